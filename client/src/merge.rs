@@ -3,6 +3,8 @@
 //! In a cluster, a bucket moves without its data. What counters have stays where it was counted; what an epoch holds is
 //! at the collector that had the bucket then.
 
+use dta_proto::control::CounterAnswer;
+
 use crate::KeyAnswer;
 
 /// How far apart one epoch begins at several collectors at most, in milliseconds.
@@ -20,12 +22,19 @@ pub(crate) fn keep_latest<T>(found: &mut Vec<T>, of: impl Fn(&T) -> (u64, &KeyAn
     });
 }
 
+/// What two collectors counted of a key: of each replica by itself, and of these the highest.
+fn added(a: CounterAnswer, b: &CounterAnswer) -> CounterAnswer {
+    if a.replicas.is_empty() || a.replicas.len() != b.replicas.len() {
+        return CounterAnswer { value: a.value.saturating_add(b.value), key: a.key, replicas: Vec::new() };
+    }
+    let replicas: Vec<u64> = a.replicas.iter().zip(&b.replicas).map(|(a, b)| a.saturating_add(*b)).collect();
+    CounterAnswer { value: replicas.iter().copied().max().unwrap_or_default(), key: a.key, replicas }
+}
+
 /// What two collectors together say of a key: counters are added up; of all else, the one that has more of it.
 pub(crate) fn both(a: KeyAnswer, b: KeyAnswer) -> KeyAnswer {
     match (a, b) {
-        (KeyAnswer::KeyIncrement(a), KeyAnswer::KeyIncrement(b)) => {
-            dta_proto::control::CounterAnswer { value: a.value.saturating_add(b.value), ..a }.into()
-        }
+        (KeyAnswer::KeyIncrement(a), KeyAnswer::KeyIncrement(b)) => added(a, &b).into(),
         (a, b) if has(&b) > has(&a) => b,
         (a, _) => a,
     }
@@ -52,7 +61,7 @@ fn has(answer: &KeyAnswer) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer};
+    use dta_proto::control::{KeyWriteAnswer, PathAnswer};
 
     #[test]
     fn of_a_moment_the_epoch_that_was_opened_last_counts() {
@@ -78,6 +87,12 @@ mod tests {
     fn counters_are_added_up_and_of_all_else_the_fuller_answer_counts() {
         let count = |value| KeyAnswer::from(CounterAnswer { value, ..CounterAnswer::default() });
         assert_eq!(both(count(3), count(4)), count(7));
+        let replicas = |of: [u64; 2]| {
+            let value = of[0].max(of[1]);
+            KeyAnswer::from(CounterAnswer { value, replicas: of.to_vec(), ..CounterAnswer::default() })
+        };
+        // The first collector has counted as one of both, and as the other since it is alone.
+        assert_eq!(both(replicas([9, 2]), replicas([0, 5])), replicas([9, 7]));
         let value = |value: Option<u8>| {
             KeyAnswer::from(KeyWriteAnswer { value: value.map(|v| vec![v]), ..KeyWriteAnswer::default() })
         };

@@ -1,16 +1,18 @@
 //! Keys that several collectors have: all of them are asked, and one answer is made of theirs.
 //!
 //! Of a key-write store, each has some of the copies. Each copy is asked for by itself, and the question's policy chooses
-//! among all that were found. Paths and counters are whole at each. A collector that does not answer is left out as long
-//! as another one has the key.
+//! among all that were found. Paths are whole at each. Of counters, each counts as a replica of its own: the counts of one
+//! replica, wherever its bucket was, are added up, and the highest is taken. A collector that does not answer is left out
+//! as long as another one has the key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dta_proto::buckets;
-use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer};
+use dta_proto::control::{KeyWriteAnswer, PathAnswer};
 use dta_proto::layout::key_write::{Outcome, Policy as Choice, choose};
 
 use crate::away::patiently;
+use crate::everywhere::may_be_all;
 use crate::spread::{
     Group, Part, Parts, Placement, fewer_keys, is_away, is_not_kept, part_of, refusal, the_one,
 };
@@ -53,9 +55,11 @@ impl Group {
         // Those that did not answer lately are asked if there is nobody else.
         let some_are_there = asked.keys().any(|(member, _)| self.away.why(*member).is_none());
         let answered = patiently(asked.iter().map(|(&(member, copy), places)| {
-            let kind = match copy {
-                Some(copy) => QuestionKind::KeyWrite { policy: Policy::OneCopy, at_least: copy.into() },
-                None => question.kind,
+            let kind = match (question.kind, copy) {
+                (QuestionKind::KeyWrite { .. }, Some(copy)) => {
+                    QuestionKind::KeyWrite { policy: Policy::OneCopy, at_least: copy.into() }
+                }
+                (kind, _) => kind,
             };
             let question = Question { kind, ..part_of(question, parts.name, places) };
             async move {
@@ -97,7 +101,7 @@ impl Group {
             }
         }
         // Any of them may have had a key then.
-        if let Some(error) = missing.take_if(|_| everywhere && away.len() >= parts.replicas()) {
+        if let Some(error) = missing.take_if(|_| everywhere && may_be_all(away.len(), parts.replicas())) {
             return Err(error);
         }
         let answer = |found: Vec<Found>| {
@@ -114,7 +118,10 @@ impl Group {
     fn asked_everywhere(&self, parts: &Parts<'_>, question: &Question) -> Result<Asked, ClientError> {
         let places: Vec<usize> = (0..question.keys.len()).collect();
         let copies = parts.all.first().and_then(|part| part.spec.redundancy()).unwrap_or(1);
-        let copies = copies_at(question.kind, copies, 0, 1)?;
+        let copies = match question.kind {
+            QuestionKind::KeyIncrement => vec![None],
+            kind => copies_at(kind, copies, 0, 1)?,
+        };
         let each = (0..self.members.len()).flat_map(|member| copies.iter().map(move |copy| (member, *copy)));
         Ok(each.map(|asked| (asked, places.clone())).collect())
     }
@@ -147,14 +154,18 @@ impl Group {
     }
 }
 
-/// The copies to ask the `replica`-th collector of a key for; `None` alone = all that it has.
+/// The copies to use of the `replica`-th collector of a key; `None` alone = all that it has.
 fn copies_at(
     kind: QuestionKind,
     copies: u8,
     replica: usize,
     replicas: usize,
 ) -> Result<Vec<Option<u8>>, ClientError> {
-    let QuestionKind::KeyWrite { policy, at_least } = kind else { return Ok(vec![None]) };
+    let (policy, at_least) = match kind {
+        QuestionKind::KeyWrite { policy, at_least } => (policy, at_least),
+        QuestionKind::KeyIncrement => return Ok(vec![Some(replica as u8)]),
+        QuestionKind::Postcarding | QuestionKind::SketchMerge { .. } => return Ok(vec![None]),
+    };
     if policy == Policy::AtLeast && !(1..=u32::from(copies)).contains(&at_least) {
         return Err(refusal(format!(
             "`at_least` is {at_least}, but this store has {copies} copies: ask for 1 to {copies}"
@@ -172,19 +183,31 @@ fn together(kind: QuestionKind, mut found: Vec<Found>) -> Result<KeyAnswer, Clie
     // Of a copy that was asked of several, it counts who has it.
     let mut known: BTreeSet<Option<u8>> = found.iter().filter(|f| f.has_copy()).map(|f| f.copy).collect();
     found.retain(|found| found.has_copy() || known.insert(found.copy));
+    if kind == QuestionKind::KeyIncrement {
+        let counts = found.into_iter().map(counted).reduce(merge::both);
+        return Ok(counts.unwrap_or_else(|| kind.answer_of_none()));
+    }
     let answers = found.into_iter().map(|found| found.answer);
     Ok(match kind {
         QuestionKind::KeyWrite { policy, at_least } => value(policy, at_least, &all(answers)?).into(),
         QuestionKind::Postcarding => path(all(answers)?).into(),
-        // Each has at least what it was given. One that was down was given less.
-        QuestionKind::KeyIncrement => {
-            let counts: Vec<CounterAnswer> = all(answers)?;
-            counts.into_iter().max_by_key(|answer| answer.value).unwrap_or_default().into()
-        }
-        QuestionKind::SketchMerge { .. } => {
+        QuestionKind::KeyIncrement | QuestionKind::SketchMerge { .. } => {
             answers.into_iter().next().unwrap_or_else(|| kind.answer_of_none())
         }
     })
+}
+
+/// What a collector counted of a key, of the replica that it was asked as; of no certain one, all.
+fn counted(found: Found) -> KeyAnswer {
+    match (found.answer, found.copy) {
+        (KeyAnswer::KeyIncrement(mut answer), Some(replica)) => {
+            let others = answer.replicas.iter_mut().enumerate().filter(|(n, _)| *n != usize::from(replica));
+            others.for_each(|(_, count)| *count = 0);
+            answer.value = answer.replicas.iter().copied().max().unwrap_or(answer.value);
+            answer.into()
+        }
+        (answer, _) => answer,
+    }
 }
 
 fn all<A: TryFrom<KeyAnswer, Error = ClientError>>(
@@ -235,6 +258,8 @@ fn path(answers: Vec<PathAnswer>) -> PathAnswer {
 
 #[cfg(test)]
 mod tests {
+    use dta_proto::control::CounterAnswer;
+
     use super::*;
 
     fn found(started: u64, answer: impl Into<KeyAnswer>) -> Found {
@@ -242,10 +267,18 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_is_the_most_that_any_collector_has_counted() {
-        let count = |value| CounterAnswer { key: vec![9], value };
-        let answers = vec![found(1, count(3)), found(2, count(7)), found(3, count(0))];
-        assert_eq!(together(QuestionKind::KeyIncrement, answers).unwrap(), count(7).into());
+    fn a_counter_is_the_most_that_its_replicas_have_counted() {
+        let count = |copy, replicas: [u64; 2]| {
+            let value = replicas[0].max(replicas[1]);
+            let answer = CounterAnswer { key: vec![9], value, replicas: replicas.to_vec() };
+            Found { copy, ..found(1, answer) }
+        };
+        let of = |answers| CounterAnswer::try_from(together(QuestionKind::KeyIncrement, answers).unwrap());
+        // What each has in the slots of the other one is of other keys.
+        let each = of(vec![count(Some(0), [3, 40]), count(Some(1), [50, 7])]).unwrap();
+        assert_eq!((each.value, each.replicas), (7, vec![3, 7]));
+        let moved = of(vec![count(None, [3, 4]), count(None, [0, 7]), count(None, [5, 0])]).unwrap();
+        assert_eq!((moved.value, moved.replicas), (11, vec![8, 11]));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use dta_proto::control::{
 use dta_proto::key::Key;
 use dta_proto::layout::load;
 use dta_proto::list_range::ListRange;
-use dta_proto::store::{self, StoreSpec};
+use dta_proto::store::{self, StoreKind, StoreSpec};
 use dta_proto::telemetry;
 use dta_proto::wire::dta::{Addressing, Primitive};
 use futures_util::future::join_all;
@@ -100,7 +100,11 @@ pub(crate) struct Part {
 impl Parts<'_> {
     /// How many collectors have each key.
     pub(crate) fn replicas(&self) -> usize {
-        self.all.iter().map(|part| part.buckets.count()).max().unwrap_or(1)
+        let of = |part: &&Part| match part.spec.kind {
+            StoreKind::KeyIncrement { replicas, .. } => replicas.into(),
+            _ => part.buckets.count(),
+        };
+        self.all.iter().map(of).max().unwrap_or(1)
     }
 }
 

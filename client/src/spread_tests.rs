@@ -23,6 +23,8 @@ struct Fake {
     /// The newest first, two in each answer.
     epochs: Vec<Epoch>,
     is_away: bool,
+    /// What it has counted of each key as each replica; nothing of the last key, if there are none.
+    counts: Vec<u64>,
     /// How often its stores and its placement were asked for.
     asked: Arc<[AtomicU32; 2]>,
     /// Where those wait for each other that are asked about keys.
@@ -72,11 +74,12 @@ impl Ask for Fake {
                 keys.map(|key| answer(key).into()).collect()
             }
             QuestionKind::KeyIncrement => {
-                keys.map(|key| CounterAnswer { key, ..CounterAnswer::default() }.into()).collect()
+                let value = self.counts.iter().copied().max().unwrap_or_default();
+                keys.map(|key| CounterAnswer { key, value, replicas: self.counts.clone() }.into()).collect()
             }
             _ => return self.refuses(),
         };
-        if question.kind == QuestionKind::KeyIncrement {
+        if question.kind == QuestionKind::KeyIncrement && self.counts.is_empty() {
             // One that forgets the last key.
             of_keys.pop();
         }
@@ -161,7 +164,10 @@ fn fake(number: u8, buckets: &str, first: u32, sketch_at: &str) -> Fake {
             )
         },
         StoreInfo { lists, ..store(2, "events", append) },
-        StoreInfo { buckets, ..store(3, "counts", StoreKind::KeyIncrement { slots: 64, redundancy: 2 }) },
+        StoreInfo {
+            buckets,
+            ..store(3, "counts", StoreKind::KeyIncrement { slots: 64, redundancy: 2, replicas: 1 })
+        },
         StoreInfo { elsewhere: sketch_at.into(), ..store(4, "sketch", sketch) },
     ];
     Fake { number, stores, ..Fake::default() }
@@ -556,4 +562,39 @@ async fn two_that_say_to_have_the_same_copy_are_refused() {
     let both = spread(&[replica(1, ["0-255", "9"]), replica(2, ["0-127", "128-255"])]);
     let refused = asked(&both, "flows", &keys()).await.unwrap_err();
     assert!(refused.contains("is at 1:1 and at 2:1"), "{refused}");
+}
+
+#[tokio::test]
+async fn counts_of_one_replica_are_added_up_wherever_they_are_and_the_highest_is_taken() {
+    let counter = |number, cluster, copies: [&str; 2], counts: [u64; 2]| {
+        let mut fake = Fake { cluster, counts: counts.to_vec(), ..replica(number, copies) };
+        let kind = StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 2 };
+        let spec = StoreSpec { kind, ..StoreSpec::try_from(fake.stores[0].store.as_ref().unwrap()).unwrap() };
+        fake.stores[0].store = Some((&spec).into());
+        fake
+    };
+    let counts = async |members: &[Fake], keys: &[Key]| {
+        let answers = spread(members).counter("flows", keys).await.map_err(|e| e.to_string())?;
+        Ok::<Vec<u64>, String>(answers.into_iter().map(|answer| answer.value).collect())
+    };
+    let away = |fake: &Fake| Fake { is_away: true, ..fake.clone() };
+    let (low, high) = keys().into_iter().partition::<Vec<Key>, _>(|key| buckets::of_key(key) < 128);
+    let each = [low[0], high[0]];
+    // In a cluster the third has something, though it is given nothing now.
+    let mut in_cluster = [
+        counter(1, 9, ["0-127", "128-255"], [70, 20]),
+        counter(2, 9, ["128-255", "0-127"], [5, 60]),
+        counter(3, 9, ["0-127", "128-255"], [20, 10]),
+    ];
+    (in_cluster[2].stores[0].buckets, in_cluster[2].stores[0].elsewhere) = (Vec::new(), "1:1".into());
+    assert_eq!(counts(&in_cluster, &each).await, Ok(vec![95, 95]));
+    let [first, second, third] = &in_cluster;
+    assert_eq!(counts(&[away(first), second.clone(), third.clone()], &each).await, Ok(vec![70, 70]));
+    let refused = counts(&[first.clone(), away(second), away(third)], &each).await.unwrap_err();
+    assert!(refused.contains("does not answer"), "{refused}");
+    // By a file, each counts as what it is of the key, and the rest is of other keys.
+    let by_file =
+        [counter(1, 0, ["0-127", "128-255"], [70, 20]), counter(2, 0, ["128-255", "0-127"], [5, 60])];
+    assert_eq!(counts(&by_file, &each).await, Ok(vec![70, 20]));
+    assert_eq!(counts(&[away(&by_file[0]), by_file[1].clone()], &each).await, Ok(vec![60, 5]));
 }

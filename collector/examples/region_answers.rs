@@ -92,7 +92,7 @@ fn specs() -> Vec<StoreSpec> {
         ("flows", key_write(1 << 16, 12, 2)),
         ("paths", postcarding(1 << 16, 6, 2)),
         ("events", append(64, 64, 16)),
-        ("bytes", KeyIncrement { slots: 1 << 16, redundancy: 2 }),
+        ("bytes", KeyIncrement { slots: 1 << 16, redundancy: 2, replicas: 1 }),
         ("packets", sketch(1 << 10, 3, Merge::Sum)),
         ("values4", key_write(256, 4, 1)),
         ("values28", key_write(128, 28, 3)),
@@ -101,11 +101,12 @@ fn specs() -> Vec<StoreSpec> {
         ("events4", append(8, 16, 4)),
         ("events60", append(16, 128, 60)),
         ("events24", append(1, 32, 24)),
-        ("bytes1", KeyIncrement { slots: 16, redundancy: 4 }),
-        ("bytes3", KeyIncrement { slots: 256, redundancy: 3 }),
+        ("bytes1", KeyIncrement { slots: 16, redundancy: 4, replicas: 1 }),
+        ("bytes3", KeyIncrement { slots: 256, redundancy: 3, replicas: 1 }),
         ("sketch1", sketch(64, 1, Merge::Max)),
         ("sketch4", sketch(8, 4, Merge::Or)),
         ("sketch2", sketch(32, 2, Merge::Sum)),
+        ("bytes22", KeyIncrement { slots: 256, redundancy: 2, replicas: 2 }),
         ("inline", KeyWrite { slots: 256, value_len: 12, redundancy: 3, keys: SlotKeys::Inline }),
     ];
     let ids = 1..;
@@ -246,16 +247,21 @@ fn fill_append(store: &Store, ring: u64, batch_len: u8, entry_len: u8) {
     }
 }
 
-fn fill_counters(store: &Store, keys: &[Key], slots: u64, redundancy: u8) {
+fn fill_counters(store: &Store, keys: &[Key], slots: u64, [redundancy, replicas]: [u8; 2]) {
     let mut random = Random(store.spec.id.into());
     let mut counters = vec![0u64; slots as usize];
-    let mut add = |key: &Key, delta: u64| {
-        hash::slots(key, redundancy, slots).iter().for_each(|at| counters[*at as usize] += delta);
+    let mut add = |replica: u8, key: &Key, delta: u64| {
+        let at = hash::slots(key, redundancy * replicas, slots);
+        let first = usize::from(replica * redundancy);
+        at[first..][..redundancy.into()].iter().for_each(|at| counters[*at as usize] += delta);
     };
     for _ in 0..2 * keys.len() {
-        add(&keys[1 + random.below(3 * KEYS / 4) as usize], random.next() >> 12);
+        // What one replica lacks, the others have.
+        let lacks = random.below(2 * u64::from(replicas)) as u8;
+        let (key, delta) = (&keys[1 + random.below(3 * KEYS / 4) as usize], random.next() >> 12);
+        (0..replicas).filter(|n| replicas == 1 || *n != lacks).for_each(|n| add(n, key, delta));
     }
-    add(&keys[0], 1500);
+    add(0, &keys[0], 1500);
     for (at, counter) in counters.iter().enumerate() {
         put(store, layout::key_increment::offset(at as u64), &layout::key_increment::encode(*counter));
     }
@@ -311,12 +317,14 @@ fn questions(store: &Store, keys: &[Key]) -> Vec<Value> {
             let starts = [0, 1, turn, turn + 2, 2 * turn, 2 * turn + 9, u32::MAX - 1];
             (0..lists).flat_map(|list| starts.map(|start| ask_list(store, list, start))).collect()
         }
-        StoreKind::KeyIncrement { slots, redundancy } => {
-            fill_counters(store, keys, slots, redundancy);
-            let mut counts = vec![0; keys.len()];
+        StoreKind::KeyIncrement { slots, redundancy, replicas } => {
+            fill_counters(store, keys, slots, [redundancy, replicas]);
             let reader = key_increment::Reader::new(store).expect("a store of its kind");
+            let mut counts = vec![0; keys.len() * reader.replicas()];
             reader.query(keys, &mut counts).expect("inside");
-            vec![json!({ "counts": counts })]
+            let highest: Vec<_> =
+                counts.chunks(reader.replicas()).map(|of_key| of_key.iter().max()).collect();
+            vec![json!({ "counts": highest })]
         }
         StoreKind::SketchMerge { columns, rows, epochs, .. } => {
             fill_sketch(store, keys, columns, rows, epochs);

@@ -134,7 +134,7 @@ fn batches_are_whole_and_their_own() {
 
 #[test]
 fn counters_only_rise() {
-    let store = store(StoreKind::KeyIncrement { slots: 16, redundancy: 2 });
+    let store = store(StoreKind::KeyIncrement { slots: 16, redundancy: 2, replicas: 1 });
     let reader = key_increment::Reader::new(&store).unwrap();
     let slots = hash::slots(&KEY, 2, 16);
     assert_ne!(slots[0], slots[1], "a key with two counters of its own");

@@ -358,7 +358,7 @@ fn what_cannot_be_had_is_said() {
     let spec = dta_proto::store::StoreSpec {
         id: 1,
         name: "s".into(),
-        kind: dta_proto::store::StoreKind::KeyIncrement { slots: 512, redundancy: 1 },
+        kind: dta_proto::store::StoreKind::KeyIncrement { slots: 512, redundancy: 1, replicas: 1 },
     };
     let header = dta_collector::region::RegionHeader::new(spec);
     drop(Region::open_or_create(&path, &header, RegionOptions::default()).unwrap());

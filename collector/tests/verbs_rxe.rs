@@ -493,7 +493,7 @@ fn a_device_that_is_removed_is_let_go_and_used_again_when_it_is_back() {
 #[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
 fn a_broken_queue_pair_is_rebuilt_and_its_translator_told() {
     let (nic, mut switch) = (Arc::new(open()), Switch::new());
-    let kind = StoreKind::KeyIncrement { slots: 64, redundancy: 1 };
+    let kind = StoreKind::KeyIncrement { slots: 64, redundancy: 1, replicas: 1 };
     let specs = [StoreSpec { id: 4, name: "bytes".into(), kind }];
     let stores = Arc::new(
         Stores::open(&specs, &MemoryConfig::Anonymous, RegionOptions::default()).expect("one store"),

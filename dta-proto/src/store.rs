@@ -71,8 +71,12 @@ pub enum StoreKind {
     KeyIncrement {
         /// Counters, a power of two.
         slots: u64,
-        /// Counters per key N, 1 to [`MAX_REDUNDANCY`].
+        /// Counters per key N at each collector that has it, 1 to [`MAX_REDUNDANCY`].
         redundancy: u8,
+        /// Collectors R that are to count each key, each in slots of its own; `redundancy` times `replicas` is at most
+        /// [`MAX_REDUNDANCY`].
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        replicas: u8,
     },
     /// Ring of epochs, each a table of columns merged over reporters.
     SketchMerge {
@@ -98,7 +102,7 @@ macro_rules! kinds {
             KeyWrite in KeyWriteStore { slots, value_len, redundancy, keys }
             Postcarding in PostcardingStore { slots, hops, redundancy }
             Append in AppendStore { lists, ring, batch_len, entry_len, notify }
-            KeyIncrement in KeyIncrementStore { slots, redundancy }
+            KeyIncrement in KeyIncrementStore { slots, redundancy, replicas }
             SketchMerge in SketchMergeStore { columns, rows, epochs, merge, expected }
         }
     };
@@ -140,12 +144,21 @@ impl StoreKind {
             StoreKind::Append { lists, ring, batch_len, entry_len, .. } => {
                 format!("{lists} lists of {ring} batches of {batch_len} B, entries of {entry_len} B")
             }
-            StoreKind::KeyIncrement { .. } => "64-bit counters".to_owned(),
+            StoreKind::KeyIncrement { replicas: 1, .. } => "64-bit counters".to_owned(),
+            StoreKind::KeyIncrement { replicas, .. } => format!("64-bit counters at {replicas} collectors"),
             StoreKind::SketchMerge { columns, rows, epochs, .. } => {
                 format!("{epochs} epochs of {columns} columns of {rows} rows")
             }
         }
     }
+}
+
+fn one() -> u8 {
+    1
+}
+
+fn is_one(n: &u8) -> bool {
+    *n == 1
 }
 
 /// Whether the slots of a key-write store hold their keys.
@@ -290,9 +303,16 @@ impl StoreSpec {
                     );
                 }
             }
-            StoreKind::KeyIncrement { slots, redundancy } => {
+            StoreKind::KeyIncrement { slots, redundancy, replicas } => {
                 pow2("slots", slots, MAX_SLOTS)?;
                 copies(redundancy)?;
+                if !(1..=MAX_REDUNDANCY / redundancy).contains(&replicas) {
+                    return fail(
+                        "replicas",
+                        replicas.to_string(),
+                        "1 to 4, and at most 4 when multiplied by redundancy",
+                    );
+                }
             }
             StoreKind::SketchMerge { columns, rows, epochs, expected, .. } => {
                 pow2("columns", u64::from(columns), 1 << 31)?;
@@ -351,6 +371,14 @@ impl StoreSpec {
             | StoreKind::Postcarding { redundancy, .. }
             | StoreKind::KeyIncrement { redundancy, .. } => Some(redundancy),
             StoreKind::Append { .. } | StoreKind::SketchMerge { .. } => None,
+        }
+    }
+
+    /// Slots of each key, of all replicas; `None` if the kind has no copies.
+    pub fn slots_per_key(&self) -> Option<u8> {
+        match self.kind {
+            StoreKind::KeyIncrement { redundancy, replicas, .. } => Some(redundancy * replicas),
+            _ => self.redundancy(),
         }
     }
 

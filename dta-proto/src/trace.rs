@@ -80,7 +80,7 @@ pub fn stores() -> [StoreSpec; 5] {
                 keys: Default::default(),
             },
         ),
-        store(35, store::COUNTERS, StoreKind::KeyIncrement { slots: 1 << 17, redundancy: 2 }),
+        store(35, store::COUNTERS, StoreKind::KeyIncrement { slots: 1 << 17, redundancy: 2, replicas: 1 }),
         store(
             36,
             store::SIZES,

@@ -41,7 +41,11 @@ fn any_kind() -> impl Strategy<Value = StoreKind> {
                 }
             }
         ),
-        (pow2(32), 1u8..=4).prop_map(|(slots, redundancy)| StoreKind::KeyIncrement { slots, redundancy }),
+        (pow2(32), 1u8..=4, 1u8..=4).prop_map(|(slots, redundancy, replicas)| StoreKind::KeyIncrement {
+            slots,
+            redundancy,
+            replicas: replicas.min(4 / redundancy),
+        }),
         (pow2(31), 1u8..=4, 1u32..=16, any_merge(), 1u8..=32).prop_map(
             |(columns, rows, bits, merge, expected)| {
                 StoreKind::SketchMerge { columns: columns as u32, rows, epochs: 1 << bits, merge, expected }
@@ -88,7 +92,7 @@ proptest! {
             0 => Some(Kind::KeyWrite(control::KeyWriteStore { slots: a, value_len: b, redundancy: c, keys: e })),
             1 => Some(Kind::Postcarding(control::PostcardingStore { slots: a, hops: b, redundancy: c })),
             2 => Some(Kind::Append(control::AppendStore { lists: b, ring: a, batch_len: c, entry_len: d, notify: true })),
-            3 => Some(Kind::KeyIncrement(control::KeyIncrementStore { slots: a, redundancy: b })),
+            3 => Some(Kind::KeyIncrement(control::KeyIncrementStore { slots: a, redundancy: b, replicas: c })),
             4 => Some(Kind::SketchMerge(control::SketchMergeStore {
                 columns: b, rows: c, epochs: d, merge: e, expected: id,
             })),
@@ -98,6 +102,17 @@ proptest! {
             prop_assert_eq!(spec.validate(), Ok(()));
         }
     }
+}
+
+#[test]
+fn counters_of_which_a_message_gives_no_replicas_have_one() {
+    let counters = |replicas| control::KeyIncrementStore { slots: 8, redundancy: 2, replicas };
+    let of = |replicas| {
+        let kind = Some(control::store::Kind::KeyIncrement(counters(replicas)));
+        StoreSpec::try_from(&control::Store { id: 1, name: "bytes".into(), kind }).unwrap().kind
+    };
+    assert_eq!(of(0), StoreKind::KeyIncrement { slots: 8, redundancy: 2, replicas: 1 });
+    assert_eq!((of(1), of(2)), (of(0), StoreKind::KeyIncrement { slots: 8, redundancy: 2, replicas: 2 }));
 }
 
 #[test]
@@ -131,7 +146,10 @@ fn each_field_is_refused_by_its_name() {
         (key_write(1 << 10, 4, 0), "redundancy"),
         (key_write(1 << 10, 4, 5), "redundancy"),
         (StoreKind::Postcarding { slots: 8, hops: 5, redundancy: 1 }, "hops"),
-        (StoreKind::KeyIncrement { slots: 8, redundancy: 9 }, "redundancy"),
+        (StoreKind::KeyIncrement { slots: 8, redundancy: 9, replicas: 1 }, "redundancy"),
+        (StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 0 }, "replicas"),
+        (StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 5 }, "replicas"),
+        (StoreKind::KeyIncrement { slots: 8, redundancy: 2, replicas: 3 }, "replicas"),
         (append(3, 8, 64, 4), "lists"),
         (append(4, 1 << 31, 64, 4), "ring"),
         (append(4, 8, 8, 4), "batch_len"),

@@ -20,7 +20,7 @@ fn main() {
         Table::open(&dir, &StoreSpec { id: 1, name: name.to_owned(), kind }).expect("a table")
     };
     let paths = StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 2 };
-    let counters = StoreKind::KeyIncrement { slots: 1 << 15, redundancy: 2 };
+    let counters = StoreKind::KeyIncrement { slots: 1 << 15, redundancy: 2, replicas: 1 };
     let sketches =
         StoreKind::SketchMerge { columns: 1 << 15, rows: 3, epochs: 4, merge: Merge::Sum, expected: 2 };
     let lists = StoreKind::Append { lists: 4, ring: 64, batch_len: 64, entry_len: 12, notify: false };

@@ -61,6 +61,8 @@ class StoreSpec:
     slots: int = 0
     #: Copies N per report (key-write, postcarding, key-increment).
     redundancy: int = 0
+    #: Collectors that are to count each key; 0 is 1 (key-increment).
+    replicas: int = 0
     #: Bytes of a value (key-write).
     value_len: int = 0
     #: `inline` if slots hold their keys, else `hashed` (key-write).

@@ -99,7 +99,7 @@ fn kinds() -> Vec<(u16, StoreKind)> {
     }
     for redundancy in 1..=4 {
         let id = KEY_INCREMENT + u16::from(redundancy) - 1;
-        kinds.push((id, StoreKind::KeyIncrement { slots: 1 << (5 * redundancy), redundancy }));
+        kinds.push((id, StoreKind::KeyIncrement { slots: 1 << (5 * redundancy), redundancy, replicas: 1 }));
     }
     for (id, (batch_len, entry_len, notify)) in (APPEND..).zip(LISTS) {
         kinds.push((id, StoreKind::Append { lists: 8, ring: 4, batch_len, entry_len, notify }));

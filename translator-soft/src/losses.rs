@@ -102,8 +102,8 @@ const REMEMBERED: usize = 1 << 16;
 pub struct LossTracker {
     /// Lost copies per group, in two generations.
     groups: [HashMap<u32, u8>; 2],
-    /// Where increments are lost, by serial: a bit for each queue pair. In two generations.
-    increments: [HashMap<u32, u64>; 2],
+    /// Where increments are lost, by serial: a bit for each replica. In two generations.
+    increments: [HashMap<u32, u8>; 2],
 }
 
 impl LossTracker {
@@ -113,15 +113,14 @@ impl LossTracker {
             None => 0,
             Some(Primitive::KeyIncrement) => {
                 let (mut lost, mut named) = (0, 0);
-                // The last bit is for those without a queue pair.
-                let pair = 1 << meta.pair.min(63);
+                let replica = 1u8 << (meta.copy / meta.copies.max(1)).min(7);
                 for origin in origins.of(meta) {
                     named += 1;
                     let earlier = self.increments[1].remove(&origin.serial).unwrap_or(0);
-                    let pairs = self.increments[0].entry(origin.serial).or_insert(earlier);
-                    if *pairs & pair == 0 {
-                        *pairs |= pair;
-                        lost += u64::from(pairs.count_ones() == u32::from(meta.replicas));
+                    let replicas = self.increments[0].entry(origin.serial).or_insert(earlier);
+                    if *replicas & replica == 0 {
+                        *replicas |= replica;
+                        lost += u64::from(replicas.count_ones() == u32::from(meta.replicas));
                     }
                 }
                 if self.increments[0].len() >= REMEMBERED {
@@ -192,13 +191,13 @@ mod tests {
             origins.push(Origin { serial, ..Origin::default() });
         }
         let mut tracker = LossTracker::default();
-        let both = FrameMeta { origins: 2, replicas: 2, pair: 1, ..meta(Primitive::KeyIncrement, 0, 2, 2) };
+        let both = FrameMeta { origins: 2, replicas: 2, ..meta(Primitive::KeyIncrement, 0, 2, 2) };
         assert_eq!(tracker.lose(&both, &origins), 0);
         assert_eq!(tracker.lose(&FrameMeta { copy: 1, ..both }, &origins), 0);
         // That of serial 2 is at the other collector, too.
-        let second = FrameMeta { pair: pair_place::NONE, first_origin: 1, origins: 1, ..both };
+        let second = FrameMeta { copy: 2, first_origin: 1, origins: 1, ..both };
         assert_eq!(tracker.lose(&second, &origins), 1);
-        assert_eq!(tracker.lose(&FrameMeta { copy: 1, ..second }, &origins), 0);
+        assert_eq!(tracker.lose(&FrameMeta { copy: 3, ..second }, &origins), 0);
     }
 
     #[test]

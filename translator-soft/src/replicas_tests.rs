@@ -21,7 +21,11 @@ fn apart() -> Program {
         for part in parts {
             let own = part.buckets.copy(0);
             let buckets = [own, own.others()].into_iter().collect();
-            program.set(Entry::Store(Store { buckets, ..part }));
+            let mut spec = part.spec.clone();
+            if let StoreKind::KeyIncrement { replicas, .. } = &mut spec.kind {
+                *replicas = 2;
+            }
+            program.set(Entry::Store(Store { buckets, spec, ..part }));
         }
     }
     program
@@ -37,10 +41,14 @@ fn due(program: &Program, id: u16, key: &Key, copies: u8) -> Vec<(u8, u64, u32)>
     let at = |replica: u8, n: u8| {
         let collector = (first + replica) % 2;
         let part = program.part(id, collector).unwrap();
-        let slot = |slots| hash::slot(hash::key_hash(key), n.into(), slots);
+        let of_copy = |copy, slots| hash::slot(hash::key_hash(key), copy, slots);
+        let slot = |slots| of_copy(n.into(), slots);
         let offset = match part.spec.kind {
             StoreKind::KeyWrite { slots, value_len, .. } => key_write::offset(slot(slots), value_len),
-            StoreKind::KeyIncrement { slots, .. } => key_increment::offset(slot(slots)),
+            StoreKind::KeyIncrement { slots, redundancy, .. } => {
+                let copy = key_increment::copy_of_replica(replica.into(), n, redundancy);
+                key_increment::offset(of_copy(copy, slots))
+            }
             StoreKind::Postcarding { slots, hops, .. } => postcarding::offset(slot(slots), hops),
             _ => unreachable!("stores with keys"),
         };
@@ -75,13 +83,13 @@ fn sorted(frames: &[Vec<u8>]) -> Vec<(u8, u64, u32)> {
 }
 
 #[test]
-fn a_counter_that_two_copies_share_counts_once_at_each_collector() {
+fn a_counter_that_two_copies_of_one_replica_share_counts_once() {
     let key = Key([2, 48, 141, 194, 151, 56, 121, 188, 209, 82, 234, 225, 188, 71, 3, 13]);
     let program = apart();
     let mut bench = bench(&program);
     let [_, (id, copies, report), _] = reports(&mut bench, key, 0);
     let due = due(&program, id, &key, copies);
-    assert_eq!((sorted(&bench.ingest(0, &[report])), due.len()), (due, 2));
+    assert_eq!((sorted(&bench.ingest(0, &[report])), due.len()), (due, 3));
 }
 
 proptest! {

@@ -119,11 +119,17 @@ impl Memory {
 
     fn counts(&self, store: &Store, keys: &[Key]) -> Result<Vec<KeyAnswer>, AskError> {
         let reader = key_increment::Reader::new(store).ok_or(AskError::Layout)?;
-        let mut answers = vec![0; keys.len()];
-        reader.query(keys, &mut answers).map_err(|error| store.outside(error))?;
-        self.counters.query(Primitive::KeyIncrement).count(&answers, |answer| *answer != 0);
-        let answers = keys.iter().zip(answers);
-        Ok(answers.map(|(key, value)| CounterAnswer { key: key.0.to_vec(), value }.into()).collect())
+        let mut counts = vec![0; keys.len() * reader.replicas()];
+        reader.query(keys, &mut counts).map_err(|error| store.outside(error))?;
+        let answers = keys.iter().zip(counts.chunks(reader.replicas()));
+        let answer = |(key, counts): (&Key, &[u64])| CounterAnswer {
+            key: key.0.to_vec(),
+            value: counts.iter().copied().max().unwrap_or_default(),
+            replicas: if counts.len() > 1 { counts.to_vec() } else { Vec::new() },
+        };
+        let answers: Vec<CounterAnswer> = answers.map(answer).collect();
+        self.counters.query(Primitive::KeyIncrement).count(&answers, |answer| answer.value != 0);
+        Ok(answers.into_iter().map(Into::into).collect())
     }
 
     fn estimates(&self, store: &Store, keys: &[Key], epoch: u32) -> Result<Vec<KeyAnswer>, AskError> {

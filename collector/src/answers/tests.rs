@@ -16,7 +16,7 @@ fn short() -> Memory {
         StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2, keys: Default::default() },
         StoreKind::Postcarding { slots: 1 << 16, hops: 6, redundancy: 2 },
         StoreKind::Append { lists: 4, ring: 1024, batch_len: 64, entry_len: 4, notify: false },
-        StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2 },
+        StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2, replicas: 1 },
         StoreKind::SketchMerge { columns: 1 << 12, rows: 3, epochs: 2, merge: Merge::Sum, expected: 2 },
     ];
     let store = |(id, kind): (usize, StoreKind)| {

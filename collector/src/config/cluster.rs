@@ -2,7 +2,6 @@
 
 use dta_placement as placement;
 use dta_proto::name;
-use dta_proto::store::{StoreKind, StoreSpec};
 use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError};
@@ -35,20 +34,9 @@ impl Cluster {
         self.id.as_deref().unwrap_or(&config.name)
     }
 
-    pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
-        if let Some(id) = self.id.as_ref().filter(|id| !name::is_plain(id)) {
-            return Err(ConfigError::value("cluster.id", id, name::PLAIN));
-        }
-        // What has moved is added to what has not, which counts at several collectors contradict.
-        let is_counter = |store: &&StoreSpec| matches!(store.kind, StoreKind::KeyIncrement { .. });
-        match config.stores.iter().filter(is_counter).find(|store| config.replicas.contains_key(&store.name))
-        {
-            Some(StoreSpec { name, .. }) => Err(ConfigError::new(
-                "cluster",
-                format!(
-                    "store {name:?} is to count at several collectors (replicas), which counters in a cluster cannot"
-                ),
-            )),
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        match self.id.as_ref().filter(|id| !name::is_plain(id)) {
+            Some(id) => Err(ConfigError::value("cluster.id", id, name::PLAIN)),
             None => Ok(()),
         }
     }

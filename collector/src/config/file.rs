@@ -6,7 +6,7 @@ use std::time::Duration;
 use dta_files::config_file::{self, Places};
 use dta_files::host;
 use dta_link::fault::Faults;
-use dta_proto::store::StoreSpec;
+use dta_proto::store::{StoreKind, StoreSpec};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -36,6 +36,18 @@ pub(super) struct StoreTable {
     pub(super) replicas: Option<u8>,
     #[serde(flatten)]
     pub(super) spec: StoreSpec,
+}
+
+impl StoreTable {
+    /// The store. How many replicas counters have is part of their layout.
+    fn into_spec(mut self) -> StoreSpec {
+        if let (StoreKind::KeyIncrement { replicas, .. }, Some(of_table)) =
+            (&mut self.spec.kind, self.replicas)
+        {
+            *replicas = of_table;
+        }
+        self.spec
+    }
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -117,7 +129,7 @@ fn of_file(file: File) -> Result<Config, ConfigError> {
                 config.replicas.insert(table.spec.name.clone(), replicas);
             }
         }
-        let stores: Vec<StoreSpec> = tables.into_iter().map(|table| table.spec).collect();
+        let stores: Vec<StoreSpec> = tables.into_iter().map(StoreTable::into_spec).collect();
         let mut taken = Taken::default();
         for (index, store) in stores.iter().enumerate() {
             let epoch = config.epochs.get(&store.name);

@@ -246,7 +246,7 @@ pub fn default_stores() -> Vec<StoreSpec> {
             "events",
             StoreKind::Append { lists: 16, ring: 1 << 12, batch_len: 64, entry_len: 16, notify: false },
         ),
-        store(4, "bytes", StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2 }),
+        store(4, "bytes", StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2, replicas: 1 }),
         store(
             5,
             "packets",
@@ -273,7 +273,7 @@ pub fn default_stores() -> Vec<StoreSpec> {
             int::EVENTS,
             StoreKind::Append { lists: 4, ring: 1 << 15, batch_len: 128, entry_len: 60, notify: false },
         ),
-        store(19, int::COUNTERS, StoreKind::KeyIncrement { slots: 1 << 18, redundancy: 2 }),
+        store(19, int::COUNTERS, StoreKind::KeyIncrement { slots: 1 << 18, redundancy: 2, replicas: 1 }),
         store(20, int::POSTCARDS, StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 4 }),
     ];
     stores.extend(dta_proto::trace::stores());
@@ -318,7 +318,7 @@ impl Config {
         self.metrics.check()?;
         self.export.check()?;
         self.history.check()?;
-        self.cluster.as_ref().map_or(Ok(()), |cluster| cluster.check(self))?;
+        self.cluster.as_ref().map_or(Ok(()), Cluster::check)?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             let exposed = format!(
                 "refusing to listen on {} without TLS: anyone who opens a session gets keys to this machine's memory. \
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn the_work_grows_as_the_stores() {
         let time = |of: u16| {
-            let kind = StoreKind::KeyIncrement { slots: 8, redundancy: 1 };
+            let kind = StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 1 };
             let store = |id| StoreSpec { id, name: format!("store{id}"), kind: kind.clone() };
             let config = Config { stores: (1..=of).map(store).collect(), ..Config::default() };
             let begun = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -23,7 +23,9 @@ pub(super) fn of_table(table: &StoreTable) -> Result<u8, ConfigError> {
             is_spread.to_string(),
             "left out but for key-write; key-increment and postcarding have `replicas`",
         ),
-        (StoreKind::KeyIncrement { .. } | StoreKind::Postcarding { .. }, Some(replicas)) => {
+        // Part of its layout, which is checked as a whole.
+        (StoreKind::KeyIncrement { .. }, Some(replicas)) => Ok(replicas),
+        (StoreKind::Postcarding { .. }, Some(replicas)) => {
             if !(1..=MAX_COPIES).contains(&usize::from(replicas)) {
                 return fail("replicas", replicas.to_string(), "1 to 4");
             }

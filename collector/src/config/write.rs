@@ -67,10 +67,11 @@ impl Config {
         let table = |spec: &StoreSpec| {
             let replicas = self.replicas.get(&spec.name).copied();
             let is_spread = matches!(spec.kind, StoreKind::KeyWrite { .. });
+            let in_layout = matches!(spec.kind, StoreKind::KeyIncrement { .. });
             StoreTable {
                 epoch: self.epochs.get(&spec.name).copied().map(Span),
                 spread_copies: replicas.filter(|_| is_spread).map(|_| true),
-                replicas: replicas.filter(|_| !is_spread),
+                replicas: replicas.filter(|_| !is_spread && !in_layout),
                 spec: spec.clone(),
             }
         };

@@ -14,7 +14,7 @@ const CHUNK: usize = 1 << 16;
 pub(super) fn of_keys(spec: &StoreSpec, keys: &[Key]) -> Vec<u64> {
     let (count, of) = match spec.kind {
         StoreKind::SketchMerge { columns, rows, .. } => (rows, columns.into()),
-        _ => (spec.redundancy().unwrap_or_default(), spec.elements()),
+        _ => (spec.slots_per_key().unwrap_or_default(), spec.elements()),
     };
     let mut slots: Vec<u64> = keys.iter().flat_map(|key| hash::slots(key, count, of).to_vec()).collect();
     slots.sort_unstable();

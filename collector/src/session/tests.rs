@@ -157,7 +157,7 @@ fn specs() -> Vec<StoreSpec> {
             "events",
             StoreKind::Append { lists: 8, ring: 4, batch_len: 64, entry_len: 4, notify: false },
         ),
-        store(4, "bytes", StoreKind::KeyIncrement { slots: 64, redundancy: 2 }),
+        store(4, "bytes", StoreKind::KeyIncrement { slots: 64, redundancy: 2, replicas: 1 }),
         store(
             5,
             "packets",

@@ -140,7 +140,7 @@ fn postcarding_prefers_the_copy_with_most_hops() {
 #[test]
 fn counters_are_never_below_the_truth() {
     use layout::key_increment::offset;
-    let store = store(StoreKind::KeyIncrement { slots: 1 << 8, redundancy: 2 });
+    let store = store(StoreKind::KeyIncrement { slots: 1 << 8, redundancy: 2, replicas: 1 });
     let keys: Vec<Key> = (0..100).map(key).collect();
     for (i, key) in keys.iter().enumerate() {
         for slot in hash::slots(key, 2, 1 << 8).iter() {
@@ -193,7 +193,7 @@ fn a_region_that_is_too_short_is_an_error_and_no_answer() {
     let keys: Vec<Key> = (0..100).map(key).collect();
     let outside = |result| matches!(result, Err(AccessError::OutOfRange { .. }));
 
-    let store = short(StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2 });
+    let store = short(StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2, replicas: 1 });
     assert!(outside(key_increment::Reader::new(&store).unwrap().query(&keys, &mut [0; 100])));
     let store = short(StoreKind::Postcarding { slots: 1 << 16, hops: 6, redundancy: 2 });
     let mut paths = [postcarding::Answer::default(); 100];
@@ -436,7 +436,7 @@ fn load_of_rings_and_epochs_counts_what_is_there() {
 
 #[test]
 fn a_full_store_says_at_least() {
-    let store = store(StoreKind::KeyIncrement { slots: 64, redundancy: 2 });
+    let store = store(StoreKind::KeyIncrement { slots: 64, redundancy: 2, replicas: 1 });
     (0..64).for_each(|i| store.region.store_u64(8 * i, 1).unwrap());
     let told = load::measure(&store).unwrap();
     assert!(told.used > 64 && told.survival.is_some_and(|s| s < 0.2), "{told:?}");

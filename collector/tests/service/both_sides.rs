@@ -29,7 +29,7 @@ fn stores() -> Vec<StoreSpec> {
         ),
         ("paths", StoreKind::Postcarding { slots: 1 << 10, hops: 6, redundancy: 2 }),
         ("events", StoreKind::Append { lists: 4, ring: RING, batch_len: 64, entry_len: 4, notify: false }),
-        ("bytes", StoreKind::KeyIncrement { slots: 1 << 12, redundancy: 2 }),
+        ("bytes", StoreKind::KeyIncrement { slots: 1 << 12, redundancy: 2, replicas: 1 }),
         (
             "packets",
             StoreKind::SketchMerge { columns: 1 << 8, rows: 3, epochs: 2, merge: Merge::Sum, expected: 2 },

@@ -122,7 +122,10 @@ impl TryFrom<&control::Store> for StoreSpec {
 
     /// Checks as [`StoreSpec::validate`] does.
     fn try_from(store: &control::Store) -> Result<Self, SpecError> {
-        let kind = kind_of(store)?;
+        let mut kind = kind_of(store)?;
+        if let StoreKind::KeyIncrement { replicas, .. } = &mut kind {
+            *replicas = (*replicas).max(1);
+        }
         let id = u16::try_from(store.id).map_err(|_| SpecError {
             store: store.name.clone(),
             field: "id",

@@ -42,6 +42,27 @@ pub fn estimate(slots: &[u64], counters: &[u64]) -> u64 {
     slots.iter().zip(counters).map(share).min().unwrap_or(0)
 }
 
+/// Which of a key's slots is its `copy`-th counter at the `replica`-th of the collectors that count it.
+#[inline]
+pub fn copy_of_replica(replica: usize, copy: u8, redundancy: u8) -> usize {
+    replica * usize::from(redundancy) + usize::from(copy)
+}
+
+/// What each replica has counted of a key: the [`estimate`] from its `redundancy` slots. `slots` and `counters` are
+/// those of all replicas, in order.
+///
+/// # Panics
+/// If there are fewer counters than slots, or `redundancy` is 0.
+#[inline]
+pub fn estimates<'a>(
+    redundancy: u8,
+    slots: &'a [u64],
+    counters: &'a [u64],
+) -> impl Iterator<Item = u64> + 'a {
+    let of = usize::from(redundancy);
+    slots.chunks(of).zip(counters.chunks(of)).map(|(slots, counters)| estimate(slots, counters))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

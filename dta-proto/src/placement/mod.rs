@@ -128,6 +128,13 @@ impl Placement {
         (0..replicas).map(|copy| self.buckets(copy, id)).collect()
     }
 
+    /// The same of counters, each of whose replicas is counted somewhere: while there are fewer collectors, the first
+    /// one of a bucket counts for those that are not there.
+    pub fn counted(&self, replicas: usize, id: &str) -> Copies {
+        let at = |copy: usize| if copy < self.keys.len() { copy } else { 0 };
+        (0..replicas).map(|copy| self.buckets(at(copy), id)).collect()
+    }
+
     /// The collector of a list.
     pub fn of_list(&self, store: &str, list: u32) -> Option<&str> {
         let has = |range: &ListRange| range.store == store && range.contains(list);
@@ -160,6 +167,8 @@ mod tests {
         assert_eq!(placement.buckets(1, "a").to_string(), "128-255");
         let of_a = [1, 2, 3].map(|replicas| placement.copies(replicas, "a").to_string());
         assert_eq!(of_a, ["0-127", "0-127; copy 1 of 128-255", "0-127; copy 1 of 128-255"]);
+        let counted = [1, 3].map(|replicas| placement.counted(replicas, "a").to_string());
+        assert_eq!(counted, ["0-127", "0-127; copy 1 of 128-255; copy 2 of 0-127"]);
         assert_eq!((placement.buckets(2, "a"), placement.buckets(0, "c")), (Buckets::NONE, Buckets::NONE));
         let of_list = |store, list| placement.of_list(store, list);
         assert_eq!(

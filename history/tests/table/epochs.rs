@@ -110,7 +110,7 @@ proptest! {
         let spec = match kind {
             0..=3 => key_write(512, [4, 12, 28, 60][kind]),
             4 | 5 => store(StoreKind::Postcarding { slots: 512, hops: [6, 14][kind - 4], redundancy: 1 }),
-            6 => store(StoreKind::KeyIncrement { slots: 512, redundancy: 1 }),
+            6 => store(StoreKind::KeyIncrement { slots: 512, redundancy: 1, replicas: 1 }),
             _ => sketch([2, 3][kind - 7]),
         };
         let dir = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ fn tables_of_something_else_are_refused_by_name() {
         let error = refused(&other);
         assert!(error.contains("store `last`") && error.contains("move the folder away"), "{error}");
     }
-    let counters = store(StoreKind::KeyIncrement { slots: 64, redundancy: 1 });
+    let counters = store(StoreKind::KeyIncrement { slots: 64, redundancy: 1, replicas: 1 });
     assert!(refused(&counters).contains("is of another layout (key-write with 64 elements"));
     let missing = Table::open_existing(dir.path(), "none").err().unwrap().to_string();
     assert!(missing.contains("none/_delta_log"), "{missing}");

@@ -98,11 +98,15 @@ fn large_enough(mut store: StoreSpec, traffic: &Traffic) -> anyhow::Result<Store
             .with_context(|| format!("store `{name}`: no size is enough for {} keys", traffic.flows))
     };
     let frames_per_report = frames_per_report(&store, traffic.reports);
+    let most = match store.kind {
+        StoreKind::KeyIncrement { replicas, .. } => MAX_REDUNDANCY / replicas,
+        _ => MAX_REDUNDANCY,
+    };
     match &mut store.kind {
         StoreKind::KeyWrite { slots, redundancy, .. }
         | StoreKind::Postcarding { slots, redundancy, .. }
-        | StoreKind::KeyIncrement { slots, redundancy } => {
-            let copies = traffic.copies.map_or(1..=MAX_REDUNDANCY, |n| n..=n);
+        | StoreKind::KeyIncrement { slots, redundancy, .. } => {
+            let copies = traffic.copies.map_or(1..=most, |n| n..=n);
             (*slots, *redundancy) = slots_for(flows, copies)?;
         }
         StoreKind::Append { lists, ring, .. } => {

@@ -78,7 +78,14 @@ impl Share {
         slots.collect()
     }
 
-    /// The slots of a path or counter, numbered like [`Share::slots`]: all at one collector, then all at the next that
+    /// The slots of a counter, numbered like [`Share::slots`]: those of each replica are its own.
+    pub fn slots_of_counters(self, key: &Key, redundancy: u8, slots: u64) -> Vec<u64> {
+        let own = hash::slots(key, redundancy * self.replicas as u8, slots);
+        let at = |(n, slot): (usize, &u64)| self.slot_at(key, n / usize::from(redundancy), *slot, slots);
+        own.iter().enumerate().map(at).collect()
+    }
+
+    /// The slots of a path, numbered like [`Share::slots`]: all at one collector, then all at the next that
     /// has the key.
     pub fn slots_of_each(self, key: &Key, redundancy: u8, slots: u64) -> Vec<u64> {
         let own = hash::slots(key, redundancy, slots);
@@ -223,6 +230,9 @@ mod tests {
             let each = [0, 1].map(|copy| own.iter().map(move |slot| (copy, *slot))).into_iter().flatten();
             let each: Vec<u64> = each.map(|(copy, slot)| at(copy) * 8 + slot).collect();
             assert_eq!(share.slots_of_each(&key, 3, 8), each);
+            let own = hash::slots(&key, 4, 8);
+            let counters = [at(0) * 8 + own[0], at(0) * 8 + own[1], at(1) * 8 + own[2], at(1) * 8 + own[3]];
+            assert_eq!(share.slots_of_counters(&key, 2, 8), counters);
         }
     }
 }

@@ -39,6 +39,7 @@ pub(crate) const BYTES: u16 = 3;
 pub(crate) const SPREAD: u16 = 4;
 pub(crate) const ROUNDS: u16 = 5;
 pub(crate) const KEYS: u16 = 6;
+pub(crate) const PACKETS: u16 = 7;
 
 /// Slots of `spread`.
 pub(crate) const SLOTS: u64 = 1 << 17;
@@ -90,8 +91,8 @@ entry_len = 8
 epoch = '3s'
 ";
 
-/// Behind a software translator also a list of keys.
-const KEY_LIST: &str = "
+/// Behind a software translator also a list of keys, and counters at two collectors.
+const SOFTWARE_STORES: &str = "
 [[store]]
 id = 6
 name = 'keys'
@@ -100,6 +101,14 @@ lists = 1
 ring = 4096
 batch_len = 32
 entry_len = 16
+
+[[store]]
+id = 7
+name = 'packets'
+kind = 'key-increment'
+slots = 131072
+redundancy = 2
+replicas = 2
 ";
 
 /// What a collector's NIC is wired to.
@@ -410,14 +419,19 @@ impl Ground {
     /// Reports each key once.
     fn round(&mut self) {
         let round = self.truth.begin_round();
-        let stores = if self.switched.is_some() { &[FLOWS, TIMED][..] } else { &[FLOWS, TIMED, SPREAD] };
+        let (stores, counters) = match self.switched {
+            Some(_) => (&[FLOWS, TIMED][..], &[BYTES][..]),
+            None => (&[FLOWS, TIMED, SPREAD][..], &[BYTES, PACKETS][..]),
+        };
         for (n, key) in (0..).zip(self.truth.keys()) {
             let value = value(n, round);
             self.truth.report(n, round);
             for store in stores.iter().copied() {
                 self.reporter.report(store, Body::KeyWrite { redundancy: 0, key, value: &value }).unwrap();
             }
-            self.reporter.report(BYTES, Body::KeyIncrement { redundancy: 0, key, delta: 1 }).unwrap();
+            for store in counters.iter().copied() {
+                self.reporter.report(store, Body::KeyIncrement { redundancy: 0, key, delta: 1 }).unwrap();
+            }
             if n % self.burst == self.burst - 1 {
                 self.reporter.flush().unwrap();
                 std::thread::sleep(Duration::from_millis(5));
@@ -449,7 +463,7 @@ impl Ground {
         }
     }
 
-    /// The stores whose keys have what was reported last. A switch does not write the one with copies at several
+    /// The stores whose keys have what was reported last. A switch does not write those with copies at several
     /// collectors.
     fn stores(&self) -> &'static [&'static str] {
         if self.switched.is_some() { &["flows"] } else { &["flows", "spread"] }
@@ -457,24 +471,30 @@ impl Ground {
 
     /// Compares what all keys have now, and what counters say, once nothing is under way.
     pub(crate) fn check_now(&mut self, when: &str) {
-        self.check(when, true);
+        let counters = if self.switched.is_some() { &["bytes"][..] } else { &["bytes", "packets"] };
+        self.check(when, self.stores(), counters);
     }
 
-    /// The same without counters, whose counts die with a collector.
+    /// Only what counters say that two collectors count.
+    pub(crate) fn check_counted_twice(&mut self, when: &str) {
+        self.check(when, &[], &["packets"]);
+    }
+
+    /// Only what all keys have now: what a counter has dies with a collector.
     pub(crate) fn check_values(&mut self, when: &str) {
-        self.check(when, false);
+        self.check(when, self.stores(), &[]);
     }
 
-    fn check(&mut self, when: &str, has_counts: bool) {
+    fn check(&mut self, when: &str, stores: &[&str], counters: &[&str]) {
         let begin = Instant::now();
         loop {
             // On a loaded machine, collectors may have lost their leases and come back.
             let spread = self.spread();
-            let (truth, stores) = (&self.truth, self.stores());
+            let truth = &self.truth;
             let lacks = self.runtime.block_on(async {
                 let mut lacks = truth.lacks(&spread, stores).await;
-                if has_counts {
-                    lacks.extend(truth.lacks_counts(&spread).await);
+                for store in counters {
+                    lacks.extend(truth.lacks_counts(&spread, store).await);
                 }
                 lacks
             });
@@ -566,7 +586,7 @@ fn collector(nodes: &Nodes, folder: PathBuf, id: &str, wiring: &Wiring) -> Child
         Wiring::Link { address, link } => format!("address = '{address}'\nlink = '{link}'"),
     };
     let lists = match wiring {
-        Wiring::Socket => format!("{ROUND_LISTS}batch_len = 16\n{KEY_LIST}"),
+        Wiring::Socket => format!("{ROUND_LISTS}batch_len = 16\n{SOFTWARE_STORES}"),
         Wiring::Link { .. } => format!("{ROUND_LISTS}batch_len = 32\n"),
     };
     let text = format!(

@@ -193,6 +193,33 @@ fn of_three_collectors_one_dies_and_comes_back_and_no_key_with_two_copies_is_los
 
 #[test]
 #[ignore = "needs etcd-server"]
+fn counters_with_replicas_lose_nothing_when_their_keys_have_moved_and_a_collector_dies() {
+    // One alone counts as both replicas.
+    let mut ground = Ground::start(&["a"]);
+    ground.until_served();
+    ground.check_now("a is alone");
+    ground.join("b");
+    ground.until_at(&["a", "b"]);
+    ground.join("c");
+    ground.until_at(&["a", "b", "c"]);
+    ground.load(Duration::from_secs(4));
+    ground.check_now("three collectors");
+    ground.kill_alone("b");
+    // Nobody knows yet.
+    ground.load(Duration::from_secs(2));
+    ground.check_counted_twice("b has died");
+    ground.until_at(&["a", "c"]);
+    ground.load(Duration::from_secs(4));
+    ground.check_counted_twice("b is dead, and time has passed");
+    // It has counted before what the others have not.
+    ground.join("b");
+    ground.until_at(&["a", "b", "c"]);
+    ground.load(Duration::from_secs(4));
+    ground.check_counted_twice("b is back");
+}
+
+#[test]
+#[ignore = "needs etcd-server"]
 fn without_a_quorum_reports_are_taken_and_questions_answered() {
     let mut ground = Ground::start(&["a", "b"]);
     ground.nodes.kill(0);

@@ -106,16 +106,16 @@ impl Truth {
     }
 
     /// Counts that are not those of all reports.
-    pub(crate) async fn lacks_counts(&self, spread: &Spread) -> Vec<String> {
+    pub(crate) async fn lacks_counts(&self, spread: &Spread, store: &str) -> Vec<String> {
         let last = self.rounds.len() as u32 - 1;
         let mut lacks = Vec::new();
-        match self.counts(spread).await {
-            Err(error) => lacks.push(format!("bytes: {error}")),
+        match self.counts(spread, store).await {
+            Err(error) => lacks.push(format!("{store}: {error}")),
             Ok(counts) => {
                 for (n, count) in
                     counts.into_iter().enumerate().filter(|(_, count)| *count != u64::from(last) + 1)
                 {
-                    lacks.push(format!("bytes: key {n} has {count}, not {}", last + 1));
+                    lacks.push(format!("{store}: key {n} has {count}, not {}", last + 1));
                 }
             }
         }
@@ -186,8 +186,8 @@ impl Truth {
         Ok((epoch, of_keys.into_iter().map(value).collect()))
     }
 
-    async fn counts(&self, spread: &Spread) -> Result<Vec<u64>, dta_client::ClientError> {
-        let answers = spread.ask(self.question("bytes", QuestionKind::KeyIncrement, Moment::Now)).await?;
+    async fn counts(&self, spread: &Spread, store: &str) -> Result<Vec<u64>, dta_client::ClientError> {
+        let answers = spread.ask(self.question(store, QuestionKind::KeyIncrement, Moment::Now)).await?;
         let count = |answer| match answer {
             KeyAnswer::KeyIncrement(answer) => answer.value,
             other => panic!("{other:?}"),

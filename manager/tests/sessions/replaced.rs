@@ -37,7 +37,7 @@ const EVENTS: u16 = 5;
 /// All stores; `keys` is of "flows".
 pub(super) fn stores(keys: SlotKeys) -> Vec<StoreSpec> {
     let key_write = |keys| StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 1, keys };
-    let counter = StoreKind::KeyIncrement { slots: SLOTS, redundancy: 1 };
+    let counter = StoreKind::KeyIncrement { slots: SLOTS, redundancy: 1, replicas: 1 };
     let events = StoreKind::Append { lists: 1, ring: 1 << 14, batch_len: 64, entry_len: 8, notify: false };
     [
         (FLOWS, "flows", key_write(keys)),

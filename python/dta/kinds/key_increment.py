@@ -16,7 +16,11 @@ from ..store import Keys, Store, Told, column
 
 
 def _is_sound(spec: StoreSpec) -> bool:
-    return pow2(spec.slots, 32) and 1 <= spec.redundancy <= 4
+    return pow2(spec.slots, 32) and 1 <= spec.redundancy and spec.redundancy * _replicas(spec) <= 4
+
+
+def _replicas(spec: StoreSpec) -> int:
+    return max(spec.replicas, 1)
 
 
 def _dtype(spec: StoreSpec) -> np.dtype:  # type: ignore[type-arg]
@@ -27,7 +31,7 @@ register(
     Kind(
         name="key-increment",
         number=6,
-        fields={1: "slots", 2: "redundancy"},
+        fields={1: "slots", 2: "redundancy", 3: "replicas"},
         element_len=lambda spec: 8,
         shape=lambda spec: (spec.slots,),
         is_sound=_is_sound,
@@ -60,8 +64,10 @@ def _answers(keys: KeyArray, told: Told) -> CounterAnswers:
 
 
 def read(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray) -> CounterAnswers:
-    """Counts of keys: the least counter, each divided by how many of the key's slots fall on it."""
-    found_at = layout.slots(keys, spec.redundancy, spec.slots)
+    """Counts of keys: of each replica the least counter, each divided by how many of the replica's slots fall on it; and
+    of these the highest."""
+    found_at = layout.slots(keys, spec.redundancy * _replicas(spec), spec.slots)
+    found_at = found_at.reshape(-1, _replicas(spec), spec.redundancy)
     counters = data.view(np.uint64)[found_at]
-    shared = (found_at[:, :, np.newaxis] == found_at[:, np.newaxis, :]).sum(axis=2).astype(np.uint64)
-    return CounterAnswers(keys, (counters // shared).min(axis=1, initial=np.iinfo(np.uint64).max))
+    shared = (found_at[..., :, np.newaxis] == found_at[..., np.newaxis, :]).sum(axis=3).astype(np.uint64)
+    return CounterAnswers(keys, (counters // shared).min(axis=2).max(axis=1))

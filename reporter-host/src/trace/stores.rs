@@ -103,7 +103,7 @@ mod tests {
         all[0].kind = StoreKind::Postcarding { slots: 8, hops: 6, redundancy: 1 };
         let told = Stores::among(&all).unwrap_err().to_string();
         assert!(told.contains("trace-paths") && told.contains("hop"), "{told}");
-        all[0].kind = StoreKind::KeyIncrement { slots: 8, redundancy: 1 };
+        all[0].kind = StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 1 };
         assert!(Stores::among(&all).unwrap_err().to_string().contains("takes no postcarding reports"));
         assert_eq!(Stores::among(&[]), Err(BadStore::None));
     }

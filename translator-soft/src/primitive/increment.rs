@@ -25,8 +25,10 @@ pub(crate) struct Increments {
 #[derive(Clone, Copy)]
 pub(crate) struct KeyIncrementShape {
     pub(crate) slots: u64,
-    /// Counters per key.
+    /// Counters per key at each collector.
     pub(crate) copies: u8,
+    /// Collectors that are to count each key.
+    pub(crate) replicas: u8,
 }
 
 /// The sum for one counter.
@@ -37,6 +39,7 @@ struct Sum {
     delta: u64,
     first: u32,
     last: u32,
+    replica: u8,
     copy: u8,
     copies: u8,
     replicas: u8,
@@ -77,27 +80,29 @@ impl Increments {
         origin: Origin,
         context: &mut Context<'_>,
     ) -> Result<(), Reason> {
-        let KeyIncrementShape { slots, copies } = shape;
+        let KeyIncrementShape { slots, copies, replicas } = shape;
         if redundancy != 0 && redundancy != copies {
             return Err(Reason::Redundancy);
         }
         let h = hash::key_hash(key);
         context.reach(h)?;
-        let replicas = context.regions.replicas();
+        let replicas = context.regions.replicas().min(replicas.into());
         if self.parts.len() + usize::from(copies) * replicas > MOST {
             self.send(context.now, context.egress, context.out);
         }
         let counters = &mut context.egress.counters;
         counters.of(Primitive::KeyIncrement).emitted += 1;
-        // All of the key's counters at each collector that has the key.
+        // The key's counters at each collector that has the key, each in slots of its own.
         for replica in 0..replicas {
             let store = context.regions.of_replica(h, replica).unwrap_or(usize::MAX);
             for n in 0..copies {
                 let part = self.parts.len() as u32;
                 self.parts.push(Part { origin, next: NONE });
-                let slot = hash::slot(h, usize::from(n), slots);
-                let (copy, replicas) = (replica as u8 * copies + n, replicas as u8);
-                let sum = Sum { store, slot, delta, first: part, last: part, copy, copies, replicas };
+                let copy = layout::copy_of_replica(replica, n, copies);
+                let slot = hash::slot(h, copy, slots);
+                let (replica, copy, replicas) = (replica as u8, copy as u8, replicas as u8);
+                let sum =
+                    Sum { store, slot, delta, first: part, last: part, replica, copy, copies, replicas };
                 self.add(sum, counters);
             }
         }
@@ -118,7 +123,7 @@ impl Increments {
                     break;
                 }
                 let sum = &mut self.sums[index as usize];
-                if (sum.store, sum.slot) == (new.store, new.slot) {
+                if (sum.store, sum.slot, sum.replica) == (new.store, new.slot, new.replica) {
                     // Modulo 2^64, as in the counter itself.
                     sum.delta = sum.delta.wrapping_add(new.delta);
                     self.parts[sum.last as usize].next = new.first;

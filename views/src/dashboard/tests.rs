@@ -52,7 +52,7 @@ fn specs() -> Vec<StoreSpec> {
             "events",
             StoreKind::Append { lists: 4, ring: 1024, batch_len: 64, entry_len: 12, notify: false },
         ),
-        spec(4, "bytes", StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2 }),
+        spec(4, "bytes", StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2, replicas: 1 }),
         spec(
             5,
             "packets",
@@ -787,7 +787,7 @@ async fn epochs_are_stepped_through_and_asked() {
     let append = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
     let values =
         StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() };
-    let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2 };
+    let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
     let mut fake = Fake::with([
         (telemetry::store::EVENTS, append),
         (telemetry::store::COUNTERS, counts),

@@ -822,7 +822,7 @@ mod tests {
         let paths = StoreKind::Postcarding { slots: 64, hops: 6, redundancy: 1 };
         let values =
             StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2, keys: Default::default() };
-        let counters = StoreKind::KeyIncrement { slots: 64, redundancy: 2 };
+        let counters = StoreKind::KeyIncrement { slots: 64, redundancy: 2, replicas: 1 };
         let events = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
         let stores = [
             (store::POSTCARDS, paths),

@@ -562,7 +562,7 @@ mod tests {
     async fn keys_are_read_on_and_anew_once_the_store_has_other_memory() {
         let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
         let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
-        let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2 };
+        let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
         let mut fake = Fake::with([("keys", keys), ("bytes", counts)]);
         fake.add("keys", 0, [flow.key().0.to_vec()]);
         fake.put("bytes", flow.key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
@@ -580,7 +580,7 @@ mod tests {
     #[tokio::test]
     async fn what_flows_can_be_ranked_by_instead_is_named() {
         let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
-        let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2 };
+        let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
         let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
         let mut fake = Fake::with([("keys", keys), ("packets", counts.clone()), ("bytes", counts)]);
         fake.put("bytes", flow.key(), CounterAnswer { value: 7, ..CounterAnswer::default() });

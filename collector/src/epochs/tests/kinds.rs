@@ -30,7 +30,7 @@ fn count(store: &Store, key: &Key) -> u64 {
 #[test]
 fn counters_are_asked_as_of_the_end_of_each_epoch_and_go_on() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let spec = store(1, "bytes", StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2 });
+    let spec = store(1, "bytes", StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 });
     let mut total = 0;
     let mut known: Vec<(u64, u64)> = Vec::new();
     for life in 0..2 {

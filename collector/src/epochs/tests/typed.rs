@@ -23,7 +23,7 @@ fn specs() -> Vec<StoreSpec> {
         store(16, int::PATHS, key_write(60)),
         store(17, int::VALUES, key_write(12)),
         store(18, int::EVENTS, events),
-        store(19, int::COUNTERS, StoreKind::KeyIncrement { slots: SLOTS, redundancy: 2 }),
+        store(19, int::COUNTERS, StoreKind::KeyIncrement { slots: SLOTS, redundancy: 2, replicas: 1 }),
         store(20, int::POSTCARDS, StoreKind::Postcarding { slots: SLOTS, hops: 6, redundancy: 2 }),
         store(21, &format!("{STORE_PREFIX}latencies"), key_write(28)),
     ]

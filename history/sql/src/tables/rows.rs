@@ -45,15 +45,10 @@ impl TableFunctionImpl for RowsOfKey {
             Ok(key) => key,
             Err(error) => return plan_err!("{error}"),
         };
-        let (slots, redundancy) = match spec.kind {
-            StoreKind::KeyWrite { slots, redundancy, .. }
-            | StoreKind::Postcarding { slots, redundancy, .. }
-            | StoreKind::KeyIncrement { slots, redundancy } => (slots, redundancy),
-            StoreKind::Append { .. } | StoreKind::SketchMerge { .. } => {
-                return plan_err!("store {store:?} has no rows of keys");
-            }
+        let Some(of_key) = spec.slots_per_key() else {
+            return plan_err!("store {store:?} has no rows of keys");
         };
-        let slots = hash::slots(&key, redundancy, slots);
+        let slots = hash::slots(&key, of_key, spec.elements());
         let scan = LogicalPlanBuilder::scan("rows", provider_as_source(table.clone()), None)?;
         let in_slots = col(SLOT).in_list(slots.iter().map(|slot| lit(slot.cast_signed())).collect(), false);
         let mut plan = scan.filter(in_slots)?;

@@ -44,7 +44,7 @@ fn is_shown(of: &DataType) -> bool {
 
 /// A store of counters beside the others.
 fn counters(folder: &std::path::Path) {
-    let kind = StoreKind::KeyIncrement { slots: 1024, redundancy: 1 };
+    let kind = StoreKind::KeyIncrement { slots: 1024, redundancy: 1, replicas: 1 };
     let table = Table::open(folder, &StoreSpec { id: 3, name: "bytes".to_owned(), kind }).unwrap();
     let slot = hash::slots(&flow(7).parse::<Key>().unwrap(), 1, 1024)[0];
     let mut flush = table.begin(1).unwrap();

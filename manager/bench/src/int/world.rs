@@ -93,7 +93,11 @@ pub(super) fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
             store::POSTCARDS,
             StoreKind::Postcarding { slots: slots(flows, 1 << 15), hops: 6, redundancy: 4 },
         ),
-        (COUNTERS, store::COUNTERS, StoreKind::KeyIncrement { slots: slots(flows, 1 << 18), redundancy: 2 }),
+        (
+            COUNTERS,
+            store::COUNTERS,
+            StoreKind::KeyIncrement { slots: slots(flows, 1 << 18), redundancy: 2, replicas: 1 },
+        ),
     ];
     kinds.map(|(id, name, kind)| StoreSpec { id, name: name.into(), kind }).into()
 }
@@ -245,7 +249,7 @@ impl World {
     /// The sum of all increments that are in memory.
     pub(super) fn incremented(&self) -> anyhow::Result<u64> {
         let store = self.store(COUNTERS)?;
-        let StoreKind::KeyIncrement { slots, redundancy } = store.spec.kind else {
+        let StoreKind::KeyIncrement { slots, redundancy, .. } = store.spec.kind else {
             anyhow::bail!("not a store of counters")
         };
         let mut sum = 0;

@@ -41,7 +41,7 @@ pub(super) fn check(
     answers: &[u64],
     pools: &mut Pools,
 ) -> (Tally, Ends) {
-    let &StoreKind::KeyIncrement { slots, redundancy } = kind else {
+    let &StoreKind::KeyIncrement { slots, redundancy, .. } = kind else {
         unreachable!("called with the counter store");
     };
     // Least and most.
@@ -53,7 +53,7 @@ pub(super) fn check(
             *truth = truth.wrapping_add(delta);
             reports.push(entry);
             for (n, slot) in
-                share.slots_of_each(&flows[flow as usize].key, redundancy, slots).iter().enumerate()
+                share.slots_of_counters(&flows[flow as usize].key, redundancy, slots).iter().enumerate()
             {
                 let counter = counters.entry(*slot).or_default();
                 if entry.fate.landed(n) {
@@ -71,7 +71,7 @@ pub(super) fn check(
             continue;
         }
         tally.queried += 1;
-        let places = share.slots_of_each(&flows[index].key, redundancy, slots);
+        let places = share.slots_of_counters(&flows[index].key, redundancy, slots);
         // A key whose copies share one counter adds to it once per copy.
         let portion = |slot: &u64, of: usize| {
             let times = places.iter().filter(|other| *other == slot).count() as u64;

@@ -61,7 +61,7 @@ pub(crate) fn stores() -> Vec<StoreSpec> {
         store(
             COUNTERS,
             "counters",
-            StoreKind::KeyIncrement { slots: COUNTER_SLOTS, redundancy: COUNTER_COPIES },
+            StoreKind::KeyIncrement { slots: COUNTER_SLOTS, redundancy: COUNTER_COPIES, replicas: 1 },
         ),
         store(
             PATHS,

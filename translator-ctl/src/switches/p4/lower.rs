@@ -240,7 +240,7 @@ impl Lowering<'_> {
                     },
                 );
             }
-            StoreKind::KeyIncrement { slots, redundancy: copies } => {
+            StoreKind::KeyIncrement { slots, redundancy: copies, .. } => {
                 tables.row(key, table::KeyIncrementStore { number, copies, slots_mask: mask(slots)? });
             }
             StoreKind::Postcarding { slots, hops, redundancy: copies } => {
