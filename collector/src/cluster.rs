@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use dta_files::moment;
 use dta_placement::{InEffect, Lease, View};
 use dta_proto::buckets::{Buckets, Copies};
 use dta_proto::list_range::ListRange;
@@ -71,9 +72,14 @@ pub struct Part {
 pub struct Adrift;
 
 impl Cluster {
-    /// Not in it yet. Its leases are so long, and these of its stores get other memory with each epoch.
-    pub fn new<'a>(id: String, lease: Duration, with_epochs: impl IntoIterator<Item = &'a str>) -> Cluster {
-        let in_effect = Mutex::new(InEffect::new(with_epochs));
+    /// Not in it yet. Its leases are so long, and these of its stores get other memory with each epoch, after so long.
+    pub fn new<'a>(
+        id: String,
+        lease: Duration,
+        with_epochs: impl IntoIterator<Item = (&'a str, Duration)>,
+    ) -> Cluster {
+        let in_millis = |(store, length): (&'a str, Duration)| (store, length.as_millis() as u64);
+        let in_effect = Mutex::new(InEffect::new(with_epochs.into_iter().map(in_millis)));
         // A lease is renewed after each third of it: two are left at least when a standstill begins.
         let fresh = FRESH.min(lease * 2 / 3);
         Cluster { id, fresh, lease: OnceLock::new(), in_effect, words: Mutex::default() }
@@ -86,14 +92,13 @@ impl Cluster {
 
     /// Takes in a newer view.
     pub fn learn(&self, view: Arc<View>) {
-        self.in_effect().learn(view);
+        self.in_effect().learn(view, moment::now());
     }
 
-    /// An epoch of a store begins at a moment, in milliseconds since 1970, with this generation of its memory.
-    pub fn turn(&self, store: &str, generation: u64, begins: u64, length: Duration) {
-        let length = length.as_millis() as u64;
-        // All collectors mean the same epoch, whenever they notice.
-        self.in_effect().turn(store, generation, begins - begins % length.max(1), length);
+    /// An epoch of a store begins with this generation of its memory: the one that a moment is in, in milliseconds since
+    /// 1970.
+    pub fn turn(&self, store: &str, generation: u64, moment: u64) {
+        self.in_effect().turn(store, generation, moment);
     }
 
     /// A session's translator goes by this version; 0 = by none.

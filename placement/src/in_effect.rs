@@ -33,44 +33,53 @@ struct OfEpoch {
     from: u64,
     /// The version that earlier generations went by.
     before: u64,
+    /// How long its epochs are, in milliseconds.
+    length: u64,
+}
+
+/// When a placement must have been written that the epoch of a moment takes.
+fn heard_by(moment: u64, length: u64) -> u64 {
+    let begins = moment - moment % length.max(1);
+    begins.saturating_sub(HEARD.min(length / 2))
 }
 
 impl InEffect {
-    /// Nothing is known yet. These stores have epochs.
-    pub fn new<'a>(with_epochs: impl IntoIterator<Item = &'a str>) -> InEffect {
-        let nothing = || OfEpoch { placement: Arc::default(), from: 0, before: 0 };
-        let of_epochs = with_epochs.into_iter().map(|store| (store.to_owned(), nothing())).collect();
+    /// Nothing is known yet. These stores have epochs, of so many milliseconds.
+    pub fn new<'a>(with_epochs: impl IntoIterator<Item = (&'a str, u64)>) -> InEffect {
+        let of = |length| OfEpoch { placement: Arc::default(), from: 0, before: 0, length };
+        let of_epochs =
+            with_epochs.into_iter().map(|(store, length)| (store.to_owned(), of(length))).collect();
         InEffect { of_epochs, ..InEffect::default() }
     }
 
-    /// Takes in a newer view.
-    pub fn learn(&mut self, view: Arc<View>) {
-        let newest = Arc::new(view.placement.clone());
+    /// Takes in a newer view, at a moment in milliseconds since 1970. A collector that was started again in the middle of
+    /// an epoch goes by what the others have gone by since it began.
+    pub fn learn(&mut self, view: Arc<View>, now: u64) {
         for of in self.of_epochs.values_mut() {
-            if !view.can_wait(&of.placement) {
-                of.placement = newest.clone();
-                of.before = newest.version;
+            let taken = view.taken_by(heard_by(now, of.length)).filter(|_| of.placement.version == 0);
+            let next = taken.cloned().unwrap_or_else(|| view.still(&of.placement));
+            if next.version != of.placement.version {
+                of.before = next.version;
+                of.placement = next;
             }
         }
-        if self.recent.last().is_none_or(|last| last.version != newest.version) {
-            self.recent.push(newest);
-        }
+        view.recent(&mut self.recent);
         self.newest = view;
         self.forget();
     }
 
-    /// An epoch of a store begins at a moment, in milliseconds since 1970, with this generation of its memory; epochs
-    /// are so long.
-    pub fn turn(&mut self, store: &str, generation: u64, begins: u64, length: u64) {
+    /// An epoch of a store begins with this generation of its memory: the one that a moment is in, in milliseconds since
+    /// 1970. All collectors mean the same epoch, whenever they notice.
+    pub fn turn(&mut self, store: &str, generation: u64, moment: u64) {
         let Some(of) = self.of_epochs.get_mut(store) else { return };
-        let by = begins.saturating_sub(HEARD.min(length / 2));
+        let by = heard_by(moment, of.length);
         let heard = |placement: &&Arc<Placement>| placement.since <= by;
         if let Some(placement) = self.recent.iter().rev().find(heard)
             && placement.version > of.placement.version
         {
             of.before = of.placement.version;
             of.from = generation;
-            of.placement = placement.clone();
+            of.placement = self.newest.still(placement);
         }
         self.forget();
     }
@@ -108,6 +117,7 @@ impl InEffect {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Earlier;
 
     fn view(version: u64, since: u64, ids: &[&str], holders: &[(&str, &str)]) -> Arc<View> {
         let buckets = |(id, buckets): &(&str, &str)| ((*id).to_owned(), buckets.parse().unwrap());
@@ -122,38 +132,73 @@ mod tests {
 
     #[test]
     fn stores_with_epochs_take_what_was_written_in_time_when_an_epoch_begins() {
-        let mut of = InEffect::new(["flows"]);
+        let mut of = InEffect::new([("flows", 60_000)]);
         let two: &[_] = &[("a", "0-127"), ("b", "128-255")];
         // The first one holds at once: nothing was placed before.
-        of.learn(view(1, 1000, &["a", "b"], two));
+        of.learn(view(1, 1000, &["a", "b"], two), 1000);
         assert_eq!((version(&of, "flows"), version(&of, "other"), of.version("other", 1)), (1, 1, None));
         let three: &[_] = &[("a", "0-99"), ("b", "100-199"), ("c", "200-255")];
-        of.learn(view(2, 60_000, &["a", "b", "c"], three));
-        of.learn(view(3, 118_000, &["a", "b", "c"], two));
+        of.learn(view(2, 60_000, &["a", "b", "c"], three), 60_000);
+        of.learn(view(3, 118_000, &["a", "b", "c"], two), 118_000);
         let before = of.versions();
         assert_eq!((version(&of, "flows"), version(&of, "other")), (1, 3));
         // Version 3 comes too late for this epoch.
-        of.turn("flows", 8, 120_000, 60_000);
+        of.turn("flows", 8, 120_000);
         assert_eq!((version(&of, "flows"), of.versions()), (2, before + 1));
         assert_eq!((of.version("flows", 7), of.version("flows", 8)), (Some(1), Some(2)));
-        of.turn("flows", 9, 180_000, 60_000);
+        of.turn("flows", 9, 180_040);
         assert_eq!((of.version("flows", 8), of.version("flows", 9)), (Some(2), Some(3)));
         assert_eq!(of.recent.len(), 1);
         // Of short epochs, half is enough.
-        of.learn(view(4, 181_000, &["a", "b", "c"], three));
-        of.turn("flows", 10, 182_000, 2000);
+        let mut of = InEffect::new([("flows", 2000)]);
+        of.learn(view(3, 118_000, &["a", "b", "c"], two), 181_000);
+        of.learn(view(4, 181_000, &["a", "b", "c"], three), 181_000);
+        of.turn("flows", 10, 182_000);
         assert_eq!(version(&of, "flows"), 4);
     }
 
     #[test]
     fn nobody_waits_for_a_collector_that_is_gone() {
-        let mut of = InEffect::new(["flows"]);
+        let mut of = InEffect::new([("flows", 60_000)]);
         let two: &[_] = &[("a", "0-127"), ("b", "128-255")];
-        of.learn(view(1, 1000, &["a", "b"], two));
+        of.learn(view(1, 1000, &["a", "b"], two), 1000);
         // It is gone, and nothing is placed elsewhere yet.
-        of.learn(view(1, 1000, &["a"], two));
+        of.learn(view(1, 1000, &["a"], two), 1000);
         assert_eq!(version(&of, "flows"), 1);
-        of.learn(view(2, 61_000, &["a"], &[("a", "0-255")]));
+        of.learn(view(2, 61_000, &["a"], &[("a", "0-255")]), 61_000);
         assert_eq!((version(&of, "flows"), of.version("flows", 1)), (2, Some(2)));
+    }
+
+    #[test]
+    fn a_collector_that_was_started_again_goes_by_what_the_others_have_gone_by_since_the_epoch_began() {
+        let earlier = |version, since, is_waited_for| {
+            let keys = vec![BTreeMap::from([("a".to_owned(), "0-255".parse().unwrap())])];
+            let placement = Placement::new(version, keys, BTreeMap::new()).unwrap();
+            Earlier { placement: Arc::new(Placement { since, ..placement }), is_waited_for }
+        };
+        let goes_by = |earlier: &[Earlier], now| {
+            let newest = view(9, 150_000, &["a", "b"], &[("a", "0-127"), ("b", "128-255")]);
+            let mut of = InEffect::new([("flows", 60_000), ("short", 4000)]);
+            of.learn(Arc::new(View { earlier: earlier.into(), ..View::clone(&newest) }), now);
+            assert_eq!(version(&of, "other"), 9);
+            let versions = [version(&of, "flows"), version(&of, "short")];
+            of.turn("flows", 3, 180_000);
+            assert_eq!(version(&of, "flows"), 9);
+            versions
+        };
+        let before = [earlier(5, 60_000, true), earlier(6, 110_000, true), earlier(7, 130_000, true)];
+        assert_eq!((goes_by(&before, 160_000), goes_by(&before, 190_000)), ([6, 9], [9, 9]));
+        assert_eq!((goes_by(&before, 151_000), goes_by(&[], 151_000)), ([6, 7], [9, 9]));
+        // Etcd has forgotten what the epoch began with.
+        assert_eq!(goes_by(&before[2..], 160_000), [9, 9]);
+        // There was nothing when the epoch began.
+        let first = [&[Earlier::default()], &before[1..]].concat();
+        assert_eq!(goes_by(&first[..2], 100_000), [6, 6]);
+        // Somebody was gone meanwhile, and the others took the next one.
+        let mut gone = before;
+        gone[1].is_waited_for = false;
+        assert_eq!(goes_by(&gone, 160_000), [7, 9]);
+        gone[2].is_waited_for = false;
+        assert_eq!(goes_by(&gone, 160_000), [9, 9]);
     }
 }

@@ -25,7 +25,7 @@ pub use error::EtcdError;
 pub use etcd::{drain, follow, join, read, rebalance};
 pub use in_effect::InEffect;
 pub use membership::{Lease, Membership};
-pub use view::{Collector, View};
+pub use view::{Collector, Earlier, View};
 pub use views::Views;
 #[cfg(not(feature = "etcd"))]
 pub use without::{drain, follow, join, read, rebalance};

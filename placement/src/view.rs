@@ -1,6 +1,7 @@
 //! What is known of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dta_proto::placement::plan::Member;
 use dta_proto::placement::{Placement, plan};
@@ -40,6 +41,27 @@ pub struct View {
     pub drained: BTreeSet<String>,
     /// Who has what. It may name collectors that are no longer there.
     pub placement: Placement,
+    /// The placements before it, oldest first: as far as etcd still had them when this was read first, and no more than
+    /// stores with epochs may still go by. [`read`](crate::read) leaves them out.
+    pub earlier: Arc<[Earlier]>,
+}
+
+/// A placement before the newest. Version 0 stands for the time before there was any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Earlier {
+    /// The placement.
+    pub placement: Arc<Placement>,
+    /// Whether all who have something by it have been there since before the next one was written: nobody took another one
+    /// because somebody was gone.
+    pub is_waited_for: bool,
+}
+
+/// How many earlier placements are kept at most.
+pub(crate) const EARLIER: usize = 64;
+
+/// The collectors that have something by a placement.
+pub(crate) fn holders(placement: &Placement) -> impl Iterator<Item = &String> {
+    placement.keys.iter().flat_map(BTreeMap::keys).chain(placement.lists.keys())
 }
 
 impl View {
@@ -50,10 +72,63 @@ impl View {
 
     /// Whether all who have something by a placement are still there, so that those who go by it can wait before they
     /// take another one.
-    pub fn can_wait(&self, placement: &Placement) -> bool {
-        let of_keys = placement.keys.iter().flat_map(BTreeMap::keys);
-        placement.version != 0
-            && of_keys.chain(placement.lists.keys()).all(|id| self.collectors.contains_key(id))
+    pub(crate) fn can_wait(&self, placement: &Placement) -> bool {
+        placement.version != 0 && holders(placement).all(|id| self.collectors.contains_key(id))
+    }
+
+    /// Another placement takes the place of this one.
+    pub(crate) fn replace(&mut self, placement: Placement) {
+        let former = std::mem::replace(&mut self.placement, placement);
+        if former.version != self.placement.version {
+            let former = Earlier { is_waited_for: self.can_wait(&former), placement: Arc::new(former) };
+            let too_many = (self.earlier.len() + 1).saturating_sub(EARLIER);
+            self.earlier = self.earlier.iter().skip(too_many).cloned().chain([former]).collect();
+        }
+    }
+
+    /// A collector is gone: who goes by what it has something of takes the next placement.
+    pub(crate) fn lose(&mut self, id: &str) {
+        self.collectors.remove(id);
+        let gone = |of: &Earlier| holders(&of.placement).any(|holder| holder == id);
+        if self.earlier.iter().any(|of| of.is_waited_for && gone(of)) {
+            let still = |of: &Earlier| Earlier { is_waited_for: of.is_waited_for && !gone(of), ..of.clone() };
+            self.earlier = self.earlier.iter().map(still).collect();
+        }
+    }
+
+    /// The placement that stores with epochs go by that went by this one: the same, unless somebody has been gone.
+    pub fn still(&self, placement: &Arc<Placement>) -> Arc<Placement> {
+        let newest = || Arc::new(self.placement.clone());
+        match self.earlier.iter().position(|earlier| earlier.placement.version == placement.version) {
+            _ if placement.version == 0 => newest(),
+            Some(at) => self.waited_for_from(at).map_or_else(newest, Arc::clone),
+            None if self.can_wait(placement) => placement.clone(),
+            None => newest(),
+        }
+    }
+
+    /// Adds the placements that are later than the last of these.
+    pub fn recent(&self, all: &mut Vec<Arc<Placement>>) {
+        let last = all.last().map_or(0, |last| last.version);
+        let earlier = self.earlier.iter().map(|earlier| &earlier.placement);
+        all.extend(earlier.filter(|placement| placement.version > last).cloned());
+        if self.placement.version > all.last().map_or(0, |last| last.version) {
+            all.push(Arc::new(self.placement.clone()));
+        }
+    }
+
+    fn waited_for_from(&self, place: usize) -> Option<&Arc<Placement>> {
+        self.earlier[place..].iter().find(|earlier| earlier.is_waited_for).map(|earlier| &earlier.placement)
+    }
+
+    /// The placement that stores go by whose epoch took the newest of those that were written by a moment, in milliseconds
+    /// since 1970; `None` if it is the newest of all, or not known.
+    pub(crate) fn taken_by(&self, moment: u64) -> Option<&Arc<Placement>> {
+        if self.placement.since <= moment {
+            return None;
+        }
+        let taken = self.earlier.iter().rposition(|earlier| earlier.placement.since <= moment)?;
+        self.waited_for_from(taken)
     }
 
     /// What follows from who is there: [`plan::next`].
@@ -96,6 +171,37 @@ mod tests {
             let collectors = ids.iter().map(|id| ((*id).to_owned(), Collector::of_test(1))).collect();
             View { collectors, placement, ..View::default() }
         }
+    }
+
+    #[test]
+    fn what_came_before_is_known_however_seldom_somebody_looks() {
+        let placed = |version, ids: &[&str]| {
+            let buckets = |(n, id): (usize, &&str)| {
+                ((*id).to_owned(), Buckets::range(128 * n as u8, 127 + 128 * n as u8))
+            };
+            let keys = vec![ids.iter().enumerate().map(buckets).collect()];
+            let placement = Placement::new(version, keys, BTreeMap::new()).unwrap();
+            Placement { since: 1000 * version, ..placement }
+        };
+        let two = |version| placed(version, &["a", "b"]);
+        let still = |view: &View, version| view.still(&Arc::new(two(version))).version;
+        let mut view = View::of_test(&["a", "b", "c"], Placement::default());
+        (3..6).for_each(|version| view.replace(two(version)));
+        assert_eq!([3, 4, 5].map(|version| still(&view, version)), [3, 4, 5]);
+        assert_eq!([2000, 3000, 4999].map(|by| view.taken_by(by).unwrap().version), [3, 3, 4]);
+        assert_eq!((view.taken_by(5000), view.still(&Arc::default()).version), (None, 5));
+        let mut recent = vec![Arc::new(two(3))];
+        view.recent(&mut recent);
+        assert_eq!(recent.iter().map(|of| of.version).collect::<Vec<_>>(), [3, 4, 5]);
+        // One was gone, and is back before anybody looks.
+        let b = view.collectors["b"].clone();
+        view.lose("b");
+        view.replace(placed(6, &["a", "c"]));
+        view.collectors.insert("b".into(), b);
+        view.replace(two(7));
+        assert_eq!([3, 5, 6, 7].map(|version| still(&view, version)), [6, 6, 6, 7]);
+        (8..100).for_each(|version| view.replace(two(version)));
+        assert_eq!((view.earlier.len(), view.earlier[0].placement.version), (EARLIER, 99 - EARLIER as u64));
     }
 
     #[test]

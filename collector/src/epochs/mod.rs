@@ -88,9 +88,9 @@ pub trait Traffic: Send + Sync {
     /// Whether anybody may still write to the memory of a generation of a store.
     fn writers(&self, store: &str, generation: u64) -> Writers;
 
-    /// The memory of a generation of a store begins to be written at a moment, in milliseconds since 1970; epochs are so
-    /// long. Said before anybody gets a key to it.
-    fn begins(&self, store: &str, generation: u64, at: u64, length: Duration);
+    /// The memory of a generation of a store begins to be written at a moment, in milliseconds since 1970. Said before
+    /// anybody gets a key to it.
+    fn begins(&self, store: &str, generation: u64, at: u64);
 
     /// Whether others hold what this collector holds, while it is down.
     fn is_taken_over(&self) -> bool {

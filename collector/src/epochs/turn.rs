@@ -109,7 +109,7 @@ fn open_next(
             Some(former_path(dir, &of.name, store.generation))
         }
     };
-    keeper.traffic.begins(&of.name, next, begins.moment, of.every);
+    keeper.traffic.begins(&of.name, next, begins.moment);
     // Who asks while files change places does not wait for the disk, and finds what was open until then.
     let open = keeper.stores.replace(successor, file.is_some())?;
     let mut in_memory = of.in_memory();

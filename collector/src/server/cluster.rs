@@ -35,7 +35,8 @@ pub(super) fn of(cluster: &config::Cluster, config: &Config) -> Cluster {
     let replaces = |store: &&StoreSpec| {
         config.epochs.contains_key(&store.name) && store.kind.primitive().epoch_end() == EpochEnd::Replaces
     };
-    let with_epochs = config.stores.iter().filter(replaces).map(|store| store.name.as_str());
+    let with_epochs =
+        config.stores.iter().filter(replaces).map(|store| (store.name.as_str(), config.epochs[&store.name]));
     Cluster::new(cluster.id(config).to_owned(), cluster.etcd.lease(), with_epochs)
 }
 

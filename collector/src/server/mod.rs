@@ -363,9 +363,9 @@ impl Traffic for Observed {
         self.cluster.is_some()
     }
 
-    fn begins(&self, store: &str, generation: u64, at: u64, length: Duration) {
+    fn begins(&self, store: &str, generation: u64, at: u64) {
         if let Some(cluster) = &self.cluster {
-            cluster.turn(store, generation, at, length);
+            cluster.turn(store, generation, at);
         }
     }
 

@@ -40,6 +40,7 @@ pub(crate) const SPREAD: u16 = 4;
 pub(crate) const ROUNDS: u16 = 5;
 pub(crate) const KEYS: u16 = 6;
 pub(crate) const PACKETS: u16 = 7;
+pub(crate) const LONG: u16 = 8;
 
 /// Slots of `spread`.
 pub(crate) const SLOTS: u64 = 1 << 17;
@@ -91,7 +92,7 @@ entry_len = 8
 epoch = '3s'
 ";
 
-/// Behind a software translator also a list of keys, and counters at two collectors.
+/// Behind a software translator also a list of keys, counters at two collectors, and epochs that a test does not see end.
 const SOFTWARE_STORES: &str = "
 [[store]]
 id = 6
@@ -109,6 +110,15 @@ kind = 'key-increment'
 slots = 131072
 redundancy = 2
 replicas = 2
+
+[[store]]
+id = 8
+name = 'long'
+kind = 'key-write'
+slots = 65536
+value_len = 12
+redundancy = 2
+epoch = '600s'
 ";
 
 /// What a collector's NIC is wired to.
@@ -421,7 +431,7 @@ impl Ground {
         let round = self.truth.begin_round();
         let (stores, counters) = match self.switched {
             Some(_) => (&[FLOWS, TIMED][..], &[BYTES][..]),
-            None => (&[FLOWS, TIMED, SPREAD][..], &[BYTES, PACKETS][..]),
+            None => (&[FLOWS, TIMED, SPREAD, LONG][..], &[BYTES, PACKETS][..]),
         };
         for (n, key) in (0..).zip(self.truth.keys()) {
             let value = value(n, round);
@@ -478,6 +488,11 @@ impl Ground {
     /// Only what counters say that two collectors count.
     pub(crate) fn check_counted_twice(&mut self, when: &str) {
         self.check(when, &[], &["packets"]);
+    }
+
+    /// Only what keys have now of a store whose epoch began with another placement.
+    pub(crate) fn check_long(&mut self, when: &str) {
+        self.check(when, &["long"], &[]);
     }
 
     /// Only what all keys have now: what a counter has dies with a collector.

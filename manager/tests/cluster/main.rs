@@ -220,6 +220,24 @@ fn counters_with_replicas_lose_nothing_when_their_keys_have_moved_and_a_collecto
 
 #[test]
 #[ignore = "needs etcd-server"]
+fn who_is_started_again_goes_by_what_the_epoch_began_with() {
+    let mut ground = Ground::start(&["a", "b"]);
+    ground.until_served();
+    ground.check_long("two collectors");
+    ground.join("c");
+    ground.until_at(&["a", "b", "c"]);
+    ground.check_long("a third one has nothing in this epoch");
+    ground.kill_alone("b");
+    ground.join("b");
+    ground.load(Duration::from_secs(4));
+    ground.check_long("b was started again");
+    ground.kill_translator();
+    ground.load(Duration::from_secs(4));
+    ground.check_long("the translator was started again");
+}
+
+#[test]
+#[ignore = "needs etcd-server"]
 fn without_a_quorum_reports_are_taken_and_questions_answered() {
     let mut ground = Ground::start(&["a", "b"]);
     ground.nodes.kill(0);

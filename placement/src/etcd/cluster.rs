@@ -77,6 +77,8 @@ fn is_for_load(before: &Placement, next: &Placement) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cluster {
     pub(super) view: View,
+    /// Since which revision each collector has been there.
+    pub(super) since: BTreeMap<String, i64>,
     pub(super) placed: Placed,
     pub(super) planner: Option<Planner>,
     /// The revision of all of this.
@@ -87,13 +89,17 @@ impl Cluster {
     /// Takes in a key, without its prefix: its value, or that it was deleted.
     pub(super) fn apply(&mut self, key: &str, value: Option<Value<'_>>) {
         if let Some(id) = key.strip_prefix("collectors/") {
+            match value {
+                Some(value) => drop(self.since.insert(id.to_owned(), value.created)),
+                None => drop(self.since.remove(id)),
+            }
             match value.map(|value| serde_json::from_slice::<Collector>(value.bytes)) {
                 Some(Ok(collector)) => drop(self.view.collectors.insert(id.to_owned(), collector)),
                 Some(Err(error)) => {
                     tracing::warn!("the collector {id:?} in etcd is ignored: {error}");
-                    self.view.collectors.remove(id);
+                    self.view.lose(id);
                 }
-                None => drop(self.view.collectors.remove(id)),
+                None => self.view.lose(id),
             }
         } else if let Some(id) = key.strip_prefix("drained/") {
             match value {
@@ -106,7 +112,7 @@ impl Cluster {
             // One that was deleted or cannot be read is still what everybody goes by.
             self.placed = match value.map(|value| (value.modified, serde_json::from_slice(value.bytes))) {
                 Some((at, Ok(placement))) => {
-                    self.view.placement = placement;
+                    self.view.replace(placement);
                     Placed::At(at)
                 }
                 Some((_, Err(error))) => {

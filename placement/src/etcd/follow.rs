@@ -74,7 +74,9 @@ async fn until_it_ends(
     turns: &mut Turns,
 ) -> Result<Infallible, EtcdError> {
     let last = View::clone(&newest.borrow());
-    let mut watched = Watched::begin(config.connect(turns.node()).await?, &config.prefix, last).await?;
+    let mut client = config.connect(turns.node()).await?;
+    let mut watched = Watched::begin(client.clone(), &config.prefix, last).await?;
+    watched.learn_earlier(&mut client).await?;
     turns.answers();
     loop {
         tell(newest, &watched.cluster.view);

@@ -78,6 +78,7 @@ impl Member {
         self.register(&mut client, lease).await?;
         let last = View::clone(&self.newest.borrow());
         let mut watched = Watched::begin(client.clone(), &self.config.prefix, last).await?;
+        watched.learn_earlier(&mut client).await?;
         turns.answers();
         // Whoever was away learns first what others were given meanwhile.
         tell(&self.newest, &watched.cluster.view);

@@ -1,9 +1,18 @@
 //! All keys below the prefix, and whatever changes among them.
 
-use etcd_client::{Client, EventType, GetOptions, KeyValue, WatchOptions, WatchStream};
+use std::sync::Arc;
 
-use super::cluster::{Cluster, Value};
-use crate::{EtcdError, View};
+use dta_files::moment;
+use dta_proto::placement::Placement;
+use etcd_client::{Client, Error, EventType, GetOptions, KeyValue, WatchOptions, WatchStream};
+use tonic::Code;
+
+use super::cluster::{Cluster, Placed, Value, placement_key};
+use crate::view::{EARLIER, holders};
+use crate::{Earlier, EtcdError, View};
+
+/// How old the placements are that are read, in milliseconds: longer epochs are not to be expected.
+const OLDEST: u64 = 24 * 60 * 60 * 1000;
 
 /// What etcd says, kept up to date.
 pub(super) struct Watched {
@@ -18,7 +27,8 @@ impl Watched {
     pub(super) async fn begin(mut client: Client, prefix: &str, last: View) -> Result<Watched, EtcdError> {
         let all = client.get(prefix, Some(GetOptions::new().with_prefix())).await?;
         let revision = all.header().map_or(0, |header| header.revision());
-        let view = View { placement: last.placement, ..View::default() };
+        let (placement, earlier) = (last.placement, last.earlier);
+        let view = View { placement, earlier, ..View::default() };
         let mut cluster = Cluster { view, revision, ..Cluster::default() };
         for key_value in all.kvs() {
             apply(&mut cluster, prefix, key_value, false);
@@ -26,6 +36,46 @@ impl Watched {
         let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1);
         let changes = client.watch(prefix, Some(options)).await?;
         Ok(Watched { cluster, prefix: prefix.to_owned(), changes })
+    }
+
+    /// Reads the placements before the one that there is, those that were missed among them.
+    ///
+    /// # Errors
+    /// Etcd does not answer. What it has compacted is left out.
+    pub(super) async fn learn_earlier(&mut self, client: &mut Client) -> Result<(), EtcdError> {
+        let Placed::At(mut before) = self.cluster.placed else { return Ok(()) };
+        let key = placement_key(&self.prefix);
+        let oldest = moment::now().saturating_sub(OLDEST);
+        let mut earlier: Vec<Earlier> = Vec::new();
+        while before > 1 && earlier.len() < EARLIER {
+            let at = GetOptions::new().with_revision(before - 1);
+            let found = match client.get(key.as_str(), Some(at)).await {
+                Err(Error::GRpcStatus(status)) if status.code() == Code::OutOfRange => break,
+                found => found?,
+            };
+            let Some(found) = found.kvs().first() else {
+                earlier.push(Earlier::default());
+                break;
+            };
+            let Ok(placement) = serde_json::from_slice::<Placement>(found.value()) else { break };
+            let is_there = |id: &String| self.cluster.since.get(id).is_some_and(|since| *since < before);
+            let (is_waited_for, is_old) = (holders(&placement).all(is_there), placement.since < oldest);
+            earlier.push(Earlier { placement: Arc::new(placement), is_waited_for });
+            before = found.mod_revision();
+            if is_old {
+                break;
+            }
+        }
+        let view = &self.cluster.view;
+        let first = earlier.last().map_or(view.placement.version, |earlier| earlier.placement.version);
+        let known = view.earlier.iter().filter(|known| (1..first).contains(&known.placement.version));
+        let still = |known: &Earlier| Earlier {
+            is_waited_for: known.is_waited_for && view.can_wait(&known.placement),
+            ..known.clone()
+        };
+        let known: Vec<Earlier> = known.map(still).collect();
+        self.cluster.view.earlier = known.into_iter().chain(earlier.into_iter().rev()).collect();
+        Ok(())
     }
 
     /// Waits for changes and takes them in. It can be dropped at any time without a loss.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_placement::{Collector, Config, Membership, Tls, View, Views, drain, follow, join, read};
+use dta_placement::{Collector, Config, Earlier, Membership, Tls, View, Views, drain, follow, join, read};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use nodes::Nodes;
 use tokio::sync::watch;
@@ -98,7 +98,8 @@ async fn collectors_join_leave_are_drained_and_die() {
     // A third of what each had, and what its second copies had to make room for.
     let moved = all.placement.moved_since(&both.placement);
     assert!((170..=200).contains(&moved), "{moved}");
-    assert_eq!(*all, read(&config).await.unwrap());
+    let read_once = read(&config).await.unwrap();
+    assert_eq!(*all, View { earlier: all.earlier.clone(), ..read_once });
 
     // Leaving is seen at once: its lease is gone, not expired.
     three.leave().await;
@@ -285,6 +286,43 @@ async fn an_id_belongs_to_one_collector_and_to_its_latest_life() {
     // Clusters with other prefixes know nothing of it.
     let elsewhere = Config { prefix: "/other/".into(), ..config };
     assert_eq!(read(&elsewhere).await.unwrap(), View::default());
+}
+
+#[tokio::test]
+#[ignore = "needs etcd-server"]
+async fn a_later_life_learns_what_was_placed_before_and_who_has_been_there_since() {
+    let nodes = Nodes::with(1, "http", |_| Vec::new());
+    let config = nodes.config();
+    let mut views = follow(config.clone()).unwrap();
+    let _first = enter(&config, 1);
+    until_at(&mut views, &["c1"]).await;
+    let second = enter(&config, 2);
+    until_at(&mut views, &["c1", "c2"]).await;
+    let _third = enter(&config, 3);
+    let three = until_at(&mut views, &["c1", "c2", "c3"]).await;
+    // Those of which who has something, and whether all have been there since.
+    let earlier = |view: &View| -> Vec<(Vec<String>, bool)> {
+        let ids =
+            |of: &Earlier| of.placement.keys.first().into_iter().flat_map(|of| of.keys().cloned()).collect();
+        view.earlier.iter().map(|of| (ids(of), of.is_waited_for)).collect()
+    };
+    let ids = |ids: &[&str]| -> Vec<String> { ids.iter().map(|id| (*id).to_owned()).collect() };
+    let mut later = enter_as(&config, 1, collector(1, 2));
+    let view = until_at(&mut later.views, &["c1", "c2", "c3"]).await;
+    assert_eq!(earlier(&view), [(ids(&[]), false), (ids(&["c1"]), true), (ids(&["c1", "c2"]), true)]);
+    assert!(view.earlier.is_sorted_by_key(|of| of.placement.version));
+    second.leave().await;
+    until(&mut views, "two", |view| view.placement.version > three.placement.version).await;
+    let _second = enter(&config, 2);
+    until_at(&mut views, &["c1", "c2", "c3"]).await;
+    // What was known stays, and who comes now learns what came before.
+    let mut follower = follow(config.clone()).unwrap();
+    let view = until_at(&mut follower, &["c1", "c2", "c3"]).await;
+    let since =
+        [([].as_slice(), false), (&["c1"], true), (&["c1", "c2"], false), (&["c1", "c2", "c3"], false)];
+    let since = since.into_iter().chain([(["c1", "c3"].as_slice(), true)]);
+    assert_eq!(earlier(&view), since.map(|(of, is)| (ids(of), is)).collect::<Vec<_>>());
+    assert_eq!(earlier(&later.views.now()).len(), 3);
 }
 
 #[tokio::test]

@@ -42,11 +42,9 @@ pub(crate) struct Placing {
 impl Placing {
     /// Takes in a newer view, and the indices of its collectors.
     pub(crate) fn learn(&mut self, view: Arc<View>, roster: Roster) {
-        if self.recent.last().is_none_or(|last| last.version != view.placement.version) {
-            self.recent.push(Arc::new(view.placement.clone()));
-        }
-        for placement in self.of_stores.values_mut().filter(|placement| !view.can_wait(placement)) {
-            *placement = self.recent.last().expect("one was just put there").clone();
+        view.recent(&mut self.recent);
+        for placement in self.of_stores.values_mut() {
+            *placement = view.still(placement);
         }
         (self.view, self.roster) = (view, roster);
     }

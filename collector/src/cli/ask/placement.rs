@@ -131,7 +131,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
 }
 
 fn shown(view: &View) -> Shown<'_> {
-    let View { collectors, drained, placement } = view;
+    let View { collectors, drained, placement, .. } = view;
     let Placement { version, keys, lists, .. } = placement;
     let have = keys.iter().flat_map(BTreeMap::keys).chain(lists.keys());
     let part = |id: &'_ str| Part {

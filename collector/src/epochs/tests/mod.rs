@@ -60,7 +60,7 @@ struct Writing {
 }
 
 impl Traffic for Writing {
-    fn begins(&self, _: &str, _: u64, _: u64, _: Duration) {}
+    fn begins(&self, _: &str, _: u64, _: u64) {}
 
     fn writers(&self, store: &str, generation: u64) -> Writers {
         let is_in = |of: &Mutex<BTreeSet<u64>>| store == "flows" && of.lock().unwrap().contains(&generation);
