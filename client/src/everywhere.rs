@@ -131,6 +131,11 @@ impl Group {
         })))
     }
 
+    /// Whether all that had a key may be among so many that are away, where so many are to have each.
+    pub(crate) fn may_be_all(&self, away: usize, replicas: usize) -> bool {
+        away >= replicas.min(self.members.len())
+    }
+
     /// What all return for `ask`, but for as many as may be away while each key is at one that answers.
     async fn enough<T, F>(
         &self,
@@ -141,15 +146,12 @@ impl Group {
         F: Future<Output = Result<T, ClientError>>,
     {
         match self.each(ask).await? {
-            (told, Some(away)) if may_be_all(self.members.len() - told.len(), replicas) => Err(away.into()),
+            (told, Some(away)) if self.may_be_all(self.members.len() - told.len(), replicas) => {
+                Err(away.into())
+            }
             (told, _) => Ok(told),
         }
     }
-}
-
-/// Whether all that had a key may be away, where so many collectors are to have each.
-pub(crate) fn may_be_all(away: usize, replicas: usize) -> bool {
-    away >= replicas
 }
 
 /// From when on a series is continued whose next epoch some collector opened then: others may have opened theirs a little

@@ -12,7 +12,6 @@ use dta_proto::control::{KeyWriteAnswer, PathAnswer};
 use dta_proto::layout::key_write::{Outcome, Policy as Choice, choose};
 
 use crate::away::patiently;
-use crate::everywhere::may_be_all;
 use crate::spread::{
     Group, Part, Parts, Placement, fewer_keys, is_away, is_not_kept, part_of, refusal, the_one,
 };
@@ -101,7 +100,8 @@ impl Group {
             }
         }
         // Any of them may have had a key then.
-        if let Some(error) = missing.take_if(|_| everywhere && may_be_all(away.len(), parts.replicas())) {
+        if let Some(error) = missing.take_if(|_| everywhere && self.may_be_all(away.len(), parts.replicas()))
+        {
             return Err(error);
         }
         let answer = |found: Vec<Found>| {

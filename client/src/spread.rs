@@ -21,7 +21,7 @@ use dta_proto::control::{
 use dta_proto::key::Key;
 use dta_proto::layout::load;
 use dta_proto::list_range::ListRange;
-use dta_proto::store::{self, StoreKind, StoreSpec};
+use dta_proto::store::{self, MAX_REDUNDANCY, StoreKind, StoreSpec};
 use dta_proto::telemetry;
 use dta_proto::wire::dta::{Addressing, Primitive};
 use futures_util::future::join_all;
@@ -538,7 +538,9 @@ fn summed(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
                 known.length += info.length;
                 known.load = known.used as f64 / (known.capacity as f64).max(1.0);
                 if known.advised_redundancy.or(info.advised_redundancy).is_some() {
-                    known.advised_redundancy = Some(load::advised_redundancy(known.load).into());
+                    let spec = known.store.as_ref().and_then(|store| StoreSpec::try_from(store).ok());
+                    let most = spec.map_or(MAX_REDUNDANCY, |spec| spec.max_redundancy());
+                    known.advised_redundancy = Some(load::advised_redundancy(known.load).min(most).into());
                 }
                 known.written = known.written.max(info.written);
                 known.buckets.extend(info.buckets);

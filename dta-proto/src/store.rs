@@ -306,7 +306,7 @@ impl StoreSpec {
             StoreKind::KeyIncrement { slots, redundancy, replicas } => {
                 pow2("slots", slots, MAX_SLOTS)?;
                 copies(redundancy)?;
-                if !(1..=MAX_REDUNDANCY / redundancy).contains(&replicas) {
+                if replicas == 0 || redundancy > self.max_redundancy() {
                     return fail(
                         "replicas",
                         replicas.to_string(),
@@ -371,6 +371,14 @@ impl StoreSpec {
             | StoreKind::Postcarding { redundancy, .. }
             | StoreKind::KeyIncrement { redundancy, .. } => Some(redundancy),
             StoreKind::Append { .. } | StoreKind::SketchMerge { .. } => None,
+        }
+    }
+
+    /// The most copies that it could have with as many replicas.
+    pub fn max_redundancy(&self) -> u8 {
+        match self.kind {
+            StoreKind::KeyIncrement { replicas, .. } => MAX_REDUNDANCY / replicas.max(1),
+            _ => MAX_REDUNDANCY,
         }
     }
 

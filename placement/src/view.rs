@@ -56,7 +56,7 @@ pub struct Earlier {
     pub is_waited_for: bool,
 }
 
-/// How many earlier placements are kept at most.
+/// How many earlier placements are kept at most. Of an epoch in which more were written, the first ones are not known.
 pub(crate) const EARLIER: usize = 64;
 
 /// The collectors that have something by a placement.

@@ -73,6 +73,6 @@ pub fn measure(store: &Store) -> Result<Load, AccessError> {
         load: a,
         survival: Some(survival),
         // An empty store gives no reason to prefer any N.
-        advised_redundancy: (used > 0).then(|| load::advised_redundancy(a)),
+        advised_redundancy: (used > 0).then(|| load::advised_redundancy(a).min(store.spec.max_redundancy())),
     })
 }

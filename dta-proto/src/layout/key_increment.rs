@@ -85,6 +85,20 @@ mod tests {
         assert_eq!(estimate(&[], &[]), 0);
     }
 
+    #[test]
+    fn each_replica_has_an_estimate_of_its_own() {
+        let of = |redundancy, slots: &[u64], counters: &[u64]| -> Vec<u64> {
+            estimates(redundancy, slots, counters).collect()
+        };
+        assert_eq!(of(2, &[5, 9, 2, 7], &[30, 40, 8, 6]), [30, 6]);
+        // Slots that coincide are divided within a replica, and are other keys' in another one.
+        assert_eq!(of(2, &[5, 5, 5, 7], &[30, 30, 30, 60]), [15, 30]);
+        assert_eq!(of(1, &[5, 9, 2], &[3, 4, 5]), [3, 4, 5]);
+        let copies =
+            [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(replica, copy)| copy_of_replica(replica, copy, 2));
+        assert_eq!(copies, [0, 1, 2, 3]);
+    }
+
     proptest! {
         /// Four slots for up to 40 keys: a key's slots coincide all the time.
         #[test]

@@ -443,6 +443,14 @@ mod tests {
         );
         let told = refusal(&[part(0, [low, Buckets::range(127, 200)])]);
         assert!(told.starts_with("two copies of bucket 127 of store `kw` are at collector 0"), "{told}");
+        // One alone counts as all replicas.
+        let is_counter = |store: &Store| matches!(store.spec.kind, StoreKind::KeyIncrement { .. });
+        let counters = sample().entries().find_map(|entry| match entry {
+            Entry::Store(store) if is_counter(store) => Some(store.clone()),
+            _ => None,
+        });
+        let alone = Store { buckets: Copies::all(2), ..counters.expect("the sample has some") };
+        assert!(checked(&sample(), &[Change::Insert { entry: Entry::Store(alone) }]).is_ok());
     }
 
     #[test]

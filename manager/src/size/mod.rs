@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use dta_collector::{epochs, region};
 use dta_proto::layout::load;
-use dta_proto::store::{MAX_REDUNDANCY, SlotKeys, StoreKind, StoreSpec};
+use dta_proto::store::{SlotKeys, StoreKind, StoreSpec};
 use dta_translator::config::FlushTimes;
 use serde::Serialize;
 
@@ -98,10 +98,7 @@ fn large_enough(mut store: StoreSpec, traffic: &Traffic) -> anyhow::Result<Store
             .with_context(|| format!("store `{name}`: no size is enough for {} keys", traffic.flows))
     };
     let frames_per_report = frames_per_report(&store, traffic.reports);
-    let most = match store.kind {
-        StoreKind::KeyIncrement { replicas, .. } => MAX_REDUNDANCY / replicas,
-        _ => MAX_REDUNDANCY,
-    };
+    let most = store.max_redundancy();
     match &mut store.kind {
         StoreKind::KeyWrite { slots, redundancy, .. }
         | StoreKind::Postcarding { slots, redundancy, .. }

@@ -194,7 +194,7 @@ fn of_three_collectors_one_dies_and_comes_back_and_no_key_with_two_copies_is_los
 #[test]
 #[ignore = "needs etcd-server"]
 fn counters_with_replicas_lose_nothing_when_their_keys_have_moved_and_a_collector_dies() {
-    // One alone counts as both replicas.
+    // One alone counts as both replicas: it must not be lost.
     let mut ground = Ground::start(&["a"]);
     ground.until_served();
     ground.check_now("a is alone");

@@ -173,12 +173,12 @@ fn judge(room: &Room, known: &Known) {
             let output = room.run(command);
             let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
             assert!(output.status.success(), "{command}: {told}");
-            room.ask(question, wanted);
+            room.ask(question, wanted, None);
         }
         Judge::Serves(question, wanted) => {
             let running = room.start(command);
             let question = format!("{question} || exit 0");
-            room.ask(&question, wanted);
+            room.ask(&question, wanted, Some(&running));
             running.interrupt();
         }
         Judge::Shows(wanted) => {

@@ -117,8 +117,8 @@ impl Room {
         Running { child: command.spawn().expect("a shell"), output, line: line.to_owned() }
     }
 
-    /// Asks until the answer holds all of `wanted`; blanks do not count.
-    pub(crate) fn ask(&self, question: &str, wanted: &[&str]) {
+    /// Asks until the answer holds all of `wanted`; blanks do not count. `asked` is what answers.
+    pub(crate) fn ask(&self, question: &str, wanted: &[&str], asked: Option<&Running>) {
         let start = Instant::now();
         loop {
             let output = self.run(question);
@@ -127,7 +127,12 @@ impl Room {
                 return;
             }
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(start.elapsed() < PATIENCE, "{question} gave {told}{errors}, and not {wanted:?}");
+            let printed = || asked.map(Running::printed).unwrap_or_default();
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{question} gave {told}{errors}, and not {wanted:?}; what it asks printed {}",
+                printed()
+            );
             std::thread::sleep(Duration::from_millis(100));
         }
     }

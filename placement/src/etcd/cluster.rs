@@ -89,17 +89,18 @@ impl Cluster {
     /// Takes in a key, without its prefix: its value, or that it was deleted.
     pub(super) fn apply(&mut self, key: &str, value: Option<Value<'_>>) {
         if let Some(id) = key.strip_prefix("collectors/") {
-            match value {
-                Some(value) => drop(self.since.insert(id.to_owned(), value.created)),
-                None => drop(self.since.remove(id)),
-            }
-            match value.map(|value| serde_json::from_slice::<Collector>(value.bytes)) {
-                Some(Ok(collector)) => drop(self.view.collectors.insert(id.to_owned(), collector)),
-                Some(Err(error)) => {
-                    tracing::warn!("the collector {id:?} in etcd is ignored: {error}");
+            match value.map(|value| (value.created, serde_json::from_slice::<Collector>(value.bytes))) {
+                Some((created, Ok(collector))) => {
+                    self.since.insert(id.to_owned(), created);
+                    self.view.collectors.insert(id.to_owned(), collector);
+                }
+                unreadable => {
+                    if let Some((_, Err(error))) = unreadable {
+                        tracing::warn!("the collector {id:?} in etcd is ignored: {error}");
+                    }
+                    self.since.remove(id);
                     self.view.lose(id);
                 }
-                None => self.view.lose(id),
             }
         } else if let Some(id) = key.strip_prefix("drained/") {
             match value {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use dta_files::moment;
 use dta_proto::placement::Placement;
 use etcd_client::{Client, Error, EventType, GetOptions, KeyValue, WatchOptions, WatchStream};
 use tonic::Code;
@@ -10,9 +9,6 @@ use tonic::Code;
 use super::cluster::{Cluster, Placed, Value, placement_key};
 use crate::view::{EARLIER, holders};
 use crate::{Earlier, EtcdError, View};
-
-/// How old the placements are that are read, in milliseconds: longer epochs are not to be expected.
-const OLDEST: u64 = 24 * 60 * 60 * 1000;
 
 /// What etcd says, kept up to date.
 pub(super) struct Watched {
@@ -45,7 +41,6 @@ impl Watched {
     pub(super) async fn learn_earlier(&mut self, client: &mut Client) -> Result<(), EtcdError> {
         let Placed::At(mut before) = self.cluster.placed else { return Ok(()) };
         let key = placement_key(&self.prefix);
-        let oldest = moment::now().saturating_sub(OLDEST);
         let mut earlier: Vec<Earlier> = Vec::new();
         while before > 1 && earlier.len() < EARLIER {
             let at = GetOptions::new().with_revision(before - 1);
@@ -59,12 +54,9 @@ impl Watched {
             };
             let Ok(placement) = serde_json::from_slice::<Placement>(found.value()) else { break };
             let is_there = |id: &String| self.cluster.since.get(id).is_some_and(|since| *since < before);
-            let (is_waited_for, is_old) = (holders(&placement).all(is_there), placement.since < oldest);
+            let is_waited_for = holders(&placement).all(is_there);
             earlier.push(Earlier { placement: Arc::new(placement), is_waited_for });
             before = found.mod_revision();
-            if is_old {
-                break;
-            }
         }
         let view = &self.cluster.view;
         let first = earlier.last().map_or(view.placement.version, |earlier| earlier.placement.version);

@@ -387,4 +387,16 @@ mod tests {
         let (a, _) = placing.used(&granted[&0], Some(&a), 0, now);
         assert_eq!(parts(&a).0, "0-255");
     }
+
+    #[test]
+    fn one_collector_alone_counts_for_the_replicas_that_are_not_there() {
+        let counters = StoreKind::KeyIncrement { slots: 64, redundancy: 2, replicas: 2 };
+        let mut store = grant(0, 5, 1).stores[0].clone();
+        store.spec.kind = counters;
+        let buckets =
+            |(view, _): (Arc<View>, Roster)| placed(&store, 2, &view.placement, "a").buckets.to_string();
+        assert_eq!(buckets(view(1, &["a"], r#"{"a":"0-255"}"#)), "0-255; copy 1 of 0-255");
+        let two = r#"{"a":"0-127","b":"128-255"},{"a":"128-255","b":"0-127"}"#;
+        assert_eq!(buckets(view(2, &["a", "b"], two)), "0-127; copy 1 of 128-255");
+    }
 }

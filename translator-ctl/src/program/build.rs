@@ -157,8 +157,10 @@ fn with_buckets(store: &Store, wanted: &Wanted) -> Result<Store, BuildError> {
 /// Rejects a store that has other replicas at one collector than at another.
 fn same_replicas(granted: &[&Store], wanted: &Wanted) -> Result<(), BuildError> {
     for (i, b) in granted.iter().enumerate() {
-        let other =
-            granted[..i].iter().find(|a| a.spec.id == b.spec.id && a.buckets.count() != b.buckets.count());
+        let other = {
+            let is_one = |a: &&&Store| (a.spec.id, &a.spec.name) == (b.spec.id, &b.spec.name);
+            granted[..i].iter().filter(is_one).find(|a| a.buckets.count() != b.buckets.count())
+        };
         if let Some(a) = other {
             let of = |store: &Store| {
                 let address = wanted.collectors.get(&store.collector).cloned().unwrap_or_default();

@@ -168,6 +168,14 @@ fn store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
     if replicas as usize > MAX_COPIES {
         return Err(out_of_range("regions.replicas", replicas.into()));
     }
+    if let StoreKind::KeyIncrement { replicas: of_layout, .. } = spec.kind
+        && u32::from(of_layout) != replicas
+    {
+        return Err(GrantError(format!(
+            "store `{}` is to be counted at {replicas} collectors, and its slots are for {of_layout}: the collector is of another              version than this program",
+            spec.name
+        )));
+    }
     Ok(Store {
         collector,
         spec,
