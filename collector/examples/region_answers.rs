@@ -322,8 +322,7 @@ fn questions(store: &Store, keys: &[Key]) -> Vec<Value> {
             let reader = key_increment::Reader::new(store).expect("a store of its kind");
             let mut counts = vec![0; keys.len() * reader.replicas()];
             reader.query(keys, &mut counts).expect("inside");
-            let highest: Vec<_> =
-                counts.chunks(reader.replicas()).map(|of_key| of_key.iter().max()).collect();
+            let highest: Vec<_> = counts.chunks(reader.replicas()).map(key_increment::highest).collect();
             vec![json!({ "counts": highest })]
         }
         StoreKind::SketchMerge { columns, rows, epochs, .. } => {

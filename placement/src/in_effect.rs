@@ -56,7 +56,8 @@ impl InEffect {
     /// an epoch goes by what the others have gone by since it began.
     pub fn learn(&mut self, view: Arc<View>, now: u64) {
         for of in self.of_epochs.values_mut() {
-            let taken = view.taken_by(heard_by(now, of.length)).filter(|_| of.placement.version == 0);
+            let is_first = of.placement.version == 0;
+            let taken = if is_first { view.taken_by(heard_by(now, of.length)) } else { None };
             let next = taken.cloned().unwrap_or_else(|| view.still(&of.placement));
             if next.version != of.placement.version {
                 of.before = next.version;

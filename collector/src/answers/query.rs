@@ -124,7 +124,7 @@ impl Memory {
         let answers = keys.iter().zip(counts.chunks(reader.replicas()));
         let answer = |(key, counts): (&Key, &[u64])| CounterAnswer {
             key: key.0.to_vec(),
-            value: counts.iter().copied().max().unwrap_or_default(),
+            value: key_increment::highest(counts),
             replicas: if counts.len() > 1 { counts.to_vec() } else { Vec::new() },
         };
         let answers: Vec<CounterAnswer> = answers.map(answer).collect();

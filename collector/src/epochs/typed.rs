@@ -172,8 +172,8 @@ impl Held {
             let reader = key_increment::Reader::new(store).expect("a key-increment store");
             let mut of_replicas = vec![0; keys.len() * reader.replicas()];
             reader.query(&keys, &mut of_replicas)?;
-            let highest = |counts: &[u64]| counts.iter().copied().max().unwrap_or_default();
-            let counts: Vec<u64> = of_replicas.chunks(reader.replicas()).map(highest).collect();
+            let counts: Vec<u64> =
+                of_replicas.chunks(reader.replicas()).map(key_increment::highest).collect();
             let row = |counts: &[u64]| {
                 let is_any = counts.iter().any(|count| *count != 0);
                 is_any.then(|| counts.iter().flat_map(|count| count.to_be_bytes()).collect())

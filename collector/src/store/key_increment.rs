@@ -8,6 +8,11 @@ use dta_proto::store::{MAX_REDUNDANCY, StoreKind};
 use super::Store;
 use crate::region::{AccessError, Region};
 
+/// What was counted of a key, from what each of its replicas counted: the highest, as one that was down counted less.
+pub fn highest(of_replicas: &[u64]) -> u64 {
+    of_replicas.iter().copied().max().unwrap_or_default()
+}
+
 /// Answers from one key-increment store.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
