@@ -4,6 +4,7 @@
 //! at the collector that had the bucket then.
 
 use dta_proto::control::CounterAnswer;
+use dta_proto::layout::key_increment::whole;
 
 use crate::KeyAnswer;
 
@@ -22,13 +23,14 @@ pub(crate) fn keep_latest<T>(found: &mut Vec<T>, of: impl Fn(&T) -> (u64, &KeyAn
     });
 }
 
-/// What two collectors counted of a key: of each replica by itself, and of these the highest.
+/// What two collectors counted of a key.
 fn added(a: CounterAnswer, b: &CounterAnswer) -> CounterAnswer {
-    if a.replicas.is_empty() || a.replicas.len() != b.replicas.len() {
-        return CounterAnswer { value: a.value.saturating_add(b.value), key: a.key, replicas: Vec::new() };
+    if a.by_colour.is_empty() || a.by_colour.len() != b.by_colour.len() {
+        return CounterAnswer { value: a.value.saturating_add(b.value), by_colour: Vec::new(), ..a };
     }
-    let replicas: Vec<u64> = a.replicas.iter().zip(&b.replicas).map(|(a, b)| a.saturating_add(*b)).collect();
-    CounterAnswer { value: replicas.iter().copied().max().unwrap_or_default(), key: a.key, replicas }
+    let by_colour: Vec<u64> =
+        a.by_colour.iter().zip(&b.by_colour).map(|(a, b)| a.saturating_add(*b)).collect();
+    CounterAnswer { value: whole(&by_colour), key: a.key, by_colour }
 }
 
 /// What two collectors together say of a key: counters are added up; of all else, the one that has more of it.
@@ -62,6 +64,7 @@ fn has(answer: &KeyAnswer) -> u64 {
 mod tests {
     use super::*;
     use dta_proto::control::{KeyWriteAnswer, PathAnswer};
+    use dta_proto::layout::key_increment::Role;
 
     #[test]
     fn of_a_moment_the_epoch_that_was_opened_last_counts() {
@@ -87,12 +90,13 @@ mod tests {
     fn counters_are_added_up_and_of_all_else_the_fuller_answer_counts() {
         let count = |value| KeyAnswer::from(CounterAnswer { value, ..CounterAnswer::default() });
         assert_eq!(both(count(3), count(4)), count(7));
-        let replicas = |of: [u64; 2]| {
-            let value = of[0].max(of[1]);
-            KeyAnswer::from(CounterAnswer { value, replicas: of.to_vec(), ..CounterAnswer::default() })
+        let of_colour = |colour, lanes: [u64; 4]| {
+            let by_colour = Role { colour, lanes: [true; 4] }.by_colour(&lanes);
+            KeyAnswer::from(CounterAnswer { value: whole(&by_colour), by_colour, ..CounterAnswer::default() })
         };
-        // The first collector has counted as one of both, and as the other since it is alone.
-        assert_eq!(both(replicas([9, 2]), replicas([0, 5])), replicas([9, 7]));
+        // Colour 1 was alone for a while, and colour 0 has missed 2 of what both counted.
+        let found = both(of_colour(1, [7, 4, 0, 0]), of_colour(0, [0, 5, 0, 0]));
+        assert_eq!(CounterAnswer::try_from(found).unwrap().value, 11);
         let value = |value: Option<u8>| {
             KeyAnswer::from(KeyWriteAnswer { value: value.map(|v| vec![v]), ..KeyWriteAnswer::default() })
         };

@@ -1,9 +1,8 @@
 //! Keys that several collectors have: all of them are asked, and one answer is made of theirs.
 //!
 //! Of a key-write store, each has some of the copies. Each copy is asked for by itself, and the question's policy chooses
-//! among all that were found. Paths are whole at each. Of counters, each counts as a replica of its own: the counts of one
-//! replica, wherever its bucket was, are added up, and the highest is taken. A collector that does not answer is left out
-//! as long as another one has the key.
+//! among all that were found. Paths are whole at each. What collectors counted is [put together](merge). A collector that
+//! does not answer is left out as long as another one has the key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,10 +117,7 @@ impl Group {
     fn asked_everywhere(&self, parts: &Parts<'_>, question: &Question) -> Result<Asked, ClientError> {
         let places: Vec<usize> = (0..question.keys.len()).collect();
         let copies = parts.all.first().and_then(|part| part.spec.redundancy()).unwrap_or(1);
-        let copies = match question.kind {
-            QuestionKind::KeyIncrement => vec![None],
-            kind => copies_at(kind, copies, 0, 1)?,
-        };
+        let copies = copies_at(question.kind, copies, 0, 1)?;
         let each = (0..self.members.len()).flat_map(|member| copies.iter().map(move |copy| (member, *copy)));
         Ok(each.map(|asked| (asked, places.clone())).collect())
     }
@@ -163,8 +159,7 @@ fn copies_at(
 ) -> Result<Vec<Option<u8>>, ClientError> {
     let (policy, at_least) = match kind {
         QuestionKind::KeyWrite { policy, at_least } => (policy, at_least),
-        QuestionKind::KeyIncrement => return Ok(vec![Some(replica as u8)]),
-        QuestionKind::Postcarding | QuestionKind::SketchMerge { .. } => return Ok(vec![None]),
+        _ => return Ok(vec![None]),
     };
     if policy == Policy::AtLeast && !(1..=u32::from(copies)).contains(&at_least) {
         return Err(refusal(format!(
@@ -183,31 +178,13 @@ fn together(kind: QuestionKind, mut found: Vec<Found>) -> Result<KeyAnswer, Clie
     // Of a copy that was asked of several, it counts who has it.
     let mut known: BTreeSet<Option<u8>> = found.iter().filter(|f| f.has_copy()).map(|f| f.copy).collect();
     found.retain(|found| found.has_copy() || known.insert(found.copy));
-    if kind == QuestionKind::KeyIncrement {
-        let counts = found.into_iter().map(counted).reduce(merge::both);
-        return Ok(counts.unwrap_or_else(|| kind.answer_of_none()));
-    }
-    let answers = found.into_iter().map(|found| found.answer);
+    let mut answers = found.into_iter().map(|found| found.answer);
     Ok(match kind {
         QuestionKind::KeyWrite { policy, at_least } => value(policy, at_least, &all(answers)?).into(),
         QuestionKind::Postcarding => path(all(answers)?).into(),
-        QuestionKind::KeyIncrement | QuestionKind::SketchMerge { .. } => {
-            answers.into_iter().next().unwrap_or_else(|| kind.answer_of_none())
-        }
+        QuestionKind::KeyIncrement => answers.reduce(merge::both).unwrap_or_else(|| kind.answer_of_none()),
+        QuestionKind::SketchMerge { .. } => answers.next().unwrap_or_else(|| kind.answer_of_none()),
     })
-}
-
-/// What a collector counted of a key, of the replica that it was asked as; of no certain one, all.
-fn counted(found: Found) -> KeyAnswer {
-    match (found.answer, found.copy) {
-        (KeyAnswer::KeyIncrement(mut answer), Some(replica)) => {
-            let others = answer.replicas.iter_mut().enumerate().filter(|(n, _)| *n != usize::from(replica));
-            others.for_each(|(_, count)| *count = 0);
-            answer.value = answer.replicas.iter().copied().max().unwrap_or(answer.value);
-            answer.into()
-        }
-        (answer, _) => answer,
-    }
 }
 
 fn all<A: TryFrom<KeyAnswer, Error = ClientError>>(
@@ -259,6 +236,7 @@ fn path(answers: Vec<PathAnswer>) -> PathAnswer {
 #[cfg(test)]
 mod tests {
     use dta_proto::control::CounterAnswer;
+    use dta_proto::layout::key_increment::{Role, whole};
 
     use super::*;
 
@@ -267,18 +245,16 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_is_the_most_that_its_replicas_have_counted() {
-        let count = |copy, replicas: [u64; 2]| {
-            let value = replicas[0].max(replicas[1]);
-            let answer = CounterAnswer { key: vec![9], value, replicas: replicas.to_vec() };
-            Found { copy, ..found(1, answer) }
+    fn a_counter_is_the_most_that_two_collectors_have_counted_together() {
+        let count = |colour, lanes: [u64; 4]| {
+            let by_colour = Role { colour, lanes: [true; 4] }.by_colour(&lanes);
+            found(1, CounterAnswer { key: vec![9], value: whole(&by_colour), by_colour })
         };
-        let of = |answers| CounterAnswer::try_from(together(QuestionKind::KeyIncrement, answers).unwrap());
-        // What each has in the slots of the other one is of other keys.
-        let each = of(vec![count(Some(0), [3, 40]), count(Some(1), [50, 7])]).unwrap();
-        assert_eq!((each.value, each.replicas), (7, vec![3, 7]));
-        let moved = of(vec![count(None, [3, 4]), count(None, [0, 7]), count(None, [5, 0])]).unwrap();
-        assert_eq!((moved.value, moved.replicas), (11, vec![8, 11]));
+        let of = |answers| {
+            CounterAnswer::try_from(together(QuestionKind::KeyIncrement, answers).unwrap()).unwrap().value
+        };
+        let moved = vec![count(1, [3, 0, 4, 0]), count(0, [0, 2, 0, 0]), count(2, [0, 5, 0, 0])];
+        assert_eq!(of(moved), 8);
     }
 
     #[test]

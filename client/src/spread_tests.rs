@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dta_proto::control::{CounterAnswer, Epoch, KeyWriteAnswer, Policy, TailResponse, bucket_ranges};
+use dta_proto::layout::key_increment::{Role, whole};
 use dta_proto::store::{Merge, StoreKind};
 use tokio::sync::Barrier;
 
@@ -23,7 +24,7 @@ struct Fake {
     /// The newest first, two in each answer.
     epochs: Vec<Epoch>,
     is_away: bool,
-    /// What it has counted of each key as each replica; nothing of the last key, if there are none.
+    /// What it has counted of each key, by colour; nothing of the last key, if there are none.
     counts: Vec<u64>,
     /// How often its stores and its placement were asked for.
     asked: Arc<[AtomicU32; 2]>,
@@ -74,8 +75,8 @@ impl Ask for Fake {
                 keys.map(|key| answer(key).into()).collect()
             }
             QuestionKind::KeyIncrement => {
-                let value = self.counts.iter().copied().max().unwrap_or_default();
-                keys.map(|key| CounterAnswer { key, value, replicas: self.counts.clone() }.into()).collect()
+                let value = whole(&self.counts);
+                keys.map(|key| CounterAnswer { key, value, by_colour: self.counts.clone() }.into()).collect()
             }
             _ => return self.refuses(),
         };
@@ -565,9 +566,10 @@ async fn two_that_say_to_have_the_same_copy_are_refused() {
 }
 
 #[tokio::test]
-async fn counts_of_one_replica_are_added_up_wherever_they_are_and_the_highest_is_taken() {
-    let counter = |number, cluster, copies: [&str; 2], counts: [u64; 2]| {
-        let mut fake = Fake { cluster, counts: counts.to_vec(), ..replica(number, copies) };
+async fn what_two_collectors_count_together_is_known_while_either_is_there() {
+    let of = |colour, lanes: [u64; 4]| Role { colour, lanes: [true; 4] }.by_colour(&lanes);
+    let counter = |number, cluster, copies: [&str; 2], counts: Vec<u64>| {
+        let mut fake = Fake { cluster, counts, ..replica(number, copies) };
         let kind = StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 2 };
         let spec = StoreSpec { kind, ..StoreSpec::try_from(fake.stores[0].store.as_ref().unwrap()).unwrap() };
         fake.stores[0].store = Some((&spec).into());
@@ -580,21 +582,24 @@ async fn counts_of_one_replica_are_added_up_wherever_they_are_and_the_highest_is
     let away = |fake: &Fake| Fake { is_away: true, ..fake.clone() };
     let (low, high) = keys().into_iter().partition::<Vec<Key>, _>(|key| buckets::of_key(key) < 128);
     let each = [low[0], high[0]];
-    // In a cluster the third has something, though it is given nothing now.
+    // In a cluster the third has something, though it is given nothing now. The first has missed 2 of what both counted.
     let mut in_cluster = [
-        counter(1, 9, ["0-127", "128-255"], [70, 20]),
-        counter(2, 9, ["128-255", "0-127"], [5, 60]),
-        counter(3, 9, ["0-127", "128-255"], [20, 10]),
+        counter(1, 9, ["0-127", "128-255"], of(0, [0, 60, 10, 0])),
+        counter(2, 9, ["128-255", "0-127"], of(1, [60, 0, 5, 0])),
+        counter(3, 9, ["0-127", "128-255"], of(2, [12, 5, 0, 0])),
     ];
     (in_cluster[2].stores[0].buckets, in_cluster[2].stores[0].elsewhere) = (Vec::new(), "1:1".into());
-    assert_eq!(counts(&in_cluster, &each).await, Ok(vec![95, 95]));
+    assert_eq!(counts(&in_cluster, &each).await, Ok(vec![77, 77]));
     let [first, second, third] = &in_cluster;
-    assert_eq!(counts(&[away(first), second.clone(), third.clone()], &each).await, Ok(vec![70, 70]));
+    assert_eq!(counts(&[away(first), second.clone(), third.clone()], &each).await, Ok(vec![77, 77]));
+    assert_eq!(counts(&[first.clone(), second.clone(), away(third)], &each).await, Ok(vec![75, 75]));
     let refused = counts(&[first.clone(), away(second), away(third)], &each).await.unwrap_err();
     assert!(refused.contains("does not answer"), "{refused}");
-    // By a file, each counts as what it is of the key, and the rest is of other keys.
-    let by_file =
-        [counter(1, 0, ["0-127", "128-255"], [70, 20]), counter(2, 0, ["128-255", "0-127"], [5, 60])];
-    assert_eq!(counts(&by_file, &each).await, Ok(vec![70, 20]));
-    assert_eq!(counts(&[away(&by_file[0]), by_file[1].clone()], &each).await, Ok(vec![60, 5]));
+    // By a file, both of a key are asked.
+    let by_file = [
+        counter(1, 0, ["0-127", "128-255"], of(1, [70, 0, 0, 0])),
+        counter(2, 0, ["128-255", "0-127"], of(0, [0, 60, 0, 0])),
+    ];
+    assert_eq!(counts(&by_file, &each).await, Ok(vec![70, 70]));
+    assert_eq!(counts(&[away(&by_file[0]), by_file[1].clone()], &each).await, Ok(vec![60, 60]));
 }

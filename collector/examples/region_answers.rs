@@ -250,16 +250,15 @@ fn fill_append(store: &Store, ring: u64, batch_len: u8, entry_len: u8) {
 fn fill_counters(store: &Store, keys: &[Key], slots: u64, [redundancy, replicas]: [u8; 2]) {
     let mut random = Random(store.spec.id.into());
     let mut counters = vec![0u64; slots as usize];
-    let mut add = |replica: u8, key: &Key, delta: u64| {
-        let at = hash::slots(key, redundancy * replicas, slots);
-        let first = usize::from(replica * redundancy);
-        at[first..][..redundancy.into()].iter().for_each(|at| counters[*at as usize] += delta);
+    let lanes = layout::key_increment::lanes(replicas);
+    let mut add = |lane: usize, key: &Key, delta: u64| {
+        let at = hash::slots(key, lanes as u8 * redundancy, slots);
+        let of_lane = at.iter().skip(lane * usize::from(redundancy)).take(redundancy.into());
+        of_lane.for_each(|at| counters[*at as usize] += delta);
     };
     for _ in 0..2 * keys.len() {
-        // What one replica lacks, the others have.
-        let lacks = random.below(2 * u64::from(replicas)) as u8;
-        let (key, delta) = (&keys[1 + random.below(3 * KEYS / 4) as usize], random.next() >> 12);
-        (0..replicas).filter(|n| replicas == 1 || *n != lacks).for_each(|n| add(n, key, delta));
+        let lane = random.below(lanes as u64) as usize;
+        add(lane, &keys[1 + random.below(3 * KEYS / 4) as usize], random.next() >> 12);
     }
     add(0, &keys[0], 1500);
     for (at, counter) in counters.iter().enumerate() {
@@ -320,10 +319,10 @@ fn questions(store: &Store, keys: &[Key]) -> Vec<Value> {
         StoreKind::KeyIncrement { slots, redundancy, replicas } => {
             fill_counters(store, keys, slots, [redundancy, replicas]);
             let reader = key_increment::Reader::new(store).expect("a store of its kind");
-            let mut counts = vec![0; keys.len() * reader.replicas()];
-            reader.query(keys, &mut counts).expect("inside");
-            let highest: Vec<_> = counts.chunks(reader.replicas()).map(key_increment::highest).collect();
-            vec![json!({ "counts": highest })]
+            let mut lanes = vec![0; keys.len() * reader.lanes()];
+            reader.query(keys, &mut lanes).expect("inside");
+            let counts: Vec<_> = lanes.chunks(reader.lanes()).map(key_increment::counted).collect();
+            vec![json!({ "counts": counts })]
         }
         StoreKind::SketchMerge { columns, rows, epochs, .. } => {
             fill_sketch(store, keys, columns, rows, epochs);

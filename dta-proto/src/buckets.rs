@@ -171,7 +171,8 @@ crate::serde_as_text!(Buckets);
 pub const MAX_COPIES: usize = MAX_REDUNDANCY as usize;
 
 /// The buckets that one collector has, by copy: where `n` is placed, it is the `n`-th collector of those buckets. Stores
-/// that are at one collector use copy 0 alone. As text and in JSON: `"0-127"`, or with further copies
+/// that are at one collector use copy 0 alone; of counters that two collectors count, a translator's are by
+/// [lane](crate::layout::key_increment). As text and in JSON: `"0-127"`, or with further copies
 /// `["0-127", "128-255"]`, where `"none"` stands for no bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]

@@ -11,7 +11,7 @@ use crate::layout;
 use crate::name;
 use crate::wire::dta::Primitive;
 
-/// Most copies (N) a store can have: the slot family has four constants.
+/// Most copies (N) a store can have.
 pub const MAX_REDUNDANCY: u8 = 4;
 /// Most slots a store can have: hashes have 32 bits.
 pub const MAX_SLOTS: u64 = 1 << 32;
@@ -71,10 +71,10 @@ pub enum StoreKind {
     KeyIncrement {
         /// Counters, a power of two.
         slots: u64,
-        /// Counters per key N at each collector that has it, 1 to [`MAX_REDUNDANCY`].
+        /// Counters per key N at each collector that has it, 1 to [`MAX_REDUNDANCY`], or 2 with two replicas.
         redundancy: u8,
-        /// Collectors R that are to count each key, each in slots of its own; `redundancy` times `replicas` is at most
-        /// [`MAX_REDUNDANCY`].
+        /// Collectors that are to count each key, 1 or 2; if 2, in one of four
+        /// [lanes](layout::key_increment::lanes).
         #[serde(default = "one", skip_serializing_if = "is_one")]
         replicas: u8,
     },
@@ -306,12 +306,8 @@ impl StoreSpec {
             StoreKind::KeyIncrement { slots, redundancy, replicas } => {
                 pow2("slots", slots, MAX_SLOTS)?;
                 copies(redundancy)?;
-                if replicas == 0 || redundancy > self.max_redundancy() {
-                    return fail(
-                        "replicas",
-                        replicas.to_string(),
-                        "1 to 4, and at most 4 when multiplied by redundancy",
-                    );
+                if !(1..=2).contains(&replicas) || redundancy > self.max_redundancy() {
+                    return fail("replicas", replicas.to_string(), "1, or 2 where redundancy is 1 or 2");
                 }
             }
             StoreKind::SketchMerge { columns, rows, epochs, expected, .. } => {
@@ -377,15 +373,17 @@ impl StoreSpec {
     /// The most copies that it could have with as many replicas.
     pub fn max_redundancy(&self) -> u8 {
         match self.kind {
-            StoreKind::KeyIncrement { replicas, .. } => MAX_REDUNDANCY / replicas.max(1),
+            StoreKind::KeyIncrement { replicas: 2.., .. } => layout::key_increment::MAX_REDUNDANCY_IN_LANES,
             _ => MAX_REDUNDANCY,
         }
     }
 
-    /// Slots of each key, of all replicas; `None` if the kind has no copies.
+    /// Slots of each key, of all lanes; `None` if the kind has no copies.
     pub fn slots_per_key(&self) -> Option<u8> {
         match self.kind {
-            StoreKind::KeyIncrement { redundancy, replicas, .. } => Some(redundancy * replicas),
+            StoreKind::KeyIncrement { redundancy, replicas, .. } => {
+                Some(redundancy * layout::key_increment::lanes(replicas) as u8)
+            }
             _ => self.redundancy(),
         }
     }

@@ -39,7 +39,7 @@ fn slots() {
     for case in cases(&vectors(), "/slots") {
         let slots: u64 = number(case, "slots");
         assert_eq!(hash::key_hash(&key(case)), number::<u32>(case, "hash"), "{case}");
-        assert_eq!(&hash::slots(&key(case), 4, slots)[..], numbers(case, "at"), "{case}");
+        assert_eq!(&hash::slots(&key(case), 8, slots)[..], numbers(case, "at"), "{case}");
     }
 }
 
@@ -116,7 +116,7 @@ fn append_batches() {
 #[test]
 fn key_increment_counters() {
     for case in cases(&vectors(), "/key_increment") {
-        let slots = hash::slots(&key(case), 4, number(case, "slots"));
+        let slots = hash::slots(&key(case), 8, number(case, "slots"));
         let offsets: Vec<u64> = slots.iter().map(|s| key_increment::offset(*s)).collect();
         assert_eq!(offsets, numbers(case, "offsets"), "{case}");
         assert_eq!(&key_increment::encode(number(case, "counter"))[..], hex(case, "bytes"), "{case}");

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dta_proto::placement::Placement;
+use dta_proto::layout::key_increment::{COLOURS, whole};
 use dta_proto::placement::plan::{BUCKETS, Member, fewest_moves, next};
+use dta_proto::placement::{Colours, Placement};
 use proptest::prelude::*;
 
 fn member(n: usize, zones: usize, weight: u64) -> Member {
@@ -287,4 +288,115 @@ fn sketches_are_shared_out_and_lists_go_where_their_store_is() {
     let drops = [0, 2047, 2048, 4095].map(|list| placement.of_list("drops", list));
     assert_eq!(drops, [Some("c01"), Some("c01"), Some("c02"), Some("c02")]);
     assert_eq!(placement.of_list("drops", 4096), None);
+}
+
+/// What each collector has counted of one key of each bucket, by lane.
+#[derive(Default)]
+struct Counts {
+    lanes: BTreeMap<String, Vec<[u64; COLOURS]>>,
+    /// What was reported of each.
+    truth: Vec<u64>,
+    /// Of that, what one collector counted alone, by its id.
+    alone: BTreeMap<String, Vec<u64>>,
+}
+
+impl Counts {
+    /// Reports `count` of each key; returns of how many buckets there are two collectors of one colour.
+    fn report(&mut self, placement: &Placement, members: &[&Member], count: u64) -> usize {
+        let mut counted = vec![Vec::new(); BUCKETS];
+        for Member { id, .. } in members {
+            let lanes = placement.lanes(2, id);
+            let of = self.lanes.entry(id.clone()).or_insert_with(|| vec![[0; COLOURS]; BUCKETS]);
+            for (bucket, of) in of.iter_mut().enumerate() {
+                for lane in (0..COLOURS).filter(|lane| lanes.copy(*lane).contains(bucket as u8)) {
+                    of[lane] += count;
+                    counted[bucket].push(id);
+                }
+            }
+        }
+        self.truth.resize(BUCKETS, 0);
+        for (bucket, by) in counted.iter().enumerate() {
+            self.truth[bucket] += count;
+            assert!((1..=2).contains(&by.len()), "{bucket}: {by:?}");
+            if let [only] = by[..] {
+                self.alone.entry(only.clone()).or_insert_with(|| vec![0; BUCKETS])[bucket] += count;
+            }
+        }
+        counted.iter().filter(|by| by.len() < members.len().min(2)).count()
+    }
+
+    /// What the collectors that are not lost say of a key of a bucket.
+    fn without(&self, placement: &Placement, lost: Option<&String>, bucket: usize) -> u64 {
+        let mut all = vec![0; COLOURS * COLOURS];
+        for (id, lanes) in self.lanes.iter().filter(|(id, _)| Some(*id) != lost) {
+            let role = placement.role(id, bucket as u8);
+            all.iter_mut().zip(role.by_colour(&lanes[bucket])).for_each(|(all, of)| *all += of);
+        }
+        whole(&all)
+    }
+
+    /// Whatever one collector is lost, nothing is but what it counted alone.
+    fn assert_whole(&self, placement: &Placement) {
+        for bucket in 0..BUCKETS {
+            let truth = self.truth[bucket];
+            assert_eq!(self.without(placement, None, bucket), truth, "bucket {bucket}");
+            for lost in self.lanes.keys() {
+                let alone = self.alone.get(lost).map_or(0, |alone| alone[bucket]);
+                let left = self.without(placement, Some(lost), bucket);
+                assert_eq!(left, truth - alone, "bucket {bucket} without {lost}");
+            }
+        }
+    }
+}
+
+/// Counts while a cluster changes; returns the share of keys that one of two collectors counted alone. Nothing is counted
+/// before the placement of a step that has no colours, as an earlier version writes it.
+fn count(clusters: Vec<Vec<Member>>, forgets: Option<usize>) -> f64 {
+    let (mut placement, mut counts) = (Placement::default(), Counts::default());
+    let (mut of_one_colour, mut steps) = (0, 0);
+    for (step, members) in clusters.iter().enumerate() {
+        placement = next(&placement, members, 2);
+        let service = in_service(members);
+        if service.is_empty() {
+            continue;
+        }
+        if forgets == Some(step) {
+            placement.colours = Colours::default();
+            counts = Counts::default();
+        }
+        of_one_colour += counts.report(&placement, &service, 1 + step as u64);
+        steps += 1;
+    }
+    counts.assert_whole(&placement);
+    of_one_colour as f64 / (steps * BUCKETS) as f64
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// However collectors come and go: the counts that two of them made at one time survive either.
+    #[test]
+    fn counts_of_two_collectors_survive_the_loss_of_any_one(
+        events in prop::collection::vec(event(12), 1..40),
+        zones in 1usize..4,
+        forgets in prop::option::of(0usize..10),
+    ) {
+        count(clusters(events, zones, &[1, 3]), forgets);
+    }
+
+    /// Of four collectors, all colours differ.
+    #[test]
+    fn of_four_collectors_no_two_have_one_colour(events in prop::collection::vec(event(4), 1..40)) {
+        prop_assert_eq!(count(clusters(events, 4, &[1, 2]), None), 0.0);
+    }
+}
+
+#[test]
+fn in_a_large_cluster_few_counts_are_made_by_one_of_two_collectors() {
+    // Forty collectors, of which one after the other is away for a while.
+    let all = equal(0..40);
+    let away =
+        |n: usize| all.iter().enumerate().filter(|(at, _)| *at != n % 40).map(|(_, m)| m.clone()).collect();
+    let share = count((0..120).map(away).collect(), None);
+    assert!(share < 0.02, "{share}");
 }

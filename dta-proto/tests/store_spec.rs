@@ -41,7 +41,7 @@ fn any_kind() -> impl Strategy<Value = StoreKind> {
                 }
             }
         ),
-        (pow2(32), 1u8..=4, 1u8..=4).prop_map(|(slots, redundancy, replicas)| StoreKind::KeyIncrement {
+        (pow2(32), 1u8..=4, 1u8..=2).prop_map(|(slots, redundancy, replicas)| StoreKind::KeyIncrement {
             slots,
             redundancy,
             replicas: replicas.min(4 / redundancy),
@@ -148,8 +148,8 @@ fn each_field_is_refused_by_its_name() {
         (StoreKind::Postcarding { slots: 8, hops: 5, redundancy: 1 }, "hops"),
         (StoreKind::KeyIncrement { slots: 8, redundancy: 9, replicas: 1 }, "redundancy"),
         (StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 0 }, "replicas"),
-        (StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 5 }, "replicas"),
-        (StoreKind::KeyIncrement { slots: 8, redundancy: 2, replicas: 3 }, "replicas"),
+        (StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 3 }, "replicas"),
+        (StoreKind::KeyIncrement { slots: 8, redundancy: 3, replicas: 2 }, "replicas"),
         (append(3, 8, 64, 4), "lists"),
         (append(4, 1 << 31, 64, 4), "ring"),
         (append(4, 8, 8, 4), "batch_len"),

@@ -35,7 +35,7 @@ def damaged(element, bit):
 
 vectors = {
     "slots": [
-        {"key": k.hex(), "hash": crc32c(k), "slots": size, "at": slots(k, 4, size)}
+        {"key": k.hex(), "hash": crc32c(k), "slots": size, "at": slots(k, 8, size)}
         for k in KEYS
         for size in (1, 1 << 10, 1 << 18, 1 << 32)
     ],
@@ -93,7 +93,7 @@ vectors = {
         ]
     ],
     "key_increment": [
-        {"key": k.hex(), "slots": size, "offsets": [8 * s for s in slots(k, 4, size)], "counter": n, "bytes": struct.pack("<Q", n).hex()}
+        {"key": k.hex(), "slots": size, "offsets": [8 * s for s in slots(k, 8, size)], "counter": n, "bytes": struct.pack("<Q", n).hex()}
         for k, size, n in [(UDP, 1 << 10, 1), (TCP, 1 << 16, 0x0102030405060708), (ONES, 1 << 32, (1 << 64) - 1)]
     ],
     "sketch_merge": [

@@ -40,7 +40,16 @@ assert crc32(b"123456789") == 0xCBF43926 and crc32c(b"123456789") == 0xE3069283
 
 # --- elements in memory
 
-C = [0x9E3779B9, 0x7F4A7C15, 0x94D049BB, 0xBF58476D]
+C = [
+    0x9E3779B9,
+    0x7F4A7C15,
+    0x94D049BB,
+    0xBF58476D,
+    0xCC9E2D51,
+    0xC2B2AE35,
+    0x85EBCA6B,
+    0x1B873593,
+]
 
 
 def slots(key, n, size):

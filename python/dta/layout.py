@@ -12,8 +12,20 @@ from .crc import CRC32, CRC32C, crc_each
 from .key import KeyArray
 from .spec import KINDS, StoreSpec
 
-#: The constants C_0 to C_3 that distinguish a key's slots.
-CONSTANTS = np.array([0x9E3779B9, 0x7F4A7C15, 0x94D049BB, 0xBF58476D], dtype=np.uint32)
+#: The constants C_0 to C_7 that distinguish a key's slots.
+CONSTANTS = np.array(
+    [
+        0x9E3779B9,
+        0x7F4A7C15,
+        0x94D049BB,
+        0xBF58476D,
+        0xCC9E2D51,
+        0xC2B2AE35,
+        0x85EBCA6B,
+        0x1B873593,
+    ],
+    dtype=np.uint32,
+)
 #: Length of a batch's sequence, count and check.
 TRAILER_LEN = 8
 

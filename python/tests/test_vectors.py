@@ -29,7 +29,7 @@ def postcarding(row, hops, key):
 
 @pytest.mark.parametrize("vector", VECTORS["slots"])
 def test_slots(vector):
-    found = layout.slots(keys(bytes.fromhex(vector["key"])), 4, vector["slots"])
+    found = layout.slots(keys(bytes.fromhex(vector["key"])), 8, vector["slots"])
     assert found.tolist() == [vector["at"]]
 
 
@@ -71,7 +71,7 @@ def test_append(vector):
 @pytest.mark.parametrize("vector", VECTORS["key_increment"])
 def test_key_increment(vector):
     key, slots = keys(bytes.fromhex(vector["key"])), vector["slots"]
-    assert (layout.slots(key, 4, slots) * 8).tolist() == [vector["offsets"]]
+    assert (layout.slots(key, 8, slots) * 8).tolist() == [vector["offsets"]]
     spec = StoreSpec(1, "s", "key-increment", slots=1, redundancy=1)
     assert kinds.key_increment.read(spec, array(vector["bytes"]), key).counts.tolist() == [vector["counter"]]
 

@@ -28,16 +28,9 @@ impl Context<'_> {
     /// Whether any region with the keys of this hash can be sent to.
     #[inline]
     pub(crate) fn reach(&self, h: u32) -> Result<(), Reason> {
-        let first = self.place_of_hash(h).map(|_| ());
-        if first.is_ok() || !(1..self.regions.replicas()).any(|n| self.reaches(h, n)) {
-            first
-        } else {
-            Ok(())
-        }
-    }
-
-    fn reaches(&self, h: u32, replica: usize) -> bool {
-        self.regions.of_replica(h, replica).is_some_and(|place| self.egress.has_pair_of(place))
+        let mut places = (0..self.regions.replicas()).filter_map(|n| self.regions.of_replica(h, n));
+        let first = self.with_pair(places.next().ok_or(Reason::NoBucket)?).map(|_| ());
+        if places.any(|place| self.egress.has_pair_of(place)) { Ok(()) } else { first }
     }
 
     /// The place of a collector's region, if it can be sent to.

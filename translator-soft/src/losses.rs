@@ -28,7 +28,7 @@ pub struct FrameMeta {
     pub primitive: Option<Primitive>,
     /// Place of its queue pair, among those of all collectors.
     pub pair: u8,
-    /// Copy number, from 0.
+    /// Copy number, from 0; of increments, those for a second collector follow those for the first.
     pub copy: u8,
     /// Number of copies with the same reports; of increments, at one collector.
     pub copies: u8,

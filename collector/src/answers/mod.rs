@@ -22,6 +22,8 @@ use dta_proto::control::{
     EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
     ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
 };
+use dta_proto::key::Key;
+use dta_proto::layout::key_increment::Role;
 use dta_proto::wire::dta::Primitive;
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -37,6 +39,10 @@ const LOOKS: usize = 4;
 /// Threads that send entries of the history, each for as long as its reader takes; others wait for one.
 const READS: usize = 4;
 
+/// How this collector counts each of some keys of a store (by its name) that two collectors count; `None` if it does not
+/// know.
+pub type Roles = dyn Fn(&str, &[Key]) -> Option<Vec<Role>> + Send + Sync;
+
 /// Answers from the memory of stores. Cheap to clone: clones share stores and counters.
 ///
 /// It needs a tokio runtime. What reads much memory runs on threads of its own, so that nobody else waits for
@@ -50,6 +56,7 @@ pub struct Memory {
     reads: Arc<Semaphore>,
     stop: Option<watch::Receiver<bool>>,
     epochs: Option<Arc<Epochs>>,
+    roles: Option<Arc<Roles>>,
     /// Whether another process may replace region files.
     beside: bool,
 }
@@ -66,6 +73,7 @@ impl Memory {
             reads: Arc::new(Semaphore::new(READS)),
             stop: None,
             epochs: None,
+            roles: None,
             beside: false,
         }
     }
@@ -78,6 +86,11 @@ impl Memory {
     /// Answers about other moments from these epochs.
     pub fn with_epochs(self, epochs: Arc<Epochs>) -> Self {
         Self { epochs: Some(epochs), ..self }
+    }
+
+    /// Tells counts of this collector from those of the other one that counts the same keys.
+    pub fn with_roles(self, roles: Arc<Roles>) -> Self {
+        Self { roles: Some(roles), ..self }
     }
 
     /// Wakes those who follow lists and wait for new batches.

@@ -8,6 +8,7 @@ use dta_proto::control::{
     SketchAnswer,
 };
 use dta_proto::key::Key;
+use dta_proto::layout::key_increment::whole;
 use dta_proto::layout::key_write::Policy;
 use dta_proto::layout::postcarding::Path;
 use dta_proto::wire::dta::Primitive;
@@ -119,14 +120,19 @@ impl Memory {
 
     fn counts(&self, store: &Store, keys: &[Key]) -> Result<Vec<KeyAnswer>, AskError> {
         let reader = key_increment::Reader::new(store).ok_or(AskError::Layout)?;
-        let mut counts = vec![0; keys.len() * reader.replicas()];
-        reader.query(keys, &mut counts).map_err(|error| store.outside(error))?;
-        let answers = keys.iter().zip(counts.chunks(reader.replicas()));
-        let answer = |(key, counts): (&Key, &[u64])| CounterAnswer {
-            key: key.0.to_vec(),
-            value: key_increment::highest(counts),
-            replicas: if counts.len() > 1 { counts.to_vec() } else { Vec::new() },
+        let mut lanes = vec![0; keys.len() * reader.lanes()];
+        reader.query(keys, &mut lanes).map_err(|error| store.outside(error))?;
+        let of_keys = self.roles.as_ref().filter(|_| reader.lanes() > 1);
+        let of_keys = of_keys.and_then(|roles| roles(&store.spec.name, keys));
+        let answer = |(n, (key, lanes)): (usize, (&Key, &[u64]))| {
+            let key = key.0.to_vec();
+            let Some(roles) = &of_keys else {
+                return CounterAnswer { key, value: key_increment::counted(lanes), by_colour: Vec::new() };
+            };
+            let by_colour = roles[n].by_colour(lanes);
+            CounterAnswer { key, value: whole(&by_colour), by_colour }
         };
+        let answers = keys.iter().zip(lanes.chunks(reader.lanes())).enumerate();
         let answers: Vec<CounterAnswer> = answers.map(answer).collect();
         self.counters.query(Primitive::KeyIncrement).count(&answers, |answer| answer.value != 0);
         Ok(answers.into_iter().map(Into::into).collect())

@@ -3,6 +3,7 @@ use std::time::Duration;
 use dta_client::{Ask, AskKeys, Policy};
 use dta_proto::control::TailRequest;
 use dta_proto::key::Key;
+use dta_proto::layout::key_increment::{copy_in_lane, encode, offset};
 use dta_proto::layout::{append, hash, postcarding};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use tonic::Code;
@@ -181,4 +182,36 @@ async fn hops_at_the_end_of_a_path_are_told_though_they_are_unknown() {
     let answer = memory.path("s", &[key]).await.unwrap().remove(0);
     assert_eq!(answer.present, [true, false, true, false, false]);
     assert_eq!((answer.hops[0], answer.hops[2], answer.path_length, answer.complete), (10, 30, 5, false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_counters_that_two_collectors_count_only_the_lanes_of_ones_own_keys_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, memory) =
+        of_files(directory.path(), StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2, replicas: 2 });
+    let keys = [Key([1; 16]), Key([2; 16])];
+    for key in &keys {
+        let slots = hash::slots(key, 8, 1 << 20);
+        for (lane, count) in [1u64, 20, 300, 4000].into_iter().enumerate() {
+            for n in 0..2 {
+                store.region.write(offset(slots[copy_in_lane(lane, n, 2)]), &encode(count)).unwrap();
+            }
+        }
+    }
+    let told = async |memory: &Memory| {
+        let answers = memory.counter("s", &keys).await.unwrap();
+        answers.into_iter().map(|answer| (answer.value, answer.by_colour)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&memory).await, [(4321, vec![]), (4321, vec![])]);
+    let role = Role { colour: 1, lanes: [true, false, false, true] };
+    let roles = memory.clone().with_roles(Arc::new(move |store, keys| {
+        assert_eq!(store, "s");
+        Some(keys.iter().map(|key| if key.0[0] == 1 { role } else { Role::default() }).collect())
+    }));
+    let mut by_colour = vec![0; 16];
+    (by_colour[4], by_colour[7]) = (1, 4000);
+    assert_eq!(told(&roles).await, [(4001, by_colour), (0, vec![0; 16])]);
+    // It does not know yet what others have.
+    let unknown = memory.with_roles(Arc::new(|_, _| None));
+    assert_eq!(told(&unknown).await[0], (4321, vec![]));
 }

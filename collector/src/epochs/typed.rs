@@ -170,10 +170,9 @@ impl Held {
         // Of `keys`, one or more for each that is asked about.
         let counts = |keys: Vec<Key>| {
             let reader = key_increment::Reader::new(store).expect("a key-increment store");
-            let mut of_replicas = vec![0; keys.len() * reader.replicas()];
-            reader.query(&keys, &mut of_replicas)?;
-            let counts: Vec<u64> =
-                of_replicas.chunks(reader.replicas()).map(key_increment::highest).collect();
+            let mut of_lanes = vec![0; keys.len() * reader.lanes()];
+            reader.query(&keys, &mut of_lanes)?;
+            let counts: Vec<u64> = of_lanes.chunks(reader.lanes()).map(key_increment::counted).collect();
             let row = |counts: &[u64]| {
                 let is_any = counts.iter().any(|count| *count != 0);
                 is_any.then(|| counts.iter().flat_map(|count| count.to_be_bytes()).collect())

@@ -37,8 +37,9 @@ impl Ask for Service {
     async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
         let shared = self.sessions.shared();
         let placement = self.version(&shared);
-        if self.cluster.is_none() {
-            self.check(&shared, &question)?;
+        match self.cluster {
+            Some(_) => self.check_counters(&question)?,
+            None => self.check(&shared, &question)?,
         }
         let mut series = self.memory.series(question, span).await?;
         series.epochs.iter_mut().for_each(|answers| answers.placement = placement);

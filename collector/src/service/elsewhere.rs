@@ -1,16 +1,20 @@
 //! If several collectors share stores: queries for what another one has are refused with its address.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dta_client::{Moment, Question};
+use dta_client::{Moment, Question, QuestionKind};
 use dta_proto::buckets::{self, Copies};
 use dta_proto::control::{PlacementResponse, StorePlacement, bucket_ranges};
+use dta_proto::layout::key_increment::Role;
+use dta_proto::placement::usual_colour;
 use dta_proto::wire::dta::{Addressing, Primitive};
 
 use super::Service;
-use crate::answers::AskError;
-use crate::cluster::{Cluster, Part, Place};
+use crate::answers::{AskError, Roles};
+use crate::cluster::{Adrift, Cluster, Part, Place};
+use crate::session::Sessions;
 use crate::session::sharing::{Shared, Whereabouts};
 use crate::store::Store;
 
@@ -45,6 +49,7 @@ impl Service {
     /// hold stays when their keys move: neither is refused.
     fn check_in(&self, cluster: &Cluster, question: &Question) -> Result<(), AskError> {
         let primitive = question.kind.primitive();
+        self.check_counters(question)?;
         if question.at != Moment::Now || primitive == Primitive::KeyIncrement {
             return Ok(());
         }
@@ -61,6 +66,19 @@ impl Service {
                 || format!("key {key} (bucket {bucket})"),
                 store,
             )?;
+        }
+        Ok(())
+    }
+
+    /// Refuses counters that two collectors count while this one does not know which of its counts the other one has, too.
+    pub(super) fn check_counters(&self, question: &Question) -> Result<(), AskError> {
+        if question.kind == QuestionKind::KeyIncrement
+            && self.cluster.as_ref().is_some_and(|of| of.version() == 0)
+        {
+            let store = self.stores.of_primitive(&question.store, Primitive::KeyIncrement)?;
+            if self.replicas(&store.spec.name) > 1 {
+                return Err(Adrift.into());
+            }
         }
         Ok(())
     }
@@ -142,6 +160,32 @@ impl Service {
         let of_cluster = self.cluster.as_ref().map_or(0, |cluster| cluster.versions());
         shared.version.wrapping_add(of_cluster).wrapping_add(self.stores.all().len() as u64)
     }
+}
+
+/// How a collector counts that shares its stores with others by a list of them: the first of a bucket in lane 0, the second
+/// in lane 1.
+pub(super) fn roles(sessions: Arc<Sessions>) -> Arc<Roles> {
+    Arc::new(move |store, keys| {
+        let shared = sessions.shared();
+        let (here, _) = shared.here(store, 2);
+        let role =
+            |copy| Role { colour: usual_colour(copy), lanes: std::array::from_fn(|lane| lane == copy) };
+        let of_key = |key| here.of_bucket(buckets::of_key(key)).map_or_else(Role::default, role);
+        (!shared.is_empty()).then(|| keys.iter().map(of_key).collect())
+    })
+}
+
+/// How a collector in a cluster counts.
+pub(super) fn roles_in(cluster: Arc<Cluster>) -> Arc<Roles> {
+    Arc::new(move |_, keys| {
+        let view = cluster.view();
+        let mut of_buckets = BTreeMap::new();
+        let of_key = |key| {
+            let bucket = buckets::of_key(key);
+            *of_buckets.entry(bucket).or_insert_with(|| view.placement.role(cluster.id(), bucket))
+        };
+        Some(keys.iter().map(of_key).collect())
+    })
 }
 
 fn refuse_in(place: Place, what: impl FnOnce() -> String, store: &str) -> Result<(), AskError> {

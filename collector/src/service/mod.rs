@@ -73,7 +73,7 @@ impl Service {
     ) -> Self {
         let limits = Limits::default();
         Self {
-            memory: Memory::new(stores.clone()).until(stop),
+            memory: Memory::new(stores.clone()).until(stop).with_roles(elsewhere::roles(sessions.clone())),
             stores,
             sessions,
             nic,
@@ -116,7 +116,11 @@ impl Service {
 
     /// Answers for what the cluster says that is here.
     pub fn with_cluster(self, cluster: Option<Arc<Cluster>>) -> Self {
-        Self { cluster, ..self }
+        let memory = match cluster.clone() {
+            Some(cluster) => self.memory.with_roles(elsewhere::roles_in(cluster)),
+            None => self.memory,
+        };
+        Self { cluster, memory, ..self }
     }
 
     /// Answers about other moments from these epochs.

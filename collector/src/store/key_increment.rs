@@ -2,15 +2,15 @@
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
-use dta_proto::layout::key_increment::{estimates, offset};
-use dta_proto::store::{MAX_REDUNDANCY, StoreKind};
+use dta_proto::layout::key_increment::{MAX_SLOTS_PER_KEY, estimates, lanes, offset};
+use dta_proto::store::StoreKind;
 
 use super::Store;
 use crate::region::{AccessError, Region};
 
-/// What was counted of a key, from what each of its replicas counted: the highest, as one that was down counted less.
-pub fn highest(of_replicas: &[u64]) -> u64 {
-    of_replicas.iter().copied().max().unwrap_or_default()
+/// What one collector counted of a key, in all lanes.
+pub fn counted(of_lanes: &[u64]) -> u64 {
+    of_lanes.iter().copied().fold(0, u64::saturating_add)
 }
 
 /// Answers from one key-increment store.
@@ -19,7 +19,7 @@ pub struct Reader<'a> {
     region: &'a Region,
     slots: u64,
     redundancy: u8,
-    replicas: u8,
+    lanes: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -27,36 +27,37 @@ impl<'a> Reader<'a> {
     pub fn new(store: &'a Store) -> Option<Self> {
         match store.spec.kind {
             StoreKind::KeyIncrement { slots, redundancy, replicas } => {
-                Some(Self { region: &store.region, slots, redundancy, replicas })
+                Some(Self { region: &store.region, slots, redundancy, lanes: lanes(replicas) })
             }
             _ => None,
         }
     }
 
-    /// Replicas of each key.
-    pub fn replicas(&self) -> usize {
-        self.replicas.into()
+    /// Lanes of each key.
+    pub fn lanes(&self) -> usize {
+        self.lanes
     }
 
-    /// Queries many keys: of each, one count for each replica. Counts are never below what was applied, and 0 for a key
+    /// Queries many keys: of each, one count for each lane. Counts are never below what was applied, and 0 for a key
     /// that was never counted and shares no counter.
     ///
     /// # Errors
     /// A slot lies outside the region: the region does not match the store's description. Then no answer counts.
     ///
     /// # Panics
-    /// If `answers` does not have [`Reader::replicas`] entries per key.
+    /// If `answers` does not have [`Reader::lanes`] entries per key.
     pub fn query(&self, keys: &[Key], answers: &mut [u64]) -> Result<(), AccessError> {
-        assert_eq!(keys.len() * self.replicas(), answers.len(), "one answer per key and replica");
-        for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32 * self.replicas())) {
+        assert_eq!(keys.len() * self.lanes, answers.len(), "one answer per key and lane");
+        let of_key = self.redundancy * self.lanes as u8;
+        for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32 * self.lanes)) {
             let mut slots = [None; 32];
             for (key, slots) in keys.iter().zip(&mut slots) {
-                let at = hash::slots(key, self.redundancy * self.replicas, self.slots);
+                let at = hash::slots(key, of_key, self.slots);
                 at.iter().for_each(|slot| self.region.prefetch(offset(*slot)));
                 *slots = Some(at);
             }
-            for (answers, slots) in answers.chunks_mut(self.replicas()).zip(slots.iter().flatten()) {
-                let mut counters = [0u64; MAX_REDUNDANCY as usize];
+            for (answers, slots) in answers.chunks_mut(self.lanes).zip(slots.iter().flatten()) {
+                let mut counters = [0u64; MAX_SLOTS_PER_KEY];
                 for (counter, slot) in counters.iter_mut().zip(slots.iter()) {
                     // In the host's byte order, in which the NIC adds.
                     *counter = self.region.load_u64(offset(*slot))?;

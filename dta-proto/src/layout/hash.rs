@@ -12,10 +12,10 @@ use std::ops::Deref;
 
 use crate::crc;
 use crate::key::Key;
-use crate::store::MAX_REDUNDANCY;
 
-/// The constants C_0 to C_3 that tell a key's slots apart.
-pub const CONSTANTS: [u32; MAX_REDUNDANCY as usize] = [0x9e37_79b9, 0x7f4a_7c15, 0x94d0_49bb, 0xbf58_476d];
+/// The constants C_0 to C_7 that tell a key's slots apart. Only counters with replicas use more than four.
+pub const CONSTANTS: [u32; 8] =
+    [0x9e37_79b9, 0x7f4a_7c15, 0x94d0_49bb, 0xbf58_476d, 0xcc9e_2d51, 0xc2b2_ae35, 0x85eb_ca6b, 0x1b87_3593];
 
 /// CRC-32C of the key, from which all its slots are computed.
 #[inline]
@@ -23,24 +23,24 @@ pub fn key_hash(key: &Key) -> u32 {
     crc::crc32c_of(&key.0)
 }
 
-/// Slot `n` (0 to 3) of the key whose [`key_hash`] is `h`, in a store of `slots` slots: a power of
+/// Slot `n` (0 to 7) of the key whose [`key_hash`] is `h`, in a store of `slots` slots: a power of
 /// two, at most 2^32.
 ///
 /// # Panics
-/// If `n` is 4 or more.
+/// If `n` is 8 or more.
 #[inline]
 pub fn slot(h: u32, n: usize, slots: u64) -> u64 {
     debug_assert!(slots.is_power_of_two() && slots <= 1 << 32);
     u64::from(crc::crc32c_u32(h.wrapping_add(CONSTANTS[n]))) & (slots - 1)
 }
 
-/// The first `redundancy` slots of `key` in a store of `slots` slots (a power of two, at most 2^32). At most
-/// [`MAX_REDUNDANCY`] copies. Two of them can be the same slot (1 in `slots` per pair).
+/// The first `count` slots of `key`, at most eight, in a store of `slots` slots (a power of two, at most 2^32). Two of
+/// them can be the same slot (1 in `slots` per pair).
 #[inline]
-pub fn slots(key: &Key, redundancy: u8, slots: u64) -> Slots {
+pub fn slots(key: &Key, count: u8, slots: u64) -> Slots {
     let h = key_hash(key);
-    let len = redundancy.min(MAX_REDUNDANCY);
-    let mut at = [0; MAX_REDUNDANCY as usize];
+    let mut at = [0; CONSTANTS.len()];
+    let len = count.min(at.len() as u8);
     for (n, at) in at.iter_mut().enumerate().take(usize::from(len)) {
         *at = slot(h, n, slots);
     }
@@ -69,10 +69,10 @@ pub fn slots_of_each<const N: usize>(keys: &[Key], slots: u64, at: &mut [[u32; N
     }
 }
 
-/// Up to four slot numbers, on the stack; dereferences to a slice in order n = 0..N-1.
+/// Up to eight slot numbers, on the stack; dereferences to a slice in order n = 0..N-1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
-    at: [u64; MAX_REDUNDANCY as usize],
+    at: [u64; CONSTANTS.len()],
     len: u8,
 }
 
@@ -98,10 +98,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn slots_are_the_slot_function(key: [u8; 16], redundancy in 0u8..8, bits in 0u32..=32) {
+        fn slots_are_the_slot_function(key: [u8; 16], count in 0u8..10, bits in 0u32..=32) {
             let key = Key(key);
-            let got = slots(&key, redundancy, 1 << bits);
-            prop_assert_eq!(got.len(), usize::from(redundancy.min(4)));
+            let got = slots(&key, count, 1 << bits);
+            prop_assert_eq!(got.len(), usize::from(count.min(8)));
             for (n, at) in got.iter().enumerate() {
                 prop_assert_eq!(*at, slot(key_hash(&key), n, 1 << bits));
                 prop_assert!(*at < 1 << bits);

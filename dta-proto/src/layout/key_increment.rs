@@ -4,6 +4,23 @@
 //! order. FETCH_ADD goes to each slot_n of the key; the estimate is the minimum over N and never below the
 //! true sum. After Cormode and Muthukrishnan, "An improved data stream summary: the count-min sketch and its
 //! applications" (2005), with one shared row instead of one per hash.
+//!
+//! Where two collectors count each key, a key has a set of slots, a *lane*, for each of [`COLOURS`] colours. Each
+//! collector that ever had a bucket has a colour there for good, the two that have it at one time different ones if possible,
+//! and counts in the lane of the *other* one's colour. While there is no other one of another colour, the first counts
+//! alone, in the lane of its own. So what those of colour a have in lane b is the same as what those of colour b have in
+//! lane a: [`whole`] takes the higher of both.
+
+use super::hash;
+
+/// Colours of collectors, and lanes of a key that two collectors count.
+pub const COLOURS: usize = 4;
+
+/// The most slots that a key has.
+pub const MAX_SLOTS_PER_KEY: usize = hash::CONSTANTS.len();
+
+/// The most slots that a key has in each lane, where two collectors count it.
+pub const MAX_REDUNDANCY_IN_LANES: u8 = (MAX_SLOTS_PER_KEY / COLOURS) as u8;
 
 /// Length of a counter.
 pub const COUNTER_LEN: u64 = 8;
@@ -42,14 +59,20 @@ pub fn estimate(slots: &[u64], counters: &[u64]) -> u64 {
     slots.iter().zip(counters).map(share).min().unwrap_or(0)
 }
 
-/// Which of a key's slots is its `copy`-th counter at the `replica`-th of the collectors that count it.
+/// The lanes of a key that so many collectors count.
 #[inline]
-pub fn copy_of_replica(replica: usize, copy: u8, redundancy: u8) -> usize {
-    replica * usize::from(redundancy) + usize::from(copy)
+pub fn lanes(replicas: u8) -> usize {
+    if replicas > 1 { COLOURS } else { 1 }
 }
 
-/// What each replica has counted of a key: the [`estimate`] from its `redundancy` slots. `slots` and `counters` are
-/// those of all replicas, in order.
+/// Which of a key's slots is its `copy`-th counter in a lane.
+#[inline]
+pub fn copy_in_lane(lane: usize, copy: u8, redundancy: u8) -> usize {
+    lane * usize::from(redundancy) + usize::from(copy)
+}
+
+/// What is counted of a key in each lane: the [`estimate`] from its `redundancy` slots. `slots` and `counters` are those of
+/// all lanes, in order.
 ///
 /// # Panics
 /// If there are fewer counters than slots, or `redundancy` is 0.
@@ -63,11 +86,41 @@ pub fn estimates<'a>(
     slots.chunks(of).zip(counters.chunks(of)).map(|(slots, counters)| estimate(slots, counters))
 }
 
+/// How a collector counts the keys of a bucket that two collectors count. The default is in no lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Role {
+    /// Its colour.
+    pub colour: usize,
+    /// The lanes in which it may have counted; the others have counts of other keys only.
+    pub lanes: [bool; COLOURS],
+}
+
+impl Role {
+    /// What a collector has in a key's lanes, as a part of what all collectors counted: [`COLOURS`] rows by the colour of
+    /// the collector, each with its lanes.
+    pub fn by_colour(&self, lanes: &[u64]) -> Vec<u64> {
+        let mut all = vec![0; COLOURS * COLOURS];
+        let row = all.iter_mut().skip(self.colour * COLOURS);
+        for (at, (lane, is_counted)) in row.zip(lanes.iter().zip(self.lanes)) {
+            *at = if is_counted { *lane } else { 0 };
+        }
+        all
+    }
+}
+
+/// What was counted of a key, from the sums of all collectors' [parts](Role::by_colour): of each two colours the higher
+/// count, and what collectors counted alone, each in the lane of its own colour. It is whole if all that is missing was to be
+/// counted by collectors of one colour, and not alone. Where both of two have missed something, it lacks the smaller gap.
+pub fn whole(by_colour: &[u64]) -> u64 {
+    let count = |a: usize, b: usize| by_colour.get(a * COLOURS + b).copied().unwrap_or_default();
+    let pairs = (0..COLOURS).flat_map(|a| (0..=a).map(move |b| count(a, b).max(count(b, a))));
+    pairs.fold(0, u64::saturating_add)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::key::Key;
-    use crate::layout::hash;
     use proptest::prelude::*;
 
     #[test]
@@ -86,17 +139,35 @@ mod tests {
     }
 
     #[test]
-    fn each_replica_has_an_estimate_of_its_own() {
+    fn each_lane_has_an_estimate_of_its_own() {
         let of = |redundancy, slots: &[u64], counters: &[u64]| -> Vec<u64> {
             estimates(redundancy, slots, counters).collect()
         };
         assert_eq!(of(2, &[5, 9, 2, 7], &[30, 40, 8, 6]), [30, 6]);
-        // Slots that coincide are divided within a replica, and are other keys' in another one.
+        // Slots that coincide are divided within a lane, and are other keys' in another one.
         assert_eq!(of(2, &[5, 5, 5, 7], &[30, 30, 30, 60]), [15, 30]);
         assert_eq!(of(1, &[5, 9, 2], &[3, 4, 5]), [3, 4, 5]);
-        let copies =
-            [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(replica, copy)| copy_of_replica(replica, copy, 2));
-        assert_eq!(copies, [0, 1, 2, 3]);
+        let copies = [(0, 0), (0, 1), (1, 0), (3, 1)].map(|(lane, copy)| copy_in_lane(lane, copy, 2));
+        assert_eq!(copies, [0, 1, 2, MAX_SLOTS_PER_KEY - 1]);
+    }
+
+    #[test]
+    fn a_count_is_whole_without_the_collectors_of_one_colour() {
+        // 3 at colours 0 and 1, 4 at 0 and 2, 5 at 1 and 2, 6 at 3 alone.
+        let rows = [(0, [0, 3, 4, 0]), (1, [3, 0, 5, 0]), (2, [4, 5, 0, 0]), (3, [0, 0, 0, 6])];
+        let without = |lost: usize| {
+            let mut all = vec![0; COLOURS * COLOURS];
+            for (colour, lanes) in rows.iter().filter(|(colour, _)| *colour != lost) {
+                let role = Role { colour: *colour, lanes: [true; COLOURS] };
+                all.iter_mut().zip(role.by_colour(lanes)).for_each(|(all, of)| *all += of);
+            }
+            whole(&all)
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(without), [18, 18, 18, 12, 18]);
+        assert_eq!((whole(&[]), whole(&[u64::MAX; 16])), (0, u64::MAX));
+        let role = Role { colour: 2, lanes: [false, true, false, false] };
+        assert_eq!(role.by_colour(&[1, 2, 3, 4]).iter().position(|count| *count == 2), Some(9));
+        assert_eq!(whole(&role.by_colour(&[1, 2, 3, 4])), 2);
     }
 
     proptest! {

@@ -5,6 +5,7 @@
 //! `n`-th. Lists of append stores are placed by range, each at one collector. A sketch, which is whole at one
 //! collector, counts as one list.
 
+mod colours;
 mod layer;
 pub mod plan;
 
@@ -12,8 +13,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::buckets::{Buckets, Copies};
+use crate::buckets::{Buckets, Copies, MAX_COPIES};
+use crate::layout::key_increment::{COLOURS, Role};
 use crate::list_range::ListRange;
+
+pub use colours::{Colours, usual_colour};
 
 /// Who has what. The default, with version 0, places nothing.
 ///
@@ -33,7 +37,12 @@ pub struct Placement {
     /// The lists of each collector by its id; no list twice.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lists: BTreeMap<String, Vec<ListRange>>,
+    /// The colours of collectors, where keys have several copies.
+    #[serde(skip_serializing_if = "Colours::is_empty")]
+    pub colours: Colours,
 }
+
+const _: () = assert!(COLOURS <= MAX_COPIES, "lanes are copies");
 
 /// A placement as it was read.
 #[derive(Deserialize)]
@@ -44,6 +53,8 @@ struct Unchecked {
     keys: Vec<BTreeMap<String, Buckets>>,
     #[serde(default)]
     lists: BTreeMap<String, Vec<ListRange>>,
+    #[serde(default)]
+    colours: Colours,
 }
 
 /// What contradicts itself in a placement.
@@ -56,7 +67,7 @@ impl TryFrom<Unchecked> for Placement {
 
     fn try_from(read: Unchecked) -> Result<Placement, PlacementError> {
         let placement = Placement::new(read.version, read.keys, read.lists)?;
-        Ok(Placement { since: read.since, ..placement })
+        Ok(Placement { since: read.since, colours: read.colours, ..placement })
     }
 }
 
@@ -108,7 +119,7 @@ impl Placement {
                 return Err(PlacementError(format!("list {list} of store {store:?} is placed twice")));
             }
         }
-        Ok(Placement { version, since: 0, keys, lists })
+        Ok(Placement { version, keys, lists, ..Placement::default() })
     }
 
     /// The collectors of a bucket: copy `n` is at the `n`-th.
@@ -128,11 +139,51 @@ impl Placement {
         (0..replicas).map(|copy| self.buckets(copy, id)).collect()
     }
 
-    /// The same of counters, each of whose replicas is counted somewhere: while there are fewer collectors, the first
-    /// one of a bucket counts for those that are not there.
-    pub fn counted(&self, replicas: usize, id: &str) -> Copies {
-        let at = |copy: usize| if copy < self.keys.len() { copy } else { 0 };
-        (0..replicas).map(|copy| self.buckets(at(copy), id)).collect()
+    /// What a collector has of counters: the buckets by [lane](crate::layout::key_increment), if two are to count each
+    /// key. It is the lane of the other one's colour; of the first one's own while there is no other, or none of another
+    /// colour.
+    pub fn lanes(&self, replicas: usize, id: &str) -> Copies {
+        if replicas < 2 {
+            return self.copies(replicas, id);
+        }
+        let mut lanes = [Buckets::NONE; COLOURS];
+        for copy in 0..2 {
+            for bucket in self.buckets(copy, id).iter() {
+                if let Some(lane) = self.lane(copy, bucket) {
+                    lanes[lane] = lanes[lane].or(Buckets::range(bucket, bucket));
+                }
+            }
+        }
+        lanes.into_iter().collect()
+    }
+
+    /// The lane in which a bucket's first (0) or second (1) collector counts.
+    fn lane(&self, copy: usize, bucket: u8) -> Option<usize> {
+        let colour = |copy| self.colour(self.of_bucket(bucket).nth(copy)?, bucket);
+        match (colour(copy), colour(1 - copy)) {
+            (own, Some(other)) if own != Some(other) => Some(other),
+            (own, _) => own.filter(|_| copy == 0),
+        }
+    }
+
+    /// The colour of a collector in a bucket; `None` if it has never had it. Where a placement has none, it is the
+    /// [usual one](usual_colour).
+    fn colour(&self, id: &str, bucket: u8) -> Option<usize> {
+        let copy = || self.of_bucket(bucket).take(2).position(|holder| holder == id);
+        self.colours.colour(id, bucket).or_else(|| copy().map(usual_colour))
+    }
+
+    /// How a collector counts a bucket's keys, or has counted them; in no lane, if it has never had the bucket.
+    pub fn role(&self, id: &str, bucket: u8) -> Role {
+        let Some(colour) = self.colour(id, bucket) else { return Role::default() };
+        let now = (0..2).find(|copy| self.buckets(*copy, id).contains(bucket));
+        let mut lanes = [false; COLOURS];
+        self.colours.of_others(id, bucket).for_each(|lane| lanes[lane] = true);
+        lanes[colour] = self.colours.was_alone(id, bucket);
+        if let Some(lane) = now.and_then(|copy| self.lane(copy, bucket)) {
+            lanes[lane] = true;
+        }
+        Role { colour, lanes }
     }
 
     /// The collector of a list.
@@ -167,13 +218,32 @@ mod tests {
         assert_eq!(placement.buckets(1, "a").to_string(), "128-255");
         let of_a = [1, 2, 3].map(|replicas| placement.copies(replicas, "a").to_string());
         assert_eq!(of_a, ["0-127", "0-127; copy 1 of 128-255", "0-127; copy 1 of 128-255"]);
-        let counted = [1, 3].map(|replicas| placement.counted(replicas, "a").to_string());
-        assert_eq!(counted, ["0-127", "0-127; copy 1 of 128-255; copy 2 of 0-127"]);
+        let lanes = [1, 2].map(|replicas| placement.lanes(replicas, "a").to_string());
+        assert_eq!(lanes, ["0-127", "0-127; copy 1 of 128-255"]);
         assert_eq!((placement.buckets(2, "a"), placement.buckets(0, "c")), (Buckets::NONE, Buckets::NONE));
         let of_list = |store, list| placement.of_list(store, list);
         assert_eq!(
             (of_list("events", 3), of_list("events", 4), of_list("other", 0)),
             (Some("b"), None, None)
+        );
+        let coloured = JSON.replace(
+            r#""lists""#,
+            r#""colours":{"of":[{"a":"0"},{"a":"1","b":"0"},{},{"b":"1"}],"alone":{"a":"0"}},"lists""#,
+        );
+        let coloured: Placement = serde_json::from_str(&coloured).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Placement>(&serde_json::to_string(&coloured).unwrap()).unwrap(),
+            coloured
+        );
+        let role = |colour, lanes: [u8; 4]| Role { colour, lanes: lanes.map(|lane| lane == 1) };
+        assert_eq!(
+            [0, 1, 2].map(|bucket| coloured.role("a", bucket)),
+            [role(0, [1, 1, 0, 0]), role(1, [0, 0, 0, 1]), role(1, [1, 0, 0, 0])]
+        );
+        assert_eq!((coloured.role("b", 1), coloured.role("c", 1)), (role(3, [0, 1, 0, 0]), Role::default()));
+        assert_eq!(
+            coloured.lanes(2, "a").to_string(),
+            "2-127; copy 1 of 0,128-255; copy 2 of none; copy 3 of 1"
         );
         // A later version may say more.
         let more = JSON.replacen('{', r#"{"later":"2026-01-01","#, 1);
@@ -196,6 +266,14 @@ mod tests {
             ("[]", list(9, u32::MAX), r#"4294967295 lists of store "s" from 9 are no range"#),
         ] {
             let json = format!(r#"{{"version":1,"keys":{keys},"lists":{{"a":[{lists}]}}}}"#);
+            let error = serde_json::from_str::<Placement>(&json).unwrap_err().to_string();
+            assert!(error.contains(told), "{json}: {error}");
+        }
+        for (colours, told) in [
+            (r#"{"a":"0-9"},{"a":"9"}"#, "a has two colours in bucket 9"),
+            ("{},{},{},{},{}", "5 colours, and there are 4"),
+        ] {
+            let json = format!(r#"{{"version":1,"keys":[],"colours":{{"of":[{colours}]}}}}"#);
             let error = serde_json::from_str::<Placement>(&json).unwrap_err().to_string();
             assert!(error.contains(told), "{json}: {error}");
         }

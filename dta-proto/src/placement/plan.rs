@@ -44,6 +44,7 @@ impl Member {
 /// - Of the copies that a bucket has at members that stay, one stays where it is, under its number, as far as zones
 ///   allow: what was written of the bucket can still be found. This comes before equal load, too.
 /// - What need not move for these stays.
+/// - If there are to be several copies, collectors that have one of a bucket's first two get a colour there.
 pub fn next(before: &Placement, members: &[Member], copies: usize) -> Placement {
     let members = in_service(members);
     if members.is_empty() {
@@ -55,7 +56,14 @@ pub fn next(before: &Placement, members: &[Member], copies: usize) -> Placement 
         since: before.since,
         keys: keys(before, &members, copies, &mut carried),
         lists: lists(before, &members, &mut carried),
+        colours: before.colours.clone(),
     };
+    if copies > 1 {
+        // Counters may have been counted by a placement without colours.
+        for keys in [&before.keys, &next.keys] {
+            next.colours.give(keys, |id| members.iter().any(|member| member.id == id));
+        }
+    }
     if next != *before {
         next.version = next.version.saturating_add(1);
     }

@@ -283,9 +283,7 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
             }
             Entry::Version0(_) => refers_well(program, entry)?,
             Entry::Store(next) => {
-                // A collector counts what another replica is to count while there are fewer collectors.
-                let may_be_twice = matches!(next.spec.kind, StoreKind::KeyIncrement { .. });
-                if let Some(bucket) = next.buckets.twice().filter(|_| !may_be_twice) {
+                if let Some(bucket) = next.buckets.twice() {
                     let (name, collector) = (&next.spec.name, next.collector);
                     return Err(CheckError(format!(
                         "two copies of bucket {bucket} of store `{name}` are at collector {collector}: each copy is at a \
@@ -443,14 +441,6 @@ mod tests {
         );
         let told = refusal(&[part(0, [low, Buckets::range(127, 200)])]);
         assert!(told.starts_with("two copies of bucket 127 of store `kw` are at collector 0"), "{told}");
-        // One alone counts as all replicas.
-        let is_counter = |store: &Store| matches!(store.spec.kind, StoreKind::KeyIncrement { .. });
-        let counters = sample().entries().find_map(|entry| match entry {
-            Entry::Store(store) if is_counter(store) => Some(store.clone()),
-            _ => None,
-        });
-        let alone = Store { buckets: Copies::all(2), ..counters.expect("the sample has some") };
-        assert!(checked(&sample(), &[Change::Insert { entry: Entry::Store(alone) }]).is_ok());
     }
 
     #[test]

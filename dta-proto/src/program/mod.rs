@@ -159,7 +159,8 @@ pub struct Store {
     /// Id, name and layout.
     pub spec: StoreSpec,
     /// The key buckets of this region, by copy. A key-write store whose buckets are at several collectors has copy n of a
-    /// key at the `n`-th of them, counted round; other stores are written to each. With none, nothing is reported for the
+    /// key at the `n`-th of them, counted round; paths are written to each, and counters to each in its lane: here, buckets are
+    /// by [lane](crate::layout::key_increment) then. With none, nothing is reported for the
     /// region, and what is in flight to it is still acknowledged. Ignored for append stores: see [`Lists`].
     #[serde(default, skip_serializing_if = "Copies::is_whole")]
     pub buckets: Copies,

@@ -16,7 +16,6 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{hash, key_write, postcarding};
-use dta_proto::store::MAX_REDUNDANCY;
 
 /// Makes the functions known to a session.
 pub(crate) fn register(context: &SessionContext) {
@@ -167,10 +166,10 @@ fn slot(columns: &[ArrayRef]) -> Result<ArrayRef> {
             slots.append_null();
             continue;
         };
-        let copy = usize::try_from(copy).ok().filter(|copy| *copy < usize::from(MAX_REDUNDANCY));
+        let copy = usize::try_from(copy).ok().filter(|copy| *copy < hash::CONSTANTS.len());
         let size = u64::try_from(size).ok().filter(|size| size.is_power_of_two() && *size <= 1 << 32);
         let (Some(copy), Some(size)) = (copy, size) else {
-            return exec_err!("dta_slot(key, copy, slots): copy is 0 to 3, slots a power of two up to 2^32");
+            return exec_err!("dta_slot(key, copy, slots): copy is 0 to 7, slots a power of two up to 2^32");
         };
         slots.append_value(hash::slot(hash::key_hash(&of_bytes(key)?), copy, size).cast_signed());
     }

@@ -194,7 +194,7 @@ fn of_three_collectors_one_dies_and_comes_back_and_no_key_with_two_copies_is_los
 #[test]
 #[ignore = "needs etcd-server"]
 fn counters_with_replicas_lose_nothing_when_their_keys_have_moved_and_a_collector_dies() {
-    // One alone counts as both replicas: it must not be lost.
+    // What one counts alone would be lost with it.
     let mut ground = Ground::start(&["a"]);
     ground.until_served();
     ground.check_now("a is alone");
@@ -216,6 +216,10 @@ fn counters_with_replicas_lose_nothing_when_their_keys_have_moved_and_a_collecto
     ground.until_at(&["a", "b", "c"]);
     ground.load(Duration::from_secs(4));
     ground.check_counted_twice("b is back");
+    // Its keys are with another one than before, or it is the other one of both.
+    ground.kill_alone("b");
+    ground.load(Duration::from_secs(2));
+    ground.check_counted_twice("b has died again");
 }
 
 #[test]

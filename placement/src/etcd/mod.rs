@@ -45,7 +45,8 @@ pub async fn rebalance(config: &Config) -> Result<[Placement; 2], EtcdError> {
     let Placed::At(replaces) = cluster.placed else {
         return Err(EtcdError("there is no placement that could be read: nothing was changed".into()));
     };
-    let unplaced = Placement { version: before.version, ..Placement::default() };
+    let colours = before.colours.clone();
+    let unplaced = Placement { version: before.version, colours, ..Placement::default() };
     let next = View { placement: unplaced, ..cluster.view }.next();
     if next.keys.is_empty() {
         return Err(EtcdError("there is no collector that could have anything: nothing was changed".into()));

@@ -16,11 +16,13 @@ from ..store import Keys, Store, Told, column
 
 
 def _is_sound(spec: StoreSpec) -> bool:
-    return pow2(spec.slots, 32) and 1 <= spec.redundancy and spec.redundancy * _replicas(spec) <= 4
+    most = 4 if _lanes(spec) == 1 else 2
+    return pow2(spec.slots, 32) and 1 <= spec.redundancy <= most and spec.replicas <= 2
 
 
-def _replicas(spec: StoreSpec) -> int:
-    return max(spec.replicas, 1)
+def _lanes(spec: StoreSpec) -> int:
+    """How many counts there are of each key: one for each colour of another collector that counts it, too."""
+    return 4 if spec.replicas > 1 else 1
 
 
 def _dtype(spec: StoreSpec) -> np.dtype:  # type: ignore[type-arg]
@@ -64,10 +66,10 @@ def _answers(keys: KeyArray, told: Told) -> CounterAnswers:
 
 
 def read(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray) -> CounterAnswers:
-    """Counts of keys: of each replica the least counter, each divided by how many of the replica's slots fall on it; and
-    of these the highest."""
-    found_at = layout.slots(keys, spec.redundancy * _replicas(spec), spec.slots)
-    found_at = found_at.reshape(-1, _replicas(spec), spec.redundancy)
+    """Counts of keys, added up over lanes: of each the least counter, each divided by how many of the lane's slots fall on
+    it."""
+    found_at = layout.slots(keys, spec.redundancy * _lanes(spec), spec.slots)
+    found_at = found_at.reshape(-1, _lanes(spec), spec.redundancy)
     counters = data.view(np.uint64)[found_at]
     shared = (found_at[..., :, np.newaxis] == found_at[..., np.newaxis, :]).sum(axis=3).astype(np.uint64)
-    return CounterAnswers(keys, (counters // shared).min(axis=2).max(axis=1))
+    return CounterAnswers(keys, (counters // shared).min(axis=2).sum(axis=1))

@@ -173,7 +173,7 @@ fn placed(store: &Store, replicas: usize, placement: &Placement, id: &str) -> St
     let mut lists = placement.lists.get(id).into_iter().flatten();
     let buckets = match store.spec.kind.primitive().addressing() {
         Addressing::Key if matches!(store.spec.kind, StoreKind::KeyIncrement { .. }) => {
-            placement.counted(replicas, id)
+            placement.lanes(replicas, id)
         }
         Addressing::Key => placement.copies(replicas, id),
         Addressing::List | Addressing::Column if lists.any(|range| range.store == *name) => Copies::default(),
@@ -389,13 +389,13 @@ mod tests {
     }
 
     #[test]
-    fn one_collector_alone_counts_for_the_replicas_that_are_not_there() {
+    fn counters_have_the_lane_of_the_other_collectors_colour() {
         let counters = StoreKind::KeyIncrement { slots: 64, redundancy: 2, replicas: 2 };
         let mut store = grant(0, 5, 1).stores[0].clone();
         store.spec.kind = counters;
         let buckets =
             |(view, _): (Arc<View>, Roster)| placed(&store, 2, &view.placement, "a").buckets.to_string();
-        assert_eq!(buckets(view(1, &["a"], r#"{"a":"0-255"}"#)), "0-255; copy 1 of 0-255");
+        assert_eq!(buckets(view(1, &["a"], r#"{"a":"0-255"}"#)), "none; copy 1 of 0-255");
         let two = r#"{"a":"0-127","b":"128-255"},{"a":"128-255","b":"0-127"}"#;
         assert_eq!(buckets(view(2, &["a", "b"], two)), "0-127; copy 1 of 128-255");
     }

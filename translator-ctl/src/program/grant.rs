@@ -172,7 +172,8 @@ fn store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
         && u32::from(of_layout) != replicas
     {
         return Err(GrantError(format!(
-            "store `{}` is to be counted at {replicas} collectors, and its slots are for {of_layout}: the collector is of another              version than this program",
+            "store `{}` is to be counted by {replicas} collectors, but its slots are for {of_layout}: the collector and this \
+             program are of different versions",
             spec.name
         )));
     }

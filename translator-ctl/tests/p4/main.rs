@@ -20,8 +20,9 @@ use std::path::Path;
 
 use bfruntime_proto::bfrt::data_field;
 use common::Fake;
+use dta_proto::buckets::Buckets;
 use dta_proto::counter::find;
-use dta_proto::program::{Change, Entry, Primitive, Program};
+use dta_proto::program::{Change, Entry, Primitive, Program, Store};
 use dta_proto::store::StoreKind;
 use dta_translator::config::{Config, Profile};
 use dta_translator::setup;
@@ -360,24 +361,38 @@ fn what_a_switch_cannot_do_is_refused_before_the_first_write() {
     let text = "listen = '10.0.0.1:40040'";
     let config = bed.config(text);
     let mut target = profiles::target(&config);
-    block_on(async {
-        // Batches of 128 bytes, and more rows than there are.
+    let mut refused = |change: fn(&mut Store)| {
         let sample: Program =
             serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
         let mut entries: Vec<Entry> = sample.into();
         for entry in &mut entries {
-            if let Entry::Store(store) = entry
-                && let StoreKind::Append { batch_len, .. } = &mut store.spec.kind
-            {
-                *batch_len = 128;
-            }
-            if let Entry::QueuePair(pair) = entry {
-                pair.source.mac = "02:00:00:00:00:02".parse().unwrap();
+            match entry {
+                Entry::Store(store) => change(store),
+                Entry::QueuePair(pair) => pair.source.mac = "02:00:00:00:00:02".parse().unwrap(),
+                _ => {}
             }
         }
-        let error = target.apply(&Program::from(entries), After::Open).await.unwrap_err().to_string();
-        assert!(error.contains("store ap cannot be written by this switch"), "{error}");
+        block_on(target.apply(&Program::from(entries), After::Open)).unwrap_err().to_string()
+    };
+    let error = refused(|store| {
+        if let StoreKind::Append { batch_len, .. } = &mut store.spec.kind {
+            *batch_len = 128;
+        }
     });
+    assert!(error.contains("store ap cannot be written by this switch"), "{error}");
+    let error = refused(|store| {
+        if let StoreKind::KeyWrite { .. } = store.spec.kind {
+            store.buckets = [Buckets::range(0, 127), Buckets::range(128, 255)].into_iter().collect();
+        }
+    });
+    assert!(error.contains("store kw cannot be written") && error.contains("spread_copies"), "{error}");
+    // One of two collectors that count all keys.
+    let error = refused(|store| {
+        if let StoreKind::KeyIncrement { replicas, .. } = &mut store.spec.kind {
+            *replicas = 2;
+        }
+    });
+    assert!(error.contains("store ki cannot be written") && error.contains("replicas"), "{error}");
     assert_eq!(bed.switch.with(|state| (state.requests, state.loads)), (0, 0));
 }
 

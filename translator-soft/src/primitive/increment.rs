@@ -27,8 +27,6 @@ pub(crate) struct KeyIncrementShape {
     pub(crate) slots: u64,
     /// Counters per key at each collector.
     pub(crate) copies: u8,
-    /// Collectors that are to count each key.
-    pub(crate) replicas: u8,
 }
 
 /// The sum for one counter.
@@ -39,10 +37,11 @@ struct Sum {
     delta: u64,
     first: u32,
     last: u32,
+    /// At which of the collectors that count the key, of how many.
     replica: u8,
+    replicas: u8,
     copy: u8,
     copies: u8,
-    replicas: u8,
 }
 
 struct Part {
@@ -80,29 +79,29 @@ impl Increments {
         origin: Origin,
         context: &mut Context<'_>,
     ) -> Result<(), Reason> {
-        let KeyIncrementShape { slots, copies, replicas } = shape;
+        let KeyIncrementShape { slots, copies } = shape;
         if redundancy != 0 && redundancy != copies {
             return Err(Reason::Redundancy);
         }
         let h = hash::key_hash(key);
         context.reach(h)?;
-        let replicas = context.regions.replicas().min(replicas.into());
-        if self.parts.len() + usize::from(copies) * replicas > MOST {
+        let lanes = context.regions.replicas();
+        if self.parts.len() + usize::from(copies) * lanes > MOST {
             self.send(context.now, context.egress, context.out);
         }
         let counters = &mut context.egress.counters;
         counters.of(Primitive::KeyIncrement).emitted += 1;
-        // The key's counters at each collector that has the key, each in slots of its own.
-        for replica in 0..replicas {
-            let store = context.regions.of_replica(h, replica).unwrap_or(usize::MAX);
+        // Where two collectors count the key, each does in a lane of its own.
+        let stores = (0..lanes).filter_map(|lane| Some((lane, context.regions.of_replica(h, lane)?)));
+        let replicas = stores.clone().count() as u8;
+        for (replica, (lane, store)) in (0u8..).zip(stores) {
             for n in 0..copies {
                 let part = self.parts.len() as u32;
                 self.parts.push(Part { origin, next: NONE });
-                let copy = layout::copy_of_replica(replica, n, copies);
-                let slot = hash::slot(h, copy, slots);
-                let (replica, copy, replicas) = (replica as u8, copy as u8, replicas as u8);
+                let slot = hash::slot(h, layout::copy_in_lane(lane, n, copies), slots);
+                let copy = replica * copies + n;
                 let sum =
-                    Sum { store, slot, delta, first: part, last: part, replica, copy, copies, replicas };
+                    Sum { store, slot, delta, first: part, last: part, replica, replicas, copy, copies };
                 self.add(sum, counters);
             }
         }
@@ -123,7 +122,8 @@ impl Increments {
                     break;
                 }
                 let sum = &mut self.sums[index as usize];
-                if (sum.store, sum.slot, sum.replica) == (new.store, new.slot, new.replica) {
+                let place = |sum: &Sum| (sum.store, sum.slot, sum.replica, sum.replicas);
+                if place(sum) == place(&new) {
                     // Modulo 2^64, as in the counter itself.
                     sum.delta = sum.delta.wrapping_add(new.delta);
                     self.parts[sum.last as usize].next = new.first;

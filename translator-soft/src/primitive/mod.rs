@@ -44,8 +44,8 @@ impl State {
                 let shape = KeyWriteShape { slots, value_len, copies };
                 if keys.are_hashed() { State::KeyWrite(shape) } else { State::InlineKeyWrite(shape) }
             }
-            StoreKind::KeyIncrement { slots, redundancy, replicas } => {
-                State::KeyIncrement(KeyIncrementShape { slots, copies: redundancy, replicas })
+            StoreKind::KeyIncrement { slots, redundancy, .. } => {
+                State::KeyIncrement(KeyIncrementShape { slots, copies: redundancy })
             }
             StoreKind::Append { lists, ring, batch_len, entry_len, notify } => {
                 State::Append(AppendState::new(lists, ring, batch_len, entry_len, notify))

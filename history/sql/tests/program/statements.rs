@@ -236,7 +236,7 @@ fn functions_are_the_arithmetic_of_keys() {
         ("dta_flow('10.0.0.1')", "is not a key"),
         ("dta_key('xyz')", "is not a key"),
         ("dta_key_text(dta_uint(dta_key('ab'), 0, 4))", "dta_key_text"),
-        ("dta_slot(dta_key('ab'), 4, 1024)", "copy is 0 to 3"),
+        ("dta_slot(dta_key('ab'), 8, 1024)", "copy is 0 to 7"),
         ("dta_slot(dta_key('ab'), 0, 1000)", "power of two"),
         ("dta_uint(dta_key('ab'), 0, 9)", "length 1 to 8"),
         ("dta_match(dta_key('ab'), 1, 2, 3, 4)", "dta_match(key, checksum, bitmap, length, hop_0, …)"),

@@ -209,7 +209,8 @@ impl Lowering<'_> {
 
     fn store(&self, tables: &mut Tables, store: &Store) -> Result<(), TargetError> {
         let cannot = |why: String| cannot_write(&store.spec.name, &why);
-        if store.buckets.count() > 1 {
+        let is_counted_twice = matches!(store.spec.kind, StoreKind::KeyIncrement { replicas: 2.., .. });
+        if store.buckets.count() > 1 || is_counted_twice {
             return Err(cannot(
                 "its keys have replicas at several collectors (spread_copies, replicas), and the P4 programs look up one \
                  collector for all copies: only software translators write such stores"

@@ -1,0 +1,121 @@
+//! The colours of collectors, by which [counters that two collectors count](crate::layout::key_increment) are told apart.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::PlacementError;
+use crate::buckets::Buckets;
+use crate::layout::key_increment::COLOURS;
+
+/// Copies of all buckets: of each, the buckets of each collector by its id.
+type Keys = [BTreeMap<String, Buckets>];
+
+/// Which colour each collector has in each bucket that it ever had as the first or second one. They never change, as
+/// counters stay where they were counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
+pub struct Colours {
+    /// For each colour, the buckets in which a collector has it, by its id.
+    of: Vec<BTreeMap<String, Buckets>>,
+    /// The buckets that a collector has or had without another one of another colour, by its id.
+    alone: BTreeMap<String, Buckets>,
+}
+
+/// Colours as they were read.
+#[derive(Deserialize)]
+struct Unchecked {
+    of: Vec<BTreeMap<String, Buckets>>,
+    #[serde(default)]
+    alone: BTreeMap<String, Buckets>,
+}
+
+impl TryFrom<Unchecked> for Colours {
+    type Error = PlacementError;
+
+    fn try_from(Unchecked { of, alone }: Unchecked) -> Result<Colours, PlacementError> {
+        if of.len() > COLOURS {
+            return Err(PlacementError(format!("{} colours, and there are {COLOURS}", of.len())));
+        }
+        let mut known: BTreeMap<&str, Buckets> = BTreeMap::new();
+        for (id, buckets) in of.iter().flatten() {
+            let known = known.entry(id).or_insert(Buckets::NONE);
+            if let Some(bucket) = known.and(*buckets).first() {
+                return Err(PlacementError(format!("{id} has two colours in bucket {bucket}")));
+            }
+            *known = known.or(*buckets);
+        }
+        Ok(Colours { of, alone })
+    }
+}
+
+/// The colour of a bucket's first (0) or second (1) collector where nothing else was decided: so the first counts in lane 0,
+/// and the second in lane 1.
+pub fn usual_colour(copy: usize) -> usize {
+    1 - copy.min(1)
+}
+
+fn has(of: &BTreeMap<String, Buckets>, id: &str, bucket: u8) -> bool {
+    of.get(id).is_some_and(|buckets| buckets.contains(bucket))
+}
+
+fn add(of: &mut BTreeMap<String, Buckets>, id: &str, bucket: u8) {
+    let buckets = of.entry(id.to_owned()).or_insert(Buckets::NONE);
+    *buckets = buckets.or(Buckets::range(bucket, bucket));
+}
+
+impl Colours {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    pub(super) fn colour(&self, id: &str, bucket: u8) -> Option<usize> {
+        self.of.iter().position(|of| has(of, id, bucket))
+    }
+
+    pub(super) fn was_alone(&self, id: &str, bucket: u8) -> bool {
+        has(&self.alone, id, bucket)
+    }
+
+    /// The colours that others have in a bucket.
+    pub(super) fn of_others(&self, id: &str, bucket: u8) -> impl Iterator<Item = usize> {
+        let is_other = move |(of, buckets): (&String, &Buckets)| of != id && buckets.contains(bucket);
+        self.of.iter().enumerate().filter(move |(_, of)| of.iter().any(is_other)).map(|(colour, _)| colour)
+    }
+
+    /// Gives a colour to each collector that is a bucket's first or second one for the first time: one that the other of both
+    /// does not have. Of these it is the one that the fewest have there, first of all of those that are still there.
+    pub(super) fn give(&mut self, keys: &Keys, is_there: impl Fn(&str) -> bool) {
+        self.of.resize(COLOURS, BTreeMap::new());
+        let holders = [0, 1].map(|copy| {
+            let mut of_bucket = [None; 256];
+            for (id, buckets) in keys.get(copy).into_iter().flatten() {
+                buckets.iter().for_each(|bucket| of_bucket[usize::from(bucket)] = Some(id.as_str()));
+            }
+            of_bucket
+        });
+        for bucket in 0..=u8::MAX {
+            let of_copy = holders.map(|holders| holders[usize::from(bucket)]);
+            for (copy, id) in of_copy.into_iter().enumerate().filter_map(|(copy, id)| Some((copy, id?))) {
+                if self.colour(id, bucket).is_some() {
+                    continue;
+                }
+                let other = of_copy[1 - copy].and_then(|other| self.colour(other, bucket));
+                let taken = |colour: &usize| {
+                    let have = self.of[*colour].iter().filter(|(_, buckets)| buckets.contains(bucket));
+                    let (there, gone): (Vec<&str>, Vec<&str>) =
+                        have.map(|(id, _)| id.as_str()).partition(|id| is_there(id));
+                    (there.len(), gone.len(), *colour != usual_colour(copy))
+                };
+                let free = (0..COLOURS).filter(|colour| Some(*colour) != other);
+                let best = free.min_by_key(taken).unwrap_or_default();
+                add(&mut self.of[best], id, bucket);
+            }
+            let [Some(first), second] = of_copy else { continue };
+            if second.is_none_or(|second| self.colour(first, bucket) == self.colour(second, bucket)) {
+                add(&mut self.alone, first, bucket);
+            }
+        }
+    }
+}
