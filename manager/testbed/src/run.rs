@@ -247,7 +247,7 @@ async fn run_there(
         }
         if let Some(pace) = &mut pace {
             let packets = maker.workload().packets();
-            pace.keep(packets, &mut switches, &mut journal, &mut daemons).await?;
+            pace.keep(packets, topology, &mut switches, &mut journal, &mut daemons).await?;
         }
     }
     let fed = start.elapsed();

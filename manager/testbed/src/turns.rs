@@ -43,7 +43,8 @@ impl Turns {
     }
 }
 
-/// Spreads traffic evenly over a time.
+/// Spreads traffic evenly over a time, and over epochs: each of as many parts as there are to be epochs waits until one has
+/// ended since the part before it began, however slow the machine is.
 pub struct Pace {
     begin: Instant,
     length: Duration,
@@ -51,6 +52,12 @@ pub struct Pace {
     total: u64,
     looked: Instant,
     look: Duration,
+    /// Parts of the traffic.
+    parts: u64,
+    /// Parts that have begun.
+    begun: u64,
+    /// Epochs that had ended when the first part began, once that is known.
+    before: Option<u64>,
 }
 
 impl Pace {
@@ -58,7 +65,9 @@ impl Pace {
     pub fn begin(turns: Turns, total: u64, to_switch: bool) -> Self {
         let length = if turns.spread { turns.every() * turns.count } else { Duration::ZERO };
         let look = if turns.spread && !to_switch { LOOK[0] } else { LOOK[1] };
-        Self { begin: Instant::now(), length, total: total.max(1), looked: Instant::now(), look }
+        let parts = if turns.spread { turns.count.into() } else { 1 };
+        let (begin, total) = (Instant::now(), total.max(1));
+        Self { begin, length, total, looked: begin, look, parts, begun: 1, before: None }
     }
 
     /// When more than `packets` packets are due.
@@ -70,6 +79,7 @@ impl Pace {
     pub async fn keep(
         &mut self,
         packets: u64,
+        topology: &Topology,
         switches: &mut Switches,
         journal: &mut Journal,
         daemons: &mut Daemons,
@@ -82,13 +92,51 @@ impl Pace {
             }
             let left = due.saturating_duration_since(Instant::now());
             // A timer is not finer.
-            if left < Duration::from_millis(1) {
+            if left < Duration::from_millis(1) && self.may_begin(packets, topology, daemons).await? {
                 return Ok(());
             }
-            tokio::time::sleep(left.min(LOOK[0] / 4)).await;
+            if due.elapsed() > PATIENCE {
+                bail!("no epoch has ended for {PATIENCE:?}");
+            }
+            tokio::time::sleep(left.clamp(Duration::from_millis(1), LOOK[0] / 4)).await;
             switches.poll(journal).await?;
         }
     }
+
+    /// Whether the part of the traffic that comes after so many packets may begin.
+    async fn may_begin(
+        &mut self,
+        packets: u64,
+        topology: &Topology,
+        daemons: &Daemons,
+    ) -> anyhow::Result<bool> {
+        let part = (1 + packets * self.parts / self.total).min(self.parts);
+        if self.parts == 1 || self.before.is_some() && part <= self.begun {
+            return Ok(true);
+        }
+        let ended = ended(&daemons.all, topology).await?;
+        let before = *self.before.get_or_insert(ended);
+        let may = ended.saturating_sub(before) >= part - 1;
+        if may {
+            self.begun = part;
+        }
+        Ok(may)
+    }
+}
+
+/// How many epochs of each store all writers have left at each collector, at least.
+async fn ended(all: &Spread, topology: &Topology) -> anyhow::Result<u64> {
+    let mut least = u64::MAX;
+    for primitive in STORES {
+        for collector in all.members().iter() {
+            let epochs = collector.ask.all_epochs(&topology.store(primitive).name, 0, 0).await?;
+            // A writer that was killed confirms nothing, but has left an epoch when the next one ends.
+            let next_ends = epochs.iter().skip_while(|epoch| epoch.flipped_from == 0).skip(1);
+            let confirmed = epochs.iter().filter(|epoch| epoch.flipped_to != 0).count();
+            least = least.min(confirmed.max(next_ends.count()) as u64);
+        }
+    }
+    Ok(least)
 }
 
 /// Who is asked about what.
