@@ -71,6 +71,8 @@ async fn endures(
     let (calls, before) = (attack.calls as u64, daemon.most_memory());
     let at: SocketAddr =
         daemon.said(if named == "translator" { "control" } else { "listen" }).parse().unwrap();
+    // A connection of which nothing was heard yet is closed for a new one, where many come.
+    ask(0).await.unwrap_or_else(|status| panic!("{named}, before {how:?}: {status}"));
     let under_way = attack.on(at);
     let (mut answered, mut slowest) = (0, Duration::ZERO);
     loop {
