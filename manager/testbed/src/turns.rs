@@ -85,6 +85,7 @@ impl Pace {
         daemons: &mut Daemons,
     ) -> anyhow::Result<()> {
         let due = self.due(packets);
+        let since = due.max(Instant::now());
         loop {
             if self.looked.elapsed() > self.look {
                 feed::note_idle(switches, journal, daemons).await?;
@@ -95,7 +96,7 @@ impl Pace {
             if left < Duration::from_millis(1) && self.may_begin(packets, topology, daemons).await? {
                 return Ok(());
             }
-            if due.elapsed() > PATIENCE {
+            if since.elapsed() > PATIENCE {
                 bail!("no epoch has ended for {PATIENCE:?}");
             }
             tokio::time::sleep(left.clamp(Duration::from_millis(1), LOOK[0] / 4)).await;
