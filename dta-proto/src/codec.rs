@@ -116,7 +116,7 @@ fn fields<'a>(mut message: &'a [u8], mut with: impl FnMut(&'a [u8]) -> bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Counter, NodeStatistics, QueryKeyWriteRequest, RenewSessionRequest};
+    use crate::control::{Counter, NodeStatistics, QueryRequest, RenewSessionRequest};
 
     #[test]
     fn parts_are_counted_with_those_inside_them() {
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(parts(&renew.encode_to_vec()), 2 + 3 * (1 + 12));
         // The longest allowed query stays below the limit whatever its keys.
         for byte in [0, 8, 0xff] {
-            let query = QueryKeyWriteRequest { keys: vec![vec![byte; 16]; 16_384], ..Default::default() };
+            let query = QueryRequest { keys: vec![vec![byte; 16]; 16_384], ..Default::default() };
             assert!(parts(&query.encode_to_vec()) <= MAX_PARTS, "{byte}");
         }
     }

@@ -212,27 +212,26 @@ class _Live:
         for news in stream:
             yield _entries(spec, news)
 
-    def ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> Optional[Told]:
+    def ask(self, spec: StoreSpec, keys: KeyArray, at: int, **more: Any) -> Optional[Told]:
         """Answers for any number of keys, in as many calls as it takes. If epochs turn meanwhile, `epoch` is the last."""
         answers: List[Any] = []
         epoch = None
         for start in range(0, len(keys), _MAX_KEYS):
-            some = [key.tobytes() for key in keys[start : start + _MAX_KEYS]]
-            told = self.collector._call(method, store=spec.name, keys=some, **more)
+            query = _query(spec, keys[start : start + _MAX_KEYS], at, more)
+            told = _told(spec, self.collector._call("Query", **query))
             answers += told.answers
-            epoch = Epoch.of(told.epoch) if told.HasField("epoch") else None
+            epoch = told.epoch
         return Told(answers, epoch)
 
-    def series(self, kind: str, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Told]:
+    def series(self, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Told]:
         if len(keys) > _MAX_KEYS:
             raise AskError(f"{len(keys)} keys in one series, but at most {_MAX_KEYS} are answered; ask in several")
         since, until = span
-        query = {"store": spec.name, "keys": [key.tobytes() for key in keys], **more}
+        query = _query(spec, keys, 0, more)
         while True:
-            told = self.collector._call("QuerySeries", since=since, until=until, **{kind: query})
+            told = self.collector._call("QuerySeries", since=since, until=until, query=query)
             for of_epoch in told.epochs:
-                of_kind = getattr(of_epoch, kind)
-                yield Told(of_kind.answers, Epoch.of(of_kind.epoch))
+                yield _told(spec, of_epoch)
             # Each answer goes further, or this would not end.
             if told.next <= since:
                 return
@@ -247,6 +246,23 @@ class _Live:
             if not told.older or until and told.older >= until:
                 return newest_first[::-1]
             until = told.older
+
+
+def _kind(spec: StoreSpec) -> str:
+    """The field of messages that is of its kind."""
+    return spec.kind.replace("-", "_")
+
+
+def _query(spec: StoreSpec, keys: KeyArray, at: int, more: Dict[str, Any]) -> Dict[str, Any]:
+    """The fields of a query; `more` are those of its kind."""
+    return {"store": spec.name, "keys": [key.tobytes() for key in keys], "at": at, _kind(spec): more}
+
+
+def _told(spec: StoreSpec, answered: Any) -> Told:
+    """What an answer has."""
+    kind = _kind(spec)
+    epoch = Epoch.of(answered.epoch) if answered.HasField("epoch") else None
+    return Told([getattr(answer, kind) for answer in answered.answers], epoch)
 
 
 def _entries(spec: StoreSpec, news: Any) -> Entries:

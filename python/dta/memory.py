@@ -28,12 +28,12 @@ class _File:
     def raw(self, spec: StoreSpec) -> NDArray[np.uint8]:
         return self.region.data
 
-    def ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> Optional[Told]:
-        if more.get("at"):
+    def ask(self, spec: StoreSpec, keys: KeyArray, at: int, **more: Any) -> Optional[Told]:
+        if at:
             raise self._no_history()
         return None
 
-    def series(self, kind: str, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Told]:
+    def series(self, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Told]:
         raise self._no_history()
 
     def epochs(self, spec: StoreSpec, span: Span) -> List[Epoch]:

@@ -3,7 +3,7 @@
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{
     EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsRequest, ListSessionsResponse,
-    ListStoresRequest, NodeStatistics, PlacementRequest, PlacementResponse, QuerySeriesRequest,
+    ListStoresRequest, NodeStatistics, PlacementRequest, PlacementResponse, QueryRequest, QuerySeriesRequest,
     ReadMemoryRequest, ReadMemoryResponse, StatisticsRequest, StoreInfo, StorePlacement, TailRequest,
 };
 use tokio_stream::StreamExt;
@@ -61,14 +61,16 @@ impl Ask for Client {
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
-        self.ask_keys(question).await
+        self.read(QueryRequest::from(question), |mut to, request| async move { to.query(request).await })
+            .await?
+            .try_into()
     }
 
     async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
         let Span { since, until } = span;
-        let request = QuerySeriesRequest { since, until, of: Some(question.into()) };
+        let request = QuerySeriesRequest { since, until, query: Some(question.into()) };
         let answer = self.read(request, |mut to, request| async move { to.query_series(request).await });
-        Ok(answer.await?.into())
+        answer.await?.try_into()
     }
 
     async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {

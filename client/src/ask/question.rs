@@ -3,17 +3,15 @@
 use std::num::NonZeroU64;
 
 use dta_proto::control::{
-    CounterAnswer, Epoch, KeyWriteAnswer, PathAnswer, Policy, QueryCounterRequest, QueryCounterResponse,
-    QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySeriesRequest,
-    QuerySeriesResponse, QuerySketchRequest, QuerySketchResponse, SeriesEpoch, SketchAnswer,
-    query_series_request, series_epoch,
+    self, CounterAnswer, Epoch, KeyIncrementQuery, KeyWriteAnswer, KeyWriteQuery, PathAnswer, Policy,
+    PostcardingQuery, QueryRequest, QueryResponse, QuerySeriesRequest, QuerySeriesResponse, SketchAnswer,
+    SketchMergeQuery, key_answer, query_request,
 };
 use dta_proto::key::Key;
 use dta_proto::wire::dta::Primitive;
 use tonic::Status;
 
 use crate::ClientError;
-use crate::collector::Client;
 
 /// A query of some keys of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,9 +111,9 @@ pub enum QuestionError {
     /// A key of another length.
     #[error("a key has {0} bytes, but must have 16")]
     KeyLength(usize),
-    /// A series of nothing.
-    #[error("which keys' series? `of` is missing: is the client of a later version?")]
-    SeriesOfNothing,
+    /// Nothing that this version knows.
+    #[error("what to query is missing, or not known here: is the client of another version?")]
+    Nothing,
     /// A series at one moment.
     #[error("a series is of a span of time: `at` must be 0, not {0}")]
     SeriesAt(u64),
@@ -135,54 +133,57 @@ impl Question {
     pub fn now(store: impl Into<String>, keys: impl Into<Vec<Key>>, kind: QuestionKind) -> Self {
         Self { store: store.into(), keys: keys.into(), kind, at: Moment::Now }
     }
-
-    fn read(store: String, keys: &[Vec<u8>], kind: QuestionKind, at: u64) -> Result<Self, QuestionError> {
-        let key =
-            |key: &Vec<u8>| key[..].try_into().map(Key).map_err(|_| QuestionError::KeyLength(key.len()));
-        let keys = keys.iter().map(key).collect::<Result<_, _>>()?;
-        Ok(Self { store, keys, kind, at: at.into() })
-    }
 }
 
-impl TryFrom<QueryKeyWriteRequest> for Question {
+impl TryFrom<QueryRequest> for Question {
     type Error = QuestionError;
 
-    fn try_from(request: QueryKeyWriteRequest) -> Result<Self, QuestionError> {
-        let QueryKeyWriteRequest { store, keys, policy, at_least, at } = request;
-        let policy = Policy::try_from(policy).map_err(|_| QuestionError::Policy(policy))?;
-        Self::read(store, &keys, QuestionKind::KeyWrite { policy, at_least }, at)
+    fn try_from(QueryRequest { store, keys, at, of }: QueryRequest) -> Result<Self, QuestionError> {
+        let key = |key: Vec<u8>| key[..].try_into().map(Key).map_err(|_| QuestionError::KeyLength(key.len()));
+        let keys = keys.into_iter().map(key).collect::<Result<_, _>>()?;
+        Ok(Self { store, keys, kind: of.ok_or(QuestionError::Nothing)?.try_into()?, at: at.into() })
     }
 }
 
-impl TryFrom<QueryPathRequest> for Question {
+impl From<Question> for QueryRequest {
+    fn from(Question { store, keys, kind, at }: Question) -> Self {
+        let keys = keys.iter().map(|key| key.0.to_vec()).collect();
+        Self { store, keys, at: at.into(), of: Some(kind.into()) }
+    }
+}
+
+impl TryFrom<query_request::Of> for QuestionKind {
     type Error = QuestionError;
 
-    fn try_from(QueryPathRequest { store, keys, at }: QueryPathRequest) -> Result<Self, QuestionError> {
-        Self::read(store, &keys, QuestionKind::Postcarding, at)
+    fn try_from(of: query_request::Of) -> Result<Self, QuestionError> {
+        Ok(match of {
+            query_request::Of::KeyWrite(KeyWriteQuery { policy, at_least }) => {
+                let policy = Policy::try_from(policy).map_err(|_| QuestionError::Policy(policy))?;
+                Self::KeyWrite { policy, at_least }
+            }
+            query_request::Of::Postcarding(PostcardingQuery {}) => Self::Postcarding,
+            query_request::Of::KeyIncrement(KeyIncrementQuery {}) => Self::KeyIncrement,
+            query_request::Of::SketchMerge(SketchMergeQuery { epoch }) => Self::SketchMerge { epoch },
+        })
     }
 }
 
-impl TryFrom<QueryCounterRequest> for Question {
-    type Error = QuestionError;
-
-    fn try_from(QueryCounterRequest { store, keys, at }: QueryCounterRequest) -> Result<Self, QuestionError> {
-        Self::read(store, &keys, QuestionKind::KeyIncrement, at)
+impl From<QuestionKind> for query_request::Of {
+    fn from(kind: QuestionKind) -> Self {
+        match kind {
+            QuestionKind::KeyWrite { policy, at_least } => {
+                Self::KeyWrite(KeyWriteQuery { policy: policy.into(), at_least })
+            }
+            QuestionKind::Postcarding => Self::Postcarding(PostcardingQuery {}),
+            QuestionKind::KeyIncrement => Self::KeyIncrement(KeyIncrementQuery {}),
+            QuestionKind::SketchMerge { epoch } => Self::SketchMerge(SketchMergeQuery { epoch }),
+        }
     }
 }
 
-impl TryFrom<QuerySketchRequest> for Question {
-    type Error = QuestionError;
-
-    fn try_from(request: QuerySketchRequest) -> Result<Self, QuestionError> {
-        let QuerySketchRequest { store, keys, epoch, at } = request;
-        Self::read(store, &keys, QuestionKind::SketchMerge { epoch }, at)
-    }
-}
-
-/// What is asked, the call that asks it with the fields of its message, and its answers.
+/// What is asked, and its answers.
 macro_rules! kinds {
-    ($($kind:ident { $($given:ident),* } by $call:ident($request:ident { $($field:ident $(: $value:expr)?),* })
-        -> $response:ident of $answer:ident;)*) => {
+    ($($kind:ident -> $answer:ident;)*) => {
         impl QuestionKind {
             /// The primitive of the stores that are asked this.
             pub fn primitive(self) -> Primitive {
@@ -215,52 +216,19 @@ macro_rules! kinds {
             }
         }
 
-        impl From<Question> for query_series_request::Of {
-            fn from(Question { store, keys, kind, at }: Question) -> Self {
-                let (keys, at) = (keys.iter().map(|key| key.0.to_vec()).collect(), at.into());
-                match kind {
-                    $(QuestionKind::$kind { $($given),* } => {
-                        Self::$kind($request { store, keys, at, $($field $(: $value)?),* })
-                    })*
-                }
-            }
-        }
-
-        impl TryFrom<query_series_request::Of> for Question {
-            type Error = QuestionError;
-
-            fn try_from(of: query_series_request::Of) -> Result<Self, QuestionError> {
+        impl From<key_answer::Of> for KeyAnswer {
+            fn from(of: key_answer::Of) -> Self {
                 match of {
-                    $(query_series_request::Of::$kind(request) => request.try_into(),)*
+                    $(key_answer::Of::$kind(answer) => Self::$kind(answer),)*
                 }
             }
         }
 
-        impl From<series_epoch::Of> for Answers {
-            fn from(of: series_epoch::Of) -> Self {
-                match of {
-                    $(series_epoch::Of::$kind(response) => response.into(),)*
+        impl From<KeyAnswer> for key_answer::Of {
+            fn from(answer: KeyAnswer) -> Self {
+                match answer {
+                    $(KeyAnswer::$kind(answer) => Self::$kind(answer),)*
                 }
-            }
-        }
-
-        impl QuestionKind {
-            /// Answers to a question of this kind, as a message.
-            fn message(self, answers: Answers) -> Result<series_epoch::Of, ClientError> {
-                Ok(match self {
-                    $(Self::$kind { .. } => series_epoch::Of::$kind(answers.try_into()?),)*
-                })
-            }
-        }
-
-        impl Client {
-            /// Asks a running collector.
-            pub(super) async fn ask_keys(&self, question: Question) -> Result<Answers, ClientError> {
-                Ok(match query_series_request::Of::from(question) {
-                    $(query_series_request::Of::$kind(request) => {
-                        self.read(request, |mut to, it| async move { to.$call(it).await }).await?.into()
-                    })*
-                })
             }
         }
 
@@ -279,36 +247,35 @@ macro_rules! kinds {
                     _ => Err(Status::internal("the collector answered a different question").into()),
                 }
             }
-        }
-
-        impl From<$response> for Answers {
-            fn from($response { answers, generation, placement, epoch }: $response) -> Self {
-                let of_keys = answers.into_iter().map(KeyAnswer::from).collect();
-                Self { of_keys, generation, placement, epoch }
-            }
-        }
-
-        impl TryFrom<Answers> for $response {
-            type Error = ClientError;
-
-            fn try_from(answers: Answers) -> Result<Self, ClientError> {
-                let Answers { of_keys, generation, placement, epoch } = answers;
-                let answers = of_keys.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?;
-                Ok(Self { answers, generation, placement, epoch })
-            }
         })*
     };
 }
 
 kinds! {
-    KeyWrite { policy, at_least }
-        by query_key_write(QueryKeyWriteRequest { policy: policy.into(), at_least })
-        -> QueryKeyWriteResponse of KeyWriteAnswer;
-    Postcarding {} by query_path(QueryPathRequest {}) -> QueryPathResponse of PathAnswer;
-    KeyIncrement {} by query_counter(QueryCounterRequest {}) -> QueryCounterResponse of CounterAnswer;
-    SketchMerge { epoch }
-        by query_sketch(QuerySketchRequest { epoch })
-        -> QuerySketchResponse of SketchAnswer;
+    KeyWrite -> KeyWriteAnswer;
+    Postcarding -> PathAnswer;
+    KeyIncrement -> CounterAnswer;
+    SketchMerge -> SketchAnswer;
+}
+
+impl TryFrom<QueryResponse> for Answers {
+    type Error = ClientError;
+
+    fn try_from(response: QueryResponse) -> Result<Self, ClientError> {
+        let QueryResponse { answers, generation, placement, epoch } = response;
+        let unknown =
+            || Status::internal("the collector's answer is not known here: is it of a later version?");
+        let answer = |answer: control::KeyAnswer| answer.of.map(KeyAnswer::from).ok_or_else(unknown);
+        let of_keys = answers.into_iter().map(answer).collect::<Result<_, _>>()?;
+        Ok(Self { of_keys, generation, placement, epoch })
+    }
+}
+
+impl From<Answers> for QueryResponse {
+    fn from(Answers { of_keys, generation, placement, epoch }: Answers) -> Self {
+        let answer = |answer: KeyAnswer| control::KeyAnswer { of: Some(answer.into()) };
+        Self { answers: of_keys.into_iter().map(answer).collect(), generation, placement, epoch }
+    }
 }
 
 /// The question of a request, and its span.
@@ -316,31 +283,26 @@ kinds! {
 /// # Errors
 /// The message is not valid.
 pub fn series_question(request: QuerySeriesRequest) -> Result<(Question, Span), QuestionError> {
-    let QuerySeriesRequest { since, until, of } = request;
-    let question = Question::try_from(of.ok_or(QuestionError::SeriesOfNothing)?)?;
+    let QuerySeriesRequest { since, until, query } = request;
+    let question = Question::try_from(query.ok_or(QuestionError::Nothing)?)?;
     match question.at {
         Moment::Now => Ok((question, Span { since, until })),
         Moment::UnixMillis(at) => Err(QuestionError::SeriesAt(at.get())),
     }
 }
 
-impl Series {
-    /// As a message; `kind` is that of the question.
-    ///
-    /// # Errors
-    /// Answers to a question of another kind.
-    pub fn message(self, kind: QuestionKind) -> Result<QuerySeriesResponse, ClientError> {
-        let epoch = |answers| -> Result<SeriesEpoch, ClientError> {
-            Ok(SeriesEpoch { of: Some(kind.message(answers)?) })
-        };
-        let epochs = self.epochs.into_iter().map(epoch).collect::<Result<_, _>>()?;
-        Ok(QuerySeriesResponse { epochs, next: self.next.map_or(0, NonZeroU64::get) })
+impl From<Series> for QuerySeriesResponse {
+    fn from(Series { epochs, next }: Series) -> Self {
+        let epochs = epochs.into_iter().map(QueryResponse::from).collect();
+        Self { epochs, next: next.map_or(0, NonZeroU64::get) }
     }
 }
 
-impl From<QuerySeriesResponse> for Series {
-    fn from(QuerySeriesResponse { epochs, next }: QuerySeriesResponse) -> Self {
-        let epochs = epochs.into_iter().filter_map(|epoch| epoch.of).map(Answers::from).collect();
-        Self { epochs, next: NonZeroU64::new(next) }
+impl TryFrom<QuerySeriesResponse> for Series {
+    type Error = ClientError;
+
+    fn try_from(QuerySeriesResponse { epochs, next }: QuerySeriesResponse) -> Result<Self, ClientError> {
+        let epochs = epochs.into_iter().map(Answers::try_from).collect::<Result<_, _>>()?;
+        Ok(Self { epochs, next: NonZeroU64::new(next) })
     }
 }

@@ -23,10 +23,9 @@ use dta_proto::control::collector_server::{Collector, CollectorServer};
 use dta_proto::control::{
     EndSessionRequest, EndSessionResponse, EntriesRequest, EpochsRequest, EpochsResponse,
     ListSessionsRequest, ListSessionsResponse, ListStoresRequest, ListStoresResponse, OpenSessionRequest,
-    PlacementRequest, PlacementResponse, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
-    QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySeriesRequest, QuerySeriesResponse,
-    QuerySketchRequest, QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, RenewSessionRequest,
-    Session, StatisticsRequest, StatisticsResponse, TailRequest,
+    PlacementRequest, PlacementResponse, QueryRequest, QueryResponse, QuerySeriesRequest,
+    QuerySeriesResponse, ReadMemoryRequest, ReadMemoryResponse, RenewSessionRequest, Session,
+    StatisticsRequest, StatisticsResponse, TailRequest,
 };
 use tokio::sync::{Notify, Semaphore, watch};
 use tonic::{Request, Response, Status};
@@ -39,7 +38,7 @@ use crate::nic::Nic;
 use crate::session::Sessions;
 use crate::store::Stores;
 use caller::Rules;
-use dta_client::{Answers, Ask, ClientError, Question, QuestionError, series_question};
+use dta_client::{Ask, ClientError, series_question};
 use dta_export::counters::OfSinks;
 use dta_grpc::{Method, Name};
 
@@ -138,16 +137,6 @@ impl Service {
         CollectorServer::new(self).max_decoding_message_size(dta_grpc::MAX_MESSAGE)
     }
 
-    /// Answers queries of keys.
-    async fn answers<Q, A>(&self, request: Request<Q>) -> Result<Response<A>, Status>
-    where
-        Question: TryFrom<Q, Error = QuestionError>,
-        A: TryFrom<Answers, Error = ClientError>,
-    {
-        let question = Question::try_from(request.into_inner())?;
-        answer(Ask::ask(self, question).await.and_then(A::try_from))
-    }
-
     /// Runs `work` on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -238,32 +227,9 @@ impl Collector for Service {
         answer(Ask::placement(self).await)
     }
 
-    async fn query_key_write(
-        &self,
-        request: Request<QueryKeyWriteRequest>,
-    ) -> Result<Response<QueryKeyWriteResponse>, Status> {
-        self.answers(request).await
-    }
-
-    async fn query_path(
-        &self,
-        request: Request<QueryPathRequest>,
-    ) -> Result<Response<QueryPathResponse>, Status> {
-        self.answers(request).await
-    }
-
-    async fn query_counter(
-        &self,
-        request: Request<QueryCounterRequest>,
-    ) -> Result<Response<QueryCounterResponse>, Status> {
-        self.answers(request).await
-    }
-
-    async fn query_sketch(
-        &self,
-        request: Request<QuerySketchRequest>,
-    ) -> Result<Response<QuerySketchResponse>, Status> {
-        self.answers(request).await
+    async fn query(&self, request: Request<QueryRequest>) -> Result<Response<QueryResponse>, Status> {
+        let question = request.into_inner().try_into()?;
+        answer(Ask::ask(self, question).await.map(QueryResponse::from))
     }
 
     async fn query_series(
@@ -271,8 +237,7 @@ impl Collector for Service {
         request: Request<QuerySeriesRequest>,
     ) -> Result<Response<QuerySeriesResponse>, Status> {
         let (question, span) = series_question(request.into_inner())?;
-        let kind = question.kind;
-        answer(Ask::series(self, question, span).await.and_then(|series| series.message(kind)))
+        answer(Ask::series(self, question, span).await.map(QuerySeriesResponse::from))
     }
 
     async fn epochs(&self, request: Request<EpochsRequest>) -> Result<Response<EpochsResponse>, Status> {

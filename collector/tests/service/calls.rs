@@ -11,7 +11,7 @@ use dta_collector::config::{Config, MemoryConfig, default_stores};
 use dta_collector::region::{Region, RegionHeader, RegionOptions};
 use dta_collector::server::Server;
 use dta_proto::control::collector_client::CollectorClient;
-use dta_proto::control::{self, Policy};
+use dta_proto::control::{self, Policy, query_request};
 use dta_proto::control::{MAX_KEYS, MAX_READ};
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
@@ -67,8 +67,9 @@ async fn key_write() {
     // What no client of ours sends.
     let mut raw = CollectorClient::connect(format!("http://{}", server.listen)).await.unwrap();
     for (keys, policy, words) in [(vec![vec![1, 2, 3]], 0, "3 bytes"), (vec![], 77, "policy 77")] {
-        let request = control::QueryKeyWriteRequest { keys, policy, ..Default::default() };
-        let told = raw.query_key_write(request).await.unwrap_err();
+        let of = query_request::Of::KeyWrite(control::KeyWriteQuery { policy, at_least: 0 });
+        let request = control::QueryRequest { keys, of: Some(of), ..Default::default() };
+        let told = raw.query(request).await.unwrap_err();
         assert!(told.code() == Code::InvalidArgument && told.message().contains(words), "{told}");
     }
     server.stop().await.unwrap();

@@ -82,6 +82,6 @@ async fn reflection_tells_services_and_their_messages() {
         panic!("no file")
     };
     let text = String::from_utf8_lossy(&file.file_descriptor_proto[0]).into_owned();
-    assert!(text.contains("QueryCounter"), "{text:?}");
+    assert!(text.contains("QuerySeries"), "{text:?}");
     server.stop().await.unwrap();
 }

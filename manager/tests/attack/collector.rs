@@ -1,10 +1,11 @@
 //! The collector.
 
 use dta_proto::control::collector_client::CollectorClient;
+use dta_proto::control::query_request::Of;
 use dta_proto::control::{
-    CollectorShare, Counter, ListSessionsRequest, ListStoresRequest, MAX_KEYS, MAX_READ, NodeStatistics,
-    OpenSessionRequest, QueryKeyWriteRequest, QueryPathRequest, ReadMemoryRequest, RenewSessionRequest,
-    StatisticsRequest,
+    CollectorShare, Counter, KeyWriteQuery, ListSessionsRequest, ListStoresRequest, MAX_KEYS, MAX_READ,
+    NodeStatistics, OpenSessionRequest, PostcardingQuery, QueryRequest, ReadMemoryRequest,
+    RenewSessionRequest, StatisticsRequest,
 };
 
 use crate::attacker::{Attack, Call, How};
@@ -26,8 +27,7 @@ async fn collector_under(mut bed: IntBed, attack: Attack, until_cut: bool) {
             0 => drop(other.list_stores(ListStoresRequest {}).await?),
             _ => {
                 let keys = vec![vec![1; 16]; 100];
-                let query = QueryKeyWriteRequest { store: "flows".into(), keys, ..Default::default() };
-                other.query_key_write(query).await?;
+                other.query(query("flows", keys, Of::KeyWrite(KeyWriteQuery::default()))).await?;
             }
         }
         let nodes = other.statistics(StatisticsRequest {}).await?.into_inner().nodes;
@@ -37,6 +37,10 @@ async fn collector_under(mut bed: IntBed, attack: Attack, until_cut: bool) {
         Ok(cut && now >= *renewed.get_or_insert(now) + RENEWALS)
     };
     endures(daemon, "collector", regions, attack, ask).await;
+}
+
+fn query(store: &str, keys: Vec<Vec<u8>>, of: Of) -> QueryRequest {
+    QueryRequest { store: store.into(), keys, at: 0, of: Some(of) }
 }
 
 const LIST_STORES: &str = "/dta.v1.Collector/ListStores";
@@ -54,7 +58,7 @@ async fn answers_that_nobody_reads_do_not_fill_a_collector() {
     let keys = vec![vec![7; 16]; MAX_KEYS];
     let what = vec![
         call("/dta.v1.Collector/ReadMemory", &read),
-        call("/dta.v1.Collector/QueryPath", &QueryPathRequest { store: "paths".into(), keys, at: 0 }),
+        call("/dta.v1.Collector/Query", &query("paths", keys, Of::Postcarding(PostcardingQuery {}))),
     ];
     let attack = Attack { how: How::Unread, addresses: 1, connections: 40, calls: 144, what };
     let setup = Setup {

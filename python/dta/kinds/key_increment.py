@@ -48,7 +48,7 @@ class KeyIncrementStore(Store, kind="key-increment"):
     def query(self, keys: Keys, *, at: Optional[Moment] = None) -> CounterAnswers:
         """What was counted of each key: up to now, or up to the end of the epoch of the moment `at`."""
         spec, asked = self.spec, key_array(keys)
-        told = self.source.ask("QueryCounter", spec, asked, at=millis(at))
+        told = self.source.ask(spec, asked, millis(at))
         if told is None:
             return read(spec, self.source.raw(spec), asked)
         return _answers(asked, told)
@@ -57,7 +57,7 @@ class KeyIncrementStore(Store, kind="key-increment"):
         """What was counted of each key up to the end of each epoch of the moments from `since` to before `until`, the
         oldest first."""
         asked = key_array(keys)
-        told = self.source.series("key_increment", self.spec, asked, (millis(since), millis(until)))
+        told = self.source.series(self.spec, asked, (millis(since), millis(until)))
         return [_answers(asked, of_epoch) for of_epoch in told]
 
 

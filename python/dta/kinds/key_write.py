@@ -55,7 +55,7 @@ class KeyWriteStore(Store, kind="key-write"):
         spec, asked = self.spec, key_array(keys)
         policy, at_least = _policy(policy, spec.redundancy)
         number = _POLICIES.index(policy)
-        told = self.source.ask("QueryKeyWrite", spec, asked, policy=number, at_least=at_least, at=millis(at))
+        told = self.source.ask(spec, asked, millis(at), policy=number, at_least=at_least)
         if told is None:
             return read(spec, self.source.raw(spec), asked, policy, at_least)
         return _answers(spec, asked, told)
@@ -67,7 +67,7 @@ class KeyWriteStore(Store, kind="key-write"):
         spec, asked = self.spec, key_array(keys)
         policy, at_least = _policy(policy, spec.redundancy)
         more = {"policy": _POLICIES.index(policy), "at_least": at_least}
-        told = self.source.series("key_write", spec, asked, (millis(since), millis(until)), **more)
+        told = self.source.series(spec, asked, (millis(since), millis(until)), **more)
         return [_answers(spec, asked, of_epoch) for of_epoch in told]
 
 

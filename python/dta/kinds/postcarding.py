@@ -43,7 +43,7 @@ class PostcardingStore(Store, kind="postcarding"):
     def query(self, keys: Keys, *, at: Optional[Moment] = None) -> PathAnswers:
         """The path of each key: now, or in the epoch of the moment `at`. Of copies that differ, the one with most hops."""
         spec, asked = self.spec, key_array(keys)
-        told = self.source.ask("QueryPath", spec, asked, at=millis(at))
+        told = self.source.ask(spec, asked, millis(at))
         if told is None:
             return read(spec, self.source.raw(spec), asked)
         return _answers(spec, asked, told)
@@ -51,7 +51,7 @@ class PostcardingStore(Store, kind="postcarding"):
     def series(self, keys: Keys, since: Moment, until: Optional[Moment] = None) -> List[PathAnswers]:
         """The path of each key in each epoch of the moments from `since` to before `until`, the oldest first."""
         spec, asked = self.spec, key_array(keys)
-        told = self.source.series("postcarding", spec, asked, (millis(since), millis(until)))
+        told = self.source.series(spec, asked, (millis(since), millis(until)))
         return [_answers(spec, asked, of_epoch) for of_epoch in told]
 
 

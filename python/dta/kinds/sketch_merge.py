@@ -60,7 +60,7 @@ class SketchMergeStore(Store, kind="sketch-merge"):
         if not 0 <= epoch < 1 << 32:
             raise AskError(f"epoch is {epoch}, but must be 0 to 4294967295")
         spec, asked = self.spec, key_array(keys)
-        told = self.source.ask("QuerySketch", spec, asked, epoch=epoch, at=millis(at))
+        told = self.source.ask(spec, asked, millis(at), epoch=epoch)
         if told is None:
             return read(spec, self.source.raw(spec), asked, epoch)
         answers = told.answers

@@ -245,16 +245,7 @@ impl Collector for Fake {
     async fn placement(&self, _: Request<PlacementRequest>) -> Answer<PlacementResponse> {
         Err(Status::unimplemented(""))
     }
-    async fn query_key_write(&self, _: Request<QueryKeyWriteRequest>) -> Answer<QueryKeyWriteResponse> {
-        Err(Status::unimplemented(""))
-    }
-    async fn query_path(&self, _: Request<QueryPathRequest>) -> Answer<QueryPathResponse> {
-        Err(Status::unimplemented(""))
-    }
-    async fn query_counter(&self, _: Request<QueryCounterRequest>) -> Answer<QueryCounterResponse> {
-        Err(Status::unimplemented(""))
-    }
-    async fn query_sketch(&self, _: Request<QuerySketchRequest>) -> Answer<QuerySketchResponse> {
+    async fn query(&self, _: Request<QueryRequest>) -> Answer<QueryResponse> {
         Err(Status::unimplemented(""))
     }
     async fn query_series(&self, _: Request<QuerySeriesRequest>) -> Answer<QuerySeriesResponse> {
