@@ -26,6 +26,7 @@ SCRIPTS += $(addprefix packaging/,build-deb build-static build-container release
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages.
 POOL_TESTS = --lib --test region_memory --test service --test program
 POOL_CRATES = /(collector|bench) 
+POOLS ?= 0 2 128
 
 # All that is tested is built with these features, so that it is built once.
 TESTED = --workspace --features "$(shell cat testbed/features)"
@@ -79,11 +80,12 @@ ebpf: ## the kernel's programs, trace/ebpf/trace.bpf.o and link/ebpf/take.bpf.o,
 ebpf-check: ## whether the objects that are committed are what their sources make
 	scripts/build-ebpf check
 
-# Tests wait more than they compute, so what compiles runs beside them.
+# Tests wait more than they compute, so what compiles runs beside them. Where the machine has no huge pages, `unit` is the run of
+# `pools` with none.
 test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run
 	$(MAKE) -j4 unit lint python history
-	$(MAKE) pools
+	$(MAKE) pools $(if $(filter 0,$(shell cat /proc/sys/vm/nr_hugepages)),POOLS="2 128")
 	$(MAKE) -j3 privileged package rxe
 	$(MAKE) test-p4 e2e
 
@@ -132,7 +134,7 @@ pools: ## the tests of memory with no huge pages, with too few and with enough; 
 	$(CARGO) test $(TESTED) $(POOL_TESTS) --no-run --message-format json \
 	    | jq -r 'select(.executable and .profile.test) | "\(.manifest_path | rtrimstr("/Cargo.toml")) \(.executable)"' \
 	    | grep -E '$(POOL_CRATES)' >$(TARGET)/pool-programs
-	for pages in 0 2 128; do \
+	for pages in $(POOLS); do \
 	    while read -r folder program; do \
 	        echo "=== with $$pages huge pages: $$program"; \
 	        (cd "$$folder" && $(CURDIR)/scripts/with-huge-pages $$pages "$$program" </dev/null); \

@@ -156,11 +156,11 @@ async fn a_kill_while_an_epoch_is_written_leaves_it_whole_or_in_memory_and_the_n
     let whole = |kept: &[Kept]| kept.first().is_none_or(|first| first.rows > u64::from(KEYS) * 4 / 5);
     let mut in_the_middle = 0;
     // Kills at ever later moments, until one comes too late; on a slow machine that may be the first.
-    let mut round = 0;
+    let (mut tries, mut after) = (0, Duration::ZERO);
     loop {
         let mut collector = world.start();
         until("it writes", || world.is_writing() || !world.kept().is_empty());
-        std::thread::sleep(Duration::from_millis(15 * (round % 100)));
+        std::thread::sleep(after);
         let was_written = !world.kept().is_empty();
         collector.child.kill().unwrap();
         collector.child.wait().unwrap();
@@ -169,12 +169,12 @@ async fn a_kill_while_an_epoch_is_written_leaves_it_whole_or_in_memory_and_the_n
         assert!(!kept.is_empty() || world.has_former(), "an epoch that is nowhere");
         in_the_middle += u64::from(kept.is_empty());
         match (was_written, in_the_middle) {
-            (true, 0) if round < 1000 => {
+            (true, 0) if tries < 10 => {
                 world = World::new(KEYS);
-                round = round / 100 * 100 + 100;
+                (tries, after) = (tries + 1, Duration::ZERO);
             }
             (true, _) => break,
-            (false, _) => round += 1,
+            (false, _) => after = Duration::from_millis(5) + after * 5 / 4,
         }
     }
     assert!(in_the_middle > 0, "no kill was in the middle");
