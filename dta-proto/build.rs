@@ -16,6 +16,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = tonic_prost_build::Config::new();
     // The codec names the message type in its errors.
     config.enable_type_names();
+    // A testbed takes counters from machine to machine as JSON.
+    for message in ["Counter", "NodeStatistics"] {
+        let derive = "#[derive(serde::Serialize, serde::Deserialize)]";
+        config.type_attribute(format!(".dta.v1.{message}"), derive);
+    }
     tonic_prost_build::configure()
         .codec_path("crate::codec::BoundedCodec")
         .compile_fds_with_config(files, config)?;

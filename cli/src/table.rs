@@ -193,8 +193,8 @@ impl fmt::Display for Table {
     }
 }
 
-/// Wraps a text at a width. A longer word gets its own line.
-fn words_in_lines(text: &str, columns: usize) -> Vec<String> {
+/// Wraps the words of a text at a width. A longer word gets its own line.
+pub fn words_in_lines(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {

@@ -1,7 +1,6 @@
 //! The only place where channels are made: which addresses are valid, when TLS is used, and time limits.
 
 use dta_grpc::dial;
-use dta_grpc::tls::ClientFiles;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::{ClientError, ClientOptions, Server};
@@ -29,14 +28,7 @@ pub(crate) fn unix_lazy(server: Server, options: &ClientOptions) -> Result<Chann
 
 /// An endpoint with its timeouts and TLS; reads the TLS files.
 fn endpoint(server: Server, options: &ClientOptions) -> Result<Endpoint, ClientError> {
-    let endpoint = limited(address(server, options)?, options);
-    let files = options.tls.as_ref().map(|tls| ClientFiles {
-        ca: &tls.ca,
-        cert: &tls.cert,
-        key: &tls.key,
-        domain: tls.domain.as_deref(),
-    });
-    Ok(dial::endpoint(endpoint, files.as_ref())?)
+    Ok(dial::endpoint(limited(address(server, options)?, options), options.tls.as_ref())?)
 }
 
 /// The parsed address; reads no file.

@@ -31,10 +31,11 @@ pub use ask::{
     Answers, Ask, AskKeys, Following, KeyAnswer, Moment, Question, QuestionError, QuestionKind, Series, Span,
     series_question,
 };
+pub use dta_grpc::tls::ClientTls;
 pub use dta_proto::control::Policy;
 pub use dta_proto::key::Key;
 pub use error::{ClientError, Server};
-pub use options::{ClientOptions, ClientTls};
+pub use options::ClientOptions;
 pub use spread::{Member, Spread};
 
 /// The default address of a collector, on this host.

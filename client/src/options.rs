@@ -1,9 +1,8 @@
 //! A server's address, and how to connect to it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{ClientError, Server, channel};
+use crate::{ClientError, ClientTls, Server, channel};
 
 /// A server's address, and how to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,17 +33,4 @@ impl ClientOptions {
     pub fn check(&self, server: Server) -> Result<(), ClientError> {
         channel::address(server, self).map(drop)
     }
-}
-
-/// TLS files of a client, all PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientTls {
-    /// CA of the server's certificate.
-    pub ca: PathBuf,
-    /// This client's certificate chain, and
-    pub cert: PathBuf,
-    /// its private key.
-    pub key: PathBuf,
-    /// Name in the server's certificate, if it is not the host of the address.
-    pub domain: Option<String>,
 }

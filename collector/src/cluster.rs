@@ -44,7 +44,7 @@ struct Word {
 /// Where something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Here.
+    /// Here; without a cluster, also what no known collector has.
     Here,
     /// At the collector of this address.
     At(String),

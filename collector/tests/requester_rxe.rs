@@ -43,7 +43,7 @@ fn region(iova: u64) -> Arc<Region> {
 fn soft(faults: Faults) -> SoftNic {
     let mut config = SoftNicConfig::new(SocketAddrV4::new(NIC, 4791));
     (config.faults, config.seed) = (faults, 3);
-    SoftNic::raw(config, "vtx").expect("raw frames on vtx")
+    SoftNic::wire(config, &"packet:vtx".parse().unwrap()).expect("raw frames on vtx")
 }
 
 /// What a queue pair of the software NIC is made with.

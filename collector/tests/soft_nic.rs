@@ -1,7 +1,8 @@
-//! The software NIC on real links: UDP sockets and in-process rings, restarts included.
+//! The software NIC on real links and one within the process, restarts included.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use dta_collector::config::{Config, MemoryConfig};
@@ -11,7 +12,7 @@ use dta_collector::nic::{
 };
 use dta_collector::region::{Region, RegionOptions};
 use dta_collector::server::Server;
-use dta_link::{EthernetLink, Link, PacketConfig, UdpConfig, UdpLink, ring};
+use dta_link::{EthernetLink, Link, LinkCounters, PacketConfig, Scope, UdpConfig, UdpLink};
 use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{
@@ -20,6 +21,42 @@ use dta_proto::wire::roce::{
 
 const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const IOVA: u64 = 1 << 40;
+
+/// One end of a link within the process, which counts nothing.
+struct InProcess {
+    out: Sender<Batch>,
+    inward: Receiver<Batch>,
+}
+
+fn in_process() -> (InProcess, InProcess) {
+    let ((to_there, from_here), (to_here, from_there)) = (channel(), channel());
+    (InProcess { out: to_there, inward: from_there }, InProcess { out: to_here, inward: from_here })
+}
+
+impl Link for InProcess {
+    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> dta_link::Result<usize> {
+        match self.inward.recv_timeout(timeout.unwrap_or(Duration::MAX)) {
+            Ok(came) => *batch = came,
+            Err(_) => batch.clear(),
+        }
+        Ok(batch.len())
+    }
+
+    fn send(&mut self, batch: &mut Batch) -> dta_link::Result<usize> {
+        let count = batch.len();
+        // The other end may be gone.
+        let _ = self.out.send(std::mem::take(batch));
+        Ok(count)
+    }
+
+    fn counters(&self) -> LinkCounters {
+        LinkCounters::default()
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Packet
+    }
+}
 
 /// A requester with one queue pair.
 struct Requester {
@@ -267,7 +304,7 @@ fn each_of_two_threads_has_its_queue_pairs_and_every_key() {
 
 #[test]
 fn immediates_wake_a_reader_and_receives_come_back_when_taken() {
-    let (mut here, there) = ring::pair(4, Batch::default);
+    let (mut here, there) = in_process();
     let nic = SoftNic::start(config(4791), there).unwrap();
     let region = region();
     let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 4791);
@@ -303,7 +340,7 @@ fn counters_go_on_after_a_restart_and_tell_what_a_kill_cost() {
     config.counter_file = Some(path.clone());
     let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 4791);
     for run in 1..=2 {
-        let (mut here, there) = ring::pair(4, Batch::default);
+        let (mut here, there) = in_process();
         let nic = SoftNic::start(config.clone(), there).unwrap();
         let requester = Requester::open(&nic, &region(), Access::WRITE, Transport::Uc, from);
         let mut batch = Batch::default();
@@ -314,7 +351,7 @@ fn counters_go_on_after_a_restart_and_tell_what_a_kill_cost() {
         assert_eq!(counter(&nic, "received"), 2 * run);
         assert_eq!(counter(&nic, "dropped.not_roce"), run);
         // A second NIC cannot count in the same file.
-        let (_, other) = ring::pair(1, Batch::default);
+        let (_, other) = in_process();
         assert!(SoftNic::start(config.clone(), other).is_err());
     }
     // As a process leaves it that is killed with 7 packets in hand.
@@ -323,14 +360,14 @@ fn counters_go_on_after_a_restart_and_tell_what_a_kill_cost() {
     let file = CounterFile::open(Some(&path), "soft", &names).unwrap();
     file.store(0, 4 + 7);
     drop(file);
-    let (_here, there) = ring::pair(1, Batch::default);
+    let (_here, there) = in_process();
     let nic = SoftNic::start(config, there).unwrap();
     eventually("the loss", || counter(&nic, "dropped.killed") == 7);
 }
 
 #[test]
 fn faults_take_answers_away() {
-    let (mut here, there) = ring::pair(4, Batch::default);
+    let (mut here, there) = in_process();
     let mut config = config(4791);
     config.faults = "drop=1".parse().unwrap();
     let nic = SoftNic::start(config, there).unwrap();
@@ -402,7 +439,8 @@ fn a_nic_whose_interface_is_gone_says_so_and_ends_the_collector() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let ended = runtime.block_on(async {
             let open = || {
-                let nic = SoftNic::raw(SoftNicConfig::new("10.9.0.2:4791".parse().unwrap()), "far")?;
+                let config = SoftNicConfig::new("10.9.0.2:4791".parse().unwrap());
+                let nic = SoftNic::wire(config, &"packet:far".parse().unwrap())?;
                 Ok(Arc::new(nic) as Arc<dyn Nic>)
             };
             let mut server = Server::start_with(&config, open).await.unwrap();
@@ -421,7 +459,8 @@ fn a_nic_whose_interface_is_gone_says_so_and_ends_the_collector() {
 fn raw_frames_carry_requests_arp_and_answers() {
     in_namespace(|| {
         let (here, there) = (Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2));
-        let nic = SoftNic::raw(SoftNicConfig::new(SocketAddrV4::new(there, 4791)), "far").unwrap();
+        let config = SoftNicConfig::new(SocketAddrV4::new(there, 4791));
+        let nic = SoftNic::wire(config, &"packet:far".parse().unwrap()).unwrap();
         let mut link = EthernetLink::open(&PacketConfig::new("near", [4791]), here).unwrap();
         let mut batch = Batch::default();
         // The NIC's address is none of the kernel's: that it is found at all is ARP answered by the NIC.

@@ -9,7 +9,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-use crate::crc;
+use crate::telemetry::{FlowBytes, long_key};
 
 /// Length of a key.
 pub const KEY_LEN: usize = 16;
@@ -107,26 +107,7 @@ impl Flow {
 
     /// The key if an address is IPv6.
     fn long_key(&self) -> Key {
-        let mut key = [0; KEY_LEN];
-        key[12] = self.proto;
-        let mut tuple = [0; 37];
-        tuple[..16].copy_from_slice(&v6(self.src).octets());
-        tuple[16..32].copy_from_slice(&v6(self.dst).octets());
-        tuple[32..34].copy_from_slice(&self.sport.to_be_bytes());
-        tuple[34..36].copy_from_slice(&self.dport.to_be_bytes());
-        tuple[36] = self.proto;
-        key[..4].copy_from_slice(&crc::crc32(&tuple).to_be_bytes());
-        key[4..8].copy_from_slice(&crc::crc32c(&tuple).to_be_bytes());
-        key[8..12].copy_from_slice(&crc::crc32k(&tuple).to_be_bytes());
-        key[15] = 6;
-        Key(key)
-    }
-}
-
-fn v6(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(a) => a.to_ipv6_mapped(),
-        IpAddr::V6(a) => a,
+        long_key(FlowBytes::of(self).get(), [self.proto, 0, 0, 6])
     }
 }
 
@@ -252,6 +233,7 @@ crate::serde_as_text!(Key, Flow);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crc;
     use proptest::prelude::*;
 
     #[test]

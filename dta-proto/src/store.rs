@@ -246,29 +246,17 @@ impl StoreSpec {
         if !name::is_plain(&self.name) {
             return fail("name", format!("{:?}", self.name), name::PLAIN);
         }
-        let pow2 = |field, n: u64, most: u64| {
-            if n.is_power_of_two() && n <= most {
-                Ok(())
-            } else {
-                Err(SpecError {
-                    store: self.name.clone(),
-                    field,
-                    value: n.to_string(),
-                    must: "a power of two within the store's limits (2^32 slots, 2^16 lists, 2^30 batches, 2^31 columns, 2^16 epochs)",
-                })
-            }
+        let pow2 = |field, n: u64, most: u64| match n.is_power_of_two() && n <= most {
+            true => Ok(()),
+            false => fail(
+                field,
+                n.to_string(),
+                "a power of two within the store's limits (2^32 slots, 2^16 lists, 2^30 batches, 2^31 columns, 2^16 epochs)",
+            ),
         };
-        let copies = |n: u8| {
-            if (1..=MAX_REDUNDANCY).contains(&n) {
-                Ok(())
-            } else {
-                Err(SpecError {
-                    store: self.name.clone(),
-                    field: "redundancy",
-                    value: n.to_string(),
-                    must: "1 to 4",
-                })
-            }
+        let copies = |n: u8| match (1..=MAX_REDUNDANCY).contains(&n) {
+            true => Ok(()),
+            false => fail("redundancy", n.to_string(), "1 to 4"),
         };
         match self.kind {
             StoreKind::KeyWrite { slots, value_len, redundancy, keys } => {
@@ -331,16 +319,10 @@ impl StoreSpec {
     pub fn element_len(&self) -> u64 {
         match self.kind {
             StoreKind::KeyWrite { value_len, keys, .. } => u64::from(keys.key_len() + value_len) + 4,
-            StoreKind::Postcarding { hops, .. } => 8 + 4 * u64::from(hops),
+            StoreKind::Postcarding { hops, .. } => layout::postcarding::row_len(hops),
             StoreKind::Append { batch_len, .. } => u64::from(batch_len),
-            StoreKind::KeyIncrement { .. } => 8,
-            StoreKind::SketchMerge { rows, .. } => {
-                if rows <= 2 {
-                    16
-                } else {
-                    32
-                }
-            }
+            StoreKind::KeyIncrement { .. } => layout::key_increment::COUNTER_LEN,
+            StoreKind::SketchMerge { rows, .. } => layout::sketch_merge::column_len(rows),
         }
     }
 

@@ -37,6 +37,20 @@ macro_rules! named {
     };
 }
 
+/// Reads types that [`named`](crate::named) declares by their names.
+#[macro_export]
+macro_rules! parse_by_name {
+    ($($Type:ty),+) => {$(
+        impl ::core::str::FromStr for $Type {
+            type Err = ::std::string::String;
+
+            fn from_str(name: &str) -> ::core::result::Result<Self, Self::Err> {
+                Self::from_name(name).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
+            }
+        }
+    )+};
+}
+
 /// Has serde write a type as its [`Display`](core::fmt::Display) shows it, and read it by its
 /// [`FromStr`](core::str::FromStr).
 #[macro_export]

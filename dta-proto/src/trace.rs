@@ -21,6 +21,8 @@
 //! **Values.** A hop of a path is the low 32 bits of the time at which the packet was there, in nanoseconds. A segment of a
 //! flow is 28 bytes ([`Latency`]). **Entries** of the event lists have 60 bytes ([`Entry`]).
 
+use serde::Serialize;
+
 use crate::key::{Flow, KEY_LEN, Key};
 use crate::store::{Merge, StoreKind, StoreSpec};
 use crate::telemetry::{FieldReader, FieldWriter, FlowBytes, long_key};
@@ -156,7 +158,7 @@ fn of_flow(flow: &Flow, more: &[u8], kind: [u8; 4]) -> Key {
 
 /// A flow's latency between two points of a host, in nanoseconds; larger numbers saturate at 2^32 - 1. 28
 /// bytes: `last 32, least 32, most 32, mean 32, packets 32, time 64`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Latency {
     /// Of the last packet.
     pub last: u32,
@@ -169,6 +171,8 @@ pub struct Latency {
     /// Sampled packets since then.
     pub packets: u32,
     /// When the last packet was at the second point: nanoseconds by the host's clock.
+    // Shown as an age instead.
+    #[serde(skip)]
     pub time: u64,
 }
 

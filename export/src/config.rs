@@ -1,7 +1,6 @@
 //! The configuration of an exporter: the table `[export]` of a collector's configuration.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use dta_files::config_file::ConfigError;
 use dta_proto::key::Flow;
@@ -168,13 +167,7 @@ dta_proto::named! {
     }
 }
 
-impl FromStr for OtlpProtocol {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::from_name(text).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
-    }
-}
+dta_proto::parse_by_name!(OtlpProtocol);
 
 /// The table `[export.otlp]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -298,13 +291,7 @@ dta_proto::named! {
     }
 }
 
-impl FromStr for RemoteWriteVersion {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::from_name(text).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
-    }
-}
+dta_proto::parse_by_name!(RemoteWriteVersion);
 
 /// The table `[export.remote_write]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dta_files::moment::now_ns;
 use dta_proto::telemetry::is_since_1970;
 use rskafka::BackoffConfig;
 use rskafka::chrono::DateTime;
@@ -32,7 +33,7 @@ use crate::json::Line;
 use crate::names::Names;
 use crate::receiver::{Receiver, Written, halving};
 use crate::sink::{Sink, What, wanted};
-use crate::unique::{Ids, Times, now};
+use crate::unique::{Ids, Times};
 
 /// How long the client tries by itself, and how long a record may take in all.
 const TRY: Duration = Duration::from_secs(5);
@@ -112,14 +113,14 @@ impl<'a> Message<'a> {
         let subject: Option<Subject<'_>> = serde_json::from_str(self.value).ok();
         let key = subject.as_ref().and_then(|subject| subject.flow.or(subject.key));
         // A switch's own time is no moment, and brokers refuse what is ahead of them.
-        let latest = now() + AHEAD.as_nanos() as u64;
+        let latest = now_ns() + AHEAD.as_nanos() as u64;
         let is_moment = |time: &u64| is_since_1970(*time) && *time <= latest;
         let time = subject.as_ref().map(|subject| subject.time).filter(is_moment);
         Record {
             key: key.map(|key| key.as_bytes().to_vec()),
             value: Some(self.value.as_bytes().to_vec()),
             headers: BTreeMap::from([(ID.to_owned(), self.id.as_bytes().to_vec())]),
-            timestamp: DateTime::from_timestamp_nanos(time.unwrap_or_else(now) as i64),
+            timestamp: DateTime::from_timestamp_nanos(time.unwrap_or_else(now_ns) as i64),
         }
     }
 }
@@ -335,11 +336,11 @@ mod tests {
             let value = format!("{{\"time\":{time}}}");
             Message { id: "1", value: &value }.record().timestamp.timestamp_nanos_opt().unwrap() as u64
         };
-        let begin = now();
+        let begin = now_ns();
         assert_eq!(of(begin), begin);
         for ahead in [begin + 2 * AHEAD.as_nanos() as u64, u64::MAX] {
             let sent = of(ahead);
-            assert!((begin..=now()).contains(&sent));
+            assert!((begin..=now_ns()).contains(&sent));
         }
     }
 }

@@ -1,7 +1,5 @@
 //! What events are about, by name.
 
-use std::str::FromStr;
-
 use dta_proto::telemetry::{Entry, Metric, Why, list};
 use serde::Serialize;
 
@@ -76,10 +74,4 @@ impl Kind {
     }
 }
 
-impl FromStr for Kind {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::from_name(name).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
-    }
-}
+dta_proto::parse_by_name!(Kind);

@@ -5,9 +5,10 @@ use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use dta_client::{Ask, ClientError};
+use dta_files::moment::now_ns;
 use dta_metrics::Page;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{Entry, Metric, is_since_1970};
@@ -302,8 +303,7 @@ async fn send_pages(
         match pages().await {
             Ok(page) => {
                 is_told = false;
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                for (record, points) in encoder.records(page, now.as_nanos() as u64) {
+                for (record, points) in encoder.records(page, now_ns()) {
                     into.append(record, points, Checkpoint::default()).await;
                 }
             }
@@ -466,9 +466,9 @@ impl<R: Reader> Points<R> {
 
     /// Writes a point of each current value.
     async fn tell_state(&mut self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = now_ns();
         let mut events: Vec<R::Event> = self.state.iter().map(|(_, event)| event.clone()).collect();
-        self.reader.refresh(&mut events, now.as_nanos() as u64).await;
+        self.reader.refresh(&mut events, now).await;
         for event in &events {
             if self.put(event) {
                 add(&self.into.counters.state, 1);

@@ -1,7 +1,5 @@
 //! Turns events into points of a database.
 
-use std::str::FromStr;
-
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{Entry, Location, Metric, Path, Why};
 use serde::{Deserialize, Serialize};
@@ -60,13 +58,7 @@ impl Schema {
     }
 }
 
-impl FromStr for Schema {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Schema::from_name(text).ok_or_else(|| "must be `tags` or `intcollector`".into())
-    }
-}
+dta_proto::parse_by_name!(Schema);
 
 /// The previous value; a new key has none.
 pub(crate) fn known_before(why: Why, old: u64) -> Option<u64> {

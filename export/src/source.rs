@@ -21,6 +21,7 @@ use dta_proto::control::{TailRequest, TailResponse};
 use dta_proto::layout::append::{forward, is_after};
 use dta_proto::telemetry::{Entry, list};
 use dta_proto::trace;
+use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -127,7 +128,7 @@ impl<E: ListEntry> Batch<E> {
 }
 
 /// What could not be read of a list, and why.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lost {
     /// Batches of the list that were overwritten before they could be read.
     pub overwritten: u64,
@@ -137,6 +138,21 @@ pub struct Lost {
     pub damaged: u64,
     /// Entries that do not parse: of a newer version, or not the translator's.
     pub unreadable: u64,
+}
+
+impl Lost {
+    /// Adds what one more reading lost.
+    pub fn add(&mut self, other: &Lost) {
+        self.overwritten += other.overwritten;
+        self.missing += other.missing;
+        self.damaged += other.damaged;
+        self.unreadable += other.unreadable;
+    }
+
+    /// Batches.
+    pub fn batches(&self) -> u64 {
+        self.overwritten + self.missing + self.damaged
+    }
 }
 
 /// What was read from all sources that share it. Shared and read at any time.

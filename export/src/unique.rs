@@ -4,8 +4,6 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
-#[cfg(any(feature = "kafka", feature = "otlp"))]
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use lru::LruCache;
 use serde::{Deserialize, Serialize};
@@ -22,7 +20,7 @@ pub(crate) struct Ids {
 impl Ids {
     pub(crate) fn new() -> Self {
         // What cannot be had at random is at least not had twice.
-        Self { own: getrandom::u64().unwrap_or_else(|_| now()), given: 0 }
+        Self { own: getrandom::u64().unwrap_or_else(|_| dta_files::moment::now_ns()), given: 0 }
     }
 
     /// One that was not given before.
@@ -30,12 +28,6 @@ impl Ids {
         self.given += 1;
         u128::from(self.own) << 64 | u128::from(self.given)
     }
-}
-
-/// Nanoseconds since 1970.
-#[cfg(any(feature = "kafka", feature = "otlp"))]
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
 /// Series whose last time is remembered.

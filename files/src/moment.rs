@@ -16,6 +16,11 @@ pub fn now() -> u64 {
     of(SystemTime::now())
 }
 
+/// Now, in nanoseconds since 1970.
+pub fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
 /// A moment in UTC, as [`parse`] takes it: `2026-11-24T14:00:00.250Z`. Beyond the year 9999, its number.
 pub fn utc(at: u64) -> String {
     let moment = i64::try_from(at).ok().and_then(|at| Timestamp::from_millisecond(at).ok());

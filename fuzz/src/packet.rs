@@ -13,7 +13,7 @@ pub(crate) fn check(bytes: &[u8]) -> bool {
 /// Whether it is a RoCEv2 packet whose checksum is right.
 fn look(bytes: &[u8]) -> bool {
     if let Ok(packet) = ipv4::Packet::new_checked(bytes) {
-        let _ = ipv4::Repr::parse(&packet);
+        let _ = packet.check_plain();
         if let Ok(datagram) = udp::Packet::new_checked(packet.payload()) {
             let _ = datagram.check(packet.src(), packet.dst());
         }

@@ -268,10 +268,10 @@ impl From<io::Error> for Failed {
     }
 }
 
-async fn handshake(shared: &Shared, socket: Socket) -> Result<(Transport, Identity), Failed> {
-    let (mut transport, identity) = match socket {
+async fn handshake(shared: &Shared, socket: Socket) -> Result<(Box<dyn Transport>, Identity), Failed> {
+    let (mut transport, identity): (Box<dyn Transport>, _) = match socket {
         Socket::Tcp(stream) => secure(shared, stream).await?,
-        Socket::Unix(stream) => (Transport::Unix(stream), Identity::Anybody),
+        Socket::Unix(stream) => (Box::new(stream), Identity::Anybody),
     };
     let mut preface = [0; PREFACE.len()];
     match transport.read_exact(&mut preface).await {
@@ -282,7 +282,7 @@ async fn handshake(shared: &Shared, socket: Socket) -> Result<(Transport, Identi
 }
 
 /// TLS, if required.
-async fn secure(shared: &Shared, stream: TcpStream) -> Result<(Transport, Identity), Failed> {
+async fn secure(shared: &Shared, stream: TcpStream) -> Result<(Box<dyn Transport>, Identity), Failed> {
     // Small answers must not wait for the client's delayed acknowledgement of the previous segment.
     stream.set_nodelay(true)?;
     let mut first = [0];
@@ -294,7 +294,7 @@ async fn secure(shared: &Shared, stream: TcpStream) -> Result<(Transport, Identi
             answer(stream, b"this port does not speak TLS\r\n").await?;
             return Err(Failed::Said("it speaks TLS, which this port does not".into()));
         }
-        None => (Transport::Plain(stream), Identity::Anybody),
+        None => (Box::new(stream), Identity::Anybody),
         Some(_) if first[0] == PREFACE[0] => {
             wants_tls(stream).await?;
             return Err(Failed::Said("it does not speak TLS, which this port requires".into()));
@@ -304,7 +304,7 @@ async fn secure(shared: &Shared, stream: TcpStream) -> Result<(Transport, Identi
             let certificates = stream.get_ref().1.peer_certificates();
             let certificate = certificates.and_then(|chain| chain.first());
             let identity = certificate.map_or(Identity::Nameless("there is none"), Identity::of);
-            (Transport::Tls(Box::new(stream)), identity)
+            (Box::new(stream), identity)
         }
     })
 }

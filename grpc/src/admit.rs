@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 use tonic::Status;
 use tonic::body::Body;
@@ -206,7 +207,13 @@ where
             let answer = CALL.scope(held.clone(), ready.call(request)).await?;
             Ok(match method {
                 Method::Tail => answer,
-                Method::Stream => answer.map(|body| Body::new(Long { body, _places: stream })),
+                // The body has the places, until it is dropped.
+                Method::Stream => answer.map(|body| {
+                    Body::new(body.map_err(move |error| {
+                        let _ = &stream;
+                        error
+                    }))
+                }),
                 Method::Ordinary | Method::Large | Method::First => {
                     admission.send(method, &peer, held, encoded(answer).await)
                 }
@@ -224,32 +231,6 @@ fn stream(admission: &Inner, method: Method, peer: &Peer) -> Result<Option<(Perm
     places.map(Some).ok_or_else(|| Status::resource_exhausted("too many long answers at a time"))
 }
 
-/// A long answer, which keeps its places until it ends.
-struct Long {
-    body: Body,
-    _places: Option<(Permit, Permit)>,
-}
-
-impl http_body::Body for Long {
-    type Data = bytes::Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Status>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        self.body.size_hint()
-    }
-}
-
 fn nameless(why: &str) -> Status {
     Status::permission_denied(format!(
         "this client's certificate has no DNS or URI name to identify it ({why}): issue one with such a subject alternative name"
@@ -265,7 +246,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use bytes::Bytes;
-    use http_body_util::{BodyExt, Full};
+    use http_body_util::Full;
     use tokio::io::{AsyncRead, AsyncWrite};
     use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
     use tonic::server::NamedService;

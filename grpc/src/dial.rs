@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use hyper_util::client::legacy::connect::HttpConnector;
 use tonic::transport::{Channel, Endpoint, Error};
 
-use crate::tls::{self, ClientFiles, TlsError};
+use crate::tls::{self, ClientTls, TlsError};
 
 /// Timeout of connecting, including the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -18,13 +18,13 @@ const ALIVE: Duration = Duration::from_secs(5);
 pub const UNIX: &str = "unix:";
 
 /// Sets an endpoint up as for all clients of DTA, with TLS if there are files.
-pub fn endpoint(endpoint: Endpoint, files: Option<&ClientFiles<'_>>) -> Result<Endpoint, TlsError> {
+pub fn endpoint(endpoint: Endpoint, files: Option<&ClientTls>) -> Result<Endpoint, TlsError> {
     let endpoint = endpoint.connect_timeout(CONNECT).http2_keep_alive_interval(ASK).keep_alive_timeout(ALIVE);
     let Some(files) = files else {
         return Ok(endpoint);
     };
     let config = tls::client(files, SystemTime::now())?;
-    endpoint.tls_config(config).map_err(|e| tls::unusable("TLS certificate", files.cert, crate::reason(&e)))
+    endpoint.tls_config(config).map_err(|e| tls::unusable("TLS certificate", &files.cert, crate::reason(&e)))
 }
 
 /// Connects at once.

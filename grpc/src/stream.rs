@@ -6,9 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
-use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use crate::gate::GatePass;
@@ -37,7 +35,7 @@ impl Line {
 
 /// A connection whose client has shown that it speaks HTTP/2.
 pub struct Connection {
-    transport: Transport,
+    transport: Box<dyn Transport>,
     /// How much of the preface, which was read to check it, has been passed to the reader.
     given: usize,
     peer: Peer,
@@ -47,15 +45,19 @@ pub struct Connection {
     _place: GatePass,
 }
 
-pub(crate) enum Transport {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-    Unix(UnixStream),
-}
+/// What the bytes go over: a socket, or TLS over one.
+pub(crate) trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 
 impl Connection {
     /// `transport` has been read up to the end of the preface.
-    pub(crate) fn new(transport: Transport, peer: Peer, cut: oneshot::Receiver<()>, place: GatePass) -> Self {
+    pub(crate) fn new(
+        transport: Box<dyn Transport>,
+        peer: Peer,
+        cut: oneshot::Receiver<()>,
+        place: GatePass,
+    ) -> Self {
         Self { transport, given: 0, peer, cut, is_cut: false, _place: place }
     }
 
@@ -80,22 +82,6 @@ impl Connected for Connection {
     }
 }
 
-macro_rules! of_transport {
-    ($self:expr, $call:ident($($argument:expr),*)) => {
-        match $self {
-            Transport::Plain(stream) => Pin::new(stream).$call($($argument),*),
-            Transport::Tls(stream) => Pin::new(stream.as_mut()).$call($($argument),*),
-            Transport::Unix(stream) => Pin::new(stream).$call($($argument),*),
-        }
-    };
-}
-
-impl AsyncRead for Transport {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        of_transport!(self.get_mut(), poll_read(cx, buf))
-    }
-}
-
 impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
@@ -115,7 +101,7 @@ impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.check(cx)?;
-        of_transport!(&mut this.transport, poll_write(cx, buf))
+        Pin::new(&mut this.transport).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -125,26 +111,22 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.check(cx)?;
-        of_transport!(&mut this.transport, poll_write_vectored(cx, bufs))
+        Pin::new(&mut this.transport).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.transport {
-            Transport::Plain(stream) => stream.is_write_vectored(),
-            Transport::Tls(stream) => stream.is_write_vectored(),
-            Transport::Unix(stream) => stream.is_write_vectored(),
-        }
+        self.transport.is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.check(cx)?;
-        of_transport!(&mut this.transport, poll_flush(cx))
+        Pin::new(&mut this.transport).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.check(cx)?;
-        of_transport!(&mut this.transport, poll_shutdown(cx))
+        Pin::new(&mut this.transport).poll_shutdown(cx)
     }
 }

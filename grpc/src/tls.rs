@@ -1,12 +1,13 @@
 //! TLS files: read, checked before use, and turned into what rustls takes. All are PEM.
 
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use serde::{Deserialize, Serialize};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::sign::CertifiedKey;
@@ -28,17 +29,18 @@ pub struct ServerFiles<'a> {
     pub client_ca: &'a Path,
 }
 
-/// The files of a client.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientFiles<'a> {
-    /// The CA of the server's certificate.
-    pub ca: &'a Path,
+/// TLS files of a client, all PEM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientTls {
+    /// CA of the server's certificate.
+    pub ca: PathBuf,
     /// This client's certificate chain, leaf first.
-    pub cert: &'a Path,
+    pub cert: PathBuf,
     /// Its private key.
-    pub key: &'a Path,
-    /// The name in the server's certificate, if it is not the host of the address.
-    pub domain: Option<&'a str>,
+    pub key: PathBuf,
+    /// Name in the server's certificate, if it is not the host of the address.
+    pub domain: Option<String>,
 }
 
 /// Why files cannot be used for TLS, in words.
@@ -174,15 +176,14 @@ pub fn server(files: &ServerFiles<'_>, now: SystemTime) -> Result<ServerTls, Tls
 ///
 /// # Errors
 /// A file cannot be used for TLS.
-pub fn client(files: &ClientFiles<'_>, now: SystemTime) -> Result<ClientTlsConfig, TlsError> {
+pub fn client(files: &ClientTls, now: SystemTime) -> Result<ClientTlsConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
-    own(files.cert, files.key, &provider, now)?;
-    authorities("authority of the server's certificate", files.ca)?;
-    let read = |what, path| read(what, path);
+    own(&files.cert, &files.key, &provider, now)?;
+    authorities("authority of the server's certificate", &files.ca)?;
     let mut config = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read("authority of the server's certificate", files.ca)?))
-        .identity(Identity::from_pem(read("TLS certificate", files.cert)?, read("TLS key", files.key)?));
-    if let Some(domain) = files.domain {
+        .ca_certificate(Certificate::from_pem(read("authority of the server's certificate", &files.ca)?))
+        .identity(Identity::from_pem(read("TLS certificate", &files.cert)?, read("TLS key", &files.key)?));
+    if let Some(domain) = &files.domain {
         config = config.domain_name(domain);
     }
     Ok(config)

@@ -1,4 +1,5 @@
-//! Which columns a store's table has, and which bytes of a row each of them holds.
+//! Which columns a store's table has, and which bytes of a row each of them holds: those of an element are its
+//! [`fields`].
 //!
 //! | store | columns |
 //! |---|---|
@@ -19,6 +20,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use dta_proto::layout::{Field, fields};
 use dta_proto::store::{StoreKind, StoreSpec};
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{Type, TypePtr};
@@ -46,6 +48,19 @@ pub(crate) enum Part {
     Address(usize),
     /// A text of [`TEXT`] bytes at most, zeros behind it.
     Text(usize),
+}
+
+impl Part {
+    /// A field of an element, whose first byte this is.
+    fn of(field: Field, at: usize) -> Part {
+        match field {
+            Field::Be16 => Part::Be16(at),
+            Field::Be32 => Part::Be32(at),
+            Field::Le16 => Part::Le16(at),
+            Field::Le64 => Part::Le64(at),
+            Field::Bytes(size) => Part::Bytes(at..at + size),
+        }
+    }
 }
 
 /// Bytes that a row has for a text.
@@ -139,41 +154,29 @@ pub(crate) enum Order {
 
 impl Layout {
     pub(crate) fn of(spec: &StoreSpec) -> Layout {
-        let be32 = |name: &str, at| Column::new(name, Part::Be32(at));
-        let numbered = |name: &str, from: usize, count: u8| -> Vec<Column> {
-            (0..usize::from(count)).map(|n| be32(&format!("{name}_{n}"), from + 4 * n)).collect()
+        if let StoreKind::Append { lists, entry_len, .. } = spec.kind {
+            let element_len = ENTRY + usize::from(entry_len);
+            let columns = [
+                ("epoch", Part::Epoch),
+                ("list", Part::Slot),
+                ("sequence", Part::Be32(0)),
+                ("number", Part::Be16(4)),
+                ("entry", Part::Bytes(ENTRY..element_len)),
+            ];
+            let columns = columns.map(|(name, part)| Column::new(name, part)).into();
+            return Layout { columns, element_len, elements: lists.into(), order: Order::AsTheyCame };
+        }
+        let (slot, elements) = match spec.kind {
+            StoreKind::SketchMerge { columns, .. } => ("column", columns.into()),
+            _ => ("slot", spec.elements()),
         };
-        let (mut element_len, mut elements) = (spec.element_len() as usize, spec.elements());
-        let (mut slot, mut order) = ("slot", Order::BySlot);
-        let columns = match spec.kind {
-            StoreKind::KeyWrite { keys, .. } => {
-                let value = 4 + usize::from(keys.key_len());
-                let key = (!keys.are_hashed()).then(|| Column::new("key", Part::Bytes(4..value)));
-                let value = Column::new("value", Part::Bytes(value..element_len));
-                [be32("checksum", 0)].into_iter().chain(key).chain([value]).collect()
-            }
-            StoreKind::Postcarding { hops, .. } => {
-                let fixed = [("bitmap", Part::Be16(4)), ("length", Part::Le16(6))];
-                let fixed = fixed.map(|(name, part)| Column::new(name, part));
-                [be32("checksum", 0)].into_iter().chain(fixed).chain(numbered("hop", 8, hops)).collect()
-            }
-            StoreKind::KeyIncrement { .. } => vec![Column::new("count", Part::Le64(0))],
-            StoreKind::SketchMerge { columns, rows, .. } => {
-                (slot, elements) = ("column", columns.into());
-                let fixed = [("merged", Part::Be16(4)), ("expected", Part::Be16(6))];
-                let fixed = fixed.map(|(name, part)| Column::new(name, part));
-                [be32("sketch_epoch", 0)].into_iter().chain(fixed).chain(numbered("cell", 8, rows)).collect()
-            }
-            StoreKind::Append { lists, entry_len, .. } => {
-                (slot, elements, order) = ("list", lists.into(), Order::AsTheyCame);
-                element_len = ENTRY + usize::from(entry_len);
-                let entry = Column::new("entry", Part::Bytes(ENTRY..element_len));
-                vec![be32("sequence", 0), Column::new("number", Part::Be16(4)), entry]
-            }
-        };
-        let first = [Column::new("epoch", Part::Epoch), Column::new(slot, Part::Slot)];
-        let columns = first.into_iter().chain(columns).collect();
-        Layout { columns, element_len, elements, order }
+        let mut columns = vec![Column::new("epoch", Part::Epoch), Column::new(slot, Part::Slot)];
+        let mut at = 0;
+        for (name, field) in fields(&spec.kind) {
+            columns.push(Column::new(&name, Part::of(field, at)));
+            at += field.size();
+        }
+        Layout { columns, element_len: spec.element_len() as usize, elements, order: Order::BySlot }
     }
 
     /// The columns of a table of rows, the second one under the name `id`.

@@ -105,18 +105,8 @@ impl Table {
     }
 
     /// Deletes a data file that the log names no longer.
-    pub(crate) fn delete(&self, name: &str) -> Result<(), HistoryError> {
-        self.cache.forget(name);
-        let path = self.path.join(name);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(HistoryError::io("remove", &path)(error))
-            }
-            _ => {
-                self.state().removed.remove(name);
-                Ok(())
-            }
-        }
+    fn delete(&self, name: &str) -> Result<(), HistoryError> {
+        self.delete_at(&self.path.join(name), name)
     }
 }
 

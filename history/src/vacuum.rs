@@ -63,13 +63,14 @@ impl Table {
         Ok(!self.refreshed()?.files.contains_key(name))
     }
 
-    fn delete_at(&self, path: &Path, name: &str) -> Result<(), HistoryError> {
+    /// Deletes a file of the table that the log names no longer.
+    pub(crate) fn delete_at(&self, path: &Path, name: &str) -> Result<(), HistoryError> {
+        self.cache.forget(name);
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(HistoryError::io("remove", path)(error))
             }
             _ => {
-                self.cache.forget(name);
                 self.state().removed.remove(name);
                 Ok(())
             }

@@ -3,64 +3,48 @@
 use dta_proto::counter::LinkLoss;
 use serde::{Deserialize, Serialize};
 
-/// Packets and bytes through one link, and its losses by reason, since the link was opened.
-///
-/// Bytes count from the IPv4 header, whatever carries the packets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkCounters {
-    /// Packets handed to the caller.
-    pub received: u64,
-    /// Bytes of these.
-    pub received_bytes: u64,
-    /// Packets that the kernel, or the ring's other end, accepted for sending.
-    pub sent: u64,
-    /// Bytes of these.
-    pub sent_bytes: u64,
-    /// Received datagrams longer than a slot, dropped.
-    pub dropped_too_long: u64,
-    /// Datagrams that the kernel dropped at this link's receive queue: the queue was full, or (UDP) the
-    /// checksum was wrong; for AF_XDP, there was no free chunk, or the frame was longer than one. The kernel
-    /// counts messages: where runs are received whole ([`crate::RunUse::receive`]), each is one datagram, or
-    /// a run of up to 64.
-    pub dropped_by_kernel: u64,
-    /// Packets not sent because the send queue stayed full (EAGAIN) through all retries.
-    pub unsent_queue_full: u64,
-    /// Packets not sent because the kernel had no buffers (ENOBUFS) through all retries.
-    pub unsent_no_buffers: u64,
-    /// Packets not sent because they exceed the path MTU with DF set (EMSGSIZE).
-    pub unsent_too_long: u64,
-    /// Packets not sent because there is no route or the neighbour is unreachable (ENETUNREACH,
-    /// EHOSTUNREACH).
-    pub unsent_unreachable: u64,
-    /// Packets not sent because a firewall rule on output refused them (EPERM).
-    pub unsent_forbidden: u64,
-    /// Packets not sent because their source address and port could not be bound.
-    pub unsent_no_source: u64,
-    /// Packets not sent because this link cannot carry them: not IPv4 with UDP, or without Ethernet header.
-    pub unsent_malformed: u64,
-    /// Packets not sent for any other error.
-    pub unsent_other: u64,
+dta_proto::counters! {
+    /// Packets and bytes through one link, and its losses by reason, since the link was opened.
+    ///
+    /// Bytes count from the IPv4 header, whatever carries the packets.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct LinkCounters {
+        /// Packets handed to the caller.
+        pub received: u64,
+        /// Bytes of these.
+        pub received_bytes: u64,
+        /// Packets that the kernel, or the ring's other end, accepted for sending.
+        pub sent: u64,
+        /// Bytes of these.
+        pub sent_bytes: u64,
+        /// Received datagrams longer than a slot, dropped.
+        pub dropped_too_long: u64,
+        /// Datagrams that the kernel dropped at this link's receive queue: the queue was full, or (UDP) the
+        /// checksum was wrong; for AF_XDP, there was no free chunk, or the frame was longer than one. The kernel
+        /// counts messages: where runs are received whole ([`crate::RunUse::receive`]), each is one datagram, or
+        /// a run of up to 64.
+        pub dropped_by_kernel: u64,
+        /// Packets not sent because the send queue stayed full (EAGAIN) through all retries.
+        pub unsent_queue_full: u64,
+        /// Packets not sent because the kernel had no buffers (ENOBUFS) through all retries.
+        pub unsent_no_buffers: u64,
+        /// Packets not sent because they exceed the path MTU with DF set (EMSGSIZE).
+        pub unsent_too_long: u64,
+        /// Packets not sent because there is no route or the neighbour is unreachable (ENETUNREACH,
+        /// EHOSTUNREACH).
+        pub unsent_unreachable: u64,
+        /// Packets not sent because a firewall rule on output refused them (EPERM).
+        pub unsent_forbidden: u64,
+        /// Packets not sent because their source address and port could not be bound.
+        pub unsent_no_source: u64,
+        /// Packets not sent because this link cannot carry them: not IPv4 with UDP, or without Ethernet header.
+        pub unsent_malformed: u64,
+        /// Packets not sent for any other error.
+        pub unsent_other: u64,
+    }
 }
 
 impl LinkCounters {
-    /// Adds another link's counters.
-    pub fn add(&mut self, other: &LinkCounters) {
-        self.received += other.received;
-        self.received_bytes += other.received_bytes;
-        self.sent += other.sent;
-        self.sent_bytes += other.sent_bytes;
-        self.dropped_too_long += other.dropped_too_long;
-        self.dropped_by_kernel += other.dropped_by_kernel;
-        self.unsent_queue_full += other.unsent_queue_full;
-        self.unsent_no_buffers += other.unsent_no_buffers;
-        self.unsent_too_long += other.unsent_too_long;
-        self.unsent_unreachable += other.unsent_unreachable;
-        self.unsent_forbidden += other.unsent_forbidden;
-        self.unsent_no_source += other.unsent_no_source;
-        self.unsent_malformed += other.unsent_malformed;
-        self.unsent_other += other.unsent_other;
-    }
-
     /// Packets handed to `send` but not sent, for all reasons.
     pub fn unsent(&self) -> u64 {
         self.unsent_queue_full

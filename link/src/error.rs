@@ -92,9 +92,6 @@ pub enum LinkError {
         /// What is missing.
         reason: String,
     },
-    /// The ring's other end is gone.
-    #[error("the other end of the ring is closed")]
-    Closed,
     /// The operating system refused something else.
     #[error("{what}: {source}")]
     Io {

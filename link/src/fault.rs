@@ -169,38 +169,29 @@ pub fn icrc_masks(bit: u32) -> bool {
     bit / 8 == 32
 }
 
-/// Frames by fate. `frames = passed + dropped + duplicated + reordered + corrupted + held`, and
-/// `frames + duplicated - dropped - held` frames were sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FaultCounts {
-    /// Frames handed to the injector.
-    pub frames: u64,
-    /// Of these, untouched.
-    pub passed: u64,
-    /// Dropped.
-    pub dropped: u64,
-    /// Sent twice.
-    pub duplicated: u64,
-    /// Sent late.
-    pub reordered: u64,
-    /// Sent with one bit flipped.
-    pub corrupted: u64,
-    /// Currently held, to be sent late.
-    pub held: u64,
+dta_proto::counters! {
+    /// Frames by fate. `frames = passed + dropped + duplicated + reordered + corrupted + held`, and
+    /// `frames + duplicated - dropped - held` frames were sent.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct FaultCounts {
+        /// Frames handed to the injector.
+        pub frames: u64,
+        /// Of these, untouched.
+        pub passed: u64,
+        /// Dropped.
+        pub dropped: u64,
+        /// Sent twice.
+        pub duplicated: u64,
+        /// Sent late.
+        pub reordered: u64,
+        /// Sent with one bit flipped.
+        pub corrupted: u64,
+        /// Currently held, to be sent late.
+        pub held: u64,
+    }
 }
 
 impl FaultCounts {
-    /// Adds another injector's counters.
-    pub fn add(&mut self, other: &FaultCounts) {
-        self.frames += other.frames;
-        self.passed += other.passed;
-        self.dropped += other.dropped;
-        self.duplicated += other.duplicated;
-        self.reordered += other.reordered;
-        self.corrupted += other.corrupted;
-        self.held += other.held;
-    }
-
     /// How often each fault happened.
     pub fn by_fault(&self) -> [(Fault, u64); 4] {
         [

@@ -258,7 +258,7 @@ impl HostLink {
 
     fn remove(&mut self, index: usize, over: Over) {
         let ring = self.rings.remove(index);
-        self.former = self.former.plus(ring.end.last_counters());
+        self.former.add(&ring.end.last_counters());
         self.former.broken += u64::from(matches!(over, Over::Broken(_)));
         self.over.push((ring.end.route(), over));
         // A caller that never asks does not need all of them.
@@ -401,7 +401,9 @@ impl Link for HostLink {
     }
 
     fn ring_counters(&self) -> RingCounters {
-        self.rings.iter().fold(self.former, |sum, ring| sum.plus(ring.end.counters()))
+        let mut sum = self.former;
+        self.rings.iter().for_each(|ring| sum.add(&ring.end.counters()));
+        sum
     }
 
     /// The socket's: any frame may go through it.

@@ -8,7 +8,6 @@
 //! - [`xdp`]: the same through AF_XDP, past the kernel's network stack.
 //! - [`wire`]: either of these two, by configuration.
 //! - [`ethernet`]: packets under the link's own address on such an interface, with ARP.
-//! - [`ring`]: batches passed between threads of one process.
 //! - [`shared_ring`]: frames between two processes of one machine, in shared memory.
 //! - [`host`]: a UDP link that uses shared rings to their members.
 //!
@@ -30,7 +29,6 @@ mod link;
 mod neighbours;
 pub mod netstat;
 pub mod packet;
-pub mod ring;
 pub mod shared_ring;
 mod sys;
 pub mod udp;

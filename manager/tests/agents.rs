@@ -6,7 +6,6 @@ mod schema;
 
 use std::collections::HashMap;
 use std::net::UdpSocket;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,54 +14,19 @@ use std::time::{Duration, Instant};
 use common::daemon::Daemon;
 use common::int_bed::{IntBed, PATIENCE, Setup};
 use common::manager;
+use common::namespaces::{Namespaces, run};
 use common::tracing::Tracing;
 use dta_trace::kernel::{Options, Tracer};
 use dta_trace::record::Record;
+use schema::hold;
 use serde_json::{Value, json};
 
 /// One test at a time: an agent that starts takes filters of clsact away, in all namespaces.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Two namespaces with a veth pair between them, taken away at the end.
-struct Hosts([String; 2]);
-
-fn run(line: &str) -> String {
-    let output = Command::new("sh").args(["-c", line]).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{line}: {}{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
-}
-
-impl Hosts {
-    fn make() -> Self {
-        let hosts = Self(["a", "b"].map(|end| format!("dtag{}{end}", std::process::id())));
-        let [a, b] = &hosts.0;
-        run(&format!(
-            "ip netns add {a} && ip netns add {b} && ip -n {a} link set lo up && ip -n {b} link set lo up"
-        ));
-        hosts.connect();
-        hosts
-    }
-
-    fn connect(&self) {
-        let [a, b] = &self.0;
-        run(&format!(
-            "ip -n {a} link add va type veth peer name vb netns {b} \
-             && ip -n {a} addr add 10.98.0.1/24 dev va && ip -n {b} addr add 10.98.0.2/24 dev vb \
-             && ip -n {a} link set va up && ip -n {b} link set vb up"
-        ));
-    }
-
+impl Namespaces {
     fn socket(&self, host: usize, address: &str) -> UdpSocket {
-        let file = std::fs::File::open(format!("/run/netns/{}", self.0[host])).unwrap();
-        std::thread::scope(|scope| {
-            let inside = scope.spawn(|| {
-                let network = rustix::thread::LinkNameSpaceType::Network;
-                rustix::thread::move_into_link_name_space(file.as_fd(), Some(network)).unwrap();
-                UdpSocket::bind(address).unwrap()
-            });
-            inside.join().unwrap()
-        })
+        self.inside(host, || UdpSocket::bind(address).unwrap())
     }
 
     /// Does `work` while datagrams go from the first host to the second as fast as may be. What it is given waits until
@@ -106,14 +70,6 @@ impl Hosts {
     }
 }
 
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        for host in &self.0 {
-            let _ = Command::new("ip").args(["netns", "del", host]).output();
-        }
-    }
-}
-
 /// An agent on a free port.
 fn agent(folder: &Path, id: u16, translator: &str, more: &str) -> Daemon {
     agent_with(folder, id, translator, more, &[])
@@ -130,13 +86,6 @@ fn agent_with(folder: &Path, id: u16, translator: &str, more: &str, arguments: &
     let agent = Daemon::start(&all);
     hold("dta-reporter-agent", &agent.ready);
     agent
-}
-
-fn hold(name: &str, document: &Value) {
-    let path = format!("{}/../docs/schemas/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let faults = schema::faults(&schema, document);
-    assert!(faults.is_empty(), "{faults:#?} in {document:#}");
 }
 
 /// What `dta-manager trace` answers, and its exit status.
@@ -200,7 +149,7 @@ async fn points_and_filters_of_two_agents_change_at_once_and_are_taken_back() {
     const SENT: u64 = 50;
     let _turn = TURN.lock().await;
     let bed = IntBed::start(&Setup { dialects: &["auto"], ..Setup::default() }).await;
-    let hosts = Hosts::make();
+    let hosts = Namespaces::make();
     let folder = bed.folder.path();
     let points =
         [("va", 0), ("vb", 1)].map(|(device, host)| format!("netns:{}/iface:{device}", hosts.0[host]));
@@ -310,7 +259,7 @@ async fn points_and_filters_of_two_agents_change_at_once_and_are_taken_back() {
 #[ignore = "attaches programs to the kernel in network namespaces: needs root"]
 fn an_agent_reads_its_file_again_and_one_that_was_killed_leaves_nothing() {
     let _turn = TURN.blocking_lock();
-    let hosts = Hosts::make();
+    let hosts = Namespaces::make();
     let folder = tempfile::tempdir().unwrap();
     let at =
         |point: &str| format!("clsact = true\n[trace]\nat = [\"netns:{}/iface:va{point}\"]\n", hosts.0[0]);
@@ -367,7 +316,7 @@ fn an_agent_reads_its_file_again_and_one_that_was_killed_leaves_nothing() {
 #[ignore = "attaches programs to the kernel in network namespaces: needs root"]
 fn points_and_packets_are_printed_for_programs() {
     let _turn = TURN.blocking_lock();
-    let hosts = Hosts::make();
+    let hosts = Namespaces::make();
     let output = manager(&["__reporter", "points", "-o", "json"]);
     let points: Value = serde_json::from_slice(&output.stdout).unwrap();
     hold("dta-reporter-points", &points);
@@ -438,7 +387,7 @@ async fn a_clock_that_is_ahead_and_gains_is_taken_out() {
     const PROGRAMS: i64 = 2_000;
     let _turn = TURN.lock().await;
     let bed = IntBed::start(&Setup { dialects: &["auto"], ..Setup::default() }).await;
-    let hosts = Hosts::make();
+    let hosts = Namespaces::make();
     let point = |device: &str, host: usize| format!("netns:{}/iface:{device}", hosts.0[host]);
     let points = [point("va", 0), point("vb", 1)];
     let traced = |n: usize, hop: u16| {
@@ -502,7 +451,7 @@ async fn a_clock_that_is_ahead_and_gains_is_taken_out() {
 #[ignore = "attaches programs to the kernel in network namespaces: needs root"]
 fn trace_gives_up_what_it_does_not_need() {
     let _turn = TURN.blocking_lock();
-    let hosts = Hosts::make();
+    let hosts = Namespaces::make();
     let elsewhere = format!("netns:{}/iface:va", hosts.0[0]);
     for (at, may_have) in [("iface:lo", MAY_NOT_ENTER), (elsewhere.as_str(), MAY)] {
         let tracing = Tracing::start(&["tp:kfree_skb", at], &["--print"]);
@@ -563,7 +512,7 @@ async fn every_packet_of_an_overlay_is_told_with_its_twelve_points() {
     let translator = bed.translator.said("listen");
     let more = ["--translator", translator, "--collector", bed.address(), "--filter", "udp dst port 7072"];
     let tracing = Tracing::start(&at, &more);
-    let ends = Hosts(["pod1", "pod2"].map(|pod| format!("{}{pod}", overlay.0)));
+    let ends = Namespaces(["pod1", "pod2"].map(|pod| format!("{}{pod}", overlay.0)));
     let sender = ends.socket(0, "10.7.0.1:7071");
     let receiver = ends.socket(1, "10.7.0.2:7072");
     receiver.set_read_timeout(Some(PATIENCE)).unwrap();

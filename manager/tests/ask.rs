@@ -15,6 +15,7 @@ use common::{MANAGER, captures, manager};
 use dta_proto::key::Flow;
 use dta_proto::wire::int::emit::{self, Datagram, Hop, Local, Stack};
 use dta_proto::wire::int::{Fill, Flags, IntVersion, ReportVersion};
+use schema::hold;
 use serde_json::{Value, json};
 
 const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
@@ -45,7 +46,8 @@ impl Bed {
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         let document =
             serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{arguments:?}: {e}: {told}"));
-        hold(if arguments[0] == "top" { "top" } else { "query-flow" }, &document);
+        let schema = if arguments[0] == "top" { "dta-collector-top" } else { "dta-collector-query-flow" };
+        hold(schema, &document);
         (document, output.status.code().unwrap())
     }
 
@@ -56,20 +58,11 @@ impl Bed {
         let lines = String::from_utf8(output.stdout).unwrap();
         let event = |line| {
             let mut line: Value = serde_json::from_str(line).unwrap();
-            hold("tail-events", &line);
+            hold("dta-collector-tail-events", &line);
             line["event"].take()
         };
         lines.lines().map(event).collect()
     }
-}
-
-/// Holds what a command printed against its schema.
-fn hold(command: &str, document: &Value) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join(format!("../docs/schemas/dta-collector-{command}.json"));
-    let schema = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let faults = schema::faults(&schema, document);
-    assert!(faults.is_empty(), "{command}: {faults:#?} in {document:#}");
 }
 
 fn collector(address: &str, arguments: &[&str]) -> Output {
@@ -518,7 +511,7 @@ async fn events_of_past_epochs_are_those_that_were_followed() {
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         let lines = String::from_utf8(output.stdout).unwrap();
         let lines = lines.lines().map(|line| serde_json::from_str(line).unwrap());
-        lines.inspect(|line| hold("tail-events", line)).collect::<Vec<Value>>()
+        lines.inspect(|line| hold("dta-collector-tail-events", line)).collect::<Vec<Value>>()
     };
     let events = |lines: &[Value]| -> Vec<Value> {
         lines.iter().filter_map(|line| line.get("event").cloned()).collect()
@@ -569,7 +562,7 @@ async fn what_the_ring_of_keys_no_longer_holds_is_said() {
     // A ring that turns over faster than the keep-alive is shown, with the ring that would do.
     let output = bed.run(&["stores", "-o", "json"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    hold("stores", &document);
+    hold("dta-collector-stores", &document);
     let rings =
         &document.as_array().unwrap().iter().find(|store| store["name"] == "int-events").unwrap()["rings"];
     let ring = &rings[0];

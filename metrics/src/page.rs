@@ -135,11 +135,6 @@ impl Page {
         self.encoded(Format::Text)
     }
 
-    /// The same in OpenMetrics.
-    pub fn open_metrics(self) -> String {
-        self.encoded(Format::OpenMetrics)
-    }
-
     /// All families by name, a counter's without `_total`.
     pub fn families(mut self) -> BTreeMap<String, Family> {
         let (name, help) = LEFT_OUT;
@@ -221,7 +216,7 @@ mod tests {
     #[test]
     fn a_page_is_open_metrics_for_those_who_ask_for_it() {
         assert_eq!(
-            page().open_metrics(),
+            page().encoded(Format::OpenMetrics),
             "# HELP dta_metrics_left_out counters that are not on this page: there was no room, or no definition has their names\n\
              # TYPE dta_metrics_left_out gauge\n\
              dta_metrics_left_out 7\n\

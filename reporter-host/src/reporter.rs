@@ -170,11 +170,6 @@ impl Reporter {
         self.source
     }
 
-    /// The sequence of the next report.
-    pub fn next_sequence(&self) -> u32 {
-        self.next
-    }
-
     /// Accepts a report for `store` (version 0 names none: the translator's configuration does), with the
     /// configured options. Returns its sequence. It is sent with its batch: when that is full, or by
     /// [`Reporter::flush`].

@@ -2,58 +2,37 @@
 
 use dta_proto::key::Flow;
 
-/// What became of the packets at a point. `seen` is the sum of all others except `missed` and `flows_full`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Books {
-    /// Packets seen at the point.
-    pub seen: u64,
-    /// Records in the ring.
-    pub reported: u64,
-    /// Packets excluded by the filter.
-    pub filtered: u64,
-    /// Packets excluded by sampling.
-    pub sampled_out: u64,
-    /// The tracer's own traffic: see [`Options::translator`](crate::kernel::Options::translator).
-    pub own: u64,
-    /// Records that found the ring full.
-    pub ring_full: u64,
-    /// Refused: neither IPv4 nor IPv6.
-    pub not_ip: u64,
-    /// Refused: a header where the program cannot read.
-    pub unreadable: u64,
-    /// Not seen: the kernel skipped the program because it was already running on this processor.
-    pub missed: u64,
-    /// Packets not counted for their flow because the flow table was full. They are in the counts above.
-    pub flows_full: u64,
+dta_proto::counters! {
+    /// What became of the packets at a point. `seen` is the sum of all others except `missed` and `flows_full`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Books {
+        /// Packets seen at the point.
+        pub seen: u64,
+        /// Records in the ring.
+        pub reported: u64,
+        /// Packets excluded by the filter.
+        pub filtered: u64,
+        /// Packets excluded by sampling.
+        pub sampled_out: u64,
+        /// The tracer's own traffic: see [`Options::translator`](crate::kernel::Options::translator).
+        pub own: u64,
+        /// Records that found the ring full.
+        pub ring_full: u64,
+        /// Refused: neither IPv4 nor IPv6.
+        pub not_ip: u64,
+        /// Refused: a header where the program cannot read.
+        pub unreadable: u64,
+        /// Not seen: the kernel skipped the program because it was already running on this processor.
+        pub missed: u64,
+        /// Packets not counted for their flow because the flow table was full. They are in the counts above.
+        pub flows_full: u64,
+    }
 }
 
 impl Books {
     /// Packets without a record because they could not be parsed.
     pub fn refused(&self) -> u64 {
         self.not_ip + self.unreadable
-    }
-
-    /// Whether every packet seen is accounted for. (If read while packets pass, those in progress may be
-    /// missing.)
-    pub fn balance(&self) -> bool {
-        self.seen
-            == self.reported + self.filtered + self.sampled_out + self.own + self.ring_full + self.refused()
-    }
-
-    /// The sum of both.
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            seen: self.seen + other.seen,
-            reported: self.reported + other.reported,
-            filtered: self.filtered + other.filtered,
-            sampled_out: self.sampled_out + other.sampled_out,
-            own: self.own + other.own,
-            ring_full: self.ring_full + other.ring_full,
-            not_ip: self.not_ip + other.not_ip,
-            unreadable: self.unreadable + other.unreadable,
-            missed: self.missed + other.missed,
-            flows_full: self.flows_full + other.flows_full,
-        }
     }
 }
 

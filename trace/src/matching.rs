@@ -34,7 +34,7 @@ pub mod word {
     pub const PLACE: usize = 11;
 }
 
-/// The parts of the words `META`.
+/// The parts of the words `META`. The lowest 8 bits are TCP's flags, as in its header's 14th byte; 0 for others.
 pub mod meta {
     /// IP version, 4 or 6.
     pub const VERSION: u64 = 0xff << VERSION_SHIFT;
@@ -52,8 +52,6 @@ pub mod meta {
     pub const DESTINATION_PORT: u64 = 0xffff << DESTINATION_PORT_SHIFT;
     /// Its shift.
     pub const DESTINATION_PORT_SHIFT: u32 = 16;
-    /// The flags of TCP, as in its header's 14th byte; 0 for others.
-    pub const TCP_FLAGS: u64 = 0xff;
     /// 1 in a fragment except the first, which has no ports. (For the innermost and the outermost packet
     /// alike.)
     pub const LATER_FRAGMENT: u64 = 1 << 8;
@@ -124,11 +122,6 @@ impl Table {
     /// The table that matches every packet.
     pub fn all() -> Self {
         Self { tests: Vec::new(), terms: vec![Term::default()] }
-    }
-
-    /// Its tests.
-    pub fn tests(&self) -> &[Test] {
-        &self.tests
     }
 
     /// Its terms.

@@ -8,53 +8,41 @@ use dta_proto::counter::translator as names;
 pub use dta_proto::counter::{Discard, LossCause, Reason};
 use dta_proto::program::Primitive;
 
-/// Counters of one primitive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PrimitiveCounters {
-    /// Reports decoded as this primitive.
-    pub received: u64,
-    /// Of these, accepted.
-    pub accepted: u64,
-    /// Accepted and turned into operations.
-    pub emitted: u64,
-    /// Accepted, but replaced by a later one before it was sent.
-    pub superseded: u64,
-    /// Accepted, waiting for the rest of their batch, row or column.
-    pub held: u64,
-    /// Operations made, copies included.
-    pub operations: u64,
-    /// Operations saved by summing increments of one counter.
-    pub coalesced: u64,
-    /// Emitted reports known to be lost on a queue pair: every copy, or for a counter any copy.
-    pub lost_reports: u64,
-    /// Operations known to be lost on a queue pair.
-    pub lost_operations: u64,
-}
-
-impl PrimitiveCounters {
-    fn add(&mut self, other: &PrimitiveCounters) {
-        self.received += other.received;
-        self.accepted += other.accepted;
-        self.emitted += other.emitted;
-        self.superseded += other.superseded;
-        self.held += other.held;
-        self.operations += other.operations;
-        self.coalesced += other.coalesced;
-        self.lost_reports += other.lost_reports;
-        self.lost_operations += other.lost_operations;
+dta_proto::counters! {
+    /// Counters of one primitive.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct PrimitiveCounters {
+        /// Reports decoded as this primitive.
+        pub received: u64,
+        /// Of these, accepted.
+        pub accepted: u64,
+        /// Accepted and turned into operations.
+        pub emitted: u64,
+        /// Accepted, but replaced by a later one before it was sent.
+        pub superseded: u64,
+        /// Accepted, waiting for the rest of their batch, row or column.
+        pub held: u64,
+        /// Operations made, copies included.
+        pub operations: u64,
+        /// Operations saved by summing increments of one counter.
+        pub coalesced: u64,
+        /// Emitted reports known to be lost on a queue pair: every copy, or for a counter any copy.
+        pub lost_reports: u64,
+        /// Operations known to be lost on a queue pair.
+        pub lost_operations: u64,
     }
 }
 
 /// All counters of the data plane.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct EngineCounters {
     /// Datagrams received as reports, decodable or not.
     pub received: u64,
     /// By primitive, in the order of [`Primitive::ALL`].
     pub primitives: [PrimitiveCounters; Primitive::ALL.len()],
-    dropped: Vec<u64>,
-    discarded: Vec<u64>,
-    lost: Vec<(u64, u64)>,
+    dropped: [u64; Reason::ALL.len()],
+    discarded: [u64; Discard::ALL.len()],
+    lost: [(u64, u64); LossCause::ALL.len()],
     /// NACK datagrams sent.
     pub nacks: u64,
     /// Sequences asked for in them.
@@ -80,29 +68,6 @@ pub struct EngineCounters {
     pub stores: Vec<(String, u64)>,
 }
 
-impl Default for EngineCounters {
-    fn default() -> Self {
-        EngineCounters {
-            received: 0,
-            primitives: Default::default(),
-            dropped: vec![0; Reason::ALL.len()],
-            discarded: vec![0; Discard::ALL.len()],
-            lost: vec![(0, 0); LossCause::ALL.len()],
-            nacks: 0,
-            nacked_sequences: 0,
-            nacks_withheld: 0,
-            version0_gaps: 0,
-            partial_rows: 0,
-            joined_postcards: 0,
-            immediate_ignored: 0,
-            frames: 0,
-            idle_frames: 0,
-            repeated_frames: 0,
-            stores: Vec::new(),
-        }
-    }
-}
-
 impl EngineCounters {
     /// Counts frames for the store at this place in `stores`.
     #[inline]
@@ -118,8 +83,8 @@ impl EngineCounters {
         self.dropped[reason as usize]
     }
 
-    /// Reports discarded for a reason.
-    pub fn discarded(&self, reason: Discard) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn discarded(&self, reason: Discard) -> u64 {
         self.discarded[reason as usize]
     }
 
@@ -164,10 +129,8 @@ impl EngineCounters {
         for (own, more) in self.primitives.iter_mut().zip(&other.primitives) {
             own.add(more);
         }
-        let sums = [(&mut self.dropped, &other.dropped), (&mut self.discarded, &other.discarded)];
-        for (own, more) in sums {
-            own.iter_mut().zip(more).for_each(|(own, more)| *own += more);
-        }
+        self.dropped.iter_mut().zip(other.dropped).for_each(|(own, more)| *own += more);
+        self.discarded.iter_mut().zip(other.discarded).for_each(|(own, more)| *own += more);
         for (own, more) in self.lost.iter_mut().zip(&other.lost) {
             *own = (own.0 + more.0, own.1 + more.1);
         }

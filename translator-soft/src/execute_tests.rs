@@ -3,10 +3,11 @@
 use dta_proto::program::{Entry, Primitive, Transport};
 use dta_proto::wire::dta::Body;
 
+use super::Limits;
 use super::counters::Reason;
+use super::engine::Admitted;
 use super::losses::{FrameMeta, Origin};
 use super::tests::{AP, Bench, KI, KW, PC, SM, key, program};
-use super::{Admitted, Limits};
 
 /// Two reports of each primitive: the first is held where the primitive holds reports, the second
 /// makes it leave.

@@ -3,7 +3,8 @@
 //! [`Engine`] is pure: no socket, no clock, no thread; time is an argument (nanoseconds from any
 //! fixed point). A batch of datagrams goes in, finished IPv4 packets come out in an [`Output`] that
 //! is used again and again. Nothing is allocated per report. Reports that another source has parsed
-//! and admitted go in by [`Engine::execute`]; [`telemetry::Telemetry`] makes such reports of INT reports and flow records.
+//! and admitted go in by [`Engine::execute_unnumbered`]; [`telemetry::Telemetry`] makes such reports of INT reports and
+//! flow records.
 
 mod age;
 #[cfg(test)]
@@ -54,6 +55,6 @@ mod version0;
 pub mod window;
 pub mod workers;
 
-pub use engine::{Admitted, Engine, Limits, Offender, QueuePairStatus, SetupError};
+pub use engine::{Engine, Limits, Offender, QueuePairStatus, SetupError};
 pub use frame::{Frames, Output};
 pub use reporters::{Reporter, ReporterCounters};

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddrV4};
 use dta_proto::program::{Entry, Mode, Program, QueuePair, Transport, diff};
 use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{Aeth, Bth, Opcode, Psn, Repr, Syndrome};
+use dta_proto::wire::roce::{Aeth, BthFields, Psn, Repr, Syndrome};
 
 use crate::counters::{EngineCounters, Reason};
 use crate::{Engine, Limits, Output, SetupError};
@@ -110,15 +110,8 @@ fn ack(pair: &QueuePair, psn: Psn) -> Option<Vec<u8>> {
     let (IpAddr::V4(source), IpAddr::V4(destination)) = (pair.destination.ip, pair.source.ip) else {
         return None;
     };
-    let repr = Repr {
-        bth: Bth::new(Opcode::RcAck, pair.local_qpn, psn, false),
-        reth: None,
-        atomic: None,
-        aeth: Some(Aeth { syndrome: Syndrome::ACK, msn: 0 }),
-        atomic_ack: None,
-        imm: None,
-        payload: &[],
-    };
+    let place = BthFields { dest_qp: pair.local_qpn, psn, ack_req: false };
+    let repr = Repr::ack(place, Aeth { syndrome: Syndrome::ACK, msn: 0 });
     let mut bytes = [0; 128];
     let len = Route::new(source, destination, pair.local_qpn).emit(&repr, &mut bytes).ok()?;
     Some(bytes[..len].to_vec())

@@ -44,37 +44,26 @@ impl Source {
     }
 }
 
-/// Counters per reporter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReporterCounters {
-    /// Reports heard, except undecodable ones.
-    pub received: u64,
-    /// Sequences skipped, as two later reports confirm, and those between what was heard of it before and its
-    /// first report here.
-    pub gaps: u64,
-    /// Of these, those that arrived later, reordered or retransmitted, and those of a jump that turned out
-    /// not to be one.
-    pub gaps_filled: u64,
-    /// Reports with a sequence already seen.
-    pub duplicates: u64,
-    /// Reports behind the window.
-    pub out_of_window: u64,
-    /// Times the sequence restarted.
-    pub restarts: u64,
-    /// NACK datagrams sent to it.
-    pub nacks: u64,
-}
-
-impl ReporterCounters {
-    /// Adds counters from elsewhere.
-    pub fn add(&mut self, other: &ReporterCounters) {
-        self.received += other.received;
-        self.gaps += other.gaps;
-        self.gaps_filled += other.gaps_filled;
-        self.duplicates += other.duplicates;
-        self.out_of_window += other.out_of_window;
-        self.restarts += other.restarts;
-        self.nacks += other.nacks;
+dta_proto::counters! {
+    /// Counters per reporter.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ReporterCounters {
+        /// Reports heard, except undecodable ones.
+        pub received: u64,
+        /// Sequences skipped, as two later reports confirm, and those between what was heard of it before and its
+        /// first report here.
+        pub gaps: u64,
+        /// Of these, those that arrived later, reordered or retransmitted, and those of a jump that turned out
+        /// not to be one.
+        pub gaps_filled: u64,
+        /// Reports with a sequence already seen.
+        pub duplicates: u64,
+        /// Reports behind the window.
+        pub out_of_window: u64,
+        /// Times the sequence restarted.
+        pub restarts: u64,
+        /// NACK datagrams sent to it.
+        pub nacks: u64,
     }
 }
 

@@ -4,11 +4,12 @@ use dta_proto::program::{Entry, EntryKey, Program, Purpose, Store, Transport};
 use dta_proto::wire::dta::Body;
 use proptest::prelude::*;
 
+use super::Limits;
 use super::collectors_tests::{numbered, shared};
 use super::counters::Reason;
+use super::engine::Admitted;
 use super::tests::{AP, Bench, KI, KW, program};
 use super::workers::crew;
-use super::{Admitted, Limits};
 use dta_proto::buckets::Buckets;
 
 /// A report: its store, what it says, and whether it asks to wake a reader.

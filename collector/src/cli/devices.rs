@@ -5,37 +5,15 @@ use std::path::Path;
 use dta_cli::Status;
 use dta_cli::number;
 use dta_cli::output::OutputFlag;
-use serde::Serialize;
 
 use crate::nic::NicError;
-use crate::nic::verbs::{self, DeviceInfo, PortInfo, VerbsError};
+use crate::nic::verbs::{self, DeviceInfo, VerbsError};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  dta-collector devices")]
 pub(super) struct Args {
     #[command(flatten)]
     output: OutputFlag,
-}
-
-#[derive(Serialize)]
-struct Device<'a> {
-    name: &'a str,
-    firmware: &'a str,
-    atomics: &'a str,
-    largest_region: u64,
-    regions: u32,
-    queue_pairs: u32,
-    atomics_in_flight: u32,
-    ports: Vec<Port<'a>>,
-}
-
-#[derive(Serialize)]
-struct Port<'a> {
-    number: u8,
-    state: &'a str,
-    link: &'a str,
-    mtu: u32,
-    gids: Vec<String>,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
@@ -47,7 +25,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
         }
         error => error.into(),
     })?;
-    let devices: Vec<Device<'_>> = devices.iter().map(device).collect();
     args.output.print(&devices, |devices| lines(devices).join("\n"))?;
     Ok(Status::Done)
 }
@@ -61,7 +38,7 @@ fn in_kernel(class: &Path) -> String {
 }
 
 /// Devices for people.
-fn lines(devices: &[Device<'_>]) -> Vec<String> {
+fn lines(devices: &[DeviceInfo]) -> Vec<String> {
     if devices.is_empty() {
         return vec![
             "no RDMA device".to_owned(),
@@ -74,52 +51,29 @@ fn lines(devices: &[Device<'_>]) -> Vec<String> {
         let firmware =
             if d.firmware.is_empty() { String::new() } else { format!(" (firmware {})", d.firmware) };
         lines.push(format!("{}{firmware}", d.name));
-        lines.push(format!("  atomics {}, {} in flight", d.atomics, d.atomics_in_flight));
+        lines.push(format!("  atomics {}, {} in flight", d.atomics, d.limits.rd_atomic));
         lines.push(format!(
             "  regions up to {}, {}",
-            number::bytes(d.largest_region),
-            number::counted(d.queue_pairs.into(), "queue pair", "queue pairs")
+            number::bytes(d.limits.region_len),
+            number::counted(d.limits.queue_pairs.into(), "queue pair", "queue pairs")
         ));
         for p in &d.ports {
-            lines.push(format!("  port {}: {}, {}, MTU {}", p.number, p.state, p.link, p.mtu));
+            lines.push(format!("  port {}: {}, {}, MTU {}", p.number, p.state, p.link, p.active_mtu));
             lines.extend(p.gids.iter().map(|gid| format!("    {gid}")));
         }
     }
     lines
 }
 
-fn device(info: &DeviceInfo) -> Device<'_> {
-    Device {
-        name: &info.name,
-        firmware: &info.firmware,
-        atomics: info.atomics,
-        largest_region: info.limits.region_len,
-        regions: info.limits.regions,
-        queue_pairs: info.limits.queue_pairs,
-        atomics_in_flight: info.limits.rd_atomic,
-        ports: info.ports.iter().map(port).collect(),
-    }
-}
-
-fn port(info: &PortInfo) -> Port<'_> {
-    Port {
-        number: info.number,
-        state: info.state,
-        link: info.link,
-        mtu: info.active_mtu,
-        gids: info.gids.iter().map(ToString::to_string).collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nic::verbs::{GidEntry, GidType, Limits};
+    use crate::nic::verbs::{GidEntry, GidType, Limits, PortInfo};
 
     #[test]
     fn a_device_is_shown_with_its_ports_and_gids() {
         let gid = std::net::Ipv4Addr::new(10, 9, 0, 1).to_ipv6_mapped().octets();
-        let info = DeviceInfo {
+        let shown = [DeviceInfo {
             name: "mlx5_0".into(),
             firmware: "20.31.1014".into(),
             atomics: "device",
@@ -138,8 +92,7 @@ mod tests {
                 active_mtu: 1024,
                 gids: vec![GidEntry { port: 1, index: 3, gid, kind: GidType::RoceV2, interface: None }],
             }],
-        };
-        let shown = [device(&info)];
+        }];
         let expected = [
             "mlx5_0 (firmware 20.31.1014)",
             "  atomics device, 16 in flight",

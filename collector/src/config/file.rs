@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use dta_files::config_file::{self, Places};
 use dta_files::host;
-use dta_link::fault::Faults;
 use dta_proto::store::{StoreKind, StoreSpec};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Cluster, Config, ConfigError, History, Limits, MemoryConfig, Metrics, RingUse, Soft, Taken, Tls,
+    Cluster, Config, ConfigError, EXAMPLE, History, Limits, MemoryConfig, Metrics, Soft, Taken, Tls,
     Transport, Verbs, default_directory,
 };
 
@@ -18,7 +17,7 @@ use super::{
 #[serde(deny_unknown_fields, default)]
 pub(super) struct File {
     pub(super) collector: Collector,
-    pub(super) soft: SoftTable,
+    pub(super) soft: Soft,
     pub(super) verbs: Verbs,
     pub(super) tls: Option<Tls>,
     pub(super) limits: Limits,
@@ -65,18 +64,11 @@ pub(super) struct Collector {
     pub(super) names: Option<PathBuf>,
 }
 
-#[derive(Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct SoftTable {
-    pub(super) address: Option<String>,
-    pub(super) port: Option<u16>,
-    pub(super) link: Option<String>,
-    pub(super) mac: Option<String>,
-    pub(super) faults: Option<Faults>,
-    pub(super) fault_seed: u64,
-    pub(super) ring: RingUse,
-    pub(super) runs: Option<bool>,
-    pub(super) threads: Option<usize>,
+/// The stores of [`EXAMPLE`]: one of each kind, some tens of megabytes in all, and the small ones that the translator's
+/// rules for INT and host traces write.
+pub fn default_stores() -> Vec<StoreSpec> {
+    let file: File = toml::from_str(EXAMPLE).expect("the example is a configuration");
+    file.store.into_iter().flatten().map(StoreTable::into_spec).collect()
 }
 
 impl Config {
@@ -101,18 +93,20 @@ fn of_file(file: File) -> Result<Config, ConfigError> {
         config.name = name;
     }
     if let Some(listen) = file.collector.listen {
-        config.listen = address("collector.listen", &listen, host::socket)?;
+        config.listen = host::socket(&listen)
+            .map_err(|why| ConfigError::new("collector.listen", format!("collector.listen: {why}")))?;
     }
     config.insecure = file.collector.insecure;
     if let Some(memory) = file.collector.memory {
-        config.memory = parsed("collector.memory", &memory, "\"anonymous\" or a directory")?;
+        let must = "\"anonymous\" or a directory";
+        config.memory = memory.parse().map_err(|_| ConfigError::value("collector.memory", &memory, must))?;
     }
     if let Some(device) = file.collector.device {
         config.device = device;
     }
     config.transport = file.collector.transport;
     config.names = file.collector.names;
-    config.soft = soft(file.soft)?;
+    config.soft = file.soft;
     config.verbs = file.verbs;
     config.tls = file.tls;
     config.limits = file.limits;
@@ -153,47 +147,11 @@ fn in_table(error: ConfigError, index: usize) -> ConfigError {
     error.of_key(key)
 }
 
-fn soft(table: SoftTable) -> Result<Soft, ConfigError> {
-    let mut soft = Soft {
-        faults: table.faults.unwrap_or_default(),
-        fault_seed: table.fault_seed,
-        ring: table.ring,
-        ..Soft::default()
-    };
-    if let Some(runs) = table.runs {
-        soft.runs = runs;
-    }
-    if let Some(address) = table.address {
-        soft.address = self::address("soft.address", &address, host::ipv4)?;
-    }
-    if let Some(port) = table.port {
-        soft.port = port;
-    }
-    if let Some(threads) = table.threads {
-        soft.threads = threads;
-    }
-    if let Some(link) = table.link {
-        soft.link = parsed("soft.link", &link, super::SOFT_LINK)?;
-    }
-    if let Some(mac) = table.mac {
-        soft.mac = Some(parsed("soft.mac", &mac, "an Ethernet address such as 02:00:00:00:00:01")?);
-    }
-    Ok(soft)
-}
-
-/// Resolves an address or host name; the error names its key.
-fn address<T>(key: &str, value: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<T, ConfigError> {
-    read(value).map_err(|why| ConfigError::new(key, format!("{key}: {why}")))
-}
-
-/// Parses a string value; the error names its key.
-fn parsed<T: std::str::FromStr>(key: &str, value: &str, must: &str) -> Result<T, ConfigError> {
-    value.parse().map_err(|_| ConfigError::value(key, value, must))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::EXAMPLE;
+    use dta_proto::telemetry::store as int;
+    use dta_proto::trace;
+
     use super::*;
 
     fn error(text: &str) -> String {
@@ -209,6 +167,10 @@ mod tests {
     #[test]
     fn the_example_is_the_default() {
         assert_eq!(Config::parse(EXAMPLE, Path::new("x")).unwrap().0, Config::default());
+        let stores = default_stores();
+        assert!(trace::stores().iter().all(|store| stores.contains(store)));
+        let names = [int::PATHS, int::VALUES, int::EVENTS, int::COUNTERS, int::POSTCARDS];
+        assert!(names.iter().all(|name| stores.iter().any(|store| store.name == *name)));
     }
 
     #[test]

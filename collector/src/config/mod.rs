@@ -13,6 +13,7 @@ mod replicas;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -23,14 +24,14 @@ use dta_link::fault::Faults;
 pub use dta_link::shared_ring::RingUse;
 use dta_proto::name;
 pub use dta_proto::queue_pair::Transport;
-use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::telemetry::store as int;
+use dta_proto::store::StoreSpec;
 use dta_proto::wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
 
 pub use cluster::Cluster;
 pub use dta_files::config_file::ConfigError;
 pub use example::EXAMPLE;
+pub use file::default_stores;
 pub use history::{ClickHouse, Coarse, History};
 pub use limits::Limits;
 pub use metrics::{Metrics, Telemetry};
@@ -105,9 +106,11 @@ impl FromStr for MemoryConfig {
 }
 
 /// The software NIC.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Soft {
     /// Address that RoCEv2 frames are sent to.
+    #[serde(deserialize_with = "dta_files::host::serde::ipv4")]
     pub address: Ipv4Addr,
     /// UDP port of RoCEv2; 0 takes a free one (UDP link only).
     pub port: u16,
@@ -144,9 +147,6 @@ impl Default for Soft {
     }
 }
 
-/// What the software NIC's link may be.
-const SOFT_LINK: &str = "\"udp\", \"packet:INTERFACE\", \"xdp:INTERFACE\" or \"auto:INTERFACE\"";
-
 /// How frames reach the software NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SoftLink {
@@ -164,10 +164,21 @@ impl FromStr for SoftLink {
             "udp" => Ok(Self::Udp),
             // The prefix names the kind of socket, so that a typo is not taken for an interface.
             wire if wire.contains(':') => wire.parse().map(Self::Wire),
-            _ => Err(format!("must be {SOFT_LINK}")),
+            _ => Err("must be \"udp\", \"packet:INTERFACE\", \"xdp:INTERFACE\" or \"auto:INTERFACE\"".into()),
         }
     }
 }
+
+impl fmt::Display for SoftLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp => f.write_str("udp"),
+            Self::Wire(wire) => wire.fmt(f),
+        }
+    }
+}
+
+dta_proto::serde_as_text!(SoftLink);
 
 /// Which port and GID of an RDMA device to use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,56 +239,6 @@ impl Default for Config {
 /// The memory directory if none is named: in shared memory, so that a restart finds it and no disk wears out.
 pub fn default_directory(name: &str) -> PathBuf {
     PathBuf::from(format!("/dev/shm/dta-{name}"))
-}
-
-/// One store of each kind, some tens of megabytes in all, and the small ones that the translator's rules for INT and
-/// host traces write.
-pub fn default_stores() -> Vec<StoreSpec> {
-    let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
-    let mut stores = vec![
-        store(
-            1,
-            "flows",
-            StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2, keys: Default::default() },
-        ),
-        store(2, "paths", StoreKind::Postcarding { slots: 1 << 18, hops: 6, redundancy: 2 }),
-        store(
-            3,
-            "events",
-            StoreKind::Append { lists: 16, ring: 1 << 12, batch_len: 64, entry_len: 16, notify: false },
-        ),
-        store(4, "bytes", StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2, replicas: 1 }),
-        store(
-            5,
-            "packets",
-            StoreKind::SketchMerge {
-                columns: 1 << 16,
-                rows: 3,
-                epochs: 4,
-                merge: dta_proto::store::Merge::Sum,
-                expected: 2,
-            },
-        ),
-        store(
-            16,
-            int::PATHS,
-            StoreKind::KeyWrite { slots: 1 << 16, value_len: 60, redundancy: 4, keys: Default::default() },
-        ),
-        store(
-            17,
-            int::VALUES,
-            StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 4, keys: Default::default() },
-        ),
-        store(
-            18,
-            int::EVENTS,
-            StoreKind::Append { lists: 4, ring: 1 << 15, batch_len: 128, entry_len: 60, notify: false },
-        ),
-        store(19, int::COUNTERS, StoreKind::KeyIncrement { slots: 1 << 18, redundancy: 2, replicas: 1 }),
-        store(20, int::POSTCARDS, StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 4 }),
-    ];
-    stores.extend(dta_proto::trace::stores());
-    stores
 }
 
 impl Config {
@@ -365,6 +326,8 @@ impl<'a> Taken<'a> {
 
 #[cfg(test)]
 mod tests {
+    use dta_proto::store::StoreKind;
+
     use super::*;
 
     #[test]

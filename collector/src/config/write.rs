@@ -3,8 +3,8 @@
 use dta_proto::store::{StoreKind, StoreSpec};
 use serde::Serialize;
 
-use super::file::{Collector, File, SoftTable, Span, StoreTable};
-use super::{Config, MemoryConfig, SoftLink};
+use super::file::{Collector, File, Span, StoreTable};
+use super::{Config, MemoryConfig};
 
 impl Config {
     /// The file of this configuration, with every setting that has a value.
@@ -12,7 +12,6 @@ impl Config {
     /// # Errors
     /// TOML cannot express it: a file name that is not UTF-8.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
-        let soft = &self.soft;
         toml::to_string(&File {
             collector: Collector {
                 name: Some(self.name.clone()),
@@ -26,20 +25,7 @@ impl Config {
                 transport: self.transport,
                 names: self.names.clone(),
             },
-            soft: SoftTable {
-                address: Some(soft.address.to_string()),
-                port: Some(soft.port),
-                link: Some(match &soft.link {
-                    SoftLink::Udp => "udp".to_owned(),
-                    SoftLink::Wire(wire) => wire.to_string(),
-                }),
-                mac: soft.mac.map(|mac| mac.to_string()),
-                faults: Some(soft.faults),
-                fault_seed: soft.fault_seed,
-                ring: soft.ring,
-                runs: Some(soft.runs),
-                threads: Some(soft.threads),
-            },
+            soft: self.soft.clone(),
             verbs: self.verbs.clone(),
             tls: self.tls.clone(),
             limits: self.limits.clone(),

@@ -90,15 +90,6 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
         ("collector.device", old.device != new.device),
         ("collector.transport", old.transport != new.transport),
         ("collector.names", old.names != new.names),
-        ("soft.address", old.soft.address != new.soft.address),
-        ("soft.port", old.soft.port != new.soft.port),
-        ("soft.link", old.soft.link != new.soft.link),
-        ("soft.mac", old.soft.mac != new.soft.mac),
-        ("soft.faults", old.soft.faults != new.soft.faults),
-        ("soft.fault_seed", old.soft.fault_seed != new.soft.fault_seed),
-        ("soft.ring", old.soft.ring != new.soft.ring),
-        ("soft.runs", old.soft.runs != new.soft.runs),
-        ("soft.threads", old.soft.threads != new.soft.threads),
         ("cluster", old.cluster != new.cluster),
         ("tls", old.tls.is_some() != new.tls.is_some()),
     ] {
@@ -106,6 +97,7 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
             keys.push(key.to_owned());
         }
     }
+    keys.extend(changes(&old.soft, &new.soft).into_iter().map(|key| format!("soft.{key}")));
     keys.extend(changes(&old.metrics, &new.metrics).into_iter().map(|key| format!("metrics.{key}")));
     keys.extend(changes(&old.verbs, &new.verbs).into_iter().map(|key| format!("verbs.{key}")));
     keys.extend(changes(&old.export, &new.export).into_iter().map(|key| format!("export.{key}")));

@@ -15,27 +15,36 @@ use super::Service;
 use crate::answers::{AskError, Roles};
 use crate::cluster::{Adrift, Cluster, Part, Place};
 use crate::session::Sessions;
-use crate::session::sharing::{Shared, Whereabouts};
+use crate::session::sharing::Shared;
 use crate::store::Store;
 
 impl Service {
-    /// Refuses keys and sketches that another collector has.
+    /// Refuses keys and sketches that another collector has. In a cluster, what an epoch that is over holds was placed here
+    /// when it was reported, and what counters hold stays when their keys move: neither is refused.
     pub(super) fn check(&self, shared: &Shared, question: &Question) -> Result<(), AskError> {
-        if let Some(cluster) = &self.cluster {
-            return self.check_in(cluster, question);
-        }
-        if shared.is_empty() {
+        let (cluster, primitive) = (self.cluster.as_deref(), question.kind.primitive());
+        if let Some(cluster) = cluster {
+            self.check_counters(question)?;
+            if question.at != Moment::Now || primitive == Primitive::KeyIncrement {
+                return Ok(());
+            }
+            cluster.check(Instant::now())?;
+        } else if shared.is_empty() {
             return Ok(());
         }
-        let primitive = question.kind.primitive();
         let store = &self.stores.of_primitive(&question.store, primitive)?.spec.name;
-        let replicas = self.replicas(store);
         if primitive.addressing() == Addressing::Column {
-            return refuse(shared.sketch(store), || "the sketch".into(), store);
+            let place = cluster.map_or_else(|| shared.sketch(store), |cluster| cluster.list(store, 0));
+            return refuse(place, || "the sketch".into(), store);
         }
+        let replicas = self.replicas(store);
         for key in &question.keys {
             let bucket = buckets::of_key(key);
-            refuse(shared.bucket(store, replicas, bucket), || format!("key {key} (bucket {bucket})"), store)?;
+            let place = match cluster {
+                Some(cluster) => cluster.bucket(store, replicas, bucket),
+                None => shared.bucket(store, replicas, bucket),
+            };
+            refuse(place, || format!("key {key} (bucket {bucket})"), store)?;
         }
         Ok(())
     }
@@ -43,31 +52,6 @@ impl Service {
     /// How many collectors are to have each key of a store.
     pub(super) fn replicas(&self, store: &str) -> usize {
         self.replicas.get(store).map_or(1, |replicas| usize::from(*replicas))
-    }
-
-    /// The same in a cluster. What an epoch that is over holds was placed here when it was reported, and what counters
-    /// hold stays when their keys move: neither is refused.
-    fn check_in(&self, cluster: &Cluster, question: &Question) -> Result<(), AskError> {
-        let primitive = question.kind.primitive();
-        self.check_counters(question)?;
-        if question.at != Moment::Now || primitive == Primitive::KeyIncrement {
-            return Ok(());
-        }
-        cluster.check(Instant::now())?;
-        let store = &self.stores.of_primitive(&question.store, primitive)?.spec.name;
-        if primitive.addressing() == Addressing::Column {
-            return refuse_in(cluster.list(store, 0), || "the sketch".into(), store);
-        }
-        let replicas = self.replicas(store);
-        for key in &question.keys {
-            let bucket = buckets::of_key(key);
-            refuse_in(
-                cluster.bucket(store, replicas, bucket),
-                || format!("key {key} (bucket {bucket})"),
-                store,
-            )?;
-        }
-        Ok(())
     }
 
     /// Refuses counters that two collectors count while this one does not know which of its counts the other one has, too.
@@ -102,49 +86,37 @@ impl Service {
     /// # Errors
     /// This collector cannot tell.
     pub(super) fn here(&self, shared: &Shared) -> Result<PlacementResponse, AskError> {
-        if let Some(cluster) = &self.cluster {
+        let cluster = self.cluster.as_deref();
+        if let Some(cluster) = cluster {
             cluster.check(Instant::now())?;
-            return Ok(self.here_in(cluster, shared));
         }
         let version = self.version(shared);
         let placement = |store: &Arc<Store>| {
-            let (spec, generation) = (&store.spec, store.generation);
-            let (store, written) = (Some(spec.into()), Some(shared.is_written(&spec.name)));
-            let mut place = StorePlacement { store, written, generation, ..StorePlacement::default() };
-            if shared.is_empty() {
-                return place;
-            }
-            let (buckets, lists) = shared.here(&spec.name, self.replicas(&spec.name));
-            match spec.kind.primitive().addressing() {
-                Addressing::Key => place.buckets = bucket_ranges(&buckets),
-                Addressing::List => place.lists = lists.into_iter().map(Into::into).collect(),
-                Addressing::Column => {}
-            }
-            place.elsewhere = shared.elsewhere(&spec.name).unwrap_or_default();
-            place
-        };
-        let stores = self.stores.all().iter().map(placement).collect();
-        Ok(PlacementResponse { version, stores, started: shared.started, cluster: 0 })
-    }
-
-    /// The same in a cluster.
-    fn here_in(&self, cluster: &Cluster, shared: &Shared) -> PlacementResponse {
-        let version = self.version(shared);
-        let placement = |store: &Arc<Store>| {
-            let spec = &store.spec;
-            let Part { buckets, lists, other } = cluster.part(&spec.name, self.replicas(&spec.name));
-            let nothing = match spec.kind.primitive().addressing() {
-                Addressing::Key => buckets == Copies::NONE,
-                Addressing::List | Addressing::Column => lists.is_empty(),
+            let (spec, addressing) = (&store.spec, store.spec.kind.primitive().addressing());
+            let (name, replicas) = (&spec.name, self.replicas(&spec.name));
+            let (buckets, lists, elsewhere, written) = match cluster {
+                Some(cluster) => {
+                    let Part { buckets, lists, other } = cluster.part(name, replicas);
+                    let is_here = match addressing {
+                        Addressing::Key => buckets != Copies::NONE,
+                        Addressing::List | Addressing::Column => !lists.is_empty(),
+                    };
+                    let other = || other.unwrap_or_else(|| "no collector".into());
+                    (buckets, lists, (!is_here).then(other), is_here)
+                }
+                None => {
+                    let (buckets, lists) = shared.here(name, replicas);
+                    (buckets, lists, shared.elsewhere(name), shared.is_written(name))
+                }
             };
             let mut place = StorePlacement {
                 store: Some(spec.into()),
-                written: Some(!nothing),
+                elsewhere: elsewhere.unwrap_or_default(),
+                written: Some(written),
                 generation: store.generation,
                 ..StorePlacement::default()
             };
-            match spec.kind.primitive().addressing() {
-                _ if nothing => place.elsewhere = other.unwrap_or_else(|| "no collector".into()),
+            match addressing {
                 Addressing::Key => place.buckets = bucket_ranges(&buckets),
                 Addressing::List => place.lists = lists.into_iter().map(Into::into).collect(),
                 Addressing::Column => {}
@@ -152,7 +124,8 @@ impl Service {
             place
         };
         let stores = self.stores.all().iter().map(placement).collect();
-        PlacementResponse { version, stores, started: shared.started, cluster: cluster.version() }
+        let cluster = cluster.map_or(0, Cluster::version);
+        Ok(PlacementResponse { version, stores, started: shared.started, cluster })
     }
 
     /// The version of [`Service::here`]; it changes when a store is added, too. Stores are never removed.
@@ -188,17 +161,10 @@ pub(super) fn roles_in(cluster: Arc<Cluster>) -> Arc<Roles> {
     })
 }
 
-fn refuse_in(place: Place, what: impl FnOnce() -> String, store: &str) -> Result<(), AskError> {
+fn refuse(place: Place, what: impl FnOnce() -> String, store: &str) -> Result<(), AskError> {
     match place {
         Place::Here => Ok(()),
         Place::At(address) => Err(AskError::Elsewhere { what: what(), store: store.into(), address }),
         Place::Gone => Err(AskError::Nowhere { what: what(), store: store.into() }),
-    }
-}
-
-fn refuse(place: Whereabouts, what: impl FnOnce() -> String, store: &str) -> Result<(), AskError> {
-    match place {
-        Whereabouts::Here => Ok(()),
-        Whereabouts::At(address) => Err(AskError::Elsewhere { what: what(), store: store.into(), address }),
     }
 }

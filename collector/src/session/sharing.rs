@@ -10,6 +10,7 @@ use dta_proto::buckets::{Buckets, Copies};
 use dta_proto::list_range::ListRange;
 
 use super::state::{self, StateError};
+use crate::cluster::Place;
 
 /// What one collector has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,15 +32,6 @@ pub struct Sharing {
     pub all: Vec<Share>,
     /// The index of this collector.
     pub own: usize,
-}
-
-/// Where something is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whereabouts {
-    /// Here, or at no known collector.
-    Here,
-    /// At the collector of this address.
-    At(String),
 }
 
 impl Share {
@@ -87,20 +79,20 @@ impl Told {
     }
 
     /// Where this session says that something of a store is, if it says so.
-    fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Option<Whereabouts> {
+    fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Option<Place> {
         let Some(Sharing { all, own }) = &self.sharing else {
-            return self.writes(store).then_some(Whereabouts::Here);
+            return self.writes(store).then_some(Place::Here);
         };
         let own = all.get(*own);
         if self.writes(store) {
             if own.is_none_or(&has) {
-                return Some(Whereabouts::Here);
+                return Some(Place::Here);
             }
         } else if own.is_none_or(|own| own.has_store(store)) {
             return None;
         }
         let other = all.iter().find(|share| share.has_store(store) && (!self.writes(store) || has(share)));
-        other.map(|share| Whereabouts::At(share.address.clone()))
+        other.map(|share| Place::At(share.address.clone()))
     }
 }
 
@@ -178,11 +170,11 @@ impl Shared {
         self.all.iter().any(|told| told.is_open && told.writes(store))
     }
 
-    fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Whereabouts {
+    fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Place {
         let mut elsewhere = None;
         for told in self.all.iter().filter(|told| told.is_open) {
             match told.whereabouts(store, &has) {
-                Some(Whereabouts::Here) => return Whereabouts::Here,
+                Some(Place::Here) => return Place::Here,
                 // Sessions that write the store know better than those that do not.
                 Some(at) if elsewhere.is_none() || told.writes(store) => elsewhere = Some(at),
                 _ => {}
@@ -192,7 +184,7 @@ impl Shared {
             let mut ended = self.all.iter().rev().filter(|told| !told.is_open);
             ended.find_map(|told| told.whereabouts(store, &has))
         };
-        elsewhere.or_else(ended).unwrap_or(Whereabouts::Here)
+        elsewhere.or_else(ended).unwrap_or(Place::Here)
     }
 
     /// The collector that has all of a store of which no session writes anything here.
@@ -202,7 +194,7 @@ impl Shared {
             return None;
         }
         deciding.into_iter().find_map(|told| match told.whereabouts(store, |_| true) {
-            Some(Whereabouts::At(address)) => Some(address),
+            Some(Place::At(address)) => Some(address),
             _ => None,
         })
     }
@@ -223,17 +215,17 @@ impl Shared {
     }
 
     /// Where the keys of a bucket of a keyed store are, of which so many collectors have each.
-    pub fn bucket(&self, store: &str, replicas: usize, bucket: u8) -> Whereabouts {
+    pub fn bucket(&self, store: &str, replicas: usize, bucket: u8) -> Place {
         self.whereabouts(store, |share| share.buckets.first(replicas).of_bucket(bucket).is_some())
     }
 
     /// Where a sketch is: it is at one collector.
-    pub fn sketch(&self, store: &str) -> Whereabouts {
+    pub fn sketch(&self, store: &str) -> Place {
         self.whereabouts(store, |share| share.has_store(store))
     }
 
     /// Where a list of an append store is.
-    pub fn list(&self, store: &str, list: u32) -> Whereabouts {
+    pub fn list(&self, store: &str, list: u32) -> Place {
         self.whereabouts(store, |share| share.has_list(store, list))
     }
 
@@ -327,28 +319,25 @@ mod tests {
     #[test]
     fn what_another_collector_has_is_told_with_its_address() {
         let mut shared = Shared::default();
-        assert_eq!(shared.bucket("flows", 1, 200), Whereabouts::Here);
+        assert_eq!(shared.bucket("flows", 1, 200), Place::Here);
         assert!(shared.note("tor1", &names(&["flows", "events"]), Some(&sharing(0))));
         assert!(!shared.note("tor1", &names(&["flows", "events"]), Some(&sharing(0))));
-        let at_b = || Whereabouts::At("b:1".into());
+        let at_b = || Place::At("b:1".into());
         let of = |buckets: [u8; 5]| buckets.map(|bucket| shared.bucket("flows", 1, bucket));
         // What nobody has is queried here.
-        assert_eq!(
-            of([0, 127, 128, 254, 255]),
-            [Whereabouts::Here, Whereabouts::Here, at_b(), at_b(), Whereabouts::Here]
-        );
+        assert_eq!(of([0, 127, 128, 254, 255]), [Place::Here, Place::Here, at_b(), at_b(), Place::Here]);
         assert_eq!(
             [0, 3, 4, 7].map(|list| shared.list("events", list)),
-            [Whereabouts::Here, Whereabouts::Here, at_b(), at_b()]
+            [Place::Here, Place::Here, at_b(), at_b()]
         );
         // A store that the session does not write, or another session writes completely, is here.
-        assert_eq!(shared.bucket("others", 1, 200), Whereabouts::Here);
+        assert_eq!(shared.bucket("others", 1, 200), Place::Here);
         assert_eq!(shared.here("flows", 1), (Buckets::range(0, 127).into(), Vec::new()));
         assert_eq!(shared.here("events", 1).1.len(), 1);
         assert!(shared.note("tor2", &names(&["flows"]), None));
         assert_eq!(
             (shared.bucket("flows", 1, 200), shared.here("flows", 1).0),
-            (Whereabouts::Here, Copies::default())
+            (Place::Here, Copies::default())
         );
         assert_eq!(shared.list("events", 4), at_b());
     }
@@ -361,11 +350,8 @@ mod tests {
             ["0-127", "200-255"].map(|text| text.parse::<Buckets>().unwrap()).into_iter().collect();
         let mut shared = Shared::default();
         shared.note("tor1", &names(&["flows"]), Some(&both));
-        let at_b = Whereabouts::At("b:1".into());
-        assert_eq!(
-            [1, 2].map(|replicas| shared.bucket("flows", replicas, 200)),
-            [at_b.clone(), Whereabouts::Here]
-        );
+        let at_b = Place::At("b:1".into());
+        assert_eq!([1, 2].map(|replicas| shared.bucket("flows", replicas, 200)), [at_b.clone(), Place::Here]);
         assert_eq!(shared.bucket("flows", 2, 199), at_b);
         assert_eq!(shared.here("flows", 1).0, Buckets::range(0, 127).into());
         assert_eq!(shared.here("flows", 2).0, both.all[0].buckets);
@@ -379,38 +365,38 @@ mod tests {
         all.all[1].stores = names(&["flows", "events"]);
         let mut shared = Shared::default();
         shared.note("tor1", &names(&["flows", "events"]), Some(&all));
-        let at_a = || Whereabouts::At("a:1".into());
+        let at_a = || Place::At("a:1".into());
         assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (at_a(), Some("a:1".into())));
         assert_eq!((shared.bucket("counts", 1, 200), shared.elsewhere("flows")), (at_a(), None));
-        assert_eq!(shared.bucket("flows", 1, 200), Whereabouts::Here);
+        assert_eq!(shared.bucket("flows", 1, 200), Place::Here);
         // Where another session writes it here, it is here.
         shared.note("tor2", &names(&["sketch"]), None);
-        assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (Whereabouts::Here, None));
+        assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (Place::Here, None));
         // What nobody claims to have is looked up here.
         let mut both = sharing(0);
         both.all.iter_mut().for_each(|share| share.stores = names(&["flows"]));
         let mut shared = Shared::default();
         shared.note("tor1", &names(&["flows"]), Some(&both));
-        assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (Whereabouts::Here, None));
+        assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (Place::Here, None));
     }
 
     #[test]
     fn ended_sessions_claim_nothing_against_open_ones_and_what_they_wrote_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        let (flows, at_b) = (names(&["flows"]), || Whereabouts::At("b:1".into()));
+        let (flows, at_b) = (names(&["flows"]), || Place::At("b:1".into()));
         let mut shared = Shared::default();
         shared.note("alone", &flows, None);
         assert!(shared.end("alone") && !shared.end("alone") && !shared.is_written("flows"));
-        assert_eq!(shared.bucket("flows", 1, 233), Whereabouts::Here);
+        assert_eq!(shared.bucket("flows", 1, 233), Place::Here);
         shared.note("both", &flows, Some(&sharing(0)));
         shared.note("both@1", &flows, Some(&sharing(0)));
         let is_spread = |shared: &Shared| {
-            (shared.bucket("flows", 1, 233), shared.bucket("flows", 1, 3)) == (at_b(), Whereabouts::Here)
+            (shared.bucket("flows", 1, 233), shared.bucket("flows", 1, 3)) == (at_b(), Place::Here)
                 && shared.here("flows", 1).0 == Buckets::range(0, 127).into()
         };
         assert!(is_spread(&shared) && shared.is_written("flows"));
         // What no open session has, an ended one may.
-        assert_eq!(shared.bucket("flows", 1, 255), Whereabouts::Here);
+        assert_eq!(shared.bucket("flows", 1, 255), Place::Here);
         // It stays so across a restart, and when the newer ones have ended as well.
         save(dir.path(), &shared).unwrap();
         let mut again = load(dir.path()).unwrap();
@@ -427,7 +413,7 @@ mod tests {
         shared.note("alone", &flows, None);
         assert_eq!(
             (shared.bucket("flows", 1, 233), shared.here("flows", 1).0),
-            (Whereabouts::Here, Copies::default())
+            (Place::Here, Copies::default())
         );
         // A session that writes other lists does not make the lists of ended ones absent.
         let events = names(&["events"]);
@@ -436,7 +422,7 @@ mod tests {
         shared.end("tor1");
         let others = Sharing { all: vec![share("a:1", "0-254", &[(8, 4)])], own: 0 };
         shared.note("tor2", &events, Some(&others));
-        assert_eq!((shared.list("events", 5), shared.list("events", 8)), (at_b(), Whereabouts::Here));
+        assert_eq!((shared.list("events", 5), shared.list("events", 8)), (at_b(), Place::Here));
     }
 
     #[test]
@@ -452,7 +438,7 @@ mod tests {
         assert_eq!(shared.all.len(), MOST);
         assert_eq!(shared.all.iter().filter(|told| told.sharing.is_some()).count(), 20);
         assert!(shared.note("newcomer", &flows, Some(&sharing(0))));
-        assert_eq!(shared.bucket("flows", 1, 200), Whereabouts::At("b:1".into()));
+        assert_eq!(shared.bucket("flows", 1, 200), Place::At("b:1".into()));
     }
 
     #[test]
@@ -489,8 +475,8 @@ mod tests {
         save(dir.path(), &shared).unwrap();
         let mut again = load(dir.path()).unwrap();
         again.open_are(|_| true);
-        assert_eq!(again.bucket("flows", 1, 5), Whereabouts::At("a:1".into()));
-        assert_eq!(again.bucket("flows", 1, 128), Whereabouts::Here);
+        assert_eq!(again.bucket("flows", 1, 5), Place::At("a:1".into()));
+        assert_eq!(again.bucket("flows", 1, 128), Place::Here);
         assert_eq!(format!("{again:?}"), format!("{shared:?}"));
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use dta_proto::layout::append;
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 
-use super::sharing::{Share, Sharing, Whereabouts};
+use super::sharing::{Share, Sharing};
 use super::*;
+use crate::cluster::Place;
 use crate::config::MemoryConfig;
 use crate::nic::{
     Access, Device, Endpoint, Immediate, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState,
@@ -324,27 +325,23 @@ fn an_ended_session_claims_no_bucket_against_an_open_one_over_a_restart_too() {
     let spread = Sharing { all: vec![share("a:1", "0-127"), share("b:1", "128-254")], own: 0 };
     let both =
         |name: &str| OpenRequest { sharing: Some(spread.clone()), lease: None, ..wanting(name, &["flows"]) };
-    let at_b = || Whereabouts::At("b:1".into());
+    let at_b = || Place::At("b:1".into());
     let places = |sessions: &Sessions| [3, 233].map(|bucket| sessions.shared().bucket("flows", 1, bucket));
     let sessions = open();
     let t0 = Instant::now();
     sessions.open(&wanting("alone", &["flows"]), t0).unwrap();
     sessions.open(&wanting("expires", &["flows"]), t0).unwrap();
     sessions.open(&both("both"), t0).unwrap();
-    assert_eq!(
-        places(&sessions),
-        [Whereabouts::Here, Whereabouts::Here],
-        "three write it, two of them all of it"
-    );
+    assert_eq!(places(&sessions), [Place::Here, Place::Here], "three write it, two of them all of it");
     sessions.end("alone", &Caller::ANYBODY, None, t0).unwrap();
-    assert_eq!(places(&sessions), [Whereabouts::Here, Whereabouts::Here]);
+    assert_eq!(places(&sessions), [Place::Here, Place::Here]);
     sessions.tick(t0 + Duration::from_secs(11)).unwrap();
     assert_eq!(sessions.count(), Some(1));
-    assert_eq!(places(&sessions), [Whereabouts::Here, at_b()]);
+    assert_eq!(places(&sessions), [Place::Here, at_b()]);
     drop(sessions);
 
     let sessions = open();
-    assert_eq!((sessions.count(), places(&sessions)), (Some(1), [Whereabouts::Here, at_b()]));
+    assert_eq!((sessions.count(), places(&sessions)), (Some(1), [Place::Here, at_b()]));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //!
 //! - [`translator`], [`reporter`], [`nic`], [`collector`], [`ring`], [`between`]: the tables, by the node that counts.
 //! - [`gaps`]: what is missing of numbered datagrams.
+//! - [`counters`](crate::counters): declares a structure of counters that are summed.
 //! - [`Reason`], [`Discard`], [`LossCause`], [`nic::Counter`], [`LinkLoss`], [`Fault`]: enumerations that
 //!   index arrays of counters.
 
@@ -19,6 +20,7 @@ mod node;
 mod reason;
 pub mod reporter;
 pub mod ring;
+mod sum;
 pub mod translator;
 mod variable;
 

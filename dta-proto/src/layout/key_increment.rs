@@ -11,7 +11,7 @@
 //! alone, in the lane of its own. So what those of colour a have in lane b is the same as what those of colour b have in
 //! lane a: [`whole`] takes the higher of both.
 
-use super::hash;
+use super::{Field, hash};
 
 /// Colours of collectors, and lanes of a key that two collectors count.
 pub const COLOURS: usize = 4;
@@ -24,6 +24,10 @@ pub const MAX_REDUNDANCY_IN_LANES: u8 = (MAX_SLOTS_PER_KEY / COLOURS) as u8;
 
 /// Length of a counter.
 pub const COUNTER_LEN: u64 = 8;
+
+pub(super) fn fields() -> Vec<(String, Field)> {
+    vec![("count".to_owned(), Field::Le64)]
+}
 
 /// Byte offset of counter number `slot`.
 #[inline]

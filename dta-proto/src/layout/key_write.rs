@@ -6,8 +6,9 @@
 //! "Direct Telemetry Access" (SIGCOMM 2023), whose checksum covers the key alone; here it covers the value
 //! too, so that a half-written or damaged slot does not match.
 
-use super::{be32, hash};
+use super::{Field, be32, hash};
 use crate::key::{KEY_LEN, Key};
+use crate::store::SlotKeys;
 
 /// Length of the checksum in front of the value.
 pub const CHECKSUM_LEN: usize = 4;
@@ -19,6 +20,13 @@ pub const INLINE_VALUE_LEN: usize = 12;
 #[inline]
 pub fn offset(slot: u64, value_len: u8) -> u64 {
     slot * (u64::from(value_len) + CHECKSUM_LEN as u64)
+}
+
+pub(super) fn fields(value_len: u8, keys: SlotKeys) -> Vec<(String, Field)> {
+    let key = (!keys.are_hashed()).then_some(("key", Field::Bytes(KEY_LEN)));
+    let value = ("value", Field::Bytes(value_len.into()));
+    let fields = [("checksum", Field::Be32)].into_iter().chain(key).chain([value]);
+    fields.map(|(name, field)| (name.to_owned(), field)).collect()
 }
 
 /// Writes a slot: checksum, then value. A shorter value is padded with zeros, which the checksum covers, and

@@ -8,6 +8,7 @@
 //! - [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]: one store
 //!   each. They encode one element into `&mut [u8]`, and check and decode one from `&[u8]`: a
 //!   private copy of the element, since the region itself changes under the reader.
+//! - [`fields`]: the same elements as named numbers, for whoever shows or keeps them without reading them.
 //! - [`load`]: how full a store is and what that does to answers.
 //!
 //! Decoding accepts any bytes without panicking. Encoding panics if the buffer does not have the length of
@@ -21,6 +22,52 @@ pub mod key_write;
 pub mod load;
 pub mod postcarding;
 pub mod sketch_merge;
+
+use crate::store::StoreKind;
+
+/// What a field of an element is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// A number of 2 bytes, big-endian.
+    Be16,
+    /// A number of 4 bytes, big-endian.
+    Be32,
+    /// A number of 2 bytes, little-endian.
+    Le16,
+    /// A number of 8 bytes, little-endian.
+    Le64,
+    /// As many bytes.
+    Bytes(usize),
+}
+
+impl Field {
+    /// Its bytes.
+    pub fn size(self) -> usize {
+        match self {
+            Self::Be16 | Self::Le16 => 2,
+            Self::Be32 => 4,
+            Self::Le64 => 8,
+            Self::Bytes(size) => size,
+        }
+    }
+}
+
+/// The fields of an element by their names, one behind the other from its first byte on. None for lists, whose batches
+/// hold entries.
+pub fn fields(kind: &StoreKind) -> Vec<(String, Field)> {
+    match *kind {
+        StoreKind::KeyWrite { value_len, keys, .. } => key_write::fields(value_len, keys),
+        StoreKind::Postcarding { hops, .. } => postcarding::fields(hops),
+        StoreKind::Append { .. } => Vec::new(),
+        StoreKind::KeyIncrement { .. } => key_increment::fields(),
+        StoreKind::SketchMerge { rows, .. } => sketch_merge::fields(rows),
+    }
+}
+
+/// Numbers of four bytes each, `NAME_0` and on.
+fn numbered(name: &str, count: u8) -> impl Iterator<Item = (String, Field)> {
+    (0..count).map(move |n| (format!("{name}_{n}"), Field::Be32))
+}
 
 /// Four big-endian bytes of `bytes` at `at`, which the caller has checked to be there.
 #[inline]

@@ -11,7 +11,7 @@
 //! searches a hash table of values; a whole row with its bitmap takes any 32-bit value per hop and
 //! distinguishes a partial path from a damaged one.
 
-use super::{be16, be32, hash};
+use super::{Field, be16, be32, hash, numbered};
 use crate::key::Key;
 
 /// Length of a row before its hops.
@@ -24,6 +24,12 @@ pub const MAX_HOPS: usize = 14;
 #[inline]
 pub fn row_len(hops: u8) -> u64 {
     HEADER_LEN as u64 + 4 * u64::from(hops)
+}
+
+/// `length` has the byte of a row that is always zero as its upper one.
+pub(super) fn fields(hops: u8) -> Vec<(String, Field)> {
+    let fixed = [("checksum", Field::Be32), ("bitmap", Field::Be16), ("length", Field::Le16)];
+    fixed.map(|(name, field)| (name.to_owned(), field)).into_iter().chain(numbered("hop", hops)).collect()
 }
 
 /// Byte offset of row number `slot` in a store whose rows hold `hops` hops.

@@ -10,7 +10,7 @@
 //! key lies in column slot_n(key). After Sketch-Merge in "Direct Telemetry Access" (SIGCOMM 2023);
 //! the estimate is the count-min one of Cormode and Muthukrishnan (2005).
 
-use super::{be16, be32, hash};
+use super::{Field, be16, be32, hash, numbered};
 use crate::key::Key;
 use crate::store::Merge;
 
@@ -24,6 +24,11 @@ pub const MAX_ROWS: usize = 4;
 #[inline]
 pub fn column_len(rows: u8) -> u64 {
     if rows <= 2 { 16 } else { 32 }
+}
+
+pub(super) fn fields(rows: u8) -> Vec<(String, Field)> {
+    let fixed = [("sketch_epoch", Field::Be32), ("merged", Field::Be16), ("expected", Field::Be16)];
+    fixed.map(|(name, field)| (name.to_owned(), field)).into_iter().chain(numbered("cell", rows)).collect()
 }
 
 /// Byte offset of `column` of `epoch`, in a store that keeps `epochs` epochs (a power of two) of

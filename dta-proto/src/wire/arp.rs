@@ -76,11 +76,6 @@ impl Repr {
         Ok(Repr { operation, sender_mac: mac(8), sender_ip: ip(14), target_mac: mac(18), target_ip: ip(24) })
     }
 
-    /// Length of what [`Repr::emit`] writes.
-    pub const fn buffer_len(&self) -> usize {
-        LEN
-    }
-
     /// Writes the message.
     pub fn emit(&self, buffer: &mut [u8; LEN]) {
         let operation = match self.operation {

@@ -101,16 +101,6 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads the header.
-    pub fn parse(packet: &Packet<'_>) -> Repr {
-        Repr { dst: packet.dst(), src: packet.src(), ethertype: packet.ethertype() }
-    }
-
-    /// Length of what [`Repr::emit`] writes.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN
-    }
-
     /// Writes the header.
     pub fn emit(&self, buffer: &mut [u8; HEADER_LEN]) {
         buffer[..6].copy_from_slice(&self.dst.0);
@@ -133,7 +123,8 @@ mod tests {
     #[test]
     fn deconstruct() {
         let packet = Packet::new_checked(&BYTES).unwrap();
-        assert_eq!(Repr::parse(&packet), repr());
+        let Repr { dst, src, ethertype } = repr();
+        assert_eq!((packet.dst(), packet.src(), packet.ethertype()), (dst, src, ethertype));
         assert_eq!(packet.payload(), [0x45, 0x00]);
     }
 
@@ -142,7 +133,6 @@ mod tests {
         let mut buffer = [0xa5; HEADER_LEN];
         repr().emit(&mut buffer);
         assert_eq!(buffer, BYTES[..HEADER_LEN]);
-        assert_eq!(repr().buffer_len(), HEADER_LEN);
     }
 
     #[test]

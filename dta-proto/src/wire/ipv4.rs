@@ -1,7 +1,7 @@
 //! IPv4 (RFC 791), as far as reports and RoCEv2 need it.
 //!
 //! The view accepts options and fragments, for looking at captures. The value does not: it is the 20-byte
-//! header that DTA sends and accepts.
+//! header that DTA sends.
 
 use core::net::Ipv4Addr;
 use core::ops::Deref;
@@ -67,12 +67,6 @@ impl<'a> Header<'a> {
         u16::from_be_bytes([self.0[4], self.0[5]])
     }
 
-    /// Whether "don't fragment" is set.
-    #[inline]
-    pub fn dont_fragment(&self) -> bool {
-        self.0[6] & 0x40 != 0
-    }
-
     /// Whether this is a fragment: "more fragments" is set or the offset is not 0.
     #[inline]
     pub fn is_fragment(&self) -> bool {
@@ -83,12 +77,6 @@ impl<'a> Header<'a> {
     #[inline]
     pub fn is_later_fragment(&self) -> bool {
         u16::from_be_bytes([self.0[6], self.0[7]]) & 0x1fff != 0
-    }
-
-    /// Time to live.
-    #[inline]
-    pub fn ttl(&self) -> u8 {
-        self.0[8]
     }
 
     /// Protocol number.
@@ -234,26 +222,6 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Parses the header. Rejects options, fragments and a wrong checksum.
-    pub fn parse(packet: &Packet<'_>) -> Result<Repr> {
-        packet.check_plain()?;
-        Ok(Repr {
-            src: packet.src(),
-            dst: packet.dst(),
-            protocol: packet.protocol(),
-            tos: packet.tos(),
-            ttl: packet.ttl(),
-            id: packet.id(),
-            dont_fragment: packet.dont_fragment(),
-            payload_len: len16(packet.payload.len()),
-        })
-    }
-
-    /// Length of what [`Repr::emit`] writes.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN
-    }
-
     /// Writes the header with its checksum. A payload length above 65,515 is clamped.
     pub fn emit(&self, buffer: &mut [u8; HEADER_LEN]) {
         let total = self.payload_len.min(u16::MAX - HEADER_LEN as u16) + HEADER_LEN as u16;
@@ -298,7 +266,18 @@ mod tests {
     }
 
     fn parse(bytes: &[u8]) -> Result<Repr> {
-        Repr::parse(&Packet::new_checked(bytes)?)
+        let packet = Packet::new_checked(bytes)?;
+        packet.check_plain()?;
+        Ok(Repr {
+            src: packet.src(),
+            dst: packet.dst(),
+            protocol: packet.protocol(),
+            tos: packet.tos(),
+            ttl: bytes[8],
+            id: packet.id(),
+            dont_fragment: bytes[6] & 0x40 != 0,
+            payload_len: len16(packet.payload.len()),
+        })
     }
 
     fn with(at: usize, byte: u8) -> [u8; 24] {
@@ -318,7 +297,6 @@ mod tests {
         let mut buffer = [0xa5; HEADER_LEN];
         repr().emit(&mut buffer);
         assert_eq!(buffer, BYTES[..HEADER_LEN]);
-        assert_eq!(repr().buffer_len(), HEADER_LEN);
     }
 
     #[test]

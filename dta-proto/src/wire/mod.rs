@@ -1,7 +1,7 @@
 //! What travels in packets.
 //!
 //! Each format comes as a *view*, checked once and then read without copying (its accessors cannot fail or
-//! panic), and as a *value* with `parse`, `buffer_len` and `emit`. All integers are big-endian unless a field
+//! panic), and as a *value* that is written (`emit`) and often parsed. All integers are big-endian unless a field
 //! says otherwise. Decoding returns a value or an [`Error`] with the layer, the field and its offset.
 //!
 //! - [`dta`]: reports and NACKs of both versions.

@@ -131,21 +131,6 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Parses the header. The checksum is not checked here: see [`Packet::check`].
-    pub fn parse(packet: &Packet<'_>) -> Repr {
-        Repr {
-            src_port: packet.src_port(),
-            dst_port: packet.dst_port(),
-            checksum: packet.checksum(),
-            payload_len: len16(packet.payload.len()),
-        }
-    }
-
-    /// Length of what [`Repr::emit`] writes.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN
-    }
-
     /// Writes the header. A payload length above 65,527 is clamped.
     pub fn emit(&self, buffer: &mut [u8; HEADER_LEN]) {
         let length = self.payload_len.min(u16::MAX - HEADER_LEN as u16) + HEADER_LEN as u16;
@@ -169,10 +154,19 @@ mod tests {
         Repr { src_port: 48896, dst_port: 53, checksum: 0x124d, payload_len: 4 }
     }
 
+    fn parse(packet: &Packet<'_>) -> Repr {
+        Repr {
+            src_port: packet.src_port(),
+            dst_port: packet.dst_port(),
+            checksum: packet.checksum(),
+            payload_len: len16(packet.payload.len()),
+        }
+    }
+
     #[test]
     fn deconstruct() {
         let packet = Packet::new_checked(&BYTES).unwrap();
-        assert_eq!(Repr::parse(&packet), repr());
+        assert_eq!(parse(&packet), repr());
         assert_eq!(packet.payload(), [0xaa, 0, 0, 0xff]);
         assert_eq!(packet.check(SRC, DST), Ok(()));
     }
@@ -183,7 +177,6 @@ mod tests {
         repr().emit(&mut buffer);
         assert_eq!(buffer, BYTES[..HEADER_LEN]);
         assert_eq!(compute_checksum(SRC, DST, 48896, 53, &BYTES[8..]), 0x124d);
-        assert_eq!(repr().buffer_len(), HEADER_LEN);
     }
 
     #[test]
@@ -220,7 +213,7 @@ mod tests {
             if let Ok(packet) = Packet::new_checked(&bytes) {
                 let _ = packet.check(SRC, DST);
                 let mut again = [0xa5; HEADER_LEN];
-                Repr::parse(&packet).emit(&mut again);
+                parse(&packet).emit(&mut again);
                 prop_assert_eq!(&again[..], &bytes[..HEADER_LEN]);
             }
         }

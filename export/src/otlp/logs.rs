@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dta_files::moment::now_ns;
 use dta_proto::key::Flow;
 use dta_proto::telemetry::{Entry, is_since_1970};
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
@@ -20,7 +21,7 @@ use crate::events::Event;
 use crate::json::Line;
 use crate::kind::Kind;
 use crate::names::Names;
-use crate::unique::{Ids, Times, now};
+use crate::unique::{Ids, Times};
 
 pub(super) type Request = ExportLogsServiceRequest;
 
@@ -78,7 +79,7 @@ impl EncodeEvents for Logs {
         attributes.extend(of_flow(event.meaning.and_then(|meaning| meaning.flow())));
         self.records.push(LogRecord {
             time_unix_nano: if is_since_1970(line.time) { line.time } else { 0 },
-            observed_time_unix_nano: now(),
+            observed_time_unix_nano: now_ns(),
             severity_number: severity.into(),
             severity_text: if severity == SeverityNumber::Warn { "WARN".into() } else { "INFO".into() },
             body: Some(AnyValue { value: Some(Value::StringValue(sentence(&line))) }),

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::column::reader::{ColumnReader, get_column_reader, get_typed_column_reader};
-use parquet::data_type::{ByteArrayType, Int32Type, Int64Type};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader, get_typed_column_reader};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
@@ -226,7 +226,7 @@ struct Page {
 
 /// A column of longs that is read forwards in ranges; the last one is kept.
 struct Numbers {
-    reader: parquet::column::reader::ColumnReaderImpl<Int64Type>,
+    reader: ColumnReaderImpl<Int64Type>,
     /// The row behind the last that was read.
     at: usize,
     kept: Vec<i64>,
@@ -243,12 +243,10 @@ impl Numbers {
             return Ok(&self.kept[from - kept..from - kept + rows]);
         }
         let skip = from.checked_sub(self.at).ok_or_else(overlap)?;
-        self.kept.clear();
-        let (skipped, (read, ..)) =
-            (self.reader.skip_records(skip)?, self.reader.read_records(rows, None, None, &mut self.kept)?);
-        if (skipped, read) != (skip, rows) {
+        if self.reader.skip_records(skip)? != skip {
             return Err(short());
         }
+        next_rows(&mut self.reader, rows, &mut self.kept)?;
         self.at = from + rows;
         Ok(&self.kept)
     }
@@ -262,9 +260,9 @@ pub(crate) struct Cells<'a> {
 }
 
 enum Typed {
-    Longs(parquet::column::reader::ColumnReaderImpl<Int64Type>, Vec<i64>),
-    Integers(parquet::column::reader::ColumnReaderImpl<Int32Type>, Vec<i32>),
-    Bytes(parquet::column::reader::ColumnReaderImpl<ByteArrayType>, Vec<parquet::data_type::ByteArray>),
+    Longs(ColumnReaderImpl<Int64Type>, Vec<i64>),
+    Integers(ColumnReaderImpl<Int32Type>, Vec<i32>),
+    Bytes(ColumnReaderImpl<ByteArrayType>, Vec<ByteArray>),
 }
 
 impl<'a> Cells<'a> {
@@ -309,10 +307,7 @@ impl<'a> Cells<'a> {
             |problem: String| Err(ParquetError::General(format!("column {}: {problem}", self.column.name)));
         match &mut self.reader {
             Typed::Longs(reader, values) => {
-                values.clear();
-                if reader.read_records(rows, None, None, values)?.0 != rows {
-                    return Err(short());
-                }
+                next_rows(reader, rows, values)?;
                 for (row, value) in values.iter().enumerate() {
                     match (&self.column.part, u32::try_from(*value)) {
                         (Part::Be64(at), _) => put(row, *at..at + 8, &value.to_be_bytes()),
@@ -324,10 +319,7 @@ impl<'a> Cells<'a> {
                 }
             }
             Typed::Integers(reader, values) => {
-                values.clear();
-                if reader.read_records(rows, None, None, values)?.0 != rows {
-                    return Err(short());
-                }
+                next_rows(reader, rows, values)?;
                 for (row, value) in values.iter().enumerate() {
                     let Ok(value) = u16::try_from(*value) else {
                         return wrong(format!("{value} is no 16-bit number"));
@@ -340,10 +332,7 @@ impl<'a> Cells<'a> {
                 }
             }
             Typed::Bytes(reader, values) => {
-                values.clear();
-                if reader.read_records(rows, None, None, values)?.0 != rows {
-                    return Err(short());
-                }
+                next_rows(reader, rows, values)?;
                 for (row, value) in values.iter().enumerate() {
                     match &self.column.part {
                         Part::Bytes(range) if value.len() == range.len() => {
@@ -367,6 +356,16 @@ impl<'a> Cells<'a> {
     }
 }
 
+/// Reads the cells of the next rows, and nothing else stays in `values`.
+pub(crate) fn next_rows<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    values: &mut Vec<T::T>,
+) -> Result<()> {
+    values.clear();
+    if reader.read_records(rows, None, None, values)?.0 == rows { Ok(()) } else { Err(short()) }
+}
+
 /// The least and the greatest number in a column of a row group; `None` without statistics.
 fn span(meta: &ParquetMetaData, group: usize, column: usize) -> Option<(i64, i64)> {
     match meta.row_group(group).column(column).statistics() {
@@ -384,7 +383,7 @@ fn address(text: &[u8]) -> Option<[u8; 16]> {
 }
 
 /// The index knows of more rows than there are.
-pub(crate) fn short() -> ParquetError {
+fn short() -> ParquetError {
     ParquetError::EOF("a column has fewer rows than its row group".to_owned())
 }
 

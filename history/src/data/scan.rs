@@ -6,7 +6,7 @@ use parquet::data_type::Int64Type;
 use parquet::errors::Result;
 
 use super::BATCH;
-use super::read::{Cells, DataFile, short};
+use super::read::{Cells, DataFile, next_rows};
 use crate::HistoryError;
 use crate::layout::{EPOCH, SLOT};
 
@@ -72,12 +72,8 @@ impl<'a> Scan<'a> {
         let readers = self.readers.as_mut().expect("rows are left");
         let rows = self.left.min(BATCH);
         self.left -= rows;
-        self.epochs.clear();
-        self.slots.clear();
-        let read = readers.epochs.read_records(rows, None, None, &mut self.epochs)?.0;
-        if readers.slots.read_records(rows, None, None, &mut self.slots)?.0 != rows || read != rows {
-            return Err(short());
-        }
+        next_rows(&mut readers.epochs, rows, &mut self.epochs)?;
+        next_rows(&mut readers.slots, rows, &mut self.slots)?;
         let len = self.file.layout.element_len;
         self.elements.resize(rows * len, 0);
         for cells in &mut readers.cells {

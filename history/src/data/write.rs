@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, Type as Physical, ZstdLevel};
-use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::Result;
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
@@ -72,33 +72,34 @@ impl<W: Write + Send> DataWriter<W> {
     fn flush(&mut self) -> Result<()> {
         let mut group = self.file.next_row_group()?;
         let elements = Bytes::from(std::mem::take(&mut self.elements));
-        let len = self.layout.element_len;
+        let (len, end) = (self.layout.element_len, elements.len());
         for column in &self.layout.columns {
             let mut writer = group.next_column()?.expect("a column of the schema");
+            let to = &mut writer;
             match &column.part {
-                Part::Epoch => _ = writer.typed::<Int64Type>().write_batch(&self.epochs, None, None)?,
-                Part::Slot => _ = writer.typed::<Int64Type>().write_batch(&self.slots, None, None)?,
-                Part::Be32(at) => longs(&mut writer, &elements, len, |row| be32(row, *at).into())?,
-                Part::Be64(at) => longs(&mut writer, &elements, len, |row| be64(row, *at).cast_signed())?,
-                Part::Le64(at) => longs(&mut writer, &elements, len, |row| le64(row, *at).cast_signed())?,
-                Part::Be16(at) => integers(&mut writer, &elements, len, |row| be16(row, *at).into())?,
+                Part::Epoch => _ = to.typed::<Int64Type>().write_batch(&self.epochs, None, None)?,
+                Part::Slot => _ = to.typed::<Int64Type>().write_batch(&self.slots, None, None)?,
+                Part::Be32(at) => cells::<Int64Type>(to, end, len, |row| be32(&elements, row + at).into())?,
+                Part::Be64(at) => {
+                    cells::<Int64Type>(to, end, len, |row| be64(&elements, row + at).cast_signed())?
+                }
+                Part::Le64(at) => {
+                    cells::<Int64Type>(to, end, len, |row| le64(&elements, row + at).cast_signed())?
+                }
+                Part::Be16(at) => cells::<Int32Type>(to, end, len, |row| be16(&elements, row + at).into())?,
                 Part::Le16(at) => {
-                    integers(&mut writer, &elements, len, |row| be16(row, *at).swap_bytes().into())?
+                    cells::<Int32Type>(to, end, len, |row| be16(&elements, row + at).swap_bytes().into())?
                 }
-                Part::Bytes(range) => {
-                    let of = |row: usize| elements.slice(row + range.start..row + range.end).into();
-                    binaries(&mut writer, elements.len(), len, of)?;
-                }
-                Part::Address(at) => {
-                    binaries(&mut writer, elements.len(), len, |row| {
-                        let octets: [u8; 16] = elements[row + at..][..16].try_into().expect("sixteen bytes");
-                        Ipv6Addr::from(octets).to_canonical().to_string().into_bytes().into()
-                    })?;
-                }
-                Part::Text(at) => {
-                    let of = |row| elements.slice(text(&elements, row + at)).into();
-                    binaries(&mut writer, elements.len(), len, of)?;
-                }
+                Part::Bytes(range) => cells::<ByteArrayType>(to, end, len, |row| {
+                    elements.slice(row + range.start..row + range.end).into()
+                })?,
+                Part::Address(at) => cells::<ByteArrayType>(to, end, len, |row| {
+                    let octets: [u8; 16] = elements[row + at..][..16].try_into().expect("sixteen bytes");
+                    Ipv6Addr::from(octets).to_canonical().to_string().into_bytes().into()
+                })?,
+                Part::Text(at) => cells::<ByteArrayType>(to, end, len, |row| {
+                    elements.slice(text(&elements, row + at)).into()
+                })?,
             }
             writer.close()?;
         }
@@ -124,63 +125,33 @@ impl<W: Write + Send> DataWriter<W> {
     }
 }
 
-fn be32(row: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(row[at..at + 4].try_into().expect("four bytes"))
+fn be32(elements: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(elements[at..at + 4].try_into().expect("four bytes"))
 }
 
-fn be64(row: &[u8], at: usize) -> u64 {
-    le64(row, at).swap_bytes()
+fn be64(elements: &[u8], at: usize) -> u64 {
+    le64(elements, at).swap_bytes()
 }
 
-fn le64(row: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(row[at..at + 8].try_into().expect("eight bytes"))
+fn le64(elements: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(elements[at..at + 8].try_into().expect("eight bytes"))
 }
 
-fn be16(row: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([row[at], row[at + 1]])
+fn be16(elements: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([elements[at], elements[at + 1]])
 }
 
-fn longs(
-    writer: &mut SerializedColumnWriter,
-    elements: &[u8],
-    len: usize,
-    of: impl Fn(&[u8]) -> i64,
-) -> Result<()> {
-    let mut values = Vec::with_capacity(BATCH);
-    for rows in elements.chunks(BATCH * len) {
-        values.extend(rows.chunks_exact(len).map(&of));
-        writer.typed::<Int64Type>().write_batch(&values, None, None)?;
-        values.clear();
-    }
-    Ok(())
-}
-
-/// `of` gives the value of the row that begins at a place.
-fn binaries(
+/// Writes a column of rows of `len` bytes; `of` gives the value of the row that begins at a place.
+fn cells<T: DataType>(
     writer: &mut SerializedColumnWriter,
     end: usize,
     len: usize,
-    of: impl Fn(usize) -> ByteArray,
+    of: impl Fn(usize) -> T::T,
 ) -> Result<()> {
-    let mut values = Vec::with_capacity(BATCH);
+    let mut values: Vec<T::T> = Vec::with_capacity(BATCH);
     for first in (0..end).step_by(BATCH * len) {
         values.extend((first..end.min(first + BATCH * len)).step_by(len).map(&of));
-        writer.typed::<ByteArrayType>().write_batch(&values, None, None)?;
-        values.clear();
-    }
-    Ok(())
-}
-
-fn integers(
-    writer: &mut SerializedColumnWriter,
-    elements: &[u8],
-    len: usize,
-    of: impl Fn(&[u8]) -> i32,
-) -> Result<()> {
-    let mut values = Vec::with_capacity(BATCH);
-    for rows in elements.chunks(BATCH * len) {
-        values.extend(rows.chunks_exact(len).map(&of));
-        writer.typed::<Int32Type>().write_batch(&values, None, None)?;
+        writer.typed::<T>().write_batch(&values, None, None)?;
         values.clear();
     }
     Ok(())

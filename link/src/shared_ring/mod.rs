@@ -17,8 +17,6 @@ mod end;
 mod meet;
 mod memory;
 
-use std::str::FromStr;
-
 use dta_proto::counter::{Definition, ring as names};
 use serde::{Deserialize, Serialize};
 
@@ -42,13 +40,7 @@ dta_proto::named! {
     }
 }
 
-impl FromStr for RingUse {
-    type Err = &'static str;
-
-    fn from_str(s: &str) -> Result<Self, Self::Err> {
-        Self::from_name(s).ok_or("must be auto or off")
-    }
-}
+dta_proto::parse_by_name!(RingUse);
 
 /// Words of both rings of a pair: powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,27 +68,29 @@ impl Sizes {
     }
 }
 
-/// Counters of shared rings, in addition to [`crate::Counters`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RingCounters {
-    /// Rings opened.
-    pub opened: u64,
-    /// Rings closed because the other end wrote invalid data.
-    pub broken: u64,
-    /// Frames put in.
-    pub sent: u64,
-    /// Bytes of these.
-    pub sent_bytes: u64,
-    /// Frames taken out.
-    pub received: u64,
-    /// Bytes of these.
-    pub received_bytes: u64,
-    /// Times that a full ring was waited for.
-    pub full: u64,
-    /// Times that the other end slept and was woken.
-    pub woken: u64,
-    /// Of the frames put in, those that a vanished other end has not taken.
-    pub left: u64,
+dta_proto::counters! {
+    /// Counters of shared rings, in addition to [`crate::Counters`].
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct RingCounters {
+        /// Rings opened.
+        pub opened: u64,
+        /// Rings closed because the other end wrote invalid data.
+        pub broken: u64,
+        /// Frames put in.
+        pub sent: u64,
+        /// Bytes of these.
+        pub sent_bytes: u64,
+        /// Frames taken out.
+        pub received: u64,
+        /// Bytes of these.
+        pub received_bytes: u64,
+        /// Times that a full ring was waited for.
+        pub full: u64,
+        /// Times that the other end slept and was woken.
+        pub woken: u64,
+        /// Of the frames put in, those that a vanished other end has not taken.
+        pub left: u64,
+    }
 }
 
 impl RingCounters {
@@ -111,20 +105,5 @@ impl RingCounters {
             (&names::WOKEN, self.woken),
             (&names::LEFT, self.left),
         ]
-    }
-
-    /// Sum of both.
-    pub fn plus(self, other: RingCounters) -> RingCounters {
-        RingCounters {
-            opened: self.opened + other.opened,
-            broken: self.broken + other.broken,
-            sent: self.sent + other.sent,
-            sent_bytes: self.sent_bytes + other.sent_bytes,
-            received: self.received + other.received,
-            received_bytes: self.received_bytes + other.received_bytes,
-            full: self.full + other.full,
-            woken: self.woken + other.woken,
-            left: self.left + other.left,
-        }
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dta_collector::nic::soft::{Counter, Responder, ResponderConfig};
-use dta_collector::region::{Region, RegionError, RegionOptions};
+use dta_collector::region::{Region, RegionOptions};
 use dta_proto::batch::Batch;
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{Bth, ICRC_LEN, Opcode, Psn, Repr, Reth, icrc, icrc_ok};
 
 use super::harness::cpu_time;
 use dta_collector::nic::{
-    Access, Endpoint, NicError, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport,
+    Access, Endpoint, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport,
 };
 
 /// Bytes of a key-write element with a 12-byte value: what one WRITE of [`WriteBench`] carries.
@@ -27,17 +27,6 @@ const VA: usize = 40;
 const ASKED_TOGETHER: usize = 16;
 /// Batches prepared before the clock starts: few enough to stay in the cache, as packets from a link do.
 const READY: usize = 32;
-
-/// Why a benchmark could not be set up.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum BenchError {
-    /// No memory.
-    #[error(transparent)]
-    Region(#[from] RegionError),
-    /// The responder refused.
-    #[error(transparent)]
-    Nic(#[from] NicError),
-}
 
 /// A responder with one region and one UC queue pair whose peer is 127.0.0.2; its own address is 127.0.0.1, port
 /// 4791.
@@ -57,17 +46,17 @@ impl Target {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub(super) fn new(len: u64) -> Result<Target, BenchError> {
+    pub(super) fn new(len: u64) -> anyhow::Result<Target> {
         Target::over(Region::anonymous(len, IOVA.next_multiple_of(len), RegionOptions::default())?)
     }
 
     /// A target in this memory.
-    fn over(region: Region) -> Result<Target, BenchError> {
+    fn over(region: Region) -> anyhow::Result<Target> {
         Target::share(Arc::new(region))
     }
 
     /// A target in memory that others write, too.
-    pub(super) fn share(region: Arc<Region>) -> Result<Target, BenchError> {
+    pub(super) fn share(region: Arc<Region>) -> anyhow::Result<Target> {
         let mut responder = Responder::new(ResponderConfig {
             device: "bench".into(),
             ip: COLLECTOR,
@@ -109,16 +98,16 @@ impl WriteBench {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub(super) fn new(len: u64, batch: usize) -> Result<WriteBench, BenchError> {
+    pub(super) fn new(len: u64, batch: usize) -> anyhow::Result<WriteBench> {
         WriteBench::of(Target::new(len)?, batch)
     }
 
     /// Like [`WriteBench::new`], over the caller's memory.
-    pub(super) fn over(region: Region, batch: usize) -> Result<WriteBench, BenchError> {
+    pub(super) fn over(region: Region, batch: usize) -> anyhow::Result<WriteBench> {
         WriteBench::of(Target::over(region)?, batch)
     }
 
-    fn of(target: Target, batch: usize) -> Result<WriteBench, BenchError> {
+    fn of(target: Target, batch: usize) -> anyhow::Result<WriteBench> {
         let output = target.responder.answer_batch(8);
         let batches = vec![Batch::with_packet_capacity(batch, 112); READY];
         Ok(WriteBench { target, output, batches, random: 1, psn: 0 })

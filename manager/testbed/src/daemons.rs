@@ -348,7 +348,7 @@ impl Daemons {
     fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         for daemon in [&mut self.collector, &mut self.translator].into_iter().flatten() {
             if let Err(died) = daemon.check() {
-                return died.into();
+                return died;
             }
         }
         error
@@ -464,7 +464,7 @@ async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Re
     std::fs::write(&path, files::collector(plan, &place)?)
         .with_context(|| format!("cannot write {}", path.display()))?;
     let arguments = files::collector_arguments(plan, path.display().to_string());
-    Ok(Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log")).await?)
+    Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log")).await
 }
 
 /// How far a machine's clock is ahead of this one's.
@@ -517,7 +517,7 @@ async fn start_translator(
             plan.faults.to_string(),
         ]);
     }
-    Ok(Daemon::start("translator", "__translator", &arguments, &plan.folder.join("translator.log")).await?)
+    Daemon::start("translator", "__translator", &arguments, &plan.folder.join("translator.log")).await
 }
 
 /// A field of a daemon's ready line.

@@ -3,13 +3,10 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use serde::Serialize;
-
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::{EpochEnd, Primitive};
 
 use super::daemons::Plan;
-use crate::share::Share;
 
 /// Where a collector is.
 pub struct CollectorPlace<'a> {
@@ -31,100 +28,47 @@ pub struct CollectorPlace<'a> {
     pub link: Option<&'a str>,
 }
 
-/// The collector's configuration file, as far as a testbed needs it.
-#[derive(Serialize)]
-struct CollectorFile<'a> {
-    collector: CollectorTable<'a>,
-    soft: SoftTable<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verbs: Option<VerbsTable>,
-    metrics: MetricsTable,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    history: Option<HistoryTable>,
-    store: Vec<StoreTable<'a>>,
-}
-
-#[derive(Serialize)]
-struct HistoryTable {
-    directory: String,
-}
-
-#[derive(Serialize)]
-struct StoreTable<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    epoch: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    spread_copies: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replicas: Option<usize>,
-    #[serde(flatten)]
-    spec: &'a StoreSpec,
-}
-
-#[derive(Serialize)]
-struct MetricsTable {
-    listen: &'static str,
-}
-
-#[derive(Serialize)]
-struct CollectorTable<'a> {
-    name: &'static str,
-    listen: &'a str,
-    memory: &'a str,
-    device: &'a str,
-    transport: &'static str,
-}
-
-#[derive(Serialize)]
-struct VerbsTable {
-    address: String,
-}
-
-#[derive(Serialize)]
-struct SoftTable<'a> {
-    address: String,
-    port: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    link: Option<&'a str>,
-}
-
 /// The configuration of a collector.
 pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<String> {
-    let epoch = |spec: &StoreSpec| {
-        let begins_empty = spec.kind.primitive().epoch_end() == EpochEnd::Replaces;
-        plan.epochs.filter(|_| begins_empty).map(|every| format!("{}s", every.as_secs()))
-    };
-    let share = plan.topology.share();
-    let stores = share.stores(place.number, &plan.topology.stores);
-    let table = |spec| {
-        let (spread_copies, replicas) = replicas(share, spec);
-        StoreTable { epoch: epoch(spec), spread_copies, replicas, spec }
-    };
-    let file = CollectorFile {
-        collector: CollectorTable {
-            name: "testbed",
-            listen: &place.listen,
-            memory: &place.memory,
-            device: place.device,
-            transport: plan.transport.name(),
-        },
-        soft: SoftTable { address: place.address.to_string(), port: place.port, link: place.link },
-        verbs: place.verbs.map(|address| VerbsTable { address: address.to_string() }),
-        metrics: MetricsTable { listen: "off" },
-        history: plan.epochs.map(|_| HistoryTable { directory: history(&place.memory) }),
-        store: stores.into_iter().map(table).collect(),
-    };
-    Ok(toml::to_string(&file)?)
+    let stores = plan.topology.share().stores(place.number, &plan.topology.stores);
+    let stores = stores.into_iter().map(|spec| store(plan, spec)).collect::<Result<Vec<_>, _>>()?;
+    let stores = toml::Table::from_iter([("store".to_owned(), stores.into())]);
+    // Shown as TOML, in quotes.
+    let text = |text: &str| toml::Value::from(text);
+    let (listen, memory, device) = (text(&place.listen), text(&place.memory), text(place.device));
+    let link = place.link.map(|link| format!("link = {}\n", text(link))).unwrap_or_default();
+    let verbs = place.verbs.map(|address| format!("[verbs]\naddress = \"{address}\"\n")).unwrap_or_default();
+    let history = plan.epochs.map(|_| format!("[history]\ndirectory = {}\n", text(&history(&place.memory))));
+    Ok(format!(
+        "{stores}\n[collector]\nname = \"testbed\"\nlisten = {listen}\nmemory = {memory}\ndevice = {device}\n\
+         transport = \"{}\"\n[metrics]\nlisten = \"off\"\n[soft]\naddress = \"{}\"\nport = {}\n{link}{verbs}{}",
+        plan.transport.name(),
+        place.address,
+        place.port,
+        history.unwrap_or_default(),
+    ))
 }
 
-/// What a store's table says of the collectors that have each key: `spread_copies` and `replicas`.
-fn replicas(share: Share, spec: &StoreSpec) -> (Option<bool>, Option<usize>) {
-    let replicas = Some(share.replicas()).filter(|replicas| *replicas > 1);
-    match spec.kind.primitive() {
-        Primitive::KeyWrite => (replicas.map(|_| true), None),
-        Primitive::Postcarding | Primitive::KeyIncrement => (None, replicas),
-        Primitive::Append | Primitive::SketchMerge => (None, None),
+/// The table of a store: what it is, its epoch, and what is said of the collectors that have each key.
+fn store(plan: &Plan<'_>, spec: &StoreSpec) -> Result<toml::Table, toml::ser::Error> {
+    let mut table = toml::Table::try_from(spec)?;
+    let primitive = spec.kind.primitive();
+    if let Some(every) = plan.epochs
+        && primitive.epoch_end() == EpochEnd::Replaces
+    {
+        table.insert("epoch".into(), format!("{}s", every.as_secs()).into());
     }
+    let replicas = plan.topology.share().replicas();
+    if replicas > 1 {
+        match primitive {
+            Primitive::KeyWrite => table.insert("spread_copies".into(), true.into()),
+            Primitive::Postcarding | Primitive::KeyIncrement => {
+                table.insert("replicas".into(), (replicas as i64).into())
+            }
+            Primitive::Append | Primitive::SketchMerge => None,
+        };
+    }
+    Ok(table)
 }
 
 /// Where a collector keeps its history: beside its memory.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, anyhow};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -19,31 +20,6 @@ const READY: Duration = Duration::from_secs(60);
 const END: Duration = Duration::from_secs(5);
 /// Lines of its log shown when it fails.
 const LOG_LINES: usize = 15;
-
-/// Why a daemon is not running.
-#[derive(Debug, thiserror::Error)]
-pub enum ProcessError {
-    /// It could not be started.
-    #[error("cannot start the {name}: {source}")]
-    Start {
-        /// Which.
-        name: &'static str,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// It ended, or sent nothing, before it was ready.
-    #[error("the {name} {what}; the end of its log ({}):\n{log}", path.display())]
-    Failed {
-        /// Which.
-        name: &'static str,
-        /// What it did.
-        what: String,
-        /// Path of its log.
-        path: PathBuf,
-        /// The last lines of it.
-        log: String,
-    },
-}
 
 /// A running daemon; ended on drop.
 #[derive(Debug)]
@@ -62,10 +38,10 @@ impl Daemon {
         role: &str,
         arguments: &[String],
         log: &Path,
-    ) -> Result<Self, ProcessError> {
-        let failed = |source| ProcessError::Start { name, source };
-        let errors = std::fs::File::options().create(true).append(true).open(log).map_err(failed)?;
-        let program = std::env::current_exe().map_err(failed)?;
+    ) -> anyhow::Result<Self> {
+        let failed = || format!("cannot start the {name}");
+        let errors = std::fs::File::options().create(true).append(true).open(log).with_context(failed)?;
+        let program = std::env::current_exe().with_context(failed)?;
         let mut child = Command::new(program)
             .arg(role)
             .args(arguments)
@@ -76,7 +52,7 @@ impl Daemon {
             .stdout(Stdio::piped())
             .stderr(errors)
             .spawn()
-            .map_err(failed)?;
+            .with_context(failed)?;
         let stdout = child.stdout.take().expect("stdout was asked to be a pipe");
         let mut daemon = Self { name, child, log: log.to_owned(), ready: Value::Null };
         daemon.ready = daemon.wait_ready(stdout).await?;
@@ -94,7 +70,7 @@ impl Daemon {
     }
 
     /// An error if it has ended.
-    pub fn check(&mut self) -> Result<(), ProcessError> {
+    pub fn check(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.failure(format!("ended unexpectedly ({status})"))),
@@ -134,7 +110,7 @@ impl Daemon {
         let _ = self.child.wait();
     }
 
-    async fn wait_ready(&mut self, stdout: ChildStdout) -> Result<Value, ProcessError> {
+    async fn wait_ready(&mut self, stdout: ChildStdout) -> anyhow::Result<Value> {
         let (tell, told) = oneshot::channel();
         std::thread::spawn(move || {
             let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
@@ -161,8 +137,9 @@ impl Daemon {
         }
     }
 
-    fn failure(&self, what: String) -> ProcessError {
-        ProcessError::Failed { name: self.name, what, path: self.log.clone(), log: last_lines(&self.log) }
+    fn failure(&self, what: String) -> anyhow::Error {
+        let (name, path, log) = (self.name, self.log.display(), last_lines(&self.log));
+        anyhow!("the {name} {what}; the end of its log ({path}):\n{log}")
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use super::lists;
 use super::nodes::Nodes;
 use super::relay::Relay;
-use super::schema::faults;
+use super::schema::hold;
 use super::switched::Switched;
 use super::truth::{Truth, value};
 
@@ -229,23 +229,23 @@ impl Ground {
 
     /// What `dta-collector placement` prints, which is as its schema says.
     pub(crate) fn placement(&self, command: &str, arguments: &[&str]) -> Value {
-        let schema = format!("dta-collector-placement-{command}.json");
+        let schema = format!("dta-collector-placement-{command}");
         self.printed(&[&["placement", command], arguments].concat(), &schema)
     }
 
     /// Asserts that `stores`, `sessions`, `stats` and `top` are about so many collectors.
     pub(crate) fn check_commands(&self, collectors: usize) {
-        let stores = self.printed(&["stores"], "dta-collector-stores.json");
+        let stores = self.printed(&["stores"], "dta-collector-stores");
         let flows = stores.as_array().unwrap().iter().find(|store| store["name"] == "flows").unwrap();
         let used = flows["used"].as_u64().unwrap() as usize;
         // Of two of them, this would be less.
         assert!(used > self.truth.keys().count() * 9 / 10, "nearly all keys: {used}");
-        let sessions = self.printed(&["sessions", "list"], "dta-collector-sessions.json");
+        let sessions = self.printed(&["sessions", "list"], "dta-collector-sessions");
         assert_eq!(sessions.as_array().unwrap().len(), collectors, "{sessions:#}");
-        let stats = self.printed(&["stats"], "dta-collector-stats.json");
+        let stats = self.printed(&["stats"], "dta-collector-stats");
         let nics = stats["nodes"].as_array().unwrap().iter().filter(|node| node["stage"] == "nic").count();
         assert_eq!(nics, collectors, "{stats:#}");
-        let top = self.printed(&["top", "--keys", "keys", "--store", "bytes"], "dta-collector-top.json");
+        let top = self.printed(&["top", "--keys", "keys", "--store", "bytes"], "dta-collector-top");
         let flows = top["flows"].as_array().unwrap();
         // Each round counted each key once, wherever it was counted.
         let is_whole = |flow: &Value| flow["value"] == self.truth.rounds();
@@ -263,10 +263,7 @@ impl Ground {
         let told = String::from_utf8_lossy(&output.stderr);
         let document =
             serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{command:?}: {e}: {told}"));
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas");
-        let schema = std::fs::read(folder.join(schema)).unwrap();
-        let faults = faults(&serde_json::from_slice(&schema).unwrap(), &document);
-        assert!(faults.is_empty(), "{faults:#?} in {document:#}");
+        hold(schema, &document);
         document
     }
 

@@ -6,6 +6,7 @@
 mod beside;
 pub mod daemon;
 pub mod int_bed;
+pub mod namespaces;
 pub mod outcome_document;
 pub mod tracing;
 

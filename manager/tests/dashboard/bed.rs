@@ -1,20 +1,20 @@
 //! A collector and a translator with their defaults, on ports of their own.
 
-use std::io::{BufRead, BufReader};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use serde_json::Value;
-
 use crate::common::MANAGER;
+use crate::common::daemon::Daemon;
 
 /// Daemons that are killed when it is dropped.
 pub(crate) struct Bed {
+    // Before the folder, which they use.
+    daemons: BTreeMap<&'static str, Daemon>,
     pub(crate) folder: tempfile::TempDir,
     pub(crate) collector: String,
     pub(crate) translator: String,
     source: String,
-    daemons: Vec<(&'static str, Child)>,
 }
 
 impl Bed {
@@ -22,13 +22,8 @@ impl Bed {
         let folder = tempfile::Builder::new().prefix("dta-").tempdir().unwrap();
         let [_, a, b, c] = std::process::id().to_be_bytes();
         let source = format!("127.{}.{b}.{c}", 128 + (a & 31));
-        let mut bed = Self {
-            folder,
-            collector: "127.0.0.1:0".into(),
-            translator: "127.0.0.1:0".into(),
-            source,
-            daemons: vec![],
-        };
+        let any = || "127.0.0.1:0".to_owned();
+        let mut bed = Self { daemons: BTreeMap::new(), folder, collector: any(), translator: any(), source };
         bed.start_collector();
         bed.start_translator();
         bed
@@ -43,8 +38,7 @@ impl Bed {
         let (listen, memory) = (self.collector.clone(), self.memory());
         let arguments =
             ["__collector", "serve", "--listen", &listen, "--soft-port", "0", "--memory", &memory];
-        let ready = self.daemon("collector", &arguments);
-        self.collector = ready["listen"].as_str().unwrap().to_owned();
+        self.collector = self.daemon("collector", &arguments);
     }
 
     fn start_translator(&mut self) {
@@ -52,29 +46,21 @@ impl Bed {
             (self.collector.clone(), self.translator.clone(), self.source.clone());
         let arguments = ["__translator", "run", "--ready", "--collector", &collector, "--listen", &listen];
         let more = ["--control", "127.0.0.1:0", "--source", &source, "--source-port", "0"];
-        let ready = self.daemon("translator", &[&arguments[..], &more].concat());
-        self.translator = ready["listen"].as_str().unwrap().to_owned();
+        self.translator = self.daemon("translator", &[&arguments[..], &more].concat());
     }
 
-    fn daemon(&mut self, name: &'static str, arguments: &[&str]) -> Value {
-        let mut child = Command::new(MANAGER)
-            .args(arguments)
-            .envs(["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "error")))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        self.daemons.push((name, child));
-        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{arguments:?} said {line:?}: {e}"))
+    /// Starts a daemon, and returns where it listens.
+    fn daemon(&mut self, name: &'static str, arguments: &[&str]) -> String {
+        let quiet = ["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG"].map(|name| (name, "error"));
+        let daemon = Daemon::start_with(arguments, &quiet);
+        let listen = daemon.said("listen").to_owned();
+        self.daemons.insert(name, daemon);
+        listen
     }
 
     /// Kills a daemon without notice.
     pub(crate) fn kill(&mut self, name: &str) {
-        let at = self.daemons.iter().position(|(of, _)| *of == name).expect("it runs");
-        let (_, mut child) = self.daemons.remove(at);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        drop(self.daemons.remove(name).expect("it runs"));
     }
 
     /// A reporter that sends to the translator.
@@ -101,14 +87,5 @@ impl Bed {
 
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        for (_, child) in self.daemons.iter_mut().rev() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }

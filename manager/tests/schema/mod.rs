@@ -6,8 +6,21 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+/// Asserts that a document is as the schema of this name in `docs/schemas` says.
+pub(crate) fn hold(name: &str, document: &Value) {
+    let faults = faults(&read(&format!("{name}.json")), document);
+    assert!(faults.is_empty(), "{name}: {faults:#?} in {document:#}");
+}
+
+/// A file of `docs/schemas`.
+pub(crate) fn read(file: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas").join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
 /// What in the document is not as the schema says, each with its place.
-pub(crate) fn faults(schema: &Value, document: &Value) -> Vec<String> {
+fn faults(schema: &Value, document: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     look(schema, schema, document, "", &mut faults);
     faults
@@ -93,13 +106,7 @@ fn look(root: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Vec<
 /// file that it is in.
 fn referred(root: &Value, name: &str) -> (Value, Value) {
     let (file, definition) = name.split_once("#/$defs/").map_or((name, None), |(f, d)| (f, Some(d)));
-    let root = if file.is_empty() {
-        root.clone()
-    } else {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas").join(file);
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        serde_json::from_str(&text).unwrap()
-    };
+    let root = if file.is_empty() { root.clone() } else { read(file) };
     let schema = definition.map_or_else(|| root.clone(), |definition| root["$defs"][definition].clone());
     (root, schema)
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use dta_files::file;
-use dta_grpc::tls::{self, ClientFiles};
+use dta_grpc::tls::{self, ClientTls};
 use etcd_client::{Client, ConnectOptions, GetOptions};
 
 use crate::{Config, EtcdError, Tls};
@@ -33,8 +33,8 @@ impl Config {
             .with_keep_alive(PING.0, PING.1)
             // A node without a leader would not say that what it knows is old.
             .with_require_leader(true);
-        if let Some(Tls { ca, cert, key, domain }) = &self.tls {
-            let files = ClientFiles { ca, cert, key, domain: domain.as_deref() };
+        if let Some(Tls { ca, cert, key, domain }) = self.tls.clone() {
+            let files = ClientTls { ca, cert, key, domain };
             options = options.with_tls(tls::client(&files, SystemTime::now())?);
         }
         if let Some(path) = &self.credentials {

@@ -205,7 +205,8 @@ pub(super) fn books(ebpf: &Ebpf, point: u16, missed: u64) -> Result<PointBooks, 
             }
         })
         .collect();
-    let total = cpus.iter().fold(Books { missed, ..Books::default() }, |sum, cpu| sum.plus(*cpu));
+    let mut total = Books { missed, ..Books::default() };
+    cpus.iter().for_each(|cpu| total.add(cpu));
     Ok(PointBooks { point, total, cpus })
 }
 

@@ -247,7 +247,7 @@ impl Tracer {
         if place == self.points.len() {
             self.points.push(point);
         } else {
-            self.gone = self.gone.plus(self.books_of(&self.points[place])?.total);
+            self.gone.add(&self.books_of(&self.points[place])?.total);
             maps::clear_books(&mut self.ebpf, number).map_err(Error::Load)?;
             self.points[place] = point;
         }
@@ -273,7 +273,7 @@ impl Tracer {
         let number = point.number;
         let kind = point.kind.take();
         if let Some(place) = self.own.iter().position(|own| own.number == number) {
-            self.gone = self.gone.plus(self.own.swap_remove(place).books);
+            self.gone.add(&self.own.swap_remove(place).books);
         }
         self.pass_missed_on(number);
         if let Some(kind) = kind {
@@ -505,7 +505,9 @@ impl Tracer {
 
     /// Counters of all packets, including those at former points.
     pub fn total(&self) -> Result<Books, Error> {
-        Ok(self.books()?.iter().fold(self.gone, |sum, point| sum.plus(point.total)))
+        let mut sum = self.gone;
+        self.books()?.iter().for_each(|point| sum.add(&point.total));
+        Ok(sum)
     }
 
     fn books_of(&self, point: &Point) -> Result<PointBooks, Error> {

@@ -13,8 +13,15 @@ fn packets() -> u64 {
     std::env::var("DTA_TRACE_PACKETS").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000)
 }
 
+/// Whether every packet seen is accounted for. (If read while packets pass, those in progress may be missing.)
+pub(crate) fn balance(of: &Books) -> bool {
+    of.seen == of.reported + of.filtered + of.sampled_out + of.own + of.ring_full + of.refused()
+}
+
 fn total(tracer: &Tracer) -> Books {
-    tracer.books().unwrap().iter().fold(Books::default(), |sum, books| sum.plus(books.total))
+    let mut sum = Books::default();
+    tracer.books().unwrap().iter().for_each(|books| sum.add(&books.total));
+    sum
 }
 
 #[test]
@@ -49,7 +56,7 @@ fn every_packet_is_reported_or_counted_with_a_reason() {
     }
     read += tracer.read(|_| {});
     let books = total(&tracer);
-    assert!(books.balance(), "{books:?}");
+    assert!(balance(&books), "{books:?}");
     // Losses are known by processor.
     let by_processor = tracer.books().unwrap().into_iter().flat_map(|books| books.cpus);
     assert_eq!(by_processor.map(|books| books.ring_full).sum::<u64>(), books.ring_full);

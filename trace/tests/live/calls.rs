@@ -5,6 +5,7 @@ use dta_trace::point::At;
 use dta_trace::record::Record;
 
 use crate::bed::{Bed, collect, socket, tracer};
+use crate::books::balance;
 
 const CALLS: usize = 20;
 
@@ -35,7 +36,7 @@ fn calls_in_user_space_are_told_with_their_thread() {
     let caller = records[0].caller().unwrap();
     let name = std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).unwrap();
     assert_eq!((caller.process, caller.name.as_str()), (std::process::id(), name.trim()));
-    assert!(tracer.books().unwrap()[0].total.balance());
+    assert!(balance(&tracer.books().unwrap()[0].total));
 
     let mut refused = |text: &str| match tracer.attach(&text.parse::<At>().unwrap()) {
         Err(Error::Attach { why, .. }) => why,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use dta_trace::kernel::{Options, Tracer};
 
 use crate::bed::{Bed, PATIENCE, collect, run, socket, tracer};
+use crate::books::balance;
 
 const PACKETS: usize = 40;
 const TRANSLATOR: &str = "10.7.13.2:40040";
@@ -39,7 +40,7 @@ fn ways() -> Ways {
 fn books(tracer: &Tracer) -> HashMap<String, (u64, u64)> {
     let all = tracer.points().iter().zip(tracer.books().unwrap());
     all.map(|(point, books)| {
-        assert!(books.total.balance(), "{}: {:?}", point.at, books.total);
+        assert!(balance(&books.total), "{}: {:?}", point.at, books.total);
         let at = point.at.to_string();
         let (_, at) = at.split_once('/').unwrap();
         let side = if point.at.to_string().contains("f/") { "far" } else { "near" };

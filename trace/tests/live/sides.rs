@@ -9,6 +9,7 @@ use dta_trace::point::At;
 use dta_trace::record::Record;
 
 use crate::bed::{Bed, PATIENCE, collect, run, socket, tracer};
+use crate::books::balance;
 
 const PACKETS: usize = 100;
 
@@ -61,7 +62,7 @@ fn a_tracepoint_at_an_interface_sees_no_other_interface() {
         ways(&records)
     };
     assert_eq!(pass(&mut tracer, 3), HashMap::from([(vec![0, 1, 2], PACKETS)]));
-    assert!(tracer.books().unwrap().iter().all(|books| books.total.balance()));
+    assert!(tracer.books().unwrap().iter().all(|books| balance(&books.total)));
 
     // The same tracepoint for all interfaces beside: each packet is at one of the two points.
     let all = At::Tracepoint("net_dev_queue".into());

@@ -20,7 +20,7 @@ pub use switch::{Own, P4, Platform, Profile, Role, Route, SWITCH_TYPES, Software
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use dta_files::config_file::ConfigError;
 use dta_files::config_file::{self, Places, plain};
@@ -125,8 +125,8 @@ pub struct Translator {
     pub int: IntTable,
     /// Flow exports: NetFlow, IPFIX and sFlow.
     pub flows: FlowTable,
-    /// Certificates for collectors at `https://`.
-    pub tls: Option<Tls>,
+    /// Files for collectors at `https://`.
+    pub tls: Option<ClientTls>,
 }
 
 /// Table `[translator.flush]`: milliseconds, 0 = no limit.
@@ -190,28 +190,6 @@ pub struct Rc {
     pub silence_ms: u64,
     /// Retransmissions without progress until the queue pair is given up.
     pub tries: u32,
-}
-
-/// Table `[translator.tls]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tls {
-    /// PEM file of the authority that signed the collector's certificate.
-    pub ca: PathBuf,
-    /// PEM file of this translator's certificate.
-    pub cert: PathBuf,
-    /// PEM file of its key.
-    pub key: PathBuf,
-    /// Name in the collector's certificate, if it is not the host of its address.
-    pub domain: Option<String>,
-}
-
-impl Tls {
-    /// The files, in the form that clients take.
-    fn files(&self) -> ClientTls {
-        let Tls { ca, cert, key, domain } = self.clone();
-        ClientTls { ca, cert, key, domain }
-    }
 }
 
 impl Default for Translator {
@@ -337,7 +315,7 @@ impl Translator {
 
     /// How a collector is reached.
     pub(crate) fn client_options(&self, collector: u8) -> ClientOptions {
-        ClientOptions::new(self.collector.address(collector), self.tls.as_ref().map(Tls::files))
+        ClientOptions::new(self.collector.address(collector), self.tls.clone())
     }
 
     /// Stores and append lists to use at a collector; empty = all.

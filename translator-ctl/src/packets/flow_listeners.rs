@@ -4,12 +4,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use dta_dataplane::telemetry::{Arrival, Made, Telemetry};
+use dta_files::moment::now_ns;
 use dta_flows::Decoder;
 use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
 use tracing::info;
 
-use super::int_side::{RECEIVED, wall};
+use super::int_side::RECEIVED;
 use crate::config::FlowTable;
 
 /// Datagrams per batch. Each has some thirty records, and each record several operations.
@@ -65,7 +66,7 @@ impl FlowListeners {
                 continue;
             }
             received += count;
-            let at = Arrival { now, wall: wall() };
+            let at = Arrival { now, wall: now_ns() };
             // A socket's packets have complete headers.
             for datagram in (0..self.batch.len()).filter_map(|index| self.batch.udp(index)) {
                 self.decoder.decode(now, *datagram.source().ip(), datagram.payload(), |exported| {

@@ -3,10 +3,11 @@
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use dta_dataplane::telemetry::{Arrival, Made, Rules, StoreIds, Telemetry};
 use dta_dataplane::{Engine, Output};
+use dta_files::moment::now_ns;
 use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
 use dta_proto::counter::gaps::GapCounters;
@@ -119,7 +120,7 @@ impl IntSide {
                 continue;
             }
             received += count;
-            let at = Arrival { now, wall: wall() };
+            let at = Arrival { now, wall: now_ns() };
             let batch = &self.batch;
             // A socket's packets have complete headers.
             let datagrams = (0..batch.len()).filter_map(|index| {
@@ -181,11 +182,6 @@ impl IntSide {
     pub(super) fn flows_link(&self) -> Option<LinkCounters> {
         (!self.flows.is_empty()).then(|| self.flows.link())
     }
-}
-
-/// Nanoseconds since 1970.
-pub(super) fn wall() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// Counters of links that receive, summed.

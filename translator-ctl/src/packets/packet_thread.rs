@@ -177,7 +177,7 @@ impl Snapshot {
         self.flows_link = self.flows_link.or(other.flows_link);
         self.reports_link.add(&other.reports_link);
         self.roce_link.add(&other.roce_link);
-        self.ring = self.ring.plus(other.ring);
+        self.ring.add(&other.ring);
         self.roce_faults.add(&other.roce_faults);
         self.nack_faults.add(&other.nack_faults);
         self.answer_faults.add(&other.answer_faults);

@@ -4,7 +4,6 @@ use dta_proto::wire;
 use dta_proto::wire::dta::{Primitive, Report, Version};
 
 use super::Engine;
-use super::execute::Admitted;
 use super::ingest::{admitted, payload_of, reason_of};
 use crate::counters::Reason;
 use crate::frame::Output;
@@ -197,11 +196,6 @@ impl Engine {
                     Version::V0 => self.store_of_version0(report),
                 };
                 store.and_then(|store| self.execute_one(admitted(report, store), message.restarts, out))
-            }
-            Stage::ExecuteUnnumbered => {
-                self.count_received(report.body.primitive());
-                let unnumbered = Admitted { numbered: false, ..admitted(report, report.store) };
-                self.execute_one(unnumbered, message.restarts, out)
             }
         };
         if let Err(reason) = ended {

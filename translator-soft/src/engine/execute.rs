@@ -12,27 +12,27 @@ use crate::run::{Run, Shown};
 
 /// An admitted report: contents, store and sender.
 #[derive(Clone, Copy, Debug)]
-pub struct Admitted<'a> {
+pub(crate) struct Admitted<'a> {
     /// Its contents.
-    pub body: &'a Body<'a>,
+    pub(crate) body: &'a Body<'a>,
     /// Id of its store.
-    pub store: u16,
+    pub(crate) store: u16,
     /// Its reporter; 0 if unknown.
-    pub reporter: u16,
+    pub(crate) reporter: u16,
     /// Its sequence number among the reporter's reports.
-    pub sequence: u32,
+    pub(crate) sequence: u32,
     /// Whether `sequence` counts modulo 2^32 and is unique per report. It then tells a postcard that comes
     /// after its path was sent from one of a new path.
-    pub numbered: bool,
+    pub(crate) numbered: bool,
     /// Whether it asks to wake a reader now. For stores that wake no reader (all but lists marked `notify`)
     /// it is executed as usual, and counted.
-    pub immediate: bool,
+    pub(crate) immediate: bool,
 }
 
 impl Engine {
-    /// Executes a batch of reports that another source has parsed and admitted: no window is checked and no
-    /// NACK sent. They are counted like those of [`Engine::ingest`]. Frames are added to `out`.
-    pub fn execute<'a>(
+    /// Executes reports one by one.
+    #[cfg(test)]
+    pub(crate) fn execute<'a>(
         &mut self,
         now: u64,
         reports: impl IntoIterator<Item = Admitted<'a>>,
@@ -45,8 +45,9 @@ impl Engine {
         self.end_batch(out);
     }
 
-    /// As [`Engine::execute`], for unnumbered reports, each with the id of its store. Consecutive key-writes
-    /// for one store become frames together.
+    /// Executes a batch of reports that another source has parsed and admitted, each with the id of its store: no
+    /// window is checked and no NACK sent. They are counted like those of [`Engine::ingest`]. Frames are added to
+    /// `out`; consecutive key-writes for one store become frames together.
     pub fn execute_unnumbered<'a>(
         &mut self,
         now: u64,

@@ -72,17 +72,6 @@ impl Engine {
         destination: Source,
         out: &mut Output,
     ) -> Result<(), Reason> {
-        self.ingest_payload(payload, source, destination, out)
-    }
-
-    #[inline(always)]
-    fn ingest_payload(
-        &mut self,
-        payload: &[u8],
-        source: Source,
-        destination: Source,
-        out: &mut Output,
-    ) -> Result<(), Reason> {
         let report = Report::parse(payload).map_err(reason_of)?;
         self.egress.counters.of(report.body.primitive()).received += 1;
         let store = self.judge(&report, source, destination, out)?;

@@ -38,7 +38,7 @@ use super::reporters::Reporters;
 use super::requester::Timing;
 use super::version0::Version0Reporters;
 
-pub use execute::Admitted;
+pub(crate) use execute::Admitted;
 pub use offenders::Offender;
 pub use program::SetupError;
 pub use status::QueuePairStatus;

@@ -23,7 +23,7 @@ impl Offender {
         &self.packet[..usize::from(self.len)]
     }
 
-    /// Reporter and store of one that arrived parsed ([`Engine::execute`](super::Engine::execute)).
+    /// Reporter and store of one that arrived parsed ([`Engine::execute_unnumbered`](super::Engine::execute_unnumbered)).
     pub fn admitted(&self) -> Option<(u16, u16)> {
         self.admitted
     }

@@ -139,47 +139,32 @@ pub enum Answer {
     NakError,
 }
 
-/// The requester's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RequesterCounters {
-    /// Operations sent, each once.
-    pub sent: u64,
-    /// Frames that repeat an earlier operation. RC only.
-    pub retransmitted: u64,
-    /// Operations known to have been executed. RC only.
-    pub acknowledged: u64,
-    /// Answers received.
-    pub answers: u64,
-    /// Answers with nothing new: repeated or late.
-    pub stale_answers: u64,
-    /// Sequence error NAKs received.
-    pub nak_sequence: u64,
-    /// Receiver-not-ready NAKs received.
-    pub receiver_not_ready: u64,
-    /// Error NAKs received.
-    pub nak_error: u64,
-    /// Times that it went back and resent.
-    pub go_backs: u64,
-    /// Of these, after a timeout.
-    pub timeouts: u64,
-    /// Times that the queue pair was replaced.
-    pub replaced: u64,
-}
-
-impl RequesterCounters {
-    /// Adds another requester's counters.
-    pub fn add(&mut self, other: &RequesterCounters) {
-        self.sent += other.sent;
-        self.retransmitted += other.retransmitted;
-        self.acknowledged += other.acknowledged;
-        self.answers += other.answers;
-        self.stale_answers += other.stale_answers;
-        self.nak_sequence += other.nak_sequence;
-        self.receiver_not_ready += other.receiver_not_ready;
-        self.nak_error += other.nak_error;
-        self.go_backs += other.go_backs;
-        self.timeouts += other.timeouts;
-        self.replaced += other.replaced;
+dta_proto::counters! {
+    /// The requester's counters.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct RequesterCounters {
+        /// Operations sent, each once.
+        pub sent: u64,
+        /// Frames that repeat an earlier operation. RC only.
+        pub retransmitted: u64,
+        /// Operations known to have been executed. RC only.
+        pub acknowledged: u64,
+        /// Answers received.
+        pub answers: u64,
+        /// Answers with nothing new: repeated or late.
+        pub stale_answers: u64,
+        /// Sequence error NAKs received.
+        pub nak_sequence: u64,
+        /// Receiver-not-ready NAKs received.
+        pub receiver_not_ready: u64,
+        /// Error NAKs received.
+        pub nak_error: u64,
+        /// Times that it went back and resent.
+        pub go_backs: u64,
+        /// Of these, after a timeout.
+        pub timeouts: u64,
+        /// Times that the queue pair was replaced.
+        pub replaced: u64,
     }
 }
 

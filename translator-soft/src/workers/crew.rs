@@ -84,11 +84,6 @@ pub fn crew(workers: usize) -> (Vec<Crew>, CrewView) {
 }
 
 impl Crew {
-    /// Number of workers.
-    pub fn workers(&self) -> usize {
-        self.workers
-    }
-
     /// Whether there is room for `reports` reports, wherever they go. If not, wait for the others first. What
     /// they must execute waits for nobody, so there is always progress.
     pub fn has_room(&mut self, reports: usize) -> bool {
@@ -123,7 +118,7 @@ impl Crew {
     pub(crate) fn hand_over(&mut self, worker: usize, message: &Message<'_>) {
         let senders = match message.stage {
             Stage::Judge => &mut self.to_judge,
-            Stage::Execute | Stage::ExecuteUnnumbered => &mut self.to_execute,
+            Stage::Execute => &mut self.to_execute,
         };
         if let Some(Some(sender)) = senders.get_mut(worker) {
             sender.put(message);

@@ -33,8 +33,6 @@ pub(crate) enum Stage {
     Judge = 0,
     /// Admitted: execute it.
     Execute = 1,
-    /// Admitted by a source that does not number reports: execute it.
-    ExecuteUnnumbered = 2,
 }
 
 /// A report in transit between workers.
@@ -231,8 +229,7 @@ impl Taken {
         Message {
             stage: match self.first as u8 {
                 0 => Stage::Judge,
-                1 => Stage::Execute,
-                _ => Stage::ExecuteUnnumbered,
+                _ => Stage::Execute,
             },
             restarts: (self.first >> 32) as u32,
             source: Source::from_bits(self.source),

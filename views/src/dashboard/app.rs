@@ -131,8 +131,9 @@ pub(super) enum Action {
     Suspend,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tab {
+    #[default]
     Stores,
     Waterfall,
     Sessions,
@@ -232,7 +233,7 @@ impl EventsView {
 }
 
 /// The page of top flows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct TopView {
     pub(super) by: By,
     /// The ranking, by what, and when.
@@ -268,7 +269,7 @@ pub(super) struct Answered {
 }
 
 /// The state of the whole dashboard.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct App {
     pub(super) title: String,
     /// Time between refreshes.
@@ -309,32 +310,7 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(title: String, interval: Duration) -> Self {
-        Self {
-            title,
-            interval,
-            tab: Tab::Stores,
-            quit: false,
-            help: None,
-            now: None,
-            rates: Rates::default(),
-            history: History::default(),
-            connection: Connection::default(),
-            error: None,
-            store: 0,
-            all: false,
-            scroll: [0; 2],
-            memory: MemoryView::default(),
-            list: 0,
-            entries: None,
-            events: EventsView::default(),
-            top: TopView { by: By::Latency, found: None, selected: 0 },
-            flow: None,
-            input: String::new(),
-            answers: VecDeque::new(),
-            asking: 0,
-            then: None,
-            stepping: false,
-        }
+        Self { title, interval, ..Self::default() }
     }
 
     /// The selected store.

@@ -1,7 +1,7 @@
 //! Decodes the bytes of one element into a line.
 
 use dta_cli::number::counted;
-use dta_proto::layout::{append, key_increment, postcarding, sketch_merge};
+use dta_proto::layout::{Field, append, fields, postcarding, sketch_merge};
 use dta_proto::store::{StoreKind, StoreSpec};
 
 /// Bytes as hex digits, in groups of four bytes.
@@ -31,9 +31,6 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
     }
     if bytes.iter().all(|b| *b == 0) {
         return "empty".into();
-    }
-    if let (StoreKind::KeyIncrement { .. }, Some(count)) = (&spec.kind, key_increment::decode(bytes)) {
-        return format!("counter {count}");
     }
     match spec.kind {
         StoreKind::KeyWrite { keys, .. } => {
@@ -73,6 +70,23 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
             None => "damaged column".into(),
         },
         // What has no words of its own.
-        _ => value(bytes),
+        _ => {
+            let mut rest = bytes;
+            let words = fields(&spec.kind).into_iter().map(|(name, field)| {
+                let (bytes, behind) = rest.split_at(field.size());
+                rest = behind;
+                format!("{name} {}", number_or_value(field, bytes))
+            });
+            words.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+fn number_or_value(field: Field, bytes: &[u8]) -> String {
+    let number = |n: u64, byte: &u8| n << 8 | u64::from(*byte);
+    match field {
+        Field::Be16 | Field::Be32 => bytes.iter().fold(0, number).to_string(),
+        Field::Le16 | Field::Le64 => bytes.iter().rev().fold(0, number).to_string(),
+        Field::Bytes(_) => value(bytes),
     }
 }

@@ -8,10 +8,10 @@ use dta_client::Ask;
 use dta_export::directory::Directory;
 use dta_export::kind::Kind;
 use dta_export::names::Names;
-use dta_export::source::{Batch, Options, Source};
+use dta_export::source::{Batch, Lost, Options, Source};
 
+use crate::int::StoreCatalog;
 use crate::int::event::{Event, Filter};
-use crate::int::{Missed, StoreCatalog};
 
 /// Most events kept.
 pub(super) const MAX_EVENTS: usize = 500;
@@ -26,7 +26,7 @@ pub(super) struct EventLog {
     pub(super) newest: VecDeque<Event>,
     /// Counts of all events, by kind.
     pub(super) of_kind: [u64; Kind::NAMES.len()],
-    pub(super) missed: Missed,
+    pub(super) missed: Lost,
 }
 
 impl EventLog {

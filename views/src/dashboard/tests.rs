@@ -6,6 +6,7 @@ use dta_client::{self as client, Answers, Ask, ClientError, Following};
 use dta_export::directory::Directory;
 use dta_export::kind::Kind;
 use dta_export::names::Names;
+use dta_export::source::Lost;
 use dta_proto::control::{
     self, Counter, EntriesRequest, Epoch, EpochState, EpochsRequest, EpochsResponse, ListSessionsResponse,
     NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
@@ -31,7 +32,6 @@ use super::then::{Then, To};
 use super::view::{self, Theme};
 use super::worker::{self, Orders};
 use crate::fake::Fake;
-use crate::int::Missed;
 use crate::int::event::Event;
 use crate::int::top::{By, RankedFlow, Top};
 use crate::waterfall;
@@ -574,7 +574,7 @@ fn seen(entries: &[Entry]) -> events::EventLog {
     let names = Names::parse(names, std::path::Path::new("x")).unwrap();
     let mut directory = Directory::default();
     let newest: VecDeque<_> = entries.iter().map(|entry| Event::of(entry, &mut directory, &names)).collect();
-    let missed = Missed { overwritten: 7, ..Missed::default() };
+    let missed = Lost { overwritten: 7, ..Lost::default() };
     let mut of_kind = [0; Kind::NAMES.len()];
     newest.iter().for_each(|event| of_kind[event.kind as usize] += 1);
     events::EventLog { newest, of_kind, missed }
@@ -639,7 +639,7 @@ fn top(rows: u64) -> Top {
         with_figure: flows.len() as u64,
         flows,
         known: 1200,
-        missed: Missed { overwritten: 1234, ..Missed::default() },
+        missed: Lost { overwritten: 1234, ..Lost::default() },
         forgotten: 0,
         others: Vec::new(),
     }
@@ -1071,5 +1071,5 @@ fn elements_are_decoded() {
     assert_eq!(super::element::describe(events, 1024 + 8, &batch), "list 1 batch 9, 2 entries");
     assert_eq!(super::element::describe(events, 8, &batch), "list 0, being written or damaged");
     let counter = 77u64.to_le_bytes();
-    assert_eq!(super::element::describe(&specs()[3], 0, &counter), "counter 77");
+    assert_eq!(super::element::describe(&specs()[3], 0, &counter), "count 77");
 }

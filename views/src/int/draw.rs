@@ -1,6 +1,7 @@
 //! Draws a flow as a path, for a terminal of 80 columns.
 
 use dta_cli::number::{counted, grouped};
+use dta_cli::table::words_in_lines;
 use dta_proto::key::Flow;
 
 use super::flow::{FlowSummary, Hop, Measured};
@@ -220,27 +221,14 @@ fn at_most(value: &Measured) -> String {
 /// Adds a text after the prefix `begin`; further lines are indented to match.
 pub(crate) fn wrap(begin: &str, text: &str, lines: &mut Vec<String>) {
     let indent = begin.chars().count();
-    let mut line = begin.to_owned();
-    let mut empty = true;
-    for word in text.split(' ') {
-        if !empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
-            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    lines.push(line.trim_end().to_owned());
+    let mut wrapped = words_in_lines(text, COLUMNS.saturating_sub(indent)).into_iter();
+    lines.push((begin.to_owned() + &wrapped.next().unwrap_or_default()).trim_end().to_owned());
+    lines.extend(wrapped.map(|line| " ".repeat(indent) + &line));
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::flow::{Congested, Drops, Queue, Route, StoreAnswer};
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn measured(value: u32, age_seconds: Option<f64>) -> Option<Measured> {
@@ -252,13 +240,7 @@ mod tests {
             switch,
             switch_name: (!name.is_empty()).then(|| name.to_owned()),
             latency: switch.and_then(|switch| measured(switch * 1000, Some(3.0))),
-            port: None,
-            port_name: None,
-            last_record: None,
-            utilization: None,
-            counters: BTreeMap::new(),
-            queues: Vec::new(),
-            port_told: false,
+            ..Hop::default()
         }
     }
 

@@ -8,12 +8,13 @@ use dta_client::Ask;
 use dta_export::directory::{Directory, Meaning};
 use dta_export::names::Names;
 use dta_export::networks::Ends;
+use dta_export::source::Lost;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Entry, InterfaceCounter, Metric, Path, Value, list, store};
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
-use super::lists::{self, Missed};
+use super::lists;
 use super::stores::{self, StoreCatalog};
 use super::{IntError, moment};
 
@@ -51,7 +52,7 @@ pub struct Queue {
 }
 
 /// A switch that the flow passes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Hop {
     /// The switch; `None` = unknown.
     pub switch: Option<u32>,
@@ -209,7 +210,7 @@ pub struct FlowQuery {
 struct EventScan {
     directory: Directory,
     flows: BTreeMap<Key, FlowEvents>,
-    missed: [Missed; list::COUNT as usize],
+    missed: [Lost; list::COUNT as usize],
 }
 
 /// The events of one flow.
@@ -448,20 +449,7 @@ impl FlowQuery {
 
     fn bare_hop(&self, switch: Option<u32>) -> Hop {
         let switch_name = switch.and_then(|switch| self.names.switch(switch)).map(str::to_owned);
-        let (latency, port, port_name, last_record, utilization) = (None, None, None, None, None);
-        let (counters, queues, port_told) = (BTreeMap::new(), Vec::new(), false);
-        Hop {
-            switch,
-            switch_name,
-            latency,
-            port,
-            port_name,
-            last_record,
-            utilization,
-            counters,
-            queues,
-            port_told,
-        }
+        Hop { switch, switch_name, ..Hop::default() }
     }
 
     /// What is known about the flow in one switch.
@@ -683,7 +671,7 @@ impl Values<'_> {
 }
 
 /// What is unknown, and why.
-fn unknown(report: &mut FlowSummary, of_collector: &StoreCatalog, catalog: &StoreCatalog, missed: &[Missed]) {
+fn unknown(report: &mut FlowSummary, of_collector: &StoreCatalog, catalog: &StoreCatalog, missed: &[Lost]) {
     let mut all = std::mem::take(&mut report.unknown);
     let stores = [
         (store::PATHS, Primitive::KeyWrite, "paths"),
@@ -703,7 +691,7 @@ fn unknown(report: &mut FlowSummary, of_collector: &StoreCatalog, catalog: &Stor
 }
 
 /// The same of a flow of which something is known.
-fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed], all: &mut Vec<String>) {
+fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Lost], all: &mut Vec<String>) {
     if report.path.is_none() {
         all.push("No path of this flow was reported, or other flows have overwritten it.".into());
     }
@@ -744,7 +732,7 @@ fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Miss
 }
 
 /// The hops whose egress port is unknown, and why.
-fn without_port(report: &FlowSummary, missed: &[Missed], all: &mut Vec<String>) {
+fn without_port(report: &FlowSummary, missed: &[Lost], all: &mut Vec<String>) {
     let of = |is: &dyn Fn(&Hop) -> bool| {
         let hops = report.hops.iter().filter(|hop| hop.port.is_none() && is(hop));
         hops.filter_map(|hop| hop.switch).map(|switch| switch.to_string()).collect::<Vec<_>>().join(", ")

@@ -3,36 +3,7 @@
 use std::sync::Arc;
 
 use dta_client::{Ask, ClientError};
-use dta_export::source::{Batch, Begin, LISTS, Lost, Options, Source};
-use serde::Serialize;
-
-/// What could not be read of a list since its beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Missed {
-    /// Batches that the ring overwrote.
-    pub overwritten: u64,
-    /// Batches that never came.
-    pub missing: u64,
-    /// Batches that are damaged.
-    pub damaged: u64,
-    /// Entries that this version cannot read.
-    pub unreadable: u64,
-}
-
-impl Missed {
-    /// Adds the result of one reading.
-    pub fn add(&mut self, lost: &Lost) {
-        self.overwritten += lost.overwritten;
-        self.missing += lost.missing;
-        self.damaged += lost.damaged;
-        self.unreadable += lost.unreadable;
-    }
-
-    /// Batches.
-    pub fn batches(&self) -> u64 {
-        self.overwritten + self.missing + self.damaged
-    }
-}
+use dta_export::source::{Batch, Begin, LISTS, Options, Source};
 
 /// Reads some lists of an event store completely, and passes entries on as they come.
 ///

@@ -16,7 +16,7 @@ use std::fmt;
 
 use dta_client::ClientError;
 
-pub use lists::{Missed, read};
+pub use lists::read;
 pub use stores::StoreCatalog;
 
 /// Why a query has no answer.

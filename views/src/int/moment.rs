@@ -1,15 +1,11 @@
 //! Times of values and events: nanoseconds since 1970, or a switch's own number.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use dta_cli::number::ago;
+pub use dta_files::moment::now_ns as now;
 pub use dta_proto::telemetry::age;
 use dta_proto::telemetry::is_since_1970;
-
-/// Nanoseconds since 1970 by this host's clock.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
-}
 
 /// A time as `2026-11-22T05:01:02.123Z`; `None` for a switch's own number.
 pub fn utc(time: u64) -> Option<String> {

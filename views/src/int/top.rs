@@ -4,7 +4,6 @@
 //! events), or from another source of keys: an append store whose entries are keys, or a file.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use dta_cli::number::counted;
@@ -12,6 +11,7 @@ use dta_client::Ask;
 use dta_export::directory::{Directory, Meaning};
 use dta_export::names::Names;
 use dta_export::networks::Ends;
+use dta_export::source::Lost;
 use dta_proto::control::TailRequest;
 use dta_proto::key::{Flow, KEY_LEN, Key};
 use dta_proto::layout::append::forward;
@@ -21,47 +21,30 @@ use dta_proto::telemetry::{self, Value, list, store};
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
-use super::lists::Missed;
 use super::stores::{self, StoreCatalog};
 use super::{IntError, moment};
 use crate::epoch::Shown;
 
-/// What flows are ranked by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum By {
-    /// Nanoseconds through all hops, as last reported.
-    Latency,
-    /// Drops, for any reason.
-    Drops,
-    /// Packets.
-    Packets,
-    /// Bytes.
-    Bytes,
-    /// Reports.
-    Reports,
-}
-
-impl By {
-    /// All of them.
-    pub const ALL: [By; 5] = [By::Latency, By::Drops, By::Packets, By::Bytes, By::Reports];
-    /// Their names.
-    pub const NAMES: [&'static str; 5] = ["latency", "drops", "packets", "bytes", "reports"];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
+dta_proto::named! {
+    /// What flows are ranked by.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum By {
+        /// Nanoseconds through all hops, as last reported.
+        #[default]
+        Latency: "latency",
+        /// Drops, for any reason.
+        Drops: "drops",
+        /// Packets.
+        Packets: "packets",
+        /// Bytes.
+        Bytes: "bytes",
+        /// Reports.
+        Reports: "reports",
     }
 }
 
-impl FromStr for By {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let known = Self::NAMES.iter().zip(Self::ALL).find(|(own, _)| **own == name);
-        known.map(|(_, by)| by).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
-    }
-}
+dta_proto::parse_by_name!(By);
 
 /// Where the flows come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -142,7 +125,7 @@ pub struct Top {
     /// How many of these have a figure, including those beyond `most`.
     pub with_figure: u64,
     /// What could not be read of the key directory.
-    pub missed: Missed,
+    pub missed: Lost,
     /// Keys that were forgotten because there was no room for more.
     pub forgotten: u64,
     /// If no flow has a figure: names of [`By`] for which some flow has one.
@@ -205,7 +188,7 @@ pub struct Ranking {
     directory: Directory,
     /// By list, the last batch that was read.
     read: BTreeMap<u32, u32>,
-    missed: Missed,
+    missed: Lost,
     /// Generation of the memory that the keys were read from.
     generation: Option<u64>,
 }
@@ -222,7 +205,7 @@ impl Ranking {
     /// Has read nothing yet.
     pub fn new(ask: Arc<dyn Ask>, criteria: Criteria) -> Self {
         let (directory, ask) = (Directory::default(), stores::then(&ask, criteria.at));
-        Self { ask, criteria, directory, read: BTreeMap::new(), missed: Missed::default(), generation: None }
+        Self { ask, criteria, directory, read: BTreeMap::new(), missed: Lost::default(), generation: None }
     }
 
     /// What is ranked.
@@ -333,7 +316,7 @@ impl Ranking {
     async fn news(&mut self, catalog: &StoreCatalog, store: &str, list: u32) -> Result<(), IntError> {
         let generation = catalog.generation(store);
         if self.generation != generation {
-            (self.generation, self.missed) = (generation, Missed::default());
+            (self.generation, self.missed) = (generation, Lost::default());
             self.read.clear();
         }
         match self.read.get(&list).copied() {

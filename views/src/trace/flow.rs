@@ -8,6 +8,7 @@ pub use dta_export::hosts::clocks::ClockKind;
 use dta_export::hosts::clocks::{Clock, Clocks};
 use dta_export::hosts::journey::{Passed, journey, unknown_clock};
 use dta_export::hosts::packets::{PacketRecord, host_name, hosts_of_hops};
+use dta_export::source::Lost;
 use dta_proto::key::{Flow, Key};
 use dta_proto::store::StoreKind;
 use dta_proto::trace::{self, ANY_REASON, EPOCH_SECONDS, HOPS, Latency, Named, list, store};
@@ -17,7 +18,7 @@ use serde::Serialize;
 
 use super::read::{Packets, TraceEvents};
 use crate::int::stores::{counts, values};
-use crate::int::{IntError, Missed, StoreCatalog, moment};
+use crate::int::{IntError, StoreCatalog, moment};
 
 /// Most epoch queries under way at once.
 const QUESTIONS_AT_ONCE: usize = 8;
@@ -92,17 +93,10 @@ pub struct Segment {
 /// What a host reported about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HostLatency {
-    /// Nanoseconds of the last packet; 4294967295 stands for that or more, as below.
-    pub last: u32,
-    /// The shortest.
-    pub least: u32,
-    /// The longest.
-    pub most: u32,
-    /// The mean.
-    pub mean: u32,
-    /// The number of packets.
-    pub packets: u32,
-    /// The age of the last one.
+    /// Nanoseconds; 4294967295 stands for that or more.
+    #[serde(flatten)]
+    pub latency: Latency,
+    /// The age of the last packet.
     pub age_seconds: Option<f64>,
 }
 
@@ -517,14 +511,8 @@ impl FlowQueries<'_> {
         let values = values(self.ask, store::LATENCIES, &keys).await?;
         for (n, value) in at.into_iter().zip(values) {
             let latency = value.and_then(|value| Latency::parse(&value));
-            report.segments[n].of_host = latency.map(|latency| HostLatency {
-                last: latency.last,
-                least: latency.least,
-                most: latency.most,
-                mean: latency.mean,
-                packets: latency.packets,
-                age_seconds: moment::age(latency.time, now),
-            });
+            report.segments[n].of_host =
+                latency.map(|latency| HostLatency { latency, age_seconds: moment::age(latency.time, now) });
         }
         Ok(())
     }
@@ -564,7 +552,7 @@ fn lacks(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks: &Clock
         }
     }
     for (of, name) in [(list::PACKETS, "packets"), (list::DROPS, "drops"), (list::SLOW, "slow packets")] {
-        let Missed { overwritten, missing, damaged, unreadable } = events.missed[of as usize];
+        let Lost { overwritten, missing, damaged, unreadable } = events.missed[of as usize];
         if overwritten > 0 {
             all.push(format!(
                 "The ring of {name} no longer has its first {}.",

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use dta_client::{Ask, ClientError};
 use dta_export::hosts::packets::{DropRecord, HostNames, Packet, PacketRecord, with_points};
+use dta_export::source::{Batch, Lost};
 use dta_proto::control::TailRequest;
 use dta_proto::trace::{Books, Entry, Seen, list, store};
-
-use crate::int::Missed;
 
 /// A packet beyond the threshold of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +26,7 @@ pub(super) struct TraceEvents {
     pub(super) names: HostNames,
     /// By host.
     pub(super) books: BTreeMap<u16, Books>,
-    pub(super) missed: [Missed; list::COUNT as usize],
+    pub(super) missed: [Lost; list::COUNT as usize],
 }
 
 impl TraceEvents {
@@ -45,16 +44,9 @@ impl TraceEvents {
             };
             let mut following = ask.tail(request).await?;
             while let Some(message) = following.message().await? {
-                let missed = &mut events.missed[list as usize];
-                missed.overwritten += message.overwritten_batches;
-                missed.missing += message.missing_batches;
-                missed.damaged += message.damaged_batches;
-                for bytes in &message.entries {
-                    match Entry::parse(bytes) {
-                        Some(entry) => events.take(entry),
-                        None => events.missed[list as usize].unreadable += 1,
-                    }
-                }
+                let batch = Batch::<Entry>::of(list, message);
+                events.missed[list as usize].add(&batch.lost);
+                batch.entries.into_iter().for_each(|entry| events.take(entry));
             }
         }
         Ok(events)

@@ -12,14 +12,14 @@ use dta_client::{Ask, ClientError, Following, Span};
 use dta_export::directory::Directory;
 use dta_export::kind::Kind;
 use dta_export::names::Names;
-use dta_export::source::{Batch, Begin, LISTS, Options, Source};
+use dta_export::source::{Batch, Begin, LISTS, Lost, Options, Source};
 use dta_proto::control::{EntriesRequest, Epoch, EpochState, TailResponse};
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
 use dta_proto::telemetry::{Entry, list, store};
 use dta_views::epoch::Shown;
 use dta_views::int::event::{Event, Filter};
-use dta_views::int::{self, Missed, moment};
+use dta_views::int::{self, moment};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -113,7 +113,7 @@ enum Line {
     Missed {
         list: &'static str,
         #[serde(flatten)]
-        missed: Missed,
+        missed: Lost,
     },
     /// What follows came in this epoch.
     Epoch(Shown),
@@ -179,7 +179,7 @@ impl Teller {
             None => 0,
         };
         let mut last = [0; LISTS];
-        let mut missed = [Missed::default(); LISTS];
+        let mut missed = [Lost::default(); LISTS];
         let mut events: VecDeque<Event> = VecDeque::new();
         let most = what.number.unwrap_or(usize::MAX);
         int::read(ask, store::EVENTS, &self.read_lists(), |batch| {
@@ -218,9 +218,7 @@ impl Teller {
         let mut source = Source::new(ask, &options, Arc::default());
         while let Some(batch) = source.next().await {
             let batch = batch?;
-            let mut missed = Missed::default();
-            missed.add(&batch.lost);
-            let missed = Line::missed(batch.list, missed);
+            let missed = Line::missed(batch.list, batch.lost);
             let output = self.output;
             for line in missed.into_iter().chain(self.events(&batch.entries).map(Line::event)) {
                 print(&line, output)?;
@@ -313,8 +311,8 @@ impl Line {
     }
 
     /// What could not be read of a list, if there is any.
-    fn missed(list: u32, missed: Missed) -> Option<Line> {
-        (missed != Missed::default()).then(|| Line::Missed { list: list::name(list), missed })
+    fn missed(list: u32, missed: Lost) -> Option<Line> {
+        (missed != Lost::default()).then(|| Line::Missed { list: list::name(list), missed })
     }
 
     fn texts(&self) -> Vec<String> {
@@ -352,7 +350,7 @@ struct Past {
     list: u32,
     epoch: Epoch,
     entries: Vec<Entry>,
-    missed: Missed,
+    missed: Lost,
 }
 
 impl PastList {
@@ -378,7 +376,7 @@ impl PastList {
         let Some((epoch, mut message)) = self.next.take_if(|(epoch, _)| epoch.opened == opened) else {
             return Ok(None);
         };
-        let mut past = Past { list: self.list, epoch, entries: Vec::new(), missed: Missed::default() };
+        let mut past = Past { list: self.list, epoch, entries: Vec::new(), missed: Lost::default() };
         loop {
             let batch: Batch = Batch::of(self.list, message);
             past.entries.extend(batch.entries);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use dta_link::fault::Faults;
 use dta_link::shared_ring::{Door, Offer, TOKEN};
-use dta_link::{EthernetLink, HostLink, Link, PacketConfig, UdpConfig, UdpLink, Way, Wire};
+use dta_link::{EthernetLink, HostLink, Link, PacketConfig, UdpConfig, UdpLink, Wire};
 use dta_proto::counter::nic as names;
 use dta_proto::wire::ethernet::Mac;
 
@@ -38,7 +38,7 @@ pub struct SoftNicConfig {
     pub responder: ResponderConfig,
     /// File of the counters; `None` keeps them in memory.
     pub counter_file: Option<PathBuf>,
-    /// On raw frames, its Ethernet address; without one, [`SoftNic::raw`] takes the interface's. With one of its own,
+    /// On raw frames, its Ethernet address; without one, [`SoftNic::wire`] takes the interface's. With one of its own,
     /// the kernel's IP stack drops frames to it at once instead of looking for a route.
     pub mac: Option<Mac>,
     /// Faults on outgoing answers.
@@ -145,19 +145,13 @@ impl SoftNic {
         SoftNic::start_threads(config, links, false)
     }
 
-    /// A NIC on the raw frames of a network interface, which needs CAP_NET_RAW. The link answers ARP for the NIC's
-    /// address, which the kernel should not have.
+    /// A NIC on the raw frames of a network interface, by packet socket, which needs CAP_NET_RAW, or AF_XDP, which
+    /// needs CAP_BPF and CAP_NET_ADMIN, too. The link answers ARP for the NIC's address, which the kernel should not
+    /// have.
     ///
     /// # Errors
-    /// There is no such interface or no privilege, or the counter file cannot be used.
-    pub fn raw(config: SoftNicConfig, interface: &str) -> Result<SoftNic, NicError> {
-        SoftNic::wire(config, &Wire { way: Way::Packet, interface: interface.into() })
-    }
-
-    /// The same, by packet socket or AF_XDP; the latter needs CAP_BPF and CAP_NET_ADMIN, too.
-    ///
-    /// # Errors
-    /// As [`SoftNic::raw`], and as [`dta_link::XdpLink::open`].
+    /// There is no such interface or no privilege, or the counter file cannot be used; and as
+    /// [`dta_link::XdpLink::open`].
     pub fn wire(mut config: SoftNicConfig, wire: &Wire) -> Result<SoftNic, NicError> {
         let interface = &*wire.interface;
         let mut ports = PacketConfig::new(interface, [config.responder.port]);

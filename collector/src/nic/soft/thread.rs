@@ -141,13 +141,7 @@ impl DataThread {
             part.turns.store(turns, Ordering::Relaxed);
             // Frames held back for reordering leave after a time.
             let timeout = if self.injector.counts().held > 0 { Duration::from_millis(2) } else { IDLE };
-            let received = match self.link.recv(&mut self.input, Some(timeout)) {
-                Ok(received) => received,
-                // In-process links end with their peer.
-                Err(dta_link::LinkError::Closed) => return Ok(()),
-                Err(error) => return Err(error),
-            };
-            if received > 0 {
+            if self.link.recv(&mut self.input, Some(timeout))? > 0 {
                 self.execute(shared, part);
             }
             if !self.output.is_empty() || self.injector.counts().held > 0 {

@@ -1,9 +1,11 @@
 //! The RDMA devices of this machine, as `dta-collector devices` and `dta-manager doctor` show them.
 
+use serde::Serialize;
+
 use super::GidEntry;
 
 /// An RDMA device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceInfo {
     /// Name, as `--device` takes it.
     pub name: String,
@@ -12,30 +14,35 @@ pub struct DeviceInfo {
     /// Atomic capability: `none`, `device` (atomic among this device's operations) or `global` (also with the CPU's).
     pub atomics: &'static str,
     /// Its limits.
+    #[serde(flatten)]
     pub limits: Limits,
     /// Its ports, from 1.
     pub ports: Vec<PortInfo>,
 }
 
 /// Limits of a device that matter to a collector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// Bytes of the largest region.
+    #[serde(rename = "largest_region")]
     pub region_len: u64,
     /// Regions.
     pub regions: u32,
     /// Queue pairs.
     pub queue_pairs: u32,
     /// Atomics and reads in flight that one queue pair answers (`max_qp_rd_atom`).
+    #[serde(rename = "atomics_in_flight")]
     pub rd_atomic: u32,
     /// Receives posted to one queue pair.
+    #[serde(skip)]
     pub receives: u32,
     /// Entries of one completion queue.
+    #[serde(skip)]
     pub completions: u32,
 }
 
 /// A port of a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortInfo {
     /// Number, from 1.
     pub number: u8,
@@ -44,6 +51,7 @@ pub struct PortInfo {
     /// Link layer: `ethernet` or `infiniband`.
     pub link: &'static str,
     /// Payload bytes of one packet, as the link currently allows.
+    #[serde(rename = "mtu")]
     pub active_mtu: u32,
     /// Its GID table, by index.
     pub gids: Vec<GidEntry>,

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
+use serde::{Serialize, Serializer};
+
 /// Type of a GID: what the device sends for queue pairs that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidType {
@@ -64,6 +66,13 @@ impl GidEntry {
 impl fmt::Display for GidEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "port {} index {}: {} ({})", self.port, self.index, self.address(), self.kind)
+    }
+}
+
+impl Serialize for GidEntry {
+    /// As text.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
     }
 }
 

@@ -44,16 +44,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
     let tail = bytes.get(stack_end..end).and_then(|tail| tail.first_chunk::<TAIL_LEN>());
     let port = tail.map(|tail| u16::from_be_bytes([tail[1], tail[2]])).filter(|port| *port != 0);
     let stack = Stack {
-        version: IntVersion::V05,
         bytes: stack,
         hop_len: hop_len as u8,
         layout: Layout::of(&INSTRUCTIONS, instructions, 0),
-        instructions,
-        hops_exceeded: head[4] & 1 != 0,
-        mtu_exceeded: false,
-        domain: 0,
-        domain_instructions: 0,
-        source_only: &[],
         is_mx: false,
     };
     Ok((stack, Behind { len: end, port, next_header: None }))

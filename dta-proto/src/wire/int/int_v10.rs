@@ -51,19 +51,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
     if hop_len == 0 || stack_len % hop_len != 0 {
         return Err(err("length", 2, Kind::Length(len16(end))));
     }
-    let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated("stack", end)) };
-    let stack = Stack {
-        version: IntVersion::V10,
-        bytes: stack,
-        hop_len: hop_len as u8,
-        layout: layouts.get(instructions),
-        instructions,
-        hops_exceeded: head[4] & 1 != 0,
-        mtu_exceeded: head[5] & 0x80 != 0,
-        domain: 0,
-        domain_instructions: 0,
-        source_only: &[],
-        is_mx: false,
-    };
+    let Some(bytes) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated("stack", end)) };
+    let stack = Stack { bytes, hop_len: hop_len as u8, layout: layouts.get(instructions), is_mx: false };
     Ok((stack, Behind { len: end, port: None, next_header: None }))
 }

@@ -69,18 +69,10 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behi
     };
     let end = SHIM_LEN + words * 4;
     let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated("stack", end)) };
-    let (stack, source_only) = stack.split_at(hops * 4);
     let stack = Stack {
-        version: IntVersion::V21,
-        bytes: stack,
+        bytes: &stack[..hops * 4],
         hop_len: hop_words as u8 * 4,
         layout: Layout::of(&INSTRUCTIONS, instructions, 0),
-        instructions,
-        hops_exceeded: head[4] & 4 != 0,
-        mtu_exceeded: head[4] & 2 != 0,
-        domain: u16::from_be_bytes([head[10], head[11]]),
-        domain_instructions,
-        source_only,
         is_mx: false,
     };
     Ok((stack, Behind { len: end, port, next_header }))
@@ -106,17 +98,5 @@ fn mx<'a>(bytes: &'a [u8], words: usize, form: &Form) -> Result<Stack<'a>> {
     if domain_instructions == 0 && words != HEADER_LEN / 4 {
         return Err(err("length", 1, Kind::Length(len16(words * 4))));
     }
-    Ok(Stack {
-        version: IntVersion::V21,
-        bytes: &[],
-        hop_len: 4,
-        layout: Layout::NONE,
-        instructions: u16::from_be_bytes([head[8], head[9]]),
-        hops_exceeded: false,
-        mtu_exceeded: false,
-        domain: u16::from_be_bytes([head[10], head[11]]),
-        domain_instructions,
-        source_only: bytes.get(SHIM_LEN + HEADER_LEN..end).unwrap_or(&[]),
-        is_mx: true,
-    })
+    Ok(Stack { bytes: &[], hop_len: 4, layout: Layout::NONE, is_mx: true })
 }

@@ -343,18 +343,6 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// Level-2 (logical) ingress port.
-    #[inline]
-    pub fn ingress_port_level2(&self) -> Option<u32> {
-        self.word(Item::Level2Ports)
-    }
-
-    /// Level-2 (logical) egress port.
-    #[inline]
-    pub fn egress_port_level2(&self) -> Option<u32> {
-        self.word_at(Item::Level2Ports, 4).filter(|port| *port != u32::MAX)
-    }
-
     /// Nanoseconds in the node: as sent, else computed from both timestamps.
     #[inline]
     pub fn latency(&self) -> Option<u64> {

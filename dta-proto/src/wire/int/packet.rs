@@ -31,10 +31,6 @@ pub struct Packet<'a> {
     pub flow: Flow,
     /// Bytes of the IP packet, as its header says.
     pub length: u16,
-    /// Time to live, or hop limit.
-    pub ttl: u8,
-    /// VLAN of the outermost tag.
-    pub vlan: Option<u16>,
     /// Its INT stack.
     pub stack: Option<Stack<'a>>,
     /// The tunnel around it.
@@ -128,8 +124,8 @@ fn read_layer<'a>(
     form: &Form,
     into: &mut Result<Packet<'a>>,
 ) -> Result<Option<Outer<'a>>> {
-    let (ip, vlan) = match first {
-        First::Ip => (bytes, None),
+    let ip = match first {
+        First::Ip => bytes,
         First::Ethernet => behind_ethernet(bytes)?,
     };
     let ip = match ip.first().map(|byte| byte >> 4) {
@@ -174,7 +170,7 @@ fn read_layer<'a>(
         None
     };
     let flow = Flow { src: ip.src, dst: ip.dst, sport: ports.0, dport: ports.1, proto: protocol };
-    *into = Ok(Packet { flow, length: ip.length, ttl: ip.ttl, vlan, stack, tunnel: None });
+    *into = Ok(Packet { flow, length: ip.length, stack, tunnel: None });
     Ok(behind)
 }
 
@@ -235,25 +231,22 @@ fn find<'a>(bytes: &'a [u8], dscp: u8, port: Option<u16>, form: &Form) -> Result
     }
 }
 
-/// Skips Ethernet, VLAN tags and MPLS labels; returns what follows and the outermost VLAN.
-fn behind_ethernet(bytes: &[u8]) -> Result<(&[u8], Option<u16>)> {
+/// Skips Ethernet, VLAN tags and MPLS labels.
+fn behind_ethernet(bytes: &[u8]) -> Result<&[u8]> {
     let short = || truncated("ethernet", ethernet::HEADER_LEN, bytes.len());
     let mut kind = u16_at(bytes, 12).ok_or_else(short)?;
     let mut at = ethernet::HEADER_LEN;
-    let mut vlan = None;
     while TYPE_VLAN.contains(&kind) {
-        let tag = u16_at(bytes, at).ok_or_else(short)?;
-        vlan = vlan.or(Some(tag & 0x0fff));
         kind = u16_at(bytes, at + 2).ok_or_else(short)?;
         at += 4;
     }
     if kind == TYPE_MPLS {
-        return Ok((bytes.get(at..).and_then(behind_labels).ok_or_else(short)?, vlan));
+        return bytes.get(at..).and_then(behind_labels).ok_or_else(short);
     }
     if kind != ethernet::TYPE_IPV4 && kind != TYPE_IPV6 {
         return Err(err("ethertype", 12, Kind::Protocol(kind)));
     }
-    Ok((bytes.get(at..).unwrap_or(&[]), vlan))
+    Ok(bytes.get(at..).unwrap_or(&[]))
 }
 
 /// What follows a stack of MPLS labels; `None` if it has no end.
@@ -272,7 +265,6 @@ struct Ip<'a> {
     dst: IpAddr,
     protocol: u8,
     dscp: u8,
-    ttl: u8,
     length: u16,
     /// Whether it is no later fragment.
     is_first: bool,
@@ -295,7 +287,6 @@ fn ipv4_packet(bytes: &[u8]) -> Result<Ip<'_>> {
         dst: header.dst().into(),
         protocol: header.protocol(),
         dscp: header.tos() >> 2,
-        ttl: header.ttl(),
         length,
         is_first: !header.is_later_fragment(),
         rest: bytes.get(header_len..end).unwrap_or(&[]),
@@ -325,7 +316,6 @@ fn ipv6_packet(bytes: &[u8]) -> Result<Ip<'_>> {
         dst: address(24),
         protocol,
         dscp: (header[0] << 4 | header[1] >> 4) >> 2,
-        ttl: header[7],
         length,
         is_first: first_fragment,
         rest: bytes.get(at..end).unwrap_or(&[]),

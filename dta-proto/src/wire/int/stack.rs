@@ -1,7 +1,7 @@
 //! Metadata that switches add to a packet on its way: INT header and stack, after TCP or UDP.
 
 use super::metadata::Layout;
-use super::{IntVersion, Metadata, dialect::Form, int_v05, int_v10, int_v21};
+use super::{Metadata, dialect::Form, int_v05, int_v10, int_v21};
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result};
 
@@ -25,18 +25,11 @@ pub(super) fn is_cut(error: &Error) -> bool {
 /// The stack of one packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack<'a> {
-    pub(super) version: IntVersion,
     /// Whole hops, newest first.
     pub(super) bytes: &'a [u8],
     /// Length of one hop, not 0.
     pub(super) hop_len: u8,
     pub(super) layout: Layout,
-    pub(super) instructions: u16,
-    pub(super) hops_exceeded: bool,
-    pub(super) mtu_exceeded: bool,
-    pub(super) domain: u16,
-    pub(super) domain_instructions: u16,
-    pub(super) source_only: &'a [u8],
     pub(super) is_mx: bool,
 }
 
@@ -52,11 +45,6 @@ pub(super) struct Behind {
 }
 
 impl<'a> Stack<'a> {
-    /// The version of its header.
-    pub fn version(&self) -> IntVersion {
-        self.version
-    }
-
     /// Number of hops.
     pub fn len(&self) -> usize {
         self.bytes.len() / usize::from(self.hop_len)
@@ -74,35 +62,10 @@ impl<'a> Stack<'a> {
         self.bytes.chunks_exact(self.hop_len.into()).map(move |hop| Metadata::new(hop, layout))
     }
 
-    /// The instruction bitmap, most significant bit first.
-    pub fn instructions(&self) -> u16 {
-        self.instructions
-    }
-
-    /// Whether some hop reached the hop limit and added nothing.
-    pub fn hops_exceeded(&self) -> bool {
-        self.hops_exceeded
-    }
-
-    /// Whether some hop added nothing because the packet would have become too long (v1.0 and later).
-    pub fn mtu_exceeded(&self) -> bool {
-        self.mtu_exceeded
-    }
-
-    /// Domain (v2.1), and its instructions.
-    pub fn domain(&self) -> (u16, u16) {
-        (self.domain, self.domain_instructions)
-    }
-
     /// Whether it is INT-MX (v2.1): the packet carries only instructions, and each hop sends the metadata in
     /// a report of its own.
     pub fn is_mx(&self) -> bool {
         self.is_mx
-    }
-
-    /// What only the source added for its domain (v2.1); usually empty.
-    pub fn source_only(&self) -> &'a [u8] {
-        self.source_only
     }
 }
 

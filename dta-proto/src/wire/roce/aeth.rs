@@ -93,11 +93,6 @@ impl Aeth {
         Ok(Aeth { syndrome: Syndrome::from_byte(syndrome)?, msn: u32::from_be_bytes([0, a, b, c]) })
     }
 
-    /// Length of what [`Aeth::emit`] writes.
-    pub const fn buffer_len(&self) -> usize {
-        AETH_LEN
-    }
-
     /// Writes the header.
     #[inline]
     pub fn emit(&self, buffer: &mut [u8; AETH_LEN]) {
@@ -134,7 +129,6 @@ mod tests {
         aeth.emit(&mut buffer);
         assert_eq!(buffer, [0x1f, 1, 2, 3]);
         assert_eq!(Aeth::parse(&buffer), Ok(aeth));
-        assert_eq!(aeth.buffer_len(), AETH_LEN);
         // A wider number does not overflow into the syndrome.
         Aeth { syndrome: Syndrome::ACK, msn: 0xffff_ffff }.emit(&mut buffer);
         assert_eq!(buffer, [0x1f, 0xff, 0xff, 0xff]);

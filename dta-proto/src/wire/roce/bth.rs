@@ -73,11 +73,6 @@ impl Bth {
         })
     }
 
-    /// Length of what [`Bth::emit`] writes.
-    pub const fn buffer_len(&self) -> usize {
-        BTH_LEN
-    }
-
     /// Writes the header; the low 7 bits beside the PSN are 0.
     #[inline]
     pub fn emit(&self, buffer: &mut [u8; BTH_LEN]) {
@@ -111,7 +106,6 @@ mod tests {
         let mut buffer = [0xa5; BTH_LEN];
         bth().emit(&mut buffer);
         assert_eq!(buffer, BYTES);
-        assert_eq!(bth().buffer_len(), BTH_LEN);
     }
 
     #[test]

@@ -59,28 +59,10 @@ impl<'a> Repr<'a> {
         repr
     }
 
-    /// One packet of the answer to a READ; `opcode` is one of the four READ RESPONSEs, and MIDDLE
-    /// drops the AETH.
-    pub const fn read_response(opcode: Opcode, place: BthFields, aeth: Aeth, payload: &'a [u8]) -> Repr<'a> {
-        let mut repr = Repr::bare(opcode, place, payload);
-        if opcode.shape().aeth {
-            repr.aeth = Some(aeth);
-        }
-        repr
-    }
-
     /// ACK or NAK.
     pub const fn ack(place: BthFields, aeth: Aeth) -> Repr<'a> {
         let mut repr = Repr::bare(Opcode::RcAck, place, &[]);
         repr.aeth = Some(aeth);
-        repr
-    }
-
-    /// The answer to an atomic: the previous value.
-    pub const fn atomic_ack(place: BthFields, aeth: Aeth, before: u64) -> Repr<'a> {
-        let mut repr = Repr::bare(Opcode::RcAtomicAck, place, &[]);
-        repr.aeth = Some(aeth);
-        repr.atomic_ack = Some(before);
         repr
     }
 }

@@ -59,11 +59,6 @@ impl Reth {
             | u128::from(self.length.swap_bytes()) << 96
     }
 
-    /// Length of what [`Reth::emit`] writes.
-    pub const fn buffer_len(&self) -> usize {
-        RETH_LEN
-    }
-
     /// Writes the header.
     #[inline]
     pub fn emit(&self, buffer: &mut [u8; RETH_LEN]) {
@@ -85,11 +80,6 @@ impl AtomicEth {
         AtomicEth { va, rkey: u32_at(&[bytes[8], bytes[9], bytes[10], bytes[11]]), swap_add, compare }
     }
 
-    /// Length of what [`AtomicEth::emit`] writes.
-    pub const fn buffer_len(&self) -> usize {
-        ATOMIC_ETH_LEN
-    }
-
     /// Writes the header.
     #[inline]
     pub fn emit(&self, buffer: &mut [u8; ATOMIC_ETH_LEN]) {
@@ -105,11 +95,6 @@ impl ImmDt {
     #[inline]
     pub fn parse(bytes: &[u8; IMM_DT_LEN]) -> ImmDt {
         ImmDt(u32_at(bytes))
-    }
-
-    /// Length of what [`ImmDt::emit`] writes.
-    pub const fn buffer_len(&self) -> usize {
-        IMM_DT_LEN
     }
 
     /// Writes the header.

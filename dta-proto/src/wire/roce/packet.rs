@@ -15,7 +15,6 @@ pub struct Packet<'a> {
     /// The headers after the BTH, whose length the opcode determines.
     headers: &'a [u8],
     payload: &'a [u8],
-    icrc: u32,
 }
 
 impl<'a> Packet<'a> {
@@ -27,7 +26,7 @@ impl<'a> Packet<'a> {
         let shape = bth.opcode.shape();
         let headers_end = BTH_LEN + shape.len();
         let pad = usize::from(bth.pad);
-        let Some((covered, icrc)) = bytes.split_last_chunk::<ICRC_LEN>() else {
+        let Some((covered, _)) = bytes.split_last_chunk::<ICRC_LEN>() else {
             let kind = Kind::Truncated { need: len16(headers_end + ICRC_LEN), have: len16(bytes.len()) };
             return Err(err("icrc", len16(headers_end), kind));
         };
@@ -45,7 +44,7 @@ impl<'a> Packet<'a> {
             let kind = Kind::TooLong { most: len16(headers_end + ICRC_LEN), have };
             return Err(err("payload", len16(headers_end), kind));
         }
-        Ok(Packet { bth, headers, payload, icrc: u32::from_le_bytes(*icrc) })
+        Ok(Packet { bth, headers, payload })
     }
 
     /// The base transport header.
@@ -103,12 +102,6 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
-    }
-
-    /// The iCRC as received.
-    #[inline]
-    pub fn icrc(&self) -> u32 {
-        self.icrc
     }
 }
 
@@ -256,7 +249,6 @@ mod tests {
     fn deconstruct() {
         let packet = Packet::new_checked(&WRITE_IMM).unwrap();
         assert_eq!(Repr::parse(&packet), Ok(write_imm()));
-        assert_eq!(packet.icrc(), 0x0a0b_0c0d);
     }
 
     #[test]
@@ -328,7 +320,6 @@ mod tests {
             {
                 let mut again = [0xa5; 100];
                 let n = repr.emit(&mut again).unwrap();
-                again[n..n + ICRC_LEN].copy_from_slice(&packet.icrc().to_le_bytes());
                 let packet = Packet::new_checked(&again[..n + ICRC_LEN]).unwrap();
                 prop_assert_eq!(Repr::parse(&packet), Ok(repr));
             }

@@ -18,7 +18,7 @@ use super::truth::{Frame, Traffic};
 use crate::daemons::{Daemons, Plan};
 use crate::far::config::Role;
 use crate::far::machine::Machine;
-use crate::far::protocol::{NodeCounters, OfSwitch, Request};
+use crate::far::protocol::{OfSwitch, Request};
 use crate::far::start::{Far, start_bmv2, write};
 use crate::statistics::{Node, OfCollector, Statistics};
 use crate::topology::Topology;
@@ -222,8 +222,7 @@ impl OnMachines {
     pub(super) async fn reporter_nodes(&mut self) -> anyhow::Result<Vec<NodeStatistics>> {
         let mut all = Vec::new();
         for reporter in &self.reporters {
-            let nodes: Vec<NodeCounters> = reporter.switch(OfSwitch::Statistics).await?;
-            all.extend(nodes.into_iter().map(NodeStatistics::from));
+            all.extend(reporter.switch::<Vec<NodeStatistics>>(OfSwitch::Statistics).await?);
         }
         Ok(all)
     }

@@ -24,7 +24,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::protocol::{Hello, Message, NodeCounters, OfSwitch, Outgoing, Reported, Request};
+use super::protocol::{Hello, Message, OfSwitch, Outgoing, Reported, Request};
 use crate::bmv2::{Hosts, SimpleSwitch};
 use crate::folder::Folder;
 use crate::processes::{Daemon, Ended, unless_ended};
@@ -305,10 +305,7 @@ impl Agent {
                 self.note_programmed(file, name, true);
                 Value::Null
             }
-            OfSwitch::Statistics => {
-                let nodes = any_switch(&config, name)?.statistics().await?;
-                serde_json::to_value(nodes.into_iter().map(NodeCounters::from).collect::<Vec<_>>())?
-            }
+            OfSwitch::Statistics => serde_json::to_value(any_switch(&config, name)?.statistics().await?)?,
             OfSwitch::Flush => serde_json::to_value(any_switch(&config, name)?.flush_all().await?)?,
         })
     }
@@ -341,7 +338,7 @@ impl Agent {
             }
             OfSwitch::Statistics => {
                 let mut reporter = known.context(NO_REPORTER)?;
-                let node = NodeCounters::from(reporter.statistics().await?);
+                let node = reporter.statistics().await?;
                 (reporter, serde_json::to_value([node])?)
             }
             OfSwitch::Counters => {

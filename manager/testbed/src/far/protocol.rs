@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use dta_link::fault::Faults;
-use dta_proto::control::NodeStatistics;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -108,7 +107,7 @@ pub enum Request {
 pub enum OfSwitch {
     /// Programs it; for a translator, opens its session first.
     Setup,
-    /// Its counters: a list of [`NodeCounters`].
+    /// Its counters: a list of [`dta_proto::control::NodeStatistics`].
     Statistics,
     /// The counters of a reporter's program: lists by name.
     Counters,
@@ -136,33 +135,6 @@ pub struct Reported {
     pub held: Vec<(u16, u32)>,
     /// Counters of all reporters.
     pub side: ReporterSide,
-}
-
-/// Counters of a node.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NodeCounters {
-    /// Its name.
-    pub node: String,
-    /// Names and values.
-    pub counters: Vec<(String, u64)>,
-}
-
-impl From<NodeStatistics> for NodeCounters {
-    fn from(node: NodeStatistics) -> Self {
-        let counters = node.counters.into_iter().map(|counter| (counter.name, counter.value)).collect();
-        Self { node: node.node, counters }
-    }
-}
-
-impl From<NodeCounters> for NodeStatistics {
-    fn from(node: NodeCounters) -> Self {
-        let counter = |(name, value)| dta_proto::control::Counter { name, value };
-        Self {
-            node: node.node,
-            counters: node.counters.into_iter().map(counter).collect(),
-            ..NodeStatistics::default()
-        }
-    }
 }
 
 /// Messages of the agent after [`Hello`].

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::config::Role;
 use super::machine::Machine;
-use super::protocol::{NodeCounters, OfSwitch, Request};
+use super::protocol::{OfSwitch, Request};
 use super::tunnel::Tunnel;
 use crate::daemons::Plan;
 use crate::files::{self, CollectorPlace, TranslatorPlace};
@@ -79,8 +79,7 @@ impl FarSwitch {
 
     /// Its counters.
     pub async fn statistics(&self) -> anyhow::Result<Vec<NodeStatistics>> {
-        let nodes: Vec<NodeCounters> = self.call(OfSwitch::Statistics).await?;
-        Ok(nodes.into_iter().map(NodeStatistics::from).collect())
+        self.call(OfSwitch::Statistics).await
     }
 
     /// Makes it send what it holds; returns the number of reports. A Tofino without `cpu_interface` keeps it.

@@ -1,13 +1,14 @@
 //! The page of events.
 
 use dta_cli::number::{counted, grouped};
+use dta_cli::table::words_in_lines;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
 use super::Look;
-use super::text::{cut, wrap};
+use super::text::cut;
 use crate::dashboard::app::App;
 use crate::int::event::Event;
 
@@ -55,7 +56,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
     let selected = shown.get(app.events.selected);
     if let (Some(event), true) = (selected, has_details) {
         let inner = usize::from(detail.width.saturating_sub(2));
-        let lines: Vec<Line> = wrap(&event.line(), inner).into_iter().map(Line::from).collect();
+        let lines: Vec<Line> = words_in_lines(&event.line(), inner).into_iter().map(Line::from).collect();
         frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" selected event ")), detail);
     }
     match shown.len() {

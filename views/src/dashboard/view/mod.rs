@@ -16,6 +16,7 @@ mod waterfall;
 
 use std::time::Instant;
 
+use dta_cli::table::words_in_lines;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
@@ -79,7 +80,7 @@ fn too_small(frame: &mut Frame, area: Rect) {
         "{}x{} is too small: the dashboard needs {}x{}, and shows everything at 80x24. q quits.",
         area.width, area.height, LEAST.0, LEAST.1
     );
-    let lines = text::wrap(&text, usize::from(area.width)).into_iter().map(Line::from);
+    let lines = words_in_lines(&text, usize::from(area.width)).into_iter().map(Line::from);
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
 }
 

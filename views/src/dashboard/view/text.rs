@@ -1,6 +1,7 @@
 //! Formats rates, bars, and lines that fit.
 
 use dta_cli::number;
+use dta_cli::table::words_in_lines;
 
 /// A share as a bar of `width` characters; full at 1 and above.
 pub(super) fn gauge(share: f64, width: usize) -> String {
@@ -28,24 +29,9 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     short
 }
 
-/// Wraps words into lines of at most `width` characters; a longer word has a line of its own.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.into()),
-        }
-    }
-    lines
-}
-
 /// The line if it fits, else its words wrapped into lines of at most `width` characters.
 pub(super) fn fitted(line: &str, width: usize) -> Vec<String> {
-    if line.chars().count() <= width { vec![line.into()] } else { wrap(line, width) }
+    if line.chars().count() <= width { vec![line.into()] } else { words_in_lines(line, width) }
 }
 
 #[cfg(test)]
@@ -60,6 +46,6 @@ mod tests {
         assert_eq!(gauge(0.5, 4), "██░░");
         assert_eq!(fitted("a  b", 4), ["a  b"]);
         assert_eq!(fitted("a  b", 3), ["a b"]);
-        assert_eq!(wrap("to be or not to be", 6), ["to be", "or not", "to be"]);
+        assert_eq!(fitted("to be or not to be", 6), ["to be", "or not", "to be"]);
     }
 }

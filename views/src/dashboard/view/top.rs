@@ -1,13 +1,14 @@
 //! The page of top flows.
 
 use dta_cli::number::grouped;
+use dta_cli::table::words_in_lines;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Row, Table, TableState};
 
 use super::Look;
-use super::text::{cut, wrap};
+use super::text::cut;
 use crate::dashboard::app::App;
 use crate::int::moment::age_in_words;
 use crate::int::top::By;
@@ -31,7 +32,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
     let lacks: Vec<Line> = top
         .lacks()
         .iter()
-        .flat_map(|sentence| wrap(sentence, width))
+        .flat_map(|sentence| words_in_lines(sentence, width))
         .map(|line| Line::from(line).style(look.theme.dim))
         .collect();
     let lacking = Constraint::Length((lacks.len() as u16).min(area.height / 2));

@@ -1,13 +1,14 @@
 //! The page that answers "where did my reports go?".
 
 use dta_cli::number::{grouped, percent};
+use dta_cli::table::words_in_lines;
 use dta_proto::counter::{self, Step};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use super::Look;
-use super::text::{cut, gauge, per_second, wrap};
+use super::text::{cut, gauge, per_second};
 use crate::dashboard::app::App;
 use crate::waterfall::{self, LinkLoss, Row};
 use dta_cli::number::ago;
@@ -147,7 +148,7 @@ impl Columns {
     }
 
     fn reason<'a>(&self, words: &str, look: &Look) -> Vec<Line<'a>> {
-        let lines = wrap(words, self.width.saturating_sub(8)).into_iter();
+        let lines = words_in_lines(words, self.width.saturating_sub(8)).into_iter();
         lines.map(|line| Line::from(format!("      {line}")).style(look.theme.dim)).collect()
     }
 }
