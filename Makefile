@@ -80,8 +80,8 @@ ebpf: ## the kernel's programs, trace/ebpf/trace.bpf.o and link/ebpf/take.bpf.o,
 ebpf-check: ## whether the objects that are committed are what their sources make
 	scripts/build-ebpf check
 
-# Tests wait more than they compute, so what compiles runs beside them. Where the machine has no huge pages, `unit` is the run of
-# `pools` with none.
+# Tests wait more than they compute, so what compiles runs beside them. Where the machine has no huge pages, `unit` and
+# `privileged` are the run of `pools` with none.
 test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run
 	$(MAKE) -j4 unit lint python history

@@ -160,7 +160,7 @@ impl From<Status> for ClientError {
 /// that it is refused.
 fn of_collector(status: &Status) -> String {
     if is_foreign(status) {
-        return "the port given as the collector's is not a collector's: is it a translator's (40051)?"
+        return "the port given as the collector's is not a collector's, or the collector has another version: is it a translator's (40051)?"
             .into();
     }
     match std::error::Error::source(status).and_then(dta_grpc::known) {
@@ -169,7 +169,7 @@ fn of_collector(status: &Status) -> String {
     }
 }
 
-/// Whether a gRPC server answered that does not know the service: such an answer has no message.
+/// Whether a gRPC server answered that does not know the service, or the call: such an answer has no message.
 fn is_foreign(status: &Status) -> bool {
     status.code() == Code::Unimplemented && status.message().is_empty()
 }

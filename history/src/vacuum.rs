@@ -65,12 +65,13 @@ impl Table {
 
     /// Deletes a file of the table that the log names no longer.
     pub(crate) fn delete_at(&self, path: &Path, name: &str) -> Result<(), HistoryError> {
-        self.cache.forget(name);
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(HistoryError::io("remove", path)(error))
             }
             _ => {
+                // Not before: a reader would open it once more.
+                self.cache.forget(name);
                 self.state().removed.remove(name);
                 Ok(())
             }

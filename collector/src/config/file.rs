@@ -167,6 +167,7 @@ mod tests {
     #[test]
     fn the_example_is_the_default() {
         assert_eq!(Config::parse(EXAMPLE, Path::new("x")).unwrap().0, Config::default());
+        insta::assert_debug_snapshot!("default_stores", default_stores());
         let stores = default_stores();
         assert!(trace::stores().iter().all(|store| stores.contains(store)));
         let names = [int::PATHS, int::VALUES, int::EVENTS, int::COUNTERS, int::POSTCARDS];
