@@ -38,14 +38,13 @@ FUZZ_SECONDS ?= 60
 
 PYTHON ?= /usr/bin/python3
 
-# SQL over the history: a workspace of its own (docs/decisions/history.md). Clippy looks while the program is compiled, because as a command of its
-# own it would compile DataFusion once more.
+# SQL over the history: a workspace of its own (docs/decisions/history.md). Clippy looks while the program is compiled.
 HISTORY_TEST = DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ \
     $(CARGO) test --manifest-path history/sql/Cargo.toml --target-dir $(TARGET)/history
 HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
 
 .DEFAULT_GOAL := build
-.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test soak lint unit python history pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test soak lint style unit python history pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -80,13 +79,17 @@ ebpf: ## the kernel's programs, trace/ebpf/trace.bpf.o and link/ebpf/take.bpf.o,
 ebpf-check: ## whether the objects that are committed are what their sources make
 	scripts/build-ebpf check
 
-# Tests wait more than they compute, so what compiles runs beside them. Where the machine has no huge pages, `unit` and
-# `privileged` are the run of `pools` with none.
+# Clippy looks while all is compiled: as a command of its own it would go through everything once more. Tests wait more than they
+# compute, so what compiles runs beside them. Without line numbers in backtraces, a seventh of the compiling is spared. Where the machine has no huge pages, `unit` and `privileged` are the run of `pools`
+# with none.
+test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
+test: export CLIPPY_ARGS = -Dwarnings__CLIPPY_HACKERY__
+test: export CARGO_PROFILE_DEV_DEBUG = false
 test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run
-	$(MAKE) -j4 unit lint python history
+	$(MAKE) -j5 unit style python history package
 	$(MAKE) pools $(if $(filter 0,$(shell cat /proc/sys/vm/nr_hugepages)),POOLS="2 128")
-	$(MAKE) -j3 privileged package rxe
+	$(MAKE) -j2 privileged rxe
 	$(MAKE) test-p4 e2e
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs, asked over gRPC and with SQL; ten million reports of random flows; a database and object storage away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
@@ -101,11 +104,13 @@ soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures 
 	DTA_ATTACK_SECONDS=60 $(CARGO) test $(TESTED) --test attack -- --include-ignored --nocapture --test-threads 1
 	$(if $(SOAK_REPORTS),$(CARGO) run --release -p dta-manager -- bench memory --reports $(SOAK_REPORTS))
 
-lint: ## formatting, lock files, clippy, licences and advisories of the dependencies
+lint: style ## formatting, lock files, clippy, licences and advisories of the dependencies
+	$(CARGO) clippy $(TESTED) --all-targets $(GUEST_TESTS) -- -D warnings
+
+style: ## lint without clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --check --manifest-path history/sql/Cargo.toml
 	for lock in history/sql fuzz/libfuzzer; do $(CARGO) metadata --locked --format-version 1 --manifest-path $$lock/Cargo.toml >/dev/null || exit 1; done
-	$(CARGO) clippy $(TESTED) --all-targets $(GUEST_TESTS) -- -D warnings
 	shellcheck -x $(SCRIPTS)
 	scripts/check-dependencies
 

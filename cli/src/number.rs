@@ -1,6 +1,5 @@
 //! Numbers for people.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 /// A count with thousands separators: `1,234,567`.
@@ -74,14 +73,6 @@ pub fn ago(time: Duration) -> String {
     }
 }
 
-/// Bytes as hex digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,7 +94,6 @@ mod tests {
         for bad in ["", "0", "0.0001k", "-5k", "1.5", "nanM", "infG", "1e30k", "5 M", "5T"] {
             assert!(parse_short(bad).is_err(), "{bad}");
         }
-        assert_eq!(hex(&[0, 0xab]), "00ab");
         assert_eq!(percent(0.25), "25.00 %");
         assert_eq!(
             [7, 119, 300, 7200].map(|s| ago(Duration::from_secs(s))),

@@ -12,9 +12,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dta_collector::config::MemoryConfig;
+use dta_collector::reader::append::{Lists, Progress, Start};
+use dta_collector::reader::{key_increment, key_write, postcarding, sketch_merge};
 use dta_collector::region::RegionOptions;
-use dta_collector::store::append::{Lists, Progress, Start};
-use dta_collector::store::{Store, key_increment, key_write, postcarding, sketch_merge};
+use dta_collector::store::Store;
+use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::Policy;
 use dta_proto::layout::sketch_merge::Column;
@@ -287,10 +289,6 @@ fn fill_sketch(store: &Store, keys: &[Key], columns: u32, rows: u8, epochs: u32)
         layout::sketch_merge::encode(&mut bytes, rows, &column_is);
         put(store, layout::sketch_merge::offset(5, *column as u32, epochs, columns, rows), &bytes);
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Questions to one store with their answers.

@@ -14,6 +14,7 @@ pub mod config;
 pub mod epochs;
 pub mod nic;
 mod page;
+pub mod reader;
 pub mod region;
 pub mod server;
 pub mod service;

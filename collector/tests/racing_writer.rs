@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dta_collector::config::MemoryConfig;
+use dta_collector::reader::{append, key_increment, key_write, postcarding};
 use dta_collector::region::RegionOptions;
-use dta_collector::store::{Store, append, key_increment, key_write, postcarding};
+use dta_collector::store::Store;
 use dta_proto::key::Key;
 use dta_proto::layout::{self, append as append_layout, hash};
 use dta_proto::store::{StoreKind, StoreSpec};

@@ -16,7 +16,8 @@
 //! - [`flow_record`]: what exporters of NetFlow and IPFIX say of a flow.
 //! - [`key`]: the 16-byte key and the flow it can hold.
 //! - [`backoff`]: how long to wait before another try.
-//! - [`named`], [`parse_by_name`], [`serde_as_text`]: for types that are text in files, messages and on command lines.
+//! - [`named`], [`parse_by_name`], [`serde_as_text`]: for types that are text in files, messages and on command lines;
+//!   [`hex`]: bytes as text.
 //! - [`prefix`]: prefixes of addresses.
 //! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
 //! - [`trace`]: what traces of hosts become in the stores, likewise.
@@ -51,3 +52,5 @@ pub mod telemetry;
 mod text;
 pub mod trace;
 pub mod wire;
+
+pub use text::hex;

@@ -1,5 +1,15 @@
 //! Types that are text in files, messages and on command lines.
 
+use std::fmt::Write;
+
+/// Bytes as hex digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 /// Declares an enumeration each of whose variants has a name.
 #[macro_export]
 macro_rules! named {

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::process::Command;
 
+use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, NACK_PORT_V0, Nack, PORT, Report, Version};
 use dta_proto::wire::{Error, datagram};
@@ -41,10 +42,6 @@ const FIELDS: [&str; 24] = [
 
 /// What the dissector should print: the name of each field with its value.
 type Said = Vec<(&'static str, String)>;
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 fn bytes(hex: &Value) -> Vec<u8> {
     let text = hex.as_str().unwrap();

@@ -1,5 +1,6 @@
 //! Turns events into points of a database.
 
+use dta_proto::hex;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{Entry, Location, Metric, Path, Why};
 use serde::{Deserialize, Serialize};
@@ -69,10 +70,6 @@ fn text(number: Option<u32>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
-fn hex(key: &Key) -> String {
-    key.0.iter().fold(String::with_capacity(32), |all, byte| all + &format!("{byte:02x}"))
-}
-
 /// The tags of an event's subject.
 fn flow_tags(meaning: Option<Meaning>, key: &Key, names: &Names) -> Vec<(&'static str, String)> {
     match meaning.and_then(|meaning| meaning.flow()) {
@@ -92,7 +89,7 @@ fn flow_tags(meaning: Option<Meaning>, key: &Key, names: &Names) -> Vec<(&'stati
             ]
         }
         None if *key == Key::default() => Vec::new(),
-        None => vec![("key", hex(key))],
+        None => vec![("key", hex(&key.0))],
     }
 }
 
@@ -175,7 +172,7 @@ fn switch_tags(switch: Option<u32>, names: &Names) -> [(&'static str, String); 2
 fn intcollector_flow(meaning: Option<Meaning>, key: &Key) -> String {
     match meaning.and_then(|meaning| meaning.flow()) {
         Some(Flow { src, dst, sport, dport, proto }) => format!("{src}:{sport}->{dst}:{dport},proto={proto}"),
-        None => hex(key),
+        None => hex(&key.0),
     }
 }
 

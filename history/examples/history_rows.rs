@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dta_history::{Cell, Entry, Epoch, Flush, Retention, Table};
+use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::layout::{key_increment, key_write, postcarding, sketch_merge};
 use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
@@ -265,8 +266,4 @@ fn row(spec: &StoreSpec, epoch: u64, slot: u64, element: &[u8]) -> Value {
         _ => row.extend([be32(0), be16(4), be16(6), be32(8), be32(12), be32(16)]),
     }
     Value::from(row)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -7,6 +7,7 @@ use dta_proto::control::{
     PostcardingQuery, QueryRequest, QueryResponse, QuerySeriesRequest, QuerySeriesResponse, SketchAnswer,
     SketchMergeQuery, key_answer, query_request,
 };
+use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::Primitive;
 use tonic::Status;
@@ -177,6 +178,42 @@ impl From<QuestionKind> for query_request::Of {
             QuestionKind::Postcarding => Self::Postcarding(PostcardingQuery {}),
             QuestionKind::KeyIncrement => Self::KeyIncrement(KeyIncrementQuery {}),
             QuestionKind::SketchMerge { epoch } => Self::SketchMerge(SketchMergeQuery { epoch }),
+        }
+    }
+}
+
+impl QuestionKind {
+    /// What people ask the stores of a primitive, sketches in `epoch`. `None` for lists, which have no keys.
+    pub fn usual(primitive: Primitive, epoch: u32) -> Option<Self> {
+        Some(match primitive {
+            Primitive::KeyWrite => Self::KeyWrite { policy: Policy::First, at_least: 0 },
+            Primitive::Postcarding => Self::Postcarding,
+            Primitive::KeyIncrement => Self::KeyIncrement,
+            Primitive::SketchMerge => Self::SketchMerge { epoch },
+            Primitive::Append => return None,
+        })
+    }
+}
+
+impl KeyAnswer {
+    /// The answer for people, in a line or two.
+    pub fn in_words(&self) -> Vec<String> {
+        match self {
+            Self::KeyWrite(KeyWriteAnswer { value, agreeing, differing, copies, .. }) => {
+                let value = value.as_deref().map_or_else(|| "absent".into(), hex);
+                vec![value, format!("{agreeing} of {copies} copies agree, {differing} differ")]
+            }
+            Self::Postcarding(PathAnswer { found: false, .. }) => vec!["absent".into()],
+            Self::Postcarding(PathAnswer { hops, present, complete, .. }) => {
+                let hop = |(hop, present): (&u32, &bool)| if *present { hop.to_string() } else { "?".into() };
+                let hops: Vec<String> = hops.iter().zip(present).map(hop).collect();
+                vec![hops.join(" → "), if *complete { "complete" } else { "partial" }.into()]
+            }
+            Self::KeyIncrement(CounterAnswer { value, .. }) => vec![value.to_string()],
+            Self::SketchMerge(SketchAnswer { estimate: Some(n), merged, expected, .. }) => {
+                vec![n.to_string(), format!("{merged} of {expected} reporters merged")]
+            }
+            Self::SketchMerge(_) => vec!["unknown".into(), "the columns hold another epoch".into()],
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dta_proto::counter::collector as names;
 use dta_proto::wire::dta::Primitive;
 
-use crate::store::append::Progress;
+use crate::reader::append::Progress;
 
 #[derive(Default)]
 pub(super) struct AnswerCounters {
@@ -36,8 +36,15 @@ impl Count {
 /// Keys asked for, and how many were found.
 #[derive(Default)]
 pub(super) struct Query {
-    pub(super) keys: Count,
-    pub(super) found: Count,
+    keys: Count,
+    found: Count,
+}
+
+impl Query {
+    pub(super) fn count(&self, keys: usize, found: usize) {
+        self.keys.add(keys as u64);
+        self.found.add(found as u64);
+    }
 }
 
 impl AnswerCounters {

@@ -6,6 +6,7 @@ use tonic::{Code, Status};
 
 use crate::cluster::Adrift;
 use crate::epochs::MomentError;
+use crate::reader::QueryError;
 use crate::region::{AccessError, RegionError};
 use crate::store::{MemoryError, StoreError};
 
@@ -21,22 +22,6 @@ pub enum AskError {
     /// Nothing can be said of another moment.
     #[error(transparent)]
     Moment(#[from] MomentError),
-    /// More copies are to agree than there are, or none.
-    #[error("`at_least` is {at_least}, but this store has {copies} copies: ask for 1 to {copies}")]
-    AtLeast {
-        /// What was asked for.
-        at_least: u32,
-        /// Copies per key of this store.
-        copies: u8,
-    },
-    /// A copy that keys of the store do not have.
-    #[error("copy {copy} was asked for, but this store has copies 0 to {}", copies - 1)]
-    NoCopy {
-        /// What was asked for.
-        copy: u32,
-        /// Copies per key of this store.
-        copies: u8,
-    },
     /// A list that the store does not have.
     #[error("there is no list {list}: store {store:?} has lists 0 to {last}")]
     List {
@@ -87,9 +72,9 @@ pub enum AskError {
     /// A store does not match its description.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A store's bytes are not laid out as its primitive's.
-    #[error("a store of this primitive has another layout")]
-    Layout,
+    /// The store does not answer this about keys.
+    #[error(transparent)]
+    Query(#[from] QueryError),
     /// A replacement region file cannot be read.
     #[error(transparent)]
     File(#[from] RegionError),
@@ -113,8 +98,7 @@ impl AskError {
             Self::Store(StoreError::Unknown { .. }) => Code::NotFound,
             Self::Store(StoreError::Kind { .. } | StoreError::Ambiguous { .. })
             | Self::TooManyKeys(_)
-            | Self::AtLeast { .. }
-            | Self::NoCopy { .. }
+            | Self::Query(QueryError::AtLeast { .. } | QueryError::NoCopy { .. })
             | Self::List { .. }
             | Self::TooManyBytes(_) => Code::InvalidArgument,
             Self::BeyondEnd { .. } => Code::OutOfRange,
@@ -128,7 +112,7 @@ impl AskError {
             Self::Moment(MomentError::NoHistory(_)) | Self::MemoryAlone(_) => Code::Unimplemented,
             Self::Replaced(_) => Code::Aborted,
             Self::Stopping => Code::Unavailable,
-            Self::Memory(_) | Self::File(_) | Self::Layout | Self::Ended(_) => Code::Internal,
+            Self::Memory(_) | Self::File(_) | Self::Query(_) | Self::Ended(_) => Code::Internal,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What stores answer, from this process's memory: the other side of [`Ask`], which `dta-client` implements
 //! over gRPC.
 //!
-//! Each question is checked, answered by a reader of [`store`](crate::store), and counted. A refusal is an
+//! Each question is checked, answered by a reader of [`reader`](crate::reader), and counted. A refusal is an
 //! [`AskError`], whose text says what to do. The gRPC service, the dashboard of a memory directory and exporters ask
 //! here.
 
@@ -22,12 +22,11 @@ use dta_proto::control::{
     EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
     ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
 };
-use dta_proto::key::Key;
-use dta_proto::layout::key_increment::Role;
 use dta_proto::wire::dta::Primitive;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::epochs::Epochs;
+use crate::reader::key_increment::Roles;
 use crate::store::{Store, Stores};
 use counters::AnswerCounters;
 
@@ -38,10 +37,6 @@ pub use files::FilesError;
 const LOOKS: usize = 4;
 /// Threads that send entries of the history, each for as long as its reader takes; others wait for one.
 const READS: usize = 4;
-
-/// How this collector counts each of some keys of a store (by its name) that two collectors count; `None` if it does not
-/// know.
-pub type Roles = dyn Fn(&str, &[Key]) -> Option<Vec<Role>> + Send + Sync;
 
 /// Answers from the memory of stores. Cheap to clone: clones share stores and counters.
 ///

@@ -2,21 +2,13 @@
 
 use std::sync::Arc;
 
-use dta_client::{Answers, KeyAnswer, Moment, Policy as Wanted, Question, QuestionKind, Series, Span};
-use dta_proto::control::{
-    CounterAnswer, Epoch, EpochsRequest, EpochsResponse, KeyWriteAnswer, MAX_EPOCHS, MAX_KEYS, PathAnswer,
-    SketchAnswer,
-};
-use dta_proto::key::Key;
-use dta_proto::layout::key_increment::whole;
-use dta_proto::layout::key_write::Policy;
-use dta_proto::layout::postcarding::Path;
-use dta_proto::wire::dta::Primitive;
+use dta_client::{Answers, Moment, Question, Series, Span};
+use dta_proto::control::{Epoch, EpochsRequest, EpochsResponse, MAX_EPOCHS, MAX_KEYS};
 
-use super::counters::Query;
 use super::{AskError, Memory};
 use crate::epochs::{Epochs, MomentError};
-use crate::store::{Store, key_increment, key_write, postcarding, sketch_merge};
+use crate::reader;
+use crate::store::Store;
 
 impl Memory {
     pub(super) fn answer(&self, question: &Question) -> Result<Answers, AskError> {
@@ -60,14 +52,10 @@ impl Memory {
         question: &Question,
         epoch: Option<Epoch>,
     ) -> Result<Answers, AskError> {
-        let keys = &question.keys;
-        let of_keys = match question.kind {
-            QuestionKind::KeyWrite { policy, at_least } => self.values(store, keys, policy, at_least),
-            QuestionKind::Postcarding => self.paths(store, keys),
-            QuestionKind::KeyIncrement => self.counts(store, keys),
-            QuestionKind::SketchMerge { epoch } => self.estimates(store, keys, epoch),
-        };
-        Ok(Answers { of_keys: of_keys?, generation: store.generation, placement: 0, epoch })
+        let Question { keys, kind, .. } = question;
+        let found = reader::query(store, keys, *kind, self.roles.as_deref())?;
+        self.counters.query(kind.primitive()).count(keys.len(), found.found);
+        Ok(Answers { of_keys: found.answers, generation: store.generation, placement: 0, epoch })
     }
 
     pub(super) fn list_epochs(&self, request: &EpochsRequest) -> Result<EpochsResponse, AskError> {
@@ -77,106 +65,5 @@ impl Memory {
 
     pub(super) fn epochs_of(&self, store: &str) -> Result<&Epochs, MomentError> {
         self.epochs.as_deref().ok_or_else(|| MomentError::NoHistory(store.to_owned()))
-    }
-
-    fn values(
-        &self,
-        store: &Store,
-        keys: &[Key],
-        policy: Wanted,
-        at_least: u32,
-    ) -> Result<Vec<KeyAnswer>, AskError> {
-        let reader = key_write::Reader::new(store).ok_or(AskError::Layout)?;
-        let policy = match (policy, u8::try_from(at_least)) {
-            (Wanted::First, _) => Policy::First,
-            (Wanted::Plurality, _) => Policy::Plurality,
-            (Wanted::AtLeast, Ok(least)) if (1..=reader.copies()).contains(&least) => Policy::AtLeast(least),
-            (Wanted::OneCopy, Ok(copy)) if copy < reader.copies() => Policy::Copy(copy),
-            (Wanted::OneCopy, _) => return Err(AskError::NoCopy { copy: at_least, copies: reader.copies() }),
-            (Wanted::AtLeast, _) => return Err(AskError::AtLeast { at_least, copies: reader.copies() }),
-        };
-        let mut answers = vec![key_write::Answer::default(); keys.len()];
-        let mut values = vec![0u8; keys.len() * reader.value_len()];
-        reader.query(keys, policy, &mut answers, &mut values).map_err(|error| store.outside(error))?;
-        self.counters.query(Primitive::KeyWrite).count(&answers, |answer| answer.found);
-        let answers = keys.iter().zip(answers).zip(values.chunks_exact(reader.value_len()));
-        let answer = |((key, answer), value): ((&Key, key_write::Answer), &[u8])| KeyWriteAnswer {
-            key: key.0.to_vec(),
-            value: answer.found.then(|| value.to_vec()),
-            agreeing: answer.agreeing.into(),
-            differing: answer.differing.into(),
-            copies: reader.copies().into(),
-        };
-        Ok(answers.map(|it| answer(it).into()).collect())
-    }
-
-    fn paths(&self, store: &Store, keys: &[Key]) -> Result<Vec<KeyAnswer>, AskError> {
-        let reader = postcarding::Reader::new(store).ok_or(AskError::Layout)?;
-        let mut answers = vec![postcarding::Answer::default(); keys.len()];
-        reader.query(keys, &mut answers).map_err(|error| store.outside(error))?;
-        self.counters.query(Primitive::Postcarding).count(&answers, |answer| answer.path.is_some());
-        Ok(keys.iter().zip(&answers).map(|(key, answer)| path_answer(key, answer).into()).collect())
-    }
-
-    fn counts(&self, store: &Store, keys: &[Key]) -> Result<Vec<KeyAnswer>, AskError> {
-        let reader = key_increment::Reader::new(store).ok_or(AskError::Layout)?;
-        let mut lanes = vec![0; keys.len() * reader.lanes()];
-        reader.query(keys, &mut lanes).map_err(|error| store.outside(error))?;
-        let of_keys = self.roles.as_ref().filter(|_| reader.lanes() > 1);
-        let of_keys = of_keys.and_then(|roles| roles(&store.spec.name, keys));
-        let answer = |(n, (key, lanes)): (usize, (&Key, &[u64]))| {
-            let key = key.0.to_vec();
-            let Some(roles) = &of_keys else {
-                return CounterAnswer { key, value: key_increment::counted(lanes), by_colour: Vec::new() };
-            };
-            let by_colour = roles[n].by_colour(lanes);
-            CounterAnswer { key, value: whole(&by_colour), by_colour }
-        };
-        let answers = keys.iter().zip(lanes.chunks(reader.lanes())).enumerate();
-        let answers: Vec<CounterAnswer> = answers.map(answer).collect();
-        self.counters.query(Primitive::KeyIncrement).count(&answers, |answer| answer.value != 0);
-        Ok(answers.into_iter().map(Into::into).collect())
-    }
-
-    fn estimates(&self, store: &Store, keys: &[Key], epoch: u32) -> Result<Vec<KeyAnswer>, AskError> {
-        let reader = sketch_merge::Reader::new(store).ok_or(AskError::Layout)?;
-        let mut answers = vec![sketch_merge::Answer::default(); keys.len()];
-        reader.query(keys, epoch, &mut answers).map_err(|error| store.outside(error))?;
-        self.counters.query(Primitive::SketchMerge).count(&answers, |answer| answer.estimate.is_some());
-        let answer = |(key, answer): (&Key, sketch_merge::Answer)| SketchAnswer {
-            key: key.0.to_vec(),
-            estimate: answer.estimate.map(u64::from),
-            merged: answer.merged.into(),
-            expected: answer.expected.into(),
-        };
-        Ok(keys.iter().zip(answers).map(|it| answer(it).into()).collect())
-    }
-}
-
-impl Query {
-    fn count<A>(&self, answers: &[A], found: impl Fn(&A) -> bool) {
-        self.keys.add(answers.len() as u64);
-        self.found.add(answers.iter().filter(|answer| found(answer)).count() as u64);
-    }
-}
-
-fn path_answer(key: &Key, answer: &postcarding::Answer) -> PathAnswer {
-    let key = key.0.to_vec();
-    let Some(path) = &answer.path else {
-        return PathAnswer { key, ..PathAnswer::default() };
-    };
-    // As many as the path has or, if its length is unknown, up to the last hop present.
-    let last = u16::BITS - path.bitmap.leading_zeros();
-    let hops = last.max(path.length.into()) as u8;
-    let hop = |h| Path::hop(path, h);
-    PathAnswer {
-        key,
-        found: true,
-        hops: (0..hops).map(|h| hop(h).unwrap_or_default()).collect(),
-        present: (0..hops).map(|h| hop(h).is_some()).collect(),
-        path_length: path.length.into(),
-        complete: path.is_complete(),
-        agreeing: answer.agreeing.into(),
-        differing: answer.differing.into(),
     }
 }

@@ -1,4 +1,4 @@
-//! Following an append list as a stream: [`follow`](crate::store::follow) says what is read and when to
+//! Following an append list as a stream: [`follow`](crate::reader::follow) says what is read and when to
 //! sleep.
 
 use std::sync::Arc;
@@ -12,9 +12,10 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{AskError, Memory};
+use crate::reader::QueryError;
+use crate::reader::append::{ListError, Lists, Start};
+use crate::reader::follow::{Follower, News};
 use crate::store::Store;
-use crate::store::append::{ListError, Lists, Start};
-use crate::store::follow::{Follower, News};
 
 /// Messages queued for a slow client; beyond that its reader waits, and may be overtaken by the writer, which it
 /// reports.
@@ -109,7 +110,7 @@ impl Tail {
 }
 
 pub(super) fn lists(store: &Store) -> Result<Lists<'_>, AskError> {
-    Lists::new(store).ok_or(AskError::Layout)
+    Ok(Lists::new(store).ok_or(QueryError::Layout)?)
 }
 
 /// Sends what is read, until the end, an error, or the receiver is gone.

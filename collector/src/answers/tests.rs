@@ -3,7 +3,7 @@ use std::time::Duration;
 use dta_client::{Ask, AskKeys, Policy};
 use dta_proto::control::TailRequest;
 use dta_proto::key::Key;
-use dta_proto::layout::key_increment::{copy_in_lane, encode, offset};
+use dta_proto::layout::key_increment::{Role, copy_in_lane, encode, offset};
 use dta_proto::layout::{append, hash, postcarding};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use tonic::Code;

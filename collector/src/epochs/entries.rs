@@ -12,9 +12,9 @@ use dta_proto::layout::append::{distance, is_after, next};
 use super::known::{Held, Known, within};
 use super::lists::behind;
 use super::{Epochs, MomentError, StoreEpochs};
+use crate::reader::append::{Lists, Start};
+use crate::reader::follow::{BATCHES, News};
 use crate::store::Store;
-use crate::store::append::{Lists, Start};
-use crate::store::follow::{BATCHES, News};
 
 /// A list in the epochs of a span of time.
 pub struct ListThen {

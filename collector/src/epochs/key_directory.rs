@@ -11,8 +11,8 @@ use dta_proto::crc;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{Entry, list, store};
 
+use crate::reader::append::{ListError, Lists, ReadPosition, Start};
 use crate::store::Stores;
-use crate::store::append::{ListError, Lists, ReadPosition, Start};
 
 /// Batches of the key directory that are read at a time.
 const BATCHES: u64 = 1024;

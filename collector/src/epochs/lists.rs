@@ -16,8 +16,8 @@ use super::due::{Began, Due};
 use super::keeper::{AGAIN, Keeper, LOOK, Stopped, count};
 use super::waterfall::Totals;
 use super::write::{WriteError, finish, make_room, next_number};
+use crate::reader::append::{ListError, Lists, Progress, ReadPosition, Start};
 use crate::region::AccessError;
-use crate::store::append::{ListError, Lists, Progress, ReadPosition, Start};
 
 /// Batches that are read of a list before the next one has its turn.
 const BATCHES: u64 = 1024;

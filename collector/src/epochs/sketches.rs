@@ -16,9 +16,9 @@ use super::keeper::{AGAIN, Keeper, Stopped, count};
 use super::waterfall::Totals;
 use super::write::{WriteError, write};
 use super::{elements, now};
+use crate::reader::sketch_merge::Reader;
 use crate::region::AccessError;
 use crate::store::Store;
-use crate::store::sketch_merge::Reader;
 
 /// Until the collector stops.
 pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {

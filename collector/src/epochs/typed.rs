@@ -14,8 +14,9 @@ use dta_proto::telemetry::{self, Metric, PATH_HOPS, PATH_LEN, VALUE_LEN, store};
 use super::events;
 use super::key_directory::{KnownKeys, id};
 use super::write::{WriteError, finish};
+use crate::reader::{key_increment, key_write, postcarding};
 use crate::region::AccessError;
-use crate::store::{Store, key_increment, key_write, postcarding};
+use crate::store::Store;
 
 /// Keys that are looked up together.
 const TOGETHER: usize = 4096;

@@ -9,8 +9,8 @@ use dta_proto::counter::reporter::{self as names, BooksLoss};
 use dta_proto::trace::{Books, Entry, list, store};
 use rustix::time::{DynamicClockId, clock_gettime_dynamic};
 
+use crate::reader::append::{Lists, Start};
 use crate::store::Stores;
-use crate::store::append::{Lists, Start};
 
 /// A node `agent/HOST` for each host with accounts in the list: its newest, and their age by this host's TAI clock.
 /// None if there is no such store.

@@ -12,8 +12,9 @@ use dta_proto::placement::usual_colour;
 use dta_proto::wire::dta::{Addressing, Primitive};
 
 use super::Service;
-use crate::answers::{AskError, Roles};
+use crate::answers::AskError;
 use crate::cluster::{Adrift, Cluster, Part, Place};
+use crate::reader::key_increment::Roles;
 use crate::session::Sessions;
 use crate::session::sharing::Shared;
 use crate::store::Store;

@@ -1,6 +1,6 @@
 //! Positions of append lists, read from memory, so that a new writer continues where the last one ended.
 
-use crate::store::append::Lists;
+use crate::reader::append::Lists;
 use crate::store::{MemoryError, Stores};
 use dta_proto::layout::append;
 use dta_proto::list_range::ListRange;

@@ -346,14 +346,20 @@ impl Statistics {
             .0
             .iter()
             .map(|((session, node), kept)| {
-                let mut sums = kept.earlier.clone();
-                for (name, value) in &kept.current {
-                    add(&mut sums, name.clone(), *value);
-                }
+                // Two sorted runs, which is quick to sort.
+                let both = kept.earlier.iter().chain(&kept.current);
+                let mut counters: Vec<(String, u64)> =
+                    both.map(|(name, value)| (name.clone(), *value)).collect();
+                counters.sort_by(|a, b| a.0.cmp(&b.0));
+                counters.dedup_by(|one, sum| {
+                    let same = one.0 == sum.0;
+                    sum.1 = sum.1.saturating_add(if same { one.1 } else { 0 });
+                    same
+                });
                 NodeSums {
                     session: session.clone(),
                     node: node.clone(),
-                    counters: sums.into_iter().collect(),
+                    counters,
                     age: Duration::from_millis(moment::of(now).saturating_sub(kept.at)),
                     time_us: kept.time_us,
                 }

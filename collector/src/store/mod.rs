@@ -1,26 +1,15 @@
-//! Stores: regions with a meaning, and the readers that answer from them.
-//!
-//! A reader never writes, takes no lock and calls nobody: it copies an element out of memory that a NIC may be
-//! writing at that moment, and trusts the copy only if its checksum matches. One module per kind of store:
-//! [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]; [`follow`] keeps reading a list;
-//! [`load`] measures how full a store is.
+//! Stores: regions with a meaning. [`load`] measures how full one is; what they answer is [`reader`](crate::reader)'s.
 //!
 //! A store's memory can be replaced while it is in use ([`Stores::replace`]). [`Stores`] returns the current memory,
 //! which its holder may use for as long as it wants: memory is freed when nobody, including the NIC, holds it any
 //! more.
 
-pub mod append;
-pub mod follow;
 mod info;
-pub mod key_increment;
-pub mod key_write;
 pub mod load;
-pub mod postcarding;
-pub mod sketch_merge;
 
 pub use info::info;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

@@ -1,5 +1,6 @@
 //! The way of a packet through hosts as a trace: parts are the stages between points, and those where it was dropped.
 
+use dta_proto::hex;
 use dta_proto::telemetry::is_since_1970;
 use dta_proto::trace::Named;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -114,10 +115,6 @@ fn text(key: &str, text: String) -> KeyValue {
 fn texts(key: &str, all: impl Iterator<Item = String>) -> KeyValue {
     let values = all.map(|text| AnyValue { value: Some(Value::StringValue(text)) }).collect();
     attribute(key, Value::ArrayValue(ArrayValue { values }))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

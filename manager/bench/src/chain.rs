@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use dta_collector::store::{Store, key_write};
+use dta_collector::reader::key_write;
+use dta_collector::store::Store;
 use dta_dataplane::Frames;
 use dta_proto::batch::Batch;
 use dta_proto::key::Key;

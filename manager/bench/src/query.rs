@@ -4,8 +4,9 @@ use std::hint::black_box;
 
 use anyhow::Context;
 use dta_collector::config::MemoryConfig;
+use dta_collector::reader::key_write;
 use dta_collector::region::RegionOptions;
-use dta_collector::store::{Store, key_write};
+use dta_collector::store::Store;
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
 use dta_proto::store::{StoreKind, StoreSpec};

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use anyhow::Context;
 use dta_collector::config::MemoryConfig;
+use dta_collector::reader::append;
 use dta_collector::region::RegionOptions;
-use dta_collector::store::{Store, append};
+use dta_collector::store::Store;
 use dta_proto::crc;
 use dta_proto::layout;
 use dta_proto::store::{StoreKind, StoreSpec};

@@ -12,6 +12,7 @@ use dta_client::collector::Client;
 use dta_client::{Ask, AskKeys, ClientOptions, Key, Member, Policy, Spread};
 use dta_files::moment;
 use dta_placement::{View, drain, read};
+use dta_proto::hex;
 use dta_reporter::{Body, Config, Reporter};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -633,8 +634,4 @@ fn value_of(key: &Key, turn: u8) -> [u8; 12] {
     let mut value = [turn; 12];
     value[..4].copy_from_slice(&key.0[12..]);
     value
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

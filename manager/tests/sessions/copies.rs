@@ -2,6 +2,7 @@
 //! paths are at both.
 
 use dta_proto::buckets;
+use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::Body;
 use serde_json::{Value, json};
@@ -134,10 +135,6 @@ fn value(key: &Key, turn: u8) -> [u8; 12] {
     let mut value = [turn; 12];
     value[..4].copy_from_slice(&key.0[12..]);
     value
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! One translator, two collectors that share the keys and lists of the same stores.
 
 use dta_proto::buckets;
+use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::Body;
 use rustix::process::Signal;
@@ -106,10 +107,6 @@ fn keys() -> [Vec<u32>; 2] {
 
 fn write(translator: &mut Translator, n: u32, turn: u8) {
     translator.report(FLOWS, Body::KeyWrite { redundancy: 0, key: key(n), value: &value(n, turn) });
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Answers about keys, by the collectors at these addresses.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
-use dta_client::{Ask, AskKeys, ClientError, Following, Policy};
+use dta_client::{Ask, ClientError, Following, Question, QuestionKind};
 use dta_export::names::Names;
-use dta_proto::control::{KeyWriteAnswer, PathAnswer, ReadMemoryRequest, SketchAnswer, TailRequest};
+use dta_proto::control::{ReadMemoryRequest, TailRequest};
 use dta_proto::key::{Flow, Key};
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::store::StoreSpec;
 use dta_proto::trace::store as trace_store;
 use dta_proto::wire::dta::Primitive;
 
@@ -156,25 +156,13 @@ impl DataSource {
             let have: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
             format!("there is no store {:?}; there are {}", question.store, have.join(", "))
         })?;
-        let kind = StoreSpec::try_from(*spec).map_err(|e| e.to_string())?.kind;
+        let primitive = StoreSpec::try_from(*spec).map_err(|e| e.to_string())?.kind.primitive();
+        let kind = QuestionKind::usual(primitive, question.epoch)
+            .ok_or("an append store has lists, not keys: see the Lists tab")?;
         let keys = [Key::from_str(&question.key).map_err(|e| e.to_string())?];
         let (ask, store) = (stores::then(&self.ask, question.at), &question.store);
-        let mut said = match kind {
-            StoreKind::KeyWrite { .. } => {
-                say_value(only(patient(ask.key_write(store, &keys, Policy::First, 0)).await?)?)
-            }
-            StoreKind::Postcarding { .. } => say_path(&only(patient(ask.path(store, &keys)).await?)?),
-            StoreKind::KeyIncrement { .. } => {
-                vec![only(patient(ask.counter(store, &keys)).await?)?.value.to_string()]
-            }
-            StoreKind::SketchMerge { .. } => {
-                let answer = only(patient(ask.sketch(store, &keys, question.epoch)).await?)?;
-                say_sketch(&answer, question.epoch)
-            }
-            StoreKind::Append { .. } => {
-                return Err("an append store has lists, not keys: see the Lists tab".into());
-            }
-        };
+        let answers = patient(ask.ask(Question::now(store, keys, kind))).await?;
+        let mut said = answers.of_keys.first().ok_or("no answer")?.in_words();
         if let Some(at) = question.at {
             let epoch = patient(stores::epoch(&*self.ask, store, at)).await?;
             said.extend(epoch.iter().map(|epoch| format!("of {}", Shown::from(epoch).in_words())));
@@ -225,38 +213,11 @@ fn keep(seen: &mut Entries, news: Vec<Vec<u8>>) {
     }
 }
 
-/// The answer for the only key.
-fn only<T>(answers: Vec<T>) -> Result<T, String> {
-    answers.into_iter().next().ok_or_else(|| "no answer".into())
-}
-
-fn say_value(answer: KeyWriteAnswer) -> Vec<String> {
-    let KeyWriteAnswer { agreeing, differing, copies, .. } = answer;
-    let copies = format!("{agreeing} of {copies} copies agree, {differing} differ");
-    let value = answer.value.map_or_else(|| "absent".into(), |value| super::element::hex(&value));
-    vec![value, copies]
-}
-
-fn say_path(answer: &PathAnswer) -> Vec<String> {
-    if !answer.found {
-        return vec!["absent".into()];
-    }
-    let hops = answer.hops.iter().zip(&answer.present);
-    let hops: Vec<_> =
-        hops.map(|(hop, present)| if *present { hop.to_string() } else { "?".into() }).collect();
-    vec![hops.join(" → "), if answer.complete { "complete" } else { "partial" }.into()]
-}
-
-fn say_sketch(answer: &SketchAnswer, epoch: u32) -> Vec<String> {
-    let SketchAnswer { merged, expected, .. } = answer;
-    match answer.estimate {
-        Some(n) => vec![n.to_string(), format!("{merged} of {expected} reporters merged in epoch {epoch}")],
-        None => vec!["unknown".into(), format!("the columns hold another epoch than {epoch}")],
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use dta_proto::control::PathAnswer;
+    use dta_proto::store::StoreKind;
+
     use super::*;
     use crate::fake::Fake;
 

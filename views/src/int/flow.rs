@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dta_cli::number::{counted, hex};
+use dta_cli::number::counted;
 use dta_client::Ask;
 use dta_export::directory::{Directory, Meaning};
 use dta_export::names::Names;
 use dta_export::networks::Ends;
 use dta_export::source::Lost;
+use dta_proto::hex;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Entry, InterfaceCounter, Metric, Path, Value, list, store};
 use dta_proto::wire::dta::Primitive;

@@ -6,13 +6,14 @@ use std::str::FromStr;
 use anyhow::Context;
 use clap::Subcommand;
 use dta_cli::Status;
-use dta_cli::number::{grouped, hex};
+use dta_cli::number::grouped;
 use dta_cli::table::Table;
 use dta_cli::terminal;
 use dta_client::{Ask, AskKeys, ClientError, KeyAnswer, QuestionKind, Spread};
 use dta_proto::control::{
     CounterAnswer, Epoch, EpochsRequest, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer,
 };
+use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;

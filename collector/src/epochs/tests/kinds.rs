@@ -14,7 +14,7 @@ use tokio_stream::StreamExt;
 
 use super::*;
 use crate::answers::Memory;
-use crate::store::{key_increment, sketch_merge};
+use crate::reader::{key_increment, sketch_merge};
 
 fn started(spec: &StoreSpec, memory: &Path, history: &Path) -> Bench {
     let memory = MemoryConfig::Directory(memory.to_owned());

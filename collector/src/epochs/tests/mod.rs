@@ -14,8 +14,8 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use rustix::fs::{CWD, RenameFlags};
 
 use super::*;
+use crate::reader::{key_write, postcarding as paths};
 use crate::region::RegionOptions;
-use crate::store::{key_write, postcarding as paths};
 
 const EVERY: Duration = Duration::from_millis(300);
 

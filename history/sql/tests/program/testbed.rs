@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions, KeyAnswer, Policy, Question, QuestionKind};
 use dta_proto::control::{EpochState, MAX_KEYS, PathAnswer};
+use dta_proto::hex;
 use dta_proto::key::{Flow, Key};
 use serde_json::Value;
 
@@ -107,10 +108,6 @@ async fn answers(collector: &str, keys: &[Key]) -> Found {
         }
     }
     found
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn path(answer: &PathAnswer) -> String {

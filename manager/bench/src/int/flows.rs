@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dta_collector::store::key_increment;
+use dta_collector::reader::key_increment;
 use dta_dataplane::telemetry::Rules;
 use dta_flows::Decoder;
 use dta_flows::emit::{self, FIELDS};

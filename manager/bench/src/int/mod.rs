@@ -21,7 +21,7 @@ mod world;
 use std::cell::RefCell;
 use std::time::Duration;
 
-use dta_collector::store::key_write;
+use dta_collector::reader::key_write;
 use dta_dataplane::telemetry::{Detect, Rules};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::Policy;

@@ -1,12 +1,18 @@
 //! Key-increment: the smallest counter of a key.
 
+use dta_proto::control::CounterAnswer;
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
-use dta_proto::layout::key_increment::{MAX_SLOTS_PER_KEY, estimates, lanes, offset};
+use dta_proto::layout::key_increment::{MAX_SLOTS_PER_KEY, Role, estimates, lanes, offset, whole};
 use dta_proto::store::StoreKind;
 
-use super::Store;
+use super::{Found, QueryError};
 use crate::region::{AccessError, Region};
+use crate::store::Store;
+
+/// How this collector counts each of some keys of a store (by its name) that two collectors count; `None` if it does not
+/// know.
+pub type Roles = dyn Fn(&str, &[Key]) -> Option<Vec<Role>> + Send + Sync;
 
 /// What one collector counted of a key, in all lanes.
 pub fn counted(of_lanes: &[u64]) -> u64 {
@@ -68,4 +74,24 @@ impl<'a> Reader<'a> {
         }
         Ok(())
     }
+}
+
+/// The count of each key. Of stores that two collectors count, `roles` tells which counts are this collector's.
+pub(super) fn answer(store: &Store, keys: &[Key], roles: Option<&Roles>) -> Result<Found, QueryError> {
+    let reader = Reader::new(store).ok_or(QueryError::Layout)?;
+    let mut lanes = vec![0; keys.len() * reader.lanes()];
+    reader.query(keys, &mut lanes).map_err(|error| store.outside(error))?;
+    let of_keys = roles.filter(|_| reader.lanes() > 1).and_then(|roles| roles(&store.spec.name, keys));
+    let answer = |(n, (key, lanes)): (usize, (&Key, &[u64]))| {
+        let key = key.0.to_vec();
+        let Some(roles) = &of_keys else {
+            return CounterAnswer { key, value: counted(lanes), by_colour: Vec::new() };
+        };
+        let by_colour = roles[n].by_colour(lanes);
+        CounterAnswer { key, value: whole(&by_colour), by_colour }
+    };
+    let answers = keys.iter().zip(lanes.chunks(reader.lanes())).enumerate();
+    let answers: Vec<CounterAnswer> = answers.map(answer).collect();
+    let found = answers.iter().filter(|answer| answer.value != 0).count();
+    Ok(Found { answers: answers.into_iter().map(Into::into).collect(), found })
 }

@@ -1,13 +1,15 @@
 //! Sketch-merge: the estimate of a key from the merged columns of one epoch.
 
+use dta_proto::control::SketchAnswer;
 use dta_proto::key::Key;
 use dta_proto::layout::sketch_merge::{
     Column, Held, MAX_ROWS, column_len, columns_of, decode, estimate, offset,
 };
 use dta_proto::store::{Merge, StoreKind};
 
-use super::Store;
+use super::{Found, QueryError};
 use crate::region::{AccessError, Region};
+use crate::store::Store;
 
 /// A column has no checksum, so it is read until two readings agree; a single WRITE of 32 bytes is over long before.
 const READINGS: usize = 16;
@@ -111,4 +113,19 @@ impl<'a> Reader<'a> {
             expected: self.expected.into(),
         })
     }
+}
+
+/// The estimate of each key in an epoch.
+pub(super) fn answer(store: &Store, keys: &[Key], epoch: u32) -> Result<Found, QueryError> {
+    let reader = Reader::new(store).ok_or(QueryError::Layout)?;
+    let mut answers = vec![Answer::default(); keys.len()];
+    reader.query(keys, epoch, &mut answers).map_err(|error| store.outside(error))?;
+    let found = answers.iter().filter(|answer| answer.estimate.is_some()).count();
+    let answer = |(key, answer): (&Key, Answer)| SketchAnswer {
+        key: key.0.to_vec(),
+        estimate: answer.estimate.map(u64::from),
+        merged: answer.merged.into(),
+        expected: answer.expected.into(),
+    };
+    Ok(Found { answers: keys.iter().zip(answers).map(|it| answer(it).into()).collect(), found })
 }

@@ -1,12 +1,14 @@
 //! Postcarding: the path of a key, whole or partial.
 
+use dta_proto::control::PathAnswer;
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
 use dta_proto::layout::postcarding::{Path, matches, offset};
 use dta_proto::store::{MAX_REDUNDANCY, StoreKind};
 
-use super::Store;
+use super::{Found, QueryError};
 use crate::region::{AccessError, Region};
+use crate::store::Store;
 
 const MAX_ROW: usize = 64;
 
@@ -81,5 +83,36 @@ impl<'a> Reader<'a> {
         let matching = found.iter().flatten().count() as u8;
         let agreeing = found.iter().flatten().filter(|p| **p == best).count() as u8;
         Ok(Answer { path: Some(best), agreeing, differing: matching - agreeing })
+    }
+}
+
+/// The path of each key.
+pub(super) fn answer(store: &Store, keys: &[Key]) -> Result<Found, QueryError> {
+    let reader = Reader::new(store).ok_or(QueryError::Layout)?;
+    let mut answers = vec![Answer::default(); keys.len()];
+    reader.query(keys, &mut answers).map_err(|error| store.outside(error))?;
+    let found = answers.iter().filter(|answer| answer.path.is_some()).count();
+    let answers = keys.iter().zip(&answers).map(|(key, answer)| path_answer(key, answer).into()).collect();
+    Ok(Found { answers, found })
+}
+
+fn path_answer(key: &Key, answer: &Answer) -> PathAnswer {
+    let key = key.0.to_vec();
+    let Some(path) = &answer.path else {
+        return PathAnswer { key, ..PathAnswer::default() };
+    };
+    // As many as the path has or, if its length is unknown, up to the last hop present.
+    let last = u16::BITS - path.bitmap.leading_zeros();
+    let hops = last.max(path.length.into()) as u8;
+    let hop = |h| Path::hop(path, h);
+    PathAnswer {
+        key,
+        found: true,
+        hops: (0..hops).map(|h| hop(h).unwrap_or_default()).collect(),
+        present: (0..hops).map(|h| hop(h).is_some()).collect(),
+        path_length: path.length.into(),
+        complete: path.is_complete(),
+        agreeing: answer.agreeing.into(),
+        differing: answer.differing.into(),
     }
 }

@@ -1,13 +1,16 @@
 //! Key-write: the last value of a key, from its copies.
 
+use dta_client::{KeyAnswer, Policy as Wanted};
+use dta_proto::control::KeyWriteAnswer;
 use dta_proto::crc;
 use dta_proto::key::{KEY_LEN, Key};
 use dta_proto::layout::hash;
 use dta_proto::layout::key_write::{self, CHECKSUM_LEN, Outcome, Policy, choose};
 use dta_proto::store::{SlotKeys, StoreKind};
 
-use super::Store;
+use super::{Found, QueryError};
 use crate::region::{AccessError, Region};
+use crate::store::Store;
 
 /// Keys that pass a stage together (see [`Reader::query`]). With N copies each, more slots than a core has
 /// outstanding cache misses (10 to 50); measured, 16 to 64 differ little.
@@ -235,4 +238,35 @@ fn weigh<const VALUE: usize, const SLOT: usize, const N: usize>(
     };
     *to = *value;
     answer
+}
+
+/// The last value of each key.
+pub(super) fn answer(
+    store: &Store,
+    keys: &[Key],
+    policy: Wanted,
+    at_least: u32,
+) -> Result<Found, QueryError> {
+    let reader = Reader::new(store).ok_or(QueryError::Layout)?;
+    let policy = match (policy, u8::try_from(at_least)) {
+        (Wanted::First, _) => Policy::First,
+        (Wanted::Plurality, _) => Policy::Plurality,
+        (Wanted::AtLeast, Ok(least)) if (1..=reader.copies()).contains(&least) => Policy::AtLeast(least),
+        (Wanted::OneCopy, Ok(copy)) if copy < reader.copies() => Policy::Copy(copy),
+        (Wanted::OneCopy, _) => return Err(QueryError::NoCopy { copy: at_least, copies: reader.copies() }),
+        (Wanted::AtLeast, _) => return Err(QueryError::AtLeast { at_least, copies: reader.copies() }),
+    };
+    let mut answers = vec![Answer::default(); keys.len()];
+    let mut values = vec![0u8; keys.len() * reader.value_len()];
+    reader.query(keys, policy, &mut answers, &mut values).map_err(|error| store.outside(error))?;
+    let found = answers.iter().filter(|answer| answer.found).count();
+    let answers = keys.iter().zip(answers).zip(values.chunks_exact(reader.value_len()));
+    let answer = |((key, answer), value): ((&Key, Answer), &[u8])| KeyWriteAnswer {
+        key: key.0.to_vec(),
+        value: answer.found.then(|| value.to_vec()),
+        agreeing: answer.agreeing.into(),
+        differing: answer.differing.into(),
+        copies: reader.copies().into(),
+    };
+    Ok(Found { answers: answers.map(|it| KeyAnswer::from(answer(it))).collect(), found })
 }

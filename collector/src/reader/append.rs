@@ -7,8 +7,8 @@ use dta_proto::layout::append::{
 };
 use dta_proto::store::StoreKind;
 
-use super::Store;
 use crate::region::{AccessError, Region};
+use crate::store::Store;
 
 const MAX_BATCH: usize = 128;
 

@@ -1,0 +1,69 @@
+//! Readers: what stores answer, one module for each primitive.
+//!
+//! A reader never writes, takes no lock and calls nobody: it copies an element out of memory that a NIC may be
+//! writing at that moment, and trusts the copy only if its checksum matches. [`follow`] keeps reading a list.
+
+pub mod append;
+pub mod follow;
+pub mod key_increment;
+pub mod key_write;
+pub mod postcarding;
+pub mod sketch_merge;
+#[cfg(test)]
+mod tests;
+
+use dta_client::{KeyAnswer, QuestionKind};
+use dta_proto::key::Key;
+
+use crate::store::{MemoryError, Store};
+use key_increment::Roles;
+
+/// Why a store does not answer a question about keys.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    /// More copies are to agree than there are, or none.
+    #[error("`at_least` is {at_least}, but this store has {copies} copies: ask for 1 to {copies}")]
+    AtLeast {
+        /// What was asked for.
+        at_least: u32,
+        /// Copies per key of this store.
+        copies: u8,
+    },
+    /// A copy that keys of the store do not have.
+    #[error("copy {copy} was asked for, but this store has copies 0 to {}", copies - 1)]
+    NoCopy {
+        /// What was asked for.
+        copy: u32,
+        /// Copies per key of this store.
+        copies: u8,
+    },
+    /// A store does not match its description.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// A store's bytes are not laid out as its primitive's.
+    #[error("a store of this primitive has another layout")]
+    Layout,
+}
+
+/// What a store has of keys.
+pub(crate) struct Found {
+    /// One for each key, in their order.
+    pub(crate) answers: Vec<KeyAnswer>,
+    /// Of how many keys it has something.
+    pub(crate) found: usize,
+}
+
+/// Answers a question about keys of a store; `roles` as this collector counts.
+pub(crate) fn query(
+    store: &Store,
+    keys: &[Key],
+    kind: QuestionKind,
+    roles: Option<&Roles>,
+) -> Result<Found, QueryError> {
+    match kind {
+        QuestionKind::KeyWrite { policy, at_least } => key_write::answer(store, keys, policy, at_least),
+        QuestionKind::Postcarding => postcarding::answer(store, keys),
+        QuestionKind::KeyIncrement => key_increment::answer(store, keys, roles),
+        QuestionKind::SketchMerge { epoch } => sketch_merge::answer(store, keys, epoch),
+    }
+}
