@@ -38,7 +38,7 @@ FUZZ_SECONDS ?= 60
 
 PYTHON ?= /usr/bin/python3
 
-# SQL over the history: a workspace of its own (docs/decisions/history.md). Clippy looks while the program is compiled.
+# SQL over the history: a workspace of its own (docs/decisions/history.md). Clippy lints during compilation.
 HISTORY_TEST = DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ \
     $(CARGO) test --manifest-path history/sql/Cargo.toml --target-dir $(TARGET)/history
 HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
@@ -79,9 +79,9 @@ ebpf: ## the kernel's programs, trace/ebpf/trace.bpf.o and link/ebpf/take.bpf.o,
 ebpf-check: ## whether the objects that are committed are what their sources make
 	scripts/build-ebpf check
 
-# Clippy looks while all is compiled: as a command of its own it would go through everything once more. Tests wait more than they
-# compute, so what compiles runs beside them. Without line numbers in backtraces, a seventh of the compiling is spared. Where the machine has no huge pages, `unit` and `privileged` are the run of `pools`
-# with none.
+# Clippy lints during compilation: on its own, it would go through every crate again. Tests wait more than they compute, so what
+# compiles runs beside them. Leaving line numbers out of backtraces saves a seventh of the compilation. Where the machine has no huge
+# pages, `unit` and `privileged` are the run of `pools` with none. Figures: docs/decisions/build-time.md.
 test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = -Dwarnings__CLIPPY_HACKERY__
 test: export CARGO_PROFILE_DEV_DEBUG = false

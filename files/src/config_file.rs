@@ -10,6 +10,7 @@ use std::{fmt, io};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
@@ -101,23 +102,21 @@ impl Places {
 
 /// The keys whose values differ between two configurations.
 pub fn changes(old: &impl Serialize, new: &impl Serialize) -> Vec<String> {
-    let table = |config: &dyn Fn() -> Result<Value, toml::ser::Error>| match config() {
-        Ok(Value::Table(table)) => table,
-        // What cannot be written as TOML has no keys.
-        _ => Table::new(),
-    };
-    let (old, new) = (table(&|| Value::try_from(old)), table(&|| Value::try_from(new)));
+    // Flags may have numbers that TOML has not.
+    let (old, new) = (serde_json::to_value(old), serde_json::to_value(new));
     let mut keys = Vec::new();
-    compare(&old, &new, "", &mut keys);
+    if let (Ok(Json::Object(old)), Ok(Json::Object(new))) = (&old, &new) {
+        compare(old, new, "", &mut keys);
+    }
     keys
 }
 
-fn compare(old: &Table, new: &Table, under: &str, keys: &mut Vec<String>) {
+fn compare(old: &Map<String, Json>, new: &Map<String, Json>, under: &str, keys: &mut Vec<String>) {
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     for name in names {
         let path = if under.is_empty() { name.clone() } else { format!("{under}.{name}") };
         match (old.get(name), new.get(name)) {
-            (Some(Value::Table(old)), Some(Value::Table(new))) => compare(old, new, &path, keys),
+            (Some(Json::Object(old)), Some(Json::Object(new))) => compare(old, new, &path, keys),
             (old, new) if old != new => keys.push(path),
             _ => {}
         }
@@ -623,5 +622,7 @@ mod tests {
         let new = of("a = 1\nb = [2]\n[t]\nx = 1\ny = 3\n[new]\nz = 1");
         assert_eq!(changes(&old, &new), ["b", "gone", "new", "t.y"]);
         assert_eq!(changes(&old, &old), Vec::<String>::new());
+        let beyond = |port| BTreeMap::from([("seed", u64::MAX), ("port", port)]);
+        assert_eq!(changes(&beyond(1), &beyond(2)), ["port"]);
     }
 }
