@@ -127,6 +127,9 @@ impl DataThread {
             let _ = self.link.send(leaving);
         }
         self.read_link_counters();
+        // Whatever was refused since the last line is due now.
+        self.refusals_logged.0 = None;
+        self.tell_refused(&part);
         if let Err(error) = result {
             tracing::error!(%error, "the software NIC has stopped");
             *lock(&shared.failure) = Some(error.to_string());
