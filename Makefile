@@ -104,10 +104,10 @@ soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures 
 	DTA_ATTACK_SECONDS=60 $(CARGO) test $(TESTED) --test attack -- --include-ignored --nocapture --test-threads 1
 	$(if $(SOAK_REPORTS),$(CARGO) run --release -p dta-manager -- bench memory --reports $(SOAK_REPORTS))
 
-lint: style ## formatting, lock files, clippy, licences and advisories of the dependencies
+lint: style ## style, and clippy
 	$(CARGO) clippy $(TESTED) --all-targets $(GUEST_TESTS) -- -D warnings
 
-style: ## lint without clippy
+style: ## formatting, lock files, scripts, licences and advisories of the dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --check --manifest-path history/sql/Cargo.toml
 	for lock in history/sql fuzz/libfuzzer; do $(CARGO) metadata --locked --format-version 1 --manifest-path $$lock/Cargo.toml >/dev/null || exit 1; done

@@ -102,7 +102,7 @@ impl Places {
 
 /// The keys whose values differ between two configurations.
 pub fn changes(old: &impl Serialize, new: &impl Serialize) -> Vec<String> {
-    // Flags may have numbers that TOML has not.
+    // Flags may have numbers that TOML cannot hold.
     let (old, new) = (serde_json::to_value(old), serde_json::to_value(new));
     let mut keys = Vec::new();
     if let (Ok(Json::Object(old)), Ok(Json::Object(new))) = (&old, &new) {

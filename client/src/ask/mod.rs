@@ -4,7 +4,7 @@
 //! another implementation, which answers from memory. Both give the same answers and refuse with the same words:
 //! callers (the gRPC service, the dashboard, an exporter) need not know which one they have. Queries of keys are a
 //! [`Question`]; other queries, and all answers, are the messages of `dta.v1`, documented in
-//! `dta-proto/proto/dta/v1/collector.proto`.
+//! `dta-proto/proto/dta/v1/`, `primitive.proto` and `collector.proto`.
 
 mod following;
 mod keyed;

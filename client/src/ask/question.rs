@@ -200,7 +200,7 @@ impl KeyAnswer {
     pub fn in_words(&self) -> Vec<String> {
         match self {
             Self::KeyWrite(KeyWriteAnswer { value, agreeing, differing, copies, .. }) => {
-                let value = value.as_deref().map_or_else(|| "absent".into(), hex);
+                let value = value.as_deref().map_or_else(|| "absent".into(), in_groups);
                 vec![value, format!("{agreeing} of {copies} copies agree, {differing} differ")]
             }
             Self::Postcarding(PathAnswer { found: false, .. }) => vec!["absent".into()],
@@ -216,6 +216,11 @@ impl KeyAnswer {
             Self::SketchMerge(_) => vec!["unknown".into(), "the columns hold another epoch".into()],
         }
     }
+}
+
+/// Hex digits in groups of four bytes.
+fn in_groups(bytes: &[u8]) -> String {
+    bytes.chunks(4).map(hex).collect::<Vec<_>>().join(" ")
 }
 
 /// What is asked, and its answers.

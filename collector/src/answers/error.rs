@@ -112,7 +112,10 @@ impl AskError {
             Self::Moment(MomentError::NoHistory(_)) | Self::MemoryAlone(_) => Code::Unimplemented,
             Self::Replaced(_) => Code::Aborted,
             Self::Stopping => Code::Unavailable,
-            Self::Memory(_) | Self::File(_) | Self::Query(_) | Self::Ended(_) => Code::Internal,
+            Self::Memory(_)
+            | Self::File(_)
+            | Self::Query(QueryError::Memory(_) | QueryError::Layout)
+            | Self::Ended(_) => Code::Internal,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What stores answer, from this process's memory: the other side of [`Ask`], which `dta-client` implements
 //! over gRPC.
 //!
-//! Each question is checked, answered by a reader of [`reader`](crate::reader), and counted. A refusal is an
+//! Each question is checked, answered by a [reader](crate::reader), and counted. A refusal is an
 //! [`AskError`], whose text says what to do. The gRPC service, the dashboard of a memory directory and exporters ask
 //! here.
 

@@ -49,11 +49,11 @@ pub enum QueryError {
 pub(crate) struct Found {
     /// One for each key, in their order.
     pub(crate) answers: Vec<KeyAnswer>,
-    /// Of how many keys it has something.
+    /// How many keys it has something of.
     pub(crate) found: usize,
 }
 
-/// Answers a question about keys of a store; `roles` as this collector counts.
+/// Answers a question about keys of a store; `roles` tells how this collector counts each key.
 pub(crate) fn query(
     store: &Store,
     keys: &[Key],

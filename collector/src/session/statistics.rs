@@ -346,7 +346,7 @@ impl Statistics {
             .0
             .iter()
             .map(|((session, node), kept)| {
-                // Two sorted runs, which is quick to sort.
+                // Sorting two sorted runs is quick.
                 let both = kept.earlier.iter().chain(&kept.current);
                 let mut counters: Vec<(String, u64)> =
                     both.map(|(name, value)| (name.clone(), *value)).collect();

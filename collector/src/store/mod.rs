@@ -1,4 +1,4 @@
-//! Stores: regions with a meaning. [`load`] measures how full one is; what they answer is [`reader`](crate::reader)'s.
+//! Stores: regions with a meaning. [`load`] measures how full one is; [`reader`](crate::reader) answers from them.
 //!
 //! A store's memory can be replaced while it is in use ([`Stores::replace`]). [`Stores`] returns the current memory,
 //! which its holder may use for as long as it wants: memory is freed when nobody, including the NIC, holds it any

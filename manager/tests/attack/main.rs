@@ -75,7 +75,7 @@ async fn endures(
     ask(0).await.unwrap_or_else(|status| panic!("{named}, before {how:?}: {status}"));
     let under_way = attack.on(at);
     let (mut answered, mut slowest) = (0, Duration::ZERO);
-    // A machine that is slow takes as many answers, each of which comes in time.
+    // A slow machine may take longer in all, but each answer must come in time.
     let mut progress = began;
     loop {
         let asked = Instant::now();
