@@ -38,8 +38,11 @@ FUZZ_SECONDS ?= 60
 
 PYTHON ?= /usr/bin/python3
 
+# What clippy-driver denies as the compiler's wrapper.
+LINTS = -Dwarnings__CLIPPY_HACKERY__
+
 # SQL over the history: a workspace of its own (docs/decisions/history.md). Clippy lints during compilation.
-HISTORY_TEST = DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ \
+HISTORY_TEST = DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=$(LINTS) \
     $(CARGO) test --manifest-path history/sql/Cargo.toml --target-dir $(TARGET)/history
 HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
 
@@ -83,7 +86,7 @@ ebpf-check: ## whether the objects that are committed are what their sources mak
 # compiles runs beside them. Leaving line numbers out of backtraces saves a seventh of the compilation. Where the machine has no huge
 # pages, `unit` and `privileged` are the run of `pools` with none. Figures: docs/decisions/build-time.md.
 test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
-test: export CLIPPY_ARGS = -Dwarnings__CLIPPY_HACKERY__
+test: export CLIPPY_ARGS = $(LINTS)
 test: export CARGO_PROFILE_DEV_DEBUG = false
 test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run

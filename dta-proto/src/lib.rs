@@ -17,7 +17,7 @@
 //! - [`key`]: the 16-byte key and the flow it can hold.
 //! - [`backoff`]: how long to wait before another try.
 //! - [`named`], [`parse_by_name`], [`serde_as_text`]: for types that are text in files, messages and on command lines;
-//!   [`hex`]: bytes as text.
+//!   [`hex`], [`hex_groups`]: bytes as text.
 //! - [`prefix`]: prefixes of addresses.
 //! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
 //! - [`trace`]: what traces of hosts become in the stores, likewise.
@@ -53,4 +53,4 @@ mod text;
 pub mod trace;
 pub mod wire;
 
-pub use text::hex;
+pub use text::{hex, hex_groups};

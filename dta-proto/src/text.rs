@@ -10,6 +10,11 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// Bytes as hex digits, in groups of four bytes.
+pub fn hex_groups(bytes: &[u8]) -> String {
+    bytes.chunks(4).map(hex).collect::<Vec<_>>().join(" ")
+}
+
 /// Declares an enumeration each of whose variants has a name.
 #[macro_export]
 macro_rules! named {

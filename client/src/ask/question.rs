@@ -7,7 +7,7 @@ use dta_proto::control::{
     PostcardingQuery, QueryRequest, QueryResponse, QuerySeriesRequest, QuerySeriesResponse, SketchAnswer,
     SketchMergeQuery, key_answer, query_request,
 };
-use dta_proto::hex;
+use dta_proto::hex_groups;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::Primitive;
 use tonic::Status;
@@ -200,7 +200,7 @@ impl KeyAnswer {
     pub fn in_words(&self) -> Vec<String> {
         match self {
             Self::KeyWrite(KeyWriteAnswer { value, agreeing, differing, copies, .. }) => {
-                let value = value.as_deref().map_or_else(|| "absent".into(), in_groups);
+                let value = value.as_deref().map_or_else(|| "absent".into(), hex_groups);
                 vec![value, format!("{agreeing} of {copies} copies agree, {differing} differ")]
             }
             Self::Postcarding(PathAnswer { found: false, .. }) => vec!["absent".into()],
@@ -216,11 +216,6 @@ impl KeyAnswer {
             Self::SketchMerge(_) => vec!["unknown".into(), "the columns hold another epoch".into()],
         }
     }
-}
-
-/// Hex digits in groups of four bytes.
-fn in_groups(bytes: &[u8]) -> String {
-    bytes.chunks(4).map(hex).collect::<Vec<_>>().join(" ")
 }
 
 /// What is asked, and its answers.

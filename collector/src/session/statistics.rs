@@ -353,7 +353,9 @@ impl Statistics {
                 counters.sort_by(|a, b| a.0.cmp(&b.0));
                 counters.dedup_by(|one, sum| {
                     let same = one.0 == sum.0;
-                    sum.1 = sum.1.saturating_add(if same { one.1 } else { 0 });
+                    if same {
+                        sum.1 = sum.1.saturating_add(one.1);
+                    }
                     same
                 });
                 NodeSums {

@@ -1,15 +1,9 @@
 //! Decodes the bytes of one element into a line.
 
 use dta_cli::number::counted;
+use dta_proto::hex_groups;
 use dta_proto::layout::{Field, append, fields, postcarding, sketch_merge};
 use dta_proto::store::{StoreKind, StoreSpec};
-
-/// Bytes as hex digits, in groups of four bytes.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let groups: Vec<String> =
-        bytes.chunks(4).map(|group| group.iter().map(|b| format!("{b:02x}")).collect()).collect();
-    groups.join(" ")
-}
 
 /// A value as text if it is text, else as big-endian 32-bit numbers.
 fn value(bytes: &[u8]) -> String {
@@ -35,7 +29,7 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
     match spec.kind {
         StoreKind::KeyWrite { keys, .. } => {
             let (key, of_key) = bytes[4..].split_at(keys.key_len().into());
-            let key = if keys.are_hashed() { String::new() } else { format!("key {}, ", hex(key)) };
+            let key = if keys.are_hashed() { String::new() } else { format!("key {}, ", hex_groups(key)) };
             format!("{key}value {}", value(of_key))
         }
         StoreKind::Postcarding { hops, .. } => match postcarding::peek(bytes) {

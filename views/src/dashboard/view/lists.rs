@@ -1,6 +1,7 @@
 //! The page of an append list.
 
 use dta_cli::number::grouped;
+use dta_proto::hex_groups;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
@@ -8,7 +9,6 @@ use ratatui::widgets::Paragraph;
 
 use super::Look;
 use crate::dashboard::app::App;
-use crate::dashboard::element;
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Option<String> {
     let Some(spec) = app.append_store() else {
@@ -39,10 +39,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Opt
                 .iter()
                 .map(|b| if b.is_ascii_graphic() || *b == b' ' { *b as char } else { '.' })
                 .collect();
-            Line::from(vec![
-                Span::raw(element::hex(entry)),
-                Span::styled(format!("  {text}"), look.theme.dim),
-            ])
+            Line::from(vec![Span::raw(hex_groups(entry)), Span::styled(format!("  {text}"), look.theme.dim)])
         })
         .collect();
     frame.render_widget(Paragraph::new(lines), body);
