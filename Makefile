@@ -38,16 +38,19 @@ FUZZ_SECONDS ?= 60
 
 PYTHON ?= /usr/bin/python3
 
+# For compilers beside tests: tests come first.
+LATER = nice -n 19
+
 # What clippy-driver denies as the compiler's wrapper.
 LINTS = -Dwarnings__CLIPPY_HACKERY__
 
 # SQL over the history: a workspace of its own (docs/decisions/history.md). Clippy lints during compilation.
-HISTORY_TEST = DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=$(LINTS) \
+HISTORY_TEST = env DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=$(LINTS) \
     $(CARGO) test --manifest-path history/sql/Cargo.toml --target-dir $(TARGET)/history
 HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
 
 .DEFAULT_GOAL := build
-.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test soak lint style unit python history pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test in-turn soak lint style unit python history pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -82,16 +85,21 @@ ebpf: ## the kernel's programs, trace/ebpf/trace.bpf.o and link/ebpf/take.bpf.o,
 ebpf-check: ## whether the objects that are committed are what their sources make
 	scripts/build-ebpf check
 
-# Clippy lints during compilation: on its own, it would go through every crate again. Tests wait more than they compute, so what
-# compiles runs beside them. Leaving line numbers out of backtraces saves a seventh of the compilation. Where the machine has no huge
-# pages, `unit` and `privileged` are the run of `pools` with none. Figures: docs/decisions/build-time.md.
+# Clippy lints during compilation: on its own, it would go through every crate again. Leaving line numbers out of backtraces saves a
+# seventh of the compilation. The static programs keep cargo waiting while they are compiled, and `pools` changes the pool of the whole
+# machine, so nothing runs beside these. Tests wait more than they compute, so `history`, which compiles much, runs beside them. Where the
+# machine has no huge pages, `unit` and `privileged` are the run of `pools` with none. Figures: docs/decisions/build-time.md.
 test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = $(LINTS)
 test: export CARGO_PROFILE_DEV_DEBUG = false
 test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run
-	$(MAKE) -j5 unit style python history package
+	packaging/build-static dev $(TARGET)/package-test
 	$(MAKE) pools $(if $(filter 0,$(shell cat /proc/sys/vm/nr_hugepages)),POOLS="2 128")
+	$(MAKE) -j3 in-turn history package
+
+in-turn:
+	$(MAKE) -j3 unit style python
 	$(MAKE) -j2 privileged rxe
 	$(MAKE) test-p4 e2e
 
@@ -130,6 +138,7 @@ python: ## the Python package: its types, and its tests against the Rust readers
 
 history: ## SQL over the history (dta-history): built in target/history, clippy, and its tests
 	$(CARGO) build $(HISTORY_NEEDS)
+	$(LATER) $(HISTORY_TEST) --no-run
 	$(HISTORY_TEST)
 	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	if [ -e $(TARGET)/outside-readers ]; then \
@@ -156,7 +165,7 @@ privileged: ## tests marked ignored because they need root, namespaces, tshark o
 
 package: ## the Helm chart; Debian packages, static programs and image, made of a debug build and used; as root
 	$(CARGO) build $(TESTED) --bins --examples
-	packaging/build-deb $(TARGET)/debug $(TARGET)/package-test
+	$(LATER) packaging/build-deb $(TARGET)/debug $(TARGET)/package-test
 	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	DTA_PROGRAMS=$(abspath $(TARGET))/debug PYTHONPATH=$(TARGET)/outside-readers $(PYTHON) -m pytest -q -p no:cacheprovider packaging/test
 	packaging/test/packages $(TARGET)/package-test

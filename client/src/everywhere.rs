@@ -225,7 +225,7 @@ fn by_epoch(mut all: Vec<(usize, Answers)>) -> Vec<Answers> {
         let is_other =
             |(member, from, to): &(usize, u64, u64)| !members.contains(member) && *from < end && *to > begin;
         if spans.iter().any(is_other) {
-            answers.of_keys.retain(merge::says_something);
+            answers.of_keys.retain(|answer| answer.known() > 0);
         }
         (!answers.of_keys.is_empty()).then_some(Answers { placement: 0, ..answers })
     };

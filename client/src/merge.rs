@@ -5,6 +5,7 @@
 
 use dta_proto::control::CounterAnswer;
 use dta_proto::layout::key_increment::whole;
+use dta_proto::wire::dta::Replicas;
 
 use crate::KeyAnswer;
 
@@ -15,11 +16,11 @@ pub(crate) const TOGETHER: u64 = 1000;
 /// of counters, all. `of` is when an answer's epoch was opened, and the answer. A collector that died answers with its
 /// last epoch until the end that it was to have; by then others may have had the key.
 pub(crate) fn keep_latest<T>(found: &mut Vec<T>, of: impl Fn(&T) -> (u64, &KeyAnswer)) {
-    let says = |found: &T| Some(of(found)).filter(|(_, answer)| has(answer) > 0).map(|(opened, _)| opened);
+    let says = |found: &T| Some(of(found)).filter(|(_, answer)| answer.known() > 0).map(|(opened, _)| opened);
     let latest = found.iter().filter_map(says).max().unwrap_or(0);
     found.retain(|found| {
         let (opened, answer) = of(found);
-        matches!(answer, KeyAnswer::KeyIncrement(_)) || opened + TOGETHER >= latest
+        answer.primitive().replicas() == Replicas::Counts || opened + TOGETHER >= latest
     });
 }
 
@@ -37,26 +38,8 @@ fn added(a: CounterAnswer, b: &CounterAnswer) -> CounterAnswer {
 pub(crate) fn both(a: KeyAnswer, b: KeyAnswer) -> KeyAnswer {
     match (a, b) {
         (KeyAnswer::KeyIncrement(a), KeyAnswer::KeyIncrement(b)) => added(a, &b).into(),
-        (a, b) if has(&b) > has(&a) => b,
+        (a, b) if b.known() > a.known() => b,
         (a, _) => a,
-    }
-}
-
-/// Whether anything is known of its key.
-pub(crate) fn says_something(answer: &KeyAnswer) -> bool {
-    has(answer) > 0
-}
-
-/// How much there is of an answer.
-fn has(answer: &KeyAnswer) -> u64 {
-    match answer {
-        KeyAnswer::KeyWrite(answer) => u64::from(answer.value.is_some()),
-        KeyAnswer::Postcarding(answer) => {
-            let hops = answer.present.iter().filter(|is| **is).count() as u64;
-            u64::from(answer.found) + hops + u64::from(answer.complete)
-        }
-        KeyAnswer::KeyIncrement(answer) => answer.value,
-        KeyAnswer::SketchMerge(answer) => u64::from(answer.estimate.is_some()) + u64::from(answer.merged),
     }
 }
 

@@ -178,12 +178,11 @@ fn together(kind: QuestionKind, mut found: Vec<Found>) -> Result<KeyAnswer, Clie
     // Of a copy that was asked of several, it counts who has it.
     let mut known: BTreeSet<Option<u8>> = found.iter().filter(|f| f.has_copy()).map(|f| f.copy).collect();
     found.retain(|found| found.has_copy() || known.insert(found.copy));
-    let mut answers = found.into_iter().map(|found| found.answer);
+    let answers = found.into_iter().map(|found| found.answer);
     Ok(match kind {
         QuestionKind::KeyWrite { policy, at_least } => value(policy, at_least, &all(answers)?).into(),
         QuestionKind::Postcarding => path(all(answers)?).into(),
-        QuestionKind::KeyIncrement => answers.reduce(merge::both).unwrap_or_else(|| kind.answer_of_none()),
-        QuestionKind::SketchMerge { .. } => answers.next().unwrap_or_else(|| kind.answer_of_none()),
+        _ => answers.reduce(merge::both).unwrap_or_else(|| kind.answer_of_none()),
     })
 }
 

@@ -23,15 +23,12 @@ use dta_proto::layout::load;
 use dta_proto::list_range::ListRange;
 use dta_proto::store::{self, MAX_REDUNDANCY, StoreKind, StoreSpec};
 use dta_proto::telemetry;
-use dta_proto::wire::dta::{Addressing, Primitive};
+use dta_proto::wire::dta::{Addressing, Primitive, Replicas};
 use futures_util::future::join_all;
 use tonic::{Code, Status};
 
 use crate::away::{Away, REST, patiently};
-use crate::{
-    Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question, QuestionKind, Series, Span, epochs,
-    tails,
-};
+use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question, Series, Span, epochs, tails};
 
 /// One of several collectors.
 #[derive(Clone)]
@@ -448,8 +445,10 @@ impl Group {
         placement: &Placement,
         question: &Question,
     ) -> Result<(Answers, bool), ClientError> {
-        let parts = self.parts(placement, &question.store, question.kind.primitive())?;
-        let is_past = question.at != Moment::Now || question.kind == QuestionKind::KeyIncrement;
+        let primitive = question.kind.primitive();
+        let parts = self.parts(placement, &question.store, primitive)?;
+        // What was counted stays where it was.
+        let is_past = question.at != Moment::Now || primitive.replicas() == Replicas::Counts;
         let everywhere = placement.is_cluster && is_past;
         if parts.replicas() > 1 {
             return self.ask_replicas(placement, &parts, question, everywhere).await;

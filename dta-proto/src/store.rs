@@ -6,10 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::key::KEY_LEN;
+use crate::key::{KEY_LEN, Key};
 use crate::layout;
 use crate::name;
-use crate::wire::dta::Primitive;
+use crate::wire::dta::{Body, MAX_VALUE_LEN, Primitive, Report};
 
 /// Most copies (N) a store can have.
 pub const MAX_REDUNDANCY: u8 = 4;
@@ -133,6 +133,16 @@ macro_rules! fields_of_kinds {
 kinds!(fields_of_kinds);
 
 impl StoreKind {
+    /// Slots, and copies of each key in them; `None` if it has other elements.
+    pub fn slots_mut(&mut self) -> Option<(&mut u64, &mut u8)> {
+        match self {
+            StoreKind::KeyWrite { slots, redundancy, .. }
+            | StoreKind::Postcarding { slots, redundancy, .. }
+            | StoreKind::KeyIncrement { slots, redundancy, .. } => Some((slots, redundancy)),
+            StoreKind::Append { .. } | StoreKind::SketchMerge { .. } => None,
+        }
+    }
+
     /// Its layout in words, for people: `16 lists of 4096 batches of 64 B, entries of 16 B`.
     pub fn shape(&self) -> String {
         match self {
@@ -381,6 +391,25 @@ impl StoreSpec {
             StoreKind::SketchMerge { expected, .. } => expected,
             StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } => 1,
         }
+    }
+
+    /// Bytes of the longest report for it, in version 1.
+    pub fn report_len(&self) -> usize {
+        let (key, value) = (Key([0; KEY_LEN]), [0; MAX_VALUE_LEN]);
+        let body = match self.kind {
+            StoreKind::KeyWrite { value_len, .. } => {
+                Body::KeyWrite { redundancy: 0, key, value: &value[..value_len.into()] }
+            }
+            StoreKind::Postcarding { .. } => Body::Postcard { key, hop: 0, path_length: 0, value: 0 },
+            StoreKind::Append { entry_len, .. } => {
+                Body::Append { list: 0, value: &value[..entry_len.into()] }
+            }
+            StoreKind::KeyIncrement { .. } => Body::KeyIncrement { redundancy: 0, key, delta: 0 },
+            StoreKind::SketchMerge { rows, .. } => {
+                Body::SketchMerge { epoch: 0, column: 0, cells: &value[..4 * usize::from(rows)] }
+            }
+        };
+        Report::new(self.id, body).buffer_len()
     }
 
     /// The primitive's name.

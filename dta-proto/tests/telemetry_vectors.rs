@@ -112,7 +112,7 @@ fn entries_that_carry_a_path_or_a_port_are_those_of_the_vectors() {
         ("flow_latency", latency),
         ("hop", leaves),
     ] {
-        let bytes: String = entry.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let bytes = dta_proto::hex(entry.bytes().as_ref());
         assert_eq!(vectors["int_entries"][name], bytes, "{name}");
         assert_eq!(Entry::parse(&entry.bytes()), Some(entry), "{name}");
     }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{Entry, Metric};
 use serde::Serialize;
@@ -93,14 +94,13 @@ impl Line {
             Entry::Key { .. } => return None,
         };
         let known = |number: u32| Some(number).filter(|number| *number != u32::MAX);
-        let hex = |key: Key| key.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let flow = event.meaning.and_then(|meaning| meaning.flow());
         let mut line = Line {
             time,
             event: kind,
             metric: None,
             why: None,
-            key: Some(key).filter(|key| *key != Key::default()).map(hex),
+            key: Some(key).filter(|key| *key != Key::default()).map(|key| hex(&key.0)),
             flow: flow.map(|flow| flow.to_string()),
             ends: names.ends(flow),
             switch: place.switch,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clickhouse::{ClickHouse, DATABASE, Fate, LOGIN};
 use dta_history::clickhouse::{BLOCK, ClickHouseError, Inserted, Inserter, Server};
 use dta_history::{Epoch, Retention, Table};
+use dta_proto::hex;
 use dta_proto::store::{StoreKind, StoreSpec};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -63,7 +64,7 @@ impl World {
             let Epoch { number, opened, flipped_to, .. } = kept.epoch;
             let row = |slot: u64, element: &[u8]| {
                 let checksum = u32::from_be_bytes(element[..4].try_into().unwrap());
-                let value: String = element[4..].iter().map(|byte| format!("{byte:02x}")).collect();
+                let value = hex(&element[4..]);
                 let row = json!(["c1", opened, flipped_to, number, slot, checksum, value]);
                 all.insert((number, slot), row.as_array().unwrap().clone());
             };

@@ -307,7 +307,9 @@ pub fn packets() -> Vec<Vec<u8>> {
                 let list = [0, 1, 1, 2, 4, 5, 6, 6, 3, 8][dice.below(end) as usize];
                 Body::Append { list, value: &value }
             }
-            StoreKind::SketchMerge { rows, .. } => {
+            kind => {
+                // P4 programs write no others.
+                let StoreKind::SketchMerge { rows, .. } = kind else { continue };
                 value = match dice.one_in(4) {
                     // Sums that would be beyond 32 bits.
                     true => vec![0xf0; 4 * usize::from(rows)],

@@ -50,7 +50,7 @@ impl Outcome {
     /// Where this and another outcome differ first, in words; `None` where they are equal.
     pub fn difference(&self, other: &Outcome, names: [&str; 2]) -> Option<String> {
         let hex = |bytes: Option<&Vec<u8>>| match bytes {
-            Some(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Some(bytes) => dta_proto::hex(bytes),
             None => "nothing".to_owned(),
         };
         let first = |what: &str, ours: &[Vec<u8>], theirs: &[Vec<u8>]| {

@@ -164,7 +164,7 @@ fn a_key_write_becomes_these_bytes() {
     let mut bench = Bench::plain();
     let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[0xaa; 12] });
     let frames = bench.ingest(0, &[report]);
-    let hex: String = frames[0].iter().map(|b| format!("{b:02x}")).collect();
+    let hex = dta_proto::hex(&frames[0]);
     // IPv4, UDP, BTH, RETH, checksum and value, iCRC.
     assert_eq!(
         hex,

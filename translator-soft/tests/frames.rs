@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use dta_dataplane::reference::Reference;
+use dta_proto::hex;
 use dta_proto::program::{Entry, Program, Purpose, QueuePair, Transport};
 use serde::Deserialize;
 
@@ -51,10 +52,6 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-fn hex(bytes: impl AsRef<[u8]>) -> String {
-    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[test]
 fn frames_are_as_the_other_implementation_makes_them() {
     let reporter = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), 5555);
@@ -66,7 +63,7 @@ fn frames_are_as_the_other_implementation_makes_them() {
         let (mut frames, mut nacks, mut dropped) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (report, payload) in case.reports.iter().enumerate() {
             let made = switch.report(reporter, service, &bytes(payload));
-            frames.extend(made.frames.iter().map(hex));
+            frames.extend(made.frames.iter().map(|frame| hex(frame)));
             nacks.extend(made.nacks.iter().map(|payload| Nack { report, payload: hex(payload) }));
             if let Some(reason) = made.dropped {
                 *dropped.entry(reason.name().to_string()).or_insert(0) += 1;
@@ -76,7 +73,7 @@ fn frames_are_as_the_other_implementation_makes_them() {
         assert_eq!(counters.received, case.reports.len() as u64, "{}", case.name);
         assert_eq!(counters.check(), None, "{}", case.name);
         let flushed = switch.flush();
-        frames.extend(flushed.iter().map(hex));
+        frames.extend(flushed.iter().map(|frame| hex(frame)));
         assert_eq!(frames, case.frames, "{}", case.name);
         assert_eq!(flushed.len(), case.flushed, "{}", case.name);
         assert_eq!(nacks, case.nacks, "{}", case.name);

@@ -196,6 +196,19 @@ impl QuestionKind {
 }
 
 impl KeyAnswer {
+    /// How much is known of the key, beside other answers of the kind; 0 = nothing.
+    pub(crate) fn known(&self) -> u64 {
+        match self {
+            Self::KeyWrite(answer) => u64::from(answer.value.is_some()),
+            Self::Postcarding(answer) => {
+                let hops = answer.present.iter().filter(|is| **is).count() as u64;
+                u64::from(answer.found) + hops + u64::from(answer.complete)
+            }
+            Self::KeyIncrement(answer) => answer.value,
+            Self::SketchMerge(answer) => u64::from(answer.estimate.is_some()) + u64::from(answer.merged),
+        }
+    }
+
     /// The answer for people, in a line or two.
     pub fn in_words(&self) -> Vec<String> {
         match self {
@@ -245,6 +258,13 @@ macro_rules! kinds {
         }
 
         impl KeyAnswer {
+            /// The primitive of the store.
+            pub fn primitive(&self) -> Primitive {
+                match self {
+                    $(Self::$kind(_) => Primitive::$kind,)*
+                }
+            }
+
             /// The key.
             pub fn key(&self) -> &[u8] {
                 match self {
@@ -341,5 +361,54 @@ impl TryFrom<QuerySeriesResponse> for Series {
     fn try_from(QuerySeriesResponse { epochs, next }: QuerySeriesResponse) -> Result<Self, ClientError> {
         let epochs = epochs.into_iter().map(Answers::try_from).collect::<Result<_, _>>()?;
         Ok(Self { epochs, next: NonZeroU64::new(next) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_primitives_with_keys_are_asked_what_is_of_theirs() {
+        for primitive in Primitive::ALL {
+            let kind = QuestionKind::usual(primitive, 7);
+            assert_eq!(kind.map(QuestionKind::primitive), Some(primitive).filter(|p| *p != Primitive::Append));
+            let Some(kind) = kind else { continue };
+            assert_eq!(QuestionKind::try_from(query_request::Of::from(kind)), Ok(kind));
+            let nothing = kind.answer_of_none();
+            assert_eq!((nothing.primitive(), nothing.known()), (primitive, 0));
+        }
+    }
+
+    #[test]
+    fn answers_are_a_line_or_two() {
+        let key = vec![1; 16];
+        let value = KeyWriteAnswer {
+            key: key.clone(),
+            value: Some(vec![1, 2, 3, 4, 0xab, 0, 0, 0]),
+            agreeing: 1,
+            differing: 1,
+            copies: 2,
+        };
+        let path = PathAnswer {
+            key: key.clone(),
+            found: true,
+            hops: vec![5, 0, 9],
+            present: vec![true, false, true],
+            ..PathAnswer::default()
+        };
+        let sketch = SketchAnswer { key: key.clone(), estimate: Some(8), merged: 2, expected: 3 };
+        let unknown = SketchAnswer { estimate: None, ..sketch.clone() };
+        for (answer, words) in [
+            (KeyAnswer::from(value), &["01020304 ab000000", "1 of 2 copies agree, 1 differ"][..]),
+            (KeyWriteAnswer::default().into(), &["absent", "0 of 0 copies agree, 0 differ"]),
+            (path.into(), &["5 → ? → 9", "partial"]),
+            (PathAnswer::default().into(), &["absent"]),
+            (CounterAnswer { key, value: 12, by_colour: vec![] }.into(), &["12"]),
+            (sketch.into(), &["8", "2 of 3 reporters merged"]),
+            (unknown.into(), &["unknown", "the columns hold another epoch"]),
+        ] {
+            assert_eq!(answer.in_words(), words);
+        }
     }
 }

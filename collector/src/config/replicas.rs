@@ -1,7 +1,7 @@
 //! How many collectors are to have each key of a store.
 
 use dta_proto::buckets::MAX_COPIES;
-use dta_proto::store::StoreKind;
+use dta_proto::wire::dta::Replicas;
 
 use super::ConfigError;
 use super::file::StoreTable;
@@ -11,21 +11,22 @@ pub(super) fn of_table(table: &StoreTable) -> Result<u8, ConfigError> {
     let fail =
         |key: &str, value: String, must: &str| Err(ConfigError::shown(format!("store.{key}"), value, must));
     let is_spread = table.spread_copies.unwrap_or_default();
-    match (&table.spec.kind, table.replicas) {
-        (StoreKind::KeyWrite { redundancy, .. }, None) if is_spread && *redundancy < 2 => fail(
+    let copies = table.spec.redundancy().unwrap_or(1);
+    match (table.spec.kind.primitive().replicas(), table.replicas) {
+        (Replicas::Copies, None) if is_spread && copies < 2 => fail(
             "spread_copies",
             "true".into(),
             "false where redundancy is 1: each copy goes to a collector of its own",
         ),
-        (StoreKind::KeyWrite { redundancy, .. }, None) => Ok(if is_spread { *redundancy } else { 1 }),
+        (Replicas::Copies, None) => Ok(if is_spread { copies } else { 1 }),
         (_, _) if table.spread_copies.is_some() => fail(
             "spread_copies",
             is_spread.to_string(),
             "left out but for key-write; key-increment and postcarding have `replicas`",
         ),
         // Part of its layout, which is checked as a whole.
-        (StoreKind::KeyIncrement { .. }, Some(replicas)) => Ok(replicas),
-        (StoreKind::Postcarding { .. }, Some(replicas)) => {
+        (Replicas::Counts, Some(replicas)) => Ok(replicas),
+        (Replicas::Whole, Some(replicas)) => {
             if !(1..=MAX_COPIES).contains(&usize::from(replicas)) {
                 return fail("replicas", replicas.to_string(), "1 to 4");
             }

@@ -1,6 +1,7 @@
 //! Writes a configuration as a file.
 
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::store::StoreSpec;
+use dta_proto::wire::dta::Replicas;
 use serde::Serialize;
 
 use super::file::{Collector, File, Span, StoreTable};
@@ -52,12 +53,12 @@ impl Config {
     fn store_tables(&self) -> Vec<StoreTable> {
         let table = |spec: &StoreSpec| {
             let replicas = self.replicas.get(&spec.name).copied();
-            let is_spread = matches!(spec.kind, StoreKind::KeyWrite { .. });
-            let in_layout = matches!(spec.kind, StoreKind::KeyIncrement { .. });
+            let of = spec.kind.primitive().replicas();
             StoreTable {
                 epoch: self.epochs.get(&spec.name).copied().map(Span),
-                spread_copies: replicas.filter(|_| is_spread).map(|_| true),
-                replicas: replicas.filter(|_| !is_spread && !in_layout),
+                spread_copies: replicas.filter(|_| of == Replicas::Copies).map(|_| true),
+                // Those of counters are in the layout.
+                replicas: replicas.filter(|_| of == Replicas::Whole),
                 spec: spec.clone(),
             }
         };

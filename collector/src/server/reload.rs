@@ -2,7 +2,8 @@
 
 use anyhow::{bail, ensure};
 use dta_files::config_file::changes;
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::queue_pair::Purpose;
+use dta_proto::store::StoreSpec;
 
 use super::{Grpc, Server, check, notify, operators, serve};
 use crate::config::Config;
@@ -26,7 +27,7 @@ impl Server {
         }
         let added: Vec<StoreSpec> =
             new.stores.iter().filter(|store| !self.config.stores.contains(store)).cloned().collect();
-        let needs_atomics = |store: &&StoreSpec| matches!(store.kind, StoreKind::KeyIncrement { .. });
+        let needs_atomics = |store: &&StoreSpec| store.kind.primitive().purpose() == Purpose::Atomic;
         if let (Some(store), false) = (added.iter().find(needs_atomics), self.device.atomics) {
             bail!(
                 "store {:?} needs atomics, which the device {:?} does not have; leave the store out",

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dta_client::{Moment, Question, QuestionKind};
+use dta_client::{Moment, Question};
 use dta_proto::buckets::{self, Copies};
 use dta_proto::control::{PlacementResponse, StorePlacement, bucket_ranges};
 use dta_proto::layout::key_increment::Role;
 use dta_proto::placement::usual_colour;
-use dta_proto::wire::dta::{Addressing, Primitive};
+use dta_proto::wire::dta::{Addressing, Primitive, Replicas};
 
 use super::Service;
 use crate::answers::AskError;
@@ -26,7 +26,7 @@ impl Service {
         let (cluster, primitive) = (self.cluster.as_deref(), question.kind.primitive());
         if let Some(cluster) = cluster {
             self.check_counters(question)?;
-            if question.at != Moment::Now || primitive == Primitive::KeyIncrement {
+            if question.at != Moment::Now || primitive.replicas() == Replicas::Counts {
                 return Ok(());
             }
             cluster.check(Instant::now())?;
@@ -57,10 +57,11 @@ impl Service {
 
     /// Refuses counters that two collectors count while this one does not know which of its counts the other one has, too.
     pub(super) fn check_counters(&self, question: &Question) -> Result<(), AskError> {
-        if question.kind == QuestionKind::KeyIncrement
+        let primitive = question.kind.primitive();
+        if primitive.replicas() == Replicas::Counts
             && self.cluster.as_ref().is_some_and(|of| of.version() == 0)
         {
-            let store = self.stores.of_primitive(&question.store, Primitive::KeyIncrement)?;
+            let store = self.stores.of_primitive(&question.store, primitive)?;
             if self.replicas(&store.spec.name) > 1 {
                 return Err(Adrift.into());
             }

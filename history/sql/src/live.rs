@@ -19,7 +19,7 @@ use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions};
 use dta_history::{Epoch, Table};
 use dta_proto::control::{MAX_READ, ReadMemoryRequest};
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::store::StoreSpec;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
@@ -48,13 +48,7 @@ impl Collector {
             self.client.placement().await.with_context(|| format!("live stores of {}", self.address))?;
         let specs =
             placement.stores.iter().filter_map(|place| StoreSpec::try_from(place.store.as_ref()?).ok());
-        let of_slots = |spec: &StoreSpec| {
-            matches!(
-                spec.kind,
-                StoreKind::KeyWrite { .. } | StoreKind::Postcarding { .. } | StoreKind::KeyIncrement { .. }
-            )
-        };
-        Ok(specs.filter(of_slots).collect())
+        Ok(specs.filter(|spec| spec.redundancy().is_some()).collect())
     }
 
     /// Writes what the store holds into a table in this folder.

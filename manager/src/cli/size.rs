@@ -205,10 +205,10 @@ impl Size {
                 StoreKind::Append { lists, batch_len, entry_len, .. } => {
                     (*lists, *batch_len, *entry_len) = (self.lists, self.batch_len, self.entry_len);
                 }
-                StoreKind::KeyIncrement { .. } => {}
                 StoreKind::SketchMerge { rows, expected, .. } => {
                     (*rows, *expected) = (self.rows, self.reporters.min(32) as u8);
                 }
+                _ => {}
             }
             Some(store)
         })

@@ -100,12 +100,6 @@ fn large_enough(mut store: StoreSpec, traffic: &Traffic) -> anyhow::Result<Store
     let frames_per_report = frames_per_report(&store, traffic.reports);
     let most = store.max_redundancy();
     match &mut store.kind {
-        StoreKind::KeyWrite { slots, redundancy, .. }
-        | StoreKind::Postcarding { slots, redundancy, .. }
-        | StoreKind::KeyIncrement { slots, redundancy, .. } => {
-            let copies = traffic.copies.map_or(1..=most, |n| n..=n);
-            (*slots, *redundancy) = slots_for(flows, copies)?;
-        }
         StoreKind::Append { lists, ring, .. } => {
             let reports = traffic.reports as f64 * traffic.retention.as_secs_f64();
             let batches = reports * frames_per_report / f64::from(*lists);
@@ -118,6 +112,12 @@ fn large_enough(mut store: StoreSpec, traffic: &Traffic) -> anyhow::Result<Store
             let kept = traffic.retention.as_secs_f64() / traffic.sketch_epoch.as_secs_f64();
             // Besides the one that is being merged.
             *epochs = (kept.ceil() as u32).saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX);
+        }
+        kind => {
+            let unknown = format!("store `{name}`: how large it must be is not known");
+            let (slots, redundancy) = kind.slots_mut().context(unknown)?;
+            let copies = traffic.copies.map_or(1..=most, |n| n..=n);
+            (*slots, *redundancy) = slots_for(flows, copies)?;
         }
     }
     Ok(store)

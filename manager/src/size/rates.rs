@@ -3,10 +3,8 @@
 
 use std::net::Ipv4Addr;
 
-use dta_proto::key::Key;
 use dta_proto::queue_pair::{Purpose, Transport};
-use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::wire::dta::{Body, MAX_VALUE_LEN, Report};
+use dta_proto::store::StoreSpec;
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{BthFields, Psn, Repr};
 use dta_proto::wire::{datagram, ethernet};
@@ -198,7 +196,7 @@ pub fn rate(size: &Size, way: Way, parts: &Parts, machines: &Machines) -> Rate {
     let ports = if way == Way::SwitchRdma { reporters } else { 1.0 };
     let mut bounds = Vec::new();
     let mut bound = |part, reports_per_second| bounds.push(Bound { part, reports_per_second });
-    bound(Part::ReportLink, ports * link(report_len(store)));
+    bound(Part::ReportLink, ports * link(datagram::HEADER_LEN + store.report_len()));
     if way != Way::SwitchRdma {
         bound(Part::Reporters, reporters.min(workers) / take_report);
     }
@@ -223,23 +221,6 @@ pub fn rate(size: &Size, way: Way, parts: &Parts, machines: &Machines) -> Rate {
 pub fn choose(rates: &[Rate; Way::ALL.len()], reports: u64) -> (Way, u64) {
     let of = |rate: &Rate| (rate.way, (reports as f64 / rate.limit.reports_per_second).ceil() as u64);
     rates.iter().map(of).fold(of(&rates[0]), |best, other| if other.1 < best.1 { other } else { best })
-}
-
-/// Bytes of an IP packet with a report.
-fn report_len(store: &StoreSpec) -> usize {
-    let (key, value) = (Key([0; 16]), [0; MAX_VALUE_LEN]);
-    let body = match store.kind {
-        StoreKind::KeyWrite { value_len, .. } => {
-            Body::KeyWrite { redundancy: 0, key, value: &value[..value_len.into()] }
-        }
-        StoreKind::Postcarding { .. } => Body::Postcard { key, hop: 0, path_length: 0, value: 0 },
-        StoreKind::Append { entry_len, .. } => Body::Append { list: 0, value: &value[..entry_len.into()] },
-        StoreKind::KeyIncrement { .. } => Body::KeyIncrement { redundancy: 0, key, delta: 0 },
-        StoreKind::SketchMerge { rows, .. } => {
-            Body::SketchMerge { epoch: 0, column: 0, cells: &value[..4 * usize::from(rows)] }
-        }
-    };
-    datagram::HEADER_LEN + Report::new(0, body).buffer_len()
 }
 
 /// Bytes of an IP packet with a frame that writes an element.

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use dta_proto::store::StoreSpec;
-use dta_proto::wire::dta::{EpochEnd, Primitive};
+use dta_proto::wire::dta::{EpochEnd, Replicas};
 
 use super::daemons::Plan;
 
@@ -60,12 +60,10 @@ fn store(plan: &Plan<'_>, spec: &StoreSpec) -> Result<toml::Table, toml::ser::Er
     }
     let replicas = plan.topology.share().replicas();
     if replicas > 1 {
-        match primitive {
-            Primitive::KeyWrite => table.insert("spread_copies".into(), true.into()),
-            Primitive::Postcarding | Primitive::KeyIncrement => {
-                table.insert("replicas".into(), (replicas as i64).into())
-            }
-            Primitive::Append | Primitive::SketchMerge => None,
+        match primitive.replicas() {
+            Replicas::None => None,
+            Replicas::Copies => table.insert("spread_copies".into(), true.into()),
+            Replicas::Whole | Replicas::Counts => table.insert("replicas".into(), (replicas as i64).into()),
         };
     }
     Ok(table)

@@ -6,6 +6,7 @@ mod list;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
+use dta_proto::hex;
 use dta_trace::kernel::Options;
 use dta_trace::record::{Record, flags};
 
@@ -57,7 +58,7 @@ fn pass(near: &str, far: &str) -> Vec<String> {
     let mut sender = python(near, SEND, 0);
     let mut input = sender.stdin.take().expect("an input");
     for frame in &frames {
-        let hex: String = frame.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex(&frame.bytes);
         writeln!(input, "{hex}").unwrap();
     }
     drop(input);
@@ -77,8 +78,7 @@ fn frames_pass_byte_for_byte_and_are_read_as_in_plain_rust() {
     }
     bed.veth((&near, "e0", ""), (&far, "e0", ""));
     let frames = list::all();
-    let sent: Vec<String> =
-        frames.iter().map(|frame| frame.bytes.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+    let sent: Vec<String> = frames.iter().map(|frame| hex(&frame.bytes)).collect();
     assert_eq!(pass(&near, &far), sent, "without tracing");
 
     let points = [

@@ -15,7 +15,7 @@ mod v1;
 pub use body::{Address, Body};
 pub use fields::Fields;
 pub use nack::{NACK_V0_LEN, NACK_V1_LEN, Nack};
-pub use primitive::{Addressing, Description, EpochEnd, Primitive};
+pub use primitive::{Addressing, Description, EpochEnd, Primitive, Replicas};
 pub use report::Report;
 pub use v1::HEADER_LEN as V1_HEADER_LEN;
 

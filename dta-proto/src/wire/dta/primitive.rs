@@ -27,6 +27,20 @@ pub enum EpochEnd {
     Collects,
 }
 
+/// What each of the collectors has that are to have the same key (docs/scale.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    /// One collector has a key.
+    None,
+    /// Some of the key's copies: a store says `spread_copies`.
+    Copies,
+    /// All there is of the key: a store says `replicas`.
+    Whole,
+    /// What it counted itself: a store says `replicas`. What all have counted adds up, and stays where it was counted
+    /// when the key moves.
+    Counts,
+}
+
 /// What is to be known of a primitive.
 #[derive(Debug)]
 pub struct Description {
@@ -38,6 +52,8 @@ pub struct Description {
     pub purpose: Purpose,
     /// Whether one translator at a time may write a store of it: its elements hold state that only the writer knows.
     pub single_writer: bool,
+    /// What each of several collectors has of a key.
+    pub replicas: Replicas,
     /// Whether version 0 has a report of it.
     pub in_version0: bool,
     /// The kind of its queries in the names of a collector's counters; `None` where keys are not asked about.
@@ -95,6 +111,7 @@ primitives! {
         addressing: Addressing::Key,
         purpose: Purpose::Write,
         single_writer: false,
+        replicas: Replicas::Copies,
         in_version0: true,
         query: Some("key-write"),
         epoch_end: EpochEnd::Replaces,
@@ -105,6 +122,7 @@ primitives! {
         addressing: Addressing::Key,
         purpose: Purpose::Write,
         single_writer: true,
+        replicas: Replicas::Whole,
         in_version0: true,
         query: Some("path"),
         epoch_end: EpochEnd::Replaces,
@@ -115,6 +133,7 @@ primitives! {
         addressing: Addressing::List,
         purpose: Purpose::Write,
         single_writer: true,
+        replicas: Replicas::None,
         in_version0: true,
         query: None,
         epoch_end: EpochEnd::Collects,
@@ -125,6 +144,7 @@ primitives! {
         addressing: Addressing::Key,
         purpose: Purpose::Atomic,
         single_writer: false,
+        replicas: Replicas::Counts,
         in_version0: true,
         query: Some("counter"),
         epoch_end: EpochEnd::Reads,
@@ -135,6 +155,7 @@ primitives! {
         addressing: Addressing::Column,
         purpose: Purpose::Write,
         single_writer: true,
+        replicas: Replicas::None,
         in_version0: false,
         query: Some("sketch"),
         epoch_end: EpochEnd::Closes,
@@ -184,6 +205,11 @@ impl Primitive {
     /// What the end of an epoch does to its stores.
     pub const fn epoch_end(self) -> EpochEnd {
         self.description().epoch_end
+    }
+
+    /// What each of several collectors has of a key.
+    pub const fn replicas(self) -> Replicas {
+        self.description().replicas
     }
 
     /// Whether version 0 has a report of it.

@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use dta_history::{Epoch, Table};
+use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
@@ -36,8 +37,7 @@ fn every_row_of_both_stores_is_there_as_it_was_written() {
                 let be32 = |at: usize| u32::from_be_bytes(element[at..at + 4].try_into().unwrap());
                 let mut row = json!({ "epoch": epoch, "slot": slot, "checksum": be32(0) });
                 if is_of_key_write {
-                    row["value"] =
-                        element[4..].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
+                    row["value"] = hex(&element[4..]).into();
                 } else {
                     row["bitmap"] = u16::from_be_bytes([element[4], element[5]]).into();
                     row["length"] = element[6].into();
@@ -220,7 +220,7 @@ fn the_rows_of_a_key_are_found_and_no_others() {
 fn functions_are_the_arithmetic_of_keys() {
     let folder = history();
     let key: Key = flow(3).parse().unwrap();
-    let hex: String = key.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(&key.0);
     let slots = hash::slots(&key, 2, 1 << 20);
     let statement = format!(
         "select dta_flow('{0}') as flow, dta_key('{hex}') as key, dta_key_text(dta_key('{hex}')) as text, dta_slot(dta_key('{0}'), 1, 1048576) as slot, \
