@@ -38,7 +38,7 @@ FUZZ_SECONDS ?= 60
 
 PYTHON ?= /usr/bin/python3
 
-# For compilers beside tests: tests come first.
+# For what compiles or packs beside tests: tests come first.
 LATER = nice -n 19
 
 # What clippy-driver denies as the compiler's wrapper.
@@ -87,7 +87,7 @@ ebpf-check: ## whether the objects that are committed are what their sources mak
 
 # Clippy lints during compilation: on its own, it would go through every crate again. Leaving line numbers out of backtraces saves a
 # seventh of the compilation. The static programs keep cargo waiting while they are compiled, and `pools` changes the pool of the whole
-# machine, so nothing runs beside these. Tests wait more than they compute, so `history`, which compiles much, runs beside them. Where the
+# machine, so nothing runs beside these. Tests wait more than they compute, so `history`, which compiles a lot, runs beside them. Where the
 # machine has no huge pages, `unit` and `privileged` are the run of `pools` with none. Figures: docs/decisions/build-time.md.
 test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = $(LINTS)
@@ -101,7 +101,8 @@ test: install-test-deps ebpf-check ## everything, as CI runs it
 in-turn:
 	$(MAKE) -j3 unit style python
 	$(MAKE) -j2 privileged rxe
-	$(MAKE) test-p4 e2e
+	$(MAKE) test-p4
+	$(MAKE) e2e
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs, asked over gRPC and with SQL; ten million reports of random flows; a database and object storage away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test $(TESTED) --test faults

@@ -133,7 +133,7 @@ macro_rules! fields_of_kinds {
 kinds!(fields_of_kinds);
 
 impl StoreKind {
-    /// Slots, and copies of each key in them; `None` if it has other elements.
+    /// Its slots and the copies of each key, to change; `None` if its elements are not slots.
     pub fn slots_mut(&mut self) -> Option<(&mut u64, &mut u8)> {
         match self {
             StoreKind::KeyWrite { slots, redundancy, .. }
@@ -394,6 +394,9 @@ impl StoreSpec {
     }
 
     /// Bytes of the longest report for it, in version 1.
+    ///
+    /// # Panics
+    /// It is not [valid](StoreSpec::validate).
     pub fn report_len(&self) -> usize {
         let (key, value) = (Key([0; KEY_LEN]), [0; MAX_VALUE_LEN]);
         let body = match self.kind {

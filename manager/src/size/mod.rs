@@ -114,8 +114,8 @@ fn large_enough(mut store: StoreSpec, traffic: &Traffic) -> anyhow::Result<Store
             *epochs = (kept.ceil() as u32).saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX);
         }
         kind => {
-            let unknown = format!("store `{name}`: how large it must be is not known");
-            let (slots, redundancy) = kind.slots_mut().context(unknown)?;
+            let unknown = || format!("store `{name}`: how large it must be is not known");
+            let (slots, redundancy) = kind.slots_mut().with_context(unknown)?;
             let copies = traffic.copies.map_or(1..=most, |n| n..=n);
             (*slots, *redundancy) = slots_for(flows, copies)?;
         }

@@ -14,8 +14,7 @@ use dta_placement::View;
 use dta_proto::buckets::{Copies, MAX_COPIES};
 use dta_proto::placement::Placement;
 use dta_proto::program::{Lists, Store};
-use dta_proto::store::StoreKind;
-use dta_proto::wire::dta::Addressing;
+use dta_proto::wire::dta::{Addressing, Replicas};
 
 use super::roster::Roster;
 use crate::program::Grant;
@@ -171,10 +170,9 @@ impl Placing {
 fn placed(store: &Store, replicas: usize, placement: &Placement, id: &str) -> Store {
     let name = &store.spec.name;
     let mut lists = placement.lists.get(id).into_iter().flatten();
-    let buckets = match store.spec.kind.primitive().addressing() {
-        Addressing::Key if matches!(store.spec.kind, StoreKind::KeyIncrement { .. }) => {
-            placement.lanes(replicas, id)
-        }
+    let primitive = store.spec.kind.primitive();
+    let buckets = match primitive.addressing() {
+        Addressing::Key if primitive.replicas() == Replicas::Counts => placement.lanes(replicas, id),
         Addressing::Key => placement.copies(replicas, id),
         Addressing::List | Addressing::Column if lists.any(|range| range.store == *name) => Copies::default(),
         Addressing::List | Addressing::Column => Copies::NONE,
@@ -186,7 +184,7 @@ fn placed(store: &Store, replicas: usize, placement: &Placement, id: &str) -> St
 mod tests {
     use super::*;
     use dta_proto::program::{Purpose, Rkey, Session};
-    use dta_proto::store::{Merge, StoreSpec};
+    use dta_proto::store::{Merge, StoreKind, StoreSpec};
 
     /// The view of these collectors, with all keys placed as said, and lists 0 to 3 and the sketch at the last one.
     fn view(version: u64, ids: &[&str], keys: &str) -> (Arc<View>, Roster) {

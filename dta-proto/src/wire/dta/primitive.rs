@@ -27,17 +27,17 @@ pub enum EpochEnd {
     Collects,
 }
 
-/// What each of the collectors has that are to have the same key (docs/scale.md).
+/// What each collector has of a key that several are to have (docs/scale.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
-    /// One collector has a key.
+    /// There is one collector for each key, list or sketch.
     None,
     /// Some of the key's copies: a store says `spread_copies`.
     Copies,
     /// All there is of the key: a store says `replicas`.
     Whole,
-    /// What it counted itself: a store says `replicas`. What all have counted adds up, and stays where it was counted
-    /// when the key moves.
+    /// Its own counts: a store says `replicas`, which is part of its layout. A key's count is put together from all
+    /// collectors, and what one has counted stays there when the key moves.
     Counts,
 }
 
