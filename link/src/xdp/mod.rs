@@ -36,8 +36,9 @@ const SEND: u32 = 1024;
 /// Most queues of one link.
 const QUEUES_MAX: u32 = 64;
 /// How long an interface may be busy before that is an error: the kernel detaches the program of a closed
-/// link a little later, for instance when a process forked meanwhile closes its copy.
-const LEAVING: Duration = Duration::from_secs(1);
+/// link and releases its queues a little later, for instance when a process forked meanwhile closes its
+/// copy. On a busy machine, a second was too short.
+const LEAVING: Duration = Duration::from_secs(5);
 /// Size of a chunk: one of these, depending on the frames' length.
 const CHUNKS: [usize; 2] = [2048, 4096];
 
