@@ -39,7 +39,7 @@ FUZZ_SECONDS ?= 60
 PYTHON ?= /usr/bin/python3
 
 # For what compiles or packs beside tests: tests come first.
-LATER = nice -n 19
+LATER = nice -n 10
 
 # What clippy-driver denies as the compiler's wrapper.
 LINTS = -Dwarnings__CLIPPY_HACKERY__
