@@ -1,7 +1,7 @@
 //! How full a store is, how that affects its answers, and which N would serve better.
 
 use dta_proto::layout::load;
-use dta_proto::store::StoreKind;
+use dta_proto::queue_pair::Purpose;
 
 use super::Store;
 use crate::region::AccessError;
@@ -21,8 +21,7 @@ pub struct Load {
     pub capacity: u64,
     /// `used / capacity`: keys per slot for keyed stores.
     pub load: f64,
-    /// Predicted share of keys that are still there (key-write, postcarding), or whose count is exact
-    /// (key-increment).
+    /// Predicted share of keys that are still there, or whose count is exact if operations add.
     pub survival: Option<f64>,
     /// The best N at this load; none for an empty store.
     pub advised_redundancy: Option<u8>,
@@ -62,10 +61,10 @@ pub fn measure(store: &Store) -> Result<Load, AccessError> {
     // A sample without a free slot says only "at least this many".
     let keys = load::estimate_keys(used.min(sampled - 1), sampled, n).unwrap_or_default() * scale;
     let a = load::load(keys, elements);
-    let survival = match store.spec.kind {
+    let survival = match store.spec.kind.primitive().purpose() {
         // A counter is exact if at least one of the key's slots is used by no other key, earlier or later.
-        StoreKind::KeyIncrement { .. } => load::survival(a, n),
-        _ => load::mean_survival(a, n),
+        Purpose::Atomic => load::survival(a, n),
+        Purpose::Write => load::mean_survival(a, n),
     };
     Ok(Load {
         used: keys.round() as u64,
