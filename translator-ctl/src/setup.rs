@@ -5,7 +5,6 @@ use tracing::warn;
 use crate::config::{Config, Translator};
 use crate::program::{Grant, build};
 use crate::session::{Session, SessionError};
-use crate::switches::p4::P4Switch;
 use crate::switches::software::Remote;
 use crate::switches::{After, Target, any_switch};
 use dta_proto::program::{Change, Entry, Program};
@@ -93,19 +92,22 @@ pub async fn set_up(config: &Translator, target: &mut dyn Target) -> anyhow::Res
     Ok(target.apply(&want, After::Open).await?)
 }
 
-/// Makes a P4 switch send what it holds before its session ends. One that cannot be asked has nothing to
-/// send.
+/// Makes a switch send what it holds before its session ends, unless it does so itself. One that cannot be
+/// asked has nothing to send.
 pub async fn send_all(config: &Config, switch: &str) {
-    let Ok(Some(mut p4)) = P4Switch::of(config, switch) else { return };
-    if let Err(error) = p4.flush_all().await {
+    let Ok(mut target) = any_switch(config, switch) else { return };
+    if !target.looks_after_itself()
+        && let Err(error) = target.flush_all().await
+    {
         warn!(%error, "cannot make the switch send what it holds before its session ends");
     }
 }
 
-/// Removes a session's entries from a P4 switch. A running translator does that itself.
+/// Removes a session's entries from a switch, unless it does so itself, as a running translator does.
 pub async fn empty(config: &Config, switch: &str) -> anyhow::Result<()> {
-    if let Some(mut p4) = P4Switch::of(config, switch)? {
-        p4.apply(&Program::default(), After::Renewal).await?;
+    let mut target = any_switch(config, switch)?;
+    if !target.looks_after_itself() {
+        target.apply(&Program::default(), After::Renewal).await?;
     }
     Ok(())
 }

@@ -13,9 +13,8 @@ use tracing::{info, warn};
 use crate::cluster::following::{Following, Sessions};
 use crate::config::{Config, Translator};
 use crate::lease::Event;
-use crate::switches::p4::P4Switch;
 use crate::switches::p4::translator::COLLECTORS;
-use crate::switches::{After, ApplyError, Status, Target, TargetError};
+use crate::switches::{After, AnySwitch, ApplyError, Status, Target, TargetError, any_switch};
 
 /// Shortest interval between two flushes.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -34,16 +33,17 @@ pub async fn watch(
     switch: &str,
     ready: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let Some(p4) = P4Switch::of(config, switch)? else {
+    let target = any_switch(config, switch)?;
+    if target.looks_after_itself() {
         bail!(
             "[switch.{switch}] is a software translator, which renews its own lease: start it with `dta-translator run`, without --blank"
         )
-    };
-    keep(&config.translator_of(switch)?, p4, ready).await
+    }
+    keep(&config.translator_of(switch)?, target, ready).await
 }
 
 /// A switch that is watched and flushed.
-struct Watched(Arc<Mutex<P4Switch>>);
+struct Watched(Arc<Mutex<AnySwitch>>);
 
 #[tonic::async_trait]
 impl Target for Watched {
@@ -78,11 +78,16 @@ impl Target for Watched {
     async fn flush_all(&mut self) -> Result<u64, TargetError> {
         self.0.lock().await.flush_all().await
     }
+
+    /// It is flushed beside its lease.
+    fn looks_after_itself(&self) -> bool {
+        true
+    }
 }
 
 async fn keep(
     translator: &Translator,
-    switch: P4Switch,
+    switch: AnySwitch,
     ready: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
@@ -136,9 +141,11 @@ struct Next {
 }
 
 /// Flushes what is older than the flush times.
-async fn flush_by_time(switch: &Mutex<P4Switch>) -> std::convert::Infallible {
+async fn flush_by_time(switch: &Mutex<AnySwitch>) -> std::convert::Infallible {
     let mut all: Vec<Next> = Vec::new();
-    if let Some(why) = switch.lock().await.cannot_command() {
+    // Not in the condition, which would keep the switch locked.
+    let cannot_command = switch.lock().await.cannot_command();
+    if let Some(why) = cannot_command {
         warn!("nothing is flushed by age, and silent RC queue pairs go unnoticed: {why}");
         return std::future::pending().await;
     }
@@ -170,5 +177,60 @@ async fn flush_by_time(switch: &Mutex<P4Switch>) -> std::convert::Infallible {
         let due = all.iter().map(|next| next.at).min();
         let wait = due.map_or(Duration::from_secs(1), |at| at.saturating_duration_since(Instant::now()));
         tokio::time::sleep(wait.clamp(SHORTEST, Duration::from_secs(1))).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+
+    /// A switch that takes no commands, as a Tofino without `cpu_interface`.
+    struct Silent;
+
+    #[tonic::async_trait]
+    impl Target for Silent {
+        async fn held(&mut self) -> Result<Program, TargetError> {
+            unreachable!("nothing asks for it")
+        }
+
+        async fn lacks(&mut self, _: &Program, _: After) -> Result<Vec<Change>, TargetError> {
+            unreachable!("nothing asks for it")
+        }
+
+        async fn apply(&mut self, _: &Program, _: After) -> Result<Vec<Change>, ApplyError> {
+            unreachable!("nothing asks for it")
+        }
+
+        async fn heard_earlier(&mut self, _: &[(u16, u32)]) -> Result<(), TargetError> {
+            unreachable!("nothing asks for it")
+        }
+
+        async fn status(&mut self) -> Result<Status, TargetError> {
+            unreachable!("nothing asks for it")
+        }
+
+        async fn flush_all(&mut self) -> Result<u64, TargetError> {
+            unreachable!("nothing asks for it")
+        }
+
+        fn looks_after_itself(&self) -> bool {
+            false
+        }
+
+        fn cannot_command(&self) -> Option<String> {
+            Some("it has no CPU port".into())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_switch_that_takes_no_commands_is_not_kept_locked() {
+        let switch = Mutex::new(Box::new(Silent) as AnySwitch);
+        let mut flushing = std::pin::pin!(flush_by_time(&switch));
+        let once =
+            |context: &mut std::task::Context<'_>| Poll::Ready(flushing.as_mut().poll(context).is_pending());
+        assert!(std::future::poll_fn(once).await);
+        assert!(switch.try_lock().is_ok(), "a lease could not be renewed");
     }
 }

@@ -362,6 +362,10 @@ impl Target for Heard {
     async fn flush_all(&mut self) -> Result<u64, TargetError> {
         self.0.flush_all().await
     }
+
+    fn looks_after_itself(&self) -> bool {
+        self.0.looks_after_itself()
+    }
 }
 
 #[test]

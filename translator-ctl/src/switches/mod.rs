@@ -1,10 +1,10 @@
 //! Targets to program. A [`Target`] makes frames: this process's software data plane, a running software
 //! translator, or a P4 switch.
 //!
-//! Leases ([`crate::lease`]) and [`crate::setup`] use targets without knowing their kinds: [`any_switch`]
-//! makes one for each type of switch. Each kind of target has a file here. It lowers a program to rows of its
-//! tables, reads what it holds, and writes the difference; its [`Fields`] say which optional fields are in
-//! its rows.
+//! Leases ([`crate::lease`]), [`crate::setup`] and [`crate::switch_watch`] do not ask for a target's kind: [`any_switch`]
+//! makes one for each type of switch, and a target that [looks after itself](Target::looks_after_itself) says so. Each
+//! kind of target has a file here. It lowers a program to rows of its tables, reads what it holds, and writes the
+//! difference; its [`Fields`] say which optional fields are in its rows.
 
 pub mod p4;
 pub mod software;
@@ -14,7 +14,7 @@ use std::fmt;
 
 use dta_client::ClientError;
 use dta_proto::control::NodeStatistics;
-use dta_proto::program::{Change, Fields, Program};
+use dta_proto::program::{Change, Fields, Primitive, Program};
 use tonic::Code;
 
 use self::p4::P4Switch;
@@ -97,6 +97,40 @@ pub trait Target: Send {
     /// # Errors
     /// As [`Target::held`].
     async fn flush_all(&mut self) -> Result<u64, TargetError>;
+
+    /// Whether it renews its own lease, flushes by age, and empties itself when its session ends, as a running translator
+    /// does. If not, this is done from outside, by the methods below.
+    fn looks_after_itself(&self) -> bool;
+
+    /// Why it cannot be made to flush and probe, and what to do; `None` if it can.
+    fn cannot_command(&self) -> Option<String> {
+        None
+    }
+
+    /// The flush times of the applied program, in milliseconds; 0 = no limit.
+    ///
+    /// # Errors
+    /// The kept state cannot be read.
+    fn flush_times(&mut self) -> Result<BTreeMap<Primitive, u32>, TargetError> {
+        Ok(BTreeMap::new())
+    }
+
+    /// Flushes what the switch has gathered of a primitive for at least `older_us` microseconds, in `count`
+    /// places from `first`. Returns whether there are more places after these. Sketch columns have no known
+    /// age: every one with something unsent is flushed.
+    ///
+    /// # Errors
+    /// The switch does not answer, or [takes no commands](Target::cannot_command).
+    async fn flush(
+        &mut self,
+        primitive: Primitive,
+        older_us: u32,
+        first: usize,
+        count: usize,
+    ) -> Result<bool, TargetError> {
+        let _ = (primitive, older_us, first, count);
+        Ok(false)
+    }
 }
 
 /// A configured switch of any type.

@@ -254,6 +254,10 @@ impl Target for InProcess {
     async fn flush_all(&mut self) -> Result<u64, TargetError> {
         Ok(self.all(Command::Flush).await?.iter().sum())
     }
+
+    fn looks_after_itself(&self) -> bool {
+        true
+    }
 }
 
 /// A running translator's data plane, over its own gRPC service. It does its own comparison, because it
@@ -329,6 +333,10 @@ impl Target for Remote {
 
     async fn flush_all(&mut self) -> Result<u64, TargetError> {
         Ok(self.client.flush().await?)
+    }
+
+    fn looks_after_itself(&self) -> bool {
+        true
     }
 }
 

@@ -6,11 +6,9 @@ use dta_proto::program::{Entry, Mac, Program, Purpose, QueuePair, Store, Transpo
 use dta_proto::store::{Merge, StoreKind};
 
 use super::places::Places;
-use super::tables::{Holds, Item, Mirror, Side, Tables, Towards};
-use super::tofino::{self, NACK_BYTES, SESSION_PORTS, WHOLE};
-use super::translator::{
-    self as table, FLOOD_GROUP, GROUPS, NACK_PORT, NACK_SESSION, QUEUE_PAIRS, REPORTS_PORT,
-};
+use super::tables::Tables;
+use super::tofino;
+use super::translator::{self as table, FLOOD_GROUP, GROUPS, QUEUE_PAIRS, REPORTS_PORT};
 use crate::config::{ListedReporter, P4, Platform};
 use crate::switches::TargetError;
 
@@ -61,19 +59,7 @@ impl Lowering<'_> {
         let mut tables = Tables::default();
         self.forwarding(&mut tables)?;
         listed(&mut tables, reporters);
-        match self.platform {
-            Platform::Bmv2 => {
-                tables.set(Item::Clone(NACK_SESSION), Holds::Copies(vec![(NACK_PORT, 0)]));
-            }
-            Platform::Tofino => {
-                for (session, port) in SESSION_PORTS {
-                    // A NACK needs only the headers of its report.
-                    let longest = if session == NACK_SESSION { NACK_BYTES } else { WHOLE };
-                    let mirror = Mirror { to: Towards::Port(port), at: Side::Ingress, longest };
-                    tables.set(Item::Clone(session), Holds::Mirror(mirror));
-                }
-            }
-        }
+        self.platform.sessions(&mut tables);
         for entry in self.program.entries() {
             self.entry(&mut tables, entry)?;
         }
@@ -100,23 +86,15 @@ impl Lowering<'_> {
             Entry::Store(store) => self.store(tables, store)?,
             Entry::Lists(lists) => {
                 let Some(of) = self.program.part(lists.store, lists.collector) else { return Ok(()) };
-                let store = lists.store;
                 for (part, place) in self.places.lists(lists) {
+                    let state_offset = place.wrapping_sub(part.start);
                     let to = || table::UseList {
-                        state_offset: place.wrapping_sub(part.start),
+                        state_offset,
                         pair: pair_number(of.collector, of.queue_pair),
                         address: of.address,
                         rkey: of.rkey.0,
                     };
-                    let list = part.start..=part.end - 1;
-                    match self.platform {
-                        Platform::Bmv2 => tables.row(table::Lists { store, list }, to()),
-                        Platform::Tofino => {
-                            for list in tofino::prefixes(part.start, part.end - 1) {
-                                tables.row(tofino::Lists { store, list }, to());
-                            }
-                        }
-                    }
+                    self.platform.lists(tables, lists.store, part, to);
                 }
             }
             Entry::Version0(version0) => {
@@ -143,7 +121,7 @@ impl Lowering<'_> {
         }
         if !self.config.flood.is_empty() {
             let copies: Vec<_> = self.config.flood.iter().map(|port| (u32::from(*port), 0)).collect();
-            self.group(tables, FLOOD_GROUP, &copies);
+            self.platform.group(tables, FLOOD_GROUP, tofino::NODES, &copies);
             tables.row(table::L2 { mac: Mac([0xff; 6]) }, table::Flood { group: FLOOD_GROUP });
         }
         for route in &self.config.routes {
@@ -152,10 +130,6 @@ impl Lowering<'_> {
             tables.row(table::L3 { address: route.prefix }, table::NextHop { port, source, destination });
         }
         Ok(())
-    }
-
-    fn group(&self, tables: &mut Tables, group: u32, copies: &[(u32, u32)]) {
-        tables.group(self.platform, group, tofino::NODES, copies);
     }
 
     fn queue_pair(&self, tables: &mut Tables, pair: &QueuePair) -> Result<(), TargetError> {
@@ -182,12 +156,8 @@ impl Lowering<'_> {
         };
         let group = GROUPS * (number + 1);
         for copies in 1..=COPIES {
-            let all: Vec<(u32, u32)> = (0..copies).map(|copy| (u32::from(port), copy)).collect();
-            self.group(tables, group + copies, &all);
-            // On Tofino, postcard rows leave by the group as well.
-            if self.platform == Platform::Bmv2 {
-                tables.set(Item::Clone(group + copies), Holds::Copies(all));
-            }
+            let all = (0..copies).map(|copy| (u32::from(port), copy)).collect();
+            self.platform.frame_copies(tables, group + copies, all);
         }
         let source_ip = ip(pair.source.ip)?;
         let to = table::UseQueuePair {
@@ -268,17 +238,12 @@ impl Lowering<'_> {
                     )));
                 }
                 let element_shift = batch_len.trailing_zeros();
-                let ring_shift = match self.platform {
-                    Platform::Bmv2 => ring.trailing_zeros(),
-                    // A list's ring starts at its number times 2^(4 + ring_shift).
-                    Platform::Tofino => ring.trailing_zeros() + element_shift.saturating_sub(4),
-                };
                 tables.row(
                     key,
                     table::AppendStore {
                         number,
                         lists,
-                        ring_shift,
+                        ring_shift: self.platform.ring_shift(ring, element_shift),
                         ring_mask: mask(ring)?,
                         element_shift,
                         entry_words: entry_len / 4,
@@ -344,8 +309,7 @@ impl Lowering<'_> {
         let (address, rkey) = (store.address, store.rkey.0);
         for (first, last) in store.buckets.copy(0).ranges() {
             let bucket = first..=last;
-            // On Tofino also for the keys of rows that are sent.
-            if self.platform == Platform::Tofino && matches!(store.spec.kind, StoreKind::Postcarding { .. }) {
+            if self.platform.has_row_regions() && matches!(store.spec.kind, StoreKind::Postcarding { .. }) {
                 let key = tofino::RowRegion { store: id, bucket: bucket.clone() };
                 tables.row(key, tofino::UseRowRegion { pair, address, rkey });
             }

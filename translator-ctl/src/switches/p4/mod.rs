@@ -7,7 +7,8 @@
 //! the next attempt finds and writes what one left undone.
 //!
 //! The API of a switch is behind [`Runtime`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino. Only
-//! [`runtime::open`] distinguishes them.
+//! [`runtime::open`] distinguishes these. Where rows differ between the two, lowering asks `platform.rs`; it matches on
+//! the platform itself only where an action has other parameters, or a reporter's program other rows.
 
 pub mod ages;
 pub mod bfrt_json;
@@ -18,6 +19,7 @@ pub mod lower;
 pub mod p4runtime;
 pub mod pipeline;
 pub mod places;
+mod platform;
 pub mod reporter;
 mod row;
 pub mod runtime;
@@ -46,7 +48,7 @@ use self::pipeline::TRANSLATOR;
 use self::places::Places;
 use self::runtime::{BATCH, Runtime, WriteError};
 use self::state::{StateFile, SwitchState};
-use self::tables::{Tables, Update};
+use self::tables::{Step, Tables};
 use self::translator::Command;
 use super::{After, ApplyError, Progress, Status, Target, TargetError};
 use crate::config::{Config, ListedReporter, P4, Translator};
@@ -150,11 +152,6 @@ impl P4Switch {
         Ok(rows)
     }
 
-    /// Why it cannot be made to flush and probe, and what to do; `None` if it can.
-    pub fn cannot_command(&self) -> Option<String> {
-        self.runtime.cannot_command()
-    }
-
     /// What it holds. `tables` is `None` if it runs another program, of which nothing is kept.
     fn state(&mut self, tables: Option<Tables>) -> Result<State, TargetError> {
         let kept = match tables {
@@ -256,39 +253,6 @@ impl P4Switch {
         commands
     }
 
-    /// Flushes what the switch has gathered of a primitive for at least `older_us` microseconds, in `count`
-    /// places from `first`. Returns whether there are more places after these. Sketch columns have no known
-    /// age: every one with something unsent is flushed.
-    ///
-    /// # Errors
-    /// The switch does not answer, or [takes no commands](P4Switch::cannot_command).
-    pub async fn flush(
-        &mut self,
-        primitive: Primitive,
-        older_us: u32,
-        first: usize,
-        count: usize,
-    ) -> Result<bool, TargetError> {
-        let kept = self.kept()?;
-        // A store with parts at several collectors has its places once.
-        let mut seen = BTreeSet::new();
-        let once = |entry: &&Entry| !matches!(entry, Entry::Store(store) if !seen.insert(store.spec.id));
-        let all = kept.applied.entries().filter(once);
-        let all = all.flat_map(|entry| flushes(entry, primitive, older_us, &kept.places));
-        let mut part: Vec<Command> = all.skip(first).take(count.saturating_add(1)).collect();
-        let is_more = part.len() > count;
-        part.truncate(count);
-        if !part.is_empty() {
-            if let Some(why) = self.runtime.cannot_command() {
-                return Err(TargetError::Refused(why));
-            }
-            self.runtime.load().await?;
-            let rows = self.rows_of(&kept)?;
-            self.runtime.command(&part, &rows).await?;
-        }
-        Ok(is_more)
-    }
-
     /// Flushes the lists that are to leave their collector, where nobody else can have written to them. If that fails,
     /// what they hold is sent when they come back.
     async fn flush_leaving(
@@ -329,19 +293,6 @@ impl P4Switch {
         let mut counters = nodes.iter().flat_map(|node| &node.counters);
         Ok(counters.find(|counter| counter.name == held).map_or(0, |counter| counter.value))
     }
-
-    /// The flush times of the applied program, in milliseconds; 0 = no limit.
-    ///
-    /// # Errors
-    /// The kept state cannot be read.
-    pub fn flush_times(&mut self) -> Result<BTreeMap<Primitive, u32>, TargetError> {
-        let kept = self.kept()?;
-        let time = |entry: &Entry| match entry {
-            Entry::Flush(Flush { primitive, after_ms }) => Some((*primitive, *after_ms)),
-            _ => None,
-        };
-        Ok(kept.applied.entries().filter_map(time).collect())
-    }
 }
 
 /// Whether a collector's part of a store is what it was, and nobody else may have written to it since.
@@ -373,7 +324,7 @@ fn is_local(control: &str) -> bool {
 }
 
 /// Writes updates in batches. Returns how many were applied before an error.
-async fn write_all(runtime: &mut dyn Runtime, updates: &[Update]) -> Result<(), ApplyError> {
+async fn write_all(runtime: &mut dyn Runtime, updates: &[Step]) -> Result<(), ApplyError> {
     let mut applied = 0;
     for batch in updates.chunks(BATCH) {
         if let Err(WriteError { made, error }) = runtime.write(batch).await {
@@ -551,6 +502,50 @@ impl Target for P4Switch {
             }
         }
         Ok(before.saturating_sub(self.held_reports().await?))
+    }
+
+    fn looks_after_itself(&self) -> bool {
+        false
+    }
+
+    fn cannot_command(&self) -> Option<String> {
+        self.runtime.cannot_command()
+    }
+
+    fn flush_times(&mut self) -> Result<BTreeMap<Primitive, u32>, TargetError> {
+        let kept = self.kept()?;
+        let time = |entry: &Entry| match entry {
+            Entry::Flush(Flush { primitive, after_ms }) => Some((*primitive, *after_ms)),
+            _ => None,
+        };
+        Ok(kept.applied.entries().filter_map(time).collect())
+    }
+
+    async fn flush(
+        &mut self,
+        primitive: Primitive,
+        older_us: u32,
+        first: usize,
+        count: usize,
+    ) -> Result<bool, TargetError> {
+        let kept = self.kept()?;
+        // A store with parts at several collectors has its places once.
+        let mut seen = BTreeSet::new();
+        let once = |entry: &&Entry| !matches!(entry, Entry::Store(store) if !seen.insert(store.spec.id));
+        let all = kept.applied.entries().filter(once);
+        let all = all.flat_map(|entry| flushes(entry, primitive, older_us, &kept.places));
+        let mut part: Vec<Command> = all.skip(first).take(count.saturating_add(1)).collect();
+        let is_more = part.len() > count;
+        part.truncate(count);
+        if !part.is_empty() {
+            if let Some(why) = self.runtime.cannot_command() {
+                return Err(TargetError::Refused(why));
+            }
+            self.runtime.load().await?;
+            let rows = self.rows_of(&kept)?;
+            self.runtime.command(&part, &rows).await?;
+        }
+        Ok(is_more)
     }
 
     /// A switch tracks its reporters itself.

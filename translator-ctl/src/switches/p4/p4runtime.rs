@@ -16,7 +16,7 @@ use super::counters::Counts;
 use super::pipeline::Pipeline;
 use super::runtime::{self, CALL, MAX_ANSWER, Runtime, WriteError};
 use super::schema::{Field, KeyField, MatchKind, Schema, Table, Used, all_ones};
-use super::tables::{Holds, Item, Match, Tables, Update as Step};
+use super::tables::{Holds, Item, Match, Step, Tables};
 use super::translator::Command;
 use crate::config::{P4, Platform};
 use crate::switches::TargetError;

@@ -13,7 +13,7 @@ use super::p4runtime::P4Runtime;
 use super::pipeline::Pipeline;
 use super::places::Room;
 use super::schema::Used;
-use super::tables::{Tables, Update};
+use super::tables::{Step, Tables};
 use super::translator::Command;
 use crate::config::{P4, Platform};
 use crate::switches::TargetError;
@@ -98,7 +98,7 @@ pub trait Runtime: Send {
     ///
     /// # Errors
     /// How many of them were applied, and why not all.
-    async fn write(&mut self, updates: &[Update]) -> Result<(), WriteError>;
+    async fn write(&mut self, updates: &[Step]) -> Result<(), WriteError>;
 
     /// Why it cannot be made to flush and probe, and what to do; `None` if it can.
     fn cannot_command(&self) -> Option<String> {

@@ -1,10 +1,9 @@
 //! What a P4 switch holds: rows of tables, multicast groups and clone sessions, by the P4 program's names.
 //! Numbers are numbers here; how wide a field is, [`Schema`](super::schema::Schema) knows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::row::{Action, ActionOf, Key};
-use crate::config::Platform;
 
 /// Everything that a switch holds, or should.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,7 +136,7 @@ impl std::fmt::Debug for Holds {
 
 /// One step from what a switch holds to what it should hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Update {
+pub enum Step {
     /// It is missing.
     Insert(Item, Holds),
     /// It is there with other contents.
@@ -153,11 +152,11 @@ impl Item {
     }
 }
 
-impl Update {
+impl Step {
     /// The item concerned.
     pub fn item(&self) -> &Item {
         match self {
-            Update::Insert(item, _) | Update::Modify(item, _) | Update::Delete(item) => item,
+            Step::Insert(item, _) | Step::Modify(item, _) | Step::Delete(item) => item,
         }
     }
 }
@@ -197,25 +196,6 @@ impl Tables {
         }
     }
 
-    /// Adds a multicast group. On Tofino it consists of nodes, one per replication id with all its ports, at
-    /// most `nodes` per group.
-    pub(super) fn group(&mut self, platform: Platform, group: u32, nodes: u32, copies: &[(u32, u32)]) {
-        if platform == Platform::Bmv2 {
-            return self.set(Item::Group(group), Holds::Copies(copies.to_vec()));
-        }
-        let mut by_id: BTreeMap<u32, BTreeSet<(u32, u32)>> = BTreeMap::new();
-        for copy in copies {
-            by_id.entry(copy.1).or_default().insert(*copy);
-        }
-        // Copies of a report have few ids, and broadcasts have one.
-        debug_assert!(by_id.len() <= nodes as usize, "{by_id:?}");
-        let numbers: Vec<u32> = (group * nodes..).take(by_id.len()).collect();
-        self.set(Item::Group(group), Holds::Copies(numbers.iter().map(|node| (*node, 0)).collect()));
-        for (node, copies) in numbers.into_iter().zip(by_id.into_values()) {
-            self.set(Item::Node(node), Holds::Copies(copies.into_iter().collect()));
-        }
-    }
-
     /// The contents of an item.
     pub fn get(&self, item: &Item) -> Option<&Holds> {
         self.rows.get(item)
@@ -242,12 +222,10 @@ impl Tables {
     }
 
     /// Applies an update.
-    pub fn apply(&mut self, update: &Update) {
+    pub fn apply(&mut self, update: &Step) {
         match update {
-            Update::Insert(item, holds) | Update::Modify(item, holds) => {
-                self.set(item.clone(), holds.clone())
-            }
-            Update::Delete(item) => drop(self.rows.remove(item)),
+            Step::Insert(item, holds) | Step::Modify(item, holds) => self.set(item.clone(), holds.clone()),
+            Step::Delete(item) => drop(self.rows.remove(item)),
         }
     }
 
@@ -255,17 +233,17 @@ impl Tables {
     /// first, to make room, rows before the groups that they name; then changes and insertions, groups first.
     /// Table defaults and traffic manager deflections cannot be deleted: they stay if `want` does not set
     /// them.
-    pub fn updates_to(&self, want: &Tables) -> Vec<Update> {
+    pub fn updates_to(&self, want: &Tables) -> Vec<Step> {
         let gone = self.rows.keys().filter(|item| want.get(item).is_none() && !item.stays());
-        let mut updates: Vec<Update> = gone.cloned().map(Update::Delete).collect();
+        let mut updates: Vec<Step> = gone.cloned().map(Step::Delete).collect();
         updates.reverse();
         for (item, holds) in want.iter() {
             match self.get(item) {
                 // Items that always exist are never inserted.
-                None if item.stays() => updates.push(Update::Modify(item.clone(), holds.clone())),
-                None => updates.push(Update::Insert(item.clone(), holds.clone())),
+                None if item.stays() => updates.push(Step::Modify(item.clone(), holds.clone())),
+                None => updates.push(Step::Insert(item.clone(), holds.clone())),
                 Some(held) if held == holds => {}
-                Some(_) => updates.push(Update::Modify(item.clone(), holds.clone())),
+                Some(_) => updates.push(Step::Modify(item.clone(), holds.clone())),
             }
         }
         updates
@@ -292,12 +270,9 @@ mod tests {
         have.set(Item::Group(1), Holds::Copies(vec![(1, 0)]));
         want.set(Item::Group(2), Holds::Copies(vec![(1, 0)]));
         let updates = have.updates_to(&want);
-        assert!(
-            matches!(&updates[0], Update::Delete(Item::Row { table, .. }) if table == "a"),
-            "{updates:?}"
-        );
-        assert_eq!(updates[1], Update::Delete(Item::Group(1)));
-        assert!(matches!(updates[2], Update::Insert(Item::Group(2), _)), "{updates:?}");
+        assert!(matches!(&updates[0], Step::Delete(Item::Row { table, .. }) if table == "a"), "{updates:?}");
+        assert_eq!(updates[1], Step::Delete(Item::Group(1)));
+        assert!(matches!(updates[2], Step::Insert(Item::Group(2), _)), "{updates:?}");
         assert_eq!(updates.len(), 5);
         updates.iter().for_each(|update| have.apply(update));
         assert_eq!(have, want);

@@ -30,7 +30,7 @@ use super::pipeline::Pipeline;
 use super::places::Room;
 use super::runtime::{self, BATCH, MAX_ANSWER, Runtime, WriteError};
 use super::schema::{Schema, Used};
-use super::tables::{Holds, Item, Tables, Update as Step};
+use super::tables::{Holds, Item, Step, Tables};
 use super::tofino;
 use super::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, PROBE};
 use crate::config::{P4, Platform, Profile, pipe_of};

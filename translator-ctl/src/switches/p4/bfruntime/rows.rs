@@ -6,7 +6,7 @@ use super::Described;
 use super::fields::{bytes, data_of, exact, number, number_in, stream, update};
 use crate::switches::p4::bfrt_json::{BfrtInfo, BfrtTable, last};
 use crate::switches::p4::schema::{self, Counter, Field, MatchKind, Schema, Table, all_ones};
-use crate::switches::p4::tables::{Holds, Item, Match, Update as Step};
+use crate::switches::p4::tables::{Holds, Item, Match, Step};
 
 /// Name of the key field for the priority.
 const PRIORITY: &str = "$MATCH_PRIORITY";

@@ -10,27 +10,6 @@ use crate::switches::p4::tables::{Holds, Item, Mirror, Side, Tables, Towards};
 /// A reporter's tables, for forwarding and for reporting.
 pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
     let mut tables = forwarding(settings, p4, platform);
-    let Settings { switch_id, interval_mask, latency_mask, every_packet, .. } = *settings;
-    let time_offset = settings.time_offset_ns;
-    match platform {
-        Platform::Bmv2 => tables.default_action::<table::Settings>(table::Set {
-            switch_id,
-            time_offset,
-            interval_mask,
-            latency_mask,
-            every_packet,
-        }),
-        Platform::Tofino => tables.default_action::<table::Settings>(tofino::Set {
-            switch_id,
-            time_offset_high: (time_offset >> 32) as u32,
-            time_offset_low: time_offset as u32,
-            // The clock has 48 bits.
-            interval_mask_high: (interval_mask >> 32) as u16,
-            interval_mask_low: interval_mask as u32,
-            latency_mask,
-            every_packet,
-        }),
-    }
     for to in &settings.deflect {
         let holds = Holds::Queue { port: to.port.into(), queue: to.queue.into() };
         tables.set(Item::Deflection(pipe_of(to.port).into()), holds);
@@ -40,6 +19,7 @@ pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
         let key = table::Excluded { destination, protocol, destination_port: one.port };
         tables.ordered_row(order, key, table::Exclude {});
     }
+    let mut watched = Vec::new();
     for (order, one) in (0..).zip(&settings.watch) {
         let key = table::Watchlist {
             source: one.source,
@@ -48,15 +28,9 @@ pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
             source_port: one.source_ports,
             destination_port: one.destination_ports,
         };
-        let [flows, queues, drops] = What::ALL.map(|what| one.report.contains(&what));
-        match platform {
-            _ if one.report.is_empty() => tables.ordered_row(order, key, table::Ignore {}),
-            Platform::Bmv2 => tables.ordered_row(order, key, table::Watch { flows, queues, drops }),
-            Platform::Tofino => {
-                // If there is a place for them.
-                let deflect = drops && !settings.deflect.is_empty();
-                tables.ordered_row(order, key, tofino::Watch { flows, queues, drops, deflect });
-            }
+        match one.report.is_empty() {
+            true => tables.ordered_row(order, key, table::Ignore {}),
+            false => watched.push((order, key, What::ALL.map(|what| one.report.contains(&what)))),
         }
     }
     for (order, one) in (0..).zip(&settings.thresholds) {
@@ -73,15 +47,41 @@ pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
     for (replica, made) in (1..).zip(&settings.reports) {
         report(&mut tables, replica, made.to, made.becomes);
     }
-    for session in SESSIONS {
-        // Clones of a missing session are discarded.
-        let copies = copies(settings, session);
-        match platform {
-            _ if copies.is_empty() => {}
-            Platform::Bmv2 => tables.set(Item::Clone(session), Holds::Copies(copies)),
-            Platform::Tofino => {
+    let sessions = SESSIONS.map(|session| (session, copies(settings, session)));
+    // Clones of a missing session are discarded.
+    let sessions = sessions.into_iter().filter(|(_, copies)| !copies.is_empty());
+    let Settings { switch_id, interval_mask, latency_mask, every_packet, .. } = *settings;
+    let time_offset = settings.time_offset_ns;
+    match platform {
+        Platform::Bmv2 => {
+            let set = table::Set { switch_id, time_offset, interval_mask, latency_mask, every_packet };
+            tables.default_action::<table::Settings>(set);
+            for (order, key, [flows, queues, drops]) in watched {
+                tables.ordered_row(order, key, table::Watch { flows, queues, drops });
+            }
+            for (session, copies) in sessions {
+                tables.set(Item::Clone(session), Holds::Copies(copies));
+            }
+        }
+        Platform::Tofino => {
+            tables.default_action::<table::Settings>(tofino::Set {
+                switch_id,
+                time_offset_high: (time_offset >> 32) as u32,
+                time_offset_low: time_offset as u32,
+                // The clock has 48 bits.
+                interval_mask_high: (interval_mask >> 32) as u16,
+                interval_mask_low: interval_mask as u32,
+                latency_mask,
+                every_packet,
+            });
+            for (order, key, [flows, queues, drops]) in watched {
+                // If there is a place for them.
+                let deflect = drops && !settings.deflect.is_empty();
+                tables.ordered_row(order, key, tofino::Watch { flows, queues, drops, deflect });
+            }
+            for (session, copies) in sessions {
                 let group = tofino::REPORT_GROUPS + session;
-                tables.group(platform, group, tofino::NODES, &copies);
+                platform.group(&mut tables, group, tofino::NODES, &copies);
                 let at = if session == tofino::DROPS { Side::Both } else { Side::Egress };
                 let longest = tofino::longest(settings, &copies);
                 let mirror = Mirror { to: Towards::Group(group), at, longest };
@@ -123,7 +123,7 @@ pub fn forwarding(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
     }
     if !p4.flood.is_empty() {
         let copies: Vec<_> = p4.flood.iter().map(|port| (u32::from(*port), 0)).collect();
-        tables.group(platform, FLOOD_GROUP, tofino::NODES, &copies);
+        platform.group(&mut tables, FLOOD_GROUP, tofino::NODES, &copies);
         for address in &settings.flood_macs {
             tables.row(table::L2 { destination: *address }, table::Flood { group: FLOOD_GROUP });
         }

@@ -17,7 +17,7 @@ use super::counters::Counts;
 use super::pipeline::REPORTER;
 use super::runtime::{self, Runtime};
 use super::schema::Used;
-use super::tables::{Item, Tables, Update};
+use super::tables::{Item, Step, Tables};
 use super::{now_us, write_all};
 use crate::config::reporter::What;
 use crate::config::settings::Settings;
@@ -78,7 +78,7 @@ impl ReporterSwitch {
     ///
     /// # Errors
     /// As [`Self::held`], or more entries than fit a table.
-    pub async fn lacks(&mut self) -> Result<Vec<Update>, TargetError> {
+    pub async fn lacks(&mut self) -> Result<Vec<Step>, TargetError> {
         let held = self.held().await?;
         let wanted = self.wanted();
         self.fits(&wanted)?;
@@ -90,7 +90,7 @@ impl ReporterSwitch {
     ///
     /// # Errors
     /// As [`Self::lacks`], with how far it got.
-    pub async fn apply(&mut self) -> Result<Vec<Update>, ApplyError> {
+    pub async fn apply(&mut self) -> Result<Vec<Step>, ApplyError> {
         let wanted = self.wanted();
         self.hold(&wanted).await
     }
@@ -99,7 +99,7 @@ impl ReporterSwitch {
     ///
     /// # Errors
     /// As [`Self::apply`].
-    pub async fn empty(&mut self) -> Result<Vec<Update>, ApplyError> {
+    pub async fn empty(&mut self) -> Result<Vec<Step>, ApplyError> {
         // A switch that runs another program reports nothing.
         if self.runtime.read().await.map_err(ApplyError::nothing)?.is_none() {
             return Ok(Vec::new());
@@ -108,7 +108,7 @@ impl ReporterSwitch {
         self.hold(&forwarding).await
     }
 
-    async fn hold(&mut self, wanted: &Tables) -> Result<Vec<Update>, ApplyError> {
+    async fn hold(&mut self, wanted: &Tables) -> Result<Vec<Step>, ApplyError> {
         // Rejected before the first change, if the program's tables are known without the switch.
         self.fits(wanted).map_err(ApplyError::nothing)?;
         self.runtime.load().await.map_err(ApplyError::nothing)?;

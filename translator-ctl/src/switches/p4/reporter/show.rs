@@ -7,7 +7,7 @@ use dta_proto::program::Mac;
 use serde_json::{Map, Value, json};
 
 use crate::switches::p4::schema::{Used, UsedTable, all_ones};
-use crate::switches::p4::tables::{Holds, Item, Match, Side, Tables, Towards, Update};
+use crate::switches::p4::tables::{Holds, Item, Match, Side, Step, Tables, Towards};
 
 /// A description of one item: table, key, and contents.
 struct Words {
@@ -161,17 +161,17 @@ pub fn tables_table(used: &Used, tables: &Tables) -> String {
 }
 
 /// An update, in the terms used for a program's changes, and the resulting contents.
-fn change(update: &Update) -> (&'static str, &'static str, Option<&Holds>) {
+fn change(update: &Step) -> (&'static str, &'static str, Option<&Holds>) {
     match update {
-        Update::Insert(_, holds) => ("insert", "+", Some(holds)),
-        Update::Modify(_, holds) => ("modify", "~", Some(holds)),
-        Update::Delete(_) => ("delete", "-", None),
+        Step::Insert(_, holds) => ("insert", "+", Some(holds)),
+        Step::Modify(_, holds) => ("modify", "~", Some(holds)),
+        Step::Delete(_) => ("delete", "-", None),
     }
 }
 
 /// Updates as a JSON array. Deletions have only table and key.
-pub fn updates_json(used: &Used, updates: &[Update]) -> Value {
-    let one = |update: &Update| {
+pub fn updates_json(used: &Used, updates: &[Step]) -> Value {
+    let one = |update: &Step| {
         let (change, _, holds) = change(update);
         let nothing = Holds::Copies(Vec::new());
         let mut entry = words(used, update.item(), holds.unwrap_or(&nothing)).json();
@@ -184,7 +184,7 @@ pub fn updates_json(used: &Used, updates: &[Update]) -> Value {
 }
 
 /// Updates as a table; a sentence if there are none.
-pub fn updates_table(used: &Used, updates: &[Update]) -> String {
+pub fn updates_table(used: &Used, updates: &[Step]) -> String {
     if updates.is_empty() {
         return "nothing to change: the switch holds what it should".into();
     }
