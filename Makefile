@@ -50,7 +50,7 @@ HISTORY_TEST = env DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPP
 HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
 
 .DEFAULT_GOAL := build
-.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test in-turn soak lint style unit python history pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test in-turn soak lint style unit python history pools privileged test-p4 e2e rxe fuzz bench history-built install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -87,7 +87,7 @@ ebpf-check: ## whether the objects that are committed are what their sources mak
 
 # Clippy lints during compilation: on its own, it would go through every crate again. Leaving line numbers out of backtraces saves a
 # seventh of the compilation. The static programs keep cargo waiting while they are compiled, and `pools` changes the pool of the whole
-# machine, so nothing runs beside these. Tests wait more than they compute, so `history`, which compiles a lot, runs beside them. Where the
+# machine, so no tests run beside these. Tests wait more than they compute, so `history`, which compiles a lot, runs beside them. Where the
 # machine has no huge pages, `unit` and `privileged` are the run of `pools` with none. Figures: docs/decisions/build-time.md.
 test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = $(LINTS)
@@ -95,7 +95,7 @@ test: export CARGO_PROFILE_DEV_DEBUG = false
 test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run
 	packaging/build-static dev $(TARGET)/package-test
-	$(MAKE) pools $(if $(filter 0,$(shell cat /proc/sys/vm/nr_hugepages)),POOLS="2 128")
+	$(MAKE) -j2 pools history-built $(if $(filter 0,$(shell cat /proc/sys/vm/nr_hugepages)),POOLS="2 128")
 	$(MAKE) -j3 in-turn history package
 
 in-turn:
@@ -137,9 +137,11 @@ python: ## the Python package: its types, and its tests against the Rust readers
 	    PYTHONPATH=$(TARGET)/outside-readers $(PYTHON) -m pytest -q -p no:cacheprovider history/tests/outside; \
 	fi
 
-history: ## SQL over the history (dta-history): built in target/history, clippy, and its tests
-	$(CARGO) build $(HISTORY_NEEDS)
+history-built:
 	$(LATER) $(HISTORY_TEST) --no-run
+
+history: history-built ## SQL over the history (dta-history): built in target/history, clippy, and its tests
+	$(CARGO) build $(HISTORY_NEEDS)
 	$(HISTORY_TEST)
 	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	if [ -e $(TARGET)/outside-readers ]; then \

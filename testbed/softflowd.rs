@@ -109,12 +109,13 @@ pub(crate) fn exported(capture: &Path, version: u8) -> Vec<Vec<u8>> {
         .stderr(Stdio::null())
         .spawn()
         .expect("softflowd starts: scripts/install-deps test");
-    let (mut datagrams, mut buffer) = (Vec::new(), [0; 2048]);
+    let (mut datagrams, mut buffer, mut ended) = (Vec::new(), [0; 2048], false);
     loop {
         match socket.recv(&mut buffer) {
             Ok(length) => datagrams.push(buffer[..length].to_vec()),
-            Err(_) if softflowd.try_wait().unwrap().is_some() => break,
-            Err(_) => {}
+            // What it sent last has come.
+            Err(_) if ended => break,
+            Err(_) => ended = softflowd.try_wait().unwrap().is_some(),
         }
     }
     assert!(datagrams.len() > 5, "{} datagrams", datagrams.len());

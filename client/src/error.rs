@@ -1,29 +1,19 @@
 //! Why a server did not answer.
 
-use std::fmt;
-
 use dta_grpc::tls::TlsError;
 use dta_proto::control::MessageError;
 use tonic::{Code, Status};
 
-/// The servers of DTA.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Server {
-    /// A collector.
-    Collector,
-    /// A running translator's own service.
-    Translator,
-    /// A host's agent.
-    Agent,
-}
-
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Collector => "collector",
-            Self::Translator => "translator",
-            Self::Agent => "agent",
-        })
+dta_proto::named! {
+    /// The servers of DTA.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Server {
+        /// A collector.
+        Collector: "collector",
+        /// A running translator's own service.
+        Translator: "translator",
+        /// A host's agent.
+        Agent: "agent",
     }
 }
 

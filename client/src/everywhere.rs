@@ -137,7 +137,7 @@ impl Group {
     }
 
     /// What all return for `ask`, but for as many as may be away while each key is at one that answers.
-    async fn enough<T, F>(
+    pub(crate) async fn enough<T, F>(
         &self,
         ask: impl Fn(Arc<dyn Ask>) -> F,
         replicas: usize,

@@ -28,8 +28,8 @@ mod tails;
 pub mod translator;
 
 pub use ask::{
-    Answers, Ask, AskKeys, Following, KeyAnswer, Moment, Question, QuestionError, QuestionKind, Series, Span,
-    series_question,
+    Answers, Ask, AskKeys, AtLeastError, Following, KeyAnswer, Moment, Question, QuestionError, QuestionKind,
+    Series, Span, series_question,
 };
 pub use dta_grpc::tls::ClientTls;
 pub use dta_proto::control::Policy;

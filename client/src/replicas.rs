@@ -8,13 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dta_proto::buckets;
 use dta_proto::control::{KeyWriteAnswer, PathAnswer};
-use dta_proto::layout::key_write::{Outcome, Policy as Choice, choose};
+use dta_proto::layout::key_write::{Choice, Outcome, choose};
 
 use crate::away::patiently;
 use crate::spread::{
     Group, Part, Parts, Placement, fewer_keys, is_away, is_not_kept, part_of, refusal, the_one,
 };
-use crate::{Answers, ClientError, KeyAnswer, Moment, Policy, Question, QuestionKind, epochs, merge};
+use crate::{
+    Answers, AtLeastError, ClientError, KeyAnswer, Moment, Policy, Question, QuestionKind, epochs, merge,
+};
 
 /// The keys to ask each collector for, by their places in the question; and the copy, if it is asked for one.
 type Asked = BTreeMap<(usize, Option<u8>), Vec<usize>>;
@@ -162,9 +164,7 @@ fn copies_at(
         _ => return Ok(vec![None]),
     };
     if policy == Policy::AtLeast && !(1..=u32::from(copies)).contains(&at_least) {
-        return Err(refusal(format!(
-            "`at_least` is {at_least}, but this store has {copies} copies: ask for 1 to {copies}"
-        )));
+        return Err(refusal(AtLeastError { at_least, copies }.to_string()));
     }
     let is_there = |copy: &u8| usize::from(*copy) % replicas == replica;
     let is_asked = |copy: &u8| policy != Policy::OneCopy || u32::from(*copy) == at_least;

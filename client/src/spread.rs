@@ -54,8 +54,8 @@ pub(crate) struct Group {
     pub(crate) away: Away,
 }
 
-/// The placements of several collectors, by their index.
-type Told<T> = Vec<(usize, T)>;
+/// What several collectors answered, each with its index.
+type ByMember<T> = Vec<(usize, T)>;
 
 /// What the collectors that answer have.
 pub(crate) struct Placement {
@@ -199,7 +199,7 @@ impl Group {
     pub(crate) async fn each<T, F>(
         &self,
         ask: impl Fn(Arc<dyn Ask>) -> F,
-    ) -> Result<(Told<T>, Option<Status>), ClientError>
+    ) -> Result<(ByMember<T>, Option<Status>), ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
@@ -210,7 +210,7 @@ impl Group {
     fn told<T>(
         &self,
         answers: Vec<Result<T, ClientError>>,
-    ) -> Result<(Told<T>, Option<Status>), ClientError> {
+    ) -> Result<(ByMember<T>, Option<Status>), ClientError> {
         if self.members.is_empty() {
             return Err(Status::unavailable("no collector is in the cluster").into());
         }
@@ -238,7 +238,7 @@ impl Group {
     }
 
     /// The same for those that answer, at least one.
-    async fn any<T, F>(&self, ask: impl Fn(Arc<dyn Ask>) -> F) -> Result<Told<T>, ClientError>
+    async fn any<T, F>(&self, ask: impl Fn(Arc<dyn Ask>) -> F) -> Result<ByMember<T>, ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
@@ -276,8 +276,8 @@ impl Group {
 
     /// The nodes of all collectors that answer, and which of them answered. A node that hands its counters to several
     /// of them appears once, with the latest.
-    async fn nodes(&self) -> Result<Told<NodeStatistics>, ClientError> {
-        let mut all: Told<NodeStatistics> = Vec::new();
+    async fn nodes(&self) -> Result<ByMember<NodeStatistics>, ClientError> {
+        let mut all: ByMember<NodeStatistics> = Vec::new();
         for (member, nodes) in self.any(|ask| async move { ask.statistics().await }).await? {
             for node in nodes {
                 let is_same = |(_, known): &&mut (usize, NodeStatistics)| {
@@ -296,7 +296,7 @@ impl Group {
 
     /// The placements of several collectors as one; a single one unchanged. The generation of a store on several
     /// collectors is the sum of theirs, so it changes when any of them has other memory.
-    fn merged(&self, answers: Told<PlacementResponse>) -> PlacementResponse {
+    fn merged(&self, answers: ByMember<PlacementResponse>) -> PlacementResponse {
         let mut answers = answers.into_iter().map(|(_, answer)| answer);
         if self.only().is_some() {
             return answers.next().unwrap_or_default();
@@ -317,7 +317,7 @@ impl Group {
     }
 
     /// The stores of several collectors as one; those of a single one unchanged.
-    fn summed(&self, told: Told<Vec<StoreInfo>>) -> Vec<StoreInfo> {
+    fn summed(&self, told: ByMember<Vec<StoreInfo>>) -> Vec<StoreInfo> {
         let infos = told.into_iter().flat_map(|(_, infos)| infos);
         if self.only().is_some() { infos.collect() } else { summed(infos) }
     }
@@ -561,19 +561,13 @@ impl Ask for Spread {
     /// One of each name, with usage summed if several share it. All must answer.
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         let group = self.group();
-        match group.each(|ask| async move { ask.stores().await }).await? {
-            (_, Some(away)) => Err(away.into()),
-            (told, None) => Ok(group.summed(told)),
-        }
+        Ok(group.summed(group.enough(|ask| async move { ask.stores().await }, 1).await?))
     }
 
     /// One of each name: together the collectors have all of it. All must answer.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         let group = self.group();
-        match group.each(|ask| async move { ask.placement().await }).await? {
-            (_, Some(away)) => Err(away.into()),
-            (answers, None) => Ok(group.merged(answers)),
-        }
+        Ok(group.merged(group.enough(|ask| async move { ask.placement().await }, 1).await?))
     }
 
     async fn ask(&self, mut question: Question) -> Result<Answers, ClientError> {

@@ -18,9 +18,10 @@ use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
 use dta_proto::hex;
 use dta_proto::key::Key;
-use dta_proto::layout::key_write::Policy;
+use dta_proto::layout::key_write::Choice;
 use dta_proto::layout::sketch_merge::Column;
 use dta_proto::layout::{self, hash};
+use dta_proto::random::SplitMix64;
 use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
 use serde_json::{Value, json};
 
@@ -62,16 +63,12 @@ const TEXTS: [&str; 31] = [
     "1_0",
 ];
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same contents in each run.
-struct Random(u64);
+/// The same contents in each run.
+struct Random(SplitMix64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.draw()
     }
 
     fn below(&mut self, n: u64) -> u64 {
@@ -116,7 +113,7 @@ fn specs() -> Vec<StoreSpec> {
 }
 
 fn keys() -> Vec<Key> {
-    let mut random = Random(1);
+    let mut random = Random(SplitMix64(1));
     let first: Key = TEXTS[0].parse().expect("the first text is a flow");
     let others = (1..KEYS).map(|_| {
         let mut key = [0; 16];
@@ -153,7 +150,7 @@ fn fill_key_write(store: &Store, keys: &[Key]) {
     let StoreKind::KeyWrite { slots, value_len, redundancy, keys: held } = store.spec.kind else {
         unreachable!("a store of its kind")
     };
-    let mut random = Random(store.spec.id.into());
+    let mut random = Random(SplitMix64(store.spec.id.into()));
     let mut slot = vec![0; store.spec.element_len() as usize];
     let mut encode = |key: &Key, value: &[u8]| {
         let both = layout::key_write::inline(key, value);
@@ -183,7 +180,7 @@ fn fill_key_write(store: &Store, keys: &[Key]) {
 }
 
 fn fill_postcarding(store: &Store, keys: &[Key], slots: u64, hops: u8, redundancy: u8) {
-    let mut random = Random(store.spec.id.into());
+    let mut random = Random(SplitMix64(store.spec.id.into()));
     let mut row = vec![0; layout::postcarding::row_len(hops) as usize];
     let mut write = |key: &Key, path: &layout::postcarding::Path, which: &dyn Fn(usize) -> bool| {
         layout::postcarding::encode(&mut row, key, path);
@@ -215,7 +212,7 @@ fn fill_postcarding(store: &Store, keys: &[Key], slots: u64, hops: u8, redundanc
 
 fn fill_append(store: &Store, ring: u64, batch_len: u8, entry_len: u8) {
     use layout::append::{encode, entries_per_batch, forward, offset, place_offset};
-    let mut random = Random(store.spec.id.into());
+    let mut random = Random(SplitMix64(store.spec.id.into()));
     let room = entries_per_batch(batch_len, entry_len);
     let mut number = 0u32;
     let mut write = |list: u32, sequence: u32, count: u8| {
@@ -250,7 +247,7 @@ fn fill_append(store: &Store, ring: u64, batch_len: u8, entry_len: u8) {
 }
 
 fn fill_counters(store: &Store, keys: &[Key], slots: u64, [redundancy, replicas]: [u8; 2]) {
-    let mut random = Random(store.spec.id.into());
+    let mut random = Random(SplitMix64(store.spec.id.into()));
     let mut counters = vec![0u64; slots as usize];
     let lanes = layout::key_increment::lanes(replicas);
     let mut add = |lane: usize, key: &Key, delta: u64| {
@@ -269,7 +266,7 @@ fn fill_counters(store: &Store, keys: &[Key], slots: u64, [redundancy, replicas]
 }
 
 fn fill_sketch(store: &Store, keys: &[Key], columns: u32, rows: u8, epochs: u32) {
-    let mut random = Random(store.spec.id.into());
+    let mut random = Random(SplitMix64(store.spec.id.into()));
     let mut bytes = vec![0; layout::sketch_merge::column_len(rows) as usize];
     // Epochs 3 to 6 are in the ring; in each, some columns are older or were never written.
     for epoch in 3..3 + epochs {
@@ -296,8 +293,8 @@ fn questions(store: &Store, keys: &[Key]) -> Vec<Value> {
     match store.spec.kind {
         StoreKind::KeyWrite { redundancy, .. } => {
             fill_key_write(store, keys);
-            let policies = [("first".into(), Policy::First), ("plurality".into(), Policy::Plurality)];
-            let least = (1..=redundancy).map(|n| (format!("at-least={n}"), Policy::AtLeast(n)));
+            let policies = [("first".into(), Choice::First), ("plurality".into(), Choice::Plurality)];
+            let least = (1..=redundancy).map(|n| (format!("at-least={n}"), Choice::AtLeast(n)));
             policies
                 .into_iter()
                 .chain(least)
@@ -329,7 +326,7 @@ fn questions(store: &Store, keys: &[Key]) -> Vec<Value> {
     }
 }
 
-fn ask_values(store: &Store, keys: &[Key], name: &str, policy: Policy) -> Value {
+fn ask_values(store: &Store, keys: &[Key], name: &str, policy: Choice) -> Value {
     let reader = key_write::Reader::new(store).expect("a store of its kind");
     let mut answers = vec![key_write::Answer::default(); keys.len()];
     let mut values = vec![0; keys.len() * reader.value_len()];

@@ -29,9 +29,9 @@ const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
 /// Peer of the queue pair that shows when the device is done with everything sent before.
 const FENCE_PEER: u32 = 0x777;
 /// For the answer of the fence: it comes in microseconds, unless the machine is very busy.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// After the fence's answer, how long others may still come.
-const QUIET: Duration = Duration::from_millis(4);
+const QUIET: Duration = Duration::from_millis(20);
 
 /// The device, and the other end of its wire.
 struct Rxe {

@@ -79,7 +79,7 @@ fn key_write_values_are_whole() {
         };
         race(write, || {
             let (mut answers, mut values) = ([key_write::Answer::default()], vec![0; usize::from(value_len)]);
-            reader.query(&[KEY], layout::key_write::Policy::First, &mut answers, &mut values).unwrap();
+            reader.query(&[KEY], layout::key_write::Choice::First, &mut answers, &mut values).unwrap();
             answers[0].found.then(|| only(&values))
         });
     }

@@ -19,6 +19,7 @@
 //! - [`named`], [`parse_by_name`], [`serde_as_text`]: for types that are text in files, messages and on command lines;
 //!   [`hex`], [`hex_groups`]: bytes as text.
 //! - [`prefix`]: prefixes of addresses.
+//! - [`random`]: numbers that look random, from a seed.
 //! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
 //! - [`trace`]: what traces of hosts become in the stores, likewise.
 //! - [`program`]: what a switch should hold, as table entries, and the difference between two programs.
@@ -47,6 +48,7 @@ pub mod placement;
 pub mod prefix;
 pub mod program;
 pub mod queue_pair;
+pub mod random;
 pub mod store;
 pub mod telemetry;
 mod text;

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use dta_proto::hex;
 use dta_proto::key::Key;
+use dta_proto::random::SplitMix64;
 use dta_proto::wire::dta::{Body, NACK_PORT_V0, Nack, PORT, Report, Version};
 use dta_proto::wire::{Error, datagram};
 use serde_json::Value;
@@ -157,15 +158,12 @@ impl Packet {
     }
 }
 
-/// Numbers that look random and are the same on every run (splitmix64).
-struct Numbers(u64);
+/// Numbers that look random and are the same on every run.
+struct Numbers(SplitMix64);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let a = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let b = (a ^ (a >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        b ^ (b >> 31)
+        self.0.draw()
     }
 
     fn below(&mut self, most: u64) -> u64 {
@@ -276,7 +274,7 @@ fn packets() -> Vec<Packet> {
     for name in ["nacks", "nack_errors"] {
         packets.extend(vectors(name).into_iter().map(|nack| Packet::nack(nack, 50_001)));
     }
-    let mut numbers = Numbers(7);
+    let mut numbers = Numbers(SplitMix64(7));
     for _ in 0..1000 {
         let report = numbers.report();
         packets.push(Packet::report(report.clone()));
@@ -352,7 +350,8 @@ fn the_dissector_says_what_this_crate_decodes() {
 #[test]
 #[ignore = "needs tshark: `make test` installs it and runs this"]
 fn the_dissector_takes_other_ports_and_captures_that_are_cut() {
-    let report = |port| Packet { ports: [9, port], ..Packet::report(Numbers(7).report()) }.frame();
+    let report =
+        |port| Packet { ports: [9, port], ..Packet::report(Numbers(SplitMix64(7)).report()) }.frame();
     let frames = [report(4711), report(4713), report(4714), report(PORT)];
     let messages = |options: &[&str]| -> Vec<String> {
         dissect(&frames, usize::MAX, options).into_iter().map(|line| line[1].clone()).collect()
@@ -361,7 +360,7 @@ fn the_dissector_takes_other_ports_and_captures_that_are_cut() {
     assert_eq!(messages(&["-o", "dta.ports:4711,4712-4713"]), ["Report", "Report", "", ""]);
 
     // A part of a report does not count as a bad one.
-    let whole = Packet::report(Numbers(7).report()).frame();
+    let whole = Packet::report(Numbers(SplitMix64(7)).report()).frame();
     let line = &dissect(std::slice::from_ref(&whole), whole.len() - 1, &[])[0];
     assert_eq!((&*line[1], &*line[0]), ("Report", "The capture has a part of it"));
 }

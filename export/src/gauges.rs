@@ -44,21 +44,15 @@ impl Default for Limits {
 }
 
 /// Series by key, up to a limit.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Series<K> {
-    of: HashMap<K, Told>,
+    of: HashMap<K, Latest>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Latest {
     value: u64,
     at: Instant,
-}
-
-impl<K> Default for Series<K> {
-    fn default() -> Self {
-        Self { of: HashMap::new() }
-    }
 }
 
 impl<K: Eq + Hash> Series<K> {
@@ -67,13 +61,13 @@ impl<K: Eq + Hash> Series<K> {
         if self.of.len() >= limits.series && !self.of.contains_key(&key) {
             return false;
         }
-        let told = self.of.entry(key).or_insert(Told { value: 0, at: now });
-        *told = Told { value: change(told.value), at: now };
+        let latest = self.of.entry(key).or_insert(Latest { value: 0, at: now });
+        *latest = Latest { value: change(latest.value), at: now };
         true
     }
 
     fn leave(&mut self, now: Instant, keep: Duration) {
-        self.of.retain(|_, told| now.saturating_duration_since(told.at) <= keep);
+        self.of.retain(|_, latest| now.saturating_duration_since(latest.at) <= keep);
     }
 }
 
@@ -193,11 +187,11 @@ impl Gauges {
         let mut unnamed = 0;
         for metric in Metric::ALL {
             let Some(family) = family(self.schema, metric) else { continue };
-            for (key, told) in &self.values[metric.index()].of {
+            for (key, latest) in &self.values[metric.index()].of {
                 let meaning = self.directory.meaning(key);
                 match meaning.and_then(|meaning| labels(self.schema, metric, &meaning, &self.names)) {
                     Some(labels) => {
-                        let value = family.unit.of(told.value);
+                        let value = family.unit.of(latest.value);
                         page.real(family.name, family.help, labels, value);
                     }
                     None => unnamed += 1,
@@ -205,15 +199,15 @@ impl Gauges {
             }
         }
         if self.schema == Schema::Tags {
-            for ((switch, reason), told) in &self.drops.of {
+            for ((switch, reason), latest) in &self.drops.of {
                 let mut labels = place_labels([*switch, None, None], &self.names);
                 labels.push(("reason".into(), reason.to_string()));
                 name(&mut labels, "reason_name", self.names.drop_reason(*switch, *reason));
-                page.add("dta_int_dropped_packets", Kind::Counter, DROPPED, labels, told.value);
+                page.add("dta_int_dropped_packets", Kind::Counter, DROPPED, labels, latest.value);
             }
-            for (place, told) in &self.congested.of {
+            for (place, latest) in &self.congested.of {
                 let labels = place_labels(*place, &self.names);
-                page.add("dta_int_congested_packets", Kind::Counter, CONGESTED, labels, told.value);
+                page.add("dta_int_congested_packets", Kind::Counter, CONGESTED, labels, latest.value);
             }
         }
         for (list, events) in LIST_NAMES.iter().zip(self.events) {

@@ -6,14 +6,13 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use dta_proto::hex;
-use dta_proto::key::Key;
-use dta_proto::telemetry::{Entry, Metric};
+use dta_proto::telemetry::{Entry, Location};
 use serde::Serialize;
 
 use crate::events::{Event, Positions};
+use crate::fields::Fields;
 use crate::names::Names;
 use crate::networks::Ends;
-use crate::schema::known_before;
 
 /// An event as a line of JSON. Unknown values are left out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -87,60 +86,41 @@ pub struct Line {
 impl Line {
     /// What is known about an event; `None` for an entry of the key directory.
     pub fn of(event: &Event, names: &Names) -> Option<Line> {
-        let (kind, time, key, place) = match event.entry {
-            Entry::Change { time, key, place, .. } => ("change", time, key, place),
-            Entry::Drop { time, key, place, .. } => ("drop", time, key, place),
-            Entry::Congestion { time, key, place, .. } => ("congestion", time, key, place),
+        let (kind, time, change) = match event.entry {
+            Entry::Change { time, metric, why, .. } => ("change", time, Some((metric, why))),
+            Entry::Drop { time, .. } => ("drop", time, None),
+            Entry::Congestion { time, .. } => ("congestion", time, None),
             Entry::Key { .. } => return None,
         };
+        let fields = Fields::of(&event.entry, |_| event.meaning);
+        let Location { switch, port, queue } = fields.place;
+        let port_name = |port| names.port_of(switch, port).map(str::to_owned);
+        let reason_name = fields.reason.and_then(|reason| names.drop_reason(switch, reason));
         let known = |number: u32| Some(number).filter(|number| *number != u32::MAX);
-        let flow = event.meaning.and_then(|meaning| meaning.flow());
-        let mut line = Line {
+        Some(Line {
             time,
             event: kind,
-            metric: None,
-            why: None,
-            key: Some(key).filter(|key| *key != Key::default()).map(|key| hex(&key.0)),
-            flow: flow.map(|flow| flow.to_string()),
-            ends: names.ends(flow),
-            switch: place.switch,
-            switch_name: place.switch.and_then(|switch| names.switch(switch)).map(str::to_owned),
-            ingress_port: None,
-            ingress_port_name: None,
-            port: place.port,
-            port_name: names.port_of(place.switch, place.port).map(str::to_owned),
-            queue: place.queue,
-            value: None,
-            old: None,
+            metric: change.map(|(metric, _)| metric.name()),
+            why: change.map(|(_, why)| why.name()),
+            key: fields.key.map(|key| hex(&key.0)),
+            flow: fields.flow.map(|flow| flow.to_string()),
+            ends: names.ends(fields.flow),
+            switch,
+            switch_name: switch.and_then(|switch| names.switch(switch)).map(str::to_owned),
+            ingress_port: fields.ingress_port,
+            ingress_port_name: port_name(fields.ingress_port),
+            port,
+            port_name: port_name(port),
+            queue,
+            value: fields.new,
+            old: fields.old,
             path: event.path.map(|path| path.switches().iter().map(|switch| known(*switch)).collect()),
-            looped: None,
-            reason: None,
-            reason_name: None,
-            occupancy: None,
-            latency: None,
-        };
-        match event.entry {
-            Entry::Change { metric, why, old, new, .. } => {
-                let is_path = metric == Metric::FlowPath;
-                line.metric = Some(metric.name());
-                line.why = Some(why.name());
-                line.old = known_before(why, old);
-                line.value = Some(if is_path { new & 0xff } else { new });
-                line.looped = is_path.then_some(new >> 8 != 0);
-            }
-            Entry::Drop { ingress_port, reason, .. } => {
-                line.ingress_port = ingress_port;
-                line.ingress_port_name = names.port_of(place.switch, ingress_port).map(str::to_owned);
-                line.reason = Some(reason);
-                line.reason_name = names.drop_reason(place.switch, reason).map(str::to_owned);
-            }
-            Entry::Congestion { occupancy, latency, .. } => {
-                line.occupancy = occupancy;
-                line.latency = latency;
-            }
-            Entry::Key { .. } => {}
-        }
-        Some(line)
+            looped: fields.looped,
+            reason: fields.reason,
+            reason_name: reason_name.map(str::to_owned),
+            occupancy: fields.occupancy,
+            latency: fields.latency,
+        })
     }
 }
 

@@ -20,8 +20,6 @@ use rskafka::record::Record;
 use serde::Deserialize;
 use tokio::runtime::{Builder, Runtime};
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::ExportError;
@@ -233,13 +231,9 @@ fn tls(ca: Option<&Path>) -> Result<ClientConfig, ExportError> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
-            let bad = |error: &dyn std::fmt::Display| http::cannot_read(path, &error.to_string());
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| bad(&error))? {
-                let certificate = certificate.map_err(|error| bad(&error))?;
-                roots.add(certificate).map_err(|error| bad(&error))?;
-            }
-            if roots.is_empty() {
-                return Err(bad(&"there is no PEM certificate in it"));
+            let bad = |reason: String| http::cannot_read(path, &reason);
+            for certificate in dta_files::http::authorities(path).map_err(bad)? {
+                roots.add(certificate.der().into()).map_err(|error| bad(error.to_string()))?;
             }
         }
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),

@@ -62,7 +62,7 @@ impl Schema {
 dta_proto::parse_by_name!(Schema);
 
 /// The previous value; a new key has none.
-pub(crate) fn known_before(why: Why, old: u64) -> Option<u64> {
+fn known_before(why: Why, old: u64) -> Option<u64> {
     Some(old).filter(|_| why != Why::New)
 }
 

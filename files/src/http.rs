@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ureq::Agent;
 use ureq::config::ConfigBuilder;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::typestate::AgentScope;
 
 /// The configuration of a client but for its time limits. It follows no redirect, uses no proxy, and takes every status
@@ -15,7 +15,10 @@ use ureq::typestate::AgentScope;
 /// # Errors
 /// Why the file cannot be used, without its path.
 pub fn client(ca: Option<&Path>, user_agent: &str) -> Result<ConfigBuilder<AgentScope>, String> {
-    let roots = ca.map_or(Ok(RootCerts::WebPki), authorities)?;
+    let roots = match ca {
+        Some(path) => RootCerts::Specific(Arc::new(authorities(path)?)),
+        None => RootCerts::WebPki,
+    };
     Ok(Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -43,7 +46,11 @@ pub fn secret(file: Option<&Path>, variable: &str) -> Result<Option<String>, Str
     Ok(Some(secret.to_owned()))
 }
 
-fn authorities(path: &Path) -> Result<RootCerts, String> {
+/// The certificates in a file of certificate authorities (PEM), at least one.
+///
+/// # Errors
+/// Why the file cannot be used, without its path.
+pub fn authorities(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
     let pem = std::fs::read(path).map_err(|error| error.to_string())?;
     let mut certificates = Vec::new();
     for item in parse_pem(&pem) {
@@ -54,5 +61,5 @@ fn authorities(path: &Path) -> Result<RootCerts, String> {
     if certificates.is_empty() {
         return Err("there is no PEM certificate in it".into());
     }
-    Ok(RootCerts::Specific(Arc::new(certificates)))
+    Ok(certificates)
 }

@@ -6,7 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -46,10 +46,22 @@ pub fn open_to_read(path: &Path) -> io::Result<File> {
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    let mut file = open(new.as_ref(), OpenOptions::new().write(true).create(true).truncate(true))?;
+    let mut new = PathBuf::from(new);
+    let mut file = open(&new, OpenOptions::new().write(true).create(true).truncate(true))?;
     io::Write::write_all(&mut file, bytes)?;
+    put_in_place(&file, &mut new, path)
+}
+
+/// The last steps of [`replace`], for a `file` that is written in another way: syncs it, renames it to `path`, which
+/// is in the same directory, and syncs the directory. `at` is its path, and `path` once it has been renamed, even if
+/// syncing the directory then fails.
+///
+/// # Errors
+/// The system's error.
+pub fn put_in_place(file: &File, at: &mut PathBuf, path: &Path) -> io::Result<()> {
     file.sync_all()?;
-    std::fs::rename(&new, path)?;
+    std::fs::rename(at.as_path(), path)?;
+    *at = path.to_owned();
     sync_directory(path)
 }
 

@@ -49,10 +49,8 @@ impl Temporary {
 
     /// Has it on disk under this name, in place of what is there, in the same folder.
     pub(crate) fn rename(&mut self, path: &Path) -> Result<(), HistoryError> {
-        self.file().sync_all().map_err(HistoryError::io("sync", &self.path))?;
-        std::fs::rename(&self.path, path).map_err(HistoryError::io("make", path))?;
-        path.clone_into(&mut self.path);
-        own_file::sync_directory(&self.path).map_err(HistoryError::io("sync", &self.path))
+        let put = own_file::put_in_place(self.lock.file(), &mut self.path, path);
+        put.map_err(HistoryError::io("make", path))
     }
 
     /// It stays: the log names it.

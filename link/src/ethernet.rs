@@ -14,7 +14,7 @@ use dta_proto::wire::ipv4;
 
 use crate::neighbours::{ARP_FRAME, Neighbours};
 use crate::packet::Interface;
-use crate::{Link, LinkCounters, PacketConfig, Result, Scope, Way, WireLink};
+use crate::{Link, LinkCounters, PacketConfig, Result, Scope, SocketKind, WireLink};
 
 /// ARP messages per batch; further requests and answers go into the next.
 const ARP_BATCH: usize = 8;
@@ -38,15 +38,15 @@ impl EthernetLink {
     /// # Errors
     /// As [`crate::PacketLink::open`].
     pub fn open(config: &PacketConfig, ip: Ipv4Addr) -> Result<Self> {
-        Self::open_by(Way::Packet, config, ip)
+        Self::open_by(SocketKind::Packet, config, ip)
     }
 
-    /// The same, with frames sent and received by `way`.
+    /// The same, with frames sent and received by sockets of this `kind`.
     ///
     /// # Errors
     /// As [`WireLink::open`].
-    pub fn open_by(way: Way, config: &PacketConfig, ip: Ipv4Addr) -> Result<Self> {
-        let link = WireLink::open(way, config, Some(ip))?;
+    pub fn open_by(kind: SocketKind, config: &PacketConfig, ip: Ipv4Addr) -> Result<Self> {
+        let link = WireLink::open(kind, config, Some(ip))?;
         let mac = config.mac.unwrap_or(link.interface().mac);
         let neighbours = Neighbours::new(Mac(mac), ip);
         let arp = Batch::with_packet_capacity(ARP_BATCH, ARP_FRAME);

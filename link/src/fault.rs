@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use dta_proto::batch::Batch;
 use dta_proto::counter::Fault;
+use dta_proto::random::SplitMix64;
 use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::ipv4;
 use serde::{Deserialize, Serialize};
@@ -298,7 +299,7 @@ impl FaultInjector {
         self.counts.frames += 1;
         let (cookie, packet) = (batch.cookie(index), batch.packet(index));
         let Faults { drop, dup, reorder, corrupt } = self.faults;
-        let at = self.random.fraction();
+        let at = fraction(&mut self.random);
         if at < drop {
             self.counts.dropped += 1;
             observe(Fate::Dropped, cookie, packet);
@@ -314,7 +315,7 @@ impl FaultInjector {
         if at < drop + dup + reorder
             && let Some(slot) = self.free.pop()
         {
-            let places = 1 + self.random.below(REORDER_MAX.into()) as u8;
+            let places = 1 + below(&mut self.random, REORDER_MAX.into()) as u8;
             self.store.overwrite(slot, batch, index);
             self.held.push(Held { slot, number, overtaken: 0, places, since: now });
             return;
@@ -380,7 +381,7 @@ impl FaultInjector {
             }
         };
         let bits = packet.len().checked_sub(first).filter(|bytes| *bytes > 0)? as u64 * 8;
-        let mut chosen = self.random.below(bits);
+        let mut chosen = below(&mut self.random, bits);
         let toggle = |packet: &mut [u8], bit: usize| packet[bit / 8] ^= 0x80 >> (bit % 8);
         let mut bit = first * 8 + chosen as usize;
         toggle(packet, bit);
@@ -421,25 +422,12 @@ impl FaultInjector {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a seed produces the same numbers on every machine and version.
-struct SplitMix64(u64);
+/// A number in 0..1.
+fn fraction(random: &mut SplitMix64) -> f64 {
+    (random.draw() >> 11) as f64 / (1u64 << 53) as f64
+}
 
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number in 0..1.
-    fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// A number in 0..bound.
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
+/// A number in 0..bound.
+fn below(random: &mut SplitMix64, bound: u64) -> u64 {
+    ((u128::from(random.draw()) * u128::from(bound)) >> 64) as u64
 }

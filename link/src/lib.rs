@@ -43,7 +43,7 @@ pub use link::{Link, Scope, wait_readable};
 pub use packet::{PacketConfig, PacketLink};
 pub use shared_ring::RingCounters;
 pub use udp::{RunUse, UdpConfig, UdpLink};
-pub use wire::{Way, Wire, WireLink};
+pub use wire::{SocketKind, Wire, WireLink};
 pub use xdp::{XdpConfig, XdpLink};
 
 /// Tells the kernel that the calling thread works in batches (SCHED_BATCH). An arriving frame still wakes it

@@ -14,7 +14,7 @@ use crate::{Link, LinkCounters, LinkError, PacketConfig, PacketLink, Result, Sco
 dta_proto::named! {
     /// The kind of sockets for an interface's frames.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Way {
+    pub enum SocketKind {
         /// AF_PACKET ([`crate::packet`]).
         Packet: "packet",
         /// AF_XDP ([`crate::xdp`]).
@@ -29,7 +29,7 @@ dta_proto::named! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wire {
     /// The kind of sockets.
-    pub way: Way,
+    pub kind: SocketKind,
     /// The interface's name.
     pub interface: String,
 }
@@ -38,11 +38,12 @@ impl FromStr for Wire {
     type Err = String;
 
     fn from_str(s: &str) -> std::result::Result<Self, String> {
-        let named = s.split_once(':').and_then(|(way, interface)| Some((Way::from_name(way)?, interface)));
-        let (way, interface) = named.unwrap_or((Way::Packet, s));
+        let named =
+            s.split_once(':').and_then(|(kind, interface)| Some((SocketKind::from_name(kind)?, interface)));
+        let (kind, interface) = named.unwrap_or((SocketKind::Packet, s));
         // IFNAMSIZ is 16, including the terminating zero.
         match (1..=15).contains(&interface.len()) {
-            true => Ok(Self { way, interface: interface.into() }),
+            true => Ok(Self { kind, interface: interface.into() }),
             false => {
                 Err("must be \"packet:INTERFACE\", \"xdp:INTERFACE\" or \"auto:INTERFACE\", with a name \
                           of at most 15 bytes"
@@ -56,7 +57,7 @@ dta_proto::serde_as_text!(Wire);
 
 impl fmt::Display for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.way, self.interface)
+        write!(f, "{}:{}", self.kind, self.interface)
     }
 }
 
@@ -73,11 +74,11 @@ enum Inner {
 }
 
 impl WireLink {
-    /// Opens a link by `way` with `config`. `address` is ours ([`XdpConfig::address`]).
+    /// Opens a link with sockets of this `kind` and with `config`. `address` is ours ([`XdpConfig::address`]).
     ///
     /// # Errors
-    /// As [`PacketLink::open`] and [`XdpLink::open`]. With [`Way::Auto`], AF_XDP errors are not errors.
-    pub fn open(way: Way, config: &PacketConfig, address: Option<Ipv4Addr>) -> Result<Self> {
+    /// As [`PacketLink::open`] and [`XdpLink::open`]. With [`SocketKind::Auto`], AF_XDP errors are not errors.
+    pub fn open(kind: SocketKind, config: &PacketConfig, address: Option<Ipv4Addr>) -> Result<Self> {
         let xdp = || {
             XdpLink::open(&XdpConfig {
                 receive_buffer: config.receive_buffer,
@@ -86,10 +87,10 @@ impl WireLink {
                 ..XdpConfig::new(&*config.interface, &*config.ports)
             })
         };
-        let fallback = match way {
-            Way::Packet => None,
-            Way::Xdp => return xdp().map(Self::from),
-            Way::Auto => match xdp() {
+        let fallback = match kind {
+            SocketKind::Packet => None,
+            SocketKind::Xdp => return xdp().map(Self::from),
+            SocketKind::Auto => match xdp() {
                 Ok(link) => return Ok(link.into()),
                 Err(error) => Some(error),
             },
@@ -118,7 +119,7 @@ impl WireLink {
         }
     }
 
-    /// Why it is not AF_XDP, if that was tried ([`Way::Auto`]).
+    /// Why it is not AF_XDP, if that was tried ([`SocketKind::Auto`]).
     pub fn fallback(&self) -> Option<&LinkError> {
         self.fallback.as_ref()
     }
@@ -181,15 +182,15 @@ mod tests {
 
     #[test]
     fn a_wire_in_text() {
-        for (text, way, interface, again) in [
-            ("eth1", Way::Packet, "eth1", "packet:eth1"),
-            ("packet:eth1", Way::Packet, "eth1", "packet:eth1"),
-            ("xdp:eth1", Way::Xdp, "eth1", "xdp:eth1"),
-            ("auto:enp1s0f0np0", Way::Auto, "enp1s0f0np0", "auto:enp1s0f0np0"),
-            ("xdp", Way::Packet, "xdp", "packet:xdp"),
+        for (text, kind, interface, again) in [
+            ("eth1", SocketKind::Packet, "eth1", "packet:eth1"),
+            ("packet:eth1", SocketKind::Packet, "eth1", "packet:eth1"),
+            ("xdp:eth1", SocketKind::Xdp, "eth1", "xdp:eth1"),
+            ("auto:enp1s0f0np0", SocketKind::Auto, "enp1s0f0np0", "auto:enp1s0f0np0"),
+            ("xdp", SocketKind::Packet, "xdp", "packet:xdp"),
         ] {
             let wire: Wire = text.parse().unwrap();
-            assert_eq!((wire.way, &*wire.interface), (way, interface));
+            assert_eq!((wire.kind, &*wire.interface), (kind, interface));
             assert_eq!(wire.to_string(), again);
             assert_eq!(again.parse(), Ok(wire));
         }

@@ -295,7 +295,7 @@ fn what_the_kernel_drops_before_a_raw_link_is_counted_exactly() {
             }
             assert_eq!(near.send(&mut batch).unwrap(), 64);
         }
-        while far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap() > 0 {}
+        while far.recv(&mut batch, Some(Duration::from_millis(500))).unwrap() > 0 {}
         let counters = far.counters();
         assert!(counters.dropped_by_kernel > 0, "{counters:?}");
         assert_eq!(counters.received + counters.dropped_by_kernel, 1024);

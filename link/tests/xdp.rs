@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use dta_link::fault::FaultInjector;
 use dta_link::xdp::Mode;
 use dta_link::{
-    EthernetLink, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, Way, WireLink, XdpConfig,
-    XdpLink,
+    EthernetLink, Link, LinkError, PacketConfig, PacketLink, SocketKind, UdpConfig, UdpLink, WireLink,
+    XdpConfig, XdpLink,
 };
 use dta_proto::batch::Batch;
 use dta_proto::wire::datagram;
@@ -441,12 +441,12 @@ fn what_is_refused_says_what_to_do() {
         let error = refused(&xdp("far", &[], None));
         assert!(error.contains("queue 0 of far") && error.contains("ss --xdp"), "{error}");
         // A request for either gets the other, with the reason.
-        let auto = WireLink::open(Way::Auto, &PacketConfig::new("far", [4791]), None).unwrap();
+        let auto = WireLink::open(SocketKind::Auto, &PacketConfig::new("far", [4791]), None).unwrap();
         assert!(auto.describe().starts_with("AF_PACKET, because"), "{}", auto.describe());
         assert!(matches!(auto.fallback(), Some(LinkError::XdpInUse(name)) if name == "far"));
-        assert!(WireLink::open(Way::Xdp, &PacketConfig::new("far", [4791]), None).is_err());
+        assert!(WireLink::open(SocketKind::Xdp, &PacketConfig::new("far", [4791]), None).is_err());
         drop((first, auto));
-        let auto = WireLink::open(Way::Auto, &PacketConfig::new("far", [4791]), None).unwrap();
+        let auto = WireLink::open(SocketKind::Auto, &PacketConfig::new("far", [4791]), None).unwrap();
         assert_eq!(auto.describe(), "AF_XDP, native mode, with a copy in the kernel, queues: 1");
         drop(auto);
 
@@ -480,7 +480,7 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         ip("neighbour delete 10.9.0.2 dev near");
         let own = [2, 0, 0, 0, 0, 0x42];
         let config = PacketConfig { mac: Some(own), ..PacketConfig::new("far", [4791]) };
-        let mut far = EthernetLink::open_by(Way::Xdp, &config, Ipv4Addr::new(10, 9, 0, 2)).unwrap();
+        let mut far = EthernetLink::open_by(SocketKind::Xdp, &config, Ipv4Addr::new(10, 9, 0, 2)).unwrap();
         assert!(far.wire().describe().starts_with("AF_XDP"));
         let mut near = UdpLink::open(&UdpConfig::roce(at([10, 9, 0, 1], 4791).into())).unwrap();
         let (us, kernel) = (at([10, 9, 0, 2], 4791), at([10, 9, 0, 1], 4791));

@@ -3,7 +3,7 @@
 //! - [`replay`]: sends the DTA datagrams of a capture again.
 //! - [`agents`]: what the agents of many hosts trace.
 //! - [`size`]: how large stores must be, and how many reports can be taken.
-//! - [`simulate`]: collectors that join, leave and die on paper.
+//! - [`simulate`]: simulated collectors that join, leave and die.
 
 pub mod agents;
 pub mod cli;

@@ -1,10 +1,10 @@
-//! A cluster on paper: collectors join, leave and die at random, and each placement is compared with the ideal.
+//! A simulated cluster: collectors join, leave and die at random, and each placement is compared with the ideal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dta_proto::placement::Placement;
 use dta_proto::placement::plan::{BUCKETS, Member, fewest_moves, next};
-use dta_testbed::traffic::SplitMix;
+use dta_proto::random::SplitMix64;
 use serde::Serialize;
 
 /// What is simulated.
@@ -58,7 +58,7 @@ pub struct Beside<T> {
 
 /// Runs the simulation.
 pub fn run(shape: &Shape) -> Simulated {
-    let mut random = SplitMix(shape.seed);
+    let mut random = SplitMix64(shape.seed);
     let mut below = |n: usize| (random.draw() % n as u64) as usize;
     let mut known = 0;
     let mut another = |memory: u64| {

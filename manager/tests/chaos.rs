@@ -5,17 +5,18 @@ mod common;
 use std::sync::{Mutex, PoisonError};
 
 use common::outcome_document::{contradictions, documented_fields};
-use common::{assert_each_epoch, assert_good, counter, number, testbed};
+use common::{assert_each_epoch, assert_good, counter, number, testbed_apart};
 
-/// What comes to a port that nobody has open is counted by the kernel for all processes together,
-/// so the tests take turns.
+/// What comes to a port that nobody has open is counted by the kernel for all processes together.
+/// Only root has namespaces, so the tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
 fn a_killed_collector_comes_back_with_its_answers_and_the_gap_is_accounted_for() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for transport in ["uc", "rc"] {
-        let result = testbed(&["--reports", "30000", "--chaos", "kill-collector", "--transport", transport]);
+        let result =
+            testbed_apart(&["--reports", "30000", "--chaos", "kill-collector", "--transport", transport]);
         assert_good(&format!("killed collector over {transport}"), &result);
         // Both lives have a ring, and what the first one left in its ring is among what is lost.
         let counter = |node: &str, name: &str| counter(&result.1, node, name);
@@ -40,7 +41,8 @@ fn a_translator_that_is_away_for_more_than_65536_sequences_of_a_reporter_misses_
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     // In each epoch the two switches of the first tier report 8,192 columns: nine epochs are missed.
     let away = "350000";
-    let result = testbed(&["--reports", "400000", "--chaos", "kill-translator", "--chaos-reports", away]);
+    let result =
+        testbed_apart(&["--reports", "400000", "--chaos", "kill-translator", "--chaos-reports", away]);
     assert_good("a translator away for long", &result);
     assert_eq!(result.1["sent"], 400_000);
     let chaos = &result.1["run"]["chaos"];
@@ -55,7 +57,8 @@ fn a_translator_that_is_away_for_more_than_65536_sequences_of_a_reporter_misses_
 fn a_killed_translator_comes_back_and_what_it_missed_is_accounted_for() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for transport in ["uc", "rc"] {
-        let result = testbed(&["--reports", "30000", "--chaos", "kill-translator", "--transport", transport]);
+        let result =
+            testbed_apart(&["--reports", "30000", "--chaos", "kill-translator", "--transport", transport]);
         assert_good(&format!("killed translator over {transport}"), &result);
         assert_eq!(contradictions(&documented_fields(), &result.1), Vec::<String>::new());
         let chaos = &result.1["run"]["chaos"];
@@ -81,7 +84,7 @@ fn a_translator_killed_on_a_bad_link_leaves_no_loss_untold() {
     let faults = "drop=0.05,dup=0.05,reorder=0.05,corrupt=0.05";
     for seed in ["1", "2", "3"] {
         let flags = ["--reports", "30000", "--chaos", "kill-translator", "--faults", faults, "--seed", seed];
-        assert_good(&format!("killed translator, seed {seed}"), &testbed(&flags));
+        assert_good(&format!("killed translator, seed {seed}"), &testbed_apart(&flags));
     }
 }
 
@@ -93,7 +96,7 @@ fn frames_over_loopback_are_as_exact_as_through_the_ring() {
         let faults = "drop=0.02,dup=0.02,reorder=0.02,corrupt=0.02";
         let arguments = ["--reports", "10000", "--ring", ring, "--transport", transport];
         for more in [&[][..], &["--faults", faults, "--report-faults", "none"]] {
-            let result = testbed(&[&arguments[..], more].concat());
+            let result = testbed_apart(&[&arguments[..], more].concat());
             assert_good(&what, &result);
             let sent = counter(&result.1, "translator/testbed", "ring.sent");
             assert_eq!(sent > 1000, ring == "auto", "{what}: {sent} frames through a ring");
@@ -107,7 +110,7 @@ fn a_daemon_that_is_killed_while_epochs_turn_leaves_each_of_them_right() {
     for (who, transport) in [("kill-collector", "rc"), ("kill-collector", "uc"), ("kill-translator", "uc")] {
         let what = format!("{who} over {transport}");
         let spread = ["--epochs", "3", "--reports", "60000"];
-        let result = testbed(&[&spread[..], &["--chaos", who, "--transport", transport]].concat());
+        let result = testbed_apart(&[&spread[..], &["--chaos", who, "--transport", transport]].concat());
         assert_good(&what, &result);
         assert_each_epoch(&what, &result.1, 3);
         let chaos = &result.1["run"]["chaos"];

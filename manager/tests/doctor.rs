@@ -6,7 +6,7 @@ mod common;
 use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dta_client::ClientOptions;
 use dta_client::collector::Client;
@@ -154,8 +154,19 @@ fn frames_of_the_second_before_are_not_missed() {
             .concat(),
         );
         assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
-        // The last of them are on their way for a moment.
-        std::thread::sleep(Duration::from_millis(100 + 50 * look));
+        let landed = || {
+            let stats = manager(&["__collector", "stats", "-o", "json", "--collector", address]);
+            let stats: Value = serde_json::from_slice(&stats.stdout).unwrap();
+            let nic = stats["nodes"].as_array().unwrap().iter().find(|node| node["stage"] == "nic").unwrap();
+            // Two copies of each.
+            nic["counters"]["executed.write"].as_u64() >= Some(1000 * (look + 1))
+        };
+        let until = Instant::now() + Duration::from_secs(60);
+        while !landed() {
+            assert!(Instant::now() < until, "not all of them land");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(50 * look));
         let (status, findings) = doctor(address, &[], None);
         assert_eq!(status, Some(0), "{findings:#?}");
     }

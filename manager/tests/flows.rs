@@ -8,13 +8,14 @@ mod sflow;
 mod softflowd;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddrV4, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::captures;
 use common::int_bed::{Counted, IntBed, PATIENCE, Setup};
 use dta_client::AskKeys;
+use dta_link::netstat;
 use dta_proto::key::Flow;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{self, Entry, Location, Means, list};
@@ -27,13 +28,17 @@ impl Bed {
         Bed(IntBed::start(&Setup { flows: true, ..Setup::default() }).await)
     }
 
-    /// Sends datagrams from an address of loopback, at a pace that no buffer minds.
+    /// Sends datagrams from an address of loopback, at a pace that no buffer minds, even while the translator is not
+    /// scheduled.
     fn send<'a>(&self, exporter: &str, datagrams: impl IntoIterator<Item = &'a Vec<u8>>) {
-        let to: SocketAddr = self.0.translator.ready["flows"][0].as_str().unwrap().parse().unwrap();
+        let to: SocketAddrV4 = self.0.translator.ready["flows"][0].as_str().unwrap().parse().unwrap();
         let socket = UdpSocket::bind((exporter, 0)).unwrap();
         for datagram in datagrams {
             socket.send_to(datagram, to).unwrap();
             std::thread::sleep(Duration::from_millis(1));
+            while netstat::socket_backlog(to).unwrap().expect("it listens") > 1 << 16 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 

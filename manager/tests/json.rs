@@ -98,7 +98,7 @@ fn what_commands_print_is_as_their_schemas_say() {
     };
     // What was flushed is on its way: ask until the last of it is there.
     let mut count = Value::Null;
-    for _ in 0..200 {
+    for _ in 0..1200 {
         count = held
             .run("dta-collector-query-key-increment", &collector(&["query", "key-increment", FLOW, "ab"]));
         if count[0]["counted"] == 5 {
@@ -198,7 +198,7 @@ fn what_commands_print_is_as_their_schemas_say() {
     let name = "translator";
     held.run("dta-translator-plan", &plan);
     // The translator that runs opens its session again: then it can be ended once more.
-    for _ in 0..200 {
+    for _ in 0..1200 {
         let output = json(&collector(&["sessions", "end", name]));
         if output.status.success() {
             held.hold("dta-collector-sessions-end", &serde_json::from_slice(&output.stdout).unwrap());

@@ -50,7 +50,7 @@ fn what_the_one_example_reports_the_other_finds() {
         "{flow} is Some([00, 00, 00, 2a, 00, 00, 00, 00, 00, 00, 00, 00]), by 2 of 2 copies\n{flow} has 1500 bytes\n"
     );
     let mut found = String::new();
-    for _ in 0..200 {
+    for _ in 0..1200 {
         found = example("query", address);
         if found == wanted {
             return;

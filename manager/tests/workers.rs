@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{assert_exact, assert_good, counter, number, testbed};
+use common::{assert_exact, assert_good, counter, number, testbed, testbed_apart};
 
 /// What each of two workers has taken in shows that reports were really shared.
 fn assert_shared(what: &str, (_, outcome): &(i32, serde_json::Value), rings: u64) {
@@ -68,8 +68,8 @@ fn with_faults_nothing_is_wrong_and_nothing_unexplained() {
 #[test]
 fn a_killed_daemon_comes_back_and_what_it_missed_is_accounted_for() {
     for what in ["kill-translator", "kill-collector"] {
-        let result =
-            testbed(&["--reports", "30000", "--workers", "2", "--nic-threads", "2", "--chaos", what]);
+        let count = ["--reports", "30000", "--workers", "2", "--nic-threads", "2"];
+        let result = testbed_apart(&[&count[..], &["--chaos", what]].concat());
         assert_good(what, &result);
         let chaos = &result.1["run"]["chaos"];
         assert_eq!(chaos["answers_after"], chaos["answers_before"], "{chaos}");

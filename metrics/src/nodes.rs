@@ -1,7 +1,7 @@
 //! Adds the accounting counters to a page.
 
 use dta_proto::control::NodeStatistics;
-use dta_proto::counter::{Definition, Found, Kind as Counts, Node, Stage, Values};
+use dta_proto::counter::{self, Definition, Found, Node, Stage, Values};
 
 use crate::name::{label, metric_name};
 use crate::page::{Kind, Labels, Page};
@@ -43,10 +43,10 @@ pub fn nodes(page: &mut Page, nodes: &[NodeStatistics]) {
             let found = of.find(&counter.name);
             let name = found.and_then(|found| Some((found, metric_name(of, found.definition)?)));
             match name {
-                Some((found, _)) if found.definition.kind == Counts::Position => {}
+                Some((found, _)) if found.definition.kind == counter::Kind::Position => {}
                 Some((found, name)) if page.series() < full => {
                     let kind = match found.definition.kind {
-                        Counts::Counter => Kind::Counter,
+                        counter::Kind::Counter => Kind::Counter,
                         _ => Kind::Gauge,
                     };
                     let name = own_or_copy(name, node);
@@ -62,7 +62,7 @@ pub fn nodes(page: &mut Page, nodes: &[NodeStatistics]) {
 /// drop.
 fn zeros(page: &mut Page, node: &NodeStatistics, labels: &Labels) {
     let definitions = Node::Translator.tables().iter().flat_map(|table| table.definitions);
-    for definition in definitions.filter(|definition| definition.kind == Counts::Counter) {
+    for definition in definitions.filter(|definition| definition.kind == counter::Kind::Counter) {
         for name in names(definition) {
             let Some(found) = Node::Translator.find(&name) else { continue };
             let Some(metric) = metric_name(Node::Translator, definition) else { continue };

@@ -43,7 +43,7 @@ class _File:
         raise self._no_history()
 
     def _no_history(self) -> AskError:
-        return AskError(f"{self.region.path} has what there is now: connect to its collector for another moment")
+        return AskError(f"{self.region.path} keeps no history: connect to its collector for another moment")
 
     def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
         return append.read(spec, self.region.data, list, from_sequence)

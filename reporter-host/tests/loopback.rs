@@ -37,7 +37,8 @@ impl Receiver {
 
     fn next(&self) -> (Vec<u8>, std::net::SocketAddr) {
         let mut buffer = [0; 2048];
-        let (len, from) = self.socket.recv_from(&mut buffer).expect("a datagram");
+        let came = (0..200).find_map(|_| self.socket.recv_from(&mut buffer).ok());
+        let (len, from) = came.expect("a datagram within a minute");
         (buffer[..len].to_vec(), from)
     }
 
@@ -283,7 +284,7 @@ fn the_fate_of_each_datagram_is_told() {
 }
 
 /// Asks for 65,535 sequences at a time that were never sent: the cost must be as if it
-/// asked for one.
+/// asked for one. The least of ten is compared, as others run, too.
 #[test]
 fn a_flood_of_nacks_costs_little_whatever_they_ask_for() {
     let cost = |count: u16| {
@@ -292,14 +293,14 @@ fn a_flood_of_nacks_costs_little_whatever_they_ask_for() {
         key_write(&mut reporter, 0);
         reporter.flush().unwrap();
         let here = reporter.local_addr().into();
-        let mut cost = Duration::ZERO;
+        let mut cost = Duration::MAX;
         for _ in 0..10 {
             for _ in 0..100 {
                 receiver.ask(here, Nack::V1 { reporter: 9, first: 1 << 20, count });
             }
             let start = Instant::now();
             reporter.poll().unwrap();
-            cost += start.elapsed();
+            cost = cost.min(start.elapsed());
         }
         let counters = reporter.counters();
         assert_eq!((counters.nacks, counters.nacked), (1000, 1000 * u64::from(count)));

@@ -11,7 +11,7 @@ failed=0
 for transport in uc rc; do
     for chaos in kill-collector kill-translator remove-device; do
         echo "=== run-testbed --nic rxe --transport $transport --chaos $chaos"
-        # Its exit status says whether an answer is wrong or gone, a frame unexplained, or the session did not go on.
+        # Its exit status says whether an answer is wrong or gone, a frame unexplained, or the session did not continue.
         "$manager" run-testbed --nic rxe --reports 20000 --transport "$transport" --chaos "$chaos" --json "$outcome" "${@:2}" || failed=1
         # A gap that cost nothing was none: then nothing was shown.
         if ! grep -qE '"frames_lost": *[1-9]' "$outcome"; then

@@ -1,23 +1,15 @@
 //! The clock fit on synthetic delays: of queues that are mostly empty, and full at times.
 
+use dta_proto::random::SplitMix64;
 use dta_trace::clock::{Crossing, Fit, NoFit, fit};
 use proptest::prelude::*;
 
-/// A random number generator that is the same everywhere (splitmix64).
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
     /// Above 0, up to 1.
     fn part(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+        ((self.0.draw() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
     /// Exponentially distributed.
@@ -56,7 +48,7 @@ impl World {
 
     /// Packets forth and back.
     fn packets(&self) -> [Vec<Crossing>; 2] {
-        let mut random = Random(self.seed);
+        let mut random = Random(SplitMix64(self.seed));
         [0, 1].map(|back| {
             let mut sent = 0.0;
             let mut all = Vec::new();

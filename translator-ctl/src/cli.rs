@@ -16,7 +16,6 @@ use dta_client::translator::Client;
 use dta_files::config_file;
 use dta_files::host;
 use dta_link::Wire;
-use dta_link::fault::Faults;
 use dta_link::shared_ring::RingUse;
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::Stage;
@@ -119,7 +118,7 @@ unused settings of the netcfg are logged. `plan`, `status`, `stats`, `watch` and
 
 Example:
   dta-translator setup --switch edge1")]
-    Setup(SetupArgs),
+    Setup(SwitchArgs),
     /// Print what a switch should hold, or what it lacks
     #[command(after_help = "Examples:\n  \
         dta-translator plan                             the session's program\n  \
@@ -145,7 +144,7 @@ Examples:
     Flush(ControlArgs),
     /// Print a switch's entries as they were written, in the format of `plan`
     #[command(after_help = "Example:\n  dta-translator status --switch edge1")]
-    Status(StatusArgs),
+    Status(SwitchArgs),
     /// Keep a P4 switch programmed: renew its lease, follow the collector, flush by age; reprogram a reporter
     /// when needed
     #[command(after_help = "\
@@ -192,27 +191,8 @@ Example:
 struct RunArgs {
     #[command(flatten)]
     own: Own,
-    /// Faults on frames (and on NACKs): drop=P,dup=P,reorder=P,corrupt=P
-    #[arg(long, env, default_value = "none")]
-    faults: Faults,
-    /// Faults on NACKs, if different
-    #[arg(long, env)]
-    nack_faults: Option<Faults>,
-    /// Faults on the NIC's answers on receipt, for a NIC that cannot inject faults
-    #[arg(long, env, default_value = "none")]
-    answer_faults: Faults,
-    /// Seed for the faults
-    #[arg(long, env, default_value_t = 1)]
-    seed: u64,
-    /// Write which report copies did not arrive as sent to this file (for testbeds)
-    #[arg(long, env)]
-    ledger: Option<PathBuf>,
-    /// Print one line of JSON on stdout when ready for reports
-    #[arg(long)]
-    ready: bool,
-    /// Open no session; wait for `dta-translator setup`
-    #[arg(long)]
-    blank: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// Settings that apply only to the running translator.
@@ -263,7 +243,7 @@ struct Own {
 }
 
 #[derive(Args)]
-struct SetupArgs {
+struct SwitchArgs {
     /// Name of a [switch.NAME] table in the configuration
     #[arg(long)]
     switch: String,
@@ -300,15 +280,6 @@ struct OutputArgs {
     /// Print rkeys: anyone who knows them can write to the collector's memory
     #[arg(long)]
     show_secrets: bool,
-}
-
-#[derive(Args)]
-struct StatusArgs {
-    /// Name of a [switch.NAME] table in the configuration
-    #[arg(long)]
-    switch: String,
-    #[command(flatten)]
-    output: OutputArgs,
 }
 
 #[derive(Args)]
@@ -410,19 +381,9 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         return Err(ConfigError::shown("translator.cluster", "given", must).into());
     }
     match &cli.command {
-        Command::Run(args) => run::run(
-            &config.translator,
-            &Options {
-                faults: args.faults,
-                nack_faults: args.nack_faults,
-                answer_faults: args.answer_faults,
-                seed: args.seed,
-                ledger: args.ledger.clone(),
-                ready: args.ready,
-                blank: args.blank,
-            },
-            &|| Ok(configuration(&cli)?.translator),
-        ),
+        Command::Run(args) => {
+            run::run(&config.translator, &args.options, &|| Ok(configuration(&cli)?.translator))
+        }
         Command::CheckConfig(_) => print_config(&config),
         Command::Common(_) | Command::Config { .. } => Ok(()),
         Command::Stats(args) => block_on(async {
@@ -470,8 +431,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
 /// The switch that a command is about, if any.
 fn switch_of(command: &Command) -> Option<&str> {
     match command {
-        Command::Setup(args) => Some(&args.switch),
-        Command::Status(args) => Some(&args.switch),
+        Command::Setup(args) | Command::Status(args) => Some(&args.switch),
         Command::Watch(args) => Some(&args.switch),
         Command::Plan(args) => args.switch.as_deref(),
         Command::Teardown(args) => args.switch.as_deref(),

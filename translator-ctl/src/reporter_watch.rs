@@ -20,7 +20,7 @@ const TELL: Duration = Duration::from_secs(60);
 pub async fn watch(mut reporter: ReporterSwitch, switch: &str) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (mut is_away, mut is_first, mut told) = (false, true, Told::default());
+    let (mut is_away, mut is_first, mut logged) = (false, true, Logged::default());
     loop {
         // A started step is finished before the end, so that the switch holds one whole program.
         match reporter.apply().await {
@@ -38,8 +38,8 @@ pub async fn watch(mut reporter: ReporterSwitch, switch: &str) -> anyhow::Result
             }
             Err(error) => return Err(error.into()),
         }
-        if !is_away && told.at.is_none_or(|at| at.elapsed() >= TELL) {
-            told.tell(&mut reporter, switch).await;
+        if !is_away && logged.at.is_none_or(|at| at.elapsed() >= TELL) {
+            logged.tell(&mut reporter, switch).await;
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
@@ -48,19 +48,19 @@ pub async fn watch(mut reporter: ReporterSwitch, switch: &str) -> anyhow::Result
         }
     }
     if !is_away {
-        told.tell(&mut reporter, switch).await;
+        logged.tell(&mut reporter, switch).await;
     }
     Ok(())
 }
 
 /// The counters last logged, and when.
 #[derive(Default)]
-struct Told {
+struct Logged {
     at: Option<Instant>,
     counters: BTreeMap<String, u64>,
 }
 
-impl Told {
+impl Logged {
     /// Logs the counters that changed.
     async fn tell(&mut self, reporter: &mut ReporterSwitch, switch: &str) {
         let now = match reporter.statistics().await {
@@ -73,6 +73,6 @@ impl Told {
         if !words.is_empty() {
             info!(switch, "counters: {}", words.join(", "));
         }
-        *self = Told { at: Some(Instant::now()), counters: now };
+        *self = Logged { at: Some(Instant::now()), counters: now };
     }
 }

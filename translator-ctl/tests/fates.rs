@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use dta_dataplane::{Engine, Limits};
 use dta_link::fault::{FaultInjector, Faults};
 use dta_link::udp::RUN_MAX;
-use dta_link::{Link, RunUse, UdpConfig, UdpLink};
+use dta_link::{Link, RunUse, UdpConfig, UdpLink, netstat};
 use dta_proto::batch::Batch;
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, postcarding};
@@ -154,7 +154,9 @@ fn each_fate_is_that_of_the_frames_own_reports() {
             if batch.is_full() || n + 1 == PATHS {
                 reporter.send(&mut batch).unwrap();
                 // Not faster than a small queue of the socket is drained.
-                std::thread::sleep(Duration::from_millis(2));
+                while netstat::socket_backlog(to).unwrap().expect("it is open") > 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
         }
         let (reply, told) = oneshot::channel();

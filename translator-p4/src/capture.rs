@@ -34,15 +34,19 @@ pub fn read(input: impl Read) -> io::Result<Vec<Vec<u8>>> {
     let mut bytes = Vec::new();
     GzDecoder::new(input).read_to_end(&mut bytes)?;
     let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "the capture is cut");
-    let mut rest = bytes.get(FILE..).ok_or_else(cut)?;
+    Ok(frames(&bytes).ok_or_else(cut)?.into_iter().map(<[u8]>::to_vec).collect())
+}
+
+/// The frames of an uncompressed capture; `None` if it is cut.
+pub(crate) fn frames(bytes: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut rest = bytes.get(FILE..)?;
     let mut frames = Vec::new();
     while !rest.is_empty() {
-        let len = rest.get(8..12).and_then(|len| len.first_chunk()).ok_or_else(cut)?;
-        let end = FRAME + u32::from_le_bytes(*len) as usize;
-        frames.push(rest.get(FRAME..end).ok_or_else(cut)?.to_vec());
+        let end = FRAME + u32::from_le_bytes(*rest.get(8..12)?.first_chunk()?) as usize;
+        frames.push(rest.get(FRAME..end)?);
         rest = &rest[end..];
     }
-    Ok(frames)
+    Some(frames)
 }
 
 #[cfg(test)]

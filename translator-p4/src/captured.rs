@@ -5,7 +5,7 @@ use std::path::Path;
 use dta_proto::program::{Entry, Lists, Primitive, Program, Version0};
 use dta_proto::wire::{checksum, datagram, ethernet};
 
-use crate::generate;
+use crate::{capture, generate};
 
 /// Stores for reports of version 0 that take all that captures have: four copies, and lists 0 to 7.
 const VERSION0: [(Primitive, u16); 3] =
@@ -33,22 +33,12 @@ pub fn program() -> Program {
 pub fn packets(file: &Path) -> Result<Vec<Vec<u8>>, String> {
     let bytes = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let cut = || format!("{} is no classic pcap of Ethernet frames, or is cut", file.display());
-    let word = |at: usize| {
-        let word = bytes.get(at..)?.first_chunk()?;
-        Some(u32::from_le_bytes(*word))
-    };
+    let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     if word(0) != Some(0xa1b2_c3d4) || word(20) != Some(1) {
         return Err(cut());
     }
-    let (mut packets, mut at) = (Vec::new(), 24);
-    while at < bytes.len() {
-        let len = word(at + 8).ok_or_else(cut)? as usize;
-        let frame = bytes.get(at + 16..at + 16 + len).ok_or_else(cut)?;
-        let frame = ethernet::Packet::new_checked(frame).map_err(|_| cut())?;
-        packets.push(to_service(frame.payload()).ok_or_else(cut)?);
-        at += 16 + len;
-    }
-    Ok(packets)
+    let packet = |frame: &&[u8]| to_service(ethernet::Packet::new_checked(frame).ok()?.payload());
+    capture::frames(&bytes).and_then(|frames| frames.iter().map(packet).collect()).ok_or_else(cut)
 }
 
 /// A datagram over IPv4 without options, sent to [`generate::SERVICE`].

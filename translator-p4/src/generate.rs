@@ -9,6 +9,7 @@ use dta_proto::program::{
     Endpoint, Entry, Lists, Mac, Primitive, Program, Purpose, QueuePair, Rkey, Service, SketchReporter,
     Store, Transport, Version0,
 };
+use dta_proto::random::SplitMix64;
 use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
 use dta_proto::wire::datagram;
 use dta_proto::wire::dta::{self, Body, Report, Version};
@@ -191,16 +192,12 @@ fn kind_of(id: u16) -> Primitive {
     }
 }
 
-/// Numbers that look random: SplitMix64.
-struct Dice(u64);
+/// Numbers that look random.
+struct Dice(SplitMix64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.draw()
     }
 
     fn below(&mut self, end: u64) -> u64 {
@@ -241,7 +238,7 @@ pub fn keys() -> Vec<Key> {
 /// The reports, as IPv4 packets.
 pub fn packets() -> Vec<Vec<u8>> {
     let kinds = kinds();
-    let mut dice = Dice(0xd7a);
+    let mut dice = Dice(SplitMix64(0xd7a));
     let mut next = [0u32; REPORTERS as usize + 1];
     // One of them wraps.
     next[2] = u32::MAX - 100;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use dta_proto::key::Key;
+use dta_proto::random::SplitMix64;
 use dta_proto::wire::dta::{Body, Report, Version};
 
 use super::counters::Reason;
@@ -61,18 +62,6 @@ fn gaps(engine: &Engine) -> (u64, u64) {
         .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
 }
 
-/// Pseudo-random numbers, the same in each run (splitmix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
 #[test]
 fn one_datagram_far_ahead_costs_no_report() {
     for ahead in [255, 256, 257, 1023, 1024, 65_536, 65_537, (1 << 31) - 1, 1 << 31, u32::MAX] {
@@ -113,13 +102,13 @@ fn one_in_a_thousand_hostile_does_not_blind() {
         ("a place of its own", |now, _| 0x4000_0000 + now / 1000),
     ];
     for (what, guess) in guesses {
-        let mut numbers = Numbers(1);
+        let mut numbers = SplitMix64(1);
         let mut bench = bench();
         let (mut forged, mut lost) = (HashSet::new(), 0);
         for n in 0..200_000u32 {
             let sequence = n.wrapping_sub(100_000);
             if n % 1000 == 999 {
-                let random = numbers.next();
+                let random = numbers.draw();
                 let from = if random >> 40 & 1 == 0 { HERE } else { ELSEWHERE };
                 let guessed = guess(sequence, random);
                 forged.insert(guessed);
@@ -179,7 +168,7 @@ fn no_sender_elsewhere_silences_a_reporter() {
     for (what, attack) in ATTACKS {
         for before in [false, true] {
             for restarts in [false, true] {
-                let mut numbers = Numbers(3);
+                let mut numbers = SplitMix64(3);
                 let mut bench = bench();
                 if before {
                     // It is heard first, and knows where the reporter begins.
@@ -195,7 +184,7 @@ fn no_sender_elsewhere_silences_a_reporter() {
                         true => (SocketAddrV4::new(*HERE.ip(), 5556), n - 10_000),
                         false => (HERE, 1000 + n),
                     };
-                    for (forged, restarted, port) in attack(n, sequence, numbers.next()) {
+                    for (forged, restarted, port) in attack(n, sequence, numbers.draw()) {
                         let forged = flagged(port_of(ELSEWHERE, port), 7, forged, VALUE, restarted);
                         bench.ingest(0, &[forged]);
                     }
@@ -219,10 +208,10 @@ fn no_sender_elsewhere_silences_a_reporter() {
 fn a_reporter_whose_socket_was_forged_recovers_within_a_window() {
     let mut figures = Vec::new();
     for (what, attack) in ATTACKS {
-        let mut numbers = Numbers(3);
+        let mut numbers = SplitMix64(3);
         let (mut bench, mut dropped, mut used) = (bench(), 0, HashSet::new());
         for n in 0..20_000 {
-            for (forged, restarted, port) in attack(n, n, numbers.next()) {
+            for (forged, restarted, port) in attack(n, n, numbers.draw()) {
                 used.insert(forged);
                 bench.ingest(0, &[flagged(port_of(HERE, port), 7, forged, VALUE, restarted)]);
             }

@@ -21,7 +21,8 @@ use crate::ClientError;
 pub use following::Following;
 pub use keyed::AskKeys;
 pub use question::{
-    Answers, KeyAnswer, Moment, Question, QuestionError, QuestionKind, Series, Span, series_question,
+    Answers, AtLeastError, KeyAnswer, Moment, Question, QuestionError, QuestionKind, Series, Span,
+    series_question,
 };
 
 /// A source of answers: `Box<dyn Ask>` stands for any.

@@ -113,7 +113,7 @@ pub enum QuestionError {
     #[error("a key has {0} bytes, but must have 16")]
     KeyLength(usize),
     /// Nothing that this version knows.
-    #[error("what to query is missing, or not known here: is the client of another version?")]
+    #[error("unknown or missing query kind: is the client of another version?")]
     Nothing,
     /// A series at one moment.
     #[error("a series is of a span of time: `at` must be 0, not {0}")]
@@ -121,6 +121,16 @@ pub enum QuestionError {
     /// A policy that this version does not know.
     #[error("policy {0} is unknown")]
     Policy(i32),
+}
+
+/// More copies are to agree than keys of the store have, or none: the refusal of [`Policy::AtLeast`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`at_least` is {at_least}, but this store has {copies} copies: ask for 1 to {copies}")]
+pub struct AtLeastError {
+    /// What was asked for.
+    pub at_least: u32,
+    /// Copies per key of the store.
+    pub copies: u8,
 }
 
 impl From<QuestionError> for Status {

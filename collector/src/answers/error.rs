@@ -98,7 +98,7 @@ impl AskError {
             Self::Store(StoreError::Unknown { .. }) => Code::NotFound,
             Self::Store(StoreError::Kind { .. } | StoreError::Ambiguous { .. })
             | Self::TooManyKeys(_)
-            | Self::Query(QueryError::AtLeast { .. } | QueryError::NoCopy { .. })
+            | Self::Query(QueryError::AtLeast(_) | QueryError::NoCopy { .. })
             | Self::List { .. }
             | Self::TooManyBytes(_) => Code::InvalidArgument,
             Self::BeyondEnd { .. } => Code::OutOfRange,

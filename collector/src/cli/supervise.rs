@@ -45,17 +45,17 @@ impl Signals {
     }
 
     /// Waits for the next signal.
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> Request {
         tokio::select! {
-            _ = self.terminate.recv() => Told::End,
-            _ = self.interrupt.recv() => Told::End,
-            _ = self.hangup.recv() => Told::Reload,
+            _ = self.terminate.recv() => Request::End,
+            _ = self.interrupt.recv() => Request::End,
+            _ = self.hangup.recv() => Request::Reload,
         }
     }
 }
 
 /// What a signal asks for.
-enum Told {
+enum Request {
     End,
     Reload,
 }
@@ -84,12 +84,12 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             signal = signals.next() => match signal {
-                Told::End => {
+                Request::End => {
                     tracing::info!("shutting down");
                     manager.stopping();
                     return server.stop().await;
                 }
-                Told::Reload => {
+                Request::Reload => {
                     manager.reloading();
                     reload(&mut server, read).await;
                     told = server.status().unwrap_or(told);

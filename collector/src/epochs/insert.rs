@@ -12,7 +12,7 @@ use super::{StoreEpochs, follow};
 
 /// What became of epochs on their way there.
 #[derive(Default)]
-pub(super) struct Counters {
+pub(super) struct InsertCounters {
     epochs: AtomicU64,
     waiting: AtomicU64,
     missed: AtomicU64,
@@ -20,7 +20,7 @@ pub(super) struct Counters {
     failed: AtomicU64,
 }
 
-impl Counters {
+impl InsertCounters {
     /// Names are explained in docs/counters.md.
     pub(super) fn all(&self) -> Vec<(String, u64)> {
         use dta_proto::counter::collector as names;
@@ -45,7 +45,7 @@ impl Counters {
             tracing::info!(%table, "ClickHouse had no table for it: one was made");
         }
         if missed > 0 {
-            tracing::warn!(%table, missed, "ClickHouse will not get some epochs whole: they went, changed or are damaged");
+            tracing::warn!(%table, missed, "some epochs were not inserted completely: they were removed, changed or damaged first");
         }
     }
 }
@@ -65,7 +65,7 @@ pub(super) fn check(server: &Server) -> Result<(), ClickHouseError> {
 pub(super) struct Inserts {
     /// Each store's tables.
     of: Vec<(Arc<StoreEpochs>, Vec<Inserter>)>,
-    counters: Arc<Counters>,
+    counters: Arc<InsertCounters>,
     stop: watch::Receiver<bool>,
 }
 
@@ -82,7 +82,7 @@ impl Inserts {
         Inserts { of: all.into_iter().map(inserters).collect(), counters: Arc::default(), stop }
     }
 
-    pub(super) fn counters(&self) -> Arc<Counters> {
+    pub(super) fn counters(&self) -> Arc<InsertCounters> {
         self.counters.clone()
     }
 

@@ -159,8 +159,8 @@ pub struct Epochs {
     of: BTreeMap<String, Arc<StoreEpochs>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     #[cfg(feature = "s3")]
-    uploads: Option<Arc<upload::Counters>>,
-    inserts: Option<Arc<insert::Counters>>,
+    uploads: Option<Arc<upload::UploadCounters>>,
+    inserts: Option<Arc<insert::InsertCounters>>,
 }
 
 /// The epochs of one store.

@@ -17,7 +17,7 @@ use crate::store::{MemoryError, Store};
 pub enum MomentError {
     /// The store has no epochs.
     #[error(
-        "store {0:?} has what there is now, and no history: ask without a moment, or give it epochs (`epoch = \"60s\"` in its \
+        "store {0:?} keeps no history: ask without a moment, or give it epochs (`epoch = \"60s\"` in its \
          table of the collector's configuration)"
     )]
     NoHistory(String),

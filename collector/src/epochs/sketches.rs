@@ -16,7 +16,7 @@ use super::keeper::{AGAIN, Keeper, Stopped, count};
 use super::waterfall::Totals;
 use super::write::{WriteError, write};
 use super::{elements, now};
-use crate::reader::sketch_merge::Reader;
+use crate::reader::sketch_merge;
 use crate::region::AccessError;
 use crate::store::Store;
 
@@ -128,7 +128,7 @@ impl Ring<'_> {
 
     /// Puts the columns of an epoch into its file.
     fn fill(&self, epoch: u32, flush: &mut Flush<'_>, kept: &mut Epoch) -> Result<(), WriteError> {
-        let reader = Reader::new(self.store).expect("a store of sketches");
+        let reader = sketch_merge::Reader::new(self.store).expect("a store of sketches");
         let mut bytes = [0; 32];
         let bytes = &mut bytes[..column_len(self.rows) as usize];
         kept.flipped_from = now().max(kept.opened + 1);

@@ -7,7 +7,7 @@ use std::path::Path;
 use dta_export::directory::Meaning;
 use dta_history::{Cell, Epoch, Flush, HistoryError, Table};
 use dta_proto::key::{Flow, Key};
-use dta_proto::layout::key_write::Policy;
+use dta_proto::layout::key_write::Choice;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry::{self, Metric, PATH_HOPS, PATH_LEN, VALUE_LEN, store};
 
@@ -164,7 +164,7 @@ impl Held {
             let reader = key_write::Reader::new(store).expect("a key-write store");
             let mut answers = vec![key_write::Answer::default(); asked.len()];
             let mut values = vec![0; asked.len() * reader.value_len()];
-            reader.query(&keys(), Policy::First, &mut answers, &mut values)?;
+            reader.query(&keys(), Choice::First, &mut answers, &mut values)?;
             let values = answers.iter().zip(values.chunks_exact(reader.value_len()));
             Ok(values.map(|(answer, value)| with(value).filter(|_| answer.found)).collect())
         };

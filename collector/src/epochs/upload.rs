@@ -16,7 +16,7 @@ const START: Duration = Duration::from_secs(5);
 
 /// What became of copies.
 #[derive(Default)]
-pub(super) struct Counters {
+pub(super) struct UploadCounters {
     epochs: AtomicU64,
     missed: AtomicU64,
     bytes: AtomicU64,
@@ -26,7 +26,7 @@ pub(super) struct Counters {
     waiting: AtomicU64,
 }
 
-impl Counters {
+impl UploadCounters {
     /// Names are explained in docs/counters.md.
     pub(super) fn all(&self) -> Vec<(String, u64)> {
         use dta_proto::counter::collector as names;
@@ -69,7 +69,7 @@ pub(super) struct Uploader {
     is_checked: bool,
     /// The copies of each store's tables.
     copies: Vec<(Arc<StoreEpochs>, Vec<Mirror>)>,
-    counters: Arc<Counters>,
+    counters: Arc<UploadCounters>,
     stop: watch::Receiver<bool>,
 }
 
@@ -88,7 +88,7 @@ impl Uploader {
         Uploader { bucket, is_checked, copies, counters: Arc::default(), stop }
     }
 
-    pub(super) fn counters(&self) -> Arc<Counters> {
+    pub(super) fn counters(&self) -> Arc<UploadCounters> {
         self.counters.clone()
     }
 

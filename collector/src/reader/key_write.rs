@@ -1,11 +1,11 @@
 //! Key-write: the last value of a key, from its copies.
 
-use dta_client::{KeyAnswer, Policy as Wanted};
+use dta_client::{AtLeastError, KeyAnswer, Policy};
 use dta_proto::control::KeyWriteAnswer;
 use dta_proto::crc;
 use dta_proto::key::{KEY_LEN, Key};
 use dta_proto::layout::hash;
-use dta_proto::layout::key_write::{self, CHECKSUM_LEN, Outcome, Policy, choose};
+use dta_proto::layout::key_write::{self, CHECKSUM_LEN, Choice, Outcome, choose};
 use dta_proto::store::{SlotKeys, StoreKind};
 
 use super::{Found, QueryError};
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
     pub fn query(
         &self,
         keys: &[Key],
-        policy: Policy,
+        policy: Choice,
         answers: &mut [Answer],
         values: &mut [u8],
     ) -> Result<(), AccessError> {
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
     fn query_values<const VALUE: usize, const SLOT: usize>(
         &self,
         keys: &[Key],
-        policy: Policy,
+        policy: Choice,
         answers: &mut [Answer],
         values: &mut [u8],
     ) -> Result<(), AccessError> {
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
     fn query_slots<const VALUE: usize, const SLOT: usize, const N: usize>(
         &self,
         keys: &[Key],
-        policy: Policy,
+        policy: Choice,
         answers: &mut [Answer],
         values: &mut [[u8; VALUE]],
     ) -> Result<(), AccessError> {
@@ -163,7 +163,7 @@ impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, 
     }
 
     #[inline(never)] // out of line, so that it has all registers
-    fn judge(&self, keys: &[Key], policy: Policy, answers: &mut [Answer], values: &mut [[u8; VALUE]]) {
+    fn judge(&self, keys: &[Key], policy: Choice, answers: &mut [Answer], values: &mut [[u8; VALUE]]) {
         let mut matching = [0; GROUP];
         let many = keys.len();
         let (slots, matching) = (&self.slots[..many], &mut matching[..many]);
@@ -172,7 +172,7 @@ impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, 
         if SLOT > CHECKSUM_LEN + VALUE {
             compare_keys(keys, slots, matching);
         }
-        if let Policy::Copy(n) = policy {
+        if let Choice::Copy(n) = policy {
             matching.iter_mut().for_each(|matching| *matching &= 1 << n);
         }
         for i in 0..many {
@@ -188,11 +188,11 @@ impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, 
                 agreeing += matches(n) & equal;
                 differing += matches(n) & !equal;
             }
-            if policy != Policy::First && differing != 0 {
+            if policy != Choice::First && differing != 0 {
                 answers[i] = weigh(slots, matching, policy, &mut values[i]);
                 continue;
             }
-            let found = agreeing != 0 && !matches!(policy, Policy::AtLeast(least) if agreeing < least);
+            let found = agreeing != 0 && !matches!(policy, Choice::AtLeast(least) if agreeing < least);
             values[i] = if found { *first } else { [0; VALUE] };
             answers[i] = Answer { found, agreeing, differing };
         }
@@ -224,7 +224,7 @@ fn value<const VALUE: usize, const SLOT: usize>(slot: &[u8; SLOT]) -> &[u8; VALU
 fn weigh<const VALUE: usize, const SLOT: usize, const N: usize>(
     slots: &[[u8; SLOT]; N],
     matching: u8,
-    policy: Policy,
+    policy: Choice,
     to: &mut [u8; VALUE],
 ) -> Answer {
     let found: [_; N] =
@@ -244,17 +244,17 @@ fn weigh<const VALUE: usize, const SLOT: usize, const N: usize>(
 pub(super) fn answer(
     store: &Store,
     keys: &[Key],
-    policy: Wanted,
+    policy: Policy,
     at_least: u32,
 ) -> Result<Found, QueryError> {
     let reader = Reader::new(store).ok_or(QueryError::Layout)?;
     let policy = match (policy, u8::try_from(at_least)) {
-        (Wanted::First, _) => Policy::First,
-        (Wanted::Plurality, _) => Policy::Plurality,
-        (Wanted::AtLeast, Ok(least)) if (1..=reader.copies()).contains(&least) => Policy::AtLeast(least),
-        (Wanted::OneCopy, Ok(copy)) if copy < reader.copies() => Policy::Copy(copy),
-        (Wanted::OneCopy, _) => return Err(QueryError::NoCopy { copy: at_least, copies: reader.copies() }),
-        (Wanted::AtLeast, _) => return Err(QueryError::AtLeast { at_least, copies: reader.copies() }),
+        (Policy::First, _) => Choice::First,
+        (Policy::Plurality, _) => Choice::Plurality,
+        (Policy::AtLeast, Ok(least)) if (1..=reader.copies()).contains(&least) => Choice::AtLeast(least),
+        (Policy::OneCopy, Ok(copy)) if copy < reader.copies() => Choice::Copy(copy),
+        (Policy::OneCopy, _) => return Err(QueryError::NoCopy { copy: at_least, copies: reader.copies() }),
+        (Policy::AtLeast, _) => return Err(AtLeastError { at_least, copies: reader.copies() }.into()),
     };
     let mut answers = vec![Answer::default(); keys.len()];
     let mut values = vec![0u8; keys.len() * reader.value_len()];

@@ -12,7 +12,7 @@ pub mod sketch_merge;
 #[cfg(test)]
 mod tests;
 
-use dta_client::{KeyAnswer, QuestionKind};
+use dta_client::{AtLeastError, KeyAnswer, QuestionKind};
 use dta_proto::key::Key;
 
 use crate::store::{MemoryError, Store};
@@ -22,13 +22,8 @@ use key_increment::Roles;
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     /// More copies are to agree than there are, or none.
-    #[error("`at_least` is {at_least}, but this store has {copies} copies: ask for 1 to {copies}")]
-    AtLeast {
-        /// What was asked for.
-        at_least: u32,
-        /// Copies per key of this store.
-        copies: u8,
-    },
+    #[error(transparent)]
+    AtLeast(#[from] AtLeastError),
     /// A copy that keys of the store do not have.
     #[error("copy {copy} was asked for, but this store has copies 0 to {}", copies - 1)]
     NoCopy {

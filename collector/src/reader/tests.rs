@@ -13,7 +13,7 @@ use crate::store::{info, load};
 #[test]
 fn key_write_answers_in_every_size_and_batch() {
     use key_write::{Answer, Reader};
-    use layout::key_write::Policy;
+    use layout::key_write::Choice;
     let hashed = [4u8, 12, 28, 60].map(|value_len| (value_len, SlotKeys::Hashed));
     for (value_len, keys) in hashed.into_iter().chain([(12, SlotKeys::Inline)]) {
         let store = store(StoreKind::KeyWrite { slots: 1 << 12, value_len, redundancy: 3, keys });
@@ -25,7 +25,7 @@ fn key_write_answers_in_every_size_and_batch() {
             let keys: Vec<Key> = (0..count).map(key).collect();
             let mut answers = vec![Answer { found: true, agreeing: 9, differing: 9 }; keys.len()];
             let mut values = vec![0xee; keys.len() * reader.value_len()];
-            reader.query(&keys, Policy::First, &mut answers, &mut values).unwrap();
+            reader.query(&keys, Choice::First, &mut answers, &mut values).unwrap();
             for (i, answer) in answers.iter().enumerate() {
                 let told = &values[i * reader.value_len()..][..reader.value_len()];
                 if i < 100 {
@@ -43,7 +43,7 @@ fn key_write_answers_in_every_size_and_batch() {
 #[test]
 fn a_slot_that_holds_another_key_is_no_copy_whatever_its_checksum() {
     use key_write::{Answer, Reader};
-    use layout::key_write::{Policy, encode, inline};
+    use layout::key_write::{Choice, encode, inline};
     let kind = StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2, keys: SlotKeys::Inline };
     let store = store(kind);
     // The checksum matches by chance.
@@ -56,9 +56,9 @@ fn a_slot_that_holds_another_key_is_no_copy_whatever_its_checksum() {
         Reader::new(&store).unwrap().query(&[key(1)], policy, &mut answer, &mut value).unwrap();
         (answer[0], value)
     };
-    assert_eq!(ask(Policy::First), (Answer::default(), [0; 12]));
+    assert_eq!(ask(Choice::First), (Answer::default(), [0; 12]));
     write(&store, &key(1), &[9; 12], |n| n == 1);
-    for policy in [Policy::First, Policy::Plurality, Policy::AtLeast(1)] {
+    for policy in [Choice::First, Choice::Plurality, Choice::AtLeast(1)] {
         assert_eq!(ask(policy), (Answer { found: true, agreeing: 1, differing: 0 }, [9; 12]));
     }
 }
@@ -66,7 +66,7 @@ fn a_slot_that_holds_another_key_is_no_copy_whatever_its_checksum() {
 #[test]
 fn key_write_tells_of_copies_that_differ() {
     use key_write::{Answer, Reader};
-    use layout::key_write::Policy;
+    use layout::key_write::Choice;
     let store =
         store(StoreKind::KeyWrite { slots: 1 << 12, value_len: 4, redundancy: 4, keys: Default::default() });
     write(&store, &key(1), b"olde", |_| true);
@@ -76,9 +76,9 @@ fn key_write_tells_of_copies_that_differ() {
         Reader::new(&store).unwrap().query(&[key(1)], policy, &mut answer, &mut value).unwrap();
         (answer[0].found, answer[0].agreeing, answer[0].differing, value)
     };
-    assert_eq!(ask(Policy::First), (true, 1, 3, *b"newe"));
-    assert_eq!(ask(Policy::Plurality), (true, 3, 1, *b"olde"));
-    assert_eq!(ask(Policy::AtLeast(4)), (false, 3, 1, [0; 4]));
+    assert_eq!(ask(Choice::First), (true, 1, 3, *b"newe"));
+    assert_eq!(ask(Choice::Plurality), (true, 3, 1, *b"olde"));
+    assert_eq!(ask(Choice::AtLeast(4)), (false, 3, 1, [0; 4]));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_region_that_is_too_short_is_an_error_and_no_answer() {
         short(StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2, keys: Default::default() });
     let (mut answers, mut values) = ([key_write::Answer::default(); 100], [0; 1200]);
     let reader = key_write::Reader::new(&store).unwrap();
-    let policy = layout::key_write::Policy::First;
+    let policy = layout::key_write::Choice::First;
     assert!(outside(reader.query(&keys, policy, &mut answers, &mut values)));
     let told = info(&store).unwrap_err().to_string();
     assert!(told.contains("store \"s\"") && told.contains("region file"), "{told}");
@@ -379,7 +379,7 @@ proptest::proptest! {
         writes in proptest::collection::vec((0u32..12, 0u8..3, 0usize..5, proptest::option::of((0u64..256, 0u8..))), 0..40),
         redundancy in 1u8..=4, least in 1u8..=4,
     ) {
-        use layout::key_write::{Outcome, Policy, choose, matches, offset};
+        use layout::key_write::{Outcome, Choice, choose, matches, offset};
         let store = store(StoreKind::KeyWrite { slots: 16, value_len: 12, redundancy, keys: Default::default() });
         for (k, value, which, damage) in writes {
             write(&store, &key(k), &[value; 12], |n| n == which || which == 4);
@@ -388,7 +388,7 @@ proptest::proptest! {
             }
         }
         let keys: Vec<Key> = (0..14).map(key).collect();
-        for policy in [Policy::First, Policy::Plurality, Policy::AtLeast(least)] {
+        for policy in [Choice::First, Choice::Plurality, Choice::AtLeast(least)] {
             let mut answers = vec![key_write::Answer::default(); keys.len()];
             let mut values = vec![0; 12 * keys.len()];
             let reader = key_write::Reader::new(&store).unwrap();

@@ -17,7 +17,6 @@
 //!
 //! The magic is written last, so a file whose creation was interrupted has none and is created again.
 
-use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bincode::{Decode, Encode};
@@ -65,9 +64,10 @@ impl RegionHeader {
 }
 
 /// Why a file is not the expected region.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// Shorter than its header says, or than a header.
+    #[error("is cut off: {has} bytes, but it should have {wants}; remove it to start empty")]
     Truncated {
         /// Its length in bytes.
         has: u64,
@@ -75,48 +75,32 @@ pub enum Mismatch {
         wants: u64,
     },
     /// Does not begin like a region file.
+    #[error("is not a region file (no magic \"DTAREGN\"); choose another name, or remove it")]
     NotARegion,
     /// Another version of the header.
+    #[error(
+        "has header version {0}, this program reads versions 1 to {VERSION}; use the program that wrote it, or remove it to \
+         start empty"
+    )]
     Version(u32),
     /// Written on a machine of the other byte order.
+    #[error("was written on a machine of the other byte order; remove it to start empty")]
     ByteOrder,
     /// The header's own checksum or encoding is wrong.
+    #[error("has a damaged header ({0}); remove it to start empty")]
     Damaged(&'static str),
     /// Describes another store.
+    #[error(
+        "holds store `{}` (id {}, {:?}), but the configuration wants `{}` (id {}, {:?}); change the configuration back, or \
+         remove the file to start empty",
+        file.name, file.id, file.kind, wanted.name, wanted.id, wanted.kind
+    )]
     Store {
         /// The store in the file.
         file: Box<StoreSpec>,
         /// The expected store.
         wanted: Box<StoreSpec>,
     },
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Mismatch::Truncated { has, wants } => {
-                write!(f, "is cut off: {has} bytes, but it should have {wants}; remove it to start empty")
-            }
-            Mismatch::NotARegion => {
-                write!(f, "is not a region file (no magic \"DTAREGN\"); choose another name, or remove it")
-            }
-            Mismatch::Version(version) => write!(
-                f,
-                "has header version {version}, this program reads versions 1 to {VERSION}; \
-                 use the program that wrote it, or remove it to start empty"
-            ),
-            Mismatch::ByteOrder => {
-                write!(f, "was written on a machine of the other byte order; remove it to start empty")
-            }
-            Mismatch::Damaged(what) => write!(f, "has a damaged header ({what}); remove it to start empty"),
-            Mismatch::Store { file, wanted } => write!(
-                f,
-                "holds store `{}` (id {}, {:?}), but the configuration wants `{}` (id {}, {:?}); \
-                 change the configuration back, or remove the file to start empty",
-                file.name, file.id, file.kind, wanted.name, wanted.id, wanted.kind
-            ),
-        }
-    }
 }
 
 #[derive(Encode, Decode)]

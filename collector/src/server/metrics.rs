@@ -16,7 +16,7 @@ use dta_proto::telemetry::ENTRY_LEN;
 use super::cluster;
 use super::room::Room;
 use crate::cluster::Cluster;
-use crate::config::{Config, Metrics as Configured, Telemetry};
+use crate::config::{self, Config, Telemetry};
 use crate::service::Service;
 use crate::store::Stores;
 
@@ -85,7 +85,7 @@ impl Metrics {
     }
 
     /// Starts to have telemetry as well, if anybody reads it, it is wanted, its store exists and it is not there yet.
-    pub(super) fn follow(&self, config: &Configured, names: &Arc<Names>, stores: &Stores) {
+    pub(super) fn follow(&self, config: &config::Metrics, names: &Arc<Names>, stores: &Stores) {
         let Telemetry::As(schema) = config.telemetry else { return };
         if self.served.is_none() && !self.is_exported {
             return;
@@ -107,7 +107,7 @@ impl Metrics {
 }
 
 impl Source {
-    fn start(&self, schema: Schema, config: &Configured, names: &Arc<Names>) -> Following {
+    fn start(&self, schema: Schema, config: &config::Metrics, names: &Arc<Names>) -> Following {
         let names = if config.names { names.clone() } else { Arc::new(Names::none()) };
         let gauges = Gauges::new(schema, config.limits(), names);
         Following::start(Arc::new(self.service.clone()), &config.store, gauges)

@@ -15,7 +15,7 @@ use super::{Service, status};
 pub(super) type Stream = Pin<Box<dyn tokio_stream::Stream<Item = Result<TailResponse, Status>> + Send>>;
 
 /// A place among the allowed streams.
-type Place = (OwnedSemaphorePermit, Option<Permit>);
+type Admission = (OwnedSemaphorePermit, Option<Permit>);
 
 /// Takes a place, and starts to follow a list.
 pub(super) async fn start(service: &Service, request: Request<TailRequest>) -> Result<Stream, Status> {
@@ -31,7 +31,7 @@ pub(super) async fn entries(service: &Service, request: Request<EntriesRequest>)
     stream(service.memory.entries_of(request, place).await)
 }
 
-fn place<T>(service: &Service, request: &Request<T>) -> Result<Place, Status> {
+fn place<T>(service: &Service, request: &Request<T>) -> Result<Admission, Status> {
     let own = match request.extensions().get::<Peer>() {
         Some(peer) => Some(peer.stream().ok_or_else(|| {
             Status::resource_exhausted(

@@ -52,15 +52,16 @@ impl Share {
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
     /// Ended ones in the order in which they ended.
-    all: Vec<Told>,
+    all: Vec<Said>,
     /// Changes with every update, and with every start of the collector; never 0.
     pub version: u64,
     /// When the collector started, in milliseconds since 1970.
     pub started: u64,
 }
 
+/// What the translator of one session has said.
 #[derive(Clone, Debug)]
-struct Told {
+struct Said {
     session: String,
     is_open: bool,
     /// Stores of the session.
@@ -73,7 +74,7 @@ struct Told {
 const MOST: usize = 1024;
 const _: () = assert!(super::lease::MAX_SESSIONS < MOST);
 
-impl Told {
+impl Said {
     fn writes(&self, store: &str) -> bool {
         self.stores.iter().any(|name| name == store)
     }
@@ -99,23 +100,23 @@ impl Told {
 impl Shared {
     /// Notes what the translator of an open session said; returns whether that is new.
     pub fn note(&mut self, session: &str, stores: &[String], sharing: Option<&Sharing>) -> bool {
-        let told = Told {
+        let said = Said {
             session: session.to_owned(),
             is_open: true,
             stores: stores.to_vec(),
             sharing: sharing.cloned(),
         };
-        match self.all.iter_mut().find(|told| told.session == session) {
-            Some(known) if known.is_open && known.stores == told.stores && known.sharing == told.sharing => {
+        match self.all.iter_mut().find(|said| said.session == session) {
+            Some(known) if known.is_open && known.stores == said.stores && known.sharing == said.sharing => {
                 false
             }
             Some(known) => {
-                *known = told;
+                *known = said;
                 true
             }
             None => {
                 self.make_room();
-                self.all.push(told);
+                self.all.push(said);
                 true
             }
         }
@@ -127,13 +128,13 @@ impl Shared {
             return;
         }
         let of = |alone: bool| {
-            self.all.iter().position(|told| !told.is_open && (!alone || told.sharing.is_none()))
+            self.all.iter().position(|said| !said.is_open && (!alone || said.sharing.is_none()))
         };
         let Some(at) = of(true).or_else(|| of(false)) else { return };
-        let told = self.all.remove(at);
-        if told.sharing.is_some() {
+        let said = self.all.remove(at);
+        if said.sharing.is_some() {
             tracing::warn!(
-                session = %told.session,
+                session = %said.session,
                 "{MOST} sessions are remembered, open and ended: what this ended one had at other collectors is forgotten, \
                  and queries for it here find nothing"
             );
@@ -142,47 +143,47 @@ impl Shared {
 
     /// Notes that the session has ended; returns whether that is new.
     pub fn end(&mut self, session: &str) -> bool {
-        let Some(at) = self.all.iter().position(|told| told.session == session && told.is_open) else {
+        let Some(at) = self.all.iter().position(|said| said.session == session && said.is_open) else {
             return false;
         };
-        let told = self.all.remove(at);
-        self.all.push(Told { is_open: false, ..told });
+        let said = self.all.remove(at);
+        self.all.push(Said { is_open: false, ..said });
         true
     }
 
     /// Whether anything of a session is remembered.
     pub fn knows(&self, session: &str) -> bool {
-        self.all.iter().any(|told| told.session == session)
+        self.all.iter().any(|said| said.session == session)
     }
 
     /// After a restart: only these sessions are open.
     pub fn open_are(&mut self, is_open: impl Fn(&str) -> bool) {
-        self.all.iter_mut().for_each(|told| told.is_open = is_open(&told.session));
+        self.all.iter_mut().for_each(|said| said.is_open = is_open(&said.session));
     }
 
     /// Whether nobody shares anything.
     pub fn is_empty(&self) -> bool {
-        self.all.iter().all(|told| told.sharing.is_none())
+        self.all.iter().all(|said| said.sharing.is_none())
     }
 
     /// Whether an open session writes a store here.
     pub fn is_written(&self, store: &str) -> bool {
-        self.all.iter().any(|told| told.is_open && told.writes(store))
+        self.all.iter().any(|said| said.is_open && said.writes(store))
     }
 
     fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Place {
         let mut elsewhere = None;
-        for told in self.all.iter().filter(|told| told.is_open) {
-            match told.whereabouts(store, &has) {
+        for said in self.all.iter().filter(|said| said.is_open) {
+            match said.whereabouts(store, &has) {
                 Some(Place::Here) => return Place::Here,
                 // Sessions that write the store know better than those that do not.
-                Some(at) if elsewhere.is_none() || told.writes(store) => elsewhere = Some(at),
+                Some(at) if elsewhere.is_none() || said.writes(store) => elsewhere = Some(at),
                 _ => {}
             }
         }
         let ended = || {
-            let mut ended = self.all.iter().rev().filter(|told| !told.is_open);
-            ended.find_map(|told| told.whereabouts(store, &has))
+            let mut ended = self.all.iter().rev().filter(|said| !said.is_open);
+            ended.find_map(|said| said.whereabouts(store, &has))
         };
         elsewhere.or_else(ended).unwrap_or(Place::Here)
     }
@@ -190,10 +191,10 @@ impl Shared {
     /// The collector that has all of a store of which no session writes anything here.
     pub fn elsewhere(&self, store: &str) -> Option<String> {
         let deciding = self.deciding(store);
-        if deciding.iter().any(|told| told.writes(store)) {
+        if deciding.iter().any(|said| said.writes(store)) {
             return None;
         }
-        deciding.into_iter().find_map(|told| match told.whereabouts(store, |_| true) {
+        deciding.into_iter().find_map(|said| match said.whereabouts(store, |_| true) {
             Some(Place::At(address)) => Some(address),
             _ => None,
         })
@@ -201,16 +202,16 @@ impl Shared {
 
     /// The sessions that decide what is here of a store: open sessions concerned with it or, without any, the last
     /// ended one that was.
-    fn deciding(&self, store: &str) -> Vec<&Told> {
-        let concerns = |told: &&Told| told.writes(store) || told.whereabouts(store, |_| true).is_some();
-        let open: Vec<_> = self.all.iter().filter(|told| told.is_open).filter(concerns).collect();
+    fn deciding(&self, store: &str) -> Vec<&Said> {
+        let concerns = |said: &&Said| said.writes(store) || said.whereabouts(store, |_| true).is_some();
+        let open: Vec<_> = self.all.iter().filter(|said| said.is_open).filter(concerns).collect();
         if !open.is_empty() {
             return open;
         }
-        let mut ended = self.all.iter().rev().filter(|told| !told.is_open).filter(concerns);
+        let mut ended = self.all.iter().rev().filter(|said| !said.is_open).filter(concerns);
         let last = ended.next();
         // Workers of one translator, and translators with the same collectors, end one after another.
-        let same = ended.take_while(|told| last.is_some_and(|last| last.sharing == told.sharing));
+        let same = ended.take_while(|said| last.is_some_and(|last| last.sharing == said.sharing));
         last.into_iter().chain(same).collect()
     }
 
@@ -232,8 +233,8 @@ impl Shared {
     /// Buckets and lists of a store that are here, if so many collectors have each key; all of them if it is not shared.
     pub fn here(&self, store: &str, replicas: usize) -> (Copies, Vec<ListRange>) {
         let mut here: Option<(Copies, Vec<ListRange>)> = None;
-        for told in self.deciding(store).into_iter().filter(|told| told.writes(store)) {
-            let Some(share) = told.sharing.as_ref().and_then(|s| s.all.get(s.own)) else {
+        for said in self.deciding(store).into_iter().filter(|said| said.writes(store)) {
+            let Some(share) = said.sharing.as_ref().and_then(|s| s.all.get(s.own)) else {
                 return (Copies::default(), Vec::new());
             };
             let (buckets, lists) = here.get_or_insert((Copies::NONE, Vec::new()));
@@ -265,10 +266,10 @@ pub(super) fn save(dir: &Path, shared: &Shared) -> Result<(), StateError> {
         let of_copies: Vec<_> = (0..share.buckets.count()).map(|n| share.buckets.copy(n).ranges()).collect();
         (share.address.clone(), share.stores.clone(), of_copies.join(&NEXT_COPY), lists)
     };
-    let stored = |told: &Told| Stored {
-        session: told.session.clone(),
-        stores: told.stores.clone(),
-        sharing: told.sharing.as_ref().map(|s| (s.all.iter().map(share).collect(), s.own as u16)),
+    let stored = |said: &Said| Stored {
+        session: said.session.clone(),
+        stores: said.stores.clone(),
+        sharing: said.sharing.as_ref().map(|s| (s.all.iter().map(share).collect(), s.own as u16)),
     };
     let all: Vec<Stored> = shared.all.iter().map(stored).collect();
     state::save(&dir.join(FILE), &all)
@@ -284,14 +285,14 @@ pub(super) fn load(dir: &Path) -> Result<Shared, StateError> {
         buckets: buckets.split(|range| *range == NEXT_COPY).map(of_ranges).collect(),
         lists: lists.into_iter().map(|(store, first, count)| ListRange { store, first, count }).collect(),
     };
-    let told = |stored: Stored| {
+    let said = |stored: Stored| {
         let sharing = stored
             .sharing
             .map(|(all, own)| Sharing { all: all.into_iter().map(share).collect(), own: own.into() });
-        Told { session: stored.session, is_open: false, stores: stored.stores, sharing }
+        Said { session: stored.session, is_open: false, stores: stored.stores, sharing }
     };
     let all = state::load::<Vec<Stored>>(&dir.join(FILE))?.unwrap_or_default();
-    Ok(Shared { all: all.into_iter().map(told).collect(), ..Shared::default() })
+    Ok(Shared { all: all.into_iter().map(said).collect(), ..Shared::default() })
 }
 
 #[cfg(test)]
@@ -436,7 +437,7 @@ mod tests {
             assert!(shared.end(&format!("s{n}")));
         }
         assert_eq!(shared.all.len(), MOST);
-        assert_eq!(shared.all.iter().filter(|told| told.sharing.is_some()).count(), 20);
+        assert_eq!(shared.all.iter().filter(|said| said.sharing.is_some()).count(), 20);
         assert!(shared.note("newcomer", &flows, Some(&sharing(0))));
         assert_eq!(shared.bucket("flows", 1, 200), Place::At("b:1".into()));
     }

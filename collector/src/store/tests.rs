@@ -109,7 +109,7 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
     let found = |store: &Store| {
         let reader = key_write::Reader::new(store).unwrap();
         let (mut answers, mut values) = ([key_write::Answer::default()], [0; 12]);
-        let policy = layout::key_write::Policy::First;
+        let policy = layout::key_write::Choice::First;
         reader.query(&[key(1)], policy, &mut answers, &mut values).unwrap();
         answers[0].found
     };

@@ -219,7 +219,7 @@ async fn tail_follows_what_is_written() {
     assert_eq!(read_until(&mut old, 2000).await.entries.len(), 6000);
     assert_eq!(read_until(&mut at, 2000).await.entries.len(), 6);
     // The stream that began with what comes next has to be there before anything comes.
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     (2001..=2010).filter(|s| *s != 2005).for_each(|s| write_batch(&server, s));
     for stream in [&mut old, &mut new] {
         let sum = read_until(stream, 2010).await;

@@ -1,7 +1,7 @@
 //! Lists marked `notify`: a WRITE with immediate wakes their followers.
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{config, open_request, start};
 use dta_client::Ask;
@@ -86,14 +86,21 @@ async fn woken(config: &Config, immediate: Option<u32>) -> u64 {
             (sequence.into(), &[vec![sequence as u8; 16]][..])
         );
     }
-    let nodes = client.statistics().await.unwrap();
-    let count = |node: &str, name: &str| {
-        let node = nodes.iter().find(|n| n.node == node).unwrap();
-        node.counters.iter().find(|c| c.name == name).map_or(0, |c| c.value)
-    };
     let expected = if immediate.is_some() { u64::from(BATCHES) } else { 0 };
-    assert_eq!(count("nic/soft", "immediates"), expected);
-    let woken = count("collector", "tail.woken");
+    let until = Instant::now() + Duration::from_secs(60);
+    let woken = loop {
+        let nodes = client.statistics().await.unwrap();
+        let count = |node: &str, name: &str| {
+            let node = nodes.iter().find(|n| n.node == node).unwrap();
+            node.counters.iter().find(|c| c.name == name).map_or(0, |c| c.value)
+        };
+        // A write is counted a moment after it can be read.
+        match count("nic/soft", "immediates") {
+            counted if counted == expected => break count("collector", "tail.woken"),
+            counted => assert!(counted < expected && Instant::now() < until, "{counted} immediates"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
     server.stop().await.unwrap();
     woken
 }

@@ -61,38 +61,38 @@ table! {
         SESSION_STATISTICS_LEFT_OUT: "session.statistics_left_out", Nodes, Beside,
             "nodes handed in by a translator and rejected: a name is invalid, or the node has more than 1,024 counters";
         SESSION_STATISTICS_NO_ROOM: "session.statistics_no_room", Nodes, Beside,
-            "times that a node was not kept, or not all that its earlier lives counted (1,024 names at most), because there was no room";
-        EPOCHS_SEALED: "epochs.sealed", Epochs, Beside, "epochs of stores that are over and that nobody can write to any more";
+            "times that a node, or some counts of its earlier runs (1,024 names at most), could not be kept for lack of room";
+        EPOCHS_SEALED: "epochs.sealed", Epochs, Beside, "epochs of stores that are over and can no longer be written to";
         EPOCHS_WRITTEN: "epochs.written", Epochs, Beside, "epochs that were written to the history";
         EPOCHS_PUT_OFF: "epochs.put_off", Epochs, Beside,
-            "ends of epochs that were put off, because the epoch before was not written yet: it lasted longer instead";
+            "ends of epochs that were postponed because the epoch before was not written yet: the open epoch lasted longer instead";
         EPOCHS_LOST: "epochs.lost", Epochs, Beside,
             "epochs that could not be written to the history, and are lost";
         EPOCHS_FAILED: "epochs.failed", Times, Beside,
-            "times that an epoch could not be written, or that there was no memory for the next one, and it was tried again; or that the table of its flows could not be written, which is not";
+            "times that an epoch could not be written, or that there was no memory for the next one, which is retried; or that the table of its flows could not be written, which is not";
         EPOCHS_OVERWRITTEN: "epochs.overwritten", Batches, Beside,
             "batches of lists with epochs that were overwritten before they were read: their entries are not in the history";
         EPOCHS_DAMAGED: "epochs.damaged", Times, Beside,
-            "places that are damaged in the logs of histories, each named in the collector's log: what only they say is not found"
+            "damaged places in the logs of histories, each named in the collector's log: what only they record is not found"
             .kind(Kind::Now);
         UPLOAD_EPOCHS: "upload.epochs", Epochs, Beside,
-            "epochs that came into object storage (`[history] url`); an epoch of a store and those of its tables of flows, metrics and drops count each";
+            "epochs uploaded to object storage (`[history] url`); an epoch of a store and those of its tables of flows, metrics and drops count each";
         UPLOAD_WAITING: "upload.waiting", Epochs, Beside, "epochs in histories that are not in object storage yet" .kind(Kind::Now);
         UPLOAD_MISSED: "upload.missed", Epochs, Beside,
-            "epochs that were removed from a history before object storage had them: it was away for longer than they are kept";
+            "epochs deleted from a history before they were uploaded: object storage was unavailable for longer than they are kept";
         UPLOAD_BYTES: "upload.bytes", Bytes, Beside, "bytes of data files uploaded to object storage";
         UPLOAD_COMMITS: "upload.commits", Times, Beside, "commits of tables in object storage";
         UPLOAD_REMOVED: "upload.removed", Times, Beside, "data files removed from object storage";
         UPLOAD_FAILED: "upload.failed", Times, Beside,
-            "times that a history could not be copied to object storage: it is tried again";
+            "times that a history could not be copied to object storage: this is retried";
         INSERT_EPOCHS: "insert.epochs", Epochs, Beside,
             "epochs whose rows were inserted into ClickHouse (`[history.clickhouse]`); an epoch of a store and those of its tables of flows, metrics and drops count each";
         INSERT_WAITING: "insert.waiting", Epochs, Beside, "epochs in histories that ClickHouse does not have yet" .kind(Kind::Now);
         INSERT_MISSED: "insert.missed", Epochs, Beside,
-            "epochs that ClickHouse will not get, or not whole: they were removed from a history before, became part of a longer epoch while they were being inserted, or cannot be read";
+            "epochs that ClickHouse does not get completely: they were deleted from a history first, merged into a longer epoch while being inserted, or cannot be read";
         INSERT_ROWS: "insert.rows", Rows, Beside, "rows of histories inserted into ClickHouse";
         INSERT_FAILED: "insert.failed", Times, Beside,
-            "times that rows of a history could not be inserted into ClickHouse: it is tried again";
+            "times that rows of a history could not be inserted into ClickHouse: this is retried";
         QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for in queries" .with(&[KIND]);
         QUERY_FOUND: "query.KIND.found", Keys, Beside,
             "keys asked for in queries that had an answer: for a counter, a value other than 0; for a sketch, a known one"

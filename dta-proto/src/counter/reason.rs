@@ -136,7 +136,7 @@ values! {
     FlowReason {
         Version = "version", "neither NetFlow v5, v9, IPFIX nor sFlow v5";
         Malformed = "malformed", "the datagram is truncated or contradicts itself, or a template is longer than 128 fields";
-        NoTemplate = "no_template", "data whose template has not arrived yet, or was lost: counted by the set, as it cannot be told how many records it has";
+        NoTemplate = "no_template", "data whose template has not arrived yet, or was lost: counted per set, because the number of records in it is unknown";
         NoFlow = "no_flow", "a record without addresses, or without packets and bytes: of events, of layer 2, or with running totals only; a sample of a packet without IP";
         NoRoom = "no_room", "a datagram of an exporter that does not fit into the table (`exporters`)";
     }

@@ -285,7 +285,7 @@ table! {
         FLOWS_DROPS: "flows.drops", Reports, Beside, "notices of packets that an exporter dropped";
         FLOWS_NAMES: "flows.names", Times, Beside, "names of interfaces read from options data" .detail();
         FLOWS_INTERFACES: "flows.interfaces", Times, Beside, "counters of interfaces read from sFlow" .detail();
-        FLOWS_UNUSED: "flows.unused", Times, Beside, "samples of sFlow without anything that is used: counters of hosts, formats of vendors" .detail();
+        FLOWS_UNUSED: "flows.unused", Times, Beside, "samples of sFlow with nothing that is used: counters of hosts, formats of vendors" .detail();
         FLOWS_PRIMITIVES: "flows.primitives", Reports, Beside,
             "increments, entries and key-writes made from these. Each then counts in `received`";
         FLOWS_OPTIONS: "flows.options", Times, Beside, "sampling rates read from options data" .detail();

@@ -79,14 +79,14 @@ pub fn matches<'a>(slot: &'a [u8], key: &Key) -> Option<&'a [u8]> {
 
 /// How to combine several copies into one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
+pub enum Choice {
     /// The matching copy of the lowest n. Copies are written in the order of n, so it is the newest
     /// unless a frame was lost.
     #[default]
     First,
     /// The value in most matching copies; on a tie, the one with the lowest n.
     Plurality,
-    /// As [`Policy::Plurality`], but only if at least this many copies hold it.
+    /// As [`Choice::Plurality`], but only if at least this many copies hold it.
     AtLeast(u8),
     /// Copy n alone, counted from 0.
     Copy(u8),
@@ -119,16 +119,16 @@ pub enum Outcome<V> {
 /// Combines the copies of one key, in the order of n; `None` is a copy that did not match. Two slots of a key
 /// that coincide count as two copies.
 #[inline]
-pub fn choose<V: PartialEq + Copy>(policy: Policy, copies: &[Option<V>]) -> Outcome<V> {
-    if let Policy::Copy(n) = policy {
-        return choose(Policy::First, copies.get(usize::from(n)).map_or(&[], std::slice::from_ref));
+pub fn choose<V: PartialEq + Copy>(policy: Choice, copies: &[Option<V>]) -> Outcome<V> {
+    if let Choice::Copy(n) = policy {
+        return choose(Choice::First, copies.get(usize::from(n)).map_or(&[], std::slice::from_ref));
     }
     let agreeing = |value: V| copies.iter().flatten().filter(|other| **other == value).count() as u8;
     let matching = copies.iter().flatten().count() as u8;
     let Some(first) = copies.iter().flatten().next().copied() else {
         return Outcome::Absent;
     };
-    let (value, count) = if policy == Policy::First || matching == 1 {
+    let (value, count) = if policy == Choice::First || matching == 1 {
         (first, agreeing(first))
     } else {
         let mut best = (first, agreeing(first));
@@ -142,7 +142,7 @@ pub fn choose<V: PartialEq + Copy>(policy: Policy, copies: &[Option<V>]) -> Outc
     };
     let differing = matching - count;
     match policy {
-        Policy::AtLeast(least) if count < least => Outcome::Undecided { agreeing: count, differing },
+        Choice::AtLeast(least) if count < least => Outcome::Undecided { agreeing: count, differing },
         _ => Outcome::Found { value, agreeing: count, differing },
     }
 }
@@ -158,27 +158,27 @@ mod tests {
 
     #[test]
     fn first_takes_the_lowest_copy_and_tells_of_others() {
-        assert_eq!(choose(Policy::First, &[None, Some(7), Some(9), Some(9)]), found(7, 1, 2));
-        assert_eq!(choose(Policy::First, &[Some(7), Some(7)]), found(7, 2, 0));
-        assert_eq!(choose::<u32>(Policy::First, &[None, None]), Outcome::Absent);
-        assert_eq!(choose::<u32>(Policy::First, &[]), Outcome::Absent);
+        assert_eq!(choose(Choice::First, &[None, Some(7), Some(9), Some(9)]), found(7, 1, 2));
+        assert_eq!(choose(Choice::First, &[Some(7), Some(7)]), found(7, 2, 0));
+        assert_eq!(choose::<u32>(Choice::First, &[None, None]), Outcome::Absent);
+        assert_eq!(choose::<u32>(Choice::First, &[]), Outcome::Absent);
     }
 
     #[test]
     fn plurality_takes_the_most_and_the_lowest_among_equals() {
-        assert_eq!(choose(Policy::Plurality, &[Some(7), Some(9), Some(9), None]), found(9, 2, 1));
-        assert_eq!(choose(Policy::Plurality, &[Some(7), Some(9), Some(9), Some(7)]), found(7, 2, 2));
+        assert_eq!(choose(Choice::Plurality, &[Some(7), Some(9), Some(9), None]), found(9, 2, 1));
+        assert_eq!(choose(Choice::Plurality, &[Some(7), Some(9), Some(9), Some(7)]), found(7, 2, 2));
     }
 
     #[test]
     fn at_least_does_not_decide_on_too_few() {
-        assert_eq!(choose(Policy::AtLeast(2), &[Some(7), Some(9), Some(9), None]), found(9, 2, 1));
+        assert_eq!(choose(Choice::AtLeast(2), &[Some(7), Some(9), Some(9), None]), found(9, 2, 1));
         assert_eq!(
-            choose(Policy::AtLeast(3), &[Some(7), Some(9), Some(9), None]),
+            choose(Choice::AtLeast(3), &[Some(7), Some(9), Some(9), None]),
             Outcome::Undecided { agreeing: 2, differing: 1 }
         );
-        assert_eq!(choose::<u32>(Policy::AtLeast(1), &[None, None]), Outcome::Absent);
-        let copy = |n| choose(Policy::Copy(n), &[Some(7), None, Some(9)]);
+        assert_eq!(choose::<u32>(Choice::AtLeast(1), &[None, None]), Outcome::Absent);
+        let copy = |n| choose(Choice::Copy(n), &[Some(7), None, Some(9)]);
         assert_eq!(
             [copy(0), copy(1), copy(2), copy(3)],
             [found(7, 1, 0), Outcome::Absent, found(9, 1, 0), Outcome::Absent]
@@ -241,12 +241,12 @@ mod tests {
         #[test]
         fn every_copy_is_accounted_for(copies in prop::collection::vec(prop::option::of(0u8..3), 0..=4), least in 0u8..5) {
             let matching = copies.iter().flatten().count() as u8;
-            for policy in [Policy::First, Policy::Plurality, Policy::AtLeast(least)] {
+            for policy in [Choice::First, Choice::Plurality, Choice::AtLeast(least)] {
                 match choose(policy, &copies) {
                     Outcome::Absent => prop_assert_eq!(matching, 0),
                     Outcome::Undecided { agreeing, differing } => {
                         prop_assert_eq!(agreeing + differing, matching);
-                        prop_assert!(policy == Policy::AtLeast(least) && agreeing < least);
+                        prop_assert!(policy == Choice::AtLeast(least) && agreeing < least);
                     }
                     Outcome::Found { value, agreeing, differing } => {
                         prop_assert_eq!(agreeing + differing, matching);

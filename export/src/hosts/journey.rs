@@ -113,7 +113,7 @@ impl HostTrace {
         let clock = |host: u16| match self.clocks.of.get(&host) {
             Some(Clock::Unknown(no)) => Some(unknown_clock(&name(host), &no.to_string())),
             Some(_) => None,
-            None => Some(unknown_clock(&name(host), "no packet that passed several hosts was there")),
+            None => Some(unknown_clock(&name(host), "no packet crossed several hosts")),
         };
         let hosts = Some(self.hosts()).filter(|hosts| hosts.len() > 1);
         let mut all: Vec<String> = hosts.into_iter().flatten().filter_map(clock).collect();

@@ -7,14 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use async_trait::async_trait;
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{DataFusionError, Result};
+use datafusion::catalog::Session;
 use datafusion::datasource::object_store::ObjectStoreUrl;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::object_store::local::LocalFileSystem;
-use datafusion::physical_plan::ExecutionPlan;
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions};
 use dta_history::{Epoch, Table};
@@ -23,7 +18,7 @@ use dta_proto::store::StoreSpec;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-use crate::tables::{self, OpenTable, StoreTable};
+use crate::tables::OpenTable;
 
 /// How often a copy is begun anew because an epoch ended meanwhile.
 const TRIES: usize = 5;
@@ -92,64 +87,32 @@ impl Collector {
 }
 
 /// A store's memory, copied when it is first read.
-pub(crate) struct LiveTable {
+pub(crate) struct LiveMemory {
     collector: Arc<Collector>,
-    spec: StoreSpec,
-    schema: SchemaRef,
-    copied: OnceCell<(TempDir, StoreTable)>,
+    pub(crate) spec: StoreSpec,
+    copied: OnceCell<(TempDir, OpenTable)>,
 }
 
-impl LiveTable {
+impl LiveMemory {
+    pub(crate) fn new(collector: Arc<Collector>, spec: StoreSpec) -> LiveMemory {
+        LiveMemory { collector, spec, copied: OnceCell::new() }
+    }
+
+    /// The copy, as a table.
+    ///
     /// # Errors
-    /// The store has no table in this version.
-    pub(crate) fn new(collector: Arc<Collector>, spec: StoreSpec) -> anyhow::Result<LiveTable> {
-        let schema = tables::live_columns(&dta_history::schema(&spec))?;
-        Ok(LiveTable { collector, spec, schema, copied: OnceCell::new() })
+    /// The memory cannot be read or copied.
+    pub(crate) async fn table(&self, state: &dyn Session) -> anyhow::Result<&OpenTable> {
+        let (_, table) = self.copied.get_or_try_init(|| self.copy(state)).await?;
+        Ok(table)
     }
 
-    pub(crate) fn spec(&self) -> &StoreSpec {
-        &self.spec
-    }
-
-    async fn copy(&self, state: &dyn Session) -> anyhow::Result<(TempDir, StoreTable)> {
+    async fn copy(&self, state: &dyn Session) -> anyhow::Result<(TempDir, OpenTable)> {
         let folder = TempDir::with_prefix("dta-history-live").context("a folder for live memory")?;
         let table = self.collector.copy(&self.spec, folder.path()).await?;
         let at = ObjectStoreUrl::parse(format!("live://{}/", self.spec.id))?;
         let files = LocalFileSystem::new_with_prefix(folder.path())?;
         state.runtime_env().register_object_store(at.as_ref(), Arc::new(files));
-        Ok((folder, StoreTable::new(Arc::new(OpenTable::new(table, at)), true)?))
-    }
-}
-
-impl std::fmt::Debug for LiveTable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "LiveTable {}", self.spec.name)
-    }
-}
-
-#[async_trait]
-impl TableProvider for LiveTable {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
-    }
-
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let copied = self.copied.get_or_try_init(|| self.copy(state)).await;
-        let (_, table) = copied.map_err(|error| DataFusionError::External(error.into()))?;
-        table.scan(state, projection, filters, limit).await
+        Ok((folder, OpenTable::new(table, at)))
     }
 }

@@ -22,9 +22,9 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
 
 use crate::functions;
-use crate::live::{Collector, LiveTable};
+use crate::live::{Collector, LiveMemory};
 use crate::source::SourceFlags;
-use crate::tables::{EPOCHS, History, LOSSES, LogTable, RowsOfKey, StoreTable};
+use crate::tables::{EPOCHS, History, LOSSES, LogTable, RowsOfKey, Source, StoreTable};
 
 /// The names under which tables are found: `flows` is `dta.history.flows`, `live.flows` is `dta.live.flows`.
 pub(crate) const CATALOG: &str = "dta";
@@ -118,7 +118,7 @@ impl Engine {
         let mut tables = self.history.tables()?;
         let history = MemorySchemaProvider::new();
         for (name, kept) in &tables {
-            let table: Arc<dyn TableProvider> = Arc::new(StoreTable::new(kept.clone(), false)?);
+            let table: Arc<dyn TableProvider> = Arc::new(StoreTable::new(Source::Kept(kept.clone()))?);
             if kept.is_of_slots() {
                 of_keys.insert(name.clone(), (kept.table.spec().clone(), table.clone()));
             }
@@ -137,9 +137,10 @@ impl Engine {
                 Vec::new()
             });
             for spec in stores {
-                let table = Arc::new(LiveTable::new(collector.clone(), spec)?);
-                let name = table.spec().name.clone();
-                of_keys.insert(format!("{LIVE}.{name}"), (table.spec().clone(), table.clone() as _));
+                let name = spec.name.clone();
+                let memory = Box::new(LiveMemory::new(collector.clone(), spec.clone()));
+                let table: Arc<dyn TableProvider> = Arc::new(StoreTable::new(Source::Live(memory))?);
+                of_keys.insert(format!("{LIVE}.{name}"), (spec, table.clone()));
                 live.register_table(name, table)?;
             }
             catalog.register_schema(LIVE, Arc::new(live))?;

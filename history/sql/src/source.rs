@@ -64,7 +64,7 @@ impl SourceFlags {
                 let parsed = text.and_then(|text| config_file::parse::<CollectorFile>(&text, &path));
                 parsed
                     .context(
-                        "where the tables are is in the collector's file; --history DIR says it without",
+                        "the collector's configuration says where the tables are, unless --history DIR is given",
                     )?
                     .0
             }

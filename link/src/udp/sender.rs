@@ -44,7 +44,7 @@ pub struct UdpSender {
     messages: Messages,
     routes: Vec<Option<Route>>,
     /// The ways of these routes.
-    used: Vec<Way>,
+    used: Vec<Channel>,
     queue: Vec<u16>,
     /// Where runs are sent as such.
     runs: Option<Box<Runs>>,
@@ -72,7 +72,7 @@ impl Outlet {
 
 /// How a datagram is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Channel {
     /// Through a socket; of RoCEv2 frames, whether in runs, with a UDP checksum.
     Socket {
         index: u16,
@@ -83,7 +83,7 @@ enum Way {
 
 #[derive(Debug, Clone, Copy)]
 struct Route {
-    way: Way,
+    channel: Channel,
     to: SocketAddrV4,
     /// The source address to request, if the socket is not bound to one.
     from: Option<Ipv4Addr>,
@@ -186,10 +186,10 @@ impl UdpSender {
                         None
                     });
                     last = plain.zip(route);
-                    if let Some(Route { way, .. }) = route
-                        && !self.used.contains(&way)
+                    if let Some(Route { channel, .. }) = route
+                        && !self.used.contains(&channel)
                     {
-                        self.used.push(way);
+                        self.used.push(channel);
                     }
                     route
                 }
@@ -198,7 +198,7 @@ impl UdpSender {
         }
         let leave = |in_runs: bool| {
             let mut used = self.used.iter();
-            used.any(|way| matches!(way, Way::Socket { in_runs: is, .. } if *is == in_runs))
+            used.any(|channel| matches!(channel, Channel::Socket { in_runs: is, .. } if *is == in_runs))
         };
         if !self.checksum && leave(true) && leave(false) {
             self.keep_frames_together();
@@ -212,7 +212,7 @@ impl UdpSender {
         let Self { routes, used, .. } = self;
         let mut taking: Vec<SocketAddrV4> = Vec::new();
         for route in routes.iter().flatten() {
-            if let Way::Socket { in_runs: true, .. } = route.way
+            if let Channel::Socket { in_runs: true, .. } = route.channel
                 && !taking.contains(&route.to)
             {
                 taking.push(route.to);
@@ -220,11 +220,11 @@ impl UdpSender {
         }
         used.clear();
         for route in routes.iter_mut().flatten() {
-            if let Way::Socket { in_runs, .. } = &mut route.way {
+            if let Channel::Socket { in_runs, .. } = &mut route.channel {
                 *in_runs = taking.contains(&route.to);
             }
-            if !used.contains(&route.way) {
-                used.push(route.way);
+            if !used.contains(&route.channel) {
+                used.push(route.channel);
             }
         }
     }
@@ -242,7 +242,7 @@ impl UdpSender {
                 return Ok(None);
             };
             let to = SocketAddrV4::new(ip.dst(), 0);
-            return Ok(Some(Route { way: Way::Raw, to, from: None, skip: 0, end: packet.len() }));
+            return Ok(Some(Route { channel: Channel::Raw, to, from: None, skip: 0, end: packet.len() }));
         }
         let (Addresses { source, destination: to, runs }, end) = match batch.addresses(index) {
             Some(told) => {
@@ -271,8 +271,8 @@ impl UdpSender {
                 }
             },
         };
-        let way = Way::Socket { index, in_runs: runs && self.sends_runs() };
-        Ok(Some(Route { way, to, from, skip: datagram::HEADER_LEN, end }))
+        let channel = Channel::Socket { index, in_runs: runs && self.sends_runs() };
+        Ok(Some(Route { channel, to, from, skip: datagram::HEADER_LEN, end }))
     }
 
     /// As [`Self::socket_of`], but does not retry a source that cannot be bound each time.
@@ -312,21 +312,21 @@ impl UdpSender {
         Ok(index)
     }
 
-    fn send_through(&mut self, way: Way, batch: &Batch) {
+    fn send_through(&mut self, channel: Channel, batch: &Batch) {
         let Self { sockets, raw, messages, routes, queue, runs, counters, retries, checksum, .. } = self;
-        let (socket, in_runs) = match (way, raw.as_ref()) {
-            (Way::Socket { index, in_runs }, _) => {
+        let (socket, in_runs) = match (channel, raw.as_ref()) {
+            (Channel::Socket { index, in_runs }, _) => {
                 let outlet = &mut sockets[usize::from(index)];
                 let in_runs = in_runs || *checksum;
                 outlet.set_checksum(in_runs);
                 (outlet.socket.as_fd(), in_runs)
             }
-            (Way::Raw, Some(raw)) => (raw.as_fd(), false),
-            (Way::Raw, None) => return,
+            (Channel::Raw, Some(raw)) => (raw.as_fd(), false),
+            (Channel::Raw, None) => return,
         };
         queue.clear();
         for (index, route) in (0..).zip(&*routes) {
-            if route.is_some_and(|route| route.way == way) {
+            if route.is_some_and(|route| route.channel == channel) {
                 queue.push(index);
             }
         }

@@ -10,7 +10,7 @@ use dta_proto::batch::Batch;
 use rustix::thread::UnshareFlags;
 
 /// Longer than anything here takes.
-pub(crate) const SOON: Option<Duration> = Some(Duration::from_secs(30));
+pub(crate) const SOON: Option<Duration> = Some(Duration::from_secs(60));
 
 /// Runs `test` in its own thread with its own network namespace, where `lo` is up and so are the ends `near`
 /// (10.9.0.1/24) and `far` (no address) of a veth pair; 10.9.0.2 is `far` to

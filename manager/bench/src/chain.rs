@@ -11,7 +11,7 @@ use dta_dataplane::Frames;
 use dta_proto::batch::Batch;
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
-use dta_proto::layout::key_write::{CHECKSUM_LEN, Policy};
+use dta_proto::layout::key_write::{CHECKSUM_LEN, Choice};
 use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::harness::{Rates, Scale, measure_shares, pin};
@@ -30,7 +30,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
         let region = &target.registration;
         ((region.iova, region.rkey), region.len / ELEMENT as u64, target.queue_pair.qpn)
     };
-    let translator = RefCell::new(KeyWriteBench::new(BATCH, slots, store, qpn));
+    let translator = RefCell::new(KeyWriteBench::new(1, BATCH, slots, store, qpn));
     let mut answers = nic.borrow().target.responder.answer_batch(BATCH);
     let mut sent = 0;
     let rates = measure_shares(
@@ -75,7 +75,7 @@ fn check<'a>(target: &Target, reported: impl Iterator<Item = (Key, &'a [u8])>) -
     let keys: Vec<Key> = newest.values().map(|(key, _)| *key).collect();
     let mut answers = vec![key_write::Answer::default(); keys.len()];
     let mut values = vec![0; keys.len() * usize::from(value_len)];
-    reader.query(&keys, Policy::First, &mut answers, &mut values)?;
+    reader.query(&keys, Choice::First, &mut answers, &mut values)?;
     let read = answers.iter().zip(values.chunks_exact(value_len.into()));
     let wrong =
         newest.values().zip(read).filter(|((_, value), (answer, read))| !answer.found || value != read);

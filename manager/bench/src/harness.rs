@@ -29,20 +29,38 @@ impl Scale {
 pub struct Figure {
     /// Which benchmark.
     pub name: &'static str,
-    /// `ops/s`.
+    /// `ops/s`, or `ns/report`.
     pub unit: &'static str,
-    /// Operations per second.
+    /// Operations per second, or nanoseconds per report.
     pub value: f64,
-    /// Floor in operations per second.
+    /// Floor in the same unit.
     pub floor: f64,
-    /// `value / floor`.
+    /// The rate relative to the floor's.
     pub ratio: f64,
     /// The required ratio; 0 if there is none.
     pub least_ratio: f64,
-    /// The target rate.
-    pub target: Option<f64>,
+    /// What else the value is compared with.
+    #[serde(flatten)]
+    pub beside: Beside,
     /// Description.
     pub what: &'static str,
+}
+
+impl Figure {
+    /// Whether it misses the required ratio.
+    pub fn is_below(&self) -> bool {
+        self.ratio < self.least_ratio
+    }
+}
+
+/// What a figure is compared with besides its floor.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Beside {
+    /// The target rate on a server CPU in operations per second, if there is one.
+    Target(Option<f64>),
+    /// Nanoseconds measured for INTCollector's XDP program on the same reports, on another machine.
+    IntCollector(Option<f64>),
 }
 
 /// Runs a benchmark on its own thread, because it pins its thread.

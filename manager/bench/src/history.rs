@@ -15,7 +15,7 @@ use dta_collector::epochs::{Pace, read_elements};
 use dta_collector::store::Store;
 use dta_history::{Epoch, Table};
 use dta_proto::layout::hash;
-use dta_testbed::traffic::SplitMix;
+use dta_proto::random::SplitMix64;
 use tokio::sync::watch;
 
 use super::harness::{Rates, Scale, Share, cpu_time, measure, measure_shares, pin, pin_to};
@@ -33,7 +33,7 @@ const FRAMES: u64 = 32_768;
 /// Why the calls that are measured cannot fail.
 const WRITABLE: &str = "the folder of temporary files takes an epoch";
 
-/// Writes epochs of a store of which a third is used, without rests. The floor reads the region, compresses the bytes of its used slots at
+/// Writes epochs of a store of which a third is used, without pauses. The floor reads the region, compresses the bytes of its used slots at
 /// zstd's level 1, and has them on disk. Used slots per second of CPU time.
 pub(super) fn write(scale: &Scale) -> anyhow::Result<Rates> {
     pin();
@@ -109,7 +109,7 @@ fn beside(scale: &Scale, work: impl FnMut() -> Share) -> anyhow::Result<Rates> {
 pub(super) fn key_at(scale: &Scale) -> anyhow::Result<Rates> {
     pin();
     let (day, one) = (Kept::new(hours(scale))?, Kept::new(0..1)?);
-    let (mut random, mut first) = (SplitMix(3), SplitMix(4));
+    let (mut random, mut first) = (SplitMix64(3), SplitMix64(4));
     Ok(measure(scale, || day.look_up(&mut random, 64), || one.look_up(&mut first, 64)))
 }
 
@@ -117,7 +117,7 @@ pub(super) fn key_at(scale: &Scale) -> anyhow::Result<Rates> {
 pub(super) fn series(scale: &Scale) -> anyhow::Result<Rates> {
     pin();
     let kept = Kept::new(0..60)?;
-    let (mut random, mut one) = (SplitMix(3), SplitMix(4));
+    let (mut random, mut one) = (SplitMix64(3), SplitMix64(4));
     Ok(measure(scale, || kept.series(&mut random), || kept.look_up(&mut one, kept.epochs.end)))
 }
 
@@ -149,7 +149,7 @@ impl Kept {
     }
 
     /// Asks about random keys at random moments.
-    fn look_up(&self, random: &mut SplitMix, times: u64) -> u64 {
+    fn look_up(&self, random: &mut SplitMix64, times: u64) -> u64 {
         let spec = self.table.spec();
         let mut elements = [0; 2 * ELEMENT];
         for _ in 0..times {
@@ -163,7 +163,7 @@ impl Kept {
     }
 
     /// Asks about a random key in all epochs.
-    fn series(&self, random: &mut SplitMix) -> u64 {
+    fn series(&self, random: &mut SplitMix64) -> u64 {
         let slots = hash::slots(&key(random.draw() % KEYS), 2, self.table.spec().elements());
         let epochs: Vec<u64> = self.epochs.clone().collect();
         let mut elements = vec![0; epochs.len() * 2 * ELEMENT];
@@ -179,14 +179,14 @@ fn used_by_a_third(slots: u64) -> anyhow::Result<Store> {
 }
 
 fn value(number: u64) -> [u8; 12] {
-    let drawn = SplitMix(number).draw().to_be_bytes();
+    let drawn = SplitMix64(number).draw().to_be_bytes();
     std::array::from_fn(|n| drawn[n % drawn.len()])
 }
 
-/// Writes the epoch of a number, a minute long, to a table, with rests for as long at most. Returns its used slots.
-fn put_epoch(table: &Table, store: &Store, number: u64, rests: Duration) -> anyhow::Result<u64> {
+/// Writes the epoch of a number, a minute long, to a table, with pauses for as long at most. Returns its used slots.
+fn put_epoch(table: &Table, store: &Store, number: u64, pauses: Duration) -> anyhow::Result<u64> {
     let opened = number * MINUTE;
-    let (mut pace, mut flush) = (Pace::new(rests, &watch::channel(false).1), table.begin(number)?);
+    let (mut pace, mut flush) = (Pace::new(pauses, &watch::channel(false).1), table.begin(number)?);
     read_elements(store, |first, bytes| {
         pace.step();
         anyhow::Ok(flush.put(first, bytes)?)
@@ -204,8 +204,8 @@ fn put_epoch(table: &Table, store: &Store, number: u64, rests: Duration) -> anyh
 }
 
 /// Writes an epoch to a table of its own, which goes again.
-fn write_epoch(folder: &Path, store: &Store, rests: Duration) -> anyhow::Result<u64> {
-    let rows = put_epoch(&Table::open(folder, &store.spec)?, store, 1, rests)?;
+fn write_epoch(folder: &Path, store: &Store, pauses: Duration) -> anyhow::Result<u64> {
+    let rows = put_epoch(&Table::open(folder, &store.spec)?, store, 1, pauses)?;
     std::fs::remove_dir_all(folder.join(&store.spec.name))?;
     Ok(rows)
 }

@@ -34,14 +34,9 @@ pub(super) struct KeyWriteBench {
 }
 
 impl KeyWriteBench {
-    /// `batch` reports at a time go to a store with `slots` slots (a power of two) at `address`, aligned to its
-    /// length.
-    pub(super) fn new(batch: usize, slots: u64, store: (u64, u32), remote_qpn: u32) -> KeyWriteBench {
-        KeyWriteBench::of(1, batch, slots, store, remote_qpn)
-    }
-
-    /// The same for one of several reporters, each with keys of its own.
-    pub(super) fn of(
+    /// `batch` reports at a time of one of several reporters, each with keys of its own, go to a store with `slots`
+    /// slots (a power of two) at an address aligned to its length.
+    pub(super) fn new(
         reporter: u16,
         batch: usize,
         slots: u64,
@@ -239,7 +234,7 @@ mod tests {
 
     #[test]
     fn every_report_becomes_a_frame() {
-        let mut bench = KeyWriteBench::new(64, 1 << 10, (0x1_0000_0000, 7), 5);
+        let mut bench = KeyWriteBench::new(1, 64, 1 << 10, (0x1_0000_0000, 7), 5);
         let mut seen = 0;
         // More than one turn through the datagrams.
         assert_eq!(bench.floor(10).0, 640);

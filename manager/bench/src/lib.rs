@@ -27,7 +27,7 @@ mod workers;
 mod write_bench;
 
 use harness::on_a_thread;
-pub use harness::{Figure, Scale};
+pub use harness::{Beside, Figure, Scale};
 pub use memory::{MemoryFigure, run as memory};
 pub use roles::role;
 pub use show::table;
@@ -40,11 +40,19 @@ pub struct Case {
     pub what: &'static str,
     /// The required ratio of rate to floor; 0 if there is none.
     pub least_ratio: f64,
-    /// The target rate on a server CPU in operations per second, if there is one.
-    pub target: Option<f64>,
+    /// What its figure is compared with besides the floor.
+    pub beside: Beside,
     /// Whether it is part of a glance: one core, without sockets, files and other processes.
     pub glance: bool,
-    run: fn(&Scale) -> anyhow::Result<harness::Rates>,
+    run: Run,
+}
+
+/// How a benchmark is run.
+enum Run {
+    /// By this function.
+    By(fn(&Scale) -> anyhow::Result<harness::Rates>),
+    /// With reports of INT.
+    Int(int::Reports),
 }
 
 /// Makes the table of benchmarks: name, how to run it, required ratio, target rate, whether it is part of a glance, and
@@ -56,9 +64,9 @@ macro_rules! cases {
             name: $name,
             what: $what,
             least_ratio: $least_ratio,
-            target: $target,
+            beside: Beside::Target($target),
             glance: $glance,
-            run: $run,
+            run: Run::By($run),
         }),+];
     };
 }
@@ -70,29 +78,29 @@ cases! {
     "nic": nic::run, 0.5, Some(30e6), true, "software NIC: UC WRITE of 16 B, checked iCRC, random in 1 GiB";
     "nic-small": nic::small, 0.0, None, false, "the same in 4 MiB";
     "chain": chain::run, 0.5, Some(10e6), true, "both in one process: report to memory";
-    "workers": workers::run, 1.7, None, false, "two workers on two cores, report to memory, beside one worker";
+    "workers": workers::run, 1.7, None, false, "two workers on two cores, report to memory, vs one worker";
     "query": query::run, 0.4, Some(25e6), true, "key-write query, N = 2, random keys, 1 GiB";
     "tail": tail::run, 0.5, None, true, "append tail, 64-byte batches of 4-byte entries (entries)";
-    "flows": int::flows::netflow, 0.5, None, false, "records of NetFlow v9, of 100,000 flows, to memory, beside decoding them";
-    "sflow": int::flows::sflow, 0.4, None, false, "samples of packets by sFlow, of 100,000 flows, to memory, beside decoding them";
-    "ask": ask::run, 0.8, None, false, "one key of two collectors over gRPC, beside one key of one collector";
+    "flows": int::flows::netflow, 0.5, None, false, "records of NetFlow v9, of 100,000 flows, to memory, vs decoding them";
+    "sflow": int::flows::sflow, 0.4, None, false, "samples of packets by sFlow, of 100,000 flows, to memory, vs decoding them";
+    "ask": ask::run, 0.8, None, false, "one key of two collectors over gRPC, vs one key of one collector";
     "loopback": loopback::run, 0.5, None, false, "UDP loopback, three processes: report to memory";
-    "ring": loopback::ring, 0.3, Some(3e6), false, "reporter, translator, collector: reports in runs, frames in shared memory, beside `chain`";
+    "ring": loopback::ring, 0.3, Some(3e6), false, "reporter, translator, collector: reports in runs, frames in shared memory, vs `chain`";
     "no-ring": loopback::no_ring, 0.0, None, false, "the same with frames in runs by UDP";
     "reports": reports::in_runs, 0.5, None, false, "UDP loopback, reporter to translator, in runs: reports counted and dropped";
     "reports-plain": reports::plain, 0.0, None, false, "the same, one message each";
-    "history-write": history::write, 0.5, None, false, "an epoch of 1 GiB, a third used, to disk (slots), beside reading and compressing it";
-    "history-nic": history::nic, 0.95, None, false, "software NIC while an epoch is written, beside without";
-    "history-query": history::query, 0.95, None, false, "key-write query while an epoch is written, beside without";
-    "history-key": history::key_at, 0.0, Some(100.0), false, "one key at a moment of a day of 1-minute epochs, beside a table of one epoch";
-    "history-series": history::series, 0.0, None, false, "one key over an hour of 1-minute epochs (epochs), beside single moments";
-    "nic-file": nic_file::run, 0.0, None, false, "NIC into a file in 2 MiB pages, beside the same in 4 KiB pages";
+    "history-write": history::write, 0.5, None, false, "an epoch of 1 GiB, a third used, to disk (slots), vs reading and compressing it";
+    "history-nic": history::nic, 0.95, None, false, "software NIC while an epoch is written, vs without";
+    "history-query": history::query, 0.95, None, false, "key-write query while an epoch is written, vs without";
+    "history-key": history::key_at, 0.0, Some(100.0), false, "one key at a moment of a day of 1-minute epochs, vs a table of one epoch";
+    "history-series": history::series, 0.0, None, false, "one key over an hour of 1-minute epochs (epochs), vs single moments";
+    "nic-file": nic_file::run, 0.0, None, false, "NIC into a file in 2 MiB pages, vs the same in 4 KiB pages";
 }
 
 cases! {
     /// Benchmarks over a veth pair between two network namespaces, which need root.
     WIRE;
-    "wire": wire::in_runs, 0.3, Some(3e6), false, "reporter, translator, collector over a veth pair: reports and frames in runs, beside `chain`";
+    "wire": wire::in_runs, 0.3, Some(3e6), false, "reporter, translator, collector over a veth pair: reports and frames in runs, vs `chain`";
     "wire-cut": wire::cut, 0.0, None, false, "the same, with runs cut before they cross the pair, and GRO behind it";
     "wire-cut-no-gro": wire::cut_without_gro, 0.0, None, false, "the same without GRO";
     "wire-plain": wire::plain, 0.0, None, false, "as `wire`, with frames one by one";
@@ -102,7 +110,7 @@ cases! {
 cases! {
     /// Benchmarks of a cluster, which need etcd.
     CLUSTER;
-    "ask-cluster": ask::in_cluster, 0.8, None, false, "one key of two collectors of a cluster over gRPC, beside one key of one collector";
+    "ask-cluster": ask::in_cluster, 0.8, None, false, "one key of two collectors of a cluster over gRPC, vs one key of one collector";
 }
 
 /// Runs these. Calls `about` before each.
@@ -121,15 +129,19 @@ pub fn figures<'a>(
 impl Case {
     /// Runs it.
     pub fn run(&self, scale: &Scale) -> anyhow::Result<Figure> {
-        let rates = (self.run)(scale)?;
+        let (rates, unit) = match &self.run {
+            Run::By(run) => (run(scale)?, "ops/s"),
+            Run::Int(reports) => (reports.run(scale)?, "ns/report"),
+        };
+        let in_unit = |rate: f64| if unit == "ops/s" { rate } else { 1e9 / rate };
         Ok(Figure {
             name: self.name,
-            unit: "ops/s",
-            value: rates.work,
-            floor: rates.floor,
+            unit,
+            value: in_unit(rates.work),
+            floor: in_unit(rates.floor),
             ratio: rates.work / rates.floor,
             least_ratio: self.least_ratio,
-            target: self.target,
+            beside: self.beside,
             what: self.what,
         })
     }

@@ -16,6 +16,7 @@ use dta_link::{Link, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
 use dta_proto::counter::{Stage, nic, ring};
 use dta_proto::key::Key;
+use dta_proto::random::SplitMix64;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::Body;
 use dta_reporter::{Config, Reporter};
@@ -23,7 +24,6 @@ use dta_testbed::daemons::{Daemons, Plan};
 use dta_testbed::folder::Folder;
 use dta_testbed::processes::Daemon;
 use dta_testbed::topology::Topology;
-use dta_testbed::traffic::SplitMix;
 
 use super::harness::{Rates, Scale};
 
@@ -186,7 +186,7 @@ fn reporter(translator: SocketAddrV4, here: Ipv4Addr) -> anyhow::Result<Reporter
 
 impl Work {
     fn new(translator: SocketAddrV4, counters: PathBuf) -> anyhow::Result<Self> {
-        let (mut reporter, mut random) = (reporter(translator, Ipv4Addr::LOCALHOST)?, SplitMix(3));
+        let (mut reporter, mut random) = (reporter(translator, Ipv4Addr::LOCALHOST)?, SplitMix64(3));
         let sender = move || {
             for _ in 0..BATCH {
                 let mut key = Key([0; 16]);
@@ -206,7 +206,7 @@ impl Work {
         here: Ipv4Addr,
         counters: PathBuf,
     ) -> anyhow::Result<Self> {
-        let (mut reporter, mut random) = (reporter(translator, here)?, SplitMix(3));
+        let (mut reporter, mut random) = (reporter(translator, here)?, SplitMix64(3));
         let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; 12] };
         let sender = move || {
             reporter.report_many(1, like, BATCH, |_, fields| {

@@ -7,13 +7,13 @@ use std::time::Instant;
 use anyhow::Context;
 use dta_proto::counter::{Stage, Step, translator};
 use dta_proto::key::Key;
+use dta_proto::random::SplitMix64;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::Body;
 use dta_reporter::{Config, Options, Reporter};
 use dta_testbed::daemons::{Daemons, Plan};
 use dta_testbed::folder::Folder;
 use dta_testbed::topology::{Primitive, Topology};
-use dta_testbed::traffic::SplitMix;
 use serde::Serialize;
 
 use super::loopback::counter_file;
@@ -139,7 +139,7 @@ fn resident(daemons: &Daemons) -> anyhow::Result<[u64; 3]> {
 
 /// Reports of five primitives in turn, as a busy switch makes them.
 struct Mix {
-    random: SplitMix,
+    random: SplitMix64,
     count: u64,
     stores: [u16; Primitive::ALL.len()],
     columns: u32,
@@ -153,7 +153,7 @@ impl Mix {
             _ => unreachable!("looked up by its kind"),
         };
         Self {
-            random: SplitMix(9),
+            random: SplitMix64(9),
             count: 0,
             stores: Primitive::ALL.map(|p| topology.store(p).id),
             columns,

@@ -9,8 +9,8 @@ use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
+use dta_proto::random::SplitMix64;
 use dta_proto::store::{StoreKind, StoreSpec};
-use dta_testbed::traffic::SplitMix;
 
 use super::harness::{Rates, Scale, measure, pin};
 
@@ -33,7 +33,7 @@ impl Queries {
         let slots = scale.memory / 16;
         let present = slots / 8;
         let store = store(slots, present, |number| [number as u8; 12])?;
-        let mut random = SplitMix(7);
+        let mut random = SplitMix64(7);
         let keys: Vec<Key> = (0..slots / 16).map(|_| key(random.draw() % present)).collect();
         Ok(Queries { store, keys, next: 0, asked: 0, found: 0 })
     }
@@ -47,7 +47,7 @@ impl Queries {
             let keys = self.next..self.next + BATCH;
             self.next = if keys.end + BATCH > self.keys.len() { 0 } else { keys.end };
             reader
-                .query(&self.keys[keys], layout::key_write::Policy::First, &mut answers, &mut values)
+                .query(&self.keys[keys], layout::key_write::Choice::First, &mut answers, &mut values)
                 .expect("the store is whole");
             self.asked += BATCH as u64;
             self.found += answers.iter().filter(|answer| answer.found).count() as u64;
@@ -106,7 +106,7 @@ pub(super) fn store(slots: u64, keys: u64, value: impl Fn(u64) -> [u8; 12]) -> a
 }
 
 pub(super) fn key(number: u64) -> Key {
-    let mut random = SplitMix(number);
+    let mut random = SplitMix64(number);
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&random.draw().to_be_bytes());
     bytes[8..].copy_from_slice(&random.draw().to_be_bytes());

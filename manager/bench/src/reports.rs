@@ -18,9 +18,9 @@ use dta_link::{Link, RunUse, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
 use dta_proto::counter::Reason;
 use dta_proto::key::Key;
+use dta_proto::random::SplitMix64;
 use dta_proto::wire::dta::Body;
 use dta_reporter::{Config, Reporter};
-use dta_testbed::traffic::SplitMix;
 
 use super::harness::{Rates, Scale};
 
@@ -43,8 +43,17 @@ pub(super) fn plain(scale: &Scale) -> anyhow::Result<Rates> {
 }
 
 fn run(scale: &Scale, runs: bool) -> anyhow::Result<Rates> {
-    let (mut work, mut floor) = (work(runs)?, floor(runs)?);
     let window = if runs { WINDOW[0] } else { WINDOW[1] };
+    in_turns(scale, window, work(runs)?, floor(runs)?)
+}
+
+/// Measures both in turns, with so many datagrams in flight at most.
+pub(super) fn in_turns(
+    scale: &Scale,
+    window: u64,
+    mut work: Pipeline,
+    mut floor: Pipeline,
+) -> anyhow::Result<Rates> {
     let mut best = Rates { work: 0.0, floor: 0.0 };
     for _ in 0..scale.turns {
         best.floor = best.floor.max(floor.turn(scale.turn, window)?);
@@ -56,7 +65,7 @@ fn run(scale: &Scale, runs: bool) -> anyhow::Result<Rates> {
 }
 
 /// A sender, and a thread that receives.
-pub(super) struct Way {
+pub(super) struct Pipeline {
     send: Box<dyn FnMut() -> anyhow::Result<u64>>,
     arrived: Arc<AtomicU64>,
     sent: u64,
@@ -64,7 +73,7 @@ pub(super) struct Way {
     receiver: JoinHandle<anyhow::Result<()>>,
 }
 
-impl Way {
+impl Pipeline {
     /// `receive` returns how many datagrams came in one call to `receiver`; `end` is called after the last one, with
     /// the total.
     pub(super) fn new<R: Send + 'static>(
@@ -72,7 +81,7 @@ impl Way {
         mut receiver: R,
         mut receive: impl FnMut(&mut R) -> anyhow::Result<u64> + Send + 'static,
         end: impl FnOnce(R, u64) -> anyhow::Result<()> + Send + 'static,
-    ) -> Way {
+    ) -> Pipeline {
         let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, told) = (Arc::clone(&arrived), Arc::clone(&stop));
         let receiver = std::thread::spawn(move || {
@@ -83,12 +92,15 @@ impl Way {
             }
             end(receiver, all)
         });
-        Way { send: Box::new(send), arrived, sent: 0, stop, receiver }
+        Pipeline { send: Box::new(send), arrived, sent: 0, stop, receiver }
     }
 
     /// To a receiver that discards everything.
-    pub(super) fn bare(send: impl FnMut() -> anyhow::Result<u64> + 'static, receiver: BareReceiver) -> Way {
-        Way::new(send, receiver, |receiver| Ok(receiver.recv(WAIT)? as u64), |_, _| Ok(()))
+    pub(super) fn bare(
+        send: impl FnMut() -> anyhow::Result<u64> + 'static,
+        receiver: BareReceiver,
+    ) -> Pipeline {
+        Pipeline::new(send, receiver, |receiver| Ok(receiver.recv(WAIT)? as u64), |_, _| Ok(()))
     }
 
     /// Sends for `length`, and returns the best rate of arrivals over a tenth of it.
@@ -135,7 +147,7 @@ impl Way {
     }
 }
 
-fn work(runs: bool) -> anyhow::Result<Way> {
+fn work(runs: bool) -> anyhow::Result<Pipeline> {
     let here = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
     let asked = if runs { RunUse::BOTH } else { RunUse::NONE };
     let mut link = UdpLink::open(&UdpConfig { runs: asked, ..UdpConfig::reports(here.into(), false) })?;
@@ -146,7 +158,7 @@ fn work(runs: bool) -> anyhow::Result<Way> {
     );
     let config = Config { reporter: 1, batch: RUN_MAX, backup: 0, runs, ..Config::new(link.local_addr()) };
     let mut reporter = Reporter::open(config.bind(here))?;
-    let mut random = SplitMix(3);
+    let mut random = SplitMix64(3);
     let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; VALUE] };
     let send = move || {
         reporter.report_many(1, like, RUN_MAX, |_, fields| {
@@ -176,13 +188,13 @@ fn work(runs: bool) -> anyhow::Result<Way> {
         );
         Ok(())
     };
-    Ok(Way::new(send, engine, receive, end))
+    Ok(Pipeline::new(send, engine, receive, end))
 }
 
-fn floor(runs: bool) -> anyhow::Result<Way> {
+fn floor(runs: bool) -> anyhow::Result<Pipeline> {
     let receiver = BareReceiver::open(runs)?;
     let (run, messages) = if runs { (RUN_MAX, 1) } else { (1, RUN_MAX) };
     let mut sender = BareSender::open(receiver.local_addr(), REPORT, run, messages)?;
     let send = move || Ok(sender.send().context("the floor")? as u64);
-    Ok(Way::bare(send, receiver))
+    Ok(Pipeline::bare(send, receiver))
 }

@@ -3,33 +3,39 @@
 use dta_cli::number::short;
 use dta_cli::table::{Cell, Colour, Look, Table};
 
-use super::Figure;
+use super::{Beside, Figure};
 
 /// A table with a row for each figure.
 pub fn table(figures: &[Figure], look: Look) -> String {
     let mut table = Table::new(&["benchmark", "per s", "floor", "ratio", "least", ""], &[1, 2, 3, 4]);
     for figure in figures {
-        let asked = figure.least_ratio > 0.0;
-        let mark = match figure.ratio >= figure.least_ratio {
-            true if !asked => Cell::from("shown"),
-            true => Cell::coloured("good", Colour::Green),
-            false => Cell::coloured("below", Colour::Red),
-        };
-        let least = if asked { format!("{:.2}", figure.least_ratio) } else { String::new() };
-        let what = match figure.target {
-            Some(target) => format!("{} (aim {}/s)", figure.what, short(target)),
-            None => figure.what.to_owned(),
+        let [least, mark] = verdict(figure);
+        let what = match figure.beside {
+            Beside::Target(Some(target)) => format!("{} (aim {}/s)", figure.what, short(target)),
+            _ => figure.what.to_owned(),
         };
         table.row([
             Cell::from(what),
             Cell::from(short(figure.value)),
             Cell::from(short(figure.floor)),
             Cell::from(format!("{:.2}", figure.ratio)),
-            Cell::from(least),
+            least,
             mark,
         ]);
     }
     table.draw(look)
+}
+
+/// The required ratio, and whether a figure has it.
+pub(super) fn verdict(figure: &Figure) -> [Cell; 2] {
+    if figure.least_ratio <= 0.0 {
+        return ["", "shown"].map(Cell::from);
+    }
+    let mark = match figure.is_below() {
+        true => Cell::coloured("below", Colour::Red),
+        false => Cell::coloured("good", Colour::Green),
+    };
+    [Cell::from(format!("{:.2}", figure.least_ratio)), mark]
 }
 
 #[cfg(test)]
@@ -48,7 +54,7 @@ mod tests {
                 floor: 223_456_789.0,
                 ratio: 0.55,
                 least_ratio: case.least_ratio,
-                target: case.target,
+                beside: case.beside,
                 what: case.what,
             })
             .collect();

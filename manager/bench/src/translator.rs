@@ -10,7 +10,7 @@ const BATCHES: usize = 64;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     pin();
-    let bench = std::cell::RefCell::new(KeyWriteBench::new(BATCH, 1 << 20, (1 << 40, 7), 5));
+    let bench = std::cell::RefCell::new(KeyWriteBench::new(1, BATCH, 1 << 20, (1 << 40, 7), 5));
     Ok(measure_shares(
         scale,
         || {

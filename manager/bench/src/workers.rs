@@ -63,11 +63,11 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
 fn workers(count: usize, region: &Arc<Region>) -> anyhow::Result<Vec<Worker>> {
     let (crews, _) = crew(count);
     let worker = |(number, crew)| {
-        let target = Target::share(Arc::clone(region)).context("a part of the NIC")?;
+        let target = Target::new(Arc::clone(region)).context("a part of the NIC")?;
         let registration = &target.registration;
         let (store, slots) = ((registration.iova, registration.rkey), registration.len / ELEMENT as u64);
         // This worker handles the reporter with this number.
-        let translator = KeyWriteBench::of(number as u16, BATCH, slots, store, target.queue_pair.qpn);
+        let translator = KeyWriteBench::new(number as u16, BATCH, slots, store, target.queue_pair.qpn);
         let answers = target.responder.answer_batch(BATCH);
         Ok(Worker { crew, translator, target, answers })
     };

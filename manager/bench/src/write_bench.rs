@@ -42,21 +42,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// A target of `len` bytes, a power of two.
-    ///
-    /// # Errors
-    /// There is no memory for it.
-    pub(super) fn new(len: u64) -> anyhow::Result<Target> {
-        Target::over(Region::anonymous(len, IOVA.next_multiple_of(len), RegionOptions::default())?)
-    }
-
-    /// A target in this memory.
-    fn over(region: Region) -> anyhow::Result<Target> {
-        Target::share(Arc::new(region))
-    }
-
-    /// A target in memory that others write, too.
-    pub(super) fn share(region: Arc<Region>) -> anyhow::Result<Target> {
+    /// A target in memory that others may write, too.
+    pub(super) fn new(region: Arc<Region>) -> anyhow::Result<Target> {
         let mut responder = Responder::new(ResponderConfig {
             device: "bench".into(),
             ip: COLLECTOR,
@@ -99,15 +86,12 @@ impl WriteBench {
     /// # Errors
     /// There is no memory for it.
     pub(super) fn new(len: u64, batch: usize) -> anyhow::Result<WriteBench> {
-        WriteBench::of(Target::new(len)?, batch)
+        WriteBench::over(Region::anonymous(len, IOVA.next_multiple_of(len), RegionOptions::default())?, batch)
     }
 
     /// Like [`WriteBench::new`], over the caller's memory.
     pub(super) fn over(region: Region, batch: usize) -> anyhow::Result<WriteBench> {
-        WriteBench::of(Target::over(region)?, batch)
-    }
-
-    fn of(target: Target, batch: usize) -> anyhow::Result<WriteBench> {
+        let target = Target::new(Arc::new(region))?;
         let output = target.responder.answer_batch(8);
         let batches = vec![Batch::with_packet_capacity(batch, 112); READY];
         Ok(WriteBench { target, output, batches, random: 1, psn: 0 })

@@ -35,17 +35,16 @@ pub fn session_verdict(findings: &[Finding]) -> String {
     let notes = findings.iter().filter(|f| f.level == Level::Note).count();
     match problems(findings) {
         0 if notes == 1 => {
-            "Nothing was found that keeps all reports from landing; the note above may be about some of them."
+            "No cause found that would stop every report; the note above may be about some of them."
                 .to_owned()
         }
         0 if notes > 1 => {
             format!(
-                "Nothing was found that keeps all reports from landing; the {notes} notes above may be about some of them."
+                "No cause found that would stop every report; the {notes} notes above may be about some of them."
             )
         }
         0 => {
-            "Nothing was found that keeps reports from landing; `dta-collector stats` shows how far they get."
-                .to_owned()
+            "No cause found that would stop reports; `dta-collector stats` shows how far they get.".to_owned()
         }
         1 => "The first line is the likely cause.".to_owned(),
         n => format!("{n} likely causes. Begin with the first: it may explain those below it."),

@@ -30,7 +30,7 @@ pub struct Change {
 
 /// An agent's answer.
 #[derive(Clone, Debug, Serialize)]
-pub struct Told {
+pub struct AgentAnswer {
     /// Its address, as the file has it.
     pub address: String,
     /// Why it refused or did not answer; then the rest is missing.
@@ -128,24 +128,24 @@ impl From<AgentStatus> for Traces {
 type Answer = Result<AgentStatus, ClientError>;
 
 /// Queries what all agents trace.
-pub async fn look(file: &File) -> Vec<Told> {
-    told(file, ask(file).await)
+pub async fn look(file: &File) -> Vec<AgentAnswer> {
+    with_addresses(file, ask(file).await)
 }
 
 /// Resets all agents to their configurations.
-pub async fn back(file: &File) -> Vec<Told> {
+pub async fn back(file: &File) -> Vec<AgentAnswer> {
     let calls = file.agent.iter().map(|agent| {
         let options = file.options(agent);
         async move { Client::connect(&options).await?.set_trace(None).await }
     });
-    told(file, together(calls).await)
+    with_addresses(file, together(calls).await)
 }
 
 /// Changes all agents that answer. Their points are numbered in the order of the file.
 ///
 /// # Errors
 /// The change is not valid, or there are more points than a path has hops. Then nothing was changed.
-pub async fn set(file: &File, change: &Change) -> Result<Vec<Told>> {
+pub async fn set(file: &File, change: &Change) -> Result<Vec<AgentAnswer>> {
     if let Some(text) = &change.filter {
         filter::compile(text)?;
     }
@@ -158,7 +158,7 @@ pub async fn set(file: &File, change: &Change) -> Result<Vec<Told>> {
             Client::connect(&options).await?.set_trace(Some(wanted)).await
         }
     });
-    Ok(told(file, together(calls).await))
+    Ok(with_addresses(file, together(calls).await))
 }
 
 /// The new settings of each agent.
@@ -216,27 +216,28 @@ where
     answers
 }
 
-fn told(file: &File, answers: Vec<Answer>) -> Vec<Told> {
+fn with_addresses(file: &File, answers: Vec<Answer>) -> Vec<AgentAnswer> {
     let each = file.agent.iter().zip(answers);
     each.map(|(agent, answer)| {
         let address = agent.address.clone();
         match answer {
-            Ok(status) => Told { address, error: None, agent: Some(status.into()) },
-            Err(error) => Told { address, error: Some(error.to_string()), agent: None },
+            Ok(status) => AgentAnswer { address, error: None, agent: Some(status.into()) },
+            Err(error) => AgentAnswer { address, error: Some(error.to_string()), agent: None },
         }
     })
     .collect()
 }
 
 /// Whether all agents answered, and whether all their points are attached.
-pub fn verdict(told: &[Told]) -> (bool, bool) {
-    let answered = told.iter().all(|told| told.error.is_none());
-    let points = |told: &Told| told.agent.iter().flat_map(|agent| &agent.points).all(|point| point.attached);
-    (answered, told.iter().all(points))
+pub fn verdict(answers: &[AgentAnswer]) -> (bool, bool) {
+    let answered = answers.iter().all(|answer| answer.error.is_none());
+    let mut points =
+        answers.iter().filter_map(|answer| answer.agent.as_ref()).flat_map(|agent| &agent.points);
+    (answered, points.all(|point| point.attached))
 }
 
 /// For people.
-pub fn table(told: &[Told], look: Look) -> String {
+pub fn table(answers: &[AgentAnswer], look: Look) -> String {
     let header = [
         "AGENT",
         "TRACES",
@@ -251,18 +252,18 @@ pub fn table(told: &[Told], look: Look) -> String {
         "LOST",
     ];
     let mut table = Table::new(&header, &[3, 5, 6, 7, 8, 9, 10]);
-    for told in told {
-        let Some(agent) = &told.agent else {
-            let why = told.error.clone().unwrap_or_default();
+    for answer in answers {
+        let Some(agent) = &answer.agent else {
+            let why = answer.error.clone().unwrap_or_default();
             let mut row =
-                vec![Cell::from(told.address.clone()), Cell::coloured(format!("no: {why}"), Colour::Red)];
+                vec![Cell::from(answer.address.clone()), Cell::coloured(format!("no: {why}"), Colour::Red)];
             row.extend((2..header.len()).map(|_| Cell::from("")));
             table.row(row);
             continue;
         };
         let filter = if agent.filter.is_empty() { "all" } else { agent.filter.as_str() };
         let share = if agent.one_in > 1 { format!(", 1/{}", agent.one_in) } else { String::new() };
-        let host = format!("{} ({})", agent.name, told.address);
+        let host = format!("{} ({})", agent.name, answer.address);
         let what = format!("{filter}{share}");
         if agent.points.is_empty() {
             let mut row = vec![Cell::from(host.clone()), Cell::from("nothing")];

@@ -104,7 +104,7 @@ impl Bench {
         warn_of_debug();
         let figures = dta_bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
         self.tell(&figures, |figures| dta_bench::table(figures, Look::stdout()))?;
-        let below = figures.iter().any(|figure| figure.ratio < figure.least_ratio);
+        let below = figures.iter().any(|figure| figure.is_below());
         Ok(Status::of(!below))
     }
 

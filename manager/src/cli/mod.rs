@@ -50,7 +50,7 @@ enum Command {
     Bench(bench::Bench),
     /// Show, set or reset what the agents of many hosts trace
     Trace(trace::Trace),
-    /// Try on paper what would take weeks and a hundred machines
+    /// Simulate clusters of hundreds of collectors
     Simulate(simulate::Simulate),
     /// Check what this machine offers, and how to get what it lacks
     Doctor(doctor::Doctor),

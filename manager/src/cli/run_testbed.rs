@@ -10,16 +10,14 @@ use dta_bench::{CASES, Scale};
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
 use dta_cli::{Status, output};
-use dta_link::fault::Faults;
-use dta_link::shared_ring::RingUse;
 use dta_testbed::bmv2;
-use dta_testbed::chaos::{self, Chaos};
+use dta_testbed::chaos::Chaos;
 use dta_testbed::daemons::ANY_PORT;
 use dta_testbed::ground::NicKind;
 use dta_testbed::processes::unless_ended;
-use dta_testbed::run::{self, Options, Testbed};
+use dta_testbed::run::{self, Flags, Options, Testbed};
 use dta_testbed::show;
-use dta_testbed::topology::{RXE, Topology, Transport};
+use dta_testbed::topology::{RXE, Topology};
 use dta_testbed::turns::Turns;
 use indicatif::ProgressBar;
 
@@ -80,44 +78,8 @@ pub(super) struct RunTestbed {
     /// Play a capture (pcap or pcapng) instead of synthetic traffic
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Make exactly this many reports, or as many as the capture gives; sketches of epochs for which there is no room
-    /// are left out
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    reports: Option<u64>,
-    /// Seed of traffic and faults: the same seed gives the same run
-    #[arg(long, value_name = "N", default_value = "1")]
-    seed: u64,
-    /// Faults on every link and direction, as shares of frames: drop=P,dup=P,reorder=P,corrupt=P
-    #[arg(long, value_name = "FAULTS", default_value = "none")]
-    faults: Faults,
-    /// Faults on reports and NACKs, if different from those on RoCEv2 frames and answers
-    #[arg(long, value_name = "FAULTS")]
-    report_faults: Option<Faults>,
-    /// Transport of writes; atomics are always on RC
-    #[arg(long, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
-    transport: Option<Transport>,
-    /// Whether RoCEv2 frames go through a ring in shared memory (auto), or over loopback, where tshark sees them
-    /// (off)
-    #[arg(long, value_name = "auto|off", default_value_t)]
-    ring: RingUse,
-    /// Over loopback, frames leave one by one, so that tshark shows each, and not in runs
-    #[arg(long)]
-    no_runs: bool,
-    /// Threads of the translator, 1 to 16, each with its part of the keys, lists and columns
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
-    workers: u8,
-    /// Threads of the collector's software NIC, 1 to 16, each with its part of the queue pairs
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
-    nic_threads: u8,
-    /// Disturb the daemons in the middle of the run, and see what it costs
-    #[arg(long, value_enum, value_name = "WHAT")]
-    chaos: Option<Chaos>,
-    /// Reports made while it is away; from 350,000 on, more than 65,536 of one switch if there are two in each tier
-    #[arg(long, value_name = "N", default_value_t = chaos::REPORTS, value_parser = clap::value_parser!(u64).range(1..), requires = "chaos")]
-    chaos_reports: u64,
-    /// The NIC: the software one on loopback, or the kernel's soft-RoCE behind a veth pair
-    #[arg(long, value_enum, default_value_t)]
-    nic: NicKind,
+    #[command(flatten)]
+    flags: Flags,
     /// Run reporter and translator on switches of this type instead, and replay the capture through
     /// them, once with each packet reported and then with default filters; needs root and
     /// simple_switch_grpc
@@ -191,13 +153,13 @@ impl RunTestbed {
             let options = bmv2::Options {
                 capture: pcap.clone(),
                 collectors: self.collectors,
-                nic: self.nic,
+                nic: self.flags.nic,
                 epochs: self.turns(),
-                chaos: self.chaos,
+                chaos: self.flags.chaos,
             };
             return self.on_bmv2(&options);
         }
-        let topology = match (&self.topology, self.nic) {
+        let topology = match (&self.topology, self.flags.nic) {
             (None, NicKind::Rxe) => Topology::parse(RXE, "topology of soft-RoCE"),
             (path, _) => Topology::load(path.as_deref()),
         };
@@ -208,18 +170,7 @@ impl RunTestbed {
         let options = Options {
             topology,
             capture: self.pcap.clone(),
-            reports: self.reports,
-            seed: self.seed,
-            faults: self.faults,
-            report_faults: self.report_faults,
-            ring: self.ring,
-            runs: !self.no_runs,
-            workers: self.workers.into(),
-            nic_threads: self.nic_threads.into(),
-            transport: self.transport,
-            chaos: self.chaos,
-            chaos_reports: self.chaos_reports,
-            nic: self.nic,
+            flags: self.flags.clone(),
             listen: self.listen,
             epochs: self.turns(),
             logs: self.logs.clone(),
@@ -270,8 +221,8 @@ impl RunTestbed {
             };
         }
         let here = [
-            ("--chaos", self.chaos.is_some()),
-            ("--nic", self.nic != NicKind::default()),
+            ("--chaos", self.flags.chaos.is_some()),
+            ("--nic", self.flags.nic != NicKind::default()),
             ("--listen", self.listen != ANY_PORT),
         ];
         if let Some((flag, _)) = here.iter().find(|(_, given)| *given) {
@@ -288,13 +239,13 @@ impl RunTestbed {
                  watch` holds it meanwhile, and a Tofino accepts no second control plane, which reads its counters",
             );
         }
-        if !self.faults.is_none() {
+        if !self.flags.faults.is_none() {
             return refuse(
                 "--faults is for links between programs of software, which play the faults: the topology has a switch. Its \
                  reports can be dropped: --report-faults drop=0.1",
             );
         }
-        match self.report_faults.is_none_or(|faults| faults.is_none() || faults.only_drop()) {
+        match self.flags.report_faults.is_none_or(|faults| faults.is_none() || faults.only_drop()) {
             true => Ok(()),
             false => refuse(
                 "--report-faults can only drop reports to a switch: it takes repeats (docs/reference-mode.md), which lists \
@@ -336,14 +287,14 @@ impl RunTestbed {
         let refuse = |what: &str| Err(dta_cli::misuse(anyhow::anyhow!("{what}")));
         self.check_machines(&topology)?;
         let of_simulated = [
-            ("--reports", self.reports.is_some()),
-            ("--transport", self.transport.is_some()),
-            ("--workers", self.workers != 1),
-            ("--nic-threads", self.nic_threads != 1),
+            ("--reports", self.flags.reports.is_some()),
+            ("--transport", self.flags.transport.is_some()),
+            ("--workers", self.flags.workers != 1),
+            ("--nic-threads", self.flags.nic_threads != 1),
             ("--keep", self.keep),
             ("--bench", self.bench),
             ("--epochs", self.epochs.is_some()),
-            ("--report-faults", self.report_faults.is_some()),
+            ("--report-faults", self.flags.report_faults.is_some()),
         ];
         if let Some((flag, _)) = of_simulated.iter().find(|(_, given)| *given) {
             return refuse(&format!("{flag} is not possible with a machine of the role reporter"));
@@ -406,7 +357,7 @@ impl RunTestbed {
     /// What to try next: what this run did not show.
     fn next(&self) -> String {
         let mut tries = Vec::new();
-        if self.faults.is_none() {
+        if self.flags.faults.is_none() {
             tries.push("--faults drop=0.01,dup=0.01,reorder=0.01   with losses, all accounted for");
         }
         if self.pcap.is_none() {

@@ -7,17 +7,17 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use dta_cli::number::{bytes, counted, grouped, parse_short, percent, short};
+use dta_cli::number::{bytes, counted, grouped, percent, short};
 use dta_cli::output::OutputFlag;
 use dta_cli::table::{Look, Table};
 use dta_cli::{Status, misuse};
 use dta_collector::config::{Config, default_stores};
 use dta_files::span;
-use dta_proto::store::{MAX_REDUNDANCY, SlotKeys, StoreKind, StoreSpec};
+use dta_proto::store::{SlotKeys, StoreKind, StoreSpec};
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
-use crate::size::rates::{self, Machines, Parts, Rate, Way};
+use crate::size::rates::{self, Machines, Parts, Rate, ReportPath};
 use crate::size::{self, Traffic};
 
 #[derive(Args)]
@@ -33,24 +33,8 @@ Examples:
   dta-manager size --reports 2M --cores 16 -o json | jq .stores[].choose
   dta-manager size --flows 1M --config > collector.toml")]
 pub(super) struct Size {
-    /// Keys reported within the retention; with --epoch, within an epoch
-    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_short)]
-    flows: u64,
-    /// Reports per second
-    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_short)]
-    reports: u64,
-    /// How long entries of lists and epochs of sketches stay in memory
-    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span::parse)]
-    retention: Duration,
-    /// Per cent of the keys that are found, or whose counts are exact
-    #[arg(long, value_name = "PERCENT", default_value = "99", value_parser = share)]
-    survival: f64,
-    /// Copies of each key [default: as few as will do]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_REDUNDANCY)))]
-    copies: Option<u8>,
-    /// Keep a history, in epochs of this length
-    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
-    epoch: Option<Duration>,
+    #[command(flatten)]
+    traffic: Traffic,
 
     /// Only stores of these kinds
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = PossibleValuesParser::new(Primitive::IN_TABLES.map(Primitive::name)), help_heading = "Stores")]
@@ -80,18 +64,8 @@ pub(super) struct Size {
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = span::parse, help_heading = "Stores")]
     sketch_epoch: Duration,
 
-    /// Cores of the collector's machine, and of the translator's
-    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machines")]
-    cores: u32,
-    /// Reporters; the first 32 merge sketches
-    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machines")]
-    reporters: u32,
-    /// Bits per second of each link
-    #[arg(long, value_name = "RATE", default_value = "10G", value_parser = parse_short, help_heading = "Machines")]
-    link: u64,
-    /// Reports come one by one, as from switches, and not in runs
-    #[arg(long, help_heading = "Machines")]
-    plain: bool,
+    #[command(flatten)]
+    machines: Machines,
     /// Output of `dta-manager bench -o json` on the machines in question
     #[arg(long, value_name = "FILE", help_heading = "Machines")]
     figures: Option<PathBuf>,
@@ -101,13 +75,6 @@ pub(super) struct Size {
     config: bool,
     #[command(flatten)]
     output: OutputFlag,
-}
-
-/// A share above 0 and below 1, in per cent.
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().map(|percent| percent / 100.0);
-    let share = share.filter(|share| *share > 0.0 && *share < 1.0);
-    share.ok_or_else(|| "must be above 0 and below 100".to_owned())
 }
 
 /// The answer, for programs.
@@ -128,13 +95,13 @@ struct Sized {
 struct SizedStore {
     #[serde(flatten)]
     size: size::Size,
-    ways: [Rate; Way::ALL.len()],
+    ways: [Rate; ReportPath::ALL.len()],
     choose: Choice,
 }
 
 #[derive(Serialize)]
 struct Choice {
-    way: Way,
+    way: ReportPath,
     /// How many, each with a translator.
     collectors: u64,
 }
@@ -159,9 +126,9 @@ impl Size {
         let stores = self.stores(parts)?;
         let sum = |of: fn(&size::Size) -> u64| -> u64 { stores.iter().map(|store| of(&store.size)).sum() };
         Ok(Sized {
-            flows: self.flows,
-            reports_per_second: self.reports,
-            retention_seconds: self.retention.as_secs_f64(),
+            flows: self.traffic.flows,
+            reports_per_second: self.traffic.reports,
+            retention_seconds: self.traffic.retention.as_secs_f64(),
             memory_bytes: sum(|size| size.memory_bytes),
             huge_pages: sum(|size| size.huge_pages),
             stores,
@@ -169,21 +136,10 @@ impl Size {
     }
 
     fn stores(&self, parts: &Parts) -> anyhow::Result<Vec<SizedStore>> {
-        let traffic = Traffic {
-            flows: self.flows,
-            reports: self.reports,
-            retention: self.retention,
-            survival: self.survival,
-            copies: self.copies,
-            epoch: self.epoch,
-            sketch_epoch: self.sketch_epoch,
-        };
-        let machines =
-            Machines { cores: self.cores, reporters: self.reporters, link: self.link, plain: self.plain };
         let sized = |shape| {
-            let size = size::Size::of(shape, &traffic)?;
-            let ways = Way::ALL.map(|way| rates::rate(&size, way, parts, &machines));
-            let (way, collectors) = rates::choose(&ways, self.reports);
+            let size = size::Size::of(shape, self.sketch_epoch, &self.traffic)?;
+            let ways = ReportPath::ALL.map(|way| rates::rate(&size, way, parts, &self.machines));
+            let (way, collectors) = rates::choose(&ways, self.traffic.reports);
             Ok(SizedStore { size, ways, choose: Choice { way, collectors } })
         };
         self.shapes().map(sized).collect()
@@ -206,7 +162,7 @@ impl Size {
                     (*lists, *batch_len, *entry_len) = (self.lists, self.batch_len, self.entry_len);
                 }
                 StoreKind::SketchMerge { rows, expected, .. } => {
-                    (*rows, *expected) = (self.rows, self.reporters.min(32) as u8);
+                    (*rows, *expected) = (self.rows, self.machines.reporters.min(32) as u8);
                 }
                 _ => {}
             }
@@ -218,7 +174,7 @@ impl Size {
     fn configuration(&self, stores: &[SizedStore]) -> anyhow::Result<String> {
         let stores: Vec<_> = stores.iter().map(|store| store.size.store.clone()).collect();
         let epochs: BTreeMap<_, _> =
-            stores.iter().filter_map(|store| Some((store.name.clone(), self.epoch?))).collect();
+            stores.iter().filter_map(|store| Some((store.name.clone(), self.traffic.epoch?))).collect();
         let text = Config { stores, epochs, ..Config::default() }.stores_to_toml()?;
         Config::parse(&text, Path::new("these stores"))?;
         Ok(text)
@@ -257,16 +213,16 @@ fn show(sized: &Sized, look: Look) -> String {
         ];
         stores.row(what.into_iter().chain(found).chain(takes));
     }
-    for (index, way) in Way::ALL.into_iter().enumerate() {
+    for (index, way) in ReportPath::ALL.into_iter().enumerate() {
         let cell = |store: &SizedStore| {
             let limit = store.ways[index].limit;
-            format!("{} ({})", short(limit.reports_per_second), limit.part.word())
+            format!("{} ({})", short(limit.reports_per_second), limit.part)
         };
-        rates.row([way.words().to_owned()].into_iter().chain(sized.stores.iter().map(cell)));
+        rates.row([way.to_string()].into_iter().chain(sized.stores.iter().map(cell)));
     }
     let choice = |SizedStore { choose: Choice { way, collectors }, .. }: &SizedStore| {
         let many = if *collectors == 1 { String::new() } else { format!("{} × ", grouped(*collectors)) };
-        many + way.words()
+        many + way.name()
     };
     let wanted = format!("for {}, choose", short(sized.reports_per_second as f64));
     rates.row([wanted].into_iter().chain(sized.stores.iter().map(choice)));
@@ -327,11 +283,16 @@ mod tests {
             let specs: Vec<_> = sized.iter().map(|store| store.size.store.clone()).collect();
             assert_eq!(config.stores, specs, "{flags}");
             let epochs: Vec<_> = config.epochs.values().copied().collect();
-            assert_eq!(epochs, size.epoch.map_or(vec![], |every| vec![every; specs.len()]), "{flags}");
+            assert_eq!(
+                epochs,
+                size.traffic.epoch.map_or(vec![], |every| vec![every; specs.len()]),
+                "{flags}"
+            );
             let made =
                 Stores::open(&config.stores, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
             for (store, sized) in made.all().iter().zip(&sized) {
-                let replaced = matches!(store.spec.kind, StoreKind::KeyWrite { .. }) && size.epoch.is_some();
+                let replaced =
+                    matches!(store.spec.kind, StoreKind::KeyWrite { .. }) && size.traffic.epoch.is_some();
                 let generations = if replaced { 3 } else { 1 };
                 assert_eq!(
                     sized.size.memory_bytes,

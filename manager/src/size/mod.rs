@@ -7,29 +7,43 @@ pub mod rates;
 use std::time::Duration;
 
 use anyhow::Context;
+use dta_cli::number::parse_short;
 use dta_collector::{epochs, region};
+use dta_files::span;
 use dta_proto::layout::load;
-use dta_proto::store::{SlotKeys, StoreKind, StoreSpec};
+use dta_proto::store::{MAX_REDUNDANCY, SlotKeys, StoreKind, StoreSpec};
 use dta_translator::config::FlushTimes;
 use serde::Serialize;
 
 /// What is reported, and what is to be found of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Traffic {
-    /// Keys that are reported within the retention; in stores that begin empty, within an epoch.
+    /// Keys reported within the retention; with --epoch, within an epoch
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_short)]
     pub flows: u64,
-    /// Reports per second.
+    /// Reports per second
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_short)]
     pub reports: u64,
-    /// How long entries of lists and epochs of sketches stay in memory.
+    /// How long entries of lists and epochs of sketches stay in memory
+    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span::parse)]
     pub retention: Duration,
-    /// Share of the keys that are to be found.
+    // Here it is a share of 1.
+    /// Per cent of the keys that are found, or whose counts are exact
+    #[arg(long, value_name = "PERCENT", default_value = "99", value_parser = share)]
     pub survival: f64,
-    /// Copies of a key; if unset, as few as will do.
+    /// Copies of each key [default: as few as will do]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_REDUNDANCY)))]
     pub copies: Option<u8>,
-    /// Length of an epoch of the history, if there is one.
+    /// Keep a history, in epochs of this length
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     pub epoch: Option<Duration>,
-    /// Length of an epoch of sketches.
-    pub sketch_epoch: Duration,
+}
+
+/// A share above 0 and below 1, in per cent.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().map(|percent| percent / 100.0);
+    let share = share.filter(|share| *share > 0.0 && *share < 1.0);
+    share.ok_or_else(|| "must be above 0 and below 100".to_owned())
 }
 
 /// A store of the right size, and what it takes.
@@ -56,14 +70,14 @@ pub struct Size {
 }
 
 impl Size {
-    /// Makes a store like `shape` large enough.
+    /// Makes a store like `shape` large enough; `sketch_epoch` is the length of an epoch of sketches.
     ///
     /// # Errors
     /// The shape is invalid, or no store is large enough.
-    pub fn of(shape: StoreSpec, traffic: &Traffic) -> anyhow::Result<Size> {
+    pub fn of(shape: StoreSpec, sketch_epoch: Duration, traffic: &Traffic) -> anyhow::Result<Size> {
         // Its shape first: the number of entries of a batch divides.
         shape.validate()?;
-        let store = large_enough(shape, traffic)?;
+        let store = large_enough(shape, sketch_epoch, traffic)?;
         store.validate()?;
         let memory_bytes = epochs::memory_len(&store, traffic.epoch.is_some());
         let of = match store.kind {
@@ -90,7 +104,11 @@ fn load(store: &StoreSpec, traffic: &Traffic) -> f64 {
     load::load(traffic.flows as f64, store.elements())
 }
 
-fn large_enough(mut store: StoreSpec, traffic: &Traffic) -> anyhow::Result<StoreSpec> {
+fn large_enough(
+    mut store: StoreSpec,
+    sketch_epoch: Duration,
+    traffic: &Traffic,
+) -> anyhow::Result<StoreSpec> {
     let flows = traffic.flows as f64;
     let name = store.name.clone();
     let slots_for = |keys, copies| {
@@ -109,7 +127,7 @@ fn large_enough(mut store: StoreSpec, traffic: &Traffic) -> anyhow::Result<Store
             // Each row has cells of its own for all keys, where copies share the slots.
             let (least, _) = slots_for(flows / f64::from(*rows), *rows..=*rows)?;
             *columns = u32::try_from(least).unwrap_or(u32::MAX);
-            let kept = traffic.retention.as_secs_f64() / traffic.sketch_epoch.as_secs_f64();
+            let kept = traffic.retention.as_secs_f64() / sketch_epoch.as_secs_f64();
             // Besides the one that is being merged.
             *epochs = (kept.ceil() as u32).saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX);
         }
@@ -179,15 +197,15 @@ mod tests {
         survival: 0.98,
         copies: None,
         epoch: None,
-        sketch_epoch: Duration::from_secs(10),
     };
+    const SKETCH_EPOCH: Duration = Duration::from_secs(10);
 
     fn shape(primitive: Primitive) -> StoreSpec {
         default_stores().into_iter().find(|store| store.kind.primitive() == primitive).unwrap()
     }
 
     fn size(primitive: Primitive, traffic: &Traffic) -> Size {
-        Size::of(shape(primitive), traffic).unwrap()
+        Size::of(shape(primitive), SKETCH_EPOCH, traffic).unwrap()
     }
 
     #[test]
@@ -273,7 +291,7 @@ mod tests {
         let mut wide = shape(Primitive::KeyWrite);
         let StoreKind::KeyWrite { value_len, .. } = &mut wide.kind else { panic!() };
         *value_len = 28;
-        assert_eq!(Size::of(wide, &with).unwrap().history_bytes_per_day, None);
+        assert_eq!(Size::of(wide, SKETCH_EPOCH, &with).unwrap().history_bytes_per_day, None);
         assert_eq!(size(Primitive::KeyWrite, &Traffic { flows: 100, ..with }).huge_pages, 0);
     }
 

@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 
+use dta_cli::number::parse_short;
 use dta_proto::queue_pair::{Purpose, Transport};
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::frame::Route;
@@ -79,79 +80,57 @@ impl Parts {
 }
 
 /// What there is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Machines {
-    /// Cores of the translator's machine, and of the collector's.
+    /// Cores of the collector's machine, and of the translator's
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machines")]
     pub cores: u32,
-    /// Reporters.
+    /// Reporters; the first 32 merge sketches
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machines")]
     pub reporters: u32,
-    /// Bits per second of each link.
+    /// Bits per second of each link
+    #[arg(long, value_name = "RATE", default_value = "10G", value_parser = parse_short, help_heading = "Machines")]
     pub link: u64,
-    /// Whether reports come one by one, and not in runs.
+    /// Reports come one by one, as from switches, and not in runs
+    #[arg(long, help_heading = "Machines")]
     pub plain: bool,
 }
 
-/// How reports get into memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// Translator and collector on one machine, frames through the shared ring.
-    Ring,
-    /// Frames by UDP sockets to the software NIC.
-    Udp,
-    /// Frames by AF_XDP to the software NIC.
-    Xdp,
-    /// Frames by RDMA NIC.
-    Rdma,
-    /// A P4 switch makes the frames, for an RDMA NIC.
-    SwitchRdma,
-}
-
-impl Way {
-    /// All of them: what costs least first.
-    pub const ALL: [Way; 5] = [Way::Ring, Way::Udp, Way::Xdp, Way::Rdma, Way::SwitchRdma];
-
-    /// What it is, in words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Way::Ring => "shared ring",
-            Way::Udp => "UDP sockets",
-            Way::Xdp => "AF_XDP",
-            Way::Rdma => "RDMA NIC",
-            Way::SwitchRdma => "P4 switch, RDMA NIC",
-        }
+dta_proto::named! {
+    /// How reports get into memory: what costs least first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum ReportPath {
+        /// Translator and collector on one machine, frames through the shared ring.
+        Ring: "shared ring",
+        /// Frames by UDP sockets to the software NIC.
+        Udp: "UDP sockets",
+        /// Frames by AF_XDP to the software NIC.
+        Xdp: "AF_XDP",
+        /// Frames by RDMA NIC.
+        Rdma: "RDMA NIC",
+        /// A P4 switch makes the frames, for an RDMA NIC.
+        SwitchRdma: "P4 switch, RDMA NIC",
     }
 }
 
-/// What limits a rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Part {
-    /// The link on which reports come.
-    ReportLink,
-    /// Taking reports from sockets: what comes from one reporter is one worker's.
-    Reporters,
-    /// The translator's cores.
-    Translator,
-    /// The link between translator and collector.
-    FrameLink,
-    /// The collector's cores.
-    Collector,
-    /// The cores of the one machine that has both.
-    Cores,
-}
-
-impl Part {
-    /// What it is, in a word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Part::ReportLink => "report link",
-            Part::Reporters => "reporters",
-            Part::Translator => "translator",
-            Part::FrameLink => "frame link",
-            Part::Collector => "collector",
-            Part::Cores => "cores",
-        }
+dta_proto::named! {
+    /// What limits a rate.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Part {
+        /// The link on which reports come.
+        ReportLink: "report link",
+        /// Taking reports from sockets: what comes from one reporter is one worker's.
+        Reporters: "reporters",
+        /// The translator's cores.
+        Translator: "translator",
+        /// The link between translator and collector.
+        FrameLink: "frame link",
+        /// The collector's cores.
+        Collector: "collector",
+        /// The cores of the one machine that has both.
+        Cores: "cores",
     }
 }
 
@@ -168,7 +147,7 @@ pub struct Bound {
 #[derive(Clone, Debug, Serialize)]
 pub struct Rate {
     /// The way.
-    pub way: Way,
+    pub way: ReportPath,
     /// What limits it.
     pub limit: Bound,
     /// Every part that a report passes.
@@ -176,16 +155,16 @@ pub struct Rate {
 }
 
 /// Reports for this store alone.
-pub fn rate(size: &Size, way: Way, parts: &Parts, machines: &Machines) -> Rate {
+pub fn rate(size: &Size, way: ReportPath, parts: &Parts, machines: &Machines) -> Rate {
     let Size { store, frames_per_report: frames, .. } = size;
     let cores = f64::from(machines.cores);
-    let workers = if way == Way::Xdp { 1.0 } else { cores };
+    let workers = if way == ReportPath::Xdp { 1.0 } else { cores };
     // Seconds of a core, per report or frame.
     let take_report = 1.0 / if machines.plain { parts.reports_plain } else { parts.runs };
     let (send, take) = match way {
-        Way::Ring => (1.0 / parts.ring, 1.0 / parts.ring),
-        Way::Udp | Way::Rdma | Way::SwitchRdma => (1.0 / parts.runs, 1.0 / parts.runs),
-        Way::Xdp => (1.0 / parts.xdp_send, 1.0 / parts.xdp_take),
+        ReportPath::Ring => (1.0 / parts.ring, 1.0 / parts.ring),
+        ReportPath::Udp | ReportPath::Rdma | ReportPath::SwitchRdma => (1.0 / parts.runs, 1.0 / parts.runs),
+        ReportPath::Xdp => (1.0 / parts.xdp_send, 1.0 / parts.xdp_take),
     };
     // Also a report that makes less than a frame is looked at.
     let translator = take_report + frames.max(1.0) / parts.translator + frames * send;
@@ -193,22 +172,22 @@ pub fn rate(size: &Size, way: Way, parts: &Parts, machines: &Machines) -> Rate {
     let link = |bytes: usize| machines.link as f64 / 8.0 / (bytes + ETHERNET) as f64;
     let reporters = f64::from(machines.reporters);
     // A switch has a port for each reporter.
-    let ports = if way == Way::SwitchRdma { reporters } else { 1.0 };
+    let ports = if way == ReportPath::SwitchRdma { reporters } else { 1.0 };
     let mut bounds = Vec::new();
     let mut bound = |part, reports_per_second| bounds.push(Bound { part, reports_per_second });
     bound(Part::ReportLink, ports * link(datagram::HEADER_LEN + store.report_len()));
-    if way != Way::SwitchRdma {
+    if way != ReportPath::SwitchRdma {
         bound(Part::Reporters, reporters.min(workers) / take_report);
     }
     match way {
-        Way::Ring => bound(Part::Cores, cores / (translator + collector)),
-        Way::Udp | Way::Xdp | Way::Rdma => bound(Part::Translator, workers / translator),
-        Way::SwitchRdma => {}
+        ReportPath::Ring => bound(Part::Cores, cores / (translator + collector)),
+        ReportPath::Udp | ReportPath::Xdp | ReportPath::Rdma => bound(Part::Translator, workers / translator),
+        ReportPath::SwitchRdma => {}
     }
-    if way != Way::Ring {
+    if way != ReportPath::Ring {
         bound(Part::FrameLink, link(frame_len(store)) / frames);
     }
-    if matches!(way, Way::Udp | Way::Xdp) {
+    if matches!(way, ReportPath::Udp | ReportPath::Xdp) {
         bound(Part::Collector, workers / collector);
     }
     let least = |a: Bound, b: &Bound| if b.reports_per_second < a.reports_per_second { *b } else { a };
@@ -218,7 +197,7 @@ pub fn rate(size: &Size, way: Way, parts: &Parts, machines: &Machines) -> Rate {
 
 /// The way to choose for `reports` per second: that which needs the fewest collectors, each with a translator of its own,
 /// and of equals the first; and how many.
-pub fn choose(rates: &[Rate; Way::ALL.len()], reports: u64) -> (Way, u64) {
+pub fn choose(rates: &[Rate; ReportPath::ALL.len()], reports: u64) -> (ReportPath, u64) {
     let of = |rate: &Rate| (rate.way, (reports as f64 / rate.limit.reports_per_second).ceil() as u64);
     rates.iter().map(of).fold(of(&rates[0]), |best, other| if other.1 < best.1 { other } else { best })
 }
@@ -254,10 +233,9 @@ mod tests {
             survival: 0.9,
             copies: Some(copies),
             epoch: None,
-            sketch_epoch: Duration::from_secs(1),
         };
         let shape = default_stores().into_iter().find(|store| store.kind.primitive() == primitive);
-        Size::of(shape.unwrap(), &traffic).unwrap()
+        Size::of(shape.unwrap(), Duration::from_secs(1), &traffic).unwrap()
     }
 
     fn bound(rate: &Rate, part: Part) -> f64 {
@@ -296,8 +274,8 @@ mod tests {
             let micros = (1e8 / part).round() / 100.0;
             assert!(page.contains(&format!("| {micros} µs |")), "{micros}");
         }
-        for way in Way::ALL {
-            assert!(page.contains(&format!("| {} |", way.words())), "{}", way.words());
+        for way in ReportPath::ALL {
+            assert!(page.contains(&format!("| {way} |")), "{way}");
         }
     }
 
@@ -305,7 +283,7 @@ mod tests {
     #[test]
     fn the_sum_of_the_parts_is_near_what_was_measured_of_the_whole() {
         let (parts, one) = (Parts::default(), size(Primitive::KeyWrite, 1));
-        let udp = rate(&one, Way::Udp, &parts, &MACHINES);
+        let udp = rate(&one, ReportPath::Udp, &parts, &MACHINES);
         let cores = f64::from(MACHINES.cores);
         let seconds = [Part::Translator, Part::Collector].map(|part| cores / bound(&udp, part));
         let whole = cores / (1.0 / parts.runs + seconds.iter().sum::<f64>());
@@ -318,8 +296,9 @@ mod tests {
 
     #[test]
     fn links_carry_as_many_as_their_bytes_allow() {
-        let of =
-            |primitive, copies| rate(&size(primitive, copies), Way::SwitchRdma, &Parts::default(), &MACHINES);
+        let of = |primitive, copies| {
+            rate(&size(primitive, copies), ReportPath::SwitchRdma, &Parts::default(), &MACHINES)
+        };
         let near =
             |rate: f64, bytes: f64| assert!((rate * bytes * 8.0 / 1e10 - 1.0).abs() < 1e-9, "{rate} {bytes}");
         // A version-1 report of 12 bytes has 82 on Ethernet, its frame 90, and each 24 in front and behind.
@@ -338,7 +317,7 @@ mod tests {
     fn more_of_what_limits_gives_more() {
         let (parts, one) = (Parts::default(), size(Primitive::KeyWrite, 1));
         let limit = |way, machines: &Machines| rate(&one, way, &parts, machines).limit;
-        for way in Way::ALL {
+        for way in ReportPath::ALL {
             let Bound { part, reports_per_second } = limit(way, &MACHINES);
             let more = match part {
                 Part::ReportLink | Part::FrameLink => Machines { link: 25_000_000_000, ..MACHINES },
@@ -347,24 +326,24 @@ mod tests {
             };
             let faster = limit(way, &more).reports_per_second > reports_per_second;
             // One thread takes whole frames, however many cores there are.
-            assert_eq!(faster, way != Way::Xdp, "{way:?} {part:?}");
+            assert_eq!(faster, way != ReportPath::Xdp, "{way:?} {part:?}");
         }
         let plain = Machines { plain: true, ..MACHINES };
-        assert_eq!(limit(Way::Ring, &plain).part, Part::Cores);
-        let lone = limit(Way::Ring, &Machines { plain: true, reporters: 1, cores: 16, ..MACHINES });
+        assert_eq!(limit(ReportPath::Ring, &plain).part, Part::Cores);
+        let lone = limit(ReportPath::Ring, &Machines { plain: true, reporters: 1, cores: 16, ..MACHINES });
         assert_eq!((lone.part, lone.reports_per_second.round()), (Part::Reporters, parts.reports_plain));
     }
 
     #[test]
     fn the_simplest_way_that_is_enough_is_chosen() {
         let one = size(Primitive::KeyWrite, 1);
-        let rates = Way::ALL.map(|way| rate(&one, way, &Parts::default(), &MACHINES));
-        assert_eq!(choose(&rates, 100_000), (Way::Ring, 1));
-        assert_eq!(choose(&rates, 10_000_000), (Way::SwitchRdma, 1));
-        assert_eq!(choose(&rates, 100_000_000), (Way::SwitchRdma, 10));
+        let rates = ReportPath::ALL.map(|way| rate(&one, way, &Parts::default(), &MACHINES));
+        assert_eq!(choose(&rates, 100_000), (ReportPath::Ring, 1));
+        assert_eq!(choose(&rates, 10_000_000), (ReportPath::SwitchRdma, 1));
+        assert_eq!(choose(&rates, 100_000_000), (ReportPath::SwitchRdma, 10));
         assert_eq!(
             choose(&rates[..].iter().rev().cloned().collect::<Vec<_>>().try_into().unwrap(), 1).0,
-            Way::SwitchRdma
+            ReportPath::SwitchRdma
         );
     }
 }

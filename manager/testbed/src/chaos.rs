@@ -18,13 +18,11 @@ use dta_proto::counter::{LinkLoss, Stage, collector, reporter, translator};
 
 use super::accounting::{Gaps, ReporterSide};
 use super::daemons::{Daemons, Plan};
-use super::feed;
+use super::feed::{self, Rig};
 use super::ground::RxeGround;
-use super::journal::Journal;
 use super::maker::Maker;
 use super::outcome::ChaosOutcome;
 use super::statistics::Statistics;
-use super::switches::Switches;
 use super::turns::Asking;
 
 /// What to do in the middle of a run.
@@ -54,7 +52,7 @@ pub const REPORTS: u64 = 150;
 /// Least number of reports before that, and after it.
 pub const AROUND: u64 = 300;
 /// Longest time for the translator to settle, and to have its session again.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the run needs to continue.
 pub struct Scene<'a, 'b> {
@@ -62,12 +60,8 @@ pub struct Scene<'a, 'b> {
     pub plan: &'a Plan<'b>,
     /// Reports.
     pub maker: &'a mut Maker,
-    /// Switches.
-    pub switches: &'a mut Switches,
-    /// Truth.
-    pub journal: &'a mut Journal,
-    /// Processes.
-    pub daemons: &'a mut Daemons,
+    /// What they go through.
+    pub rig: &'a mut Rig,
     /// Reports made while the daemon is dead.
     pub reports: u64,
 }
@@ -75,13 +69,13 @@ pub struct Scene<'a, 'b> {
 impl Scene<'_, '_> {
     /// Makes and sends about `count` reports, without waiting for anything.
     async fn burst(&mut self, count: u64) -> anyhow::Result<()> {
-        let until = self.journal.entries().len() as u64 + count;
+        let until = self.rig.journal.entries().len() as u64 + count;
         let mut reports = Vec::new();
-        while (self.journal.entries().len() as u64) < until && self.maker.next(&mut reports) {
+        while (self.rig.journal.entries().len() as u64) < until && self.maker.next(&mut reports) {
             for report in reports.drain(..) {
-                self.switches.send(report, self.maker.workload(), self.journal)?;
+                self.rig.switches.send(report, self.maker.workload(), &mut self.rig.journal)?;
             }
-            self.switches.poll(self.journal).await?;
+            self.rig.switches.poll(&mut self.rig.journal).await?;
         }
         Ok(())
     }
@@ -89,9 +83,9 @@ impl Scene<'_, '_> {
 
 /// Carries out `chaos`; adds its cost to `gaps`.
 pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<ChaosOutcome> {
-    feed::settle(scene.switches, scene.journal, scene.daemons).await?;
+    feed::settle(scene.rig).await?;
     let flows = scene.maker.workload().flows().to_vec();
-    let before = Asking::of(scene.daemons, scene.plan, &flows, true).await?.ask().await?;
+    let before = Asking::of(&scene.rig.daemons, scene.plan, &flows, true).await?.ask().await?;
     let cost = match (chaos, scene.plan.rxe) {
         (Chaos::KillCollector, None) => kill_collector(scene, gaps).await?,
         (Chaos::KillCollector, Some(_)) => kill_collector_of_device(scene, gaps).await?,
@@ -99,7 +93,7 @@ pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> a
         (Chaos::RemoveDevice, Some(rxe)) => remove_device(rxe, scene, gaps).await?,
         (Chaos::RemoveDevice, None) => bail!("the software NIC cannot be removed; use --nic rxe"),
     };
-    let after = Asking::of(scene.daemons, scene.plan, &flows, true).await?.ask().await?;
+    let after = Asking::of(&scene.rig.daemons, scene.plan, &flows, true).await?.ask().await?;
     let kept = before.has_value().zip(after.has_value()).filter(|(before, after)| *before && *after).count();
     Ok(ChaosOutcome {
         done: chaos.done().into(),
@@ -130,47 +124,47 @@ struct Cost {
 
 /// Kills a collector with the software NIC: it dies with it.
 async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
-    scene.daemons.freeze_collector()?;
+    scene.rig.daemons.freeze_collector()?;
     scene.burst(REPORTS).await?;
     rest(scene).await?;
     let ports = UdpStats::read()?;
-    scene.daemons.kill_collector();
+    scene.rig.daemons.kill_collector();
     let killed = Instant::now();
     scene.burst(scene.reports).await?;
     rest(scene).await?;
-    let (sent_by_then, closed_by_then) = at_one_moment(scene.daemons, &ports).await?;
-    scene.daemons.restart_collector(scene.plan).await?;
+    let (sent_by_then, closed_by_then) = at_one_moment(&mut scene.rig.daemons, &ports).await?;
+    scene.rig.daemons.restart_collector(scene.plan).await?;
     let seconds_down = killed.elapsed().as_secs_f64();
     let closed = UdpStats::read()?.since(&ports).no_ports;
     // What the NIC has received now, except for frames sent again since its return, is what it had received when it
     // was killed.
-    let statistics = scene.daemons.statistics().await?;
+    let statistics = scene.rig.daemons.statistics().await?;
     let nic = statistics.node(Stage::Nic);
     let received = nic.get(&nic::RECEIVED) - nic.named(Counter::DroppedUnknownQueuePair.name());
     gaps.nic_socket += sent_by_then.saturating_sub(
         closed_by_then + received + nic.of(&nic::LINK_LOST, &[LinkLoss::ReceiveQueue.name_at_nic()]),
     );
     gaps.nic_port_closed += closed;
-    let session_resumed = resumed(scene.daemons).await?;
+    let session_resumed = resumed(&mut scene.rig.daemons).await?;
     Ok(Cost { seconds_down, session_resumed, frames: gaps.nic_socket + gaps.nic_port_closed })
 }
 
 /// Kills a collector with an RDMA device: the device stays, without queue pairs until the translator's session is
 /// resumed.
 async fn kill_collector_of_device(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
-    let before = not_taken(&scene.daemons.statistics().await?);
-    scene.daemons.freeze_collector()?;
+    let before = not_taken(&scene.rig.daemons.statistics().await?);
+    scene.rig.daemons.freeze_collector()?;
     scene.burst(REPORTS).await?;
     rest(scene).await?;
-    scene.daemons.kill_collector();
+    scene.rig.daemons.kill_collector();
     let killed = Instant::now();
     scene.burst(scene.reports).await?;
     rest(scene).await?;
-    scene.daemons.restart_collector(scene.plan).await?;
+    scene.rig.daemons.restart_collector(scene.plan).await?;
     let seconds_down = killed.elapsed().as_secs_f64();
-    let session_resumed = resumed(scene.daemons).await?;
+    let session_resumed = resumed(&mut scene.rig.daemons).await?;
     // The device's counters are some milliseconds old: nothing may move meanwhile.
-    let settled = feed::settle(scene.switches, scene.journal, scene.daemons).await?;
+    let settled = feed::settle(scene.rig).await?;
     let frames = not_taken(&settled).saturating_sub(before);
     gaps.no_queue_pair += frames;
     Ok(Cost { seconds_down, session_resumed, frames })
@@ -183,7 +177,7 @@ fn not_taken(statistics: &Statistics) -> u64 {
 
 /// Removes the device while reports go on, and puts it back.
 async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
-    let statistics = scene.daemons.statistics().await?;
+    let statistics = scene.rig.daemons.statistics().await?;
     let rebuilt = |statistics: &Statistics| {
         statistics.node(Stage::Collector).get(&collector::SESSION_QUEUE_PAIRS_REBUILT)
     };
@@ -194,7 +188,7 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
     // The kernel delays it until the collector has closed the device.
     loop {
         scene.burst(REPORTS / 10).await?;
-        scene.switches.poll(scene.journal).await?;
+        scene.rig.switches.poll(&mut scene.rig.journal).await?;
         match removal.try_wait()? {
             Some(status) if status.success() => break,
             Some(status) => bail!("the RDMA device cannot be removed ({status})"),
@@ -212,11 +206,11 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
     let mut session_resumed = false;
     while !session_resumed && back.elapsed() < PATIENCE {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        session_resumed = rebuilt(&scene.daemons.statistics().await?) > rebuilt_before;
+        session_resumed = rebuilt(&scene.rig.daemons.statistics().await?) > rebuilt_before;
     }
     // Kernels with a port 4791 per device refuse what comes while there is none.
     let closed = UdpStats::read()?.since(&ports).no_ports;
-    let settled = feed::settle(scene.switches, scene.journal, scene.daemons).await?;
+    let settled = feed::settle(scene.rig).await?;
     let frames = not_taken(&settled).saturating_sub(before);
     gaps.nic_port_closed += closed;
     gaps.no_queue_pair += frames.saturating_sub(closed);
@@ -229,12 +223,12 @@ async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::
         |statistics: &Statistics| statistics.node(Stage::Collector).get(&collector::SESSION_RESUMED);
     let statistics = last_word(scene).await?;
     let resumed_before = resumed(&statistics);
-    scene.daemons.freeze_translator()?;
-    let first = scene.journal.entries().len();
-    let start = (scene.switches.side(), kernel_drops(scene.daemons)?);
+    scene.rig.daemons.freeze_translator()?;
+    let first = scene.rig.journal.entries().len();
+    let start = (scene.rig.switches.side(), kernel_drops(&scene.rig.daemons)?);
     scene.burst(REPORTS).await?;
     all_sent(scene).await?;
-    let frozen = (scene.switches.side(), kernel_drops(scene.daemons)?);
+    let frozen = (scene.rig.switches.side(), kernel_drops(&scene.rig.daemons)?);
     // A datagram damaged on the way counts as damaged, and the kernel would not have delivered it.
     let damaged = |side: &ReporterSide| if side.checksum { side.faults.corrupted } else { 0 };
     let sent = (frozen.0.sent - start.0.sent) - (damaged(&frozen.0) - damaged(&start.0));
@@ -243,16 +237,16 @@ async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::
     gaps.reports_socket += sent.saturating_sub(dropped);
 
     let ports = UdpStats::read()?;
-    scene.daemons.kill_translator(statistics);
+    scene.rig.daemons.kill_translator(statistics);
     let killed = Instant::now();
     scene.burst(scene.reports).await?;
     all_sent(scene).await?;
     let closed = UdpStats::read()?.since(&ports).no_ports;
     gaps.reports_dropped += closed;
-    scene.journal.lost_since(first);
-    scene.daemons.restart_translator(scene.plan).await?;
+    scene.rig.journal.lost_since(first);
+    scene.rig.daemons.restart_translator(scene.plan).await?;
     let seconds_down = killed.elapsed().as_secs_f64();
-    let session_resumed = resumed(&scene.daemons.statistics().await?) > resumed_before;
+    let session_resumed = resumed(&scene.rig.daemons.statistics().await?) > resumed_before;
     Ok(Cost { seconds_down, session_resumed, frames: gaps.reports_socket + gaps.reports_dropped })
 }
 
@@ -260,12 +254,12 @@ async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::
 async fn last_word(scene: &mut Scene<'_, '_>) -> anyhow::Result<Statistics> {
     let renewed =
         |statistics: &Statistics| statistics.node(Stage::Collector).get(&collector::SESSION_RENEWED);
-    let before = renewed(&scene.daemons.statistics().await?);
+    let before = renewed(&scene.rig.daemons.statistics().await?);
     // Workers renew their sessions in turns, and one of them reports for all.
     let enough = before + 2 * scene.plan.workers as u64 - 1;
     let start = Instant::now();
     loop {
-        let statistics = scene.daemons.statistics().await?;
+        let statistics = scene.rig.daemons.statistics().await?;
         if renewed(&statistics) >= enough {
             return Ok(statistics);
         }
@@ -285,8 +279,8 @@ fn kernel_drops(daemons: &Daemons) -> anyhow::Result<u64> {
 async fn all_sent(scene: &mut Scene<'_, '_>) -> anyhow::Result<()> {
     let start = Instant::now();
     loop {
-        scene.switches.poll(scene.journal).await?;
-        if scene.switches.side().faults.held == 0 {
+        scene.rig.switches.poll(&mut scene.rig.journal).await?;
+        if scene.rig.switches.side().faults.held == 0 {
             return Ok(());
         }
         if start.elapsed() > PATIENCE {
@@ -301,10 +295,10 @@ async fn all_sent(scene: &mut Scene<'_, '_>) -> anyhow::Result<()> {
 async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
     let (start, mut last, mut moved) = (Instant::now(), [0; 3], Instant::now());
     loop {
-        scene.switches.poll(scene.journal).await?;
-        let statistics: Statistics = scene.daemons.translator_statistics().await?;
+        scene.rig.switches.poll(&mut scene.rig.journal).await?;
+        let statistics: Statistics = scene.rig.daemons.translator_statistics().await?;
         let received = statistics.node(Stage::Translator).get(&translator::RECEIVED);
-        let now = [received, statistics.link_sent(), scene.switches.side().sent];
+        let now = [received, statistics.link_sent(), scene.rig.switches.side().sent];
         if now != last {
             (last, moved) = (now, Instant::now());
         }
@@ -312,7 +306,7 @@ async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
             return Ok(now[1]);
         }
         if start.elapsed() > PATIENCE {
-            bail!("the translator goes on sending although nothing is reported");
+            bail!("the translator keeps sending although nothing is reported");
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

@@ -18,7 +18,7 @@ use dta_proto::counter::{Stage, nic, ring, translator as counter};
 use super::check::Ahead;
 use super::far;
 use super::far::config::{self, Role};
-use super::far::machine::Machine;
+use super::far::machine::RemoteMachine;
 use super::far::protocol::Request;
 use super::far::start::{Far, FarSwitch};
 use super::far::tunnel::Tunnel;
@@ -109,8 +109,8 @@ enum Control {
 
 /// What is there only if collectors and translator are on other machines.
 struct Away {
-    collectors: Vec<Arc<Machine>>,
-    translator: Arc<Machine>,
+    collectors: Vec<Arc<RemoteMachine>>,
+    translator: Arc<RemoteMachine>,
     _tunnels: Vec<Tunnel>,
 }
 
@@ -242,7 +242,7 @@ impl Daemons {
             let of = |socket| netstat::socket_backlog(socket).map(|waiting| waiting.unwrap_or(0));
             return Ok([of(self.reports)?, of(self.collectors[0].roce)?]);
         };
-        let of = |machine: &Arc<Machine>, socket| {
+        let of = |machine: &Arc<RemoteMachine>, socket| {
             let machine = Arc::clone(machine);
             async move { machine.call::<u64>(&Request::Backlog { socket }).await }
         };
@@ -468,7 +468,7 @@ async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Re
 }
 
 /// How far a machine's clock is ahead of this one's.
-async fn ahead(machine: &Arc<Machine>) -> anyhow::Result<Ahead> {
+async fn ahead(machine: &Arc<RemoteMachine>) -> anyhow::Result<Ahead> {
     let before = moment::now();
     let there: u64 = machine.call(&Request::Clock).await?;
     Ok(Ahead::of(there, before..=moment::now()))

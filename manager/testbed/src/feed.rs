@@ -77,57 +77,53 @@ impl Window {
     }
 }
 
+/// What reports go through, and what is known about them.
+pub struct Rig {
+    /// Switches.
+    pub switches: Switches,
+    /// Truth.
+    pub journal: Journal,
+    /// Processes.
+    pub daemons: Daemons,
+    /// How many reports may be under way.
+    pub window: Window,
+}
+
 /// Sends reports, in order, as fast as the window allows.
-pub async fn send(
-    reports: &mut Vec<Report>,
-    workload: &Workload,
-    switches: &mut Switches,
-    journal: &mut Journal,
-    daemons: &mut Daemons,
-    window: &mut Window,
-) -> anyhow::Result<()> {
+pub async fn send(reports: &mut Vec<Report>, workload: &Workload, rig: &mut Rig) -> anyhow::Result<()> {
     for report in reports.drain(..) {
         // The hops of a packet report at nearly the same time: to the translator, a pause between them would look
         // like a lost postcard.
         let may_wait = report.body.primitive() == Primitive::SketchMerge;
         match may_wait {
-            true => switches.gather(report, workload, journal)?,
-            false => switches.send(report, workload, journal)?,
+            true => rig.switches.gather(report, workload, &mut rig.journal)?,
+            false => rig.switches.send(report, workload, &mut rig.journal)?,
         }
-        window.since = window.since.map(|n| n + 1);
+        rig.window.since = rig.window.since.map(|n| n + 1);
         if may_wait {
-            keep_to(window, switches, journal, daemons).await?;
+            keep_to_window(rig).await?;
         }
     }
-    switches.send_gathered()?;
-    keep_to(window, switches, journal, daemons).await
+    rig.switches.send_gathered()?;
+    keep_to_window(rig).await
 }
 
 /// Waits if the window is used up.
-async fn keep_to(
-    window: &mut Window,
-    switches: &mut Switches,
-    journal: &mut Journal,
-    daemons: &mut Daemons,
-) -> anyhow::Result<()> {
-    if window.since[0] >= window.burst {
-        wait_for_room(switches, journal, daemons, window).await?;
-        window.since[0] = 0;
+async fn keep_to_window(rig: &mut Rig) -> anyhow::Result<()> {
+    if rig.window.since[0] >= rig.window.burst {
+        wait_for_room(rig).await?;
+        rig.window.since[0] = 0;
     }
-    if window.since[1] >= INSIDE {
-        wait_inside(switches, journal, daemons).await?;
-        window.since[1] = 0;
+    if rig.window.since[1] >= INSIDE {
+        wait_inside(rig).await?;
+        rig.window.since[1] = 0;
     }
     Ok(())
 }
 
 /// Waits until the translator's and the NIC's receive queues are nearly empty.
-async fn wait_for_room(
-    switches: &mut Switches,
-    journal: &mut Journal,
-    daemons: &mut Daemons,
-    window: &mut Window,
-) -> anyhow::Result<()> {
+async fn wait_for_room(rig: &mut Rig) -> anyhow::Result<()> {
+    let Rig { switches, journal, daemons, window } = rig;
     let start = Instant::now();
     let (mut last, mut moved) = (u64::MAX, start);
     loop {
@@ -166,11 +162,8 @@ async fn pause(length: Duration) {
 }
 
 /// Notes in the journal when the translator has executed everything sent, if it has soon.
-pub async fn note_idle(
-    switches: &mut Switches,
-    journal: &mut Journal,
-    daemons: &mut Daemons,
-) -> anyhow::Result<()> {
+pub async fn note_idle(rig: &mut Rig) -> anyhow::Result<()> {
+    let Rig { switches, journal, daemons, .. } = rig;
     let start = Instant::now();
     while journal.is_timed() && start.elapsed() < STALLED {
         switches.poll(journal).await?;
@@ -189,11 +182,8 @@ pub async fn note_idle(
 }
 
 /// Waits until little waits inside the translator and in the ring to the NIC.
-async fn wait_inside(
-    switches: &mut Switches,
-    journal: &mut Journal,
-    daemons: &mut Daemons,
-) -> anyhow::Result<()> {
+async fn wait_inside(rig: &mut Rig) -> anyhow::Result<()> {
+    let Rig { switches, journal, daemons, .. } = rig;
     let patience = if daemons.any_killed() { STALLED } else { SETTLE };
     let (mut last, mut moved) = (u64::MAX, Instant::now());
     loop {
@@ -229,11 +219,8 @@ fn writes_under_way(statistics: &Statistics) -> u64 {
 }
 
 /// Waits until nothing moves any more, answering NACKs meanwhile; then the translator holds nothing, either.
-pub async fn settle(
-    switches: &mut Switches,
-    journal: &mut Journal,
-    daemons: &mut Daemons,
-) -> anyhow::Result<Statistics> {
+pub async fn settle(rig: &mut Rig) -> anyhow::Result<Statistics> {
+    let Rig { switches, journal, daemons, .. } = rig;
     let start = Instant::now();
     let mut last = Statistics::default();
     let mut own = (0, 0);

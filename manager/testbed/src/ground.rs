@@ -8,23 +8,16 @@ use anyhow::{Context, bail};
 
 use super::alone::Alone;
 
-/// Which NIC a testbed uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum NicKind {
-    /// The software NIC, on loopback.
-    #[default]
-    Soft,
-    /// The kernel's soft-RoCE, on one end of a veth pair; the translator sends whole frames on the other. Needs root.
-    Rxe,
-}
-
-impl NicKind {
-    /// The spelling in flags.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Soft => "soft",
-            Self::Rxe => "rxe",
-        }
+dta_proto::named! {
+    /// Which NIC a testbed uses.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+    pub enum NicKind {
+        /// The software NIC, on loopback.
+        #[default]
+        Soft: "soft",
+        /// The kernel's soft-RoCE, on one end of a veth pair; the translator sends whole frames on the other. Needs
+        /// root.
+        Rxe: "rxe",
     }
 }
 

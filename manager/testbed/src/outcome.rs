@@ -167,7 +167,7 @@ impl ChaosOutcome {
     pub fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         if !self.session_resumed {
-            failures.push(format!("the {}, and the session did not go on", self.done));
+            failures.push(format!("the {}, and the session did not continue", self.done));
         }
         if let Some(missing) = self.missing_sequences
             && missing != self.frames_lost
@@ -179,7 +179,7 @@ impl ChaosOutcome {
         }
         if self.answers_after != self.answers_before {
             failures.push(format!(
-                "the {}, and of {} answers from before {} are there",
+                "the {}, and of {} earlier answers {} are left",
                 self.done, self.answers_before, self.answers_after
             ));
         }

@@ -33,7 +33,7 @@ pub enum What {
 
 /// The fate of one datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct Delivery {
     /// The switch that sent it.
     pub switch: u16,
     /// The report's number at its switch, from 0.
@@ -46,7 +46,7 @@ pub struct Told {
 pub struct Reporters {
     reporters: Vec<Reporter>,
     /// What the links did, until it is taken.
-    fates: Arc<Mutex<Vec<Told>>>,
+    fates: Arc<Mutex<Vec<Delivery>>>,
     corrupts: bool,
 }
 
@@ -82,8 +82,8 @@ impl Reporters {
                     Fate::Reordered { .. } => What::Moved,
                     Fate::Passed | Fate::Duplicated => What::Came,
                 };
-                let told = Told { switch, number: sent.sequence, what };
-                fates.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+                let delivery = Delivery { switch, number: sent.sequence, what };
+                fates.lock().unwrap_or_else(PoisonError::into_inner).push(delivery);
             });
             reporters.push(reporter);
         }
@@ -117,7 +117,7 @@ impl Reporters {
         let number = self.take(switch, store, body, retransmittable)?;
         self.reporters[usize::from(switch)].flush()?;
         let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok((number, fates[before..].iter().any(|told| told.switch == switch && told.number == number)))
+        Ok((number, fates[before..].iter().any(|fate| fate.switch == switch && fate.number == number)))
     }
 
     /// Sends what all switches have taken, and repeats what is requested; receives NACKs.
@@ -126,7 +126,7 @@ impl Reporters {
     }
 
     /// What the links did since the last call.
-    pub fn told(&mut self) -> Vec<Told> {
+    pub fn told(&mut self) -> Vec<Delivery> {
         std::mem::take(&mut self.fates.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

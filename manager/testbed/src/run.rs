@@ -19,7 +19,7 @@ use super::daemons::{Daemons, Plan};
 use super::far::FarReporters;
 use super::far::config::Role;
 use super::far::start::Far;
-use super::feed::{self, Window};
+use super::feed::{self, Rig, Window};
 use super::folder::Folder;
 use super::ground::{NicKind, RxeGround};
 use super::journal::Journal;
@@ -41,36 +41,57 @@ pub struct Options {
     pub topology: Topology,
     /// Capture to play instead of synthetic traffic.
     pub capture: Option<PathBuf>,
-    /// Exact number of reports, as far as a capture gives them; `None` = all of a capture.
-    pub reports: Option<u64>,
-    /// Seed of traffic and faults.
-    pub seed: u64,
-    /// On every link, in every direction.
-    pub faults: Faults,
-    /// On reports and NACKs, if different from those on frames.
-    pub report_faults: Option<Faults>,
-    /// Whether frames go through a ring in shared memory.
-    pub ring: RingUse,
-    /// Whether frames by UDP leave in runs.
-    pub runs: bool,
-    /// Threads of the translator.
-    pub workers: usize,
-    /// Threads of the collector's software NIC.
-    pub nic_threads: usize,
-    /// Of writes; `None` = the topology's.
-    pub transport: Option<Transport>,
-    /// How to disturb the daemons in the middle.
-    pub chaos: Option<Chaos>,
-    /// Reports made meanwhile.
-    pub chaos_reports: u64,
-    /// The NIC.
-    pub nic: NicKind,
+    /// How to run it.
+    pub flags: Flags,
     /// The collector's gRPC address; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Whether stores have epochs that turn meanwhile.
     pub epochs: Option<Turns>,
     /// Where logs of other machines go; `None` = removed with the testbed.
     pub logs: Option<PathBuf>,
+}
+
+/// How to run it, as the command line says it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Flags {
+    /// Make exactly this many reports, or as many as the capture gives; sketches of epochs for which there is no room
+    /// are left out
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub reports: Option<u64>,
+    /// Seed of traffic and faults: the same seed gives the same run
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+    /// Faults on every link and direction, as shares of frames: drop=P,dup=P,reorder=P,corrupt=P
+    #[arg(long, value_name = "FAULTS", default_value = "none")]
+    pub faults: Faults,
+    /// Faults on reports and NACKs, if different from those on RoCEv2 frames and answers
+    #[arg(long, value_name = "FAULTS")]
+    pub report_faults: Option<Faults>,
+    /// Transport of writes; atomics are always on RC
+    #[arg(long, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
+    pub transport: Option<Transport>,
+    /// Whether RoCEv2 frames go through a ring in shared memory (auto), or over loopback, where tshark sees them
+    /// (off)
+    #[arg(long, value_name = "auto|off", default_value_t)]
+    pub ring: RingUse,
+    /// Over loopback, frames leave one by one, so that tshark shows each, and not in runs
+    #[arg(long)]
+    pub no_runs: bool,
+    /// Threads of the translator, 1 to 16, each with its part of the keys, lists and columns
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub workers: u8,
+    /// Threads of the collector's software NIC, 1 to 16, each with its part of the queue pairs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub nic_threads: u8,
+    /// Disturb the daemons in the middle of the run, and see what it costs
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub chaos: Option<Chaos>,
+    /// Reports made while it is away; from 350,000 on, more than 65,536 of one switch if there are two in each tier
+    #[arg(long, value_name = "N", default_value_t = chaos::REPORTS, value_parser = clap::value_parser!(u64).range(1..), requires = "chaos")]
+    pub chaos_reports: u64,
+    /// The NIC: the software one on loopback, or the kernel's soft-RoCE behind a veth pair
+    #[arg(long, value_enum, default_value_t)]
+    pub nic: NicKind,
 }
 
 /// A testbed after its run, still running: its daemons end on drop.
@@ -121,14 +142,14 @@ struct Source {
 /// Runs the testbed. Calls `progress` with the reports made so far, and about how many there will be.
 pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::Result<Testbed> {
     let mut topology = options.topology.clone();
-    if options.chaos.is_some() {
+    if options.flags.chaos.is_some() {
         // However much is reported meanwhile, on however slow a machine, the session must go on.
         topology.translator.lease_seconds = topology.translator.lease_seconds.max(CHAOS_LEASE);
     }
     let topology = &topology;
     anyhow::ensure!(
         options.epochs.is_none() || !topology.translator.spread_copies,
-        "with spread_copies each collector ends its epochs by its own clock, and a report is in an epoch of two of them: run \
+        "with spread_copies each collector ends its epochs by its own clock, and a report is in epochs of two collectors: run \
          it without epochs"
     );
     let source = source(options)?;
@@ -161,13 +182,14 @@ async fn run_there(
     far: Option<&Far>,
     mut progress: impl FnMut(u64, u64),
 ) -> anyhow::Result<(Outcome, Option<Remembered>, Daemons, Option<RxeGround>)> {
-    let report_faults = options.report_faults.unwrap_or(options.faults);
+    let flags = &options.flags;
+    let report_faults = flags.report_faults.unwrap_or(flags.faults);
     let report_faults = match far {
         None => possible(report_faults),
         // A machine that cannot damage them says so.
         Some(_) => report_faults,
     };
-    let rxe = match options.nic {
+    let rxe = match flags.nic {
         NicKind::Soft => None,
         NicKind::Rxe => Some(RxeGround::set_up()?),
     };
@@ -176,85 +198,80 @@ async fn run_there(
         far,
         rxe: rxe.as_ref(),
         report_faults,
-        transport: options.transport.unwrap_or(topology.collector.transport),
-        faults: options.faults,
-        seed: options.seed,
+        transport: flags.transport.unwrap_or(topology.collector.transport),
+        faults: flags.faults,
+        seed: flags.seed,
         listen: options.listen,
-        ring: options.ring,
-        runs: options.runs,
-        workers: options.workers,
-        nic_threads: options.nic_threads,
+        ring: flags.ring,
+        runs: !flags.no_runs,
+        workers: flags.workers.into(),
+        nic_threads: flags.nic_threads.into(),
         reference: false,
         epochs: options.epochs.map(Turns::every),
         folder: folder.path(),
     };
-    let mut daemons = Daemons::start(&plan).await?;
+    let daemons = Daemons::start(&plan).await?;
     let kernel = UdpStats::read()?;
     // The kernel counts a run as one when it delivers it, and when its port is closed.
-    let runs = rxe.is_none() && options.chaos.is_none();
-    let mut switches = match far {
-        None => Switches::open(topology, daemons.reports, report_faults, options.seed, runs)?,
+    let runs = rxe.is_none() && flags.chaos.is_none();
+    let switches = match far {
+        None => Switches::open(topology, daemons.reports, report_faults, flags.seed, runs)?,
         Some(far) => {
             let count = topology.network.tiers.iter().sum();
             let hosts = far.all_with(Role::Host);
             let reporters =
-                FarReporters::open(hosts, count, daemons.reports, report_faults, options.seed).await?;
+                FarReporters::open(hosts, count, daemons.reports, report_faults, flags.seed).await?;
             Switches::far(topology, reporters)
         }
     };
-    let mut journal = if options.epochs.is_some() { Journal::timed() } else { Journal::default() };
-    let mut window = match (far, daemons.is_switch()) {
+    let journal = if options.epochs.is_some() { Journal::timed() } else { Journal::default() };
+    let window = match (far, daemons.is_switch()) {
         (None, _) => Window::new(most_copies(topology)),
         (Some(_), false) => Window::far(most_copies(topology)),
         (Some(_), true) => Window::of_switch(),
     };
+    let mut rig = Rig { switches, journal, daemons, window };
 
-    let wanted = options.reports.or(options.capture.is_none().then_some(topology.run.reports));
+    let wanted = flags.reports.or(options.capture.is_none().then_some(topology.run.reports));
     // A packet makes one report of each primitive and one per hop.
     let of_packets = source.length.map(|n| n * (topology.network.tiers.len() as u64 + 2));
     let total = wanted.into_iter().chain(of_packets).min().unwrap_or(0);
     let (cut, skipped) = (source.cut, source.skipped);
     let mut maker = Maker::new(topology, source.packets, wanted);
-    let chaos_at = match options.chaos {
+    let chaos_at = match flags.chaos {
         Some(_) => Some(middle(total, wanted.map(|_| maker.workload().epoch_cost()), options)?),
         None => None,
     };
     // A queue pair on RC that is replaced sends again what it does not know to be executed.
     let may_repeat = plan.transport == Transport::Rc
-        && matches!(options.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice));
+        && matches!(flags.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice));
     let packets = of_epochs(topology, maker.workload(), wanted).into_iter().chain(source.length).min();
-    let mut pace = options.epochs.map(|turns| Pace::begin(turns, packets.unwrap_or(0), daemons.is_switch()));
+    let mut pace =
+        options.epochs.map(|turns| Pace::begin(turns, packets.unwrap_or(0), rig.daemons.is_switch()));
     let start = Instant::now();
     let (mut reports, mut gaps, mut chaos) = (Vec::new(), Gaps::default(), None);
     while maker.next(&mut reports) {
-        let workload = maker.workload();
-        feed::send(&mut reports, workload, &mut switches, &mut journal, &mut daemons, &mut window).await?;
-        let made = journal.entries().len() as u64;
+        feed::send(&mut reports, maker.workload(), &mut rig).await?;
+        let made = rig.journal.entries().len() as u64;
         progress(made, total.max(made));
-        if let (Some(what), Some(at)) = (options.chaos, chaos_at)
+        if let (Some(what), Some(at)) = (flags.chaos, chaos_at)
             && chaos.is_none()
             && made >= at
         {
-            let mut scene = Scene {
-                plan: &plan,
-                maker: &mut maker,
-                switches: &mut switches,
-                journal: &mut journal,
-                daemons: &mut daemons,
-                reports: options.chaos_reports,
-            };
+            let reports = flags.chaos_reports;
+            let mut scene = Scene { plan: &plan, maker: &mut maker, rig: &mut rig, reports };
             chaos = Some(chaos::kill(what, &mut scene, &mut gaps).await?);
         }
         if let Some(pace) = &mut pace {
-            let packets = maker.workload().packets();
-            pace.keep(packets, topology, &mut switches, &mut journal, &mut daemons).await?;
+            pace.keep(maker.workload().packets(), topology, &mut rig).await?;
         }
     }
     let fed = start.elapsed();
-    let statistics = feed::settle(&mut switches, &mut journal, &mut daemons).await?;
+    let statistics = feed::settle(&mut rig).await?;
+    let Rig { mut daemons, switches, mut journal, .. } = rig;
     if let Some(outcome) = &mut chaos
-        && options.chaos == Some(Chaos::KillTranslator)
-        && options.faults.is_none()
+        && flags.chaos == Some(Chaos::KillTranslator)
+        && flags.faults.is_none()
     {
         outcome.missing_sequences = Some(chaos::missing_sequences(&statistics));
     }
@@ -286,7 +303,7 @@ async fn run_there(
         contradictions.extend(turns::ask_after_restart(&mut daemons, &plan, flows, &answers).await?);
     }
     // The requester gives up a queue pair that stays unanswered for long, and cannot know then what was executed.
-    if !matches!(options.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice)) {
+    if !matches!(flags.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice)) {
         contradictions.extend(accounting::lost_on_rc(&statistics, plan.transport));
     }
     let run = RunFacts {
@@ -294,10 +311,10 @@ async fn run_there(
         capture: options.capture.as_ref().map(|path| path.display().to_string()),
         cut: cut.map(|cut| cut.to_string()),
         skipped: skipped.0.iter().map(|(why, count)| (why.to_string(), *count)).collect(),
-        seed: options.seed,
-        nic: far.map_or(options.nic.name(), |_| &topology.collector.device).into(),
+        seed: flags.seed,
+        nic: far.map_or(flags.nic.name(), |_| &topology.collector.device).into(),
         transport: plan.transport.name().into(),
-        faults: options.faults.to_string(),
+        faults: flags.faults.to_string(),
         report_faults: report_faults.to_string(),
         packets: workload.packets(),
         flows: workload.flows().len() as u64,
@@ -353,7 +370,7 @@ fn possible(faults: Faults) -> Faults {
 /// the columns of the last epoch.
 fn middle(total: u64, columns: Option<u64>, options: &Options) -> anyhow::Result<u64> {
     let of_packets = total.saturating_sub(columns.unwrap_or(0));
-    let meanwhile = chaos::REPORTS + options.chaos_reports;
+    let meanwhile = chaos::REPORTS + options.flags.chaos_reports;
     let least = meanwhile + 2 * chaos::AROUND;
     if of_packets < least {
         anyhow::bail!(
@@ -380,7 +397,7 @@ fn source(options: &Options) -> anyhow::Result<Source> {
         Some(path) => of_capture(path),
         None => {
             let traffic = options.topology.traffic;
-            let shape = Shape { flows: traffic.flows, exponent: traffic.exponent, seed: options.seed };
+            let shape = Shape { flows: traffic.flows, exponent: traffic.exponent, seed: options.flags.seed };
             Ok(Source {
                 packets: Box::new(Synthetic::new(shape)),
                 length: None,

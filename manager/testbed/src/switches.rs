@@ -7,7 +7,7 @@ use dta_link::fault::Faults;
 use super::accounting::ReporterSide;
 use super::far::FarReporters;
 use super::journal::Journal;
-use super::reporters::{Reporters, Told, What};
+use super::reporters::{Delivery, Reporters, What};
 use super::workload::{Report, Workload};
 use crate::topology::{Primitive, Topology};
 
@@ -154,7 +154,7 @@ fn note_held(journal: &mut Journal, switch: u16, number: u32) {
     }
 }
 
-fn note(journal: &mut Journal, Told { switch, number, what }: Told) {
+fn note(journal: &mut Journal, Delivery { switch, number, what }: Delivery) {
     journal.note_sent(switch, number);
     let Some(known) = journal.fate_mut(switch, number) else { return };
     let first = known.sent == 0;

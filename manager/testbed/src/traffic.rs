@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::key::Flow;
+use dta_proto::random::SplitMix64;
 
 use crate::capture::Decoded;
 
@@ -33,7 +34,7 @@ pub struct Synthetic {
     shape: Shape,
     /// Cumulative share of the flows by rank, scaled to 2^53.
     cumulated: Vec<u64>,
-    random: SplitMix,
+    random: SplitMix64,
     time_ns: u64,
 }
 
@@ -50,12 +51,12 @@ impl Synthetic {
                 (sum / total * (1u64 << 53) as f64) as u64
             })
             .collect();
-        Self { shape, cumulated, random: SplitMix(shape.seed), time_ns: 1_700_000_000_000_000_000 }
+        Self { shape, cumulated, random: SplitMix64(shape.seed), time_ns: 1_700_000_000_000_000_000 }
     }
 
     /// The 5-tuple of the flow of a rank, from 0: clients in 10/8 to servers in 172.16/12, mostly TCP.
     pub fn flow(&self, rank: u32) -> Flow {
-        let mut random = SplitMix(self.shape.seed ^ 0x5851_f42d_4c95_7f2d ^ (u64::from(rank) << 20));
+        let mut random = SplitMix64(self.shape.seed ^ 0x5851_f42d_4c95_7f2d ^ (u64::from(rank) << 20));
         let (a, b) = (random.draw(), random.draw());
         let server_port = [443, 80, 53, 5201, 8080, 22, 3306, 6379][(b >> 40) as usize & 7];
         // The rank is in the client's address, so that no two flows are equal.
@@ -92,39 +93,12 @@ impl Iterator for Synthetic {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): small, and the same on every machine and in every version.
-#[derive(Clone, Debug)]
-pub struct SplitMix(
-    /// Its state, initially the seed.
-    pub u64,
-);
-
-impl SplitMix {
-    /// The next number, any of 64 bits.
-    #[inline]
-    pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::{HashMap, HashSet};
 
     const SHAPE: Shape = Shape { flows: 1000, exponent: 1.1, seed: 7 };
-
-    #[test]
-    fn the_generator_is_splitmix64() {
-        // First outputs for seed 1234567, as published with the reference implementation.
-        let mut random = SplitMix(1_234_567);
-        assert_eq!(random.draw(), 6_457_827_717_110_365_317);
-        assert_eq!(random.draw(), 3_203_168_211_198_807_973);
-    }
 
     #[test]
     fn the_same_seed_gives_the_same_packets_and_another_gives_others() {

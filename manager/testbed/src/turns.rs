@@ -10,10 +10,8 @@ use dta_client::Spread;
 
 use super::check::{Ahead, Answers, Epoch, Epochs};
 use super::daemons::{Daemons, Plan};
-use super::feed;
+use super::feed::{self, Rig};
 use super::files;
-use super::journal::Journal;
-use super::switches::Switches;
 use crate::topology::{Primitive, Topology};
 use crate::workload::SeenFlow;
 
@@ -76,31 +74,24 @@ impl Pace {
     }
 
     /// Waits until more than `packets` packets are due; notes now and then that everything sent is executed.
-    pub async fn keep(
-        &mut self,
-        packets: u64,
-        topology: &Topology,
-        switches: &mut Switches,
-        journal: &mut Journal,
-        daemons: &mut Daemons,
-    ) -> anyhow::Result<()> {
+    pub async fn keep(&mut self, packets: u64, topology: &Topology, rig: &mut Rig) -> anyhow::Result<()> {
         let due = self.due(packets);
         let since = due.max(Instant::now());
         loop {
             if self.looked.elapsed() > self.look {
-                feed::note_idle(switches, journal, daemons).await?;
+                feed::note_idle(rig).await?;
                 self.looked = Instant::now();
             }
             let left = due.saturating_duration_since(Instant::now());
             // A timer is not finer.
-            if left < Duration::from_millis(1) && self.may_begin(packets, topology, daemons).await? {
+            if left < Duration::from_millis(1) && self.may_begin(packets, topology, &rig.daemons).await? {
                 return Ok(());
             }
             if since.elapsed() > PATIENCE {
                 bail!("no epoch has ended for {PATIENCE:?}");
             }
             tokio::time::sleep(left.clamp(Duration::from_millis(1), LOOK[0] / 4)).await;
-            switches.poll(journal).await?;
+            rig.switches.poll(&mut rig.journal).await?;
         }
     }
 

@@ -1,4 +1,4 @@
-//! etcd, collectors, a translator and a reporter that never pauses.
+//! etcd, collectors, a translator and a reporter that never pauses for longer than the translator.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use dta_client::collector::Client;
 use dta_client::{Ask, AskKeys, ClientOptions, Key, Member, Policy, Spread};
 use dta_files::moment;
+use dta_link::netstat;
 use dta_placement::{View, drain, read};
 use dta_proto::hex;
 use dta_reporter::{Body, Config, Reporter};
@@ -293,7 +294,7 @@ impl Ground {
 
     /// Reports until stores with epochs have had time to take the newest placement, too: until then, a collector may
     /// have keys of theirs that the placement gives to others.
-    fn until_all_go_by_the_newest(&mut self) {
+    pub(crate) fn until_all_go_by_the_newest(&mut self) {
         let since = self.view().expect("etcd answers").placement.since;
         while moment::now() < since + 8000 {
             self.load(Duration::from_millis(500));
@@ -433,7 +434,6 @@ impl Ground {
         };
         for (n, key) in (0..).zip(self.truth.keys()) {
             let value = value(n, round);
-            self.truth.report(n, round);
             for store in stores.iter().copied() {
                 self.reporter.report(store, Body::KeyWrite { redundancy: 0, key, value: &value }).unwrap();
             }
@@ -454,7 +454,19 @@ impl Ground {
             self.reporter.report(KEYS, Body::Append { list: 0, value: &key.0 }).unwrap();
         }
         self.reporter.flush().unwrap();
+        self.until_taken();
+        self.truth.end_round();
         std::thread::sleep(PAUSE);
+    }
+
+    /// Waits until the software translator has taken all from its socket: while it is not scheduled, rounds would
+    /// overflow it.
+    fn until_taken(&self) {
+        let begin = Instant::now();
+        while netstat::socket_backlog(self.reports).unwrap().is_some_and(|bytes| bytes > 0) {
+            assert!(begin.elapsed() < PATIENCE, "the translator takes no reports");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Reports, until all keys have what was reported last.

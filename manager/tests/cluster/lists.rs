@@ -41,6 +41,19 @@ impl Ground {
         }
     }
 
+    /// Reports until lists have had time to move, and what follows them has some of what was reported since.
+    pub(crate) fn until_moved(&mut self, followed: &[Followed]) {
+        self.until_all_go_by_the_newest();
+        let (begin, since) = (Instant::now(), self.truth.rounds());
+        let goes_on = |ground: &Ground, list: u32| {
+            rounds(&std::fs::read(ground.said(list)).unwrap()).last().is_some_and(|last| *last >= since)
+        };
+        while let Some(stands) = followed.iter().find(|followed| !goes_on(&*self, followed.list)) {
+            assert!(begin.elapsed() < PATIENCE, "list {} ends before round {since}", stands.list);
+            self.load(Duration::from_millis(200));
+        }
+    }
+
     /// Checks that what followed a list has all rounds since then but `most`, each once and in order, and that others who read it later find them.
     pub(crate) fn check_list(&self, Followed { list, first, mut child }: Followed, most: usize) {
         let last = self.truth.rounds() - 1;

@@ -71,10 +71,10 @@ fn list_moves(mut ground: Ground) {
     ground.load(Duration::from_secs(6));
     ground.placement("drain", &["a"]);
     ground.until_at(&["b"]);
-    ground.load(Duration::from_secs(6));
+    ground.until_moved(&followed);
     ground.join("c");
     ground.until_at(&["b", "c"]);
-    ground.load(Duration::from_secs(6));
+    ground.until_moved(&followed);
     for list in followed {
         ground.check_list(list, lists::MOVED);
     }

@@ -70,8 +70,9 @@ impl Truth {
         self.rounds.len() as u32 - 1
     }
 
-    pub(crate) fn report(&mut self, _: u32, round: u32) {
-        self.rounds[round as usize][1] = moment::now();
+    /// A translator in software has taken all of the last round.
+    pub(crate) fn end_round(&mut self) {
+        self.rounds.last_mut().expect("it has begun")[1] = moment::now();
     }
 
     /// What was reported in the last second may be lost.
@@ -136,7 +137,7 @@ impl Truth {
             let (epoch, values) =
                 self.values(spread, "timed", Moment::UnixMillis(NonZeroU64::new(at).unwrap())).await.unwrap();
             let Some(epoch) = epoch else { continue };
-            let Some(rounds) = self.of_epoch(&epoch) else { continue };
+            let Some(rounds) = self.of_epoch(&epoch, &all) else { continue };
             for (n, found) in (0..).zip(values) {
                 compared += 1;
                 lost += usize::from(self.lacks_at(n, found.as_deref(), &epoch, rounds));
@@ -148,7 +149,7 @@ impl Truth {
         assert!(series.is_sorted_by_key(|(epoch, _)| epoch.opened));
         let before = compared;
         for (epoch, answers) in series.iter().filter(|(epoch, _)| epoch.flipped_from != 0) {
-            let Some(rounds) = self.of_epoch(epoch) else { continue };
+            let Some(rounds) = self.of_epoch(epoch, &all) else { continue };
             for KeyWriteAnswer { key, value, .. } in answers {
                 let n = keys.iter().position(|known| known.0[..] == key[..]).expect("one of them") as u32;
                 compared += 1;
@@ -201,13 +202,15 @@ impl Truth {
         self.lost.iter().any(|(buckets, until)| buckets.contains(bucket) && epoch.opened <= *until)
     }
 
-    /// The rounds of an epoch; `None` if too little is known of it.
-    fn of_epoch(&self, epoch: &Epoch) -> Option<Rounds> {
+    /// The rounds of an epoch, one of `all`; `None` if too little is known of it.
+    fn of_epoch(&self, epoch: &Epoch, all: &[Epoch]) -> Option<Rounds> {
         let is_sure = |round: &usize| !self.doubtful.iter().any(|doubtful| doubtful.contains(round));
         let is_in = |round: &usize| self.rounds[*round][1] < epoch.flipped_from;
         let surely = (0..self.rounds.len()).rev().filter(is_sure).find(is_in)?;
-        // Writers move to an epoch after it was opened, by a second at most.
-        if self.rounds[surely][0] < epoch.opened + 1500 {
+        // Writers move to an epoch within a second after it was opened, or later on a busy machine.
+        let is_before = |other: &&Epoch| other.flipped_from.abs_diff(epoch.opened) < 1500;
+        let moved = all.iter().filter(is_before).map(|other| other.flipped_to).max().unwrap_or(0);
+        if self.rounds[surely][0] < moved.max(epoch.opened + 1500) {
             return None;
         }
         let first = self.rounds.iter().position(|[_, end]| *end >= epoch.opened)?;

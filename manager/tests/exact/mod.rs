@@ -95,7 +95,7 @@ impl Bed {
         let translator =
             Daemon::start(&["__translator", "run", "--ready", "--config", &path("translator.toml")]);
         let plain = ClientOptions::plain(collector.said("listen"));
-        let options = ClientOptions { call: Some(Duration::from_secs(10)), ..plain };
+        let options = ClientOptions { call: Some(PATIENCE), ..plain };
         let client = Client::connect_lazy(&options).expect("an address");
         let control = translator::Client::connect_lazy(translator.said("control")).expect("an address");
         Bed { _collector: collector, client, control, translator, _folder: folder }

@@ -25,7 +25,7 @@ pub(crate) struct Known {
     /// Whether a collector and a translator run, with their defaults and with what the examples of `dta-reporter send`
     /// have reported.
     pub(crate) up: bool,
-    /// Commands that make what it needs.
+    /// Commands that make what it needs. A collector is asked until it has what they report.
     pub(crate) before: &'static str,
     /// Commands that run in the background, with what they print when they are ready.
     pub(crate) beside: &'static [(&'static str, &'static str)],
@@ -54,7 +54,7 @@ const EVENTS: &str = "it needs reports of INT switches; manager/tests/ask.rs rep
 /// Bytes of a flow, and its key in a list, as a switch reports one that it has not seen before.
 const KEY_ENTRY: &str = "\
 dta-reporter send key-increment --store bytes --delta 1500 --key '10.0.0.1:5000->10.0.0.2:5000/udp' 2>/dev/null
-dta-reporter send append --store events --list 7 --value 0x0a0000010a0000021388138811000000 2>/dev/null; sleep 1";
+dta-reporter send append --store events --list 7 --value 0x0a0000010a0000021388138811000000 2>/dev/null";
 const VALUE: &str = "dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp' -o json";
 const BUILDS: &str = "it builds, which the tests have done, too";
 const PACKAGES: &str = "`make package` tries packages, units and static programs on a root of their own";
@@ -152,7 +152,7 @@ const MORE_ENTRIES: &[(&str, &str)] =
 /// Connections that nobody accepts.
 const PACKETS_TO_PORT_80: &[(&str, &str)] =
     &[("echo ready; while sleep 0.2; do (: </dev/tcp/127.0.0.1/80) 2>/dev/null || true; done", "ready")];
-const DROP: &str = "dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000009,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; sleep 1";
+const DROP: &str = "dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000009,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0";
 const MORE_DROPS: &[(&str, &str)] = &[(
     "while sleep 0.5; do dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000009,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; done",
     "",
@@ -425,7 +425,7 @@ fn own() -> Vec<Known> {
     up("dta-collector stores", Says(&["flows", "key-write", "paths", "events", "bytes", "packets"])),
     // Other examples write another value under that key.
     with(
-        "dta-reporter send key-write --store flows --key '10.0.0.1:5000->10.0.0.2:5000/udp' --value 0x000000010000000200000003; sleep 1",
+        "dta-reporter send key-write --store flows --key '10.0.0.1:5000->10.0.0.2:5000/udp' --value 0x000000010000000200000003",
         up("dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'", Says(&["000000010000000200000003"])),
     ),
     beside(
@@ -435,7 +435,7 @@ fn own() -> Vec<Known> {
     beside(MORE_ENTRIES, up("dta-collector tail", Shows(&["0000000a0000000b0000000c0000000d"]))),
     up("dta-collector tail --store events --list 3 --from-start", Shows(&["000000010000000200000003deadbeef"])),
     with(
-        "dta-reporter send append --list 0 --value 5,6,7,8; sleep 1",
+        "dta-reporter send append --list 0 --value 5,6,7,8",
         up("dta-collector tail --from-start --once -o json | jq .entry", Says(&["\"00000005000000060000000700000008\""])),
     ),
     beside(MORE_DROPS, up("dta-collector export --json -", Shows(&["\"event\":\"drop\""]))),
@@ -479,22 +479,22 @@ fn own() -> Vec<Known> {
     up("dta-collector sessions list", Says(&["translator", "write", "atomic"])),
     with(
         "printf '%s\\n' 0a0a0a0a >keys.txt
-         dta-reporter send key-increment --delta 3 --key 0a0a0a0a 2>/dev/null; sleep 1",
+         dta-reporter send key-increment --delta 3 --key 0a0a0a0a 2>/dev/null",
         up("dta-collector query key-increment - < keys.txt", Says(&["0a0a0a0a", "counted"])),
     ),
     with(
-        "dta-reporter send key-write --store flows --key 0a000000 --value 7 2>/dev/null; sleep 1",
+        "dta-reporter send key-write --store flows --key 0a000000 --value 7 2>/dev/null",
         up(
             "dta-collector query key-write --store flows --policy at-least=2 0a000000",
             Says(&["000000070000000000000000", "2 of 2 agree"]),
         ),
     ),
     with(
-        "dta-reporter send postcarding --hop 2 --path-length 5 --value 103 --key '10.0.0.1:5000->10.0.0.2:5000/udp' 2>/dev/null; sleep 1",
+        "dta-reporter send postcarding --hop 2 --path-length 5 --value 103 --key '10.0.0.1:5000->10.0.0.2:5000/udp' 2>/dev/null",
         up("dta-collector query postcarding '10.0.0.1:5000->10.0.0.2:5000/udp'", Says(&["103", "1 of 5"])),
     ),
     with(
-        "dta-reporter send key-increment --delta 1500 --key '10.0.0.1:5000->10.0.0.2:5000/udp' 2>/dev/null; sleep 1",
+        "dta-reporter send key-increment --delta 1500 --key '10.0.0.1:5000->10.0.0.2:5000/udp' 2>/dev/null",
         up("dta-collector query key-increment '10.0.0.1:5000->10.0.0.2:5000/udp'", Says(&["counted"])),
     ),
     up(

@@ -348,7 +348,7 @@ fn strangers_are_kept_out(
     assert_eq!(asked.status.code(), Some(3), "{}", String::from_utf8_lossy(&asked.stdout));
     // Nor does anybody but translator and desk reach the collector.
     desk.must("ip addr flush dev core && ip addr add 10.20.0.99/24 dev core");
-    let refused = desk.run(". ./dta.env; timeout 5 dta-collector stores");
+    let refused = desk.run(". ./dta.env; timeout 10 dta-collector stores");
     assert!(!refused.status.success() && collector.strangers() > 0, "{}", collector.strangers());
 }
 

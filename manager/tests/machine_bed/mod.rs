@@ -205,8 +205,8 @@ impl Bed {
         let embedded = include_str!("../../../testbed/topologies/embedded.toml");
         // Smaller sketches, so that a run takes seconds.
         let mut text = embedded.replace("columns = 8192", "columns = 2048");
-        text +=
-            "\n[ssh]\nconfig = \"ssh_config\"\noptions = [\"ServerAliveInterval=1\", \"ConnectTimeout=5\"]\n";
+        text += "\n[ssh]\nconfig = \"ssh_config\"\n\
+                 options = [\"ServerAliveInterval=1\", \"ServerAliveCountMax=10\", \"ConnectTimeout=30\"]\n";
         for ((name, last), role) in MACHINES.into_iter().zip(["collector", "translator", "host"]) {
             let more = change(name);
             let program = if more.contains("program") || more.contains("deploy") {

@@ -25,7 +25,7 @@ const SLOT: usize = 16;
 const LEN: u64 = 1 << 21;
 /// Where the counter is, behind all slots.
 const COUNTER: u64 = LEN - 8;
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// IPv4 ids of the packets that came to a link.
 fn ids(tap: &mut PacketLink) -> Vec<u16> {

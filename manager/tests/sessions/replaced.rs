@@ -15,7 +15,7 @@ use dta_link::{Link, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
 use dta_proto::control::{self, Policy, Purpose, TailRequest};
 use dta_proto::key::Key;
-use dta_proto::layout::{hash, key_write::Policy as Choice};
+use dta_proto::layout::{hash, key_write::Choice};
 use dta_proto::store::{SlotKeys, StoreKind, StoreSpec};
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::frame::Route;

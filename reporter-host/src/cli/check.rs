@@ -47,14 +47,14 @@ impl fmt::Display for StoreArg {
 }
 
 /// What is known about the collector's stores.
-pub(super) enum Stores {
+pub(super) enum CollectorStores {
     /// Nothing: nobody was asked, or nobody answered.
     Unknown,
     /// All of them.
     Known(Vec<StoreSpec>),
 }
 
-impl Stores {
+impl CollectorStores {
     /// Asks the collector at `address`, or else the default one. Only a named collector must answer.
     pub(super) fn ask(address: Option<&str>) -> Result<Self> {
         let options = ClientOptions {
@@ -188,10 +188,10 @@ mod tests {
     use dta_proto::key::Key;
     use dta_proto::store::StoreKind;
 
-    fn stores() -> Stores {
+    fn stores() -> CollectorStores {
         let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
         let append = StoreKind::Append { lists: 4, ring: 8, batch_len: 64, entry_len: 4, notify: false };
-        Stores::Known(vec![
+        CollectorStores::Known(vec![
             store(
                 1,
                 "flows",
@@ -239,7 +239,7 @@ mod tests {
     fn without_a_collector_only_ids_are_known() {
         let append = Body::Append { list: 1, value: &[1; 4] };
         let place = |store: Option<&str>, version| {
-            Stores::Unknown.place(version, store.map(|s| s.parse().unwrap()).as_ref(), &append)
+            CollectorStores::Unknown.place(version, store.map(|s| s.parse().unwrap()).as_ref(), &append)
         };
         assert_eq!(place(Some("9"), Version::V1), Ok(9));
         assert!(place(Some("events"), Version::V1).unwrap_err().contains("--collector"));

@@ -12,7 +12,7 @@ use dta_proto::counter::{Stage, reporter as names};
 use dta_proto::wire::dta::Version;
 
 use super::args::{Send, Vary};
-use super::check::{self, Stores};
+use super::check::{self, CollectorStores};
 use super::lines::Line;
 use super::report::ReportArgs;
 use crate::pace::Pacer;
@@ -35,10 +35,10 @@ pub(super) fn run(args: &Send) -> Result<bool> {
         bail!("give either a primitive or --file, not both");
     }
     let stores = if args.unchecked {
-        Stores::Unknown
+        CollectorStores::Unknown
     } else {
         check::somebody_listens(args.to)?;
-        Stores::ask(args.collector.as_deref())?
+        CollectorStores::ask(args.collector.as_deref())?
     };
     let usual = Options { retransmittable: args.retransmittable, immediate: args.immediate };
     let mut config = Config::new(args.to);
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Send) -> Result<bool> {
 
 struct Run {
     reporter: Reporter,
-    stores: Stores,
+    stores: CollectorStores,
     version: Version,
     pacer: Pacer,
     /// Whether a report was retransmittable.

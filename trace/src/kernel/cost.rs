@@ -41,7 +41,7 @@ fn in_tunnel() -> Vec<u8> {
 }
 
 /// The settings for a path, and the limit of its ratio.
-struct Way {
+struct Case {
     path: &'static str,
     frame: fn() -> Vec<u8>,
     program: &'static str,
@@ -52,10 +52,10 @@ struct Way {
     most: Option<f64>,
 }
 
-fn ways() -> Vec<Way> {
+fn cases() -> Vec<Case> {
     let none = || Table::new(vec![], vec![]).ok();
     let never = Sampling { threshold: 0 };
-    let way = |path, most| Way {
+    let case = |path, most| Case {
         path,
         frame: plain,
         program: "dta_ingress",
@@ -66,14 +66,14 @@ fn ways() -> Vec<Way> {
         most,
     };
     vec![
-        Way { program: "dta_empty", ..way("empty program", None) },
-        way("report", Some(4.0)),
-        Way { filter: none(), ..way("filtered out", None) },
-        Way { sampling: never, ..way("sampled out", Some(2.0)) },
-        Way { frame: in_tunnel, ..way("report, in VXLAN", None) },
-        Way { frame: in_tunnel, sampling: never, ..way("sampled out, in VXLAN", None) },
-        Way { sampling: never, count: true, ..way("sampled out, flow counted", None) },
-        Way { count: true, follow: true, ..way("report, flow counted, buffer followed", None) },
+        Case { program: "dta_empty", ..case("empty program", None) },
+        case("report", Some(4.0)),
+        Case { filter: none(), ..case("filtered out", None) },
+        Case { sampling: never, ..case("sampled out", Some(2.0)) },
+        Case { frame: in_tunnel, ..case("report, in VXLAN", None) },
+        Case { frame: in_tunnel, sampling: never, ..case("sampled out, in VXLAN", None) },
+        Case { sampling: never, count: true, ..case("sampled out, flow counted", None) },
+        Case { count: true, follow: true, ..case("report, flow counted, buffer followed", None) },
     ]
 }
 
@@ -83,26 +83,26 @@ pub fn costs(options: &Options, turns: u32, runs: u32) -> Result<Vec<Cost>, Erro
     let runs = runs.clamp(1, 10_000);
     let mut tracer = Tracer::start(options)?;
     tracer.attach(&At::Interface { namespace: None, name: "lo".into(), side: Side::Ingress })?;
-    let ways = ways();
-    let mut best = vec![f64::INFINITY; ways.len()];
+    let cases = cases();
+    let mut best = vec![f64::INFINITY; cases.len()];
     for _ in 0..turns.max(1) {
-        for (way, best) in ways.iter().zip(&mut best) {
-            tracer.settings.follow = way.follow;
-            tracer.settings.count_flows = way.count;
-            tracer.settings.sampling = way.sampling;
-            tracer.set_filter(way.filter.as_ref().unwrap_or(&Table::all()))?;
-            *best = best.min(tracer.run_program(way.program, &(way.frame)(), runs)?);
+        for (case, best) in cases.iter().zip(&mut best) {
+            tracer.settings.follow = case.follow;
+            tracer.settings.count_flows = case.count;
+            tracer.settings.sampling = case.sampling;
+            tracer.set_filter(case.filter.as_ref().unwrap_or(&Table::all()))?;
+            *best = best.min(tracer.run_program(case.program, &(case.frame)(), runs)?);
             tracer.read(|_| {});
         }
     }
     let floor = best[0].max(1.0);
-    let cost = |(way, nanoseconds): (&Way, f64)| Cost {
-        path: way.path,
+    let cost = |(case, nanoseconds): (&Case, f64)| Cost {
+        path: case.path,
         nanoseconds,
         ratio: nanoseconds / floor,
-        most: way.most,
+        most: case.most,
     };
-    Ok(ways.iter().zip(best).map(cost).collect())
+    Ok(cases.iter().zip(best).map(cost).collect())
 }
 
 impl Tracer {

@@ -12,16 +12,21 @@ use crate::bed::{Bed, PATIENCE, run, tracer};
 use crate::beside::captures;
 use crate::twin::packet::{Refused, Start, read};
 
-/// Sends the frames of a pcap file (microseconds, little-endian).
+/// Sends the frames of a pcap file (microseconds, little-endian). It pauses, as the kernel queues 1,000 packets for a
+/// CPU, and on a busy machine takes none of them before.
 const REPLAY: &str = "\
-import socket, struct, sys
+import itertools, socket, struct, sys, time
 link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 link.bind(('e0', 0))
 with open(sys.argv[1], 'rb') as file:
     file.read(24)
-    while head := file.read(16):
-        frame = file.read(struct.unpack('<IIII', head)[2])
-        link.send(frame)";
+    for number in itertools.count():
+        head = file.read(16)
+        if not head:
+            break
+        link.send(file.read(struct.unpack('<IIII', head)[2]))
+        if number % 64 == 63:
+            time.sleep(0.002)";
 
 /// The frames of a pcap file.
 fn frames(bytes: &[u8]) -> Vec<&[u8]> {

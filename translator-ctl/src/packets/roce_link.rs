@@ -45,7 +45,7 @@ impl RoceLink {
         };
         let IpAddr::V4(ip) = config.source else { return Err(LinkError::Ipv6(source)) };
         let ports = PacketConfig::new(&*wire.interface, [config.source_port]);
-        let link = EthernetLink::open_by(wire.way, &ports, ip)?;
+        let link = EthernetLink::open_by(wire.kind, &ports, ip)?;
         match link.wire().fallback() {
             None => info!(%wire, frames = link.wire().describe(), "the link to collectors"),
             Some(_) => warn!(%wire, frames = link.wire().describe(), "the link to collectors"),

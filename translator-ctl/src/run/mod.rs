@@ -46,22 +46,29 @@ const SERVICE: &str = "dta.v1.Translator";
 const OTHERS: usize = 16;
 
 /// Options of `run` that are not in the configuration.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Faults on RoCEv2 frames and on NACKs.
+    /// Faults on frames (and on NACKs): drop=P,dup=P,reorder=P,corrupt=P
+    #[arg(long, env, default_value = "none")]
     pub faults: Faults,
-    /// Faults on NACKs. `None` = the same as on frames.
+    /// Faults on NACKs, if different
+    #[arg(long, env)]
     pub nack_faults: Option<Faults>,
-    /// Faults on the NIC's answers, on receipt, for a NIC that cannot inject faults.
+    /// Faults on the NIC's answers on receipt, for a NIC that cannot inject faults
+    #[arg(long, env, default_value = "none")]
     pub answer_faults: Faults,
-    /// Seed of the faults.
+    /// Seed for the faults
+    #[arg(long, env, default_value_t = 1)]
     pub seed: u64,
-    /// File in which to record each copy of a report that was lost or changed on its way to the NIC. Workers
-    /// other than the first write their own, with `.n` appended to the name.
+    // Workers other than the first write their own, with `.n` appended to the name.
+    /// Write which report copies did not arrive as sent to this file (for testbeds)
+    #[arg(long, env)]
     pub ledger: Option<PathBuf>,
-    /// Print one line of JSON on stdout when ready for reports.
+    /// Print one line of JSON on stdout when ready for reports
+    #[arg(long)]
     pub ready: bool,
-    /// Open no session: wait for `setup`.
+    /// Open no session; wait for `dta-translator setup`
+    #[arg(long)]
     pub blank: bool,
 }
 

@@ -6,11 +6,11 @@ use crate::lease::Event;
 
 /// The last status of each worker's leases.
 pub(super) struct Together {
-    of: RefCell<Vec<Told>>,
+    of: RefCell<Vec<WorkerStatus>>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Told {
+struct WorkerStatus {
     ready: bool,
     asked: bool,
     open: (usize, usize),
@@ -19,21 +19,22 @@ struct Told {
 impl Together {
     /// The initial state for this many workers.
     pub(super) fn new(workers: usize) -> Together {
-        Together { of: RefCell::new(vec![Told::default(); workers]) }
+        Together { of: RefCell::new(vec![WorkerStatus::default(); workers]) }
     }
 
     /// Turns a worker's status into the whole translator's: it is ready when the last worker is, and has as
     /// many sessions as the worker with the fewest.
     pub(super) fn with<'a>(&self, worker: usize, event: Event<'a>) -> Event<'a> {
         let mut of = self.of.borrow_mut();
-        let before = of.iter().all(|told| told.ready);
-        if let Some(told) = of.get_mut(worker) {
-            *told = Told { ready: told.ready || event.ready, asked: event.asked, open: event.open };
+        let before = of.iter().all(|status| status.ready);
+        if let Some(status) = of.get_mut(worker) {
+            *status =
+                WorkerStatus { ready: status.ready || event.ready, asked: event.asked, open: event.open };
         }
         Event {
-            ready: !before && of.iter().all(|told| told.ready),
-            asked: of.iter().all(|told| told.asked),
-            open: (of.iter().map(|told| told.open.0).min().unwrap_or(0), event.open.1),
+            ready: !before && of.iter().all(|status| status.ready),
+            asked: of.iter().all(|status| status.asked),
+            open: (of.iter().map(|status| status.open.0).min().unwrap_or(0), event.open.1),
             waits_for: event.waits_for,
         }
     }

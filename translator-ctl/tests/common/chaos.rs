@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use dta_proto::random::SplitMix64;
 use dta_translator::config::Platform;
 use dta_translator::switches::TargetError;
 use dta_translator::switches::p4::counters::Counts;
 use dta_translator::switches::p4::pipeline::Pipeline;
 use dta_translator::switches::p4::runtime::{Runtime, WriteError};
 use dta_translator::switches::p4::schema::Used;
-use dta_translator::switches::p4::tables::{Item, Tables, Update};
+use dta_translator::switches::p4::tables::{Item, Step, Tables};
 use dta_translator::switches::p4::translator::{Command, SET_LIST};
 
 /// Clones are the same switch.
@@ -23,7 +24,7 @@ pub(crate) struct Chaos {
 
 #[derive(Clone, Default)]
 pub(crate) struct State {
-    seed: u64,
+    random: SplitMix64,
     /// One request in this many fails; 0 = none.
     pub(crate) one_in: u64,
     /// Updates to apply before the next one fails; without it, none fails for that reason.
@@ -55,21 +56,13 @@ enum Fate {
 }
 
 impl State {
-    /// SplitMix64.
-    fn random(&mut self) -> u64 {
-        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
     fn fate(&mut self) -> Fate {
-        if self.one_in == 0 || !self.random().is_multiple_of(self.one_in) {
+        if self.one_in == 0 || !self.random.draw().is_multiple_of(self.one_in) {
             return Fate::Done;
         }
-        let fate = match self.random() % 4 {
+        let fate = match self.random.draw() % 4 {
             0 => Fate::Refused,
-            1 => Fate::Part((self.random() % 256) as usize),
+            1 => Fate::Part((self.random.draw() % 256) as usize),
             2 => Fate::AnswerLost,
             _ => Fate::Restart,
         };
@@ -97,12 +90,12 @@ impl State {
     }
 
     /// Applies an update, rejecting invalid ones like a switch.
-    fn make(&mut self, update: &Update) {
+    fn make(&mut self, update: &Step) {
         let is_there = self.tables.get(update.item()).is_some();
         let may_be = match update {
-            Update::Insert(..) => !is_there,
-            Update::Modify(item, _) => is_there || matches!(item, Item::Default { .. }),
-            Update::Delete(_) => is_there,
+            Step::Insert(..) => !is_there,
+            Step::Modify(item, _) => is_there || matches!(item, Item::Default { .. }),
+            Step::Delete(_) => is_there,
         };
         assert!(may_be, "{update:?}");
         self.tables.apply(update);
@@ -117,7 +110,8 @@ fn failed() -> TargetError {
 impl Chaos {
     /// One that does everything it is asked, until configured otherwise.
     pub(crate) fn new(pipeline: &'static Pipeline, seed: u64) -> Chaos {
-        Chaos { pipeline, state: Arc::new(Mutex::new(State { seed, ..State::default() })) }
+        let state = State { random: SplitMix64(seed), ..State::default() };
+        Chaos { pipeline, state: Arc::new(Mutex::new(state)) }
     }
 
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
@@ -157,7 +151,7 @@ impl Runtime for Chaos {
         })
     }
 
-    async fn write(&mut self, updates: &[Update]) -> Result<(), WriteError> {
+    async fn write(&mut self, updates: &[Step]) -> Result<(), WriteError> {
         self.with(|state| {
             let (mut made, mut is_all) = state.parts(updates.len());
             let left = state.fails_after.map(|left| left.min(made));
@@ -172,7 +166,7 @@ impl Runtime for Chaos {
             let error =
                 if state.refuses { TargetError::Refused("the table is full".into()) } else { failed() };
             // At random it does not report how far it got.
-            let is_silent = state.one_in != 0 && state.random().is_multiple_of(2);
+            let is_silent = state.one_in != 0 && state.random.draw().is_multiple_of(2);
             Err(WriteError { made: (!is_silent).then_some(made), error })
         })
     }

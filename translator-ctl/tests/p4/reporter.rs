@@ -9,7 +9,7 @@ use dta_translator::switches::p4::p4runtime::Compiled;
 use dta_translator::switches::p4::pipeline::REPORTER;
 use dta_translator::switches::p4::reporter::{ReporterSwitch, tables::USED, tofino::USED as TOFINO};
 use dta_translator::switches::p4::schema::Schema;
-use dta_translator::switches::p4::tables::{Holds, Item, Tables, Update};
+use dta_translator::switches::p4::tables::{Holds, Item, Step, Tables};
 use dta_translator::switches::{ApplyError, TargetError};
 use p4runtime_proto::read_p4info;
 
@@ -47,7 +47,7 @@ fn reporter(config: &Config) -> ReporterSwitch {
     ReporterSwitch::of(config, "edge1").unwrap().expect("a reporter")
 }
 
-async fn setup(config: &Config) -> anyhow::Result<Vec<Update>> {
+async fn setup(config: &Config) -> anyhow::Result<Vec<Step>> {
     Ok(reporter(config).apply().await?)
 }
 
@@ -241,7 +241,7 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
         let one = on_tofino(&control);
         assert_eq!(place(&held(&one).await, 0), queue(0, 0));
         let updates = setup(&one).await.unwrap();
-        assert!(matches!(updates[0], Update::Modify(Item::Deflection(0), _)), "{updates:?}");
+        assert!(matches!(updates[0], Step::Modify(Item::Deflection(0), _)), "{updates:?}");
         assert_eq!(updates.len(), 1 + 3);
         assert_eq!(deflected(&held(&one).await), [1, 0, 1, 1]);
         assert_eq!(setup(&one).await.unwrap(), []);
@@ -308,7 +308,7 @@ fn a_change_of_the_configuration_writes_the_difference() {
         let text = text.replace("    { destination = \"10.0.2.99\", report = [] },\n", "");
         let changed = parse(&text).unwrap();
         let updates = setup(&changed).await.unwrap();
-        let defaults = updates.iter().filter(|update| matches!(update, Update::Modify(..))).count();
+        let defaults = updates.iter().filter(|update| matches!(update, Step::Modify(..))).count();
         assert_eq!((defaults, updates.len()), (1, 1 + 5 + 4), "{updates:?}");
         assert_eq!(reporter(&changed).held().await.unwrap(), reporter(&changed).wanted());
     });

@@ -43,6 +43,20 @@ pub fn range(text: &str) -> (usize, usize) {
     (number(low), number(high))
 }
 
+/// `0x08**`, `0b1*`: value and mask; `None` for other texts.
+fn pattern(text: &str) -> Option<(u64, u64)> {
+    let bits = match text.get(..2)? {
+        "0x" => 4,
+        "0o" => 3,
+        "0b" => 1,
+        _ => return None,
+    };
+    Some(text[2..].chars().fold((0, 0), |(value, mask), digit| match digit {
+        '*' => (value << bits, mask << bits),
+        _ => (value << bits | hex(&digit.to_string()), mask << bits | ((1 << bits) - 1)),
+    }))
+}
+
 /// What a line of a parser's state extracts, `17..20: W61  # ...`: the container, and all that is said behind the colon;
 /// `None` for other lines.
 pub fn extraction(line: &str) -> Option<(&str, &str)> {
@@ -148,6 +162,11 @@ impl Block {
     /// The first block in it that is `NAME:`.
     pub fn find(&self, name: &str) -> Option<&Block> {
         self.blocks.iter().find(|block| block.value(name).is_some())
+    }
+
+    /// The blocks in that one, if there is one.
+    pub fn under(&self, name: &str) -> &[Block] {
+        self.find(name).map(|block| &block.blocks[..]).unwrap_or_default()
     }
 
     /// What stands behind `NAME:` in it.

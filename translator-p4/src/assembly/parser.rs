@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Block, extraction, hex, pairs, range};
+use super::{Block, extraction, pairs, pattern, range};
 
 /// One direction's parser.
 #[derive(Debug)]
@@ -64,21 +64,6 @@ fn width(register: &str) -> usize {
     }
 }
 
-/// `0x08**`, `0b1*`, `*`: value and mask.
-fn pattern(text: &str) -> (u64, u64) {
-    let bits = match text.get(..2) {
-        Some("0x") => 4,
-        Some("0o") => 3,
-        Some("0b") => 1,
-        _ if text == "*" => return (0, 0),
-        _ => panic!("what is {text}?"),
-    };
-    text[2..].chars().fold((0, 0), |(value, mask), digit| match digit {
-        '*' => (value << bits, mask << bits),
-        _ => (value << bits | hex(&digit.to_string()), mask << bits | ((1 << bits) - 1)),
-    })
-}
-
 /// Without a comment.
 fn said(line: &str) -> &str {
     line.split('#').next().unwrap_or_default().trim()
@@ -86,7 +71,10 @@ fn said(line: &str) -> &str {
 
 impl Row {
     fn of(block: &Block) -> Row {
-        let (value, mask) = pattern(block.line.trim_end_matches(':'));
+        let (value, mask) = match block.line.trim_end_matches(':') {
+            "*" => (0, 0),
+            text => pattern(text).unwrap_or_else(|| panic!("what is {text}?")),
+        };
         let (mut extracts, mut constants, mut loads) = (Vec::new(), Vec::new(), Vec::new());
         let (mut shift, mut next) = (0, "end".to_owned());
         for part in &block.blocks {
@@ -140,7 +128,7 @@ fn block_of(text: &str, direction: &str) -> Block {
 /// The assembly has no such direction.
 pub fn undecided(text: &str, direction: &str) -> Vec<String> {
     let block = block_of(text, direction);
-    let states = block.find("states").map(|states| &states.blocks[..]).unwrap_or_default();
+    let states = block.under("states");
     assert!(!states.is_empty(), "{direction}: no states");
     let ways = |state: &Block| state.blocks.iter().filter(|row| row.line.starts_with(['0', '*'])).count();
     let wrong = states.iter().filter(|state| ways(state) > 1 && state.get("match").is_none());

@@ -57,14 +57,14 @@ const LATENCY: u64 = (1 << 48) - 1;
 
 /// A key of one kind and its last reported value.
 #[derive(Clone, Copy)]
-struct Told {
+struct Slot {
     ident: u128,
     value: u64,
     /// Kind (8 bits, 0 = free) and time (56 bits).
     meta: u64,
 }
 
-impl Told {
+impl Slot {
     #[inline(always)] // on the path of every value
     fn judge(&mut self, value: u64, now: u64, detect: Detect, keep_alive: u64) -> Verdict {
         let old = self.value;
@@ -80,12 +80,12 @@ impl Told {
     }
 }
 
-const FREE: Told = Told { ident: 0, value: 0, meta: 0 };
+const FREE: Slot = Slot { ident: 0, value: 0, meta: 0 };
 
 /// Two cache lines that are loaded together.
 #[derive(Clone)]
 #[repr(align(128))]
-struct Bucket([Told; WAYS]);
+struct Bucket([Slot; WAYS]);
 
 /// Number of adjacent buckets: 2 KiB.
 const NEIGHBOURS: usize = 16;
@@ -135,8 +135,8 @@ impl Home {
 
 impl Name {
     #[inline(always)] // on the path of every value
-    fn is_of(&self, told: &Told) -> bool {
-        told.ident == self.ident && told.meta & !TIME == u64::from(self.kind) << 56
+    fn is_of(&self, slot: &Slot) -> bool {
+        slot.ident == self.ident && slot.meta & !TIME == u64::from(self.kind) << 56
     }
 
     /// A value that belongs to no flow.
@@ -198,8 +198,8 @@ impl Seen {
         keep_alive: u64,
     ) -> Verdict {
         let now = now & TIME;
-        if let Some(told) = self.find(name) {
-            return told.judge(value, now, detect, keep_alive);
+        if let Some(slot) = self.find(name) {
+            return slot.judge(value, now, detect, keep_alive);
         }
         self.take_place(name, value, now);
         Verdict::New
@@ -223,15 +223,15 @@ impl Seen {
         // keep-alive.
         let port =
             u64::from(port.map_or(u16::MAX, |port| (port ^ port >> 16) as u16)) << LATENCY.count_ones();
-        let Some(told) = self.find(name) else {
+        let Some(slot) = self.find(name) else {
             self.take_place(name, latency | port, now);
             return (Verdict::New, false);
         };
-        let mut next = Told { value: told.value & LATENCY, ..*told };
+        let mut next = Slot { value: slot.value & LATENCY, ..*slot };
         let verdict = next.judge(latency, now, detect, keep_alive);
-        let moved = told.value & !LATENCY != port;
+        let moved = slot.value & !LATENCY != port;
         if moved || verdict != Verdict::Same {
-            *told = Told { value: next.value | port, ..next };
+            *slot = Slot { value: next.value | port, ..next };
         }
         (verdict, moved)
     }
@@ -240,37 +240,37 @@ impl Seen {
     /// returned, as for the first value.
     pub(crate) fn exchange(&mut self, name: &Name, value: u64, now: u64, least: u64) -> Option<(u64, u64)> {
         let now = now & TIME;
-        let Some(told) = self.find(name) else {
+        let Some(slot) = self.find(name) else {
             self.take_place(name, value, now);
             return None;
         };
-        let age = now.saturating_sub(told.meta & TIME);
+        let age = now.saturating_sub(slot.meta & TIME);
         if age < least {
             return None;
         }
-        told.meta = told.meta & !TIME | now;
-        Some((std::mem::replace(&mut told.value, value), age))
+        slot.meta = slot.meta & !TIME | now;
+        Some((std::mem::replace(&mut slot.value, value), age))
     }
 
     /// Whether this one keeps the name: the first that asked, until it has not asked for `silence` nanoseconds and another
     /// does.
     pub(crate) fn keeps(&mut self, name: &Name, who: u64, now: u64, silence: u64) -> bool {
         let now = now & TIME;
-        let Some(told) = self.find(name) else {
+        let Some(slot) = self.find(name) else {
             self.take_place(name, who, now);
             return true;
         };
-        let keeps = told.value == who || now.saturating_sub(told.meta & TIME) >= silence;
+        let keeps = slot.value == who || now.saturating_sub(slot.meta & TIME) >= silence;
         if keeps {
-            (told.value, told.meta) = (who, told.meta & !TIME | now);
+            (slot.value, slot.meta) = (who, slot.meta & !TIME | now);
         }
         keeps
     }
 
     #[inline(always)] // on the path of every value
-    fn find(&mut self, name: &Name) -> Option<&mut Told> {
+    fn find(&mut self, name: &Name) -> Option<&mut Slot> {
         let bucket = name.place & (self.buckets.len() - 1);
-        match self.buckets[bucket].0.iter().position(|told| name.is_of(told)) {
+        match self.buckets[bucket].0.iter().position(|slot| name.is_of(slot)) {
             Some(way) => Some(&mut self.buckets[bucket].0[way]),
             None => self.find_elsewhere(name),
         }
@@ -278,22 +278,22 @@ impl Seen {
 
     /// A name that is not in its first bucket.
     #[inline(never)]
-    fn find_elsewhere(&mut self, name: &Name) -> Option<&mut Told> {
+    fn find_elsewhere(&mut self, name: &Name) -> Option<&mut Slot> {
         let bucket = (name.place ^ name.other) & (self.buckets.len() - 1);
-        self.buckets[bucket].0.iter_mut().find(|told| name.is_of(told))
+        self.buckets[bucket].0.iter_mut().find(|slot| name.is_of(slot))
     }
 
     /// Stores a new key in one of its buckets: in the first free place, or over the one reported longest ago.
     #[cold]
     fn take_place(&mut self, name: &Name, value: u64, now: u64) {
-        let new = Told { ident: name.ident, value, meta: u64::from(name.kind) << 56 | now };
+        let new = Slot { ident: name.ident, value, meta: u64::from(name.kind) << 56 | now };
         let mask = self.buckets.len() - 1;
         let places = [name.place, name.place ^ name.other].into_iter();
         let all = places.flat_map(|place| (0..WAYS).map(move |way| (place & mask, way)));
         // A free place has time 0, so it is the oldest.
         let age = |(bucket, way): &(usize, usize)| {
-            let told = self.buckets[*bucket].0[*way];
-            (told.meta != 0, told.meta & TIME)
+            let slot = self.buckets[*bucket].0[*way];
+            (slot.meta != 0, slot.meta & TIME)
         };
         let Some((bucket, way)) = all.min_by_key(age) else { return };
         let place = &mut self.buckets[bucket].0[way];

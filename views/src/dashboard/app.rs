@@ -131,46 +131,19 @@ pub(super) enum Action {
     Suspend,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Tab {
-    #[default]
-    Stores,
-    Waterfall,
-    Sessions,
-    Memory,
-    Lists,
-    Query,
-    Events,
-    Top,
-}
-
-impl Tab {
-    pub(super) const ALL: [Tab; 8] = [
-        Tab::Stores,
-        Tab::Waterfall,
-        Tab::Sessions,
-        Tab::Memory,
-        Tab::Lists,
-        Tab::Query,
-        Tab::Events,
-        Tab::Top,
-    ];
-
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            Tab::Stores => "Stores",
-            Tab::Waterfall => "Waterfall",
-            Tab::Sessions => "Sessions",
-            Tab::Memory => "Memory",
-            Tab::Lists => "Lists",
-            Tab::Query => "Query",
-            Tab::Events => "Events",
-            Tab::Top => "Top",
-        }
-    }
-
-    pub(super) fn index(self) -> usize {
-        Self::ALL.iter().position(|t| *t == self).unwrap_or_default()
+dta_proto::named! {
+    /// A page.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(super) enum Tab {
+        #[default]
+        Stores: "Stores",
+        Waterfall: "Waterfall",
+        Sessions: "Sessions",
+        Memory: "Memory",
+        Lists: "Lists",
+        Query: "Query",
+        Events: "Events",
+        Top: "Top",
     }
 }
 
@@ -611,7 +584,7 @@ impl App {
     }
 
     fn turn(&mut self, by: usize) {
-        self.go(Tab::ALL[(self.tab.index() + by) % Tab::ALL.len()]);
+        self.go(Tab::ALL[(self.tab as usize + by) % Tab::ALL.len()]);
     }
 
     fn select_store(&mut self, forward: bool) {

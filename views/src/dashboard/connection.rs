@@ -4,14 +4,6 @@ use std::time::{Duration, Instant};
 
 use dta_cli::number::ago;
 
-/// Delays between tries: the first, and the longest.
-const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-
-/// The delay after a number of failed tries in a row.
-pub(super) fn wait_after(failures: u32) -> Duration {
-    (WAITS.0 * 2u32.saturating_pow(failures.saturating_sub(1).min(16))).min(WAITS.1)
-}
-
 /// The outcome of the last tries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connection {
@@ -91,13 +83,6 @@ fn every(interval: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn waits_grow_and_have_an_end() {
-        let waits: Vec<_> = (1..8).map(|failures| wait_after(failures).as_millis()).collect();
-        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
-        assert_eq!(wait_after(u32::MAX), WAITS.1);
-    }
 
     #[test]
     fn it_says_what_is_old_and_when_it_tries_again() {

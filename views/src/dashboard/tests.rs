@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dta_client::{self as client, Answers, Ask, ClientError, Following};
@@ -853,6 +854,14 @@ async fn epochs_are_stepped_through_and_asked() {
 struct Slow {
     memory: Duration,
     is_there: watch::Receiver<bool>,
+    /// Reads of memory that have begun.
+    reads: Arc<AtomicU32>,
+}
+
+impl Slow {
+    fn new(memory: Duration, is_there: watch::Receiver<bool>) -> Self {
+        Slow { memory, is_there, reads: Arc::default() }
+    }
 }
 
 #[tonic::async_trait]
@@ -890,6 +899,7 @@ impl Ask for Slow {
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(self.memory).await;
         Ok(ReadMemoryResponse { data: vec![0; request.length as usize], generation: 1 })
     }
@@ -957,7 +967,14 @@ impl Bench {
                 });
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), all).await.unwrap_or_else(|_| panic!("never: {what}"));
+        tokio::time::timeout(Duration::from_secs(60), all).await.unwrap_or_else(|_| panic!("never: {what}"));
+    }
+
+    /// Waits for so many figures.
+    async fn figures(&mut self, count: u32) {
+        for _ in 0..count {
+            self.until("figures", figures_since(Instant::now())).await;
+        }
     }
 }
 
@@ -969,27 +986,33 @@ fn figures_since(since: Instant) -> impl FnMut(&mut App) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn following_writes_never_holds_up_the_figures() {
     let (_there, is_there) = watch::channel(true);
-    let slow = Slow { memory: Duration::from_secs(1), is_there };
+    let slow = Slow::new(Duration::from_secs(1), is_there);
+    let reads = Arc::clone(&slow.reads);
     let mut bench =
         Bench::new(&DataSource::asking(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('4'));
     bench.press(KeyCode::Char('f'));
-    // A look is under way, and would be for a minute: each page of memory takes a second.
-    let look = Instant::now();
-    bench.until("figures while it looks", figures_since(look)).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    bench.until("more of them", figures_since(look + Duration::from_millis(300))).await;
+    // A look is under way. Each page of memory takes a second: figures that waited for it would be as rare.
+    let mut figures = 0;
+    while reads.load(Ordering::Relaxed) < 4 {
+        bench.figures(1).await;
+        figures += 1;
+        assert!(figures < 1000, "it does not look");
+    }
+    assert!(figures > 8, "{figures} figures while four pages were read");
     bench.press(KeyCode::Char('2'));
-    bench.until("figures of the page that is gone to", figures_since(Instant::now())).await;
-    assert!(look.elapsed() < Duration::from_secs(20), "{:?}", look.elapsed());
-    assert!(bench.app.memory.seen.is_none(), "the look was given up");
+    bench.figures(5).await;
+    let before = reads.load(Ordering::Relaxed);
+    bench.figures(20).await;
+    assert_eq!(reads.load(Ordering::Relaxed), before, "the look was given up");
+    assert!(bench.app.memory.seen.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_without_an_answer_holds_up_nothing() {
     let (_there, is_there) = watch::channel(true);
-    let slow = Slow { memory: Duration::ZERO, is_there };
+    let slow = Slow::new(Duration::ZERO, is_there);
     let mut bench =
         Bench::new(&DataSource::asking(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
     bench.until("figures", |app| app.now.is_some()).await;
@@ -1005,7 +1028,7 @@ async fn a_question_without_an_answer_holds_up_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_tries_again_less_and_less_often_and_comes_back_by_itself() {
     let (there, is_there) = watch::channel(false);
-    let slow = Slow { memory: Duration::ZERO, is_there };
+    let slow = Slow::new(Duration::ZERO, is_there);
     let mut bench = Bench::new(&DataSource::asking(Arc::new(slow), "x".into(), true), INTERVAL);
     let failure = async |bench: &mut Bench| match bench.updated.recv().await {
         Some(Update::Snapshot(Err(failure))) => failure,

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dta_proto::backoff::Backoff;
 use dta_proto::store::StoreSpec;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::app::{Errand, Failure, ListId, Update, Want};
-use super::connection::wait_after;
 use super::events::{self, EventFollower};
 use super::follow::{Follow, Scan};
 use super::source::{DataSource, Tail};
@@ -20,6 +20,9 @@ const PAGES_AT_ONCE: usize = 64;
 
 /// The part of the time between refreshes spent on scanning for writes: one in this many.
 const LOOK_SHARE: u32 = 2;
+
+/// Delays between tries to fetch figures.
+const AGAIN: Backoff = Backoff::within(Duration::from_millis(500), Duration::from_secs(10));
 
 /// Least time between expensive queries.
 const MUCH: Duration = Duration::from_secs(1);
@@ -50,11 +53,15 @@ async fn figures(
     refresh: Arc<Notify>,
     updates: mpsc::Sender<Update>,
 ) {
-    let mut failures = 0u32;
+    let mut again = AGAIN;
     loop {
         let snapshot = source.snapshot().await;
-        failures = if snapshot.is_ok() { 0 } else { failures.saturating_add(1) };
-        let wait = if failures == 0 { interval } else { wait_after(failures) };
+        let wait = if snapshot.is_ok() {
+            again = AGAIN;
+            interval
+        } else {
+            again.pause()
+        };
         let at = Instant::now();
         let snapshot = snapshot.map_err(|error| Failure { error, at, next: at + wait });
         if updates.send(Update::Snapshot(snapshot)).await.is_err() {

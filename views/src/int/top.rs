@@ -193,13 +193,8 @@ pub struct Ranking {
     generation: Option<u64>,
 }
 
-/// Where figures are.
-enum Figures {
-    /// Latencies under the flows' keys.
-    Values(String),
-    /// Counts under these keys of each flow, to be summed.
-    Counts(String),
-}
+/// The store with the figures, and its primitive: latencies are key-write's, counts key-increment's.
+type Figures = (String, Primitive);
 
 impl Ranking {
     /// Has read nothing yet.
@@ -232,17 +227,18 @@ impl Ranking {
             flows.retain(|_, flow| flow.flow.is_some_and(|flow| prefix.has_end_of(&flow)));
         }
         let known = flows.len() as u64;
-        let (store, mut rows) = self.rows(figures, &flows).await?;
+        let mut rows = self.rows(&figures, &flows).await?;
+        let (store, _) = figures;
         let mut others = Vec::new();
         if rows.is_empty() && !flows.is_empty() && self.criteria.store.is_none() {
             let asked = self.criteria.by;
             for other in By::ALL.into_iter().filter(|by| *by != asked) {
                 self.criteria.by = other;
                 let found = match self.figures(&catalog, is_directory) {
-                    Ok(figures) => self.rows(figures, &flows).await,
+                    Ok(figures) => self.rows(&figures, &flows).await,
                     Err(error) => Err(error),
                 };
-                if found.is_ok_and(|(_, rows)| !rows.is_empty()) {
+                if found.is_ok_and(|rows| !rows.is_empty()) {
                     others.push(other.name());
                 }
             }
@@ -273,10 +269,7 @@ impl Ranking {
                 }
                 return Ok(("given".into(), false));
             }
-            Keys::Directory if catalog.has(store::EVENTS, Primitive::Append) => {
-                self.news(catalog, store::EVENTS, list::KEYS).await?;
-                return Ok((store::EVENTS.into(), true));
-            }
+            Keys::Directory if catalog.has(store::EVENTS, Primitive::Append) => store::EVENTS.to_owned(),
             Keys::Directory => {
                 let mut all = catalog.of_keys();
                 match (all.next(), all.next()) {
@@ -292,12 +285,12 @@ impl Ranking {
                     }
                 }
             }
-            Keys::Store(name) if name == store::EVENTS => {
-                self.news(catalog, store::EVENTS, list::KEYS).await?;
-                return Ok((store::EVENTS.into(), true));
-            }
             Keys::Store(name) => name.clone(),
         };
+        if of_keys == store::EVENTS {
+            self.news(catalog, &of_keys, list::KEYS).await?;
+            return Ok((of_keys, true));
+        }
         let lists = catalog.of_keys().find(|(name, _)| *name == of_keys).map(|(_, lists)| lists);
         let Some(lists) = lists else {
             let what = format!(
@@ -367,8 +360,8 @@ impl Ranking {
         let Criteria { by, store: named, .. } = &self.criteria;
         if let Some(name) = named {
             return match catalog.named(name).map(|spec| &spec.kind) {
-                Some(StoreKind::KeyIncrement { .. }) => Ok(Figures::Counts(name.clone())),
-                Some(StoreKind::KeyWrite { value_len: 4.., .. }) => Ok(Figures::Values(name.clone())),
+                Some(StoreKind::KeyIncrement { .. }) => Ok((name.clone(), Primitive::KeyIncrement)),
+                Some(StoreKind::KeyWrite { value_len: 4.., .. }) => Ok((name.clone(), Primitive::KeyWrite)),
                 Some(_) => Err(IntError::NoStore(format!(
                     "store {name} has no figures to rank by: name a key-increment store, or a key-write store with values of at least 4 bytes"
                 ))),
@@ -387,21 +380,16 @@ impl Ranking {
                     format!("this collector has no store {name}, which has the {}s of flows", by.name());
                 return Err(IntError::NoStore(what));
             }
-            return Ok(match by {
-                By::Latency => Figures::Values(name.into()),
-                _ => Figures::Counts(name.into()),
-            });
+            return Ok((name.into(), primitive));
         }
         // Keys of DTA reports: a store that has the name of the ranking.
-        if catalog.has(by.name(), Primitive::KeyIncrement) {
-            return Ok(Figures::Counts(by.name().into()));
-        }
-        if catalog.has(by.name(), Primitive::KeyWrite) {
-            return Ok(Figures::Values(by.name().into()));
-        }
-        let is_there = |by: &By| {
-            [Primitive::KeyIncrement, Primitive::KeyWrite].iter().any(|of| catalog.has(by.name(), *of))
+        let primitive_of = |by: By| {
+            [Primitive::KeyIncrement, Primitive::KeyWrite].into_iter().find(|of| catalog.has(by.name(), *of))
         };
+        if let Some(primitive) = primitive_of(*by) {
+            return Ok((by.name().into(), primitive));
+        }
+        let is_there = |by: &By| primitive_of(*by).is_some();
         let others: Vec<_> = By::ALL.into_iter().filter(is_there).map(By::name).collect();
         let others = match &others[..] {
             [] => String::new(),
@@ -414,22 +402,16 @@ impl Ranking {
         )))
     }
 
-    /// The flows that have a figure, and the name of its store.
+    /// The flows that have a figure.
     async fn rows(
         &self,
-        figures: Figures,
+        (store, primitive): &Figures,
         flows: &BTreeMap<Key, KnownFlow>,
-    ) -> Result<(String, Vec<RankedFlow>), IntError> {
-        Ok(match figures {
-            Figures::Values(name) => {
-                let rows = self.latencies(&name, flows).await?;
-                (name, rows)
-            }
-            Figures::Counts(name) => {
-                let rows = self.counts(&name, flows).await?;
-                (name, rows)
-            }
-        })
+    ) -> Result<Vec<RankedFlow>, IntError> {
+        match primitive {
+            Primitive::KeyWrite => self.latencies(store, flows).await,
+            _ => self.counts(store, flows).await,
+        }
     }
 
     /// The moment of the figures, in nanoseconds since 1970.

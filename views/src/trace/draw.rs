@@ -202,7 +202,7 @@ fn host(name: Option<&str>, number: u16) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::flow::{Drops, HostClock, Size, Slow, Way};
+    use super::super::flow::{Drops, FlowPath, HostClock, Size, Slow};
     use super::*;
 
     fn point(hop: u8, host: u16, name: &str) -> Point {
@@ -238,7 +238,10 @@ mod tests {
                 point(2, 2, "iface:a-quite-long-name in"),
                 point(4, 2, "tp:net_dev_queue"),
             ],
-            ways: vec![Way { hops: vec![0, 1, 2], packets: 990 }, Way { hops: vec![0, 2], packets: 8 }],
+            ways: vec![
+                FlowPath { hops: vec![0, 1, 2], packets: 990 },
+                FlowPath { hops: vec![0, 2], packets: 8 },
+            ],
             segments: vec![
                 segment(0, 1, ClockKind::Same),
                 segment(1, 2, ClockKind::Fitted),

@@ -102,7 +102,7 @@ pub struct HostLatency {
 
 /// A sequence of points that packets took.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Way {
+pub struct FlowPath {
     /// Their hops.
     pub hops: Vec<u8>,
     /// How many sampled packets took it.
@@ -187,7 +187,7 @@ pub struct FlowTrace {
     /// Points at which the flow was seen; first those of the path that most packets took, in its order.
     pub points: Vec<Point>,
     /// The paths that packets took, most common first.
-    pub ways: Vec<Way>,
+    pub ways: Vec<FlowPath>,
     /// From point to point.
     pub segments: Vec<Segment>,
     /// From the first to the last point of the most common path, over the packets that took it.
@@ -324,7 +324,10 @@ fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clock
         sampled: own.told,
         with_path: own.packets.len() as u64,
         points,
-        ways: ways.into_iter().map(|(hops, totals)| Way { hops, packets: totals.len() as u64 }).collect(),
+        ways: ways
+            .into_iter()
+            .map(|(hops, totals)| FlowPath { hops, packets: totals.len() as u64 })
+            .collect(),
         segments,
         total,
         total_bound: ends.and_then(|(from, to)| bound_between(from, to)),

@@ -25,7 +25,7 @@ enum Command {
     /// Show which collectors there are, and what each has
     #[command(after_help = "Example:\n  dta-collector placement show --cluster etcd://10.0.0.1:2379")]
     Show(Show),
-    /// Have a collector lose all that it has, so that it can be taken away
+    /// Move everything off a collector before it is removed
     #[command(after_help = "\
 Stores with epochs move when their next epochs begin. The collector stays in the cluster, with nothing, until it stops.
 

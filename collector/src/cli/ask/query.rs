@@ -147,7 +147,7 @@ impl What {
             let answers = ask.ask_by_epoch::<A>(&self.store, keys, kind).await?;
             for address in ask.away() {
                 eprintln!(
-                    "dta-collector: the collector at {address} does not answer: these answers are of the others"
+                    "dta-collector: the collector at {address} does not answer: answers are from the other collectors only"
                 );
             }
             Ok(answers)

@@ -45,7 +45,7 @@ fn write(store: &Store, key: &Key, value: u8) {
 fn value(store: &Store, key: &Key) -> Option<u8> {
     let reader = key_write::Reader::new(store).unwrap();
     let (mut answers, mut values) = ([key_write::Answer::default()], [0; 12]);
-    reader.query(&[*key], layout::Policy::First, &mut answers, &mut values).unwrap();
+    reader.query(&[*key], layout::Choice::First, &mut answers, &mut values).unwrap();
     answers[0].found.then_some(values[0])
 }
 

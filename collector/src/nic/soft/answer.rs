@@ -11,7 +11,7 @@ pub(super) const OVERHEAD: usize = datagram::HEADER_LEN + BTH_LEN + 12 + 3 + ICR
 
 /// Where an answer goes, and which request it answers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct ReturnPath {
     /// The address and port that the request was sent to.
     pub(super) from: SocketAddrV4,
     /// The peer.
@@ -29,7 +29,7 @@ pub(super) struct Way {
 /// MIDDLE packets of a READ response have no `aeth`; only atomic acknowledgements have `before`.
 pub(super) fn push(
     out: &mut Batch,
-    way: &Way,
+    path: &ReturnPath,
     opcode: Opcode,
     psn: Psn,
     aeth: Option<Aeth>,
@@ -47,11 +47,11 @@ pub(super) fn push(
         return false;
     };
     slot[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(
-        way.from,
-        way.to,
+        path.from,
+        path.to,
         covered + ICRC_LEN - datagram::HEADER_LEN,
     ));
-    let mut bth = Bth::new(opcode, way.peer_qpn, psn, false);
+    let mut bth = Bth::new(opcode, path.peer_qpn, psn, false);
     // As the kernel's responder does.
     bth.migreq = false;
     bth.pad = pad as u8;
@@ -75,15 +75,15 @@ pub(super) fn push(
     slot[start + payload_len..covered].fill(0);
     let crc = icrc(&slot[..covered]);
     slot[covered..].copy_from_slice(&crc.to_le_bytes());
-    let addresses = Addresses { source: way.from, destination: way.to, runs: way.runs };
+    let addresses = Addresses { source: path.from, destination: path.to, runs: path.runs };
     out.commit_datagram(covered + ICRC_LEN, addresses, 0);
-    if let Some(ethernet) = &way.ethernet {
+    if let Some(ethernet) = &path.ethernet {
         out.set_ethernet(out.len() - 1, ethernet);
     }
     true
 }
 
 /// Writes an ACK or NAK.
-pub(super) fn push_ack(out: &mut Batch, way: &Way, psn: Psn, syndrome: Syndrome, msn: u32) -> bool {
-    push(out, way, Opcode::RcAck, psn, Some(Aeth { syndrome, msn }), None, (0, |_: &mut [u8]| {}))
+pub(super) fn push_ack(out: &mut Batch, path: &ReturnPath, psn: Psn, syndrome: Syndrome, msn: u32) -> bool {
+    push(out, path, Opcode::RcAck, psn, Some(Aeth { syndrome, msn }), None, (0, |_: &mut [u8]| {}))
 }

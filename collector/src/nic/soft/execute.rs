@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 use dta_proto::batch::Batch;
 use dta_proto::wire::roce::{self, Aeth, NakCode, Opcode, Psn, Syndrome};
 
-use super::answer::{self, Way};
+use super::answer::{self, ReturnPath};
 use super::counter::{Counter, Counts};
 use super::keys::{Entry, Keys};
 use super::queue_pair::{Message, QueuePair, Resource};
@@ -347,18 +347,18 @@ impl Execution<'_> {
     }
 
     fn ack(&mut self, qp: &QueuePair, counter: Counter, psn: Psn, syndrome: Syndrome) {
-        let way = self.way(qp);
-        self.out.push(counter, |out| answer::push_ack(out, &way, psn, syndrome, qp.msn));
+        let path = self.return_path(qp);
+        self.out.push(counter, |out| answer::push_ack(out, &path, psn, syndrome, qp.msn));
     }
 
     fn atomic_ack(&mut self, qp: &QueuePair, before: u64) {
-        let way = self.way(qp);
+        let path = self.return_path(qp);
         let aeth = Aeth { syndrome: Syndrome::ACK, msn: qp.msn };
         let psn = self.request.psn;
         self.out.push(Counter::SentAtomicAck, |out| {
             answer::push(
                 out,
-                &way,
+                &path,
                 Opcode::RcAtomicAck,
                 psn,
                 Some(aeth),
@@ -370,7 +370,7 @@ impl Execution<'_> {
 
     /// Answers a READ of readable memory. `whole` says whether the answer begins with its FIRST packet.
     fn read_response(&mut self, qp: &QueuePair, va: u64, length: u32, whole: bool) {
-        let way = self.way(qp);
+        let path = self.return_path(qp);
         let entry = self.keys.get(self.request.reth.rkey);
         let mtu = self.config.mtu;
         let packets = length.div_ceil(mtu).max(1);
@@ -391,7 +391,7 @@ impl Execution<'_> {
             self.out.push(Counter::SentReadResponse, |out| {
                 answer::push(
                     out,
-                    &way,
+                    &path,
                     opcode,
                     psn,
                     aeth,
@@ -410,7 +410,7 @@ impl Execution<'_> {
     }
 
     /// The return path: to the peer, from the address and port that the request was sent to.
-    fn way(&self, qp: &QueuePair) -> Way {
+    fn return_path(&self, qp: &QueuePair) -> ReturnPath {
         let ethernet = self.frame.and_then(|frame| frame.first_chunk::<14>()).map(|request| {
             let mut answer = *request;
             answer[..6].copy_from_slice(&request[6..12]);
@@ -420,7 +420,7 @@ impl Execution<'_> {
             }
             answer
         });
-        Way {
+        ReturnPath {
             from: SocketAddrV4::new(self.config.ip, self.config.port),
             to: SocketAddrV4::new(qp.peer_ip, qp.request.peer.port),
             peer_qpn: qp.request.peer_qpn,

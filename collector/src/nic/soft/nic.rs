@@ -156,7 +156,7 @@ impl SoftNic {
         let interface = &*wire.interface;
         let mut ports = PacketConfig::new(interface, [config.responder.port]);
         ports.mac = config.mac.map(|mac| mac.0);
-        let link = EthernetLink::open_by(wire.way, &ports, config.responder.ip)
+        let link = EthernetLink::open_by(wire.kind, &ports, config.responder.ip)
             .map_err(|error| link_error("open a link", &error))?;
         match link.wire().fallback() {
             None => tracing::info!(interface, frames = link.wire().describe(), "the software NIC's link"),

@@ -155,7 +155,7 @@ impl Requester {
 
     /// INIT to RTS: from now on it sends to the queue pair `qpn` of `peer`, which expects `start_psn` first and
     /// answers `rd_atomic` atomics and READs in flight. Unanswered packets are resent after 4.096 µs · 2^`timeout`,
-    /// up to 7 times. The kernel resolves the peer's Ethernet address before this returns.
+    /// up to 7 times, or never if that is 0. The kernel resolves the peer's Ethernet address before this returns.
     pub fn connect(
         &self,
         peer: &Endpoint,

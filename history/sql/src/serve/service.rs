@@ -44,8 +44,7 @@ impl Service {
 }
 
 fn text(handle: &[u8]) -> Result<String, Status> {
-    String::from_utf8(handle.to_vec())
-        .map_err(|_| Status::invalid_argument("a handle of no statement of this server"))
+    String::from_utf8(handle.to_vec()).map_err(|_| Status::invalid_argument("unknown statement handle"))
 }
 
 /// Where an answer with these columns is got: here, with this ticket.

@@ -11,13 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::datasource::object_store::ObjectStoreUrl;
 use dta_history::{HistoryError, Table};
 
 pub(crate) use epochs::{EPOCHS, LOSSES, LogTable};
 pub(crate) use rows::RowsOfKey;
-pub(crate) use store::StoreTable;
+pub(crate) use store::{Source, StoreTable};
 
 /// A store's table on disk, and those of its files whose index was found to be as it was written.
 pub(crate) struct OpenTable {
@@ -125,10 +124,4 @@ impl History {
 fn identity(table: &Path) -> Option<Identity> {
     let log = std::fs::metadata(table.join("_delta_log")).ok()?;
     log.is_dir().then(|| (log.dev(), log.ino()))
-}
-
-/// The columns of a live store, by the schema that its table would have.
-pub(crate) fn live_columns(delta: &str) -> datafusion::common::Result<SchemaRef> {
-    let files = columns::of_files(delta)?;
-    Ok(columns::in_sql(&files, true))
 }

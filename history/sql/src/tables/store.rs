@@ -8,6 +8,7 @@ use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, Reco
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::config::TableParquetOptions;
+use datafusion::common::error::GenericError;
 use datafusion::common::stats::Precision;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, Statistics};
 use datafusion::datasource::listing::PartitionedFile;
@@ -29,10 +30,19 @@ use dta_history::Epoch;
 
 use super::OpenTable;
 use super::columns::{self, EPOCH, MOMENTS, moment, moments, nanoseconds};
+use crate::live::LiveMemory;
 
-/// The rows of a store, those of a history or of live memory.
+/// Where the rows of a store are.
+pub(crate) enum Source {
+    /// In a history.
+    Kept(Arc<OpenTable>),
+    /// In live memory.
+    Live(Box<LiveMemory>),
+}
+
+/// The rows of a store.
 pub(crate) struct StoreTable {
-    open: Arc<OpenTable>,
+    source: Source,
     files: SchemaRef,
     schema: SchemaRef,
     /// Whether these are rows of an epoch that is not over: it has no number yet.
@@ -42,15 +52,31 @@ pub(crate) struct StoreTable {
 impl StoreTable {
     /// # Errors
     /// The table has columns of unknown types.
-    pub(crate) fn new(open: Arc<OpenTable>, live: bool) -> Result<StoreTable> {
-        let files = columns::of_files(&open.table.schema())?;
+    pub(crate) fn new(source: Source) -> Result<StoreTable> {
+        let (files, live) = match &source {
+            Source::Kept(open) => (open.table.schema(), false),
+            Source::Live(memory) => (dta_history::schema(&memory.spec), true),
+        };
+        let files = columns::of_files(&files)?;
         let schema = columns::in_sql(&files, live);
-        Ok(StoreTable { open, files, schema, live })
+        Ok(StoreTable { source, files, schema, live })
+    }
+
+    async fn open(&self, state: &dyn Session) -> Result<&OpenTable> {
+        match &self.source {
+            Source::Kept(open) => Ok(open.as_ref()),
+            Source::Live(memory) => memory.table(state).await.map_err(external),
+        }
     }
 
     /// All epochs by number, with their moments; and the numbers of those that filters on these columns leave.
-    fn epochs(&self, state: &dyn Session, filters: &[Expr]) -> Result<(Moments, BTreeSet<i64>)> {
-        let kept = self.open.table.epochs().map_err(external)?;
+    fn epochs(
+        &self,
+        open: &OpenTable,
+        state: &dyn Session,
+        filters: &[Expr],
+    ) -> Result<(Moments, BTreeSet<i64>)> {
+        let kept = open.table.epochs().map_err(external)?;
         let of = |epoch: &Epoch| [epoch.opened, epoch.flipped_to].map(nanoseconds);
         let all = kept.iter().map(|kept| (kept.epoch.number.cast_signed(), of(&kept.epoch)));
         let all: Moments = Arc::new(all.collect());
@@ -89,13 +115,13 @@ fn is_moment(column: &str) -> bool {
     MOMENTS.contains(&column)
 }
 
-fn external(error: dta_history::HistoryError) -> DataFusionError {
+fn external(error: impl Into<GenericError>) -> DataFusionError {
     DataFusionError::External(error.into())
 }
 
 impl std::fmt::Debug for StoreTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "StoreTable {}", self.open.name())
+        f.write_str("StoreTable")
     }
 }
 
@@ -120,8 +146,9 @@ impl TableProvider for StoreTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let (epochs, chosen) = self.epochs(state, filters)?;
-        let files = self.files(&chosen)?;
+        let open = self.open(state).await?;
+        let (epochs, chosen) = self.epochs(open, state, filters)?;
+        let files = self.files(open, &chosen)?;
 
         // The columns that are wanted, and which of those of the files they need.
         let wanted: Vec<usize> =
@@ -142,7 +169,7 @@ impl TableProvider for StoreTable {
             Arc::new(EmptyExec::new(read.clone()))
         } else {
             let predicate = self.predicate(state, filters, &chosen, &files)?;
-            self.scan_of(state, files, predicate, needed, limit)?
+            self.scan_of(open, state, files, predicate, needed, limit)?
         };
 
         let of_read = DFSchema::try_from(read.clone())?;
@@ -175,19 +202,19 @@ struct Files {
 
 impl StoreTable {
     /// The files with chosen epochs, each with its index checked.
-    fn files(&self, chosen: &BTreeSet<i64>) -> Result<Files> {
+    fn files(&self, open: &OpenTable, chosen: &BTreeSet<i64>) -> Result<Files> {
         let mut all = Files { files: Vec::new(), epochs: Some(BTreeSet::new()), rows: 0 };
-        for file in self.open.table.files().map_err(external)? {
+        for file in open.table.files().map_err(external)? {
             let numbers = || file.epochs.iter().map(|kept| kept.epoch.number.cast_signed());
             if file.epochs.is_empty() {
                 all.epochs = None;
             } else if !numbers().any(|number| chosen.contains(&number)) {
                 continue;
             }
-            self.open.check(&file.name).map_err(external)?;
+            open.check(&file.name).map_err(external)?;
             all.rows += file.epochs.iter().map(|kept| kept.rows).sum::<u64>();
             all.epochs.iter_mut().for_each(|epochs| epochs.extend(numbers()));
-            let path = format!("{}/{}", self.open.name(), file.name);
+            let path = format!("{}/{}", open.name(), file.name);
             all.files.push(PartitionedFile::new(path, file.bytes));
         }
         Ok(all)
@@ -217,6 +244,7 @@ impl StoreTable {
 
     fn scan_of(
         &self,
+        open: &OpenTable,
         state: &dyn Session,
         files: Files,
         predicate: Option<Arc<dyn PhysicalExpr>>,
@@ -225,7 +253,7 @@ impl StoreTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let runtime = state.runtime_env();
         let reader = CachedParquetFileReaderFactory::new(
-            runtime.object_store(&self.open.at)?,
+            runtime.object_store(&open.at)?,
             runtime.cache_manager.get_file_metadata_cache(),
         );
         let global = state.config_options().execution.parquet.clone();
@@ -243,7 +271,7 @@ impl StoreTable {
             None => {}
         }
         let groups = FileGroup::new(files.files).split_files(state.config().target_partitions());
-        let config = FileScanConfigBuilder::new(self.open.at.clone(), Arc::new(source))
+        let config = FileScanConfigBuilder::new(open.at.clone(), Arc::new(source))
             .with_file_groups(groups)
             .with_statistics(statistics)
             .with_projection_indices(Some(columns))?

@@ -24,8 +24,8 @@ use dta_translator::config::{FlowTable, IntListener, IntStores};
 use dta_translator::packets::{IntSide, RoceLink};
 
 use super::super::harness::{Rates, Scale};
-use super::super::reports::{WAIT, WINDOW, Way};
-use super::Case;
+use super::super::reports::{Pipeline, WAIT, WINDOW, in_turns};
+use super::Reports;
 use super::traffic::Traffic;
 use super::world::{engine_of, pairs, specs};
 
@@ -34,24 +34,17 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Any port of loopback.
 const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
 
-pub(super) fn run(case: &Case, scale: &Scale) -> anyhow::Result<Rates> {
-    let (mut work, mut floor) = (work(case)?, floor(case)?);
+pub(super) fn run(of: &Reports, scale: &Scale) -> anyhow::Result<Rates> {
+    let (mut work, floor) = (work(of)?, floor(of)?);
     // New values are reported before the clock starts.
     work.turn(scale.turn, WINDOW[1])?;
-    let mut best = Rates { work: 0.0, floor: 0.0 };
-    for _ in 0..scale.turns {
-        best.floor = best.floor.max(floor.turn(scale.turn, WINDOW[1])?);
-        best.work = best.work.max(work.turn(scale.turn, WINDOW[1])?);
-    }
-    floor.end()?;
-    work.end()?;
-    Ok(best)
+    in_turns(scale, WINDOW[1], work, floor)
 }
 
-/// Sends the reports of a case, one batch per call.
-fn sender(case: &Case, to: SocketAddrV4) -> anyhow::Result<impl FnMut() -> anyhow::Result<u64> + 'static> {
+/// Sends reports, one batch per call.
+fn sender(of: &Reports, to: SocketAddrV4) -> anyhow::Result<impl FnMut() -> anyhow::Result<u64> + 'static> {
     let mut link = UdpLink::open(&UdpConfig::roce(HERE.into()))?;
-    let mut traffic = Traffic::new(case.flows, case.hops, true).between(link.local_addr(), to);
+    let mut traffic = Traffic::new(of.flows, of.hops, true).between(link.local_addr(), to);
     let mut next = 0;
     Ok(move || {
         if next == 0 {
@@ -64,15 +57,15 @@ fn sender(case: &Case, to: SocketAddrV4) -> anyhow::Result<impl FnMut() -> anyho
     })
 }
 
-fn floor(case: &Case) -> anyhow::Result<Way> {
+fn floor(of: &Reports) -> anyhow::Result<Pipeline> {
     let receiver = BareReceiver::open(false)?;
-    Ok(Way::bare(sender(case, receiver.local_addr())?, receiver))
+    Ok(Pipeline::bare(sender(of, receiver.local_addr())?, receiver))
 }
 
-fn work(case: &Case) -> anyhow::Result<Way> {
-    let translator = Translator::new(case)?;
-    let send = sender(case, translator.int.addresses().first().context("no listener")?.parse()?)?;
-    Ok(Way::new(send, translator, Translator::turn, Translator::end))
+fn work(of: &Reports) -> anyhow::Result<Pipeline> {
+    let translator = Translator::new(of)?;
+    let send = sender(of, translator.int.addresses().first().context("no listener")?.parse()?)?;
+    Ok(Pipeline::new(send, translator, Translator::turn, Translator::end))
 }
 
 /// What a translator's thread has, except for DTA reports and commands; and the NIC with its memory.
@@ -88,13 +81,13 @@ struct Translator {
 }
 
 impl Translator {
-    fn new(case: &Case) -> anyhow::Result<Translator> {
+    fn new(of: &Reports) -> anyhow::Result<Translator> {
         let link = UdpLink::open(&UdpConfig::roce(HERE.into()))?;
         let requester = link.local_addr();
         let nic = SoftNic::udp(SoftNicConfig { ring: true, ..SoftNicConfig::new(HERE) })?;
         let at = SocketAddrV4::new(*HERE.ip(), nic.device().endpoint.port);
         let (stores, program) = programmed(
-            &specs(case.flows, case.flows * (1 + case.hops)),
+            &specs(of.flows, of.flows * (1 + of.hops)),
             RegionOptions::default(),
             &pairs([requester, at]),
             |region, access| nic.register(region, access),
@@ -104,7 +97,7 @@ impl Translator {
         let peer = Endpoint { port: requester.port(), ..Endpoint::new((*requester.ip()).into()) };
         roce.add_ring(join(&nic.offer_ring(&peer).context("the NIC has no ring")?, at)?);
         let listener = IntListener { listen: HERE.into(), settings: Settings::default() };
-        let int = IntSide::open(&[listener], &IntStores::default(), case.rules(), &FlowTable::default())?;
+        let int = IntSide::open(&[listener], &IntStores::default(), of.rules(), &FlowTable::default())?;
         let mut int = int.context("there is no listener")?;
         int.follow(&program);
         Ok(Translator {

@@ -24,12 +24,13 @@ use std::time::Duration;
 use dta_collector::reader::key_write;
 use dta_dataplane::telemetry::{Detect, Rules};
 use dta_proto::key::Key;
-use dta_proto::layout::key_write::Policy;
+use dta_proto::layout::key_write::Choice;
 use dta_proto::telemetry::{self, VALUE_LEN, Value};
 use dta_proto::wire::int::{Settings, reports};
-use serde::Serialize;
 
-use super::harness::{Rates, Scale, Share, cpu_time, measure_shares, on_a_thread, pin};
+use super::harness::{Rates, Scale, Share, cpu_time, measure_shares, pin};
+use super::{Beside, Case, Run};
+pub use super::{Figure as Row, figures};
 use floor::Floor;
 pub use show::table;
 use traffic::Traffic;
@@ -48,20 +49,11 @@ enum Kind {
     Loopback,
 }
 
-/// One benchmark.
-#[derive(Clone, Copy, Debug)]
-pub struct Case {
-    /// Name, for filters and reports.
-    pub name: &'static str,
-    /// What it measures, in one line.
-    pub what: &'static str,
-    /// The required ratio of floor to work; 0 if there is none.
-    pub least_ratio: f64,
+/// Reports, and how many hops and flows they have.
+pub(crate) struct Reports {
     kind: Kind,
     hops: usize,
     flows: usize,
-    /// Nanoseconds measured for INTCollector's XDP program on the same reports.
-    intcollector: Option<f64>,
 }
 
 const fn case(name: &'static str, what: &'static str, kind: Kind, hops: usize, flows: usize) -> Case {
@@ -76,7 +68,14 @@ const fn case(name: &'static str, what: &'static str, kind: Kind, hops: usize, f
         (Kind::Unchanged, 100, 6) => Some(458.0),
         _ => None,
     };
-    Case { name, what, least_ratio, kind, hops, flows, intcollector }
+    Case {
+        name,
+        what,
+        least_ratio,
+        beside: Beside::IntCollector(intcollector),
+        glance: false,
+        run: Run::Int(Reports { kind, hops, flows }),
+    }
 }
 
 /// All benchmarks, in report order: few flows are 100, many are 100,000.
@@ -96,48 +95,7 @@ pub const CASES: [Case; 13] = [
     case("int-loopback-3-few", "everything changes, sockets, 100 flows", Kind::Loopback, 3, 100),
 ];
 
-/// A figure, as in JSON.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// Which benchmark.
-    pub name: &'static str,
-    /// `ns/report`.
-    pub unit: &'static str,
-    /// Nanoseconds per report.
-    pub value: f64,
-    /// Floor in nanoseconds per report.
-    pub floor: f64,
-    /// `floor / value`: the rate relative to the floor's.
-    pub ratio: f64,
-    /// The required ratio; 0 if there is none.
-    pub least_ratio: f64,
-    /// Nanoseconds measured for INTCollector's XDP program, on another machine.
-    pub intcollector: Option<f64>,
-    /// Description.
-    pub what: &'static str,
-}
-
-impl Row {
-    /// Whether it misses the required ratio.
-    pub fn is_below(&self) -> bool {
-        self.ratio < self.least_ratio
-    }
-}
-
-/// Runs these. Calls `about` before each.
-pub fn figures<'a>(
-    cases: impl IntoIterator<Item = &'a Case>,
-    scale: &Scale,
-    about: impl Fn(&Case),
-) -> anyhow::Result<Vec<Row>> {
-    cases
-        .into_iter()
-        .inspect(|case| about(case))
-        .map(|case| on_a_thread(case.name, || case.run(scale)))
-        .collect()
-}
-
-impl Case {
+impl Reports {
     fn rules(&self) -> Rules {
         let mut rules = Rules::default();
         // Path, flow latency and hop latencies of each flow, and the queues and links of all switches; with room for
@@ -152,22 +110,11 @@ impl Case {
         rules
     }
 
-    fn run(&self, scale: &Scale) -> anyhow::Result<Row> {
-        let rates = match self.kind {
-            Kind::Loopback => loopback::run(self, scale)?,
-            _ => self.run_on_one_core(scale)?,
-        };
-        let [value, floor] = [rates.work, rates.floor].map(|rate| 1e9 / rate);
-        Ok(Row {
-            name: self.name,
-            unit: "ns/report",
-            value,
-            floor,
-            ratio: floor / value,
-            least_ratio: self.least_ratio,
-            intcollector: self.intcollector,
-            what: self.what,
-        })
+    pub(crate) fn run(&self, scale: &Scale) -> anyhow::Result<Rates> {
+        match self.kind {
+            Kind::Loopback => loopback::run(self, scale),
+            _ => self.run_on_one_core(scale),
+        }
     }
 
     fn run_on_one_core(&self, scale: &Scale) -> anyhow::Result<Rates> {
@@ -251,7 +198,7 @@ impl Case {
         };
         let mut answers = vec![key_write::Answer::default(); keys.len()];
         let mut values = vec![0; keys.len() * VALUE_LEN];
-        reader.query(&keys, Policy::First, &mut answers, &mut values)?;
+        reader.query(&keys, Choice::First, &mut answers, &mut values)?;
         let read = values.chunks_exact(VALUE_LEN).map(|value| Value::parse(value).map(|value| value.value));
         let mut found = 0;
         for ((answer, read), wanted) in answers.iter().zip(read).zip(wanted) {

@@ -2,7 +2,8 @@
 
 use dta_cli::table::{Cell, Colour, Look, Table};
 
-use super::Row;
+use super::super::show::verdict;
+use super::super::{Beside, Figure};
 
 /// The meaning of the columns.
 const METHOD: &str = "\
@@ -10,29 +11,26 @@ Nanoseconds of one core per report, frame to memory; from sockets, between one
 report and the next. INTCollector: its XDP program, measured on another machine.";
 
 /// A table with a row for each figure.
-pub fn table(rows: &[Row], look: Look) -> String {
+pub fn table(figures: &[Figure], look: Look) -> String {
     let mut table = Table::new(
         &["reports of INT", "ns", "floor", "ratio", "least", "INTCollector", ""],
         &[1, 2, 3, 4, 5],
     );
-    for row in rows {
-        let asked = row.least_ratio > 0.0;
-        let mark = match (asked, row.is_below()) {
-            (false, _) => Cell::from("shown"),
-            (true, false) => Cell::coloured("good", Colour::Green),
-            (true, true) => Cell::coloured("below", Colour::Red),
-        };
-        let theirs = match row.intcollector {
-            Some(theirs) if row.value < theirs => Cell::coloured(format!("{theirs:.0}"), Colour::Green),
-            Some(theirs) => Cell::coloured(format!("{theirs:.0}"), Colour::Red),
-            None => Cell::from(""),
+    for figure in figures {
+        let [least, mark] = verdict(figure);
+        let theirs = match figure.beside {
+            Beside::IntCollector(Some(theirs)) => {
+                let colour = if figure.value < theirs { Colour::Green } else { Colour::Red };
+                Cell::coloured(format!("{theirs:.0}"), colour)
+            }
+            _ => Cell::from(""),
         };
         table.row([
-            Cell::from(row.what),
-            Cell::from(format!("{:.0}", row.value)),
-            Cell::from(format!("{:.0}", row.floor)),
-            Cell::from(format!("{:.2}", row.ratio)),
-            Cell::from(if asked { format!("{:.2}", row.least_ratio) } else { String::new() }),
+            Cell::from(figure.what),
+            Cell::from(format!("{:.0}", figure.value)),
+            Cell::from(format!("{:.0}", figure.floor)),
+            Cell::from(format!("{:.2}", figure.ratio)),
+            least,
             theirs,
             mark,
         ]);
@@ -47,17 +45,17 @@ mod tests {
 
     #[test]
     fn the_table_fits_80_columns_and_shows_both_verdicts() {
-        let rows = CASES.map(|case| Row {
+        let figures = CASES.map(|case| Figure {
             name: case.name,
             unit: "ns/report",
             value: 1234.5,
             floor: 600.0,
             ratio: 0.486,
             least_ratio: case.least_ratio,
-            intcollector: case.intcollector,
+            beside: case.beside,
             what: case.what,
         });
-        let text = table(&rows, Look::terminal(80));
+        let text = table(&figures, Look::terminal(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         for part in ["1234", "600", "0.49", "0.40", "255", "458", "good", "below", "shown"] {
             assert!(text.contains(part), "{part} in {text}");

@@ -17,7 +17,7 @@ mod pair;
 mod show;
 mod turn;
 
-use dta_link::Way;
+use dta_link::SocketKind;
 use dta_testbed::ground::NicKind;
 use serde::Serialize;
 
@@ -110,8 +110,8 @@ pub fn run(
         // Frames by UDP sockets to soft-RoCE.
         let (mut plain, mut runs) = (Measured::MAX, Measured::MAX);
         for _ in 0..length.turns {
-            sender = sender.best(turn.nobody(case, Way::Packet)?);
-            soft = soft.best(turn.soft(case, Way::Packet)?);
+            sender = sender.best(turn.nobody(case, SocketKind::Packet)?);
+            soft = soft.best(turn.soft(case, SocketKind::Packet)?);
             match nic {
                 NicKind::Rxe => {
                     other = other.best(turn.rxe(case)?);
@@ -119,8 +119,8 @@ pub fn run(
                     runs = runs.best(turn.rxe_by_sockets(case, true)?);
                 }
                 NicKind::Soft => {
-                    other_sender = other_sender.best(turn.nobody(case, Way::Xdp)?);
-                    other = other.best(turn.soft(case, Way::Xdp)?);
+                    other_sender = other_sender.best(turn.nobody(case, SocketKind::Xdp)?);
+                    other = other.best(turn.soft(case, SocketKind::Xdp)?);
                 }
             }
         }

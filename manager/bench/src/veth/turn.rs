@@ -9,7 +9,7 @@ use dta_collector::nic::soft::{SoftNic, SoftNicConfig};
 use dta_collector::nic::verbs::{self, GidWish, VerbsOptions};
 use dta_collector::nic::{Endpoint, Nic, QueuePairInfo, QueuePairRequest, Registration};
 use dta_collector::region::{Region, RegionOptions};
-use dta_link::{Link, PacketConfig, RunUse, UdpConfig, UdpLink, Way, Wire, WireLink};
+use dta_link::{Link, PacketConfig, RunUse, SocketKind, UdpConfig, UdpLink, Wire, WireLink};
 use dta_proto::batch::Batch;
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce;
@@ -62,28 +62,28 @@ impl Turn<'_> {
         Ok(Turn { pair, frames })
     }
 
-    /// Sends the frames by `way` to an Ethernet address that nobody has.
-    pub(super) fn nobody(&mut self, case: &Case, way: Way) -> anyhow::Result<Measured> {
+    /// Sends the frames by sockets of this `kind` to an Ethernet address that nobody has.
+    pub(super) fn nobody(&mut self, case: &Case, kind: SocketKind) -> anyhow::Result<Measured> {
         let queue_pair = QueuePairInfo { qpn: 0x11, expected_psn: 0, max_dest_rd_atomic: 0 };
         let region = Registration { iova: IOVA, len: self.frames * case.slot_len(), rkey: 1 };
         let by = By::Frames { mac: NOBODY, from_mac: SENDER_MAC };
         let mut bursts = case.frames(self.frames, &destination(by, queue_pair, region))?;
-        send(&mut sender(way)?, &mut bursts, |_| true)
+        send(&mut sender(kind)?, &mut bursts, |_| true)
     }
 
-    /// Sends the frames to the software NIC on raw frames, both by `way`.
-    pub(super) fn soft(&mut self, case: &Case, way: Way) -> anyhow::Result<Measured> {
+    /// Sends the frames to the software NIC on raw frames, both by sockets of this `kind`.
+    pub(super) fn soft(&mut self, case: &Case, kind: SocketKind) -> anyhow::Result<Measured> {
         let mut config = SoftNicConfig::new(SocketAddrV4::new(NEAR_IP, roce::PORT));
         config.mac = Some(SOFT_MAC);
-        let nic = SoftNic::wire(config, &Wire { way, interface: NEAR.into() })?;
+        let nic = SoftNic::wire(config, &Wire { kind, interface: NEAR.into() })?;
         let by = By::Frames { mac: SOFT_MAC, from_mac: SENDER_MAC };
-        self.send_to(case, &nic, by, |_| sender(way)).context("the software NIC")
+        self.send_to(case, &nic, by, |_| sender(kind)).context("the software NIC")
     }
 
     /// Sends the frames to soft-RoCE, through the collector's verbs backend.
     pub(super) fn rxe(&mut self, case: &Case) -> anyhow::Result<Measured> {
         let by = By::Frames { mac: NEAR_MAC, from_mac: SENDER_MAC };
-        self.send_to_rxe(case, by, |_| sender(Way::Packet))
+        self.send_to_rxe(case, by, |_| sender(SocketKind::Packet))
     }
 
     /// The same by UDP sockets of the far end, in runs or one by one.
@@ -166,8 +166,8 @@ impl Turn<'_> {
 
 /// Sends from the far end. Without ports it receives nothing: the kernel drops answers, as nobody there has their
 /// address.
-fn sender(way: Way) -> anyhow::Result<WireLink> {
-    Ok(WireLink::open(way, &PacketConfig::new(FAR, []), None)?)
+fn sender(kind: SocketKind) -> anyhow::Result<WireLink> {
+    Ok(WireLink::open(kind, &PacketConfig::new(FAR, []), None)?)
 }
 
 fn destination(by: By, queue_pair: QueuePairInfo, region: Registration) -> Destination {

@@ -23,7 +23,7 @@ use dta_proto::wire::{ethernet, ipv4, udp};
 
 use super::evidence::{Evidence, Host, Nodes, translator_ip};
 use super::frames::Frames;
-use super::neighbours::{Neighbours, Way};
+use super::neighbours::{Neighbours, NextHop};
 use crate::rdma::tree::{self, Device};
 
 /// What to examine.
@@ -177,7 +177,7 @@ fn ask_for_neighbours(root: &Path, sessions: &ListSessionsResponse) {
     for session in &sessions.sessions {
         if let Some(std::net::IpAddr::V4(ip)) = translator_ip(session)
             && !ip.is_loopback()
-            && matches!(neighbours.way(ip), Way::Unasked { .. })
+            && matches!(neighbours.next_hop(ip), NextHop::Unasked { .. })
             && let Ok(socket) = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         {
             // If it cannot be sent, there is no entry either, which is reported.

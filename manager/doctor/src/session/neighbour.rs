@@ -8,7 +8,7 @@ use dta_proto::counter::LinkLoss;
 
 use super::Evidence;
 use super::evidence::translator_ip;
-use super::neighbours::Way;
+use super::neighbours::NextHop;
 use crate::Finding;
 
 const CHECK: &str = "no neighbour entry";
@@ -49,24 +49,24 @@ fn kernels(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
             "is it up, and does it answer ARP (dta-translator run --link does)? Otherwise add an entry: ip neigh replace {by} lladdr MAC nud permanent dev {interface}"
         )
     };
-    let (found, advice) = match host.neighbours.way(ip) {
-        Way::Known { interface } => {
+    let (found, advice) = match host.neighbours.next_hop(ip) {
+        NextHop::Known { interface } => {
             return Some(Finding::ok("neighbour", format!("{name}: {ip} is reached on {interface}")));
         }
-        Way::None => (
+        NextHop::None => (
             format!("{name}: this host has no route to the translator {ip}"),
             format!(
                 "give the interface an address in the translator's network, or: ip route add {ip}/32 dev {}",
                 host.interface.as_deref().unwrap_or("IFACE")
             ),
         ),
-        Way::Silent { by, interface } => (
+        NextHop::Silent { by, interface } => (
             format!(
                 "{name}: nobody answers for the Ethernet address of {by} on {interface}, so no answer reaches the translator {ip}"
             ),
             entry(&by, &interface),
         ),
-        Way::Unasked { by, interface } => {
+        NextHop::Unasked { by, interface } => {
             let found = format!(
                 "{name}: the kernel has no entry for {by} on {interface}, and did not try to resolve it"
             );

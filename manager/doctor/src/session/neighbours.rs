@@ -30,7 +30,7 @@ struct Route {
 
 /// What the kernel knows about the path to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum NextHop {
     /// No route.
     None,
     /// By a neighbour whose Ethernet address is known.
@@ -52,17 +52,17 @@ impl Neighbours {
     }
 
     /// What is known about the path to `ip`.
-    pub(super) fn way(&self, ip: Ipv4Addr) -> Way {
+    pub(super) fn next_hop(&self, ip: Ipv4Addr) -> NextHop {
         let fits = |route: &&Route| (u32::from(ip) ^ route.destination) & route.mask == 0;
         // The longest prefix wins, then the lowest metric.
         let best = self.routes.iter().filter(fits).min_by_key(|r| (std::cmp::Reverse(r.mask), r.metric));
-        let Some(route) = best else { return Way::None };
+        let Some(route) = best else { return NextHop::None };
         let by = if route.gateway.is_unspecified() { ip } else { route.gateway };
         let interface = route.interface.clone();
         match self.known.iter().find(|n| n.ip == by && n.interface == interface) {
-            Some(known) if known.resolved => Way::Known { interface },
-            Some(_) => Way::Silent { by, interface },
-            None => Way::Unasked { by, interface },
+            Some(known) if known.resolved => NextHop::Known { interface },
+            Some(_) => NextHop::Silent { by, interface },
+            None => NextHop::Unasked { by, interface },
         }
     }
 }
@@ -113,15 +113,15 @@ mod tests {
     fn the_way_to_an_address_is_found() {
         let tree = Tree::new(&[("proc/net/arp", ARP), ("proc/net/route", ROUTES)]);
         let neighbours = Neighbours::read(tree.root());
-        let way = |ip: [u8; 4]| neighbours.way(ip.into());
-        assert_eq!(way([10, 9, 0, 2]), Way::Known { interface: "vrx".into() });
-        let silent = Way::Silent { by: [10, 9, 0, 3].into(), interface: "vrx".into() };
-        assert_eq!(way([10, 9, 0, 3]), silent);
-        let unasked = Way::Unasked { by: [10, 9, 0, 4].into(), interface: "vrx".into() };
-        assert_eq!(way([10, 9, 0, 4]), unasked);
-        assert_eq!(way([203, 0, 113, 5]), Way::Known { interface: "eth0".into() }, "by the gateway");
+        let next_hop = |ip: [u8; 4]| neighbours.next_hop(ip.into());
+        assert_eq!(next_hop([10, 9, 0, 2]), NextHop::Known { interface: "vrx".into() });
+        let silent = NextHop::Silent { by: [10, 9, 0, 3].into(), interface: "vrx".into() };
+        assert_eq!(next_hop([10, 9, 0, 3]), silent);
+        let unasked = NextHop::Unasked { by: [10, 9, 0, 4].into(), interface: "vrx".into() };
+        assert_eq!(next_hop([10, 9, 0, 4]), unasked);
+        assert_eq!(next_hop([203, 0, 113, 5]), NextHop::Known { interface: "eth0".into() }, "by the gateway");
         let nothing = Neighbours::read(Tree::new(&[]).root());
-        assert_eq!(nothing.way([10, 9, 0, 2].into()), Way::None);
+        assert_eq!(nothing.next_hop([10, 9, 0, 2].into()), NextHop::None);
     }
 
     #[test]

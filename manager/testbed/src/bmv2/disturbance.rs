@@ -67,7 +67,7 @@ impl Disturbance {
                         here.restart_collectors(None).await?;
                         Disturbance::Over(killed.cost("collectors were killed (-9)", bed).await?)
                     }
-                    Chaos::RemoveDevice => bail!("a device behind a switch is not removed"),
+                    Chaos::RemoveDevice => bail!("--chaos remove-device does not work behind a switch"),
                 }
             }
             Disturbance::Away(killed) if killed.at.elapsed() >= AWAY => {
@@ -113,7 +113,7 @@ impl Killed {
 }
 
 fn here(bed: &mut Bed) -> anyhow::Result<&mut OneMachine> {
-    bed.place.here().context("nothing is killed on other machines")
+    bed.place.here().context("--chaos works only on one machine")
 }
 
 /// Sessions that collectors have opened since they started, without those that were there before.

@@ -17,7 +17,7 @@ use super::reporter::{self, Filter, Wiring};
 use super::truth::{Frame, Traffic};
 use crate::daemons::{Daemons, Plan};
 use crate::far::config::Role;
-use crate::far::machine::Machine;
+use crate::far::machine::RemoteMachine;
 use crate::far::protocol::{OfSwitch, Request};
 use crate::far::start::{Far, start_bmv2, write};
 use crate::statistics::{Node, OfCollector, Statistics};
@@ -51,14 +51,14 @@ pub(super) struct OnMachines {
 
 /// A reporter, and the machine with its hosts.
 struct Reporter {
-    machine: Arc<Machine>,
-    traffic: Arc<Machine>,
+    machine: Arc<RemoteMachine>,
+    traffic: Arc<RemoteMachine>,
     wiring: Wiring,
 }
 
 impl Reporter {
     /// Opens the interfaces of its hosts, and starts it, if it is a bmv2.
-    async fn start(far: &Far, number: usize, machine: Arc<Machine>) -> anyhow::Result<Reporter> {
+    async fn start(far: &Far, number: usize, machine: Arc<RemoteMachine>) -> anyhow::Result<Reporter> {
         let settings = &machine.settings;
         let traffic = far.all_with(Role::Traffic).into_iter().find(|traffic| {
             traffic.settings.reporter.as_ref().is_none_or(|reporter| *reporter == settings.name)

@@ -119,7 +119,7 @@ impl Outcome {
     /// Two numbers that must be equal.
     pub(super) fn same(&mut self, what: &str, wanted: u64, found: u64) {
         if wanted != found {
-            self.unexplained.push(format!("{what}: {wanted} by the truth, {found} counted"));
+            self.unexplained.push(format!("{what}: {wanted} expected, {found} counted"));
         }
     }
 }
@@ -179,7 +179,7 @@ mod tests {
         outcome.missed.push("round 1".into());
         outcome.same("packets", 1, 2);
         let document = outcome.document();
-        assert_eq!(document.contradictions, ["packets: 1 by the truth, 2 counted", "round 1"]);
+        assert_eq!(document.contradictions, ["packets: 1 expected, 2 counted", "round 1"]);
         let append = document.primitives.iter().find(|one| one.name == "append").unwrap();
         assert_eq!((append.answers.wrong, &append.answers.examples[..]), (1, &["list 0".to_owned()][..]));
         assert!(!document.is_good() && !outcome.is_good());

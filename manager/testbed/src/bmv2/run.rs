@@ -265,7 +265,7 @@ impl Bed {
             }
             if Instant::now() > until {
                 bail!(
-                    "packets, reports and frames that have to have come out after {} packets: {wanted:?}; those that came: {came:?}",
+                    "after {} packets, {wanted:?} packets, reports and frames were expected, and {came:?} came",
                     self.sent
                 );
             }
@@ -426,7 +426,7 @@ impl Bed {
             let found = self.list(list as u32).await?;
             for key in wanted.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
                 let (wanted, found) = (wanted.get(key), found.get(key));
-                let what = || format!("list {list}, {key}: {wanted:?} times by the truth, {found:?} listed");
+                let what = || format!("list {list}, {key}: {wanted:?} times expected, {found:?} listed");
                 outcome.judge(Primitive::Append, wanted == found, what);
             }
         }

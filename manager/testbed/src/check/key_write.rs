@@ -337,7 +337,7 @@ impl Judged<'_, '_> {
                     tally.wrong(|| {
                         let newer = last - at;
                         format!(
-                            "{name}: {answer:02x?} is {newer} reports old, and none of these is accounted for"
+                            "{name}: {answer:02x?} is {newer} reports old, and nothing accounts for these"
                         )
                     });
                 }

@@ -151,7 +151,7 @@ impl Answers {
         let values = changed(&self.values, &later.values);
         let paths = changed(&self.paths, &later.paths);
         (values + paths > 0)
-            .then(|| format!("{values} values and {paths} paths are answered otherwise since epochs {were}"))
+            .then(|| format!("{values} values and {paths} paths have other answers since epochs {were}"))
     }
 }
 

@@ -272,7 +272,7 @@ impl Judged<'_, '_> {
         let Some(last) = reports.last() else {
             if self.foreign || shown.wrong {
                 tally.queried += 1;
-                tally.wrong(|| format!("{name}: a path is there, and nothing was reported of it"));
+                tally.wrong(|| format!("{name}: has a path, although none was reported"));
             }
             return;
         };
@@ -326,7 +326,7 @@ impl Judged<'_, '_> {
         match answer {
             None => tally.absent += 1,
             Some(_) if self.foreign => {
-                tally.wrong(|| format!("{name}: a hop is there that was not reported in it"));
+                tally.wrong(|| format!("{name}: has a hop that was not reported in that epoch"));
             }
             Some(_) if wrong => tally.wrong(|| {
                 let path: Vec<_> = flow.path.iter().map(|s| Workload::switch_id(*s)).collect();

@@ -20,26 +20,25 @@ pub struct Ssh {
     pub options: Vec<String>,
 }
 
-/// What runs on a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Role {
-    /// A collector: several machines may have this role, and share the stores.
-    Collector,
-    /// The translator; for a P4 switch, its control plane.
-    Translator,
-    /// Reporters that play the traffic; several machines may have this role.
-    Host,
-    /// A reporter switch, with its control plane; several machines may have this role.
-    Reporter,
-    /// The hosts whose traffic a reporter switch forwards: a machine for each of these.
-    Traffic,
+dta_proto::named! {
+    /// What runs on a machine.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Role {
+        /// A collector: several machines may have this role, and share the stores.
+        Collector: "collector",
+        /// The translator; for a P4 switch, its control plane.
+        Translator: "translator",
+        /// Reporters that play the traffic; several machines may have this role.
+        Host: "host",
+        /// A reporter switch, with its control plane; several machines may have this role.
+        Reporter: "reporter",
+        /// The hosts whose traffic a reporter switch forwards: a machine for each of these.
+        Traffic: "traffic",
+    }
 }
 
 impl Role {
-    /// All roles.
-    const ALL: [Role; 5] = [Role::Collector, Role::Translator, Role::Host, Role::Reporter, Role::Traffic];
-
     /// The order in which roles end: senders before receivers. A translator hands its last counters to the collector.
     pub fn end(self) -> u8 {
         match self {
@@ -47,17 +46,6 @@ impl Role {
             Self::Reporter => 1,
             Self::Translator => 2,
             Self::Collector => 3,
-        }
-    }
-
-    /// The spelling in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Collector => "collector",
-            Self::Translator => "translator",
-            Self::Host => "host",
-            Self::Reporter => "reporter",
-            Self::Traffic => "traffic",
         }
     }
 }
@@ -94,7 +82,7 @@ pub struct Machine {
     #[serde(default)]
     pub host_ports: Vec<u16>,
     /// For a reporter: the link to the translator.
-    pub translator: Option<Way>,
+    pub translator: Option<TranslatorLink>,
     /// For the traffic: the interfaces to the reporter, one for each of two hosts.
     #[serde(default)]
     pub interfaces: Vec<String>,
@@ -105,7 +93,7 @@ pub struct Machine {
 /// The link from a reporter switch to the translator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Way {
+pub struct TranslatorLink {
     /// The reporter's port.
     pub port: u16,
     /// The translator's Ethernet address.
@@ -275,7 +263,7 @@ fn wrong_for_reporter(machine: &Machine) -> Option<(&'static str, String, &'stat
     if machine.host_ports.len() != 2 || machine.host_ports[0] == machine.host_ports[1] {
         return Some(("host_ports", ports, "the two ports of the switch that lead to the traffic"));
     }
-    if machine.translator.is_none_or(|way| machine.host_ports.contains(&way.port)) {
+    if machine.translator.is_none_or(|link| machine.host_ports.contains(&link.port)) {
         return Some(("translator", String::new(), "{ port, mac } of the translator, at a port of its own"));
     }
     None

@@ -12,9 +12,9 @@ use anyhow::{Context, anyhow, bail};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
-use super::config::{Machine as Settings, Ssh};
+use super::config::{Machine, Ssh};
 use super::protocol::{Hello, Message, Request};
-use super::ssh::{COPIED, Way, deploy_line, last_lines, start_line};
+use super::ssh::{COPIED, Connection, deploy_line, last_lines, start_line};
 
 /// How often the machine is told that this program is alive.
 const BEAT: Duration = Duration::from_secs(1);
@@ -28,10 +28,10 @@ const END: Duration = Duration::from_secs(20);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A machine; what runs there ends when this is dropped.
-pub struct Machine {
-    way: Way,
+pub struct RemoteMachine {
+    connection: Connection,
     /// Its settings.
-    pub settings: Settings,
+    pub settings: Machine,
     /// Its folder for the run.
     pub folder: String,
     ssh: Mutex<Child>,
@@ -56,16 +56,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Machine {
+impl RemoteMachine {
     /// Connects to a machine and starts this program there. Sockets of ssh go into `folder`, logs into `logs`, as
     /// `MACHINE-NAME.log`.
     pub async fn connect(
-        settings: &Settings,
+        settings: &Machine,
         ssh: &Ssh,
         folder: &Path,
         logs: &Path,
-    ) -> anyhow::Result<Machine> {
-        let way = Way::new(settings, ssh, folder);
+    ) -> anyhow::Result<RemoteMachine> {
+        let connection = Connection::new(settings, ssh, folder);
         let copy = match settings.deploy {
             true => {
                 let path = std::env::current_exe().context("cannot find this program")?;
@@ -79,7 +79,7 @@ impl Machine {
             None => start_line(&settings.program),
         };
         // Ctrl-C ends this program, which then shuts down what runs there: ssh must not end first.
-        let mut child = way
+        let mut child = connection
             .run(&line)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -108,8 +108,8 @@ impl Machine {
                 locked(&heard).is_over = true;
             })
         };
-        let mut machine = Machine {
-            way,
+        let mut machine = RemoteMachine {
+            connection,
             settings: settings.clone(),
             folder: String::new(),
             ssh: Mutex::new(child),
@@ -122,7 +122,7 @@ impl Machine {
             Some(file) => {
                 let stdin = copied(stdin, file);
                 machine.line(&mut lines, COPY, |line| (line == COPIED).then_some(())).await?;
-                stdin.join().map_err(|_| anyhow!("the copy to {} failed", machine.way.shown()))?
+                stdin.join().map_err(|_| anyhow!("the copy to {} failed", machine.connection.shown()))?
             }
             None => stdin,
         };
@@ -135,7 +135,7 @@ impl Machine {
             bail!(
                 "{}: the program there is dta-manager {}, and this one is {ours}: install the same, or have this one \
                  copied (deploy = true)",
-                machine.way.shown(),
+                machine.connection.shown(),
                 hello.version
             );
         }
@@ -166,11 +166,11 @@ impl Machine {
                 let status = self.status().await;
                 let said = format!("{}\n{}", other.join("\n"), locked(&self.heard).errors);
                 let program = (!self.settings.deploy).then_some(&*self.settings.program);
-                bail!("{}", self.way.failure(status, &said, program))
+                bail!("{}", self.connection.failure(status, &said, program))
             }
             Err(_) => bail!(
                 "{}: dta-manager did not start there within {patience:?}; output: {}",
-                self.way.shown(),
+                self.connection.shown(),
                 last_lines(&format!("{}\n{}", other.join("\n"), locked(&self.heard).errors))
             ),
         }
@@ -207,8 +207,8 @@ impl Machine {
     }
 
     /// Its ssh connection.
-    pub fn way(&self) -> &Way {
-        &self.way
+    pub fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// Makes a request.
@@ -221,14 +221,14 @@ impl Machine {
         };
         match answer {
             Some(Ok(value)) => serde_json::from_value(value)
-                .with_context(|| format!("{}: cannot parse its answer", self.way.shown())),
+                .with_context(|| format!("{}: cannot parse its answer", self.connection.shown())),
             Some(Err(why)) => bail!("{}: {why}", self.settings.name),
             None => Err(anyhow!("{}", self.trouble().await.unwrap_or_else(|| self.gone()))),
         }
     }
 
     fn gone(&self) -> String {
-        format!("{}: the connection has ended", self.way.shown())
+        format!("{}: the connection has ended", self.connection.shown())
     }
 
     /// What is wrong there, if anything: a daemon has ended, or the connection.
@@ -255,7 +255,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for RemoteMachine {
     fn drop(&mut self) {
         let _ = send(&self.input, &Request::End);
         // The end of its input ends it, too.
@@ -273,7 +273,7 @@ impl Drop for Machine {
             let _ = reader.join();
         }
         if is_late {
-            let shown = self.way.shown();
+            let shown = self.connection.shown();
             eprintln!("dta-manager: {shown}: the connection did not end within {END:?} and was closed");
         }
         // Nobody else reports what could not be shut down there.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::accounting::ReporterSide;
-use crate::reporters::Told;
+use crate::reporters::Delivery;
 
 /// Hidden first argument of this program on another machine.
 pub const ROLE: &str = "__machine";
@@ -130,7 +130,7 @@ pub struct Outgoing {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reported {
     /// What left since the last answer.
-    pub told: Vec<Told>,
+    pub told: Vec<Delivery>,
     /// Reports that the faults held back, by switch and number there: others' may have overtaken them.
     pub held: Vec<(u16, u32)>,
     /// Counters of all reporters.

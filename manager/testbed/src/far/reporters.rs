@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dta_link::fault::Faults;
 use dta_proto::wire::dta::{Body, MAX_REPORT_LEN, Report, Version};
 
-use super::machine::Machine;
+use super::machine::RemoteMachine;
 use super::protocol::{Outgoing, Reported, Request};
 use crate::accounting::ReporterSide;
 use crate::share::part;
@@ -23,7 +23,7 @@ pub struct FarReporters {
 }
 
 struct Host {
-    machine: Arc<Machine>,
+    machine: Arc<RemoteMachine>,
     /// From its last answer.
     side: ReporterSide,
 }
@@ -31,7 +31,7 @@ struct Host {
 impl FarReporters {
     /// Opens `switches` of them, which send to `translator`, on one machine or more. `faults` act on what they send.
     pub async fn open(
-        machines: Vec<Arc<Machine>>,
+        machines: Vec<Arc<RemoteMachine>>,
         switches: u16,
         translator: SocketAddrV4,
         faults: Faults,

@@ -8,7 +8,7 @@ use super::config::{Machine, Ssh};
 
 /// Connects to one machine. The connection of the agent is the master of all others.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct Connection {
     name: String,
     destination: String,
     options: Vec<OsString>,
@@ -16,9 +16,9 @@ pub struct Way {
     socket: PathBuf,
 }
 
-impl Way {
+impl Connection {
     /// A connection to a machine; the socket of its master goes into a folder.
-    pub fn new(machine: &Machine, ssh: &Ssh, folder: &Path) -> Way {
+    pub fn new(machine: &Machine, ssh: &Ssh, folder: &Path) -> Connection {
         let mut options: Vec<OsString> = Vec::new();
         if let Some(config) = &ssh.config {
             options.extend(["-F".into(), config.into()]);
@@ -36,7 +36,7 @@ impl Way {
         // Neither the user's agent nor the display is forwarded to the machine.
         options.extend(["-a".into(), "-x".into(), "-T".into()]);
         let socket = folder.join(format!("ssh-{}", machine.name));
-        Way { name: machine.name.clone(), destination: machine.ssh.clone(), options, socket }
+        Connection { name: machine.name.clone(), destination: machine.ssh.clone(), options, socket }
     }
 
     /// The machine in messages: its name, and ssh's target.
@@ -156,13 +156,13 @@ pub const COPIED: &str = "copied";
 mod tests {
     use super::*;
 
-    fn way(options: &[&str]) -> Way {
+    fn connection(options: &[&str]) -> Connection {
         let text = "name = 'm1'\nssh = 'dta@m1.example'\nport = 2222\nroles = ['host']\naddress = '10.0.0.1'";
         let ssh = Ssh {
             config: Some("/etc/x/ssh_config".into()),
             options: options.iter().map(|option| (*option).to_owned()).collect(),
         };
-        Way::new(&toml::from_str(text).unwrap(), &ssh, Path::new("/run/x"))
+        Connection::new(&toml::from_str(text).unwrap(), &ssh, Path::new("/run/x"))
     }
 
     fn words(command: &Command) -> Vec<String> {
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_users_options_go_before_what_is_usual_and_behind_what_has_to_be() {
-        let words = words(&way(&["BatchMode=no", "ConnectTimeout=3"]).run("true"));
+        let words = words(&connection(&["BatchMode=no", "ConnectTimeout=3"]).run("true"));
         let at = |word: &str| {
             words.iter().position(|it| it == word).unwrap_or_else(|| panic!("{word}: {words:?}"))
         };
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_went_wrong_is_told_with_what_to_do() {
-        let way = way(&[]);
+        let connection = connection(&[]);
         for (status, said, expect) in [
             (
                 Some(255),
@@ -201,7 +201,7 @@ mod tests {
             (Some(126), "Exec format error", "not a program for that machine"),
             (Some(2), "error: unrecognized subcommand", "another version"),
         ] {
-            let told = way.failure(status, said, Some("/opt/dta-manager"));
+            let told = connection.failure(status, said, Some("/opt/dta-manager"));
             assert!(told.starts_with("m1 (ssh dta@m1.example): ") && told.contains(expect), "{told}");
         }
     }

@@ -12,7 +12,7 @@ use dta_proto::wire::dta::PORT;
 use serde_json::Value;
 
 use super::config::Role;
-use super::machine::Machine;
+use super::machine::RemoteMachine;
 use super::protocol::{OfSwitch, Request};
 use super::tunnel::Tunnel;
 use crate::daemons::Plan;
@@ -22,7 +22,7 @@ use crate::workload::Workload;
 
 /// The machines of a testbed, each running this program.
 pub struct Far {
-    machines: Vec<Arc<Machine>>,
+    machines: Vec<Arc<RemoteMachine>>,
 }
 
 impl Far {
@@ -30,7 +30,7 @@ impl Far {
     pub async fn connect(topology: &Topology, folder: &Path, logs: &Path) -> anyhow::Result<Far> {
         let mut machines = Vec::new();
         for machine in &topology.machines {
-            machines.push(Arc::new(Machine::connect(machine, &topology.ssh, folder, logs).await?));
+            machines.push(Arc::new(RemoteMachine::connect(machine, &topology.ssh, folder, logs).await?));
         }
         // They end in this order.
         machines.sort_by_key(|machine| machine.settings.roles.iter().map(|role| role.end()).max());
@@ -38,13 +38,13 @@ impl Far {
     }
 
     /// The machine with a role.
-    pub fn with(&self, role: Role) -> anyhow::Result<Arc<Machine>> {
+    pub fn with(&self, role: Role) -> anyhow::Result<Arc<RemoteMachine>> {
         let found = self.machines.iter().find(|machine| machine.settings.has(role));
         found.cloned().with_context(|| format!("the topology has no machine with the role {}", role.name()))
     }
 
     /// All machines with a role, in file order.
-    pub fn all_with(&self, role: Role) -> Vec<Arc<Machine>> {
+    pub fn all_with(&self, role: Role) -> Vec<Arc<RemoteMachine>> {
         self.machines.iter().filter(|machine| machine.settings.has(role)).cloned().collect()
     }
 
@@ -61,7 +61,7 @@ impl Far {
 
 /// A P4 switch, through its control plane on another machine.
 pub struct FarSwitch {
-    machine: Arc<Machine>,
+    machine: Arc<RemoteMachine>,
     /// Whether it can be made to send what it holds.
     flushes: bool,
 }
@@ -94,7 +94,7 @@ impl FarSwitch {
 /// A collector on another machine.
 pub struct Collector {
     /// Its machine.
-    pub machine: Arc<Machine>,
+    pub machine: Arc<RemoteMachine>,
     /// Where its gRPC is reached from here.
     pub control: Tunnel,
     /// Where RoCEv2 frames go.
@@ -110,7 +110,7 @@ pub struct Started {
     /// The translator.
     pub translator: Translator,
     /// Its machine.
-    pub translator_machine: Arc<Machine>,
+    pub translator_machine: Arc<RemoteMachine>,
 }
 
 /// A translator on another machine.
@@ -149,7 +149,7 @@ pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
                 daemon(&at_translator, "translator", files::translator_arguments(plan, config, ledger))
                     .await?;
             let control = said(&ready, "control")?.to_owned();
-            Translator::Software(Tunnel::open(at_translator.way().clone(), control).await?)
+            Translator::Software(Tunnel::open(at_translator.connection().clone(), control).await?)
         }
         Some(switch) => {
             let text = format!("{text}\n{}", sketch_reporters(plan.topology, switch));
@@ -160,7 +160,11 @@ pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
 }
 
 /// Starts a collector, by its number among all.
-async fn start_collector(plan: &Plan<'_>, number: usize, machine: Arc<Machine>) -> anyhow::Result<Collector> {
+async fn start_collector(
+    plan: &Plan<'_>,
+    number: usize,
+    machine: Arc<RemoteMachine>,
+) -> anyhow::Result<Collector> {
     let device = &plan.topology.collector.device;
     let place = CollectorPlace {
         number,
@@ -177,7 +181,7 @@ async fn start_collector(plan: &Plan<'_>, number: usize, machine: Arc<Machine>) 
     let config = format!("{}/collector.toml", machine.folder);
     let ready = daemon(&machine, "collector", files::collector_arguments(plan, config)).await?;
     let roce = said(&ready, "roce")?.parse().context("the collector's RoCEv2 address")?;
-    let control = Tunnel::open(machine.way().clone(), said(&ready, "listen")?.to_owned()).await?;
+    let control = Tunnel::open(machine.connection().clone(), said(&ready, "listen")?.to_owned()).await?;
     Ok(Collector { machine, control, roce })
 }
 
@@ -185,7 +189,7 @@ async fn start_collector(plan: &Plan<'_>, number: usize, machine: Arc<Machine>) 
 /// step with the collectors.
 async fn program(
     plan: &Plan<'_>,
-    machine: &Arc<Machine>,
+    machine: &Arc<RemoteMachine>,
     text: String,
     switch: toml::Table,
 ) -> anyhow::Result<FarSwitch> {
@@ -207,7 +211,7 @@ async fn program(
 }
 
 /// Starts bmv2 on a machine, with the interfaces in its settings.
-pub async fn start_bmv2(machine: &Machine, switch: &toml::Table) -> anyhow::Result<()> {
+pub async fn start_bmv2(machine: &RemoteMachine, switch: &toml::Table) -> anyhow::Result<()> {
     let control = switch.get("control").and_then(toml::Value::as_str);
     let control = control.context("`control` of the switch says where P4Runtime listens, HOST:PORT")?;
     let interfaces = machine.settings.simple_switch.clone();
@@ -245,12 +249,12 @@ fn switch_file(translator: &str, mut switch: toml::Table, folder: &str) -> Strin
 }
 
 /// Writes a file to the folder of a machine.
-pub async fn write(machine: &Machine, name: &str, text: String) -> anyhow::Result<()> {
+pub async fn write(machine: &RemoteMachine, name: &str, text: String) -> anyhow::Result<()> {
     machine.call::<()>(&Request::Write { name: name.into(), text }).await
 }
 
 /// Starts a daemon there; returns its ready line.
-async fn daemon(machine: &Machine, name: &str, arguments: Vec<String>) -> anyhow::Result<Value> {
+async fn daemon(machine: &RemoteMachine, name: &str, arguments: Vec<String>) -> anyhow::Result<Value> {
     machine.call(&Request::Start { name: name.into(), arguments }).await
 }
 
@@ -259,8 +263,8 @@ fn said<'a>(ready: &'a Value, field: &str) -> anyhow::Result<&'a str> {
 }
 
 /// Forwards a port of a machine's loopback to an address here.
-async fn lend(machine: &Machine, to: SocketAddr) -> anyhow::Result<SocketAddr> {
-    let mut ssh = tokio::process::Command::from(machine.way().lend(&to.to_string()));
+async fn lend(machine: &RemoteMachine, to: SocketAddr) -> anyhow::Result<SocketAddr> {
+    let mut ssh = tokio::process::Command::from(machine.connection().lend(&to.to_string()));
     let output = ssh.output().await.context("cannot run ssh")?;
     let port = String::from_utf8_lossy(&output.stdout).trim().parse::<u16>();
     match port {
@@ -268,7 +272,7 @@ async fn lend(machine: &Machine, to: SocketAddr) -> anyhow::Result<SocketAddr> {
         _ => bail!(
             "{}: its sshd does not forward ports, which the translator needs to reach the collector \
              (AllowTcpForwarding in sshd_config): {}",
-            machine.way().shown(),
+            machine.connection().shown(),
             super::ssh::last_lines(&String::from_utf8_lossy(&output.stderr))
         ),
     }

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 
-use super::ssh::Way;
+use super::ssh::Connection;
 
 /// A loopback port; closed when this is dropped.
 #[derive(Debug)]
@@ -20,14 +20,14 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Leads to `target`, an address as seen from the machine at the other end of `way`.
-    pub async fn open(way: Way, target: String) -> anyhow::Result<Tunnel> {
+    /// Leads to `target`, an address as seen from the machine at the other end of `connection`.
+    pub async fn open(connection: Connection, target: String) -> anyhow::Result<Tunnel> {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot open a port of loopback")?;
         let address = listener.local_addr()?;
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(carry(stream, Command::from(way.reach(&target))));
+                tokio::spawn(carry(stream, Command::from(connection.reach(&target))));
             }
         });
         Ok(Tunnel { address, serving })

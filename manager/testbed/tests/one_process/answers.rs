@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dta_collector::reader::{append, key_increment, key_write, postcarding, sketch_merge};
 use dta_proto::key::Key;
-use dta_proto::layout::key_write::{Outcome, Policy, choose};
+use dta_proto::layout::key_write::{Choice, Outcome, choose};
 use dta_proto::layout::postcarding::Path;
 use dta_proto::layout::sketch_merge::columns_of;
 use dta_proto::program::Transport;
@@ -32,7 +32,7 @@ pub(crate) fn compare(world: &World, reports: &Reports, truth: &Truth) {
 
 fn values(world: &World, keys: &[Key], truth: &Truth) {
     let reader = key_write::Reader::new(world.store(VALUES)).expect("a key-write store");
-    for policy in [Policy::First, Policy::Plurality, Policy::AtLeast(2)] {
+    for policy in [Choice::First, Choice::Plurality, Choice::AtLeast(2)] {
         let mut answers = vec![key_write::Answer::default(); keys.len()];
         let mut values = vec![0; keys.len() * VALUE_LEN];
         reader.query(keys, policy, &mut answers, &mut values).unwrap();

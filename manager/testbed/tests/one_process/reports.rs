@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
+use dta_proto::random::SplitMix64;
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use dta_proto::wire::datagram;
 use dta_proto::wire::dta::{Body, Report};
-use dta_testbed::traffic::SplitMix;
 
 pub(crate) const VALUES: u16 = 1;
 pub(crate) const EVENTS: u16 = 2;
@@ -113,7 +113,7 @@ pub(crate) struct Reports {
 
 impl Reports {
     pub(crate) fn generate(seed: u64) -> Reports {
-        let mut random = Random(SplitMix(seed));
+        let mut random = Random(SplitMix64(seed));
         let value_keys = keys(&mut random, 160, VALUE_COPIES, VALUE_SLOTS);
         let counter_keys = keys(&mut random, 110, COUNTER_COPIES, COUNTER_SLOTS);
         let path_keys = keys(&mut random, 130, PATH_COPIES, PATH_SLOTS);
@@ -257,7 +257,7 @@ fn keys(random: &mut Random, count: usize, copies: u8, slots: u64) -> Vec<Key> {
     keys
 }
 
-struct Random(SplitMix);
+struct Random(SplitMix64);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {

@@ -27,8 +27,8 @@ use service::{Command, Server};
 use traced::{Host, Traced};
 use wanted::Wanted;
 
-use super::check::Stores as Asked;
-use super::trace::send::{Sender, Skew, Way, host_name};
+use super::check::CollectorStores;
+use super::trace::send::{Sender, SenderConfig, Skew, host_name};
 use crate::trace::Stores;
 
 pub(super) const AGENT_HELP: &str = "\
@@ -151,13 +151,13 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
     rights::drop_others(agent.namespaces).context("cannot drop capabilities")?;
     let stores = match &agent.collector {
         None => Stores::usual(),
-        Some(address) => match Asked::ask(Some(address))? {
-            Asked::Known(stores) => Stores::among(&stores)?,
-            Asked::Unknown => Stores::usual(),
+        Some(address) => match CollectorStores::ask(Some(address))? {
+            CollectorStores::Known(stores) => Stores::among(&stores)?,
+            CollectorStores::Unknown => Stores::usual(),
         },
     };
     let name = host_name(agent.name.as_deref(), agent.reporter_id);
-    let way = Way {
+    let sender = SenderConfig {
         translator: agent.translator,
         reporter_id: agent.reporter_id,
         name: name.clone(),
@@ -171,7 +171,7 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
     if args.test_clock.is_some() {
         tracing::warn!("--test-clock: reported times are wrong");
     }
-    let sender = Sender::open(way, &tracer)?;
+    let sender = Sender::open(sender, &tracer)?;
     let host = Host {
         name,
         reporter_id: agent.reporter_id,

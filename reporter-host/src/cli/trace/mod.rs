@@ -170,8 +170,8 @@ pub(super) fn run(args: &Trace) -> Result<()> {
         tracer.attach(at)?;
     }
     let mut printer = Printer::new(&tracer);
-    let way = args.to.way(args.settle)?;
-    let mut sender = way.map(|way| Sender::open(way, &tracer)).transpose()?;
+    let config = args.to.config(args.settle)?;
+    let mut sender = config.map(|config| Sender::open(config, &tracer)).transpose()?;
     // From here on, a bug in this program can do less harm.
     rights::drop_others(other_namespaces).context("cannot drop capabilities")?;
     eprintln!("dta-reporter: {} attached", counted(tracer.points().len() as u64, "point is", "points are"));

@@ -14,7 +14,7 @@ use dta_trace::kernel;
 use dta_trace::point::At;
 use dta_trace::record::Record;
 
-use crate::cli::check::{self, Stores as Asked};
+use crate::cli::check::{self, CollectorStores};
 use crate::trace::{Point, Setup, Stores, TooManyPoints, Tracer, number};
 use crate::{Config, Options, Reporter};
 
@@ -61,18 +61,18 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
 
 impl To {
     /// The connection to the translator, if one was given; the collector is asked for its stores.
-    pub(super) fn way(&self, settle: u64) -> Result<Option<Way>> {
+    pub(super) fn config(&self, settle: u64) -> Result<Option<SenderConfig>> {
         let Some(translator) = self.translator else { return Ok(None) };
         let stores = if self.unchecked {
             Stores::usual()
         } else {
             check::somebody_listens(translator)?;
-            match Asked::ask(self.collector.as_deref())? {
-                Asked::Known(stores) => Stores::among(&stores)?,
-                Asked::Unknown => Stores::usual(),
+            match CollectorStores::ask(self.collector.as_deref())? {
+                CollectorStores::Known(stores) => Stores::among(&stores)?,
+                CollectorStores::Unknown => Stores::usual(),
             }
         };
-        Ok(Some(Way {
+        Ok(Some(SenderConfig {
             translator,
             reporter_id: self.reporter_id,
             name: host_name(self.name.as_deref(), self.reporter_id),
@@ -96,7 +96,7 @@ pub(in crate::cli) fn host_name(given: Option<&str>, reporter_id: u16) -> String
 }
 
 /// Destination and identity of the reports.
-pub(in crate::cli) struct Way {
+pub(in crate::cli) struct SenderConfig {
     pub(in crate::cli) translator: SocketAddrV4,
     pub(in crate::cli) reporter_id: u16,
     /// The host's name for people.
@@ -156,22 +156,22 @@ pub(in crate::cli) struct Sender {
 
 impl Sender {
     /// Opens the connection to the translator.
-    pub(in crate::cli) fn open(way: Way, from: &kernel::Tracer) -> Result<Self> {
-        let points = numbered(from.points().iter().map(|point| &point.at), way.first_hop)?;
+    pub(in crate::cli) fn open(given: SenderConfig, from: &kernel::Tracer) -> Result<Self> {
+        let points = numbered(from.points().iter().map(|point| &point.at), given.first_hop)?;
         let options = Options { retransmittable: true, immediate: false };
         let config =
-            Config { reporter: way.reporter_id, options, backup: 1 << 16, ..Config::new(way.translator) };
+            Config { reporter: given.reporter_id, options, backup: 1 << 16, ..Config::new(given.translator) };
         let reporter = Reporter::open(config)?;
         let setup = Setup {
-            slow: way.slow,
-            synced: way.synced,
-            quiet: way.settle,
-            ..Setup::new(way.reporter_id, way.name, points, way.stores)
+            slow: given.slow,
+            synced: given.synced,
+            quiet: given.settle,
+            ..Setup::new(given.reporter_id, given.name, points, given.stores)
         };
         let reasons = from.kernel().clone();
         let tracer = Tracer::new(reporter, setup, Box::new(move |reason| Some(reasons.reason(reason))));
         let leap = from.leap();
-        let skew = way.skew.map(|skew| (skew, kernel::tai().saturating_add_signed(-leap)));
+        let skew = given.skew.map(|skew| (skew, kernel::tai().saturating_add_signed(-leap)));
         Ok(Self { tracer, counted: None, rest: HashMap::new(), leap, skew })
     }
 

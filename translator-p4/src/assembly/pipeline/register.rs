@@ -40,7 +40,7 @@ impl Register {
         let width: usize = width.parse().unwrap();
         let size = pairs(block.get("p4").unwrap()).iter().find(|(name, _)| *name == "size").unwrap().1;
         let mut phv = [Vec::new(), Vec::new()];
-        for input in block.find("input_xbar").into_iter().flat_map(|xbar| &xbar.blocks) {
+        for input in block.under("input_xbar") {
             let (name, fields) = input.line.split_once(':').unwrap();
             if name.starts_with("exact group") && block.get("data_bytemask").is_some() {
                 for (bit, field) in by_bit(Some(fields)) {
@@ -54,7 +54,7 @@ impl Register {
                 }
             }
         }
-        let programs = block.find("actions").into_iter().flat_map(|actions| &actions.blocks).map(|program| {
+        let programs = block.under("actions").iter().map(|program| {
             let lines = program.blocks.iter().map(|line| line.line.clone());
             (program.line.trim_end_matches(':').to_owned(), lines.collect())
         });

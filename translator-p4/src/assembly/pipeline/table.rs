@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::ones;
-use crate::assembly::{Block, Slice, hex, pairs, range};
+use crate::assembly::{Block, Slice, hex, pairs, pattern, range};
 
 /// A condition before a table, or by itself.
 #[derive(Clone, Debug)]
@@ -92,29 +92,17 @@ impl Gateway {
     pub(super) fn of(block: &Block) -> Gateway {
         let (mut rows, mut miss) = (Vec::new(), None);
         for row in &block.blocks {
-            let Some((pattern, inline)) = row.line.split_once(':') else { continue };
+            let Some((text, inline)) = row.line.split_once(':') else { continue };
             let follows = || match (inline.trim(), row.get("next")) {
                 ("", Some(next)) => Follows::Next(next.to_owned()),
                 ("", None) => Follows::Table,
                 (next, _) => Follows::Next(next.to_owned()),
             };
-            let width = match pattern.get(..2) {
-                Some("0x") => 4,
-                Some("0o") => 3,
-                Some("0b") => 1,
-                _ => {
-                    if pattern == "miss" {
-                        miss = Some(follows());
-                    }
-                    continue;
-                }
-            };
-            let (mut value, mut mask) = (0, 0);
-            for digit in pattern[2..].chars() {
-                value = value << width | digit.to_digit(16).map_or(0, u64::from);
-                mask = mask << width | if digit == '*' { 0 } else { ones(width) };
+            match pattern(text) {
+                Some((value, mask)) => rows.push((value, mask, follows())),
+                None if text == "miss" => miss = Some(follows()),
+                None => {}
             }
-            rows.push((value, mask, follows()));
         }
         // The code of the action is in the lowest bits.
         let code = block.get("format").map(|format| range(pairs(format)[0].1).1 + 1);
@@ -132,12 +120,10 @@ impl Gateway {
 
 impl Entry {
     pub(super) fn of(block: &Block, order: Option<&Block>) -> Entry {
-        let parameters = block.find("action_parameters_values").into_iter().flat_map(|all| &all.blocks);
-        let parameters = parameters.map(|one| {
+        let parameters = block.under("action_parameters_values").iter().map(|one| {
             (one.value("parameter_name").unwrap_or_default().to_owned(), unquoted(one.get("value").unwrap()))
         });
-        let keys = block.find("match_key_fields_values").into_iter().flat_map(|keys| &keys.blocks);
-        let keys = keys.map(|key| {
+        let keys = block.under("match_key_fields_values").iter().map(|key| {
             let name = key.value("field_name").unwrap();
             // Fields of the table, or names that the program gives them there.
             let called = format!("key_name: \"{name}\"");
@@ -227,7 +213,8 @@ impl Table {
     pub(super) fn of(stage: usize, kind: &str, block: &Block, data: &Block) -> Table {
         let order = block.find("p4_param_order");
         let p4 = pairs(block.get("p4").unwrap_or_default());
-        let entries = block.find("context_json").and_then(|all| all.find("static_entries"));
+        let gateway = if kind == "gateway" { Some(block) } else { block.find("gateway") };
+        let entries = block.find("context_json").map(|all| all.under("static_entries")).unwrap_or_default();
         let defaults = data.find("default_action_parameters").or(block.find("default_action_parameters"));
         let default_parameters = defaults.into_iter().flat_map(|all| &all.blocks).map(|one| {
             let (name, value) = one.line.split_once(':').unwrap();
@@ -241,22 +228,9 @@ impl Table {
             kind: kind.to_owned(),
             p4: p4.iter().find(|(name, _)| *name == "name").map_or("", |(_, name)| name).to_owned(),
             has_key: order.is_some(),
-            gateway: if kind == "gateway" {
-                Some(Gateway::of(block))
-            } else {
-                block.find("gateway").map(Gateway::of)
-            },
-            entries: entries
-                .into_iter()
-                .flat_map(|all| &all.blocks)
-                .map(|one| Entry::of(one, order))
-                .collect(),
-            actions: data
-                .find("actions")
-                .into_iter()
-                .flat_map(|actions| &actions.blocks)
-                .map(Action::of)
-                .collect(),
+            gateway: gateway.map(Gateway::of),
+            entries: entries.iter().map(|one| Entry::of(one, order)).collect(),
+            actions: data.under("actions").iter().map(Action::of).collect(),
             default_action: of_default(data).or_else(|| of_default(block)),
             default_parameters: default_parameters.collect(),
             hit: block.get("hit").or_else(|| block.get("next")).map(names).unwrap_or_default(),

@@ -105,7 +105,7 @@ fn draw_head(frame: &mut Frame, area: Rect, app: &App, look: &Look) {
         }
         let selected = *tab == app.tab;
         let text =
-            if names || selected { format!(" {} {} ", i + 1, tab.title()) } else { format!(" {} ", i + 1) };
+            if names || selected { format!(" {} {} ", i + 1, tab.name()) } else { format!(" {} ", i + 1) };
         spans.push(if selected { Span::styled(text, look.theme.selected) } else { Span::raw(text) });
     }
     frame.render_widget(Line::from(spans), tabs);
