@@ -50,7 +50,7 @@ HISTORY_TEST = env DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPP
 HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
 
 .DEFAULT_GOAL := build
-.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test in-turn soak lint style unit python history pools privileged test-p4 e2e rxe fuzz bench history-built install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test on-host in-guest soak lint style unit python history pools privileged test-p4 e2e rxe fuzz bench history-built install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -87,8 +87,9 @@ ebpf-check: ## whether the objects that are committed are what their sources mak
 
 # Clippy lints during compilation: on its own, it would go through every crate again. Leaving line numbers out of backtraces saves a
 # seventh of the compilation. The static programs keep cargo waiting while they are compiled, and `pools` changes the pool of the whole
-# machine, so no tests run beside these. Tests wait more than they compute, so `history`, which compiles a lot, runs beside them. Where the
-# machine has no huge pages, `unit` and `privileged` are the run of `pools` with none. Figures: docs/decisions/build-time.md.
+# machine, so no tests run beside these. Tests wait more than they compute, so `history`, which compiles a lot, and `rxe`, which emulates one
+# CPU, run beside them. Where the machine has no huge pages, `unit` and `privileged` are the run of `pools` with none. Figures:
+# docs/decisions/build-time.md.
 test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = $(LINTS)
 test: export CARGO_PROFILE_DEV_DEBUG = false
@@ -96,13 +97,20 @@ test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run
 	packaging/build-static dev $(TARGET)/package-test
 	$(MAKE) -j2 pools history-built $(if $(filter 0,$(shell cat /proc/sys/vm/nr_hugepages)),POOLS="2 128")
-	$(MAKE) -j3 in-turn history package
-
-in-turn:
-	$(MAKE) -j3 unit style python
-	$(MAKE) -j2 privileged rxe
+	$(MAKE) -j4 on-host in-guest history package
 	$(MAKE) test-p4
 	$(MAKE) e2e
+
+# Four at a time on a small machine, as most wait.
+on-host: export RUST_TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n > 4 ? n : 4)))
+on-host:
+	$(MAKE) unit
+	$(MAKE) privileged
+
+in-guest:
+	$(MAKE) style
+	$(MAKE) python
+	$(MAKE) rxe
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs, asked over gRPC and with SQL; ten million reports of random flows; a database and object storage away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test $(TESTED) --test faults
