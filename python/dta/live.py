@@ -17,7 +17,7 @@ from .errors import AskError
 from .key import KeyArray
 from .memory import named
 from .spec import StoreSpec
-from .store import Span, Store, Told, store_of
+from .store import Reply, Span, Store, store_of
 
 #: Default address of a collector.
 DEFAULT_COLLECTOR = "127.0.0.1:40050"
@@ -212,40 +212,40 @@ class _Live:
         for news in stream:
             yield _entries(spec, news)
 
-    def ask(self, spec: StoreSpec, keys: KeyArray, at: int, **more: Any) -> Optional[Told]:
+    def ask(self, spec: StoreSpec, keys: KeyArray, at: int, **more: Any) -> Optional[Reply]:
         """Answers for any number of keys, in as many calls as it takes. If epochs turn meanwhile, `epoch` is the last."""
         answers: List[Any] = []
         epoch = None
         for start in range(0, len(keys), _MAX_KEYS):
             query = _query(spec, keys[start : start + _MAX_KEYS], at, more)
-            told = _told(spec, self.collector._call("Query", **query))
-            answers += told.answers
-            epoch = told.epoch
-        return Told(answers, epoch)
+            reply = _told(spec, self.collector._call("Query", **query))
+            answers += reply.answers
+            epoch = reply.epoch
+        return Reply(answers, epoch)
 
-    def series(self, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Told]:
+    def series(self, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Reply]:
         if len(keys) > _MAX_KEYS:
             raise AskError(f"{len(keys)} keys in one series, but at most {_MAX_KEYS} are answered; ask in several")
         since, until = span
         query = _query(spec, keys, 0, more)
         while True:
-            told = self.collector._call("QuerySeries", since=since, until=until, query=query)
-            for of_epoch in told.epochs:
+            reply = self.collector._call("QuerySeries", since=since, until=until, query=query)
+            for of_epoch in reply.epochs:
                 yield _told(spec, of_epoch)
             # Each answer goes further, or this would not end.
-            if told.next <= since:
+            if reply.next <= since:
                 return
-            since = told.next
+            since = reply.next
 
     def epochs(self, spec: StoreSpec, span: Span) -> List[Epoch]:
         since, until = span
         newest_first: List[Epoch] = []
         while True:
-            told = self.collector._call("Epochs", store=spec.name, since=since, until=until)
-            newest_first += [Epoch.of(epoch) for epoch in told.epochs]
-            if not told.older or until and told.older >= until:
+            reply = self.collector._call("Epochs", store=spec.name, since=since, until=until)
+            newest_first += [Epoch.of(epoch) for epoch in reply.epochs]
+            if not reply.older or until and reply.older >= until:
                 return newest_first[::-1]
-            until = told.older
+            until = reply.older
 
 
 def _kind(spec: StoreSpec) -> str:
@@ -258,11 +258,11 @@ def _query(spec: StoreSpec, keys: KeyArray, at: int, more: Dict[str, Any]) -> Di
     return {"store": spec.name, "keys": [key.tobytes() for key in keys], "at": at, _kind(spec): more}
 
 
-def _told(spec: StoreSpec, answered: Any) -> Told:
+def _told(spec: StoreSpec, answered: Any) -> Reply:
     """What an answer has."""
     kind = _kind(spec)
     epoch = Epoch.of(answered.epoch) if answered.HasField("epoch") else None
-    return Told([getattr(answer, kind) for answer in answered.answers], epoch)
+    return Reply([getattr(answer, kind) for answer in answered.answers], epoch)
 
 
 def _entries(spec: StoreSpec, news: Any) -> Entries:

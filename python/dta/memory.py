@@ -16,7 +16,7 @@ from .errors import AskError, NoSuchStore, RegionError
 from .key import KeyArray
 from .region import Region, open_file
 from .spec import StoreSpec
-from .store import Span, Store, Told, store_of
+from .store import Reply, Span, Store, store_of
 
 
 class _File:
@@ -28,12 +28,12 @@ class _File:
     def raw(self, spec: StoreSpec) -> NDArray[np.uint8]:
         return self.region.data
 
-    def ask(self, spec: StoreSpec, keys: KeyArray, at: int, **more: Any) -> Optional[Told]:
+    def ask(self, spec: StoreSpec, keys: KeyArray, at: int, **more: Any) -> Optional[Reply]:
         if at:
             raise self._no_history()
         return None
 
-    def series(self, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Told]:
+    def series(self, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Reply]:
         raise self._no_history()
 
     def epochs(self, spec: StoreSpec, span: Span) -> List[Epoch]:

@@ -25,10 +25,10 @@ class Source(Protocol):
     def raw(self, spec: StoreSpec) -> NDArray[np.uint8]:
         """The bytes of a store's region."""
 
-    def ask(self, spec: StoreSpec, keys: KeyArray, at: int, **more: Any) -> Optional[Told]:
+    def ask(self, spec: StoreSpec, keys: KeyArray, at: int, **more: Any) -> Optional[Reply]:
         """What a collector answers; `None` where there is memory alone."""
 
-    def series(self, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Told]:
+    def series(self, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Reply]:
         """What a collector answers for each epoch of a span of time, the oldest first. Raises `AskError` where there is
         memory alone."""
 
@@ -44,7 +44,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Told:
+class Reply:
     """What a collector answers."""
 
     #: One message for each key.

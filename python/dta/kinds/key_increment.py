@@ -12,7 +12,7 @@ from ..answers import CounterAnswers
 from ..epoch import Moment, millis
 from ..key import KeyArray, keys as key_array
 from ..spec import Kind, StoreSpec, pow2, register
-from ..store import Keys, Store, Told, column
+from ..store import Keys, Reply, Store, column
 
 
 def _is_sound(spec: StoreSpec) -> bool:
@@ -48,21 +48,21 @@ class KeyIncrementStore(Store, kind="key-increment"):
     def query(self, keys: Keys, *, at: Optional[Moment] = None) -> CounterAnswers:
         """What was counted of each key: up to now, or up to the end of the epoch of the moment `at`."""
         spec, asked = self.spec, key_array(keys)
-        told = self.source.ask(spec, asked, millis(at))
-        if told is None:
+        reply = self.source.ask(spec, asked, millis(at))
+        if reply is None:
             return read(spec, self.source.raw(spec), asked)
-        return _answers(asked, told)
+        return _answers(asked, reply)
 
     def series(self, keys: Keys, since: Moment, until: Optional[Moment] = None) -> List[CounterAnswers]:
         """What was counted of each key up to the end of each epoch of the moments from `since` to before `until`, the
         oldest first."""
         asked = key_array(keys)
-        told = self.source.series(self.spec, asked, (millis(since), millis(until)))
-        return [_answers(asked, of_epoch) for of_epoch in told]
+        reply = self.source.series(self.spec, asked, (millis(since), millis(until)))
+        return [_answers(asked, of_epoch) for of_epoch in reply]
 
 
-def _answers(keys: KeyArray, told: Told) -> CounterAnswers:
-    return CounterAnswers(keys, column(told.answers, "value", np.uint64), told.epoch)
+def _answers(keys: KeyArray, reply: Reply) -> CounterAnswers:
+    return CounterAnswers(keys, column(reply.answers, "value", np.uint64), reply.epoch)
 
 
 def read(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray) -> CounterAnswers:

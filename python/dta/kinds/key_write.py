@@ -12,7 +12,7 @@ from ..answers import KeyWriteAnswers
 from ..epoch import Moment, millis
 from ..key import KEY_LEN, KeyArray, keys as key_array
 from ..spec import Kind, StoreSpec, pow2, register
-from ..store import Keys, Store, Told, votes
+from ..store import Keys, Reply, Store, votes
 from ..errors import AskError
 
 
@@ -55,10 +55,10 @@ class KeyWriteStore(Store, kind="key-write"):
         spec, asked = self.spec, key_array(keys)
         policy, at_least = _policy(policy, spec.redundancy)
         number = _POLICIES.index(policy)
-        told = self.source.ask(spec, asked, millis(at), policy=number, at_least=at_least)
-        if told is None:
+        reply = self.source.ask(spec, asked, millis(at), policy=number, at_least=at_least)
+        if reply is None:
             return read(spec, self.source.raw(spec), asked, policy, at_least)
-        return _answers(spec, asked, told)
+        return _answers(spec, asked, reply)
 
     def series(
         self, keys: Keys, since: Moment, until: Optional[Moment] = None, policy: str = "first"
@@ -67,19 +67,19 @@ class KeyWriteStore(Store, kind="key-write"):
         spec, asked = self.spec, key_array(keys)
         policy, at_least = _policy(policy, spec.redundancy)
         more = {"policy": _POLICIES.index(policy), "at_least": at_least}
-        told = self.source.series(spec, asked, (millis(since), millis(until)), **more)
-        return [_answers(spec, asked, of_epoch) for of_epoch in told]
+        reply = self.source.series(spec, asked, (millis(since), millis(until)), **more)
+        return [_answers(spec, asked, of_epoch) for of_epoch in reply]
 
 
 _POLICIES = ["first", "plurality", "at-least"]
 
 
-def _answers(spec: StoreSpec, keys: KeyArray, told: Told) -> KeyWriteAnswers:
+def _answers(spec: StoreSpec, keys: KeyArray, reply: Reply) -> KeyWriteAnswers:
     values = np.zeros((len(keys), spec.value_len), dtype=np.uint8)
-    found = np.array([answer.HasField("value") for answer in told.answers], dtype=bool)
+    found = np.array([answer.HasField("value") for answer in reply.answers], dtype=bool)
     for row in np.flatnonzero(found):
-        values[row] = np.frombuffer(told.answers[row].value, dtype=np.uint8)
-    return KeyWriteAnswers(keys, found, values, *votes(told.answers), told.epoch)
+        values[row] = np.frombuffer(reply.answers[row].value, dtype=np.uint8)
+    return KeyWriteAnswers(keys, found, values, *votes(reply.answers), reply.epoch)
 
 
 def _policy(policy: str, copies: int) -> Tuple[str, int]:

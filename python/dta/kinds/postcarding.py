@@ -12,7 +12,7 @@ from ..answers import PathAnswers
 from ..epoch import Moment, millis
 from ..key import KeyArray, keys as key_array
 from ..spec import Kind, StoreSpec, pow2, register
-from ..store import Keys, Store, Told, column, votes
+from ..store import Keys, Reply, Store, column, votes
 
 
 def _is_sound(spec: StoreSpec) -> bool:
@@ -43,20 +43,20 @@ class PostcardingStore(Store, kind="postcarding"):
     def query(self, keys: Keys, *, at: Optional[Moment] = None) -> PathAnswers:
         """The path of each key: now, or in the epoch of the moment `at`. Of copies that differ, the one with most hops."""
         spec, asked = self.spec, key_array(keys)
-        told = self.source.ask(spec, asked, millis(at))
-        if told is None:
+        reply = self.source.ask(spec, asked, millis(at))
+        if reply is None:
             return read(spec, self.source.raw(spec), asked)
-        return _answers(spec, asked, told)
+        return _answers(spec, asked, reply)
 
     def series(self, keys: Keys, since: Moment, until: Optional[Moment] = None) -> List[PathAnswers]:
         """The path of each key in each epoch of the moments from `since` to before `until`, the oldest first."""
         spec, asked = self.spec, key_array(keys)
-        told = self.source.series(spec, asked, (millis(since), millis(until)))
-        return [_answers(spec, asked, of_epoch) for of_epoch in told]
+        reply = self.source.series(spec, asked, (millis(since), millis(until)))
+        return [_answers(spec, asked, of_epoch) for of_epoch in reply]
 
 
-def _answers(spec: StoreSpec, keys: KeyArray, told: Told) -> PathAnswers:
-    answers = told.answers
+def _answers(spec: StoreSpec, keys: KeyArray, reply: Reply) -> PathAnswers:
+    answers = reply.answers
     hops = np.zeros((len(keys), spec.hops), dtype=np.uint32)
     present = np.zeros((len(keys), spec.hops), dtype=bool)
     for row, answer in enumerate(answers):
@@ -65,7 +65,7 @@ def _answers(spec: StoreSpec, keys: KeyArray, told: Told) -> PathAnswers:
     found = column(answers, "found", np.bool_)
     complete = column(answers, "complete", np.bool_)
     length = column(answers, "path_length", np.uint8)
-    return PathAnswers(keys, found, hops, present, length, complete, *votes(answers), told.epoch)
+    return PathAnswers(keys, found, hops, present, length, complete, *votes(answers), reply.epoch)
 
 
 def read(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray) -> PathAnswers:

@@ -60,13 +60,13 @@ class SketchMergeStore(Store, kind="sketch-merge"):
         if not 0 <= epoch < 1 << 32:
             raise AskError(f"epoch is {epoch}, but must be 0 to 4294967295")
         spec, asked = self.spec, key_array(keys)
-        told = self.source.ask(spec, asked, millis(at), epoch=epoch)
-        if told is None:
+        reply = self.source.ask(spec, asked, millis(at), epoch=epoch)
+        if reply is None:
             return read(spec, self.source.raw(spec), asked, epoch)
-        answers = told.answers
+        answers = reply.answers
         known = np.array([answer.HasField("estimate") for answer in answers], dtype=bool)
         estimates, merged = column(answers, "estimate", np.uint64), column(answers, "merged", np.uint16)
-        return SketchAnswers(asked, epoch, known, estimates, merged, spec.expected, told.epoch)
+        return SketchAnswers(asked, epoch, known, estimates, merged, spec.expected, reply.epoch)
 
     def _epoch_at(self, at: int) -> int:
         """The number of the epoch of a moment; 0 if nothing of it is kept, which its answer says."""
