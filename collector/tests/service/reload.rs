@@ -1,5 +1,7 @@
 //! Another configuration for a running collector.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dta_client::Ask;
@@ -127,28 +129,36 @@ async fn calls_go_on_while_it_changes() {
     let mut new = config();
     let (mut server, client) = start(&new).await;
     let (done, over) = tokio::sync::watch::channel(false);
-    let readers: Vec<_> = (0..4)
-        .map(|_| {
-            let (client, over) = (client.clone(), over.clone());
+    let calls: [Arc<AtomicU64>; 4] = Default::default();
+    let readers: Vec<_> = calls
+        .iter()
+        .map(|calls| {
+            let (client, over, calls) = (client.clone(), over.clone(), Arc::clone(calls));
             tokio::spawn(async move {
-                let mut calls = 0;
                 while !*over.borrow() {
-                    calls += client.placement().await.unwrap().stores.len().min(1);
+                    assert!(!client.placement().await.unwrap().stores.is_empty());
+                    calls.fetch_add(1, Ordering::Relaxed);
                 }
-                calls
             })
         })
         .collect();
     for round in 0..50 {
         new.limits.tails_per_caller = 100 + round;
         assert_eq!(server.reload(&new).await.unwrap(), ["limits.tails_per_caller"]);
-        // A call is made again a few times: no configuration ends before calls were answered under it.
         assert_eq!(stores(&client).await, 15);
         tokio::time::sleep(Duration::from_millis(20)).await;
+        // A call is made again a few times: no configuration ends before each reader has begun and ended a
+        // call under it.
+        let before = calls.each_ref().map(|calls| calls.load(Ordering::Relaxed));
+        while readers.iter().all(|reader| !reader.is_finished())
+            && calls.iter().zip(before).any(|(calls, before)| calls.load(Ordering::Relaxed) < before + 2)
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
     done.send_replace(true);
     for reader in readers {
-        assert!(reader.await.unwrap() > 0);
+        reader.await.unwrap();
     }
     server.stop().await.unwrap();
 }
