@@ -50,7 +50,7 @@ HISTORY_TEST = env DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPP
 HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
 
 .DEFAULT_GOAL := build
-.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test pools-then-others on-host in-guest soak lint style unit python history pools privileged test-p4 e2e rxe fuzz bench history-built install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test on-host in-guest soak lint style unit python history pools privileged test-p4 e2e rxe fuzz bench history-built install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -96,14 +96,10 @@ test: export CARGO_PROFILE_DEV_DEBUG = false
 test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run
 	packaging/build-static dev $(TARGET)/package-test
-	$(MAKE) -j3 history-built pools-then-others $(if $(filter 0,$(shell cat /proc/sys/vm/nr_hugepages)),POOLS="2 128")
+	$(MAKE) -j2 pools history-built $(if $(filter 0,$(shell cat /proc/sys/vm/nr_hugepages)),POOLS="2 128")
+	$(MAKE) -j4 on-host in-guest history package
 	$(MAKE) test-p4
 	$(MAKE) e2e
-
-# Until `history-built` has ended, `history` waits for the lock of cargo.
-pools-then-others:
-	$(MAKE) pools
-	$(MAKE) -j4 on-host in-guest history package
 
 # Four at a time on a small machine, as most wait.
 on-host: export RUST_TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n > 4 ? n : 4)))
