@@ -13,9 +13,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::captures;
-use common::int_bed::{Counted, IntBed, PATIENCE, Setup};
+use common::int_bed::{Counted, IntBed, PATIENCE, Setup, until_room};
 use dta_client::AskKeys;
-use dta_link::netstat;
 use dta_proto::key::Flow;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{self, Entry, Location, Means, list};
@@ -36,9 +35,7 @@ impl Bed {
         for datagram in datagrams {
             socket.send_to(datagram, to).unwrap();
             std::thread::sleep(Duration::from_millis(1));
-            while netstat::socket_backlog(to).unwrap().expect("it listens") > 1 << 16 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            until_room(to);
         }
     }
 

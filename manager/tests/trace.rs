@@ -11,11 +11,10 @@ use std::process::Output;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use common::int_bed::{IntBed, PATIENCE, Setup as BedSetup};
+use common::int_bed::{IntBed, PATIENCE, Setup as BedSetup, until_room};
 use common::manager;
 use common::namespaces::Namespaces;
 use common::tracing::Tracing;
-use dta_link::netstat;
 use dta_proto::key::Flow;
 use dta_reporter::trace::{Setup, Stores, Tracer, number};
 use dta_reporter::{Config, Options, Reporter};
@@ -156,10 +155,7 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
         }
         hosts[0].tick(start + n * 2_000_000).unwrap();
         hosts[1].tick(second_clock(start, n * 2_000_000)).unwrap();
-        // While the translator is not scheduled, its socket would overflow.
-        while netstat::socket_backlog(to).unwrap().expect("it listens") > 1 << 16 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until_room(to);
     }
     for n in 0..DROPPED {
         let at = record(noise(n) & !1, flow(FLOW), POINTS, start + n);

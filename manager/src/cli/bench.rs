@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use dta_bench::int;
 use dta_bench::veth::{self, Length};
-use dta_bench::{CASES, CLUSTER, Case, Scale, WIRE};
+use dta_bench::{CASES, CLUSTER, Case, Figure, Scale, WIRE};
 use dta_cli::number::grouped;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
@@ -79,9 +79,6 @@ impl Bench {
         if self.filter.iter().any(|name| name == "memory") {
             return self.memory();
         }
-        if self.int {
-            return self.int();
-        }
         if self.trace {
             // The kernel runs the programs: this program's build does not matter.
             let mut rows = dta_bench::trace::rows(self.quick)?;
@@ -94,18 +91,19 @@ impl Bench {
             return self.veth(nic);
         }
         let scale = if self.quick { Scale::QUICK } else { Scale::FULL };
-        let (with, cases): (_, &[Case]) = match (self.wire, self.cluster) {
-            (true, _) => (" with --wire", &WIRE),
-            (_, true) => (" with --cluster", &CLUSTER),
+        let (with, cases): (_, &[Case]) = match (self.wire, self.cluster, self.int) {
+            (true, ..) => (" with --wire", &WIRE),
+            (_, true, _) => (" with --cluster", &CLUSTER),
+            (.., true) => (" with --int", &int::CASES),
             _ => ("", &CASES),
         };
+        let table = if self.int { int::table } else { dta_bench::table };
         self.check(with, cases.iter().map(|case| case.name))?;
         let cases = cases.iter().filter(|case| self.wants(case.name));
         warn_of_debug();
         let figures = dta_bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
-        self.tell(&figures, |figures| dta_bench::table(figures, Look::stdout()))?;
-        let below = figures.iter().any(|figure| figure.is_below());
-        Ok(Status::of(!below))
+        self.tell(&figures, |figures| table(figures, Look::stdout()))?;
+        Ok(Status::of(!figures.iter().any(Figure::is_below)))
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -122,16 +120,6 @@ impl Bench {
             names.join(", ")
         );
         Ok(())
-    }
-
-    fn int(&self) -> anyhow::Result<Status> {
-        self.check(" with --int", int::CASES.map(|case| case.name))?;
-        let cases = int::CASES.iter().filter(|case| self.wants(case.name));
-        warn_of_debug();
-        let scale = if self.quick { Scale::QUICK } else { Scale::FULL };
-        let rows = int::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
-        self.tell(&rows, |rows| int::table(rows, Look::stdout()))?;
-        Ok(Status::of(!rows.iter().any(int::Row::is_below)))
     }
 
     fn veth(&self, nic: NicKind) -> anyhow::Result<Status> {

@@ -1,11 +1,13 @@
 //! A collector and a translator that takes Telemetry Reports of INT or flow exports, as processes of a test.
 
+use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions, translator};
+use dta_link::netstat;
 use dta_proto::control::{NodeStatistics, TailRequest};
 use dta_proto::telemetry::Entry;
 
@@ -14,6 +16,13 @@ use super::{captures, manager};
 
 /// How long anything may take on a machine that has much to do.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits while much is in the socket at this address: it would overflow while the translator is not scheduled.
+pub fn until_room(to: SocketAddrV4) {
+    while netstat::socket_backlog(to).unwrap().expect("it listens") > 1 << 16 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// What is set for both.
 #[derive(Default)]

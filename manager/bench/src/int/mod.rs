@@ -30,7 +30,6 @@ use dta_proto::wire::int::{Settings, reports};
 
 use super::harness::{Rates, Scale, Share, cpu_time, measure_shares, pin};
 use super::{Beside, Case, Run};
-pub use super::{Figure as Row, figures};
 use floor::Floor;
 pub use show::table;
 use traffic::Traffic;
