@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dta_files::moment;
-use dta_placement::{InEffect, Lease, View};
+use dta_cluster::{InEffect, Lease, View};
 use dta_proto::buckets::{Buckets, Copies};
 use dta_proto::list_range::ListRange;
 use dta_proto::placement::Placement;
@@ -206,7 +206,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_placement::Collector;
+    use dta_cluster::Collector;
 
     fn view(version: u64, keys: &str) -> Arc<View> {
         let placement = format!(

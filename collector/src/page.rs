@@ -1,7 +1,7 @@
 //! The metrics that a collector gives whoever asks it: counters of all nodes, sessions and stores.
 
-use dta_client::{Ask, ClientError};
-use dta_metrics::{Kind, Labels, Page};
+use dta_rpc::{Ask, ClientError};
+use dta_export::metrics::{Kind, Labels, Page};
 use dta_proto::control::{ListSessionsResponse, StoreInfo, store};
 use dta_proto::layout::append::entries_per_batch;
 
@@ -17,7 +17,7 @@ pub(crate) async fn page(ask: &dyn Ask) -> Result<Page, ClientError> {
     let sessions = ask.sessions().await?;
     let stores = ask.stores().await?;
     let mut page = Page::default();
-    dta_metrics::nodes(&mut page, &nodes);
+    dta_export::metrics::nodes(&mut page, &nodes);
     put_sessions(&mut page, &sessions);
     put_stores(&mut page, &stores);
     Ok(page)

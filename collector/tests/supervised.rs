@@ -120,7 +120,7 @@ fn a_broken_file_of_names_costs_the_names_and_not_the_collector() {
 
 #[test]
 fn cancelled_calls_keep_neither_sessions_nor_the_end_waiting() {
-    use dta_client::{Ask, ClientOptions, collector::Client};
+    use dta_rpc::{Ask, ClientOptions, collector::Client};
     let folder = tempfile::tempdir().unwrap();
     let mut collector = start(folder.path(), "", None);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

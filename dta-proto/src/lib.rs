@@ -26,12 +26,13 @@
 //! - `control`: the control plane `dta.v1` (gRPC), and `codec`, which bounds its requests; both behind the
 //!   feature `control`.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod backoff;
 pub mod batch;
 pub mod buckets;
 #[cfg(feature = "control")]
+pub mod clock;
 pub mod codec;
 #[cfg(feature = "control")]
 pub mod control;

@@ -7,6 +7,7 @@
 
 pub mod agents;
 pub mod cli;
+pub mod doctor;
 pub mod replay;
 pub mod simulate;
 pub mod size;

@@ -16,8 +16,8 @@ use common::int_bed::{IntBed, PATIENCE, Setup};
 use common::manager;
 use common::namespaces::{Namespaces, run};
 use common::tracing::Tracing;
-use dta_trace::kernel::{Options, Tracer};
-use dta_trace::record::Record;
+use dta_reporter::packet_trace::kernel::{Options, Tracer};
+use dta_reporter::packet_trace::record::Record;
 use schema::hold;
 use serde_json::{Value, json};
 
@@ -398,7 +398,7 @@ async fn a_clock_that_is_ahead_and_gains_is_taken_out() {
     let _first = agent(bed.folder.path(), 3, to, &traced(0, 0));
     let wrong = ["--test-clock", "7300000,40"];
     let _second = agent_with(bed.folder.path(), 4, to, &traced(1, 2), &wrong);
-    let table = dta_trace::filter::compile("udp port 5003").unwrap();
+    let table = dta_reporter::packet_trace::filter::compile("udp port 5003").unwrap();
     let mut own = Tracer::start(&Options { table, ..Options::default() }).unwrap();
     for at in points.iter().flat_map(|point| [format!("{point}/egress"), format!("{point}/ingress")]) {
         own.attach(&at.parse().unwrap()).unwrap();

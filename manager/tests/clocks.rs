@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use common::MANAGER;
 use common::daemon::{Daemon, counter};
 use common::int_bed::PATIENCE;
-use dta_client::collector::Client;
-use dta_client::{Ask as _, ClientOptions, ClientTls};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask as _, ClientOptions, ClientTls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 /// Clocks of programs, which differ from the machine's by what a file says.

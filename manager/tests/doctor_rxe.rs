@@ -11,8 +11,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dta_client::ClientOptions;
-use dta_client::collector::Client;
+use dta_rpc::ClientOptions;
+use dta_rpc::collector::Client;
 use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::server::Server;
 use dta_link::{Link, PacketConfig, PacketLink};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::daemon::counter;
 use common::free_port;
 use common::int_bed::{Counted, IntBed, PATIENCE, Setup, int_capture};
-use dta_client::Ask;
+use dta_rpc::Ask;
 use dta_proto::telemetry::{Entry, Metric, list};
 use serde_json::{Value, json};
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::captures;
 use common::int_bed::{Counted, IntBed, PATIENCE, Setup, until_room};
-use dta_client::AskKeys;
+use dta_rpc::AskKeys;
 use dta_proto::key::Flow;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{self, Entry, Location, Means, list};

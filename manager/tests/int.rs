@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use common::int_bed::{Counted, IntBed, Setup, int_capture};
 use common::{free_port, manager};
-use dta_client::AskKeys;
+use dta_rpc::AskKeys;
 use dta_proto::control::Policy;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Entry, Metric, Path, Value, Why, list};

@@ -64,8 +64,8 @@ fn what_the_one_example_reports_the_other_finds() {
 #[test]
 fn both_have_at_most_15_lines() {
     for (name, text) in [
-        ("report", include_str!("../../reporter-host/examples/report.rs")),
-        ("query", include_str!("../../client/examples/query.rs")),
+        ("report", include_str!("../../reporter/examples/report.rs")),
+        ("query", include_str!("../../crates/rpc/examples/query.rs")),
     ] {
         let lines =
             text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with("//"));

@@ -10,8 +10,8 @@ use std::process::Command;
 
 use common::daemon::{Daemon, counter};
 use common::{MANAGER, captures, manager};
-use dta_client::collector::Client;
-use dta_client::{Ask, AskKeys, ClientOptions, translator};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, AskKeys, ClientOptions, translator};
 use dta_proto::control::{Policy, TailRequest};
 use dta_proto::key::Key;
 

@@ -18,8 +18,8 @@ use common::tracing::Tracing;
 use dta_proto::key::Flow;
 use dta_reporter::trace::{Setup, Stores, Tracer, number};
 use dta_reporter::{Config, Options, Reporter};
-use dta_trace::counts::{Books, FlowAt, FlowCount};
-use dta_trace::record::{Record, flags};
+use dta_reporter::packet_trace::counts::{Books, FlowAt, FlowCount};
+use dta_reporter::packet_trace::record::{Record, flags};
 use serde_json::Value;
 
 const FLOW: &str = "10.0.0.1:5000->10.0.0.2:80/tcp";

@@ -12,7 +12,7 @@ use dta_cli::output::OutputFlag;
 use dta_cli::program::{Common, Example};
 use dta_cli::table::Table;
 use dta_cli::{LogFormat, Status, counters};
-use dta_client::translator::Client;
+use dta_rpc::translator::Client;
 use dta_files::config_file;
 use dta_files::host;
 use dta_link::Wire;
@@ -74,7 +74,7 @@ struct Settings {
     collector: Option<Vec<String>>,
     /// Use the collectors of the cluster in etcd, as they come and go: etcd://HOST:PORT[,HOST:PORT][/PREFIX]
     #[arg(long, global = true, env, value_name = "URL", conflicts_with = "collector")]
-    cluster: Option<dta_placement::Config>,
+    cluster: Option<dta_cluster::Config>,
     /// What to log, such as `info` or `dta_translator=debug`
     #[arg(long, global = true, env, default_value = "info")]
     log: String,
@@ -233,7 +233,7 @@ struct Own {
     control: Option<ControlAddress>,
     /// Where to serve metrics: HOST:PORT, `off`, or `auto` for 127.0.0.1:40053 if free
     #[arg(long, env, value_name = "HOST:PORT|auto|off")]
-    metrics: Option<dta_metrics::Address>,
+    metrics: Option<dta_export::metrics::Address>,
     /// Stores to use at the only collector, by name or id; all if not given
     #[arg(long, env, value_name = "NAME|ID", value_delimiter = ',')]
     stores: Option<Vec<String>>,

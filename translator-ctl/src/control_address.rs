@@ -18,7 +18,7 @@ impl fmt::Display for ControlAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "{}{}", dta_grpc::dial::UNIX, path.display()),
+            Self::Unix(path) => write!(f, "{}{}", dta_rpc::transport::dial::UNIX, path.display()),
         }
     }
 }
@@ -29,7 +29,7 @@ impl FromStr for ControlAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix(dta_grpc::dial::UNIX) {
+        match text.strip_prefix(dta_rpc::transport::dial::UNIX) {
             Some("") => Err(format!("{text:?} must be HOST:PORT or unix:PATH")),
             Some(path) => Ok(Self::Unix(path.into())),
             None => dta_files::host::socket(text).map(Self::Tcp),

@@ -2,7 +2,7 @@
 //! target in step with it.
 
 use dta_cli::number::counted;
-use dta_placement::View;
+use dta_cluster::View;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;

@@ -4,8 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddrV4};
 use std::time::Duration;
 
-use dta_client::collector::Client;
-use dta_client::{ClientError, ClientOptions};
+use dta_rpc::collector::Client;
+use dta_rpc::{ClientError, ClientOptions};
 use dta_link::shared_ring::{NAME_MAX, Offer};
 use dta_proto::codec::MAX_PARTS;
 use dta_proto::control::{
@@ -172,8 +172,8 @@ impl Session {
         let ClientError::Status(status) = error else {
             return error.into();
         };
-        let (address, message) = (self.address(), dta_grpc::status_reason(&status));
-        if std::error::Error::source(&status).and_then(dta_grpc::known).is_some() {
+        let (address, message) = (self.address(), dta_rpc::transport::status_reason(&status));
+        if std::error::Error::source(&status).and_then(dta_rpc::transport::known).is_some() {
             return SessionError::Security(format!(
                 "cannot communicate with the collector at {address}: {message}"
             ));
@@ -348,7 +348,7 @@ fn ring_at(session: &control::Session) -> Option<RingAt> {
 
 /// Most bytes per renewal: half of what collectors accept.
 const PARTS: usize = MAX_PARTS / 2;
-const BYTES: usize = dta_grpc::MAX_MESSAGE / 2;
+const BYTES: usize = dta_rpc::transport::MAX_MESSAGE / 2;
 const NODES: usize = control::MAX_NODES / 2;
 
 /// How many of these nodes fit in one renewal.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use dta_placement::View;
+use dta_cluster::View;
 use dta_proto::program::Program;
 use tokio::sync::Mutex;
 

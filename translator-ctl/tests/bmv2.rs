@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use dta_link::Link;
 use dta_link::packet::{PacketConfig, PacketLink};
-use dta_p4_suite::generate::{self, collector_mac};
-use dta_p4_suite::{Outcome, Software, capture, captured, software};
+use dta_testbed::p4_suite::generate::{self, collector_mac};
+use dta_testbed::p4_suite::{Outcome, Software, capture, captured, software};
 use dta_proto::batch::Batch;
 use dta_proto::program::{Entry, Program};
 use dta_proto::store::StoreKind;

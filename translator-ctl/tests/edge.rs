@@ -101,7 +101,7 @@ fn keys_that_came_with_tls_go_over_a_socket_of_the_owner_alone() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let compare = |control: &str| {
         runtime.block_on(async {
-            let mut client = dta_client::translator::Client::connect_lazy(control).unwrap();
+            let mut client = dta_rpc::translator::Client::connect_lazy(control).unwrap();
             client.statistics().await.expect("statistics for everybody");
             client.compare_program(&Program::default()).await
         })

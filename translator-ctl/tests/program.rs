@@ -525,7 +525,7 @@ fn a_wrong_program_by_grpc_is_refused_and_harms_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let apply = |program: &Value| {
         runtime.block_on(async {
-            let mut client = dta_client::translator::Client::connect_lazy(&t.control()).unwrap();
+            let mut client = dta_rpc::translator::Client::connect_lazy(&t.control()).unwrap();
             let program = serde_json::from_value(program.clone()).expect("entries");
             let told = client.apply_program(&program).await;
             told.map_err(|e| e.status().map(|s| (s.code(), s.message().to_string())).expect("its own words"))

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::Fake;
-use dta_grpc::tls::ServerFiles;
+use dta_rpc::transport::tls::ServerFiles;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Report};
 use rustix::process::Signal;

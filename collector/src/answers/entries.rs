@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use dta_client::{ClientError, Following, Span};
+use dta_rpc::{ClientError, Following, Span};
 use dta_proto::control::{EntriesRequest, TailResponse};
 use dta_proto::wire::dta::Primitive;
 use tokio::sync::mpsc::{self, Sender};
@@ -17,7 +17,7 @@ impl Memory {
     /// The entries of a list in the epochs of a span; `place` is dropped when the last work for it is done.
     ///
     /// # Errors
-    /// As [`Ask::entries`](dta_client::Ask::entries).
+    /// As [`Ask::entries`](dta_rpc::Ask::entries).
     pub async fn entries_of(
         &self,
         request: EntriesRequest,

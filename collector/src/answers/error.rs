@@ -1,6 +1,6 @@
 //! Why a question is refused, and the gRPC status of each refusal.
 
-use dta_client::ClientError;
+use dta_rpc::ClientError;
 use dta_proto::control::{MAX_KEYS, MAX_READ};
 use tonic::{Code, Status};
 

@@ -17,7 +17,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use dta_client::{Answers, Ask, ClientError, Following, Question, Series, Span};
+use dta_rpc::{Answers, Ask, ClientError, Following, Question, Series, Span};
 use dta_proto::control::{
     EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
     ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
@@ -118,7 +118,7 @@ impl Memory {
         work: impl FnOnce(&Self) -> Result<T, AskError> + Send + 'static,
     ) -> Result<T, ClientError> {
         let memory = self.clone();
-        let done = dta_grpc::blocking(move || work(&memory)).await;
+        let done = dta_rpc::transport::blocking(move || work(&memory)).await;
         Ok(done.map_err(|e| AskError::Ended(e.to_string()))??)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dta_client::{Answers, Moment, Question, Series, Span};
+use dta_rpc::{Answers, Moment, Question, Series, Span};
 use dta_proto::control::{Epoch, EpochsRequest, EpochsResponse, MAX_EPOCHS, MAX_KEYS};
 
 use super::{AskError, Memory};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use dta_client::{ClientError, Following};
+use dta_rpc::{ClientError, Following};
 use dta_proto::control::{TailRequest, TailResponse};
 use dta_proto::wire::dta::Primitive;
 use tokio::sync::{mpsc, watch};
@@ -26,7 +26,7 @@ impl Memory {
     /// gone.
     ///
     /// # Errors
-    /// As [`Ask::tail`](dta_client::Ask::tail).
+    /// As [`Ask::tail`](dta_rpc::Ask::tail).
     pub async fn follow(
         &self,
         request: TailRequest,

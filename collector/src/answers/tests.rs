@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dta_client::{Ask, AskKeys, Policy};
+use dta_rpc::{Ask, AskKeys, Policy};
 use dta_proto::control::TailRequest;
 use dta_proto::key::Key;
 use dta_proto::layout::key_increment::{Role, copy_in_lane, encode, offset};

@@ -74,7 +74,7 @@ pub(super) struct Settings {
     memory: Option<MemoryConfig>,
     /// Where metrics are scraped: HOST:PORT, `off`, or `auto`, which is 127.0.0.1:40052 if it is free
     #[arg(long, env, value_name = "HOST:PORT|auto|off")]
-    metrics: Option<dta_metrics::Address>,
+    metrics: Option<dta_export::metrics::Address>,
     /// Naming scheme of telemetry in the metrics
     #[arg(long, env, value_name = "SCHEMA", value_parser = dta_cli::one_of::<Telemetry>(&Telemetry::NAMES))]
     metrics_telemetry: Option<Telemetry>,
@@ -112,7 +112,7 @@ pub(super) struct Settings {
     gid_index: Option<u32>,
     /// Join the cluster in etcd: etcd://HOST:PORT[,HOST:PORT][/PREFIX]
     #[arg(long, env, value_name = "URL")]
-    cluster: Option<dta_placement::Config>,
+    cluster: Option<dta_cluster::Config>,
     /// Name in the cluster, unlike that of any other collector [default: --name]
     #[arg(long, env, value_name = "ID")]
     id: Option<String>,
@@ -241,8 +241,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         Some(path) => tracing::info!(config = %path.display(), "configuration read"),
         None => tracing::info!("no configuration file: using the defaults"),
     }
-    dta_grpc::give_memory_back();
-    dta_grpc::raise_file_limit();
+    dta_rpc::transport::give_memory_back();
+    dta_rpc::transport::raise_file_limit();
     dta_cli::enough_threads(WORKERS + BLOCKING + config.soft.threads + OTHERS)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)

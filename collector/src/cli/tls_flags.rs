@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use dta_client::ClientTls;
+use dta_rpc::ClientTls;
 
 /// TLS files, for every program that calls a collector.
 #[derive(Args, Clone, Debug, Default)]

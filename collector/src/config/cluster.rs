@@ -1,6 +1,6 @@
 //! Table `[cluster]`.
 
-use dta_placement as placement;
+use dta_cluster as placement;
 use dta_proto::name;
 use serde::{Deserialize, Serialize};
 

@@ -70,8 +70,8 @@ impl Limits {
     }
 
     /// As the gRPC listener takes them.
-    pub(crate) fn of_connections(&self) -> dta_grpc::Limits {
-        dta_grpc::Limits {
+    pub(crate) fn of_connections(&self) -> dta_rpc::transport::Limits {
+        dta_rpc::transport::Limits {
             connections: self.connections,
             connections_per_address: self.connections_per_address,
             handshake: Duration::from_secs(self.handshake_seconds.into()),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use dta_export::gauges::Limits;
 use dta_export::schema::Schema;
 use dta_export::source::DEFAULT_STORE;
-use dta_metrics::Address;
+use dta_export::metrics::Address;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;

@@ -272,7 +272,7 @@ impl Config {
         }
         for operator in self.tls.iter().flat_map(|tls| &tls.operators) {
             operator
-                .parse::<dta_grpc::Name>()
+                .parse::<dta_rpc::transport::Name>()
                 .map_err(|must| ConfigError::value("tls.operators", operator, must))?;
         }
         self.limits.check()?;

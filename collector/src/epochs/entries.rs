@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use dta_client::Span;
+use dta_rpc::Span;
 use dta_history::{HistoryError, Kept};
 use dta_proto::control::Epoch;
 use dta_proto::layout::append::{distance, is_after, next};

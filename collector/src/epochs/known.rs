@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dta_client::Span;
+use dta_rpc::Span;
 use dta_history::Kept;
 use dta_proto::control::{Epoch, EpochState, EpochsRequest, EpochsResponse, MAX_EPOCHS};
 

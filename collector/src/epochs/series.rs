@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use dta_client::Span;
+use dta_rpc::Span;
 use dta_history::HistoryError;
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;

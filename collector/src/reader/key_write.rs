@@ -1,6 +1,6 @@
 //! Key-write: the last value of a key, from its copies.
 
-use dta_client::{AtLeastError, KeyAnswer, Policy};
+use dta_rpc::{AtLeastError, KeyAnswer, Policy};
 use dta_proto::control::KeyWriteAnswer;
 use dta_proto::crc;
 use dta_proto::key::{KEY_LEN, Key};

@@ -12,7 +12,7 @@ pub mod sketch_merge;
 #[cfg(test)]
 mod tests;
 
-use dta_client::{AtLeastError, KeyAnswer, QuestionKind};
+use dta_rpc::{AtLeastError, KeyAnswer, QuestionKind};
 use dta_proto::key::Key;
 
 use crate::store::{MemoryError, Store};

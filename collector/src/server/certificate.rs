@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use dta_grpc::tls::{Validity, for_people};
+use dta_rpc::transport::tls::{Validity, for_people};
 use tokio::sync::watch;
 
 use super::until;

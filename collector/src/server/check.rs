@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use dta_export::names::Names;
-use dta_grpc::tls::{ServerFiles, ServerTls};
+use dta_rpc::transport::tls::{ServerFiles, ServerTls};
 use dta_proto::store::StoreSpec;
 use dta_proto::trace;
 
@@ -63,7 +63,7 @@ pub(super) fn checked(config: &Config) -> anyhow::Result<Option<ServerTls>> {
         key: &tls.key,
         client_ca: &tls.client_ca,
     });
-    let tls = files.map(|files| dta_grpc::tls::server(&files, SystemTime::now())).transpose()?;
+    let tls = files.map(|files| dta_rpc::transport::tls::server(&files, SystemTime::now())).transpose()?;
     dta_export::run::look(&config.export)?;
     config.clickhouse()?;
     let need = |store: &StoreSpec| epochs::memory_len(store, config.epochs.contains_key(&store.name));

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use dta_files::moment;
-use dta_metrics::{Kind, Labels, Page};
-use dta_placement::Collector;
+use dta_export::metrics::{Kind, Labels, Page};
+use dta_cluster::Collector;
 use dta_proto::buckets::MAX_COPIES;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::dta::EpochEnd;
@@ -73,7 +73,7 @@ pub(super) fn join(
     };
     let (says, said) = watch::channel(with_stores(&collector, config));
     let id = of.id(config).to_owned();
-    let mut membership = dta_placement::join(of.etcd.clone(), id.clone(), said)?;
+    let mut membership = dta_cluster::join(of.etcd.clone(), id.clone(), said)?;
     cluster.joins(membership.lease().clone());
     let (leave, mut leaving) = oneshot::channel();
     let task = tokio::spawn(async move {

@@ -7,9 +7,9 @@ use dta_export::gauges::{Following, Gauges};
 use dta_export::names::Names;
 use dta_export::run::Pages;
 use dta_export::schema::Schema;
-use dta_grpc::standard::Health;
-use dta_grpc::tls::Validity;
-use dta_metrics::{Kind, Labels, Page, Port, Process, Served, Targets};
+use dta_rpc::transport::standard::Health;
+use dta_rpc::transport::tls::Validity;
+use dta_export::metrics::{Kind, Labels, Page, Port, Process, Served, Targets};
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::ENTRY_LEN;
 

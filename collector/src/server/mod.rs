@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use dta_cli::number::counted;
-use dta_client::Ask;
+use dta_rpc::Ask;
 use dta_export::names::Names;
 use dta_export::run::{Exporters, Run};
 use dta_files::lock::Lock;
-use dta_grpc::Listen;
-use dta_grpc::standard::{self, Health};
-use dta_grpc::tls::ServerTls;
+use dta_rpc::transport::Listen;
+use dta_rpc::transport::standard::{self, Health};
+use dta_rpc::transport::tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -90,7 +90,7 @@ pub struct Server {
     /// Listeners of earlier configurations: they end with their last connection.
     former: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
     listener: Arc<TcpListener>,
-    connections: Arc<dta_grpc::ConnectionCounters>,
+    connections: Arc<dta_rpc::transport::ConnectionCounters>,
     metrics: Metrics,
     health: Health,
     /// Epochs of stores.
@@ -138,7 +138,7 @@ impl Server {
         let listen = listener.local_addr().map_err(cannot_listen)?;
 
         let metrics_port =
-            dta_metrics::Port::open(&config.metrics.listen, dta_metrics::COLLECTOR_ADDRESS).await?;
+            dta_export::metrics::Port::open(&config.metrics.listen, dta_export::metrics::COLLECTOR_ADDRESS).await?;
 
         let folder = match &config.memory {
             MemoryConfig::Anonymous => None,
@@ -170,7 +170,7 @@ impl Server {
         )?);
 
         let (stop, stopped) = watch::channel(false);
-        let connections = Arc::new(dta_grpc::ConnectionCounters::default());
+        let connections = Arc::new(dta_rpc::transport::ConnectionCounters::default());
         let cluster = config.cluster.as_ref().map(|cluster| Arc::new(cluster::of(cluster, config)));
         let traffic = Observed { sessions: sessions.clone(), nic: nic.clone(), cluster: cluster.clone() };
         let epochs = begin_epochs(config, &stores, traffic, &stopped).await?;
@@ -255,7 +255,7 @@ impl Server {
         &self.stores
     }
 
-    /// Answers queries; implements [`dta_client::Ask`] in this process, too.
+    /// Answers queries; implements [`dta_rpc::Ask`] in this process, too.
     pub fn service(&self) -> &Service {
         &self.service
     }
@@ -425,7 +425,7 @@ fn serve(
     tls: Option<ServerTls>,
     service: &Service,
     health: &Health,
-    connections: Arc<dta_grpc::ConnectionCounters>,
+    connections: Arc<dta_rpc::transport::ConnectionCounters>,
     stopped: &watch::Receiver<bool>,
 ) -> anyhow::Result<Grpc> {
     let reflection = standard::reflection(dta_proto::control::DESCRIPTORS).map_err(anyhow::Error::msg)?;
@@ -435,8 +435,8 @@ fn serve(
     });
     let limits = limits(config);
     let listen = Listen { limits, tls: tls.map(|tls| tls.config) };
-    let incoming = dta_grpc::accept_until(listener, listen, connections.clone(), until(halted));
-    let serve = dta_grpc::server(limits, crate::service::method, connections)
+    let incoming = dta_rpc::transport::accept_until(listener, listen, connections.clone(), until(halted));
+    let serve = dta_rpc::transport::server(limits, crate::service::method, connections)
         .add_service(service.clone().into_server())
         .add_service(health.service())
         .add_service(reflection)
@@ -445,14 +445,14 @@ fn serve(
 }
 
 /// Certificate names that may end any session.
-fn operators(config: &Config) -> Vec<dta_grpc::Name> {
+fn operators(config: &Config) -> Vec<dta_rpc::transport::Name> {
     let names = config.tls.iter().flat_map(|tls| &tls.operators);
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
 /// The connection limits, as far as the system allows them.
-fn limits(config: &Config) -> dta_grpc::Limits {
-    let (wanted, files) = (config.limits.of_connections(), dta_grpc::file_limit());
+fn limits(config: &Config) -> dta_rpc::transport::Limits {
+    let (wanted, files) = (config.limits.of_connections(), dta_rpc::transport::file_limit());
     let limits = wanted.within(files, FILES);
     if limits.connections < wanted.connections {
         tracing::warn!(

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use dta_export::config::Influx;
-use dta_metrics::{Kind, Page};
+use dta_export::metrics::{Kind, Page};
 
 use crate::config::{Config, MemoryConfig};
 

@@ -1,7 +1,7 @@
 //! A running collector answers queries without gRPC: its memory knows the stores, and the service its sessions and
 //! counters.
 
-use dta_client::{Answers, Ask, ClientError, Following, Question, Series, Span};
+use dta_rpc::{Answers, Ask, ClientError, Following, Question, Series, Span};
 use dta_proto::control::{
     EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
     ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,

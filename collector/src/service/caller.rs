@@ -1,6 +1,6 @@
 //! Identifies the caller from the other end of a connection.
 
-use dta_grpc::{Name, Peer};
+use dta_rpc::transport::{Name, Peer};
 use tonic::Request;
 
 use crate::session::Caller;

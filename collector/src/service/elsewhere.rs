@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dta_client::{Moment, Question};
+use dta_rpc::{Moment, Question};
 use dta_proto::buckets::{self, Copies};
 use dta_proto::control::{PlacementResponse, StorePlacement, bucket_ranges};
 use dta_proto::layout::key_increment::Role;

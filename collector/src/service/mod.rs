@@ -38,9 +38,9 @@ use crate::nic::Nic;
 use crate::session::Sessions;
 use crate::store::Stores;
 use caller::Rules;
-use dta_client::{Ask, ClientError, series_question};
+use dta_rpc::{Ask, ClientError, series_question};
 use dta_export::counters::OfSinks;
-use dta_grpc::{Method, Name};
+use dta_rpc::transport::{Method, Name};
 
 /// What calls are answered from.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ pub struct Service {
     memory: Memory,
     tails: Arc<Semaphore>,
     rules: Arc<Rules>,
-    connections: Arc<dta_grpc::ConnectionCounters>,
+    connections: Arc<dta_rpc::transport::ConnectionCounters>,
     exporters: Arc<OnceLock<OfSinks>>,
     /// Its place in a cluster, if it is in one.
     cluster: Option<Arc<Cluster>>,
@@ -104,7 +104,7 @@ impl Service {
     }
 
     /// Adds these counters of connections to the service's own.
-    pub fn with_connections(self, connections: Arc<dta_grpc::ConnectionCounters>) -> Self {
+    pub fn with_connections(self, connections: Arc<dta_rpc::transport::ConnectionCounters>) -> Self {
         Self { connections, ..self }
     }
 
@@ -134,7 +134,7 @@ impl Service {
 
     /// The tower service to serve.
     pub fn into_server(self) -> CollectorServer<Self> {
-        CollectorServer::new(self).max_decoding_message_size(dta_grpc::MAX_MESSAGE)
+        CollectorServer::new(self).max_decoding_message_size(dta_rpc::transport::MAX_MESSAGE)
     }
 
     /// Runs `work` on a thread that may block.
@@ -143,7 +143,7 @@ impl Service {
         work: impl FnOnce(&Self) -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
         let service = self.clone();
-        let done = dta_grpc::blocking(move || work(&service)).await;
+        let done = dta_rpc::transport::blocking(move || work(&service)).await;
         done.map_err(|e| Status::internal(format!("the call ended early: {e}")))?
     }
 

@@ -1,6 +1,6 @@
 //! Errors as gRPC statuses. The code tells a program what to do next, the message a person.
 
-use dta_client::ClientError;
+use dta_rpc::ClientError;
 use tonic::Status;
 
 use crate::answers::AskError;

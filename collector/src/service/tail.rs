@@ -2,8 +2,8 @@
 
 use std::pin::Pin;
 
-use dta_client::{ClientError, Following};
-use dta_grpc::{Peer, Permit};
+use dta_rpc::{ClientError, Following};
+use dta_rpc::transport::{Peer, Permit};
 use dta_proto::control::{EntriesRequest, TailRequest, TailResponse};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::StreamExt;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
-use dta_client::{KeyAnswer, Question, QuestionKind};
+use dta_rpc::{KeyAnswer, Question, QuestionKind};
 use dta_collector::region::Region;
 use dta_history::{Kept, Table};
 use dta_proto::control::Policy;

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, ClientOptions};
 use dta_collector::config::{MemoryConfig, default_stores};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Stores;
@@ -713,7 +713,7 @@ fn processor_time(pid: u32) -> u64 {
 
 #[test]
 fn silent_connections_do_not_stop_a_collector() {
-    dta_grpc::raise_file_limit();
+    dta_rpc::transport::raise_file_limit();
     let dir = tempfile::tempdir().unwrap();
     tls_files(dir.path(), 60);
     // Few files, and fewer at first: what the program may have it takes.

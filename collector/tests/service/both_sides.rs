@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::common::{config, key, start};
-use dta_client::{Answers, Ask, AskKeys, ClientError, Following, Moment, Question, QuestionKind, Span};
+use dta_rpc::{Answers, Ask, AskKeys, ClientError, Following, Moment, Question, QuestionKind, Span};
 use dta_collector::answers::Memory;
 use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::server::Server;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::common::{config, key, open_request, start, status_of};
 use std::sync::Arc;
 
-use dta_client::collector::Client;
-use dta_client::{Ask, AskKeys, ClientError, ClientOptions, Following, Question, QuestionKind};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, AskKeys, ClientError, ClientOptions, Following, Question, QuestionKind};
 use dta_collector::config::{Config, MemoryConfig, default_stores};
 use dta_collector::region::{Region, RegionHeader, RegionOptions};
 use dta_collector::server::Server;

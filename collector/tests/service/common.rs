@@ -1,7 +1,7 @@
 //! A whole collector in this process, and a client of it.
 
-use dta_client::collector::Client;
-use dta_client::{ClientError, ClientOptions};
+use dta_rpc::collector::Client;
+use dta_rpc::{ClientError, ClientOptions};
 use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::server::Server;
 use dta_proto::control;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::common::{config, key, open_request, start, status_of};
-use dta_client::collector::Client;
-use dta_client::{Ask, AskKeys, ClientOptions};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, AskKeys, ClientOptions};
 use dta_collector::config::{Config, Limits};
 use dta_collector::server::Server;
 use dta_proto::codec::BoundedCodec;

@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use crate::common::{config, open_request, start};
-use dta_client::Ask;
-use dta_client::collector::Client;
+use dta_rpc::Ask;
+use dta_rpc::collector::Client;
 use dta_collector::config::Config;
 use dta_link::{Link, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;

@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dta_client::collector::Client;
-use dta_client::{Ask, AskKeys, ClientOptions, Member, Moment, Question, QuestionKind, Spread};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, AskKeys, ClientOptions, Member, Moment, Question, QuestionKind, Spread};
 use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::server::Server;
 use dta_collector::service::Service;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dta_client::Ask;
-use dta_client::collector::Client;
-use dta_client::{ClientError, ClientOptions};
+use dta_rpc::Ask;
+use dta_rpc::collector::Client;
+use dta_rpc::{ClientError, ClientOptions};
 use dta_collector::config::{Config, Limits, MemoryConfig, Transport};
 use dta_proto::control::{RenewSessionRequest, TailRequest};
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -54,7 +54,7 @@ async fn stores_that_were_added_are_served_and_granted() {
     };
     let renewed = loop {
         match client.renew_session(request(session.generation)).await {
-            Err(ClientError::Status(status)) if dta_grpc::is_farewell(&status) => {}
+            Err(ClientError::Status(status)) if dta_rpc::transport::is_farewell(&status) => {}
             answer => break answer.unwrap(),
         }
     };

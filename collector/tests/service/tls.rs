@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::common::{open_request, status_of};
-use dta_client::collector::Client;
-use dta_client::{Ask, ClientError, ClientOptions, ClientTls};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, ClientError, ClientOptions, ClientTls};
 use dta_collector::config::{Config, Limits, Tls};
 use dta_collector::server::Server;
 use dta_proto::control;
@@ -138,7 +138,7 @@ async fn metrics_say_when_the_certificate_in_use_ends() {
     };
     replace(11);
     let mut config = ground.config();
-    config.metrics.listen = dta_metrics::Address::At("127.0.0.1:0".parse().unwrap());
+    config.metrics.listen = dta_export::metrics::Address::At("127.0.0.1:0".parse().unwrap());
     let mut server = Server::start(&config).await.unwrap();
     assert!((9.9..10.1).contains(&days_left(&server).await));
     // One that lies there and is not in use says nothing yet.
@@ -248,7 +248,7 @@ async fn files_that_cannot_be_used_are_named() {
     let dir = ground.dir.path();
     let start =
         async |tls: Tls| match Server::start(&Config { tls: Some(tls), ..crate::common::config() }).await {
-            Err(error) if error.is::<dta_grpc::tls::TlsError>() => error.to_string(),
+            Err(error) if error.is::<dta_rpc::transport::tls::TlsError>() => error.to_string(),
             Err(error) => panic!("another error: {error}"),
             Ok(_) => panic!("started with junk"),
         };

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use dta_client::{ClientOptions, ClientTls, Server};
+use dta_rpc::{ClientOptions, ClientTls, Server};
 use dta_files::config_file;
 use dta_proto::trace::HOPS;
-use dta_trace::point::At;
+use dta_reporter::packet_trace::point::At;
 use serde::Deserialize;
 
 /// Timeout of an agent.

@@ -7,12 +7,12 @@ use std::future::Future;
 
 use anyhow::{Result, ensure};
 use dta_cli::table::{Cell, Colour, Look, Table};
-use dta_client::ClientError;
-use dta_client::agent::Client;
+use dta_rpc::ClientError;
+use dta_rpc::agent::Client;
 use dta_proto::control::{AgentStatus, TraceWanted};
 use dta_proto::trace::HOPS;
-use dta_trace::filter;
-use dta_trace::point::At;
+use dta_reporter::packet_trace::filter;
+use dta_reporter::packet_trace::point::At;
 use serde::Serialize;
 
 pub use file::{Agent, File};

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use dta_bench::int;
-use dta_bench::veth::{self, Length};
-use dta_bench::{CASES, CLUSTER, Case, Figure, Scale, WIRE};
+use dta_testbed::bench::int;
+use dta_testbed::bench::veth::{self, Length};
+use dta_testbed::bench::{CASES, CLUSTER, Case, Figure, Scale, WIRE};
 use dta_cli::number::grouped;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
@@ -81,11 +81,11 @@ impl Bench {
         }
         if self.trace {
             // The kernel runs the programs: this program's build does not matter.
-            let mut rows = dta_bench::trace::rows(self.quick)?;
+            let mut rows = dta_testbed::bench::trace::rows(self.quick)?;
             self.check(" with --trace", rows.iter().map(|row| row.name))?;
             rows.retain(|row| self.wants(row.name));
-            self.tell(&rows, |rows| dta_bench::trace::table(rows, Look::stdout()))?;
-            return Ok(Status::of(!rows.iter().any(dta_bench::trace::Row::is_above)));
+            self.tell(&rows, |rows| dta_testbed::bench::trace::table(rows, Look::stdout()))?;
+            return Ok(Status::of(!rows.iter().any(dta_testbed::bench::trace::Row::is_above)));
         }
         if let Some(nic) = self.nic {
             return self.veth(nic);
@@ -97,11 +97,11 @@ impl Bench {
             (.., true) => (" with --int", &int::CASES),
             _ => ("", &CASES),
         };
-        let table = if self.int { int::table } else { dta_bench::table };
+        let table = if self.int { int::table } else { dta_testbed::bench::table };
         self.check(with, cases.iter().map(|case| case.name))?;
         let cases = cases.iter().filter(|case| self.wants(case.name));
         warn_of_debug();
-        let figures = dta_bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
+        let figures = dta_testbed::bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
         self.tell(&figures, |figures| table(figures, Look::stdout()))?;
         Ok(Status::of(!figures.iter().any(Figure::is_below)))
     }
@@ -134,7 +134,7 @@ impl Bench {
     fn memory(&self) -> anyhow::Result<Status> {
         let bar = super::replay::progress(self.reports);
         bar.set_message("reports");
-        let figure = dta_bench::memory(self.reports, |made| bar.set_position(made))?;
+        let figure = dta_testbed::bench::memory(self.reports, |made| bar.set_position(made))?;
         bar.finish_and_clear();
         self.tell(&figure, memory_table)?;
         Ok(Status::of(figure.is_flat()))
@@ -151,7 +151,7 @@ impl Bench {
 }
 
 /// Prints the memory run for people.
-fn memory_table(figure: &dta_bench::MemoryFigure) -> String {
+fn memory_table(figure: &dta_testbed::bench::MemoryFigure) -> String {
     let mut lines = vec![
         format!(
             "{} reports in {:.0} s, {} accepted, {} operations executed",

@@ -7,10 +7,10 @@ use clap::Args;
 use dta_cli::Status;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
-use dta_client::ClientOptions;
+use dta_rpc::ClientOptions;
 use dta_collector::cli::TlsFlags;
-use dta_doctor::Level;
-use dta_doctor::session::{self, LookOptions};
+use crate::doctor::Level;
+use crate::doctor::session::{self, LookOptions};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -44,8 +44,8 @@ impl Doctor {
         let root = Path::new("/");
         let (findings, verdict) = match &self.collector {
             None => {
-                let findings = dta_doctor::examine(root);
-                let verdict = dta_doctor::machine_verdict(&findings);
+                let findings = crate::doctor::examine(root);
+                let verdict = crate::doctor::machine_verdict(&findings);
                 (findings, verdict)
             }
             Some(address) => {
@@ -56,11 +56,11 @@ impl Doctor {
                 };
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                 let findings = session::causes(&runtime.block_on(session::look(root, &options))?);
-                let verdict = dta_doctor::session_verdict(&findings);
+                let verdict = crate::doctor::session_verdict(&findings);
                 (findings, verdict)
             }
         };
-        self.output.print(&findings, |findings| dta_doctor::table(findings, &verdict, Look::stdout()))?;
+        self.output.print(&findings, |findings| crate::doctor::table(findings, &verdict, Look::stdout()))?;
         let failed = findings.iter().any(|finding| finding.level == Level::Problem);
         Ok(Status::of(!failed))
     }

@@ -74,7 +74,7 @@ pub fn main() -> ExitCode {
     if let Some(role) = role.as_deref().filter(|role| role.starts_with("__")) {
         processes::die_with_parent();
         let text: Vec<_> = arguments[1..].iter().map(|a| a.to_string_lossy().into_owned()).collect();
-        if let Some(status) = dta_bench::role(&text) {
+        if let Some(status) = dta_testbed::bench::role(&text) {
             return status;
         }
         arguments.remove(1);

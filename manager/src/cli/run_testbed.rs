@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use dta_bench::{CASES, Scale};
+use dta_testbed::bench::{CASES, Scale};
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
 use dta_cli::{Status, output};
@@ -139,8 +139,8 @@ enum SwitchType {
 /// A second of the single-process benchmarks.
 fn glance() -> anyhow::Result<()> {
     super::bench::warn_of_debug();
-    let figures = dta_bench::figures(CASES.iter().filter(|case| case.glance), &Scale::GLANCE, |_| {})?;
-    let table = dta_bench::table(&figures, Look::stdout());
+    let figures = dta_testbed::bench::figures(CASES.iter().filter(|case| case.glance), &Scale::GLANCE, |_| {})?;
+    let table = dta_testbed::bench::table(&figures, Look::stdout());
     dta_cli::print(format_args!(
         "\nOne core, without sockets and processes between (dta-manager bench measures this with care):\n{table}"
     ))?;

@@ -6,8 +6,8 @@ use clap::Args;
 use dta_cli::Status;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
-use dta_trace::digest::Sampling;
-use dta_trace::point::At;
+use dta_reporter::packet_trace::digest::Sampling;
+use dta_reporter::packet_trace::point::At;
 
 use crate::agents::{self, Change, File};
 

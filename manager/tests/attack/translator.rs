@@ -1,6 +1,6 @@
 //! The translator's own port.
 
-use dta_client::Ask as _;
+use dta_rpc::Ask as _;
 use dta_proto::control::translator_client::TranslatorClient;
 use dta_proto::control::{CompareProgramRequest, FlushRequest, ProgramEntry, TranslatorStatisticsRequest};
 

@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_client::collector::Client;
-use dta_client::{Ask, AskKeys, ClientOptions, Key, Member, Policy, Spread};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, AskKeys, ClientOptions, Key, Member, Policy, Spread};
 use dta_files::moment;
 use dta_link::netstat;
-use dta_placement::{View, drain, read};
+use dta_cluster::{View, drain, read};
 use dta_proto::hex;
 use dta_reporter::{Body, Config, Reporter};
 use rustix::process::{Pid, Signal, kill_process};

@@ -2,7 +2,7 @@
 //! is compared with what was reported.
 
 #[allow(dead_code)] // those of placement use more of it
-#[path = "../../../placement/tests/etcd/nodes.rs"]
+#[path = "../../../crates/cluster/tests/etcd/nodes.rs"]
 mod nodes;
 
 #[path = "../schema/mod.rs"]

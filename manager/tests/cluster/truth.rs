@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use dta_client::{
+use dta_rpc::{
     Answers, Ask, AskKeys, Key, KeyAnswer, Moment, Policy, Question, QuestionKind, Span, Spread,
 };
 use dta_files::moment;
@@ -177,7 +177,7 @@ impl Truth {
         spread: &Spread,
         store: &str,
         at: Moment,
-    ) -> Result<Values, dta_client::ClientError> {
+    ) -> Result<Values, dta_rpc::ClientError> {
         let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
         let Answers { epoch, of_keys, .. } = spread.ask(self.question(store, kind, at)).await?;
         let value = |answer| match answer {
@@ -187,7 +187,7 @@ impl Truth {
         Ok((epoch, of_keys.into_iter().map(value).collect()))
     }
 
-    async fn counts(&self, spread: &Spread, store: &str) -> Result<Vec<u64>, dta_client::ClientError> {
+    async fn counts(&self, spread: &Spread, store: &str) -> Result<Vec<u64>, dta_rpc::ClientError> {
         let answers = spread.ask(self.question(store, QuestionKind::KeyIncrement, Moment::Now)).await?;
         let count = |answer| match answer {
             KeyAnswer::KeyIncrement(answer) => answer.value,

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions, translator};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, ClientOptions, translator};
 use dta_link::netstat;
 use dta_proto::control::{NodeStatistics, TailRequest};
 use dta_proto::telemetry::Entry;

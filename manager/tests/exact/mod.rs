@@ -3,8 +3,8 @@
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use dta_client::collector::Client;
-use dta_client::{Ask, AskKeys, ClientOptions, translator};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, AskKeys, ClientOptions, translator};
 use dta_proto::control::{NodeStatistics, Policy};
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Report};

@@ -17,7 +17,7 @@ use std::process::Command;
 
 use bed::Bed;
 use common::MANAGER;
-use dta_client::Ask as _;
+use dta_rpc::Ask as _;
 use dta_proto::counter::{Kind, Node};
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn every_counter_of_both_daemons_is_a_metric() {
                 if kind == Kind::Position {
                     continue;
                 }
-                let mut name = dta_metrics::metric_name(of, found.definition).unwrap();
+                let mut name = dta_export::metrics::metric_name(of, found.definition).unwrap();
                 if !node.session.is_empty() {
                     name = name.replacen("dta_", "dta_session_", 1);
                 }

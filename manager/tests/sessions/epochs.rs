@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dta_client::{Ask, AskKeys, KeyAnswer, Question, QuestionKind, Span};
+use dta_rpc::{Ask, AskKeys, KeyAnswer, Question, QuestionKind, Span};
 use dta_collector::config::{Config, History, MemoryConfig, Transport};
 use dta_collector::server::Server;
 use dta_files::moment::now;

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dta_client::collector::Client;
-use dta_client::{Ask as _, AskKeys as _, ClientOptions};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask as _, AskKeys as _, ClientOptions};
 use dta_collector::config::{Config, MemoryConfig, Transport};
 use dta_collector::reader::{key_increment, key_write};
 use dta_collector::server::Server;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dta_placement::{View, Views};
+use dta_cluster::{View, Views};
 use dta_proto::program::Endpoint;
 use tokio::sync::watch;
 use tracing::{error, info};
@@ -34,7 +34,7 @@ impl Following {
         if config.cluster.is_some() {
             begin.collector = Collectors::default();
         }
-        let views = config.cluster.clone().map(dta_placement::follow).transpose()?;
+        let views = config.cluster.clone().map(dta_cluster::follow).transpose()?;
         Ok((Following { views, roster: Roster::default(), most, config: begin.clone() }, begin))
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_placement::View;
+use dta_cluster::View;
 use dta_proto::buckets::{Copies, MAX_COPIES};
 use dta_proto::placement::Placement;
 use dta_proto::program::{Lists, Store};
@@ -189,7 +189,7 @@ mod tests {
     /// The view of these collectors, with all keys placed as said, and lists 0 to 3 and the sketch at the last one.
     fn view(version: u64, ids: &[&str], keys: &str) -> (Arc<View>, Roster) {
         let collector =
-            |id: &str| dta_placement::Collector { address: format!("{id}:1"), ..Default::default() };
+            |id: &str| dta_cluster::Collector { address: format!("{id}:1"), ..Default::default() };
         let last = ids.last().unwrap();
         let range = |store| format!(r#"{{"store":"{store}","first":0,"count":4}}"#);
         let lists = format!(r#"{{"{last}":[{},{}]}}"#, range("events"), range("sketch"));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dta_placement::View;
+use dta_cluster::View;
 use tracing::error;
 
 use crate::collectors::{Collector, Collectors};
@@ -54,7 +54,7 @@ mod tests {
 
     fn view(ids: &[&str]) -> View {
         let collector =
-            |id: &str| dta_placement::Collector { address: format!("{id}:1"), ..Default::default() };
+            |id: &str| dta_cluster::Collector { address: format!("{id}:1"), ..Default::default() };
         let collectors = ids.iter().map(|id| ((*id).to_owned(), collector(id))).collect();
         View { collectors, ..View::default() }
     }

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::collectors::{BucketsMisfit, Collectors};
 use crate::control_address::ControlAddress;
 use crate::program::{FrameSource, Wanted};
-use dta_client::{ClientOptions, ClientTls, Server};
+use dta_rpc::{ClientOptions, ClientTls, Server};
 use dta_dataplane::Limits;
 use dta_dataplane::requester::Timing;
 use dta_dataplane::telemetry::Rules;
@@ -68,13 +68,13 @@ pub struct Translator {
     pub collector: Collectors,
     /// The cluster whose collectors to use, in place of [`Translator::collector`]: which there are, and what each has,
     /// is said in etcd.
-    pub cluster: Option<dta_placement::Config>,
+    pub cluster: Option<dta_cluster::Config>,
     /// Where this translator's own gRPC service (statistics, flush, program) listens: a loopback port, or
     /// `unix:PATH`. With [`Translator::tls`], programs, which contain rkeys, are accepted only on a `unix:`
     /// socket.
     pub control: ControlAddress,
     /// Where to serve metrics over HTTP: `auto` is 127.0.0.1:40053 if that port is free.
-    pub metrics: dta_metrics::Address,
+    pub metrics: dta_export::metrics::Address,
     /// Source address of RoCEv2 frames, to which answers go.
     #[serde(deserialize_with = "dta_files::host::serde::ip")]
     pub source: IpAddr,
@@ -201,7 +201,7 @@ impl Default for Translator {
             collector: Collectors::at(["http://127.0.0.1:40050"]),
             cluster: None,
             control: ControlAddress::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051)),
-            metrics: dta_metrics::Address::Auto,
+            metrics: dta_export::metrics::Address::Auto,
             source: Ipv4Addr::new(127, 0, 0, 2).into(),
             source_port: dta_proto::wire::roce::PORT,
             link: None,

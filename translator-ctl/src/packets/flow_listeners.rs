@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dta_dataplane::telemetry::{Arrival, Made, Telemetry};
 use dta_files::moment::now_ns;
-use dta_flows::Decoder;
+use dta_telemetry::flows::Decoder;
 use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
 use tracing::info;

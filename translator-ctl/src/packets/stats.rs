@@ -221,7 +221,7 @@ mod tests {
         let mut telemetry =
             dta_dataplane::telemetry::Telemetry::new(dta_dataplane::telemetry::Rules::default());
         FlowReason::ALL.iter().for_each(|reason| telemetry.drop_record(*reason));
-        let mut decoder = dta_flows::Decoder::new(1);
+        let mut decoder = dta_telemetry::flows::Decoder::new(1);
         for sequence in [1, 3] {
             let header = [0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, sequence, 0, 0, 0, 0];
             decoder.decode(0, [10, 0, 0, 1].into(), &header, |_| {});

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
-use dta_grpc::standard::{self, Health};
-use dta_grpc::{ConnectionCounters, Limits, Listen, MAX_MESSAGE, Method, UnixPath};
+use dta_rpc::transport::standard::{self, Health};
+use dta_rpc::transport::{ConnectionCounters, Limits, Listen, MAX_MESSAGE, Method, UnixPath};
 use dta_proto::control::translator_server::TranslatorServer;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
@@ -35,7 +35,7 @@ impl Port {
                 Self { address, listener: Listener::Tcp(listener) }
             }
             ControlAddress::Unix(path) => {
-                let (listener, file) = dta_grpc::listen_unix(path)?;
+                let (listener, file) = dta_rpc::transport::listen_unix(path)?;
                 Self { address: address.clone(), listener: Listener::Unix(listener, file) }
             }
         })
@@ -52,19 +52,19 @@ impl Port {
         stopped: impl Future<Output = ()> + Send + 'static,
     ) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, String> {
         let counters = Arc::new(ConnectionCounters::default());
-        let server = dta_grpc::server(Limits::FEW, method, counters.clone())
+        let server = dta_rpc::transport::server(Limits::FEW, method, counters.clone())
             .add_service(TranslatorServer::new(service).max_decoding_message_size(MAX_MESSAGE))
             .add_service(health.service())
             .add_service(standard::reflection(dta_proto::control::DESCRIPTORS)?);
         Ok(match self.listener {
             Listener::Tcp(listener) => {
                 let listen = Listen { limits: Limits::FEW, tls: None };
-                let incoming = dta_grpc::accept(listener, listen, counters);
+                let incoming = dta_rpc::transport::accept(listener, listen, counters);
                 tokio::spawn(server.serve_with_incoming_shutdown(incoming, stopped))
             }
             Listener::Unix(listener, file) => tokio::spawn(async move {
                 let _file = file;
-                let incoming = dta_grpc::accept_unix(listener, Limits::FEW, counters);
+                let incoming = dta_rpc::transport::accept_unix(listener, Limits::FEW, counters);
                 server.serve_with_incoming_shutdown(incoming, stopped).await
             }),
         })
@@ -127,6 +127,6 @@ mod tests {
         let nodes = crate::packets::nodes("translator", u64::MAX, &snapshot);
         let bytes = TranslatorStatisticsResponse { nodes }.encoded_len();
         let longest = method("/dta.v1.Translator/Statistics").longest_answer(&Limits::FEW);
-        assert!((dta_grpc::LONGEST_ANSWER..longest).contains(&bytes), "{bytes} of {longest} bytes");
+        assert!((dta_rpc::transport::LONGEST_ANSWER..longest).contains(&bytes), "{bytes} of {longest} bytes");
     }
 }

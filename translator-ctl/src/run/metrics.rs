@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dta_grpc::standard::Health;
-use dta_grpc::tls::Validity;
-use dta_metrics::{Kind, Labels, Page, Port, Process, Served};
+use dta_rpc::transport::standard::Health;
+use dta_rpc::transport::tls::Validity;
+use dta_export::metrics::{Kind, Labels, Page, Port, Process, Served};
 
 use crate::config::Translator;
 use crate::lease::Event;
@@ -52,7 +52,7 @@ pub(super) fn serve(port: Port, target: InProcess, health: Health, sessions: Arc
                     // It may hear many reporters.
                     let filled = tokio::task::spawn_blocking(move || {
                         let mut page = Page::default();
-                        dta_metrics::nodes(&mut page, &target.nodes(&snapshot));
+                        dta_export::metrics::nodes(&mut page, &target.nodes(&snapshot));
                         page
                     });
                     filled.await.map_err(|error| error.to_string())?

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use dta_link::fault::Faults;
-use dta_placement::View;
+use dta_cluster::View;
 use futures_util::future::{join_all, try_join_all};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -83,7 +83,7 @@ impl Options {
 /// # Errors
 /// An address in use, a collector that refuses, or a link that stops working.
 pub fn run(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::Result<()> {
-    dta_grpc::give_memory_back();
+    dta_rpc::transport::give_memory_back();
     dta_cli::enough_threads(config.workers + OTHERS)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(OTHERS)
@@ -114,7 +114,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         .await
         .with_context(|| format!("cannot serve gRPC on {}: choose another --control", config.control))?;
     let control_address = own.address.clone();
-    let metrics = dta_metrics::Port::open(&config.metrics, dta_metrics::TRANSLATOR_ADDRESS).await?;
+    let metrics = dta_export::metrics::Port::open(&config.metrics, dta_export::metrics::TRANSLATOR_ADDRESS).await?;
 
     let mut workers = links.start(config, options)?;
     let target = workers.target()?;
@@ -123,7 +123,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     // which contain rkeys, are served only on a unix socket.
     let programs = config.tls.is_none() || matches!(control_address, ControlAddress::Unix(_));
     let (stop_service, service_stopped) = oneshot::channel::<()>();
-    let health = dta_grpc::standard::health(SERVICE);
+    let health = dta_rpc::transport::standard::health(SERVICE);
     let stopped = async {
         let _ = service_stopped.await;
     };

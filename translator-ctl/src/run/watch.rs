@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dta_cli::service_manager::{Progress, ServiceManager};
 use dta_dataplane::workers::MAX_WORKERS;
-use dta_grpc::standard::Health;
+use dta_rpc::transport::standard::Health;
 
 use super::drops::Drops;
 use crate::lease::Event;

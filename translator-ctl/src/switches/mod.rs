@@ -12,7 +12,7 @@ pub mod software;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use dta_client::ClientError;
+use dta_rpc::ClientError;
 use dta_proto::control::NodeStatistics;
 use dta_proto::program::{Change, Fields, Primitive, Program};
 use tonic::Code;

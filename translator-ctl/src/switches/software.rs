@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::sync::mpsc::Sender;
 
-use dta_client::ClientError;
-use dta_client::translator::Client;
-use dta_grpc::dial::UNIX;
+use dta_rpc::ClientError;
+use dta_rpc::translator::Client;
+use dta_rpc::transport::dial::UNIX;
 use dta_link::shared_ring::{self, RingUse};
 use dta_proto::control::NodeStatistics;
 use dta_proto::program::{Change, Entry, Fields, Program};

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use dta_grpc::tls::{ServerFiles, ServerTls};
+use dta_rpc::transport::tls::{ServerFiles, ServerTls};
 use dta_proto::control::collector_server::{Collector, CollectorServer};
 use dta_proto::control::*;
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -88,7 +88,7 @@ impl Fake {
     /// As [`Fake::start`], with TLS.
     #[allow(dead_code, reason = "most tests are of plain connections")]
     pub(crate) fn start_with_tls(files: &ServerFiles<'_>) -> (Fake, Nic) {
-        Fake::start_as(0, Some(dta_grpc::tls::server(files, SystemTime::now()).unwrap()))
+        Fake::start_as(0, Some(dta_rpc::transport::tls::server(files, SystemTime::now()).unwrap()))
     }
 
     fn start_as(beyond: u16, tls: Option<ServerTls>) -> (Fake, Nic) {
@@ -108,10 +108,10 @@ impl Fake {
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 let tls = tls.map(|tls| tls.config);
-                let listen = dta_grpc::Listen { limits: dta_grpc::Limits::FEW, tls };
+                let listen = dta_rpc::transport::Listen { limits: dta_rpc::transport::Limits::FEW, tls };
                 tonic::transport::Server::builder()
                     .add_service(CollectorServer::new(served))
-                    .serve_with_incoming(dta_grpc::accept(listener, listen, Arc::default()))
+                    .serve_with_incoming(dta_rpc::transport::accept(listener, listen, Arc::default()))
                     .await
                     .unwrap();
             });

@@ -18,7 +18,7 @@ mod tofino;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use bfruntime_proto::bfrt::data_field;
+use p4runtime_proto::bfruntime::bfrt::data_field;
 use common::Fake;
 use dta_proto::buckets::Buckets;
 use dta_proto::counter::find;

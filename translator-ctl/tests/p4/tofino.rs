@@ -7,9 +7,9 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use bfruntime_proto::bfrt::bf_runtime_server::{BfRuntime, BfRuntimeServer};
-use bfruntime_proto::bfrt::*;
-use bfruntime_proto::write_failed;
+use p4runtime_proto::bfruntime::bfrt::bf_runtime_server::{BfRuntime, BfRuntimeServer};
+use p4runtime_proto::bfruntime::bfrt::*;
+use p4runtime_proto::bfruntime::write_failed;
 use dta_translator::config::Profile;
 use dta_translator::switches::p4::bfrt_json::{BfrtInfo, BfrtTable, last};
 use prost::Message as _;
@@ -605,7 +605,7 @@ impl BfRuntime for FakeTofino {
                     switch.with(|state| state.clients.push(message.client_id));
                 }
                 if let Some(stream_message_request::Update::Subscribe(mut told)) = message.update {
-                    told.status = Some(bfruntime_proto::bfrt::Status::default());
+                    told.status = Some(p4runtime_proto::bfruntime::bfrt::Status::default());
                     let update = Some(stream_message_response::Update::Subscribe(told));
                     let _ = answers.send(Ok(StreamMessageResponse { update })).await;
                 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use dta_cli::output::{Output, OutputFlag};
-use dta_client::collector::Client;
-use dta_client::{ClientError, ClientOptions, DEFAULT_COLLECTOR, Member, Spread};
-use dta_placement::View;
+use dta_rpc::collector::Client;
+use dta_rpc::{ClientError, ClientOptions, DEFAULT_COLLECTOR, Member, Spread};
+use dta_cluster::View;
 
 use super::cluster_flag::ClusterFlag;
 use crate::cli::TlsFlags;
@@ -77,7 +77,7 @@ impl ClientFlags {
     pub(super) async fn each(&self) -> anyhow::Result<Vec<Client>> {
         let addresses = match self.cluster.config()? {
             Some(cluster) => {
-                let view = dta_placement::read(&cluster).await?;
+                let view = dta_cluster::read(&cluster).await?;
                 view.collectors.into_values().map(|collector| collector.address).collect()
             }
             None => self.collector.clone(),
@@ -113,10 +113,10 @@ impl ClientFlags {
     }
 
     /// The collectors of a cluster.
-    async fn follow(&self, cluster: dta_placement::Config) -> anyhow::Result<Spread> {
+    async fn follow(&self, cluster: dta_cluster::Config) -> anyhow::Result<Spread> {
         // Asked first, so that a cluster that cannot be reached is reported at once.
-        let spread = Spread::new(self.members(&dta_placement::read(&cluster).await?, &[])?);
-        let mut views = dta_placement::follow(cluster)?;
+        let spread = Spread::new(self.members(&dta_cluster::read(&cluster).await?, &[])?);
+        let mut views = dta_cluster::follow(cluster)?;
         let (flags, followed) = (self.clone(), spread.clone());
         tokio::spawn(async move {
             loop {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use dta_files::config_file;
-use dta_placement::Config;
+use dta_cluster::Config;
 
 /// Which cluster to ask.
 #[derive(Args, Clone, Debug)]

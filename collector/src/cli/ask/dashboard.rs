@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dta_cli::Status;
-use dta_client::collector::Client;
+use dta_rpc::collector::Client;
 use dta_views::dashboard::{self, DataSource};
 
 use super::client_flags::ClientFlags;

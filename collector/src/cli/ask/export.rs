@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use clap::ArgAction;
 use dta_cli::{LogFormat, Status};
-use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions, DEFAULT_COLLECTOR};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, ClientOptions, DEFAULT_COLLECTOR};
 use dta_export::config::{Config, Influx, Json, OtlpProtocol, RemoteWriteVersion};
 use dta_export::gauges::{Following, Gauges};
 use dta_export::names::Names;

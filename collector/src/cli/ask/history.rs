@@ -3,7 +3,7 @@
 use dta_cli::Status;
 use dta_cli::number::grouped;
 use dta_cli::table::Table;
-use dta_client::Ask;
+use dta_rpc::Ask;
 use dta_files::moment;
 use dta_proto::control::{Epoch, EpochsRequest, EpochsResponse};
 use dta_views::epoch::Shown;

@@ -22,7 +22,7 @@ mod trace;
 
 use clap::Subcommand;
 use dta_cli::{Status, output};
-use dta_client::{ClientError, Span, Spread};
+use dta_rpc::{ClientError, Span, Spread};
 use dta_proto::store::StoreSpec;
 use dta_views::int::IntError;
 

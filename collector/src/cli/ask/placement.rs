@@ -7,7 +7,7 @@ use dta_cli::Status;
 use dta_cli::number::{bytes, counted};
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Table;
-use dta_placement::{Collector, View};
+use dta_cluster::{Collector, View};
 use dta_proto::placement::Placement;
 use serde::Serialize;
 
@@ -98,19 +98,19 @@ struct Rebalanced {
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     match args.command {
         Command::Show(Show { cluster, output }) => {
-            let view = super::block_on(async { Ok(dta_placement::read(&cluster.required()?).await?) })?;
+            let view = super::block_on(async { Ok(dta_cluster::read(&cluster.required()?).await?) })?;
             output.print(&shown(&view), table)?;
         }
         Command::Drain(Drain { id, undo, cluster, output }) => {
             super::block_on(async {
                 let config = cluster.required()?;
-                let view = dta_placement::read(&config).await?;
+                let view = dta_cluster::read(&config).await?;
                 anyhow::ensure!(
                     view.collectors.contains_key(&id) || view.drained.contains(&id),
                     "there is no collector {id:?}; there are {}",
                     view.collectors.keys().cloned().collect::<Vec<_>>().join(", ")
                 );
-                Ok(dta_placement::drain(&config, &id, !undo).await?)
+                Ok(dta_cluster::drain(&config, &id, !undo).await?)
             })?;
             output.print(&Drained { id, drained: !undo }, |drained| match drained.drained {
                 true => format!("{} is to have nothing", drained.id),
@@ -119,7 +119,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         }
         Command::Rebalance(Show { cluster, output }) => {
             let [before, after] =
-                super::block_on(async { Ok(dta_placement::rebalance(&cluster.required()?).await?) })?;
+                super::block_on(async { Ok(dta_cluster::rebalance(&cluster.required()?).await?) })?;
             let done = Rebalanced { version: after.version, moved: after.moved_since(&before) };
             output.print(&done, |done| {
                 let moved = counted(done.moved as u64, "bucket moves", "buckets move");

@@ -9,7 +9,7 @@ use dta_cli::Status;
 use dta_cli::number::grouped;
 use dta_cli::table::Table;
 use dta_cli::terminal;
-use dta_client::{Ask, AskKeys, ClientError, KeyAnswer, QuestionKind, Spread};
+use dta_rpc::{Ask, AskKeys, ClientError, KeyAnswer, QuestionKind, Spread};
 use dta_proto::control::{
     CounterAnswer, Epoch, EpochsRequest, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer,
 };

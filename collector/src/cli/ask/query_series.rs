@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dta_cli::Status;
 use dta_cli::table::Table;
-use dta_client::{AskKeys, ClientError, KeyAnswer, QuestionKind, Span};
+use dta_rpc::{AskKeys, ClientError, KeyAnswer, QuestionKind, Span};
 use dta_files::moment;
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;

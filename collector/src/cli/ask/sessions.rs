@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use dta_cli::Status;
 use dta_cli::table::Table;
-use dta_client::Member;
+use dta_rpc::Member;
 use dta_proto::control::{Purpose, SessionInfo, Transport};
 use serde::Serialize;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use dta_cli::number::{counted, grouped};
 use dta_cli::table::Table;
-use dta_client::collector::Client;
-use dta_client::{Ask, Spread};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, Spread};
 use dta_proto::control::{MAX_READ, ReadMemoryRequest};
 use dta_proto::layout::sketch_merge::{Held, column_len, decode};
 use dta_proto::store::{StoreKind, StoreSpec, named};

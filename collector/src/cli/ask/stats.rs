@@ -4,7 +4,7 @@ use dta_cli::Status;
 use dta_cli::counters;
 use dta_cli::number::{grouped, percent};
 use dta_cli::table::Table;
-use dta_client::Spread;
+use dta_rpc::Spread;
 use dta_files::moment;
 use dta_views::waterfall::{self, Rates, Row};
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use dta_cli::Status;
 use dta_cli::number::{counted, grouped, percent};
 use dta_cli::table::Table;
-use dta_client::Span;
+use dta_rpc::Span;
 use dta_views::waterfall::{self, OfStore, Then};
 
 use super::client_flags::ClientFlags;

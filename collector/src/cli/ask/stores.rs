@@ -3,7 +3,7 @@
 use dta_cli::Status;
 use dta_cli::number::{bytes, grouped, percent};
 use dta_cli::table::Table;
-use dta_client::event_rings::{self, Ring};
+use dta_rpc::event_rings::{self, Ring};
 use dta_proto::control::{self, StoreInfo};
 use dta_proto::store::StoreSpec;
 use serde::Serialize;

@@ -5,7 +5,7 @@ use std::fmt;
 use dta_cli::Status;
 use dta_cli::number::counted;
 use dta_cli::output::{self, OutputFlag};
-use dta_client::{Ask, Following, Span};
+use dta_rpc::{Ask, Following, Span};
 use dta_files::moment::{self, utc};
 use dta_proto::control::{EntriesRequest, Epoch, EpochState, TailRequest, TailResponse};
 use dta_proto::hex;

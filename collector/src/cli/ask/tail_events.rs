@@ -8,7 +8,7 @@ use std::time::Duration;
 use dta_cli::Status;
 use dta_cli::number::counted;
 use dta_cli::output::{self, OutputFlag};
-use dta_client::{Ask, ClientError, Following, Span};
+use dta_rpc::{Ask, ClientError, Following, Span};
 use dta_export::directory::Directory;
 use dta_export::kind::Kind;
 use dta_export::names::Names;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use dta_client::Ask;
+use dta_rpc::Ask;
 use dta_history::Entry;
 use dta_proto::control::{EntriesRequest, TailResponse};
 use dta_proto::layout::append;

@@ -5,7 +5,7 @@ mod typed;
 
 use std::collections::BTreeSet;
 
-use dta_client::Span;
+use dta_rpc::Span;
 use dta_proto::control::{Epoch, EpochState, EpochsRequest};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write as layout;

@@ -103,7 +103,7 @@ impl P4Runtime {
     }
 
     fn error(&self, status: &Status) -> TargetError {
-        let reason = dta_grpc::status_reason(status);
+        let reason = dta_rpc::transport::status_reason(status);
         let text = format!("the switch at {}: {reason}", self.address);
         match status.code() {
             Code::Unavailable => TargetError::Failed(format!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dta_grpc::dial;
+use dta_rpc::transport::dial;
 use dta_proto::store::StoreKind;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bfruntime_proto::bfrt::*;
-use bfruntime_proto::update_errors;
+use p4runtime_proto::bfruntime::bfrt::*;
+use p4runtime_proto::bfruntime::update_errors;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 use tracing::info;
@@ -24,7 +24,7 @@ const CLIENT: u32 = 1;
 
 impl BfRuntime {
     pub(super) fn error(&self, status: &Status) -> TargetError {
-        let text = format!("the switch at {}: {}", self.address, dta_grpc::status_reason(status));
+        let text = format!("the switch at {}: {}", self.address, dta_rpc::transport::status_reason(status));
         runtime::error(status, text)
     }
 
@@ -101,7 +101,7 @@ impl BfRuntime {
                     return Err(self.failed(&format!(
                         "it rejects this control plane as a client; only one can be bound: is another one \
                         running (dta-translator watch)? {}",
-                        dta_grpc::status_reason(&status)
+                        dta_rpc::transport::status_reason(&status)
                     )));
                 }
                 Err(status) => return Err(self.error(&status)),

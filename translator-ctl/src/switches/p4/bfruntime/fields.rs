@@ -1,7 +1,7 @@
 //! Numbers and entries in BfRuntime's messages. Numbers are big-endian, in as many bytes as their width
 //! needs.
 
-use bfruntime_proto::bfrt::*;
+use p4runtime_proto::bfruntime::bfrt::*;
 
 /// Counters are read from the chip: the driver's own copy is as old as the last read.
 pub(super) const FROM_HARDWARE: Option<TableFlags> = Some(TableFlags { from_hw: true, key_only: false });

@@ -13,8 +13,8 @@ mod rows;
 
 use std::sync::Arc;
 
-use bfruntime_proto::bfrt::bf_runtime_client::BfRuntimeClient;
-use bfruntime_proto::bfrt::*;
+use p4runtime_proto::bfruntime::bfrt::bf_runtime_client::BfRuntimeClient;
+use p4runtime_proto::bfruntime::bfrt::*;
 use dta_proto::store::StoreKind;
 use tokio::sync::mpsc::Sender;
 use tonic::transport::Channel;

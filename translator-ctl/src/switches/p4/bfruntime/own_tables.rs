@@ -1,7 +1,7 @@
 //! The built-in tables of every switch: multicast nodes and groups, mirror sessions, and the traffic
 //! manager's deflection.
 
-use bfruntime_proto::bfrt::*;
+use p4runtime_proto::bfruntime::bfrt::*;
 
 use super::fields::{data_of, entity, exact, number_in, only_key, stream, update};
 use super::{BfRuntime, Described};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bfruntime_proto::bfrt::*;
+use p4runtime_proto::bfruntime::bfrt::*;
 
 use super::fields::{FROM_HARDWARE, data_of, entity, exact, number_in, only_key, stream, update};
 use super::{BfRuntime, Described};

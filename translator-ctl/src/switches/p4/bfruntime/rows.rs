@@ -1,6 +1,6 @@
 //! Rows of the program's tables, by the switch's description.
 
-use bfruntime_proto::bfrt::*;
+use p4runtime_proto::bfruntime::bfrt::*;
 
 use super::Described;
 use super::fields::{bytes, data_of, exact, number, number_in, stream, update};

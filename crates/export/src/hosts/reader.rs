@@ -1,0 +1,288 @@
+//! Follows what hosts report, and puts packets together.
+//!
+//! Each host reports what it saw of a packet by itself, and drops apart from that, in no order. So records of a packet wait
+//! for others of it ([`WAIT`]), and its points are asked for then. A later record is a packet of its own.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dta_rpc::{Ask, ClientError};
+use dta_proto::trace::{Entry, Seen, list};
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::clocks::Clocks;
+use super::journey::{HostTrace, Passed, journey};
+use super::packets::{DropRecord, HostNames, Packet, PacketRecord, Translations, with_points};
+use crate::config::Traces;
+use crate::events::{Events, LookupCounters, Positions};
+use crate::source::{Batch, LISTS, Source};
+
+/// Ticks that a packet waits, from its first record on. A host reports a packet when it saw nothing of it for a fifth of a
+/// second (two at most: `--settle`), and a translator holds an entry for another tenth.
+const WAIT: u64 = 12;
+/// Time between ticks. While this host stands still, at most one tick is counted.
+const TICK: Duration = Duration::from_millis(250);
+/// Records after which a tick is over early: so some 65,000 wait at most.
+const RECORDS: usize = 65_536 / WAIT as usize;
+/// Packets that passed several hosts, by which clocks are compared: the last ones.
+const CROSSINGS: usize = 4096;
+/// Delay before a failed query is repeated.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Reads packets of hosts from a source.
+pub struct HostReader {
+    source: Source<Entry>,
+    ask: Arc<dyn Ask>,
+    rule: Traces,
+    counters: Arc<LookupCounters>,
+    names: Arc<HostNames>,
+    waiting: Waiting,
+    /// Runs while something waits.
+    tick: Interval,
+    ticks: u64,
+    /// Records since the last tick.
+    of_tick: usize,
+    /// What is asked for.
+    closing: Option<Closing>,
+    is_failed: bool,
+    crossings: VecDeque<Packet>,
+    ended: bool,
+    /// Positions up to which lists have come, and those up to which nothing waits.
+    come: Positions,
+    read: Positions,
+}
+
+/// Records that wait, in the order in which they came.
+#[derive(Debug, Default)]
+struct Waiting {
+    packets: Vec<Record<PacketRecord>>,
+    drops: Vec<Record<DropRecord>>,
+}
+
+#[derive(Debug)]
+struct Record<R> {
+    record: R,
+    /// When it came.
+    tick: u64,
+    /// The position in its list before it.
+    before: u32,
+}
+
+/// All records of some packets.
+#[derive(Debug, Default)]
+struct Closing {
+    packets: Vec<PacketRecord>,
+    drops: Vec<DropRecord>,
+}
+
+impl HostReader {
+    /// Packets of `source`, with queries to `ask`, of which `rule` says which are wanted; needs a tokio runtime.
+    pub fn new(
+        source: Source<Entry>,
+        ask: Arc<dyn Ask>,
+        rule: Traces,
+        counters: Arc<LookupCounters>,
+    ) -> Self {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            source,
+            ask,
+            rule,
+            counters,
+            names: Arc::default(),
+            waiting: Waiting::default(),
+            tick,
+            ticks: 0,
+            of_tick: 0,
+            closing: None,
+            is_failed: false,
+            crossings: VecDeque::new(),
+            ended: false,
+            come: [0; LISTS],
+            read: [0; LISTS],
+        }
+    }
+
+    /// Waits for the next packets. `None` at the end, which comes only if the source has one.
+    ///
+    /// Cancel-safe: no packet is lost if this is dropped and called again.
+    ///
+    /// # Errors
+    /// As [`Source::next`], or the collector does not answer, which is returned once and retried.
+    pub async fn next(&mut self) -> Option<Result<Events<HostTrace>, ClientError>> {
+        loop {
+            if self.closing.is_none() {
+                self.closing = self.close();
+            }
+            if self.closing.is_some() {
+                match self.complete().await {
+                    Ok(events) => {
+                        (self.closing, self.is_failed) = (None, false);
+                        return Some(Ok(events));
+                    }
+                    Err(error) if !self.is_failed => {
+                        self.is_failed = true;
+                        return Some(Err(error));
+                    }
+                    Err(_) => tokio::time::sleep(AGAIN).await,
+                }
+                continue;
+            }
+            if self.ended {
+                return None;
+            }
+            tokio::select! {
+                // Read all that is there before a packet goes without it.
+                biased;
+                batch = self.source.next() => match batch {
+                    Some(Ok(batch)) => self.put(batch),
+                    Some(Err(error)) => return Some(Err(error)),
+                    None => self.ended = true,
+                },
+                _ = self.tick.tick(), if !self.waiting.is_empty() => self.turn(),
+            }
+        }
+    }
+
+    fn turn(&mut self) {
+        self.ticks += 1;
+        self.of_tick = 0;
+    }
+
+    fn put(&mut self, batch: Batch<Entry>) {
+        self.of_tick += batch.entries.len();
+        if self.of_tick > RECORDS {
+            self.turn();
+        }
+        let (tick, before) = (self.ticks, self.come[batch.list as usize]);
+        for entry in batch.entries {
+            match entry {
+                Entry::Packet { seen, points, left } => {
+                    let record = PacketRecord { seen, points, left };
+                    self.waiting.packets.push(Record { record, tick, before });
+                }
+                Entry::Drop { seen, reason, .. } => {
+                    self.waiting.drops.push(Record { record: DropRecord { seen, reason }, tick, before });
+                }
+                Entry::Name { host, of, number, name, .. } => {
+                    let (at, name) = ((host, of, number), name.text());
+                    if self.names.get(&at) != Some(&name) {
+                        Arc::make_mut(&mut self.names).insert(at, name);
+                    }
+                }
+                Entry::Slow { .. } | Entry::Books { .. } => {}
+            }
+        }
+        if batch.sequence != 0 {
+            self.come[batch.list as usize] = batch.sequence;
+        }
+    }
+
+    /// Takes the packets that waited long enough, with all of their records.
+    fn close(&mut self) -> Option<Closing> {
+        let Waiting { packets, drops } = &self.waiting;
+        let (ended, ticks) = (self.ended, self.ticks);
+        let is_due = |tick: u64| ended || tick + WAIT <= ticks;
+        // Those that wait are in the order in which they came.
+        let oldest = [packets.first().map(|first| first.tick), drops.first().map(|first| first.tick)];
+        if !oldest.into_iter().flatten().any(is_due) {
+            return None;
+        }
+        let translations = Translations::of(packets.iter().map(|one| &one.record));
+        let mut first: HashMap<u64, u64> = HashMap::new();
+        let came = packets.iter().map(|one| (one.record.seen.digest, one.tick));
+        for (digest, tick) in came.chain(drops.iter().map(|one| (one.record.seen.digest, one.tick))) {
+            let first = first.entry(translations.first(digest)).or_insert(tick);
+            *first = tick.min(*first);
+        }
+        let is_due = |seen: &Seen| is_due(first[&translations.first(seen.digest)]);
+        let due = Closing {
+            packets: take(&mut self.waiting.packets, |one| is_due(&one.seen)),
+            drops: take(&mut self.waiting.drops, |one| is_due(&one.seen)),
+        };
+        self.read = self.come;
+        if let Some(first) = self.waiting.packets.first() {
+            self.read[list::PACKETS as usize] = first.before;
+        }
+        if let Some(first) = self.waiting.drops.first() {
+            self.read[list::DROPS as usize] = first.before;
+        }
+        Some(due)
+    }
+
+    /// Asks for the points of the packets that are taken.
+    async fn complete(&mut self) -> Result<Events<HostTrace>, ClientError> {
+        let mut events = Events { events: Vec::new(), left_out: 0, read: self.read };
+        let Some(Closing { packets, drops }) = &self.closing else { return Ok(events) };
+        let translations = Translations::of(packets);
+        let first = |seen: &Seen| translations.first(seen.digest);
+        let mut dropped: HashMap<u64, Vec<DropRecord>> = HashMap::new();
+        for drop in drops {
+            dropped.entry(first(&drop.seen)).or_default().push(*drop);
+        }
+        let rule = &self.rule;
+        let admits = |digest: u64, seen: &mut dyn Iterator<Item = Seen>| {
+            rule.takes(&digest.to_be_bytes(), seen.filter_map(|seen| seen.flow.flow()))
+        };
+        let is_wanted =
+            |told: &[PacketRecord]| admits(first(&told[0].seen), &mut told.iter().map(|told| told.seen));
+        // Packets of all flows say how the clocks of hosts compare.
+        let crosses = |told: &[PacketRecord]| told.iter().any(|one| one.seen.host != told[0].seen.host);
+        let known =
+            with_points(&*self.ask, &self.names, packets, |told| is_wanted(told) || crosses(told)).await?;
+        self.crossings.extend(known.iter().filter(|packet| packet.visits.len() > 1).cloned());
+        self.crossings.drain(..self.crossings.len().saturating_sub(CROSSINGS));
+        let told: HashSet<u64> = packets.iter().map(|told| first(&told.seen)).collect();
+        let all = told.len() + dropped.keys().filter(|digest| !told.contains(digest)).count();
+        let trace = |digest, packet, drops| {
+            let (names, clocks) = (self.names.clone(), Arc::default());
+            HostTrace { digest, packet, drops, names, clocks }
+        };
+        let mut traces = Vec::new();
+        for packet in known.into_iter().filter(|packet| is_wanted(&packet.told)) {
+            let digest = first(&packet.told[0].seen);
+            traces.push(trace(digest, packet, dropped.remove(&digest).unwrap_or_default()));
+        }
+        // What is left was dropped before any point saw it, or is not wanted.
+        for (digest, drops) in dropped.into_iter().filter(|(digest, _)| !told.contains(digest)) {
+            if admits(digest, &mut drops.iter().map(|drop| drop.seen)) {
+                traces.push(trace(digest, Packet::default(), drops));
+            }
+        }
+        // A packet of one host has the times of that host.
+        let mut of_several: Vec<_> = traces.iter_mut().filter(|trace| trace.hosts().len() > 1).collect();
+        if !of_several.is_empty() {
+            let clocks = Arc::new(Clocks::of(self.crossings.make_contiguous()));
+            of_several.iter_mut().for_each(|trace| trace.clocks = clocks.clone());
+        }
+        let is_long = |trace: &HostTrace| {
+            let latency = Passed::whole(&journey(&trace.packet, &trace.clocks)).unwrap_or_default();
+            // A dropped packet went no further.
+            !trace.drops.is_empty() || latency.max(0) as u64 >= rule.least_latency_ns
+        };
+        traces.retain(is_long);
+        traces.sort_by_key(|trace| (trace.first().time, trace.digest));
+        let partial = traces.iter().filter(|trace| !trace.lacks().is_empty()).count();
+        self.counters.without_path.fetch_add(partial as u64, Ordering::Relaxed);
+        events.left_out = (all - traces.len()) as u64;
+        events.events = traces;
+        Ok(events)
+    }
+}
+
+/// Takes the records that satisfy `is_due`.
+fn take<R>(from: &mut Vec<Record<R>>, is_due: impl Fn(&R) -> bool) -> Vec<R> {
+    let (due, waiting): (Vec<_>, Vec<_>) =
+        std::mem::take(from).into_iter().partition(|one| is_due(&one.record));
+    *from = waiting;
+    due.into_iter().map(|one| one.record).collect()
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.packets.is_empty() && self.drops.is_empty()
+    }
+}

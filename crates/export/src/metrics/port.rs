@@ -1,0 +1,213 @@
+//! A daemon's metrics port: HTTP/1.1, `GET /metrics` (and `/targets`), one request per connection.
+//!
+//! Anyone who reaches the port may read it, so the default is loopback. It is limited to what a few scrapers need:
+//! connections at a time, seconds per connection, and one page per second in each format, shared by all who ask
+//! meanwhile.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::metrics::address::Address;
+use crate::metrics::page::{Format, Kind, Labels, Page};
+use crate::metrics::places::{Places, ScraperPlace};
+use crate::metrics::reply::{self, Body, Wanted};
+
+/// Simultaneous connections: beyond this, waiting ones are closed for others.
+const CONNECTIONS: usize = 16;
+/// How long a connection may take in total.
+const CONNECTION: Duration = Duration::from_secs(10);
+/// Greatest age of a page that is given to another scraper.
+const AGE: Duration = Duration::from_secs(1);
+/// Pause after an error of the listener, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Why a port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot serve metrics on {address}: {source}; choose another --metrics, or `off`")]
+pub struct PortError {
+    /// The requested address.
+    pub address: SocketAddr,
+    /// The system's reason.
+    pub source: io::Error,
+}
+
+/// A port that is open but not served yet.
+#[derive(Debug)]
+pub struct Port {
+    address: SocketAddr,
+    listener: TcpListener,
+}
+
+/// A port that is served until this is dropped.
+#[derive(Debug)]
+pub struct Served {
+    /// Its address, with the chosen port.
+    pub address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Port {
+    /// Opens it; needs a tokio runtime. `own` is the address of [`Address::Auto`]. `None` if metrics are off.
+    ///
+    /// # Errors
+    /// The address of [`Address::At`] cannot be opened.
+    pub async fn open(address: &Address, own: SocketAddr) -> Result<Option<Port>, PortError> {
+        let at = match address {
+            Address::Off => return Ok(None),
+            Address::Auto => own,
+            Address::At(address) => *address,
+        };
+        let opened = async {
+            let listener = TcpListener::bind(at).await?;
+            Ok(Port { address: listener.local_addr()?, listener })
+        };
+        match opened.await.map_err(|source| PortError { address: at, source }) {
+            Ok(port) => {
+                if !port.address.ip().is_loopback() {
+                    tracing::warn!(address = %port.address, "anyone who reaches this address can read all metrics");
+                }
+                Ok(Some(port))
+            }
+            Err(error) if *address == Address::Auto => {
+                tracing::warn!(address = %at, error = %error.source, "metrics are not served: choose an address with --metrics, or `off`");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Its address, with the chosen port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves the result of `page`, which is called at most once a second for each format; the scraper gets an
+    /// error's text.
+    pub fn serve<P, F>(self, page: P) -> Served
+    where
+        P: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Page, String>> + Send + 'static,
+    {
+        self.serve_with(page, None)
+    }
+
+    /// The same, and at `/targets` the result of `targets`, if there is one: what Prometheus is to scrape, for its
+    /// [HTTP service discovery](https://prometheus.io/docs/prometheus/latest/http_sd/).
+    pub fn serve_with<P, F>(self, page: P, targets: Option<Targets>) -> Served
+    where
+        P: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Page, String>> + Send + 'static,
+    {
+        let Port { address, listener } = self;
+        let places = Places::new(CONNECTIONS);
+        let pages = Arc::new(Pages { page, targets, last: Default::default(), places: places.clone() });
+        let task = tokio::spawn(async move {
+            loop {
+                let (stream, address) = match listener.accept().await {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        tracing::debug!(%error, "cannot accept a connection to the metrics");
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    }
+                };
+                let place = places.enter(address.ip());
+                let (number, pages) = (place.number(), pages.clone());
+                let attended = tokio::spawn(async move {
+                    let _ = tokio::time::timeout(CONNECTION, pages.attend(stream, &place)).await;
+                });
+                places.attend(number, attended.abort_handle());
+            }
+        });
+        Served { address, task }
+    }
+}
+
+/// A list of targets as JSON.
+pub type Targets = Box<dyn Fn() -> String + Send + Sync>;
+
+/// Makes pages, and caches the last one of each format.
+struct Pages<P> {
+    page: P,
+    targets: Option<Targets>,
+    last: [Mutex<Option<(Instant, Body)>>; Format::ALL.len()],
+    places: Arc<Places>,
+}
+
+impl<P, F> Pages<P>
+where
+    P: Fn() -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Page, String>> + Send + 'static,
+{
+    async fn attend(self: Arc<Self>, stream: TcpStream, place: &ScraperPlace) {
+        let answer = service_fn(|request: Request<Incoming>| {
+            place.asks();
+            let pages = self.clone();
+            async move {
+                let answer: Response<Body> = match (reply::wanted(&request), &pages.targets) {
+                    (Wanted::Page(format), _) => match pages.body(format).await {
+                        Ok(body) => reply::page(format, body),
+                        Err(why) => reply::unavailable(&why),
+                    },
+                    (Wanted::Targets, Some(targets)) => reply::targets(targets()),
+                    (Wanted::Targets, None) => reply::no_targets(),
+                    (Wanted::Other(answer), _) => answer,
+                };
+                Ok::<_, std::convert::Infallible>(answer)
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .keep_alive(false)
+            .max_buf_size(16 << 10)
+            .serve_connection(TokioIo::new(stream), answer);
+        // A scraper that leaves early is its own affair.
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to the metrics ended early");
+        }
+    }
+
+    /// The current page, or a recent one. Callers wait while one is made.
+    async fn body(&self, format: Format) -> Result<Body, String> {
+        let mut last = self.last[format as usize].lock().await;
+        match &*last {
+            Some((made, body)) if made.elapsed() < AGE => Ok(body.clone()),
+            _ => {
+                let mut page = (self.page)().await?;
+                let help = "connections to this port that were closed for others, because too many had not asked or not read yet";
+                page.add(
+                    "dta_metrics_connections_displaced",
+                    Kind::Counter,
+                    help,
+                    Labels::new(),
+                    self.places.displaced(),
+                );
+                // As text it may take megabytes.
+                let text = tokio::task::spawn_blocking(move || page.encoded(format))
+                    .await
+                    .map_err(|e| e.to_string())?;
+                let body = Body::from(text);
+                *last = Some((Instant::now(), body.clone()));
+                Ok(body)
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! OTLP over gRPC.
+
+use std::cell::OnceCell;
+use std::fmt::Display;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use dta_rpc::transport::dial;
+use prost::Message;
+use tokio::runtime::{Builder, Runtime};
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::{Code, Status};
+
+use super::signal::{self, Carried, Request};
+use crate::ExportError;
+use crate::config::Otlp;
+use crate::http::{CALL, cannot_read};
+use crate::receiver::{Receiver, Written};
+
+/// A server that takes one signal.
+pub(super) struct Server<R> {
+    endpoint: Endpoint,
+    secret: Option<(AsciiMetadataKey, AsciiMetadataValue)>,
+    /// Of the thread that sends, from its first record on.
+    connection: OnceCell<(Runtime, Channel)>,
+    signal: PhantomData<fn(R)>,
+}
+
+impl<R: Request> Server<R> {
+    /// Reads certificates; makes no connection. `secret` is name and value of a header.
+    pub(super) fn new(config: &Otlp, secret: Option<(String, String)>) -> Result<Self, ExportError> {
+        let bad = |error: &dyn Display| ExportError(format!("[export.otlp] {}: {error}", config.url));
+        let endpoint = Endpoint::from_shared(config.url.clone())
+            .and_then(|endpoint| endpoint.user_agent(concat!("dta-export/", env!("CARGO_PKG_VERSION"))))
+            .map_err(|error| bad(&error))?;
+        let mut endpoint = dial::endpoint(endpoint, None).map_err(|error| bad(&error))?.timeout(CALL);
+        if config.url.starts_with("https://") {
+            let tls = match &config.ca {
+                Some(path) => {
+                    let pem = std::fs::read(path).map_err(|error| cannot_read(path, &error.to_string()))?;
+                    ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))
+                }
+                None => ClientTlsConfig::new().with_webpki_roots(),
+            };
+            endpoint = endpoint.tls_config(tls).map_err(|error| bad(&dta_rpc::transport::reason(&error)))?;
+        }
+        let secret = match secret {
+            Some((name, value)) => {
+                let name: AsciiMetadataKey =
+                    name.to_ascii_lowercase().parse().map_err(|error| bad(&error))?;
+                let mut value: AsciiMetadataValue = value
+                    .parse()
+                    .map_err(|_| ExportError("the token of [export.otlp] is not ASCII".into()))?;
+                value.set_sensitive(true);
+                Some((name, value))
+            }
+            None => None,
+        };
+        Ok(Self { endpoint, secret, connection: OnceCell::new(), signal: PhantomData })
+    }
+
+    /// The outcome of a request; the error is why all of it is refused.
+    fn send(&self, message: R, carried: Carried) -> Result<Written, String> {
+        let (runtime, channel) = match self.connection.get() {
+            Some(connection) => connection,
+            None => match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => {
+                    let inside = runtime.enter();
+                    let channel = dial::connect_lazy(&self.endpoint);
+                    drop(inside);
+                    self.connection.get_or_init(|| (runtime, channel))
+                }
+                Err(error) => return Ok(Written::later(error.to_string())),
+            },
+        };
+        let mut request = tonic::Request::new(message);
+        if let Some((name, value)) = &self.secret {
+            request.metadata_mut().insert(name.clone(), value.clone());
+        }
+        match runtime.block_on(R::call(channel.clone(), request)) {
+            Ok(response) => Ok(signal::taken::<R>(response, carried)),
+            Err(status) => outcome(&status),
+        }
+    }
+}
+
+impl<R: Request> Receiver for Server<R> {
+    fn write(&self, record: &[u8], points: u64) -> Written {
+        signal::write(record, points, |request: R, carried| self.send(request, carried))
+    }
+}
+
+/// The outcome of a call that failed; the error is why all points are refused.
+fn outcome(status: &Status) -> Result<Written, String> {
+    let after = retry_after(status.details());
+    let (code, said) = (status.code(), dta_rpc::transport::status_reason(status));
+    // Only what failed here has a source: a connection that broke, or something else that listens there.
+    let is_ours = std::error::Error::source(status).is_some();
+    let hint = match code {
+        _ if is_ours => "; is this the URL of an OTLP receiver over gRPC (port 4317)?",
+        Code::Unauthenticated | Code::PermissionDenied => "; is this token valid, and may it write there?",
+        Code::Unimplemented => "; is this the URL of an OTLP receiver over gRPC (port 4317)?",
+        _ => "",
+    };
+    let reason = format!("{code:?} ({said}){hint}");
+    match code {
+        _ if is_ours => Ok(Written::Later { reason, after }),
+        // How tonic's servers refuse a message that is too large.
+        Code::OutOfRange if said.contains("too large") => Err(reason),
+        // Those of the specification, and those that change with the configuration, here or there.
+        Code::Cancelled
+        | Code::DeadlineExceeded
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unavailable
+        | Code::DataLoss
+        | Code::Unauthenticated
+        | Code::PermissionDenied
+        | Code::Unimplemented => Ok(Written::Later { reason, after }),
+        Code::ResourceExhausted if after.is_some() => Ok(Written::Later { reason, after }),
+        _ => Err(reason),
+    }
+}
+
+/// How long the receiver asks to be left alone: `google.rpc.RetryInfo` among the details of a status.
+fn retry_after(details: &[u8]) -> Option<Duration> {
+    let status = RpcStatus::decode(details).ok()?;
+    let info = status.details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;
+    let delay = RetryInfo::decode(&info.value[..]).ok()?.retry_delay?;
+    Some(Duration::new(delay.seconds.try_into().ok()?, delay.nanos.try_into().ok()?))
+}
+
+/// `google.rpc.Status`, as far as it matters.
+#[derive(Clone, PartialEq, Message)]
+struct RpcStatus {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, Message)]
+struct Any {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, Copy, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<Delay>,
+}
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Delay {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_exhausted_is_sent_again_only_if_the_receiver_says_when() {
+        let info = RetryInfo { retry_delay: Some(Delay { seconds: 7, nanos: 5 }) };
+        let any =
+            Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() };
+        let details = RpcStatus { details: vec![any] }.encode_to_vec();
+        let told = |code, details: &[u8]| outcome(&Status::with_details(code, "no", details.to_vec().into()));
+        assert!(matches!(
+            told(Code::ResourceExhausted, &details),
+            Ok(Written::Later { after: Some(after), .. }) if after == Duration::new(7, 5)
+        ));
+        // Such as a message that is too large.
+        assert!(told(Code::ResourceExhausted, &[]).is_err());
+        assert!(told(Code::InvalidArgument, &details).is_err());
+        assert!(outcome(&Status::out_of_range("decoded message length too large")).is_err());
+        assert!(outcome(&Status::out_of_range("no")).is_ok());
+        assert!(matches!(told(Code::Unavailable, b"?"), Ok(Written::Later { after: None, .. })));
+    }
+}

@@ -1,0 +1,595 @@
+//! Running exporters: each follows the lists separately, so that none waits for another.
+
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use dta_rpc::{Ask, ClientError};
+use dta_files::moment::now_ns;
+use crate::metrics::Page;
+use dta_proto::key::Key;
+use dta_proto::telemetry::{Entry, Metric, is_since_1970};
+use dta_proto::trace;
+use lru::LruCache;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::config::{Config, KafkaLogin, Traces};
+use crate::counters::{ExportCounters, OfSinks, add};
+use crate::deliver;
+use crate::encode::{EncodeEvents, EncodePages};
+use crate::error::ExportError;
+use crate::events::{Event, EventReader, Events, Positions};
+use crate::hosts::journey::HostTrace;
+use crate::hosts::reader::HostReader;
+use crate::json::{Line, Output};
+use crate::names::Names;
+use crate::sink::{Sink, What, sinks, wanted};
+use crate::source::{Begin, LISTS, Options, Source};
+use crate::spool::{Checkpoint, Spool};
+use crate::unique::Times;
+
+/// Most points per record.
+pub(crate) const RECORD: u64 = 5_000;
+/// Most values whose state is kept: those reported longest ago are dropped.
+const STATE: usize = 65_536;
+/// Series whose last times are kept with each record.
+const RECENT: usize = 64;
+/// Delay before a failed write is repeated.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long to wait for deliveries at the end.
+const END: Duration = Duration::from_secs(3);
+
+/// Makes a page of metrics, or says why it cannot.
+pub type Pages = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Page, String>> + Send>> + Send + Sync>;
+
+/// Checks what [`Exporters::start`] would check: secrets and certificates. Makes no connection and changes nothing.
+///
+/// # Errors
+/// What would keep it from starting, as far as that can be checked.
+pub fn look(config: &Config) -> Result<(), ExportError> {
+    config.check()?;
+    sinks(config, "", &Arc::default()).map(drop)
+}
+
+/// Warns of a table whose secret goes to its URL as it is.
+pub fn in_clear(table: &str, url: &str) -> Option<String> {
+    let is_hidden = url.starts_with("https://") || url.strip_prefix("http://").is_some_and(is_this_host);
+    (!is_hidden).then(|| {
+        format!("[{table}] {url} is not https: anyone who sees the traffic sees the token or password")
+    })
+}
+
+/// Warnings, in sentences.
+pub fn warnings(config: &Config) -> Vec<String> {
+    let in_clear = config.secrets().into_iter().filter_map(|(table, url)| in_clear(table, url));
+    let kafka = config
+        .kafka
+        .iter()
+        .filter(|kafka| kafka.user.is_some() && kafka.login == KafkaLogin::Plain && !kafka.tls);
+    let brokers = kafka.flat_map(|kafka| &kafka.brokers).filter(|broker| !is_this_host(broker));
+    let of_broker = |broker: &String| {
+        format!(
+            "[export.kafka] {broker} is reached without TLS: anyone who sees the traffic sees the password"
+        )
+    };
+    in_clear.chain(brokers.map(of_broker)).collect()
+}
+
+/// Whether a URL without its scheme is one of this host.
+fn is_this_host(rest: &str) -> bool {
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback())
+}
+
+/// Where to begin without an earlier run, whether to end, and names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Where to begin.
+    pub begin: Begin,
+    /// End when everything there has been exported.
+    pub once: bool,
+    /// Names of switches, ports and drop reasons, for exporters that want them.
+    pub names: Arc<Names>,
+}
+
+/// Running exporters. Dropping it leaves them running until the runtime ends; [`Exporters::stop`] ends them in order.
+#[derive(Debug)]
+pub struct Exporters {
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+    counters: OfSinks,
+    deliveries: Vec<(Arc<Spool>, thread::JoinHandle<()>)>,
+}
+
+impl Exporters {
+    /// Starts the exporters in a configuration; `name` is the collector's, and part of the names of the spools'
+    /// directories. Those of metrics send what `pages` makes. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// Something that it needs on this machine is missing. A receiver that is down is not an error.
+    pub fn start(
+        config: &Config,
+        name: &str,
+        ask: &Arc<dyn Ask>,
+        pages: &Pages,
+        run: Run,
+    ) -> Result<Self, ExportError> {
+        config.check()?;
+        let (stop, stopped) = watch::channel(false);
+        let mut all = Self { stop, tasks: Vec::new(), counters: Vec::new(), deliveries: Vec::new() };
+        // What can fail comes before anything is started.
+        let mut opened = Vec::new();
+        for sink in sinks(config, name, &run.names)? {
+            let spool = Arc::new(Spool::open(&sink.spool, sink.most)?);
+            opened.push((sink, spool));
+        }
+        let json = match &config.json {
+            Some(json) => {
+                let path = &json.file;
+                let output = Output::open(path)
+                    .map_err(|source| ExportError(format!("cannot write {}: {source}", path.display())))?;
+                Some((output, wanted(&run.names, json.names)))
+            }
+            None => None,
+        };
+        let options = |store: &str, read: Positions| {
+            let begin = read.map(|sequence| match sequence {
+                0 => Some(run.begin),
+                sequence => Some(Begin::Behind(sequence)),
+            });
+            Options { store: store.into(), begin, once: run.once }
+        };
+        let reader = |read: Positions, traces: Option<Traces>, counters: &ExportCounters| {
+            let options = options(&config.events, read);
+            let source = Source::new(ask.clone(), &options, counters.source.clone());
+            EventReader::new(source, ask.clone(), config.stores(), traces, counters.events.clone())
+        };
+        let of_hosts = |read: Positions, traces: Traces, counters: &ExportCounters| {
+            let mut options = options(trace::store::EVENTS, read);
+            options.begin[trace::list::SLOW as usize] = None;
+            let source = Source::new(ask.clone(), &options, counters.source.clone());
+            HostReader::new(source, ask.clone(), traces, counters.events.clone())
+        };
+        for (Sink { name, what, receiver, .. }, spool) in opened {
+            let counters = Arc::new(ExportCounters::default());
+            add(&counters.found, spool.points());
+            let _ = counters.spool.set(spool.clone());
+            let into = ToSpool { spool: spool.clone(), counters: counters.clone(), stopped: stopped.clone() };
+            let task = match what {
+                What::Events { encoder, flush, state_every, traces } => {
+                    let kept = spool.checkpoint();
+                    let reader = reader(kept.read, traces, &counters);
+                    tokio::spawn(Points::new(encoder, flush, state_every, reader, kept, into).run(run.once))
+                }
+                What::Packets { encoder, flush, traces } => {
+                    let kept = spool.checkpoint();
+                    let reader = of_hosts(kept.read, traces, &counters);
+                    tokio::spawn(Points::new(encoder, flush, None, reader, kept, into).run(run.once))
+                }
+                What::Pages { encoder, every } => {
+                    tokio::spawn(send_pages(pages.clone(), encoder, every, into, run.once))
+                }
+            };
+            all.tasks.push(task);
+            let (of_thread, counted) = (spool.clone(), counters.clone());
+            let thread = thread::Builder::new()
+                .name("dta-export".into())
+                .spawn(move || deliver::run(name, &of_thread, &*receiver, &counted))
+                .map_err(|error| ExportError(format!("cannot start a thread: {error}")))?;
+            all.deliveries.push((spool, thread));
+            all.counters.push((name, counters));
+        }
+        if let Some((output, names)) = json {
+            let counters = Arc::new(ExportCounters::default());
+            let read = output.read().unwrap_or([0; LISTS]);
+            let reader = reader(read, None, &counters);
+            all.tasks.push(tokio::spawn(lines(reader, names, output, counters.clone(), stopped)));
+            all.counters.push(("json", counters));
+        }
+        Ok(all)
+    }
+
+    /// Their counters: see [`ExportCounters::named`].
+    pub fn counters(&self) -> OfSinks {
+        self.counters.clone()
+    }
+
+    /// Waits until everything there has been exported, which ends only with [`Run::once`].
+    pub async fn ended(&mut self) {
+        for task in &mut self.tasks {
+            if !task.is_finished() {
+                let _ = task.await;
+            }
+        }
+    }
+
+    /// Ends them: what was read is in the spool, and what is in the spool stays there.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        for task in self.tasks.drain(..) {
+            if !task.is_finished() && tokio::time::timeout(END, task).await.is_err() {
+                tracing::warn!("an exporter did not end in time: what it had read will be read again");
+            }
+        }
+        let (spools, threads): (Vec<_>, Vec<_>) = self.deliveries.drain(..).unzip();
+        spools.iter().for_each(|spool| spool.close());
+        let joined = tokio::task::spawn_blocking(move || {
+            threads.into_iter().for_each(|thread| {
+                let _ = thread.join();
+            })
+        });
+        // They may wait for a receiver: what is sent again after the next start is the same.
+        let _ = tokio::time::timeout(END, joined).await;
+    }
+}
+
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // `Err` means that the sender is gone, and this with it.
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// Logs an outage of the collector.
+fn interrupted(error: &ClientError) {
+    tracing::warn!(%error, "cannot follow events at the moment; trying again");
+}
+
+/// Into a spool.
+struct ToSpool {
+    spool: Arc<Spool>,
+    counters: Arc<ExportCounters>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl ToSpool {
+    /// Adds a record to the spool. Retries until the end if that fails.
+    async fn append(&self, record: Vec<u8>, points: u64, kept: Checkpoint) {
+        let record = Arc::new(record);
+        let mut told = false;
+        loop {
+            let (spool, record, kept) = (self.spool.clone(), record.clone(), kept.clone());
+            let append = move || spool.append(&record, points, kept);
+            let error = match tokio::task::spawn_blocking(append).await {
+                Ok(Ok(())) => {
+                    add(&self.counters.made, points);
+                    return;
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            };
+            if !told {
+                tracing::error!(error, "cannot write points to the spool; trying again");
+                told = true;
+            }
+            if *self.stopped.borrow() {
+                return;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Waits until everything is delivered or dropped.
+    async fn empty(&self) {
+        while self.spool.points() > 0 && !*self.stopped.borrow() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// From pages of metrics to the spool.
+async fn send_pages(
+    pages: Pages,
+    mut encoder: Box<dyn EncodePages>,
+    every: Duration,
+    into: ToSpool,
+    once: bool,
+) {
+    let mut interval = tokio::time::interval(every);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut is_told = false;
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = until(into.stopped.clone()) => return,
+        }
+        match pages().await {
+            Ok(page) => {
+                is_told = false;
+                for (record, points) in encoder.records(page, now_ns()) {
+                    into.append(record, points, Checkpoint::default()).await;
+                }
+            }
+            Err(error) => {
+                add(&into.counters.without_page, 1);
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(error, "cannot collect metrics to export; trying again");
+                }
+            }
+        }
+        if once && !is_told {
+            return into.empty().await;
+        }
+    }
+}
+
+/// What reads events, or packets of hosts.
+trait Reader: Send {
+    type Event: Clone + Send + Sync;
+
+    /// Waits for the next ones: see [`EventReader::next`].
+    fn next(&mut self) -> impl Future<Output = Option<Result<Events<Self::Event>, ClientError>>> + Send;
+
+    /// What an event is the last value of; `None` if it has no state to export.
+    fn value_of(_: &Self::Event) -> Option<(Key, Metric)> {
+        None
+    }
+
+    /// Replaces earlier events by the values at `time`.
+    fn refresh(&self, _: &mut [Self::Event], _: u64) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+impl Reader for EventReader {
+    type Event = Event;
+
+    async fn next(&mut self) -> Option<Result<Events, ClientError>> {
+        EventReader::next(self).await
+    }
+
+    fn value_of(event: &Event) -> Option<(Key, Metric)> {
+        match event.entry {
+            Entry::Change { key, metric, time, .. } if is_since_1970(time) => Some((key, metric)),
+            _ => None,
+        }
+    }
+
+    async fn refresh(&self, events: &mut [Event], time: u64) {
+        EventReader::refresh(self, events, time).await;
+    }
+}
+
+impl Reader for HostReader {
+    type Event = HostTrace;
+
+    async fn next(&mut self) -> Option<Result<Events<HostTrace>, ClientError>> {
+        HostReader::next(self).await
+    }
+}
+
+/// From events to the spool.
+struct Points<R: Reader> {
+    reader: R,
+    encoder: Box<dyn EncodeEvents<R::Event>>,
+    into: ToSpool,
+    flush: Duration,
+    state_every: Option<Duration>,
+    times: Times,
+    points: u64,
+    read: Positions,
+    /// The last event of each key and metric; empty if the state is not exported.
+    state: LruCache<(Key, Metric), R::Event>,
+}
+
+impl<R: Reader> Points<R> {
+    fn new(
+        encoder: Box<dyn EncodeEvents<R::Event>>,
+        flush: Duration,
+        state_every: Option<Duration>,
+        reader: R,
+        kept: Checkpoint,
+        into: ToSpool,
+    ) -> Self {
+        let most = NonZeroUsize::new(STATE).unwrap_or(NonZeroUsize::MIN);
+        Self {
+            reader,
+            encoder,
+            into,
+            flush,
+            state_every,
+            times: Times::new(&kept.recent),
+            points: 0,
+            read: kept.read,
+            state: if state_every.is_some() { LruCache::new(most) } else { LruCache::unbounded() },
+        }
+    }
+
+    async fn run(mut self, once: bool) {
+        let mut flush_at: Option<Instant> = None;
+        let mut state_at = self.state_every.map(|every| Instant::now() + every);
+        let at = |at: Option<Instant>| async move {
+            match at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        loop {
+            tokio::select! {
+                events = self.reader.next() => match events {
+                    Some(Ok(events)) => self.take(events),
+                    Some(Err(error)) => interrupted(&error),
+                    None => break,
+                },
+                () = at(flush_at) => {}
+                () = at(state_at) => {
+                    self.tell_state().await;
+                    state_at = self.state_every.map(|every| Instant::now() + every);
+                }
+                () = until(self.into.stopped.clone()) => break,
+            }
+            let is_due = flush_at.is_some_and(|at| Instant::now() >= at);
+            if self.points >= RECORD || (self.points > 0 && is_due) {
+                self.spool().await;
+            }
+            flush_at = match flush_at {
+                _ if self.points == 0 => None,
+                Some(at) if !is_due => Some(at),
+                _ => Some(Instant::now() + self.flush),
+            };
+        }
+        self.spool().await;
+        if once {
+            self.into.empty().await;
+        }
+    }
+
+    fn take(&mut self, Events { events, left_out, read }: Events<R::Event>) {
+        add(&self.into.counters.taken, events.len() as u64 + left_out);
+        add(&self.into.counters.skipped, left_out);
+        for event in events {
+            if !self.put(&event) {
+                add(&self.into.counters.skipped, 1);
+            }
+            if self.state_every.is_some()
+                && let Some(of) = R::value_of(&event)
+            {
+                self.state.put(of, event);
+            }
+        }
+        self.read = read;
+    }
+
+    /// Adds an event to the next record; `false` if it has no point.
+    fn put(&mut self, event: &R::Event) -> bool {
+        let is_put = self.encoder.put(event, &mut self.times);
+        self.points += u64::from(is_put);
+        is_put
+    }
+
+    /// Writes a point of each current value.
+    async fn tell_state(&mut self) {
+        let now = now_ns();
+        let mut events: Vec<R::Event> = self.state.iter().map(|(_, event)| event.clone()).collect();
+        self.reader.refresh(&mut events, now).await;
+        for event in &events {
+            if self.put(event) {
+                add(&self.into.counters.state, 1);
+            }
+            if self.points >= RECORD {
+                self.spool().await;
+            }
+        }
+    }
+
+    /// Moves new points into the spool.
+    async fn spool(&mut self) {
+        if self.points == 0 {
+            return;
+        }
+        let kept = Checkpoint { read: self.read, recent: self.times.recent(RECENT) };
+        let points = std::mem::take(&mut self.points);
+        self.into.append(self.encoder.take(), points, kept).await;
+    }
+}
+
+/// From events to lines of JSON.
+async fn lines(
+    mut reader: EventReader,
+    names: Arc<Names>,
+    output: Output,
+    counters: Arc<ExportCounters>,
+    stopped: watch::Receiver<bool>,
+) {
+    let mut output = Some(output);
+    loop {
+        let Events { events, read, .. } = tokio::select! {
+            events = reader.next() => match events {
+                Some(Ok(events)) => events,
+                Some(Err(error)) => {
+                    interrupted(&error);
+                    continue;
+                }
+                None => return,
+            },
+            () = until(stopped.clone()) => return,
+        };
+        add(&counters.taken, events.len() as u64);
+        let mut text = String::new();
+        for line in events.iter().filter_map(|event| Line::of(event, &names)) {
+            match serde_json::to_string(&line) {
+                Ok(line) => text.extend([line.as_str(), "\n"]),
+                Err(error) => tracing::error!(%error, "cannot write an event as JSON"),
+            }
+        }
+        let (text, count) = (Arc::new(text), events.len() as u64);
+        add(&counters.made, count);
+        let mut told = false;
+        loop {
+            let Some(mut to) = output.take() else { return };
+            let lines = text.clone();
+            let write = move || {
+                let written = to.write(&lines, read);
+                (to, written)
+            };
+            let Ok((to, written)) = tokio::task::spawn_blocking(write).await else { return };
+            let is_stdout = matches!(to, Output::Stdout);
+            output = Some(to);
+            match written {
+                Ok(()) => break,
+                // The reader is gone.
+                Err(error) if is_stdout && error.kind() == std::io::ErrorKind::BrokenPipe => return,
+                Err(error) if !told => {
+                    tracing::error!(%error, "cannot write lines; trying again");
+                    told = true;
+                }
+                Err(_) => {}
+            }
+            add(&counters.retried, 1);
+            if *stopped.borrow() {
+                return;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        add(&counters.delivered, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Kafka;
+
+    #[test]
+    fn a_name_that_begins_like_this_host_is_another_host() {
+        for here in ["127.0.0.1:8086", "127.9.9.9", "localhost/x", "LOCALHOST:1", "[::1]:8086/write"] {
+            assert!(is_this_host(here), "{here}");
+        }
+        for there in ["127.evil.example", "localhost.example:80", "[::2]:1", "10.0.0.1", "1270.0.0.1", ""] {
+            assert!(!is_this_host(there), "{there}");
+        }
+    }
+
+    #[test]
+    fn a_password_that_goes_to_another_host_in_clear_is_warned_of() {
+        let kafka = |user: Option<&str>, login, tls, brokers: &[&str]| Config {
+            kafka: Some(Kafka {
+                user: user.map(str::to_owned),
+                login,
+                tls,
+                brokers: brokers.iter().map(|broker| broker.to_string()).collect(),
+                ..Kafka::default()
+            }),
+            ..Config::default()
+        };
+        let brokers = ["127.0.0.1:9092", "broker.example:9092"];
+        let told = warnings(&kafka(Some("dta"), KafkaLogin::Plain, false, &brokers));
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("broker.example:9092"), "{told:?}");
+        for silent in [
+            kafka(None, KafkaLogin::Plain, false, &brokers),
+            kafka(Some("dta"), KafkaLogin::Plain, true, &brokers),
+            kafka(Some("dta"), KafkaLogin::ScramSha256, false, &brokers),
+            kafka(Some("dta"), KafkaLogin::Plain, false, &brokers[..1]),
+        ] {
+            assert_eq!(warnings(&silent), [""; 0]);
+        }
+    }
+}

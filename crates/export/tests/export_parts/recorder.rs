@@ -1,0 +1,181 @@
+//! A server that records what it is sent, and exporters to it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dta_rpc::Ask;
+use dta_export::config::Config;
+use dta_export::run::{Exporters, Pages, Run};
+use dta_export::metrics::{Kind, Page};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::lists::Lists;
+
+/// A request: its first line with the headers, and its body.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Asked {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Asked {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// The value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let named = |line: &&str| line.split_once(':').is_some_and(|(n, _)| n.eq_ignore_ascii_case(name));
+        self.head.lines().find(named).and_then(|line| Some(line.split_once(':')?.1.trim()))
+    }
+}
+
+/// An answer: status and headers, and a body.
+pub(crate) type Answer = (String, Vec<u8>);
+
+/// A server that records its requests.
+pub(crate) struct Recorder {
+    pub(crate) url: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Recorder {
+    /// Answers with each of these in turn, the last one for ever: status, `|`, body.
+    pub(crate) fn start(answers: &'static [&'static str]) -> Self {
+        Self::answering(|n, _| answer(answers[n.min(answers.len() - 1)]))
+    }
+
+    /// Answers what `answer` says to the request of this number, from 0, and this body.
+    pub(crate) fn answering(answer: impl Fn(usize, &[u8]) -> Answer + Send + 'static) -> Self {
+        Self::listening("http", answer, |stream| stream)
+    }
+
+    /// The same over TLS.
+    pub(crate) fn over_tls(
+        tls: Arc<ServerConfig>,
+        answer: impl Fn(usize, &[u8]) -> Answer + Send + 'static,
+    ) -> Self {
+        let secure = move |stream| StreamOwned::new(ServerConnection::new(tls.clone()).unwrap(), stream);
+        Self::listening("https", answer, secure)
+    }
+
+    fn listening<S: Read + Write>(
+        scheme: &str,
+        answer: impl Fn(usize, &[u8]) -> Answer + Send + 'static,
+        secure: impl Fn(TcpStream) -> S + Send + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let record = asked.clone();
+        std::thread::spawn(move || {
+            let mut n = 0;
+            for stream in listener.incoming() {
+                let mut reader = BufReader::new(secure(stream.unwrap()));
+                let (mut head, mut length) = (String::new(), 0);
+                loop {
+                    let mut line = String::new();
+                    if reader.read_line(&mut line).is_err() {
+                        // A client that does not trust this server.
+                        break;
+                    }
+                    if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
+                        length = n.trim().parse().unwrap();
+                    }
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                    head += &line;
+                }
+                if head.is_empty() {
+                    continue;
+                }
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).unwrap();
+                let (status, said) = answer(n, &body);
+                n += 1;
+                record.lock().unwrap().push(Asked { head, body });
+                let (stream, length) = (reader.get_mut(), said.len());
+                write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")
+                    .unwrap();
+                stream.write_all(&said).unwrap();
+                stream.flush().unwrap();
+            }
+        });
+        Self { url, asked }
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+/// An answer written as status, `|`, body.
+pub(crate) fn answer(text: &str) -> Answer {
+    let (status, body) = text.split_once('|').unwrap();
+    (status.into(), body.into())
+}
+
+/// Exporters of lists, and of the counter `dta_test_total`, which is the number of pages made.
+pub(crate) struct Bed {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) lists: Lists,
+    pub(crate) config: Config,
+}
+
+impl Bed {
+    /// The configuration gets a folder with the file `token`.
+    pub(crate) fn new(config: impl FnOnce(&std::path::Path) -> Config) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("token"), "very-secret\n").unwrap();
+        let config = config(folder.path());
+        Self { folder, lists: Lists::default(), config }
+    }
+
+    pub(crate) fn start(&self, once: bool) -> Exporters {
+        let ask: Arc<dyn Ask> = Arc::new(self.lists.clone());
+        let run = Run { once, ..Run::default() };
+        Exporters::start(&self.config, "test", &ask, &pages(), run).unwrap()
+    }
+}
+
+/// Makes pages of one counter.
+pub(crate) fn pages() -> Pages {
+    let made = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    Arc::new(move || {
+        let n = made.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        Box::pin(async move {
+            let mut page = Page::default();
+            page.add("dta_test", Kind::Counter, "pages", vec![("reason".into(), "a b".into())], n);
+            Ok(page)
+        })
+    })
+}
+
+/// A counter of the only exporter.
+pub(crate) fn counted(exporters: &Exporters, name: &str) -> u64 {
+    let (sink, counters) = &exporters.counters()[0];
+    let name = format!("export.{sink}.{name}");
+    counters.named(sink).iter().find(|counter| counter.0 == name).unwrap().1
+}
+
+/// Waits until a counter of the only exporter is at least this.
+pub(crate) async fn until(exporters: &Exporters, name: &str, least: u64) {
+    let reached = async {
+        while counted(exporters, name) < least {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let reached = tokio::time::timeout(Duration::from_secs(60), reached).await;
+    reached.unwrap_or_else(|_| panic!("{name} is {} and not {least}", counted(exporters, name)));
+}
+
+/// Waits for the end, when each point made has been counted as delivered or dropped. Fails where a minute is not enough.
+pub(crate) async fn end(exporters: &mut Exporters) {
+    let ended = tokio::time::timeout(Duration::from_secs(60), exporters.ended()).await;
+    ended.expect("what was made is delivered or dropped");
+    let done = counted(exporters, "delivered") + counted(exporters, "dropped.rejected");
+    assert_eq!(counted(exporters, "made") + counted(exporters, "found"), done);
+}

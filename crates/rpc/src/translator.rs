@@ -1,0 +1,74 @@
+//! A client of a running translator's own service: `dta.v1.Translator`.
+
+use std::time::Duration;
+
+use crate::transport::dial::UNIX;
+use dta_proto::control::translator_client::TranslatorClient;
+use dta_proto::control::{
+    ApplyProgramRequest, CompareProgramRequest, FlushRequest, NodeStatistics, ProgramChange,
+    TranslatorStatisticsRequest, program_message,
+};
+use dta_proto::program::{Change, Program};
+use tonic::Status;
+use tonic::transport::Channel;
+
+use crate::{ClientError, ClientOptions, MAX_ANSWER, Server, channel};
+
+/// Timeout of one call.
+const CALL: Duration = Duration::from_secs(10);
+
+/// A client that connects on first use, and again after the translator was down. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: TranslatorClient<Channel>,
+    address: String,
+}
+
+impl Client {
+    /// A client of the translator at HOST:PORT (`http://` may stand in front) or `unix:PATH`.
+    pub fn connect_lazy(address: &str) -> Result<Self, ClientError> {
+        let options = ClientOptions { call: Some(CALL), ..ClientOptions::plain(address) };
+        let channel = if address.starts_with(UNIX) {
+            channel::unix_lazy(Server::Translator, &options)?
+        } else {
+            channel::connect_lazy(Server::Translator, &options)?
+        };
+        let inner = TranslatorClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+        Ok(Self { inner, address: options.address })
+    }
+
+    /// Counters of the translator and of the reporters that it hears.
+    pub async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, ClientError> {
+        let answer = self.inner.statistics(TranslatorStatisticsRequest {}).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner().nodes)
+    }
+
+    /// Makes it send what it holds; returns how many reports that were.
+    pub async fn flush(&mut self) -> Result<u64, ClientError> {
+        let answer = self.inner.flush(FlushRequest {}).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner().flushed)
+    }
+
+    /// The changes that it needs to hold `program`. Keys are 0 in them.
+    pub async fn compare_program(&mut self, program: &Program) -> Result<Vec<Change>, ClientError> {
+        let request = CompareProgramRequest { program: program_message(program) };
+        let answer = self.inner.compare_program(request).await.map_err(|status| self.error(status))?;
+        self.changes(&answer.into_inner().changes)
+    }
+
+    /// Makes it hold `program`; returns the changes that were needed, with 0 for each key.
+    pub async fn apply_program(&mut self, program: &Program) -> Result<Vec<Change>, ClientError> {
+        let request = ApplyProgramRequest { program: program_message(program) };
+        let answer = self.inner.apply_program(request).await.map_err(|status| self.error(status))?;
+        self.changes(&answer.into_inner().changes)
+    }
+
+    fn changes(&self, messages: &[ProgramChange]) -> Result<Vec<Change>, ClientError> {
+        let read = messages.iter().map(Change::try_from).collect::<Result<_, _>>();
+        read.map_err(|reason| ClientError::Answer { address: self.address.clone(), reason })
+    }
+
+    fn error(&self, status: Status) -> ClientError {
+        ClientError::Translator { address: self.address.clone(), status }
+    }
+}

@@ -1,0 +1,47 @@
+//! Connects, with a timeout.
+
+use std::time::{Duration, SystemTime};
+
+use hyper_util::client::legacy::connect::HttpConnector;
+use tonic::transport::{Channel, Endpoint, Error};
+
+use crate::transport::tls::{self, ClientTls, TlsError};
+
+/// Timeout of connecting, including the TLS handshake.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// A connection that is silent for this long while calls wait for answers is pinged, and given up after [`ALIVE`].
+const ASK: Duration = Duration::from_secs(10);
+const ALIVE: Duration = Duration::from_secs(5);
+
+/// The prefix of the address of a Unix socket, which only its owner may reach.
+pub const UNIX: &str = "unix:";
+
+/// Sets an endpoint up as for all clients of DTA, with TLS if there are files.
+pub fn endpoint(endpoint: Endpoint, files: Option<&ClientTls>) -> Result<Endpoint, TlsError> {
+    let endpoint = endpoint.connect_timeout(CONNECT).http2_keep_alive_interval(ASK).keep_alive_timeout(ALIVE);
+    let Some(files) = files else {
+        return Ok(endpoint);
+    };
+    let config = tls::client(files, SystemTime::now())?;
+    endpoint.tls_config(config).map_err(|e| tls::unusable("TLS certificate", &files.cert, crate::transport::reason(&e)))
+}
+
+/// Connects at once.
+pub async fn connect(endpoint: &Endpoint) -> Result<Channel, Error> {
+    endpoint.connect_with_connector(connector()).await
+}
+
+/// A channel that connects on first use, and again after the connection broke.
+pub fn connect_lazy(endpoint: &Endpoint) -> Channel {
+    endpoint.connect_with_connector_lazy(connector())
+}
+
+/// tonic's own connector limits only TCP's connecting; around a given connector, the limit includes TLS.
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT));
+    connector
+}

@@ -1,0 +1,263 @@
+//! Places for connections: how many there are in all and per address, and which is closed when they are full.
+//!
+//! A connection is pending until it has shown that it speaks TLS (if required) and HTTP/2. When the places are full,
+//! the oldest pending one is closed for the new one, so silent connections lock nobody out. If none is pending, the
+//! newest of the origin with the most is closed, if that has more than the new one would: so a few origins lock
+//! nobody out either.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::AbortHandle;
+
+use crate::transport::Limits;
+use crate::transport::stream::Line;
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    connections: usize,
+    per_address: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Number of the last one that entered: lower is older.
+    last: u64,
+    places: BTreeMap<u64, Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    origin: IpAddr,
+    waits: Waits,
+}
+
+#[derive(Debug)]
+enum Waits {
+    /// The handshake task is being created.
+    Unattended,
+    /// Aborting this task closes the connection.
+    Until(AbortHandle),
+    /// Past the handshake; cutting this closes the connection.
+    No(Arc<Line>),
+}
+
+/// The place of one connection; free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct GatePass {
+    gate: Arc<Gate>,
+    number: u64,
+}
+
+/// The result of entering.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    /// A place, and whether another connection was closed for it.
+    Passed(GatePass, bool),
+    /// Connections past their handshake take all places of this address.
+    Full,
+}
+
+impl Gate {
+    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+        Arc::new(Self {
+            connections: limits.connections,
+            per_address: limits.connections_per_address,
+            inner: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Entered {
+        let origin = origin(address);
+        let mut inner = self.lock();
+        let of_origin = inner.places.values().filter(|taken| taken.origin == origin).count();
+        let full = inner.places.len() >= self.connections;
+        let mut left = false;
+        if of_origin >= self.per_address || full {
+            // One's own first: nobody displaces others while connections of the same address are pending.
+            let oldest = |of_all: bool| {
+                let mut waiting =
+                    inner.places.iter().filter(|(_, taken)| matches!(taken.waits, Waits::Until(_)));
+                waiting.find(|(_, taken)| of_all || taken.origin == origin).map(|(number, _)| *number)
+            };
+            let others = || {
+                if of_origin < self.per_address {
+                    oldest(true).or_else(|| inner.of_most(of_origin))
+                } else {
+                    None
+                }
+            };
+            let Some(number) = oldest(false).or_else(others) else { return Entered::Full };
+            match inner.places.remove(&number).map(|taken| taken.waits) {
+                Some(Waits::Until(task)) => task.abort(),
+                Some(Waits::No(line)) => drop(line.cut()),
+                Some(Waits::Unattended) | None => {}
+            }
+            left = true;
+        }
+        inner.last += 1;
+        let number = inner.last;
+        inner.places.insert(number, Taken { origin, waits: Waits::Unattended });
+        Entered::Passed(GatePass { gate: self.clone(), number }, left)
+    }
+
+    /// The connection of a place is in its handshake, run by `task`.
+    pub(crate) fn attend(&self, number: u64, task: AbortHandle) {
+        if let Some(taken) = self.lock().places.get_mut(&number)
+            && matches!(taken.waits, Waits::Unattended)
+        {
+            taken.waits = Waits::Until(task);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Each change is one insertion or removal.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// The newest connection past its handshake of the origin with the most, which must be at least two more than
+    /// `own`.
+    fn of_most(&self, own: usize) -> Option<u64> {
+        let mut origins = HashMap::new();
+        for (number, taken) in &self.places {
+            if matches!(taken.waits, Waits::No(_)) {
+                let (count, newest) = origins.entry(taken.origin).or_insert((0, 0));
+                (*count, *newest) = (*count + 1, *number);
+            }
+        }
+        let most = origins.into_values().max()?;
+        (most.0 > own + 1).then_some(most.1)
+    }
+}
+
+impl GatePass {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The handshake is done: the connection stays, unless it was closed before this (`false`). `line` closes it.
+    #[must_use]
+    pub(crate) fn stay(&self, line: Arc<Line>) -> bool {
+        let mut inner = self.gate.lock();
+        let taken = inner.places.get_mut(&self.number);
+        taken.map(|taken| taken.waits = Waits::No(line)).is_some()
+    }
+}
+
+impl Drop for GatePass {
+    fn drop(&mut self) {
+        self.gate.lock().places.remove(&self.number);
+    }
+}
+
+/// Anyone with an IPv6 address has the 64 bits below it.
+pub(crate) fn origin(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) >> 64 << 64).into()),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn gate(connections: usize, connections_per_address: usize) -> Arc<Gate> {
+        Gate::new(&Limits { connections, connections_per_address, ..crate::transport::testing::limits() })
+    }
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    /// A place whose handshake does not end.
+    fn waiting(gate: &Arc<Gate>, last: u8) -> (GatePass, tokio::task::JoinHandle<()>) {
+        let Entered::Passed(place, _) = gate.enter(address(last)) else { panic!("full") };
+        let task = tokio::spawn(std::future::pending());
+        gate.attend(place.number(), task.abort_handle());
+        (place, task)
+    }
+
+    fn line() -> (Arc<Line>, oneshot::Receiver<()>) {
+        let (line, cut) = Line::new();
+        (Arc::new(line), cut)
+    }
+
+    fn staying(gate: &Arc<Gate>, last: u8) -> GatePass {
+        let (place, task) = waiting(gate, last);
+        assert!(place.stay(line().0));
+        drop(task);
+        place
+    }
+
+    #[tokio::test]
+    async fn places_are_counted_for_all_and_for_each_address() {
+        let gate = gate(3, 2);
+        let mut one = vec![staying(&gate, 1), staying(&gate, 1)];
+        assert!(matches!(gate.enter(address(1)), Entered::Full));
+        one.pop();
+        let _others = [staying(&gate, 2), staying(&gate, 4)];
+        assert!(matches!(gate.enter(address(3)), Entered::Full));
+        drop(one);
+        assert!(matches!(gate.enter(address(3)), Entered::Passed(_, false)));
+    }
+
+    #[tokio::test]
+    async fn the_oldest_that_waits_leaves() {
+        let gate = gate(3, 2);
+        let (first, first_task) = waiting(&gate, 1);
+        let (_second, second_task) = waiting(&gate, 1);
+        // The address is full: its own oldest is closed.
+        let Entered::Passed(third, true) = gate.enter(address(1)) else { panic!("full") };
+        assert!(first_task.await.unwrap_err().is_cancelled());
+        // A closed connection frees no second place when it is dropped.
+        drop(first);
+        assert!(third.stay(line().0));
+        let _other = staying(&gate, 2);
+        // All are taken: the pending one is another address's, and is closed, too.
+        assert!(matches!(gate.enter(address(3)), Entered::Passed(_, true)));
+        tokio::time::timeout(Duration::from_secs(60), second_task).await.unwrap().unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn those_of_most_leave_for_one_who_has_fewer() {
+        let gate = gate(6, 4);
+        let enter = |last| {
+            let Entered::Passed(place, left) = gate.enter(address(last)) else { panic!("full") };
+            let (line, cut) = line();
+            assert!(place.stay(line));
+            (place, cut, left)
+        };
+        let mut one = [enter(1), enter(1), enter(1), enter(1)];
+        let mut two = [enter(2), enter(2)];
+        // The newest of the first address.
+        let (_three, mut cut, true) = enter(3) else { panic!("nobody left") };
+        assert!(one[3].1.try_recv().is_ok() && one[2].1.try_recv().is_err());
+        // A closed connection frees no second place when it is dropped.
+        let [first, second, third, last] = one;
+        drop(last);
+        let (_four, _, true) = enter(4) else { panic!("nobody left") };
+        assert_eq!(gate.lock().places.len(), 6);
+        // Two of each of the first: an origin that has one would have as many.
+        assert!(matches!(gate.enter(address(3)), Entered::Full));
+        assert!(two.iter_mut().all(|two| two.1.try_recv().is_err()) && cut.try_recv().is_err());
+        drop((first, second, third));
+        assert_eq!(gate.lock().places.len(), 4);
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_origin() {
+        let of = |text: &str| origin(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), address(1));
+    }
+}

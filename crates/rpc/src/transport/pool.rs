@@ -1,0 +1,378 @@
+//! Places shared by callers: who gets one, and who has to give one back.
+//!
+//! A free place goes to the waiting caller with the fewest, in the order of requests. Places may be idle: the caller
+//! is slow to read their answers or send their messages. A caller that has waited [`PATIENCE`] takes back places that
+//! have been idle for as long from the caller with the most, if that has more than itself. So callers that hold
+//! places without using them lock nobody out, however many they are.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::transport::stream::Line;
+
+/// How long a caller must have waited, and a place been idle, before the place is taken back.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a place being taken back may take to become free before another is taken.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Places that every caller gets at once if nobody waits for one ([`Pool::at_once`]).
+const ALWAYS: usize = 4;
+
+/// Places of one kind.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    places: usize,
+    per_caller: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    taken: usize,
+    /// Number of the last request: lower is older.
+    last: u64,
+    /// Callers that have places or wait for some.
+    callers: BTreeMap<Arc<str>, Caller>,
+}
+
+#[derive(Debug, Default)]
+struct Caller {
+    has: usize,
+    waiting: BTreeMap<u64, Waiting>,
+    idle: BTreeMap<u64, Idle>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    weight: usize,
+    place: oneshot::Sender<Permit>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    since: Instant,
+    weight: usize,
+    /// Cutting it frees the place soon.
+    line: Arc<Line>,
+    is_cut: bool,
+}
+
+impl Caller {
+    /// How many places it has, not counting those being taken back.
+    fn keeps(&self) -> usize {
+        self.has - self.idle.values().filter(|idle| idle.is_cut).map(|idle| idle.weight).sum::<usize>()
+    }
+
+    /// Number and start of the longest idle place, if idle long enough.
+    fn oldest(&self, now: Instant) -> Option<(u64, Instant)> {
+        let long = self.idle.iter().filter(|(_, idle)| !idle.is_cut && now - idle.since >= PATIENCE);
+        long.map(|(number, idle)| (*number, idle.since)).min_by_key(|(_, since)| *since)
+    }
+}
+
+/// One place, or several requested together; free again when this is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    pool: Arc<Pool>,
+    caller: Arc<str>,
+    number: u64,
+    weight: usize,
+}
+
+impl Pool {
+    /// A pool of `places`, of which one caller may have `per_caller`.
+    pub(crate) fn new(places: usize, per_caller: usize) -> Arc<Self> {
+        Arc::new(Self { places, per_caller, inner: Mutex::default() })
+    }
+
+    /// Waits for `weight` places, at most as many as one caller may have. Counts displaced callers in `cuts`.
+    pub(crate) async fn take(self: &Arc<Self>, caller: &Arc<str>, weight: usize, cuts: &AtomicU64) -> Permit {
+        let weight = weight.min(self.per_caller).min(self.places);
+        let mut turn = std::pin::pin!(self.turn(caller, weight));
+        let mut patience = PATIENCE;
+        loop {
+            if let Ok(place) = tokio::time::timeout(patience, &mut turn).await {
+                return place;
+            }
+            cuts.fetch_add(self.displace(caller, weight), Ordering::Relaxed);
+            patience = AGAIN;
+        }
+    }
+
+    /// Waits for `weight` places, and displaces nobody.
+    pub(crate) async fn turn(self: &Arc<Self>, caller: &Arc<str>, weight: usize) -> Permit {
+        let (sender, place) = oneshot::channel();
+        let number = self.change(|inner| {
+            inner.last += 1;
+            let waiting = Waiting { weight, place: sender };
+            inner.callers.entry(caller.clone()).or_default().waiting.insert(inner.last, waiting);
+            inner.last
+        });
+        let _leave = Leave { pool: self, caller, number };
+        // Only `_leave` drops its sender.
+        place.await.expect("a waiting caller gets a place")
+    }
+
+    /// A place, if one is free, or the caller has few.
+    pub(crate) fn at_once(self: &Arc<Self>, caller: &Arc<str>) -> Option<Permit> {
+        let mut inner = self.lock();
+        let has = inner.callers.get(caller).map_or(0, |caller| caller.has);
+        if has >= self.per_caller || inner.taken >= self.places && has >= ALWAYS {
+            return None;
+        }
+        inner.last += 1;
+        inner.taken += 1;
+        inner.callers.entry(caller.clone()).or_default().has += 1;
+        Some(Permit { pool: self.clone(), caller: caller.clone(), number: inner.last, weight: 1 })
+    }
+
+    /// Makes a change, and then hands out free places.
+    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = self.lock();
+        let done = change(&mut inner);
+        let given = self.give(&mut inner);
+        drop(inner);
+        for (waits, place) in given {
+            // Requests whose receiver is gone give their places back here, for which the lock must be free.
+            let _ = waits.send(place);
+        }
+        done
+    }
+
+    fn give(self: &Arc<Self>, inner: &mut Inner) -> Vec<(oneshot::Sender<Permit>, Permit)> {
+        let mut given = Vec::new();
+        loop {
+            let fits = |caller: &Caller| {
+                let (number, first) = caller.waiting.first_key_value()?;
+                (caller.has + first.weight <= self.per_caller).then_some((caller.has, *number))
+            };
+            let next = inner.callers.iter_mut().filter_map(|(name, c)| Some((fits(c)?, name, c)));
+            let Some((_, name, caller)) = next.min_by_key(|(order, ..)| *order) else { break };
+            let Some(first) = caller.waiting.first_entry() else { break };
+            // A request for many places waits until they are free, and others wait behind it.
+            if inner.taken + first.get().weight > self.places {
+                break;
+            }
+            let (number, Waiting { weight, place }) = first.remove_entry();
+            caller.has += weight;
+            inner.taken += weight;
+            given.push((place, Permit { pool: self.clone(), caller: name.clone(), number, weight }));
+        }
+        given
+    }
+
+    /// Makes room for `weight` places of a caller by taking back idle ones. Returns how many lines were cut.
+    fn displace(&self, caller: &str, weight: usize) -> u64 {
+        let (mut inner, now) = (self.lock(), Instant::now());
+        let own = inner.callers.get(caller).map_or(0, |caller| caller.has);
+        // A caller that waits only for its own places displaces nobody.
+        if own + weight > self.per_caller {
+            return 0;
+        }
+        let (mut free, mut cuts) = (self.places.saturating_sub(inner.taken), 0);
+        while free < weight {
+            let others = inner.callers.values_mut().filter(|other| other.keeps() > own);
+            let found = others.filter_map(|other| Some((other.oldest(now)?, other)));
+            let most = found.max_by_key(|((_, since), other)| (other.keeps(), Reverse(*since)));
+            let Some(((number, _), other)) = most else { break };
+            let Some(idle) = other.idle.get_mut(&number) else { break };
+            idle.is_cut = true;
+            free += idle.weight;
+            // Several places may share a line.
+            cuts += u64::from(idle.line.cut());
+        }
+        cuts
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing panics between changes that belong together.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Forgets a caller that has nothing and waits for nothing.
+    fn tidy(&mut self, caller: &str) {
+        if self.callers.get(caller).is_some_and(|caller| caller.has == 0 && caller.waiting.is_empty()) {
+            self.callers.remove(caller);
+        }
+    }
+}
+
+impl Permit {
+    /// Its caller.
+    pub(crate) fn caller(&self) -> &Arc<str> {
+        &self.caller
+    }
+
+    /// It is idle from now on, and may be taken back by cutting `line`.
+    pub(crate) fn idle(&self, line: Arc<Line>) {
+        let idle = Idle { since: Instant::now(), weight: self.weight, line, is_cut: false };
+        if let Some(caller) = self.pool.lock().callers.get_mut(&self.caller) {
+            caller.idle.insert(self.number, idle);
+        }
+    }
+
+    /// It is no longer idle.
+    pub(crate) fn busy(&self) {
+        if let Some(caller) = self.pool.lock().callers.get_mut(&self.caller) {
+            caller.idle.remove(&self.number);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.pool.change(|inner| {
+            inner.taken -= self.weight;
+            if let Some(caller) = inner.callers.get_mut(&self.caller) {
+                caller.has -= self.weight;
+                caller.idle.remove(&self.number);
+            }
+            inner.tidy(&self.caller);
+        });
+    }
+}
+
+/// Removes a request that nobody waits for any longer.
+struct Leave<'a> {
+    pool: &'a Arc<Pool>,
+    caller: &'a Arc<str>,
+    number: u64,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.pool.change(|inner| {
+            if let Some(caller) = inner.callers.get_mut(self.caller) {
+                caller.waiting.remove(&self.number);
+            }
+            inner.tidy(self.caller);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(name: &str) -> Arc<str> {
+        name.into()
+    }
+
+    /// Requests places in a task of its own.
+    async fn ask(pool: &Arc<Pool>, name: &str, weight: usize) -> tokio::task::JoinHandle<Permit> {
+        let (pool, caller) = (pool.clone(), caller(name));
+        let waiting = |pool: &Pool| -> usize {
+            let inner = pool.lock();
+            inner.callers.values().map(|caller| caller.has + caller.waiting.len()).sum()
+        };
+        let before = waiting(&pool);
+        let (asked, cuts) = (pool.clone(), AtomicU64::new(0));
+        let task = tokio::spawn(async move { asked.take(&caller, weight, &cuts).await });
+        // Requested before those that follow.
+        while waiting(&pool) == before && !task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        task
+    }
+
+    async fn take(pool: &Arc<Pool>, name: &str, weight: usize) -> Permit {
+        let (caller, cuts) = (caller(name), AtomicU64::new(0));
+        let taken = pool.take(&caller, weight, &cuts);
+        tokio::time::timeout(Duration::from_secs(60), taken).await.expect("a place")
+    }
+
+    #[tokio::test]
+    async fn a_free_place_goes_to_who_has_fewest_and_asked_first() {
+        let pool = Pool::new(4, 3);
+        let (a1, _a2, _a3) =
+            (take(&pool, "a", 1).await, take(&pool, "a", 1).await, take(&pool, "a", 1).await);
+        let b1 = take(&pool, "b", 1).await;
+        // None of these but b has a place yet.
+        let (b2, c, d) = (ask(&pool, "b", 1).await, ask(&pool, "c", 1).await, ask(&pool, "d", 1).await);
+        drop(a1);
+        let c = c.await.unwrap();
+        assert!(!b2.is_finished() && !d.is_finished());
+        drop(c);
+        let _d = d.await.unwrap();
+        assert!(!b2.is_finished());
+        drop(b1);
+        let _b2 = b2.await.unwrap();
+        // Nothing is kept about callers that are gone.
+        assert_eq!(pool.lock().callers.keys().map(|name| &**name).collect::<Vec<_>>(), ["a", "b", "d"]);
+    }
+
+    #[tokio::test]
+    async fn one_caller_has_his_share_and_one_who_leaves_keeps_nobody() {
+        let pool = Pool::new(8, 4);
+        let own = take(&pool, "a", 4).await;
+        let more = ask(&pool, "a", 1).await;
+        let other = take(&pool, "b", 3).await;
+        assert!(!more.is_finished());
+        // One place is free, and c wants more.
+        let (c, d) = (ask(&pool, "c", 2).await, ask(&pool, "d", 1).await);
+        assert!(!c.is_finished() && !d.is_finished());
+        c.abort();
+        let _d = d.await.unwrap();
+        drop(own);
+        let _more = more.await.unwrap();
+        drop(other);
+        assert_eq!(pool.lock().taken, 2);
+        // The request is for as many as one caller may have.
+        assert_eq!(take(&pool, "c", 100).await.weight, 4);
+    }
+
+    #[tokio::test]
+    async fn idle_places_of_who_has_most_are_taken_back() {
+        let pool = Pool::new(6, 4);
+        let mut lines = Vec::new();
+        let mut idle = async |name: &str| {
+            let place = take(&pool, name, 1).await;
+            let (line, cut) = Line::new();
+            place.idle(Arc::new(line));
+            // Cutting the line ends the holder of the place.
+            lines.push(tokio::spawn(async move {
+                let _ = cut.await;
+                drop(place);
+            }));
+        };
+        for name in ["a", "a", "a", "b", "b"] {
+            idle(name).await;
+        }
+        let _works = take(&pool, "b", 1).await;
+        let cuts = AtomicU64::new(0);
+        let (c, d) = (caller("c"), caller("d"));
+        let newcomer = tokio::time::timeout(Duration::from_secs(60), pool.take(&c, 1, &cuts));
+        let _c = newcomer.await.expect("a's oldest");
+        assert_eq!(cuts.load(Ordering::Relaxed), 1);
+        assert!(lines.remove(0).await.is_ok() && !lines.iter().any(|line| line.is_finished()));
+        // Two at a time: b's oldest, and then a's.
+        let two = tokio::time::timeout(Duration::from_secs(60), pool.take(&d, 2, &cuts));
+        let _d = two.await.expect("two");
+        assert_eq!(cuts.load(Ordering::Relaxed), 3);
+        // Nobody has more than d now.
+        let more = tokio::time::timeout(3 * PATIENCE, pool.take(&d, 2, &cuts)).await;
+        assert!(more.is_err());
+        assert_eq!(cuts.load(Ordering::Relaxed), 3);
+        assert_eq!(pool.lock().taken, 6);
+    }
+
+    #[test]
+    fn each_caller_has_some_places_at_once() {
+        let pool = Pool::new(10, 8);
+        let of = |name: &str, n: usize| (0..n).map_while(|_| pool.at_once(&caller(name))).collect::<Vec<_>>();
+        let (a, b) = (of("a", 20), of("b", 20));
+        assert_eq!((a.len(), b.len()), (8, ALWAYS));
+        let c = of("c", 20);
+        assert_eq!(c.len(), ALWAYS);
+        drop((a, b));
+        assert_eq!(of("c", 20).len(), 8 - ALWAYS);
+        drop(c);
+        assert!(pool.lock().callers.is_empty() && pool.lock().taken == 0);
+    }
+}

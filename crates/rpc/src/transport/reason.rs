@@ -1,0 +1,158 @@
+//! Why a connection failed, in words that say what to do. The libraries only say "transport error".
+
+use std::error::Error;
+use std::io;
+
+use h2::Reason;
+use tokio_rustls::rustls::{self, CertificateError};
+use tonic::{Code, Status};
+
+use crate::transport::tls::for_people;
+
+/// Messages of libraries and system for a connection that ended before the answer came.
+const CLOSED: [&str; 4] = ["connection closed", "broken pipe", "Broken pipe", "Connection reset"];
+
+/// What is known to be wrong with the TLS (or its absence) of a connection; `None` if the error has another cause.
+pub fn known(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(known) = one(error).or_else(|| of_words(error)) {
+            return Some(known);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Why a connection failed: what is known, or the innermost cause.
+pub fn reason(error: &(dyn Error + 'static)) -> String {
+    known(error).unwrap_or_else(|| {
+        let mut innermost = error;
+        while let Some(source) = innermost.source() {
+            innermost = source;
+        }
+        let text = innermost.to_string();
+        if !CLOSED.iter().any(|closed| text.contains(closed)) {
+            return text;
+        }
+        // Which of these it is depends on timing, and the cause is lost: with TLS 1.3 it is most often the server's
+        // refusal.
+        format!(
+            "{text} by the other side: either it wants TLS (write its address with https:// and give the TLS files), or it has TLS and \
+             refuses this client's certificate: is it from the authority that the server accepts (client_ca), and not expired?"
+        )
+    })
+}
+
+/// What a status says: the server's message or, if there was no server to give one, the reason.
+pub fn status_reason(status: &Status) -> String {
+    status.source().map_or_else(|| status.message().to_owned(), reason)
+}
+
+/// Whether the server ended the connection gracefully without processing the call: HTTP/2's GOAWAY without an error
+/// (RFC 9113 section 6.8), or an end before the call was sent. A read-only call can be made again, over a new
+/// connection.
+pub fn is_farewell(status: &Status) -> bool {
+    let mut next = status.source();
+    // A server's own status has no source.
+    if next.is_some() && status.code() == Code::Cancelled {
+        return true;
+    }
+    while let Some(error) = next {
+        if let Some(http) = error.downcast_ref::<h2::Error>() {
+            return http.is_remote() && http.is_go_away() && http.reason() == Some(Reason::NO_ERROR);
+        }
+        next = error.source();
+    }
+    false
+}
+
+fn one(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+        return of_tls(tls);
+    }
+    if let Some(http) = error.downcast_ref::<h2::Error>() {
+        return of_http(http);
+    }
+    // The inner error of an I/O error is not among its sources.
+    let io = error.downcast_ref::<io::Error>()?;
+    if let Some(inner) = io.get_ref() {
+        return known(inner);
+    }
+    None
+}
+
+/// The same, for an error of which HTTP/2 has kept only the text.
+fn of_words(error: &(dyn Error + 'static)) -> Option<String> {
+    error.to_string().split_once("received fatal alert: ").map(|(_, name)| of_alert(name))
+}
+
+fn of_http(error: &h2::Error) -> Option<String> {
+    match error.reason()? {
+        Reason::INADEQUATE_SECURITY => Some(
+            "it wants TLS: write its address with https:// and give the TLS files (authority, certificate and key)".into(),
+        ),
+        // The answer of a TLS server, parsed as a frame.
+        Reason::FRAME_SIZE_ERROR => Some(
+            "what answers there does not speak HTTP/2; if it wants TLS, write its address with https:// and give the TLS files".into(),
+        ),
+        _ => None,
+    }
+}
+
+fn of_tls(error: &rustls::Error) -> Option<String> {
+    match error {
+        rustls::Error::InvalidCertificate(why) => Some(of_certificate(why)),
+        rustls::Error::InvalidMessage(_) => Some(
+            "what answers there does not speak TLS: write its address with http:// and leave the TLS files out, or turn on its TLS"
+                .into(),
+        ),
+        rustls::Error::AlertReceived(alert) => Some(of_alert(&format!("{alert:?}"))),
+        _ => Some(format!("TLS failed: {error}")),
+    }
+}
+
+/// Why the server refused, by the name of its alert (RFC 8446 section 6).
+fn of_alert(name: &str) -> String {
+    match name {
+        "UnknownCA" | "BadCertificate" | "CertificateUnknown" | "DecryptError" => {
+            "it refuses this client's certificate: is it from the authority that the server accepts (client_ca)?"
+                .into()
+        }
+        "CertificateExpired" => {
+            "it refuses this client's certificate, which has expired by the server's clock".into()
+        }
+        "CertificateRequired" => "it requires a client certificate: give certificate and key".into(),
+        _ => format!("it refused TLS: {name}"),
+    }
+}
+
+fn of_certificate(why: &CertificateError) -> String {
+    match why {
+        CertificateError::UnknownIssuer => {
+            "its certificate is from another authority than the one given: give the file of the authority that issued it".into()
+        }
+        CertificateError::BadSignature => {
+            "its certificate is not signed by the authority given, but by another of the same name: give the file of the authority that issued it"
+                .into()
+        }
+        CertificateError::Expired => {
+            "its certificate has expired: give the server a new one (or correct this machine's clock)".into()
+        }
+        CertificateError::ExpiredContext { time, not_after } => format!(
+            "its certificate expired {} ago: give the server a new one (or correct this machine's clock)",
+            for_people(std::time::Duration::from_secs(time.as_secs().saturating_sub(not_after.as_secs())))
+        ),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet: are the clocks right?".into()
+        }
+        CertificateError::NotValidForName => "its certificate is not for this name: give a name that it has".into(),
+        CertificateError::NotValidForNameContext { expected, presented } => format!(
+            "its certificate is not for {:?} but for {}: use one of these as the address, or give it as the name to expect (--tls-domain, or \
+             `domain` next to the other files)",
+            expected.to_str(),
+            if presented.is_empty() { "no name".to_owned() } else { presented.join(", ") }
+        ),
+        other => format!("its certificate is not accepted: {other}"),
+    }
+}

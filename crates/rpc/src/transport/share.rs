@@ -1,0 +1,37 @@
+//! What the callers of a server share, for each kind of call.
+
+use std::sync::Arc;
+
+use crate::transport::pool::Pool;
+use crate::transport::{Limits, MAX_MESSAGE};
+
+/// Places for calls of one kind.
+pub(crate) struct Shares {
+    /// Calls that wait.
+    pub(crate) waiting: Arc<Pool>,
+    /// Calls that are running, or whose answers are not sent.
+    pub(crate) calls: Arc<Pool>,
+    /// Bytes of requests that wait.
+    pub(crate) bodies: Arc<Pool>,
+}
+
+impl Shares {
+    pub(crate) fn ordinary(limits: &Limits) -> Self {
+        Self {
+            waiting: Pool::new(4096, 128),
+            calls: Pool::new(limits.calls, limits.calls_per_caller),
+            bodies: messages(16, 4),
+        }
+    }
+
+    /// For methods that wait for no others.
+    pub(crate) fn first() -> Self {
+        Self { waiting: Pool::new(1024, 64), calls: Pool::new(32, 4), bodies: messages(8, 2) }
+    }
+}
+
+/// Bytes for this many of the longest messages, in all and per caller.
+fn messages(all: usize, of_one: usize) -> Arc<Pool> {
+    let longest = MAX_MESSAGE + 16;
+    Pool::new(all * longest, of_one * longest)
+}

@@ -1,0 +1,166 @@
+//! `dta-history serve`: Arrow Flight SQL.
+
+mod answer;
+mod metadata;
+mod service;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use arrow_flight::flight_service_server::FlightServiceServer;
+use dta_cli::service_manager::ServiceManager;
+use dta_cli::{LogFormat, Status};
+use dta_files::host;
+use dta_rpc::transport::tls::ServerFiles;
+use dta_rpc::transport::{ConnectionCounters, Listen, MAX_MESSAGE, Method};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::session::{Engine, Limits, STACK};
+use crate::source::SourceFlags;
+use answer::{Answers, Bounds};
+use service::Service;
+
+/// Threads for connections; statements have their own.
+const CONNECTIONS: usize = 2;
+/// Files that are open besides connections: those of the tables, and what does not fit into memory.
+const FILES: u64 = 256;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  dta-history serve
+  dta-history serve --collector 127.0.0.1:40050 --queries 2 --query-seconds 10
+  dta-history serve --listen 10.0.0.5:40055 \\
+      --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt
+
+Clients are ADBC's drivers for Flight SQL, Grafana's Flight SQL data source, and JDBC. When ready, it prints one line of JSON with its address. SIGTERM and SIGINT shut it down.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: SourceFlags,
+    #[command(flatten)]
+    limits: Limits,
+    /// Address and port; port 0 takes a free one
+    #[arg(long, env, value_name = "HOST:PORT", default_value = "127.0.0.1:40055", value_parser = host::socket)]
+    listen: SocketAddr,
+    /// Certificate (PEM)
+    #[arg(long, env, value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"])]
+    tls_cert: Option<PathBuf>,
+    /// Private key of that certificate (PEM)
+    #[arg(long, env, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// CA of client certificates (PEM)
+    #[arg(long, env, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Serve a non-loopback address without TLS: anyone who reaches it can read all tables
+    #[arg(long, env)]
+    insecure: bool,
+    /// Simultaneous connections
+    #[arg(long, env, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// Statements that run at a time; others wait
+    #[arg(long, env, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    queries: u16,
+    /// Seconds that a statement may take, with waiting and with the reading of its answer
+    #[arg(long, env, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    query_seconds: u32,
+    /// Rows that an answer may have
+    #[arg(long, env, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    query_rows: u64,
+    /// What to log, for instance `info` or `dta_history=debug`
+    #[arg(long, env, default_value = "info", value_name = "FILTER")]
+    log: String,
+    /// Log format
+    #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    log_format: LogFormat,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<Status> {
+    dta_cli::log(&args.log, args.log_format);
+    let files = match (&args.tls_cert, &args.tls_key, &args.tls_client_ca) {
+        (Some(cert), Some(key), Some(client_ca)) => Some(ServerFiles { cert, key, client_ca }),
+        _ => None,
+    };
+    if files.is_none() && !args.listen.ip().is_loopback() && !args.insecure {
+        return Err(dta_cli::misuse(anyhow::anyhow!(
+            "without TLS, anyone who reaches {} can read all tables: give --tls-cert, --tls-key and --tls-client-ca, listen on loopback, or \
+             say --insecure",
+            args.listen
+        )));
+    }
+    let tls = files.map(|files| dta_rpc::transport::tls::server(&files, SystemTime::now())).transpose()?;
+    let limits = dta_rpc::transport::Limits {
+        connections: args.connections.into(),
+        connections_per_address: args.connections.into(),
+        // A statement that is late is told so by its own bound.
+        call: Duration::from_secs(u64::from(args.query_seconds) + 5),
+        ..dta_rpc::transport::Limits::FEW
+    };
+    let limits = limits.within(dta_rpc::transport::raise_file_limit(), FILES);
+    let connections =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(CONNECTIONS).enable_all().build()?;
+    // Statements keep their threads busy, and connections must not wait for them.
+    let statements = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("statement")
+        .thread_stack_size(STACK)
+        .enable_all()
+        .build()?;
+    let engine = {
+        let _entered = statements.enter();
+        Arc::new(Engine::new(&args.source, args.limits)?)
+    };
+    let bounds = Bounds {
+        statements: args.queries.into(),
+        time: Duration::from_secs(args.query_seconds.into()),
+        rows: args.query_rows,
+    };
+    let service = Service::new(Answers::new(engine, statements.handle().clone(), bounds))?;
+    connections.block_on(async {
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let listener = TcpListener::bind(args.listen)
+            .await
+            .with_context(|| format!("cannot listen on {} (--listen takes another address)", args.listen))?;
+        let address = listener.local_addr()?;
+        let counters = Arc::new(ConnectionCounters::default());
+        let health = dta_rpc::transport::standard::health("arrow.flight.protocol.FlightService");
+        health.set(true);
+        let incoming =
+            dta_rpc::transport::accept(listener, Listen { limits, tls: tls.map(|tls| tls.config) }, counters.clone());
+        let server = dta_rpc::transport::server(limits, method, counters)
+            .add_service(FlightServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE))
+            .add_service(health.service());
+        let manager = ServiceManager::of_this_process();
+        manager.ready(&format!("serving {address}"));
+        let ready = serde_json::json!({ "ready": true, "pid": std::process::id(), "listen": address });
+        dta_cli::print(ready).context("cannot print the ready line")?;
+        let stopped = async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("shutting down");
+            manager.stopping();
+        };
+        // Answers that are being read are cut off.
+        tokio::pin!(stopped);
+        tokio::select! {
+            served = server.serve_with_incoming(incoming) => served.context("cannot serve"),
+            () = &mut stopped => Ok(()),
+        }
+    })?;
+    statements.shutdown_background();
+    connections.shutdown_background();
+    Ok(Status::Done)
+}
+
+/// What a method of Flight accepts.
+fn method(path: &str) -> Method {
+    match path {
+        "/arrow.flight.protocol.FlightService/DoGet" => Method::Stream,
+        _ => Method::Ordinary,
+    }
+}

@@ -1,0 +1,282 @@
+//! One source: its templates, sampling rates and sequence numbers.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use dta_proto::counter::FlowReason;
+use dta_proto::counter::gaps::GapCounters;
+use dta_proto::flow_record::{Exported, FlowRecord};
+use netflow_parser::static_versions::v5::V5;
+use netflow_parser::variable_versions::{ipfix, v9};
+use netflow_parser::{NetflowPacket, NetflowParser};
+
+use crate::flows::record::{self, Fields};
+use crate::flows::sampling::Samplers;
+use crate::flows::sequence::Sequence;
+use crate::flows::{Format, Source};
+
+/// Most templates of one source, and fields of one template.
+const TEMPLATES: usize = 32;
+const FIELDS: usize = 128;
+/// More records than a datagram has: what a set has of them is not cut short.
+const RECORDS: usize = 1 << 16;
+
+/// What every datagram says of itself.
+pub(crate) struct Header {
+    pub(crate) source: Source,
+    sequence: u32,
+}
+
+impl Header {
+    /// Reads the first bytes.
+    pub(crate) fn of(exporter: Ipv4Addr, payload: &[u8]) -> Result<Header, FlowReason> {
+        let word =
+            |at: usize| payload.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes);
+        let both = |sequence, domain| word(sequence).zip(word(domain)).ok_or(FlowReason::Malformed);
+        let (format, (sequence, domain)) = match payload {
+            [0, 5, ..] => {
+                let (sequence, engine) = both(16, 20)?;
+                (Format::V5, (sequence, engine >> 16))
+            }
+            [0, 9, ..] => (Format::V9, both(12, 16)?),
+            [0, 10, ..] => (Format::Ipfix, both(8, 12)?),
+            _ => return Err(FlowReason::Version),
+        };
+        Ok(Header { source: Source { exporter, format, domain }, sequence })
+    }
+}
+
+pub(crate) struct Domain {
+    /// `None` for sFlow, which has no templates.
+    parser: Option<NetflowParser>,
+    samplers: Samplers,
+    sequence: Sequence,
+    /// When its last datagram arrived.
+    pub(crate) heard: u64,
+}
+
+/// What a datagram had.
+#[derive(Default)]
+struct Contents {
+    /// Records of data, and of options.
+    records: u32,
+    option_records: u32,
+    /// Whether there is data that cannot be read.
+    unread: bool,
+    /// Sampling rates.
+    options: u64,
+}
+
+impl Domain {
+    pub(crate) fn new(source: Source) -> Domain {
+        let version = match source.format {
+            Format::V5 => Some(5),
+            Format::V9 => Some(9),
+            Format::Ipfix => Some(10),
+            Format::Sflow => None,
+        };
+        let parser = version.map(|version| {
+            NetflowParser::builder()
+                .with_allowed_versions(&[version])
+                .with_cache_size(TEMPLATES)
+                .with_max_field_count(FIELDS)
+                .with_max_records_per_flowset(RECORDS)
+                .with_max_error_sample_size(1)
+                .build()
+                .expect("each limit is above 0")
+        });
+        Domain { parser, samplers: Samplers::default(), sequence: Sequence::default(), heard: 0 }
+    }
+
+    pub(crate) fn counters(&self) -> GapCounters {
+        self.sequence.counters
+    }
+
+    /// Templates held.
+    pub(crate) fn templates(&self) -> u64 {
+        let held = |parser: &NetflowParser| {
+            parser.v9_cache_info().current_size + parser.ipfix_cache_info().current_size
+        };
+        self.parser.as_ref().map_or(0, held) as u64
+    }
+
+    /// Records a datagram of sFlow.
+    pub(crate) fn note(&mut self, now: u64, sequence: u32) {
+        self.heard = now;
+        self.sequence.note(sequence, Some(1));
+    }
+
+    /// Decodes a datagram of another format; returns the number of sampling rates it had.
+    pub(crate) fn decode(
+        &mut self,
+        now: u64,
+        header: &Header,
+        payload: &[u8],
+        each: &mut impl FnMut(Result<Exported, FlowReason>),
+    ) -> u64 {
+        self.heard = now;
+        let exporter = header.source.exporter;
+        let Some(parser) = &mut self.parser else { return 0 };
+        let parsed = parser.parse_bytes(payload);
+        let mut contents = Contents { unread: parsed.error.is_some(), ..Contents::default() };
+        if contents.unread {
+            each(Err(FlowReason::Malformed));
+        }
+        // A datagram has one message; what follows it is none of ours.
+        match parsed.packets.first() {
+            Some(NetflowPacket::V5(v5)) => of_v5(v5, exporter, &mut contents, each),
+            Some(NetflowPacket::V9(v9)) => self.of_v9(v9, exporter, &mut contents, each),
+            Some(NetflowPacket::IPFix(message)) => self.of_ipfix(message, exporter, &mut contents, each),
+            _ => {}
+        }
+        let read = (!contents.unread).then_some((contents.records, contents.option_records));
+        match header.source.format {
+            Format::V5 => self.sequence.note(header.sequence, read.map(|(records, _)| records)),
+            Format::V9 | Format::Sflow => self.sequence.note(header.sequence, Some(1)),
+            Format::Ipfix => self.sequence.note_message(header.sequence, read),
+        }
+        contents.options
+    }
+
+    fn of_v9(
+        &mut self,
+        message: &v9::V9,
+        exporter: Ipv4Addr,
+        contents: &mut Contents,
+        each: &mut impl FnMut(Result<Exported, FlowReason>),
+    ) {
+        let uptime = message.header.sys_up_time;
+        for set in &message.flowsets {
+            match &set.body {
+                v9::FlowSetBody::Data(data) => {
+                    for record in &data.fields {
+                        self.one(exporter, Some(uptime), contents, each, |fields| {
+                            record.iter().for_each(|(field, value)| fields.take(u16::from(*field), value));
+                        });
+                    }
+                }
+                v9::FlowSetBody::OptionsData(data) => {
+                    for record in &data.fields {
+                        self.option(exporter, contents, each, |fields| {
+                            for scope in &record.scope_fields {
+                                if let v9::ScopeDataField::Interface(number) = scope {
+                                    fields.take_interface(number);
+                                }
+                            }
+                            record.options_fields.iter().for_each(|(field, value)| {
+                                fields.take(u16::from(*field), value);
+                            });
+                        });
+                    }
+                }
+                v9::FlowSetBody::NoTemplate(_) => no_template(contents, each),
+                _ => {}
+            }
+        }
+    }
+
+    fn of_ipfix(
+        &mut self,
+        message: &ipfix::IPFix,
+        exporter: Ipv4Addr,
+        contents: &mut Contents,
+        each: &mut impl FnMut(Result<Exported, FlowReason>),
+    ) {
+        let mut read = 16;
+        for set in &message.flowsets {
+            read += usize::from(set.header.length);
+            match &set.body {
+                ipfix::FlowSetBody::Data(data) => {
+                    for record in &data.fields {
+                        self.one(exporter, None, contents, each, |fields| {
+                            record.iter().for_each(|(field, value)| fields.take_ipfix(*field, value));
+                        });
+                    }
+                }
+                ipfix::FlowSetBody::OptionsData(data) => {
+                    for record in &data.fields {
+                        self.option(exporter, contents, each, |fields| {
+                            record.iter().for_each(|(field, value)| fields.take_ipfix(*field, value));
+                        });
+                    }
+                }
+                ipfix::FlowSetBody::NoTemplate(_) => no_template(contents, each),
+                _ => {}
+            }
+        }
+        // The parser stops at a set that it cannot read, and does not say so.
+        if read != usize::from(message.header.length) {
+            contents.unread = true;
+            each(Err(FlowReason::Malformed));
+        }
+    }
+
+    /// A record of data.
+    fn one(
+        &self,
+        exporter: Ipv4Addr,
+        uptime: Option<u32>,
+        contents: &mut Contents,
+        each: &mut impl FnMut(Result<Exported, FlowReason>),
+        fill: impl FnOnce(&mut Fields),
+    ) {
+        contents.records += 1;
+        let mut fields = Fields::default();
+        fill(&mut fields);
+        match fields.records(exporter, self.samplers.rate_of(&fields), uptime) {
+            Some((record, back)) => {
+                each(Ok(Exported::Flow(record)));
+                if let Some(back) = back {
+                    each(Ok(Exported::Flow(back)));
+                }
+            }
+            None => each(Err(FlowReason::NoFlow)),
+        }
+    }
+
+    /// A record of options.
+    fn option(
+        &mut self,
+        exporter: Ipv4Addr,
+        contents: &mut Contents,
+        each: &mut impl FnMut(Result<Exported, FlowReason>),
+        fill: impl FnOnce(&mut Fields),
+    ) {
+        contents.option_records += 1;
+        let mut fields = Fields::default();
+        fill(&mut fields);
+        contents.options += u64::from(self.samplers.learn(&fields));
+        if let Some(name) = fields.interface_name(exporter) {
+            each(Ok(Exported::Name(name)));
+        }
+    }
+}
+
+fn no_template(contents: &mut Contents, each: &mut impl FnMut(Result<Exported, FlowReason>)) {
+    contents.unread = true;
+    each(Err(FlowReason::NoTemplate));
+}
+
+fn of_v5(
+    message: &V5,
+    exporter: Ipv4Addr,
+    contents: &mut Contents,
+    each: &mut impl FnMut(Result<Exported, FlowReason>),
+) {
+    // Two bits of mode, which not every exporter sets.
+    let sampling = u32::from(message.header.sampling_interval & 0x3fff).max(1);
+    for set in &message.flowsets {
+        contents.records += 1;
+        let (src, dst) = (IpAddr::V4(set.src_addr), IpAddr::V4(set.dst_addr));
+        let flow = record::flow(src, dst, [set.src_port, set.dst_port], set.protocol_number);
+        each(Ok(Exported::Flow(FlowRecord {
+            flow,
+            exporter,
+            at_egress: false,
+            egress: Some(u32::from(set.output)).filter(|port| *port != 0),
+            start: record::ago(message.header.sys_up_time, set.first),
+            packets: set.d_pkts.into(),
+            bytes: set.d_octets.into(),
+            sampling,
+        })));
+    }
+}

@@ -1,0 +1,59 @@
+//! Flows of real traffic, as Debian's softflowd exports them, are those that tshark counts.
+
+#[path = "../../../testbed/captures.rs"]
+mod beside;
+#[path = "../../../testbed/softflowd.rs"]
+mod softflowd;
+
+use std::net::Ipv4Addr;
+
+use dta_telemetry::flows::Decoder;
+use dta_proto::flow_record::Exported;
+use softflowd::{Flows, exported, is_lost, missing, traffic, truth};
+
+/// Sums of the records of an exporter.
+fn decode<'a>(
+    decoder: &mut Decoder,
+    exporter: Ipv4Addr,
+    datagrams: impl IntoIterator<Item = &'a Vec<u8>>,
+) -> Flows {
+    let mut flows = Flows::new();
+    for datagram in datagrams {
+        decoder.decode(0, exporter, datagram, |record| {
+            let Exported::Flow(record) = record.unwrap() else { panic!("{record:?}") };
+            let sum = flows.entry(record.flow).or_default();
+            *sum = (sum.0 + record.all_packets(), sum.1 + record.all_bytes());
+        });
+    }
+    flows
+}
+
+#[test]
+#[ignore = "starts Debian's softflowd (scripts/install-deps test)"]
+fn every_flow_has_its_packets_and_bytes_and_every_gap_its_length() {
+    let Some(folder) = beside::captures("every_flow_has_its_packets_and_bytes", "") else { return };
+    let captures = traffic(&folder);
+    for (capture, version) in captures.iter().flat_map(|capture| [5, 9, 10].map(|version| (capture, version)))
+    {
+        let mut flows = truth(capture);
+        if version == 5 {
+            flows.retain(|flow, _| flow.src.is_ipv4());
+        }
+        let datagrams = exported(capture, version);
+        let mut decoder = Decoder::new(2);
+        let what = format!("version {version}, {}", capture.display());
+        assert_eq!(decode(&mut decoder, Ipv4Addr::new(10, 0, 0, 1), &datagrams), flows, "{what}");
+        let kept = datagrams.iter().enumerate().filter(|(n, _)| !is_lost(*n, datagrams.len()));
+        decode(&mut decoder, Ipv4Addr::new(10, 0, 0, 2), kept.map(|(_, datagram)| datagram));
+        let mut gaps: Vec<_> =
+            decoder.sources().map(|(source, counted)| (source.exporter, counted.gaps)).collect();
+        gaps.sort();
+        let missing = missing(&datagrams, version);
+        assert!(missing != 0);
+        assert_eq!(gaps, [([10, 0, 0, 1].into(), 0), ([10, 0, 0, 2].into(), missing)], "{what}");
+        assert!(
+            decoder.named().iter().all(|(name, count)| !name.ends_with("filled") || *count == 0),
+            "{what}"
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! The lists of events, followed while their page is open.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dta_rpc::Ask;
+use dta_export::directory::Directory;
+use dta_export::kind::Kind;
+use dta_export::names::Names;
+use dta_export::source::{Batch, Lost, Options, Source};
+
+use crate::int::StoreCatalog;
+use crate::int::event::{Event, Filter};
+
+/// Most events kept.
+pub(super) const MAX_EVENTS: usize = 500;
+/// How long to wait for more events before showing the current ones, and the limit if more keep coming.
+const QUIET: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The contents of the lists.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct EventLog {
+    /// The newest events, oldest first.
+    pub(super) newest: VecDeque<Event>,
+    /// Counts of all events, by kind.
+    pub(super) of_kind: [u64; Kind::NAMES.len()],
+    pub(super) missed: Lost,
+}
+
+impl EventLog {
+    /// The count of a kind; `None` = of all.
+    pub(super) fn total(&self, kind: Option<Kind>) -> u64 {
+        kind.map_or_else(|| self.of_kind.iter().sum(), |kind| self.of_kind[kind as usize])
+    }
+
+    fn take(&mut self, event: Event) {
+        self.of_kind[event.kind as usize] += 1;
+        // Lists are read in parallel: past events are put in order of time.
+        let later = self.newest.iter().rev().take_while(|other| other.time > event.time).count();
+        self.newest.insert(self.newest.len() - later, event);
+        if self.newest.len() > MAX_EVENTS {
+            self.newest.pop_front();
+        }
+    }
+}
+
+/// The lists that are followed.
+pub(super) struct EventFollower {
+    source: Source,
+    directory: Directory,
+    names: Arc<Names>,
+    seen: EventLog,
+}
+
+impl EventFollower {
+    /// Begins with the oldest events in the rings.
+    ///
+    /// # Errors
+    /// There is no event store, in a sentence.
+    pub(super) async fn follow(ask: &Arc<dyn Ask>, names: Arc<Names>) -> Result<Self, String> {
+        let catalog = StoreCatalog::of(&**ask).await.map_err(|error| error.to_string())?;
+        let options = Options::default();
+        if !catalog.has(&options.store, dta_proto::wire::dta::Primitive::Append) {
+            return Err(format!("this collector has no store {}", options.store));
+        }
+        let source = Source::new(ask.clone(), &options, Arc::default());
+        Ok(Self { source, directory: Directory::default(), names, seen: EventLog::default() })
+    }
+
+    /// Reads new events.
+    ///
+    /// # Errors
+    /// The lists cannot be followed at the moment.
+    pub(super) async fn read(&mut self) -> Result<&EventLog, String> {
+        let began = Instant::now();
+        while began.elapsed() < LONGEST
+            && let Ok(Some(batch)) = tokio::time::timeout(QUIET, self.source.next()).await
+        {
+            self.take(&batch.map_err(|error| error.to_string())?);
+        }
+        Ok(&self.seen)
+    }
+
+    fn take(&mut self, batch: &Batch) {
+        self.seen.missed.add(&batch.lost);
+        let filter = Filter::default();
+        for entry in &batch.entries {
+            self.directory.take(entry);
+            let event = Event::of(entry, &mut self.directory, &self.names);
+            if filter.admits(&event) {
+                self.seen.take(event);
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The dashboard's source of figures: any [`Ask`], be it a running collector or its memory alone.
+
+use std::collections::VecDeque;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, ClientError, Following, Question, QuestionKind};
+use dta_export::names::Names;
+use dta_proto::control::{ReadMemoryRequest, TailRequest};
+use dta_proto::key::{Flow, Key};
+use dta_proto::store::StoreSpec;
+use dta_proto::trace::store as trace_store;
+use dta_proto::wire::dta::Primitive;
+
+use super::app::{Entries, ListId, Snapshot, TypedQuery, Window};
+use super::events::EventFollower;
+use super::then::{self, Step, Then};
+use crate::epoch::Shown;
+use crate::int::flow::{DtaStores, FlowQuery};
+use crate::int::top::{By, Criteria, Ranking, Top};
+use crate::int::{StoreCatalog, draw, stores};
+use crate::{trace, waterfall};
+
+/// How long an answer may take before the dashboard reports that the collector does not answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long to wait for more of a followed list before showing what is there.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// Most flows ranked.
+const TOP: usize = 100;
+
+/// Typed instead of a store: the trace of a flow through hosts.
+const TRACE: &str = "trace";
+
+/// Entries kept of the followed list.
+pub(super) const MAX_ENTRIES: usize = 200;
+
+/// A source of figures. Clones share it.
+#[derive(Clone)]
+pub struct DataSource {
+    ask: Arc<dyn Ask>,
+    title: String,
+    /// Whether it has sessions and counters: memory alone has none.
+    running: bool,
+    names: Arc<Names>,
+}
+
+/// A followed list, and what came of it.
+pub(super) struct Tail {
+    list: ListId,
+    following: Following,
+    seen: Entries,
+}
+
+impl DataSource {
+    /// A running collector; `address` appears in the title.
+    pub fn live(client: Client, address: &str) -> Self {
+        Self::asking(Arc::new(client), format!("collector {address}"), true)
+    }
+
+    /// Any implementation of [`Ask`]. `running` = it has sessions and counters.
+    pub fn asking(ask: Arc<dyn Ask>, title: String, running: bool) -> Self {
+        Self { ask, title, running, names: Arc::default() }
+    }
+
+    /// Adds names of switches, ports and drop reasons.
+    pub fn with_names(self, names: Names) -> Self {
+        Self { names: Arc::new(names), ..self }
+    }
+
+    pub(super) fn title(&self) -> String {
+        self.title.clone()
+    }
+
+    pub(super) async fn snapshot(&self) -> Result<Snapshot, String> {
+        let stores = patient(self.ask.stores()).await?;
+        let (mut sessions, mut nodes) = (Vec::new(), Vec::new());
+        if self.running {
+            sessions = patient(self.ask.sessions()).await?.sessions;
+            nodes = waterfall::nodes(patient(self.ask.statistics()).await?);
+        }
+        Ok(Snapshot { stores, sessions, nodes, taken: Instant::now(), live: self.running })
+    }
+
+    pub(super) async fn memory_bytes(&self, window: &Window) -> Result<Vec<u8>, String> {
+        let Window { store, offset, length } = window.clone();
+        Ok(patient(self.ask.read_memory(ReadMemoryRequest { store, offset, length })).await?.data)
+    }
+
+    /// Follows a list from its oldest batch.
+    pub(super) async fn tail(&self, list: &ListId) -> Result<Tail, String> {
+        let request = TailRequest {
+            store: list.store.clone(),
+            list: list.list,
+            from_start: true,
+            ..TailRequest::default()
+        };
+        let following = patient(self.ask.tail(request)).await?;
+        Ok(Tail { list: list.clone(), following, seen: Entries::default() })
+    }
+
+    /// Follows the events.
+    pub(super) async fn events(&self) -> Result<EventFollower, String> {
+        within(EventFollower::follow(&self.ask, self.names.clone())).await?
+    }
+
+    /// A ranking of flows.
+    pub(super) fn ranking(&self, by: By, at: Option<u64>) -> Ranking {
+        Ranking::new(self.ask.clone(), Criteria { by, most: TOP, at, ..Criteria::default() })
+    }
+
+    /// The top flows of `ranking`.
+    pub(super) async fn top(&self, ranking: &mut Ranking) -> Result<Top, String> {
+        within(ranking.rank()).await?.map_err(|error| error.to_string())
+    }
+
+    /// Where a step through epochs leads.
+    pub(super) async fn step(&self, step: &Step) -> Result<Option<Then>, String> {
+        within(then::step(&*self.ask, step)).await?
+    }
+
+    /// Everything known about a flow at a moment, drawn as a path.
+    pub(super) async fn flow(&self, flow: Flow, at: Option<u64>) -> Result<Vec<String>, String> {
+        let catalog = within(StoreCatalog::of(&*self.ask)).await?.map_err(|error| error.to_string())?;
+        let dta = if catalog.has_int() { DtaStores::default() } else { catalog.dta() };
+        let asking = FlowQuery { ask: self.ask.clone(), dta, names: self.names.clone(), at };
+        let reports = within(asking.about(&[flow])).await?.map_err(|error| error.to_string())?;
+        let mut lines: Vec<String> = reports.iter().flat_map(draw::lines).collect();
+        if at.is_none() && catalog.has(trace_store::EVENTS, Primitive::Append) {
+            let traced = self.traced(flow).await?;
+            if traced.found {
+                lines.extend([String::new(), "Traced by hosts:".into(), String::new()]);
+                lines.extend(trace::draw::lines(&traced));
+            }
+        }
+        Ok(lines)
+    }
+
+    /// The trace of a flow through hosts.
+    async fn traced(&self, flow: Flow) -> Result<trace::flow::FlowTrace, String> {
+        within(trace::flow::about(&*self.ask, &flow)).await?.map_err(|error| error.to_string())
+    }
+
+    /// The answer as lines for people.
+    pub(super) async fn query(&self, question: &TypedQuery) -> Result<Vec<String>, String> {
+        if question.store == TRACE {
+            let flow = Flow::from_str(&question.key).map_err(|error| error.to_string())?;
+            return Ok(trace::draw::lines(&self.traced(flow).await?));
+        }
+        let stores = patient(self.ask.placement()).await?.stores;
+        let specs: Vec<_> = stores.iter().filter_map(|place| place.store.as_ref()).collect();
+        let spec = specs.iter().find(|spec| spec.name == question.store).ok_or_else(|| {
+            let have: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
+            format!("there is no store {:?}; there are {}", question.store, have.join(", "))
+        })?;
+        let primitive = StoreSpec::try_from(*spec).map_err(|e| e.to_string())?.kind.primitive();
+        let kind = QuestionKind::usual(primitive, question.epoch)
+            .ok_or("an append store has lists, not keys: see the Lists tab")?;
+        let keys = [Key::from_str(&question.key).map_err(|e| e.to_string())?];
+        let (ask, store) = (stores::then(&self.ask, question.at), &question.store);
+        let answers = patient(ask.ask(Question::now(store, keys, kind))).await?;
+        let mut said = answers.of_keys.first().ok_or("no answer")?.in_words();
+        if let Some(at) = question.at {
+            let epoch = patient(stores::epoch(&*self.ask, store, at)).await?;
+            said.extend(epoch.iter().map(|epoch| format!("of {}", Shown::from(epoch).in_words())));
+        }
+        Ok(said)
+    }
+}
+
+impl Tail {
+    pub(super) fn is_of(&self, list: &ListId) -> bool {
+        self.list == *list
+    }
+
+    /// Reads what is there; the stream stays open while it is quiet. A writer that is never quiet does not keep the
+    /// screen from being drawn.
+    pub(super) async fn read(&mut self) -> Result<&Entries, String> {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE
+            && let Ok(message) = tokio::time::timeout(QUIET, self.following.message()).await
+        {
+            let Some(news) = message.map_err(|error| error.to_string())? else { break };
+            self.seen.overwritten += news.overwritten_batches;
+            self.seen.torn += news.torn;
+            self.seen.sequence = self.seen.sequence.max(news.sequence);
+            keep(&mut self.seen, news.entries);
+        }
+        Ok(&self.seen)
+    }
+}
+
+/// Waits for an answer, at most [`PATIENCE`]; an error as one sentence.
+async fn patient<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, String> {
+    within(answer).await?.map_err(|error| error.to_string())
+}
+
+/// Waits for a future, at most [`PATIENCE`].
+async fn within<T>(work: impl Future<Output = T>) -> Result<T, String> {
+    let patient = tokio::time::timeout(PATIENCE, work).await;
+    patient.map_err(|_| format!("the collector has not answered for {} s", PATIENCE.as_secs()))
+}
+
+fn keep(seen: &mut Entries, news: Vec<Vec<u8>>) {
+    seen.total += news.len() as u64;
+    let skip = news.len().saturating_sub(MAX_ENTRIES);
+    seen.newest.extend(news.into_iter().skip(skip));
+    while seen.newest.len() > MAX_ENTRIES {
+        VecDeque::pop_front(&mut seen.newest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_proto::control::PathAnswer;
+    use dta_proto::store::StoreKind;
+
+    use super::*;
+    use crate::fake::Fake;
+
+    #[tokio::test]
+    async fn unknown_hops_at_the_end_of_a_path_are_shown() {
+        let key: Key = "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap();
+        let mut fake = Fake::with([("s", StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 })]);
+        let (hops, present) = (vec![10, 0, 30, 0, 0], vec![true, false, true, false, false]);
+        fake.put(
+            "s",
+            key,
+            PathAnswer { found: true, hops, present, path_length: 5, ..PathAnswer::default() },
+        );
+        let source = DataSource::asking(Arc::new(fake), "x".into(), false);
+        let question =
+            TypedQuery { store: "s".into(), key: key.to_string(), epoch: 0, at: None, text: String::new() };
+        assert_eq!(source.query(&question).await.unwrap(), ["10 → ? → 30 → ? → ?", "partial"]);
+    }
+}

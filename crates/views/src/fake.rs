@@ -1,0 +1,176 @@
+//! A collector for tests, which answers with what was put into it and refuses everything else.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dta_rpc::{
+    Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question, QuestionKind, Series, Span,
+};
+use dta_proto::control::{
+    EntriesRequest, Epoch, EpochsRequest, EpochsResponse, KeyWriteAnswer, ListSessionsResponse,
+    NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement,
+    TailRequest, TailResponse,
+};
+use dta_proto::key::Key;
+use dta_proto::store::{StoreKind, StoreSpec};
+use tokio::sync::Barrier;
+use tokio_stream::StreamExt;
+use tonic::Status;
+
+#[derive(Default)]
+pub(crate) struct Fake {
+    stores: Vec<StoreSpec>,
+    /// By store name.
+    answers: BTreeMap<(String, Key), KeyAnswer>,
+    /// Of stores that have some, the oldest first; the last one is open.
+    pub(crate) epochs: BTreeMap<String, Vec<Epoch>>,
+    /// By store name, key, and when the epoch was opened.
+    past: BTreeMap<(String, Key, u64), KeyAnswer>,
+    lists: BTreeMap<(String, u32), Vec<TailResponse>>,
+    pub(crate) memory: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// Of all stores.
+    pub(crate) generation: AtomicU64,
+    /// How often [`Ask::stores`] was called, for which a collector reads all of its memory.
+    pub(crate) looks: AtomicU64,
+    /// The sequences from which lists were read, in the order of the requests.
+    pub(crate) tails: Mutex<Vec<u32>>,
+    /// Sketch queries are answered once this many are pending.
+    pub(crate) sketches_together: Option<Barrier>,
+}
+
+impl Fake {
+    /// With empty stores, whose ids count from 1.
+    pub(crate) fn with<'a>(stores: impl IntoIterator<Item = (&'a str, StoreKind)>) -> Self {
+        let spec = |((name, kind), id): ((&str, _), _)| StoreSpec { id, name: name.into(), kind };
+        Self { stores: stores.into_iter().zip(1..).map(spec).collect(), ..Self::default() }
+    }
+
+    pub(crate) fn put(&mut self, store: &str, key: Key, answer: impl Into<KeyAnswer>) {
+        self.answers.insert((store.to_owned(), key), answer.into());
+    }
+
+    pub(crate) fn put_value(&mut self, store: &str, key: Key, value: &[u8]) {
+        let value = Some(value.to_vec());
+        self.put(store, key, KeyWriteAnswer { value, agreeing: 2, copies: 2, ..Default::default() });
+    }
+
+    /// Puts a value into the epoch that was opened at this moment.
+    pub(crate) fn put_then(&mut self, store: &str, key: Key, opened: u64, value: &[u8]) {
+        let value = Some(value.to_vec());
+        let answer = KeyWriteAnswer { value, agreeing: 2, copies: 2, ..Default::default() };
+        self.past.insert((store.to_owned(), key, opened), answer.into());
+    }
+
+    fn epochs_of(&self, store: &str) -> Result<&[Epoch], ClientError> {
+        let none = || Status::unimplemented(format!("store {store:?} has no history")).into();
+        self.epochs.get(store).map(|all| &**all).ok_or_else(none)
+    }
+
+    /// Adds a batch to a list.
+    pub(crate) fn add(&mut self, store: &str, list: u32, entries: impl IntoIterator<Item = Vec<u8>>) {
+        let batches = self.lists.entry((store.to_owned(), list)).or_default();
+        let sequence = batches.len() as u64 + 1;
+        let entries = entries.into_iter().collect();
+        batches.push(TailResponse { entries, sequence, ..TailResponse::default() });
+    }
+}
+
+#[tonic::async_trait]
+impl Ask for Fake {
+    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        let info = |spec: &StoreSpec| StoreInfo {
+            store: Some(spec.into()),
+            generation: self.generation.load(Ordering::Relaxed),
+            length: spec.region_len(),
+            capacity: spec.elements(),
+            ..StoreInfo::default()
+        };
+        Ok(self.stores.iter().map(info).collect())
+    }
+
+    async fn placement(&self) -> Result<PlacementResponse, ClientError> {
+        let generation = self.generation.load(Ordering::Relaxed);
+        let placement = |spec: &StoreSpec| StorePlacement {
+            store: Some(spec.into()),
+            generation,
+            ..StorePlacement::default()
+        };
+        let stores = self.stores.iter().map(placement).collect();
+        Ok(PlacementResponse { version: 1, stores, ..PlacementResponse::default() })
+    }
+
+    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+        if let (QuestionKind::SketchMerge { .. }, Some(together)) = (question.kind, &self.sketches_together) {
+            together.wait().await;
+        }
+        let store = &question.store;
+        let opened = match question.at {
+            Moment::Now => None,
+            Moment::UnixMillis(at) => {
+                let mut by_then =
+                    self.epochs_of(store)?.iter().rev().filter(|epoch| epoch.opened <= at.get());
+                Some(by_then.next().ok_or_else(|| Status::out_of_range("not kept"))?.opened)
+            }
+        };
+        let answer = |key: &Key| {
+            let known = match opened {
+                None => self.answers.get(&(store.clone(), *key)),
+                Some(opened) => self.past.get(&(store.clone(), *key, opened)),
+            };
+            known.cloned().unwrap_or_else(|| question.kind.answer_of_none())
+        };
+        let of_keys = question.keys.iter().map(answer).collect();
+        Ok(Answers { of_keys, ..Answers::default() })
+    }
+
+    async fn series(&self, _: Question, _: Span) -> Result<Series, ClientError> {
+        Err(Status::unimplemented("no epochs").into())
+    }
+
+    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        let EpochsRequest { store, since, until, most } = request;
+        let all = self.epochs_of(&store)?.iter().rev();
+        let is_in = |epoch: &&Epoch| {
+            (until == 0 || epoch.opened < until) && (epoch.flipped_from == 0 || epoch.flipped_from > since)
+        };
+        let most = if most == 0 { usize::MAX } else { most as usize };
+        Ok(EpochsResponse { epochs: all.filter(is_in).take(most).cloned().collect(), older: 0 })
+    }
+
+    /// The first batch is 1; a followed list goes on without end.
+    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
+        self.tails.lock().unwrap().push(request.from_sequence);
+        let all = self.lists.get(&(request.store, request.list)).cloned().unwrap_or_default();
+        let first = if request.from_start { 1 } else { u64::from(request.from_sequence) };
+        let batches: Vec<_> =
+            all.into_iter().filter(|batch| first != 0 && batch.sequence >= first).map(Ok).collect();
+        let batches = tokio_stream::iter(batches);
+        Ok(match request.until_caught_up {
+            true => Following::new(batches),
+            false => Following::new(batches.chain(tokio_stream::pending())),
+        })
+    }
+
+    async fn entries(&self, _: EntriesRequest) -> Result<Following, ClientError> {
+        Err(Status::unimplemented("no history of lists").into())
+    }
+
+    async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
+        let memory = self.memory.lock().unwrap();
+        let start = request.offset as usize;
+        let bytes =
+            memory.get(&request.store).and_then(|all| all.get(start..start + request.length as usize));
+        let data = bytes.ok_or_else(|| Status::out_of_range("no such memory"))?.to_vec();
+        Ok(ReadMemoryResponse { data, generation: 1 })
+    }
+
+    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+        Err(Status::unimplemented("no sessions").into())
+    }
+
+    async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
+        Err(Status::unimplemented("no counters").into())
+    }
+}

@@ -1,0 +1,48 @@
+//! Answers from the stores for INT, for people and programs: one flow with its path ([`flow`], drawn by [`draw`]),
+//! events in words ([`event`]), and ranked flows ([`top`]). The command line and the dashboard show the same answers.
+//!
+//! It queries only through [`dta_rpc::Ask`]. `dta-export` follows the lists and resolves keys and numbers to
+//! names.
+
+pub mod draw;
+pub mod event;
+pub mod flow;
+mod lists;
+pub mod moment;
+pub(crate) mod stores;
+pub mod top;
+
+use std::fmt;
+
+use dta_rpc::ClientError;
+
+pub use lists::read;
+pub use stores::StoreCatalog;
+
+/// Why a query has no answer.
+#[derive(Debug)]
+pub enum IntError {
+    /// The collector did not answer.
+    Client(ClientError),
+    /// It has no store for it; the sentence says what to do.
+    NoStore(String),
+    /// It has nothing of the moment that is asked about; the sentence says why.
+    NotKept(String),
+}
+
+impl fmt::Display for IntError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(error) => error.fmt(f),
+            Self::NoStore(what) | Self::NotKept(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for IntError {}
+
+impl From<ClientError> for IntError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}

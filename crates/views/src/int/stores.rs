@@ -1,0 +1,151 @@
+//! The stores of a collector, and queries of any number of keys.
+
+use std::sync::Arc;
+
+use dta_rpc::{Ask, AskKeys, ClientError, Member, Policy, Spread};
+use dta_proto::control::{Epoch, EpochsRequest, PathAnswer, StorePlacement};
+use dta_proto::key::Key;
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry;
+use dta_proto::wire::dta::Primitive;
+
+use super::flow::DtaStores;
+
+/// The stores of a collector.
+#[derive(Clone, Debug)]
+pub struct StoreCatalog(Vec<(StoreSpec, u64)>);
+
+/// The same collector, whose stores are asked about a moment (milliseconds since 1970); `None` = now.
+pub(crate) fn then(ask: &Arc<dyn Ask>, at: Option<u64>) -> Arc<dyn Ask> {
+    let Some(at) = at else { return ask.clone() };
+    let only = Member { address: String::new(), ask: ask.clone() };
+    Arc::new(Spread::new(vec![only]).at(at.into()))
+}
+
+/// The epoch of a store that has a moment; `Err` says why none does.
+///
+/// # Errors
+/// The collector does not answer.
+pub(crate) async fn epoch(ask: &dyn Ask, store: &str, at: u64) -> Result<Result<Epoch, String>, ClientError> {
+    let request = EpochsRequest { store: store.to_owned(), since: at, until: at + 1, most: 1 };
+    let none = || format!("Nothing is kept of {store} at that moment.");
+    match ask.epochs(request).await {
+        Ok(answer) => Ok(answer.epochs.into_iter().next().ok_or_else(none)),
+        Err(error) if error.is_unimplemented() => {
+            Ok(Err(format!("Store {store} has no epochs, and so no history.")))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl StoreCatalog {
+    /// The same without those of these stores that have nothing of a moment; and why, in sentences.
+    pub(super) async fn at(
+        &self,
+        ask: &dyn Ask,
+        at: u64,
+        asked: impl Fn(&str) -> bool,
+    ) -> Result<(Self, Vec<String>), ClientError> {
+        let (mut all, mut silent) = (Vec::new(), Vec::new());
+        for store in &self.0 {
+            let name = &store.0.name;
+            if asked(name)
+                && !matches!(store.0.kind, StoreKind::Append { .. })
+                && let Err(why) = epoch(ask, name, at).await?
+            {
+                silent.push(why);
+            } else {
+                all.push(store.clone());
+            }
+        }
+        Ok((Self(all), silent))
+    }
+
+    /// Asks a collector for its stores without reading their memory.
+    ///
+    /// # Errors
+    /// As [`Ask::placement`].
+    pub async fn of(ask: &dyn Ask) -> Result<Self, ClientError> {
+        let stores = ask.placement().await?.stores;
+        let spec = |StorePlacement { store, generation, .. }: &StorePlacement| {
+            Some((StoreSpec::try_from(store.as_ref()?).ok()?, *generation))
+        };
+        Ok(Self(stores.iter().filter_map(spec).collect()))
+    }
+
+    fn specs(&self) -> impl Iterator<Item = &StoreSpec> {
+        self.0.iter().map(|(spec, _)| spec)
+    }
+
+    /// The generation of a store's memory.
+    pub(super) fn generation(&self, name: &str) -> Option<u64> {
+        self.0.iter().find(|(spec, _)| spec.name == name).map(|(_, generation)| *generation)
+    }
+
+    /// Whether there is a store of this name and primitive.
+    pub fn has(&self, name: &str, primitive: Primitive) -> bool {
+        self.specs().any(|spec| spec.name == name && spec.kind.primitive() == primitive)
+    }
+
+    /// Whether there is any store for INT.
+    pub fn has_int(&self) -> bool {
+        self.specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX))
+    }
+
+    /// Whether there is any store for INT that is asked by key.
+    pub(super) fn has_int_keys(&self) -> bool {
+        let has_keys = |spec: &StoreSpec| !matches!(spec.kind, StoreKind::Append { .. });
+        self.specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX) && has_keys(spec))
+    }
+
+    /// All stores of DTA reports that can be queried for a flow.
+    pub(crate) fn dta(&self) -> DtaStores {
+        let of = |primitive| {
+            let stores = self.specs().filter(move |spec| spec.kind.primitive() == primitive);
+            stores.map(|spec| spec.name.clone()).filter(|name| !telemetry::is_store(name)).collect()
+        };
+        DtaStores {
+            paths: of(Primitive::Postcarding),
+            counters: of(Primitive::KeyIncrement),
+            values: of(Primitive::KeyWrite),
+        }
+    }
+
+    /// Append stores whose entries are keys of 16 bytes.
+    pub(super) fn of_keys(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.specs().filter_map(|spec| match spec.kind {
+            StoreKind::Append { lists, entry_len: 16, .. } => Some((spec.name.as_str(), lists)),
+            _ => None,
+        })
+    }
+
+    /// The names of all stores, for messages.
+    pub(crate) fn names(&self) -> String {
+        self.specs().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The store of this name.
+    pub(crate) fn named(&self, name: &str) -> Option<&StoreSpec> {
+        self.specs().find(|spec| spec.name == name)
+    }
+}
+
+/// The value of each key of a key-write store.
+pub(crate) async fn values(
+    ask: &dyn Ask,
+    store: &str,
+    keys: &[Key],
+) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+    let answers = ask.key_write(store, keys, Policy::First, 0).await?;
+    Ok(answers.into_iter().map(|answer| answer.value).collect())
+}
+
+/// The count of each key of a key-increment store.
+pub(crate) async fn counts(ask: &dyn Ask, store: &str, keys: &[Key]) -> Result<Vec<u64>, ClientError> {
+    Ok(ask.counter(store, keys).await?.into_iter().map(|answer| answer.value).collect())
+}
+
+/// The path of a key of a postcarding store.
+pub(super) async fn path(ask: &dyn Ask, store: &str, key: Key) -> Result<Option<PathAnswer>, ClientError> {
+    Ok(ask.path(store, &[key]).await?.pop().filter(|answer| answer.found))
+}

@@ -1,0 +1,564 @@
+//! Flows ranked by latency, drops, packets, bytes or reports.
+//!
+//! Stores hold values under keys and cannot list their keys. Flows come from the key directory (list 3 of the
+//! events), or from another source of keys: an append store whose entries are keys, or a file.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dta_cli::number::counted;
+use dta_rpc::Ask;
+use dta_export::directory::{Directory, Meaning};
+use dta_export::names::Names;
+use dta_export::networks::Ends;
+use dta_export::source::Lost;
+use dta_proto::control::TailRequest;
+use dta_proto::key::{Flow, KEY_LEN, Key};
+use dta_proto::layout::append::forward;
+use dta_proto::prefix::Prefix;
+use dta_proto::store::StoreKind;
+use dta_proto::telemetry::{self, Value, list, store};
+use dta_proto::wire::dta::Primitive;
+use serde::Serialize;
+
+use super::stores::{self, StoreCatalog};
+use super::{IntError, moment};
+use crate::epoch::Shown;
+
+dta_proto::named! {
+    /// What flows are ranked by.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum By {
+        /// Nanoseconds through all hops, as last reported.
+        #[default]
+        Latency: "latency",
+        /// Drops, for any reason.
+        Drops: "drops",
+        /// Packets.
+        Packets: "packets",
+        /// Bytes.
+        Bytes: "bytes",
+        /// Reports.
+        Reports: "reports",
+    }
+}
+
+dta_proto::parse_by_name!(By);
+
+/// Where the flows come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Keys {
+    /// The key directory; without an event store, the only append store whose entries are keys.
+    #[default]
+    Directory,
+    /// All lists of this append store, whose entries are keys.
+    Store(String),
+    /// These.
+    These(Vec<Flow>),
+}
+
+/// What is ranked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Criteria {
+    /// By what.
+    pub by: By,
+    /// Most rows.
+    pub most: usize,
+    /// Only flows with an end in it.
+    pub prefix: Option<Prefix>,
+    /// Where the flows come from.
+    pub keys: Keys,
+    /// The store with the figures, under the flows' own keys, instead of those for INT.
+    pub store: Option<String>,
+    /// The moment of the figures, in milliseconds since 1970; `None` = now. The flows are those that are known now.
+    pub at: Option<u64>,
+    /// Names of networks.
+    pub names: Arc<Names>,
+}
+
+impl Default for Criteria {
+    fn default() -> Self {
+        Self {
+            by: By::Latency,
+            most: 10,
+            prefix: None,
+            keys: Keys::default(),
+            store: None,
+            at: None,
+            names: Arc::default(),
+        }
+    }
+}
+
+/// A flow with its figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankedFlow {
+    /// The flow; `None` if only its key is known.
+    pub flow: Option<Flow>,
+    /// Whose its ends are.
+    #[serde(flatten)]
+    pub ends: Ends,
+    /// Its key.
+    pub key: Key,
+    /// The figure.
+    pub value: u64,
+    /// The age of a latency; a count has none.
+    pub age_seconds: Option<f64>,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Top {
+    /// What the flows are ranked by: a name of [`By`], or of the store with the figures.
+    pub by: String,
+    /// The store with the figures.
+    pub store: String,
+    /// The epoch of the figures, if a moment was asked about.
+    pub epoch: Option<Shown>,
+    /// Where the flows come from: a store, or `given`.
+    pub keys: String,
+    /// The top flows, highest first.
+    pub flows: Vec<RankedFlow>,
+    /// Flows that are known.
+    pub known: u64,
+    /// How many of these have a figure, including those beyond `most`.
+    pub with_figure: u64,
+    /// What could not be read of the key directory.
+    pub missed: Lost,
+    /// Keys that were forgotten because there was no room for more.
+    pub forgotten: u64,
+    /// If no flow has a figure: names of [`By`] for which some flow has one.
+    pub others: Vec<&'static str>,
+}
+
+impl Top {
+    /// What the answer is missing, in sentences for people.
+    pub fn lacks(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        let missed = &self.missed;
+        if missed.overwritten > 0 {
+            all.push(format!(
+                "The ring of keys in {} no longer has its first {}: flows reported only there are not ranked.",
+                self.keys,
+                counted(missed.overwritten, "batch", "batches")
+            ));
+        }
+        let lost = missed.missing + missed.damaged;
+        if lost > 0 {
+            all.push(format!(
+                "{} of keys never came or are damaged: flows in them are not ranked.",
+                counted(lost, "batch", "batches")
+            ));
+        }
+        if missed.unreadable > 0 {
+            all.push(format!(
+                "{} of keys cannot be read by this version.",
+                counted(missed.unreadable, "entry", "entries")
+            ));
+        }
+        if self.forgotten > 0 {
+            all.push(format!(
+                "{} had no room here: the flows reported longest ago are not ranked.",
+                counted(self.forgotten, "key", "keys")
+            ));
+        }
+        if self.known == 0 {
+            all.push(format!("No flow is known: {} has no keys.", self.keys));
+        } else if self.with_figure == 0 {
+            all.push(format!("None of the {} known flows has {} in {}.", self.known, self.by, self.store));
+            if !self.others.is_empty() {
+                all.push(format!("They can be ranked by {} (--by).", self.others.join(", ")));
+            }
+            if self.store == store::COUNTERS && (self.by == "packets" || self.by == "bytes") {
+                all.push(
+                    "The translator counts packets and bytes with per_packet = true and of flow records."
+                        .into(),
+                );
+            }
+        }
+        all
+    }
+}
+
+/// Ranks flows repeatedly: the key directory is read once, then only what is new.
+pub struct Ranking {
+    ask: Arc<dyn Ask>,
+    criteria: Criteria,
+    directory: Directory,
+    /// By list, the last batch that was read.
+    read: BTreeMap<u32, u32>,
+    missed: Lost,
+    /// Generation of the memory that the keys were read from.
+    generation: Option<u64>,
+}
+
+/// The store with the figures, and its primitive: latencies are key-write's, counts key-increment's.
+type Figures = (String, Primitive);
+
+impl Ranking {
+    /// Has read nothing yet.
+    pub fn new(ask: Arc<dyn Ask>, criteria: Criteria) -> Self {
+        let (directory, ask) = (Directory::default(), stores::then(&ask, criteria.at));
+        Self { ask, criteria, directory, read: BTreeMap::new(), missed: Lost::default(), generation: None }
+    }
+
+    /// What is ranked.
+    pub fn criteria(&self) -> &Criteria {
+        &self.criteria
+    }
+
+    /// Ranks by something else; known flows stay.
+    pub fn set_by(&mut self, by: By) {
+        self.criteria.by = by;
+    }
+
+    /// The current top flows.
+    ///
+    /// # Errors
+    /// The collector does not answer, or has no store for it.
+    pub async fn rank(&mut self) -> Result<Top, IntError> {
+        let catalog = StoreCatalog::of(&*self.ask).await?;
+        let (keys, is_directory) = self.learn(&catalog).await?;
+        let figures = self.figures(&catalog, is_directory)?;
+        let by = self.criteria.store.clone().unwrap_or_else(|| self.criteria.by.name().to_owned());
+        let mut flows = self.flows();
+        if let Some(prefix) = self.criteria.prefix {
+            flows.retain(|_, flow| flow.flow.is_some_and(|flow| prefix.has_end_of(&flow)));
+        }
+        let known = flows.len() as u64;
+        let mut rows = self.rows(&figures, &flows).await?;
+        let (store, _) = figures;
+        let mut others = Vec::new();
+        if rows.is_empty() && !flows.is_empty() && self.criteria.store.is_none() {
+            let asked = self.criteria.by;
+            for other in By::ALL.into_iter().filter(|by| *by != asked) {
+                self.criteria.by = other;
+                let found = match self.figures(&catalog, is_directory) {
+                    Ok(figures) => self.rows(&figures, &flows).await,
+                    Err(error) => Err(error),
+                };
+                if found.is_ok_and(|rows| !rows.is_empty()) {
+                    others.push(other.name());
+                }
+            }
+            self.criteria.by = asked;
+        }
+        let epoch = match self.criteria.at {
+            Some(at) => {
+                let epoch = stores::epoch(&*self.ask, &store, at).await?;
+                Some(Shown::from(&epoch.map_err(IntError::NotKept)?))
+            }
+            None => None,
+        };
+        let with_figure = rows.len() as u64;
+        // Equal figures in the order of their keys, so that the same query has the same answer.
+        rows.sort_by(|a, b| b.value.cmp(&a.value).then(a.key.cmp(&b.key)));
+        rows.truncate(self.criteria.most);
+        rows.iter_mut().for_each(|row| row.ends = self.criteria.names.ends(row.flow));
+        let (missed, forgotten) = (self.missed, self.directory.forgotten());
+        Ok(Top { by, store, epoch, keys, flows: rows, known, with_figure, missed, forgotten, others })
+    }
+
+    /// Reads new keys; returns where they come from, and whether that is the key directory.
+    async fn learn(&mut self, catalog: &StoreCatalog) -> Result<(String, bool), IntError> {
+        let of_keys = match &self.criteria.keys {
+            Keys::These(flows) => {
+                for flow in flows {
+                    self.directory.learn(flow.key(), telemetry::Means::Flow(*flow));
+                }
+                return Ok(("given".into(), false));
+            }
+            Keys::Directory if catalog.has(store::EVENTS, Primitive::Append) => store::EVENTS.to_owned(),
+            Keys::Directory => {
+                let mut all = catalog.of_keys();
+                match (all.next(), all.next()) {
+                    (Some((name, _)), None) => name.to_owned(),
+                    _ => {
+                        let what = format!(
+                            "this collector has no store {} that lists flows: name an append store whose entries are keys (16 \
+                             bytes) with --keys, or a file of flows with --flows; it has {}",
+                            store::EVENTS,
+                            catalog.names()
+                        );
+                        return Err(IntError::NoStore(what));
+                    }
+                }
+            }
+            Keys::Store(name) => name.clone(),
+        };
+        if of_keys == store::EVENTS {
+            self.news(catalog, &of_keys, list::KEYS).await?;
+            return Ok((of_keys, true));
+        }
+        let lists = catalog.of_keys().find(|(name, _)| *name == of_keys).map(|(_, lists)| lists);
+        let Some(lists) = lists else {
+            let what = format!(
+                "{of_keys} is no append store whose entries are keys (16 bytes); this collector has {}",
+                catalog.names()
+            );
+            return Err(IntError::NoStore(what));
+        };
+        for list in 0..lists {
+            self.news(catalog, &of_keys, list).await?;
+        }
+        Ok((of_keys, false))
+    }
+
+    /// Reads what is new in a list of keys; all of it if the store has other memory.
+    async fn news(&mut self, catalog: &StoreCatalog, store: &str, list: u32) -> Result<(), IntError> {
+        let generation = catalog.generation(store);
+        if self.generation != generation {
+            (self.generation, self.missed) = (generation, Lost::default());
+            self.read.clear();
+        }
+        match self.read.get(&list).copied() {
+            Some(last) => self.take(store, list, forward(last, 1)).await?,
+            None => {
+                self.take(store, list, 1).await?;
+                // Sequences wrap: after two thousand million batches the first lies ahead.
+                if !self.read.contains_key(&list) {
+                    self.take(store, list, 0).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a list from a sequence on; 0 = from the oldest batch.
+    async fn take(&mut self, store: &str, list: u32, from_sequence: u32) -> Result<(), IntError> {
+        let request = TailRequest {
+            store: store.to_owned(),
+            list,
+            until_caught_up: true,
+            from_start: from_sequence == 0,
+            from_sequence,
+        };
+        let mut following = self.ask.tail(request).await?;
+        while let Some(message) = following.message().await? {
+            self.missed.overwritten += message.overwritten_batches;
+            self.missed.missing += message.missing_batches;
+            self.missed.damaged += message.damaged_batches;
+            if message.sequence != 0 {
+                self.read.insert(list, message.sequence as u32);
+            }
+            for entry in &message.entries {
+                if store == store::EVENTS {
+                    match telemetry::Entry::parse(entry) {
+                        Some(entry) => self.directory.take(&entry),
+                        None => self.missed.unreadable += 1,
+                    }
+                } else if let Ok(key) = <[u8; KEY_LEN]>::try_from(&entry[..]) {
+                    self.directory.learn(Key(key), telemetry::Means::Itself);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn figures(&self, catalog: &StoreCatalog, is_directory: bool) -> Result<Figures, IntError> {
+        let Criteria { by, store: named, .. } = &self.criteria;
+        if let Some(name) = named {
+            return match catalog.named(name).map(|spec| &spec.kind) {
+                Some(StoreKind::KeyIncrement { .. }) => Ok((name.clone(), Primitive::KeyIncrement)),
+                Some(StoreKind::KeyWrite { value_len: 4.., .. }) => Ok((name.clone(), Primitive::KeyWrite)),
+                Some(_) => Err(IntError::NoStore(format!(
+                    "store {name} has no figures to rank by: name a key-increment store, or a key-write store with values of at least 4 bytes"
+                ))),
+                None => {
+                    Err(IntError::NoStore(format!("there is no store {name}; there are {}", catalog.names())))
+                }
+            };
+        }
+        let (name, primitive) = match by {
+            By::Latency => (store::VALUES, Primitive::KeyWrite),
+            _ => (store::COUNTERS, Primitive::KeyIncrement),
+        };
+        if is_directory || matches!(self.criteria.keys, Keys::These(_)) && catalog.has(name, primitive) {
+            if !catalog.has(name, primitive) {
+                let what =
+                    format!("this collector has no store {name}, which has the {}s of flows", by.name());
+                return Err(IntError::NoStore(what));
+            }
+            return Ok((name.into(), primitive));
+        }
+        // Keys of DTA reports: a store that has the name of the ranking.
+        let primitive_of = |by: By| {
+            [Primitive::KeyIncrement, Primitive::KeyWrite].into_iter().find(|of| catalog.has(by.name(), *of))
+        };
+        if let Some(primitive) = primitive_of(*by) {
+            return Ok((by.name().into(), primitive));
+        }
+        let is_there = |by: &By| primitive_of(*by).is_some();
+        let others: Vec<_> = By::ALL.into_iter().filter(is_there).map(By::name).collect();
+        let others = match &others[..] {
+            [] => String::new(),
+            others => format!(", or rank by {} (--by)", others.join(" or ")),
+        };
+        Err(IntError::NoStore(format!(
+            "no store is called {0}: name the store of the figures with --store{others}; this collector has {1}",
+            by.name(),
+            catalog.names()
+        )))
+    }
+
+    /// The flows that have a figure.
+    async fn rows(
+        &self,
+        (store, primitive): &Figures,
+        flows: &BTreeMap<Key, KnownFlow>,
+    ) -> Result<Vec<RankedFlow>, IntError> {
+        match primitive {
+            Primitive::KeyWrite => self.latencies(store, flows).await,
+            _ => self.counts(store, flows).await,
+        }
+    }
+
+    /// The moment of the figures, in nanoseconds since 1970.
+    fn now(&self) -> u64 {
+        self.criteria.at.map_or_else(moment::now, |at| at.saturating_mul(1_000_000))
+    }
+
+    /// The known flows, and the reasons for which packets of each were dropped.
+    fn flows(&mut self) -> BTreeMap<Key, KnownFlow> {
+        let mut flows: BTreeMap<Key, KnownFlow> = BTreeMap::new();
+        let keys: Vec<Key> = self.directory.keys().collect();
+        for key in keys {
+            match self.directory.meaning(&key) {
+                Some(Meaning::Flow(flow)) => flows.entry(key).or_default().flow = Some(flow),
+                Some(Meaning::Hop { flow, flow_key, .. }) => {
+                    let known = flows.entry(flow_key).or_default();
+                    known.flow = known.flow.or(flow);
+                }
+                Some(Meaning::FlowDrops { flow, flow_key, .. }) => {
+                    let known = flows.entry(flow_key).or_default();
+                    known.flow = known.flow.or(flow);
+                    known.drops.push(key);
+                }
+                Some(Meaning::Queue { .. } | Meaning::Port { .. } | Meaning::SwitchDrops { .. }) => {}
+                // A key in a key store may not be an IPv4 flow.
+                None => drop(flows.entry(key).or_default()),
+            }
+        }
+        flows
+    }
+
+    async fn latencies(
+        &self,
+        store: &str,
+        flows: &BTreeMap<Key, KnownFlow>,
+    ) -> Result<Vec<RankedFlow>, IntError> {
+        let (keys, now): (Vec<Key>, u64) = (flows.keys().copied().collect(), self.now());
+        let values = stores::values(&*self.ask, store, &keys).await?;
+        let row = |((key, known), value): ((&Key, &KnownFlow), Option<Vec<u8>>)| {
+            let value = value?;
+            let (number, rest) = value.split_first_chunk()?;
+            let time = Value::parse(&value).filter(|_| rest.len() == 8).map(|value| value.time);
+            let age_seconds = time.and_then(|time| moment::age(time, now));
+            Some(RankedFlow {
+                flow: known.flow,
+                ends: Ends::default(),
+                key: *key,
+                value: u32::from_be_bytes(*number).into(),
+                age_seconds,
+            })
+        };
+        Ok(flows.iter().zip(values).filter_map(row).collect())
+    }
+
+    async fn counts(
+        &self,
+        name: &str,
+        flows: &BTreeMap<Key, KnownFlow>,
+    ) -> Result<Vec<RankedFlow>, IntError> {
+        let is_int = name == store::COUNTERS && self.criteria.store.is_none();
+        // The keys of each flow whose counts are summed.
+        let mut keys: Vec<Key> = Vec::new();
+        let mut ends = Vec::with_capacity(flows.len());
+        for (key, known) in flows {
+            match (is_int, self.criteria.by, known.flow) {
+                (false, ..) | (true, By::Reports | By::Latency, _) => keys.push(*key),
+                (true, By::Drops, _) => keys.extend(&known.drops),
+                (true, By::Packets, Some(flow)) => keys.push(telemetry::packets_key(&flow)),
+                (true, By::Bytes, Some(flow)) => keys.push(telemetry::bytes_key(&flow)),
+                // Without the flow, its other keys cannot be computed.
+                (true, By::Packets | By::Bytes, None) => {}
+            }
+            ends.push(keys.len());
+        }
+        let counts = stores::counts(&*self.ask, name, &keys).await?;
+        let mut begin = 0;
+        let mut rows = Vec::new();
+        for ((key, known), end) in flows.iter().zip(ends) {
+            let value = counts[begin..end].iter().sum();
+            begin = end;
+            if value > 0 {
+                rows.push(RankedFlow {
+                    flow: known.flow,
+                    ends: Ends::default(),
+                    key: *key,
+                    value,
+                    age_seconds: None,
+                });
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// A ranked flow.
+#[derive(Default)]
+struct KnownFlow {
+    flow: Option<Flow>,
+    /// Keys of its drops, by reason.
+    drops: Vec<Key>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use dta_proto::control::CounterAnswer;
+
+    use super::*;
+    use crate::fake::Fake;
+
+    #[tokio::test]
+    async fn keys_are_read_on_and_anew_once_the_store_has_other_memory() {
+        let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
+        let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
+        let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
+        let mut fake = Fake::with([("keys", keys), ("bytes", counts)]);
+        fake.add("keys", 0, [flow.key().0.to_vec()]);
+        fake.put("bytes", flow.key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
+        let fake = Arc::new(fake);
+        let criteria = Criteria { by: By::Bytes, ..Criteria::default() };
+        let mut ranking = Ranking::new(fake.clone(), criteria);
+        for generation in [1, 1, 2] {
+            fake.generation.store(generation, Ordering::Relaxed);
+            assert_eq!(ranking.rank().await.unwrap().flows.len(), 1);
+        }
+        assert_eq!(*fake.tails.lock().unwrap(), [1, 2, 1]);
+        assert_eq!(fake.looks.load(Ordering::Relaxed), 0, "no query may read all memory");
+    }
+
+    #[tokio::test]
+    async fn what_flows_can_be_ranked_by_instead_is_named() {
+        let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
+        let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
+        let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
+        let mut fake = Fake::with([("keys", keys), ("packets", counts.clone()), ("bytes", counts)]);
+        fake.put("bytes", flow.key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
+        let ask = Arc::new(fake);
+        let rank = async |by| {
+            let criteria = Criteria { by, keys: Keys::These(vec![flow]), ..Criteria::default() };
+            Ranking::new(ask.clone(), criteria).rank().await
+        };
+        let top = rank(By::Packets).await.unwrap();
+        assert_eq!((top.with_figure, &top.others[..]), (0, &["bytes"][..]));
+        assert!(top.lacks().contains(&"They can be ranked by bytes (--by).".to_owned()), "{:?}", top.lacks());
+        assert_eq!(rank(By::Bytes).await.unwrap().others, [""; 0]);
+        let refused = rank(By::Latency).await.unwrap_err().to_string();
+        assert!(refused.contains("or rank by packets or bytes (--by)"), "{refused}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Reads what hosts reported: the lists of events.
+
+use std::collections::BTreeMap;
+
+use dta_rpc::{Ask, ClientError};
+use dta_export::hosts::packets::{DropRecord, HostNames, Packet, PacketRecord, with_points};
+use dta_export::source::{Batch, Lost};
+use dta_proto::control::TailRequest;
+use dta_proto::trace::{Books, Entry, Seen, list, store};
+
+/// A packet beyond the threshold of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SlowRecord {
+    pub(super) seen: Seen,
+    pub(super) from: u8,
+    pub(super) latency: u64,
+}
+
+/// The contents of the lists.
+#[derive(Debug, Default)]
+pub(super) struct TraceEvents {
+    pub(super) packets: Vec<PacketRecord>,
+    pub(super) drops: Vec<DropRecord>,
+    pub(super) slow: Vec<SlowRecord>,
+    /// Names by host, kind and number.
+    pub(super) names: HostNames,
+    /// By host.
+    pub(super) books: BTreeMap<u16, Books>,
+    pub(super) missed: [Lost; list::COUNT as usize],
+}
+
+impl TraceEvents {
+    /// Reads the lists as far as they go.
+    pub(super) async fn of(ask: &dyn Ask) -> Result<TraceEvents, ClientError> {
+        let mut events = TraceEvents::default();
+        for list in 0..list::COUNT {
+            // From the very first batch, so that those that the ring no longer holds are counted.
+            let request = TailRequest {
+                store: store::EVENTS.to_owned(),
+                list,
+                from_sequence: 1,
+                until_caught_up: true,
+                ..TailRequest::default()
+            };
+            let mut following = ask.tail(request).await?;
+            while let Some(message) = following.message().await? {
+                let batch = Batch::<Entry>::of(list, message);
+                events.missed[list as usize].add(&batch.lost);
+                batch.entries.into_iter().for_each(|entry| events.take(entry));
+            }
+        }
+        Ok(events)
+    }
+
+    fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Packet { seen, points, left } => {
+                self.packets.push(PacketRecord { seen, points, left });
+            }
+            Entry::Drop { seen, reason, .. } => self.drops.push(DropRecord { seen, reason }),
+            Entry::Slow { seen, from, latency } => self.slow.push(SlowRecord { seen, from, latency }),
+            Entry::Name { host, of, number, name, .. } => {
+                self.names.insert((host, of, number), name.text());
+            }
+            Entry::Books { host, books, .. } => {
+                self.books.insert(host, books);
+            }
+        }
+    }
+}
+
+/// The packets with known points, the number of all, and the number of visits to hosts whose paths were overwritten.
+#[derive(Debug, Default)]
+pub(super) struct Packets {
+    pub(super) packets: Vec<Packet>,
+    pub(super) told: u64,
+    pub(super) lost: u64,
+}
+
+impl Packets {
+    /// Reads the paths of the packets whose entries satisfy `wanted`.
+    pub(super) async fn of(
+        ask: &dyn Ask,
+        events: &TraceEvents,
+        wanted: impl Fn(&[PacketRecord]) -> bool,
+    ) -> Result<Packets, ClientError> {
+        let mut packets = with_points(ask, &events.names, &events.packets, wanted).await?;
+        let lost = packets.iter().map(|packet| packet.lost.len() as u64).sum();
+        let told = packets.len() as u64;
+        packets.retain(|packet| !packet.visits.is_empty());
+        Ok(Packets { packets, told, lost })
+    }
+}

@@ -1,0 +1,14 @@
+//! Do the rings of INT events reach back far enough?
+
+use super::Evidence;
+use crate::doctor::Finding;
+
+pub(super) fn check(e: &Evidence) -> Vec<Finding> {
+    let short = e.rings.iter().filter(|ring| ring.is_short());
+    short
+        .map(|ring| {
+            let (found, advice) = ring.words();
+            Finding::note("rings of events", found, advice)
+        })
+        .collect()
+}

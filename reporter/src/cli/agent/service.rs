@@ -1,0 +1,163 @@
+//! The agent's gRPC service: passes each call to the tracing thread, and returns its answer.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, anyhow};
+use dta_rpc::transport::standard::{self, Health};
+use dta_rpc::transport::tls::{ServerFiles, Validity};
+use dta_rpc::transport::{ConnectionCounters, Limits, Listen, MAX_MESSAGE, Method};
+use dta_proto::control::agent_server::{Agent, AgentServer};
+use dta_proto::control::{AgentStatus, AgentStatusRequest, SetTraceRequest, TraceWanted};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::{oneshot, watch};
+use tonic::{Request, Response, Status};
+
+use super::config::{Config, Tls};
+
+/// Full name of the agents' gRPC service.
+const SERVICE: &str = "dta.v1.Agent";
+
+/// A command for the tracing thread.
+pub(super) enum Command {
+    Status(oneshot::Sender<AgentStatus>),
+    /// Trace as configured, or nothing.
+    Set(Option<TraceWanted>, oneshot::Sender<Result<AgentStatus, String>>),
+    /// SIGHUP.
+    Reload,
+    /// SIGTERM or SIGINT.
+    End,
+}
+
+struct Service {
+    commands: mpsc::Sender<Command>,
+}
+
+impl Service {
+    /// Sends the tracing thread a command, and waits for the answer. It does so on its own thread, so that no
+    /// more commands wait than calls may be in progress, however many are cancelled.
+    async fn ask<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command + Send + 'static,
+    ) -> Result<T, Status> {
+        let commands = self.commands.clone();
+        let asked = dta_rpc::transport::blocking(move || {
+            let (sender, answer) = oneshot::channel();
+            commands.send(command(sender)).ok()?;
+            answer.blocking_recv().ok()
+        });
+        asked.await.ok().flatten().ok_or_else(|| Status::unavailable("the agent is ending"))
+    }
+}
+
+#[tonic::async_trait]
+impl Agent for Service {
+    async fn status(&self, _: Request<AgentStatusRequest>) -> Result<Response<AgentStatus>, Status> {
+        self.ask(Command::Status).await.map(Response::new)
+    }
+
+    async fn set_trace(&self, request: Request<SetTraceRequest>) -> Result<Response<AgentStatus>, Status> {
+        let peer = request.extensions().get::<dta_rpc::transport::Peer>().map(dta_rpc::transport::Peer::address);
+        let trace = request.into_inner().trace;
+        // Its contents may be long, and are logged once parsed.
+        let points = trace.as_ref().map(|trace| trace.at.len());
+        tracing::info!(?peer, points, "asked to trace");
+        let told = self.ask(|answer| Command::Set(trace, answer)).await?;
+        told.map(Response::new).map_err(Status::invalid_argument)
+    }
+}
+
+/// The service, until this is dropped.
+pub(super) struct Server {
+    /// Its address, with the actual port.
+    pub(super) listen: SocketAddr,
+    listener: Arc<TcpListener>,
+    health: Health,
+    commands: mpsc::Sender<Command>,
+    halt: watch::Sender<bool>,
+    /// For its certificate.
+    validity: Option<Validity>,
+}
+
+/// The TLS files, read and checked.
+fn tls(tls: Option<&Tls>) -> Result<Option<dta_rpc::transport::tls::ServerTls>> {
+    let files = tls.map(|tls| ServerFiles { cert: &tls.cert, key: &tls.key, client_ca: &tls.client_ca });
+    Ok(files.map(|files| dta_rpc::transport::tls::server(&files, SystemTime::now())).transpose()?)
+}
+
+/// Whether the TLS files are usable; warns if they expire soon.
+pub(super) fn look(config: &Config) -> Result<Option<String>> {
+    let Some(validity) = tls(config.tls.as_ref())?.map(|tls| tls.validity) else { return Ok(None) };
+    Ok(ends(&validity))
+}
+
+fn ends(validity: &Validity) -> Option<String> {
+    let cure = "replace it and send the agent SIGHUP";
+    Some(match validity.ends_soon(SystemTime::now())? {
+        Duration::ZERO => format!("the TLS certificate has expired and clients reject it; {cure}"),
+        left => {
+            format!("the TLS certificate expires in {}: {cure} before then", dta_rpc::transport::tls::for_people(left))
+        }
+    })
+}
+
+impl Server {
+    /// Listens and serves.
+    pub(super) fn start(runtime: &Runtime, config: &Config, commands: mpsc::Sender<Command>) -> Result<Self> {
+        let _inside = runtime.enter();
+        let wanted = config.agent.listen;
+        let listener = runtime
+            .block_on(TcpListener::bind(wanted))
+            .with_context(|| format!("cannot listen for gRPC on {wanted} (listen in [agent])"))?;
+        let listen = listener.local_addr()?;
+        let health = standard::health(SERVICE);
+        let (halt, _) = watch::channel(false);
+        let mut server =
+            Self { listen, listener: Arc::new(listener), health, commands, halt, validity: None };
+        server.serve(config)?;
+        server.health.set(true);
+        Ok(server)
+    }
+
+    /// Switches to the current TLS files. Calls in progress finish normally.
+    ///
+    /// # Errors
+    /// The files are unusable; nothing changes then.
+    pub(super) fn reload(&mut self, runtime: &Runtime, config: &Config) -> Result<()> {
+        let _inside = runtime.enter();
+        self.serve(config)
+    }
+
+    fn serve(&mut self, config: &Config) -> Result<()> {
+        let tls = tls(config.tls.as_ref())?;
+        let reflection =
+            standard::reflection(dta_proto::control::DESCRIPTORS).map_err(|error| anyhow!(error))?;
+        self.validity = tls.as_ref().map(|tls| tls.validity);
+        let (halt, halted) = watch::channel(false);
+        let until = |mut halted: watch::Receiver<bool>| async move {
+            // An error means that the server was dropped.
+            let _ = halted.wait_for(|halt| *halt).await;
+        };
+        let listen = Listen { limits: Limits::FEW, tls: tls.map(|tls| tls.config) };
+        let counters = Arc::new(ConnectionCounters::default());
+        let incoming =
+            dta_rpc::transport::accept_until(self.listener.clone(), listen, counters.clone(), until(halted.clone()));
+        let service = Service { commands: self.commands.clone() };
+        tokio::spawn(
+            dta_rpc::transport::server(Limits::FEW, |_| Method::Ordinary, counters)
+                .add_service(AgentServer::new(service).max_decoding_message_size(MAX_MESSAGE))
+                .add_service(self.health.service())
+                .add_service(reflection)
+                .serve_with_incoming_shutdown(incoming, until(halted)),
+        );
+        std::mem::replace(&mut self.halt, halt).send_replace(true);
+        Ok(())
+    }
+
+    /// A warning about its certificate, if one is due.
+    pub(super) fn warning(&self) -> Option<String> {
+        self.validity.as_ref().and_then(ends)
+    }
+}

@@ -1,0 +1,61 @@
+//! The kernel programs' counters, per point and per flow.
+
+use dta_proto::key::Flow;
+
+dta_proto::counters! {
+    /// What became of the packets at a point. `seen` is the sum of all others except `missed` and `flows_full`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Books {
+        /// Packets seen at the point.
+        pub seen: u64,
+        /// Records in the ring.
+        pub reported: u64,
+        /// Packets excluded by the filter.
+        pub filtered: u64,
+        /// Packets excluded by sampling.
+        pub sampled_out: u64,
+        /// The tracer's own traffic: see [`Options::translator`](crate::packet_trace::kernel::Options::translator).
+        pub own: u64,
+        /// Records that found the ring full.
+        pub ring_full: u64,
+        /// Refused: neither IPv4 nor IPv6.
+        pub not_ip: u64,
+        /// Refused: a header where the program cannot read.
+        pub unreadable: u64,
+        /// Not seen: the kernel skipped the program because it was already running on this processor.
+        pub missed: u64,
+        /// Packets not counted for their flow because the flow table was full. They are in the counts above.
+        pub flows_full: u64,
+    }
+}
+
+impl Books {
+    /// Packets without a record because they could not be parsed.
+    pub fn refused(&self) -> u64 {
+        self.not_ip + self.unreadable
+    }
+}
+
+/// Where a flow was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowAt {
+    /// The flow of the innermost packet.
+    pub flow: Flow,
+    /// The network namespace's inode; 0 if the packet has no device.
+    pub namespace: u32,
+    /// The interface's index; 0 if the packet has no device.
+    pub interface: u32,
+    /// Number of the point.
+    pub point: u16,
+}
+
+/// Counts of a flow at a point: every packet that passes the filter, sampled or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowCount {
+    /// Packets, including each one in a combined buffer (GSO).
+    pub packets: u64,
+    /// Their bytes, from the outermost IP header. In a combined buffer, headers count once.
+    pub bytes: u64,
+    /// Number of packets dropped here.
+    pub drops: u64,
+}

@@ -1,0 +1,97 @@
+//! A tracer's counters.
+
+use dta_proto::counter::reporter as names;
+use dta_proto::counter::reporter::AgentLoss;
+use crate::packet_trace::counts::Books;
+
+/// What became of records, since the start; `held` is the current number.
+///
+/// Each record of a point on the packets' path is reported with its packet, held, or one of `repeats`,
+/// `shared_digests` and
+/// `unknown_point`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TracerCounters {
+    /// Records read.
+    pub records: u64,
+    /// Packets reported.
+    pub packets: u64,
+    /// Packets waiting to be seen at more points.
+    pub held: u64,
+    /// Packets reported early because another one needed the place.
+    pub early: u64,
+    /// Records of a packet at a point where it was already seen, on another interface.
+    pub repeats: u64,
+    /// Records at a point and interface where a packet with the same digest was already seen.
+    pub shared_digests: u64,
+    /// Records and counts of unknown points.
+    pub unknown_point: u64,
+    /// Records of drops.
+    pub drops: u64,
+    /// Packets over the latency threshold.
+    pub slow: u64,
+    /// Records whose digest may differ from other points'.
+    pub partial: u64,
+    /// Records of buffers with several packets.
+    pub segments: u64,
+    /// Reports not made because the collector has no store for them.
+    pub no_store: u64,
+    /// The kernel programs' counters, when last read.
+    pub books: Books,
+    /// The reporter's own counters.
+    pub reporter: crate::ReporterCounters,
+}
+
+impl TracerCounters {
+    /// Each counter by name: tracing first, then the reporter's own.
+    pub fn named(&self) -> Vec<(String, u64)> {
+        let books = &self.books;
+        let all = [
+            (&names::SEEN, books.seen),
+            (&names::REPORTED, books.reported),
+            (&names::FILTERED, books.filtered),
+            (&names::SAMPLED_OUT, books.sampled_out),
+            (&names::OWN_REPORTS, books.own),
+            (&names::FLOWS_FULL, books.flows_full),
+            (&names::RECORDS, self.records),
+            (&names::TRACED, self.packets),
+            (&names::HELD_PACKETS, self.held),
+            (&names::EARLY, self.early),
+            (&names::DROPS, self.drops),
+            (&names::SLOW, self.slow),
+            (&names::PARTIAL, self.partial),
+            (&names::SEGMENTS, self.segments),
+        ];
+        let lost = AgentLoss::ALL.iter().map(|loss| {
+            let count = match loss {
+                AgentLoss::RingFull => books.ring_full,
+                AgentLoss::NotIp => books.not_ip,
+                AgentLoss::Unreadable => books.unreadable,
+                AgentLoss::Missed => books.missed,
+                AgentLoss::UnknownPoint => self.unknown_point,
+                AgentLoss::Repeat => self.repeats,
+                AgentLoss::SharedDigest => self.shared_digests,
+                AgentLoss::NoStore => self.no_store,
+            };
+            (names::AGENT_DROPPED.of(&[loss.name()]), count)
+        });
+        let mut all: Vec<_> =
+            all.map(|(counter, count)| (counter.of(&[]), count)).into_iter().chain(lost).collect();
+        all.extend(self.reporter.named());
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dta_proto::counter::Node;
+
+    #[test]
+    fn every_counter_is_defined() {
+        let named = TracerCounters::default().named();
+        assert_eq!(named.len(), 14 + 8 + crate::ReporterCounters::default().named().len());
+        for (name, _) in named {
+            assert!(Node::Reporter.find(&name).is_some_and(|found| found.known), "{name}");
+        }
+    }
+}

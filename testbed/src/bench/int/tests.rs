@@ -1,0 +1,66 @@
+//! What is due at once is more than queue pairs keep, and none of it is lost.
+
+use dta_dataplane::telemetry::Rules;
+use dta_telemetry::flows::Decoder;
+use dta_proto::wire::int::Settings;
+
+use super::flows;
+use super::traffic::Traffic;
+use super::world::World;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Lets waiting counts become due, in so many turns of one moment.
+fn let_wait(world: &mut World) {
+    world.clock = Some(10 * SECOND);
+    (0..1000).for_each(|_| world.turn());
+}
+
+#[test]
+fn no_count_of_reports_is_lost_when_many_are_due() {
+    // No divisor in common with the step of the traffic.
+    const FLOWS: usize = 20_480;
+    for waits in [false, true] {
+        let rules = Rules { keys: 1 << 18, ..Rules::default() };
+        let mut world = World::new(rules, FLOWS, FLOWS).unwrap();
+        world.clock = Some(SECOND);
+        let mut traffic = Traffic::new(FLOWS, 1, false);
+        for _ in 0..2 * FLOWS as u64 / Traffic::READY {
+            traffic.make_ready().iter().for_each(|batch| world.take(batch, &Settings::default()));
+        }
+        let early = world.telemetry.counters().counts_early;
+        assert!(early < 100, "{early} were written while they came");
+        if waits {
+            let_wait(&mut world);
+            let held = world.telemetry.named().iter().find(|(name, _)| name == "int.counts_held").unwrap().1;
+            assert_eq!(held, 0);
+        }
+        world.finish().unwrap();
+        assert_eq!(world.incremented().unwrap(), 2 * FLOWS as u64);
+    }
+}
+
+#[test]
+fn no_count_of_flow_records_is_lost_when_many_are_due() {
+    for waits in [false, true] {
+        let rules = Rules { keys: 1 << 20, ..Rules::default() };
+        let mut world = World::new(rules, 100_000, 100_000).unwrap();
+        world.clock = Some(SECOND);
+        let (mut traffic, mut decoder) = (flows::Traffic::netflow(), Decoder::new(16));
+        for _ in 0..4 {
+            traffic.make_ready().chunks(16).for_each(|batch| world.take_exports(&mut decoder, batch));
+        }
+        if waits {
+            let_wait(&mut world);
+            let held = world
+                .telemetry
+                .named_records()
+                .iter()
+                .find(|(name, _)| name == "flows.counts_held")
+                .unwrap()
+                .1;
+            assert_eq!(held, 0);
+        }
+        flows::check(&mut world, &traffic, &decoder).unwrap();
+    }
+}

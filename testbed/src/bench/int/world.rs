@@ -1,0 +1,267 @@
+//! Rules, engine and software NIC in one thread, and the stores that the rules write.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use dta_collector::nic::ROCE_PORT;
+use dta_collector::nic::soft::{Responder, ResponderConfig};
+use dta_collector::region::RegionOptions;
+use dta_collector::store::Store;
+use dta_dataplane::telemetry::{Arrival, Made, Rules, StoreIds, Telemetry};
+use dta_dataplane::{Engine, Limits, Output};
+use dta_telemetry::flows::Decoder;
+use dta_proto::batch::Batch;
+use dta_proto::layout::key_increment;
+use dta_proto::program::{Program, Transport, diff};
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list, store};
+use dta_proto::wire::dta::Body;
+use dta_proto::wire::int::Settings;
+use crate::programmed::{Pairs, programmed};
+
+use super::flows::Datagram;
+
+const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// The value store: see [`StoreIds`].
+pub(super) const VALUES: u16 = 17;
+/// The store of counters.
+pub(super) const COUNTERS: u16 = 19;
+const STORES: StoreIds = StoreIds {
+    paths: Some(16),
+    values: Some(VALUES),
+    events: Some(18),
+    counters: Some(COUNTERS),
+    postcards: Some(20),
+};
+/// Answers per batch: each count may be two FETCH_ADDs.
+const ANSWERS: usize = 4096;
+
+/// Everything between a frame and memory.
+pub(super) struct World {
+    pub(super) telemetry: Telemetry,
+    pub(super) engine: Engine,
+    pub(super) stores: Vec<Store>,
+    responder: Responder,
+    made: Made,
+    out: Output,
+    answers: Batch,
+    start: Instant,
+    /// The time in nanoseconds, if it is not that of this machine.
+    pub(super) clock: Option<u64>,
+}
+
+/// The collector's default stores, with slots for this many values.
+pub(super) fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
+    let slots = |of: usize, least: u64| ((4 * of) as u64).next_power_of_two().max(least);
+    let kinds = [
+        (
+            16,
+            store::PATHS,
+            StoreKind::KeyWrite {
+                slots: slots(flows, 1 << 16),
+                value_len: PATH_LEN as u8,
+                redundancy: 4,
+                keys: Default::default(),
+            },
+        ),
+        (
+            VALUES,
+            store::VALUES,
+            StoreKind::KeyWrite {
+                slots: slots(values, 1 << 18),
+                value_len: VALUE_LEN as u8,
+                redundancy: 4,
+                keys: Default::default(),
+            },
+        ),
+        (
+            18,
+            store::EVENTS,
+            StoreKind::Append {
+                lists: list::COUNT,
+                ring: 1 << 12,
+                batch_len: 128,
+                entry_len: ENTRY_LEN as u8,
+                notify: false,
+            },
+        ),
+        (
+            20,
+            store::POSTCARDS,
+            StoreKind::Postcarding { slots: slots(flows, 1 << 15), hops: 6, redundancy: 4 },
+        ),
+        (
+            COUNTERS,
+            store::COUNTERS,
+            StoreKind::KeyIncrement { slots: slots(flows, 1 << 18), redundancy: 2, replicas: 1 },
+        ),
+    ];
+    kinds.map(|(id, name, kind)| StoreSpec { id, name: name.into(), kind }).into()
+}
+
+/// Queue pairs from the first of two endpoints to the NIC at the second.
+pub(super) fn pairs([translator, nic]: [SocketAddrV4; 2]) -> Pairs {
+    Pairs { translator, nic, writes: Transport::Uc, start_psn: 0, receives: 0 }
+}
+
+/// A data plane with this program.
+pub(super) fn engine_of(program: &Program) -> anyhow::Result<Engine> {
+    let mut engine = Engine::new(Limits::default());
+    let applied = engine.apply(0, &diff(&Program::default(), program), &mut Output::default());
+    anyhow::ensure!(applied.is_ok(), "the engine does not take the benchmark's program");
+    Ok(engine)
+}
+
+impl World {
+    pub(super) fn new(rules: Rules, flows: usize, values: usize) -> anyhow::Result<World> {
+        let responder = RefCell::new(Responder::new(ResponderConfig {
+            device: "bench".into(),
+            ip: COLLECTOR,
+            port: ROCE_PORT,
+            mtu: 1024,
+            max_dest_rd_atomic: 16,
+        }));
+        let (stores, program) = programmed(
+            &specs(flows, values),
+            RegionOptions::default(),
+            &pairs([TRANSLATOR, COLLECTOR].map(|ip| SocketAddrV4::new(ip, ROCE_PORT))),
+            |region, access| responder.borrow_mut().register(region, access),
+            |request| responder.borrow_mut().create_queue_pair(request),
+        )?;
+        let (responder, engine) = (responder.into_inner(), engine_of(&program)?);
+        let mut telemetry = Telemetry::new(rules);
+        telemetry.set_stores(STORES);
+        let answers = responder.answer_batch(ANSWERS);
+        Ok(World {
+            telemetry,
+            engine,
+            stores,
+            responder,
+            made: Made::default(),
+            out: Output::default(),
+            answers,
+            start: Instant::now(),
+            clock: None,
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.unwrap_or_else(|| self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// From frames to memory.
+    pub(super) fn take(&mut self, batch: &Batch, settings: &Settings) {
+        let now = self.now();
+        let at = Arrival { now, wall: 1_700_000_000_000_000_000 + now };
+        let datagrams = (0..batch.len()).filter_map(|index| {
+            let datagram = batch.udp(index)?;
+            Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
+        });
+        self.telemetry.ingest_all(at, datagrams, settings, &mut self.made);
+        self.execute(now);
+    }
+
+    /// From datagrams of an exporter to memory.
+    pub(super) fn take_exports(&mut self, decoder: &mut Decoder, datagrams: &[Datagram]) {
+        let now = self.now();
+        let at = Arrival { now, wall: 1_700_000_000_000_000_000 + now };
+        for (datagram, _) in datagrams {
+            decoder.decode(now, TRANSLATOR, datagram, |exported| match exported {
+                Ok(exported) => self.telemetry.exported(at, &exported, &mut self.made),
+                Err(reason) => self.telemetry.drop_record(reason),
+            });
+        }
+        self.execute(now);
+    }
+
+    /// A turn in which nothing comes.
+    #[cfg(test)]
+    pub(super) fn turn(&mut self) {
+        self.execute(self.now());
+    }
+
+    /// From primitives to memory.
+    fn execute(&mut self, now: u64) {
+        self.telemetry.tick(now, self.engine.room(), &mut self.made);
+        self.engine.execute_unnumbered(now, self.made.iter(), &mut self.out);
+        self.made.clear();
+        self.engine.tick(now, &mut self.out);
+        self.carry();
+    }
+
+    /// Key-writes only, through engine and NIC.
+    pub(super) fn write<'a>(&mut self, writes: impl IntoIterator<Item = (u16, Body<'a>)>) {
+        let now = self.now();
+        self.engine.execute_unnumbered(now, writes, &mut self.out);
+        self.carry();
+    }
+
+    /// Sends what is held, and waits until all of it is in memory.
+    ///
+    /// # Errors
+    /// An operation was lost, now or earlier, or the queue pairs do not become idle.
+    pub(super) fn finish(&mut self) -> anyhow::Result<()> {
+        let limit = Instant::now() + Duration::from_secs(10);
+        self.telemetry.flush();
+        while self.telemetry.is_flushing() {
+            self.execute(self.now());
+        }
+        self.engine.flush(self.now(), &mut self.out);
+        loop {
+            self.carry();
+            if self.engine.queue_pairs().iter().all(|pair| pair.outstanding == 0 && pair.waiting == 0) {
+                break;
+            }
+            anyhow::ensure!(Instant::now() < limit, "the benchmark's queue pairs do not become idle");
+            self.engine.tick(self.now(), &mut self.out);
+        }
+        let lost: u64 = self.engine.counters().primitives.iter().map(|of| of.lost_operations).sum();
+        anyhow::ensure!(lost == 0, "{lost} operations were lost");
+        Ok(())
+    }
+
+    /// Passes frames to the NIC and answers back, until there are none.
+    fn carry(&mut self) {
+        let mut answers_lost = false;
+        loop {
+            for batch in self.out.frames.batches() {
+                self.responder.process(batch, &mut self.answers, &mut |full| {
+                    answers_lost = true;
+                    full.clear();
+                });
+            }
+            self.out.clear();
+            if self.answers.is_empty() {
+                break;
+            }
+            self.engine.answers(self.now(), self.answers.iter(), &mut self.out);
+            self.answers.clear();
+            if self.out.frames.is_empty() {
+                break;
+            }
+        }
+        debug_assert!(!answers_lost);
+    }
+
+    /// The sum of all increments that are in memory.
+    pub(super) fn incremented(&self) -> anyhow::Result<u64> {
+        let store = self.store(COUNTERS)?;
+        let StoreKind::KeyIncrement { slots, redundancy, .. } = store.spec.kind else {
+            anyhow::bail!("not a store of counters")
+        };
+        let mut sum = 0;
+        for slot in 0..slots {
+            sum += store.region.load_u64(key_increment::offset(slot))?;
+        }
+        // Every increment is in each copy.
+        Ok(sum / u64::from(redundancy))
+    }
+
+    /// The store with this id.
+    pub(super) fn store(&self, id: u16) -> anyhow::Result<&Store> {
+        self.stores.iter().find(|store| store.spec.id == id).context("a store of the benchmark")
+    }
+}

@@ -1,0 +1,285 @@
+//! Asking the collectors about everything, over the same gRPC as anybody; comparing its answers with the truth, and saying of each
+//! report where it ended. One file for each primitive.
+//!
+//! The terms are the blueprint's: *queryable*, *superseded*, *overwritten*, *held*, *dropped*, *lost*, *unexplained*
+//! for reports; *right*, *absent*, *stale*, *partial*, *over*, *incomplete*, *wrong* for answers. A report that
+//! should be in memory by every record, but is not, is unexplained; it is never hidden in another number.
+
+mod append;
+mod epochs;
+mod key_increment;
+mod key_write;
+mod memory;
+mod occupancy;
+mod pools;
+mod postcarding;
+mod sketch_merge;
+#[cfg(test)]
+mod tests;
+
+pub use epochs::{Ahead, Epoch, Epochs, Tallies};
+pub use pools::{DROPPED_BY_TRANSLATOR, HELD, Limits, Pools};
+pub use postcarding::Rows;
+
+use std::collections::BTreeMap;
+
+use dta_rpc::Spread;
+use dta_proto::counter::between;
+use dta_proto::key::Key;
+use dta_proto::store::StoreSpec;
+use serde::Serialize;
+
+use self::postcarding::PathAnswer;
+use crate::journal::Journal;
+use crate::share::Share;
+use crate::topology::{Primitive, Topology};
+use crate::workload::{EpochTruth, SeenFlow};
+
+/// What is asked about, and what is known of it.
+pub struct Asked<'a> {
+    /// All flows.
+    pub flows: &'a [SeenFlow],
+    /// All sketch epochs that have ended.
+    pub epochs: &'a [EpochTruth],
+    /// All reports.
+    pub journal: &'a Journal,
+    /// What the translator did with rows of postcards.
+    pub rows: Rows,
+    /// What the stores that may have epochs answered.
+    pub answers: &'a Answers,
+}
+
+impl Asked<'_> {
+    /// Asks for everything in a store and says of each report of its primitive where it ended.
+    pub async fn of(
+        &self,
+        all: &Spread,
+        store: &StoreSpec,
+        pools: &mut Pools,
+    ) -> anyhow::Result<(Tallies, Ends)> {
+        let (of, share) = (self.answers, (&store.kind, self.answers.share));
+        let (tally, ends) = match store.kind.primitive() {
+            Primitive::KeyWrite => {
+                let answers = &of.values;
+                return Ok(key_write::check(
+                    share,
+                    self.flows,
+                    self.journal,
+                    &of.epochs_of_values,
+                    answers,
+                    pools,
+                ));
+            }
+            Primitive::Postcarding => {
+                let (epochs, answers) = (&of.epochs_of_paths, &of.paths);
+                let checked =
+                    postcarding::check(share, self.flows, self.journal, epochs, answers, self.rows, pools);
+                return Ok(checked);
+            }
+            Primitive::Append => append::of(self, all, store, pools).await?,
+            Primitive::KeyIncrement => key_increment::of(self, all, store, pools).await?,
+            Primitive::SketchMerge => sketch_merge::of(self, all, store, pools).await?,
+        };
+        Ok((tally.into(), ends))
+    }
+}
+
+/// What the stores that may have epochs answered, by flow and epoch.
+pub struct Answers {
+    /// How the collectors that were asked share what there is.
+    share: Share,
+    epochs_of_values: Epochs,
+    epochs_of_paths: Epochs,
+    values: Vec<Vec<Option<Vec<u8>>>>,
+    paths: Vec<Vec<Option<PathAnswer>>>,
+}
+
+impl Answers {
+    /// Asks for the value and the path of every flow, in each of these epochs.
+    ///
+    /// # Errors
+    /// A collector refuses, or answers from another epoch.
+    pub async fn ask(
+        all: &Spread,
+        topology: &Topology,
+        flows: &[SeenFlow],
+        [epochs_of_values, epochs_of_paths]: [Epochs; 2],
+    ) -> anyhow::Result<Self> {
+        let store = |primitive| topology.store(primitive);
+        let share = topology.share_among(all.members().len());
+        let of = (all, share);
+        let values = key_write::ask(of, store(Primitive::KeyWrite), flows, &epochs_of_values).await?;
+        let paths = postcarding::ask(of, store(Primitive::Postcarding), flows, &epochs_of_paths).await?;
+        Ok(Self { share, epochs_of_values, epochs_of_paths, values, paths })
+    }
+
+    /// Asks the same once more.
+    ///
+    /// # Errors
+    /// As [`Answers::ask`].
+    pub async fn ask_again(
+        &self,
+        all: &Spread,
+        topology: &Topology,
+        flows: &[SeenFlow],
+    ) -> anyhow::Result<Self> {
+        Self::ask(all, topology, flows, self.epochs().map(Clone::clone)).await
+    }
+
+    /// The epochs that were asked, of values and of paths.
+    pub fn epochs(&self) -> [&Epochs; 2] {
+        [&self.epochs_of_values, &self.epochs_of_paths]
+    }
+
+    /// By flow, whether any epoch has a value of it.
+    pub fn has_value(&self) -> impl Iterator<Item = bool> {
+        self.values.iter().map(|of| of.iter().any(Option::is_some))
+    }
+
+    /// Values and paths that were found.
+    pub fn found(&self) -> u64 {
+        let values = self.values.iter().flatten().flatten().count();
+        (values + self.paths.iter().flatten().flatten().count()) as u64
+    }
+
+    /// Says in words if epochs answer otherwise since they `were` something. Later answers may be of more epochs.
+    pub fn changed_in(&self, later: &Answers, were: &str) -> Option<String> {
+        fn changed<A: PartialEq>(before: &[Vec<A>], after: &[Vec<A>]) -> usize {
+            let both = before.iter().zip(after).flat_map(|(before, after)| before.iter().zip(after));
+            both.filter(|(before, after)| before != after).count()
+        }
+        let values = changed(&self.values, &later.values);
+        let paths = changed(&self.paths, &later.paths);
+        (values + paths > 0)
+            .then(|| format!("{values} values and {paths} paths have other answers since epochs {were}"))
+    }
+}
+
+fn keys(flows: &[SeenFlow]) -> Vec<Key> {
+    flows.iter().map(|flow| flow.key).collect()
+}
+
+/// How the answers of one primitive compare with the truth.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Queries made.
+    pub queried: u64,
+    /// Exactly the truth.
+    pub right: u64,
+    /// No answer, for a known reason.
+    pub absent: u64,
+    /// Key-write: an older value, because the newer one was counted as lost, dropped or moved.
+    pub stale: u64,
+    /// Postcarding: some hops are missing.
+    pub partial: u64,
+    /// Counters and sketches: more than the truth, because keys share counters.
+    pub over: u64,
+    /// Counters and sketches: less than the truth by what was counted as lost.
+    pub incomplete: u64,
+    /// Never excused.
+    pub wrong: u64,
+    /// The first few wrong answers, in words.
+    pub examples: Vec<String>,
+}
+
+/// Wrong answers described in words.
+const EXAMPLES: usize = 5;
+
+impl Tally {
+    /// Both together.
+    fn plus(mut self, other: &Self) -> Self {
+        self.queried += other.queried;
+        self.right += other.right;
+        self.absent += other.absent;
+        self.stale += other.stale;
+        self.partial += other.partial;
+        self.over += other.over;
+        self.incomplete += other.incomplete;
+        self.wrong += other.wrong;
+        let room = EXAMPLES - self.examples.len();
+        self.examples.extend(other.examples.iter().take(room).cloned());
+        self
+    }
+
+    /// Counts a wrong answer.
+    pub fn wrong(&mut self, why: impl FnOnce() -> String) {
+        self.wrong += 1;
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(why());
+        }
+    }
+}
+
+/// Where the reports of one primitive ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// In memory, and part of an answer.
+    pub queryable: u64,
+    /// Replaced by a newer report with the same key.
+    pub superseded: u64,
+    /// Replaced by other keys, a turn of the ring or a later epoch.
+    pub overwritten: u64,
+    /// Lost or dropped, by name.
+    pub lost: BTreeMap<String, u64>,
+    /// Should be in memory by every record, but is not.
+    pub missing: u64,
+}
+
+/// The name of reports lost on the reporters' link.
+pub const LOST_TO_TRANSLATOR: &str = between::REPORTER_TRANSLATOR.name;
+/// The name of reports whose frames were lost between translator and NIC.
+pub const LOST_TO_NIC: &str = between::TRANSLATOR_NIC.name;
+/// The name of reports whose frames all reached the NIC damaged, and were dropped there.
+pub const DAMAGED_AT_NIC: &str = "dropped.nic.icrc";
+
+impl Ends {
+    fn lose(&mut self, name: &str) {
+        match self.lost.get_mut(name) {
+            Some(count) => *count += 1,
+            None => {
+                self.lost.insert(name.to_owned(), 1);
+            }
+        }
+    }
+
+    /// A missing report: explained by a drop that is known only by count, if one is left.
+    fn not_found(&mut self, pools: &mut Pools) -> bool {
+        let name = pools.take();
+        self.lost_or_missing(name)
+    }
+
+    /// Like [`Ends::not_found`], for a report that is missing if as many frames are, which carried nothing else.
+    fn not_found_in(&mut self, frames: u64, pools: &mut Pools) -> bool {
+        let name = pools.take().or_else(|| pools.take_frames(frames));
+        self.lost_or_missing(name)
+    }
+
+    fn lost_or_missing(&mut self, name: Option<String>) -> bool {
+        match name {
+            Some(name) => {
+                self.lose(&name);
+                true
+            }
+            None => {
+                self.missing += 1;
+                false
+            }
+        }
+    }
+
+    /// All reports in it.
+    pub fn total(&self) -> u64 {
+        self.queryable + self.superseded + self.overwritten + self.lost.values().sum::<u64>() + self.missing
+    }
+
+    /// Adds another primitive's.
+    pub fn add(&mut self, other: &Self) {
+        self.queryable += other.queryable;
+        self.superseded += other.superseded;
+        self.overwritten += other.overwritten;
+        self.missing += other.missing;
+        for (name, count) in &other.lost {
+            *self.lost.entry(name.clone()).or_default() += count;
+        }
+    }
+}

@@ -1,0 +1,526 @@
+//! Collectors and a translator for one testbed: their files, their start, their counters.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use dta_rpc::collector::Client;
+use dta_rpc::{Ask, ClientOptions, Member, Spread, translator};
+use dta_collector::nic::ROCE_PORT;
+use dta_files::moment;
+use dta_link::fault::Faults;
+use dta_link::netstat;
+use dta_link::shared_ring::RingUse;
+use dta_proto::counter::{Stage, nic, ring, translator as counter};
+
+use super::check::Ahead;
+use super::far;
+use super::far::config::{self, Role};
+use super::far::machine::RemoteMachine;
+use super::far::protocol::Request;
+use super::far::start::{Far, FarSwitch};
+use super::far::tunnel::Tunnel;
+use super::files::{self, CollectorPlace, TranslatorPlace};
+use super::ground::RxeGround;
+use super::processes::Daemon;
+use super::statistics::{OfCollector, Statistics};
+use crate::topology::{Topology, Transport};
+
+/// What all daemons need to know.
+pub struct Plan<'a> {
+    /// Stores and settings.
+    pub topology: &'a Topology,
+    /// The machines, if not this one.
+    pub far: Option<&'a Far>,
+    /// Soft-RoCE, if not the software NIC on loopback.
+    pub rxe: Option<&'a RxeGround>,
+    /// Of writes.
+    pub transport: Transport,
+    /// On the RoCEv2 frames that each sends.
+    pub faults: Faults,
+    /// On the NACKs that the translator sends.
+    pub report_faults: Faults,
+    /// Of the faults.
+    pub seed: u64,
+    /// The collector's gRPC address; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Whether frames go through a ring in shared memory.
+    pub ring: RingUse,
+    /// Whether frames by UDP leave in runs.
+    pub runs: bool,
+    /// Threads of the translator.
+    pub workers: usize,
+    /// Threads of the collector's software NIC.
+    pub nic_threads: usize,
+    /// Whether the software translator acts like a switch.
+    pub reference: bool,
+    /// How long an epoch of the stores that can have epochs is; `None` = they have none.
+    pub epochs: Option<Duration>,
+    /// Where files go.
+    pub folder: &'a Path,
+}
+
+/// A free port on loopback.
+pub const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+impl<'a> Plan<'a> {
+    /// The software NIC on loopback, writes over UC, no faults.
+    pub fn plain(topology: &'a Topology, folder: &'a Path) -> Self {
+        let faults = Faults::NONE;
+        Self {
+            topology,
+            far: None,
+            rxe: None,
+            transport: Transport::Uc,
+            faults,
+            report_faults: faults,
+            seed: 1,
+            listen: ANY_PORT,
+            ring: RingUse::Auto,
+            runs: true,
+            workers: 1,
+            nic_threads: 1,
+            reference: false,
+            epochs: None,
+            folder,
+        }
+    }
+
+    /// How long the translator holds what is not complete, in milliseconds; 0 = until it is told to flush: a switch would
+    /// be busy with reading its places.
+    pub fn flush_ms(&self) -> u64 {
+        let is_switch = |machine: &config::Machine| machine.has(Role::Translator) && machine.switch.is_some();
+        match self.topology.machines.iter().any(is_switch) {
+            true => 0,
+            false => self.topology.translator.flush_ms,
+        }
+    }
+}
+
+/// How a translator is queried.
+enum Control {
+    /// Its own service.
+    Service(translator::Client),
+    /// The control plane of a switch, on another machine.
+    Switch(FarSwitch),
+}
+
+/// What is there only if collectors and translator are on other machines.
+struct Away {
+    collectors: Vec<Arc<RemoteMachine>>,
+    translator: Arc<RemoteMachine>,
+    _tunnels: Vec<Tunnel>,
+}
+
+/// A collector, as it is reached from here.
+struct Reached {
+    /// It connects again by itself after a restart.
+    client: Client,
+    /// Where its gRPC is.
+    address: String,
+    /// Where RoCEv2 frames go.
+    roce: SocketAddrV4,
+}
+
+impl Reached {
+    fn at(address: String, roce: SocketAddrV4) -> anyhow::Result<Reached> {
+        let client = Client::connect_lazy(&ClientOptions::plain(&address))?;
+        Ok(Reached { client, address, roce })
+    }
+}
+
+/// All collectors, asked as one.
+fn spread(collectors: &[Reached]) -> Spread {
+    let member = |collector: &Reached| Member {
+        address: collector.address.clone(),
+        ask: Arc::new(collector.client.clone()),
+    };
+    Spread::new(collectors.iter().map(member).collect())
+}
+
+/// Running collectors and a translator. On this machine there is one collector.
+pub struct Daemons {
+    collector: Option<Daemon>,
+    translator: Option<Daemon>,
+    away: Option<Away>,
+    collectors: Vec<Reached>,
+    /// All collectors, asked as one.
+    pub all: Spread,
+    control: Control,
+    /// Where reports go.
+    pub reports: SocketAddrV4,
+    /// The translator's gRPC.
+    pub control_address: String,
+    folder: PathBuf,
+    /// Threads of the translator, each with its own ledger.
+    workers: usize,
+    /// The counts of killed translators.
+    earlier: Option<Statistics>,
+    /// How many were killed.
+    killed: u32,
+    /// Whether one of them was killed: it may have counted what nobody knows.
+    any_killed: bool,
+}
+
+impl Daemons {
+    /// Starts all of them and waits until they are ready.
+    pub async fn start(plan: &Plan<'_>) -> anyhow::Result<Self> {
+        if let Some(far) = plan.far {
+            return Self::start_away(plan, far).await;
+        }
+        let folder = plan.folder.to_owned();
+        let collector = start_collector(plan, &plan.listen.to_string(), 0).await?;
+        let collector_address = said(&collector, "listen")?.to_owned();
+        let roce: SocketAddrV4 =
+            said(&collector, "roce")?.parse().context("the collector's RoCEv2 address")?;
+        let addresses = ["127.0.0.1:0"; 2];
+        let translator = start_translator(plan, &collector_address, addresses, &ledger(&folder, 0)).await?;
+        let reports = said(&translator, "listen")?.parse().context("the translator's address of reports")?;
+        let control_address = said(&translator, "control")?.to_owned();
+        let control = Control::Service(translator::Client::connect_lazy(&control_address)?);
+        let collectors = vec![Reached::at(collector_address, roce)?];
+        Ok(Self {
+            collector: Some(collector),
+            translator: Some(translator),
+            away: None,
+            all: spread(&collectors),
+            collectors,
+            control,
+            reports,
+            control_address,
+            folder,
+            workers: plan.workers,
+            earlier: None,
+            killed: 0,
+            any_killed: false,
+        })
+    }
+
+    async fn start_away(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Self> {
+        let started = far::start::start(plan, far).await?;
+        let (mut collectors, mut machines, mut tunnels) = (Vec::new(), Vec::new(), Vec::new());
+        for collector in started.collectors {
+            collectors.push(Reached::at(collector.control.address.to_string(), collector.roce)?);
+            machines.push(collector.machine);
+            tunnels.push(collector.control);
+        }
+        let (control, control_address) = match started.translator {
+            far::start::Translator::Software(tunnel) => {
+                let address = tunnel.address.to_string();
+                tunnels.push(tunnel);
+                (Control::Service(translator::Client::connect_lazy(&address)?), address)
+            }
+            far::start::Translator::Switch(switch) => (Control::Switch(switch), String::new()),
+        };
+        Ok(Self {
+            collector: None,
+            translator: None,
+            away: Some(Away {
+                collectors: machines,
+                translator: started.translator_machine,
+                _tunnels: tunnels,
+            }),
+            all: spread(&collectors),
+            collectors,
+            control,
+            reports: started.reports,
+            control_address,
+            folder: plan.folder.to_owned(),
+            workers: plan.workers,
+            earlier: None,
+            killed: 0,
+            any_killed: false,
+        })
+    }
+
+    /// What waits in receive queues of the translator and of the fullest NIC, in bytes. Of a switch, which has none,
+    /// as many reports as it has not yet taken of those `sent`, as bytes.
+    pub async fn waiting(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
+        let Some(away) = &self.away else {
+            let of = |socket| netstat::socket_backlog(socket).map(|waiting| waiting.unwrap_or(0));
+            return Ok([of(self.reports)?, of(self.collectors[0].roce)?]);
+        };
+        let of = |machine: &Arc<RemoteMachine>, socket| {
+            let machine = Arc::clone(machine);
+            async move { machine.call::<u64>(&Request::Backlog { socket }).await }
+        };
+        if matches!(self.control, Control::Service(_)) {
+            let mut at_nic = 0;
+            for (machine, collector) in away.collectors.iter().zip(&self.collectors) {
+                at_nic = at_nic.max(of(machine, collector.roce).await?);
+            }
+            return Ok([of(&away.translator, self.reports).await?, at_nic]);
+        }
+        let taken = self.translator_statistics().await?.node(Stage::Translator).get(&counter::RECEIVED);
+        Ok([sent.saturating_sub(taken), 0])
+    }
+
+    /// Whether a daemon was killed, and perhaps took counts along.
+    pub fn any_killed(&self) -> bool {
+        self.any_killed
+    }
+
+    /// Frames in rings between the translator and the NIC, if these are on this machine and none was killed.
+    pub fn in_rings(&self, statistics: &Statistics) -> u64 {
+        let has_ring = statistics.node(Stage::Translator).get(&ring::SENT) > 0;
+        if self.away.is_some() || self.any_killed || !has_ring {
+            return 0;
+        }
+        let at_nic = statistics.node(Stage::Nic);
+        let lost: u64 = at_nic.each(&nic::LINK_LOST).map(|(_, lost)| lost).sum();
+        statistics.link_sent().saturating_sub(at_nic.get(&nic::RECEIVED) + lost)
+    }
+
+    /// Whether the translator is a switch.
+    pub fn is_switch(&self) -> bool {
+        matches!(self.control, Control::Switch(_))
+    }
+
+    /// Current counters of all nodes.
+    pub async fn statistics(&mut self) -> anyhow::Result<Statistics> {
+        let mut all = Statistics::default();
+        all.add_collectors(self.of_collectors().await?);
+        self.ask_translator(&mut all).await?;
+        Ok(all)
+    }
+
+    /// What collectors and NICs count, without asking the translator.
+    pub async fn of_collectors(&mut self) -> anyhow::Result<Vec<OfCollector>> {
+        let mut all = Vec::new();
+        for index in 0..self.collectors.len() {
+            let Reached { client, roce, .. } = &self.collectors[index];
+            let (address, nodes) = (roce.ip().to_string(), client.statistics().await);
+            all.push((address, nodes.map_err(|error| self.explain(error.into()))?));
+        }
+        Ok(all)
+    }
+
+    /// How far the clock of each collector is ahead.
+    pub async fn ahead(&self) -> anyhow::Result<Vec<Ahead>> {
+        let Some(away) = &self.away else { return Ok(vec![Ahead::default(); self.collectors.len()]) };
+        let mut all = Vec::new();
+        for machine in &away.collectors {
+            all.push(ahead(machine).await?);
+        }
+        Ok(all)
+    }
+
+    /// Where the collectors' gRPC is, as `--collector` takes it.
+    pub fn collector_addresses(&self) -> String {
+        self.collectors.iter().map(|collector| &*collector.address).collect::<Vec<_>>().join(",")
+    }
+
+    /// Counters of the translator and the reporters that it hears, without asking the collector.
+    pub async fn translator_statistics(&mut self) -> anyhow::Result<Statistics> {
+        let mut all = Statistics::default();
+        self.ask_translator(&mut all).await?;
+        Ok(all)
+    }
+
+    /// Overwrites in `all` the counters of the translator and its reporters, earlier lives included.
+    async fn ask_translator(&mut self, all: &mut Statistics) -> anyhow::Result<()> {
+        let answer = match &mut self.control {
+            Control::Service(client) => client.statistics().await.map_err(anyhow::Error::from),
+            Control::Switch(switch) => switch.statistics().await,
+        };
+        let mut now = Statistics::default();
+        now.add(answer.map_err(|error| self.explain(error))?);
+        if let Some(earlier) = &self.earlier {
+            now.add_earlier(Stage::Translator, earlier);
+            now.add_earlier(Stage::Reporter, earlier);
+        }
+        all.replace(now);
+        Ok(())
+    }
+
+    /// Makes the translator send everything that it holds.
+    pub async fn flush(&mut self) -> anyhow::Result<u64> {
+        let answer = match &mut self.control {
+            Control::Service(client) => client.flush().await.map_err(anyhow::Error::from),
+            Control::Switch(switch) => switch.flush().await,
+        };
+        answer.map_err(|error| self.explain(error))
+    }
+
+    /// If a daemon has died, that explains a failed call better.
+    fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+        for daemon in [&mut self.collector, &mut self.translator].into_iter().flatten() {
+            if let Err(died) = daemon.check() {
+                return died;
+            }
+        }
+        error
+    }
+
+    /// Process ids of collector and translator.
+    pub fn pids(&self) -> [Option<u32>; 2] {
+        [self.collector.as_ref().map(Daemon::pid), self.translator.as_ref().map(Daemon::pid)]
+    }
+
+    /// Stops the collector without ending it, as a debugger does: what is sent to it waits in its socket.
+    pub fn freeze_collector(&self) -> anyhow::Result<()> {
+        match &self.collector {
+            Some(collector) => collector.freeze().context("cannot stop the collector"),
+            None => Ok(()),
+        }
+    }
+
+    /// Kills the collector with SIGKILL.
+    pub fn kill_collector(&mut self) {
+        if let Some(collector) = self.collector.take() {
+            collector.kill();
+            self.any_killed = true;
+        }
+    }
+
+    /// Restarts the collector, at its old addresses and on its old memory.
+    pub async fn restart_collector(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
+        let Reached { address, roce, .. } = &self.collectors[0];
+        let collector = start_collector(plan, address, roce.port()).await?;
+        self.collector = Some(collector);
+        Ok(())
+    }
+
+    /// Stops the translator without ending it.
+    pub fn freeze_translator(&self) -> anyhow::Result<()> {
+        match &self.translator {
+            Some(translator) => translator.freeze().context("cannot stop the translator"),
+            None => Ok(()),
+        }
+    }
+
+    /// Kills the translator with SIGKILL. `last` is what it had counted.
+    pub fn kill_translator(&mut self, last: Statistics) {
+        if let Some(translator) = self.translator.take() {
+            translator.kill();
+            // It includes the sums of its own earlier lives.
+            self.earlier = Some(last);
+            self.killed += 1;
+            self.any_killed = true;
+        }
+    }
+
+    /// Restarts the translator, at its old addresses.
+    pub async fn restart_translator(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
+        let addresses = [&*self.reports.to_string(), &*self.control_address];
+        let ledger = ledger(&self.folder, self.killed);
+        let translator = start_translator(plan, &self.collectors[0].address, addresses, &ledger).await?;
+        self.translator = Some(translator);
+        Ok(())
+    }
+
+    /// The translators' records of what they know to be lost, one per worker. Those of another machine are copied
+    /// here. A switch writes none.
+    pub async fn ledgers(&self) -> anyhow::Result<Vec<PathBuf>> {
+        if self.is_switch() {
+            return Ok(Vec::new());
+        }
+        let lives = (0..=self.killed).map(|life| ledger(&self.folder, life));
+        let of = |first: PathBuf| {
+            let others = (1..self.workers).map(|n| PathBuf::from(format!("{}.{n}", first.display())));
+            std::iter::once(first.clone()).chain(others.collect::<Vec<_>>())
+        };
+        let paths: Vec<PathBuf> = lives.flat_map(of).collect();
+        if let Some(away) = &self.away {
+            for path in &paths {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let bytes: Vec<u8> = away.translator.call(&Request::Read { name }).await?;
+                std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+            }
+        }
+        Ok(paths)
+    }
+
+    /// The memory of the collector on this machine.
+    pub fn memory(&self) -> String {
+        memory(&self.folder)
+    }
+
+    /// Whether all run on this machine.
+    pub fn are_here(&self) -> bool {
+        self.away.is_none()
+    }
+
+    /// The folder of memory, logs and configuration.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Result<Daemon> {
+    let place = CollectorPlace {
+        number: 0,
+        listen: listen.to_owned(),
+        memory: memory(plan.folder),
+        address: Ipv4Addr::LOCALHOST,
+        port,
+        device: plan.rxe.map_or(&plan.topology.collector.device, |rxe| rxe.device),
+        verbs: plan.rxe.map(|rxe| rxe.collector),
+        link: None,
+    };
+    let path = plan.folder.join("collector.toml");
+    std::fs::write(&path, files::collector(plan, &place)?)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    let arguments = files::collector_arguments(plan, path.display().to_string());
+    Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log")).await
+}
+
+/// How far a machine's clock is ahead of this one's.
+async fn ahead(machine: &Arc<RemoteMachine>) -> anyhow::Result<Ahead> {
+    let before = moment::now();
+    let there: u64 = machine.call(&Request::Clock).await?;
+    Ok(Ahead::of(there, before..=moment::now()))
+}
+
+/// The folder of the collector's memory.
+fn memory(folder: &Path) -> String {
+    folder.join("memory").display().to_string()
+}
+
+/// The ledger of the translator after this many were killed.
+fn ledger(folder: &Path, killed: u32) -> PathBuf {
+    folder.join(format!("ledger{killed}"))
+}
+
+/// `[listen, control]` are its addresses for reports and gRPC.
+async fn start_translator(
+    plan: &Plan<'_>,
+    collector: &str,
+    [listen, control]: [&str; 2],
+    ledger: &Path,
+) -> anyhow::Result<Daemon> {
+    // Its own address in 127/8, so that testbeds can run side by side: RoCEv2 source ports cannot be chosen freely.
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    let loopback = Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254));
+    let (source, source_port) = plan.rxe.map_or((loopback, 0), |rxe| (rxe.translator, ROCE_PORT));
+    let place = TranslatorPlace {
+        listen: listen.to_owned(),
+        control: control.to_owned(),
+        collectors: vec![collector.to_owned()],
+        source,
+        source_port,
+        ring: plan.ring.to_string(),
+    };
+    let path = plan.folder.join("translator.toml");
+    std::fs::write(&path, files::translator(plan, &place))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    let (config, ledger) = (path.display().to_string(), ledger.display().to_string());
+    let mut arguments = files::translator_arguments(plan, config, ledger);
+    if let Some(rxe) = plan.rxe {
+        // The device sends its answers without faults, so they act on arrival.
+        arguments.extend([
+            "--link".into(),
+            rxe.link.into(),
+            "--answer-faults".into(),
+            plan.faults.to_string(),
+        ]);
+    }
+    Daemon::start("translator", "__translator", &arguments, &plan.folder.join("translator.log")).await
+}
+
+/// A field of a daemon's ready line.
+fn said<'a>(daemon: &'a Daemon, field: &str) -> anyhow::Result<&'a str> {
+    daemon.ready()[field].as_str().ok_or_else(|| anyhow!("the ready line {} has no {field}", daemon.ready()))
+}

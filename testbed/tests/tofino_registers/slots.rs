@@ -1,0 +1,130 @@
+//! Slots of key-write: what ingress makes of a report, from its first byte on, and egress of that.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use dta_testbed::p4_suite::assembly::parser::{Parser, at_port};
+use dta_testbed::p4_suite::assembly::pipeline::{DEPARSER, Pipeline};
+use dta_testbed::p4_suite::assembly::profiles::{self, POSTCARDS, SKETCHES, WORDS};
+use dta_proto::key::Key;
+use dta_proto::program::Mac;
+use dta_proto::store::{SlotKeys, StoreKind};
+use dta_proto::wire::datagram;
+use dta_proto::wire::dta::{self, Body};
+use dta_proto::wire::ethernet;
+
+use super::{PAIR, SERVICE, STORE, Switch, reference, report, take, written};
+
+const KEY: Key = Key([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0xff]);
+/// What the chip puts before a packet that comes to egress.
+const EGRESS_METADATA: usize = 27;
+
+/// A report as it comes to the switch.
+fn frame(body: Body<'_>) -> Vec<u8> {
+    let mut header = [0; ethernet::HEADER_LEN];
+    let (dst, src) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+    ethernet::Repr { dst, src, ethertype: 0x0800 }.emit(&mut header);
+    let mut bytes = [0; 128];
+    let len = report(1, body).emit(&mut bytes).unwrap();
+    let from = SocketAddrV4::new(Ipv4Addr::new(10, 9, 2, 1), 5000);
+    [&header[..], &datagram::header(from, SocketAddrV4::new(SERVICE, dta::PORT), len), &bytes[..len]].concat()
+}
+
+/// A report behind the tables of ingress that decide what is in its slot. `None`: its value is too long for the store.
+fn admitted(profile: &str, value_len: u8, keys: SlotKeys, frame: &[u8]) -> Option<(Pipeline, usize)> {
+    let text = profiles::assembly(profile);
+    let mut ingress = Pipeline::of(&text, "ingress");
+    let element_shift = (4 + value_len + keys.key_len()).trailing_zeros();
+    let parameters = [
+        ("number", 1),
+        ("copies", 1),
+        ("value_words", u64::from(value_len / 4)),
+        ("inline_keys", u64::from(!keys.are_hashed())),
+        ("slots_mask", 63),
+        ("element_shift", element_shift.into()),
+    ];
+    ingress.fill("Admission.store", &[("meta.store", STORE.into())], "key_write_store", &parameters);
+    ingress.receive(&Parser::of(&text, "ingress").parse(&at_port(9, frame)).expect("a whole packet"));
+    // What the tables before it say: a report, in a packet of IPv4 without options.
+    let stage = ingress.stage(&ingress.table("Admission.shape.shape"));
+    ingress.set("is_report_0", stage, 1);
+    ingress.set("meta.slack", stage, 20);
+    for table in ["Admission.shape.shape", "Admission.store", "Admission.fit.fit"] {
+        let table = ingress.table(table);
+        ingress.run_one(&table);
+    }
+    let after = ingress.stage(&ingress.table("Admission.fit.fit")) + 1;
+    (ingress.get("meta.bad_length", after) == 0).then_some((ingress, after))
+}
+
+/// What the deparser of ingress hands to egress: the headers `kind` and `bridge` of `types.p4`, the key, and the words of the value.
+fn bridged(ingress: &Pipeline, stage: usize) -> Vec<u8> {
+    let of = |field: &str| ingress.get(field, stage);
+    let flags = of("hdr.bridge.inline_keys") << 4;
+    let mut bytes =
+        vec![1, 0, 0, 9, PAIR as u8, 1, 0x11, flags as u8, of("hdr.bridge.element_shift") as u8, 0];
+    bytes.extend([0; 20]);
+    let key = ["hdr.key_first.word", "hdr.key.b", "hdr.key.c", "hdr.key.d"];
+    let words = WORDS[1..8].iter().filter(|word| of(&word.replace(".word", ".$valid")) == 1);
+    for field in key.iter().chain(words) {
+        bytes.extend((of(field) as u32).to_be_bytes());
+    }
+    bytes
+}
+
+/// The words of a slot behind its checksum, as they leave egress.
+fn sent(profile: &str, bridged: &[u8]) -> Vec<u32> {
+    let mut switch = Switch::new(profile);
+    let packet = [&[0; EGRESS_METADATA][..], bridged].concat();
+    let parsed = Parser::of(&profiles::assembly(profile), "egress").parse(&packet).expect("a whole packet");
+    assert_eq!(parsed.payload, packet.len());
+    let egress = &mut switch.egress;
+    egress.receive(&parsed);
+    let key = ["hdr.key_first.word", "hdr.key.b", "hdr.key.c", "hdr.key.d"];
+    for (field, bytes) in key.into_iter().zip(KEY.0.chunks(4)) {
+        let word = u32::from_be_bytes(bytes.try_into().unwrap());
+        assert_eq!(egress.get(field, 0) as u32, word, "the key whose hash is taken");
+    }
+    let from = egress.first();
+    egress.run(&from, DEPARSER);
+    assert_eq!(egress.get("eg_intr_md_for_dprsr.drop_ctl", DEPARSER), 0);
+    // Headers that always come together leave by the bit of the first.
+    let mut leaves = 0;
+    let words = WORDS[1..8].iter().filter(|word| {
+        let bit = word.replace(".word", ".$valid");
+        if egress.has(&bit, DEPARSER) {
+            leaves = egress.get(&bit, DEPARSER);
+        }
+        leaves == 1
+    });
+    words.map(|word| egress.get(word, DEPARSER) as u32).collect()
+}
+
+#[test]
+fn slots_have_the_key_and_the_value_that_the_software_gives_them() {
+    let mut seen = 0;
+    for profile in [POSTCARDS, SKETCHES] {
+        for (value_len, keys) in
+            [(4, SlotKeys::Hashed), (12, SlotKeys::Hashed), (28, SlotKeys::Hashed), (12, SlotKeys::Inline)]
+        {
+            if profile == SKETCHES && value_len == 4 {
+                continue;
+            }
+            let kind = StoreKind::KeyWrite { slots: 64, value_len, redundancy: 1, keys };
+            let mut reference = reference(kind, Vec::new(), 0);
+            for words in 1..=7 {
+                let value: Vec<u8> = (0..4 * words).map(|byte| 0x80 | byte).collect();
+                let body = Body::KeyWrite { redundancy: 0, key: KEY, value: &value };
+                let made = take(&mut reference, &report(1, body));
+                let wanted: Option<Vec<u32>> = made.frames.first().map(|frame| {
+                    let (_, _, payload) = written(frame);
+                    payload[4..].chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
+                });
+                let ours = admitted(profile, value_len, keys, &frame(body))
+                    .map(|(ingress, stage)| sent(profile, &bridged(&ingress, stage)));
+                seen += u32::from(ours.is_some());
+                assert_eq!(ours, wanted, "{profile}: {words} words, {value_len} bytes, {keys:?}");
+            }
+        }
+    }
+    assert_eq!(seen, 14 + 13);
+}
