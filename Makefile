@@ -25,14 +25,14 @@ SCRIPTS += testbed/tracing/overlay testbed/tracing/queue
 SCRIPTS += $(addprefix packaging/,build-deb build-static build-container release rustc-static test/packages test/release test/in-systemd test/static test/common.sh)
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages.
 POOL_TESTS = --lib --test region_memory --test service --test program
-POOL_CRATES = /(collector|bench) 
+POOL_CRATES = /(collector|testbed) 
 POOLS ?= 0 2 128
 
 # All that is tested is built with these features, so that it is built once.
-TESTED = --workspace --features "$(shell cat testbed/features)"
+TESTED = --workspace --exclude dta-sql --features "$(shell cat testbed/features)"
 
 # Tests that are built only where they are named.
-GUEST_TESTS = $(shell awk -F'"' '/^name = / { name = $$2 } /^test = false/ { print "--test", name }' */Cargo.toml)
+GUEST_TESTS = $(shell awk -F'"' '/^name = / { name = $$2 } /^test = false/ { print "--test", name }' */Cargo.toml crates/*/Cargo.toml)
 
 FUZZ_SECONDS ?= 60
 
@@ -44,9 +44,9 @@ LATER = nice -n 10
 # What clippy-driver denies as the compiler's wrapper.
 LINTS = -Dwarnings__CLIPPY_HACKERY__
 
-# SQL over the history: a workspace of its own (docs/decisions/history.md). Clippy lints during compilation.
+# SQL over the history, which no other target builds (docs/decisions/history.md). Clippy lints during compilation.
 HISTORY_TEST = env DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=$(LINTS) \
-    $(CARGO) test --manifest-path history/sql/Cargo.toml --target-dir $(TARGET)/history
+    $(CARGO) test -p dta-sql --profile sql
 HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
 
 .DEFAULT_GOAL := build
@@ -56,14 +56,14 @@ help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 build: install-build-deps ## release programs, with RDMA devices (verbs), object storage (s3) and clusters (etcd)
-	$(CARGO) build --release --workspace --features dta-collector/verbs,dta-collector/s3,dta-collector/kafka,dta-collector/otlp,dta-collector/remote-write,dta-collector/etcd,dta-translator/etcd
+	$(CARGO) build --release --workspace --exclude dta-sql --features dta-collector/verbs,dta-collector/s3,dta-collector/kafka,dta-collector/otlp,dta-collector/remote-write,dta-collector/etcd,dta-translator/etcd
 
 deb: build install-package-deps ## Debian packages of the daemons and their tools, in target/packages
 	packaging/build-deb $(TARGET)/release $(TARGET)/packages
 
 deb-history: install-build-deps install-package-deps ## Debian package of dta-history, in target/packages
-	$(CARGO) build --release --manifest-path history/sql/Cargo.toml --target-dir $(TARGET)/history
-	packaging/build-deb $(TARGET)/history/release $(TARGET)/packages dta-history
+	$(CARGO) build --release -p dta-sql
+	packaging/build-deb $(TARGET)/release $(TARGET)/packages dta-history
 
 static: ## static programs without verbs, in target/static
 	packaging/build-static release $(TARGET)/static
@@ -78,7 +78,7 @@ release: install-build-deps install-package-deps ## what is published of the tag
 demo: ## one command from report to answer; no root needed
 	$(CARGO) run --profile demo -p dta-manager -- run-testbed --bench
 
-ebpf: ## the kernel's programs, trace/ebpf/trace.bpf.o and link/ebpf/take.bpf.o, with the pinned compiler
+ebpf: ## the kernel's programs, reporter/ebpf/trace.bpf.o and crates/link/ebpf/take.bpf.o, with the pinned compiler
 	scripts/install-deps ebpf
 	scripts/build-ebpf
 
@@ -129,8 +129,7 @@ lint: style ## style, and clippy
 
 style: ## formatting, lock files, scripts, licences and advisories of the dependencies
 	$(CARGO) fmt --all --check
-	$(CARGO) fmt --check --manifest-path history/sql/Cargo.toml
-	for lock in history/sql fuzz/libfuzzer; do $(CARGO) metadata --locked --format-version 1 --manifest-path $$lock/Cargo.toml >/dev/null || exit 1; done
+	$(CARGO) metadata --locked --format-version 1 --manifest-path testbed/fuzz/Cargo.toml >/dev/null
 	shellcheck -x $(SCRIPTS)
 	scripts/check-dependencies
 
@@ -142,19 +141,19 @@ python: ## the Python package: its types, and its tests against the Rust readers
 	cd python && $(PYTHON) -m mypy && $(PYTHON) -m pytest -q -p no:cacheprovider
 	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	if [ -e $(TARGET)/outside-readers ]; then \
-	    PYTHONPATH=$(TARGET)/outside-readers $(PYTHON) -m pytest -q -p no:cacheprovider history/tests/outside; \
+	    PYTHONPATH=$(TARGET)/outside-readers $(PYTHON) -m pytest -q -p no:cacheprovider crates/history/tests/outside; \
 	fi
 
 history-built:
 	$(LATER) $(HISTORY_TEST) --no-run
 
-history: history-built ## SQL over the history (dta-history): built in target/history, clippy, and its tests
+history: history-built ## SQL over the history (dta-history): built in target/sql, clippy, and its tests
 	$(CARGO) build $(HISTORY_NEEDS)
 	$(HISTORY_TEST)
 	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	if [ -e $(TARGET)/outside-readers ]; then \
-	    DTA_PROGRAMS=$(abspath $(TARGET))/debug DTA_HISTORY=$(abspath $(TARGET))/history/debug/dta-history \
-	    PYTHONPATH=$(TARGET)/outside-readers $(PYTHON) -m pytest -q -p no:cacheprovider history/sql/tests/outside; \
+	    DTA_PROGRAMS=$(abspath $(TARGET))/debug DTA_HISTORY=$(abspath $(TARGET))/sql/dta-history \
+	    PYTHONPATH=$(TARGET)/outside-readers $(PYTHON) -m pytest -q -p no:cacheprovider crates/sql/tests/outside; \
 	fi
 
 pools: ## the tests of memory with no huge pages, with too few and with enough; sets the pool and puts it back, as root
@@ -202,9 +201,9 @@ rxe: ## the RDMA tests, and those of host tracing on Linux 6.1, in a guest with 
 
 fuzz: ## the fuzz targets under libFuzzer, FUZZ_SECONDS each (60); needs a nightly compiler
 	$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz
-	$(CARGO) run -q -p dta-fuzz --example corpus fuzz/libfuzzer/corpus
-	for target in $$(cd fuzz/libfuzzer/fuzz_targets && ls | sed 's/\.rs$$//'); do \
-	    $(CARGO) +nightly fuzz run --fuzz-dir fuzz/libfuzzer $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096; \
+	$(CARGO) run -q -p dta-testbed --example corpus testbed/fuzz/corpus
+	for target in $$(cd testbed/fuzz/fuzz_targets && ls | sed 's/\.rs$$//'); do \
+	    $(CARGO) +nightly fuzz run --fuzz-dir testbed/fuzz $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096; \
 	done
 
 bench: ## every speed beside its floor

@@ -12,17 +12,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dta_collector::config::MemoryConfig;
-use dta_collector::reader::append::{Lists, Progress, Start};
+use dta_collector::reader::append::{Lists, ReadProgress, ReadStart};
 use dta_collector::reader::{key_increment, key_write, postcarding, sketch_merge};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
-use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::Choice;
-use dta_proto::layout::sketch_merge::Column;
+use dta_proto::layout::sketch_merge::SketchColumn;
 use dta_proto::layout::{self, hash};
 use dta_proto::random::SplitMix64;
 use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
+use dta_proto::to_hex_digits;
 use serde_json::{Value, json};
 
 /// Keys that are written and queried; a quarter of them is only queried.
@@ -68,7 +68,7 @@ struct Random(SplitMix64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0.draw()
+        self.0.next_u64()
     }
 
     fn below(&mut self, n: u64) -> u64 {
@@ -153,9 +153,9 @@ fn fill_key_write(store: &Store, keys: &[Key]) {
     let mut random = Random(SplitMix64(store.spec.id.into()));
     let mut slot = vec![0; store.spec.element_len() as usize];
     let mut encode = |key: &Key, value: &[u8]| {
-        let both = layout::key_write::inline(key, value);
+        let both = layout::key_write::inline_value(key, value);
         let value = both.as_ref().filter(|_| !held.are_hashed()).map_or(value, |both| both);
-        layout::key_write::encode(&mut slot, key, value);
+        layout::key_write::encode_slot(&mut slot, key, value);
         slot.clone()
     };
     for _ in 0..2 * keys.len() {
@@ -164,7 +164,7 @@ fn fill_key_write(store: &Store, keys: &[Key]) {
         let value = [random.below(3) as u8].repeat(value_len.into());
         let slot = encode(key, &value);
         let writes = some(&mut random);
-        for (n, at) in hash::slots(key, redundancy, slots).iter().enumerate() {
+        for (n, at) in hash::key_slots(key, redundancy, slots).iter().enumerate() {
             if writes(n) {
                 put(store, at * store.spec.element_len(), &slot);
             }
@@ -174,25 +174,25 @@ fn fill_key_write(store: &Store, keys: &[Key]) {
     // What the README asks for: three counters of the first key.
     let value: Vec<u8> = [1u32, 2, 3].iter().flat_map(|n| n.to_be_bytes()).take(value_len.into()).collect();
     let slot = encode(&keys[0], &value);
-    for at in hash::slots(&keys[0], redundancy, slots).iter() {
+    for at in hash::key_slots(&keys[0], redundancy, slots).iter() {
         put(store, at * store.spec.element_len(), &slot);
     }
 }
 
 fn fill_postcarding(store: &Store, keys: &[Key], slots: u64, hops: u8, redundancy: u8) {
     let mut random = Random(SplitMix64(store.spec.id.into()));
-    let mut row = vec![0; layout::postcarding::row_len(hops) as usize];
-    let mut write = |key: &Key, path: &layout::postcarding::Path, which: &dyn Fn(usize) -> bool| {
-        layout::postcarding::encode(&mut row, key, path);
-        for (n, at) in hash::slots(key, redundancy, slots).iter().enumerate() {
+    let mut row = vec![0; layout::postcarding::row_length(hops) as usize];
+    let mut write = |key: &Key, path: &layout::postcarding::PostcardPath, which: &dyn Fn(usize) -> bool| {
+        layout::postcarding::encode_row(&mut row, key, path);
+        for (n, at) in hash::key_slots(key, redundancy, slots).iter().enumerate() {
             if which(n) {
-                put(store, layout::postcarding::offset(*at, hops), &row);
+                put(store, layout::postcarding::row_offset(*at, hops), &row);
             }
         }
     };
     for _ in 0..2 * keys.len() {
         let key = &keys[random.below(3 * KEYS / 4) as usize];
-        let mut path = layout::postcarding::Path::default();
+        let mut path = layout::postcarding::PostcardPath::default();
         let length = random.below(u64::from(hops)) as u8 + 1;
         (0..length).filter(|_| random.below(5) > 0).for_each(|hop| {
             path.set(hop, 100 + u32::from(hop));
@@ -203,7 +203,7 @@ fn fill_postcarding(store: &Store, keys: &[Key], slots: u64, hops: u8, redundanc
         }
     }
     damage(store, &mut random, 20);
-    let mut path = layout::postcarding::Path { length: 3, ..Default::default() };
+    let mut path = layout::postcarding::PostcardPath { length: 3, ..Default::default() };
     (0..3).for_each(|hop| {
         path.set(hop, [101, 104, 102][usize::from(hop)]);
     });
@@ -211,7 +211,7 @@ fn fill_postcarding(store: &Store, keys: &[Key], slots: u64, hops: u8, redundanc
 }
 
 fn fill_append(store: &Store, ring: u64, batch_len: u8, entry_len: u8) {
-    use layout::append::{encode, entries_per_batch, forward, offset, place_offset};
+    use layout::append::{advance_sequence, batch_offset, encode_batch, entries_per_batch, place_offset};
     let mut random = Random(SplitMix64(store.spec.id.into()));
     let room = entries_per_batch(batch_len, entry_len);
     let mut number = 0u32;
@@ -223,13 +223,13 @@ fn fill_append(store: &Store, ring: u64, batch_len: u8, entry_len: u8) {
                 number.to_be_bytes()
             })
             .collect();
-        encode(&mut batch, list, sequence, count, &entries);
-        put(store, offset(list, sequence, ring, batch_len), &batch);
+        encode_batch(&mut batch, list, sequence, count, &entries);
+        put(store, batch_offset(list, sequence, ring, batch_len), &batch);
     };
     // List 0: some batches, the last one half full. List 1: several turns, and across the wrap.
     let some = (ring / 2).max(1) as u32;
     (1..=some).for_each(|s| write(0, s, if s == some { (room / 2).max(1) } else { room }));
-    (0..3 * ring as u32).for_each(|n| write(1, forward(u32::MAX - ring as u32, n), room));
+    (0..3 * ring as u32).for_each(|n| write(1, advance_sequence(u32::MAX - ring as u32, n), room));
     // List 2: gaps, a batch of the turn before, and damage. List 3 is empty, or torn everywhere.
     if batch_len == 64 {
         (0..ring).for_each(|at| put(store, place_offset(3, at, ring, batch_len), &[0xee; 64]));
@@ -249,9 +249,9 @@ fn fill_append(store: &Store, ring: u64, batch_len: u8, entry_len: u8) {
 fn fill_counters(store: &Store, keys: &[Key], slots: u64, [redundancy, replicas]: [u8; 2]) {
     let mut random = Random(SplitMix64(store.spec.id.into()));
     let mut counters = vec![0u64; slots as usize];
-    let lanes = layout::key_increment::lanes(replicas);
+    let lanes = layout::key_increment::lane_count(replicas);
     let mut add = |lane: usize, key: &Key, delta: u64| {
-        let at = hash::slots(key, lanes as u8 * redundancy, slots);
+        let at = hash::key_slots(key, lanes as u8 * redundancy, slots);
         let of_lane = at.iter().skip(lane * usize::from(redundancy)).take(redundancy.into());
         of_lane.for_each(|at| counters[*at as usize] += delta);
     };
@@ -261,7 +261,11 @@ fn fill_counters(store: &Store, keys: &[Key], slots: u64, [redundancy, replicas]
     }
     add(0, &keys[0], 1500);
     for (at, counter) in counters.iter().enumerate() {
-        put(store, layout::key_increment::offset(at as u64), &layout::key_increment::encode(*counter));
+        put(
+            store,
+            layout::key_increment::counter_offset(at as u64),
+            &layout::key_increment::encode_counter(*counter),
+        );
     }
 }
 
@@ -276,15 +280,15 @@ fn fill_sketch(store: &Store, keys: &[Key], columns: u32, rows: u8, epochs: u32)
             }
             let epoch = if random.below(12) == 0 { epoch - epochs.min(epoch) } else { epoch };
             let cells = std::array::from_fn(|row| if row < rows.into() { random.next() as u32 } else { 0 });
-            let column_is = Column { epoch, merged: random.below(3) as u16, expected: 2, cells };
-            layout::sketch_merge::encode(&mut bytes, rows, &column_is);
-            put(store, layout::sketch_merge::offset(epoch, column, epochs, columns, rows), &bytes);
+            let column_is = SketchColumn { epoch, merged: random.below(3) as u16, expected: 2, cells };
+            layout::sketch_merge::encode_column(&mut bytes, rows, &column_is);
+            put(store, layout::sketch_merge::column_offset(epoch, column, epochs, columns, rows), &bytes);
         }
     }
     for column in layout::sketch_merge::columns_of(&keys[0], rows, columns).iter() {
-        let column_is = Column { epoch: 5, merged: 2, expected: 2, cells: [7; 4] };
-        layout::sketch_merge::encode(&mut bytes, rows, &column_is);
-        put(store, layout::sketch_merge::offset(5, *column as u32, epochs, columns, rows), &bytes);
+        let column_is = SketchColumn { epoch: 5, merged: 2, expected: 2, cells: [7; 4] };
+        layout::sketch_merge::encode_column(&mut bytes, rows, &column_is);
+        put(store, layout::sketch_merge::column_offset(5, *column as u32, epochs, columns, rows), &bytes);
     }
 }
 
@@ -313,10 +317,11 @@ fn questions(store: &Store, keys: &[Key]) -> Vec<Value> {
         }
         StoreKind::KeyIncrement { slots, redundancy, replicas } => {
             fill_counters(store, keys, slots, [redundancy, replicas]);
-            let reader = key_increment::Reader::new(store).expect("a store of its kind");
-            let mut lanes = vec![0; keys.len() * reader.lanes()];
-            reader.query(keys, &mut lanes).expect("inside");
-            let counts: Vec<_> = lanes.chunks(reader.lanes()).map(key_increment::counted).collect();
+            let reader = key_increment::KeyIncrementReader::new(store).expect("a store of its kind");
+            let mut lanes = vec![0; keys.len() * reader.lane_count()];
+            reader.query_keys(keys, &mut lanes).expect("inside");
+            let counts: Vec<_> =
+                lanes.chunks(reader.lane_count()).map(key_increment::total_of_lanes).collect();
             vec![json!({ "counts": counts })]
         }
         StoreKind::SketchMerge { columns, rows, epochs, .. } => {
@@ -327,24 +332,24 @@ fn questions(store: &Store, keys: &[Key]) -> Vec<Value> {
 }
 
 fn ask_values(store: &Store, keys: &[Key], name: &str, policy: Choice) -> Value {
-    let reader = key_write::Reader::new(store).expect("a store of its kind");
-    let mut answers = vec![key_write::Answer::default(); keys.len()];
+    let reader = key_write::KeyWriteReader::new(store).expect("a store of its kind");
+    let mut answers = vec![key_write::KeyWriteReading::default(); keys.len()];
     let mut values = vec![0; keys.len() * reader.value_len()];
-    reader.query(keys, policy, &mut answers, &mut values).expect("inside");
+    reader.query_keys(keys, policy, &mut answers, &mut values).expect("inside");
     let answers = answers.iter().zip(values.chunks_exact(reader.value_len()));
     let answers: Vec<_> =
-        answers.map(|(a, v)| json!([a.found.then(|| hex(v)), a.agreeing, a.differing])).collect();
+        answers.map(|(a, v)| json!([a.found.then(|| to_hex_digits(v)), a.agreeing, a.differing])).collect();
     json!({ "policy": name, "answers": answers })
 }
 
 fn ask_paths(store: &Store, keys: &[Key]) -> Value {
-    let reader = postcarding::Reader::new(store).expect("a store of its kind");
-    let mut answers = vec![postcarding::Answer::default(); keys.len()];
-    reader.query(keys, &mut answers).expect("inside");
-    let answer = |a: &postcarding::Answer| {
+    let reader = postcarding::PostcardingReader::new(store).expect("a store of its kind");
+    let mut answers = vec![postcarding::PostcardingReading::default(); keys.len()];
+    reader.query_keys(keys, &mut answers).expect("inside");
+    let answer = |a: &postcarding::PostcardingReading| {
         let path = a.path.map(|p| {
             let last = 16 - p.bitmap.leading_zeros();
-            (0..last.max(p.length.into()) as u8).map(|h| p.hop(h)).collect::<Vec<_>>()
+            (0..last.max(p.length.into()) as u8).map(|h| p.hop_value(h)).collect::<Vec<_>>()
         });
         let complete = a.path.is_some_and(|p| p.is_complete());
         json!([path, a.path.map_or(0, |p| p.length), complete, a.agreeing, a.differing])
@@ -354,9 +359,9 @@ fn ask_paths(store: &Store, keys: &[Key]) -> Value {
 
 fn ask_list(store: &Store, list: u32, start: u32) -> Value {
     let lists = Lists::new(store).expect("a store of its kind");
-    let from = if start == 0 { Start::Oldest } else { Start::At(start) };
-    let mut reader = lists.reader(list, from).expect("inside");
-    let (mut entries, mut progress) = (Vec::new(), Progress::default());
+    let from = if start == 0 { ReadStart::Oldest } else { ReadStart::At(start) };
+    let mut reader = lists.open_reader(list, from).expect("inside");
+    let (mut entries, mut progress) = (Vec::new(), ReadProgress::default());
     loop {
         let news = reader.read(u64::MAX, Instant::now(), |_, more| entries.extend_from_slice(more));
         progress.add(news.expect("inside"));
@@ -367,15 +372,15 @@ fn ask_list(store: &Store, list: u32, start: u32) -> Value {
         std::thread::sleep(Duration::from_millis(5));
     }
     json!({
-        "list": list, "from_sequence": start, "entries": hex(&entries), "next_sequence": reader.sequence(),
+        "list": list, "from_sequence": start, "entries": to_hex_digits(&entries), "next_sequence": reader.next_sequence(),
         "overwritten": progress.overwritten, "missing": progress.missing, "damaged": progress.damaged,
     })
 }
 
 fn ask_sketch(store: &Store, keys: &[Key], epoch: u32) -> Value {
-    let reader = sketch_merge::Reader::new(store).expect("a store of its kind");
-    let mut answers = vec![sketch_merge::Answer::default(); keys.len()];
-    reader.query(keys, epoch, &mut answers).expect("inside");
+    let reader = sketch_merge::SketchMergeReader::new(store).expect("a store of its kind");
+    let mut answers = vec![sketch_merge::SketchMergeReading::default(); keys.len()];
+    reader.query_keys(keys, epoch, &mut answers).expect("inside");
     let answers: Vec<_> = answers.iter().map(|a| json!([a.estimate, a.merged, a.expected])).collect();
     json!({ "epoch": epoch, "answers": answers })
 }
@@ -406,9 +411,9 @@ fn main() -> anyhow::Result<()> {
     }
     let texts: Vec<_> = TEXTS
         .iter()
-        .map(|text| json!([text, text.parse::<Key>().ok().map(|k| (hex(&k.0), k.to_string()))]))
+        .map(|text| json!([text, text.parse::<Key>().ok().map(|k| (to_hex_digits(&k.0), k.to_string()))]))
         .collect();
-    let keys: Vec<_> = keys.iter().map(|k| json!([hex(&k.0), k.to_string()])).collect();
+    let keys: Vec<_> = keys.iter().map(|k| json!([to_hex_digits(&k.0), k.to_string()])).collect();
     println!("{}", json!({ "texts": texts, "keys": keys, "stores": stores }));
     Ok(())
 }

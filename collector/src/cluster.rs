@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use dta_files::moment;
 use dta_cluster::{InEffect, Lease, View};
+use dta_files::moment;
 use dta_proto::buckets::{Buckets, Copies};
 use dta_proto::list_range::ListRange;
-use dta_proto::placement::Placement;
+use dta_proto::placement::ClusterPlacement;
 
 /// How long the word of a translator counts at most. Translators renew their sessions every second.
 const FRESH: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ const STEADY: Duration = Duration::from_secs(2);
 
 /// A collector's place in a cluster.
 #[derive(Debug)]
-pub struct Cluster {
+pub struct ClusterMembership {
     id: String,
     /// How long the word of a translator counts: not beyond a standstill in which others may have been given what is here.
     fresh: Duration,
@@ -43,7 +43,7 @@ struct Word {
 
 /// Where something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum HolderLocation {
     /// Here; without a cluster, also what no known collector has.
     Here,
     /// At the collector of this address.
@@ -54,7 +54,7 @@ pub enum Place {
 
 /// What a collector has of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct StoreShare {
     /// Buckets of keys, by copy.
     pub buckets: Copies,
     /// Lists; of a sketch one.
@@ -71,38 +71,38 @@ pub struct Part {
 )]
 pub struct Adrift;
 
-impl Cluster {
+impl ClusterMembership {
     /// Not in it yet. Its leases are so long, and these of its stores get other memory with each epoch, after so long.
     pub fn new<'a>(
         id: String,
         lease: Duration,
         with_epochs: impl IntoIterator<Item = (&'a str, Duration)>,
-    ) -> Cluster {
+    ) -> ClusterMembership {
         let in_millis = |(store, length): (&'a str, Duration)| (store, length.as_millis() as u64);
         let in_effect = Mutex::new(InEffect::new(with_epochs.into_iter().map(in_millis)));
         // A lease is renewed after each third of it: two are left at least when a standstill begins.
         let fresh = FRESH.min(lease * 2 / 3);
-        Cluster { id, fresh, lease: OnceLock::new(), in_effect, words: Mutex::default() }
+        ClusterMembership { id, fresh, lease: OnceLock::new(), in_effect, words: Mutex::default() }
     }
 
     /// It joins under this lease; only the first call counts.
-    pub fn joins(&self, lease: Lease) {
+    pub fn set_lease(&self, lease: Lease) {
         let _ = self.lease.set(lease);
     }
 
     /// Takes in a newer view.
-    pub fn learn(&self, view: Arc<View>) {
-        self.in_effect().learn(view, moment::now());
+    pub fn update_view(&self, view: Arc<View>) {
+        self.in_effect().update_view(view, moment::now());
     }
 
     /// An epoch of a store begins with this generation of its memory: the one that a moment is in, in milliseconds since
     /// 1970.
-    pub fn turn(&self, store: &str, generation: u64, moment: u64) {
-        self.in_effect().turn(store, generation, moment);
+    pub fn begin_epoch(&self, store: &str, generation: u64, moment: u64) {
+        self.in_effect().begin_epoch(store, generation, moment);
     }
 
     /// A session's translator goes by this version; 0 = by none.
-    pub fn hear(&self, session: &str, version: u64, now: Instant) {
+    pub fn confirm_version(&self, session: &str, version: u64, now: Instant) {
         let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         words.retain(|_, word| now.saturating_duration_since(word.last) < self.fresh);
         let word = words.entry(session.to_owned()).or_insert(Word { version, first: now, last: now });
@@ -125,49 +125,52 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Adrift`].
-    pub fn check(&self, now: Instant) -> Result<(), Adrift> {
-        let version = self.in_effect().view().placement.version;
-        let is_in = version != 0 && self.lease.get().is_some_and(Lease::is_in);
+    pub fn check_vouched(&self, now: Instant) -> Result<(), Adrift> {
+        let version = self.in_effect().newest_view().placement.version;
+        let is_in = version != 0 && self.lease.get().is_some_and(Lease::is_in_cluster);
         if is_in || version != 0 && self.is_vouched(version, now) { Ok(()) } else { Err(Adrift) }
     }
 
     /// Where a bucket is of a store whose keys are at so many collectors: here, if any copy is.
-    pub fn bucket(&self, store: &str, replicas: usize, bucket: u8) -> Place {
+    pub fn locate_bucket(&self, store: &str, replicas: usize, bucket: u8) -> HolderLocation {
         let in_effect = self.in_effect();
-        let placement = in_effect.of(store);
+        let placement = in_effect.store_placement(store);
         let is_here = placement.of_bucket(bucket).take(replicas).any(|id| id == self.id);
         let holder = if is_here { Some(self.id.as_str()) } else { placement.of_bucket(bucket).next() };
-        self.place(in_effect.view(), holder)
+        self.locate_holder(in_effect.newest_view(), holder)
     }
 
     /// Where a list of a store is; a sketch is list 0.
-    pub fn list(&self, store: &str, list: u32) -> Place {
+    pub fn locate_list(&self, store: &str, list: u32) -> HolderLocation {
         let in_effect = self.in_effect();
-        let holder = in_effect.of(store).of_list(store, list);
-        self.place(in_effect.view(), holder)
+        let holder = in_effect.store_placement(store).list_collector(store, list);
+        self.locate_holder(in_effect.newest_view(), holder)
     }
 
-    fn place(&self, view: &View, holder: Option<&str>) -> Place {
+    fn locate_holder(&self, view: &View, holder: Option<&str>) -> HolderLocation {
         match holder {
-            Some(id) if id == self.id => Place::Here,
-            Some(id) => view.address(id).map_or(Place::Gone, |address| Place::At(address.to_owned())),
-            None => Place::Gone,
+            Some(id) if id == self.id => HolderLocation::Here,
+            Some(id) => view
+                .grpc_address(id)
+                .map_or(HolderLocation::Gone, |address| HolderLocation::At(address.to_owned())),
+            None => HolderLocation::Gone,
         }
     }
 
     /// What this collector has of a store whose keys are at so many collectors.
-    pub fn part(&self, store: &str, replicas: usize) -> Part {
+    pub fn store_share(&self, store: &str, replicas: usize) -> StoreShare {
         let in_effect = self.in_effect();
-        let placement: &Placement = in_effect.of(store);
+        let placement: &ClusterPlacement = in_effect.store_placement(store);
         let of_store = |id: &str| {
             let ranges = placement.lists.get(id).into_iter().flatten();
             ranges.filter(|range| range.store == store).cloned().collect::<Vec<_>>()
         };
-        let others = in_effect.view().collectors.iter().filter(|(id, _)| **id != self.id);
-        let has_some = |id: &str| !of_store(id).is_empty() || placement.buckets(0, id) != Buckets::NONE;
+        let others = in_effect.newest_view().collectors.iter().filter(|(id, _)| **id != self.id);
+        let has_some =
+            |id: &str| !of_store(id).is_empty() || placement.buckets_of_copy(0, id) != Buckets::NONE;
         let other = others.into_iter().find(|(id, _)| has_some(id));
-        Part {
-            buckets: placement.copies(replicas, &self.id),
+        StoreShare {
+            buckets: placement.collector_copies(replicas, &self.id),
             lists: of_store(&self.id),
             other: other.map(|(_, collector)| collector.address.clone()),
         }
@@ -179,23 +182,23 @@ impl Cluster {
     }
 
     /// The newest view.
-    pub fn view(&self) -> Arc<View> {
-        self.in_effect().view().clone()
+    pub fn newest_view(&self) -> Arc<View> {
+        self.in_effect().newest_view().clone()
     }
 
     /// The version of the placement.
-    pub fn version(&self) -> u64 {
-        self.view().placement.version
+    pub fn placement_version(&self) -> u64 {
+        self.newest_view().placement.version
     }
 
     /// Changes with each placement that any store goes by.
-    pub fn versions(&self) -> u64 {
-        self.in_effect().versions()
+    pub fn version_stamp(&self) -> u64 {
+        self.in_effect().combined_version()
     }
 
     /// The version that a store with epochs goes by in a generation of its memory; `None` for other stores.
     pub fn version_of(&self, store: &str, generation: u64) -> Option<u64> {
-        self.in_effect().version(store, generation)
+        self.in_effect().version_in_generation(store, generation)
     }
 
     fn in_effect(&self) -> MutexGuard<'_, InEffect> {
@@ -206,69 +209,78 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_cluster::Collector;
+    use dta_cluster::CollectorRecord;
 
     fn view(version: u64, keys: &str) -> Arc<View> {
         let placement = format!(
             r#"{{"version":{version},"keys":[{keys}],"lists":{{"b":[{{"store":"events","first":0,"count":4}}]}}}}"#
         );
-        let collector = |id: &str| Collector { address: format!("{id}:40050"), ..Default::default() };
+        let collector = |id: &str| CollectorRecord { address: format!("{id}:40050"), ..Default::default() };
         let collectors = ["a", "b"].map(|id| (id.to_owned(), collector(id))).into();
         Arc::new(View { collectors, placement: serde_json::from_str(&placement).unwrap(), ..View::default() })
     }
 
     #[test]
     fn what_it_has_follows_from_the_placement() {
-        let cluster = Cluster::new("a".into(), Duration::from_secs(10), []);
-        assert_eq!((cluster.bucket("flows", 1, 3), cluster.version()), (Place::Gone, 0));
-        cluster.learn(view(7, r#"{"a":"0-99","b":"100-199","gone":"200-255"}"#));
-        let at_b = Place::At("b:40050".into());
+        let cluster = ClusterMembership::new("a".into(), Duration::from_secs(10), []);
         assert_eq!(
-            [3, 100, 200].map(|bucket| cluster.bucket("flows", 1, bucket)),
-            [Place::Here, at_b.clone(), Place::Gone]
+            (cluster.locate_bucket("flows", 1, 3), cluster.placement_version()),
+            (HolderLocation::Gone, 0)
         );
-        assert_eq!((cluster.list("events", 3), cluster.list("events", 4)), (at_b, Place::Gone));
-        let part = cluster.part("events", 1);
+        cluster.update_view(view(7, r#"{"a":"0-99","b":"100-199","gone":"200-255"}"#));
+        let at_b = HolderLocation::At("b:40050".into());
+        assert_eq!(
+            [3, 100, 200].map(|bucket| cluster.locate_bucket("flows", 1, bucket)),
+            [HolderLocation::Here, at_b.clone(), HolderLocation::Gone]
+        );
+        assert_eq!(
+            (cluster.locate_list("events", 3), cluster.locate_list("events", 4)),
+            (at_b, HolderLocation::Gone)
+        );
+        let part = cluster.store_share("events", 1);
         assert_eq!((part.lists, part.other), (Vec::new(), Some("b:40050".into())));
-        assert_eq!((part.buckets.to_string().as_str(), cluster.version()), ("0-99", 7));
-        cluster.learn(view(8, r#"{"a":"0-127","b":"128-255"},{"a":"128-255","b":"0-127"}"#));
-        let at_b = Place::At("b:40050".into());
-        assert_eq!([1, 2].map(|replicas| cluster.bucket("flows", replicas, 200)), [at_b, Place::Here]);
-        let copies = [1, 2].map(|replicas| cluster.part("flows", replicas).buckets.to_string());
+        assert_eq!((part.buckets.to_string().as_str(), cluster.placement_version()), ("0-99", 7));
+        cluster.update_view(view(8, r#"{"a":"0-127","b":"128-255"},{"a":"128-255","b":"0-127"}"#));
+        let at_b = HolderLocation::At("b:40050".into());
+        assert_eq!(
+            [1, 2].map(|replicas| cluster.locate_bucket("flows", replicas, 200)),
+            [at_b, HolderLocation::Here]
+        );
+        let copies = [1, 2].map(|replicas| cluster.store_share("flows", replicas).buckets.to_string());
         assert_eq!(copies, ["0-127", "0-127; copy 1 of 128-255"]);
     }
 
     #[test]
     fn without_a_lease_the_word_of_a_steady_translator_counts() {
-        let cluster = Cluster::new("a".into(), Duration::from_secs(10), []);
+        let cluster = ClusterMembership::new("a".into(), Duration::from_secs(10), []);
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
-        cluster.learn(view(7, r#"{"a":"0-127","b":"128-255"}"#));
-        assert_eq!(cluster.check(at(0)), Err(Adrift));
+        cluster.update_view(view(7, r#"{"a":"0-127","b":"128-255"}"#));
+        assert_eq!(cluster.check_vouched(at(0)), Err(Adrift));
         for seconds in 0..=3 {
-            cluster.hear("tor1", 7, at(seconds));
-            assert_eq!(cluster.check(at(seconds)).is_ok(), seconds >= 2, "{seconds}");
+            cluster.confirm_version("tor1", 7, at(seconds));
+            assert_eq!(cluster.check_vouched(at(seconds)).is_ok(), seconds >= 2, "{seconds}");
         }
         // It goes by another placement, or is silent.
-        cluster.hear("tor1", 8, at(4));
-        assert_eq!(cluster.check(at(4)), Err(Adrift));
-        (4..=6).for_each(|seconds| cluster.hear("tor2", 7, at(seconds)));
-        assert_eq!((cluster.check(at(10)), cluster.check(at(11))), (Ok(()), Err(Adrift)));
+        cluster.confirm_version("tor1", 8, at(4));
+        assert_eq!(cluster.check_vouched(at(4)), Err(Adrift));
+        (4..=6).for_each(|seconds| cluster.confirm_version("tor2", 7, at(seconds)));
+        assert_eq!((cluster.check_vouched(at(10)), cluster.check_vouched(at(11))), (Ok(()), Err(Adrift)));
         // What was sent before a standstill and is taken after it says nothing.
-        cluster.hear("tor2", 7, at(60));
-        cluster.hear("tor2", 7, at(61));
-        assert_eq!(cluster.check(at(61)), Err(Adrift));
+        cluster.confirm_version("tor2", 7, at(60));
+        cluster.confirm_version("tor2", 7, at(61));
+        assert_eq!(cluster.check_vouched(at(61)), Err(Adrift));
     }
 
     #[test]
     fn no_word_counts_beyond_a_standstill_for_which_a_short_lease_does_not_last() {
-        let cluster = Cluster::new("a".into(), Duration::from_secs(3), []);
+        let cluster = ClusterMembership::new("a".into(), Duration::from_secs(3), []);
         let begin = Instant::now();
-        cluster.learn(view(7, r#"{"a":"0-127","b":"128-255"}"#));
+        cluster.update_view(view(7, r#"{"a":"0-127","b":"128-255"}"#));
         let at = |tenths: u64| begin + Duration::from_millis(100 * tenths);
-        (0..=30).step_by(10).for_each(|tenths| cluster.hear("tor1", 7, at(tenths)));
-        assert_eq!(cluster.check(at(30)), Ok(()));
-        cluster.hear("tor1", 7, at(50));
-        assert_eq!(cluster.check(at(50)), Err(Adrift));
+        (0..=30).step_by(10).for_each(|tenths| cluster.confirm_version("tor1", 7, at(tenths)));
+        assert_eq!(cluster.check_vouched(at(30)), Ok(()));
+        cluster.confirm_version("tor1", 7, at(50));
+        assert_eq!(cluster.check_vouched(at(50)), Err(Adrift));
     }
 }

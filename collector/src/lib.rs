@@ -4,7 +4,7 @@
 //! and answers queries from the memory. None of its code runs per report, unless its NIC is the software one.
 //!
 //! Modules point one way: `region` ← `nic`, `store` ← `epochs`, `cluster` ← `answers`, `session` ← `service` ← `server` ← `cli`;
-//! [`config`] describes a collector. The other end of `service` is the crate `dta-client`, and so is the
+//! [`etcd_config`] describes a collector. The other end of `service` is the crate `dta-client`, and so is the
 //! interface that `answers` implements. What `cli` shows of flows, events and counters is made in `dta-views`.
 
 pub mod answers;

@@ -19,9 +19,9 @@ use dta_collector::nic::{
 };
 use dta_collector::region::Region;
 use dta_link::{Link, PacketConfig, PacketLink};
-use dta_proto::batch::Batch;
-use dta_proto::wire::frame::{Received, Route};
-use dta_proto::wire::roce::{self, BthFields, Psn, Repr};
+use dta_proto::batch::PacketBatch;
+use dta_proto::wire::frame::{FrameRoute, Received};
+use dta_proto::wire::roce::{self, BthFields, Psn, RoceRepr};
 
 /// From the switch's side to the collector's, IPv4.
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
@@ -51,7 +51,7 @@ struct Fence {
 
 impl Device for VerbsNic {
     fn register(&mut self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
-        Nic::register(self, region, access)
+        Nic::register_region(self, region, access)
     }
 
     fn deregister(&mut self, rkey: u32) -> Result<(), NicError> {
@@ -70,7 +70,7 @@ fn open(resources: u8) -> (VerbsNic, Fence) {
         ..VerbsOptions::default()
     })
     .expect("rxe0 opens");
-    assert_eq!(nic.device().mtu, 1024, "the list is written for a path MTU of 1024");
+    assert_eq!(nic.describe_device().mtu, 1024, "the list is written for a path MTU of 1024");
     let request = QueuePairRequest {
         purpose: Purpose::Write,
         transport: nic::Transport::Rc,
@@ -91,7 +91,7 @@ impl Rxe {
         Rxe { nic, link, memory: Memory::default(), qpn: 0, fence }
     }
 
-    fn push(batch: &mut Batch, packet: &[u8]) {
+    fn push(batch: &mut PacketBatch, packet: &[u8]) {
         batch.push(packet, 0).expect("room");
         batch.set_ethernet(batch.len() - 1, &ETHERNET);
     }
@@ -107,14 +107,15 @@ impl Backend for Rxe {
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Answer> {
-        let mut batch = Batch::with_packet_capacity(packets.len() + 1, 4200);
+        let mut batch = PacketBatch::with_packet_capacity(packets.len() + 1, 4200);
         for packet in packets {
             Rxe::push(&mut batch, packet);
         }
         let place = BthFields { dest_qp: self.fence.qpn, psn: self.fence.psn, ack_req: true };
-        let probe = Repr::write(roce::Transport::Rc, place, 0, 0, &[], None);
+        let probe = RoceRepr::write(roce::Transport::Rc, place, 0, 0, &[], None);
         let mut frame = [0; 128];
-        let len = Route::new(REQUESTER, RESPONDER, self.fence.qpn).emit(&probe, &mut frame).unwrap();
+        let len =
+            FrameRoute::new(REQUESTER, RESPONDER, self.fence.qpn).write_frame(&probe, &mut frame).unwrap();
         Rxe::push(&mut batch, &frame[..len]);
         self.fence.psn = self.fence.psn.next();
         let count = batch.len();
@@ -122,12 +123,12 @@ impl Backend for Rxe {
 
         let mut answers = Vec::new();
         let mut fenced = false;
-        let mut input = Batch::with_packet_capacity(64, 4200);
+        let mut input = PacketBatch::with_packet_capacity(64, 4200);
         while self.link.recv(&mut input, Some(if fenced { QUIET } else { PATIENCE })).expect("vtx hears") > 0
         {
             for packet in input.iter() {
-                let to_fence = |r: &Received<'_>| r.roce.bth().dest_qp == FENCE_PEER;
-                match Received::parse(packet) {
+                let to_fence = |r: &Received<'_>| r.roce.base_header().dest_qp == FENCE_PEER;
+                match Received::parse_packet(packet) {
                     Ok(received) if to_fence(&received) => fenced = true,
                     // Neighbour discovery and the like.
                     _ if packet.first() != Some(&0x45) => {}

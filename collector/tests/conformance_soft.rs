@@ -9,16 +9,16 @@ use conformance::list::Transport;
 use conformance::list::{ImmediateSeen, QpState};
 use conformance::setup::{Device, Memory, PORT, RESPONDER, request, set_up};
 use conformance::{Answer, Backend, Case, Handles, State, cases, packet, run};
-use dta_collector::nic::soft::{Counter, Counts, Responder, ResponderConfig};
+use dta_collector::nic::soft::{Counter, NicCounts, Responder, ResponderConfig};
 use dta_collector::nic::{Access, NicError, QueuePairInfo, QueuePairRequest, QueuePairState, Registration};
 use dta_collector::region::Region;
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 
 /// The responder without its threads and links.
 struct Soft {
     responder: Responder,
     memory: Memory,
-    before: Counts,
+    before: NicCounts,
 }
 
 fn new_responder(resources: u8) -> Responder {
@@ -33,7 +33,7 @@ fn new_responder(resources: u8) -> Responder {
 
 impl Device for Responder {
     fn register(&mut self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
-        Responder::register(self, region, access)
+        Responder::register_region(self, region, access)
     }
 
     fn deregister(&mut self, rkey: u32) -> Result<(), NicError> {
@@ -48,23 +48,23 @@ impl Device for Responder {
 impl Backend for Soft {
     fn set_up(&mut self, case: &Case) -> Handles {
         self.responder = new_responder(case.resources);
-        self.before = Counts::default();
+        self.before = NicCounts::default();
         let (memory, handles) = set_up(&mut self.responder, case);
         self.memory = memory;
         handles
     }
 
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Answer> {
-        let mut input = Batch::new(packets.len());
+        let mut input = PacketBatch::new(packets.len());
         packets.iter().for_each(|packet| input.push(packet, 0).unwrap());
         // One slot, so that running out of room is the rule here.
         let mut output = self.responder.answer_batch(1);
         let mut answers = Vec::new();
-        let mut take = |batch: &mut Batch| {
+        let mut take = |batch: &mut PacketBatch| {
             answers.extend(batch.iter().map(<[u8]>::to_vec));
             batch.clear();
         };
-        self.responder.process(&input, &mut output, &mut take);
+        self.responder.process_packets(&input, &mut output, &mut take);
         take(&mut output);
         answers
     }
@@ -89,7 +89,7 @@ impl Backend for Soft {
     fn fates(&mut self) -> Option<Vec<String>> {
         let now = self.responder.counts().clone();
         assert_eq!(now.unfinished(), 0, "a packet without a fate");
-        let fates = Counter::ALL.iter().filter(|c| c.is_fate()).flat_map(|&c| {
+        let fates = Counter::ALL.iter().filter(|c| c.is_final_fate()).flat_map(|&c| {
             let count = now.get(c) - self.before.get(c);
             std::iter::repeat_n(c.name().to_owned(), count as usize)
         });
@@ -178,7 +178,7 @@ impl Backend for Anew {
 }
 
 fn soft() -> Soft {
-    Soft { responder: new_responder(1), memory: Memory::default(), before: Counts::default() }
+    Soft { responder: new_responder(1), memory: Memory::default(), before: NicCounts::default() }
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn the_list_is_complete() {
         "dropped.destination",
         "dropped.killed",
     ];
-    for counter in Counter::ALL.iter().filter(|c| c.is_fate()) {
+    for counter in Counter::ALL.iter().filter(|c| c.is_final_fate()) {
         let name = counter.name();
         assert!(fates.contains(name) != elsewhere.contains(&name), "`{name}`: no case, or one too many");
     }

@@ -67,19 +67,20 @@ fn key_write_values_are_whole() {
     for value_len in [12u8, 60] {
         let store =
             store(StoreKind::KeyWrite { slots: 16, value_len, redundancy: 2, keys: Default::default() });
-        let reader = key_write::Reader::new(&store).unwrap();
-        let slots = hash::slots(&KEY, 2, 16);
+        let reader = key_write::KeyWriteReader::new(&store).unwrap();
+        let slots = hash::key_slots(&KEY, 2, 16);
         let write = |number: u32| {
             let value = number.to_be_bytes().repeat(usize::from(value_len) / 4);
             let mut slot = vec![0; 4 + value.len()];
-            layout::key_write::encode(&mut slot, &KEY, &value);
+            layout::key_write::encode_slot(&mut slot, &KEY, &value);
             for at in slots.iter() {
-                store.region.write(layout::key_write::offset(*at, value_len), &slot).unwrap();
+                store.region.write(layout::key_write::slot_offset(*at, value_len), &slot).unwrap();
             }
         };
         race(write, || {
-            let (mut answers, mut values) = ([key_write::Answer::default()], vec![0; usize::from(value_len)]);
-            reader.query(&[KEY], layout::key_write::Choice::First, &mut answers, &mut values).unwrap();
+            let (mut answers, mut values) =
+                ([key_write::KeyWriteReading::default()], vec![0; usize::from(value_len)]);
+            reader.query_keys(&[KEY], layout::key_write::Choice::First, &mut answers, &mut values).unwrap();
             answers[0].found.then(|| only(&values))
         });
     }
@@ -88,23 +89,23 @@ fn key_write_values_are_whole() {
 #[test]
 fn paths_are_whole() {
     let store = store(StoreKind::Postcarding { slots: 16, hops: 14, redundancy: 2 });
-    let reader = postcarding::Reader::new(&store).unwrap();
-    let slots = hash::slots(&KEY, 2, 16);
+    let reader = postcarding::PostcardingReader::new(&store).unwrap();
+    let slots = hash::key_slots(&KEY, 2, 16);
     let write = |number: u32| {
-        let mut path = layout::postcarding::Path { length: 14, ..Default::default() };
+        let mut path = layout::postcarding::PostcardPath { length: 14, ..Default::default() };
         (0..14).for_each(|hop| assert!(path.set(hop, number)));
         let mut row = [0; 64];
-        layout::postcarding::encode(&mut row, &KEY, &path);
+        layout::postcarding::encode_row(&mut row, &KEY, &path);
         for at in slots.iter() {
-            store.region.write(layout::postcarding::offset(*at, 14), &row).unwrap();
+            store.region.write(layout::postcarding::row_offset(*at, 14), &row).unwrap();
         }
     };
     race(write, || {
-        let mut answers = [postcarding::Answer::default()];
-        reader.query(&[KEY], &mut answers).unwrap();
+        let mut answers = [postcarding::PostcardingReading::default()];
+        reader.query_keys(&[KEY], &mut answers).unwrap();
         let path = answers[0].path?;
         assert!(path.is_complete());
-        let hops: Vec<u8> = (0..14).flat_map(|hop| path.hop(hop).unwrap().to_be_bytes()).collect();
+        let hops: Vec<u8> = (0..14).flat_map(|hop| path.hop_value(hop).unwrap().to_be_bytes()).collect();
         Some(only(&hops))
     });
 }
@@ -115,10 +116,10 @@ fn batches_are_whole_and_their_own() {
     let lists = append::Lists::new(&store).unwrap();
     let write = |number: u32| {
         let mut batch = [0; 64];
-        append_layout::encode(&mut batch, 0, number, 14, &number.to_be_bytes().repeat(14));
-        store.region.write(append_layout::offset(0, number, 8, 64), &batch).unwrap();
+        append_layout::encode_batch(&mut batch, 0, number, 14, &number.to_be_bytes().repeat(14));
+        store.region.write(append_layout::batch_offset(0, number, 8, 64), &batch).unwrap();
     };
-    let mut reader = lists.reader(0, append::Start::Oldest).unwrap();
+    let mut reader = lists.open_reader(0, append::ReadStart::Oldest).unwrap();
     let mut newest = 0;
     race(write, || {
         let mut last = None;
@@ -136,20 +137,20 @@ fn batches_are_whole_and_their_own() {
 #[test]
 fn counters_only_rise() {
     let store = store(StoreKind::KeyIncrement { slots: 16, redundancy: 2, replicas: 1 });
-    let reader = key_increment::Reader::new(&store).unwrap();
-    let slots = hash::slots(&KEY, 2, 16);
+    let reader = key_increment::KeyIncrementReader::new(&store).unwrap();
+    let slots = hash::key_slots(&KEY, 2, 16);
     assert_ne!(slots[0], slots[1], "a key with two counters of its own");
     // Each step carries into the upper half, so a counter read in two halves shows.
     let step = (1 << 32) + 1;
     let write = |_| {
         for at in slots.iter() {
-            store.region.fetch_add(layout::key_increment::offset(*at), step).unwrap();
+            store.region.fetch_add(layout::key_increment::counter_offset(*at), step).unwrap();
         }
     };
     let mut before = 0;
     race(write, || {
         let mut answers = [0];
-        reader.query(&[KEY], &mut answers).unwrap();
+        reader.query_keys(&[KEY], &mut answers).unwrap();
         assert!(answers[0] >= before, "{} after {before}", answers[0]);
         assert_eq!(answers[0] % step, 0, "two halves of different times");
         before = answers[0];

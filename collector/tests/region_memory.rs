@@ -207,7 +207,7 @@ fn anonymous_regions_lie_in_the_pages_that_there_are() {
             let len = pages_wanted * HUGE;
             let region = Region::anonymous(len as u64, 0, RegionOptions { huge_pages }).unwrap();
             use_region(&region, 1);
-            let (said, kernel) = (region.pages(), kernels_word(region.as_ptr().addr(), len));
+            let (said, kernel) = (region.page_kind(), kernels_word(region.as_ptr().addr(), len));
             let right = match said {
                 Pages::Hugetlb(HUGE) => huge_pages && pool >= pages_wanted,
                 Pages::Hugetlb(_) => false,
@@ -229,7 +229,7 @@ const SLOTS: u64 = 1 << 19;
 /// Asks the kernel to join all pages of a region. Whether it can: on a kernel that cannot, pages
 /// stay as they were.
 fn collapse(region: &Region) -> bool {
-    let done = region.collapse(|| false);
+    let done = region.collapse_pages(|| false);
     Region::look_up_pages_again([region]);
     assert!(!region.wants_collapse(), "it is tried once");
     match done {
@@ -237,7 +237,7 @@ fn collapse(region: &Region) -> bool {
         Err(error) => {
             println!("the kernel did not join all pages: {error}");
             if matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::NOSYS)) {
-                assert_eq!(region.pages(), Pages::Base4K);
+                assert_eq!(region.page_kind(), Pages::Base4K);
             }
             false
         }
@@ -278,16 +278,16 @@ fn a_region_file_is_joined_to_huge_pages_while_it_is_written_and_nothing_is_lost
         assert_eq!(region.load_u64(word * 8).unwrap(), word + added);
         assert_eq!(reader.load_u64(word * 8).unwrap(), word + added);
     }
-    assert_eq!(region.pages(), kernels_word(region.as_ptr().addr(), FILE));
+    assert_eq!(region.page_kind(), kernels_word(region.as_ptr().addr(), FILE));
     if joined {
         // Single pages may stay, if somebody held them just then.
-        let Pages::Transparent { huge, of } = region.pages() else { panic!("{}", region.pages()) };
-        assert!(huge >= 1 && of == FILE / HUGE, "{}", region.pages());
+        let Pages::Transparent { huge, of } = region.page_kind() else { panic!("{}", region.page_kind()) };
+        assert!(huge >= 1 && of == FILE / HUGE, "{}", region.page_kind());
     }
     // The next one to open it finds it.
     drop((region, reader));
     let again = open(&path, SLOTS);
-    assert_eq!((again.found(), again.load_u64(8).unwrap()), (true, 1));
+    assert_eq!((again.is_preexisting(), again.load_u64(8).unwrap()), (true, 1));
 }
 
 #[test]
@@ -296,12 +296,12 @@ fn joining_ends_when_it_is_told_to_and_leaves_other_regions_alone() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let region = open(&dir.path().join("flows"), SLOTS);
     let mut asked = 0;
-    let done = region.collapse(|| {
+    let done = region.collapse_pages(|| {
         asked += 1;
         asked > 2
     });
     Region::look_up_pages_again([&region]);
-    match (done, region.pages()) {
+    match (done, region.page_kind()) {
         (Ok(()), Pages::Transparent { huge, of }) => assert!((1..=2).contains(&huge) && of == 5),
         (Ok(()), other) => panic!("{other}"),
         // An older kernel, or no memory for one or both.
@@ -311,8 +311,8 @@ fn joining_ends_when_it_is_told_to_and_leaves_other_regions_alone() {
     let options = RegionOptions { huge_pages: false };
     let small = Region::open_or_create(dir.path().join("small"), &header(SLOTS), options).unwrap();
     assert!(!small.wants_collapse());
-    small.collapse(|| panic!("there is nothing to do")).unwrap();
-    assert_eq!(small.pages(), Pages::Base4K);
+    small.collapse_pages(|| panic!("there is nothing to do")).unwrap();
+    assert_eq!(small.page_kind(), Pages::Base4K);
 }
 
 /// A hugetlbfs of its own.
@@ -352,11 +352,11 @@ fn region_files_on_hugetlbfs_lie_in_reserved_huge_pages_or_are_refused() {
         let made = Region::open_or_create(mount.file(), &header(slots), RegionOptions::default());
         match made {
             Ok(region) => {
-                assert_eq!((region.pages(), region.found()), (Pages::Hugetlb(HUGE), false));
+                assert_eq!((region.page_kind(), region.is_preexisting()), (Pages::Hugetlb(HUGE), false));
                 use_region(&region, 5);
                 drop(region);
                 let again = open(&mount.file(), slots);
-                assert!(again.found());
+                assert!(again.is_preexisting());
                 let last = again.len() - 8;
                 assert_eq!(again.load_u64(last).unwrap(), 5);
                 assert_eq!(Region::open_read_only(mount.file()).unwrap().load_u64(last).unwrap(), 5);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use dta_collector::nic::soft::{SoftNic, SoftNicConfig};
 use dta_collector::nic::verbs::VerbsOptions;
-use dta_collector::nic::verbs::requester::{Completion, Operation, Requester, Status, Work};
+use dta_collector::nic::verbs::requester::{Completion, CompletionStatus, RdmaOperation, Requester, Work};
 use dta_collector::nic::{
     Access, Immediate, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, Registration, Transport,
 };
@@ -44,7 +44,7 @@ fn region(iova: u64) -> Arc<Region> {
 fn soft(faults: Faults) -> SoftNic {
     let mut config = SoftNicConfig::new(SocketAddrV4::new(NIC, 4791));
     (config.faults, config.seed) = (faults, 3);
-    SoftNic::wire(config, &"packet:vtx".parse().unwrap()).expect("raw frames on vtx")
+    SoftNic::with_wire(config, &"packet:vtx".parse().unwrap()).expect("raw frames on vtx")
 }
 
 /// What a queue pair of the software NIC is made with.
@@ -78,7 +78,7 @@ struct Pair<'a> {
 impl Pair<'_> {
     fn new(nic: &SoftNic, wanted: Wanted) -> Pair<'_> {
         let (own, region) = (region(OWN_IOVA), region(IOVA));
-        let to = nic.register(Arc::clone(&region), wanted.region).expect("registered");
+        let to = nic.register_region(Arc::clone(&region), wanted.region).expect("registered");
         let options = VerbsOptions { device: "rxe0".to_owned(), ..VerbsOptions::default() };
         let requester =
             Requester::open(&options, wanted.transport, DEPTH, Arc::clone(&own)).expect("rxe0 opens");
@@ -86,8 +86,8 @@ impl Pair<'_> {
             .create_queue_pair(&QueuePairRequest {
                 purpose: Purpose::Write,
                 transport: wanted.transport,
-                peer: requester.endpoint(),
-                peer_qpn: requester.qpn(),
+                peer: requester.local_endpoint(),
+                peer_qpn: requester.queue_pair_number(),
                 start_psn: PSN,
                 access: wanted.queue_pair,
                 receives: wanted.receives,
@@ -95,17 +95,17 @@ impl Pair<'_> {
             .expect("a queue pair");
         let resources = queue_pair.max_dest_rd_atomic;
         requester
-            .connect(&nic.device().endpoint, queue_pair.qpn, PSN, resources, wanted.timeout)
+            .connect_peer(&nic.describe_device().endpoint, queue_pair.qpn, PSN, resources, wanted.timeout)
             .expect("connected");
         Pair { nic, requester, own, region, to, queue_pair, next: 0 }
     }
 
     /// Posts an operation between offset `local` of the requester's memory and offset `remote` of the NIC's.
-    fn post(&mut self, operation: Operation, local: u64, len: u32, remote: u64) -> u64 {
+    fn post(&mut self, operation: RdmaOperation, local: u64, len: u32, remote: u64) -> u64 {
         self.next += 1;
         let (remote, rkey) = (self.to.iova + remote, self.to.rkey);
         let work = Work { id: self.next, operation, local, len, remote, rkey };
-        self.requester.post(&work).expect("posted");
+        self.requester.post_operation(&work).expect("posted");
         self.next
     }
 
@@ -113,14 +113,19 @@ impl Pair<'_> {
     fn completed(&self, count: usize) -> Vec<Completion> {
         let (mut all, end) = (Vec::new(), Instant::now() + PATIENCE);
         while all.len() < count {
-            assert!(Instant::now() < end, "{} of {count} completed: {:?}", all.len(), self.nic.counters());
+            assert!(
+                Instant::now() < end,
+                "{} of {count} completed: {:?}",
+                all.len(),
+                self.nic.named_counters()
+            );
             self.requester.completed(&mut all, PATIENCE).expect("rxe0 answers");
         }
         all
     }
 
     /// Runs one operation to its end.
-    fn run(&mut self, operation: Operation, local: u64, len: u32, remote: u64) -> Status {
+    fn run(&mut self, operation: RdmaOperation, local: u64, len: u32, remote: u64) -> CompletionStatus {
         let id = self.post(operation, local, len, remote);
         let completed = self.completed(1);
         assert_eq!((completed.len(), completed[0].id), (1, id));
@@ -147,7 +152,7 @@ fn bytes(region: &Region, offset: u64, len: u32) -> Vec<u8> {
 }
 
 fn counter(nic: &SoftNic, name: &str) -> u64 {
-    nic.counters().iter().find(|(n, _)| n == name).map_or(0, |&(_, v)| v)
+    nic.named_counters().iter().find(|(n, _)| n == name).map_or(0, |&(_, v)| v)
 }
 
 /// The counters that `names` names, in their order.
@@ -155,7 +160,7 @@ fn counters<const N: usize>(nic: &SoftNic, names: [&str; N]) -> [u64; N] {
     names.map(|name| counter(nic, name))
 }
 
-const WRITE: Operation = Operation::Write { immediate: None };
+const WRITE: RdmaOperation = RdmaOperation::Write { immediate: None };
 
 #[test]
 #[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
@@ -167,7 +172,7 @@ fn rc_write_of_one_packet_and_of_five() {
         pair.region.write(0, &vec![0; LEN as usize]).expect("inside the region");
         let sent = pattern(seed, len);
         pair.own.write(128, &sent).expect("inside the region");
-        assert_eq!(pair.run(WRITE, 128, len, at), Status::Success, "{len} bytes");
+        assert_eq!(pair.run(WRITE, 128, len, at), CompletionStatus::Success, "{len} bytes");
         assert_eq!(bytes(&pair.region, at, len), sent, "{len} bytes");
         // And nothing else.
         let around = bytes(&pair.region, 0, LEN as u32);
@@ -179,7 +184,7 @@ fn rc_write_of_one_packet_and_of_five() {
             counters(&nic, ["received", "executed.write", "sent.ack"]),
             [packets, packets, messages],
             "{len} bytes: {:?}",
-            nic.counters()
+            nic.named_counters()
         );
     }
     assert_eq!(packets, 1 + 1 + 1 + 5 + 5);
@@ -196,8 +201,8 @@ fn rc_write_with_immediate_wakes_a_reader() {
     pair.own.write(0, &sent).expect("inside the region");
     let qpn = pair.queue_pair.qpn;
     for (value, len) in [(0xdead_0001, 4), (0xdead_0002, FIVE_PACKETS)] {
-        let write = Operation::Write { immediate: Some(value) };
-        assert_eq!(pair.run(write, 0, len, 0), Status::Success);
+        let write = RdmaOperation::Write { immediate: Some(value) };
+        assert_eq!(pair.run(write, 0, len, 0), CompletionStatus::Success);
         let mut heard = Vec::new();
         nic.take_immediates(&mut heard, PATIENCE).expect("it answers");
         assert_eq!(heard, [Immediate { qpn, value, len }]);
@@ -207,13 +212,17 @@ fn rc_write_with_immediate_wakes_a_reader() {
 
     // Three for two receives: the third is sent again until the reader has taken the first.
     for value in 1..=3 {
-        pair.post(Operation::Write { immediate: Some(value) }, 0, 8, 8 * u64::from(value));
+        pair.post(RdmaOperation::Write { immediate: Some(value) }, 0, 8, 8 * u64::from(value));
     }
     let first = pair.completed(2);
-    assert!(first.iter().all(|c| c.status == Status::Success), "{first:?}");
+    assert!(first.iter().all(|c| c.status == CompletionStatus::Success), "{first:?}");
     let end = Instant::now() + PATIENCE;
     while counter(&nic, "sent.nak.receiver_not_ready") < 2 {
-        assert!(Instant::now() < end, "the requester tries again after an RNR NAK: {:?}", nic.counters());
+        assert!(
+            Instant::now() < end,
+            "the requester tries again after an RNR NAK: {:?}",
+            nic.named_counters()
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(bytes(&pair.region, 24, 8), sent[24..32], "the third is not written yet");
@@ -222,7 +231,7 @@ fn rc_write_with_immediate_wakes_a_reader() {
     nic.take_immediates(&mut heard, PATIENCE).expect("it answers");
     assert_eq!(heard.iter().map(|i| i.value).collect::<Vec<_>>(), [1, 2]);
     let third = pair.completed(1);
-    assert_eq!((third[0].id, third[0].status), (pair.next, Status::Success));
+    assert_eq!((third[0].id, third[0].status), (pair.next, CompletionStatus::Success));
     heard.clear();
     nic.take_immediates(&mut heard, PATIENCE).expect("it answers");
     assert_eq!(heard, [Immediate { qpn, value: 3, len: 8 }]);
@@ -241,16 +250,16 @@ fn rc_atomics_change_memory_and_bring_the_value_before() {
     let mut expected = 0x0123_4567_89ab_cdefu64;
     pair.region.store_u64(256, expected).expect("inside");
     for add in [1, 0x1_0000_0000, u64::MAX, 0] {
-        assert_eq!(pair.run(Operation::FetchAdd { add }, 64, 8, 256), Status::Success);
+        assert_eq!(pair.run(RdmaOperation::FetchAdd { add }, 64, 8, 256), CompletionStatus::Success);
         assert_eq!(before(&pair), expected);
         expected = expected.wrapping_add(add);
         assert_eq!(value(&pair), expected);
     }
-    let swap = Operation::CompareSwap { compare: expected, swap: 77 };
-    assert_eq!(pair.run(swap, 64, 8, 256), Status::Success);
+    let swap = RdmaOperation::CompareSwap { compare: expected, swap: 77 };
+    assert_eq!(pair.run(swap, 64, 8, 256), CompletionStatus::Success);
     assert_eq!((before(&pair), value(&pair)), (expected, 77));
-    let swap = Operation::CompareSwap { compare: expected, swap: 78 };
-    assert_eq!(pair.run(swap, 64, 8, 256), Status::Success);
+    let swap = RdmaOperation::CompareSwap { compare: expected, swap: 78 };
+    assert_eq!(pair.run(swap, 64, 8, 256), CompletionStatus::Success);
     assert_eq!((before(&pair), value(&pair)), (77, 77), "it was not what it had to be");
     assert_eq!(
         counters(&nic, ["executed.fetch_add", "executed.compare_swap", "sent.atomic_ack", "received"]),
@@ -260,10 +269,10 @@ fn rc_atomics_change_memory_and_bring_the_value_before() {
     // Many in flight: each brings the value that the one before left.
     let places: Vec<u64> = (0..u64::from(DEPTH)).map(|n| 1024 + 8 * n).collect();
     for &place in &places {
-        pair.post(Operation::FetchAdd { add: 3 }, place, 8, 512);
+        pair.post(RdmaOperation::FetchAdd { add: 3 }, place, 8, 512);
     }
     let completed = pair.completed(places.len());
-    assert!(completed.iter().all(|c| c.status == Status::Success), "{completed:?}");
+    assert!(completed.iter().all(|c| c.status == CompletionStatus::Success), "{completed:?}");
     let before: Vec<u64> = places.iter().map(|&place| pair.own.load_u64(place).expect("inside")).collect();
     assert_eq!(before, (0..u64::from(DEPTH)).map(|n| 3 * n).collect::<Vec<_>>());
     assert_eq!(pair.region.load_u64(512).expect("inside"), 3 * u64::from(DEPTH));
@@ -280,7 +289,7 @@ fn rc_read_of_one_packet_and_of_five() {
     let mut packets = 0;
     for (nth, (len, at)) in [(8, 64), (1023, 5), (FIVE_PACKETS, 333), (5 * 1024, 0)].into_iter().enumerate() {
         pair.own.write(0, &vec![0; LEN as usize]).expect("inside");
-        assert_eq!(pair.run(Operation::Read, 2048, len, at), Status::Success, "{len} bytes");
+        assert_eq!(pair.run(RdmaOperation::Read, 2048, len, at), CompletionStatus::Success, "{len} bytes");
         let got = bytes(&pair.own, 0, LEN as u32);
         assert_eq!(got[2048..][..len as usize], kept[at as usize..][..len as usize], "{len} bytes");
         assert!(got[..2048].iter().chain(&got[2048 + len as usize..]).all(|&b| b == 0), "{len} bytes");
@@ -300,28 +309,29 @@ fn uc_write_of_one_packet_and_of_five() {
     for (seed, len, at) in [(1, 8, 64), (2, FIVE_PACKETS, 4096), (3, 64, 8)] {
         let sent = pattern(seed, len);
         pair.own.write(0, &sent).expect("inside");
-        assert_eq!(pair.run(WRITE, 0, len, at), Status::Success, "{len} bytes");
+        assert_eq!(pair.run(WRITE, 0, len, at), CompletionStatus::Success, "{len} bytes");
         packets += u64::from(len.div_ceil(1024));
         // It completes when it was sent; the NIC has it a little later.
         let end = Instant::now() + PATIENCE;
         while counter(&nic, "executed.write") < packets {
-            assert!(Instant::now() < end, "{len} bytes: {:?}", nic.counters());
+            assert!(Instant::now() < end, "{len} bytes: {:?}", nic.named_counters());
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(bytes(&pair.region, at, len), sent, "{len} bytes");
     }
-    let sent: u64 = nic.counters().iter().filter(|(name, _)| name.starts_with("sent.")).map(|(_, n)| n).sum();
+    let sent: u64 =
+        nic.named_counters().iter().filter(|(name, _)| name.starts_with("sent.")).map(|(_, n)| n).sum();
     assert_eq!((counter(&nic, "received"), packets, sent), (7, 7, 0));
 
     // A write that is refused says nothing, and the next one lands.
     let good = pair.to;
     pair.to.rkey ^= 0x55;
-    assert_eq!(pair.run(WRITE, 0, 8, 1024), Status::Success);
+    assert_eq!(pair.run(WRITE, 0, 8, 1024), CompletionStatus::Success);
     pair.to = good;
-    assert_eq!(pair.run(WRITE, 0, 8, 2048), Status::Success);
+    assert_eq!(pair.run(WRITE, 0, 8, 2048), CompletionStatus::Success);
     let end = Instant::now() + PATIENCE;
     while counter(&nic, "executed.write") < packets + 1 {
-        assert!(Instant::now() < end, "{:?}", nic.counters());
+        assert!(Instant::now() < end, "{:?}", nic.named_counters());
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(counter(&nic, "dropped.rkey"), 1);
@@ -333,17 +343,17 @@ fn uc_write_of_one_packet_and_of_five() {
 #[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
 fn what_is_not_granted_is_refused() {
     let nic = soft(Faults::NONE);
-    let add = Operation::FetchAdd { add: 1 };
-    let swap = Operation::CompareSwap { compare: 0, swap: 1 };
+    let add = RdmaOperation::FetchAdd { add: 1 };
+    let swap = RdmaOperation::CompareSwap { compare: 0, swap: 1 };
     let region = |region| Wanted { region, ..RC };
     let queue_pair = |queue_pair| Wanted { queue_pair, ..RC };
-    let (access, request) = (Status::RemoteAccessError, Status::RemoteInvalidRequest);
+    let (access, request) = (CompletionStatus::RemoteAccessError, CompletionStatus::RemoteInvalidRequest);
     let nothing_wrong = |_: &mut Pair<'_>| {};
     type Spoil = fn(&mut Pair<'_>);
-    let cases: [(&str, Wanted, Spoil, Operation, Status, &str); 10] = [
+    let cases: [(&str, Wanted, Spoil, RdmaOperation, CompletionStatus, &str); 10] = [
         ("wrong key", RC, |pair| pair.to.rkey ^= 0x55, WRITE, access, "dropped.rkey"),
         ("wrong key, atomic", RC, |pair| pair.to.rkey ^= 0x55, add, access, "dropped.rkey"),
-        ("wrong key, read", RC, |pair| pair.to.rkey ^= 0x55, Operation::Read, access, "dropped.rkey"),
+        ("wrong key, read", RC, |pair| pair.to.rkey ^= 0x55, RdmaOperation::Read, access, "dropped.rkey"),
         ("behind the end", RC, |pair| pair.to.iova += LEN - 4, WRITE, access, "dropped.range"),
         // A region of a key-write store takes WRITEs and nothing else, one of counters takes atomics.
         ("add, rights to write", region(Access::WRITE), nothing_wrong, add, access, "dropped.permission"),
@@ -352,7 +362,7 @@ fn what_is_not_granted_is_refused() {
             "read, rights to write",
             region(Access::WRITE),
             nothing_wrong,
-            Operation::Read,
+            RdmaOperation::Read,
             access,
             "dropped.permission",
         ),
@@ -382,7 +392,7 @@ fn what_is_not_granted_is_refused() {
         let naks = ["sent.nak.remote_access", "sent.nak.invalid_request", "queue_pair_errors"];
         let (dropped, refused) = (counter(&nic, reason), counters(&nic, naks));
         assert_eq!(pair.run(operation, 0, 8, 0), status, "{what}");
-        assert_eq!(counter(&nic, reason), dropped + 1, "{what}: {:?}", nic.counters());
+        assert_eq!(counter(&nic, reason), dropped + 1, "{what}: {:?}", nic.named_counters());
         let access_nak = u64::from(status == access);
         assert_eq!(
             counters(&nic, naks),
@@ -392,13 +402,13 @@ fn what_is_not_granted_is_refused() {
         assert_eq!(bytes(&pair.own, 0, 64), [0xee; 64], "{what}: and nothing came");
         assert_eq!(pair.state().0, QueuePairState::Error, "{what}");
         // The requester's queue pair broke as well.
-        assert_eq!(pair.run(WRITE, 0, 8, 0), Status::Flushed, "{what}");
+        assert_eq!(pair.run(WRITE, 0, 8, 0), CompletionStatus::Flushed, "{what}");
         nic.destroy_queue_pair(pair.queue_pair.qpn).expect("ended");
         nic.deregister(good.rkey).expect("ended");
     }
     // A rebuilt queue pair works, with the same requester's device and the same NIC.
     let mut pair = Pair::new(&nic, RC);
-    assert_eq!(pair.run(add, 0, 8, 0), Status::Success);
+    assert_eq!(pair.run(add, 0, 8, 0), CompletionStatus::Success);
     assert_eq!(pair.region.load_u64(0).expect("inside"), 1);
 }
 
@@ -414,14 +424,18 @@ fn lost_answers_are_asked_for_again_and_nothing_is_done_twice() {
     for round in 0..ROUNDS {
         // Adds, writes and reads in turns, 63 in flight.
         for n in 0..u64::from(DEPTH) / 3 {
-            pair.post(Operation::FetchAdd { add: 1 }, 8 * n, 8, 0);
+            pair.post(RdmaOperation::FetchAdd { add: 1 }, 8 * n, 8, 0);
             let mark = round * 1000 + n + 1;
             pair.own.store_u64(1024 + 8 * n, mark).expect("inside");
             pair.post(WRITE, 1024 + 8 * n, 8, 1024 + 8 * n);
-            pair.post(Operation::Read, 8192 + 512 * n, 512, 4096 + 64 * n);
+            pair.post(RdmaOperation::Read, 8192 + 512 * n, 512, 4096 + 64 * n);
         }
         let completed = pair.completed(DEPTH as usize / 3 * 3);
-        assert!(completed.iter().all(|c| c.status == Status::Success), "{completed:?}: {:?}", nic.counters());
+        assert!(
+            completed.iter().all(|c| c.status == CompletionStatus::Success),
+            "{completed:?}: {:?}",
+            nic.named_counters()
+        );
         for n in 0..u64::from(DEPTH) / 3 {
             assert_eq!(pair.own.load_u64(8 * n).expect("inside"), adds, "round {round}, add {n}");
             adds += 1;
@@ -439,6 +453,6 @@ fn lost_answers_are_asked_for_again_and_nothing_is_done_twice() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let again: u64 = counters(&nic, ["duplicate.write", "duplicate.atomic", "duplicate.read"]).iter().sum();
-    assert!(again > 0 && counter(&nic, "faults.dropped") > 0, "{:?}", nic.counters());
+    assert!(again > 0 && counter(&nic, "faults.dropped") > 0, "{:?}", nic.named_counters());
     assert_eq!(pair.state().0, QueuePairState::ReadyToReceive);
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use dta_collector::nic::soft::{Counter, Responder, ResponderConfig};
 use dta_collector::nic::{Access, Endpoint, Purpose, QueuePairRequest, Transport};
 use dta_collector::region::{Region, RegionOptions};
-use dta_proto::batch::Batch;
-use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{AtomicEth, Bth, ImmDt, Opcode, Psn, Repr, Reth, icrc, icrc_ok};
+use dta_proto::batch::PacketBatch;
+use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::roce::{
+    AtomicEth, Bth, ImmDt, Opcode, Psn, Reth, RoceRepr, compute_icrc, has_valid_icrc,
+};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -35,7 +37,7 @@ fn world() -> World {
     let all = Access { remote_write: true, remote_read: true, remote_atomic: true };
     let read = Access { remote_read: true, ..Access::default() };
     let rkeys = [(0, all), (1, read), (2, all)]
-        .map(|(n, access)| responder.register(Arc::clone(&regions[n]), access).unwrap().rkey);
+        .map(|(n, access)| responder.register_region(Arc::clone(&regions[n]), access).unwrap().rkey);
     responder.deregister(rkeys[2]).unwrap();
     let qpns = [Transport::Rc, Transport::Uc].map(|transport| {
         let request = QueuePairRequest {
@@ -126,14 +128,14 @@ fn nearly() -> impl Strategy<Value = Nearly> {
 fn emit(world: &World, n: &Nearly, expected: [u32; 2]) -> Vec<u8> {
     // Atomics and READs once more, because they can be repeated.
     let more = [Opcode::RcFetchAdd, Opcode::RcCmpSwap, Opcode::RcReadRequest, Opcode::RcReadRequest];
-    let all: Vec<_> = Opcode::all().chain(more).collect();
+    let all: Vec<_> = Opcode::all_opcodes().chain(more).collect();
     let mut opcode = *n.opcode.get(&all);
     if n.transport_fits {
-        let byte = opcode.byte() & 0x1f | if n.qp == 1 { 0x20 } else { 0 };
+        let byte = opcode.to_byte() & 0x1f | if n.qp == 1 { 0x20 } else { 0 };
         opcode = Opcode::from_byte(byte).unwrap_or(opcode);
     }
-    let shape = opcode.shape();
-    let va = world.regions[n.region].iova().wrapping_add_signed(n.va);
+    let shape = opcode.header_layout();
+    let va = world.regions[n.region].wire_address().wrapping_add_signed(n.va);
     let rkey = world.rkeys[n.region];
     let payload = vec![0xee; n.payload];
     // Half of the WRITEs have the length that their payload has.
@@ -142,7 +144,7 @@ fn emit(world: &World, n: &Nearly, expected: [u32; 2]) -> Vec<u8> {
         Bth::new(opcode, world.qpns[n.qp], Psn::new(expected[n.qp].wrapping_add_signed(n.psn)), n.ack);
     let payload: &[u8] = if shape.payload { &payload } else { &[] };
     bth.pad = (payload.len().wrapping_neg() & 3) as u8;
-    let repr = Repr {
+    let repr = RoceRepr {
         bth,
         reth: shape.reth.then_some(Reth { va, rkey, length }),
         atomic: shape.atomic.then_some(AtomicEth { va, rkey, swap_add: 5, compare: 0 }),
@@ -155,7 +157,8 @@ fn emit(world: &World, n: &Nearly, expected: [u32; 2]) -> Vec<u8> {
         payload,
     };
     let mut packet = vec![0; 1024];
-    let len = Route::new(REQUESTER, RESPONDER, world.qpns[n.qp]).emit(&repr, &mut packet).unwrap();
+    let len =
+        FrameRoute::new(REQUESTER, RESPONDER, world.qpns[n.qp]).write_frame(&repr, &mut packet).unwrap();
     packet.truncate(len);
     for (at, value) in &n.damage {
         let at = at.index(packet.len());
@@ -167,7 +170,7 @@ fn emit(world: &World, n: &Nearly, expected: [u32; 2]) -> Vec<u8> {
     if n.repair
         && let Some(covered) = packet.len().checked_sub(4)
     {
-        let crc = icrc(&packet[..covered]).to_le_bytes();
+        let crc = compute_icrc(&packet[..covered]).to_le_bytes();
         packet[covered..].copy_from_slice(&crc);
     }
     packet
@@ -180,11 +183,11 @@ fn bytes(region: &Region) -> Vec<u8> {
 }
 
 fn check(world: &mut World, packets: &[Vec<u8>]) -> Result<(), TestCaseError> {
-    let mut input = Batch::new(packets.len().max(1));
+    let mut input = PacketBatch::new(packets.len().max(1));
     packets.iter().for_each(|packet| input.push(packet, 0).unwrap());
     let mut output = world.responder.answer_batch(2);
     let mut answers = Vec::new();
-    let mut take = |batch: &mut Batch| {
+    let mut take = |batch: &mut PacketBatch| {
         answers.extend(batch.iter().map(<[u8]>::to_vec));
         batch.clear();
     };
@@ -201,7 +204,7 @@ fn check(world: &mut World, packets: &[Vec<u8>]) -> Result<(), TestCaseError> {
     };
     let sent_before = sent(world);
     let (before, done) = (bytes(&world.regions[0]), executed(world));
-    world.responder.process(&input, &mut output, &mut take);
+    world.responder.process_packets(&input, &mut output, &mut take);
     take(&mut output);
     prop_assert_eq!(world.responder.counts().unfinished(), 0);
     prop_assert!(bytes(&world.regions[1]).iter().all(|&b| b == 0), "a region for reading was written");
@@ -210,7 +213,7 @@ fn check(world: &mut World, packets: &[Vec<u8>]) -> Result<(), TestCaseError> {
         prop_assert!(bytes(&world.regions[0]) == before, "written, but not counted");
     }
     for answer in &answers {
-        prop_assert!(icrc_ok(answer));
+        prop_assert!(has_valid_icrc(answer));
     }
     prop_assert_eq!(sent(world) - sent_before, answers.len() as u64);
     Ok(())

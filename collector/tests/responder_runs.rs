@@ -6,9 +6,9 @@ use std::sync::Arc;
 use dta_collector::nic::soft::{Counter, Responder, ResponderConfig};
 use dta_collector::nic::{Access, Endpoint, Purpose, QueuePairRequest, Transport};
 use dta_collector::region::{Region, RegionOptions};
-use dta_proto::batch::Batch;
-use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{Bth, Opcode, Psn, Repr, Reth};
+use dta_proto::batch::PacketBatch;
+use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::roce::{Bth, Opcode, Psn, Reth, RoceRepr};
 use proptest::prelude::*;
 
 const RESPONDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
@@ -30,7 +30,7 @@ fn world() -> World {
     let mut responder = Responder::new(config);
     let regions = [1u64, 2]
         .map(|n| Arc::new(Region::anonymous(LEN, n << 20, RegionOptions { huge_pages: false }).unwrap()));
-    let keys = regions.clone().map(|region| responder.register(region, Access::WRITE).unwrap().rkey);
+    let keys = regions.clone().map(|region| responder.register_region(region, Access::WRITE).unwrap().rkey);
     let none = (1..).find(|key| !keys.contains(key)).unwrap();
     let [a, b, c, d] = [
         (Transport::Uc, Access::WRITE),
@@ -96,11 +96,11 @@ fn packet(world: &World, write: &Write, psn: u32) -> Vec<u8> {
     let mut bth = Bth::new(opcode, qpn, Psn::new(psn), true);
     bth.pad = (write.len.wrapping_neg() & 3) as u8;
     let reth = Reth {
-        va: world.regions[write.key % 2].iova() + write.offset,
+        va: world.regions[write.key % 2].wire_address() + write.offset,
         rkey: world.rkeys[write.key],
         length: (write.len as u32).wrapping_add_signed(write.off_by),
     };
-    let repr = Repr {
+    let repr = RoceRepr {
         bth,
         reth: Some(reth),
         atomic: None,
@@ -110,7 +110,7 @@ fn packet(world: &World, write: &Write, psn: u32) -> Vec<u8> {
         payload: &payload,
     };
     let mut packet = vec![0; 200];
-    let len = Route::new(REQUESTER, RESPONDER, qpn).emit(&repr, &mut packet).unwrap();
+    let len = FrameRoute::new(REQUESTER, RESPONDER, qpn).write_frame(&repr, &mut packet).unwrap();
     packet.truncate(len);
     packet[45] ^= u8::from(write.damaged);
     packet
@@ -131,7 +131,7 @@ fn run(writes: &[Write], batch: usize) -> Seen {
     let mut world = world();
     let mut output = world.responder.answer_batch(4);
     let mut answers = Vec::new();
-    let mut take = |batch: &mut Batch| {
+    let mut take = |batch: &mut PacketBatch| {
         answers.extend(batch.iter().map(<[u8]>::to_vec));
         batch.clear();
     };
@@ -144,9 +144,9 @@ fn run(writes: &[Write], batch: usize) -> Seen {
         })
         .collect();
     for packets in packets.chunks(batch) {
-        let mut input = Batch::new(packets.len());
+        let mut input = PacketBatch::new(packets.len());
         packets.iter().for_each(|packet| input.push(packet, 0).unwrap());
-        world.responder.process(&input, &mut output, &mut take);
+        world.responder.process_packets(&input, &mut output, &mut take);
     }
     take(&mut output);
     let status = world.responder.queue_pairs();

@@ -11,12 +11,12 @@ use dta_collector::nic::{
     Access, Endpoint, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, Registration, Transport,
 };
 use dta_collector::region::{Region, RegionOptions};
-use dta_collector::server::Server;
+use dta_collector::server::RunningCollector;
 use dta_link::{EthernetLink, Link, LinkCounters, PacketConfig, Scope, UdpConfig, UdpLink};
-use dta_proto::batch::{Addresses, Batch};
-use dta_proto::wire::frame::Route;
+use dta_proto::batch::{Addresses, PacketBatch};
+use dta_proto::wire::frame::FrameRoute;
 use dta_proto::wire::roce::{
-    AtomicEth, Bth, ImmDt, Opcode, Packet, Psn, Repr, Reth, Syndrome, icrc_ok, settle_icrc,
+    AtomicEth, Bth, ImmDt, Opcode, Psn, Reth, RocePacket, RoceRepr, Syndrome, has_valid_icrc, settle_icrc,
 };
 
 const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -24,8 +24,8 @@ const IOVA: u64 = 1 << 40;
 
 /// One end of a link within the process, which counts nothing.
 struct InProcess {
-    out: Sender<Batch>,
-    inward: Receiver<Batch>,
+    out: Sender<PacketBatch>,
+    inward: Receiver<PacketBatch>,
 }
 
 fn in_process() -> (InProcess, InProcess) {
@@ -34,7 +34,7 @@ fn in_process() -> (InProcess, InProcess) {
 }
 
 impl Link for InProcess {
-    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> dta_link::Result<usize> {
+    fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> dta_link::Result<usize> {
         match self.inward.recv_timeout(timeout.unwrap_or(Duration::MAX)) {
             Ok(came) => *batch = came,
             Err(_) => batch.clear(),
@@ -42,25 +42,25 @@ impl Link for InProcess {
         Ok(batch.len())
     }
 
-    fn send(&mut self, batch: &mut Batch) -> dta_link::Result<usize> {
+    fn send(&mut self, batch: &mut PacketBatch) -> dta_link::Result<usize> {
         let count = batch.len();
         // The other end may be gone.
         let _ = self.out.send(std::mem::take(batch));
         Ok(count)
     }
 
-    fn counters(&self) -> LinkCounters {
+    fn link_counters(&self) -> LinkCounters {
         LinkCounters::default()
     }
 
-    fn scope(&self) -> Scope {
+    fn corruption_scope(&self) -> Scope {
         Scope::Packet
     }
 }
 
 /// A requester with one queue pair.
 struct Requester {
-    route: Route,
+    route: FrameRoute,
     qp: QueuePairInfo,
     region: Registration,
 }
@@ -73,7 +73,7 @@ impl Requester {
         transport: Transport,
         from: SocketAddrV4,
     ) -> Self {
-        let registration = nic.register(Arc::clone(region), access).unwrap();
+        let registration = nic.register_region(Arc::clone(region), access).unwrap();
         let mut peer = Endpoint::new((*from.ip()).into());
         (peer.port, peer.runs) = (from.port(), true);
         let request = QueuePairRequest {
@@ -86,17 +86,20 @@ impl Requester {
             receives: 2,
         };
         let qp = nic.create_queue_pair(&request).unwrap();
-        let to = nic.device().endpoint;
+        let to = nic.describe_device().endpoint;
         let std::net::IpAddr::V4(to_ip) = to.ip else { panic!("an IPv4 NIC") };
-        let route =
-            Route { src_port: from.port(), dst_port: to.port, ..Route::new(*from.ip(), to_ip, qp.qpn) };
+        let route = FrameRoute {
+            src_port: from.port(),
+            dst_port: to.port,
+            ..FrameRoute::new(*from.ip(), to_ip, qp.qpn)
+        };
         Requester { route, qp, region: registration }
     }
 
     fn packet(&self, opcode: Opcode, psn: u32, ack: bool, offset: u64, payload: &[u8]) -> Vec<u8> {
-        let shape = opcode.shape();
+        let shape = opcode.header_layout();
         let va = self.region.iova + offset;
-        let repr = Repr {
+        let repr = RoceRepr {
             bth: Bth::new(opcode, self.qp.qpn, Psn::new(psn), ack),
             reth: shape.reth.then_some(Reth { va, rkey: self.region.rkey, length: payload.len() as u32 }),
             atomic: shape.atomic.then_some(AtomicEth { va, rkey: self.region.rkey, swap_add: 5, compare: 0 }),
@@ -106,13 +109,13 @@ impl Requester {
             payload: if shape.payload { payload } else { &[] },
         };
         let mut packet = vec![0; 2048];
-        let len = self.route.emit(&repr, &mut packet).unwrap();
+        let len = self.route.write_frame(&repr, &mut packet).unwrap();
         packet.truncate(len);
         packet
     }
 
     /// Adds a packet that may leave in a run.
-    fn add(&self, packet: &[u8], batch: &mut Batch) {
+    fn add(&self, packet: &[u8], batch: &mut PacketBatch) {
         let (source, destination) = (self.route.source(), self.route.destination());
         let addresses = Addresses { source, destination, runs: true };
         batch.add_datagram(packet.len(), addresses, 0).copy_from_slice(packet);
@@ -128,7 +131,7 @@ fn config(port: u16) -> SoftNicConfig {
 }
 
 fn counter(nic: &SoftNic, name: &str) -> u64 {
-    nic.counters().into_iter().find(|(n, _)| n == name).map_or(0, |(_, v)| v)
+    nic.named_counters().into_iter().find(|(n, _)| n == name).map_or(0, |(_, v)| v)
 }
 
 #[track_caller]
@@ -142,12 +145,12 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 
 #[test]
 fn udp_sockets_carry_writes_atomics_and_their_answers() {
-    let nic = SoftNic::udp(config(0)).unwrap();
+    let nic = SoftNic::with_udp(config(0)).unwrap();
     let region = region();
     let mut link = UdpLink::open(&UdpConfig::roce_in_runs((LOCAL, 0).into())).unwrap();
     let access = Access { remote_write: true, remote_read: false, remote_atomic: true };
     let requester = Requester::open(&nic, &region, access, Transport::Rc, link.local_addr());
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     let psn = requester.qp.expected_psn;
     batch.push(&requester.packet(Opcode::RcWriteOnly, psn, true, 16, b"twelve bytes"), 0).unwrap();
     batch.push(&requester.packet(Opcode::RcFetchAdd, psn + 1, false, 64, &[]), 0).unwrap();
@@ -168,11 +171,11 @@ fn udp_sockets_carry_writes_atomics_and_their_answers() {
     let read: Vec<_> = answers
         .iter()
         .map(|answer| {
-            assert!(icrc_ok(answer), "the kernel sent another IPv4 header than the iCRC was made for");
-            let answer = Packet::new_checked(&answer[28..]).unwrap();
-            let aeth = answer.aeth().unwrap().unwrap();
-            assert_eq!((answer.bth().dest_qp, aeth.syndrome), (0x777, Syndrome::ACK));
-            (answer.bth().opcode, answer.bth().psn.get(), aeth.msn, answer.atomic_ack())
+            assert!(has_valid_icrc(answer), "the kernel sent another IPv4 header than the iCRC was made for");
+            let answer = RocePacket::new_checked(&answer[28..]).unwrap();
+            let aeth = answer.ack_header().unwrap().unwrap();
+            assert_eq!((answer.base_header().dest_qp, aeth.syndrome), (0x777, Syndrome::ACK));
+            (answer.base_header().opcode, answer.base_header().psn.get(), aeth.msn, answer.atomic_ack())
         })
         .collect();
     let (psn1, psn2) = (0xff_ffff, 0);
@@ -201,12 +204,12 @@ fn frames_in_runs_are_executed_and_one_with_another_id_only_where_runs_are_taken
     for threads in [1, 3] {
         let mut config = config(0);
         config.threads = threads;
-        let nic = SoftNic::udp(config).unwrap();
-        assert!(nic.device().endpoint.runs);
+        let nic = SoftNic::with_udp(config).unwrap();
+        assert!(nic.describe_device().endpoint.runs);
         let region = region();
         let mut link = UdpLink::open(&UdpConfig::roce_in_runs((LOCAL, 0).into())).unwrap();
         let requester = Requester::open(&nic, &region, Access::WRITE, Transport::Uc, link.local_addr());
-        let mut batch = Batch::new(100);
+        let mut batch = PacketBatch::new(100);
         for n in 0..100u32 {
             let value = [n as u8; 16];
             let packet = requester.packet(Opcode::UcWriteOnly, n, false, 16 * u64::from(n), &value);
@@ -225,11 +228,11 @@ fn frames_in_runs_are_executed_and_one_with_another_id_only_where_runs_are_taken
     // Of three frames in a message, only the first has id 0.
     let mut config = config(0);
     config.runs = false;
-    let nic = SoftNic::udp(config).unwrap();
-    assert!(!nic.device().endpoint.runs);
+    let nic = SoftNic::with_udp(config).unwrap();
+    assert!(!nic.describe_device().endpoint.runs);
     let mut link = UdpLink::open(&UdpConfig::roce_in_runs((LOCAL, 0).into())).unwrap();
     let requester = Requester::open(&nic, &region(), Access::WRITE, Transport::Uc, link.local_addr());
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     for psn in 0..3 {
         requester.add(&requester.packet(Opcode::UcWriteOnly, psn, false, 0, b"data"), &mut batch);
     }
@@ -242,13 +245,13 @@ fn frames_in_runs_are_executed_and_one_with_another_id_only_where_runs_are_taken
 fn each_of_two_threads_has_its_queue_pairs_and_every_key() {
     let mut config = config(0);
     config.threads = 2;
-    let nic = SoftNic::udp(config).unwrap();
+    let nic = SoftNic::with_udp(config).unwrap();
     let region = region();
     let access = Access { remote_write: true, remote_read: false, remote_atomic: true };
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     let mut all: Vec<_> = (0..4)
         .map(|_| {
-            let link = UdpLink::open(&UdpConfig::roce((LOCAL, 0).into())).unwrap();
+            let link = UdpLink::open(&UdpConfig::for_roce_frames((LOCAL, 0).into())).unwrap();
             let requester = Requester::open(&nic, &region, access, Transport::Rc, link.local_addr());
             (link, requester)
         })
@@ -264,9 +267,9 @@ fn each_of_two_threads_has_its_queue_pairs_and_every_key() {
     std::thread::scope(|scope| {
         for (link, requester) in &mut all {
             scope.spawn(|| {
-                let mut batch = Batch::default();
+                let mut batch = PacketBatch::default();
                 for n in 0..ADDS {
-                    let psn = Psn::new(requester.qp.expected_psn).plus(n).get();
+                    let psn = Psn::new(requester.qp.expected_psn).wrapping_add(n).get();
                     batch.push(&requester.packet(Opcode::RcFetchAdd, psn, false, 64, &[]), 0).unwrap();
                     link.send(&mut batch).unwrap();
                     let came = link.recv(&mut batch, Some(Duration::from_secs(60))).unwrap();
@@ -280,8 +283,8 @@ fn each_of_two_threads_has_its_queue_pairs_and_every_key() {
     eventually("the counts of both", || counter(&nic, "executed.fetch_add") == u64::from(4 * ADDS));
     eventually("the links' counts", || counter(&nic, "link.received") == u64::from(4 * ADDS));
     assert_eq!(nic.queue_pairs().unwrap().len(), 5);
-    let turns = nic.turns().unwrap();
-    eventually("both to go on", || nic.turns().unwrap() > turns + 1);
+    let turns = nic.poll_count().unwrap();
+    eventually("both to go on", || nic.poll_count().unwrap() > turns + 1);
 
     // A key that has ended is worth nothing to either; a queue pair ends where it is.
     for (_, requester) in &all {
@@ -289,13 +292,13 @@ fn each_of_two_threads_has_its_queue_pairs_and_every_key() {
         assert!(nic.deregister(requester.region.rkey).is_err());
     }
     for (link, requester) in &mut all {
-        let psn = Psn::new(requester.qp.expected_psn).plus(ADDS).get();
+        let psn = Psn::new(requester.qp.expected_psn).wrapping_add(ADDS).get();
         batch.push(&requester.packet(Opcode::RcFetchAdd, psn, false, 64, &[]), 0).unwrap();
         link.send(&mut batch).unwrap();
     }
     eventually("the refusals", || counter(&nic, "dropped.rkey") == 4);
     for (_, requester) in &all {
-        let next = Psn::new(requester.qp.expected_psn).plus(ADDS).get();
+        let next = Psn::new(requester.qp.expected_psn).wrapping_add(ADDS).get();
         assert_eq!(nic.destroy_queue_pair(requester.qp.qpn).unwrap(), Some(next));
     }
     assert_eq!(nic.queue_pairs().unwrap().len(), 1);
@@ -305,11 +308,11 @@ fn each_of_two_threads_has_its_queue_pairs_and_every_key() {
 #[test]
 fn immediates_wake_a_reader_and_receives_come_back_when_taken() {
     let (mut here, there) = in_process();
-    let nic = SoftNic::start(config(4791), there).unwrap();
+    let nic = SoftNic::with_link(config(4791), there).unwrap();
     let region = region();
     let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 4791);
     let requester = Requester::open(&nic, &region, Access::WRITE, Transport::Uc, from);
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     let mut send = |count: u32| {
         for psn in 0..count {
             batch.push(&requester.packet(Opcode::UcWriteOnlyImm, psn, false, 0, b"data"), 0).unwrap();
@@ -341,9 +344,9 @@ fn counters_go_on_after_a_restart_and_tell_what_a_kill_cost() {
     let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 4791);
     for run in 1..=2 {
         let (mut here, there) = in_process();
-        let nic = SoftNic::start(config.clone(), there).unwrap();
+        let nic = SoftNic::with_link(config.clone(), there).unwrap();
         let requester = Requester::open(&nic, &region(), Access::WRITE, Transport::Uc, from);
-        let mut batch = Batch::default();
+        let mut batch = PacketBatch::default();
         batch.push(&requester.packet(Opcode::UcWriteOnly, 0, false, 0, b"data"), 0).unwrap();
         batch.push(b"not a packet", 0).unwrap();
         here.send(&mut batch).unwrap();
@@ -352,16 +355,16 @@ fn counters_go_on_after_a_restart_and_tell_what_a_kill_cost() {
         assert_eq!(counter(&nic, "dropped.not_roce"), run);
         // A second NIC cannot count in the same file.
         let (_, other) = in_process();
-        assert!(SoftNic::start(config.clone(), other).is_err());
+        assert!(SoftNic::with_link(config.clone(), other).is_err());
     }
     // As a process leaves it that is killed with 7 packets in hand.
     let names: Vec<String> = CounterFile::read(&path).unwrap().1.into_iter().map(|(n, _)| n).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let file = CounterFile::open(Some(&path), "soft", &names).unwrap();
-    file.store(0, 4 + 7);
+    file.store_value(0, 4 + 7);
     drop(file);
     let (_here, there) = in_process();
-    let nic = SoftNic::start(config, there).unwrap();
+    let nic = SoftNic::with_link(config, there).unwrap();
     eventually("the loss", || counter(&nic, "dropped.killed") == 7);
 }
 
@@ -370,11 +373,11 @@ fn faults_take_answers_away() {
     let (mut here, there) = in_process();
     let mut config = config(4791);
     config.faults = "drop=1".parse().unwrap();
-    let nic = SoftNic::start(config, there).unwrap();
+    let nic = SoftNic::with_link(config, there).unwrap();
     let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 4791);
     let region = region();
     let requester = Requester::open(&nic, &region, Access::ATOMIC, Transport::Rc, from);
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     batch.push(&requester.packet(Opcode::RcFetchAdd, requester.qp.expected_psn, false, 0, &[]), 0).unwrap();
     here.send(&mut batch).unwrap();
     eventually("the lost answer", || counter(&nic, "faults.dropped") == 1);
@@ -384,8 +387,8 @@ fn faults_take_answers_away() {
 
 #[test]
 fn what_cannot_be_had_is_said() {
-    let first = SoftNic::udp(config(0)).unwrap();
-    let error = SoftNic::udp(config(first.device().endpoint.port)).err().unwrap();
+    let first = SoftNic::with_udp(config(0)).unwrap();
+    let error = SoftNic::with_udp(config(first.describe_device().endpoint.port)).err().unwrap();
     assert!(error.to_string().contains("in use"), "{error}");
     let region = region();
     assert!(first.deregister(1).is_err());
@@ -400,7 +403,7 @@ fn what_cannot_be_had_is_said() {
     let header = dta_collector::region::RegionHeader::new(spec);
     drop(Region::open_or_create(&path, &header, RegionOptions::default()).unwrap());
     let read_only = Arc::new(Region::open_read_only(&path).unwrap());
-    assert!(first.register(read_only, Access::WRITE).unwrap_err().to_string().contains("reading"));
+    assert!(first.register_region(read_only, Access::WRITE).unwrap_err().to_string().contains("reading"));
     drop(region);
 }
 
@@ -440,13 +443,13 @@ fn a_nic_whose_interface_is_gone_says_so_and_ends_the_collector() {
         let ended = runtime.block_on(async {
             let open = || {
                 let config = SoftNicConfig::new("10.9.0.2:4791".parse().unwrap());
-                let nic = SoftNic::wire(config, &"packet:far".parse().unwrap())?;
+                let nic = SoftNic::with_wire(config, &"packet:far".parse().unwrap())?;
                 Ok(Arc::new(nic) as Arc<dyn Nic>)
             };
-            let mut server = Server::start_with(&config, open).await.unwrap();
+            let mut server = RunningCollector::start_with(&config, open).await.unwrap();
             assert!(ip("link delete far").success());
-            let failed = tokio::time::timeout(Duration::from_secs(60), server.failed()).await;
-            server.stop().await.unwrap();
+            let failed = tokio::time::timeout(Duration::from_secs(60), server.wait_for_failure()).await;
+            server.shut_down().await.unwrap();
             failed
         });
         let error = ended.expect("the collector ends").to_string();
@@ -460,15 +463,15 @@ fn raw_frames_carry_requests_arp_and_answers() {
     in_namespace(|| {
         let (here, there) = (Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2));
         let config = SoftNicConfig::new(SocketAddrV4::new(there, 4791));
-        let nic = SoftNic::wire(config, &"packet:far".parse().unwrap()).unwrap();
+        let nic = SoftNic::with_wire(config, &"packet:far".parse().unwrap()).unwrap();
         let mut link = EthernetLink::open(&PacketConfig::new("near", [4791]), here).unwrap();
-        let mut batch = Batch::default();
+        let mut batch = PacketBatch::default();
         // The NIC's address is none of the kernel's: that it is found at all is ARP answered by the NIC.
-        link.want(there, None);
-        while !link.settle().unwrap() {
+        link.add_neighbour(there, None);
+        while !link.resolve_neighbours().unwrap() {
             link.recv(&mut batch, Some(Duration::from_millis(10))).unwrap();
         }
-        assert_eq!(link.silent().count(), 0);
+        assert_eq!(link.silent_neighbours().count(), 0);
 
         let region = region();
         let access = Access { remote_write: true, remote_read: true, remote_atomic: true };
@@ -487,15 +490,15 @@ fn raw_frames_carry_requests_arp_and_answers() {
         let start = Instant::now();
         while answers.len() < 2 && start.elapsed() < Duration::from_secs(60) {
             link.recv(&mut batch, Some(Duration::from_millis(100))).unwrap();
-            answers.extend((0..batch.len()).map(|n| batch.frame(n).unwrap().to_vec()));
+            answers.extend((0..batch.len()).map(|n| batch.ethernet_frame(n).unwrap().to_vec()));
         }
         assert_eq!(answers.len(), 2);
         for (answer, opcode) in answers.iter().zip([Opcode::RcAck, Opcode::RcAtomicAck]) {
             let (ethernet, packet) = answer.split_at(14);
             assert_eq!(ethernet[..6], link.interface().mac);
-            assert_eq!(ethernet[6..12], nic.device().endpoint.mac.0);
-            assert!(icrc_ok(packet));
-            assert_eq!(Packet::new_checked(&packet[28..]).unwrap().bth().opcode, opcode);
+            assert_eq!(ethernet[6..12], nic.describe_device().endpoint.mac.0);
+            assert!(has_valid_icrc(packet));
+            assert_eq!(RocePacket::new_checked(&packet[28..]).unwrap().base_header().opcode, opcode);
         }
         assert_eq!(region.load_u64(64).unwrap(), 12);
         eventually("the counts", || counter(&nic, "dropped.icrc") == 1 && counter(&nic, "received") == 3);
@@ -503,7 +506,7 @@ fn raw_frames_carry_requests_arp_and_answers() {
         // The IPv4 header's checksum is wrong, in a field that the iCRC leaves out.
         batch.clear();
         let request = requester.packet(Opcode::RcWriteOnly, psn + 2, true, 0, b"12345678");
-        let mut frame = nic.device().endpoint.mac.0.to_vec();
+        let mut frame = nic.describe_device().endpoint.mac.0.to_vec();
         frame.extend_from_slice(&link.interface().mac);
         frame.extend_from_slice(&[8, 0]);
         frame.extend_from_slice(&request);
@@ -525,7 +528,7 @@ fn raw_frames_carry_requests_arp_and_answers() {
                 fragment[..20].chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
             let folded = (sum & 0xffff) + (sum >> 16);
             fragment[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
-            let mut frame = nic.device().endpoint.mac.0.to_vec();
+            let mut frame = nic.describe_device().endpoint.mac.0.to_vec();
             frame.extend_from_slice(&link.interface().mac);
             frame.extend_from_slice(&[8, 0]);
             frame.extend_from_slice(&fragment);

@@ -1,6 +1,6 @@
 //! The program `dta-collector` under a service manager: what it sends to NOTIFY_SOCKET.
 
-#[path = "../../testbed/supervised.rs"]
+#[path = "../../testbed/tests/shared/supervised.rs"]
 #[allow(dead_code, reason = "not all of it is needed here")]
 mod supervised;
 
@@ -120,24 +120,25 @@ fn a_broken_file_of_names_costs_the_names_and_not_the_collector() {
 
 #[test]
 fn cancelled_calls_keep_neither_sessions_nor_the_end_waiting() {
-    use dta_rpc::{Ask, ClientOptions, collector::Client};
+    use dta_rpc::{Ask, ClientOptions, collector::RemoteCollector};
     let folder = tempfile::tempdir().unwrap();
     let mut collector = start(folder.path(), "", None);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = Client::connect(&ClientOptions::plain(collector.said("listen"))).await.unwrap();
+        let client =
+            RemoteCollector::connect(&ClientOptions::without_tls(collector.said("listen"))).await.unwrap();
         // Each reads the memory of all stores.
         for _ in 0..100 {
             let begin = |_| {
                 let client = client.clone();
-                tokio::spawn(async move { client.stores().await.map(drop) })
+                tokio::spawn(async move { client.fetch_stores().await.map(drop) })
             };
             let calls: Vec<_> = (0..16).map(begin).collect();
             tokio::time::sleep(Duration::from_millis(4)).await;
             calls.iter().for_each(|call| call.abort());
         }
         // Another call waits for those whose work has begun, and for no others.
-        tokio::time::timeout(PATIENCE, client.stores()).await.expect("an answer").unwrap();
+        tokio::time::timeout(PATIENCE, client.fetch_stores()).await.expect("an answer").unwrap();
     });
     collector.signal(Signal::TERM);
     // Other tests may run beside this one. `make soak` holds each daemon under attack to the ten seconds of

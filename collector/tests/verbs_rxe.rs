@@ -15,14 +15,14 @@ use dta_collector::nic::{
     Registration, Transport,
 };
 use dta_collector::region::{Region, RegionOptions};
-use dta_collector::session::{Caller, OpenRequest, RequesterQueuePair, Sessions};
-use dta_collector::store::Stores;
+use dta_collector::session::{CollectorSessions, OpenRequest, RequesterQueuePair, SessionCaller};
+use dta_collector::store::ServedStores;
 use dta_link::{Link, PacketConfig, PacketLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::ethernet::Mac;
-use dta_proto::wire::frame::{Received, Route};
-use dta_proto::wire::roce::{self, Aeth, BthFields, NakCode, Psn, Repr, Syndrome};
+use dta_proto::wire::frame::{FrameRoute, Received};
+use dta_proto::wire::roce::{self, Aeth, BthFields, NakCode, Psn, RoceRepr, Syndrome};
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -46,22 +46,22 @@ fn region() -> Arc<Region> {
 /// What the switch at the other end sends and hears.
 struct Switch {
     link: PacketLink,
-    batch: Batch,
+    batch: PacketBatch,
 }
 
 impl Switch {
     fn new() -> Switch {
         let link = PacketLink::open(&PacketConfig::new("vtx", [roce::PORT])).expect("raw frames on vtx");
-        Switch { link, batch: Batch::with_packet_capacity(8, 4200) }
+        Switch { link, batch: PacketBatch::with_packet_capacity(8, 4200) }
     }
 
-    fn send(&mut self, packet: &Repr<'_>) {
-        let route = Route {
+    fn send(&mut self, packet: &RoceRepr<'_>) {
+        let route = FrameRoute {
             ethernet: Some((COLLECTOR_MAC, SWITCH_MAC)),
-            ..Route::new(SWITCH, COLLECTOR, packet.bth.dest_qp)
+            ..FrameRoute::new(SWITCH, COLLECTOR, packet.bth.dest_qp)
         };
         let mut frame = vec![0; route.buffer_len(packet)];
-        route.emit(packet, &mut frame).expect("a frame");
+        route.write_frame(packet, &mut frame).expect("a frame");
         self.batch.clear();
         self.batch.push_frame(&frame, 0).expect("room");
         assert_eq!(self.link.send(&mut self.batch).expect("vtx sends"), 1);
@@ -77,11 +77,12 @@ impl Switch {
             > 0
         {
             for packet in self.batch.iter() {
-                let Ok(received) = Received::parse(packet) else { continue };
-                assert_eq!(received.ipv4.dst(), SWITCH);
-                assert_eq!(received.roce.bth().dest_qp, SWITCH_QPN);
-                let aeth = received.roce.aeth().expect("a known syndrome").expect("answers have an AETH");
-                return Some((aeth, received.roce.bth().psn.get(), received.roce.atomic_ack()));
+                let Ok(received) = Received::parse_packet(packet) else { continue };
+                assert_eq!(received.ipv4.destination_address(), SWITCH);
+                assert_eq!(received.roce.base_header().dest_qp, SWITCH_QPN);
+                let aeth =
+                    received.roce.ack_header().expect("a known syndrome").expect("answers have an AETH");
+                return Some((aeth, received.roce.base_header().psn.get(), received.roce.atomic_ack()));
             }
         }
         None
@@ -113,8 +114,8 @@ fn write<'a>(
     to: (&Registration, u64),
     payload: &'a [u8],
     immediate: Option<u32>,
-) -> Repr<'a> {
-    Repr::write(wire(transport), place(qp, psn), to.0.iova + to.1, to.0.rkey, payload, immediate)
+) -> RoceRepr<'a> {
+    RoceRepr::write(wire(transport), place(qp, psn), to.0.iova + to.1, to.0.rkey, payload, immediate)
 }
 
 fn bytes(region: &Region, offset: u64, len: usize) -> Vec<u8> {
@@ -139,7 +140,7 @@ fn state(nic: &VerbsNic, qp: &QueuePairInfo) -> (QueuePairState, u32) {
 }
 
 fn counter(nic: &VerbsNic, name: &str) -> u64 {
-    nic.counters().iter().find(|(n, _)| n == name).map_or(0, |&(_, v)| v)
+    nic.named_counters().iter().find(|(n, _)| n == name).map_or(0, |&(_, v)| v)
 }
 
 fn ack(answer: Option<(Aeth, u32, Option<u64>)>) -> (u32, Option<u64>) {
@@ -159,19 +160,20 @@ fn nak(answer: Option<(Aeth, u32, Option<u64>)>) -> NakCode {
 #[test]
 #[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
 fn the_device_is_described() {
-    let devices = verbs::devices().expect("RDMA is there");
+    let devices = verbs::list_devices().expect("RDMA is there");
     let rxe = devices.iter().find(|d| d.name == "rxe0").expect("rxe0 is listed");
     assert_eq!(rxe.ports.len(), 1);
     assert_eq!((rxe.ports[0].state, rxe.ports[0].link), ("active", "ethernet"));
-    let gid = rxe.ports[0].gids.iter().find(|g| g.address() == IpAddr::V4(COLLECTOR)).expect("a GID of vrx");
+    let gid =
+        rxe.ports[0].gids.iter().find(|g| g.ip_address() == IpAddr::V4(COLLECTOR)).expect("a GID of vrx");
     assert_eq!((gid.kind, gid.interface.as_deref()), (GidType::RoceV2, Some("vrx")));
     assert!(rxe.limits.rd_atomic >= 1 && rxe.limits.queue_pairs > 1, "{:?}", rxe.limits);
 
     let nic = open();
-    let device = nic.device();
+    let device = nic.describe_device();
     assert_eq!(device.endpoint.ip, IpAddr::V4(COLLECTOR));
     assert_eq!(device.endpoint.mac, COLLECTOR_MAC);
-    assert_eq!(device.endpoint.gid(), COLLECTOR.to_ipv6_mapped().octets());
+    assert_eq!(device.endpoint.to_gid(), COLLECTOR.to_ipv6_mapped().octets());
     assert!(device.atomics && device.mtu >= 1024, "{device:?}");
 }
 
@@ -224,7 +226,7 @@ fn what_is_not_there_is_named() {
 #[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
 fn uc_writes_land_and_errors_do_no_harm() {
     let (nic, mut switch, region) = (open(), Switch::new(), region());
-    let to = nic.register(region.clone(), Access::WRITE).expect("registered");
+    let to = nic.register_region(region.clone(), Access::WRITE).expect("registered");
     assert_eq!((to.iova, to.len), (IOVA, LEN));
     let qp = nic.create_queue_pair(&request(Transport::Uc, Access::WRITE, 0)).expect("a queue pair");
     assert_eq!(qp.max_dest_rd_atomic, 0);
@@ -250,7 +252,7 @@ fn uc_writes_land_and_errors_do_no_harm() {
     assert_eq!(bytes(&region, 192, 8), [0; 8]);
     assert_eq!(state(&nic, &qp).0, QueuePairState::ReadyToReceive);
     assert_eq!(switch.hear(Duration::from_millis(100)), None, "UC never answers");
-    assert!(counter(&nic, "received") >= 8, "{:?}", nic.counters());
+    assert!(counter(&nic, "received") >= 8, "{:?}", nic.named_counters());
 }
 
 #[test]
@@ -258,7 +260,7 @@ fn uc_writes_land_and_errors_do_no_harm() {
 fn rc_acknowledges_adds_and_falls_into_error() {
     let (nic, mut switch, region) = (open(), Switch::new(), region());
     let both = Access { remote_write: true, remote_read: false, remote_atomic: true };
-    let to = nic.register(region.clone(), both).expect("registered");
+    let to = nic.register_region(region.clone(), both).expect("registered");
     let qp = nic.create_queue_pair(&request(Transport::Rc, both, 0)).expect("a queue pair");
     assert!(qp.max_dest_rd_atomic >= 1);
 
@@ -268,15 +270,15 @@ fn rc_acknowledges_adds_and_falls_into_error() {
     assert_eq!(state(&nic, &qp), (QueuePairState::ReadyToReceive, 101));
 
     region.store_u64(64, 40).expect("inside");
-    switch.send(&Repr::fetch_add(place(&qp, 101), to.iova + 64, to.rkey, 2));
+    switch.send(&RoceRepr::fetch_add(place(&qp, 101), to.iova + 64, to.rkey, 2));
     assert_eq!(ack(switch.hear(PATIENCE)), (101, Some(40)));
     // A counter is in the host's byte order: the reader's native load gives the sum.
     assert_eq!(region.load_u64(64).expect("inside"), 42);
     // Repeated, it is answered and not added.
-    switch.send(&Repr::fetch_add(place(&qp, 101), to.iova + 64, to.rkey, 2));
+    switch.send(&RoceRepr::fetch_add(place(&qp, 101), to.iova + 64, to.rkey, 2));
     assert_eq!(ack(switch.hear(PATIENCE)), (101, Some(40)));
     assert_eq!(region.load_u64(64).expect("inside"), 42);
-    switch.send(&Repr::compare_swap(place(&qp, 102), to.iova + 64, to.rkey, 42, 7));
+    switch.send(&RoceRepr::compare_swap(place(&qp, 102), to.iova + 64, to.rkey, 42, 7));
     assert_eq!(ack(switch.hear(PATIENCE)), (102, Some(42)));
     assert_eq!(region.load_u64(64).expect("inside"), 7);
 
@@ -318,7 +320,7 @@ fn rights_are_the_least() {
     // The region's rights decide, whatever the queue pair has.
     for (access, writes, adds) in [(Access::WRITE, true, false), (Access::ATOMIC, false, true)] {
         let region = region();
-        let to = nic.register(region.clone(), access).expect("registered");
+        let to = nic.register_region(region.clone(), access).expect("registered");
         let fresh = || nic.create_queue_pair(&request(Transport::Rc, everything, 0)).expect("a queue pair");
         let qp = fresh();
         switch.send(&write(Transport::Rc, &qp, 100, (&to, 8), b"may land", None));
@@ -326,19 +328,19 @@ fn rights_are_the_least() {
         assert_eq!(matches!(aeth.syndrome, Syndrome::Ack { .. }), writes, "write with {access:?}: {aeth:?}");
         assert_eq!(bytes(&region, 8, 8) == b"may land", writes);
         let qp = fresh();
-        switch.send(&Repr::fetch_add(place(&qp, 100), to.iova + 64, to.rkey, 1));
+        switch.send(&RoceRepr::fetch_add(place(&qp, 100), to.iova + 64, to.rkey, 1));
         let (aeth, ..) = switch.hear(PATIENCE).expect("an answer");
         assert_eq!(matches!(aeth.syndrome, Syndrome::Ack { .. }), adds, "add with {access:?}: {aeth:?}");
         assert_eq!(region.load_u64(64).expect("inside"), u64::from(adds));
         let qp = fresh();
-        switch.send(&Repr::read(place(&qp, 100), to.iova, to.rkey, 8));
+        switch.send(&RoceRepr::read(place(&qp, 100), to.iova, to.rkey, 8));
         assert_eq!(nak(switch.hear(PATIENCE)), NakCode::RemoteAccessError, "nobody may read with {access:?}");
     }
     // And the queue pair's, whatever the region has.
     let region = region();
-    let to = nic.register(region.clone(), everything).expect("registered");
+    let to = nic.register_region(region.clone(), everything).expect("registered");
     let qp = nic.create_queue_pair(&request(Transport::Rc, Access::WRITE, 0)).expect("a queue pair");
-    switch.send(&Repr::fetch_add(place(&qp, 100), to.iova, to.rkey, 1));
+    switch.send(&RoceRepr::fetch_add(place(&qp, 100), to.iova, to.rkey, 1));
     assert_eq!(nak(switch.hear(PATIENCE)), NakCode::InvalidRequest);
     assert_eq!(region.load_u64(0).expect("inside"), 0);
 }
@@ -347,7 +349,7 @@ fn rights_are_the_least() {
 #[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
 fn immediates_wake_a_reader() {
     let (nic, mut switch, region) = (open(), Switch::new(), region());
-    let to = nic.register(region.clone(), Access::WRITE).expect("registered");
+    let to = nic.register_region(region.clone(), Access::WRITE).expect("registered");
     let deaf = nic.create_queue_pair(&request(Transport::Rc, Access::WRITE, 0)).expect("a queue pair");
     switch.send(&write(Transport::Rc, &deaf, 100, (&to, 0), b"no receive", Some(1)));
     let (aeth, ..) = switch.hear(PATIENCE).expect("an answer");
@@ -419,7 +421,7 @@ fn too_much_locked_memory_names_the_limit() {
     setrlimit(Resource::Memlock, Rlimit { current: Some(1 << 20), maximum: limit.maximum })
         .expect("a lower limit");
     set_capabilities(None, fewer).expect("fewer rights");
-    let refused = nic.register(region(), Access::WRITE);
+    let refused = nic.register_region(region(), Access::WRITE);
     set_capabilities(None, rights).expect("the rights of before");
     setrlimit(Resource::Memlock, limit).expect("the limit of before");
     let error = refused.expect_err("2 MiB are more than 1 MiB");
@@ -428,7 +430,7 @@ fn too_much_locked_memory_names_the_limit() {
         error.to_string().starts_with(&wanted) && error.to_string().contains("may lock 1048576 "),
         "{error}"
     );
-    nic.register(region(), Access::WRITE).expect("with the right to lock, it works");
+    nic.register_region(region(), Access::WRITE).expect("with the right to lock, it works");
 }
 
 /// Asks until there is an answer.
@@ -447,7 +449,7 @@ fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 #[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
 fn a_device_that_is_removed_is_let_go_and_used_again_when_it_is_back() {
     let (nic, mut switch, region) = (open(), Switch::new(), region());
-    let to = nic.register(region.clone(), Access::WRITE).expect("registered");
+    let to = nic.register_region(region.clone(), Access::WRITE).expect("registered");
     let qp = nic.create_queue_pair(&request(Transport::Uc, Access::WRITE, 4)).expect("a queue pair");
     for psn in 100..110 {
         switch.send(&write(Transport::Uc, &qp, psn, (&to, 0), b"first life", None));
@@ -461,14 +463,14 @@ fn a_device_that_is_removed_is_let_go_and_used_again_when_it_is_back() {
         let mut removal =
             std::process::Command::new("rdma").args(["link", "delete", "rxe0"]).spawn().expect("rdma runs");
         let gone = until("the loss is seen", || nic.queue_pairs().err());
-        assert!(matches!(&gone, NicError::Verbs(error) if error.may_pass()), "{gone}");
+        assert!(matches!(&gone, NicError::Verbs(error) if error.is_transient()), "{gone}");
         let status = until("the removal ends", || removal.try_wait().expect("it can be asked"));
         assert!(status.success(), "{status}");
         waiter.join().expect("the waiter ends").expect("a loss is not its error");
     });
-    assert_eq!((nic.epoch(), counter(&nic, "device_lost")), (1, 1));
+    assert_eq!((nic.device_epoch(), counter(&nic, "device_lost")), (1, 1));
     assert_eq!(bytes(&region, 0, 10), b"first life");
-    assert_eq!(counter(&nic, "received"), received, "counted to the end: {:?}", nic.counters());
+    assert_eq!(counter(&nic, "received"), received, "counted to the end: {:?}", nic.named_counters());
     switch.send(&write(Transport::Uc, &qp, 110, (&to, 0), b"to nobody.", None));
     assert!(nic.create_queue_pair(&request(Transport::Uc, Access::WRITE, 0)).is_err());
 
@@ -478,10 +480,10 @@ fn a_device_that_is_removed_is_let_go_and_used_again_when_it_is_back() {
         .expect("rdma runs");
     assert!(added.success());
     assert!(until("the device is found", || nic.queue_pairs().ok()).is_empty());
-    assert_eq!(nic.epoch(), 1);
-    assert_eq!(nic.device().endpoint.ip, IpAddr::V4(COLLECTOR));
+    assert_eq!(nic.device_epoch(), 1);
+    assert_eq!(nic.describe_device().endpoint.ip, IpAddr::V4(COLLECTOR));
     assert_eq!(bytes(&region, 0, 10), b"first life");
-    let again = nic.register(region.clone(), Access::WRITE).expect("registered");
+    let again = nic.register_region(region.clone(), Access::WRITE).expect("registered");
     assert_eq!((again.iova, again.len), (to.iova, to.len));
     let qp = nic.create_queue_pair(&request(Transport::Uc, Access::WRITE, 0)).expect("a queue pair");
     switch.send(&write(Transport::Uc, &qp, 100, (&again, 0), b"other life", None));
@@ -496,12 +498,12 @@ fn a_broken_queue_pair_is_rebuilt_and_its_translator_told() {
     let kind = StoreKind::KeyIncrement { slots: 64, redundancy: 1, replicas: 1 };
     let specs = [StoreSpec { id: 4, name: "bytes".into(), kind }];
     let stores = Arc::new(
-        Stores::open(&specs, &MemoryConfig::Anonymous, RegionOptions::default()).expect("one store"),
+        ServedStores::open(&specs, &MemoryConfig::Anonymous, RegionOptions::default()).expect("one store"),
     );
     let region = stores.get("bytes").expect("it is there").region.clone();
     let now = Instant::now();
-    let sessions =
-        Sessions::open_state(nic.clone(), stores, config::Transport::Uc, None, now).expect("no state");
+    let sessions = CollectorSessions::open_state(nic.clone(), stores, config::Transport::Uc, None, now)
+        .expect("no state");
     let pair = |purpose, qpn| RequesterQueuePair { purpose, qpn, start_psn: 100 };
     let wanted = OpenRequest {
         name: "switch".into(),
@@ -512,31 +514,32 @@ fn a_broken_queue_pair_is_rebuilt_and_its_translator_told() {
         fresh: false,
         sharing: None,
         lists: Vec::new(),
-        caller: Caller::ANYBODY,
+        caller: SessionCaller::ANYBODY,
     };
     let first = sessions.open(&wanted, now).expect("a session");
     let (qp, to) = (first.grant.queue_pairs[1].info, first.grant.regions[0].registration);
-    switch.send(&Repr::fetch_add(place(&qp, 100), to.iova, to.rkey, 1));
+    switch.send(&RoceRepr::fetch_add(place(&qp, 100), to.iova, to.rkey, 1));
     assert_eq!(ack(switch.hear(PATIENCE)), (100, Some(0)));
-    switch.send(&Repr::fetch_add(place(&qp, 101), to.iova, to.rkey ^ 0x5a, 1));
+    switch.send(&RoceRepr::fetch_add(place(&qp, 101), to.iova, to.rkey ^ 0x5a, 1));
     assert_eq!(nak(switch.hear(PATIENCE)), NakCode::RemoteAccessError);
 
     // The collector looks once a second: seen and counted before anybody asks.
     assert_eq!(counter(&nic, "queue_pairs.errors"), 0);
-    sessions.tick(now).expect("nothing to write");
+    sessions.run_upkeep(now).expect("nothing to write");
     assert_eq!(counter(&nic, "queue_pairs.errors"), 1);
-    let renewed =
-        sessions.renew("switch", &Caller::ANYBODY, first.lease.generation, &[], now).expect("renewed");
+    let renewed = sessions
+        .renew_session("switch", &SessionCaller::ANYBODY, first.lease.generation, &[], now)
+        .expect("renewed");
     assert!(renewed.lease.generation > first.lease.generation);
     assert_eq!(renewed.grant.regions, first.grant.regions, "keys stay");
     assert_eq!(renewed.grant.queue_pairs[0], first.grant.queue_pairs[0], "the whole one stays");
-    assert_eq!(sessions.counters().queue_pairs_rebuilt, 1);
+    assert_eq!(sessions.session_counters().queue_pairs_rebuilt, 1);
     let (qp, ended) = (renewed.grant.queue_pairs[1].info, renewed.grant.queue_pairs[1].replaced);
     assert_eq!(ended.map(|ended| ended.expected_psn), Some(101), "what was refused was not executed");
     // Not where the broken one stood: its last answers may still be on their way.
     let next = 101 + 65_536;
     assert_eq!(qp.expected_psn, next);
-    switch.send(&Repr::fetch_add(place(&qp, next), to.iova, to.rkey, 1));
+    switch.send(&RoceRepr::fetch_add(place(&qp, next), to.iova, to.rkey, 1));
     assert_eq!(ack(switch.hear(PATIENCE)), (next, Some(1)));
     assert_eq!(region.load_u64(0).expect("inside"), 2);
     assert_eq!(nic.queue_pairs().expect("rxe0 answers").len(), 2, "the broken one is gone");

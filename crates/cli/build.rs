@@ -14,7 +14,8 @@ fn main() {
     println!("cargo:rerun-if-env-changed=DTA_COMMIT");
     let given = std::env::var("DTA_COMMIT").ok();
     let release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    let found = commit::find(given.as_deref(), include_str!("build/commit.txt"), Path::new("."), release);
+    let found =
+        commit::find_commit(given.as_deref(), include_str!("build/commit.txt"), Path::new("."), release);
     for file in &found.watch {
         println!("cargo:rerun-if-changed={}", file.display());
     }

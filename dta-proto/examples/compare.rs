@@ -26,7 +26,7 @@ fn time(name: &str, len: usize, crc: impl Fn(&[u8]) -> u32) {
 }
 
 fn main() {
-    static MASK: dta_proto::crc::Mask = dta_proto::crc::Mask::ones_at(&[1, 8, 10, 11, 26, 27, 32]);
+    static MASK: dta_proto::crc::Mask = dta_proto::crc::Mask::with_ones_at(&[1, 8, 10, 11, 26, 27, 32]);
     for len in [16, 20, 36, 60, 76, 110] {
         time("CRC-32, dta-crc", len, |b| dta_proto::crc::crc32_update(1, b));
         time("CRC-32, dta-crc, masked", len, |b| dta_proto::crc::crc32_update_masked(1, b, &MASK));

@@ -7,9 +7,9 @@ use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use dta_proto::key::Key;
-use dta_proto::wire::dta::{Body, Report};
-use dta_proto::wire::frame::{FetchAddTemplate, Received, Route, WriteTemplate};
-use dta_proto::wire::roce::{BthFields, Psn, Repr, Transport};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
+use dta_proto::wire::frame::{FetchAddTemplate, FrameRoute, Received, WriteTemplate};
+use dta_proto::wire::roce::{BthFields, Psn, RoceRepr, Transport};
 
 /// Operations per round: short, so that some rounds are not interrupted.
 const ROUND: u32 = 20_000;
@@ -28,14 +28,20 @@ fn time(name: &str, mut one: impl FnMut(u32)) {
 }
 
 fn main() {
-    let route = Route::new(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 0x11);
+    let route = FrameRoute::new(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 0x11);
     let mut buffer = [0; 128];
     let payload = [7; 16];
 
     let template = WriteTemplate::new(&route, Transport::Uc, 0x11, payload.len()).unwrap();
     time("WRITE ONLY, checksum and 12-byte value, by template", |i| {
-        let len =
-            template.emit(Psn::new(i), false, u64::from(i) << 4, 0x1234, black_box(&payload), &mut buffer);
+        let len = template.write_frame(
+            Psn::new(i),
+            false,
+            u64::from(i) << 4,
+            0x1234,
+            black_box(&payload),
+            &mut buffer,
+        );
         black_box((&buffer, len.unwrap()));
     });
     let (covered, frame) = (36, [7; 76]);
@@ -45,38 +51,39 @@ fn main() {
     });
     time("WRITE ONLY, the same, field by field", |i| {
         let place = BthFields { dest_qp: 0x11, psn: Psn::new(i), ack_req: false };
-        let packet = Repr::write(Transport::Uc, place, u64::from(i) << 4, 0x1234, black_box(&payload), None);
-        let len = route.emit(&packet, &mut buffer);
+        let packet =
+            RoceRepr::write(Transport::Uc, place, u64::from(i) << 4, 0x1234, black_box(&payload), None);
+        let len = route.write_frame(&packet, &mut buffer);
         black_box((&buffer, len.unwrap()));
     });
     let template = FetchAddTemplate::new(&route, 0x11).unwrap();
     time("FETCH_ADD, by template", |i| {
-        let len = template.emit(Psn::new(i), false, u64::from(i) << 3, 0x1234, 1, &mut buffer);
+        let len = template.write_frame(Psn::new(i), false, u64::from(i) << 3, 0x1234, 1, &mut buffer);
         black_box((&buffer, len.unwrap()));
     });
 
     let template = WriteTemplate::new(&route, Transport::Uc, 0x11, payload.len()).unwrap();
-    let len = template.emit(Psn::new(1), false, 64, 0x1234, &payload, &mut buffer).unwrap();
+    let len = template.write_frame(Psn::new(1), false, 64, 0x1234, &payload, &mut buffer).unwrap();
     time("the same WRITE ONLY, received and checked", |_| {
-        let received = Received::parse(black_box(&buffer[..len])).unwrap();
-        black_box((received.roce.bth().psn, received.roce.reth(), received.roce.payload()));
+        let received = Received::parse_packet(black_box(&buffer[..len])).unwrap();
+        black_box((received.roce.base_header().psn, received.roce.rdma_header(), received.roce.payload()));
     });
     time("  floor: CRC-32 of its 72 bytes", |i| {
         black_box(dta_proto::crc::crc32_update(i, black_box(&buffer[..72])));
     });
 
-    let report = Report {
+    let report = DtaReport {
         sequence: 1,
         reporter: 1,
-        ..Report::new(1, Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value: &[2; 12] })
+        ..DtaReport::new(1, DtaBody::KeyWrite { redundancy: 0, key: Key([1; 16]), value: &[2; 12] })
     };
     time("key-write report, version 1, made", |i| {
-        let report = Report { sequence: i, ..report };
-        let len = black_box(&report).emit(&mut buffer).unwrap();
+        let report = DtaReport { sequence: i, ..report };
+        let len = black_box(&report).encode_into(&mut buffer).unwrap();
         black_box((&buffer, len));
     });
-    let len = report.emit(&mut buffer).unwrap();
+    let len = report.encode_into(&mut buffer).unwrap();
     time("key-write report, version 1, parsed", |_| {
-        black_box(Report::parse(black_box(&buffer[..len])).unwrap());
+        black_box(DtaReport::parse_payload(black_box(&buffer[..len])).unwrap());
     });
 }

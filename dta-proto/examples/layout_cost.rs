@@ -34,33 +34,36 @@ fn main() {
     let slots = 1 << 26;
     for n in 1..=4u8 {
         measure(&format!("slots, N = {n}"), |i| {
-            black_box(hash::slots(black_box(&keys[i]), n, slots));
+            black_box(hash::key_slots(black_box(&keys[i]), n, slots));
         });
     }
     for len in [4, 12, 28, 60] {
         let value = vec![7; len];
         measure(&format!("checksum, {len}-byte value"), |i| {
-            black_box(hash::checksum(black_box(&keys[i]), &value));
+            black_box(hash::value_checksum(black_box(&keys[i]), &value));
         });
     }
     for n in [1, 2] {
         let value = [7; 12];
         measure(&format!("slots + checksum, N = {n}, 12-byte value"), |i| {
-            black_box((hash::slots(black_box(&keys[i]), n, slots), hash::checksum(&keys[i], &value)));
+            black_box((
+                hash::key_slots(black_box(&keys[i]), n, slots),
+                hash::value_checksum(&keys[i], &value),
+            ));
         });
     }
     let mut slot = [0; 16];
     measure("key-write slot, 12-byte value", |i| {
-        key_write::encode(black_box(&mut slot), &keys[i], &[7; 12]);
+        key_write::encode_slot(black_box(&mut slot), &keys[i], &[7; 12]);
     });
     let mut row = [0; 32];
-    let path = postcarding::Path { bitmap: 31, length: 5, hops: [9; 14] };
+    let path = postcarding::PostcardPath { bitmap: 31, length: 5, hops: [9; 14] };
     measure("postcarding row, 32 bytes", |i| {
-        postcarding::encode(black_box(&mut row), &keys[i], &path);
+        postcarding::encode_row(black_box(&mut row), &keys[i], &path);
     });
     let mut batch = [0; 64];
-    append::encode(&mut batch, 3, 1, 14, &[9; 56]);
+    append::encode_batch(&mut batch, 3, 1, 14, &[9; 56]);
     measure("append batch of 64 bytes: check and decode", |_| {
-        black_box(append::decode(black_box(&batch), 3, 4));
+        black_box(append::decode_batch(black_box(&batch), 3, 4));
     });
 }

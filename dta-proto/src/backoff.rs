@@ -11,12 +11,12 @@ pub struct Backoff {
 
 impl Backoff {
     /// The first pause, and the longest.
-    pub const fn within(first: Duration, longest: Duration) -> Backoff {
+    pub const fn new(first: Duration, longest: Duration) -> Backoff {
         Backoff { next: first, longest }
     }
 
     /// How long to wait this time.
-    pub fn pause(&mut self) -> Duration {
+    pub fn next_pause(&mut self) -> Duration {
         let longer = (self.next * 2).min(self.longest);
         std::mem::replace(&mut self.next, longer)
     }
@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_longest() {
         let second = Duration::from_secs;
-        let mut backoff = Backoff::within(second(2), second(9));
-        assert_eq!([(); 4].map(|()| backoff.pause()), [2, 4, 8, 9].map(second));
+        let mut backoff = Backoff::new(second(2), second(9));
+        assert_eq!([(); 4].map(|()| backoff.next_pause()), [2, 4, 8, 9].map(second));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use crate::wire::datagram::{self, Datagram};
+use crate::wire::datagram::{self, UdpDatagram};
 use crate::wire::ethernet;
 
 /// Length of an Ethernet header (no VLAN tag).
@@ -67,26 +67,26 @@ struct Meta {
 /// Up to a fixed number of packets, each in its own slot of one reused allocation.
 ///
 /// A packet starts at its IPv4 header. An Ethernet header, if any, lies in the 14 bytes before it
-/// ([`Batch::frame`]). Each packet carries a cookie, a number of the caller's that `dta_link::fault` hands
+/// ([`PacketBatch::ethernet_frame`]). Each packet carries a cookie, a number of the caller's that `dta_link::fault` hands
 /// back with the packet's fate; links do not send it, and received packets have 0.
 ///
-/// [`Batch::add_datagram`], [`Batch::commit_datagram`] and [`Batch::push_udp`] record the datagram's
+/// [`PacketBatch::add_datagram`], [`PacketBatch::commit_datagram`] and [`PacketBatch::push_datagram`] record the datagram's
 /// addresses beside the packet, so that the sending link need not parse the headers.
 #[derive(Debug, Clone)]
-pub struct Batch {
+pub struct PacketBatch {
     bytes: Box<[u8]>,
     meta: Box<[Meta]>,
     stride: usize,
     used: usize,
 }
 
-impl Default for Batch {
+impl Default for PacketBatch {
     fn default() -> Self {
         Self::new(SLOTS)
     }
 }
 
-impl Batch {
+impl PacketBatch {
     /// A batch of `slots` packets of at least 2,032 bytes each.
     pub fn new(slots: usize) -> Self {
         Self::with_packet_capacity(slots, SLOT_BYTES - HEADROOM)
@@ -113,7 +113,7 @@ impl Batch {
 
     /// Number of slots.
     #[inline]
-    pub fn capacity(&self) -> usize {
+    pub fn slot_count(&self) -> usize {
         self.meta.len()
     }
 
@@ -138,7 +138,7 @@ impl Batch {
     /// Whether all slots are in use.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.used == self.capacity()
+        self.used == self.slot_count()
     }
 
     /// Drops all packets; keeps the memory.
@@ -148,9 +148,9 @@ impl Batch {
 
     /// Adds a copy of an IPv4 packet.
     pub fn push(&mut self, packet: &[u8], cookie: u64) -> Result<(), PushError> {
-        let slot = self.slot_of(packet.len())?;
+        let slot = self.free_slot_for(packet.len())?;
         slot[..packet.len()].copy_from_slice(packet);
-        self.commit(packet.len(), cookie);
+        self.commit_packet(packet.len(), cookie);
         Ok(())
     }
 
@@ -166,8 +166,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds a UDP datagram: the 28-byte header that [`datagram::header`] makes, then `payload`.
-    pub fn push_udp(
+    /// Adds a UDP datagram: the 28-byte header that [`datagram::encode_header`] makes, then `payload`.
+    pub fn push_datagram(
         &mut self,
         source: SocketAddrV4,
         destination: SocketAddrV4,
@@ -175,8 +175,12 @@ impl Batch {
         cookie: u64,
     ) -> Result<(), PushError> {
         let len = datagram::HEADER_LEN + payload.len();
-        let slot = self.slot_of(len)?;
-        slot[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(source, destination, payload.len()));
+        let slot = self.free_slot_for(len)?;
+        slot[..datagram::HEADER_LEN].copy_from_slice(&datagram::encode_header(
+            source,
+            destination,
+            payload.len(),
+        ));
         slot[datagram::HEADER_LEN..len].copy_from_slice(payload);
         self.commit_datagram(len, Addresses::new(source, destination), cookie);
         Ok(())
@@ -187,7 +191,7 @@ impl Batch {
     /// must fill the packet.
     ///
     /// # Panics
-    /// When the batch is full, or `len` is more than [`Batch::packet_capacity`] or less than the headers.
+    /// When the batch is full, or `len` is more than [`PacketBatch::packet_capacity`] or less than the headers.
     #[inline]
     pub fn add_datagram(&mut self, len: usize, addresses: Addresses, cookie: u64) -> &mut [u8] {
         let at = self.used * self.stride + HEADROOM;
@@ -195,7 +199,7 @@ impl Batch {
         &mut self.bytes[at..at + len]
     }
 
-    /// The next free slot, to write a packet into; [`Batch::commit`] or [`Batch::commit_datagram`] then adds
+    /// The next free slot, to write a packet into; [`PacketBatch::commit_packet`] or [`PacketBatch::commit_datagram`] then adds
     /// it. It still holds earlier contents. `None` when the batch is full.
     #[inline]
     pub fn next_slot(&mut self) -> Option<&mut [u8]> {
@@ -206,20 +210,20 @@ impl Batch {
         Some(&mut self.bytes[at + HEADROOM..at + self.stride])
     }
 
-    /// Adds the packet written into the first `len` bytes of [`Batch::next_slot`].
+    /// Adds the packet written into the first `len` bytes of [`PacketBatch::next_slot`].
     ///
     /// # Panics
-    /// When the batch is full or `len` is more than [`Batch::packet_capacity`].
+    /// When the batch is full or `len` is more than [`PacketBatch::packet_capacity`].
     #[inline]
-    pub fn commit(&mut self, len: usize, cookie: u64) {
+    pub fn commit_packet(&mut self, len: usize, cookie: u64) {
         self.commit_with(len, None, cookie);
     }
 
-    /// Adds the UDP datagram written into the first `len` bytes of [`Batch::next_slot`]. Its headers must
+    /// Adds the UDP datagram written into the first `len` bytes of [`PacketBatch::next_slot`]. Its headers must
     /// carry `addresses`, and it must fill the packet.
     ///
     /// # Panics
-    /// As [`Batch::commit`], and when `len` is less than the 28 bytes of header.
+    /// As [`PacketBatch::commit_packet`], and when `len` is less than the 28 bytes of header.
     #[inline]
     pub fn commit_datagram(&mut self, len: usize, addresses: Addresses, cookie: u64) {
         assert!(len >= datagram::HEADER_LEN, "a datagram of {len} bytes, shorter than its headers");
@@ -242,14 +246,14 @@ impl Batch {
     /// Packet `index`, from its IPv4 header on.
     #[inline]
     pub fn packet(&self, index: usize) -> &[u8] {
-        let len = self.live(index).len as usize;
+        let len = self.packet_meta(index).len as usize;
         let at = index * self.stride + HEADROOM;
         &self.bytes[at..at + len]
     }
 
     /// Packet `index`, to change in place. From now on its addresses are read from its headers.
     pub fn packet_mut(&mut self, index: usize) -> &mut [u8] {
-        let len = self.live(index).len as usize;
+        let len = self.packet_meta(index).len as usize;
         self.meta[index].addresses = None;
         let at = index * self.stride + HEADROOM;
         &mut self.bytes[at..at + len]
@@ -257,15 +261,15 @@ impl Batch {
 
     /// Packet `index` with its Ethernet header, if it has one.
     #[inline]
-    pub fn frame(&self, index: usize) -> Option<&[u8]> {
-        let meta = self.live(index);
+    pub fn ethernet_frame(&self, index: usize) -> Option<&[u8]> {
+        let meta = self.packet_meta(index);
         let at = index * self.stride + HEADROOM;
         meta.ethernet.then(|| &self.bytes[at - ETHERNET_LEN..at + meta.len as usize])
     }
 
     /// Puts an Ethernet header (destination, source, EtherType; network order) in front of packet `index`.
     pub fn set_ethernet(&mut self, index: usize, header: &[u8; ETHERNET_LEN]) {
-        self.live(index);
+        self.packet_meta(index);
         let at = index * self.stride + HEADROOM;
         self.bytes[at - ETHERNET_LEN..at].copy_from_slice(header);
         self.meta[index].ethernet = true;
@@ -274,40 +278,40 @@ impl Batch {
     /// The UDP payload of packet `index` and its source and destination; `None` when the packet is not IPv4
     /// without options carrying a whole UDP datagram.
     #[inline]
-    pub fn udp(&self, index: usize) -> Option<Datagram<'_>> {
-        Datagram::parse_exact(self.packet(index)).ok()
+    pub fn udp_datagram(&self, index: usize) -> Option<UdpDatagram<'_>> {
+        UdpDatagram::parse_exact(self.packet(index)).ok()
     }
 
     /// Source and destination of packet `index` as its writer recorded them; `None` if it did not.
-    /// [`Batch::udp`] reads them from the headers.
+    /// [`PacketBatch::udp_datagram`] reads them from the headers.
     #[inline]
     pub fn addresses(&self, index: usize) -> Option<Addresses> {
-        self.live(index).addresses
+        self.packet_meta(index).addresses
     }
 
     /// The caller's number for packet `index`.
     #[inline]
-    pub fn cookie(&self, index: usize) -> u64 {
-        self.live(index).cookie
+    pub fn packet_cookie(&self, index: usize) -> u64 {
+        self.packet_meta(index).cookie
     }
 
     /// Whether packet `index` arrived with its UDP checksum not yet filled in: the sender left that to
     /// hardware, but the path had none (a veth pair, a bridge). The checksum field then proves nothing.
     #[inline]
     pub fn checksum_pending(&self, index: usize) -> bool {
-        self.live(index).checksum_pending
+        self.packet_meta(index).checksum_pending
     }
 
     /// Whether packet `index` must be sent unchanged, UDP checksum included.
     pub fn is_verbatim(&self, index: usize) -> bool {
-        self.live(index).verbatim
+        self.packet_meta(index).verbatim
     }
 
     /// Whether the IPv4 id in the header of packet `index` is not the one it was sent with: its socket does
     /// not show that.
     #[inline]
     pub fn id_unknown(&self, index: usize) -> bool {
-        self.live(index).id_unknown
+        self.packet_meta(index).id_unknown
     }
 
     /// All packets in order.
@@ -318,34 +322,34 @@ impl Batch {
     /// Marks packet `index` to be sent unchanged.
     #[inline]
     pub fn set_verbatim(&mut self, index: usize) {
-        self.live(index);
+        self.packet_meta(index);
         self.meta[index].verbatim = true;
     }
 
     /// Records that packet `index` arrived with its UDP checksum not yet filled in.
     #[inline]
     pub fn set_checksum_pending(&mut self, index: usize) {
-        self.live(index);
+        self.packet_meta(index);
         self.meta[index].checksum_pending = true;
     }
 
     /// Records that the IPv4 id of packet `index` is not known.
     #[inline]
     pub fn set_id_unknown(&mut self, index: usize) {
-        self.live(index);
+        self.packet_meta(index);
         self.meta[index].id_unknown = true;
     }
 
     /// All slots, free ones too, from byte `offset` on ([`HEADROOM`] is where packets begin), for the kernel
     /// to receive into.
     #[inline]
-    pub fn buffers(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {
+    pub fn receive_buffers(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {
         self.bytes.chunks_exact_mut(self.stride).map(move |slot| &mut slot[offset..])
     }
 
     /// The contents of slot `index`, used or free, from byte `offset` on.
     #[inline]
-    pub fn slot(&self, index: usize, offset: usize) -> &[u8] {
+    pub fn slot_contents(&self, index: usize, offset: usize) -> &[u8] {
         &self.bytes[index * self.stride + offset..(index + 1) * self.stride]
     }
 
@@ -354,8 +358,8 @@ impl Batch {
     /// # Panics
     /// When the batch is full or the packet too long.
     #[inline]
-    pub fn copy_from(&mut self, other: &Batch, index: usize) {
-        self.commit(0, 0);
+    pub fn copy_from(&mut self, other: &PacketBatch, index: usize) {
+        self.commit_packet(0, 0);
         self.overwrite(self.used - 1, other, index);
     }
 
@@ -364,10 +368,11 @@ impl Batch {
     /// # Panics
     /// When the packet is too long.
     #[inline]
-    pub fn overwrite(&mut self, to: usize, other: &Batch, index: usize) {
-        self.live(to);
-        let len = HEADROOM + other.live(index).len as usize;
-        self.bytes[to * self.stride..][..self.stride][..len].copy_from_slice(&other.slot(index, 0)[..len]);
+    pub fn overwrite(&mut self, to: usize, other: &PacketBatch, index: usize) {
+        self.packet_meta(to);
+        let len = HEADROOM + other.packet_meta(index).len as usize;
+        self.bytes[to * self.stride..][..self.stride][..len]
+            .copy_from_slice(&other.slot_contents(index, 0)[..len]);
         self.meta[to] = other.meta[index];
     }
 
@@ -375,14 +380,14 @@ impl Batch {
     /// moving it down if earlier ones were skipped.
     ///
     /// # Panics
-    /// When `index` is no slot, or `len` is more than [`Batch::packet_capacity`].
+    /// When `index` is no slot, or `len` is more than [`PacketBatch::packet_capacity`].
     #[inline]
-    pub fn adopt(&mut self, index: usize, len: usize) {
+    pub fn adopt_received(&mut self, index: usize, len: usize) {
         if index != self.used {
             let at = index * self.stride;
             self.bytes.copy_within(at..at + HEADROOM + len, self.used * self.stride);
         }
-        self.commit(len, 0);
+        self.commit_packet(len, 0);
     }
 
     /// Keeps the packets that `keep` accepts, in order. It sees the whole frame if there is an Ethernet
@@ -390,7 +395,7 @@ impl Batch {
     pub fn retain(&mut self, mut keep: impl FnMut(Option<&[u8]>, &[u8]) -> bool) {
         let mut kept = 0;
         for index in 0..self.used {
-            if !keep(self.frame(index), self.packet(index)) {
+            if !keep(self.ethernet_frame(index), self.packet(index)) {
                 continue;
             }
             if index != kept {
@@ -403,7 +408,7 @@ impl Batch {
         self.used = kept;
     }
 
-    fn slot_of(&mut self, len: usize) -> Result<&mut [u8], PushError> {
+    fn free_slot_for(&mut self, len: usize) -> Result<&mut [u8], PushError> {
         let capacity = self.packet_capacity();
         if len > capacity {
             return Err(PushError::TooLong { len, capacity });
@@ -412,7 +417,7 @@ impl Batch {
     }
 
     #[inline]
-    fn live(&self, index: usize) -> &Meta {
+    fn packet_meta(&self, index: usize) -> &Meta {
         &self.meta[..self.used][index]
     }
 }

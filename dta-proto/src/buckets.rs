@@ -15,13 +15,13 @@ use crate::store::MAX_REDUNDANCY;
 
 /// The bucket of a key with this [`hash::key_hash`].
 #[inline]
-pub fn of_hash(h: u32) -> u8 {
+pub fn bucket_of_hash(h: u32) -> u8 {
     (h >> 24) as u8
 }
 
 /// The bucket of a key.
-pub fn of_key(key: &Key) -> u8 {
-    of_hash(hash::key_hash(key))
+pub fn bucket_of_key(key: &Key) -> u8 {
+    bucket_of_hash(hash::key_hash(key))
 }
 
 /// The hash that decides a sketch column's bucket.
@@ -49,7 +49,7 @@ impl Buckets {
     pub const NONE: Buckets = Buckets([0; 4]);
 
     /// Buckets `first` to `last`, both included; none if `last` is before `first`.
-    pub fn range(first: u8, last: u8) -> Buckets {
+    pub fn from_range(first: u8, last: u8) -> Buckets {
         (first..=last).collect()
     }
 
@@ -64,22 +64,22 @@ impl Buckets {
     }
 
     /// Whether it contains every bucket.
-    pub fn is_all(&self) -> bool {
+    pub fn contains_all(&self) -> bool {
         *self == Buckets::ALL
     }
 
     /// Intersection.
-    pub fn and(self, other: Buckets) -> Buckets {
+    pub fn intersection(self, other: Buckets) -> Buckets {
         Buckets(std::array::from_fn(|n| self.0[n] & other.0[n]))
     }
 
     /// Union.
-    pub fn or(self, other: Buckets) -> Buckets {
+    pub fn union(self, other: Buckets) -> Buckets {
         Buckets(std::array::from_fn(|n| self.0[n] | other.0[n]))
     }
 
     /// Complement.
-    pub fn others(self) -> Buckets {
+    pub fn complement(self) -> Buckets {
         Buckets(self.0.map(|word| !word))
     }
 
@@ -89,12 +89,12 @@ impl Buckets {
     }
 
     /// The lowest bucket.
-    pub fn first(self) -> Option<u8> {
+    pub fn lowest_bucket(self) -> Option<u8> {
         self.iter().next()
     }
 
     /// The fewest ranges that cover the set: first and last, both included.
-    pub fn ranges(self) -> Vec<(u8, u8)> {
+    pub fn to_ranges(self) -> Vec<(u8, u8)> {
         let mut ranges: Vec<(u8, u8)> = Vec::new();
         for bucket in self.iter() {
             match ranges.last_mut() {
@@ -126,7 +126,7 @@ impl fmt::Display for Buckets {
         if *self == Buckets::NONE {
             return f.write_str("none");
         }
-        for (n, (first, last)) in self.ranges().into_iter().enumerate() {
+        for (n, (first, last)) in self.to_ranges().into_iter().enumerate() {
             if n > 0 {
                 f.write_str(",")?;
             }
@@ -155,11 +155,11 @@ impl FromStr for Buckets {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let number = |text: &str| text.trim().parse::<u8>().map_err(|_| wrong());
             let (first, last) = (number(first)?, number(last)?);
-            let range = Buckets::range(first, last);
-            if last < first || all.and(range) != Buckets::NONE {
+            let range = Buckets::from_range(first, last);
+            if last < first || all.intersection(range) != Buckets::NONE {
                 return Err(wrong());
             }
-            all = all.or(range);
+            all = all.union(range);
         }
         Ok(all)
     }
@@ -175,7 +175,7 @@ pub const MAX_COPIES: usize = MAX_REDUNDANCY as usize;
 /// [lane](crate::layout::key_increment). As text and in JSON: `"0-127"`, or with further copies
 /// `["0-127", "128-255"]`, where `"none"` stands for no bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "CopiesText", into = "CopiesText")]
 pub struct Copies([Buckets; MAX_COPIES]);
 
 #[derive(Serialize, Deserialize)]
@@ -183,7 +183,7 @@ pub struct Copies([Buckets; MAX_COPIES]);
     untagged,
     expecting = "ranges of buckets such as \"0-127\", or a list of them, the n-th of which has the buckets whose copy n is there"
 )]
-enum Written {
+enum CopiesText {
     First(String),
     Each(Vec<String>),
 }
@@ -193,28 +193,28 @@ impl Copies {
     pub const NONE: Copies = Copies([Buckets::NONE; MAX_COPIES]);
 
     /// So many copies of every bucket.
-    pub fn all(count: usize) -> Copies {
+    pub fn with_all_buckets(count: usize) -> Copies {
         std::iter::repeat_n(Buckets::ALL, count).collect()
     }
 
     /// The buckets of which copy `n` is here.
-    pub fn copy(&self, n: usize) -> Buckets {
+    pub fn buckets_of_copy(&self, n: usize) -> Buckets {
         self.0.get(n).copied().unwrap_or(Buckets::NONE)
     }
 
     /// The number of the last copy of which there is any bucket, plus 1.
-    pub fn count(&self) -> usize {
+    pub fn copy_count(&self) -> usize {
         self.0.iter().rposition(|buckets| *buckets != Buckets::NONE).map_or(0, |last| last + 1)
     }
 
     /// The first `count` copies.
-    pub fn first(self, count: usize) -> Copies {
+    pub fn first_copies(self, count: usize) -> Copies {
         self.0.into_iter().take(count).collect()
     }
 
     /// The buckets of which there is any copy.
-    pub fn any(&self) -> Buckets {
-        self.0.into_iter().fold(Buckets::NONE, Buckets::or)
+    pub fn covered_buckets(&self) -> Buckets {
+        self.0.into_iter().fold(Buckets::NONE, Buckets::union)
     }
 
     /// The number of the copy of a bucket that is here; the lowest, if there are several.
@@ -223,27 +223,27 @@ impl Copies {
     }
 
     /// A bucket of which two copies are here.
-    pub fn twice(&self) -> Option<u8> {
+    pub fn repeated_bucket(&self) -> Option<u8> {
         let mut seen = Buckets::NONE;
         self.0.into_iter().find_map(|buckets| {
-            let both = seen.and(buckets).first();
-            seen = seen.or(buckets);
+            let both = seen.intersection(buckets).lowest_bucket();
+            seen = seen.union(buckets);
             both
         })
     }
 
     /// A copy of a bucket that both have: the copy, and the bucket.
-    pub fn overlap(&self, other: &Copies) -> Option<(usize, u8)> {
-        (0..MAX_COPIES).find_map(|n| Some((n, self.0[n].and(other.0[n]).first()?)))
+    pub fn common_copy(&self, other: &Copies) -> Option<(usize, u8)> {
+        (0..MAX_COPIES).find_map(|n| Some((n, self.0[n].intersection(other.0[n]).lowest_bucket()?)))
     }
 
     /// Adds the copies that another set has.
-    pub fn or(self, other: Copies) -> Copies {
-        Copies(std::array::from_fn(|n| self.0[n].or(other.0[n])))
+    pub fn union(self, other: Copies) -> Copies {
+        Copies(std::array::from_fn(|n| self.0[n].union(other.0[n])))
     }
 
     /// Whether it is the whole of a store at one collector.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_whole_store(&self) -> bool {
         *self == Copies::default()
     }
 }
@@ -281,30 +281,30 @@ impl FromIterator<Buckets> for Copies {
 
 impl fmt::Display for Copies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.copy(0))?;
-        (1..self.count()).try_for_each(|n| write!(f, "; copy {n} of {}", self.copy(n)))
+        write!(f, "{}", self.buckets_of_copy(0))?;
+        (1..self.copy_count()).try_for_each(|n| write!(f, "; copy {n} of {}", self.buckets_of_copy(n)))
     }
 }
 
-impl TryFrom<Written> for Copies {
+impl TryFrom<CopiesText> for Copies {
     type Error = CopiesError;
 
-    fn try_from(written: Written) -> Result<Self, CopiesError> {
+    fn try_from(written: CopiesText) -> Result<Self, CopiesError> {
         let each = match written {
-            Written::First(first) => vec![first],
-            Written::Each(each) if (1..=MAX_COPIES).contains(&each.len()) => each,
-            Written::Each(each) => return Err(CopiesError::Count(each.len())),
+            CopiesText::First(first) => vec![first],
+            CopiesText::Each(each) if (1..=MAX_COPIES).contains(&each.len()) => each,
+            CopiesText::Each(each) => return Err(CopiesError::Count(each.len())),
         };
         let buckets = |text: String| if text == "none" { Ok(Buckets::NONE) } else { text.parse() };
         Ok(each.into_iter().map(buckets).collect::<Result<_, BucketsError>>()?)
     }
 }
 
-impl From<Copies> for Written {
+impl From<Copies> for CopiesText {
     fn from(copies: Copies) -> Self {
-        match copies.count() {
-            0 | 1 => Written::First(copies.copy(0).to_string()),
-            count => Written::Each((0..count).map(|n| copies.copy(n).to_string()).collect()),
+        match copies.copy_count() {
+            0 | 1 => CopiesText::First(copies.buckets_of_copy(0).to_string()),
+            count => CopiesText::Each((0..count).map(|n| copies.buckets_of_copy(n).to_string()).collect()),
         }
     }
 }
@@ -335,14 +335,20 @@ mod tests {
         for bucket in 0..=255 {
             assert_eq!(halves.map(|half| half.contains(bucket)), [bucket < 128, bucket > 127]);
         }
-        assert_eq!((halves[0].and(halves[1]), halves[0].or(halves[1])), (Buckets::NONE, Buckets::ALL));
         assert_eq!(
-            (halves[0].others(), halves[1].first(), Buckets::NONE.first()),
+            (halves[0].intersection(halves[1]), halves[0].union(halves[1])),
+            (Buckets::NONE, Buckets::ALL)
+        );
+        assert_eq!(
+            (halves[0].complement(), halves[1].lowest_bucket(), Buckets::NONE.lowest_bucket()),
             (halves[1], Some(128), None)
         );
         let ends: Buckets = "0,255".parse().unwrap();
-        assert_eq!((ends.ranges(), ends.to_string()), (vec![(0, 0), (255, 255)], "0,255".to_string()));
-        assert_eq!((of_hash(0x00ff_ffff), of_hash(0x0100_0000), of_hash(u32::MAX)), (0, 1, 255));
+        assert_eq!((ends.to_ranges(), ends.to_string()), (vec![(0, 0), (255, 255)], "0,255".to_string()));
+        assert_eq!(
+            (bucket_of_hash(0x00ff_ffff), bucket_of_hash(0x0100_0000), bucket_of_hash(u32::MAX)),
+            (0, 1, 255)
+        );
     }
 
     #[test]
@@ -353,10 +359,20 @@ mod tests {
             assert_eq!(serde_json::to_string(&read(text).unwrap()).unwrap(), text);
         }
         let both = read(r#"["0-127","127-255"]"#).unwrap();
-        assert_eq!((both.count(), both.any(), both.twice()), (2, Buckets::ALL, Some(127)));
+        assert_eq!(
+            (both.copy_count(), both.covered_buckets(), both.repeated_bucket()),
+            (2, Buckets::ALL, Some(127))
+        );
         assert_eq!([0, 127, 128].map(|bucket| both.of_bucket(bucket)), [Some(0), Some(0), Some(1)]);
-        assert_eq!(both.first(1), Buckets::range(0, 127).into());
-        assert_eq!((Copies::all(1), Copies::all(4).count(), Copies::NONE.count()), (Copies::default(), 4, 0));
+        assert_eq!(both.first_copies(1), Buckets::from_range(0, 127).into());
+        assert_eq!(
+            (
+                Copies::with_all_buckets(1),
+                Copies::with_all_buckets(4).copy_count(),
+                Copies::NONE.copy_count()
+            ),
+            (Copies::default(), 4, 0)
+        );
         assert_eq!(both.to_string(), "0-127; copy 1 of 127-255");
         let five = format!("[{}]", [r#""9""#; 5].join(","));
         for (text, words) in
@@ -381,8 +397,8 @@ mod tests {
             prop_assume!(words != [0; 4]);
             let buckets = Buckets(words);
             prop_assert_eq!(buckets.to_string().parse::<Buckets>(), Ok(buckets));
-            let of_ranges = buckets.ranges().into_iter().map(|(a, b)| Buckets::range(a, b));
-            prop_assert_eq!(of_ranges.fold(Buckets::NONE, Buckets::or), buckets);
+            let of_ranges = buckets.to_ranges().into_iter().map(|(a, b)| Buckets::from_range(a, b));
+            prop_assert_eq!(of_ranges.fold(Buckets::NONE, Buckets::union), buckets);
             prop_assert_eq!(buckets.iter().count() as u32, words.iter().map(|w| w.count_ones()).sum::<u32>());
         }
     }

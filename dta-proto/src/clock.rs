@@ -12,7 +12,7 @@
 //! directions).
 //!
 //! The midpoint is right if the fastest packets of both directions take equally long. The largest possible
-//! error otherwise is known: [`Fit::bound`] is the most that any line between all bounds differs from this
+//! error otherwise is known: [`Fit::error_bound`] is the most that any line between all bounds differs from this
 //! one.
 
 /// One window: 100 ms, in nanoseconds. Windows are longer if none of this length has packets in both directions.
@@ -95,7 +95,7 @@ impl Fit {
 
 /// A bound: nanoseconds since the origin, and the maximum (or minimum) lead of the second clock there.
 #[derive(Clone, Copy)]
-struct Point {
+struct LeadBound {
     at: f64,
     ahead: f64,
 }
@@ -104,28 +104,28 @@ struct Point {
 ///
 /// # Errors
 /// One direction has no packets, or no line fits.
-pub fn fit(forth: &[Crossing], back: &[Crossing]) -> Result<Fit, NoFit> {
+pub fn fit_clocks(forth: &[Crossing], back: &[Crossing]) -> Result<Fit, NoFit> {
     let [Some(any), Some(_)] = [forth.first(), back.first()] else { return Err(NoFit::OneWay) };
     let all = || forth.iter().chain(back);
     let origin = all().map(|crossing| crossing.first).min().unwrap_or(any.first);
     let span = all().map(|crossing| crossing.first - origin).max().unwrap_or(0);
     // Offsets from a common difference are small numbers, which a float represents exactly.
     let base = difference(any);
-    let point = |crossing: &Crossing| Point {
+    let point = |crossing: &Crossing| LeadBound {
         at: (crossing.first - origin) as f64,
         ahead: (difference(crossing) - base) as f64,
     };
-    let most: Vec<Point> = forth.iter().map(point).collect();
-    let least: Vec<Point> = back.iter().map(point).collect();
+    let most: Vec<LeadBound> = forth.iter().map(point).collect();
+    let least: Vec<LeadBound> = back.iter().map(point).collect();
 
     let (mut drift, mut ahead, mut windows) = (0.0, 0.0, Vec::new());
     for _ in 0..ROUNDS {
-        windows = cut(&most, &least, span, drift);
-        let (at_0, more) = line(&windows, span);
+        windows = cut_windows(&most, &least, span, drift);
+        let (at_0, more) = fit_line(&windows, span);
         drift = (drift + more).clamp(-MOST_DRIFT, MOST_DRIFT);
         ahead = at_0;
     }
-    let bound = bound(&most, &least, span, ahead, drift).ok_or(NoFit::NotALine)?;
+    let bound = error_bound(&most, &least, span, ahead, drift).ok_or(NoFit::NotALine)?;
     let whole = ahead.floor();
     let ahead_i64 = i64::try_from(base + whole as i128).map_err(|_| NoFit::NotALine)?;
     Ok(Fit { origin, span, ahead: ahead_i64, rest: ahead - whole, drift, bound, windows: windows.len() })
@@ -136,14 +136,14 @@ fn difference(crossing: &Crossing) -> i128 {
 }
 
 /// A window: its midpoint in time, and its two bounds, corrected for the clocks' drift.
-struct Window {
+struct ClockWindow {
     at: f64,
     most: f64,
     least: f64,
 }
 
 /// The windows with bounds of both kinds. There is at least one, as a window can span all of the time.
-fn cut(most: &[Point], least: &[Point], span: u64, drift: f64) -> Vec<Window> {
+fn cut_windows(most: &[LeadBound], least: &[LeadBound], span: u64, drift: f64) -> Vec<ClockWindow> {
     let mut length = WINDOW;
     loop {
         let count = (span / length + 1) as usize;
@@ -151,7 +151,7 @@ fn cut(most: &[Point], least: &[Point], span: u64, drift: f64) -> Vec<Window> {
         if count <= 4 * (most.len() + least.len()) || count <= 1 {
             let mut windows = vec![(f64::INFINITY, f64::NEG_INFINITY); count];
             // Converting a large number to a float may round it up.
-            let of = |point: &Point| ((point.at as u64 / length) as usize).min(count - 1);
+            let of = |point: &LeadBound| ((point.at as u64 / length) as usize).min(count - 1);
             for point in most {
                 let window = &mut windows[of(point)];
                 window.0 = window.0.min(point.ahead - drift * point.at);
@@ -160,10 +160,14 @@ fn cut(most: &[Point], least: &[Point], span: u64, drift: f64) -> Vec<Window> {
                 let window = &mut windows[of(point)];
                 window.1 = window.1.max(point.ahead - drift * point.at);
             }
-            let both: Vec<Window> = (0u32..)
+            let both: Vec<ClockWindow> = (0u32..)
                 .zip(windows)
                 .filter(|(_, (most, least))| most.is_finite() && least.is_finite())
-                .map(|(n, (most, least))| Window { at: (f64::from(n) + 0.5) * length as f64, most, least })
+                .map(|(n, (most, least))| ClockWindow {
+                    at: (f64::from(n) + 0.5) * length as f64,
+                    most,
+                    least,
+                })
                 .collect();
             if !both.is_empty() {
                 return both;
@@ -175,15 +179,15 @@ fn cut(most: &[Point], least: &[Point], span: u64, drift: f64) -> Vec<Window> {
 
 /// The line through the windows' midpoints: its height at 0, and its slope. Least squares, weighted by how
 /// close a window's bounds are.
-fn line(windows: &[Window], span: u64) -> (f64, f64) {
-    let gap = |window: &Window| window.most - window.least;
+fn fit_line(windows: &[ClockWindow], span: u64) -> (f64, f64) {
+    let gap = |window: &ClockWindow| window.most - window.least;
     let mut gaps: Vec<f64> = windows.iter().map(gap).collect();
     gaps.sort_by(f64::total_cmp);
     let (closest, usual) = (gaps[0], gaps[gaps.len() / 2]);
     let grain = GRAIN + (usual - closest) / 8.0;
     let (mut weights, mut at, mut ahead) = (0.0, 0.0, 0.0);
-    let weight = |window: &Window| (grain / (grain + gap(window) - closest)).powi(2);
-    let middle = |window: &Window| (window.most + window.least) / 2.0;
+    let weight = |window: &ClockWindow| (grain / (grain + gap(window) - closest)).powi(2);
+    let middle = |window: &ClockWindow| (window.most + window.least) / 2.0;
     for window in windows {
         weights += weight(window);
         at += weight(window) * window.at;
@@ -205,35 +209,35 @@ fn line(windows: &[Window], span: u64) -> (f64, f64) {
 ///
 /// Lines are `a + b t` relative to the fitted one. For each `b` there is an interval of `a`, whose ends are a
 /// convex and a concave function of `b`, so one-dimensional searches suffice.
-fn bound(most: &[Point], least: &[Point], span: u64, ahead: f64, drift: f64) -> Option<f64> {
-    let more = |point: &Point| Point { at: point.at, ahead: point.ahead - ahead - drift * point.at };
-    let most = hull(most.iter().map(more).collect(), 1.0);
-    let least = hull(least.iter().map(more).collect(), -1.0);
+fn error_bound(most: &[LeadBound], least: &[LeadBound], span: u64, ahead: f64, drift: f64) -> Option<f64> {
+    let more = |point: &LeadBound| LeadBound { at: point.at, ahead: point.ahead - ahead - drift * point.at };
+    let most = bounding_hull(most.iter().map(more).collect(), 1.0);
+    let least = bounding_hull(least.iter().map(more).collect(), -1.0);
     let highest = |b: f64| most.iter().map(|p| p.ahead - b * p.at).fold(f64::INFINITY, f64::min);
     let lowest = |b: f64| least.iter().map(|p| p.ahead - b * p.at).fold(f64::NEG_INFINITY, f64::max);
     let room = |b: f64| highest(b) - lowest(b);
     let (from, to) = (-MOST_DRIFT - drift, MOST_DRIFT - drift);
-    let best = top(from, to, room);
+    let best = concave_maximum(from, to, room);
     // Times are whole nanoseconds: each of two is rounded by up to one.
     if room(best) < -2.0 {
         return None;
     }
-    let from = edge(best, from, |b| room(b) >= -2.0);
-    let to = edge(best, to, |b| room(b) >= -2.0);
+    let from = bisect_edge(best, from, |b| room(b) >= -2.0);
+    let to = bisect_edge(best, to, |b| room(b) >= -2.0);
     let mut most_off: f64 = 0.0;
     for at in [0.0, span as f64] {
         let up = |b: f64| highest(b) + b * at;
         let down = |b: f64| -(lowest(b) + b * at);
-        most_off = most_off.max(up(top(from, to, up))).max(down(top(from, to, down)));
+        most_off = most_off.max(up(concave_maximum(from, to, up))).max(down(concave_maximum(from, to, down)));
     }
     Some(most_off.max(0.0) + 1.0)
 }
 
 /// The points that a line from below (`side` 1) or from above (-1) can touch: no others bound a line.
-fn hull(mut points: Vec<Point>, side: f64) -> Vec<Point> {
+fn bounding_hull(mut points: Vec<LeadBound>, side: f64) -> Vec<LeadBound> {
     points.sort_by(|a, b| a.at.total_cmp(&b.at).then((side * a.ahead).total_cmp(&(side * b.ahead))));
     points.dedup_by(|later, earlier| later.at == earlier.at);
-    let mut hull: Vec<Point> = Vec::new();
+    let mut hull: Vec<LeadBound> = Vec::new();
     for point in points {
         while let [.., a, b] = hull[..] {
             let turn = (b.at - a.at) * side * (point.ahead - a.ahead)
@@ -249,7 +253,7 @@ fn hull(mut points: Vec<Point>, side: f64) -> Vec<Point> {
 }
 
 /// The maximum of a concave function.
-fn top(mut from: f64, mut to: f64, of: impl Fn(f64) -> f64) -> f64 {
+fn concave_maximum(mut from: f64, mut to: f64, of: impl Fn(f64) -> f64) -> f64 {
     for _ in 0..STEPS {
         let (a, b) = (from + (to - from) / 3.0, to - (to - from) / 3.0);
         if of(a) < of(b) { from = a } else { to = b }
@@ -258,7 +262,7 @@ fn top(mut from: f64, mut to: f64, of: impl Fn(f64) -> f64) -> f64 {
 }
 
 /// The last valid place on the way from a valid one to `end`.
-fn edge(mut good: f64, end: f64, is_good: impl Fn(f64) -> bool) -> f64 {
+fn bisect_edge(mut good: f64, end: f64, is_good: impl Fn(f64) -> bool) -> f64 {
     if is_good(end) {
         return end;
     }

@@ -56,7 +56,8 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // tonic passes a message in one piece; one in several pieces would not be counted.
         let whole = buf.chunk();
-        if U::NAME.ends_with("Request") && (whole.len() != buf.remaining() || parts(whole) > MAX_PARTS) {
+        if U::NAME.ends_with("Request") && (whole.len() != buf.remaining() || count_parts(whole) > MAX_PARTS)
+        {
             return Err(Status::invalid_argument(format!(
                 "{} has more than {MAX_PARTS} parts: send it in several",
                 U::NAME
@@ -68,13 +69,13 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
 
 /// Counts fields, and the fields of those that parse as messages, up to one more than [`MAX_PARTS`]. A string
 /// that happens to parse as a message adds at most one part per two bytes.
-fn parts(message: &[u8]) -> usize {
+fn count_parts(message: &[u8]) -> usize {
     let mut count = 0;
     // The decoder rejects what is not a message.
-    let _ = fields(message, |field| {
+    let _ = for_each_field(message, |field| {
         count += 1;
         let mut inner = 0;
-        if fields(field, |_| {
+        if for_each_field(field, |_| {
             inner += 1;
             count + inner <= MAX_PARTS
         })
@@ -90,7 +91,7 @@ fn parts(message: &[u8]) -> usize {
 
 /// Calls `with` for each field's contents (empty for numbers) until it returns `false`. `None` if this is not
 /// a message.
-fn fields<'a>(mut message: &'a [u8], mut with: impl FnMut(&'a [u8]) -> bool) -> Option<()> {
+fn for_each_field<'a>(mut message: &'a [u8], mut with: impl FnMut(&'a [u8]) -> bool) -> Option<()> {
     while !message.is_empty() {
         let (_, wire) = decode_key(&mut message).ok()?;
         let len = match wire {
@@ -133,11 +134,11 @@ mod tests {
             ..Default::default()
         };
         // Name and generation; per node its name, its start and ten counters.
-        assert_eq!(parts(&renew.encode_to_vec()), 2 + 3 * (1 + 12));
+        assert_eq!(count_parts(&renew.encode_to_vec()), 2 + 3 * (1 + 12));
         // The longest allowed query stays below the limit whatever its keys.
         for byte in [0, 8, 0xff] {
             let query = QueryRequest { keys: vec![vec![byte; 16]; 16_384], ..Default::default() };
-            assert!(parts(&query.encode_to_vec()) <= MAX_PARTS, "{byte}");
+            assert!(count_parts(&query.encode_to_vec()) <= MAX_PARTS, "{byte}");
         }
     }
 
@@ -147,11 +148,11 @@ mod tests {
             statistics: vec![NodeStatistics::default(); 1 << 20],
             ..Default::default()
         };
-        assert_eq!(parts(&renew.encode_to_vec()), MAX_PARTS + 1);
+        assert_eq!(count_parts(&renew.encode_to_vec()), MAX_PARTS + 1);
         let node = NodeStatistics { counters: vec![Counter::default(); 1 << 20], ..Default::default() };
         let renew = RenewSessionRequest { statistics: vec![node], ..Default::default() };
-        assert_eq!(parts(&renew.encode_to_vec()), MAX_PARTS + 1);
+        assert_eq!(count_parts(&renew.encode_to_vec()), MAX_PARTS + 1);
         // Bytes that are not a message are not counted; the decoder refuses them.
-        assert_eq!(parts(&[0xff; 64]), 0);
+        assert_eq!(count_parts(&[0xff; 64]), 0);
     }
 }

@@ -39,7 +39,7 @@ impl Endpoint {
 
     /// The GID. In RoCEv2 it is the IP address, for IPv4 the IPv4-mapped one (InfiniBand
     /// Architecture Specification, volume 1, annex A17.4.1.2).
-    pub fn gid(&self) -> [u8; 16] {
+    pub fn to_gid(&self) -> [u8; 16] {
         match self.ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
             IpAddr::V6(ip) => ip.octets(),
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_gid_is_the_address() {
-        let of = |ip: &str| Endpoint::new(ip.parse().unwrap()).gid();
+        let of = |ip: &str| Endpoint::new(ip.parse().unwrap()).to_gid();
         assert_eq!(of("10.9.0.1"), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 9, 0, 1]);
         assert_eq!(of("fd00::7"), [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
     }

@@ -1,7 +1,7 @@
 //! Whether a report fits a store.
 
 use crate::store::{StoreKind, StoreSpec};
-use crate::wire::dta::{Body, Primitive};
+use crate::wire::dta::{DtaBody, Primitive};
 
 /// Why a report does not fit a store, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,7 +10,7 @@ pub struct Misfit(String);
 
 impl Misfit {
     /// A store of another kind than the report's.
-    pub fn of_kind(store: &str, kind: Primitive, primitive: Primitive) -> Misfit {
+    pub fn wrong_kind(store: &str, kind: Primitive, primitive: Primitive) -> Misfit {
         Misfit(format!("store `{store}` is a {kind} store, and takes no {primitive} reports"))
     }
 }
@@ -20,14 +20,14 @@ impl Misfit {
 ///
 /// # Errors
 /// The first field that does not fit.
-pub fn fits(store: &StoreSpec, body: &Body<'_>) -> Result<(), Misfit> {
+pub fn check_report_fit(store: &StoreSpec, body: &DtaBody<'_>) -> Result<(), Misfit> {
     let (kind, primitive) = (store.kind.primitive(), body.primitive());
     let field = |field, value: u64, must: String| {
         Err(Misfit(format!("{field} is {value}, but store `{}` takes {must}", store.name)))
     };
     match (body, &store.kind) {
         (
-            Body::KeyWrite { redundancy, value, .. },
+            DtaBody::KeyWrite { redundancy, value, .. },
             &StoreKind::KeyWrite { value_len, redundancy: most, .. },
         ) => {
             if *redundancy > most {
@@ -41,7 +41,7 @@ pub fn fits(store: &StoreSpec, body: &Body<'_>) -> Result<(), Misfit> {
                 );
             }
         }
-        (Body::Append { list, value }, &StoreKind::Append { lists, entry_len, .. }) => {
+        (DtaBody::Append { list, value }, &StoreKind::Append { lists, entry_len, .. }) => {
             if *list >= lists {
                 return field("list", (*list).into(), format!("0 to {}", lists - 1));
             }
@@ -49,12 +49,12 @@ pub fn fits(store: &StoreSpec, body: &Body<'_>) -> Result<(), Misfit> {
                 return field("the length of the value", value.len() as u64, format!("{entry_len} bytes"));
             }
         }
-        (Body::KeyIncrement { redundancy, .. }, &StoreKind::KeyIncrement { redundancy: all, .. }) => {
+        (DtaBody::KeyIncrement { redundancy, .. }, &StoreKind::KeyIncrement { redundancy: all, .. }) => {
             if *redundancy != 0 && *redundancy != all {
                 return field("redundancy", (*redundancy).into(), format!("0 or {all}"));
             }
         }
-        (Body::Postcard { hop, path_length, .. }, &StoreKind::Postcarding { hops, .. }) => {
+        (DtaBody::Postcard { hop, path_length, .. }, &StoreKind::Postcarding { hops, .. }) => {
             if *path_length > hops {
                 return field("path-length", (*path_length).into(), format!("at most {hops}"));
             }
@@ -63,7 +63,7 @@ pub fn fits(store: &StoreSpec, body: &Body<'_>) -> Result<(), Misfit> {
                 return field("hop", (*hop).into(), format!("0 to {}", most - 1));
             }
         }
-        (Body::SketchMerge { column, cells, .. }, &StoreKind::SketchMerge { columns, rows, .. }) => {
+        (DtaBody::SketchMerge { column, cells, .. }, &StoreKind::SketchMerge { columns, rows, .. }) => {
             if *column >= columns {
                 return field("column", (*column).into(), format!("0 to {}", columns - 1));
             }
@@ -73,7 +73,7 @@ pub fn fits(store: &StoreSpec, body: &Body<'_>) -> Result<(), Misfit> {
         }
         // What has no limits fits.
         _ if kind == primitive => {}
-        _ => return Err(Misfit::of_kind(&store.name, kind, primitive)),
+        _ => return Err(Misfit::wrong_kind(&store.name, kind, primitive)),
     }
     Ok(())
 }
@@ -96,22 +96,26 @@ mod tests {
         );
         let paths = store("paths", StoreKind::Postcarding { slots: 8, hops: 6, redundancy: 2 });
         let key = Key([1; 16]);
-        let told = |store: &StoreSpec, body: &Body<'_>| fits(store, body).unwrap_err().to_string();
-        assert_eq!(fits(&flows, &Body::KeyWrite { redundancy: 2, key, value: &[0; 12] }), Ok(()));
+        let told =
+            |store: &StoreSpec, body: &DtaBody<'_>| check_report_fit(store, body).unwrap_err().to_string();
         assert_eq!(
-            told(&flows, &Body::KeyWrite { redundancy: 0, key, value: &[0; 16] }),
+            check_report_fit(&flows, &DtaBody::KeyWrite { redundancy: 2, key, value: &[0; 12] }),
+            Ok(())
+        );
+        assert_eq!(
+            told(&flows, &DtaBody::KeyWrite { redundancy: 0, key, value: &[0; 16] }),
             "the length of the value is 16, but store `flows` takes at most 12 bytes"
         );
         assert_eq!(
-            told(&flows, &Body::KeyIncrement { redundancy: 0, key, delta: 1 }),
+            told(&flows, &DtaBody::KeyIncrement { redundancy: 0, key, delta: 1 }),
             "store `flows` is a key-write store, and takes no key-increment reports"
         );
         assert_eq!(
-            told(&events, &Body::Append { list: 16, value: &[0; 16] }),
+            told(&events, &DtaBody::Append { list: 16, value: &[0; 16] }),
             "list is 16, but store `events` takes 0 to 15"
         );
         assert_eq!(
-            told(&paths, &Body::Postcard { key, hop: 5, path_length: 5, value: 1 }),
+            told(&paths, &DtaBody::Postcard { key, hop: 5, path_length: 5, value: 1 }),
             "hop is 5, but store `paths` takes 0 to 4"
         );
     }

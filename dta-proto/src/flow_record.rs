@@ -5,11 +5,11 @@ use core::net::Ipv4Addr;
 
 use crate::key::Flow;
 use crate::telemetry::InterfaceCounts;
-use crate::trace::Name;
+use crate::trace::TraceName;
 
 /// When the first packet of a flow came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum FlowStart {
     /// So many nanoseconds before the record was sent.
     Ago(u64),
     /// Nanoseconds since 1970, by the exporter's clock.
@@ -28,7 +28,7 @@ pub struct FlowRecord {
     /// Interface by which the flow leaves; `None` = not reported, or nowhere.
     pub egress: Option<u32>,
     /// When the flow began at this exporter; `None` = not reported.
-    pub start: Option<Start>,
+    pub start: Option<FlowStart>,
     /// Packets that were counted.
     pub packets: u64,
     /// Their bytes, from the IP header on.
@@ -48,7 +48,7 @@ pub struct PacketDrop {
     pub ingress: Option<u32>,
     /// Interface by which it would have left.
     pub egress: Option<u32>,
-    /// Why, by [`of_sflow`](crate::wire::int::drop_reason::of_sflow).
+    /// Why, by [`from_sflow_reason`](crate::wire::int::drop_reason::from_sflow_reason).
     pub reason: u8,
 }
 
@@ -73,7 +73,7 @@ pub struct InterfaceName {
     /// Its number.
     pub interface: u32,
     /// Its name.
-    pub name: Name,
+    pub name: TraceName,
 }
 
 /// What an exporter says.

@@ -9,7 +9,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-use crate::telemetry::{FlowBytes, long_key};
+use crate::telemetry::{FlowBytes, hashed_key};
 
 /// Length of a key.
 pub const KEY_LEN: usize = 16;
@@ -71,14 +71,14 @@ const PROTOCOLS: [(&str, u8); 10] = [
 
 impl Key {
     /// The key of a version-0 report: its four bytes, then zeros.
-    pub const fn from_v0(key: [u8; 4]) -> Key {
+    pub const fn from_version_0(key: [u8; 4]) -> Key {
         let [a, b, c, d] = key;
         Key([a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
     }
 
     /// The IPv4 flow in this key, if it is one: the key ends in three zeros and its protocol is not 0, so
     /// that padded version-0 keys are not taken for flows.
-    pub fn flow(&self) -> Option<Flow> {
+    pub fn to_ipv4_flow(&self) -> Option<Flow> {
         let [s0, s1, s2, s3, d0, d1, d2, d3, sp0, sp1, dp0, dp1, proto, z0, z1, z2] = self.0;
         if proto == 0 || [z0, z1, z2] != [0; 3] {
             return None;
@@ -96,8 +96,8 @@ impl Key {
 impl Flow {
     /// The flow's key, as the module describes.
     #[inline]
-    pub fn key(&self) -> Key {
-        let (IpAddr::V4(src), IpAddr::V4(dst)) = (self.src, self.dst) else { return self.long_key() };
+    pub fn to_key(&self) -> Key {
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (self.src, self.dst) else { return self.to_ipv6_key() };
         // As one number, for speed: this runs for each report.
         let addresses = u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits());
         let ports = u32::from(self.sport) << 16 | u32::from(self.dport);
@@ -106,14 +106,14 @@ impl Flow {
     }
 
     /// The key if an address is IPv6.
-    fn long_key(&self) -> Key {
-        long_key(FlowBytes::of(self).get(), [self.proto, 0, 0, 6])
+    fn to_ipv6_key(&self) -> Key {
+        hashed_key(FlowBytes::from_flow(self).get(), [self.proto, 0, 0, 6])
     }
 }
 
 impl From<Flow> for Key {
     fn from(flow: Flow) -> Key {
-        flow.key()
+        flow.to_key()
     }
 }
 
@@ -135,7 +135,7 @@ impl fmt::Display for Flow {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.flow() {
+        match self.to_ipv4_flow() {
             Some(flow) => flow.fmt(f),
             None => self.0.iter().try_for_each(|b| write!(f, "{b:02x}")),
         }
@@ -153,7 +153,7 @@ fn parse_end(text: &str) -> Result<(IpAddr, u16), &'static str> {
         let (address, port) = inside.split_once(']').ok_or("a bracket is not closed")?;
         let address: Ipv6Addr = address.parse().map_err(|_| ADDRESS)?;
         let port = match port.strip_prefix(':') {
-            Some(port) => number(port).ok_or(PORT)?,
+            Some(port) => parse_digits(port).ok_or(PORT)?,
             None if port.is_empty() => 0,
             None => return Err("a colon and a port belong behind the bracket"),
         };
@@ -161,11 +161,11 @@ fn parse_end(text: &str) -> Result<(IpAddr, u16), &'static str> {
     }
     let (address, port) = text.split_once(':').ok_or(ADDRESS)?;
     let address: Ipv4Addr = address.parse().map_err(|_| ADDRESS)?;
-    Ok((address.into(), number(port).ok_or(PORT)?))
+    Ok((address.into(), parse_digits(port).ok_or(PORT)?))
 }
 
 /// Digits only: `parse` would accept a plus sign too.
-fn number<T: FromStr>(text: &str) -> Option<T> {
+fn parse_digits<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|c| c.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
@@ -181,7 +181,7 @@ fn parse_flow(text: &str) -> Result<Flow, &'static str> {
     let proto = proto.trim();
     let proto = match PROTOCOLS.iter().find(|(name, _)| name.eq_ignore_ascii_case(proto)) {
         Some((_, n)) => *n,
-        None => number(proto).ok_or("the protocol is neither a known name nor a number of 0 to 255")?,
+        None => parse_digits(proto).ok_or("the protocol is neither a known name nor a number of 0 to 255")?,
     };
     Ok(Flow { src, dst, sport, dport, proto })
 }
@@ -255,18 +255,18 @@ mod tests {
         let mut tuple = vec![0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
         tuple.extend([0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
         tuple.extend([0x13, 0x88, 0x01, 0xbb, 17]);
-        let key = flow.key();
+        let key = flow.to_key();
         assert_eq!(key.0[..4], crc::crc32(&tuple).to_be_bytes());
         assert_eq!(key.0[4..8], crc::crc32c(&tuple).to_be_bytes());
         assert_eq!(key.0[8..12], crc::crc32k(&tuple).to_be_bytes());
         assert_eq!(key.0[12..], [17, 0, 0, 6]);
-        assert_eq!(key.flow(), None);
+        assert_eq!(key.to_ipv4_flow(), None);
         assert_eq!(key.to_string().parse(), Ok(key));
     }
 
     #[test]
     fn hex() {
-        let v0 = Key::from_v0([0x0a, 0, 0, 1]);
+        let v0 = Key::from_version_0([0x0a, 0, 0, 1]);
         assert_eq!("0a000001".parse(), Ok(v0));
         assert_eq!("0x0A000001".parse(), Ok(v0));
         assert_eq!(v0.to_string(), "0a000001000000000000000000000000");
@@ -320,14 +320,14 @@ mod tests {
         fn ipv4_flows_survive(src: [u8; 4], dst: [u8; 4], sport: u16, dport: u16, proto: u8) {
             let flow = Flow { src: src.into(), dst: dst.into(), sport, dport, proto };
             prop_assert_eq!(flow.to_string().parse::<Flow>(), Ok(flow));
-            prop_assert_eq!(flow.key().flow(), (proto != 0).then_some(flow));
+            prop_assert_eq!(flow.to_key().to_ipv4_flow(), (proto != 0).then_some(flow));
         }
 
         #[test]
         fn ipv6_flows_survive_text(src: [u8; 16], dst: [u8; 16], sport: u16, dport: u16, proto: u8) {
             let flow = Flow { src: src.into(), dst: dst.into(), sport, dport, proto };
             prop_assert_eq!(flow.to_string().parse::<Flow>(), Ok(flow));
-            prop_assert_eq!(flow.to_string().parse::<Key>(), Ok(flow.key()));
+            prop_assert_eq!(flow.to_string().parse::<Key>(), Ok(flow.to_key()));
         }
 
         #[test]

@@ -16,20 +16,20 @@ pub struct ListRange {
 
 impl ListRange {
     /// The number after the last list. It may exceed 32 bits.
-    pub fn end(&self) -> u64 {
+    pub fn end_of_lists(&self) -> u64 {
         u64::from(self.first) + u64::from(self.count)
     }
 
     /// Whether the range contains a list of its store.
     pub fn contains(&self, list: u32) -> bool {
-        self.first <= list && u64::from(list) < self.end()
+        self.first <= list && u64::from(list) < self.end_of_lists()
     }
 
     /// Whether two ranges share a list.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.store == other.store
-            && u64::from(self.first) < other.end()
-            && u64::from(other.first) < self.end()
+            && u64::from(self.first) < other.end_of_lists()
+            && u64::from(other.first) < self.end_of_lists()
     }
 }
 

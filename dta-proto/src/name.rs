@@ -3,19 +3,19 @@
 /// Longest name in bytes.
 pub const MAX_LEN: usize = 63;
 
-/// The rule of [`is_plain`], for messages.
+/// The rule of [`is_valid_name`], for messages.
 pub const PLAIN: &str = "1 to 63 letters, digits, '-' or '_'";
 /// The rule of [`is_session`], for messages.
 pub const SESSION: &str = "1 to 63 letters, digits, '-', '_', '.' or '/'";
 
 /// Whether this is a valid name of a store or a collector.
-pub fn is_plain(name: &str) -> bool {
-    has(name, b"-_")
+pub fn is_valid_name(name: &str) -> bool {
+    is_spelled_with(name, b"-_")
 }
 
 /// Whether this is a valid name of a session.
 pub fn is_session(name: &str) -> bool {
-    has(name, b"-_./")
+    is_spelled_with(name, b"-_./")
 }
 
 /// Whether this may be the name of a session of a translator, or of one of its workers
@@ -44,7 +44,7 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Whether a name has a valid length and consists of letters, digits and `marks`.
-fn has(name: &str, marks: &[u8]) -> bool {
+fn is_spelled_with(name: &str, marks: &[u8]) -> bool {
     (1..=MAX_LEN).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || marks.contains(&byte))
 }
@@ -57,9 +57,9 @@ mod tests {
     fn length_and_characters_are_bounded() {
         let longest = "a".repeat(MAX_LEN);
         for name in ["a", "Flows-1_x", &longest] {
-            assert!(is_plain(name) && is_session(name), "{name}");
+            assert!(is_valid_name(name) && is_session(name), "{name}");
         }
-        assert!(is_session("pod1/tofino.2") && !is_plain("pod1/tofino.2"));
+        assert!(is_session("pod1/tofino.2") && !is_valid_name("pod1/tofino.2"));
         for (worker, name) in [(0, "pod1/t.2"), (1, "pod1/t.2@1"), (15, "pod1/t.2@15")] {
             assert_eq!(of_worker("pod1/t.2", worker), name);
             assert_eq!(translator_of(name), "pod1/t.2");
@@ -70,7 +70,7 @@ mod tests {
         }
         assert!(!is_session_of_worker(&of_worker(&longest, 1)));
         for name in ["", "a b", "\u{e9}", &"a".repeat(MAX_LEN + 1)] {
-            assert!(!is_plain(name) && !is_session(name), "{name}");
+            assert!(!is_valid_name(name) && !is_session(name), "{name}");
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct Prefix {
 pub struct PrefixError(String);
 
 /// The address at the upper end of 128 bits, and its length in bits.
-fn bits_of(address: IpAddr) -> (u128, u8) {
+fn to_upper_bits(address: IpAddr) -> (u128, u8) {
     match address {
         IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
         IpAddr::V6(address) => (address.to_bits(), 128),
@@ -28,18 +28,18 @@ fn bits_of(address: IpAddr) -> (u128, u8) {
 
 impl Prefix {
     /// The address as written: bits beyond the prefix may be set.
-    pub fn address(&self) -> IpAddr {
+    pub fn written_address(&self) -> IpAddr {
         self.address
     }
 
     /// Length of the prefix in bits.
-    pub fn bits(&self) -> u8 {
+    pub fn length_in_bits(&self) -> u8 {
         self.len
     }
 
     /// Whether the prefix contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let differ = bits_of(address).0 ^ bits_of(self.address).0;
+        let differ = to_upper_bits(address).0 ^ to_upper_bits(self.address).0;
         let same = self.len == 0 || differ >> (128 - u32::from(self.len)) == 0;
         address.is_ipv4() == self.address.is_ipv4() && same
     }
@@ -60,7 +60,7 @@ impl FromStr for Prefix {
             None => (text, None),
         };
         let address: IpAddr = address.trim().parse().map_err(|_| fail())?;
-        let (_, most) = bits_of(address);
+        let (_, most) = to_upper_bits(address);
         let len = match len {
             Some(len) if len.bytes().all(|byte| byte.is_ascii_digit()) => len.parse().map_err(|_| fail())?,
             Some(_) => return Err(fail()),

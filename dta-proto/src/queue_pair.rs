@@ -21,7 +21,7 @@ impl Transport {
     pub const NAMES: [&'static str; 2] = ["uc", "rc"];
 
     /// Its name in configuration.
-    pub const fn name(self) -> &'static str {
+    pub const fn canonical_name(self) -> &'static str {
         Transport::NAMES[self as usize]
     }
 }
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         for transport in [Transport::Uc, Transport::Rc] {
-            assert_eq!(transport.name().parse(), Ok(transport));
-            assert_eq!(transport.to_string().to_lowercase(), transport.name());
+            assert_eq!(transport.canonical_name().parse(), Ok(transport));
+            assert_eq!(transport.to_string().to_lowercase(), transport.canonical_name());
         }
         assert!("UD".parse::<Transport>().is_err());
         assert!(has_24_bits(0xff_ffff) && !has_24_bits(0x100_0000));

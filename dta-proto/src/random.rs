@@ -11,7 +11,7 @@ pub struct SplitMix64(
 impl SplitMix64 {
     /// The next number, any of 64 bits.
     #[inline]
-    pub fn draw(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,7 +28,7 @@ mod tests {
     fn the_first_numbers_are_the_published_ones() {
         // For seed 1234567, as published with the reference implementation.
         let mut random = SplitMix64(1_234_567);
-        assert_eq!(random.draw(), 6_457_827_717_110_365_317);
-        assert_eq!(random.draw(), 3_203_168_211_198_807_973);
+        assert_eq!(random.next_u64(), 6_457_827_717_110_365_317);
+        assert_eq!(random.next_u64(), 3_203_168_211_198_807_973);
     }
 }

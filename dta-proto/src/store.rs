@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::key::{KEY_LEN, Key};
 use crate::layout;
 use crate::name;
-use crate::wire::dta::{Body, MAX_VALUE_LEN, Primitive, Report};
+use crate::wire::dta::{DtaBody, DtaReport, MAX_VALUE_LEN, Primitive};
 
 /// Most copies (N) a store can have.
 pub const MAX_REDUNDANCY: u8 = 4;
@@ -75,7 +75,7 @@ pub enum StoreKind {
         redundancy: u8,
         /// Collectors that are to count each key, 1 or 2; if 2, in one of four
         /// [lanes](layout::key_increment::lanes).
-        #[serde(default = "one", skip_serializing_if = "is_one")]
+        #[serde(default = "default_replicas", skip_serializing_if = "is_one_replica")]
         replicas: u8,
     },
     /// Ring of epochs, each a table of columns merged over reporters.
@@ -144,7 +144,7 @@ impl StoreKind {
     }
 
     /// Its layout in words, for people: `16 lists of 4096 batches of 64 B, entries of 16 B`.
-    pub fn shape(&self) -> String {
+    pub fn describe_layout(&self) -> String {
         match self {
             StoreKind::KeyWrite { value_len, keys, .. } => {
                 let keys = if keys.are_hashed() { "" } else { ", each with its key" };
@@ -163,11 +163,11 @@ impl StoreKind {
     }
 }
 
-fn one() -> u8 {
+fn default_replicas() -> u8 {
     1
 }
 
-fn is_one(n: &u8) -> bool {
+fn is_one_replica(n: &u8) -> bool {
     *n == 1
 }
 
@@ -189,7 +189,7 @@ impl SlotKeys {
     }
 
     /// Bytes of a slot that hold its key.
-    pub fn key_len(self) -> u8 {
+    pub fn inline_key_len(self) -> u8 {
         if self.are_hashed() { 0 } else { KEY_LEN as u8 }
     }
 }
@@ -235,7 +235,7 @@ pub struct SpecError {
 
 /// Finds the store that a user means by `text`: the one with this name or, failing that, this id. `spec` gets
 /// the description from an item of `stores`.
-pub fn named<T>(
+pub fn find_store<T>(
     stores: impl Iterator<Item = T> + Clone,
     spec: impl Fn(&T) -> &StoreSpec,
     text: &str,
@@ -253,7 +253,7 @@ impl StoreSpec {
     pub fn validate(&self) -> Result<(), SpecError> {
         let fail =
             |field, value: String, must| Err(SpecError { store: self.name.clone(), field, value, must });
-        if !name::is_plain(&self.name) {
+        if !name::is_valid_name(&self.name) {
             return fail("name", format!("{:?}", self.name), name::PLAIN);
         }
         let pow2 = |field, n: u64, most: u64| match n.is_power_of_two() && n <= most {
@@ -328,8 +328,8 @@ impl StoreSpec {
     /// Length of one element: slot, row, batch, counter or column.
     pub fn element_len(&self) -> u64 {
         match self.kind {
-            StoreKind::KeyWrite { value_len, keys, .. } => u64::from(keys.key_len() + value_len) + 4,
-            StoreKind::Postcarding { hops, .. } => layout::postcarding::row_len(hops),
+            StoreKind::KeyWrite { value_len, keys, .. } => u64::from(keys.inline_key_len() + value_len) + 4,
+            StoreKind::Postcarding { hops, .. } => layout::postcarding::row_length(hops),
             StoreKind::Append { batch_len, .. } => u64::from(batch_len),
             StoreKind::KeyIncrement { .. } => layout::key_increment::COUNTER_LEN,
             StoreKind::SketchMerge { rows, .. } => layout::sketch_merge::column_len(rows),
@@ -337,7 +337,7 @@ impl StoreSpec {
     }
 
     /// Number of elements: slots, batches of all lists, counters, or columns of all epochs.
-    pub fn elements(&self) -> u64 {
+    pub fn element_count(&self) -> u64 {
         match self.kind {
             StoreKind::KeyWrite { slots, .. }
             | StoreKind::Postcarding { slots, .. }
@@ -349,7 +349,7 @@ impl StoreSpec {
 
     /// Size of the store's region: a power of two.
     pub fn region_len(&self) -> u64 {
-        self.element_len() * self.elements()
+        self.element_len() * self.element_count()
     }
 
     /// Copies (N) per report; `None` if the kind has no copies.
@@ -374,7 +374,7 @@ impl StoreSpec {
     pub fn slots_per_key(&self) -> Option<u8> {
         match self.kind {
             StoreKind::KeyIncrement { redundancy, replicas, .. } => {
-                Some(redundancy * layout::key_increment::lanes(replicas) as u8)
+                Some(redundancy * layout::key_increment::lane_count(replicas) as u8)
             }
             _ => self.redundancy(),
         }
@@ -401,23 +401,23 @@ impl StoreSpec {
         let (key, value) = (Key([0; KEY_LEN]), [0; MAX_VALUE_LEN]);
         let body = match self.kind {
             StoreKind::KeyWrite { value_len, .. } => {
-                Body::KeyWrite { redundancy: 0, key, value: &value[..value_len.into()] }
+                DtaBody::KeyWrite { redundancy: 0, key, value: &value[..value_len.into()] }
             }
-            StoreKind::Postcarding { .. } => Body::Postcard { key, hop: 0, path_length: 0, value: 0 },
+            StoreKind::Postcarding { .. } => DtaBody::Postcard { key, hop: 0, path_length: 0, value: 0 },
             StoreKind::Append { entry_len, .. } => {
-                Body::Append { list: 0, value: &value[..entry_len.into()] }
+                DtaBody::Append { list: 0, value: &value[..entry_len.into()] }
             }
-            StoreKind::KeyIncrement { .. } => Body::KeyIncrement { redundancy: 0, key, delta: 0 },
+            StoreKind::KeyIncrement { .. } => DtaBody::KeyIncrement { redundancy: 0, key, delta: 0 },
             StoreKind::SketchMerge { rows, .. } => {
-                Body::SketchMerge { epoch: 0, column: 0, cells: &value[..4 * usize::from(rows)] }
+                DtaBody::SketchMerge { epoch: 0, column: 0, cells: &value[..4 * usize::from(rows)] }
             }
         };
-        Report::new(self.id, body).buffer_len()
+        DtaReport::new(self.id, body).buffer_len()
     }
 
     /// The primitive's name.
     pub fn primitive(&self) -> &'static str {
-        self.kind.primitive().name()
+        self.kind.primitive().canonical_name()
     }
 
     /// Whether only one translator at a time may write it: its elements hold state known only to the writer.

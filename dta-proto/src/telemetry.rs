@@ -20,24 +20,24 @@
 //!
 //! An unavailable number is all ones in a key.
 //!
-//! **Values.** A number is `value u32, time u64` ([`Value`]); a path is `hops u8, flags u8, 0 u16, switches u32 ..`
-//! ([`Path`]). **Entries** of the event lists have 60 bytes ([`Entry`]).
+//! **Values.** A number is `value u32, time u64` ([`TimedValue`]); a path is `hops u8, flags u8, 0 u16, switches u32 ..`
+//! ([`SwitchPath`]). **Entries** of the event lists have 60 bytes ([`TelemetryEntry`]).
 
 use core::net::IpAddr;
 
 use crate::crc;
 use crate::key::{Flow, KEY_LEN, Key};
-use crate::trace::Name;
+use crate::trace::TraceName;
 
 /// Length of an entry of the event lists.
 pub const ENTRY_LEN: usize = 60;
 /// Longest meaning of a key in an entry.
 const MEANS_LEN: usize = ENTRY_LEN - 4 - KEY_LEN - 1;
-/// Length of a [`Value`].
+/// Length of a [`TimedValue`].
 pub const VALUE_LEN: usize = 12;
-/// Length of a [`Path`].
+/// Length of a [`SwitchPath`].
 pub const PATH_LEN: usize = 60;
-/// Hops of a [`Path`] that are stored; the rest are only counted.
+/// Hops of a [`SwitchPath`] that are stored; the rest are only counted.
 pub const PATH_HOPS: usize = (PATH_LEN - 4) / 4;
 
 /// Seconds after which the translator repeats unchanged values by default. Readers that follow events alone
@@ -63,7 +63,7 @@ pub mod store {
 }
 
 /// Whether this is the name of an INT store or of a trace store ([`crate::trace`]).
-pub fn is_store(name: &str) -> bool {
+pub fn is_telemetry_store(name: &str) -> bool {
     name.starts_with(STORE_PREFIX) || name.starts_with(crate::trace::STORE_PREFIX)
 }
 
@@ -81,7 +81,7 @@ pub mod list {
     pub const COUNT: u32 = 4;
 
     /// The name of a list, for people.
-    pub const fn name(of: u32) -> &'static str {
+    pub const fn list_name(of: u32) -> &'static str {
         match of {
             CHANGES => "changes",
             DROPS => "drops",
@@ -101,12 +101,12 @@ pub const fn is_since_1970(time: u64) -> bool {
 
 /// Seconds from one time to another; `None` for a switch's own number. 0 if it is in the future, as clocks of two
 /// hosts differ.
-pub fn age(time: u64, now: u64) -> Option<f64> {
+pub fn age_in_seconds(time: u64, now: u64) -> Option<f64> {
     is_since_1970(time).then(|| now.saturating_sub(time) as f64 / 1e9)
 }
 
 /// The one of a number from 1 on.
-fn numbered<T: Copy>(all: &[T], number: u8) -> Option<T> {
+fn item_by_number<T: Copy>(all: &[T], number: u8) -> Option<T> {
     all.get(usize::from(number).checked_sub(1)?).copied()
 }
 
@@ -138,11 +138,11 @@ impl Metric {
 
     /// The metric of this number.
     pub fn from_number(number: u8) -> Option<Metric> {
-        numbered(&Metric::ALL, number)
+        item_by_number(&Metric::ALL, number)
     }
 
     /// The one whose values are under this key, if the key says it. A flow's own key has several.
-    pub fn of_key(key: &Key) -> Option<Metric> {
+    pub fn from_key(key: &Key) -> Option<Metric> {
         match key.0.last_chunk::<4>()? {
             b"hlat" => Some(Metric::HopLatency),
             b"qocc" => Some(Metric::QueueOccupancy),
@@ -176,7 +176,7 @@ crate::named! {
 impl Why {
     /// The reason with this number.
     pub fn from_number(number: u8) -> Option<Why> {
-        numbered(&Why::ALL, number)
+        item_by_number(&Why::ALL, number)
     }
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct FlowBytes {
 }
 
 impl FlowBytes {
-    pub(crate) fn of(flow: &Flow) -> FlowBytes {
+    pub(crate) fn from_flow(flow: &Flow) -> FlowBytes {
         let mut all = FlowBytes { bytes: [0; 37 + 6], len: 0 };
         match (flow.src, flow.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
@@ -221,7 +221,7 @@ impl FlowBytes {
 }
 
 /// A key longer than 16 bytes: three CRCs over all its bytes, and four bytes for the kind.
-pub fn long_key(bytes: &[u8], kind: [u8; 4]) -> Key {
+pub fn hashed_key(bytes: &[u8], kind: [u8; 4]) -> Key {
     let mut key = [0; KEY_LEN];
     key[..4].copy_from_slice(&crc::crc32(bytes).to_be_bytes());
     key[4..8].copy_from_slice(&crc::crc32c(bytes).to_be_bytes());
@@ -241,7 +241,7 @@ fn short_key(numbers: &[u32], kind: [u8; 4]) -> Key {
 }
 
 /// A number in a key.
-const fn known(number: Option<u32>) -> u32 {
+const fn number_or_all_ones(number: Option<u32>) -> u32 {
     match number {
         Some(number) => number,
         None => u32::MAX,
@@ -250,24 +250,24 @@ const fn known(number: Option<u32>) -> u32 {
 
 /// Key of the latency of a flow in one switch.
 pub fn hop_latency_key(flow: &Flow, switch: u32) -> Key {
-    let mut bytes = FlowBytes::of(flow);
+    let mut bytes = FlowBytes::from_flow(flow);
     bytes.push(&switch.to_be_bytes());
-    long_key(bytes.get(), *b"hlat")
+    hashed_key(bytes.get(), *b"hlat")
 }
 
 /// Key of the occupancy of a queue.
 pub fn queue_occupancy_key(switch: u32, port: Option<u32>, queue: Option<u32>) -> Key {
-    short_key(&[switch, known(port), known(queue)], *b"qocc")
+    short_key(&[switch, number_or_all_ones(port), number_or_all_ones(queue)], *b"qocc")
 }
 
 /// Key of the congestion status of a queue.
 pub fn queue_congestion_key(switch: u32, port: Option<u32>, queue: Option<u32>) -> Key {
-    short_key(&[switch, known(port), known(queue)], *b"qcon")
+    short_key(&[switch, number_or_all_ones(port), number_or_all_ones(queue)], *b"qcon")
 }
 
 /// Key of the utilisation of an egress port.
 pub fn link_utilization_key(switch: u32, port: Option<u32>) -> Key {
-    short_key(&[switch, known(port)], *b"util")
+    short_key(&[switch, number_or_all_ones(port)], *b"util")
 }
 
 /// Key of the count of drops in a switch for a reason.
@@ -277,31 +277,31 @@ pub fn drops_key(switch: u32, reason: u8) -> Key {
 
 /// Key of the count of drops of a flow for a reason.
 pub fn flow_drops_key(flow: &Flow, reason: u8) -> Key {
-    let mut bytes = FlowBytes::of(flow);
+    let mut bytes = FlowBytes::from_flow(flow);
     bytes.push(&[reason]);
-    long_key(bytes.get(), *b"fdrp")
+    hashed_key(bytes.get(), *b"fdrp")
 }
 
 /// Key of the count of packets of a flow.
 pub fn packets_key(flow: &Flow) -> Key {
-    long_key(FlowBytes::of(flow).get(), *b"pkts")
+    hashed_key(FlowBytes::from_flow(flow).get(), *b"pkts")
 }
 
 /// Key of the count of bytes of a flow.
 pub fn bytes_key(flow: &Flow) -> Key {
-    long_key(FlowBytes::of(flow).get(), *b"byts")
+    hashed_key(FlowBytes::from_flow(flow).get(), *b"byts")
 }
 
 /// Key of the rate at which the packets of a flow were sampled before they were counted: one in so many.
 pub fn sampling_key(flow: &Flow) -> Key {
-    long_key(FlowBytes::of(flow).get(), *b"samp")
+    hashed_key(FlowBytes::from_flow(flow).get(), *b"samp")
 }
 
 /// Key of the bytes of a flow in the last record of an exporter.
 pub fn last_record_key(flow: &Flow, exporter: u32) -> Key {
-    let mut bytes = FlowBytes::of(flow);
+    let mut bytes = FlowBytes::from_flow(flow);
     bytes.push(&exporter.to_be_bytes());
-    long_key(bytes.get(), *b"last")
+    hashed_key(bytes.get(), *b"last")
 }
 
 /// [`packets_key`], [`bytes_key`] and [`last_record_key`] of the flow with this key, which need not be known; `None` if
@@ -312,7 +312,7 @@ pub fn record_keys(flow: &Key, exporter: u32) -> Option<[Key; 3]> {
         key.0[12..].copy_from_slice(&kind);
         key
     };
-    if let Some(flow) = flow.flow() {
+    if let Some(flow) = flow.to_ipv4_flow() {
         let packets = packets_key(&flow);
         return Some([packets, of_kind(&packets, *b"byts"), last_record_key(&flow, exporter)]);
     }
@@ -373,14 +373,14 @@ pub type InterfaceCounts = [Option<u64>; InterfaceCounter::ALL.len()];
 
 impl InterfaceCounter {
     /// Whether it has 64 bits, not 32.
-    pub const fn is_long(self) -> bool {
+    pub const fn is_64_bit(self) -> bool {
         matches!(self, InterfaceCounter::InOctets | InterfaceCounter::OutOctets)
     }
 
     /// How much it counted from one reading to the next; `None` if it began anew. One of 32 bits wraps around, and is read
     /// before it has counted half of its range.
-    pub fn since(self, old: u64, new: u64) -> Option<u64> {
-        if self.is_long() {
+    pub fn increase_between(self, old: u64, new: u64) -> Option<u64> {
+        if self.is_64_bit() {
             return new.checked_sub(old);
         }
         let more = (new as u32).wrapping_sub(old as u32);
@@ -395,16 +395,16 @@ pub fn interface_counter_key(switch: u32, port: u32, counter: InterfaceCounter) 
 
 /// A number at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value {
+pub struct TimedValue {
     /// The number; larger ones saturate at 2^32 - 1.
     pub value: u32,
     /// Nanoseconds since 1970, or as the switch sent them, depending on the translator's setting.
     pub time: u64,
 }
 
-impl Value {
+impl TimedValue {
     /// Its encoding.
-    pub fn bytes(&self) -> [u8; VALUE_LEN] {
+    pub fn to_bytes(&self) -> [u8; VALUE_LEN] {
         let mut bytes = [0; VALUE_LEN];
         bytes[..4].copy_from_slice(&self.value.to_be_bytes());
         bytes[4..].copy_from_slice(&self.time.to_be_bytes());
@@ -412,16 +412,16 @@ impl Value {
     }
 
     /// Decodes a number; `None` if there are fewer than 12 bytes.
-    pub fn parse(bytes: &[u8]) -> Option<Value> {
+    pub fn parse_bytes(bytes: &[u8]) -> Option<TimedValue> {
         let (value, rest) = bytes.split_first_chunk()?;
         let time = rest.first_chunk()?;
-        Some(Value { value: u32::from_be_bytes(*value), time: u64::from_be_bytes(*time) })
+        Some(TimedValue { value: u32::from_be_bytes(*value), time: u64::from_be_bytes(*time) })
     }
 }
 
 /// The path of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
+pub struct SwitchPath {
     /// Number of hops, including those beyond the 14 stored.
     pub hops: u8,
     /// Whether it visits a switch twice.
@@ -430,10 +430,11 @@ pub struct Path {
     pub switches: [u32; PATH_HOPS],
 }
 
-impl Path {
+impl SwitchPath {
     /// The path through these switches.
-    pub fn of(switches: &[u32]) -> Path {
-        let mut path = Path { hops: switches.len().min(255) as u8, looped: false, switches: [0; PATH_HOPS] };
+    pub fn from_switches(switches: &[u32]) -> SwitchPath {
+        let mut path =
+            SwitchPath { hops: switches.len().min(255) as u8, looped: false, switches: [0; PATH_HOPS] };
         path.switches.iter_mut().zip(switches).for_each(|(place, switch)| *place = *switch);
         let twice = |(n, switch): (usize, &u32)| *switch != u32::MAX && switches[..n].contains(switch);
         path.looped = switches.iter().enumerate().any(twice);
@@ -441,30 +442,30 @@ impl Path {
     }
 
     /// The stored switches.
-    pub fn switches(&self) -> &[u32] {
+    pub fn stored_switches(&self) -> &[u32] {
         &self.switches[..usize::from(self.hops).min(PATH_HOPS)]
     }
 
     /// Its encoding.
-    pub fn bytes(&self) -> [u8; PATH_LEN] {
+    pub fn to_bytes(&self) -> [u8; PATH_LEN] {
         let mut bytes = [0; PATH_LEN];
         bytes[..2].copy_from_slice(&[self.hops, self.looped.into()]);
-        for (place, switch) in bytes[4..].chunks_exact_mut(4).zip(self.switches()) {
+        for (place, switch) in bytes[4..].chunks_exact_mut(4).zip(self.stored_switches()) {
             place.copy_from_slice(&switch.to_be_bytes());
         }
         bytes
     }
 
     /// CRC-32C of its encoding.
-    pub fn digest(&self) -> u32 {
-        crc::crc32c(&self.bytes())
+    pub fn path_digest(&self) -> u32 {
+        crc::crc32c(&self.to_bytes())
     }
 
     /// Decodes a path; `None` if there are fewer than 60 bytes.
-    pub fn parse(bytes: &[u8]) -> Option<Path> {
+    pub fn parse_bytes(bytes: &[u8]) -> Option<SwitchPath> {
         let bytes: &[u8; PATH_LEN] = bytes.first_chunk()?;
         let (head, rest) = bytes.split_first_chunk::<4>()?;
-        let mut path = Path { hops: head[0], looped: head[1] & 1 != 0, switches: [0; PATH_HOPS] };
+        let mut path = SwitchPath { hops: head[0], looped: head[1] & 1 != 0, switches: [0; PATH_HOPS] };
         for (place, word) in path.switches.iter_mut().zip(rest.chunks_exact(4)) {
             *place = word.iter().fold(0, |all, byte| all << 8 | u32::from(*byte));
         }
@@ -473,10 +474,10 @@ impl Path {
     }
 }
 
-impl core::fmt::Display for Path {
+impl core::fmt::Display for SwitchPath {
     /// As `6:5:4`; a path longer than what is stored ends in `:...`.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        for (n, switch) in self.switches().iter().enumerate() {
+        for (n, switch) in self.stored_switches().iter().enumerate() {
             let colon = if n == 0 { "" } else { ":" };
             if *switch == u32::MAX { write!(f, "{colon}?")? } else { write!(f, "{colon}{switch}")? }
         }
@@ -502,23 +503,23 @@ pub const EVENT_HOPS: usize = 7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// The path itself, of at most [`EVENT_HOPS`] hops.
-    Path(Path),
-    /// The [`Path::digest`] of a longer path, or of one that the event is not about: a path looked up
+    Path(SwitchPath),
+    /// The [`SwitchPath::path_digest`] of a longer path, or of one that the event is not about: a path looked up
     /// elsewhere is the event's if it has this digest.
     Digest(u32),
 }
 
 impl Via {
     /// The path as stored in an event about it.
-    pub fn of(path: &Path) -> Via {
-        if usize::from(path.hops) <= EVENT_HOPS { Via::Path(*path) } else { Via::Digest(path.digest()) }
+    pub fn from_path(path: &SwitchPath) -> Via {
+        if usize::from(path.hops) <= EVENT_HOPS { Via::Path(*path) } else { Via::Digest(path.path_digest()) }
     }
 
     /// Whether it stands for this path.
-    pub fn is(&self, path: &Path) -> bool {
+    pub fn matches_path(&self, path: &SwitchPath) -> bool {
         match self {
             Via::Path(own) => own == path,
-            Via::Digest(digest) => *digest == path.digest(),
+            Via::Digest(digest) => *digest == path.path_digest(),
         }
     }
 }
@@ -526,7 +527,7 @@ impl Via {
 /// An entry of the event lists, 60 bytes:
 ///
 /// - change: `"chng", time 64, key[16], metric 8, why 8, 0 16, old 64, new 64, switch 32, port 32, queue 32`.
-///   For a flow latency, the last word is the [`Path::digest`] of the flow's path; 0 = not available.
+///   For a flow latency, the last word is the [`SwitchPath::path_digest`] of the flow's path; 0 = not available.
 /// - change of a path: `"chng", time 64, key[16], metric 8, why 8, old hops 8, hops 8`, and 28 bytes: for up
 ///   to 7 hops `switch 32 ..`, all ones after the last, except that the seventh word is the switch that
 ///   reported for itself, if one did; for more hops `Path::digest 32, loop 32, 0 ..`.
@@ -537,7 +538,7 @@ impl Via {
 ///   `key[16] of the flow, switch 32, egress port 32, time 64` for a hop latency, and
 ///   `key[16] of the flow, reason 32` for the drops of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum TelemetryEntry {
     /// A value changed.
     Change {
         /// When.
@@ -613,21 +614,21 @@ pub enum Means {
         time: u64,
     },
     /// The name of an interface, of which 39 bytes are kept.
-    Name(Name),
+    Name(TraceName),
 }
 
 /// Writes one field after another.
 pub(crate) struct FieldWriter<'a>(pub(crate) &'a mut [u8; ENTRY_LEN], pub(crate) usize);
 
 impl FieldWriter<'_> {
-    pub(crate) fn put(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn put_bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.0[self.1..self.1 + bytes.len()].copy_from_slice(bytes);
         self.1 += bytes.len();
         self
     }
 
-    fn number(&mut self, number: Option<u32>) -> &mut Self {
-        self.put(&known(number).to_be_bytes())
+    fn put_number(&mut self, number: Option<u32>) -> &mut Self {
+        self.put_bytes(&number_or_all_ones(number).to_be_bytes())
     }
 }
 
@@ -641,96 +642,107 @@ impl FieldReader<'_> {
         Some(*bytes)
     }
 
-    pub(crate) fn key(&mut self) -> Option<Key> {
+    pub(crate) fn read_key(&mut self) -> Option<Key> {
         self.take().map(Key)
     }
 
-    pub(crate) fn time(&mut self) -> Option<u64> {
+    pub(crate) fn read_time(&mut self) -> Option<u64> {
         self.take().map(u64::from_be_bytes)
     }
 
     /// A number; the inner option is `None` if it is unavailable.
-    fn number(&mut self) -> Option<Option<u32>> {
+    fn read_number(&mut self) -> Option<Option<u32>> {
         self.take().map(u32::from_be_bytes).map(|number| Some(number).filter(|number| *number != u32::MAX))
     }
 }
 
-impl Entry {
+impl TelemetryEntry {
     /// When it happened; `None` if it is what a key stands for.
-    pub fn time(&self) -> Option<u64> {
+    pub fn event_time(&self) -> Option<u64> {
         match self {
-            Entry::Change { time, .. } | Entry::Drop { time, .. } | Entry::Congestion { time, .. } => {
-                Some(*time)
-            }
-            Entry::Key { .. } => None,
+            TelemetryEntry::Change { time, .. }
+            | TelemetryEntry::Drop { time, .. }
+            | TelemetryEntry::Congestion { time, .. } => Some(*time),
+            TelemetryEntry::Key { .. } => None,
         }
     }
 
     /// Its encoding.
-    pub fn bytes(&self) -> [u8; ENTRY_LEN] {
+    pub fn to_bytes(&self) -> [u8; ENTRY_LEN] {
         let mut bytes = [0; ENTRY_LEN];
         let mut writer = FieldWriter(&mut bytes, 0);
         match self {
-            Entry::Change { time, key, metric: Metric::FlowPath, why, old, new, place, path } => {
-                writer.put(b"chng").put(&time.to_be_bytes()).put(&key.0);
-                writer.put(&[Metric::FlowPath as u8, *why as u8, *old as u8, *new as u8]);
+            TelemetryEntry::Change { time, key, metric: Metric::FlowPath, why, old, new, place, path } => {
+                writer.put_bytes(b"chng").put_bytes(&time.to_be_bytes()).put_bytes(&key.0);
+                writer.put_bytes(&[Metric::FlowPath as u8, *why as u8, *old as u8, *new as u8]);
                 match path {
                     Some(Via::Path(path)) => {
                         let mut words = [u32::MAX; EVENT_HOPS];
-                        words.iter_mut().zip(path.switches()).for_each(|(word, switch)| *word = *switch);
+                        words
+                            .iter_mut()
+                            .zip(path.stored_switches())
+                            .for_each(|(word, switch)| *word = *switch);
                         if usize::from(path.hops) < EVENT_HOPS {
-                            words[EVENT_HOPS - 1] = known(place.switch);
+                            words[EVENT_HOPS - 1] = number_or_all_ones(place.switch);
                         }
-                        words.iter().for_each(|word| _ = writer.put(&word.to_be_bytes()));
+                        words.iter().for_each(|word| _ = writer.put_bytes(&word.to_be_bytes()));
                     }
                     Some(Via::Digest(digest)) => {
-                        writer.put(&digest.to_be_bytes()).put(&((new >> 8) as u32).to_be_bytes());
+                        writer.put_bytes(&digest.to_be_bytes()).put_bytes(&((new >> 8) as u32).to_be_bytes());
                     }
                     None => {}
                 }
             }
-            Entry::Change { time, key, metric, why, old, new, place, path } => {
-                writer.put(b"chng").put(&time.to_be_bytes()).put(&key.0);
+            TelemetryEntry::Change { time, key, metric, why, old, new, place, path } => {
+                writer.put_bytes(b"chng").put_bytes(&time.to_be_bytes()).put_bytes(&key.0);
                 writer
-                    .put(&[*metric as u8, *why as u8, 0, 0])
-                    .put(&old.to_be_bytes())
-                    .put(&new.to_be_bytes());
-                writer.number(place.switch).number(place.port);
+                    .put_bytes(&[*metric as u8, *why as u8, 0, 0])
+                    .put_bytes(&old.to_be_bytes())
+                    .put_bytes(&new.to_be_bytes());
+                writer.put_number(place.switch).put_number(place.port);
                 match (metric, path) {
-                    (Metric::FlowLatency, Some(Via::Digest(digest))) => writer.put(&digest.to_be_bytes()),
-                    (Metric::FlowLatency, Some(Via::Path(path))) => writer.put(&path.digest().to_be_bytes()),
-                    (Metric::FlowLatency, None) => writer.put(&[0; 4]),
-                    _ => writer.number(place.queue),
+                    (Metric::FlowLatency, Some(Via::Digest(digest))) => {
+                        writer.put_bytes(&digest.to_be_bytes())
+                    }
+                    (Metric::FlowLatency, Some(Via::Path(path))) => {
+                        writer.put_bytes(&path.path_digest().to_be_bytes())
+                    }
+                    (Metric::FlowLatency, None) => writer.put_bytes(&[0; 4]),
+                    _ => writer.put_number(place.queue),
                 };
             }
-            Entry::Drop { time, key, place, ingress_port, reason } => {
-                writer.put(b"drop").put(&time.to_be_bytes()).put(&key.0);
-                writer.number(place.switch).number(*ingress_port).number(place.port).number(place.queue);
-                writer.put(&[*reason]);
+            TelemetryEntry::Drop { time, key, place, ingress_port, reason } => {
+                writer.put_bytes(b"drop").put_bytes(&time.to_be_bytes()).put_bytes(&key.0);
+                writer
+                    .put_number(place.switch)
+                    .put_number(*ingress_port)
+                    .put_number(place.port)
+                    .put_number(place.queue);
+                writer.put_bytes(&[*reason]);
             }
-            Entry::Congestion { time, key, place, occupancy, latency } => {
-                writer.put(b"cong").put(&time.to_be_bytes()).put(&key.0);
-                writer.number(place.switch).number(place.port).number(place.queue);
-                writer.number(*occupancy).number(*latency);
+            TelemetryEntry::Congestion { time, key, place, occupancy, latency } => {
+                writer.put_bytes(b"cong").put_bytes(&time.to_be_bytes()).put_bytes(&key.0);
+                writer.put_number(place.switch).put_number(place.port).put_number(place.queue);
+                writer.put_number(*occupancy).put_number(*latency);
             }
-            Entry::Key { key, means } => {
-                writer.put(b"keys").put(&key.0);
+            TelemetryEntry::Key { key, means } => {
+                writer.put_bytes(b"keys").put_bytes(&key.0);
                 match means {
                     Means::Itself => {}
                     Means::Flow(flow) => {
-                        let flow = FlowBytes::of(flow);
-                        writer.put(&[flow.len as u8]).put(flow.get());
+                        let flow = FlowBytes::from_flow(flow);
+                        writer.put_bytes(&[flow.len as u8]).put_bytes(flow.get());
                     }
                     Means::Hop(flow, switch) => {
-                        writer.put(&[20]).put(&flow.0).put(&switch.to_be_bytes());
+                        writer.put_bytes(&[20]).put_bytes(&flow.0).put_bytes(&switch.to_be_bytes());
                     }
                     Means::Leaves { flow, switch, port, time } => {
-                        writer.put(&[32]).put(&flow.0).put(&switch.to_be_bytes());
-                        writer.number(*port).put(&time.to_be_bytes());
+                        writer.put_bytes(&[32]).put_bytes(&flow.0).put_bytes(&switch.to_be_bytes());
+                        writer.put_number(*port).put_bytes(&time.to_be_bytes());
                     }
                     Means::Name(name) => {
-                        let name = name.bytes(MEANS_LEN);
-                        writer.put(&[name.len() as u8]).put(name);
+                        let name = name.leading_bytes(MEANS_LEN);
+                        writer.put_bytes(&[name.len() as u8]).put_bytes(name);
                     }
                 }
             }
@@ -739,25 +751,25 @@ impl Entry {
     }
 
     /// Decodes an entry; `None` if the bytes are not one.
-    pub fn parse(bytes: &[u8]) -> Option<Entry> {
+    pub fn parse_bytes(bytes: &[u8]) -> Option<TelemetryEntry> {
         let mut reader = FieldReader(bytes.first_chunk::<ENTRY_LEN>()?);
         let kind: [u8; 4] = reader.take()?;
         if kind == *b"keys" {
-            let key = reader.key()?;
+            let key = reader.read_key()?;
             let [len] = reader.take()?;
             let means = match len {
                 1.. if key.0.ends_with(b"ifnm") => {
                     let name = reader.0.get(..len.into())?;
-                    Means::Name(Name::new(&String::from_utf8_lossy(name)))
+                    Means::Name(TraceName::new(&String::from_utf8_lossy(name)))
                 }
                 0 => Means::Itself,
                 20 => {
-                    let flow = reader.key()?;
+                    let flow = reader.read_key()?;
                     Means::Hop(flow, u32::from_be_bytes(reader.take()?))
                 }
                 32 => {
-                    let (flow, switch) = (reader.key()?, u32::from_be_bytes(reader.take()?));
-                    Means::Leaves { flow, switch, port: reader.number()?, time: reader.time()? }
+                    let (flow, switch) = (reader.read_key()?, u32::from_be_bytes(reader.take()?));
+                    Means::Leaves { flow, switch, port: reader.read_number()?, time: reader.read_time()? }
                 }
                 37 => {
                     let (src, dst): ([u8; 16], [u8; 16]) = (reader.take()?, reader.take()?);
@@ -768,43 +780,47 @@ impl Entry {
                 }
                 _ => return None,
             };
-            return Some(Entry::Key { key, means });
+            return Some(TelemetryEntry::Key { key, means });
         }
-        let (time, key) = (reader.time()?, reader.key()?);
+        let (time, key) = (reader.read_time()?, reader.read_key()?);
         match &kind {
             b"chng" => {
                 let [metric, why, old_hops, hops] = reader.take()?;
                 let (metric, why) = (Metric::from_number(metric)?, Why::from_number(why)?);
                 if metric == Metric::FlowPath {
-                    let (new, place, path) = path_of(&mut reader, hops)?;
+                    let (new, place, path) = read_path_change(&mut reader, hops)?;
                     let (old, path) = (old_hops.into(), Some(path));
-                    return Some(Entry::Change { time, key, metric, why, old, new, place, path });
+                    return Some(TelemetryEntry::Change { time, key, metric, why, old, new, place, path });
                 }
-                let (old, new) = (reader.time()?, reader.time()?);
-                let mut place = Location { switch: reader.number()?, port: reader.number()?, queue: None };
+                let (old, new) = (reader.read_time()?, reader.read_time()?);
+                let mut place =
+                    Location { switch: reader.read_number()?, port: reader.read_number()?, queue: None };
                 let path = match metric {
                     Metric::FlowLatency => {
                         let digest = u32::from_be_bytes(reader.take()?);
                         Some(Via::Digest(digest)).filter(|_| digest != 0)
                     }
                     _ => {
-                        place.queue = reader.number()?;
+                        place.queue = reader.read_number()?;
                         None
                     }
                 };
-                Some(Entry::Change { time, key, metric, why, old, new, place, path })
+                Some(TelemetryEntry::Change { time, key, metric, why, old, new, place, path })
             }
             b"drop" => {
-                let (switch, ingress_port) = (reader.number()?, reader.number()?);
-                let place = Location { switch, port: reader.number()?, queue: reader.number()? };
+                let (switch, ingress_port) = (reader.read_number()?, reader.read_number()?);
+                let place = Location { switch, port: reader.read_number()?, queue: reader.read_number()? };
                 let [reason] = reader.take()?;
-                Some(Entry::Drop { time, key, place, ingress_port, reason })
+                Some(TelemetryEntry::Drop { time, key, place, ingress_port, reason })
             }
             b"cong" => {
-                let place =
-                    Location { switch: reader.number()?, port: reader.number()?, queue: reader.number()? };
-                let (occupancy, latency) = (reader.number()?, reader.number()?);
-                Some(Entry::Congestion { time, key, place, occupancy, latency })
+                let place = Location {
+                    switch: reader.read_number()?,
+                    port: reader.read_number()?,
+                    queue: reader.read_number()?,
+                };
+                let (occupancy, latency) = (reader.read_number()?, reader.read_number()?);
+                Some(TelemetryEntry::Congestion { time, key, place, occupancy, latency })
             }
             _ => None,
         }
@@ -812,7 +828,7 @@ impl Entry {
 }
 
 /// The end of a path's change: what is new, the switch that reported for itself, and the path. No hops means no path.
-fn path_of(reader: &mut FieldReader<'_>, hops: u8) -> Option<(u64, Location, Via)> {
+fn read_path_change(reader: &mut FieldReader<'_>, hops: u8) -> Option<(u64, Location, Via)> {
     let mut words = [0; EVENT_HOPS];
     for word in &mut words {
         *word = u32::from_be_bytes(reader.take()?);
@@ -820,7 +836,7 @@ fn path_of(reader: &mut FieldReader<'_>, hops: u8) -> Option<(u64, Location, Via
     let (looped, switch, path) = match usize::from(hops) {
         0 => return None,
         n @ 1..=EVENT_HOPS => {
-            let path = Path::of(&words[..n]);
+            let path = SwitchPath::from_switches(&words[..n]);
             let last = words[EVENT_HOPS - 1];
             (path.looped, Some(last).filter(|last| n < EVENT_HOPS && *last != u32::MAX), Via::Path(path))
         }

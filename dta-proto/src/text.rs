@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// Bytes as hex digits.
-pub fn hex(bytes: &[u8]) -> String {
+pub fn to_hex_digits(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -12,7 +12,7 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// Bytes as hex digits, in groups of four bytes.
 pub fn hex_groups(bytes: &[u8]) -> String {
-    bytes.chunks(4).map(hex).collect::<Vec<_>>().join(" ")
+    bytes.chunks(4).map(to_hex_digits).collect::<Vec<_>>().join(" ")
 }
 
 /// Declares an enumeration each of whose variants has a name.
@@ -52,7 +52,7 @@ macro_rules! named {
     };
 }
 
-/// Reads types that [`named`](crate::named) declares by their names.
+/// Reads types that [`find_store`](crate::find_store) declares by their names.
 #[macro_export]
 macro_rules! parse_by_name {
     ($($Type:ty),+) => {$(

@@ -19,13 +19,13 @@
 //! CRCs are those of [`long_key`](crate::telemetry::long_key): CRC-32, CRC-32C and CRC-32K over all bytes.
 //!
 //! **Values.** A hop of a path is the low 32 bits of the time at which the packet was there, in nanoseconds. A segment of a
-//! flow is 28 bytes ([`Latency`]). **Entries** of the event lists have 60 bytes ([`Entry`]).
+//! flow is 28 bytes ([`Latency`]). **Entries** of the event lists have 60 bytes ([`TraceEntry`]).
 
 use serde::Serialize;
 
 use crate::key::{Flow, KEY_LEN, Key};
 use crate::store::{Merge, StoreKind, StoreSpec};
-use crate::telemetry::{FieldReader, FieldWriter, FlowBytes, long_key};
+use crate::telemetry::{FieldReader, FieldWriter, FlowBytes, hashed_key};
 
 /// Length of an entry of the event lists.
 pub const ENTRY_LEN: usize = crate::telemetry::ENTRY_LEN;
@@ -33,7 +33,7 @@ pub const ENTRY_LEN: usize = crate::telemetry::ENTRY_LEN;
 pub const LATENCY_LEN: usize = 28;
 /// Hops of a path: points with a number.
 pub const HOPS: u8 = 14;
-/// Longest name in an [`Entry::Name`]; longer ones are truncated at a character boundary.
+/// Longest name in an [`TraceEntry::TraceName`]; longer ones are truncated at a character boundary.
 pub const NAME_LEN: usize = 40;
 
 /// Seconds of an epoch of [`store::SIZES`]: its number is seconds since 1970 divided by this.
@@ -57,7 +57,7 @@ pub mod store {
 }
 
 /// The trace stores, with a collector's default sizes.
-pub fn stores() -> [StoreSpec; 5] {
+pub fn default_trace_stores() -> [StoreSpec; 5] {
     let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
     [
         store(32, store::PATHS, StoreKind::Postcarding { slots: 1 << 17, hops: HOPS, redundancy: 4 }),
@@ -118,19 +118,19 @@ pub fn path_key(digest: u64, host: u16) -> Key {
 /// Key of a flow's latency between two points of one host.
 pub fn latency_key(flow: &Flow, host: u16, from: u8, to: u8) -> Key {
     let [high, low] = host.to_be_bytes();
-    of_flow(flow, &[high, low, from, to], *b"tlat")
+    hashed_flow_key(flow, &[high, low, from, to], *b"tlat")
 }
 
 /// Key of the packets of a flow at a point.
 pub fn packets_key(flow: &Flow, host: u16, hop: u8) -> Key {
     let [high, low] = host.to_be_bytes();
-    of_flow(flow, &[high, low, hop], *b"tpks")
+    hashed_flow_key(flow, &[high, low, hop], *b"tpks")
 }
 
 /// Key of the bytes of a flow at a point.
 pub fn bytes_key(flow: &Flow, host: u16, hop: u8) -> Key {
     let [high, low] = host.to_be_bytes();
-    of_flow(flow, &[high, low, hop], *b"tbts")
+    hashed_flow_key(flow, &[high, low, hop], *b"tbts")
 }
 
 /// In place of a reason: drops for any reason, as counted by the kernel's programs, sampled or not. With a
@@ -142,18 +142,18 @@ pub fn drops_key(flow: &Flow, host: u16, reason: u32) -> Key {
     let mut more = [0; 6];
     more[..2].copy_from_slice(&host.to_be_bytes());
     more[2..].copy_from_slice(&reason.to_be_bytes());
-    of_flow(flow, &more, *b"tdrp")
+    hashed_flow_key(flow, &more, *b"tdrp")
 }
 
 /// Key of the size of a flow in the sketch.
-pub fn size_key(flow: &Flow) -> Key {
-    of_flow(flow, &[], *b"tsiz")
+pub fn flow_size_key(flow: &Flow) -> Key {
+    hashed_flow_key(flow, &[], *b"tsiz")
 }
 
-fn of_flow(flow: &Flow, more: &[u8], kind: [u8; 4]) -> Key {
-    let mut bytes = FlowBytes::of(flow);
+fn hashed_flow_key(flow: &Flow, more: &[u8], kind: [u8; 4]) -> Key {
+    let mut bytes = FlowBytes::from_flow(flow);
     bytes.push(more);
-    long_key(bytes.get(), kind)
+    hashed_key(bytes.get(), kind)
 }
 
 /// A flow's latency between two points of a host, in nanoseconds; larger numbers saturate at 2^32 - 1. 28
@@ -178,7 +178,7 @@ pub struct Latency {
 
 impl Latency {
     /// Its encoding.
-    pub fn bytes(&self) -> [u8; LATENCY_LEN] {
+    pub fn to_bytes(&self) -> [u8; LATENCY_LEN] {
         let mut bytes = [0; LATENCY_LEN];
         let words = [self.last, self.least, self.most, self.mean, self.packets];
         for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
@@ -189,15 +189,15 @@ impl Latency {
     }
 
     /// Decodes it; `None` if there are fewer than 28 bytes.
-    pub fn parse(bytes: &[u8]) -> Option<Latency> {
+    pub fn parse_bytes(bytes: &[u8]) -> Option<Latency> {
         let mut reader = FieldReader(bytes);
         let mut word = || reader.take().map(u32::from_be_bytes);
         let (last, least, most, mean, packets) = (word()?, word()?, word()?, word()?, word()?);
-        Some(Latency { last, least, most, mean, packets, time: reader.time()? })
+        Some(Latency { last, least, most, mean, packets, time: reader.read_time()? })
     }
 }
 
-/// What an [`Entry::Name`] names.
+/// What an [`TraceEntry::TraceName`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Named {
@@ -211,25 +211,25 @@ pub enum Named {
 
 /// A name of at most [`NAME_LEN`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct TraceName {
     bytes: [u8; NAME_LEN],
     len: u8,
 }
 
-impl Name {
+impl TraceName {
     /// The text, truncated if too long.
-    pub fn new(text: &str) -> Name {
+    pub fn new(text: &str) -> TraceName {
         let mut len = text.len().min(NAME_LEN);
         while !text.is_char_boundary(len) {
             len -= 1;
         }
         let mut bytes = [0; NAME_LEN];
         bytes[..len].copy_from_slice(&text.as_bytes()[..len]);
-        Name { bytes, len: len as u8 }
+        TraceName { bytes, len: len as u8 }
     }
 
     /// Its first bytes, at most so many, cut at a character boundary.
-    pub(crate) fn bytes(&self, most: usize) -> &[u8] {
+    pub(crate) fn leading_bytes(&self, most: usize) -> &[u8] {
         let all = &self.bytes[..usize::from(self.len)];
         let mut len = all.len().min(most);
         while all.get(len).is_some_and(|byte| byte & 0xc0 == 0x80) {
@@ -239,7 +239,7 @@ impl Name {
     }
 
     /// The text; invalid characters from the network are replaced.
-    pub fn text(&self) -> String {
+    pub fn to_lossy_string(&self) -> String {
         String::from_utf8_lossy(&self.bytes[..usize::from(self.len)]).into_owned()
     }
 }
@@ -249,7 +249,7 @@ const SYNCED: u8 = 1;
 
 /// Common part of entries about a packet, 40 bytes: `time 64, flow key[16], digest 64, host 16, hop 8, flags 8, length 32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct PacketSighting {
     /// When: nanoseconds by the host's clock.
     pub time: u64,
     /// Key of the packet's innermost flow; zeros if it could not be parsed.
@@ -268,18 +268,18 @@ pub struct Seen {
 
 /// An entry of the event lists, 60 bytes:
 ///
-/// - packet, list 0: `"pckt"`, [`Seen`] (the first point of the host), `points 8, 0 24, left 64`: number of
+/// - packet, list 0: `"pckt"`, [`PacketSighting`] (the first point of the host), `points 8, 0 24, left 64`: number of
 ///   points of this host that saw it, and its digest at the last one.
-/// - drop, list 1: `"drop"`, [`Seen`], `reason 32, interface 32, 0 ..`.
-/// - slow, list 2: `"slow"`, [`Seen`] (the last point), `from 8, 0 24, latency 64`: nanoseconds from hop `from` to this one.
+/// - drop, list 1: `"drop"`, [`PacketSighting`], `reason 32, interface 32, 0 ..`.
+/// - slow, list 2: `"slow"`, [`PacketSighting`] (the last point), `from 8, 0 24, latency 64`: nanoseconds from hop `from` to this one.
 /// - name, list 3: `"name", time 64, host 16, kind 8, length 8, number 32, bytes[40]`.
 /// - books, list 3: `"book", time 64, host 16, 0 16`, [`Books`] (5 numbers of 64 bits), `0 ..`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum TraceEntry {
     /// A sampled packet was in a host.
     Packet {
         /// Its first point there.
-        seen: Seen,
+        seen: PacketSighting,
         /// Number of points of this host that saw it.
         points: u8,
         /// Its digest at the last one: different if addresses or ports were translated.
@@ -288,7 +288,7 @@ pub enum Entry {
     /// A packet was dropped.
     Drop {
         /// Where.
-        seen: Seen,
+        seen: PacketSighting,
         /// Why: the kernel's number.
         reason: u32,
         /// Index of the interface, 0 = none.
@@ -297,7 +297,7 @@ pub enum Entry {
     /// A packet took longer than the threshold.
     Slow {
         /// The last point.
-        seen: Seen,
+        seen: PacketSighting,
         /// The first point.
         from: u8,
         /// Nanoseconds between them.
@@ -314,7 +314,7 @@ pub enum Entry {
         /// Its number.
         number: u32,
         /// The name.
-        name: Name,
+        name: TraceName,
     },
     /// Totals over the packets at all points of a host.
     Books {
@@ -342,43 +342,50 @@ pub struct Books {
     pub refused: u64,
 }
 
-impl Entry {
+impl TraceEntry {
     /// The list that it belongs to.
-    pub fn list(&self) -> u32 {
+    pub fn list_number(&self) -> u32 {
         match self {
-            Entry::Packet { .. } => list::PACKETS,
-            Entry::Drop { .. } => list::DROPS,
-            Entry::Slow { .. } => list::SLOW,
-            Entry::Name { .. } | Entry::Books { .. } => list::NAMES,
+            TraceEntry::Packet { .. } => list::PACKETS,
+            TraceEntry::Drop { .. } => list::DROPS,
+            TraceEntry::Slow { .. } => list::SLOW,
+            TraceEntry::Name { .. } | TraceEntry::Books { .. } => list::NAMES,
         }
     }
 
     /// Its encoding.
-    pub fn bytes(&self) -> [u8; ENTRY_LEN] {
+    pub fn to_bytes(&self) -> [u8; ENTRY_LEN] {
         let mut bytes = [0; ENTRY_LEN];
         let mut writer = FieldWriter(&mut bytes, 0);
         match self {
-            Entry::Packet { seen, points, left } => {
-                put(&mut writer, b"pckt", seen);
-                writer.put(&[*points, 0, 0, 0]).put(&left.to_be_bytes());
+            TraceEntry::Packet { seen, points, left } => {
+                put_sighting(&mut writer, b"pckt", seen);
+                writer.put_bytes(&[*points, 0, 0, 0]).put_bytes(&left.to_be_bytes());
             }
-            Entry::Drop { seen, reason, interface } => {
-                put(&mut writer, b"drop", seen);
-                writer.put(&reason.to_be_bytes()).put(&interface.to_be_bytes());
+            TraceEntry::Drop { seen, reason, interface } => {
+                put_sighting(&mut writer, b"drop", seen);
+                writer.put_bytes(&reason.to_be_bytes()).put_bytes(&interface.to_be_bytes());
             }
-            Entry::Slow { seen, from, latency } => {
-                put(&mut writer, b"slow", seen);
-                writer.put(&[*from, 0, 0, 0]).put(&latency.to_be_bytes());
+            TraceEntry::Slow { seen, from, latency } => {
+                put_sighting(&mut writer, b"slow", seen);
+                writer.put_bytes(&[*from, 0, 0, 0]).put_bytes(&latency.to_be_bytes());
             }
-            Entry::Name { time, host, of, number, name } => {
-                writer.put(b"name").put(&time.to_be_bytes()).put(&host.to_be_bytes());
-                writer.put(&[*of as u8, name.len]).put(&number.to_be_bytes()).put(&name.bytes);
+            TraceEntry::Name { time, host, of, number, name } => {
+                writer.put_bytes(b"name").put_bytes(&time.to_be_bytes()).put_bytes(&host.to_be_bytes());
+                writer
+                    .put_bytes(&[*of as u8, name.len])
+                    .put_bytes(&number.to_be_bytes())
+                    .put_bytes(&name.bytes);
             }
-            Entry::Books { time, host, books } => {
-                writer.put(b"book").put(&time.to_be_bytes()).put(&host.to_be_bytes()).put(&[0; 2]);
+            TraceEntry::Books { time, host, books } => {
+                writer
+                    .put_bytes(b"book")
+                    .put_bytes(&time.to_be_bytes())
+                    .put_bytes(&host.to_be_bytes())
+                    .put_bytes(&[0; 2]);
                 let Books { seen, reported, left_out, ring_full, refused } = books;
                 for count in [seen, reported, left_out, ring_full, refused] {
-                    writer.put(&count.to_be_bytes());
+                    writer.put_bytes(&count.to_be_bytes());
                 }
             }
         }
@@ -386,11 +393,11 @@ impl Entry {
     }
 
     /// Decodes an entry; `None` if the bytes are not one.
-    pub fn parse(bytes: &[u8]) -> Option<Entry> {
+    pub fn parse_bytes(bytes: &[u8]) -> Option<TraceEntry> {
         let mut reader = FieldReader(bytes.first_chunk::<ENTRY_LEN>()?);
         let kind: [u8; 4] = reader.take()?;
         if kind == *b"name" {
-            let time = reader.time()?;
+            let time = reader.read_time()?;
             let host = u16::from_be_bytes(reader.take()?);
             let [of, len] = reader.take()?;
             let of = match of {
@@ -402,42 +409,46 @@ impl Entry {
             let number = u32::from_be_bytes(reader.take()?);
             let mut bytes: [u8; NAME_LEN] = reader.take()?;
             bytes.get_mut(usize::from(len)..)?.fill(0);
-            return Some(Entry::Name { time, host, of, number, name: Name { bytes, len } });
+            return Some(TraceEntry::Name { time, host, of, number, name: TraceName { bytes, len } });
         }
         if kind == *b"book" {
-            let time = reader.time()?;
+            let time = reader.read_time()?;
             let [high, low, _, _] = reader.take()?;
-            let mut count = || reader.time();
+            let mut count = || reader.read_time();
             let (seen, reported, left_out) = (count()?, count()?, count()?);
             let books = Books { seen, reported, left_out, ring_full: count()?, refused: count()? };
-            return Some(Entry::Books { time, host: u16::from_be_bytes([high, low]), books });
+            return Some(TraceEntry::Books { time, host: u16::from_be_bytes([high, low]), books });
         }
-        let (time, flow, digest) = (reader.time()?, reader.key()?, reader.time()?);
+        let (time, flow, digest) = (reader.read_time()?, reader.read_key()?, reader.read_time()?);
         let host = u16::from_be_bytes(reader.take()?);
         let [hop, flags] = reader.take()?;
         let length = u32::from_be_bytes(reader.take()?);
-        let seen = Seen { time, flow, digest, host, hop, synced: flags & SYNCED != 0, length };
+        let seen = PacketSighting { time, flow, digest, host, hop, synced: flags & SYNCED != 0, length };
         match &kind {
             b"pckt" => {
                 let [points, _, _, _] = reader.take()?;
-                Some(Entry::Packet { seen, points, left: reader.time()? })
+                Some(TraceEntry::Packet { seen, points, left: reader.read_time()? })
             }
             b"drop" => {
                 let (reason, interface) = (reader.take()?, reader.take()?);
                 let (reason, interface) = (u32::from_be_bytes(reason), u32::from_be_bytes(interface));
-                Some(Entry::Drop { seen, reason, interface })
+                Some(TraceEntry::Drop { seen, reason, interface })
             }
             b"slow" => {
                 let [from, _, _, _] = reader.take()?;
-                Some(Entry::Slow { seen, from, latency: reader.time()? })
+                Some(TraceEntry::Slow { seen, from, latency: reader.read_time()? })
             }
             _ => None,
         }
     }
 }
 
-fn put(writer: &mut FieldWriter<'_>, kind: &[u8; 4], seen: &Seen) {
-    writer.put(kind).put(&seen.time.to_be_bytes()).put(&seen.flow.0).put(&seen.digest.to_be_bytes());
-    writer.put(&seen.host.to_be_bytes()).put(&[seen.hop, if seen.synced { SYNCED } else { 0 }]);
-    writer.put(&seen.length.to_be_bytes());
+fn put_sighting(writer: &mut FieldWriter<'_>, kind: &[u8; 4], seen: &PacketSighting) {
+    writer
+        .put_bytes(kind)
+        .put_bytes(&seen.time.to_be_bytes())
+        .put_bytes(&seen.flow.0)
+        .put_bytes(&seen.digest.to_be_bytes());
+    writer.put_bytes(&seen.host.to_be_bytes()).put_bytes(&[seen.hop, if seen.synced { SYNCED } else { 0 }]);
+    writer.put_bytes(&seen.length.to_be_bytes());
 }

@@ -2,13 +2,13 @@
 //! repository, in `$DTA_CAPTURES/dta` (default `../shared/data`); without them the test says so and
 //! passes, except in CI.
 
-#[path = "../../testbed/captures.rs"]
+#[path = "../../testbed/tests/shared/captures.rs"]
 mod beside;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dta_proto::wire::dta::{self, Body, Primitive, Report, Version};
+use dta_proto::wire::dta::{self, DtaBody, DtaReport, Primitive, Version};
 use dta_proto::wire::{ethernet, ipv4, udp};
 
 use beside::captures;
@@ -30,22 +30,22 @@ fn frames(file: &Path) -> Vec<Vec<u8>> {
 }
 
 /// Parses every report of a capture, checks everything around it, and passes it on.
-fn each(file: &str, mut check: impl FnMut(Report<'_>)) -> usize {
+fn each(file: &str, mut check: impl FnMut(DtaReport<'_>)) -> usize {
     let Some(folder) = captures(file, "dta") else { return 0 };
     let frames = frames(&folder.join(file));
     assert!(!frames.is_empty());
     for frame in &frames {
-        let frame = ethernet::Packet::new_checked(frame).unwrap();
+        let frame = ethernet::EthernetFrame::new_checked(frame).unwrap();
         assert_eq!(frame.ethertype(), ethernet::TYPE_IPV4);
-        let packet = ipv4::Packet::new_checked(frame.payload()).unwrap();
+        let packet = ipv4::Ipv4Packet::new_checked(frame.payload()).unwrap();
         packet.check_plain().unwrap();
-        let datagram = udp::Packet::new_checked(packet.payload()).unwrap();
-        datagram.check(packet.src(), packet.dst()).unwrap();
-        assert_eq!(datagram.dst_port(), dta::PORT);
-        let report = Report::parse(datagram.payload()).unwrap();
+        let datagram = udp::UdpPacket::new_checked(packet.payload()).unwrap();
+        datagram.verify_checksum(packet.source_address(), packet.destination_address()).unwrap();
+        assert_eq!(datagram.destination_port(), dta::PORT);
+        let report = DtaReport::parse_payload(datagram.payload()).unwrap();
         assert_eq!(report.version, Version::V0);
         let mut again = [0xa5; 64];
-        let len = report.emit(&mut again).unwrap();
+        let len = report.encode_into(&mut again).unwrap();
         assert_eq!(again[..len], *datagram.payload());
         check(report);
     }
@@ -56,7 +56,7 @@ fn each(file: &str, mut check: impl FnMut(Report<'_>)) -> usize {
 fn key_write() {
     let mut copies = BTreeMap::new();
     let n = each("dta-upstream-keywrite.pcap", |report| match report.body {
-        Body::KeyWrite { redundancy, value, .. } => {
+        DtaBody::KeyWrite { redundancy, value, .. } => {
             assert_eq!(value.len(), 4);
             *copies.entry(redundancy).or_insert(0) += 1;
         }

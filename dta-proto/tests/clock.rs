@@ -1,7 +1,7 @@
 //! The clock fit on synthetic delays: of queues that are mostly empty, and full at times.
 
+use dta_proto::clock::{Crossing, Fit, NoFit, fit_clocks};
 use dta_proto::random::SplitMix64;
-use dta_proto::clock::{Crossing, Fit, NoFit, fit};
 use proptest::prelude::*;
 
 struct Random(SplitMix64);
@@ -9,7 +9,7 @@ struct Random(SplitMix64);
 impl Random {
     /// Above 0, up to 1.
     fn part(&mut self) -> f64 {
-        ((self.0.draw() >> 11) + 1) as f64 / (1u64 << 53) as f64
+        ((self.0.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
     /// Exponentially distributed.
@@ -96,7 +96,7 @@ fn seven_milliseconds_and_forty_ppm_are_found_within_ten_microseconds() {
         for ppm in [40.0, -40.0] {
             let world = World { seed, ppm, ..USUAL };
             let [forth, back] = world.packets();
-            let fit = fit(&forth, &back).unwrap();
+            let fit = fit_clocks(&forth, &back).unwrap();
             let error = world.error(&fit);
             assert!(error <= 10_000.0, "seed {seed}: {error} ns off: {fit:?}");
             assert!(error <= fit.bound, "seed {seed}: {error} ns off: {fit:?}");
@@ -124,7 +124,7 @@ fn one_constant_would_be_off_by_far_more() {
 fn ways_that_differ_are_within_the_bound_and_no_better() {
     let world = World { ways: [10_000.0, 90_000.0], ..USUAL };
     let [forth, back] = world.packets();
-    let fit = fit(&forth, &back).unwrap();
+    let fit = fit_clocks(&forth, &back).unwrap();
     let error = world.error(&fit);
     assert!((30_000.0..=60_000.0).contains(&error), "half of the difference of both ways: {error}, {fit:?}");
     assert!(error <= fit.bound, "{error}, {fit:?}");
@@ -133,7 +133,7 @@ fn ways_that_differ_are_within_the_bound_and_no_better() {
 #[test]
 fn a_moment_comes_back_as_it_was() {
     let [forth, back] = USUAL.packets();
-    let fit = fit(&forth, &back).unwrap();
+    let fit = fit_clocks(&forth, &back).unwrap();
     for since in [0, 1, 12_345_678, 4_999_999_999] {
         let there = fit.to_second(START + since);
         assert!(fit.to_first(there).abs_diff(START + since) <= 1);
@@ -143,27 +143,27 @@ fn a_moment_comes_back_as_it_was() {
 #[test]
 fn what_cannot_be_compared_says_why() {
     let [forth, back] = USUAL.packets();
-    assert_eq!(fit(&forth, &[]), Err(NoFit::OneWay));
-    assert_eq!(fit(&[], &back), Err(NoFit::OneWay));
+    assert_eq!(fit_clocks(&forth, &[]), Err(NoFit::OneWay));
+    assert_eq!(fit_clocks(&[], &back), Err(NoFit::OneWay));
     // The second clock was set back by half a second in the middle.
     let set = |c: &Crossing| match c.first > START + 2_500_000_000 {
         true => Crossing { second: c.second - 500_000_000, ..*c },
         false => *c,
     };
     let (forth, back): (Vec<_>, Vec<_>) = (forth.iter().map(set).collect(), back.iter().map(set).collect());
-    assert_eq!(fit(&forth, &back), Err(NoFit::NotALine));
+    assert_eq!(fit_clocks(&forth, &back), Err(NoFit::NotALine));
 }
 
 #[test]
 fn few_packets_give_a_wide_bound_that_holds() {
     let world = World { seconds: 0.05, ..USUAL };
     let [forth, back] = world.packets();
-    let fit = fit(&forth[..2], &back[..2]).unwrap();
+    let fit = fit_clocks(&forth[..2], &back[..2]).unwrap();
     assert!(fit.windows == 1 && fit.drift == 0.0, "{fit:?}");
     assert!(world.error(&fit) <= fit.bound + 1e6 * 0.05, "{fit:?}");
     // The same with a packet each way and nothing in common.
     let alone = |first, second| [Crossing { first, second }];
-    let fit = dta_proto::clock::fit(
+    let fit = dta_proto::clock::fit_clocks(
         &alone(START, START + 900),
         &alone(START + 700_000_000_000, START + 700_000_000_000 - 100),
     );
@@ -189,7 +189,7 @@ proptest! {
         let world = World { ahead, ppm, seconds, rate, ways: [forth, back], queues, bursts: 1.1, seed };
         let [forth, back] = world.packets();
         prop_assume!(!forth.is_empty() && !back.is_empty());
-        let fit = fit(&forth, &back).unwrap();
+        let fit = fit_clocks(&forth, &back).unwrap();
         // Between the first and the last packet.
         let span = forth.iter().chain(&back).map(|c| c.first - START);
         let (from, to) = span.fold((u64::MAX, 0), |(from, to), at| (from.min(at), to.max(at)));
@@ -209,7 +209,7 @@ proptest! {
         let crossings = |all: Vec<(u64, u64)>| -> Vec<Crossing> {
             all.into_iter().map(|(first, second)| Crossing { first, second }).collect()
         };
-        if let Ok(fit) = fit(&crossings(forth), &crossings(back)) {
+        if let Ok(fit) = fit_clocks(&crossings(forth), &crossings(back)) {
             let _ = (fit.to_first(0), fit.to_first(u64::MAX), fit.to_second(0), fit.to_second(u64::MAX));
         }
     }

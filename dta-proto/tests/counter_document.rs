@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use dta_proto::counter::{Definition, Kind, Node, Table, Values};
+use dta_proto::counter::{CounterKind, CounterNode, CounterTable, Definition, Values};
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/counters.md");
 const END: &str = "<!-- end -->\n";
@@ -18,8 +18,8 @@ fn document() -> String {
     std::fs::read_to_string(DOCUMENT).unwrap()
 }
 
-fn tables() -> impl Iterator<Item = &'static Table> {
-    Node::ALL.into_iter().flat_map(|node| node.tables().iter().copied())
+fn tables() -> impl Iterator<Item = &'static CounterTable> {
+    CounterNode::ALL.into_iter().flat_map(|node| node.counter_tables().iter().copied())
 }
 
 /// Names with their units and meanings, as in the document: a list's values are listed where they first
@@ -29,9 +29,9 @@ fn rows(
     told: &mut BTreeSet<&'static str>,
 ) -> Vec<(String, String, &'static str)> {
     let unit = match definition.kind {
-        Kind::Counter => definition.unit.to_string(),
-        Kind::Held { .. } | Kind::Now => format!("{}, now", definition.unit),
-        Kind::Position => "a sequence".into(),
+        CounterKind::Counter => definition.unit.to_string(),
+        CounterKind::Held { .. } | CounterKind::Now => format!("{}, now", definition.unit),
+        CounterKind::Position => "a sequence".into(),
     };
     let values = match definition.variables.last().map(|variable| (variable.word, variable.values)) {
         Some((word, Values::Of(values))) if !values[0].meaning.is_empty() && told.insert(word) => values,
@@ -44,7 +44,7 @@ fn rows(
         .collect()
 }
 
-fn table(table: &'static Table) -> String {
+fn table(table: &'static CounterTable) -> String {
     let mut text = String::from("| name | unit | meaning |\n|---|---|---|\n");
     let mut told = BTreeSet::new();
     for definition in table.definitions {
@@ -119,7 +119,7 @@ fn is_known(text: &str) -> bool {
             definition.name.starts_with(beginning)
                 || rows(definition, &mut BTreeSet::new()).iter().any(|(name, ..)| name.starts_with(beginning))
         }),
-        None => Node::ALL.iter().any(|node| node.find(text).is_some_and(|found| found.known)),
+        None => CounterNode::ALL.iter().any(|node| node.find_counter(text).is_some_and(|found| found.known)),
     }
 }
 

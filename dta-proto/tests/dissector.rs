@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::process::Command;
 
-use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::random::SplitMix64;
-use dta_proto::wire::dta::{Body, NACK_PORT_V0, Nack, PORT, Report, Version};
+use dta_proto::to_hex_digits;
+use dta_proto::wire::dta::{DtaBody, DtaReport, NACK_PORT_V0, Nack, PORT, Version};
 use dta_proto::wire::{Error, datagram};
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ fn of_error(error: Error) -> Said {
 }
 
 fn of_report(bytes: &[u8]) -> Said {
-    let report = match Report::parse(bytes) {
+    let report = match DtaReport::parse_payload(bytes) {
         Ok(report) => report,
         Err(error) => return of_error(error),
     };
@@ -74,35 +74,35 @@ fn of_report(bytes: &[u8]) -> Said {
         say("dta.reporter", &report.reporter);
     }
     let mut key = |key: &Key| {
-        said.push(("dta.key", hex(if is_v0 { &key.0[..4] } else { &key.0 })));
+        said.push(("dta.key", to_hex_digits(if is_v0 { &key.0[..4] } else { &key.0 })));
         said.push(("dta.key.text", key.to_string()));
     };
     match &report.body {
-        Body::KeyWrite { key: k, .. } | Body::KeyIncrement { key: k, .. } | Body::Postcard { key: k, .. } => {
-            key(k)
-        }
-        Body::Append { .. } | Body::SketchMerge { .. } => {}
+        DtaBody::KeyWrite { key: k, .. }
+        | DtaBody::KeyIncrement { key: k, .. }
+        | DtaBody::Postcard { key: k, .. } => key(k),
+        DtaBody::Append { .. } | DtaBody::SketchMerge { .. } => {}
     }
     let mut say = |name, value: &dyn Display| said.push((name, value.to_string()));
     match report.body {
-        Body::KeyWrite { redundancy, value, .. } => {
+        DtaBody::KeyWrite { redundancy, value, .. } => {
             say("dta.redundancy", &redundancy);
-            say("dta.value", &hex(value));
+            say("dta.value", &to_hex_digits(value));
         }
-        Body::Append { list, value } => {
+        DtaBody::Append { list, value } => {
             say("dta.list", &list);
-            say("dta.value", &hex(value));
+            say("dta.value", &to_hex_digits(value));
         }
-        Body::KeyIncrement { redundancy, delta, .. } => {
+        DtaBody::KeyIncrement { redundancy, delta, .. } => {
             say("dta.redundancy", &redundancy);
             say("dta.delta", &delta);
         }
-        Body::Postcard { hop, path_length, value, .. } => {
+        DtaBody::Postcard { hop, path_length, value, .. } => {
             say("dta.hop", &hop);
             say("dta.path_length", &path_length);
-            say("dta.value", &hex(&value.to_be_bytes()));
+            say("dta.value", &to_hex_digits(&value.to_be_bytes()));
         }
-        Body::SketchMerge { epoch, column, cells } => {
+        DtaBody::SketchMerge { epoch, column, cells } => {
             say("dta.epoch", &epoch);
             say("dta.column", &column);
             let cells: Vec<String> = (cells.chunks(4))
@@ -115,7 +115,7 @@ fn of_report(bytes: &[u8]) -> Said {
 }
 
 fn of_nack(bytes: &[u8]) -> Said {
-    let (version, reporter, first, count) = match Nack::parse(bytes) {
+    let (version, reporter, first, count) = match Nack::parse_payload(bytes) {
         Ok(Nack::V0 { sequence }) => (0, None, sequence.into(), 1),
         Ok(Nack::V1 { reporter, first, count }) => (1, Some(reporter), first, count),
         Err(error) => return of_error(error),
@@ -153,7 +153,7 @@ impl Packet {
         let [source, destination] = self.ports;
         let source = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), source);
         let destination = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), destination);
-        let header = datagram::header(source, destination, self.payload.len());
+        let header = datagram::encode_header(source, destination, self.payload.len());
         [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0], &header[..], &self.payload].concat()
     }
 }
@@ -163,7 +163,7 @@ struct Numbers(SplitMix64);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
-        self.0.draw()
+        self.0.next_u64()
     }
 
     fn below(&mut self, most: u64) -> u64 {
@@ -181,7 +181,7 @@ impl Numbers {
     /// A flow, or any bytes; of version 0, four and zeros.
     fn key(&mut self, version: Version) -> Key {
         match (version, self.flag()) {
-            (Version::V0, _) => Key::from_v0(self.bytes()),
+            (Version::V0, _) => Key::from_version_0(self.bytes()),
             (Version::V1, true) => Key(self.bytes()),
             (Version::V1, false) => {
                 let mut key = Key(self.bytes());
@@ -205,21 +205,21 @@ impl Numbers {
         let key = self.key(version);
         let redundancy = self.below(5) as u8;
         let body = match self.below(if is_v0 { 4 } else { 5 }) {
-            0 => Body::KeyWrite { redundancy, key, value },
-            1 => Body::Append { list: self.next() as u32, value },
-            2 => Body::KeyIncrement { redundancy, key, delta: self.next() },
+            0 => DtaBody::KeyWrite { redundancy, key, value },
+            1 => DtaBody::Append { list: self.next() as u32, value },
+            2 => DtaBody::KeyIncrement { redundancy, key, delta: self.next() },
             3 => {
                 let hop = self.below(14) as u8;
                 let path_length =
                     if is_v0 || self.flag() { 0 } else { hop + 1 + self.below(14 - u64::from(hop)) as u8 };
-                Body::Postcard { key, hop, path_length, value: self.next() as u32 }
+                DtaBody::Postcard { key, hop, path_length, value: self.next() as u32 }
             }
             _ => {
                 let cells = &value[..len.min(16)];
-                Body::SketchMerge { epoch: self.next() as u32, column: self.next() as u32, cells }
+                DtaBody::SketchMerge { epoch: self.next() as u32, column: self.next() as u32, cells }
             }
         };
-        let report = Report {
+        let report = DtaReport {
             version,
             immediate: self.flag(),
             retransmittable: self.flag(),
@@ -230,7 +230,7 @@ impl Numbers {
             body,
         };
         let mut buffer = [0; 128];
-        let len = report.emit(&mut buffer).unwrap();
+        let len = report.encode_into(&mut buffer).unwrap();
         buffer[..len].to_vec()
     }
 
@@ -244,7 +244,7 @@ impl Numbers {
             },
         };
         let mut buffer = [0; 16];
-        let len = nack.emit(&mut buffer).unwrap();
+        let len = nack.encode_into(&mut buffer).unwrap();
         buffer[..len].to_vec()
     }
 
@@ -332,7 +332,7 @@ fn the_dissector_says_what_this_crate_decodes() {
     let frames: Vec<Vec<u8>> = packets.iter().map(Packet::frame).collect();
     let mut errors = 0;
     for (packet, line) in packets.iter().zip(dissect(&frames, usize::MAX, &[])) {
-        let told = || format!("{}: {line:?}", hex(&packet.payload));
+        let told = || format!("{}: {line:?}", to_hex_digits(&packet.payload));
         if let [("_ws.expert.message", start)] = &packet.said[..] {
             assert!(line[0].starts_with(start), "{start:?}: {}", told());
             errors += 1;

@@ -1,13 +1,15 @@
 //! Reads the captures of INT reports that other projects' generators made. They lie outside the repository, in
 //! `$DTA_CAPTURES/int` (default `../shared/data`); without them the tests say so and pass, except in CI.
 
-#[path = "../../testbed/captures.rs"]
+#[path = "../../testbed/tests/shared/captures.rs"]
 mod beside;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dta_proto::wire::int::{Dialect, Report, ReportVersion, Settings, Source, Time, reports};
+use dta_proto::wire::int::{
+    DatagramSource, Dialect, IntReport, IntSettings, ReportVersion, Time, parse_reports,
+};
 use dta_proto::wire::{ethernet, ipv4, udp};
 
 use beside::captures;
@@ -21,9 +23,9 @@ fn payloads(file: &Path) -> Vec<Vec<u8>> {
     let mut at = 24;
     while at < bytes.len() {
         let len = word(at + 8) as usize;
-        let frame = ethernet::Packet::new_checked(&bytes[at + 16..at + 16 + len]).unwrap();
-        let packet = ipv4::Packet::new_checked(frame.payload()).unwrap();
-        payloads.push(udp::Packet::new_checked(packet.payload()).unwrap().payload().to_vec());
+        let frame = ethernet::EthernetFrame::new_checked(&bytes[at + 16..at + 16 + len]).unwrap();
+        let packet = ipv4::Ipv4Packet::new_checked(frame.payload()).unwrap();
+        payloads.push(udp::UdpPacket::new_checked(packet.payload()).unwrap().payload().to_vec());
         at += 16 + len;
     }
     payloads
@@ -31,14 +33,15 @@ fn payloads(file: &Path) -> Vec<Vec<u8>> {
 
 /// Parses every report of a capture, first as its sender's and then by a guess, and passes it on. All must be
 /// complete and equal both times.
-fn each(file: &str, dialect: Dialect, mut look: impl FnMut(Source, Report<'_>)) -> usize {
+fn each(file: &str, dialect: Dialect, mut look: impl FnMut(DatagramSource, IntReport<'_>)) -> usize {
     let Some(folder) = captures(file, "int") else { return 0 };
     let payloads = payloads(&folder.join(file));
     assert!(!payloads.is_empty());
     for payload in &payloads {
         let read = |dialect| {
-            let mut reports = reports(payload, &Settings { dialect, ..Settings::default() }).unwrap();
-            let (source, report) = (reports.source(), reports.next().unwrap().unwrap());
+            let mut reports =
+                parse_reports(payload, &IntSettings { dialect, ..IntSettings::default() }).unwrap();
+            let (source, report) = (reports.datagram_source(), reports.next().unwrap().unwrap());
             assert!(reports.next().is_none());
             assert_eq!(report.packet.as_ref().err(), None);
             (source, report)
@@ -52,8 +55,8 @@ fn each(file: &str, dialect: Dialect, mut look: impl FnMut(Source, Report<'_>)) 
 }
 
 /// Switches of all hops, in the order in which the packet passed them.
-fn path(report: &Report<'_>) -> Vec<u32> {
-    let mut path: Vec<_> = report.hops().filter_map(|(switch, _)| switch).collect();
+fn path(report: &IntReport<'_>) -> Vec<u32> {
+    let mut path: Vec<_> = report.hops_with_switches().filter_map(|(switch, _)| switch).collect();
     path.reverse();
     path
 }
@@ -64,13 +67,13 @@ fn three_reports_of_v10() {
     let n = each("int-v1.0-three-reports.pcap", Dialect::IntCollector, |_, report| {
         assert_eq!(report.version, ReportVersion::V10);
         assert_eq!(report.packet.unwrap().flow.to_string(), "10.0.0.1:5000->10.0.0.2:5000/udp");
-        let hops: Vec<_> = report.hops().map(|(_, hop)| hop).collect();
-        let latency: u64 = hops.iter().map(|hop| hop.latency().unwrap()).sum();
-        let (queue, congestion) = (hops[0].queue(), hops[0].congestion());
+        let hops: Vec<_> = report.hops_with_switches().map(|(_, hop)| hop).collect();
+        let latency: u64 = hops.iter().map(|hop| hop.node_latency().unwrap()).sum();
+        let (queue, congestion) = (hops[0].queue_fill(), hops[0].congestion());
         assert_eq!((queue.id, congestion.id), (Some(5), Some(5)));
         assert_eq!((hops[0].ingress_port(), hops[0].egress_port()), (Some(5), Some(3)));
         let newest = [queue.value, congestion.value, hops[0].utilization()].map(Option::unwrap);
-        seen.push((path(&report), latency, hops[0].latency().unwrap(), newest));
+        seen.push((path(&report), latency, hops[0].node_latency().unwrap(), newest));
     });
     if n != 0 {
         let path = vec![6, 5, 4];
@@ -85,14 +88,14 @@ fn six_hops(file: &str, version: ReportVersion, first: u32) {
     let mut flows = std::collections::BTreeSet::new();
     let n = each(file, Dialect::IntCollector, |_, report| {
         assert_eq!(report.version, version);
-        flows.insert(report.packet.unwrap().flow.key());
-        let hops: Vec<_> = report.hops().collect();
+        flows.insert(report.packet.unwrap().flow.to_key());
+        let hops: Vec<_> = report.hops_with_switches().collect();
         assert_eq!(hops.len(), 6);
         for (n, (switch, hop)) in (0..).zip(hops) {
             assert_eq!(switch, Some(first + n));
             assert_eq!((hop.ingress_port(), hop.egress_port()), (Some(2), Some(3)));
-            assert_eq!(hop.latency(), Some(u64::from(4 + n)));
-            assert_eq!((hop.queue().id, hop.queue().value), (Some(5), Some(6)));
+            assert_eq!(hop.node_latency(), Some(u64::from(4 + n)));
+            assert_eq!((hop.queue_fill().id, hop.queue_fill().value), (Some(5), Some(6)));
             assert_eq!(hop.ingress_time(), Some(Time::Short(7 + n)));
             assert_eq!(hop.egress_time(), Some(Time::Short(0x5ad9_f940)));
             assert_eq!((hop.congestion().id, hop.congestion().value), (Some(5), Some(10 + n)));
@@ -126,7 +129,8 @@ fn paths_of_a_thousand_flows() {
 fn latencies_of_the_third_hop() {
     let mut latencies = Vec::new();
     let n = each("int-v0.5-latency-events.pcap", Dialect::IntCollector, |_, report| {
-        let hops: Vec<_> = report.hops().map(|(switch, hop)| (switch, hop.latency())).collect();
+        let hops: Vec<_> =
+            report.hops_with_switches().map(|(switch, hop)| (switch, hop.node_latency())).collect();
         assert_eq!((hops[0], hops[1]), ((Some(4), Some(40)), (Some(5), Some(41))));
         assert_eq!(hops[2].0, Some(6));
         latencies.push(hops[2].1.unwrap());
@@ -148,7 +152,7 @@ fn sdfabric_flows_queues_and_drops() {
             *drops.entry((switch, report.local.drop_reason().unwrap())).or_insert(0) += 1;
             kinds[0] += 1;
         } else {
-            assert!(report.flags.tracked && report.local.latency().is_some());
+            assert!(report.flags.tracked && report.local.node_latency().is_some());
             kinds[if report.flags.congested { 1 } else { 2 }] += 1;
         }
     });

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use dta_proto::key::Flow;
 use dta_proto::wire::int::emit::{self, Carrier, Hop, Local, Variant};
 use dta_proto::wire::int::*;
-use dta_proto::wire::{Kind, Layer, ipv4};
+use dta_proto::wire::{Layer, WireErrorKind, ipv4};
 
 fn flow(text: &str) -> Flow {
     text.parse().unwrap()
@@ -19,11 +19,11 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-fn only<'a>(bytes: &'a [u8], settings: &Settings) -> (Source, Report<'a>) {
-    let mut reports = reports(bytes, settings).unwrap();
+fn only<'a>(bytes: &'a [u8], settings: &IntSettings) -> (DatagramSource, IntReport<'a>) {
+    let mut reports = parse_reports(bytes, settings).unwrap();
     let report = reports.next().unwrap().unwrap();
     assert!(reports.next().is_none());
-    (reports.source(), report)
+    (reports.datagram_source(), report)
 }
 
 /// An IPv4 header from 10.0.0.1 to 10.0.0.2.
@@ -44,17 +44,20 @@ fn report_v20_with_baseline_metadata() {
     let bytes = words(&[&group[..], &head, &ip(6, 1000), &TCP].concat());
     assert_eq!(bytes.len(), 8 + 4 + 14 * 4, "as long as the example says");
     for dialect in [Dialect::Auto, Dialect::V20] {
-        let (source, report) = only(&bytes, &Settings { dialect, ..Settings::default() });
-        assert_eq!(source, Source { switch: Some(3), hardware: 5, sequence: 0x01_2345, sequence_bits: 22 });
+        let (source, report) = only(&bytes, &IntSettings { dialect, ..IntSettings::default() });
+        assert_eq!(
+            source,
+            DatagramSource { switch: Some(3), hardware: 5, sequence: 0x01_2345, sequence_bits: 22 }
+        );
         assert_eq!((report.version, report.switch), (ReportVersion::V20, Some(3)));
         assert_eq!(report.flags, Flags { tracked: true, ..Flags::default() });
         assert_eq!((report.local.ingress_port(), report.local.egress_port()), (Some(3), Some(4)));
-        assert_eq!(report.local.queue(), Fill { id: Some(5), value: Some(600) });
-        assert_eq!((report.local.latency(), report.local.drop_reason()), (None, None));
+        assert_eq!(report.local.queue_fill(), Fill { id: Some(5), value: Some(600) });
+        assert_eq!((report.local.node_latency(), report.local.drop_reason()), (None, None));
         let packet = report.packet.unwrap();
         assert_eq!((packet.flow, packet.length), (flow("10.0.0.1:5000->10.0.0.2:80/tcp"), 1000));
         assert!(packet.stack.is_none());
-        assert_eq!(report.hops().map(|(switch, _)| switch).collect::<Vec<_>>(), [Some(3)]);
+        assert_eq!(report.hops_with_switches().map(|(switch, _)| switch).collect::<Vec<_>>(), [Some(3)]);
     }
 }
 
@@ -65,8 +68,8 @@ fn report_v20_with_domain_metadata_and_tlvs() {
     let head = [0x1112_0320, 0x5000_abcd, 0x8000_0007, 0x0003_0004, 0x0500_0258, 0xdddd_dddd];
     let tlvs = [0x0001_0009, 0xeeee_eeee, 0x200a_0000];
     let bytes = words(&[&[2 << 28, 3][..], &head, &tlvs, &ip(6, 40), &TCP].concat());
-    let (_, report) = only(&bytes, &Settings::default());
-    assert_eq!(report.local.queue(), Fill { id: Some(5), value: Some(600) });
+    let (_, report) = only(&bytes, &IntSettings::default());
+    assert_eq!(report.local.queue_fill(), Fill { id: Some(5), value: Some(600) });
     assert_eq!(report.packet.unwrap().flow, flow("10.0.0.1:5000->10.0.0.2:80/tcp"));
 }
 
@@ -81,13 +84,14 @@ fn report_v20_with_int_before_tcp() {
     let bytes = words(&[&[2 << 28, 3][..], &head, &ip(17, 80), &udp, &int, &stack, &TCP].concat());
     assert_eq!(bytes.len(), 8 + 4 + 23 * 4, "as long as the example says");
     for mark in [Mark::ByDialect, Mark::Port(INT_PORT as u16), Mark::Always] {
-        let (_, report) = only(&bytes, &Settings { mark, ..Settings::default() });
+        let (_, report) = only(&bytes, &IntSettings { mark, ..IntSettings::default() });
         let packet = report.packet.unwrap();
         assert_eq!(packet.flow, flow("10.0.0.1:5000->10.0.0.2:80/tcp"), "the flow as host 1 sent it");
-        let hops: Vec<_> = report.hops().map(|(switch, hop)| (switch, hop.queue().value)).collect();
+        let hops: Vec<_> =
+            report.hops_with_switches().map(|(switch, hop)| (switch, hop.queue_fill().value)).collect();
         assert_eq!(hops, [(Some(3), Some(3)), (Some(2), Some(2)), (Some(1), Some(1))], "newest first");
     }
-    let (_, without) = only(&bytes, &Settings { mark: Mark::Port(9), ..Settings::default() });
+    let (_, without) = only(&bytes, &IntSettings { mark: Mark::Port(9), ..IntSettings::default() });
     assert!(without.packet.unwrap().stack.is_none());
 }
 
@@ -107,14 +111,14 @@ fn report_v20_with_int_over_udp_and_vxlan() {
     // The example counts 4 words for Ethernet's 14 bytes.
     bytes.extend([0, 0]);
     assert_eq!(bytes.len(), 8 + 4 + 33 * 4);
-    let (_, report) = only(&bytes, &Settings::default());
+    let (_, report) = only(&bytes, &IntSettings::default());
     assert!(!report.local.is_hop());
     let packet = report.packet.unwrap();
     assert_eq!(packet.flow, flow("192.168.1.1:56789->192.168.2.2:4789/udp"), "the old port is back");
     let inner = flow("10.10.1.1:5000->10.10.2.2:80/tcp");
     assert_eq!(packet.tunnel, Some(Tunnel { kind: TunnelKind::Vxlan(77), flow: inner }));
     assert_eq!(*packet.inner_flow(), inner);
-    let hops: Vec<_> = report.hops().map(|(switch, hop)| (switch, hop.egress_port())).collect();
+    let hops: Vec<_> = report.hops_with_switches().map(|(switch, hop)| (switch, hop.egress_port())).collect();
     assert_eq!(hops, [(Some(3), Some(2)), (Some(2), Some(4)), (Some(1), Some(6))]);
 }
 
@@ -127,12 +131,12 @@ fn int_v21_over_tcp_by_dscp() {
     let report = [0x1420_0040, 9, 1, 0x0000_1000];
     let bytes = words(&[&report[..], &ip, &TCP, &int].concat());
     let dscp = Mark::Dscp { value: 0x17, mask: 0x3f };
-    let (source, report) = only(&bytes, &Settings { mark: dscp, ..Settings::default() });
+    let (source, report) = only(&bytes, &IntSettings { mark: dscp, ..IntSettings::default() });
     assert_eq!((source.switch, source.sequence, source.sequence_bits), (Some(9), 1, 32));
-    assert_eq!(report.hops().filter_map(|(switch, _)| switch).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(report.hops_with_switches().filter_map(|(switch, _)| switch).collect::<Vec<_>>(), [2, 1]);
     let other = Mark::Dscp { value: 0x18, mask: 0x3f };
-    let (_, report) = only(&bytes, &Settings { mark: other, ..Settings::default() });
-    assert_eq!(report.hops().count(), 0);
+    let (_, report) = only(&bytes, &IntSettings { mark: other, ..IntSettings::default() });
+    assert_eq!(report.hops_with_switches().count(), 0);
 }
 
 /// INT v2.1, "Example with INT-MD including domain specific source-only metadata".
@@ -140,11 +144,11 @@ fn int_v21_over_tcp_by_dscp() {
 fn int_v21_with_source_only_metadata() {
     let int = [0x1008_0000, 0x2000_0105, 0x8000_5453, 0x8000_4000, 3, 2, 1, 0xa61a_f6b1, 0x647d_0000];
     let bytes = words(&[&[0x1420_0040, 9, 1, 0][..], &ip(6, 100), &TCP, &int].concat());
-    let of = |words| Settings { mark: Mark::Always, source_only_words: words, ..Settings::default() };
+    let of = |words| IntSettings { mark: Mark::Always, source_only_words: words, ..IntSettings::default() };
     let (_, report) = only(&bytes, &of(2));
-    assert_eq!(report.hops().filter_map(|(switch, _)| switch).collect::<Vec<_>>(), [3, 2, 1]);
+    assert_eq!(report.hops_with_switches().filter_map(|(switch, _)| switch).collect::<Vec<_>>(), [3, 2, 1]);
     // The bytes alone do not show it if hops are one word long.
-    assert_eq!(only(&bytes, &of(0)).1.hops().count(), 5);
+    assert_eq!(only(&bytes, &of(0)).1.hops_with_switches().count(), 5);
 }
 
 /// INT v1.0, "Example with INT over TCP": two hops of node and queue, marked by DSCP.
@@ -152,13 +156,14 @@ fn int_v21_with_source_only_metadata() {
 fn int_v10_over_tcp() {
     let int = [0x0100_0700, 0x1000_0206, 0x9000_0000, 2, 0x0500_0002, 1, 0x0500_0001];
     let mut bytes = words(&[&[0x1420_0040, 9, 1, 0][..], &ip(6, 100), &TCP, &int].concat());
-    let (_, report) = only(&bytes, &Settings::default());
-    let hops: Vec<_> = report.hops().map(|(switch, hop)| (switch, hop.queue().value)).collect();
+    let (_, report) = only(&bytes, &IntSettings::default());
+    let hops: Vec<_> =
+        report.hops_with_switches().map(|(switch, hop)| (switch, hop.queue_fill().value)).collect();
     assert_eq!(hops, [(Some(2), Some(2)), (Some(1), Some(1))]);
     // One hop less than the length says.
     bytes.truncate(bytes.len() - 8);
     for mark in [Mark::Guess, Mark::Always] {
-        let error = only(&bytes, &Settings { mark, ..Settings::default() }).1.packet.unwrap_err();
+        let error = only(&bytes, &IntSettings { mark, ..IntSettings::default() }).1.packet.unwrap_err();
         assert_eq!((error.layer, error.field), (Layer::Int, "stack"));
     }
 }
@@ -171,8 +176,8 @@ fn report_v05_of_a_drop() {
     bytes.extend(words(&ip(17, 28)));
     bytes.extend(words(&[0x1388_0035, 0x0008_0000]));
     for dialect in [Dialect::Auto, Dialect::V05, Dialect::SdFabric] {
-        let (source, report) = only(&bytes, &Settings { dialect, ..Settings::default() });
-        assert_eq!(source, Source { switch: Some(4), hardware: 3, sequence: 7, sequence_bits: 32 });
+        let (source, report) = only(&bytes, &IntSettings { dialect, ..IntSettings::default() });
+        assert_eq!(source, DatagramSource { switch: Some(4), hardware: 3, sequence: 7, sequence_bits: 32 });
         assert!(report.flags.dropped && !report.flags.tracked);
         assert_eq!((report.local.drop_queue(), report.local.drop_reason()), (Some(3), Some(29)));
         assert_eq!(report.local.ingress_time(), Some(Time::Short(1000)));
@@ -184,18 +189,18 @@ fn report_v05_of_a_drop() {
 fn a_drop_report_without_a_readable_packet_is_a_report() {
     let mut bytes = words(&[0x0180_0003, 7, 1000, 4, 0x0001_0002, 0x031d_0000]);
     bytes.extend([2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 6]);
-    let (_, report) = only(&bytes, &Settings::default());
+    let (_, report) = only(&bytes, &IntSettings::default());
     assert_eq!(report.local.drop_reason(), Some(29));
-    assert_eq!(report.packet.unwrap_err().kind, Kind::Protocol(0x0806));
+    assert_eq!(report.packet.unwrap_err().kind, WireErrorKind::Protocol(0x0806));
 }
 
 #[test]
 fn short_timestamps_wrap_and_long_ones_do_not() {
     let (short, long) = (Time::Short, Time::Long);
-    assert_eq!(short(5).since(short(u32::MAX - 4)), Some(10));
-    assert_eq!(long(1 << 33 | 5).since(short(u32::MAX - 4)), Some(10));
-    assert_eq!(long(1 << 33).since(long(5)), Some((1 << 33) - 5));
-    assert_eq!(long(5).since(long(6)), None);
+    assert_eq!(short(5).nanos_since(short(u32::MAX - 4)), Some(10));
+    assert_eq!(long(1 << 33 | 5).nanos_since(short(u32::MAX - 4)), Some(10));
+    assert_eq!(long(1 << 33).nanos_since(long(5)), Some((1 << 33) - 5));
+    assert_eq!(long(5).nanos_since(long(6)), None);
 }
 
 #[test]
@@ -211,27 +216,28 @@ fn noviflow_hop_latencies_come_from_the_timestamps() {
     };
     let hops = vec![hop(2, 0xffff_ff00, 0x2c), hop(1, 100, 400)];
     let stack = emit::Stack::new(IntVersion::V10, 0xfc00, hops);
-    let mut packet = emit::Packet::new(flow("10.0.0.1:5000->10.0.0.2:80/tcp")).with(stack);
+    let mut packet = emit::EmittedPacket::new(flow("10.0.0.1:5000->10.0.0.2:80/tcp")).with_stack(stack);
     packet.vlans = vec![5];
     packet.tcp_options = vec![1; 12];
     packet.int_before_options = true;
-    let bytes = datagram(ReportVersion::V10, packet).bytes();
-    let of = |dialect| Settings { dialect, ..Settings::default() };
-    let latencies =
-        |dialect| -> Vec<_> { only(&bytes, &of(dialect)).1.hops().map(|(_, hop)| hop.latency()).collect() };
+    let bytes = datagram(ReportVersion::V10, packet).to_bytes();
+    let of = |dialect| IntSettings { dialect, ..IntSettings::default() };
+    let latencies = |dialect| -> Vec<_> {
+        only(&bytes, &of(dialect)).1.hops_with_switches().map(|(_, hop)| hop.node_latency()).collect()
+    };
     assert_eq!(latencies(Dialect::NoviFlow), [Some(300), Some(300)]);
     assert_eq!(latencies(Dialect::V10), [Some(0), Some(0)]);
 }
 
 #[test]
 fn gtp_u_and_its_extension_headers() {
-    let inner = emit::Packet::new(flow("172.16.0.1:1234->8.8.8.8:53/udp"));
-    let mut outer = emit::Packet::new(flow("10.0.0.1:2152->10.0.0.2:2152/udp"));
+    let inner = emit::EmittedPacket::new(flow("172.16.0.1:1234->8.8.8.8:53/udp"));
+    let mut outer = emit::EmittedPacket::new(flow("10.0.0.1:2152->10.0.0.2:2152/udp"));
     outer.tunnel = Some((TunnelKind::GtpU(0xaabb_ccdd), Box::new(inner)));
     let mut datagram = datagram(ReportVersion::V05, outer);
     datagram.reports[0].local = Local::SwitchLocal;
-    let bytes = datagram.bytes();
-    let sdfabric = Settings { dialect: Dialect::SdFabric, ..Settings::default() };
+    let bytes = datagram.to_bytes();
+    let sdfabric = IntSettings { dialect: Dialect::SdFabric, ..IntSettings::default() };
     let packet = only(&bytes, &sdfabric).1.packet.unwrap();
     let kind = TunnelKind::GtpU(0xaabb_ccdd);
     assert_eq!(packet.tunnel, Some(Tunnel { kind, flow: flow("172.16.0.1:1234->8.8.8.8:53/udp") }));
@@ -259,9 +265,9 @@ fn tunnels() -> Vec<(TunnelKind, Flow, Flow)> {
     ]
 }
 
-fn tunneled(kind: TunnelKind, around: Flow, inside: Flow) -> emit::Packet {
-    let mut packet = emit::Packet::new(around);
-    packet.tunnel = Some((kind, Box::new(emit::Packet::new(inside))));
+fn tunneled(kind: TunnelKind, around: Flow, inside: Flow) -> emit::EmittedPacket {
+    let mut packet = emit::EmittedPacket::new(around);
+    packet.tunnel = Some((kind, Box::new(emit::EmittedPacket::new(inside))));
     packet
 }
 
@@ -270,14 +276,14 @@ fn the_flow_in_each_kind_of_tunnel_is_found_and_in_a_cut_one_it_is_not_made_up()
     for (kind, around, inside) in tunnels() {
         let mut datagram = datagram(ReportVersion::V05, tunneled(kind, around, inside));
         datagram.reports[0].local = Local::SwitchLocal;
-        let bytes = datagram.bytes();
-        let settings = Settings { mark: Mark::Never, ..Settings::default() };
+        let bytes = datagram.to_bytes();
+        let settings = IntSettings { mark: Mark::Never, ..IntSettings::default() };
         let packet = only(&bytes, &settings).1.packet.unwrap();
         assert_eq!((packet.flow, packet.tunnel), (around, Some(Tunnel { kind, flow: inside })));
         assert_eq!(*packet.inner_flow(), inside);
         for len in 0..bytes.len() {
-            let Ok(mut cut) = reports(&bytes[..len], &settings) else { continue };
-            if let Some(Ok(Report { packet: Ok(packet), .. })) = cut.next()
+            let Ok(mut cut) = parse_reports(&bytes[..len], &settings) else { continue };
+            if let Some(Ok(IntReport { packet: Ok(packet), .. })) = cut.next()
                 && let Some(tunnel) = packet.tunnel
             {
                 // Without its last bytes, a flow has no ports.
@@ -307,10 +313,10 @@ fn what_only_looks_like_a_tunnel_is_none() {
         let around = Flow { proto: 47, sport: 0, dport: 0, ..flow("10.0.0.7:1->10.0.0.8:1/udp") };
         let payload = words(&[gre, &ip(6, 40), &TCP].concat());
         let mut datagram =
-            datagram(ReportVersion::V05, emit::Packet { payload, ..emit::Packet::new(around) });
+            datagram(ReportVersion::V05, emit::EmittedPacket { payload, ..emit::EmittedPacket::new(around) });
         datagram.reports[0].local = Local::SwitchLocal;
-        let settings = Settings { mark: Mark::Never, ..Settings::default() };
-        only(&datagram.bytes(), &settings).1.packet.map(|packet| packet.tunnel)
+        let settings = IntSettings { mark: Mark::Never, ..IntSettings::default() };
+        only(&datagram.to_bytes(), &settings).1.packet.map(|packet| packet.tunnel)
     };
     let inside = flow("10.0.0.1:5000->10.0.0.2:80/tcp");
     for gre in bad {
@@ -335,7 +341,7 @@ fn tshark_finds_the_same_flows_and_numbers_in_tunnels() {
     let mut pcap = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_le_bytes).concat();
     for (kind, around, inside) in tunnels() {
         let mut frame = Vec::new();
-        tunneled(kind, around, inside).ethernet(&mut frame);
+        tunneled(kind, around, inside).put_ethernet_frame(&mut frame);
         let len = frame.len() as u32;
         pcap.extend([0, 0, len, len].map(u32::to_le_bytes).concat());
         pcap.extend(frame);
@@ -388,11 +394,11 @@ fn versions_that_do_not_exist_are_refused() {
     for (bytes, field) in
         [(&[0x30, 0][..], "version"), (&[0x03, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], "next_protocol")]
     {
-        let error = reports(bytes, &Settings::default()).unwrap_err();
+        let error = parse_reports(bytes, &IntSettings::default()).unwrap_err();
         assert_eq!((error.layer, error.field), (Layer::TelemetryReport, field));
     }
-    assert!(reports(&[], &Settings::default()).is_err());
-    assert!(reports(&words(&[2 << 28, 1]), &Settings::default()).is_err(), "a group of none");
+    assert!(parse_reports(&[], &IntSettings::default()).is_err());
+    assert!(parse_reports(&words(&[2 << 28, 1]), &IntSettings::default()).is_err(), "a group of none");
 }
 
 #[test]
@@ -402,22 +408,35 @@ fn behind_a_report_of_an_unknown_type_the_next_is_read() {
         &[&[2 << 28, 3, 0x9401_0020, 7][..], &good, &ip(6, 40), &TCP, &[0x14ff_0020, 0, 0], &ip(6, 40), &TCP]
             .concat(),
     );
-    let all: Vec<_> = reports(&bytes, &Settings::default()).unwrap().collect();
+    let all: Vec<_> = parse_reports(&bytes, &IntSettings::default()).unwrap().collect();
     assert_eq!(all.iter().map(Result::is_ok).collect::<Vec<_>>(), [false, true, true]);
     // One that says more than there is ends the datagram.
     let bytes = words(&[&[2 << 28, 3, 0x9440_0020, 7][..], &good].concat());
     assert_eq!(
-        reports(&bytes, &Settings::default()).unwrap().map(|r| r.is_ok()).collect::<Vec<_>>(),
+        parse_reports(&bytes, &IntSettings::default()).unwrap().map(|r| r.is_ok()).collect::<Vec<_>>(),
         [false]
     );
 }
 
-fn datagram(version: ReportVersion, packet: emit::Packet) -> emit::Datagram {
+fn datagram(version: ReportVersion, packet: emit::EmittedPacket) -> emit::EmittedDatagram {
     let hop = Hop { ingress_time: Some(1), ..Hop::default() };
     let flags = Flags { tracked: true, ..Flags::default() };
-    let report =
-        emit::Report { flags, local: Local::Nothing, hop, halved_queue: false, packet, ethernet: true };
-    emit::Datagram { version, version_nibble: 0, switch: 7, hardware: 5, sequence: 9, reports: vec![report] }
+    let report = emit::EmittedReport {
+        flags,
+        local: Local::Nothing,
+        hop,
+        halved_queue: false,
+        packet,
+        ethernet: true,
+    };
+    emit::EmittedDatagram {
+        version,
+        version_nibble: 0,
+        switch: 7,
+        hardware: 5,
+        sequence: 9,
+        reports: vec![report],
+    }
 }
 
 /// Any number but all ones, and sometimes none.
@@ -467,8 +486,8 @@ fn any_flow() -> impl Strategy<Value = Flow> {
 
 #[derive(Clone, Debug)]
 struct Case {
-    settings: Settings,
-    datagram: emit::Datagram,
+    settings: IntSettings,
+    datagram: emit::EmittedDatagram,
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -506,13 +525,13 @@ fn case() -> impl Strategy<Value = Case> {
                     (IntVersion::V21, 2, _) => Carrier::NewUdp(0x7ffe),
                     _ => Carrier::Behind,
                 };
-                let mut settings = Settings::default();
+                let mut settings = IntSettings::default();
                 if int == IntVersion::V21 && words > 0 {
                     stack.domain = (0x5453, 0x8000, words - 1);
                     stack.source_only = vec![0xaa; source_only * 8];
                     settings.source_only_words = (source_only * 2) as u8;
                 }
-                let mut packet = emit::Packet::new(flow).with(stack);
+                let mut packet = emit::EmittedPacket::new(flow).with_stack(stack);
                 packet.vlans = vec![3; vlans];
                 packet.ip_options = vec![1; ip_options * 4];
                 packet.tcp_options = vec![1; tcp_options * 4];
@@ -570,16 +589,16 @@ fn check(
     };
     prop_assert_eq!([read.ingress_port(), read.egress_port()], ports);
     prop_assert_eq!(read.utilization(), ask("utilization", wrote.utilization));
-    prop_assert_eq!(read.queue(), if asked("queue") { wrote.queue } else { Fill::default() });
+    prop_assert_eq!(read.queue_fill(), if asked("queue") { wrote.queue } else { Fill::default() });
     prop_assert_eq!(read.congestion(), if asked("congestion") { wrote.congestion } else { Fill::default() });
-    prop_assert_eq!(read.buffer(), if asked("buffer") { wrote.buffer } else { Fill::default() });
+    prop_assert_eq!(read.buffer_fill(), if asked("buffer") { wrote.buffer } else { Fill::default() });
     let (ingress, egress) = (time(wrote.ingress_time), time(wrote.egress_time));
     if asked("ingress_time") {
         prop_assert_eq!(read.ingress_time(), ingress);
     }
     prop_assert_eq!(read.egress_time(), if asked("egress_time") { egress } else { None });
     if asked("latency") && wrote.latency.is_some() {
-        prop_assert_eq!(read.latency(), wrote.latency.map(u64::from));
+        prop_assert_eq!(read.node_latency(), wrote.latency.map(u64::from));
     }
     Ok(())
 }
@@ -590,10 +609,10 @@ proptest! {
     #[test]
     fn what_is_written_is_read(case in case()) {
         let Case { settings, datagram } = &case;
-        let bytes = datagram.bytes();
-        let read = reports(&bytes, settings).unwrap();
+        let bytes = datagram.to_bytes();
+        let read = parse_reports(&bytes, settings).unwrap();
         let v05 = datagram.version == ReportVersion::V05;
-        let source = read.source();
+        let source = read.datagram_source();
         prop_assert_eq!(source.hardware, datagram.hardware);
         let mask = ((1u64 << source.sequence_bits) - 1) as u32;
         prop_assert_eq!(source.sequence, datagram.sequence & mask);
@@ -640,8 +659,8 @@ proptest! {
                     .is_some_and(|bit| stack_wrote.instructions & 0x8000 >> bit != 0)
             };
             let wide = stack_wrote.version == IntVersion::V21 || stack_wrote.variant == Variant::WideTimes;
-            for (read, wrote) in stack.hops().zip(&stack_wrote.hops) {
-                prop_assert_eq!(read.switch(), wrote.switch);
+            for (read, wrote) in stack.hops_newest_first().zip(&stack_wrote.hops) {
+                prop_assert_eq!(read.switch_number(), wrote.switch);
                 check(read, asked, wrote, wide)?;
             }
         }
@@ -650,10 +669,10 @@ proptest! {
     /// Cut anywhere, a datagram is an error or fewer reports, never a panic.
     #[test]
     fn cut_short(case in case(), at: prop::sample::Index) {
-        let bytes = case.datagram.bytes();
-        if let Ok(read) = reports(&bytes[..at.index(bytes.len())], &case.settings) {
+        let bytes = case.datagram.to_bytes();
+        if let Ok(read) = parse_reports(&bytes[..at.index(bytes.len())], &case.settings) {
             for report in read.flatten() {
-                report.hops().for_each(|(_, hop)| { hop.latency(); });
+                report.hops_with_switches().for_each(|(_, hop)| { hop.node_latency(); });
             }
         }
     }
@@ -662,10 +681,10 @@ proptest! {
 #[test]
 fn ipv4_fragments_without_ports_have_none() {
     let mut bytes =
-        datagram(ReportVersion::V05, emit::Packet::new(flow("10.0.0.1:5->10.0.0.2:6/udp"))).bytes();
+        datagram(ReportVersion::V05, emit::EmittedPacket::new(flow("10.0.0.1:5->10.0.0.2:6/udp"))).to_bytes();
     let at = 12 + 14 + 6;
     bytes[at..at + 2].copy_from_slice(&[0, 5]);
-    let packet = only(&bytes, &Settings::default()).1.packet.unwrap();
+    let packet = only(&bytes, &IntSettings::default()).1.packet.unwrap();
     assert_eq!((packet.flow.sport, packet.flow.dport, packet.flow.proto), (0, 0, ipv4::PROTOCOL_UDP));
 }
 
@@ -689,11 +708,12 @@ fn int_mx_is_read_and_leaves_the_flow_as_its_sender_wrote_it() {
         let head = [0x14ff_0120, 0x1000_0000, 0, 0x0500_0258];
         let length = 20 + 4 * transport.len() as u32;
         let bytes = words(&[&[2 << 28, 3][..], &head, &ip(protocol, length), &transport].concat());
-        let (_, report) = only(&bytes, &Settings::default());
+        let (_, report) = only(&bytes, &IntSettings::default());
         let packet = report.packet.unwrap();
         assert_eq!(packet.flow, flow(&format!("10.0.0.1:{wanted}")), "{name}");
-        assert!(report.is_mx() && packet.stack.unwrap().is_empty(), "{name}");
-        let hops: Vec<_> = report.hops().map(|(switch, hop)| (switch, hop.queue().value)).collect();
+        assert!(report.is_int_mx() && packet.stack.unwrap().is_empty(), "{name}");
+        let hops: Vec<_> =
+            report.hops_with_switches().map(|(switch, hop)| (switch, hop.queue_fill().value)).collect();
         assert_eq!(hops, [(Some(3), Some(600))], "{name}");
     }
     // What a guess must not accept: reserved bits, a wrong length, and text.
@@ -705,16 +725,16 @@ fn int_mx_is_read_and_leaves_the_flow_as_its_sender_wrote_it() {
     ] {
         let head = [0x14ff_0120, 0x1000_0000, 0, 0x0500_0258];
         let bytes = words(&[&[2 << 28, 3][..], &head, &ip(17, 20 + 4 * not.len() as u32), &not].concat());
-        let (_, report) = only(&bytes, &Settings::default());
-        assert!(!report.is_mx());
+        let (_, report) = only(&bytes, &IntSettings::default());
+        assert!(!report.is_int_mx());
         assert_eq!(report.packet.unwrap().flow, flow(plain));
     }
     // Where a packet is known to carry it, reserved bits are ignored, and half a header is an error.
-    let known = Settings { mark: Mark::Port(INT_PORT as u16), ..Settings::default() };
+    let known = IntSettings { mark: Mark::Port(INT_PORT as u16), ..IntSettings::default() };
     let head = [0x14ff_0120, 0x1000_0000, 0, 0x0500_0258];
     let reserved = udp(&[0x3403_0035, 0x2000_0001, 0x9000_0000, 0, 7]);
     let bytes = words(&[&[2 << 28, 3][..], &head, &ip(17, 48), &reserved].concat());
-    assert!(only(&bytes, &known).1.is_mx());
+    assert!(only(&bytes, &known).1.is_int_mx());
     let short = udp(&[0x3403_0035, 0x2000_0000, 0x9000_0000]);
     let bytes = words(&[&[2 << 28, 3][..], &head, &ip(17, 40), &short].concat());
     assert_eq!(only(&bytes, &known).1.packet.unwrap_err().layer, Layer::Int);
@@ -728,13 +748,14 @@ fn a_stack_that_is_cut_is_an_error_also_where_int_is_guessed() {
     for version in [IntVersion::V05, IntVersion::V10, IntVersion::V21] {
         let whole = datagram(
             ReportVersion::V10,
-            emit::Packet::new(flow(of)).with(Stack::new(version, 0xa000, hops())),
+            emit::EmittedPacket::new(flow(of)).with_stack(Stack::new(version, 0xa000, hops())),
         )
-        .bytes();
-        let dialects = [Settings::default(), Settings { dialect: Dialect::V10, ..Settings::default() }];
+        .to_bytes();
+        let dialects =
+            [IntSettings::default(), IntSettings { dialect: Dialect::V10, ..IntSettings::default() }];
         for settings in dialects {
             let read = |bytes: &[u8]| {
-                let report = reports(bytes, &settings).unwrap().next().unwrap().unwrap();
+                let report = parse_reports(bytes, &settings).unwrap().next().unwrap().unwrap();
                 report.packet.map(|packet| packet.stack.is_some())
             };
             assert_eq!(read(&whole), Ok(true), "{version:?}");
@@ -744,11 +765,11 @@ fn a_stack_that_is_cut_is_an_error_also_where_int_is_guessed() {
         }
     }
     // What is not INT is still not INT, and so are TCP options, which may start like it.
-    let plain = datagram(ReportVersion::V10, emit::Packet::new(flow(of))).bytes();
-    assert!(only(&plain, &Settings::default()).1.packet.unwrap().stack.is_none());
+    let plain = datagram(ReportVersion::V10, emit::EmittedPacket::new(flow(of))).to_bytes();
+    assert!(only(&plain, &IntSettings::default()).1.packet.unwrap().stack.is_none());
     let group = [2 << 28 | 5 << 22 | 0x01_2345, 3];
     let head = [0x1411_0220, 0x5000_0000, 0, 0x0003_0004, 0x0500_0258];
     let tcp = [0x1388_0050, 0, 0, 0x8010_2000, 0, 0x0101_080a, 0x0000_0100, 0x8000_0000];
     let stamped = words(&[&group[..], &head, &ip(6, 52), &tcp].concat());
-    assert!(only(&stamped, &Settings::default()).1.packet.unwrap().stack.is_none());
+    assert!(only(&stamped, &IntSettings::default()).1.packet.unwrap().stack.is_none());
 }

@@ -39,7 +39,7 @@ fn slots() {
     for case in cases(&vectors(), "/slots") {
         let slots: u64 = number(case, "slots");
         assert_eq!(hash::key_hash(&key(case)), number::<u32>(case, "hash"), "{case}");
-        assert_eq!(&hash::slots(&key(case), 8, slots)[..], numbers(case, "at"), "{case}");
+        assert_eq!(&hash::key_slots(&key(case), 8, slots)[..], numbers(case, "at"), "{case}");
     }
 }
 
@@ -48,18 +48,19 @@ fn key_write_slots() {
     for case in cases(&vectors(), "/key_write") {
         let expect = hex(case, "slot");
         let (key, value, is_inline) = (key(case), hex(case, "value"), case["keys"] == "inline");
-        let held = if is_inline { key_write::inline(&key, &value).unwrap().to_vec() } else { value };
+        let held = if is_inline { key_write::inline_value(&key, &value).unwrap().to_vec() } else { value };
         let mut slot = vec![0xaa; expect.len()];
-        key_write::encode(&mut slot, &key, &held);
+        key_write::encode_slot(&mut slot, &key, &held);
         assert_eq!(slot, expect, "{case}");
-        assert_eq!(key_write::matches(&expect, &key), Some(&expect[4..]), "{case}");
-        let whole = if is_inline { key_write::matches_inline } else { key_write::matches };
+        assert_eq!(key_write::verified_value(&expect, &key), Some(&expect[4..]), "{case}");
+        let whole = if is_inline { key_write::matches_inline } else { key_write::verified_value };
         let value_len = number::<usize>(case, "value_len");
         assert_eq!(whole(&expect, &key), Some(&expect[expect.len() - value_len..]), "{case}");
-        assert_eq!(key_write::offset(3, expect.len() as u8 - 4), 3 * expect.len() as u64);
+        assert_eq!(key_write::slot_offset(3, expect.len() as u8 - 4), 3 * expect.len() as u64);
     }
     for case in cases(&vectors(), "/rejected/key_write") {
-        let whole = if case["keys"] == "inline" { key_write::matches_inline } else { key_write::matches };
+        let whole =
+            if case["keys"] == "inline" { key_write::matches_inline } else { key_write::verified_value };
         assert_eq!(whole(&hex(case, "slot"), &key(case)), None, "{case}");
     }
 }
@@ -67,20 +68,21 @@ fn key_write_slots() {
 #[test]
 fn postcarding_rows() {
     for case in cases(&vectors(), "/postcarding") {
-        let mut path = postcarding::Path { length: number(case, "path_length"), ..Default::default() };
+        let mut path =
+            postcarding::PostcardPath { length: number(case, "path_length"), ..Default::default() };
         for (hop, value) in case["values"].as_object().unwrap() {
             assert!(path.set(hop.parse().unwrap(), value.as_u64().unwrap() as u32));
         }
         let expect = hex(case, "row");
-        let mut row = vec![0xaa; postcarding::row_len(number(case, "hops")) as usize];
-        postcarding::encode(&mut row, &key(case), &path);
+        let mut row = vec![0xaa; postcarding::row_length(number(case, "hops")) as usize];
+        postcarding::encode_row(&mut row, &key(case), &path);
         assert_eq!(row, expect, "{case}");
-        assert_eq!(postcarding::matches(&expect, &key(case)), Some(path), "{case}");
+        assert_eq!(postcarding::verified_path(&expect, &key(case)), Some(path), "{case}");
         assert_eq!(path.is_complete(), case["complete"].as_bool().unwrap(), "{case}");
-        assert_eq!(postcarding::offset(3, number(case, "hops")), 3 * expect.len() as u64);
+        assert_eq!(postcarding::row_offset(3, number(case, "hops")), 3 * expect.len() as u64);
     }
     for case in cases(&vectors(), "/rejected/postcarding") {
-        assert_eq!(postcarding::matches(&hex(case, "row"), &key(case)), None, "{case}");
+        assert_eq!(postcarding::verified_path(&hex(case, "row"), &key(case)), None, "{case}");
     }
 }
 
@@ -90,37 +92,45 @@ fn append_batches() {
         let (expect, entries) = (hex(case, "batch"), hex(case, "entries"));
         let (list, sequence, count) = (number(case, "list"), number(case, "sequence"), number(case, "count"));
         let mut batch = vec![0xaa; expect.len()];
-        append::encode(&mut batch, list, sequence, count, &entries);
+        append::encode_batch(&mut batch, list, sequence, count, &entries);
         assert_eq!(batch, expect, "{case}");
-        let decoded = append::decode(&expect, list, number(case, "entry_len"));
-        assert_eq!(decoded, append::Batch::Valid { sequence, count, entries: &entries }, "{case}");
+        let decoded = append::decode_batch(&expect, list, number(case, "entry_len"));
+        assert_eq!(decoded, append::RingBatch::Valid { sequence, count, entries: &entries }, "{case}");
         let ring = number(case, "ring");
-        assert_eq!(append::place(sequence, ring), number::<u64>(case, "place"), "{case}");
+        assert_eq!(append::ring_place(sequence, ring), number::<u64>(case, "place"), "{case}");
         assert_eq!(
-            append::offset(list, sequence, ring, expect.len() as u8),
+            append::batch_offset(list, sequence, ring, expect.len() as u8),
             number::<u64>(case, "offset"),
             "{case}"
         );
     }
     for case in cases(&vectors(), "/rejected/append") {
         let expect = match case["verdict"].as_str().unwrap() {
-            "empty" => append::Batch::Empty,
-            "torn" => append::Batch::Torn,
+            "empty" => append::RingBatch::Empty,
+            "torn" => append::RingBatch::Torn,
             other => panic!("no verdict is called {other}"),
         };
         let batch = hex(case, "batch");
-        assert_eq!(append::decode(&batch, number(case, "list"), number(case, "entry_len")), expect, "{case}");
+        assert_eq!(
+            append::decode_batch(&batch, number(case, "list"), number(case, "entry_len")),
+            expect,
+            "{case}"
+        );
     }
 }
 
 #[test]
 fn key_increment_counters() {
     for case in cases(&vectors(), "/key_increment") {
-        let slots = hash::slots(&key(case), 8, number(case, "slots"));
-        let offsets: Vec<u64> = slots.iter().map(|s| key_increment::offset(*s)).collect();
+        let slots = hash::key_slots(&key(case), 8, number(case, "slots"));
+        let offsets: Vec<u64> = slots.iter().map(|s| key_increment::counter_offset(*s)).collect();
         assert_eq!(offsets, numbers(case, "offsets"), "{case}");
-        assert_eq!(&key_increment::encode(number(case, "counter"))[..], hex(case, "bytes"), "{case}");
-        assert_eq!(key_increment::decode(&hex(case, "bytes")), Some(number(case, "counter")), "{case}");
+        assert_eq!(&key_increment::encode_counter(number(case, "counter"))[..], hex(case, "bytes"), "{case}");
+        assert_eq!(
+            key_increment::decode_counter(&hex(case, "bytes")),
+            Some(number(case, "counter")),
+            "{case}"
+        );
     }
 }
 
@@ -131,7 +141,7 @@ fn sketch_merge_columns() {
         let rows = given.len() as u8;
         let mut cells = [0; 4];
         cells.iter_mut().zip(&given).for_each(|(cell, n)| *cell = *n as u32);
-        let column = sketch_merge::Column {
+        let column = sketch_merge::SketchColumn {
             epoch: number(case, "epoch"),
             merged: number(case, "merged"),
             expected: number(case, "expected"),
@@ -139,17 +149,17 @@ fn sketch_merge_columns() {
         };
         let expect = hex(case, "bytes");
         let mut bytes = vec![0xaa; sketch_merge::column_len(rows) as usize];
-        sketch_merge::encode(&mut bytes, rows, &column);
+        sketch_merge::encode_column(&mut bytes, rows, &column);
         assert_eq!(bytes, expect, "{case}");
-        assert_eq!(sketch_merge::decode(&expect, rows), Some(column), "{case}");
+        assert_eq!(sketch_merge::decode_column(&expect, rows), Some(column), "{case}");
         let (epochs, columns) = (number(case, "epochs"), number(case, "columns"));
-        let offset = sketch_merge::offset(column.epoch, number(case, "column"), epochs, columns, rows);
+        let offset = sketch_merge::column_offset(column.epoch, number(case, "column"), epochs, columns, rows);
         assert_eq!(offset, number::<u64>(case, "offset"), "{case}");
     }
     for case in cases(&vectors(), "/merge") {
         let (a, b) = (number(case, "a"), number(case, "b"));
         for (how, name) in [(Merge::Sum, "sum"), (Merge::Max, "max"), (Merge::Or, "or")] {
-            assert_eq!(sketch_merge::merge(how, a, b), number::<u32>(case, name), "{case} {name}");
+            assert_eq!(sketch_merge::merge_cells(how, a, b), number::<u32>(case, name), "{case} {name}");
         }
     }
 }

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dta_proto::layout::key_increment::{COLOURS, whole};
-use dta_proto::placement::plan::{BUCKETS, Member, fewest_moves, next};
-use dta_proto::placement::{Colours, Placement};
+use dta_proto::layout::key_increment::{COLOURS, total_count};
+use dta_proto::placement::plan::{BUCKETS, PlacementMember, fewest_moves, next};
+use dta_proto::placement::{ClusterPlacement, Colours};
 use proptest::prelude::*;
 
-fn member(n: usize, zones: usize, weight: u64) -> Member {
-    Member {
+fn member(n: usize, zones: usize, weight: u64) -> PlacementMember {
+    PlacementMember {
         id: format!("c{n:02}"),
         zone: format!("z{}", n % zones),
         weight,
@@ -18,8 +18,8 @@ fn member(n: usize, zones: usize, weight: u64) -> Member {
     }
 }
 
-fn equal(collectors: std::ops::Range<usize>) -> Vec<Member> {
-    collectors.map(|n| Member { zone: String::new(), ..member(n, 1, 7) }).collect()
+fn equal(collectors: std::ops::Range<usize>) -> Vec<PlacementMember> {
+    collectors.map(|n| PlacementMember { zone: String::new(), ..member(n, 1, 7) }).collect()
 }
 
 /// What happens to a cluster.
@@ -39,7 +39,7 @@ fn event(most: usize) -> impl Strategy<Value = Event> {
 }
 
 /// The clusters that come of events, beginning with one of a single member.
-fn clusters(events: Vec<Event>, zones: usize, weights: &[u64]) -> Vec<Vec<Member>> {
+fn clusters(events: Vec<Event>, zones: usize, weights: &[u64]) -> Vec<Vec<PlacementMember>> {
     let of = |n: usize| member(n, zones, weights[n % weights.len()]);
     let mut members = BTreeMap::from([(0, of(0))]);
     let mut all = vec![members.values().cloned().collect()];
@@ -55,7 +55,7 @@ fn clusters(events: Vec<Event>, zones: usize, weights: &[u64]) -> Vec<Vec<Member
 }
 
 /// The last of the placements that follow each other before nothing more moves. Usually that is the first.
-fn settled(before: &Placement, members: &[Member], copies: usize) -> Placement {
+fn settled(before: &ClusterPlacement, members: &[PlacementMember], copies: usize) -> ClusterPlacement {
     let mut after = next(before, members, copies);
     for _ in 0..8 {
         let again = next(&after, members, copies);
@@ -68,16 +68,16 @@ fn settled(before: &Placement, members: &[Member], copies: usize) -> Placement {
     panic!("eight placements follow {before:?} and each other");
 }
 
-fn in_service(members: &[Member]) -> Vec<&Member> {
+fn in_service(members: &[PlacementMember]) -> Vec<&PlacementMember> {
     members.iter().filter(|member| !member.drained).collect()
 }
 
-fn held(placement: &Placement, copy: usize, member: &Member) -> usize {
-    placement.buckets(copy, &member.id).iter().count()
+fn held(placement: &ClusterPlacement, copy: usize, member: &PlacementMember) -> usize {
+    placement.buckets_of_copy(copy, &member.id).iter().count()
 }
 
 /// Each bucket and list has its collectors, none of them drained or gone, and in as many zones as can be.
-fn assert_placed(placement: &Placement, members: &[Member], copies: usize) {
+fn assert_placed(placement: &ClusterPlacement, members: &[PlacementMember], copies: usize) {
     let members = in_service(members);
     let zones: BTreeSet<&str> = members.iter().map(|member| member.zone.as_str()).collect();
     let zone = |id: &str| members.iter().find(|member| member.id == id).unwrap().zone.as_str();
@@ -89,11 +89,11 @@ fn assert_placed(placement: &Placement, members: &[Member], copies: usize) {
         assert_eq!(its_zones.len(), copies.min(zones.len()), "{bucket}: {ids:?}");
     }
     for list in 0..16 {
-        let id = placement.of_list("events", list).unwrap();
+        let id = placement.list_collector("events", list).unwrap();
         assert!(members.iter().any(|member| member.id == id), "{id}");
     }
-    assert!(placement.of_list("sketch", 0).is_some());
-    assert!(placement.of_list("events", 16).is_none());
+    assert!(placement.list_collector("sketch", 0).is_some());
+    assert!(placement.list_collector("events", 16).is_none());
 }
 
 fn assert_balanced(held: usize, weight: u64, all: u64, parts: usize) {
@@ -110,7 +110,7 @@ proptest! {
         events in prop::collection::vec(event(40), 1..30),
         weights in prop::collection::vec(1u64..5, 1..6),
     ) {
-        let mut before = Placement::default();
+        let mut before = ClusterPlacement::default();
         for members in clusters(events, 1, &weights) {
             let after = next(&before, &members, 1);
             let service = in_service(&members);
@@ -122,7 +122,7 @@ proptest! {
             let all: u64 = service.iter().map(|member| member.weight).sum();
             for member in service {
                 assert_balanced(held(&after, 0, member), member.weight, all, BUCKETS);
-                let of_events = (0..16).filter(|list| after.of_list("events", *list) == Some(&member.id)).count();
+                let of_events = (0..16).filter(|list| after.list_collector("events", *list) == Some(&member.id)).count();
                 assert_balanced(of_events, member.weight, all, 16);
             }
             prop_assert_eq!(after.moved_since(&before), fewest_moves(&before, &members, 1));
@@ -138,7 +138,7 @@ proptest! {
         zones in 1usize..6,
         copies in 1usize..5,
     ) {
-        let mut before = Placement::default();
+        let mut before = ClusterPlacement::default();
         for members in clusters(events, zones, &weights) {
             let first = next(&before, &members, copies);
             if !in_service(&members).is_empty() {
@@ -148,7 +148,7 @@ proptest! {
             let after = settled(&before, &members, copies);
             // It is read by others as it was planned.
             let json = serde_json::to_string(&after).unwrap();
-            prop_assert_eq!(serde_json::from_str::<Placement>(&json).unwrap(), after.clone());
+            prop_assert_eq!(serde_json::from_str::<ClusterPlacement>(&json).unwrap(), after.clone());
             before = after;
         }
     }
@@ -159,12 +159,12 @@ proptest! {
         events in prop::collection::vec(event(8), 1..40),
         weights in prop::collection::vec(1u64..4, 1..4),
     ) {
-        let of = |n: usize| Member { zone: String::new(), ..member(n, 1, weights[n % weights.len()]) };
-        let mut before = Placement::default();
+        let of = |n: usize| PlacementMember { zone: String::new(), ..member(n, 1, weights[n % weights.len()]) };
+        let mut before = ClusterPlacement::default();
         for members in clusters(events, 1, &[1]) {
-            let members: Vec<Member> = (0..8).filter_map(|n| {
+            let members: Vec<PlacementMember> = (0..8).filter_map(|n| {
                 let drained = members.iter().find(|member| member.id == of(n).id)?.drained;
-                Some(Member { drained, ..of(n) })
+                Some(PlacementMember { drained, ..of(n) })
             }).collect();
             let after = next(&before, &members, 2);
             if before.keys.len() == after.keys.len() {
@@ -183,11 +183,11 @@ proptest! {
     /// In zones of equal weight each copy is balanced too, and little more moves than without zones.
     #[test]
     fn two_copies_are_balanced_in_zones_of_equal_weight(racks in prop::collection::vec(0usize..6, 1..12)) {
-        let mut before = Placement::default();
+        let mut before = ClusterPlacement::default();
         let (mut moved, mut fewest) = (0, 0);
         for racks in racks {
             // Four zones with a machine of each rack, and one more rack than was drawn.
-            let members: Vec<Member> = (0..4 * (racks + 1)).map(|n| member(n, 4, 3)).collect();
+            let members: Vec<PlacementMember> = (0..4 * (racks + 1)).map(|n| member(n, 4, 3)).collect();
             let after = settled(&before, &members, 2);
             assert_placed(&after, &members, 2);
             for (copy, member) in (0..2).flat_map(|copy| members.iter().map(move |member| (copy, member))) {
@@ -203,8 +203,8 @@ proptest! {
 
 #[test]
 fn a_first_placement_is_in_runs_and_its_copies_are_scattered() {
-    let placement = next(&Placement::default(), &equal(0..4), 2);
-    let first = ["c00", "c01", "c02", "c03"].map(|id| placement.buckets(0, id).to_string());
+    let placement = next(&ClusterPlacement::default(), &equal(0..4), 2);
+    let first = ["c00", "c01", "c02", "c03"].map(|id| placement.buckets_of_copy(0, id).to_string());
     assert_eq!(first, ["0-63", "64-127", "128-191", "192-255"]);
     assert_eq!(placement.version, 1);
     // When one dies, each of the others takes over a part of its first copies.
@@ -214,7 +214,7 @@ fn a_first_placement_is_in_runs_and_its_copies_are_scattered() {
 
 #[test]
 fn who_joins_gets_its_share_of_each_and_who_goes_leaves_its_own_only() {
-    let three = next(&Placement::default(), &equal(0..3), 1);
+    let three = next(&ClusterPlacement::default(), &equal(0..3), 1);
     let four = next(&three, &equal(0..4), 1);
     assert_eq!((four.moved_since(&three), four.version), (64, 2));
     let back = next(&four, &equal(0..3), 1);
@@ -231,7 +231,7 @@ fn who_joins_gets_its_share_of_each_and_who_goes_leaves_its_own_only() {
 #[test]
 fn who_dies_takes_nothing_along_and_the_others_stay_equally_loaded() {
     for count in 3..12 {
-        let mut before = Placement::default();
+        let mut before = ClusterPlacement::default();
         // They come one by one.
         for n in 1..=count {
             before = next(&before, &equal(0..n), 2);
@@ -262,11 +262,11 @@ fn who_dies_takes_nothing_along_and_the_others_stay_equally_loaded() {
 
 #[test]
 fn a_zone_that_weighs_more_than_all_others_gets_one_copy_of_each_bucket() {
-    let mut members: Vec<Member> = (0..4).map(|n| member(n, 4, 1)).collect();
+    let mut members: Vec<PlacementMember> = (0..4).map(|n| member(n, 4, 1)).collect();
     members[..3].iter_mut().for_each(|member| member.zone = "a".into());
-    let placement = next(&Placement::default(), &members, 2);
+    let placement = next(&ClusterPlacement::default(), &members, 2);
     assert_placed(&placement, &members, 2);
-    let held = |member: &Member| [0, 1].map(|copy| held(&placement, copy, member));
+    let held = |member: &PlacementMember| [0, 1].map(|copy| held(&placement, copy, member));
     assert_eq!(held(&members[3]), [64, 192]);
     for member in &members[..3] {
         assert_balanced(held(member).iter().sum(), 1, 3, BUCKETS);
@@ -282,12 +282,13 @@ fn sketches_are_shared_out_and_lists_go_where_their_store_is() {
     members[1].lists.insert("drops".into(), 4096);
     members[2].lists.insert("drops".into(), 4096);
     members[3].lists.insert("drops".into(), 64);
-    let placement = next(&Placement::default(), &members, 1);
-    let of: BTreeSet<&str> = (0..4).map(|n| placement.of_list(&format!("sketch{n}"), 0).unwrap()).collect();
+    let placement = next(&ClusterPlacement::default(), &members, 1);
+    let of: BTreeSet<&str> =
+        (0..4).map(|n| placement.list_collector(&format!("sketch{n}"), 0).unwrap()).collect();
     assert_eq!(of.len(), 4);
-    let drops = [0, 2047, 2048, 4095].map(|list| placement.of_list("drops", list));
+    let drops = [0, 2047, 2048, 4095].map(|list| placement.list_collector("drops", list));
     assert_eq!(drops, [Some("c01"), Some("c01"), Some("c02"), Some("c02")]);
-    assert_eq!(placement.of_list("drops", 4096), None);
+    assert_eq!(placement.list_collector("drops", 4096), None);
 }
 
 /// What each collector has counted of one key of each bucket, by lane.
@@ -302,13 +303,13 @@ struct Counts {
 
 impl Counts {
     /// Reports `count` of each key; returns of how many buckets there are two collectors of one colour.
-    fn report(&mut self, placement: &Placement, members: &[&Member], count: u64) -> usize {
+    fn report(&mut self, placement: &ClusterPlacement, members: &[&PlacementMember], count: u64) -> usize {
         let mut counted = vec![Vec::new(); BUCKETS];
-        for Member { id, .. } in members {
-            let lanes = placement.lanes(2, id);
+        for PlacementMember { id, .. } in members {
+            let lanes = placement.collector_lanes(2, id);
             let of = self.lanes.entry(id.clone()).or_insert_with(|| vec![[0; COLOURS]; BUCKETS]);
             for (bucket, of) in of.iter_mut().enumerate() {
-                for lane in (0..COLOURS).filter(|lane| lanes.copy(*lane).contains(bucket as u8)) {
+                for lane in (0..COLOURS).filter(|lane| lanes.buckets_of_copy(*lane).contains(bucket as u8)) {
                     of[lane] += count;
                     counted[bucket].push(id);
                 }
@@ -326,17 +327,17 @@ impl Counts {
     }
 
     /// What the collectors that are not lost say of a key of a bucket.
-    fn without(&self, placement: &Placement, lost: Option<&String>, bucket: usize) -> u64 {
+    fn without(&self, placement: &ClusterPlacement, lost: Option<&String>, bucket: usize) -> u64 {
         let mut all = vec![0; COLOURS * COLOURS];
         for (id, lanes) in self.lanes.iter().filter(|(id, _)| Some(*id) != lost) {
-            let role = placement.role(id, bucket as u8);
+            let role = placement.counting_role(id, bucket as u8);
             all.iter_mut().zip(role.by_colour(&lanes[bucket])).for_each(|(all, of)| *all += of);
         }
-        whole(&all)
+        total_count(&all)
     }
 
     /// Whatever one collector is lost, nothing is but what it counted alone.
-    fn assert_whole(&self, placement: &Placement) {
+    fn assert_whole(&self, placement: &ClusterPlacement) {
         for bucket in 0..BUCKETS {
             let truth = self.truth[bucket];
             assert_eq!(self.without(placement, None, bucket), truth, "bucket {bucket}");
@@ -351,8 +352,8 @@ impl Counts {
 
 /// Counts while a cluster changes; returns the share of keys that one of two collectors counted alone. Nothing is counted
 /// before the placement of a step that has no colours, as an earlier version writes it.
-fn count(clusters: Vec<Vec<Member>>, forgets: Option<usize>) -> f64 {
-    let (mut placement, mut counts) = (Placement::default(), Counts::default());
+fn count(clusters: Vec<Vec<PlacementMember>>, forgets: Option<usize>) -> f64 {
+    let (mut placement, mut counts) = (ClusterPlacement::default(), Counts::default());
     let (mut of_one_colour, mut steps) = (0, 0);
     for (step, members) in clusters.iter().enumerate() {
         placement = next(&placement, members, 2);

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use dta_proto::key::Flow;
-use dta_proto::telemetry::{self, Entry, Location};
-use dta_proto::wire::datagram::{Datagram, udp_checksum_ok};
-use dta_proto::wire::dta::{Body, Report};
-use dta_proto::wire::int::{Dialect, Settings, Time, reports};
+use dta_proto::telemetry::{self, Location, TelemetryEntry};
+use dta_proto::wire::datagram::{UdpDatagram, udp_checksum_ok};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
+use dta_proto::wire::int::{Dialect, IntSettings, Time, parse_reports};
 use dta_proto::wire::{checksum, ethernet};
 
 const SWITCH: u32 = 7;
@@ -105,8 +105,8 @@ fn flows(frame: &[u8]) -> Option<(Flow, Flow)> {
     ip_at(frame)?;
     let mut report = vec![0; 12];
     report.extend_from_slice(frame);
-    let settings = Settings { dialect: Dialect::SdFabric, ..Settings::default() };
-    let report = reports(&report, &settings).unwrap().next().unwrap().unwrap();
+    let settings = IntSettings { dialect: Dialect::SdFabric, ..IntSettings::default() };
+    let report = parse_reports(&report, &settings).unwrap().next().unwrap().unwrap();
     let packet = report.packet.unwrap();
     Some((packet.flow, *packet.inner_flow()))
 }
@@ -192,7 +192,7 @@ fn routed(frame: &[u8], ip: usize) -> Vec<u8> {
     frame[ip + 8] -= 1;
     frame[ip + 10..ip + 12].fill(0);
     let end = ip + usize::from(frame[ip] & 0xf) * 4;
-    let sum = checksum::finish(checksum::add(0, &frame[ip..end]));
+    let sum = checksum::fold_checksum(checksum::add(0, &frame[ip..end]));
     frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
     frame
 }
@@ -215,7 +215,7 @@ struct Event<'a> {
 /// The reports that the entries of `report` and the clone sessions make of it: destination and text.
 fn told(event: &Event<'_>) -> Vec<Told> {
     let (_, flow) = flows(event.frame).expect("an IPv4 flow");
-    let key = flow.key();
+    let key = flow.to_key();
     let mut all = Vec::new();
     let mut put = |destination: u8, text: String| all.push((destination, text));
     if event.kinds & FLOW != 0 {
@@ -273,11 +273,11 @@ struct Came {
 
 /// Decodes a frame with a report, and checks its headers.
 fn came(frame: &Frame) -> Came {
-    let packet = ethernet::Packet::new_checked(&frame.bytes).unwrap();
+    let packet = ethernet::EthernetFrame::new_checked(&frame.bytes).unwrap();
     assert_eq!(frame.bytes[..14], [2, 0, 0, 0, 0, 0x88, 2, 0, 0, 0, 0, 0x77, 8, 0]);
     let ip = packet.payload();
-    assert_eq!(checksum::finish(checksum::add(0, &ip[..20])), 0, "IPv4 header checksum");
-    let datagram = Datagram::parse_exact(ip).unwrap();
+    assert_eq!(checksum::fold_checksum(checksum::add(0, &ip[..20])), 0, "IPv4 header checksum");
+    let datagram = UdpDatagram::parse_exact(ip).unwrap();
     // Nothing pads the shortest frames on a veth pair.
     assert_eq!(usize::from(u16::from_be_bytes([ip[2], ip[3]])), ip.len());
     assert_eq!(*datagram.source().ip(), Ipv4Addr::new(10, 0, 3, 7));
@@ -291,24 +291,24 @@ fn came(frame: &Frame) -> Came {
     if to == 3 { telemetry_report(frame, &datagram) } else { dta_report(frame, to, ip, &datagram) }
 }
 
-fn dta_report(frame: &Frame, to: u8, ip: &[u8], datagram: &Datagram<'_>) -> Came {
+fn dta_report(frame: &Frame, to: u8, ip: &[u8], datagram: &UdpDatagram<'_>) -> Came {
     assert_eq!(datagram.destination().port(), 40040);
     assert_ne!(ip[26..28], [0, 0], "a UDP checksum");
     assert!(udp_checksum_ok(ip), "UDP checksum");
-    let report = Report::parse(datagram.payload()).unwrap();
+    let report = DtaReport::parse_payload(datagram.payload()).unwrap();
     assert!(!report.retransmittable);
     assert_eq!(report.reporter, 76 + u16::from(to));
     let store = report.store;
     let mut moment = None;
     let text = match report.body {
-        Body::KeyWrite { redundancy, key, value } => {
+        DtaBody::KeyWrite { redundancy, key, value } => {
             let what = match (store, &key.0[12..]) {
                 (11, b"qocc") => "occupancy",
                 (11, _) => "latency",
                 _ => "latency without time",
             };
             if store == 11 {
-                let value = telemetry::Value::parse(value).unwrap();
+                let value = telemetry::TimedValue::parse_bytes(value).unwrap();
                 assert!(value.time > TIME_OFFSET && value.value < u32::MAX);
                 if what == "latency" {
                     moment = Some((value.time, value.value));
@@ -318,41 +318,41 @@ fn dta_report(frame: &Frame, to: u8, ip: &[u8], datagram: &Datagram<'_>) -> Came
             }
             format!("store {store} key-write {redundancy} {key:?} {what}")
         }
-        Body::Append { list, value } if value.len() == 16 => {
+        DtaBody::Append { list, value } if value.len() == 16 => {
             assert!(report.immediate);
             format!("store {store} append {list} {value:?} immediate")
         }
-        Body::Append { list, value } => match Entry::parse(value).unwrap() {
-            Entry::Drop { time, key, place, ingress_port, reason } => {
+        DtaBody::Append { list, value } => match TelemetryEntry::parse_bytes(value).unwrap() {
+            TelemetryEntry::Drop { time, key, place, ingress_port, reason } => {
                 assert!(time > TIME_OFFSET && value[45..] == [0; 15]);
                 let ingress = ingress_port.unwrap();
                 format!("store {store} append {list} drop {key:?} {place:?} from {ingress} because {reason}")
             }
-            Entry::Congestion { time, key, place, occupancy, latency } => {
+            TelemetryEntry::Congestion { time, key, place, occupancy, latency } => {
                 assert!(time > TIME_OFFSET && value[48..] == [0; 12]);
                 assert!(occupancy.is_some() && latency.is_some_and(|latency| latency >= 1));
                 format!("store {store} append {list} congestion {key:?} {place:?}")
             }
             other => panic!("{other:?}"),
         },
-        Body::KeyIncrement { redundancy, key, delta } => {
+        DtaBody::KeyIncrement { redundancy, key, delta } => {
             format!("store {store} key-increment {redundancy} {key:?} by {delta}")
         }
-        Body::Postcard { key, hop, path_length, value } => {
+        DtaBody::Postcard { key, hop, path_length, value } => {
             format!("store {store} postcard {key:?} hop {hop} of {path_length} value {value}")
         }
-        Body::SketchMerge { .. } => panic!("no such report"),
+        DtaBody::SketchMerge { .. } => panic!("no such report"),
     };
     let (sequence, restarted) = (report.sequence, report.restarted);
     Came { told: (to, text), sequence, restarted, moment, flow: None, packet: None, received: frame.time }
 }
 
-fn telemetry_report(frame: &Frame, datagram: &Datagram<'_>) -> Came {
+fn telemetry_report(frame: &Frame, datagram: &UdpDatagram<'_>) -> Came {
     assert_eq!(datagram.destination().port(), 54321);
-    let settings = Settings { dialect: Dialect::SdFabric, ..Settings::default() };
+    let settings = IntSettings { dialect: Dialect::SdFabric, ..IntSettings::default() };
     let payload = datagram.payload();
-    let mut all = reports(payload, &settings).unwrap();
-    let source = all.source();
+    let mut all = parse_reports(payload, &settings).unwrap();
+    let source = all.datagram_source();
     assert_eq!((source.switch, source.hardware), (Some(SWITCH), 5));
     let report = all.next().unwrap().unwrap();
     let (local, flags) = (report.local, report.flags);

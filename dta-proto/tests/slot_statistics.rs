@@ -59,14 +59,14 @@ type Family = fn(&Key, u8, u32) -> [u64; 4];
 
 fn ours(key: &Key, n: u8, bits: u32) -> [u64; 4] {
     let mut out = [0; 4];
-    out[..usize::from(n)].copy_from_slice(&hash::slots(key, n, 1 << bits));
+    out[..usize::from(n)].copy_from_slice(&hash::key_slots(key, n, 1 << bits));
     out
 }
 
 /// The slots after the first four, which only counters with replicas use.
 fn further(key: &Key, n: u8, bits: u32) -> [u64; 4] {
     let mut out = [0; 4];
-    let slots = hash::slots(key, 4 + n, 1 << bits);
+    let slots = hash::key_slots(key, 4 + n, 1 << bits);
     out.iter_mut().zip(&slots[4..]).for_each(|(out, slot)| *out = *slot);
     out
 }
@@ -117,7 +117,7 @@ fn survival_errors(family: Family, keys: Keys) -> Errors {
                         .any(|s| !overwritten[*s as usize])
                 };
                 let measured = (0..SAMPLES).filter(has_a_copy).count() as f64 / f64::from(SAMPLES);
-                let error = measured - load::survival(a, n);
+                let error = measured - load::survival_probability(a, n);
                 worst.of_run = worst.of_run.max(error.abs());
                 *sum += error;
             }
@@ -126,7 +126,7 @@ fn survival_errors(family: Family, keys: Keys) -> Errors {
             let mean = sum / f64::from(RUNS);
             if mean.abs() > worst.of_mean {
                 worst.of_mean = mean.abs();
-                worst.at = format!("a {a}, N {n}: {mean:+.4} from {:.4}", load::survival(a, n));
+                worst.at = format!("a {a}, N {n}: {mean:+.4} from {:.4}", load::survival_probability(a, n));
             }
         }
     }
@@ -159,7 +159,7 @@ fn survival_of_linearly_related_slots_is_not() {
 type Checksum = fn(&Key, u32) -> u32;
 
 fn our_checksum(key: &Key, value: u32) -> u32 {
-    hash::checksum(key, &value.to_be_bytes())
+    hash::value_checksum(key, &value.to_be_bytes())
 }
 
 /// The obvious choice: the CRC-32 that the first slot was made of.

@@ -63,7 +63,7 @@ proptest! {
         let json = serde_json::to_string(&spec).unwrap();
         prop_assert_eq!(serde_json::from_str::<StoreSpec>(&json).unwrap(), spec.clone());
         prop_assert!(spec.region_len().is_power_of_two());
-        prop_assert_eq!(spec.region_len() / spec.element_len(), spec.elements());
+        prop_assert_eq!(spec.region_len() / spec.element_len(), spec.element_count());
     }
 
     /// The last element of each layout ends where the region does.
@@ -72,13 +72,13 @@ proptest! {
         let spec = spec(kind);
         let last = match spec.kind {
             StoreKind::KeyWrite { slots, value_len, keys, .. } => {
-                key_write::offset(slots - 1, keys.key_len() + value_len)
+                key_write::slot_offset(slots - 1, keys.inline_key_len() + value_len)
             }
-            StoreKind::Postcarding { slots, hops, .. } => postcarding::offset(slots - 1, hops),
-            StoreKind::Append { lists, ring, batch_len, .. } => append::offset(lists - 1, ring as u32, ring, batch_len),
-            StoreKind::KeyIncrement { slots, .. } => dta_proto::layout::key_increment::offset(slots - 1),
+            StoreKind::Postcarding { slots, hops, .. } => postcarding::row_offset(slots - 1, hops),
+            StoreKind::Append { lists, ring, batch_len, .. } => append::batch_offset(lists - 1, ring as u32, ring, batch_len),
+            StoreKind::KeyIncrement { slots, .. } => dta_proto::layout::key_increment::counter_offset(slots - 1),
             StoreKind::SketchMerge { columns, rows, epochs, .. } => {
-                sketch_merge::offset(epochs - 1, columns - 1, epochs, columns, rows)
+                sketch_merge::column_offset(epochs - 1, columns - 1, epochs, columns, rows)
             }
         };
         prop_assert_eq!(last + spec.element_len(), spec.region_len());

@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{
-    self, ENTRY_LEN, Entry, InterfaceCounter, Location, Means, Metric, Path, Value, Via, Why,
+    self, ENTRY_LEN, InterfaceCounter, Location, Means, Metric, SwitchPath, TelemetryEntry, TimedValue, Via,
+    Why,
 };
-use dta_proto::trace::Name;
+use dta_proto::trace::TraceName;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
@@ -38,7 +39,7 @@ fn keys_are_those_of_the_vectors() {
             other => panic!("{other}"),
         };
         assert_eq!(key, case["key"].as_str().unwrap().parse::<Key>().unwrap(), "{case}");
-        assert_eq!(key.flow(), None, "no key of a metric is taken for a flow's: {case}");
+        assert_eq!(key.to_ipv4_flow(), None, "no key of a metric is taken for a flow's: {case}");
     }
 }
 
@@ -52,7 +53,7 @@ proptest! {
         let flow = Flow { src: address(src), dst: address(dst), sport: ports.0, dport: ports.1, proto };
         let keys = [telemetry::packets_key(&flow), telemetry::bytes_key(&flow), telemetry::last_record_key(&flow, exporter)];
         let is_flows = v6 || proto != 0;
-        prop_assert_eq!(telemetry::record_keys(&flow.key(), exporter), is_flows.then_some(keys));
+        prop_assert_eq!(telemetry::record_keys(&flow.to_key(), exporter), is_flows.then_some(keys));
         prop_assert_eq!(telemetry::record_keys(&keys[0], exporter), None);
     }
 }
@@ -60,20 +61,29 @@ proptest! {
 #[test]
 fn a_counter_of_an_interface_wraps_around_or_begins_anew() {
     let (octets, errors) = (InterfaceCounter::OutOctets, InterfaceCounter::InErrors);
-    assert_eq!([octets.since(5, 1 << 40), octets.since(5, 4)], [Some((1 << 40) - 5), None]);
+    assert_eq!(
+        [octets.increase_between(5, 1 << 40), octets.increase_between(5, 4)],
+        [Some((1 << 40) - 5), None]
+    );
     let last = u64::from(u32::MAX);
-    assert_eq!([errors.since(3, 5), errors.since(last, 2), errors.since(1000, 2)], [Some(2), Some(3), None]);
+    assert_eq!(
+        [errors.increase_between(3, 5), errors.increase_between(last, 2), errors.increase_between(1000, 2)],
+        [Some(2), Some(3), None]
+    );
 }
 
 #[test]
 fn a_path_as_people_read_it() {
-    let path = Path::of(&[6, 5, 4]);
+    let path = SwitchPath::from_switches(&[6, 5, 4]);
     assert_eq!((path.to_string().as_str(), path.looped), ("6:5:4", false));
-    assert!(Path::of(&[1, 2, 1]).looped && !Path::of(&[u32::MAX, u32::MAX]).looped);
-    assert_eq!(Path::of(&[1, u32::MAX]).to_string(), "1:?");
+    assert!(
+        SwitchPath::from_switches(&[1, 2, 1]).looped
+            && !SwitchPath::from_switches(&[u32::MAX, u32::MAX]).looped
+    );
+    assert_eq!(SwitchPath::from_switches(&[1, u32::MAX]).to_string(), "1:?");
     let long: Vec<u32> = (0..300).collect();
-    assert_eq!(Path::of(&long).hops, 255);
-    assert!(Path::of(&long).to_string().ends_with(":13:..."));
+    assert_eq!(SwitchPath::from_switches(&long).hops, 255);
+    assert!(SwitchPath::from_switches(&long).to_string().ends_with(":13:..."));
 }
 
 /// The layouts of docs/int.md, byte by byte, as another implementation writes them.
@@ -81,16 +91,16 @@ fn a_path_as_people_read_it() {
 fn entries_that_carry_a_path_or_a_port_are_those_of_the_vectors() {
     let vectors: Json = serde_json::from_str(include_str!("../vectors/telemetry.json")).unwrap();
     let flow: Flow = "10.0.0.1:5000->10.0.0.2:80/tcp".parse().unwrap();
-    let (time, key) = (0x18EA_6B6C_F9F8_3A15, flow.key());
+    let (time, key) = (0x18EA_6B6C_F9F8_3A15, flow.to_key());
     let of_path = |switches: &[u32], why, switch| {
-        let path = Path::of(switches);
+        let path = SwitchPath::from_switches(switches);
         let new = u64::from(path.looped) << 8 | u64::from(path.hops);
         let place = Location { switch, ..Location::default() };
-        let path = Some(Via::of(&path));
-        Entry::Change { time, key, metric: Metric::FlowPath, why, old: 2, new, place, path }
+        let path = Some(Via::from_path(&path));
+        TelemetryEntry::Change { time, key, metric: Metric::FlowPath, why, old: 2, new, place, path }
     };
     let long: Vec<u32> = (1..=8).chain([1]).collect();
-    let latency = Entry::Change {
+    let latency = TelemetryEntry::Change {
         time,
         key,
         metric: Metric::FlowLatency,
@@ -98,9 +108,9 @@ fn entries_that_carry_a_path_or_a_port_are_those_of_the_vectors() {
         old: 408,
         new: 12,
         place: Location::default(),
-        path: Some(Via::Digest(Path::of(&[6, 5, 4]).digest())),
+        path: Some(Via::Digest(SwitchPath::from_switches(&[6, 5, 4]).path_digest())),
     };
-    let leaves = Entry::Key {
+    let leaves = TelemetryEntry::Key {
         key: telemetry::hop_latency_key(&flow, 4),
         means: Means::Leaves { flow: key, switch: 4, port: Some(3), time },
     };
@@ -112,18 +122,18 @@ fn entries_that_carry_a_path_or_a_port_are_those_of_the_vectors() {
         ("flow_latency", latency),
         ("hop", leaves),
     ] {
-        let bytes = dta_proto::hex(entry.bytes().as_ref());
+        let bytes = dta_proto::to_hex_digits(entry.to_bytes().as_ref());
         assert_eq!(vectors["int_entries"][name], bytes, "{name}");
-        assert_eq!(Entry::parse(&entry.bytes()), Some(entry), "{name}");
+        assert_eq!(TelemetryEntry::parse_bytes(&entry.to_bytes()), Some(entry), "{name}");
     }
 }
 
 #[test]
 fn a_name_that_is_too_long_ends_at_a_character() {
-    let means = |name: &str| Means::Name(Name::new(name));
+    let means = |name: &str| Means::Name(TraceName::new(name));
     let read = |name: &str| {
-        let entry = Entry::Key { key: telemetry::interface_name_key(4, 3), means: means(name) };
-        Entry::parse(&entry.bytes()).unwrap()
+        let entry = TelemetryEntry::Key { key: telemetry::interface_name_key(4, 3), means: means(name) };
+        TelemetryEntry::parse_bytes(&entry.to_bytes()).unwrap()
     };
     let long = format!("{}é", "x".repeat(38));
     assert_eq!(read(&long), read(&long[..38]));
@@ -138,14 +148,14 @@ fn place() -> impl Strategy<Value = Location> {
     (number(), number(), number()).prop_map(|(switch, port, queue)| Location { switch, port, queue })
 }
 
-fn entry() -> impl Strategy<Value = Entry> {
+fn entry() -> impl Strategy<Value = TelemetryEntry> {
     let key = || any::<[u8; 16]>().prop_map(Key);
     let why = || prop::sample::select(&[Why::New, Why::Moved, Why::KeepAlive, Why::Loop, Why::Learning][..]);
     let change =
         (any::<u64>(), key(), prop::sample::select(&Metric::ALL[2..]), why(), any::<(u64, u64)>(), place());
     // For a latency the path's digest; 0 means none.
     let latency = (any::<(u64, u64, u64)>(), key(), why(), number(), number(), any::<u32>()).prop_map(
-        |((time, old, new), key, why, switch, port, digest)| Entry::Change {
+        |((time, old, new), key, why, switch, port, digest)| TelemetryEntry::Change {
             time,
             key,
             metric: Metric::FlowLatency,
@@ -160,9 +170,9 @@ fn entry() -> impl Strategy<Value = Entry> {
     let switches = prop::collection::vec(prop_oneof![0..6u32, any::<u32>()], 1..20);
     let path = (any::<(u64, u8)>(), key(), why(), switches, number()).prop_map(
         |((time, old), key, why, switches, reporter)| {
-            let path = Path::of(&switches);
+            let path = SwitchPath::from_switches(&switches);
             let switch = reporter.filter(|_| switches.len() < 7);
-            Entry::Change {
+            TelemetryEntry::Change {
                 time,
                 key,
                 metric: Metric::FlowPath,
@@ -170,7 +180,7 @@ fn entry() -> impl Strategy<Value = Entry> {
                 old: old.into(),
                 new: u64::from(path.looped) << 8 | u64::from(path.hops),
                 place: Location { switch, ..Location::default() },
-                path: Some(Via::of(&path)),
+                path: Some(Via::from_path(&path)),
             }
         },
     );
@@ -184,10 +194,10 @@ fn entry() -> impl Strategy<Value = Entry> {
         .prop_map(|(flow, switch, port, time)| Means::Leaves { flow, switch, port, time });
     let name = (any::<(u32, u32)>(), "[a-zA-Z0-9/.é-]{1,19}").prop_map(|((switch, port), name)| {
         let key = telemetry::interface_name_key(switch, port);
-        Entry::Key { key, means: Means::Name(Name::new(&name)) }
+        TelemetryEntry::Key { key, means: Means::Name(TraceName::new(&name)) }
     });
     prop_oneof![
-        change.prop_map(|(time, key, metric, why, (old, new), place)| Entry::Change {
+        change.prop_map(|(time, key, metric, why, (old, new), place)| TelemetryEntry::Change {
             time,
             key,
             metric,
@@ -200,10 +210,16 @@ fn entry() -> impl Strategy<Value = Entry> {
         latency,
         path,
         (any::<u64>(), key(), place(), number(), any::<u8>()).prop_map(
-            |(time, key, place, ingress_port, reason)| Entry::Drop { time, key, place, ingress_port, reason }
+            |(time, key, place, ingress_port, reason)| TelemetryEntry::Drop {
+                time,
+                key,
+                place,
+                ingress_port,
+                reason
+            }
         ),
         (any::<u64>(), key(), place(), number(), number()).prop_map(
-            |(time, key, place, occupancy, latency)| Entry::Congestion {
+            |(time, key, place, occupancy, latency)| TelemetryEntry::Congestion {
                 time,
                 key,
                 place,
@@ -212,7 +228,7 @@ fn entry() -> impl Strategy<Value = Entry> {
             }
         ),
         (key(), prop_oneof![Just(Means::Itself), v6, hop, leaves])
-            .prop_map(|(key, means)| Entry::Key { key, means }),
+            .prop_map(|(key, means)| TelemetryEntry::Key { key, means }),
         name,
     ]
 }
@@ -220,23 +236,23 @@ fn entry() -> impl Strategy<Value = Entry> {
 proptest! {
     #[test]
     fn entries_are_read_as_they_were_written(entry in entry()) {
-        prop_assert_eq!(Entry::parse(&entry.bytes()), Some(entry));
+        prop_assert_eq!(TelemetryEntry::parse_bytes(&entry.to_bytes()), Some(entry));
     }
 
     #[test]
     fn any_bytes_are_an_entry_or_none(kind in 0..5usize, bytes: [u8; ENTRY_LEN], len in 0..=ENTRY_LEN) {
         let mut bytes = bytes;
         bytes[..4].copy_from_slice([b"chng", b"drop", b"cong", b"keys", b"none"][kind]);
-        let _ = Entry::parse(&bytes);
-        prop_assert!(len == ENTRY_LEN || Entry::parse(&bytes[..len]).is_none());
-        let _ = (Path::parse(&bytes).map(|path| path.to_string()), Value::parse(&bytes[..len]));
+        let _ = TelemetryEntry::parse_bytes(&bytes);
+        prop_assert!(len == ENTRY_LEN || TelemetryEntry::parse_bytes(&bytes[..len]).is_none());
+        let _ = (SwitchPath::parse_bytes(&bytes).map(|path| path.to_string()), TimedValue::parse_bytes(&bytes[..len]));
     }
 
     #[test]
     fn values_and_paths_are_read_as_they_were_written(value: u32, time: u64, path: Vec<u32>) {
-        let value = Value { value, time };
-        prop_assert_eq!(Value::parse(&value.bytes()), Some(value));
-        let path = Path::of(&path);
-        prop_assert_eq!(Path::parse(&path.bytes()), Some(path));
+        let value = TimedValue { value, time };
+        prop_assert_eq!(TimedValue::parse_bytes(&value.to_bytes()), Some(value));
+        let path = SwitchPath::from_switches(&path);
+        prop_assert_eq!(SwitchPath::parse_bytes(&path.to_bytes()), Some(path));
     }
 }

@@ -2,7 +2,9 @@
 //! reading.
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::trace::{self, Books, ENTRY_LEN, Entry, Latency, NAME_LEN, Name, Named, Seen};
+use dta_proto::trace::{
+    self, Books, ENTRY_LEN, Latency, NAME_LEN, Named, PacketSighting, TraceEntry, TraceName,
+};
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
@@ -28,11 +30,11 @@ fn keys_are_those_of_the_vectors() {
             "tpks" => trace::packets_key(&flow(), host(), hop(1)),
             "tbts" => trace::bytes_key(&flow(), host(), hop(1)),
             "tdrp" => trace::drops_key(&flow(), host(), number(1) as u32),
-            "tsiz" => trace::size_key(&flow()),
+            "tsiz" => trace::flow_size_key(&flow()),
             other => panic!("{other}"),
         };
         assert_eq!(key, case["key"].as_str().unwrap().parse::<Key>().unwrap(), "{case}");
-        assert_eq!(key.flow(), None, "no key of a trace is taken for a flow's: {case}");
+        assert_eq!(key.to_ipv4_flow(), None, "no key of a trace is taken for a flow's: {case}");
     }
 }
 
@@ -46,30 +48,38 @@ fn entries_and_values_are_those_of_the_vectors() {
     let time = 0x18ea_6b6c_f9f8_3a15;
     let flow: Flow = "10.0.0.1:5000->10.0.0.2:80/tcp".parse().unwrap();
     let digest = 0x0123_4567_89ab_cdef;
-    let seen = Seen { time, flow: flow.key(), digest, host: 0x0102, hop: 3, synced: true, length: 1514 };
-    let name = Name::new("iface:eth0");
+    let seen = PacketSighting {
+        time,
+        flow: flow.to_key(),
+        digest,
+        host: 0x0102,
+        hop: 3,
+        synced: true,
+        length: 1514,
+    };
+    let name = TraceName::new("iface:eth0");
     let books = Books { seen: 15, reported: 5, left_out: 4, ring_full: 3, refused: 3 };
     for (of, entry) in [
-        ("packet", Entry::Packet { seen, points: 6, left: 0xfedc_ba98_7654_3210 }),
-        ("drop", Entry::Drop { seen, reason: 64, interface: 9 }),
-        ("slow", Entry::Slow { seen, from: 1, latency: 5_000_000_000 }),
-        ("name", Entry::Name { time, host: 0x0102, of: Named::Point, number: 3, name }),
-        ("books", Entry::Books { time, host: 0x0102, books }),
+        ("packet", TraceEntry::Packet { seen, points: 6, left: 0xfedc_ba98_7654_3210 }),
+        ("drop", TraceEntry::Drop { seen, reason: 64, interface: 9 }),
+        ("slow", TraceEntry::Slow { seen, from: 1, latency: 5_000_000_000 }),
+        ("name", TraceEntry::Name { time, host: 0x0102, of: Named::Point, number: 3, name }),
+        ("books", TraceEntry::Books { time, host: 0x0102, books }),
     ] {
-        assert_eq!(entry.bytes()[..], bytes(of), "{of}");
-        assert_eq!(Entry::parse(&bytes(of)), Some(entry), "{of}");
+        assert_eq!(entry.to_bytes()[..], bytes(of), "{of}");
+        assert_eq!(TraceEntry::parse_bytes(&bytes(of)), Some(entry), "{of}");
     }
     let latency = Latency { last: 5, least: 3, most: 9, mean: 6, packets: 4, time };
-    assert_eq!(latency.bytes()[..], bytes("latency"));
-    assert_eq!(Latency::parse(&bytes("latency")), Some(latency));
+    assert_eq!(latency.to_bytes()[..], bytes("latency"));
+    assert_eq!(Latency::parse_bytes(&bytes("latency")), Some(latency));
 }
 
 #[test]
 fn the_stores_are_sound_and_are_not_taken_where_none_is_named() {
-    let stores = trace::stores();
+    let stores = trace::default_trace_stores();
     for store in &stores {
         store.validate().unwrap();
-        assert!(dta_proto::telemetry::is_store(&store.name), "{}", store.name);
+        assert!(dta_proto::telemetry::is_telemetry_store(&store.name), "{}", store.name);
     }
     let bytes: u64 = stores.iter().map(dta_proto::store::StoreSpec::region_len).sum();
     assert!(bytes < 20 << 20, "{bytes}");
@@ -77,36 +87,44 @@ fn the_stores_are_sound_and_are_not_taken_where_none_is_named() {
 
 #[test]
 fn a_long_name_is_cut_at_a_character() {
-    let name = Name::new(&"é".repeat(30));
-    assert_eq!(name.text(), "é".repeat(NAME_LEN / 2));
-    assert_eq!(Name::new(&format!("x{}", "é".repeat(30))).text().len(), NAME_LEN - 1);
+    let name = TraceName::new(&"é".repeat(30));
+    assert_eq!(name.to_lossy_string(), "é".repeat(NAME_LEN / 2));
+    assert_eq!(TraceName::new(&format!("x{}", "é".repeat(30))).to_lossy_string().len(), NAME_LEN - 1);
 }
 
-fn seen() -> impl Strategy<Value = Seen> {
+fn seen() -> impl Strategy<Value = PacketSighting> {
     (any::<(u64, [u8; 16], u64)>(), any::<(u16, u8, bool, u32)>()).prop_map(
         |((time, flow, digest), (host, hop, synced, length))| {
             let flow = Key(flow);
-            Seen { time, flow, digest, host, hop, synced, length }
+            PacketSighting { time, flow, digest, host, hop, synced, length }
         },
     )
 }
 
-fn entry() -> impl Strategy<Value = Entry> {
+fn entry() -> impl Strategy<Value = TraceEntry> {
     let of = prop::sample::select(vec![Named::Host, Named::Point, Named::Reason]);
     prop_oneof![
-        (seen(), any::<(u8, u64)>()).prop_map(|(seen, (points, left))| Entry::Packet { seen, points, left }),
-        (seen(), any::<(u32, u32)>()).prop_map(|(seen, (reason, interface))| Entry::Drop {
+        (seen(), any::<(u8, u64)>()).prop_map(|(seen, (points, left))| TraceEntry::Packet {
+            seen,
+            points,
+            left
+        }),
+        (seen(), any::<(u32, u32)>()).prop_map(|(seen, (reason, interface))| TraceEntry::Drop {
             seen,
             reason,
             interface
         }),
-        (seen(), any::<(u8, u64)>()).prop_map(|(seen, (from, latency))| Entry::Slow { seen, from, latency }),
+        (seen(), any::<(u8, u64)>()).prop_map(|(seen, (from, latency))| TraceEntry::Slow {
+            seen,
+            from,
+            latency
+        }),
         (any::<(u64, u16)>(), any::<[u64; 5]>()).prop_map(|((time, host), all)| {
             let [seen, reported, left_out, ring_full, refused] = all;
-            Entry::Books { time, host, books: Books { seen, reported, left_out, ring_full, refused } }
+            TraceEntry::Books { time, host, books: Books { seen, reported, left_out, ring_full, refused } }
         }),
         (any::<(u64, u16, u32)>(), of, ".{0,50}").prop_map(|((time, host, number), of, name)| {
-            Entry::Name { time, host, of, number, name: Name::new(&name) }
+            TraceEntry::Name { time, host, of, number, name: TraceName::new(&name) }
         }),
     ]
 }
@@ -114,9 +132,9 @@ fn entry() -> impl Strategy<Value = Entry> {
 proptest! {
     #[test]
     fn what_is_written_is_read_again(entry in entry()) {
-        let bytes = entry.bytes();
-        prop_assert_eq!(Entry::parse(&bytes), Some(entry));
-        prop_assert_eq!(Entry::parse(&bytes[..ENTRY_LEN - 1]), None);
+        let bytes = entry.to_bytes();
+        prop_assert_eq!(TraceEntry::parse_bytes(&bytes), Some(entry));
+        prop_assert_eq!(TraceEntry::parse_bytes(&bytes[..ENTRY_LEN - 1]), None);
     }
 
     #[test]
@@ -125,9 +143,9 @@ proptest! {
         if let (Some(place), Some(kind)) = (bytes.get_mut(..4), [b"pckt", b"drop", b"slow", b"name", b"book"].get(kind)) {
             place.copy_from_slice(*kind);
         }
-        if let Some(Entry::Name { name, .. }) = Entry::parse(&bytes) {
-            let _ = name.text();
+        if let Some(TraceEntry::Name { name, .. }) = TraceEntry::parse_bytes(&bytes) {
+            let _ = name.to_lossy_string();
         }
-        let _ = Latency::parse(&bytes);
+        let _ = Latency::parse_bytes(&bytes);
     }
 }

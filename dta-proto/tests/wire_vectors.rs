@@ -2,11 +2,11 @@
 //! crate's code.
 
 use dta_proto::key::Key;
-use dta_proto::wire::dta::{Body, Nack, Primitive, Report, Version};
+use dta_proto::wire::dta::{DtaBody, DtaReport, Nack, Primitive, Version};
 use dta_proto::wire::ethernet;
-use dta_proto::wire::frame::{FetchAddTemplate, Received, Route, WriteImmTemplate, WriteTemplate};
-use dta_proto::wire::roce::{Aeth, AtomicEth, Bth, ImmDt, Opcode, Psn, Repr, Reth, Syndrome};
-use dta_proto::wire::{Error, Kind};
+use dta_proto::wire::frame::{FetchAddTemplate, FrameRoute, Received, WriteImmTemplate, WriteTemplate};
+use dta_proto::wire::roce::{Aeth, AtomicEth, Bth, ImmDt, Opcode, Psn, Reth, RoceRepr, Syndrome};
+use dta_proto::wire::{Error, WireErrorKind};
 use serde_json::Value;
 
 fn vectors() -> Value {
@@ -51,29 +51,31 @@ fn key(case: &Value) -> Key {
 }
 
 /// Hands the report that a vector describes to `check`.
-fn with_report(r: &Value, check: impl FnOnce(Report<'_>)) {
+fn with_report(r: &Value, check: impl FnOnce(DtaReport<'_>)) {
     let b = &r["body"];
     let bytes = |field: &str| if b[field].is_null() { Vec::new() } else { hex(b, field) };
     let (value, cells) = (bytes("value"), bytes("cells"));
     let body = match text(b, "primitive") {
-        "key-write" => Body::KeyWrite { redundancy: number(b, "redundancy"), key: key(b), value: &value },
-        "append" => Body::Append { list: number(b, "list"), value: &value },
-        "key-increment" => {
-            Body::KeyIncrement { redundancy: number(b, "redundancy"), key: key(b), delta: wide(b, "delta") }
-        }
-        "postcarding" => Body::Postcard {
+        "key-write" => DtaBody::KeyWrite { redundancy: number(b, "redundancy"), key: key(b), value: &value },
+        "append" => DtaBody::Append { list: number(b, "list"), value: &value },
+        "key-increment" => DtaBody::KeyIncrement {
+            redundancy: number(b, "redundancy"),
+            key: key(b),
+            delta: wide(b, "delta"),
+        },
+        "postcarding" => DtaBody::Postcard {
             key: key(b),
             hop: number(b, "hop"),
             path_length: number(b, "path_length"),
             value: u32::from_be_bytes(value.as_slice().try_into().unwrap()),
         },
         "sketch-merge" => {
-            Body::SketchMerge { epoch: number(b, "epoch"), column: number(b, "column"), cells: &cells }
+            DtaBody::SketchMerge { epoch: number(b, "epoch"), column: number(b, "column"), cells: &cells }
         }
         other => panic!("no primitive {other}"),
     };
-    assert_eq!(body.primitive().name(), text(b, "primitive"));
-    check(Report {
+    assert_eq!(body.primitive().canonical_name(), text(b, "primitive"));
+    check(DtaReport {
         version: if number::<u8>(r, "version") == 0 { Version::V0 } else { Version::V1 },
         immediate: yes(r, "immediate"),
         retransmittable: yes(r, "retransmittable"),
@@ -92,9 +94,9 @@ fn reports() {
     for case in cases(&all, "reports") {
         let bytes = hex(case, "hex");
         with_report(&case["report"], |report| {
-            assert_eq!(Report::parse(&bytes), Ok(report), "{case}");
+            assert_eq!(DtaReport::parse_payload(&bytes), Ok(report), "{case}");
             let mut buffer = [0xa5; 128];
-            assert_eq!(report.emit(&mut buffer), Ok(bytes.len()), "{case}");
+            assert_eq!(report.encode_into(&mut buffer), Ok(bytes.len()), "{case}");
             assert_eq!(report.buffer_len(), bytes.len(), "{case}");
             assert_eq!(buffer[..bytes.len()], bytes, "{case}");
             seen.push((report.version, report.body.primitive()));
@@ -117,8 +119,8 @@ fn reserved_bits_of_reports() {
         let same = cases(&all, "reports").iter().find(|r| r["name"] == case["same_as"]).unwrap();
         let (odd, plain) = (hex(case, "hex"), hex(same, "hex"));
         assert_ne!(odd, plain, "{case}");
-        assert!(Report::parse(&odd).is_ok(), "{case}");
-        assert_eq!(Report::parse(&odd), Report::parse(&plain), "{case}");
+        assert!(DtaReport::parse_payload(&odd).is_ok(), "{case}");
+        assert_eq!(DtaReport::parse_payload(&odd), DtaReport::parse_payload(&plain), "{case}");
     }
 }
 
@@ -136,7 +138,7 @@ fn check_error(case: &Value, error: Error) {
 fn report_errors() {
     for case in cases(&vectors(), "report_errors") {
         let bytes = hex(case, "hex");
-        check_error(case, Report::parse(&bytes).expect_err(text(case, "name")));
+        check_error(case, DtaReport::parse_payload(&bytes).expect_err(text(case, "name")));
     }
 }
 
@@ -152,9 +154,9 @@ fn nacks() {
                 count: number(case, "count"),
             },
         };
-        assert_eq!(Nack::parse(&bytes), Ok(nack), "{case}");
+        assert_eq!(Nack::parse_payload(&bytes), Ok(nack), "{case}");
         let mut buffer = [0xa5; 16];
-        assert_eq!(nack.emit(&mut buffer), Ok(bytes.len()), "{case}");
+        assert_eq!(nack.encode_into(&mut buffer), Ok(bytes.len()), "{case}");
         assert_eq!(buffer[..bytes.len()], bytes, "{case}");
     }
 }
@@ -163,12 +165,12 @@ fn nacks() {
 fn nack_errors() {
     for case in cases(&vectors(), "nack_errors") {
         let bytes = hex(case, "hex");
-        check_error(case, Nack::parse(&bytes).expect_err(text(case, "name")));
+        check_error(case, Nack::parse_payload(&bytes).expect_err(text(case, "name")));
     }
 }
 
 /// Hands the transport packet that a vector describes to `check`.
-fn with_packet(case: &Value, check: impl FnOnce(Repr<'_>)) {
+fn with_packet(case: &Value, check: impl FnOnce(RoceRepr<'_>)) {
     let payload = hex(case, "payload");
     let some = |field: &str| Some(&case[field]).filter(|v| !v.is_null());
     let opcode = Opcode::from_byte(number(case, "opcode")).unwrap();
@@ -179,7 +181,7 @@ fn with_packet(case: &Value, check: impl FnOnce(Repr<'_>)) {
         case["ack_req"].as_bool().unwrap(),
     );
     bth.pad = number(case, "pad");
-    check(Repr {
+    check(RoceRepr {
         bth,
         reth: some("reth").map(|r| Reth {
             va: wide(r, "va"),
@@ -202,8 +204,8 @@ fn with_packet(case: &Value, check: impl FnOnce(Repr<'_>)) {
     });
 }
 
-fn route(case: &Value) -> Route {
-    let mut route = Route::new(
+fn route(case: &Value) -> FrameRoute {
+    let mut route = FrameRoute::new(
         text(case, "src").parse().unwrap(),
         text(case, "dst").parse().unwrap(),
         number(case, "dest_qp"),
@@ -228,15 +230,15 @@ fn frames() {
         with_packet(case, |repr| {
             seen.push(repr.bth.opcode);
             let mut buffer = [0xa5; 1200];
-            assert_eq!(route.emit(&repr, &mut buffer), Ok(bytes.len()), "{case}");
+            assert_eq!(route.write_frame(&repr, &mut buffer), Ok(bytes.len()), "{case}");
             assert_eq!(route.buffer_len(&repr), bytes.len(), "{case}");
             assert_eq!(buffer[..bytes.len()], bytes, "{case}");
             assert!(buffer[bytes.len()..].iter().all(|b| *b == 0xa5), "{case}");
             let ip = match route.ethernet {
                 None => &bytes[..],
                 Some(macs) => {
-                    let packet = ethernet::Packet::new_checked(&bytes).unwrap();
-                    assert_eq!((packet.dst(), packet.src()), macs, "{case}");
+                    let packet = ethernet::EthernetFrame::new_checked(&bytes).unwrap();
+                    assert_eq!((packet.destination_mac(), packet.source_mac()), macs, "{case}");
                     assert_eq!(packet.ethertype(), ethernet::TYPE_IPV4, "{case}");
                     packet.payload()
                 }
@@ -245,37 +247,37 @@ fn frames() {
             check_template(case, &route, &repr, &bytes);
         });
     }
-    for opcode in Opcode::all() {
+    for opcode in Opcode::all_opcodes() {
         assert!(seen.contains(&opcode), "{opcode:?} has no vector");
     }
 }
 
-fn check_received(case: &Value, ip: &[u8], repr: Repr<'_>) {
-    let received = Received::parse(ip).unwrap_or_else(|error| panic!("{case}: {error}"));
-    assert_eq!(Repr::parse(&received.roce), Ok(repr), "{case}");
-    assert_eq!(received.ipv4.src().to_string(), text(case, "src"), "{case}");
-    assert_eq!(received.ipv4.dst().to_string(), text(case, "dst"), "{case}");
-    assert_eq!(received.udp.src_port(), number::<u16>(case, "src_port"), "{case}");
-    assert_eq!(received.udp.dst_port(), number::<u16>(case, "dst_port"), "{case}");
+fn check_received(case: &Value, ip: &[u8], repr: RoceRepr<'_>) {
+    let received = Received::parse_packet(ip).unwrap_or_else(|error| panic!("{case}: {error}"));
+    assert_eq!(RoceRepr::parse_packet(&received.roce), Ok(repr), "{case}");
+    assert_eq!(received.ipv4.source_address().to_string(), text(case, "src"), "{case}");
+    assert_eq!(received.ipv4.destination_address().to_string(), text(case, "dst"), "{case}");
+    assert_eq!(received.udp.source_port(), number::<u16>(case, "src_port"), "{case}");
+    assert_eq!(received.udp.destination_port(), number::<u16>(case, "dst_port"), "{case}");
 }
 
 /// Where there is a template for this kind of frame, it makes the same bytes.
-fn check_template(case: &Value, route: &Route, repr: &Repr<'_>, bytes: &[u8]) {
+fn check_template(case: &Value, route: &FrameRoute, repr: &RoceRepr<'_>, bytes: &[u8]) {
     let (qp, psn, ack_req, payload) = (repr.bth.dest_qp, repr.bth.psn, repr.bth.ack_req, repr.payload);
     let transport = repr.bth.opcode.transport();
     let mut buffer = [0xa5; 1200];
     let len = match (repr.bth.opcode, repr.reth, repr.atomic, repr.imm) {
         (Opcode::RcWriteOnly | Opcode::UcWriteOnly, Some(reth), None, None) => {
             let template = WriteTemplate::new(route, transport, qp, payload.len()).unwrap();
-            template.emit(psn, ack_req, reth.va, reth.rkey, payload, &mut buffer)
+            template.write_frame(psn, ack_req, reth.va, reth.rkey, payload, &mut buffer)
         }
         (Opcode::RcWriteOnlyImm | Opcode::UcWriteOnlyImm, Some(reth), None, Some(imm)) => {
             let template = WriteImmTemplate::new(route, transport, qp, payload.len()).unwrap();
-            template.emit(psn, ack_req, reth.va, reth.rkey, imm.0, payload, &mut buffer)
+            template.write_frame(psn, ack_req, reth.va, reth.rkey, imm.0, payload, &mut buffer)
         }
         (Opcode::RcFetchAdd, None, Some(atomic), None) => {
             let template = FetchAddTemplate::new(route, qp).unwrap();
-            template.emit(psn, ack_req, atomic.va, atomic.rkey, atomic.swap_add, &mut buffer)
+            template.write_frame(psn, ack_req, atomic.va, atomic.rkey, atomic.swap_add, &mut buffer)
         }
         _ => return,
     };
@@ -299,8 +301,8 @@ fn frame_errors() {
     for case in cases(&vectors(), "frame_errors") {
         let bytes = hex(case, "hex");
         // A reserved syndrome comes to light when the AETH is read.
-        let error = match Received::parse(&bytes) {
-            Ok(received) => received.roce.aeth().expect_err(text(case, "name")),
+        let error = match Received::parse_packet(&bytes) {
+            Ok(received) => received.roce.ack_header().expect_err(text(case, "name")),
             Err(error) => error,
         };
         check_error(case, error);
@@ -313,23 +315,23 @@ fn every_kind_of_decoding_error_has_a_vector() {
     let errors = ["report_errors", "nack_errors", "frame_errors"].map(|list| cases(&all, list)).concat();
     // Ethernet has one error alone, a short header.
     for kind in [
-        Kind::Truncated { need: 0, have: 0 },
-        Kind::TooLong { most: 0, have: 0 },
-        Kind::UnknownVersion(0),
-        Kind::UnknownOpcode(0),
-        Kind::UnsupportedOpcode(0),
-        Kind::ValueLength(0),
-        Kind::Hop(0),
-        Kind::PathLength(0),
-        Kind::Rows(0),
-        Kind::NotANack,
-        Kind::Contradiction,
-        Kind::Checksum,
-        Kind::Length(0),
-        Kind::Fragment,
-        Kind::Options,
-        Kind::Protocol(0),
-        Kind::Reserved(0),
+        WireErrorKind::Truncated { need: 0, have: 0 },
+        WireErrorKind::TooLong { most: 0, have: 0 },
+        WireErrorKind::UnknownVersion(0),
+        WireErrorKind::UnknownOpcode(0),
+        WireErrorKind::UnsupportedOpcode(0),
+        WireErrorKind::ValueLength(0),
+        WireErrorKind::Hop(0),
+        WireErrorKind::PathLength(0),
+        WireErrorKind::Rows(0),
+        WireErrorKind::NotANack,
+        WireErrorKind::Contradiction,
+        WireErrorKind::Checksum,
+        WireErrorKind::Length(0),
+        WireErrorKind::Fragment,
+        WireErrorKind::Options,
+        WireErrorKind::Protocol(0),
+        WireErrorKind::Reserved(0),
     ] {
         let name = format!("{kind:?}");
         let name = name.split(['(', ' ']).next().unwrap();

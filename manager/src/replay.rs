@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dta_link::{Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, netstat};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::batch::PushError;
 use dta_proto::counter::LinkLoss;
 use dta_testbed::capture::{self, CaptureError, Cut, LinkType};
@@ -26,7 +26,7 @@ pub struct Load {
 
 /// How to send.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct ReplayOptions {
     /// Datagrams per second; `None` = as fast as the link takes them.
     pub rate: Option<u64>,
     /// How many times to send the whole capture.
@@ -35,7 +35,7 @@ pub struct Options {
 
 /// The result.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sent {
+pub struct ReplayOutcome {
     /// Datagrams sent.
     pub sent: u64,
     /// From the first to the last.
@@ -73,13 +73,13 @@ pub fn load_frames(path: &Path) -> Result<Load, CaptureError> {
 pub fn send_datagrams(
     load: &Load,
     to: SocketAddrV4,
-    options: &Options,
+    options: &ReplayOptions,
     progress: impl FnMut(u64),
-) -> Result<Sent, LinkError> {
-    let mut link = UdpLink::open(&UdpConfig::reports(SocketAddr::new(address_towards(to)?, 0), false))?;
+) -> Result<ReplayOutcome, LinkError> {
+    let mut link = UdpLink::open(&UdpConfig::for_reports(SocketAddr::new(address_towards(to)?, 0), false))?;
     let local = link.local_addr();
     let mut batch = batch_for(load);
-    let push = |batch: &mut Batch, payload: &[u8]| batch.push_udp(local, to, payload, 0);
+    let push = |batch: &mut PacketBatch, payload: &[u8]| batch.push_datagram(local, to, payload, 0);
     let before_batch = || if to.ip().is_loopback() { wait_for_room(to) } else { Ok(()) };
     send(load, options, &mut link, &mut batch, push, before_batch, progress)
 }
@@ -109,19 +109,19 @@ fn wait_for_room(to: SocketAddrV4) -> Result<(), LinkError> {
 pub fn send_frames(
     load: &Load,
     interface: &str,
-    options: &Options,
+    options: &ReplayOptions,
     progress: impl FnMut(u64),
-) -> Result<Sent, LinkError> {
+) -> Result<ReplayOutcome, LinkError> {
     let mut link = PacketLink::open(&PacketConfig::new(interface, []))?;
     let mut batch = batch_for(load);
-    let push = |batch: &mut Batch, frame: &[u8]| batch.push_frame(frame, 0);
+    let push = |batch: &mut PacketBatch, frame: &[u8]| batch.push_frame(frame, 0);
     send(load, options, &mut link, &mut batch, push, || Ok(()), progress)
 }
 
 /// A batch with room for the longest packet of the capture.
-fn batch_for(load: &Load) -> Batch {
+fn batch_for(load: &Load) -> PacketBatch {
     let longest = load.packets.iter().map(Vec::len).max().unwrap_or(0);
-    Batch::with_packet_capacity(BATCH, longest + 28)
+    PacketBatch::with_packet_capacity(BATCH, longest + 28)
 }
 
 /// Bytes in a local receiver's queue from which on sending pauses: half of Linux's default.
@@ -135,13 +135,13 @@ const BATCH: usize = 64;
 /// Sends the batches through `link`, paced.
 fn send(
     load: &Load,
-    options: &Options,
+    options: &ReplayOptions,
     link: &mut impl Link,
-    batch: &mut Batch,
-    push: impl Fn(&mut Batch, &[u8]) -> Result<(), PushError>,
+    batch: &mut PacketBatch,
+    push: impl Fn(&mut PacketBatch, &[u8]) -> Result<(), PushError>,
     before_batch: impl Fn() -> Result<(), LinkError>,
     mut progress: impl FnMut(u64),
-) -> Result<Sent, LinkError> {
+) -> Result<ReplayOutcome, LinkError> {
     let start = Instant::now();
     // At low rates a batch would be a burst, so it is never more than 10 ms of datagrams.
     let most = options.rate.map_or(BATCH as u64, |rate| (rate / 100).clamp(1, BATCH as u64));
@@ -157,15 +157,15 @@ fn send(
                 before_batch()?;
                 link.send(batch)?;
                 progress(handled);
-                pace(start, handled, options.rate);
+                wait_until_due(start, handled, options.rate);
             }
         }
     }
     link.send(batch)?;
     progress(handled);
-    let counters = link.counters();
+    let counters = link.link_counters();
     let mut losses: BTreeMap<_, _> = counters
-        .losses()
+        .losses_by_reason()
         .into_iter()
         .filter(|(loss, count)| loss.is_unsent() && *count > 0)
         .map(|(loss, count)| (loss.name(), count))
@@ -173,11 +173,11 @@ fn send(
     if unfit > 0 {
         losses.insert(LinkLoss::UnsentMalformed.name(), unfit);
     }
-    Ok(Sent { sent: counters.sent, seconds: start.elapsed().as_secs_f64(), losses })
+    Ok(ReplayOutcome { sent: counters.sent, seconds: start.elapsed().as_secs_f64(), losses })
 }
 
 /// Waits until `handled` datagrams are due.
-fn pace(start: Instant, handled: u64, rate: Option<u64>) {
+fn wait_until_due(start: Instant, handled: u64, rate: Option<u64>) {
     let Some(rate) = rate else { return };
     let due = Duration::from_secs_f64(handled as f64 / rate as f64);
     if let Some(wait) = due.checked_sub(start.elapsed()) {
@@ -196,7 +196,7 @@ mod tests {
         let SocketAddr::V4(to) = receiver.local_addr().unwrap() else { unreachable!() };
         let load = Load { packets: vec![b"one".to_vec(), b"three".to_vec()], read: 2, ..Load::default() };
         let mut told = 0;
-        let options = Options { rate: Some(100), times: 3 };
+        let options = ReplayOptions { rate: Some(100), times: 3 };
         let sent = send_datagrams(&load, to, &options, |n| told = n).unwrap();
         assert_eq!((sent.sent, told, sent.losses.len()), (6, 6, 0));
         assert!(sent.seconds >= 0.05, "6 datagrams at 100/s took {} s", sent.seconds);

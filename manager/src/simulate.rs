@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dta_proto::placement::Placement;
-use dta_proto::placement::plan::{BUCKETS, Member, fewest_moves, next};
+use dta_proto::placement::ClusterPlacement;
+use dta_proto::placement::plan::{BUCKETS, PlacementMember, fewest_moves, next};
 use dta_proto::random::SplitMix64;
 use serde::Serialize;
 
 /// What is simulated.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct ClusterShape {
     /// Collectors at the beginning; later half to one and a half times as many.
     pub collectors: usize,
     /// What happens after that.
@@ -57,19 +57,25 @@ pub struct Beside<T> {
 }
 
 /// Runs the simulation.
-pub fn run(shape: &Shape) -> Simulated {
+pub fn run(shape: &ClusterShape) -> Simulated {
     let mut random = SplitMix64(shape.seed);
-    let mut below = |n: usize| (random.draw() % n as u64) as usize;
+    let mut below = |n: usize| (random.next_u64() % n as u64) as usize;
     let mut known = 0;
     let mut another = |memory: u64| {
         known += 1;
         let zone = format!("z{}", known % shape.zones);
-        Member { id: format!("c{known:05}"), zone, weight: memory, drained: false, lists: BTreeMap::new() }
+        PlacementMember {
+            id: format!("c{known:05}"),
+            zone,
+            weight: memory,
+            drained: false,
+            lists: BTreeMap::new(),
+        }
     };
     let memory = &shape.memory;
-    let mut members: Vec<Member> =
+    let mut members: Vec<PlacementMember> =
         (0..shape.collectors).map(|_| another(memory[below(memory.len())])).collect();
-    let mut placement = next(&Placement::default(), &members, shape.copies);
+    let mut placement = next(&ClusterPlacement::default(), &members, shape.copies);
     let mut result = Simulated::default();
     for _ in 0..shape.events {
         let is_few = members.len() <= shape.collectors.div_ceil(2);
@@ -108,22 +114,22 @@ pub fn run(shape: &Shape) -> Simulated {
         if load.was > result.worst_load.was {
             result.worst_load = load;
         }
-        result.together += together(&placement, &members);
+        result.together += colocated_buckets(&placement, &members);
     }
     result.collectors = members.len();
     result
 }
 
 /// The load of the collector with the highest, relative to its share by weight.
-fn load(placement: &Placement, members: &[Member], copies: usize) -> Beside<f64> {
+fn load(placement: &ClusterPlacement, members: &[PlacementMember], copies: usize) -> Beside<f64> {
     let copies = copies.min(members.len());
     let all: u64 = members.iter().map(|member| member.weight).sum();
     let parts = copies * BUCKETS;
-    let share = |member: &Member| parts as f64 * member.weight as f64 / all as f64;
-    let held = |member: &Member| -> usize {
-        (0..copies).map(|copy| placement.buckets(copy, &member.id).iter().count()).sum()
+    let share = |member: &PlacementMember| parts as f64 * member.weight as f64 / all as f64;
+    let held = |member: &PlacementMember| -> usize {
+        (0..copies).map(|copy| placement.buckets_of_copy(copy, &member.id).iter().count()).sum()
     };
-    let relative = |held: usize, member: &Member| held as f64 / share(member);
+    let relative = |held: usize, member: &PlacementMember| held as f64 / share(member);
     let was = members.iter().map(|member| relative(held(member), member)).fold(0.0, f64::max);
     // The highest load is lowest if each part goes to whom it loads least (D'Hondt).
     let mut best = vec![0; members.len()];
@@ -137,7 +143,7 @@ fn load(placement: &Placement, members: &[Member], copies: usize) -> Beside<f64>
 }
 
 /// The buckets with two copies in one zone.
-fn together(placement: &Placement, members: &[Member]) -> usize {
+fn colocated_buckets(placement: &ClusterPlacement, members: &[PlacementMember]) -> usize {
     let zones: BTreeMap<&str, &str> =
         members.iter().map(|member| (member.id.as_str(), member.zone.as_str())).collect();
     let is_together = |bucket: &u8| {
@@ -151,8 +157,8 @@ fn together(placement: &Placement, members: &[Member]) -> usize {
 mod tests {
     use super::*;
 
-    fn shape() -> Shape {
-        Shape { collectors: 12, events: 60, copies: 2, zones: 4, memory: vec![1], seed: 3 }
+    fn shape() -> ClusterShape {
+        ClusterShape { collectors: 12, events: 60, copies: 2, zones: 4, memory: vec![1], seed: 3 }
     }
 
     #[test]
@@ -164,7 +170,7 @@ mod tests {
         assert!(simulated.joins > 0 && simulated.leaves > 0 && simulated.deaths > 0);
         let json = |simulated: &Simulated| serde_json::to_string(simulated).unwrap();
         assert_eq!(json(&run(&shape())), json(&simulated));
-        assert_ne!(json(&run(&Shape { seed: 4, ..shape() })), json(&simulated));
+        assert_ne!(json(&run(&ClusterShape { seed: 4, ..shape() })), json(&simulated));
     }
 
     #[test]
@@ -174,6 +180,6 @@ mod tests {
         assert!(simulated.load.was >= simulated.load.ideal && simulated.load.ideal >= 1.0);
         assert_eq!(simulated.together, 0);
         // All copies are in the only zone there is.
-        assert_eq!(run(&Shape { zones: 1, ..shape() }).together, 60 * 256);
+        assert_eq!(run(&ClusterShape { zones: 1, ..shape() }).together, 60 * 256);
     }
 }

@@ -16,8 +16,8 @@ use common::int_bed::{IntBed, PATIENCE, Setup};
 use common::manager;
 use common::namespaces::{Namespaces, run};
 use common::tracing::Tracing;
-use dta_reporter::packet_trace::kernel::{Options, Tracer};
-use dta_reporter::packet_trace::record::Record;
+use dta_reporter::packet_trace::kernel::{Tracer, TracerOptions};
+use dta_reporter::packet_trace::record::TraceRecord;
 use schema::hold;
 use serde_json::{Value, json};
 
@@ -367,7 +367,7 @@ fn points_and_packets_are_printed_for_programs() {
 }
 
 /// The least time from one interface to the other and back, by the one clock that the machine has.
-fn truth(records: &[Record], points: [u16; 2]) -> i64 {
+fn truth(records: &[TraceRecord], points: [u16; 2]) -> i64 {
     let at = |point: u16| -> HashMap<u64, u64> {
         let there = records.iter().filter(|record| record.point == point);
         there.map(|record| (record.digest, record.time)).collect()
@@ -398,8 +398,8 @@ async fn a_clock_that_is_ahead_and_gains_is_taken_out() {
     let _first = agent(bed.folder.path(), 3, to, &traced(0, 0));
     let wrong = ["--test-clock", "7300000,40"];
     let _second = agent_with(bed.folder.path(), 4, to, &traced(1, 2), &wrong);
-    let table = dta_reporter::packet_trace::filter::compile("udp port 5003").unwrap();
-    let mut own = Tracer::start(&Options { table, ..Options::default() }).unwrap();
+    let table = dta_reporter::packet_trace::filter::compile_filter("udp port 5003").unwrap();
+    let mut own = Tracer::start(&TracerOptions { table, ..TracerOptions::default() }).unwrap();
     for at in points.iter().flat_map(|point| [format!("{point}/egress"), format!("{point}/ingress")]) {
         own.attach(&at.parse().unwrap()).unwrap();
     }

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use common::int_bed::{Counted, IntBed, Setup, int_capture};
 use common::{MANAGER, captures, manager};
 use dta_proto::key::Flow;
-use dta_proto::wire::int::emit::{self, Datagram, Hop, Local, Stack};
+use dta_proto::wire::int::emit::{self, EmittedDatagram, Hop, Local, Stack};
 use dta_proto::wire::int::{Fill, Flags, IntVersion, ReportVersion};
 use schema::hold;
 use serde_json::{Value, json};
@@ -244,12 +244,12 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
 /// A datagram of Telemetry Report v1.0 with a stack of one hop.
 fn report(flow: &str, instructions: u16, hop: Hop) -> Vec<u8> {
     let stack = Stack::new(IntVersion::V10, instructions, vec![hop]);
-    let packet = emit::Packet::new(flow.parse().unwrap()).with(stack);
+    let packet = emit::EmittedPacket::new(flow.parse().unwrap()).with_stack(stack);
     let flags = Flags { tracked: true, ..Flags::default() };
     let (local, hop) = (Local::Nothing, Hop::default());
-    let report = emit::Report { flags, local, hop, halved_queue: false, packet, ethernet: true };
+    let report = emit::EmittedReport { flags, local, hop, halved_queue: false, packet, ethernet: true };
     let (version, reports) = (ReportVersion::V10, vec![report]);
-    Datagram { version, version_nibble: 0, switch: 9, hardware: 0, sequence: 1, reports }.bytes()
+    EmittedDatagram { version, version_nibble: 0, switch: 9, hardware: 0, sequence: 1, reports }.to_bytes()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -642,14 +642,14 @@ impl Drop for Demo {
 #[test]
 fn the_top_flows_of_a_demo_are_those_of_its_traffic() {
     use dta_testbed::topology::Topology;
-    use dta_testbed::traffic::{Shape, Synthetic};
+    use dta_testbed::traffic::{Synthetic, TrafficShape};
     let folder = tempfile::tempdir().unwrap();
     let outcome = folder.path().join("outcome.json");
     let demo = Demo::new(&["--reports", "20000", "--seed", "5", "--json", outcome.to_str().unwrap()]);
     let outcome: Value = serde_json::from_str(&std::fs::read_to_string(&outcome).unwrap()).unwrap();
     let packets = outcome["run"]["packets"].as_u64().unwrap() as usize;
     let traffic = Topology::load(None).unwrap().traffic;
-    let shape = Shape { flows: traffic.flows, exponent: traffic.exponent, seed: 5 };
+    let shape = TrafficShape { flows: traffic.flows, exponent: traffic.exponent, seed: 5 };
     let mut bytes: BTreeMap<Flow, u64> = BTreeMap::new();
     for packet in Synthetic::new(shape).take(packets) {
         *bytes.entry(packet.packet.flow).or_default() += u64::from(packet.packet.length);

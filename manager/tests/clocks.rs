@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use common::MANAGER;
 use common::daemon::{Daemon, counter};
 use common::int_bed::PATIENCE;
-use dta_rpc::collector::Client;
+use dta_rpc::collector::RemoteCollector;
 use dta_rpc::{Ask as _, ClientOptions, ClientTls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
@@ -101,7 +101,7 @@ struct Bed {
     clock: Clock,
     collector: Daemon,
     translator: Daemon,
-    client: Client,
+    client: RemoteCollector,
 }
 
 /// What is counted.
@@ -149,7 +149,8 @@ impl Bed {
         let translator = start("__translator", "translator", &["run", "--ready"], text);
         // By the machine's clock.
         let options = ClientOptions::new(collector.said("listen"), tls.then(|| files.of("reader")));
-        let client = Client::connect_lazy(&ClientOptions { call: Some(PATIENCE), ..options }).unwrap();
+        let client =
+            RemoteCollector::connect_lazy(&ClientOptions { call: Some(PATIENCE), ..options }).unwrap();
         Bed { folder, clock, collector, translator, client }
     }
 

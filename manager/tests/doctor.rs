@@ -8,34 +8,34 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use dta_rpc::ClientOptions;
-use dta_rpc::collector::Client;
 use dta_collector::config::{Config, MemoryConfig};
-use dta_collector::server::Server;
+use dta_collector::server::RunningCollector;
 use dta_link::{Link, UdpConfig, UdpLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::control::{self, Purpose};
-use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{BthFields, Psn, Repr, Transport};
+use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::roce::{BthFields, Psn, RoceRepr, Transport};
+use dta_rpc::ClientOptions;
+use dta_rpc::collector::RemoteCollector;
 use serde_json::Value;
 
 use common::daemon::Daemon;
 use common::manager;
 
-async fn collector() -> (Server, Client) {
+async fn collector() -> (RunningCollector, RemoteCollector) {
     let mut config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         memory: MemoryConfig::Anonymous,
         ..Config::default()
     };
     config.soft.port = 0;
-    let server = Server::start(&config).await.unwrap();
-    let client = Client::connect(&ClientOptions::plain(server.listen)).await.unwrap();
+    let server = RunningCollector::start(&config).await.unwrap();
+    let client = RemoteCollector::connect(&ClientOptions::without_tls(server.listen)).await.unwrap();
     (server, client)
 }
 
 /// A session of this test's, and where its frames leave.
-async fn session(client: &mut Client, link: &UdpLink) -> control::Session {
+async fn session(client: &mut RemoteCollector, link: &UdpLink) -> control::Session {
     let pair =
         |purpose: Purpose, qpn| control::RequesterQueuePair { purpose: purpose.into(), qpn, start_psn: 0 };
     let request = control::OpenSessionRequest {
@@ -55,15 +55,15 @@ async fn session(client: &mut Client, link: &UdpLink) -> control::Session {
 fn write(session: &control::Session, link: &UdpLink, rkey: impl Fn(u32) -> u32) -> Vec<u8> {
     let (to, flows) = (session.collector.as_ref().unwrap(), &session.regions[0]);
     let qpn = session.queue_pairs.iter().find(|pair| pair.purpose() == Purpose::Write).unwrap().qpn;
-    let route = Route {
+    let route = FrameRoute {
         src_port: link.local_addr().port(),
         dst_port: to.port as u16,
-        ..Route::new(*link.local_addr().ip(), to.ip.parse().unwrap(), qpn)
+        ..FrameRoute::new(*link.local_addr().ip(), to.ip.parse().unwrap(), qpn)
     };
     let place = BthFields { dest_qp: qpn, psn: Psn::new(0), ack_req: false };
-    let packet = Repr::write(Transport::Uc, place, flows.address, rkey(flows.rkey), &[7; 16], None);
+    let packet = RoceRepr::write(Transport::Uc, place, flows.address, rkey(flows.rkey), &[7; 16], None);
     let mut bytes = vec![0; route.buffer_len(&packet)];
-    route.emit(&packet, &mut bytes).unwrap();
+    route.write_frame(&packet, &mut bytes).unwrap();
     bytes
 }
 
@@ -74,7 +74,7 @@ fn doctor(address: &str, more: &[&str], sent: Option<(&mut UdpLink, &[u8])>) -> 
         if let Some((link, packet)) = sent {
             let done = &done;
             scope.spawn(move || {
-                let mut batch = Batch::new(1);
+                let mut batch = PacketBatch::new(1);
                 while !done.load(Ordering::Acquire) {
                     batch.push(packet, 0).unwrap();
                     link.send(&mut batch).unwrap();
@@ -107,7 +107,8 @@ async fn causes_are_named_on_the_software_nic() {
     let (status, findings) = doctor(&address, &[], None);
     assert_eq!((status, &findings[0]["check"]), (Some(4), &"session".into()));
 
-    let mut link = UdpLink::open(&UdpConfig::roce((Ipv4Addr::new(127, 0, 0, 2), 0).into())).unwrap();
+    let mut link =
+        UdpLink::open(&UdpConfig::for_roce_frames((Ipv4Addr::new(127, 0, 0, 2), 0).into())).unwrap();
     let session = session(&mut client, &link).await;
     let good = write(&session, &link, |rkey| rkey);
     let (status, findings) = doctor(&address, &["--session", "switch"], Some((&mut link, &good)));
@@ -128,7 +129,7 @@ async fn causes_are_named_on_the_software_nic() {
     let (status, findings) = doctor(&address, &["--session", "other"], None);
     assert_eq!(status, Some(4));
     assert!(findings[0]["found"].as_str().unwrap().contains("there are switch"), "{findings:#?}");
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[test]

@@ -11,16 +11,16 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dta_rpc::ClientOptions;
-use dta_rpc::collector::Client;
 use dta_collector::config::{Config, MemoryConfig};
-use dta_collector::server::Server;
+use dta_collector::server::RunningCollector;
 use dta_link::{Link, PacketConfig, PacketLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::control::{self, Purpose};
 use dta_proto::wire::ethernet::Mac;
-use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{self, BthFields, Psn, Repr, Transport};
+use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::roce::{self, BthFields, Psn, RoceRepr, Transport};
+use dta_rpc::ClientOptions;
+use dta_rpc::collector::RemoteCollector;
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -31,13 +31,13 @@ const SWITCH_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 struct Frame(Vec<u8>);
 
 impl Frame {
-    fn new(to: Ipv4Addr, packet: &Repr<'_>) -> Self {
-        let route = Route {
+    fn new(to: Ipv4Addr, packet: &RoceRepr<'_>) -> Self {
+        let route = FrameRoute {
             ethernet: Some((COLLECTOR_MAC, SWITCH_MAC)),
-            ..Route::new(SWITCH, to, packet.bth.dest_qp)
+            ..FrameRoute::new(SWITCH, to, packet.bth.dest_qp)
         };
         let mut bytes = vec![0; route.buffer_len(packet)];
-        route.emit(packet, &mut bytes).unwrap();
+        route.write_frame(packet, &mut bytes).unwrap();
         Self(bytes)
     }
 
@@ -55,8 +55,8 @@ fn ip(arguments: &str) {
 }
 
 struct Ground {
-    server: Server,
-    client: Client,
+    server: RunningCollector,
+    client: RemoteCollector,
     address: String,
 }
 
@@ -68,9 +68,9 @@ impl Ground {
             device: "rxe0".into(),
             ..Config::default()
         };
-        let server = Server::start(&config).await.expect("a collector on rxe0");
+        let server = RunningCollector::start(&config).await.expect("a collector on rxe0");
         let address = server.listen.to_string();
-        let client = Client::connect(&ClientOptions::plain(&address)).await.unwrap();
+        let client = RemoteCollector::connect(&ClientOptions::without_tls(&address)).await.unwrap();
         Self { server, client, address }
     }
 
@@ -133,7 +133,7 @@ impl Ground {
 
 fn send_until(done: &AtomicBool, frame: &Frame) {
     let mut link = PacketLink::open(&PacketConfig::new("vtx", [])).expect("raw frames on vtx");
-    let mut batch = Batch::new(1);
+    let mut batch = PacketBatch::new(1);
     while !done.load(Ordering::Acquire) {
         batch.push_frame(&frame.0, 0).unwrap();
         assert_eq!(link.send(&mut batch).unwrap(), 1);
@@ -152,12 +152,12 @@ fn region<'a>(session: &'a control::Session, store: &str) -> &'a control::Region
 fn write(session: &control::Session, to: Ipv4Addr) -> Frame {
     let flows = region(session, "flows");
     let place = BthFields { dest_qp: pair(session, Purpose::Write), psn: Psn::new(100), ack_req: false };
-    Frame::new(to, &Repr::write(Transport::Uc, place, flows.address, flows.rkey, &[7; 16], None))
+    Frame::new(to, &RoceRepr::write(Transport::Uc, place, flows.address, flows.rkey, &[7; 16], None))
 }
 
 fn add(session: &control::Session, rkey: u32) -> Frame {
     let place = BthFields { dest_qp: pair(session, Purpose::Atomic), psn: Psn::new(100), ack_req: true };
-    Frame::new(COLLECTOR, &Repr::fetch_add(place, region(session, "bytes").address, rkey, 1))
+    Frame::new(COLLECTOR, &RoceRepr::fetch_add(place, region(session, "bytes").address, rkey, 1))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use common::daemon::counter;
 use common::free_port;
 use common::int_bed::{Counted, IntBed, PATIENCE, Setup, int_capture};
+use dta_proto::telemetry::{Metric, TelemetryEntry, list};
 use dta_rpc::Ask;
-use dta_proto::telemetry::{Entry, Metric, list};
 use serde_json::{Value, json};
 
 /// A server that keeps its files while it is stopped.
@@ -149,7 +149,7 @@ impl Bed {
         self.0.until("reports taken", |counted| counted.is_taken(reports)).await;
     }
 
-    async fn events(&self, list: u32) -> Vec<Entry> {
+    async fn events(&self, list: u32) -> Vec<TelemetryEntry> {
         self.0.entries(list).await.0
     }
 
@@ -297,15 +297,15 @@ async fn a_latency_gives_a_point_when_it_leaves_its_interval() {
 }
 
 /// How many points each measurement is to have, of these events.
-fn expected(events: &[Entry]) -> BTreeMap<String, u64> {
+fn expected(events: &[TelemetryEntry]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for event in events {
         let (name, field) = match event {
-            Entry::Change { metric: Metric::FlowPath, .. } => ("flow_path".into(), "hops"),
-            Entry::Change { metric, .. } => (metric.name().replace('-', "_"), "value"),
-            Entry::Drop { .. } => ("drops".into(), "value"),
-            Entry::Congestion { .. } => ("congestion".into(), "value"),
-            Entry::Key { .. } => continue,
+            TelemetryEntry::Change { metric: Metric::FlowPath, .. } => ("flow_path".into(), "hops"),
+            TelemetryEntry::Change { metric, .. } => (metric.name().replace('-', "_"), "value"),
+            TelemetryEntry::Drop { .. } => ("drops".into(), "value"),
+            TelemetryEntry::Congestion { .. } => ("congestion".into(), "value"),
+            TelemetryEntry::Key { .. } => continue,
         };
         *counts.entry(format!("{name}.{field}")).or_default() += 1;
     }

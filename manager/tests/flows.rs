@@ -2,9 +2,9 @@
 //! exporter loses on the way is known to the last number.
 
 mod common;
-#[path = "../../testbed/sflow.rs"]
+#[path = "../../testbed/tests/shared/sflow.rs"]
 mod sflow;
-#[path = "../../testbed/softflowd.rs"]
+#[path = "../../testbed/tests/shared/softflowd.rs"]
 mod softflowd;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use common::captures;
 use common::int_bed::{Counted, IntBed, PATIENCE, Setup, until_room};
-use dta_rpc::AskKeys;
 use dta_proto::key::Flow;
 use dta_proto::key::Key;
-use dta_proto::telemetry::{self, Entry, Location, Means, list};
+use dta_proto::telemetry::{self, Location, Means, TelemetryEntry, list};
+use dta_rpc::AskKeys;
 use softflowd::{Flows, exported, is_lost, missing, traffic, truth};
 
 struct Bed(IntBed);
@@ -62,7 +62,7 @@ impl Bed {
             .keys()
             .flat_map(|flow| [telemetry::packets_key(flow), telemetry::bytes_key(flow)])
             .collect();
-        let answers = self.0.client.counter("int-counters", &keys).await.unwrap();
+        let answers = self.0.client.query_counters("int-counters", &keys).await.unwrap();
         let counts: Vec<_> = answers.iter().map(|answer| answer.value).collect();
         flows.keys().zip(counts.chunks(2)).map(|(flow, counts)| (*flow, (counts[0], counts[1]))).collect()
     }
@@ -72,8 +72,8 @@ impl Bed {
         let (entries, lost) = self.0.entries(list::KEYS).await;
         assert_eq!(lost, 0);
         let flow = |entry| match entry {
-            Entry::Key { means: Means::Flow(flow), .. } => Some(flow),
-            Entry::Key { key, means: Means::Itself } => key.flow(),
+            TelemetryEntry::Key { means: Means::Flow(flow), .. } => Some(flow),
+            TelemetryEntry::Key { key, means: Means::Itself } => key.to_ipv4_flow(),
             _ => None,
         };
         entries.into_iter().filter_map(flow).collect()
@@ -170,19 +170,21 @@ async fn samples_and_notices_of_drops_of_sflow_are_in_memory() {
     assert_eq!(lost, 0);
     let mut told = BTreeMap::new();
     for entry in entries {
-        let Entry::Drop { key, place, ingress_port, reason, .. } = entry else { panic!("{entry:?}") };
+        let TelemetryEntry::Drop { key, place, ingress_port, reason, .. } = entry else {
+            panic!("{entry:?}")
+        };
         assert_eq!(place, Location { switch: Some(switch), port: Some(3), queue: None });
         assert_eq!(ingress_port, Some(1));
         *told.entry((key, reason)).or_insert(0) += 1;
     }
-    let of = |flow: &Option<Flow>| flow.map_or(Key::default(), |flow| flow.key());
+    let of = |flow: &Option<Flow>| flow.map_or(Key::default(), |flow| flow.to_key());
     let expected: BTreeMap<_, u64> =
         drops.iter().map(|((flow, reason), count)| ((of(flow), *reason), *count)).collect();
     assert_eq!(told, expected);
     let mut by_reason = BTreeMap::new();
     drops.iter().for_each(|((_, reason), count)| *by_reason.entry(*reason).or_insert(0) += count);
     let keys: Vec<_> = by_reason.keys().map(|reason| telemetry::drops_key(switch, *reason)).collect();
-    let answers = bed.0.client.counter("int-counters", &keys).await.unwrap();
+    let answers = bed.0.client.query_counters("int-counters", &keys).await.unwrap();
     let counts: Vec<u64> = answers.iter().map(|answer| answer.value).collect();
     assert_eq!(counts, by_reason.into_values().collect::<Vec<_>>());
 }
@@ -233,7 +235,7 @@ async fn a_flush_and_an_end_write_the_counts_of_many_flows_and_lose_none() {
         assert!(translator.terminate(PATIENCE).0.success());
         let keys: Vec<_> = (0..FLOWS).map(|number| telemetry::bytes_key(&numbered(number))).collect();
         for (first, keys) in (0..).step_by(1000).zip(keys.chunks(1000)) {
-            let answers = client.counter("int-counters", keys).await.unwrap();
+            let answers = client.query_counters("int-counters", keys).await.unwrap();
             let below = (first..).zip(&answers).filter(|(number, answer)| answer.value < 1000 + number);
             assert_eq!(below.count(), 0, "ends: {ends}");
         }

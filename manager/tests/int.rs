@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use common::int_bed::{Counted, IntBed, Setup, int_capture};
 use common::{free_port, manager};
-use dta_rpc::AskKeys;
 use dta_proto::control::Policy;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, Metric, Path, Value, Why, list};
+use dta_proto::telemetry::{self, Metric, SwitchPath, TelemetryEntry, TimedValue, Why, list};
+use dta_rpc::AskKeys;
 
 struct Bed(IntBed);
 
@@ -36,20 +36,33 @@ impl Bed {
 
     async fn values(&mut self, keys: &[Key]) -> Vec<Option<u32>> {
         let answers = self.0.client.key_write("int-values", keys, Policy::First, 0).await.unwrap();
-        answers.iter().map(|a| a.value.as_ref().map(|value| Value::parse(value).unwrap().value)).collect()
+        answers
+            .iter()
+            .map(|a| a.value.as_ref().map(|value| TimedValue::parse_bytes(value).unwrap().value))
+            .collect()
     }
 
     async fn paths(&mut self, flows: &[Flow]) -> Vec<String> {
-        let keys: Vec<_> = flows.iter().map(Flow::key).collect();
+        let keys: Vec<_> = flows.iter().map(Flow::to_key).collect();
         let answers = self.0.client.key_write("int-paths", &keys, Policy::First, 0).await.unwrap();
-        answers.iter().map(|a| Path::parse(a.value.as_ref().unwrap()).unwrap().to_string()).collect()
+        answers
+            .iter()
+            .map(|a| SwitchPath::parse_bytes(a.value.as_ref().unwrap()).unwrap().to_string())
+            .collect()
     }
 
     async fn counts(&mut self, keys: &[Key]) -> Vec<u64> {
-        self.0.client.counter("int-counters", keys).await.unwrap().iter().map(|answer| answer.value).collect()
+        self.0
+            .client
+            .query_counters("int-counters", keys)
+            .await
+            .unwrap()
+            .iter()
+            .map(|answer| answer.value)
+            .collect()
     }
 
-    async fn entries(&mut self, list: u32) -> Vec<Entry> {
+    async fn entries(&mut self, list: u32) -> Vec<TelemetryEntry> {
         let (entries, lost) = self.0.entries(list).await;
         assert_eq!(lost, 0, "list {list}");
         entries
@@ -59,7 +72,7 @@ impl Bed {
     async fn changes(&mut self, metric: Metric) -> Vec<(Key, Why, u64, u64)> {
         let entries = self.entries(list::CHANGES).await;
         let of_metric = |entry| match entry {
-            Entry::Change { key, metric: of, why, old, new, .. } if of == metric => {
+            TelemetryEntry::Change { key, metric: of, why, old, new, .. } if of == metric => {
                 Some((key, why, old, new))
             }
             _ => None,
@@ -81,7 +94,7 @@ async fn three_reports_change_what_they_change() {
     let flow = flow("10.0.0.1:5000->10.0.0.2:5000/udp");
     assert_eq!(bed.paths(&[flow]).await, ["6:5:4"]);
     let keys = [
-        flow.key(),
+        flow.to_key(),
         telemetry::hop_latency_key(&flow, 4),
         telemetry::hop_latency_key(&flow, 5),
         telemetry::queue_occupancy_key(4, Some(3), Some(5)),
@@ -90,9 +103,9 @@ async fn three_reports_change_what_they_change() {
     ];
     let last = [12, 4, 4, 6, 10, 1000].map(Some);
     assert_eq!(bed.values(&keys).await, last);
-    assert_eq!(bed.counts(&[flow.key()]).await, [3]);
+    assert_eq!(bed.counts(&[flow.to_key()]).await, [3]);
     let (new, moved) = (Why::New, Why::Moved);
-    let expected = [(flow.key(), new, 0, 408), (flow.key(), moved, 408, 12)];
+    let expected = [(flow.to_key(), new, 0, 408), (flow.to_key(), moved, 408, 12)];
     assert_eq!(bed.changes(Metric::FlowLatency).await, expected);
     let of_switch_4: Vec<_> =
         bed.changes(Metric::HopLatency).await.into_iter().filter(|change| change.0 == keys[1]).collect();
@@ -108,7 +121,7 @@ async fn three_reports_change_what_they_change() {
     }
     // The moment that the switch sent, as it is.
     let answer = bed.0.client.key_write("int-values", &keys[1..2], Policy::First, 0).await.unwrap();
-    assert_eq!(Value::parse(answer[0].value.as_ref().unwrap()).unwrap().time, 0x5ad9_f94a);
+    assert_eq!(TimedValue::parse_bytes(answer[0].value.as_ref().unwrap()).unwrap().time, 0x5ad9_f94a);
 }
 
 /// Paths and latencies of 100 flows through six hops whose latencies are 4 to 9.
@@ -120,7 +133,7 @@ async fn six_hops(file: &str, path: &str) {
     let flows: Vec<Flow> = keys
         .iter()
         .filter_map(|entry| match entry {
-            Entry::Key { key, .. } => key.flow(),
+            TelemetryEntry::Key { key, .. } => key.to_ipv4_flow(),
             _ => None,
         })
         .collect();
@@ -128,14 +141,14 @@ async fn six_hops(file: &str, path: &str) {
     assert_eq!(flows.len(), 200);
     let flows: Vec<Flow> = flows
         .iter()
-        .map(Flow::key)
+        .map(Flow::to_key)
         .collect::<std::collections::BTreeSet<_>>()
         .iter()
-        .filter_map(Key::flow)
+        .filter_map(Key::to_ipv4_flow)
         .collect();
     assert_eq!(flows.len(), 100);
     assert!(bed.paths(&flows).await.iter().all(|told| told == path));
-    let keys: Vec<_> = flows.iter().map(Flow::key).collect();
+    let keys: Vec<_> = flows.iter().map(Flow::to_key).collect();
     assert!(bed.values(&keys).await.iter().all(|latency| *latency == Some(39)));
     let first: u32 = path.rsplit(':').next().unwrap().parse().unwrap();
     for hop in 0..6 {
@@ -165,7 +178,7 @@ async fn paths_of_a_thousand_flows() {
     let mut bed = Bed::new("intcollector", "").await;
     bed.replay(file, 1000).await;
     let changes = bed.changes(Metric::FlowPath).await;
-    let flows: Vec<Flow> = changes.iter().filter_map(|change| change.0.flow()).collect();
+    let flows: Vec<Flow> = changes.iter().filter_map(|change| change.0.to_ipv4_flow()).collect();
     assert_eq!(flows.len(), 1000);
     assert!(bed.paths(&flows).await.iter().all(|path| path == "5:4:3:2:1:0"));
     assert!(bed.changes(Metric::FlowLatency).await.is_empty(), "nothing says it");
@@ -257,7 +270,7 @@ async fn sdfabric_drops_per_reason_and_switch() {
     let entries = bed.entries(list::DROPS).await;
     let mut listed = BTreeMap::new();
     for entry in &entries {
-        let Entry::Drop { place, reason, .. } = entry else { panic!("{entry:?}") };
+        let TelemetryEntry::Drop { place, reason, .. } = entry else { panic!("{entry:?}") };
         *listed.entry((place.switch.unwrap(), *reason)).or_insert(0) += 1;
     }
     assert_eq!(listed, drops);
@@ -265,6 +278,6 @@ async fn sdfabric_drops_per_reason_and_switch() {
     // The path of a flow whose switches each report for themselves.
     let paths = bed.changes(Metric::FlowPath).await;
     let (key, _, _, hops) = *paths.iter().rfind(|change| change.3 > 1).expect("a flow with several switches");
-    let answers = bed.0.client.path("int-postcards", &[key]).await.unwrap();
+    let answers = bed.0.client.query_paths("int-postcards", &[key]).await.unwrap();
     assert_eq!(answers[0].path_length, hops as u32, "{:?}", answers[0]);
 }

@@ -300,9 +300,14 @@ fn what_is_printed_elsewhere_is_as_the_schemas_say() {
         reporter: [1, 2],
     };
     held.hold("dta-manager-bench-memory", &serde_json::to_value(figure).unwrap());
-    let row = |most| dta_testbed::bench::trace::Row { name: "report", nanoseconds: 90.0, ratio: 3.0, most };
+    let row = |most| dta_testbed::bench::trace::TracePathCost {
+        name: "report",
+        nanoseconds: 90.0,
+        ratio: 3.0,
+        most,
+    };
     held.hold("dta-manager-bench-trace", &serde_json::to_value([row(Some(4.0)), row(None)]).unwrap());
-    let row = |ratio| dta_testbed::bench::veth::Row {
+    let row = |ratio| dta_testbed::bench::veth::VethFigure {
         name: "rc-write-8.soft".into(),
         unit: "ops/s",
         value: 1.0,

@@ -10,10 +10,10 @@ use std::process::Command;
 
 use common::daemon::{Daemon, counter};
 use common::{MANAGER, captures, manager};
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, AskKeys, ClientOptions, translator};
 use dta_proto::control::{Policy, TailRequest};
 use dta_proto::key::Key;
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, AskKeys, ClientOptions, translator};
 
 const STORES: &str = r#"
 [[store]]
@@ -44,8 +44,8 @@ redundancy = 4
 struct Bed {
     _collector: Daemon,
     translator: Daemon,
-    client: Client,
-    control: translator::Client,
+    client: RemoteCollector,
+    control: translator::RemoteTranslator,
     _folder: tempfile::TempDir,
 }
 
@@ -68,8 +68,9 @@ async fn bed(place: u8) -> Bed {
     );
     std::fs::write(path("translator.toml"), file).unwrap();
     let translator = Daemon::start(&["__translator", "run", "--ready", "--config", &path("translator.toml")]);
-    let client = Client::connect(&ClientOptions::plain(collector.said("listen"))).await.unwrap();
-    let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
+    let client =
+        RemoteCollector::connect(&ClientOptions::without_tls(collector.said("listen"))).await.unwrap();
+    let control = translator::RemoteTranslator::connect_lazy(translator.said("control")).unwrap();
     Bed { _collector: collector, translator, client, control, _folder: folder }
 }
 
@@ -84,7 +85,7 @@ impl Bed {
             "{told}"
         );
         for _ in 0..12_000 {
-            self.control.flush().await.unwrap();
+            self.control.flush_reports().await.unwrap();
             let own = self.control.statistics().await.unwrap();
             let nic = self.client.statistics().await.unwrap();
             let of = |name: &str| counter(&own, "translator/", name);
@@ -167,9 +168,9 @@ async fn appended_values_are_in_their_lists_in_order() {
             from_sequence: 1,
             ..TailRequest::default()
         };
-        let mut stream = bed.client.tail(request).await.unwrap();
+        let mut stream = bed.client.tail_list(request).await.unwrap();
         let mut entries = Vec::new();
-        while let Some(message) = stream.message().await.unwrap() {
+        while let Some(message) = stream.next_message().await.unwrap() {
             let trouble = message.overwritten_batches + message.missing_batches + message.damaged_batches;
             assert_eq!(trouble, 0, "{message:?}");
             entries.extend(message.entries);
@@ -192,7 +193,7 @@ async fn increments_add_up() {
     let mut bed = bed(3).await;
     bed.replay(&path, reports.len() as u64).await;
     let keys: Vec<_> = truth.keys().copied().collect();
-    let answers = bed.client.counter("counters", &keys).await.unwrap();
+    let answers = bed.client.query_counters("counters", &keys).await.unwrap();
     for (key, answer) in keys.iter().zip(answers) {
         assert_eq!(answer.value, truth[key], "{key}");
     }
@@ -208,7 +209,7 @@ fn capture(payloads: &[&[u8]]) -> Vec<u8> {
     let to = |last, port| std::net::SocketAddrV4::new([10, 0, 0, last].into(), port);
     for payload in payloads {
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-        frame.extend(dta_proto::wire::datagram::header(to(2, 9), to(1, 40_040), payload.len()));
+        frame.extend(dta_proto::wire::datagram::encode_header(to(2, 9), to(1, 40_040), payload.len()));
         frame.extend(*payload);
         for word in [0, 0, frame.len() as u32, frame.len() as u32] {
             file.extend(word.to_le_bytes());

@@ -16,10 +16,10 @@ use common::manager;
 use common::namespaces::Namespaces;
 use common::tracing::Tracing;
 use dta_proto::key::Flow;
-use dta_reporter::trace::{Setup, Stores, Tracer, number};
-use dta_reporter::{Config, Options, Reporter};
 use dta_reporter::packet_trace::counts::{Books, FlowAt, FlowCount};
-use dta_reporter::packet_trace::record::{Record, flags};
+use dta_reporter::packet_trace::record::{TraceRecord, flags};
+use dta_reporter::trace::{Setup, TraceStores, Tracer, number_points};
+use dta_reporter::{Config, ReportOptions, Reporter};
 use serde_json::Value;
 
 const FLOW: &str = "10.0.0.1:5000->10.0.0.2:80/tcp";
@@ -49,11 +49,11 @@ fn second_clock(start: u64, since: u64) -> u64 {
     start + since + 7_300_000 + since / 25_000
 }
 
-fn record(digest: u64, flow: Flow, point: u64, time: u64) -> Record {
+fn record(digest: u64, flow: Flow, point: u64, time: u64) -> TraceRecord {
     let (flags, reason, namespace, interface) = (0, 0, 4_026_531_840, 2 + point as u32);
     let (first, core, length, cpu, segments) = (digest, digest, 100, 0, 1);
     let point = point as u16;
-    Record {
+    TraceRecord {
         time,
         digest,
         first,
@@ -78,11 +78,14 @@ fn points(host: u64) -> Vec<(bool, String)> {
 
 fn tracer(bed: &IntBed, host: u64, slow: Option<Duration>) -> Tracer {
     let to = bed.translator.said("listen").parse().unwrap();
-    let options = Options { retransmittable: true, immediate: false };
+    let options = ReportOptions { retransmittable: true, immediate: false };
     let reporter = Reporter::open(Config { reporter: host as u16, options, ..Config::new(to) }).unwrap();
     let first = if host == 1 { 0 } else { POINTS as u8 };
-    let points = number(points(host), first).unwrap();
-    let setup = Setup { slow, ..Setup::new(host as u16, format!("node{host}"), points, Stores::usual()) };
+    let points = number_points(points(host), first).unwrap();
+    let setup = Setup {
+        slow,
+        ..Setup::new(host as u16, format!("node{host}"), points, TraceStores::with_default_ids())
+    };
     Tracer::new(reporter, setup, Box::new(|reason| (reason == REASON).then(|| "QDISC_DROP".to_owned())))
 }
 
@@ -98,14 +101,14 @@ fn now() -> u64 {
 }
 
 /// Records of one packet at both hosts: those of the first host and those of the second one, by their own clocks.
-fn packet(start: u64, n: u64, is_back: bool) -> [Vec<Record>; 2] {
+fn packet(start: u64, n: u64, is_back: bool) -> [Vec<TraceRecord>; 2] {
     // A packet each 2 ms in each direction: two seconds in all.
     let at = n * 2_000_000 + u64::from(is_back) * 700_000;
     let digest = noise(2 * n + u64::from(is_back)) | 1;
     let flow = flow(if is_back { BACK } else { FLOW });
     let wait = noise(n ^ 0xabc) % 60_000;
     let queue = if n.is_multiple_of(50) && !is_back { QUEUE } else { 0 };
-    let host = |first: u64, begin: u64, clock: &dyn Fn(u64) -> u64| -> Vec<Record> {
+    let host = |first: u64, begin: u64, clock: &dyn Fn(u64) -> u64| -> Vec<TraceRecord> {
         (0..POINTS)
             .map(|step| {
                 let point = if is_back { POINTS - 1 - step } else { step };
@@ -143,36 +146,38 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
     let mut hosts = [tracer(&bed, 1, Some(Duration::from_millis(4))), tracer(&bed, 2, None)];
     let end = [start + 2_100_000_000, second_clock(start, 2_100_000_000)];
     // Sketches begin with the first turn.
-    hosts.iter_mut().for_each(|host| host.tick(start).unwrap());
+    hosts.iter_mut().for_each(|host| host.report_due(start).unwrap());
     for n in 0..PACKETS {
         for is_back in [false, true] {
             let both = packet(start, n, is_back);
             for (host, mut records) in hosts.iter_mut().zip(both) {
                 // As rings of several processors are read: in any order.
                 records.rotate_left((noise(n) % POINTS) as usize);
-                records.iter().for_each(|record| host.record(record).unwrap());
+                records.iter().for_each(|record| host.process_record(record).unwrap());
             }
         }
-        hosts[0].tick(start + n * 2_000_000).unwrap();
-        hosts[1].tick(second_clock(start, n * 2_000_000)).unwrap();
+        hosts[0].report_due(start + n * 2_000_000).unwrap();
+        hosts[1].report_due(second_clock(start, n * 2_000_000)).unwrap();
         until_room(to);
     }
     for n in 0..DROPPED {
         let at = record(noise(n) & !1, flow(FLOW), POINTS, start + n);
-        let dropped = Record { flags: flags::DROPPED, reason: REASON, ..at };
-        hosts[0].record(&dropped).unwrap();
+        let dropped = TraceRecord { flags: flags::DROPPED, reason: REASON, ..at };
+        hosts[0].process_record(&dropped).unwrap();
     }
     // What the kernel counts of the flow, sampled or not, in two parts.
     for part in [1, 2] {
         for point in 0..POINTS {
             let at = FlowAt { flow: flow(FLOW), namespace: 1, interface: 2, point: point as u16 };
             let count = FlowCount { packets: 5000 * part, bytes: 700_000 * part, drops: 0 };
-            hosts[0].count(&at, count).unwrap();
+            hosts[0].report_flow_count(&at, count).unwrap();
         }
         let at = FlowAt { flow: flow(FLOW), namespace: 0, interface: 0, point: POINTS as u16 };
-        hosts[0].count(&at, FlowCount { packets: 30 * part, bytes: 3000 * part, drops: 30 * part }).unwrap();
+        hosts[0]
+            .report_flow_count(&at, FlowCount { packets: 30 * part, bytes: 3000 * part, drops: 30 * part })
+            .unwrap();
     }
-    hosts[0].books(&Books { seen: 20, reported: 10, filtered: 3, ring_full: 7, ..Books::default() });
+    hosts[0].set_totals(&Books { seen: 20, reported: 10, filtered: 3, ring_full: 7, ..Books::default() });
     for (host, end) in hosts.iter_mut().zip(end) {
         host.finish(end, Duration::from_millis(300)).unwrap();
     }
@@ -189,7 +194,7 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
     let counted = hosts[0].counters();
     assert_eq!((counted.packets, counted.held, counted.drops, counted.repeats), (2 * PACKETS, 0, DROPPED, 0));
     assert_eq!(counted.slow, PACKETS / 50);
-    assert!(counted.reporter.balanced());
+    assert!(counted.reporter.is_balanced());
 
     // The NIC takes a moment for the last frames.
     let begun = std::time::Instant::now();

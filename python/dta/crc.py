@@ -1,6 +1,6 @@
 """DTA's three CRC-32s, over many messages of one length at once.
 
-All are reflected, initial value and final exclusive-or all ones, as in the crate `dta-crc`.
+All are reflected, initial value and final exclusive-or all ones, as in the crate `dta-proto`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-/* The digest: twin of trace/tests/twin/digest.rs. */
+/* The digest: twin of reporter/tests/twin/digest.rs. */
 #pragma once
 #include "record.h"
 
@@ -13,7 +13,7 @@ struct identity {
     u8 protocol, has_data;
 };
 
-/* Digits of pi, made odd; as in trace/tests/twin/digest.rs. */
+/* Digits of pi, made odd; as in reporter/tests/twin/digest.rs. */
 #define SEED 0x243f6a8885a308d3ull
 #define SPREAD 0x9e3779b97f4a7c15ull
 static const u64 multipliers[11] = {

@@ -1,4 +1,4 @@
-/* Runs the filter's table over a packet's words: twin of trace/src/matching.rs. */
+/* Runs the filter's table over a packet's words: twin of reporter/src/packet_trace/matching.rs. */
 #pragma once
 #include "record.h"
 

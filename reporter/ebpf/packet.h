@@ -1,4 +1,4 @@
-/* Reads a packet down to its innermost IP header: twin of trace/tests/twin/packet.rs, where the rules are explained. */
+/* Reads a packet down to its innermost IP header: twin of reporter/tests/twin/packet.rs, where the rules are explained. */
 #pragma once
 #include "digest.h"
 #include "kernel.h"

@@ -1,8 +1,8 @@
-/* The programs' records and settings. trace/src/ reads and writes these layouts. */
+/* The programs' records and settings. reporter/src/packet_trace/ reads and writes these layouts. */
 #pragma once
 #include "helpers.h"
 
-/* Kinds of points; trace/src/record.rs. */
+/* Kinds of points; reporter/src/packet_trace/record.rs. */
 enum { INGRESS, EGRESS, XDP, DEV_QUEUE, DEV_START_XMIT, NETIF_RECEIVE, KFREE, CONSUME, FUNCTION };
 
 enum {
@@ -29,7 +29,7 @@ struct record {
     u32 length, reason, name_space, interface;
     u16 point, cpu, segments, unused2;
 };
-_Static_assert(sizeof(struct record) == 96, "trace/src/record.rs reads 96 bytes");
+_Static_assert(sizeof(struct record) == 96, "reporter/src/packet_trace/record.rs reads 96 bytes");
 
 /* Counters of a point, on one processor. */
 struct books {

@@ -1,7 +1,7 @@
 /* A custom program for `dta-reporter trace --program netif_rx.o`: reports packets that a driver hands to the processor's backlog, at a
  * tracepoint (netif_rx) for which there is no built-in point. docs/host-tracing.md has the record's layout. To build it:
  *
- *     clang-19 -target bpf -mcpu=v3 -O2 -g -I trace/ebpf -c trace/examples/netif_rx.bpf.c -o netif_rx.o
+ *     clang-19 -target bpf -mcpu=v3 -O2 -g -I reporter/ebpf -c reporter/examples/netif_rx.bpf.c -o netif_rx.o
  *
  * The headers parse a packet down to its innermost IP header and compute its digest, by which other points know it, too. */
 #include "packet.h"

@@ -18,7 +18,7 @@ pub const MOST_AGAIN: u8 = 8;
 
 /// Result of looking up a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a> {
+pub enum BackupLookup<'a> {
     /// It is not kept: it never was, or later ones have replaced it.
     Nothing,
     /// It has used up its retransmissions.
@@ -45,7 +45,7 @@ impl Backup {
 
     /// Keeps a report, replacing an older one in its place.
     #[inline]
-    pub fn keep(&mut self, sequence: u32, report: &[u8]) {
+    pub fn retain_report(&mut self, sequence: u32, report: &[u8]) {
         let Some(mask) = self.kept.len().checked_sub(1) else { return };
         let kept = &mut self.kept[sequence as usize & mask];
         kept.sequence = sequence;
@@ -55,13 +55,13 @@ impl Backup {
     }
 
     /// Number of sequences that can be kept.
-    pub fn size(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.kept.len()
     }
 
     /// The part of `count` sequences from `first` that can be kept, given that `next` comes next: its first
     /// sequence and length. Pure arithmetic, so that requests for nothing cost nothing.
-    pub fn within(&self, first: u32, count: u16, next: u32) -> (u32, u32) {
+    pub fn retained_range(&self, first: u32, count: u16, next: u32) -> (u32, u32) {
         let size = self.kept.len() as i64;
         let oldest = next.wrapping_sub(size as u32);
         // Signed: the request may begin before the oldest.
@@ -72,17 +72,17 @@ impl Backup {
 
     /// Takes the report with this sequence for retransmission, if it is still kept.
     #[inline]
-    pub fn take(&mut self, sequence: u32) -> Found<'_> {
-        let Some(mask) = self.kept.len().checked_sub(1) else { return Found::Nothing };
+    pub fn take(&mut self, sequence: u32) -> BackupLookup<'_> {
+        let Some(mask) = self.kept.len().checked_sub(1) else { return BackupLookup::Nothing };
         let kept = &mut self.kept[sequence as usize & mask];
         if kept.len == 0 || kept.sequence != sequence {
-            return Found::Nothing;
+            return BackupLookup::Nothing;
         }
         if kept.again >= MOST_AGAIN {
-            return Found::Enough;
+            return BackupLookup::Enough;
         }
         kept.again += 1;
-        Found::Report(&kept.bytes[..usize::from(kept.len)])
+        BackupLookup::Report(&kept.bytes[..usize::from(kept.len)])
     }
 }
 
@@ -94,9 +94,9 @@ mod tests {
     #[test]
     fn without_room_keeps_nothing() {
         let mut backup = Backup::new(0);
-        backup.keep(1, &[1]);
-        assert_eq!(backup.take(1), Found::Nothing);
-        assert_eq!(backup.within(0, u16::MAX, 1).1, 0);
+        backup.retain_report(1, &[1]);
+        assert_eq!(backup.take(1), BackupLookup::Nothing);
+        assert_eq!(backup.retained_range(0, u16::MAX, 1).1, 0);
     }
 
     proptest! {
@@ -108,18 +108,18 @@ mod tests {
             let size = size.next_power_of_two() as u32;
             let start = u32::MAX - 9;
             for (n, len) in &kept {
-                backup.keep(start.wrapping_add(*n), &vec![*n as u8; *len]);
+                backup.retain_report(start.wrapping_add(*n), &vec![*n as u8; *len]);
             }
             for n in 0..20u32 {
                 let sequence = start.wrapping_add(n);
                 let last = kept.iter().rev().find(|(m, _)| start.wrapping_add(*m) % size == sequence % size);
                 let expect = last.filter(|(m, _)| *m == n).map(|(_, len)| vec![n as u8; *len]);
-                let expect = expect.as_deref().map_or(Found::Nothing, Found::Report);
+                let expect = expect.as_deref().map_or(BackupLookup::Nothing, BackupLookup::Report);
                 for _ in 0..MOST_AGAIN {
                     prop_assert_eq!(backup.take(sequence), expect);
                 }
-                if expect != Found::Nothing {
-                    prop_assert_eq!(backup.take(sequence), Found::Enough);
+                if expect != BackupLookup::Nothing {
+                    prop_assert_eq!(backup.take(sequence), BackupLookup::Enough);
                 }
             }
         }
@@ -129,9 +129,9 @@ mod tests {
         fn the_range_is_what_walking_finds(size in 0usize..40, next in any::<u32>(), behind in -100i32..70_000, count: u16) {
             let backup = Backup::new(size);
             let first = next.wrapping_sub(behind as u32);
-            let held = |s: u32| (next.wrapping_sub(s).wrapping_sub(1) as usize) < backup.size();
+            let held = |s: u32| (next.wrapping_sub(s).wrapping_sub(1) as usize) < backup.capacity();
             let walked: Vec<u32> = (0..count).map(|n| first.wrapping_add(n.into())).filter(|s| held(*s)).collect();
-            let (from, found) = backup.within(first, count, next);
+            let (from, found) = backup.retained_range(first, count, next);
             prop_assert_eq!(found as usize, walked.len());
             if let Some(first) = walked.first() {
                 prop_assert_eq!(from, *first);

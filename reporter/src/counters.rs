@@ -41,7 +41,7 @@ pub struct ReporterCounters {
 impl ReporterCounters {
     /// Each counter by its dotted name, the injector's as `fault.…`, and the link's reasons for not sending
     /// as `dropped.reporter.unsent-…`.
-    pub fn named(&self) -> Vec<(String, u64)> {
+    pub fn named_counters(&self) -> Vec<(String, u64)> {
         let all = [
             (&names::REPORTS, self.reports),
             (&names::REFUSED, self.refused),
@@ -54,33 +54,41 @@ impl ReporterCounters {
             (&names::NACK_MALFORMED, self.nack_malformed),
             (&names::NACK_FOREIGN, self.nack_foreign),
         ];
-        let mut all: Vec<_> = all.map(|(counter, count)| (counter.of(&[]), count)).into();
-        all.extend(self.fault.by_fault().map(|(fault, count)| (names::FAULTS.of(&[fault.name()]), count)));
-        all.push((names::FAULT_HELD.of(&[]), self.fault.held));
-        all.push((names::SENT.of(&[]), self.link.sent));
-        let unsent = self.link.losses().into_iter().filter(|(loss, _)| loss.is_unsent());
-        all.extend(unsent.map(|(loss, count)| (names::UNSENT.of(&[loss.name()]), count)));
+        let mut all: Vec<_> = all.map(|(counter, count)| (counter.format_name(&[]), count)).into();
+        all.extend(
+            self.fault
+                .counts_by_fault()
+                .map(|(fault, count)| (names::FAULTS.format_name(&[fault.name()]), count)),
+        );
+        all.push((names::FAULT_HELD.format_name(&[]), self.fault.held));
+        all.push((names::SENT.format_name(&[]), self.link.sent));
+        let unsent = self.link.losses_by_reason().into_iter().filter(|(loss, _)| loss.is_unsent());
+        all.extend(unsent.map(|(loss, count)| (names::UNSENT.format_name(&[loss.name()]), count)));
         all
     }
 
     /// Whether every accepted report is in one of the terms.
-    pub fn balanced(&self) -> bool {
+    pub fn is_balanced(&self) -> bool {
         self.reports + self.retransmitted + self.fault.duplicated
-            == self.pending + self.fault.dropped + self.fault.held + self.link.sent + self.link.unsent()
+            == self.pending
+                + self.fault.dropped
+                + self.fault.held
+                + self.link.sent
+                + self.link.unsent_packets()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_proto::counter::Node;
+    use dta_proto::counter::CounterNode;
 
     #[test]
     fn every_counter_is_defined() {
-        let named = ReporterCounters::default().named();
+        let named = ReporterCounters::default().named_counters();
         assert_eq!(named.len(), 12 + 4 + 8);
         for (name, _) in named {
-            assert!(Node::Reporter.find(&name).is_some_and(|found| found.known), "{name}");
+            assert!(CounterNode::Reporter.find_counter(&name).is_some_and(|found| found.known), "{name}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Groups reports of one length before they are sent.
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::wire::datagram;
 use dta_proto::wire::dta::Version;
 
@@ -10,7 +10,7 @@ use crate::reporter::{AGAIN, FLAGS, RETRANSMITTABLE, number_report};
 /// Reorders batches. Allocates on creation.
 pub(crate) struct Gather {
     version: Version,
-    ordered: Batch,
+    ordered: PacketBatch,
     order: Vec<(usize, usize)>,
     /// Per store in the batch, the length of its reports.
     stores: Vec<(u16, usize)>,
@@ -23,7 +23,7 @@ impl Gather {
     pub(crate) fn new(version: Version, batch: usize) -> Gather {
         Gather {
             version,
-            ordered: Batch::new(0),
+            ordered: PacketBatch::new(0),
             order: Vec::with_capacity(batch),
             stores: Vec::with_capacity(batch),
             sequences: Vec::with_capacity(batch),
@@ -33,14 +33,18 @@ impl Gather {
     /// Returns the reports of `batch` grouped by length, otherwise in order, and renumbered; keeps the
     /// retransmittable ones. `batch` is then empty, or is what is returned. If two reports for one store
     /// differ in length, all stay in place: they may be for one key.
-    pub(crate) fn put_in_order<'a>(&'a mut self, batch: &'a mut Batch, backup: &mut Backup) -> &'a mut Batch {
+    pub(crate) fn put_in_order<'a>(
+        &'a mut self,
+        batch: &'a mut PacketBatch,
+        backup: &mut Backup,
+    ) -> &'a mut PacketBatch {
         self.order.clear();
         self.stores.clear();
         let (mut in_order, mut mixed) = (true, false);
         for index in 0..batch.len() {
             let len = batch.packet(index).len();
             in_order &= self.order.last().is_none_or(|(last, _)| *last <= len);
-            let store = store_of(self.version, &batch.packet(index)[datagram::HEADER_LEN..]);
+            let store = report_destination(self.version, &batch.packet(index)[datagram::HEADER_LEN..]);
             match self.stores.iter().find(|(known, _)| *known == store) {
                 Some((_, known)) => mixed |= *known != len,
                 None => self.stores.push((store, len)),
@@ -52,20 +56,21 @@ impl Gather {
         } else {
             // By place within their length: no allocation, and a stable order.
             self.order.sort_unstable();
-            if self.ordered.capacity() < batch.capacity()
+            if self.ordered.slot_count() < batch.slot_count()
                 || self.ordered.packet_capacity() < batch.packet_capacity()
             {
-                self.ordered = Batch::with_packet_capacity(batch.capacity(), batch.packet_capacity());
+                self.ordered = PacketBatch::with_packet_capacity(batch.slot_count(), batch.packet_capacity());
             }
             self.ordered.clear();
             self.sequences.clear();
-            let new = (0..batch.len()).map(|index| batch.cookie(index)).filter(|cookie| cookie & AGAIN == 0);
+            let new =
+                (0..batch.len()).map(|index| batch.packet_cookie(index)).filter(|cookie| cookie & AGAIN == 0);
             self.sequences.extend(new.map(|cookie| cookie as u32));
             let mut sequences = self.sequences.iter();
             for (_, index) in &self.order {
-                let again = batch.cookie(*index) & AGAIN != 0;
+                let again = batch.packet_cookie(*index) & AGAIN != 0;
                 let cookie = match again {
-                    true => batch.cookie(*index),
+                    true => batch.packet_cookie(*index),
                     false => u64::from(sequences.next().copied().unwrap_or_default()),
                 };
                 let packet = batch.packet(*index);
@@ -76,7 +81,7 @@ impl Gather {
                 }
                 match batch.addresses(*index) {
                     Some(addresses) => self.ordered.commit_datagram(packet.len(), addresses, cookie),
-                    None => self.ordered.commit(packet.len(), cookie),
+                    None => self.ordered.commit_packet(packet.len(), cookie),
                 }
             }
             batch.clear();
@@ -84,8 +89,8 @@ impl Gather {
         };
         for index in 0..leaving.len() {
             let report = &leaving.packet(index)[datagram::HEADER_LEN..];
-            if report[FLAGS] & RETRANSMITTABLE != 0 && leaving.cookie(index) & AGAIN == 0 {
-                backup.keep(leaving.cookie(index) as u32, report);
+            if report[FLAGS] & RETRANSMITTABLE != 0 && leaving.packet_cookie(index) & AGAIN == 0 {
+                backup.retain_report(leaving.packet_cookie(index) as u32, report);
             }
         }
         leaving
@@ -93,7 +98,7 @@ impl Gather {
 }
 
 /// The destination of a report: its store; in version 0, which names none, its primitive.
-fn store_of(version: Version, report: &[u8]) -> u16 {
+fn report_destination(version: Version, report: &[u8]) -> u16 {
     match version {
         Version::V0 => report[0].into(),
         Version::V1 => u16::from_be_bytes([report[4], report[5]]),

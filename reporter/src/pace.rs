@@ -33,7 +33,7 @@ impl Pacer {
     }
 
     /// How many of `wanted` reports may be sent at `now`; they count as sent.
-    pub fn grant(&mut self, wanted: u64, now: Instant) -> u64 {
+    pub fn grant_reports(&mut self, wanted: u64, now: Instant) -> u64 {
         if self.per_second.is_infinite() {
             return wanted;
         }
@@ -45,7 +45,7 @@ impl Pacer {
     }
 
     /// Time from `now` until the next report may be sent.
-    pub fn wait(&self, now: Instant) -> Duration {
+    pub fn time_until_next(&self, now: Instant) -> Duration {
         if self.per_second.is_infinite() {
             return Duration::ZERO;
         }
@@ -64,8 +64,8 @@ mod tests {
         let now = Instant::now();
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let mut pacer = Pacer::new(rate, now);
-            assert_eq!(pacer.grant(u64::MAX, now), u64::MAX);
-            assert_eq!(pacer.wait(now), Duration::ZERO);
+            assert_eq!(pacer.grant_reports(u64::MAX, now), u64::MAX);
+            assert_eq!(pacer.time_until_next(now), Duration::ZERO);
         }
     }
 
@@ -74,12 +74,12 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut pacer = Pacer::new(1.0, start);
-        assert_eq!(pacer.grant(5, at(0)), 1);
-        assert_eq!(pacer.wait(at(0)), Duration::from_secs(1));
-        assert_eq!(pacer.grant(5, at(999)), 0);
-        assert_eq!(pacer.grant(5, at(1000)), 1);
-        assert_eq!(pacer.grant(5, at(9000)), 1, "a pause is not made good");
-        assert_eq!(pacer.grant(5, at(9500)), 0);
+        assert_eq!(pacer.grant_reports(5, at(0)), 1);
+        assert_eq!(pacer.time_until_next(at(0)), Duration::from_secs(1));
+        assert_eq!(pacer.grant_reports(5, at(999)), 0);
+        assert_eq!(pacer.grant_reports(5, at(1000)), 1);
+        assert_eq!(pacer.grant_reports(5, at(9000)), 1, "a pause is not made good");
+        assert_eq!(pacer.grant_reports(5, at(9500)), 0);
     }
 
     #[test]
@@ -87,9 +87,9 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut pacer = Pacer::with_burst(10.0, 50, start);
-        assert_eq!(pacer.grant(70, at(0)), 50);
-        assert_eq!(pacer.grant(70, at(1000)), 10);
-        assert_eq!(pacer.grant(70, at(3_600_000)), 50);
+        assert_eq!(pacer.grant_reports(70, at(0)), 50);
+        assert_eq!(pacer.grant_reports(70, at(1000)), 10);
+        assert_eq!(pacer.grant_reports(70, at(3_600_000)), 50);
     }
 
     proptest! {
@@ -100,7 +100,7 @@ mod tests {
             let (mut pacer, mut now, mut sum) = (Pacer::new(rate, start), start, 0);
             for micros in steps {
                 now += Duration::from_micros(micros);
-                sum += pacer.grant(u64::MAX, now);
+                sum += pacer.grant_reports(u64::MAX, now);
             }
             let earned = (now - start).as_secs_f64() * rate;
             prop_assert!(sum as f64 <= earned + 1.0 + 1e-3);

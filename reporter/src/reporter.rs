@@ -4,17 +4,17 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dta_link::fault::{Fate, FaultInjector};
+use dta_link::fault::{FaultInjector, FaultOutcome};
 use dta_link::{Link, LinkError, RunUse, UdpConfig, UdpLink};
-use dta_proto::batch::{Addresses, Batch};
+use dta_proto::batch::{Addresses, PacketBatch};
 use dta_proto::wire;
 use dta_proto::wire::datagram;
-use dta_proto::wire::dta::{Body, Fields, MAX_REPORT_LEN, Nack, Report, Version};
+use dta_proto::wire::dta::{DtaBody, DtaReport, MAX_REPORT_LEN, Nack, ReportFields, Version};
 
-use crate::backup::{Backup, Found};
+use crate::backup::{Backup, BackupLookup};
 use crate::gather::Gather;
 use crate::pace::Pacer;
-use crate::{Config, Options, ReporterCounters};
+use crate::{Config, ReportOptions, ReporterCounters};
 
 /// Offset of the flags in a report.
 pub(crate) const FLAGS: usize = 2;
@@ -67,15 +67,15 @@ pub enum OpenError {
 
 /// A datagram whose fate the injector decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
-    /// The report's sequence, as [`Reporter::report`] gave it.
+pub struct SentDatagram {
+    /// The report's sequence, as [`Reporter::to_report`] gave it.
     pub sequence: u32,
     /// Whether it is a retransmission.
     pub again: bool,
 }
 
 /// Receives the fate of each datagram that a reporter sends.
-pub type Observer = Box<dyn FnMut(Fate, Sent) + Send>;
+pub type Observer = Box<dyn FnMut(FaultOutcome, SentDatagram) + Send>;
 
 /// Sends reports to one translator. Single-threaded; several reporters need different ids.
 pub struct Reporter {
@@ -83,9 +83,9 @@ pub struct Reporter {
     source: SocketAddrV4,
     link: UdpLink,
     nack_link: Option<UdpLink>,
-    batch: Batch,
+    batch: PacketBatch,
     gather: Option<Gather>,
-    nacks: Batch,
+    nacks: PacketBatch,
     backup: Backup,
     resends: Pacer,
     /// Sequences that may still be looked up in this poll.
@@ -118,7 +118,7 @@ impl Reporter {
             receive_buffer: NACK_QUEUE,
             // NACKs are few, so the kernel must count each one it drops.
             runs: RunUse { send: config.runs, receive: false },
-            ..UdpConfig::reports(bind.into(), config.faults.corrupts())
+            ..UdpConfig::for_reports(bind.into(), config.faults.can_corrupt())
         };
         let link = UdpLink::open(&reports)?.without_waiting();
         let nack_link = match config.nack_bind_v0(from) {
@@ -126,7 +126,7 @@ impl Reporter {
                 let nacks = UdpConfig {
                     receive_buffer: NACK_QUEUE,
                     runs: RunUse::NONE,
-                    ..UdpConfig::reports(bind, false)
+                    ..UdpConfig::for_reports(bind, false)
                 };
                 Some(UdpLink::open(&nacks).map_err(OpenError::NackSocket)?)
             }
@@ -138,13 +138,16 @@ impl Reporter {
         };
         Ok(Reporter {
             source: link.local_addr(),
-            batch: Batch::with_packet_capacity(config.batch.max(1), datagram::HEADER_LEN + MAX_REPORT_LEN),
+            batch: PacketBatch::with_packet_capacity(
+                config.batch.max(1),
+                datagram::HEADER_LEN + MAX_REPORT_LEN,
+            ),
             gather: config.gather.then(|| Gather::new(config.version, config.batch.max(1))),
-            nacks: Batch::with_packet_capacity(NACKS, datagram::HEADER_LEN + 64),
+            nacks: PacketBatch::with_packet_capacity(NACKS, datagram::HEADER_LEN + 64),
             backup: Backup::new(backup),
             resends: Pacer::with_burst(config.resends_per_second.into(), RESENDS_AT_ONCE, Instant::now()),
             lookups: 0,
-            injector: FaultInjector::new(config.faults, config.seed, link.scope()),
+            injector: FaultInjector::new(config.faults, config.seed, link.corruption_scope()),
             observer: None,
             next: config.first_sequence.unwrap_or_else(sequence_of_now),
             restarted: match config.version {
@@ -161,7 +164,7 @@ impl Reporter {
     }
 
     /// From now on reports the fate of each datagram to `observer` once the injector has decided it.
-    pub fn observe(&mut self, observer: impl FnMut(Fate, Sent) + Send + 'static) {
+    pub fn set_observer(&mut self, observer: impl FnMut(FaultOutcome, SentDatagram) + Send + 'static) {
         self.observer = Some(Box::new(observer));
     }
 
@@ -177,22 +180,27 @@ impl Reporter {
     /// # Errors
     /// The format cannot express it: the error names the field. No sequence is used.
     #[inline]
-    pub fn report(&mut self, store: u16, body: Body<'_>) -> wire::Result<u32> {
+    pub fn report(&mut self, store: u16, body: DtaBody<'_>) -> wire::Result<u32> {
         self.report_with(store, body, self.config.options)
     }
 
-    /// As [`Reporter::report`], with specific options.
+    /// As [`Reporter::to_report`], with specific options.
     ///
     /// # Errors
-    /// As [`Reporter::report`].
+    /// As [`Reporter::to_report`].
     #[inline]
-    pub fn report_with(&mut self, store: u16, body: Body<'_>, options: Options) -> wire::Result<u32> {
+    pub fn report_with(
+        &mut self,
+        store: u16,
+        body: DtaBody<'_>,
+        options: ReportOptions,
+    ) -> wire::Result<u32> {
         let sequence = self.next;
         let (store, reporter) = match self.config.version {
             Version::V0 => (0, 0),
             Version::V1 => (store, self.config.reporter),
         };
-        let report = Report {
+        let report = DtaReport {
             version: self.config.version,
             immediate: options.immediate,
             retransmittable: options.retransmittable,
@@ -204,28 +212,28 @@ impl Reporter {
         };
         let slot = self.batch.next_slot().expect("a full batch is sent at once");
         let (head, payload) = slot.split_at_mut(datagram::HEADER_LEN);
-        let len = match report.emit(payload) {
+        let len = match report.encode_into(payload) {
             Ok(len) => len,
             Err(error) => {
                 self.counters.refused += 1;
                 return Err(error);
             }
         };
-        head.copy_from_slice(&datagram::header(self.source, self.config.translator, len));
+        head.copy_from_slice(&datagram::encode_header(self.source, self.config.translator, len));
         if options.retransmittable {
             // With renumbering, reports are kept when they are sent.
             if self.gather.is_none() {
-                self.backup.keep(sequence, &payload[..len]);
+                self.backup.retain_report(sequence, &payload[..len]);
             }
             self.keeps = true;
         }
-        self.commit(len);
+        self.commit_report(len);
         Ok(sequence)
     }
 
     /// Adds the report of `len` bytes in the batch's next slot, and sends the batch when full.
     #[inline]
-    fn commit(&mut self, len: usize) {
+    fn commit_report(&mut self, len: usize) {
         let addresses = Addresses::new(self.source, self.config.translator);
         self.batch.commit_datagram(datagram::HEADER_LEN + len, addresses, self.next.into());
         self.next = self.next.wrapping_add(1);
@@ -251,17 +259,17 @@ impl Reporter {
     pub fn report_many(
         &mut self,
         store: u16,
-        first: Body<'_>,
+        first: DtaBody<'_>,
         count: usize,
-        mut fill: impl FnMut(usize, Fields<'_>),
+        mut fill: impl FnMut(usize, ReportFields<'_>),
     ) -> wire::Result<u32> {
         let version = self.config.version;
         let (store, reporter) = match version {
             Version::V0 => (0, 0),
             Version::V1 => (store, self.config.reporter),
         };
-        let Options { immediate, retransmittable } = self.config.options;
-        let report = Report {
+        let ReportOptions { immediate, retransmittable } = self.config.options;
+        let report = DtaReport {
             version,
             immediate,
             retransmittable,
@@ -273,8 +281,8 @@ impl Reporter {
         };
         let mut like = [0; datagram::HEADER_LEN + MAX_REPORT_LEN];
         let (head, payload) = like.split_at_mut(datagram::HEADER_LEN);
-        let len = report.emit(payload).inspect_err(|_| self.counters.refused += count as u64)?;
-        head.copy_from_slice(&datagram::header(self.source, self.config.translator, len));
+        let len = report.encode_into(payload).inspect_err(|_| self.counters.refused += count as u64)?;
+        head.copy_from_slice(&datagram::encode_header(self.source, self.config.translator, len));
         let like = &like[..datagram::HEADER_LEN + len];
         let begin = self.next;
         self.keeps |= retransmittable && count > 0;
@@ -284,13 +292,13 @@ impl Reporter {
             let payload = &mut slot[datagram::HEADER_LEN..like.len()];
             number_report(version, payload, self.next);
             payload[FLAGS] |= if self.restarted > 0 { RESTARTED } else { 0 };
-            if let Some(fields) = Fields::of(version, first.primitive(), payload) {
+            if let Some(fields) = ReportFields::from_report(version, first.primitive(), payload) {
                 fill(number, fields);
             }
             if retransmittable && self.gather.is_none() {
-                self.backup.keep(self.next, payload);
+                self.backup.retain_report(self.next, payload);
             }
-            self.commit(len);
+            self.commit_report(len);
         }
         Ok(begin)
     }
@@ -316,7 +324,7 @@ impl Reporter {
         if self.keeps {
             self.take_nacks();
         }
-        if self.batch.is_empty() && self.injector.counts().held > 0 {
+        if self.batch.is_empty() && self.injector.fault_counts().held > 0 {
             self.send_batch();
         }
         self.trouble.take().map_or(Ok(()), Err)
@@ -326,7 +334,7 @@ impl Reporter {
     ///
     /// # Errors
     /// As [`Reporter::poll`].
-    pub fn linger(&mut self, time: Duration) -> Result<(), LinkError> {
+    pub fn answer_nacks_for(&mut self, time: Duration) -> Result<(), LinkError> {
         let end = Instant::now() + time;
         loop {
             self.flush()?;
@@ -335,7 +343,8 @@ impl Reporter {
                 return Ok(());
             }
             // Frames held by the injector must still be sent meanwhile.
-            let step = if self.injector.counts().held > 0 { left.min(dta_link::fault::HOLD) } else { left };
+            let step =
+                if self.injector.fault_counts().held > 0 { left.min(dta_link::fault::HOLD) } else { left };
             dta_link::wait_readable(&[self.nack_fd()], Some(step))?;
         }
     }
@@ -347,7 +356,7 @@ impl Reporter {
     pub fn close(mut self) -> Result<ReporterCounters, LinkError> {
         let flushed = self.flush();
         let Reporter { injector, observer, link, .. } = &mut self;
-        link.send(injector.flush(tell(observer)))?;
+        link.send(injector.flush_held_frames(observer_callback(observer)))?;
         flushed.map(|()| self.counters())
     }
 
@@ -355,8 +364,8 @@ impl Reporter {
     pub fn counters(&self) -> ReporterCounters {
         ReporterCounters {
             pending: self.batch.len() as u64,
-            fault: self.injector.counts(),
-            link: self.link.counters(),
+            fault: self.injector.fault_counts(),
+            link: self.link.link_counters(),
             ..self.counters
         }
     }
@@ -372,7 +381,7 @@ impl Reporter {
             Some(gather) => gather.put_in_order(batch, backup),
             None => batch,
         };
-        let leaving = injector.apply(batch, Instant::now(), tell(observer));
+        let leaving = injector.apply_to_batch(batch, Instant::now(), observer_callback(observer));
         if !leaving.is_empty()
             && let Err(error) = link.send(leaving)
         {
@@ -397,7 +406,7 @@ impl Reporter {
             for index in 0..received {
                 self.take_nack(index);
             }
-            if received < self.nacks.capacity() {
+            if received < self.nacks.slot_count() {
                 break;
             }
         }
@@ -408,12 +417,12 @@ impl Reporter {
     }
 
     fn take_nack(&mut self, index: usize) {
-        let Some(datagram) = self.nacks.udp(index) else {
+        let Some(datagram) = self.nacks.udp_datagram(index) else {
             self.counters.nack_malformed += 1;
             return;
         };
         let from = datagram.source();
-        let (first, count) = match (Nack::parse(datagram.payload()), self.config.version) {
+        let (first, count) = match (Nack::parse_payload(datagram.payload()), self.config.version) {
             (Ok(Nack::V0 { sequence }), Version::V0) => (self.latest_with(sequence), 1),
             (Ok(Nack::V1 { reporter, first, count }), Version::V1) => {
                 if reporter != self.config.reporter {
@@ -433,7 +442,7 @@ impl Reporter {
         }
         self.counters.nacks += 1;
         self.counters.nacked += u64::from(count);
-        let (first, kept) = self.backup.within(first, count, self.next);
+        let (first, kept) = self.backup.retained_range(first, count, self.next);
         self.counters.nack_unavailable += u64::from(u32::from(count) - kept);
         let looked_for = kept.min(self.lookups);
         self.lookups -= looked_for;
@@ -452,24 +461,24 @@ impl Reporter {
 
     fn send_again(&mut self, sequence: u32, now: Instant) {
         let report = match self.backup.take(sequence) {
-            Found::Report(report) => report,
-            Found::Nothing => {
+            BackupLookup::Report(report) => report,
+            BackupLookup::Nothing => {
                 self.counters.nack_unavailable += 1;
                 return;
             }
-            Found::Enough => {
+            BackupLookup::Enough => {
                 self.counters.nack_refused += 1;
                 return;
             }
         };
-        if self.resends.grant(1, now) == 0 {
+        if self.resends.grant_reports(1, now) == 0 {
             self.counters.nack_refused += 1;
             return;
         }
         // A full batch was sent at once, so there is room.
         if self
             .batch
-            .push_udp(self.source, self.config.translator, report, u64::from(sequence) | AGAIN)
+            .push_datagram(self.source, self.config.translator, report, u64::from(sequence) | AGAIN)
             .is_ok()
         {
             // It does not restart the sequence: the translator has later reports.
@@ -493,10 +502,10 @@ pub(crate) fn number_report(version: Version, report: &mut [u8], sequence: u32) 
 }
 
 /// The observer, as the injector calls it.
-fn tell(observer: &mut Option<Observer>) -> impl FnMut(Fate, u64, &[u8]) {
+fn observer_callback(observer: &mut Option<Observer>) -> impl FnMut(FaultOutcome, u64, &[u8]) {
     move |fate, cookie, _| {
         if let Some(observer) = observer {
-            observer(fate, Sent { sequence: cookie as u32, again: cookie & AGAIN != 0 });
+            observer(fate, SentDatagram { sequence: cookie as u32, again: cookie & AGAIN != 0 });
         }
     }
 }

@@ -83,10 +83,11 @@ fn rate_is_kept_and_a_higher_rate_keeps_what_a_lower_one_chose() {
     let digests: Vec<Digest> = (0..64_000)
         .map(|sequence| Identity { protocol: 6, sequence, ..Identity::default() }.digest())
         .collect();
-    let chosen = |n| digests.iter().filter(|digest| Sampling::one_in(n).chooses(**digest)).count();
+    let chosen = |n| digests.iter().filter(|digest| Sampling::one_in(n).includes_packet(**digest)).count();
     assert_eq!((chosen(0), chosen(1)), (64_000, 64_000));
     assert!((7_600..8_400).contains(&chosen(8)), "{}", chosen(8));
-    let both =
-        |digest: &&Digest| Sampling::one_in(64).chooses(**digest) && Sampling::one_in(8).chooses(**digest);
+    let both = |digest: &&Digest| {
+        Sampling::one_in(64).includes_packet(**digest) && Sampling::one_in(8).includes_packet(**digest)
+    };
     assert_eq!(digests.iter().filter(both).count(), chosen(64));
 }

@@ -5,8 +5,8 @@ mod twin;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use dta_reporter::packet_trace::filter::{FilterError, compile};
-use dta_reporter::packet_trace::matching::{TERMS, TESTS, Table, TooLong};
+use dta_reporter::packet_trace::filter::{FilterError, compile_filter};
+use dta_reporter::packet_trace::matching::{FilterTable, TERMS, TESTS, TooLong};
 use proptest::prelude::*;
 
 use twin::packet::{self, Start};
@@ -328,7 +328,7 @@ proptest! {
     #[test]
     fn the_table_chooses_what_the_filter_means(filter in filter(), packets in prop::collection::vec(packet(), 16)) {
         let text = filter.text();
-        let table = match compile(&text) {
+        let table = match compile_filter(&text) {
             Ok(table) => table,
             Err(FilterError::TooLong(_)) => return Ok(()),
             Err(FilterError::Syntax { wanted, .. }) if wanted.contains("other IP version") => return Ok(()),
@@ -339,7 +339,7 @@ proptest! {
             let frame = packet.frame();
             let read = packet::read(&frame, Start::Ethernet).unwrap();
             prop_assert_eq!(
-                table.chooses(&read.words()), filter.chooses(&packet, false),
+                table.matches_packet(&read.words()), filter.chooses(&packet, false),
                 "{} on {:?}: {:?}", text, packet, table
             );
         }
@@ -347,7 +347,7 @@ proptest! {
 
     #[test]
     fn any_text_is_a_filter_or_an_error(text in "[a-z0-9:./()!&|=\\[\\] -]{0,40}") {
-        let _ = compile(&text);
+        let _ = compile_filter(&text);
     }
 
     #[test]
@@ -357,13 +357,13 @@ proptest! {
             "proto", "[", "tcpflags", "]", "&", "=", "vlan", "outer", "portrange", "1-2", "icmp",
         ]), 0..12)
     ) {
-        let _ = compile(&words.join(" "));
+        let _ = compile_filter(&words.join(" "));
     }
 }
 
 /// Whether two filters have the same table.
 fn same(a: &str, b: &str) {
-    assert_eq!(compile(a).unwrap(), compile(b).unwrap(), "{a} and {b}");
+    assert_eq!(compile_filter(a).unwrap(), compile_filter(b).unwrap(), "{a} and {b}");
 }
 
 #[test]
@@ -392,11 +392,11 @@ fn what_pcap_users_write_means_what_they_mean() {
     same("outer (udp port 4789) and tcp port 80", "(outer udp port 4789) and (tcp port 80)");
     same("not not tcp", "tcp");
     // Nothing is chosen.
-    assert!(compile("tcp and udp").unwrap().terms().is_empty());
+    assert!(compile_filter("tcp and udp").unwrap().terms().is_empty());
 }
 
 /// The number of a table's tests, as the kernel reads it.
-fn tests_of(table: &Table) -> usize {
+fn tests_of(table: &FilterTable) -> usize {
     u32::from_ne_bytes(*table.to_bytes().first_chunk().unwrap()) as usize
 }
 
@@ -410,7 +410,7 @@ fn a_usual_filter_takes_few_tests_and_terms() {
         ("not net 10.0.0.0/8", 3, 2),
         ("ip6", 1, 1),
     ] {
-        let table = compile(text).unwrap();
+        let table = compile_filter(text).unwrap();
         assert_eq!((tests_of(&table), table.terms().len()), (tests, terms), "{text}: {table:?}");
     }
 }
@@ -427,7 +427,7 @@ fn what_is_not_supported_is_refused_by_name() {
         ("tcp[0:2] = 80", "`tcp[...]` is not supported"),
         ("geneve", "leave it out"),
     ] {
-        let error = compile(text).unwrap_err().to_string();
+        let error = compile_filter(text).unwrap_err().to_string();
         assert!(error.contains(told), "{text}: {error}");
     }
 }
@@ -452,24 +452,24 @@ fn what_is_wrong_is_shown_where_it_stands() {
         ("proto 256", "at `256`"),
         ("tcp[tcpflags] 3", "at `3`: compare"),
     ] {
-        let error = compile(text).unwrap_err().to_string();
+        let error = compile_filter(text).unwrap_err().to_string();
         assert!(error.starts_with(told), "{text}: {error}");
     }
-    assert_eq!(compile(&"not ".repeat(1000)), Err(FilterError::Deep));
-    assert_eq!(compile(&"(".repeat(8_000)), Err(FilterError::Deep));
-    assert_eq!(compile(&"(".repeat(100_000)), Err(FilterError::Long(100_000)));
+    assert_eq!(compile_filter(&"not ".repeat(1000)), Err(FilterError::Deep));
+    assert_eq!(compile_filter(&"(".repeat(8_000)), Err(FilterError::Deep));
+    assert_eq!(compile_filter(&"(".repeat(100_000)), Err(FilterError::Long(100_000)));
 }
 
 #[test]
 fn a_filter_that_does_not_fit_says_what_there_is_room_for() {
     let ports = |n: u16| (1..=n).map(|port| format!("tcp dst port {port}")).collect::<Vec<_>>().join(" or ");
-    assert_eq!(compile(&ports(30)).unwrap().terms().len(), 30);
-    assert_eq!(compile(&ports(31)), Err(TooLong::Tests(33).into()));
+    assert_eq!(compile_filter(&ports(30)).unwrap().terms().len(), 30);
+    assert_eq!(compile_filter(&ports(31)), Err(TooLong::Tests(33).into()));
     let hosts: Vec<String> = (1..=8).map(|n| format!("10.0.0.{n}")).collect();
     let both = format!("(src host {}) and (dst host {})", hosts.join(" or "), hosts.join(" or "));
-    assert_eq!(compile(&both).unwrap().terms().len(), 64);
+    assert_eq!(compile_filter(&both).unwrap().terms().len(), 64);
     let more = format!("({both}) or icmp");
-    assert_eq!(compile(&more), Err(TooLong::Terms(65).into()));
+    assert_eq!(compile_filter(&more), Err(TooLong::Terms(65).into()));
     let far = (1..=70).map(|n| format!("tcp dst port {n}")).collect::<Vec<_>>().join(" or ");
-    assert!(compile(&far).unwrap_err().to_string().contains("room for 32"));
+    assert!(compile_filter(&far).unwrap_err().to_string().contains("room for 32"));
 }

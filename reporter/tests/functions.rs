@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use bed::{Bed, collect, run, socket, tracer};
 use dta_reporter::packet_trace::journey::Journeys;
-use dta_reporter::packet_trace::kernel::Options;
-use dta_reporter::packet_trace::record::Record;
+use dta_reporter::packet_trace::kernel::TracerOptions;
+use dta_reporter::packet_trace::record::TraceRecord;
 
 const PACKETS: usize = 50;
 
@@ -35,8 +35,11 @@ fn sockets(near: &str, far: &str) -> (UdpSocket, UdpSocket) {
     (sender, receiver)
 }
 
-fn options() -> Options {
-    Options { table: dta_reporter::packet_trace::filter::compile("udp dst port 7002").unwrap(), ..Options::default() }
+fn options() -> TracerOptions {
+    TracerOptions {
+        table: dta_reporter::packet_trace::filter::compile_filter("udp dst port 7002").unwrap(),
+        ..TracerOptions::default()
+    }
 }
 
 fn pass(sender: &UdpSocket, receiver: &UdpSocket) {
@@ -47,12 +50,12 @@ fn pass(sender: &UdpSocket, receiver: &UdpSocket) {
 }
 
 /// Traces this many packets at these points; returns the records of each packet in order.
-fn traced(points: &[String], sender: &UdpSocket, receiver: &UdpSocket) -> Vec<Vec<Record>> {
+fn traced(points: &[String], sender: &UdpSocket, receiver: &UdpSocket) -> Vec<Vec<TraceRecord>> {
     timed(points, sender, receiver).0
 }
 
 /// The same, and how long the packets took, one after the other.
-fn timed(points: &[String], sender: &UdpSocket, receiver: &UdpSocket) -> (Vec<Vec<Record>>, Duration) {
+fn timed(points: &[String], sender: &UdpSocket, receiver: &UdpSocket) -> (Vec<Vec<TraceRecord>>, Duration) {
     let mut tracer = tracer(&options(), points);
     let each = tracer.points().len();
     let begun = Instant::now();
@@ -61,8 +64,8 @@ fn timed(points: &[String], sender: &UdpSocket, receiver: &UdpSocket) -> (Vec<Ve
     let mut records = Vec::new();
     collect(&mut tracer, &mut records, |records| records.len() >= each * PACKETS);
     let mut journeys = Journeys::default();
-    records.iter().for_each(|record| journeys.put(*record, 0));
-    let journeys: Vec<_> = journeys.settled(0).into_iter().map(|journey| journey.records).collect();
+    records.iter().for_each(|record| journeys.add_record(*record, 0));
+    let journeys: Vec<_> = journeys.take_settled(0).into_iter().map(|journey| journey.records).collect();
     assert_eq!(journeys.len(), PACKETS);
     assert!(journeys.iter().all(|records| records.len() == each));
     (journeys, took)

@@ -5,10 +5,10 @@ use std::net::{SocketAddrV4, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dta_link::fault::Fate;
+use dta_link::fault::FaultOutcome;
 use dta_proto::key::Key;
-use dta_proto::wire::dta::{Body, Nack, Report, Version};
-use dta_reporter::{Config, Options, Reporter};
+use dta_proto::wire::dta::{DtaBody, DtaReport, Nack, Version};
+use dta_reporter::{Config, ReportOptions, Reporter};
 
 const KEY: Key = Key([7; 16]);
 
@@ -44,7 +44,7 @@ impl Receiver {
 
     fn ask(&self, to: std::net::SocketAddr, nack: Nack) {
         let mut bytes = [0; 12];
-        let len = nack.emit(&mut bytes).unwrap();
+        let len = nack.encode_into(&mut bytes).unwrap();
         self.socket.send_to(&bytes[..len], to).unwrap();
     }
 }
@@ -53,13 +53,13 @@ fn config(to: SocketAddrV4) -> Config {
     Config {
         reporter: 9,
         first_sequence: Some(0),
-        options: Options { retransmittable: true, immediate: false },
+        options: ReportOptions { retransmittable: true, immediate: false },
         ..Config::new(to)
     }
 }
 
 fn key_write(reporter: &mut Reporter, n: u32) -> u32 {
-    reporter.report(3, Body::KeyWrite { redundancy: 0, key: KEY, value: &n.to_be_bytes() }).unwrap()
+    reporter.report(3, DtaBody::KeyWrite { redundancy: 0, key: KEY, value: &n.to_be_bytes() }).unwrap()
 }
 
 #[test]
@@ -67,13 +67,13 @@ fn every_primitive_arrives_as_it_was_said() {
     let (receiver, address) = Receiver::new();
     let mut reporter = Reporter::open(config(address)).unwrap();
     let bodies = [
-        Body::KeyWrite { redundancy: 2, key: KEY, value: &[1; 12] },
-        Body::Append { list: 5, value: &[2; 60] },
-        Body::KeyIncrement { redundancy: 0, key: KEY, delta: u64::MAX },
-        Body::Postcard { key: KEY, hop: 3, path_length: 5, value: 99 },
-        Body::SketchMerge { epoch: 4, column: 17, cells: &[3; 16] },
+        DtaBody::KeyWrite { redundancy: 2, key: KEY, value: &[1; 12] },
+        DtaBody::Append { list: 5, value: &[2; 60] },
+        DtaBody::KeyIncrement { redundancy: 0, key: KEY, delta: u64::MAX },
+        DtaBody::Postcard { key: KEY, hop: 3, path_length: 5, value: 99 },
+        DtaBody::SketchMerge { epoch: 4, column: 17, cells: &[3; 16] },
     ];
-    let options = Options { retransmittable: false, immediate: true };
+    let options = ReportOptions { retransmittable: false, immediate: true };
     for (n, body) in bodies.iter().enumerate() {
         let sequence = match n {
             0 => reporter.report(100, *body),
@@ -85,7 +85,7 @@ fn every_primitive_arrives_as_it_was_said() {
     for (n, body) in bodies.iter().enumerate() {
         let (bytes, from) = receiver.next();
         assert_eq!(from, reporter.local_addr().into());
-        let expect = Report {
+        let expect = DtaReport {
             version: Version::V1,
             immediate: n != 0,
             retransmittable: n == 0,
@@ -95,7 +95,7 @@ fn every_primitive_arrives_as_it_was_said() {
             store: 100 + n as u16,
             body: *body,
         };
-        assert_eq!(Report::parse(&bytes), Ok(expect));
+        assert_eq!(DtaReport::parse_payload(&bytes), Ok(expect));
     }
 }
 
@@ -103,8 +103,8 @@ fn every_primitive_arrives_as_it_was_said() {
 fn what_the_format_cannot_say_is_refused_and_takes_no_sequence() {
     let (receiver, address) = Receiver::new();
     let mut reporter = Reporter::open(config(address)).unwrap();
-    assert!(reporter.report(1, Body::Append { list: 0, value: &[0; 5] }).is_err());
-    assert!(reporter.report(1, Body::Postcard { key: KEY, hop: 14, path_length: 0, value: 0 }).is_err());
+    assert!(reporter.report(1, DtaBody::Append { list: 0, value: &[0; 5] }).is_err());
+    assert!(reporter.report(1, DtaBody::Postcard { key: KEY, hop: 14, path_length: 0, value: 0 }).is_err());
     assert_eq!(key_write(&mut reporter, 1), 0);
     let counters = reporter.close().unwrap();
     assert_eq!((counters.reports, counters.refused, counters.link.sent), (1, 2, 1));
@@ -123,7 +123,7 @@ fn exactly_the_missing_ones_are_sent_again() {
     let original: BTreeMap<u32, Vec<u8>> = receiver
         .drain()
         .into_iter()
-        .map(|(bytes, _)| (Report::parse(&bytes).unwrap().sequence, bytes))
+        .map(|(bytes, _)| (DtaReport::parse_payload(&bytes).unwrap().sequence, bytes))
         .collect();
     assert_eq!(original.len(), 100);
 
@@ -138,9 +138,9 @@ fn exactly_the_missing_ones_are_sent_again() {
     // From a host that is not the translator.
     let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
     let mut bytes = [0; 12];
-    Nack::V1 { reporter: 9, first: sent[60], count: 1 }.emit(&mut bytes).unwrap();
+    Nack::V1 { reporter: 9, first: sent[60], count: 1 }.encode_into(&mut bytes).unwrap();
     stranger.send_to(&bytes, reporter.local_addr()).unwrap();
-    reporter.linger(Duration::from_millis(200)).unwrap();
+    reporter.answer_nacks_for(Duration::from_millis(200)).unwrap();
 
     let again: Vec<Vec<u8>> = receiver.drain().into_iter().map(|(bytes, _)| bytes).collect();
     let expect: Vec<Vec<u8>> = sent[48..53].iter().map(|sequence| original[sequence].clone()).collect();
@@ -152,23 +152,23 @@ fn exactly_the_missing_ones_are_sent_again() {
     );
     assert_eq!((counters.nack_foreign, counters.nack_malformed), (2, 2));
     assert_eq!((counters.reports, counters.link.sent), (100, 105));
-    assert!(counters.balanced());
+    assert!(counters.is_balanced());
 }
 
 #[test]
 fn reports_that_are_not_retransmittable_are_not_kept() {
     let (receiver, address) = Receiver::new();
     let mut reporter = Reporter::open(config(address)).unwrap();
-    let body = Body::Append { list: 0, value: &[1; 4] };
-    reporter.report_with(1, body, Options::default()).unwrap();
+    let body = DtaBody::Append { list: 0, value: &[1; 4] };
+    reporter.report_with(1, body, ReportOptions::default()).unwrap();
     reporter.report(1, body).unwrap();
     reporter.flush().unwrap();
     assert_eq!(receiver.drain().len(), 2);
     receiver.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 0, count: 2 });
-    reporter.linger(Duration::from_millis(100)).unwrap();
+    reporter.answer_nacks_for(Duration::from_millis(100)).unwrap();
     let again = receiver.drain();
     assert_eq!(again.len(), 1);
-    assert_eq!(Report::parse(&again[0].0).unwrap().sequence, 1);
+    assert_eq!(DtaReport::parse_payload(&again[0].0).unwrap().sequence, 1);
     let counters = reporter.counters();
     assert_eq!((counters.retransmitted, counters.nack_unavailable), (1, 1));
 }
@@ -181,12 +181,12 @@ fn the_first_reports_say_that_the_sequence_starts_anew() {
         let mut reporter = Reporter::open(config).unwrap();
         let mut first = None;
         for n in 0..20u32 {
-            let sequence = reporter.report(0, Body::Append { list: 0, value: &n.to_be_bytes() }).unwrap();
+            let sequence = reporter.report(0, DtaBody::Append { list: 0, value: &n.to_be_bytes() }).unwrap();
             assert_eq!(sequence, first.get_or_insert(sequence).wrapping_add(n));
         }
         reporter.flush().unwrap();
         let flags: Vec<bool> =
-            receiver.drain().iter().map(|(b, _)| Report::parse(b).unwrap().restarted).collect();
+            receiver.drain().iter().map(|(b, _)| DtaReport::parse_payload(b).unwrap().restarted).collect();
         assert_eq!(flags, (0..20).map(|n| n < say_so).collect::<Vec<_>>());
     }
 }
@@ -197,11 +197,11 @@ fn a_report_sent_again_does_not_restart_the_sequence() {
     let mut reporter = Reporter::open(config(address)).unwrap();
     key_write(&mut reporter, 1);
     reporter.flush().unwrap();
-    assert!(Report::parse(&receiver.next().0).unwrap().restarted);
+    assert!(DtaReport::parse_payload(&receiver.next().0).unwrap().restarted);
     receiver.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 0, count: 1 });
-    reporter.linger(Duration::from_millis(100)).unwrap();
+    reporter.answer_nacks_for(Duration::from_millis(100)).unwrap();
     let report = receiver.next().0;
-    let report = Report::parse(&report).unwrap();
+    let report = DtaReport::parse_payload(&report).unwrap();
     assert!(!report.restarted && report.sequence == 0);
 }
 
@@ -218,10 +218,10 @@ fn version_0_answers_its_own_nacks() {
             reporter.flush().unwrap();
             assert_eq!(receiver.drain().len(), 150);
         }
-        reporter.report(3, Body::KeyWrite { redundancy: 1, key, value: &n.to_be_bytes() }).unwrap();
+        reporter.report(3, DtaBody::KeyWrite { redundancy: 1, key, value: &n.to_be_bytes() }).unwrap();
     }
     assert!(
-        reporter.report(3, Body::KeyWrite { redundancy: 1, key: KEY, value: &[0; 4] }).is_err(),
+        reporter.report(3, DtaBody::KeyWrite { redundancy: 1, key: KEY, value: &[0; 4] }).is_err(),
         "16-byte key"
     );
     reporter.flush().unwrap();
@@ -230,12 +230,12 @@ fn version_0_answers_its_own_nacks() {
     for sequence in [43, 44] {
         receiver.ask(format!("127.0.0.1:{free}").parse().unwrap(), Nack::V0 { sequence });
     }
-    reporter.linger(Duration::from_millis(100)).unwrap();
+    reporter.answer_nacks_for(Duration::from_millis(100)).unwrap();
     let values: Vec<u32> = receiver
         .drain()
         .iter()
-        .map(|(bytes, _)| match Report::parse(bytes).unwrap().body {
-            Body::KeyWrite { value, .. } => u32::from_be_bytes(value.try_into().unwrap()),
+        .map(|(bytes, _)| match DtaReport::parse_payload(bytes).unwrap().body {
+            DtaBody::KeyWrite { value, .. } => u32::from_be_bytes(value.try_into().unwrap()),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -254,7 +254,7 @@ fn the_fate_of_each_datagram_is_told() {
     let mut reporter = Reporter::open(Config { faults, seed: 5, ..config(address) }).unwrap();
     let fates = Arc::new(Mutex::new(BTreeMap::new()));
     let told = Arc::clone(&fates);
-    reporter.observe(move |fate, sent| {
+    reporter.set_observer(move |fate, sent| {
         assert!(!sent.again);
         assert_eq!(told.lock().unwrap().insert(sent.sequence, fate), None, "one fate each");
     });
@@ -262,24 +262,24 @@ fn the_fate_of_each_datagram_is_told() {
         key_write(&mut reporter, n);
     }
     let counters = reporter.close().unwrap();
-    assert!(counters.balanced());
+    assert!(counters.is_balanced());
     let mut arrived = BTreeMap::new();
     for (bytes, _) in receiver.drain() {
-        *arrived.entry(Report::parse(&bytes).unwrap().sequence).or_insert(0) += 1;
+        *arrived.entry(DtaReport::parse_payload(&bytes).unwrap().sequence).or_insert(0) += 1;
     }
     let fates = fates.lock().unwrap();
     assert_eq!(fates.len(), 200);
     for (sequence, fate) in fates.iter() {
         let expect = match fate {
-            Fate::Dropped => None,
-            Fate::Duplicated => Some(&2),
+            FaultOutcome::Dropped => None,
+            FaultOutcome::Duplicated => Some(&2),
             _ => Some(&1),
         };
         assert_eq!(arrived.get(sequence), expect, "{sequence}: {fate:?}");
     }
-    let count = |is: fn(&Fate) -> bool| fates.values().filter(|fate| is(fate)).count() as u64;
-    assert_eq!(counters.fault.dropped, count(|fate| *fate == Fate::Dropped));
-    assert_eq!(counters.fault.reordered, count(|fate| matches!(fate, Fate::Reordered { .. })));
+    let count = |is: fn(&FaultOutcome) -> bool| fates.values().filter(|fate| is(fate)).count() as u64;
+    assert_eq!(counters.fault.dropped, count(|fate| *fate == FaultOutcome::Dropped));
+    assert_eq!(counters.fault.reordered, count(|fate| matches!(fate, FaultOutcome::Reordered { .. })));
     assert!(counters.fault.dropped > 0 && counters.fault.duplicated > 0 && counters.fault.reordered > 0);
 }
 
@@ -320,7 +320,7 @@ fn nacks_from_another_port_of_the_translators_address_are_refused() {
     receiver.next();
     let (other, _) = Receiver::new();
     other.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 0, count: 1 });
-    reporter.linger(Duration::from_millis(50)).unwrap();
+    reporter.answer_nacks_for(Duration::from_millis(50)).unwrap();
     let counters = reporter.counters();
     assert_eq!((counters.nack_foreign, counters.nacks, counters.retransmitted), (1, 0, 0));
 }
@@ -352,12 +352,12 @@ fn what_blind_nacks_release_is_bounded() {
     reporter.flush().unwrap();
     for _ in 0..20 {
         receiver.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 0, count: 1 });
-        reporter.linger(Duration::from_millis(1)).unwrap();
+        reporter.answer_nacks_for(Duration::from_millis(1)).unwrap();
     }
-    reporter.linger(Duration::from_millis(50)).unwrap();
+    reporter.answer_nacks_for(Duration::from_millis(50)).unwrap();
     let counters = reporter.close().unwrap();
     assert_eq!((counters.nacks, counters.retransmitted, counters.nack_refused), (20, 8, 12));
-    assert!(counters.balanced());
+    assert!(counters.is_balanced());
 }
 
 /// A receiver that loses a tenth and requests every gap it sees: in the end nothing is missing.
@@ -373,7 +373,7 @@ fn losses_are_made_good() {
         let mut buffer = [0; 2048];
         while seen.range(..500).count() < 500 {
             let Ok((len, _)) = receiver.socket.recv_from(&mut buffer) else { continue };
-            let sequence = Report::parse(&buffer[..len]).unwrap().sequence;
+            let sequence = DtaReport::parse_payload(&buffer[..len]).unwrap().sequence;
             seen.insert(sequence);
             // The first gap before it, each time something comes: a NACK that was not answered is
             // asked again. Not at once, as a report is sent again 8 times at most.
@@ -390,7 +390,7 @@ fn losses_are_made_good() {
     for n in 0..500 {
         key_write(&mut reporter, n);
         if n % 8 == 7 {
-            reporter.linger(Duration::from_millis(2)).unwrap();
+            reporter.answer_nacks_for(Duration::from_millis(2)).unwrap();
         }
     }
     // The last datagrams show the last gaps. In a minute they are fewer than the 4096 that are kept.
@@ -401,12 +401,12 @@ fn losses_are_made_good() {
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "gaps are left: {:?}", reporter.counters());
         key_write(&mut reporter, n);
-        reporter.linger(Duration::from_millis(20)).unwrap();
+        reporter.answer_nacks_for(Duration::from_millis(20)).unwrap();
     }
     let _receiver = collect.join().unwrap();
     let counters = reporter.close().unwrap();
     assert!(counters.fault.dropped > 20 && counters.retransmitted > 20, "{counters:?}");
-    assert!(counters.balanced());
+    assert!(counters.is_balanced());
 }
 
 /// What a reporter sends in its first hundred reports, plainly or in runs.
@@ -416,7 +416,7 @@ fn sent(runs: bool, batch: usize, report: impl Fn(&mut Reporter)) -> Vec<Vec<u8>
     report(&mut reporter);
     reporter.flush().unwrap();
     let counters = reporter.close().unwrap();
-    assert!(counters.balanced());
+    assert!(counters.is_balanced());
     receiver.drain().into_iter().map(|(bytes, _)| bytes).collect()
 }
 
@@ -428,7 +428,7 @@ fn reports_written_in_place_are_those_that_are_handed_over() {
         }
     };
     let in_place = |reporter: &mut Reporter| {
-        let like = Body::KeyWrite { redundancy: 0, key: KEY, value: &[0; 4] };
+        let like = DtaBody::KeyWrite { redundancy: 0, key: KEY, value: &[0; 4] };
         for begin in [0, 70] {
             let count = if begin == 0 { 70 } else { 30 };
             let first = reporter.report_many(3, like, count, |n, fields| {
@@ -450,9 +450,9 @@ fn reports_written_in_place_are_those_that_are_handed_over() {
 fn reports_written_in_place_are_kept_and_a_bad_one_takes_no_sequence() {
     let (receiver, address) = Receiver::new();
     let mut reporter = Reporter::open(config(address)).unwrap();
-    let bad = Body::Append { list: 0, value: &[0; 5] };
+    let bad = DtaBody::Append { list: 0, value: &[0; 5] };
     assert!(reporter.report_many(1, bad, 3, |_, _| panic!("there is nothing to fill")).is_err());
-    let like = Body::Append { list: 0, value: &[0; 8] };
+    let like = DtaBody::Append { list: 0, value: &[0; 8] };
     let first = reporter.report_many(1, like, 20, |n, fields| {
         fields.place.copy_from_slice(&(n as u32).to_be_bytes());
         fields.value.fill(n as u8);
@@ -461,12 +461,12 @@ fn reports_written_in_place_are_kept_and_a_bad_one_takes_no_sequence() {
     reporter.flush().unwrap();
     assert_eq!(receiver.drain().len(), 20);
     receiver.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 12, count: 2 });
-    reporter.linger(Duration::from_millis(200)).unwrap();
+    reporter.answer_nacks_for(Duration::from_millis(200)).unwrap();
     let again = receiver.drain();
     for (n, (bytes, _)) in (12..14).zip(&again) {
-        let report = Report::parse(bytes).unwrap();
+        let report = DtaReport::parse_payload(bytes).unwrap();
         assert_eq!((report.sequence, report.restarted), (n, false));
-        assert_eq!(report.body, Body::Append { list: n, value: &[n as u8; 8] });
+        assert_eq!(report.body, DtaBody::Append { list: n, value: &[n as u8; 8] });
     }
     let counters = reporter.close().unwrap();
     assert_eq!((counters.reports, counters.refused, counters.retransmitted), (20, 3, 2));
@@ -477,15 +477,19 @@ fn gathered_reports_of_one_store_keep_their_order_and_are_numbered_as_they_leave
     let (receiver, address) = Receiver::new();
     let mut reporter = Reporter::open(Config { gather: true, ..config(address) }).unwrap();
     // Three stores alternate with reports of three lengths; some of the last one's are retransmittable.
-    let again = |n: u32| Options { retransmittable: n.is_multiple_of(2), immediate: false };
+    let again = |n: u32| ReportOptions { retransmittable: n.is_multiple_of(2), immediate: false };
     for n in 0..60u32 {
         let value = n.to_be_bytes();
         match n % 3 {
-            0 => reporter.report_with(1, Body::KeyWrite { redundancy: 0, key: KEY, value: &value }, again(1)),
-            1 => reporter.report_with(2, Body::Append { list: n, value: &value }, again(1)),
+            0 => reporter.report_with(
+                1,
+                DtaBody::KeyWrite { redundancy: 0, key: KEY, value: &value },
+                again(1),
+            ),
+            1 => reporter.report_with(2, DtaBody::Append { list: n, value: &value }, again(1)),
             _ => reporter.report_with(
                 3,
-                Body::KeyIncrement { redundancy: 0, key: KEY, delta: n.into() },
+                DtaBody::KeyIncrement { redundancy: 0, key: KEY, delta: n.into() },
                 again(n),
             ),
         }
@@ -493,13 +497,14 @@ fn gathered_reports_of_one_store_keep_their_order_and_are_numbered_as_they_leave
     }
     reporter.flush().unwrap();
     let came: Vec<Vec<u8>> = receiver.drain().into_iter().map(|(bytes, _)| bytes).collect();
-    let reports: Vec<Report<'_>> = came.iter().map(|bytes| Report::parse(bytes).unwrap()).collect();
+    let reports: Vec<DtaReport<'_>> =
+        came.iter().map(|bytes| DtaReport::parse_payload(bytes).unwrap()).collect();
     assert!(reports.iter().map(|report| report.sequence).eq(0..60), "a sequence for each, in order");
     assert!(came.is_sorted_by_key(Vec::len), "those of one length stand together");
-    let number = |report: &Report<'_>| match report.body {
-        Body::KeyWrite { value, .. } => u32::from_be_bytes(value.try_into().unwrap()),
-        Body::Append { list, .. } => list,
-        Body::KeyIncrement { delta, .. } => delta as u32,
+    let number = |report: &DtaReport<'_>| match report.body {
+        DtaBody::KeyWrite { value, .. } => u32::from_be_bytes(value.try_into().unwrap()),
+        DtaBody::Append { list, .. } => list,
+        DtaBody::KeyIncrement { delta, .. } => delta as u32,
         _ => unreachable!(),
     };
     for store in 1..=3 {
@@ -508,7 +513,7 @@ fn gathered_reports_of_one_store_keep_their_order_and_are_numbered_as_they_leave
     }
     // What is requested is what had that sequence.
     receiver.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 0, count: 60 });
-    reporter.linger(Duration::from_millis(200)).unwrap();
+    reporter.answer_nacks_for(Duration::from_millis(200)).unwrap();
     let kept: Vec<&Vec<u8>> = came
         .iter()
         .zip(&reports)
@@ -526,11 +531,11 @@ fn gathered_reports_of_one_store_keep_their_order_and_are_numbered_as_they_leave
     // Two lengths in one store may be two values of one key: nothing moves.
     for n in 0..10u8 {
         let value = vec![n; if n % 2 == 0 { 8 } else { 4 }];
-        reporter.report(1, Body::KeyWrite { redundancy: 0, key: KEY, value: &value }).unwrap();
+        reporter.report(1, DtaBody::KeyWrite { redundancy: 0, key: KEY, value: &value }).unwrap();
     }
     reporter.flush().unwrap();
     let came = receiver.drain();
     let order: Vec<u8> = came.iter().map(|(bytes, _)| *bytes.last().unwrap()).collect();
     assert_eq!(order, (0..10).collect::<Vec<u8>>());
-    assert!(reporter.close().unwrap().balanced());
+    assert!(reporter.close().unwrap().is_balanced());
 }

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::dta::{DtaBody, DtaReport, Version};
 
 fn receiver() -> (UdpSocket, String) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -59,19 +59,19 @@ fn sends_each_primitive() {
         assert!(String::from_utf8(output.stdout).unwrap().contains("sent"));
     }
     let sent = drain(&socket);
-    let reports: Vec<Report> = sent.iter().map(|bytes| Report::parse(bytes).unwrap()).collect();
+    let reports: Vec<DtaReport> = sent.iter().map(|bytes| DtaReport::parse_payload(bytes).unwrap()).collect();
     assert_eq!(reports.iter().map(|r| r.store).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 0]);
-    assert!(matches!(reports[0].body, Body::KeyWrite { redundancy: 2, value: [0, 0, 5, 220], .. }));
+    assert!(matches!(reports[0].body, DtaBody::KeyWrite { redundancy: 2, value: [0, 0, 5, 220], .. }));
     assert!(matches!(
         reports[1].body,
-        Body::Append { list: 3, value: [0, 0, 0, 1, 0, 0, 0, 2, 0xde, 0xad, 0xbe, 0xef] }
+        DtaBody::Append { list: 3, value: [0, 0, 0, 1, 0, 0, 0, 2, 0xde, 0xad, 0xbe, 0xef] }
     ));
     assert!(reports[1].immediate && !reports[0].immediate);
-    assert!(matches!(reports[2].body, Body::KeyIncrement { delta: 1500, .. }));
-    assert!(matches!(reports[3].body, Body::Postcard { hop: 2, path_length: 5, value: 103, .. }));
+    assert!(matches!(reports[2].body, DtaBody::KeyIncrement { delta: 1500, .. }));
+    assert!(matches!(reports[3].body, DtaBody::Postcard { hop: 2, path_length: 5, value: 103, .. }));
     assert!(matches!(
         reports[4].body,
-        Body::SketchMerge { epoch: 1, column: 17, cells: [0, 0, 0, 12, 0, 0, 0, 40] }
+        DtaBody::SketchMerge { epoch: 1, column: 17, cells: [0, 0, 0, 12, 0, 0, 0, 40] }
     ));
     assert_eq!(reports[4].reporter, 7);
     assert_eq!(reports[5].version, Version::V0);
@@ -93,8 +93,8 @@ fn repeats_varies_and_keeps_a_rate() {
     assert_eq!((&node["counters"]["reports"], &node["counters"]["sent"]), (&50.into(), &50.into()));
     let keys: Vec<u32> = drain(&socket)
         .iter()
-        .map(|bytes| match Report::parse(bytes).unwrap().body {
-            Body::KeyWrite { key, .. } => u32::from_be_bytes(*key.0.first_chunk().unwrap()),
+        .map(|bytes| match DtaReport::parse_payload(bytes).unwrap().body {
+            DtaBody::KeyWrite { key, .. } => u32::from_be_bytes(*key.0.first_chunk().unwrap()),
             other => panic!("{other:?}"),
         })
         .collect();

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use dta_link::fault::FaultCounts;
 use dta_link::udp::RUN_MAX;
 use dta_proto::counter::nic::{self, Counter};
-use dta_proto::counter::{Definition, Fault, LinkLoss, Reason, Stage, Step, translator};
+use dta_proto::counter::{CounterStep, Definition, Fault, LinkLoss, Reason, Stage, translator};
 use serde::{Deserialize, Serialize};
 
-use super::check::{DROPPED_BY_TRANSLATOR, Ends, HELD, LOST_TO_NIC, LOST_TO_TRANSLATOR, Limits, Pools};
-use super::statistics::{Node, Statistics};
+use super::check::{
+    DROPPED_BY_TRANSLATOR, HELD, LOST_TO_NIC, LOST_TO_TRANSLATOR, Pools, PrimitiveLimits, ReportEnds,
+};
+use super::statistics::{NodeCounters, TestbedStatistics};
 use crate::topology::{Primitive, Transport};
 
 /// The frames of one link in one direction: sent there, received here, and everything known about the
@@ -58,7 +60,7 @@ impl LinkAccount {
         left as i64 - gone as i64
     }
 
-    fn faults(mut self, counts: &FaultCounts) -> Self {
+    fn with_faults(mut self, counts: &FaultCounts) -> Self {
         (self.dropped, self.duplicated) = (counts.dropped, counts.duplicated);
         (self.reordered, self.corrupted) = (counts.reordered, counts.corrupted);
         self
@@ -88,7 +90,7 @@ pub struct ReporterSide {
 
 impl ReporterSide {
     /// Both together.
-    pub fn plus(mut self, other: &ReporterSide) -> ReporterSide {
+    pub fn merged_with(mut self, other: &ReporterSide) -> ReporterSide {
         self.faults.add(&other.faults);
         self.sent += other.sent;
         self.unsent += other.unsent;
@@ -123,9 +125,11 @@ pub struct Gaps {
 
 /// Frames that reached an RDMA device's UDP port but that it did not take: all datagrams that the kernel delivered
 /// meanwhile, less reports, NACKs and what the device counts. Nothing else may use UDP meanwhile.
-pub fn device_dropped(statistics: &Statistics, reporters: &ReporterSide, in_datagrams: u64) -> u64 {
-    let reports = statistics.node(Stage::Translator).of(&translator::LINK_RECEIVED, &[translator::REPORTS]);
-    let taken = statistics.node(Stage::Nic).get(&nic::LINK_RECEIVED);
+pub fn device_dropped(statistics: &TestbedStatistics, reporters: &ReporterSide, in_datagrams: u64) -> u64 {
+    let reports = statistics
+        .stage_total(Stage::Translator)
+        .get_with_parts(&translator::LINK_RECEIVED, &[translator::REPORTS]);
+    let taken = statistics.stage_total(Stage::Nic).get(&nic::LINK_RECEIVED);
     in_datagrams.saturating_sub(reports + reporters.received + taken)
 }
 
@@ -145,12 +149,12 @@ fn with_rest_of_runs(link: LinkAccount, dropped: u64) -> LinkAccount {
 }
 
 /// Whether a NIC is an RDMA device, and has counted something.
-fn is_device(nic: &Node<'_>) -> bool {
-    nic.each(&nic::DEVICE_COUNTER).next().is_some()
+fn is_device(nic: &NodeCounters<'_>) -> bool {
+    nic.counters_of_definition(&nic::DEVICE_COUNTER).next().is_some()
 }
 
 /// What a fault injector did, by fault.
-fn faults(of: impl Fn(Fault) -> u64) -> FaultCounts {
+fn collect_fault_counts(of: impl Fn(Fault) -> u64) -> FaultCounts {
     FaultCounts {
         dropped: of(Fault::Dropped),
         duplicated: of(Fault::Duplicated),
@@ -161,23 +165,31 @@ fn faults(of: impl Fn(Fault) -> u64) -> FaultCounts {
 }
 
 /// Packets that a link of the translator did not send, by its own count.
-fn unsent(translator: &Node<'_>, link: &str) -> u64 {
-    let lost = translator.each(&translator::LINK_DROPPED);
-    let unsent =
-        lost.filter(|(found, _)| found.values[0] == link && LinkLoss::unsent_reason(found.last()).is_some());
+fn unsent_packets(translator: &NodeCounters<'_>, link: &str) -> u64 {
+    let lost = translator.counters_of_definition(&translator::LINK_DROPPED);
+    let unsent = lost.filter(|(found, _)| {
+        found.values[0] == link && LinkLoss::unsent_reason(found.last_value()).is_some()
+    });
     unsent.map(|(_, count)| count).sum()
 }
 
 /// The four links, from the counters of all nodes.
-pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> [LinkAccount; 4] {
-    let (from, to) = (statistics.node(Stage::Translator), statistics.node(Stage::Nic));
+pub fn account_links(
+    statistics: &TestbedStatistics,
+    reporters: &ReporterSide,
+    gaps: &Gaps,
+) -> [LinkAccount; 4] {
+    let (from, to) = (statistics.stage_total(Stage::Translator), statistics.stage_total(Stage::Nic));
     // A socket counts full queues and wrong checksums as one.
     let queue_full = |drops: u64, corrupted: u64| {
         if corrupted == 0 { drops } else { drops.min(gaps.receive_buffer_errors) }
     };
-    let faults_on = |link: &str| faults(|fault| from.of(&translator::FAULTS, &[link, fault.name()]));
-    let lost_in = |link: &str, reason: LinkLoss| from.of(&translator::LINK_DROPPED, &[link, reason.name()]);
-    let lost_in_nic = |reason: LinkLoss| to.of(&nic::LINK_LOST, &[reason.name_at_nic()]);
+    let faults_on = |link: &str| {
+        collect_fault_counts(|fault| from.get_with_parts(&translator::FAULTS, &[link, fault.name()]))
+    };
+    let lost_in =
+        |link: &str, reason: LinkLoss| from.get_with_parts(&translator::LINK_DROPPED, &[link, reason.name()]);
+    let lost_in_nic = |reason: LinkLoss| to.get_with_parts(&nic::LINK_LOST, &[reason.name_at_nic()]);
 
     let stopped = |corrupted: u64| if reporters.checksum { corrupted } else { 0 };
     let reports_dropped =
@@ -189,10 +201,10 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         unsent: reporters.unsent,
         kernel: reports_dropped + lost_in(translator::REPORTS, LinkLoss::TooLong) + gaps.reports_dropped,
         killed: gaps.reports_socket,
-        received: from.of(&translator::LINK_RECEIVED, &[translator::REPORTS]),
+        received: from.get_with_parts(&translator::LINK_RECEIVED, &[translator::REPORTS]),
         ..LinkAccount::default()
     }
-    .faults(&reporters.faults);
+    .with_faults(&reporters.faults);
     let reports = with_rest_of_runs(reports, reports_dropped);
 
     let nack_faults = faults_on(translator::NACK);
@@ -200,17 +212,17 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         name: "translator-reporter",
         sent: from.get(&translator::NACKS),
         corrupted_stopped: stopped(nack_faults.corrupted),
-        unsent: unsent(&from, translator::REPORTS),
+        unsent: unsent_packets(&from, translator::REPORTS),
         kernel: queue_full(reporters.kernel, nack_faults.corrupted),
         received: reporters.received,
         ..LinkAccount::default()
     }
-    .faults(&nack_faults);
+    .with_faults(&nack_faults);
 
     let frames = LinkAccount {
         name: "translator-nic",
         sent: from.get(&translator::FRAMES),
-        unsent: unsent(&from, translator::ROCE),
+        unsent: unsent_packets(&from, translator::ROCE),
         kernel: lost_in_nic(LinkLoss::ReceiveQueue) + lost_in_nic(LinkLoss::TooLong) + gaps.nic_port_closed,
         device: gaps.device_dropped,
         killed: gaps.nic_socket,
@@ -218,7 +230,7 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         received: to.get(&nic::RECEIVED),
         ..LinkAccount::default()
     }
-    .faults(&faults_on(translator::ROCE));
+    .with_faults(&faults_on(translator::ROCE));
 
     let frames = if is_device(&to) {
         LinkAccount { corrupted_stopped: stopped_on_the_wire(&frames), ..frames }
@@ -227,15 +239,15 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
     };
 
     // A batch in hand when the process was killed may have been answered, but not counted.
-    let heard = from.of(&translator::LINK_RECEIVED, &[translator::ROCE]);
-    let answered = to.sum(Step::Answered);
-    let uncounted = heard.saturating_sub(answered).min(to.named(Counter::DroppedKilled.name()));
+    let heard = from.get_with_parts(&translator::LINK_RECEIVED, &[translator::ROCE]);
+    let answered = to.sum(CounterStep::Answered);
+    let uncounted = heard.saturating_sub(answered).min(to.get_by_name(Counter::DroppedKilled.name()));
     let answers = LinkAccount {
         name: "nic-translator",
         sent: answered + uncounted,
         unsent: to
-            .each(&nic::LINK_LOST)
-            .filter(|(found, _)| LinkLoss::unsent_reason(found.last()).is_some())
+            .counters_of_definition(&nic::LINK_LOST)
+            .filter(|(found, _)| LinkLoss::unsent_reason(found.last_value()).is_some())
             .map(|(_, lost)| lost)
             .sum(),
         kernel: lost_in(translator::ROCE, LinkLoss::ReceiveQueue)
@@ -243,7 +255,7 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         received: heard,
         ..LinkAccount::default()
     }
-    .faults(&faults(|fault| to.of(&nic::FAULTS, &[fault.name()])));
+    .with_faults(&collect_fault_counts(|fault| to.get_with_parts(&nic::FAULTS, &[fault.name()])));
     // An RDMA device has no injector: faults act on its answers after the translator received them.
     let behind = faults_on(translator::ANSWERS);
     let answers = LinkAccount {
@@ -276,20 +288,25 @@ const RECORDED: [Counter; 11] = [
 /// `expected` is how many reports arrived by the records. Reports that were lost with a killed
 /// translator are in the records. The second value is how many reports are missing without any
 /// count.
-pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], gaps: &Gaps, expected: u64) -> (Pools, u64) {
-    let node = statistics.node(Stage::Translator);
+pub fn loss_pools(
+    statistics: &TestbedStatistics,
+    links: &[LinkAccount; 4],
+    gaps: &Gaps,
+    expected: u64,
+) -> (Pools, u64) {
+    let node = statistics.stage_total(Stage::Translator);
     let mut pools = Pools::default();
     let mut dropped = 0;
-    for (found, count) in node.each(&translator::DROPPED) {
+    for (found, count) in node.counters_of_definition(&translator::DROPPED) {
         // A repeat of a received report is not a lost report, and the injector counts damaged ones.
-        let reason = found.last();
+        let reason = found.last_value();
         if !matches!(Reason::from_name(reason), Some(Reason::Duplicate | Reason::Checksum)) {
             pools.add(&format!("{DROPPED_BY_TRANSLATOR}{reason}"), count);
             dropped += count;
         }
     }
-    for (name, _, count) in node.at(Step::Discarded) {
-        let reason = translator::DISCARDED.found(name).map_or(name, |found| found.last());
+    for (name, _, count) in node.counters_at_step(CounterStep::Discarded) {
+        let reason = translator::DISCARDED.parse_name(name).map_or(name, |found| found.last_value());
         pools.add(&format!("{DROPPED_BY_TRANSLATOR}{reason}"), count);
     }
     pools.add(HELD, node.get(&translator::HELD));
@@ -300,9 +317,9 @@ pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], gaps: &Gaps, exp
     // What a device drops otherwise was damaged by the injector, and is in its ledger.
     let gone = links[2].kernel + links[2].unsent + links[2].killed + gaps.no_queue_pair;
     pools.add_frames(LOST_TO_NIC, gone);
-    for (name, found, frames) in statistics.node(Stage::Nic).at(Step::Dropped) {
+    for (name, found, frames) in statistics.stage_total(Stage::Nic).counters_at_step(CounterStep::Dropped) {
         if !RECORDED.iter().any(|recorded| recorded.name() == name) {
-            pools.add_frames(&format!("dropped.nic.{}", found.last()), frames);
+            pools.add_frames(&format!("dropped.nic.{}", found.last_value()), frames);
         }
     }
     (pools, missing - known)
@@ -310,29 +327,33 @@ pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], gaps: &Gaps, exp
 
 /// What can be missing of one primitive because the translator dropped or holds it, or its frames; `writes` is the
 /// transport of writes.
-pub fn limits(statistics: &Statistics, primitive: Primitive, writes: Transport) -> Limits {
-    let node = statistics.node(Stage::Translator);
-    let get = |counter: &Definition| node.of(counter, &[primitive.name()]);
+pub fn primitive_limits(
+    statistics: &TestbedStatistics,
+    primitive: Primitive,
+    writes: Transport,
+) -> PrimitiveLimits {
+    let node = statistics.stage_total(Stage::Translator);
+    let get = |counter: &Definition| node.get_with_parts(counter, &[primitive.canonical_name()]);
     // Discards are not counted by primitive.
     let refused = get(&translator::OF_RECEIVED).saturating_sub(get(&translator::OF_ACCEPTED));
-    let dropped = refused + node.sum(Step::Discarded);
-    Limits {
+    let dropped = refused + node.sum(CounterStep::Discarded);
+    PrimitiveLimits {
         dropped,
         held: get(&translator::OF_HELD),
-        reliable: primitive.purpose().transport(writes) == Transport::Rc,
+        reliable: primitive.queue_pair_purpose().transport(writes) == Transport::Rc,
     }
 }
 
 /// What was lost on RC, in words. RC loses nothing as long as its queue pairs live.
-pub fn lost_on_rc(statistics: &Statistics, writes: Transport) -> Vec<String> {
-    let node = statistics.node(Stage::Translator);
+pub fn lost_on_rc(statistics: &TestbedStatistics, writes: Transport) -> Vec<String> {
+    let node = statistics.stage_total(Stage::Translator);
     let lost = |primitive: &Primitive| {
-        let name = primitive.name();
-        let operations = node.of(&translator::OF_LOST_OPERATIONS, &[name]);
+        let name = primitive.canonical_name();
+        let operations = node.get_with_parts(&translator::OF_LOST_OPERATIONS, &[name]);
         (operations > 0)
             .then(|| format!("RC loses nothing, and {operations} operations of {name} are lost on it"))
     };
-    let reliable = |primitive: &&Primitive| primitive.purpose().transport(writes) == Transport::Rc;
+    let reliable = |primitive: &&Primitive| primitive.queue_pair_purpose().transport(writes) == Transport::Rc;
     Primitive::ALL.iter().filter(reliable).filter_map(lost).collect()
 }
 
@@ -359,7 +380,7 @@ impl Waterfall {
     /// Sums up what the checks found. `left` are pools that no check needed: their reports are gone all the same, and
     /// as nothing misses them, a newer report with the same key must have come; the same goes for the `uncounted`,
     /// which no counter explains.
-    pub fn new(sent: u64, ends: &Ends, left: &BTreeMap<String, u64>, uncounted: u64) -> Self {
+    pub fn new(sent: u64, ends: &ReportEnds, left: &BTreeMap<String, u64>, uncounted: u64) -> Self {
         let mut all = Self {
             sent,
             queryable: ends.queryable,
@@ -390,7 +411,7 @@ impl Waterfall {
     }
 
     /// The sum of all ends; always equal to `sent`.
-    pub fn total(&self) -> u64 {
+    pub fn total_reports(&self) -> u64 {
         self.queryable
             + self.superseded
             + self.overwritten
@@ -401,9 +422,9 @@ impl Waterfall {
 }
 
 /// What does not add up within a node, in words.
-pub fn inside(statistics: &Statistics) -> Vec<String> {
+pub fn node_contradictions(statistics: &TestbedStatistics) -> Vec<String> {
     let mut contradictions = Vec::new();
-    let node = statistics.node(Stage::Translator);
+    let node = statistics.stage_total(Stage::Translator);
     let mut equal = |what: &str, left: u64, right: u64| {
         if left != right {
             contradictions.push(format!("{what}: {left} and {right}"));
@@ -412,7 +433,7 @@ pub fn inside(statistics: &Statistics) -> Vec<String> {
     equal(
         "translator: reports received, and accepted + dropped",
         node.get(&translator::RECEIVED),
-        node.get(&translator::ACCEPTED) + node.sum(Step::Dropped),
+        node.get(&translator::ACCEPTED) + node.sum(CounterStep::Dropped),
     );
     equal(
         "translator: reports accepted, and emitted + held + superseded + discarded",
@@ -420,19 +441,19 @@ pub fn inside(statistics: &Statistics) -> Vec<String> {
         node.get(&translator::EMITTED)
             + node.get(&translator::HELD)
             + node.get(&translator::SUPERSEDED)
-            + node.sum(Step::Discarded),
+            + node.sum(CounterStep::Discarded),
     );
     equal(
         "translator: datagrams off the link, and reports received",
-        node.of(&translator::LINK_RECEIVED, &[translator::REPORTS]),
+        node.get_with_parts(&translator::LINK_RECEIVED, &[translator::REPORTS]),
         node.get(&translator::RECEIVED),
     );
     // An RDMA device does not say what became of them.
-    for nic in statistics.nodes(Stage::Nic).filter(|nic| !is_device(nic)) {
+    for nic in statistics.stage_nodes(Stage::Nic).filter(|nic| !is_device(nic)) {
         equal(
             "NIC: frames received, and executed + duplicate + dropped",
             nic.get(&nic::RECEIVED),
-            nic.sum(Step::Executed) + nic.sum(Step::Duplicate) + nic.sum(Step::Dropped),
+            nic.sum(CounterStep::Executed) + nic.sum(CounterStep::Duplicate) + nic.sum(CounterStep::Dropped),
         );
     }
     contradictions
@@ -449,8 +470,8 @@ mod tests {
         NodeStatistics { node: node.into(), counters, ..NodeStatistics::default() }
     }
 
-    fn statistics(translator: &[(&str, u64)], nic: &[(&str, u64)]) -> Statistics {
-        let mut all = Statistics::default();
+    fn statistics(translator: &[(&str, u64)], nic: &[(&str, u64)]) -> TestbedStatistics {
+        let mut all = TestbedStatistics::default();
         all.add(vec![node("translator/t", translator), node("nic/soft", nic)]);
         all
     }
@@ -471,7 +492,7 @@ mod tests {
             checksum: true,
             ..ReporterSide::default()
         };
-        let [reports, _, frames, _] = links(&all, &side, &Gaps::default());
+        let [reports, _, frames, _] = account_links(&all, &side, &Gaps::default());
         assert_eq!(reports.unexplained(), 100);
         assert_eq!(frames.unexplained(), 500 + 5 - 20 - 3 - 470);
     }
@@ -479,13 +500,13 @@ mod tests {
     #[test]
     fn damage_on_the_way_to_a_device_explains_no_more_than_was_damaged() {
         let account = |received, device_dropped| {
-            let mut all = Statistics::default();
+            let mut all = TestbedStatistics::default();
             all.add(vec![
                 node("translator/t", &[("frames", 500), ("faults.roce.corrupted", 20)]),
                 node("nic/rxe0", &[("received", received), ("device.rcvd_pkts", received)]),
             ]);
             let [_, _, frames, _] =
-                links(&all, &ReporterSide::default(), &Gaps { device_dropped, ..Gaps::default() });
+                account_links(&all, &ReporterSide::default(), &Gaps { device_dropped, ..Gaps::default() });
             (frames.corrupted_stopped, frames.unexplained())
         };
         // 12 with a wrong iCRC, 8 with damaged headers; then 5 more lost; then a flip that the iCRC does not detect.
@@ -505,7 +526,7 @@ mod tests {
             checksum: true,
             ..ReporterSide::default()
         };
-        assert_eq!(links(&all, &side, &Gaps::default())[0].unexplained(), 0);
+        assert_eq!(account_links(&all, &side, &Gaps::default())[0].unexplained(), 0);
     }
 
     #[test]
@@ -515,7 +536,7 @@ mod tests {
                 [("link.reports.received", received), ("link.reports.dropped.receive-queue", dropped)];
             let faults = FaultCounts { frames: 1000, ..FaultCounts::default() };
             let side = ReporterSide { faults, ..ReporterSide::default() };
-            let [reports, ..] = links(&statistics(&counters, &[]), &side, &Gaps::default());
+            let [reports, ..] = account_links(&statistics(&counters, &[]), &side, &Gaps::default());
             (reports.kernel, reports.unexplained())
         };
         assert_eq!(account(1000, 0), (0, 0));
@@ -533,7 +554,7 @@ mod tests {
             let counters = [("received", received), ("link.lost.receive_queue", dropped)];
             let all = statistics(&[("frames", 1000)], &counters);
             let gaps = Gaps { nic_port_closed, ..Gaps::default() };
-            let [.., frames, _] = links(&all, &ReporterSide::default(), &gaps);
+            let [.., frames, _] = account_links(&all, &ReporterSide::default(), &gaps);
             (frames.kernel, frames.unexplained())
         };
         assert_eq!(account(1000, 0, 0), (0, 0));
@@ -547,12 +568,13 @@ mod tests {
 
     #[test]
     fn every_report_ends_once_whatever_is_known_by_count_alone() {
-        let ends = Ends { queryable: 50, superseded: 40, overwritten: 5, missing: 2, ..Ends::default() };
+        let ends =
+            ReportEnds { queryable: 50, superseded: 40, overwritten: 5, missing: 2, ..ReportEnds::default() };
         let left = BTreeMap::from([("dropped.translator.column".to_owned(), 3), (HELD.to_owned(), 4)]);
         let all = Waterfall::new(97, &ends, &left, 6);
         assert_eq!((all.superseded, all.held, all.unexplained), (40 - 3 - 4 - 4, 4, 6));
         assert_eq!(all.losses["dropped.translator.column"], 3);
-        assert_eq!(all.total(), 97);
+        assert_eq!(all.total_reports(), 97);
     }
 
     #[test]
@@ -560,7 +582,7 @@ mod tests {
         let all = statistics(&[("accepted", 900), ("dropped.duplicate", 7), ("dropped.column", 2)], &[]);
         let mut accounts: [LinkAccount; 4] = Default::default();
         accounts[0].kernel = 30;
-        let (mut pools, uncounted) = pools(&all, &accounts, &Gaps::default(), 1000);
+        let (mut pools, uncounted) = loss_pools(&all, &accounts, &Gaps::default(), 1000);
         assert_eq!(uncounted, 1000 - 902 - 30);
         let mut taken = BTreeMap::<String, u64>::new();
         while let Some(name) = pools.take() {
@@ -576,7 +598,7 @@ mod tests {
         assert_eq!(lost_on_rc(&all, Transport::Uc).len(), 1);
         assert_eq!(lost_on_rc(&all, Transport::Rc).len(), 2);
         assert!(lost_on_rc(&statistics(&[], &[]), Transport::Rc).is_empty());
-        let reliable = |primitive, writes| limits(&all, primitive, writes).reliable;
+        let reliable = |primitive, writes| primitive_limits(&all, primitive, writes).reliable;
         assert!(
             !reliable(Primitive::KeyWrite, Transport::Uc) && reliable(Primitive::KeyIncrement, Transport::Uc)
         );
@@ -589,8 +611,8 @@ mod tests {
             &[("received", 3), ("link.reports.received", 3), ("accepted", 3), ("emitted", 3)],
             &[],
         );
-        assert!(inside(&good).is_empty());
+        assert!(node_contradictions(&good).is_empty());
         let bad = statistics(&[], &[("received", 3), ("executed.write", 2)]);
-        assert_eq!(inside(&bad).len(), 1);
+        assert_eq!(node_contradictions(&bad).len(), 1);
     }
 }

@@ -16,7 +16,7 @@ impl Alone {
     ///
     /// # Errors
     /// Another process has it.
-    pub fn with(interface: &str) -> anyhow::Result<Alone> {
+    pub fn acquire_for(interface: &str) -> anyhow::Result<Alone> {
         let name = SocketAddr::from_abstract_name(format!("dta-manager/{interface}"))?;
         match UnixListener::bind_addr(&name) {
             Ok(socket) => Ok(Alone(socket)),
@@ -35,11 +35,11 @@ mod tests {
     #[test]
     fn one_at_a_time_has_a_name() {
         let name = format!("dta-test-{}", std::process::id());
-        let first = Alone::with(&name).unwrap();
-        let error = Alone::with(&name).unwrap_err().to_string();
+        let first = Alone::acquire_for(&name).unwrap();
+        let error = Alone::acquire_for(&name).unwrap_err().to_string();
         assert!(error.contains(&name) && error.contains("another dta-manager"), "{error}");
-        Alone::with(&format!("{name}-other")).unwrap();
+        Alone::acquire_for(&format!("{name}-other")).unwrap();
         drop(first);
-        Alone::with(&name).unwrap();
+        Alone::acquire_for(&name).unwrap();
     }
 }

@@ -11,10 +11,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use dta_rpc::Ask as _;
 use dta_link::netstat::{self, UdpStats};
 use dta_proto::counter::nic::{self, Counter};
 use dta_proto::counter::{LinkLoss, Stage, collector, reporter, translator};
+use dta_rpc::Ask as _;
 
 use super::accounting::{Gaps, ReporterSide};
 use super::daemons::{Daemons, Plan};
@@ -22,7 +22,7 @@ use super::feed::{self, Rig};
 use super::ground::RxeGround;
 use super::maker::Maker;
 use super::outcome::ChaosOutcome;
-use super::statistics::Statistics;
+use super::statistics::TestbedStatistics;
 use super::turns::Asking;
 
 /// What to do in the middle of a run.
@@ -38,7 +38,7 @@ pub enum Chaos {
 
 impl Chaos {
     /// What was done, in words.
-    fn done(self) -> &'static str {
+    fn action_description(self) -> &'static str {
         match self {
             Self::KillCollector => "collector was killed (-9)",
             Self::KillTranslator => "translator was killed (-9)",
@@ -68,7 +68,7 @@ pub struct Scene<'a, 'b> {
 
 impl Scene<'_, '_> {
     /// Makes and sends about `count` reports, without waiting for anything.
-    async fn burst(&mut self, count: u64) -> anyhow::Result<()> {
+    async fn send_burst(&mut self, count: u64) -> anyhow::Result<()> {
         let until = self.rig.journal.entries().len() as u64 + count;
         let mut reports = Vec::new();
         while (self.rig.journal.entries().len() as u64) < until && self.maker.next(&mut reports) {
@@ -82,10 +82,15 @@ impl Scene<'_, '_> {
 }
 
 /// Carries out `chaos`; adds its cost to `gaps`.
-pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<ChaosOutcome> {
-    feed::settle(scene.rig).await?;
-    let flows = scene.maker.workload().flows().to_vec();
-    let before = Asking::of(&scene.rig.daemons, scene.plan, &flows, true).await?.ask().await?;
+pub async fn inject_chaos(
+    chaos: Chaos,
+    scene: &mut Scene<'_, '_>,
+    gaps: &mut Gaps,
+) -> anyhow::Result<ChaosOutcome> {
+    feed::wait_until_settled(scene.rig).await?;
+    let flows = scene.maker.workload().seen_flows().to_vec();
+    let before =
+        Asking::from_daemons(&scene.rig.daemons, scene.plan, &flows, true).await?.query_stores().await?;
     let cost = match (chaos, scene.plan.rxe) {
         (Chaos::KillCollector, None) => kill_collector(scene, gaps).await?,
         (Chaos::KillCollector, Some(_)) => kill_collector_of_device(scene, gaps).await?,
@@ -93,10 +98,11 @@ pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> a
         (Chaos::RemoveDevice, Some(rxe)) => remove_device(rxe, scene, gaps).await?,
         (Chaos::RemoveDevice, None) => bail!("the software NIC cannot be removed; use --nic rxe"),
     };
-    let after = Asking::of(&scene.rig.daemons, scene.plan, &flows, true).await?.ask().await?;
+    let after =
+        Asking::from_daemons(&scene.rig.daemons, scene.plan, &flows, true).await?.query_stores().await?;
     let kept = before.has_value().zip(after.has_value()).filter(|(before, after)| *before && *after).count();
     Ok(ChaosOutcome {
-        done: chaos.done().into(),
+        done: chaos.action_description().into(),
         answers_before: before.has_value().filter(|has| *has).count() as u64,
         answers_after: kept as u64,
         seconds_down: cost.seconds_down,
@@ -107,9 +113,9 @@ pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> a
 }
 
 /// Sequences of all reporters that their translators know to be missing.
-pub fn missing_sequences(statistics: &Statistics) -> u64 {
+pub fn missing_sequences(statistics: &TestbedStatistics) -> u64 {
     statistics
-        .nodes(Stage::Reporter)
+        .stage_nodes(Stage::Reporter)
         .map(|node| node.get(&reporter::GAPS) - node.get(&reporter::GAPS_FILLED))
         .sum()
 }
@@ -125,27 +131,29 @@ struct Cost {
 /// Kills a collector with the software NIC: it dies with it.
 async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     scene.rig.daemons.freeze_collector()?;
-    scene.burst(REPORTS).await?;
-    rest(scene).await?;
+    scene.send_burst(REPORTS).await?;
+    wait_until_quiet(scene).await?;
     let ports = UdpStats::read()?;
     scene.rig.daemons.kill_collector();
     let killed = Instant::now();
-    scene.burst(scene.reports).await?;
-    rest(scene).await?;
+    scene.send_burst(scene.reports).await?;
+    wait_until_quiet(scene).await?;
     let (sent_by_then, closed_by_then) = at_one_moment(&mut scene.rig.daemons, &ports).await?;
     scene.rig.daemons.restart_collector(scene.plan).await?;
     let seconds_down = killed.elapsed().as_secs_f64();
-    let closed = UdpStats::read()?.since(&ports).no_ports;
+    let closed = UdpStats::read()?.increase_since(&ports).no_ports;
     // What the NIC has received now, except for frames sent again since its return, is what it had received when it
     // was killed.
     let statistics = scene.rig.daemons.statistics().await?;
-    let nic = statistics.node(Stage::Nic);
-    let received = nic.get(&nic::RECEIVED) - nic.named(Counter::DroppedUnknownQueuePair.name());
+    let nic = statistics.stage_total(Stage::Nic);
+    let received = nic.get(&nic::RECEIVED) - nic.get_by_name(Counter::DroppedUnknownQueuePair.name());
     gaps.nic_socket += sent_by_then.saturating_sub(
-        closed_by_then + received + nic.of(&nic::LINK_LOST, &[LinkLoss::ReceiveQueue.name_at_nic()]),
+        closed_by_then
+            + received
+            + nic.get_with_parts(&nic::LINK_LOST, &[LinkLoss::ReceiveQueue.name_at_nic()]),
     );
     gaps.nic_port_closed += closed;
-    let session_resumed = resumed(&mut scene.rig.daemons).await?;
+    let session_resumed = wait_for_resumption(&mut scene.rig.daemons).await?;
     Ok(Cost { seconds_down, session_resumed, frames: gaps.nic_socket + gaps.nic_port_closed })
 }
 
@@ -154,40 +162,40 @@ async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::R
 async fn kill_collector_of_device(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let before = not_taken(&scene.rig.daemons.statistics().await?);
     scene.rig.daemons.freeze_collector()?;
-    scene.burst(REPORTS).await?;
-    rest(scene).await?;
+    scene.send_burst(REPORTS).await?;
+    wait_until_quiet(scene).await?;
     scene.rig.daemons.kill_collector();
     let killed = Instant::now();
-    scene.burst(scene.reports).await?;
-    rest(scene).await?;
+    scene.send_burst(scene.reports).await?;
+    wait_until_quiet(scene).await?;
     scene.rig.daemons.restart_collector(scene.plan).await?;
     let seconds_down = killed.elapsed().as_secs_f64();
-    let session_resumed = resumed(&mut scene.rig.daemons).await?;
+    let session_resumed = wait_for_resumption(&mut scene.rig.daemons).await?;
     // The device's counters are some milliseconds old: nothing may move meanwhile.
-    let settled = feed::settle(scene.rig).await?;
+    let settled = feed::wait_until_settled(scene.rig).await?;
     let frames = not_taken(&settled).saturating_sub(before);
     gaps.no_queue_pair += frames;
     Ok(Cost { seconds_down, session_resumed, frames })
 }
 
 /// Frames that left the translator but that no queue pair of the device took.
-fn not_taken(statistics: &Statistics) -> u64 {
-    statistics.link_sent().saturating_sub(statistics.node(Stage::Nic).get(&nic::RECEIVED))
+fn not_taken(statistics: &TestbedStatistics) -> u64 {
+    statistics.link_sent().saturating_sub(statistics.stage_total(Stage::Nic).get(&nic::RECEIVED))
 }
 
 /// Removes the device while reports go on, and puts it back.
 async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let statistics = scene.rig.daemons.statistics().await?;
-    let rebuilt = |statistics: &Statistics| {
-        statistics.node(Stage::Collector).get(&collector::SESSION_QUEUE_PAIRS_REBUILT)
+    let rebuilt = |statistics: &TestbedStatistics| {
+        statistics.stage_total(Stage::Collector).get(&collector::SESSION_QUEUE_PAIRS_REBUILT)
     };
     let (before, rebuilt_before) = (not_taken(&statistics), rebuilt(&statistics));
     let ports = UdpStats::read()?;
     let start = Instant::now();
-    let mut removal = rxe.remove()?;
+    let mut removal = rxe.spawn_removal()?;
     // The kernel delays it until the collector has closed the device.
     loop {
-        scene.burst(REPORTS / 10).await?;
+        scene.send_burst(REPORTS / 10).await?;
         scene.rig.switches.poll(&mut scene.rig.journal).await?;
         match removal.try_wait()? {
             Some(status) if status.success() => break,
@@ -198,9 +206,9 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
             None => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
-    scene.burst(scene.reports).await?;
-    rest(scene).await?;
-    rxe.put_back()?;
+    scene.send_burst(scene.reports).await?;
+    wait_until_quiet(scene).await?;
+    rxe.restore_device()?;
     let seconds_down = start.elapsed().as_secs_f64();
     let back = Instant::now();
     let mut session_resumed = false;
@@ -209,8 +217,8 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
         session_resumed = rebuilt(&scene.rig.daemons.statistics().await?) > rebuilt_before;
     }
     // Kernels with a port 4791 per device refuse what comes while there is none.
-    let closed = UdpStats::read()?.since(&ports).no_ports;
-    let settled = feed::settle(scene.rig).await?;
+    let closed = UdpStats::read()?.increase_since(&ports).no_ports;
+    let settled = feed::wait_until_settled(scene.rig).await?;
     let frames = not_taken(&settled).saturating_sub(before);
     gaps.nic_port_closed += closed;
     gaps.no_queue_pair += frames.saturating_sub(closed);
@@ -219,16 +227,17 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
 
 /// Kills the translator. Everything that it took has left it before; reports from then on until it is back are lost.
 async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
-    let resumed =
-        |statistics: &Statistics| statistics.node(Stage::Collector).get(&collector::SESSION_RESUMED);
+    let resumed = |statistics: &TestbedStatistics| {
+        statistics.stage_total(Stage::Collector).get(&collector::SESSION_RESUMED)
+    };
     let statistics = last_word(scene).await?;
     let resumed_before = resumed(&statistics);
     scene.rig.daemons.freeze_translator()?;
     let first = scene.rig.journal.entries().len();
-    let start = (scene.rig.switches.side(), kernel_drops(&scene.rig.daemons)?);
-    scene.burst(REPORTS).await?;
-    all_sent(scene).await?;
-    let frozen = (scene.rig.switches.side(), kernel_drops(&scene.rig.daemons)?);
+    let start = (scene.rig.switches.reporter_side(), kernel_drops(&scene.rig.daemons)?);
+    scene.send_burst(REPORTS).await?;
+    wait_until_all_sent(scene).await?;
+    let frozen = (scene.rig.switches.reporter_side(), kernel_drops(&scene.rig.daemons)?);
     // A datagram damaged on the way counts as damaged, and the kernel would not have delivered it.
     let damaged = |side: &ReporterSide| if side.checksum { side.faults.corrupted } else { 0 };
     let sent = (frozen.0.sent - start.0.sent) - (damaged(&frozen.0) - damaged(&start.0));
@@ -239,9 +248,9 @@ async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::
     let ports = UdpStats::read()?;
     scene.rig.daemons.kill_translator(statistics);
     let killed = Instant::now();
-    scene.burst(scene.reports).await?;
-    all_sent(scene).await?;
-    let closed = UdpStats::read()?.since(&ports).no_ports;
+    scene.send_burst(scene.reports).await?;
+    wait_until_all_sent(scene).await?;
+    let closed = UdpStats::read()?.increase_since(&ports).no_ports;
     gaps.reports_dropped += closed;
     scene.rig.journal.lost_since(first);
     scene.rig.daemons.restart_translator(scene.plan).await?;
@@ -251,9 +260,10 @@ async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::
 }
 
 /// Waits until the translator has reported all its counters to the collector; returns them.
-async fn last_word(scene: &mut Scene<'_, '_>) -> anyhow::Result<Statistics> {
-    let renewed =
-        |statistics: &Statistics| statistics.node(Stage::Collector).get(&collector::SESSION_RENEWED);
+async fn last_word(scene: &mut Scene<'_, '_>) -> anyhow::Result<TestbedStatistics> {
+    let renewed = |statistics: &TestbedStatistics| {
+        statistics.stage_total(Stage::Collector).get(&collector::SESSION_RENEWED)
+    };
     let before = renewed(&scene.rig.daemons.statistics().await?);
     // Workers renew their sessions in turns, and one of them reports for all.
     let enough = before + 2 * scene.plan.workers as u64 - 1;
@@ -276,11 +286,11 @@ fn kernel_drops(daemons: &Daemons) -> anyhow::Result<u64> {
 }
 
 /// Waits until the faults hold back no report.
-async fn all_sent(scene: &mut Scene<'_, '_>) -> anyhow::Result<()> {
+async fn wait_until_all_sent(scene: &mut Scene<'_, '_>) -> anyhow::Result<()> {
     let start = Instant::now();
     loop {
         scene.rig.switches.poll(&mut scene.rig.journal).await?;
-        if scene.rig.switches.side().faults.held == 0 {
+        if scene.rig.switches.reporter_side().faults.held == 0 {
             return Ok(());
         }
         if start.elapsed() > PATIENCE {
@@ -292,13 +302,13 @@ async fn all_sent(scene: &mut Scene<'_, '_>) -> anyhow::Result<()> {
 
 /// Waits until the translator has sent everything that it will send now; returns the number of frames that have left
 /// it.
-async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
+async fn wait_until_quiet(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
     let (start, mut last, mut moved) = (Instant::now(), [0; 3], Instant::now());
     loop {
         scene.rig.switches.poll(&mut scene.rig.journal).await?;
-        let statistics: Statistics = scene.rig.daemons.translator_statistics().await?;
-        let received = statistics.node(Stage::Translator).get(&translator::RECEIVED);
-        let now = [received, statistics.link_sent(), scene.rig.switches.side().sent];
+        let statistics: TestbedStatistics = scene.rig.daemons.translator_statistics().await?;
+        let received = statistics.stage_total(Stage::Translator).get(&translator::RECEIVED);
+        let now = [received, statistics.link_sent(), scene.rig.switches.reporter_side().sent];
         if now != last {
             (last, moved) = (now, Instant::now());
         }
@@ -317,7 +327,7 @@ async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
 async fn at_one_moment(daemons: &mut Daemons, ports: &UdpStats) -> anyhow::Result<(u64, u64)> {
     loop {
         let before = daemons.translator_statistics().await?.link_sent();
-        let closed = UdpStats::read()?.since(ports).no_ports;
+        let closed = UdpStats::read()?.increase_since(ports).no_ports;
         let after = daemons.translator_statistics().await?.link_sent();
         if before == after {
             return Ok((after, closed));
@@ -326,15 +336,15 @@ async fn at_one_moment(daemons: &mut Daemons, ports: &UdpStats) -> anyhow::Resul
 }
 
 /// Waits until the translator has queue pairs again; returns whether the collector resumed its session.
-async fn resumed(daemons: &mut Daemons) -> anyhow::Result<bool> {
+async fn wait_for_resumption(daemons: &mut Daemons) -> anyhow::Result<bool> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         let statistics = daemons.statistics().await?;
-        let node = statistics.node(Stage::Collector);
+        let node = statistics.stage_total(Stage::Collector);
         // Renewing a session of a killed collector, and reopening it, both resume it.
         if node.get(&collector::SESSION_RENEWED) + node.get(&collector::SESSION_RESUMED) > 0 {
             // Each worker of the translator has a session.
-            let sessions = daemons.all.sessions().await?.sessions;
+            let sessions = daemons.all.fetch_sessions().await?.sessions;
             if sessions.iter().all(|session| !session.queue_pairs.is_empty()) {
                 return Ok(true);
             }

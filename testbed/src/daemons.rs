@@ -6,26 +6,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, ClientOptions, Member, Spread, translator};
 use dta_collector::nic::ROCE_PORT;
 use dta_files::moment;
 use dta_link::fault::Faults;
 use dta_link::netstat;
 use dta_link::shared_ring::RingUse;
 use dta_proto::counter::{Stage, nic, ring, translator as counter};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, ClientOptions, Spread, SpreadMember, translator};
 
 use super::check::Ahead;
 use super::far;
-use super::far::config::{self, Role};
+use super::far::config::{self, MachineRole};
 use super::far::machine::RemoteMachine;
 use super::far::protocol::Request;
-use super::far::start::{Far, FarSwitch};
+use super::far::start::{FarSwitch, TestbedMachines};
 use super::far::tunnel::Tunnel;
 use super::files::{self, CollectorPlace, TranslatorPlace};
 use super::ground::RxeGround;
 use super::processes::Daemon;
-use super::statistics::{OfCollector, Statistics};
+use super::statistics::{OfCollector, TestbedStatistics};
 use crate::topology::{Topology, Transport};
 
 /// What all daemons need to know.
@@ -33,7 +33,7 @@ pub struct Plan<'a> {
     /// Stores and settings.
     pub topology: &'a Topology,
     /// The machines, if not this one.
-    pub far: Option<&'a Far>,
+    pub far: Option<&'a TestbedMachines>,
     /// Soft-RoCE, if not the software NIC on loopback.
     pub rxe: Option<&'a RxeGround>,
     /// Of writes.
@@ -67,7 +67,7 @@ pub const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST)
 
 impl<'a> Plan<'a> {
     /// The software NIC on loopback, writes over UC, no faults.
-    pub fn plain(topology: &'a Topology, folder: &'a Path) -> Self {
+    pub fn with_soft_nic(topology: &'a Topology, folder: &'a Path) -> Self {
         let faults = Faults::NONE;
         Self {
             topology,
@@ -90,8 +90,9 @@ impl<'a> Plan<'a> {
 
     /// How long the translator holds what is not complete, in milliseconds; 0 = until it is told to flush: a switch would
     /// be busy with reading its places.
-    pub fn flush_ms(&self) -> u64 {
-        let is_switch = |machine: &config::Machine| machine.has(Role::Translator) && machine.switch.is_some();
+    pub fn flush_timeout_ms(&self) -> u64 {
+        let is_switch =
+            |machine: &config::Machine| machine.has_role(MachineRole::Translator) && machine.switch.is_some();
         match self.topology.machines.iter().any(is_switch) {
             true => 0,
             false => self.topology.translator.flush_ms,
@@ -102,13 +103,13 @@ impl<'a> Plan<'a> {
 /// How a translator is queried.
 enum Control {
     /// Its own service.
-    Service(translator::Client),
+    Service(translator::RemoteTranslator),
     /// The control plane of a switch, on another machine.
     Switch(FarSwitch),
 }
 
 /// What is there only if collectors and translator are on other machines.
-struct Away {
+struct RemoteNodes {
     collectors: Vec<Arc<RemoteMachine>>,
     translator: Arc<RemoteMachine>,
     _tunnels: Vec<Tunnel>,
@@ -117,7 +118,7 @@ struct Away {
 /// A collector, as it is reached from here.
 struct Reached {
     /// It connects again by itself after a restart.
-    client: Client,
+    client: RemoteCollector,
     /// Where its gRPC is.
     address: String,
     /// Where RoCEv2 frames go.
@@ -125,15 +126,15 @@ struct Reached {
 }
 
 impl Reached {
-    fn at(address: String, roce: SocketAddrV4) -> anyhow::Result<Reached> {
-        let client = Client::connect_lazy(&ClientOptions::plain(&address))?;
+    fn connect_lazy(address: String, roce: SocketAddrV4) -> anyhow::Result<Reached> {
+        let client = RemoteCollector::connect_lazy(&ClientOptions::without_tls(&address))?;
         Ok(Reached { client, address, roce })
     }
 }
 
 /// All collectors, asked as one.
-fn spread(collectors: &[Reached]) -> Spread {
-    let member = |collector: &Reached| Member {
+fn collector_spread(collectors: &[Reached]) -> Spread {
+    let member = |collector: &Reached| SpreadMember {
         address: collector.address.clone(),
         ask: Arc::new(collector.client.clone()),
     };
@@ -144,7 +145,7 @@ fn spread(collectors: &[Reached]) -> Spread {
 pub struct Daemons {
     collector: Option<Daemon>,
     translator: Option<Daemon>,
-    away: Option<Away>,
+    away: Option<RemoteNodes>,
     collectors: Vec<Reached>,
     /// All collectors, asked as one.
     pub all: Spread,
@@ -157,7 +158,7 @@ pub struct Daemons {
     /// Threads of the translator, each with its own ledger.
     workers: usize,
     /// The counts of killed translators.
-    earlier: Option<Statistics>,
+    earlier: Option<TestbedStatistics>,
     /// How many were killed.
     killed: u32,
     /// Whether one of them was killed: it may have counted what nobody knows.
@@ -166,26 +167,28 @@ pub struct Daemons {
 
 impl Daemons {
     /// Starts all of them and waits until they are ready.
-    pub async fn start(plan: &Plan<'_>) -> anyhow::Result<Self> {
+    pub async fn start_all(plan: &Plan<'_>) -> anyhow::Result<Self> {
         if let Some(far) = plan.far {
             return Self::start_away(plan, far).await;
         }
         let folder = plan.folder.to_owned();
         let collector = start_collector(plan, &plan.listen.to_string(), 0).await?;
-        let collector_address = said(&collector, "listen")?.to_owned();
+        let collector_address = ready_field(&collector, "listen")?.to_owned();
         let roce: SocketAddrV4 =
-            said(&collector, "roce")?.parse().context("the collector's RoCEv2 address")?;
+            ready_field(&collector, "roce")?.parse().context("the collector's RoCEv2 address")?;
         let addresses = ["127.0.0.1:0"; 2];
-        let translator = start_translator(plan, &collector_address, addresses, &ledger(&folder, 0)).await?;
-        let reports = said(&translator, "listen")?.parse().context("the translator's address of reports")?;
-        let control_address = said(&translator, "control")?.to_owned();
-        let control = Control::Service(translator::Client::connect_lazy(&control_address)?);
-        let collectors = vec![Reached::at(collector_address, roce)?];
+        let translator =
+            start_translator(plan, &collector_address, addresses, &ledger_path(&folder, 0)).await?;
+        let reports =
+            ready_field(&translator, "listen")?.parse().context("the translator's address of reports")?;
+        let control_address = ready_field(&translator, "control")?.to_owned();
+        let control = Control::Service(translator::RemoteTranslator::connect_lazy(&control_address)?);
+        let collectors = vec![Reached::connect_lazy(collector_address, roce)?];
         Ok(Self {
             collector: Some(collector),
             translator: Some(translator),
             away: None,
-            all: spread(&collectors),
+            all: collector_spread(&collectors),
             collectors,
             control,
             reports,
@@ -198,31 +201,31 @@ impl Daemons {
         })
     }
 
-    async fn start_away(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Self> {
-        let started = far::start::start(plan, far).await?;
+    async fn start_away(plan: &Plan<'_>, far: &TestbedMachines) -> anyhow::Result<Self> {
+        let started = far::start::start_remote_nodes(plan, far).await?;
         let (mut collectors, mut machines, mut tunnels) = (Vec::new(), Vec::new(), Vec::new());
         for collector in started.collectors {
-            collectors.push(Reached::at(collector.control.address.to_string(), collector.roce)?);
+            collectors.push(Reached::connect_lazy(collector.control.address.to_string(), collector.roce)?);
             machines.push(collector.machine);
             tunnels.push(collector.control);
         }
         let (control, control_address) = match started.translator {
-            far::start::Translator::Software(tunnel) => {
+            far::start::FarTranslator::Software(tunnel) => {
                 let address = tunnel.address.to_string();
                 tunnels.push(tunnel);
-                (Control::Service(translator::Client::connect_lazy(&address)?), address)
+                (Control::Service(translator::RemoteTranslator::connect_lazy(&address)?), address)
             }
-            far::start::Translator::Switch(switch) => (Control::Switch(switch), String::new()),
+            far::start::FarTranslator::Switch(switch) => (Control::Switch(switch), String::new()),
         };
         Ok(Self {
             collector: None,
             translator: None,
-            away: Some(Away {
+            away: Some(RemoteNodes {
                 collectors: machines,
                 translator: started.translator_machine,
                 _tunnels: tunnels,
             }),
-            all: spread(&collectors),
+            all: collector_spread(&collectors),
             collectors,
             control,
             reports: started.reports,
@@ -237,7 +240,7 @@ impl Daemons {
 
     /// What waits in receive queues of the translator and of the fullest NIC, in bytes. Of a switch, which has none,
     /// as many reports as it has not yet taken of those `sent`, as bytes.
-    pub async fn waiting(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
+    pub async fn queued_bytes(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
         let Some(away) = &self.away else {
             let of = |socket| netstat::socket_backlog(socket).map(|waiting| waiting.unwrap_or(0));
             return Ok([of(self.reports)?, of(self.collectors[0].roce)?]);
@@ -253,7 +256,8 @@ impl Daemons {
             }
             return Ok([of(&away.translator, self.reports).await?, at_nic]);
         }
-        let taken = self.translator_statistics().await?.node(Stage::Translator).get(&counter::RECEIVED);
+        let taken =
+            self.translator_statistics().await?.stage_total(Stage::Translator).get(&counter::RECEIVED);
         Ok([sent.saturating_sub(taken), 0])
     }
 
@@ -263,13 +267,13 @@ impl Daemons {
     }
 
     /// Frames in rings between the translator and the NIC, if these are on this machine and none was killed.
-    pub fn in_rings(&self, statistics: &Statistics) -> u64 {
-        let has_ring = statistics.node(Stage::Translator).get(&ring::SENT) > 0;
+    pub fn frames_in_rings(&self, statistics: &TestbedStatistics) -> u64 {
+        let has_ring = statistics.stage_total(Stage::Translator).get(&ring::SENT) > 0;
         if self.away.is_some() || self.any_killed || !has_ring {
             return 0;
         }
-        let at_nic = statistics.node(Stage::Nic);
-        let lost: u64 = at_nic.each(&nic::LINK_LOST).map(|(_, lost)| lost).sum();
+        let at_nic = statistics.stage_total(Stage::Nic);
+        let lost: u64 = at_nic.counters_of_definition(&nic::LINK_LOST).map(|(_, lost)| lost).sum();
         statistics.link_sent().saturating_sub(at_nic.get(&nic::RECEIVED) + lost)
     }
 
@@ -279,8 +283,8 @@ impl Daemons {
     }
 
     /// Current counters of all nodes.
-    pub async fn statistics(&mut self) -> anyhow::Result<Statistics> {
-        let mut all = Statistics::default();
+    pub async fn statistics(&mut self) -> anyhow::Result<TestbedStatistics> {
+        let mut all = TestbedStatistics::default();
         all.add_collectors(self.of_collectors().await?);
         self.ask_translator(&mut all).await?;
         Ok(all)
@@ -292,17 +296,17 @@ impl Daemons {
         for index in 0..self.collectors.len() {
             let Reached { client, roce, .. } = &self.collectors[index];
             let (address, nodes) = (roce.ip().to_string(), client.statistics().await);
-            all.push((address, nodes.map_err(|error| self.explain(error.into()))?));
+            all.push((address, nodes.map_err(|error| self.explain_failure(error.into()))?));
         }
         Ok(all)
     }
 
     /// How far the clock of each collector is ahead.
-    pub async fn ahead(&self) -> anyhow::Result<Vec<Ahead>> {
+    pub async fn clock_offsets(&self) -> anyhow::Result<Vec<Ahead>> {
         let Some(away) = &self.away else { return Ok(vec![Ahead::default(); self.collectors.len()]) };
         let mut all = Vec::new();
         for machine in &away.collectors {
-            all.push(ahead(machine).await?);
+            all.push(measure_clock_offset(machine).await?);
         }
         Ok(all)
     }
@@ -313,41 +317,41 @@ impl Daemons {
     }
 
     /// Counters of the translator and the reporters that it hears, without asking the collector.
-    pub async fn translator_statistics(&mut self) -> anyhow::Result<Statistics> {
-        let mut all = Statistics::default();
+    pub async fn translator_statistics(&mut self) -> anyhow::Result<TestbedStatistics> {
+        let mut all = TestbedStatistics::default();
         self.ask_translator(&mut all).await?;
         Ok(all)
     }
 
     /// Overwrites in `all` the counters of the translator and its reporters, earlier lives included.
-    async fn ask_translator(&mut self, all: &mut Statistics) -> anyhow::Result<()> {
+    async fn ask_translator(&mut self, all: &mut TestbedStatistics) -> anyhow::Result<()> {
         let answer = match &mut self.control {
             Control::Service(client) => client.statistics().await.map_err(anyhow::Error::from),
             Control::Switch(switch) => switch.statistics().await,
         };
-        let mut now = Statistics::default();
-        now.add(answer.map_err(|error| self.explain(error))?);
+        let mut now = TestbedStatistics::default();
+        now.add(answer.map_err(|error| self.explain_failure(error))?);
         if let Some(earlier) = &self.earlier {
             now.add_earlier(Stage::Translator, earlier);
             now.add_earlier(Stage::Reporter, earlier);
         }
-        all.replace(now);
+        all.replace_nodes(now);
         Ok(())
     }
 
     /// Makes the translator send everything that it holds.
-    pub async fn flush(&mut self) -> anyhow::Result<u64> {
+    pub async fn flush_translator(&mut self) -> anyhow::Result<u64> {
         let answer = match &mut self.control {
-            Control::Service(client) => client.flush().await.map_err(anyhow::Error::from),
-            Control::Switch(switch) => switch.flush().await,
+            Control::Service(client) => client.flush_reports().await.map_err(anyhow::Error::from),
+            Control::Switch(switch) => switch.flush_switch().await,
         };
-        answer.map_err(|error| self.explain(error))
+        answer.map_err(|error| self.explain_failure(error))
     }
 
     /// If a daemon has died, that explains a failed call better.
-    fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+    fn explain_failure(&mut self, error: anyhow::Error) -> anyhow::Error {
         for daemon in [&mut self.collector, &mut self.translator].into_iter().flatten() {
-            if let Err(died) = daemon.check() {
+            if let Err(died) = daemon.check_running() {
                 return died;
             }
         }
@@ -355,14 +359,14 @@ impl Daemons {
     }
 
     /// Process ids of collector and translator.
-    pub fn pids(&self) -> [Option<u32>; 2] {
-        [self.collector.as_ref().map(Daemon::pid), self.translator.as_ref().map(Daemon::pid)]
+    pub fn process_ids(&self) -> [Option<u32>; 2] {
+        [self.collector.as_ref().map(Daemon::process_id), self.translator.as_ref().map(Daemon::process_id)]
     }
 
     /// Stops the collector without ending it, as a debugger does: what is sent to it waits in its socket.
     pub fn freeze_collector(&self) -> anyhow::Result<()> {
         match &self.collector {
-            Some(collector) => collector.freeze().context("cannot stop the collector"),
+            Some(collector) => collector.freeze_process().context("cannot stop the collector"),
             None => Ok(()),
         }
     }
@@ -370,7 +374,7 @@ impl Daemons {
     /// Kills the collector with SIGKILL.
     pub fn kill_collector(&mut self) {
         if let Some(collector) = self.collector.take() {
-            collector.kill();
+            collector.kill_abruptly();
             self.any_killed = true;
         }
     }
@@ -386,15 +390,15 @@ impl Daemons {
     /// Stops the translator without ending it.
     pub fn freeze_translator(&self) -> anyhow::Result<()> {
         match &self.translator {
-            Some(translator) => translator.freeze().context("cannot stop the translator"),
+            Some(translator) => translator.freeze_process().context("cannot stop the translator"),
             None => Ok(()),
         }
     }
 
     /// Kills the translator with SIGKILL. `last` is what it had counted.
-    pub fn kill_translator(&mut self, last: Statistics) {
+    pub fn kill_translator(&mut self, last: TestbedStatistics) {
         if let Some(translator) = self.translator.take() {
-            translator.kill();
+            translator.kill_abruptly();
             // It includes the sums of its own earlier lives.
             self.earlier = Some(last);
             self.killed += 1;
@@ -405,7 +409,7 @@ impl Daemons {
     /// Restarts the translator, at its old addresses.
     pub async fn restart_translator(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
         let addresses = [&*self.reports.to_string(), &*self.control_address];
-        let ledger = ledger(&self.folder, self.killed);
+        let ledger = ledger_path(&self.folder, self.killed);
         let translator = start_translator(plan, &self.collectors[0].address, addresses, &ledger).await?;
         self.translator = Some(translator);
         Ok(())
@@ -413,11 +417,11 @@ impl Daemons {
 
     /// The translators' records of what they know to be lost, one per worker. Those of another machine are copied
     /// here. A switch writes none.
-    pub async fn ledgers(&self) -> anyhow::Result<Vec<PathBuf>> {
+    pub async fn ledger_files(&self) -> anyhow::Result<Vec<PathBuf>> {
         if self.is_switch() {
             return Ok(Vec::new());
         }
-        let lives = (0..=self.killed).map(|life| ledger(&self.folder, life));
+        let lives = (0..=self.killed).map(|life| ledger_path(&self.folder, life));
         let of = |first: PathBuf| {
             let others = (1..self.workers).map(|n| PathBuf::from(format!("{}.{n}", first.display())));
             std::iter::once(first.clone()).chain(others.collect::<Vec<_>>())
@@ -434,17 +438,17 @@ impl Daemons {
     }
 
     /// The memory of the collector on this machine.
-    pub fn memory(&self) -> String {
-        memory(&self.folder)
+    pub fn memory_folder(&self) -> String {
+        memory_folder(&self.folder)
     }
 
     /// Whether all run on this machine.
-    pub fn are_here(&self) -> bool {
+    pub fn are_all_local(&self) -> bool {
         self.away.is_none()
     }
 
     /// The folder of memory, logs and configuration.
-    pub fn folder(&self) -> &Path {
+    pub fn working_folder(&self) -> &Path {
         &self.folder
     }
 }
@@ -453,7 +457,7 @@ async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Re
     let place = CollectorPlace {
         number: 0,
         listen: listen.to_owned(),
-        memory: memory(plan.folder),
+        memory: memory_folder(plan.folder),
         address: Ipv4Addr::LOCALHOST,
         port,
         device: plan.rxe.map_or(&plan.topology.collector.device, |rxe| rxe.device),
@@ -464,23 +468,24 @@ async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Re
     std::fs::write(&path, files::collector(plan, &place)?)
         .with_context(|| format!("cannot write {}", path.display()))?;
     let arguments = files::collector_arguments(plan, path.display().to_string());
-    Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log")).await
+    Daemon::spawn_until_ready("collector", "__collector", &arguments, &plan.folder.join("collector.log"))
+        .await
 }
 
 /// How far a machine's clock is ahead of this one's.
-async fn ahead(machine: &Arc<RemoteMachine>) -> anyhow::Result<Ahead> {
+async fn measure_clock_offset(machine: &Arc<RemoteMachine>) -> anyhow::Result<Ahead> {
     let before = moment::now();
     let there: u64 = machine.call(&Request::Clock).await?;
-    Ok(Ahead::of(there, before..=moment::now()))
+    Ok(Ahead::from_clock_reading(there, before..=moment::now()))
 }
 
 /// The folder of the collector's memory.
-fn memory(folder: &Path) -> String {
+fn memory_folder(folder: &Path) -> String {
     folder.join("memory").display().to_string()
 }
 
 /// The ledger of the translator after this many were killed.
-fn ledger(folder: &Path, killed: u32) -> PathBuf {
+fn ledger_path(folder: &Path, killed: u32) -> PathBuf {
     folder.join(format!("ledger{killed}"))
 }
 
@@ -517,10 +522,13 @@ async fn start_translator(
             plan.faults.to_string(),
         ]);
     }
-    Daemon::start("translator", "__translator", &arguments, &plan.folder.join("translator.log")).await
+    Daemon::spawn_until_ready("translator", "__translator", &arguments, &plan.folder.join("translator.log"))
+        .await
 }
 
 /// A field of a daemon's ready line.
-fn said<'a>(daemon: &'a Daemon, field: &str) -> anyhow::Result<&'a str> {
-    daemon.ready()[field].as_str().ok_or_else(|| anyhow!("the ready line {} has no {field}", daemon.ready()))
+fn ready_field<'a>(daemon: &'a Daemon, field: &str) -> anyhow::Result<&'a str> {
+    daemon.ready_line()[field]
+        .as_str()
+        .ok_or_else(|| anyhow!("the ready line {} has no {field}", daemon.ready_line()))
 }

@@ -10,9 +10,9 @@ use dta_proto::program::Purpose;
 use super::daemons::Daemons;
 use super::journal::Journal;
 use super::reporters::RUN;
-use super::statistics::Statistics;
+use super::statistics::TestbedStatistics;
 use super::switches::Switches;
-use super::workload::{Report, Workload};
+use super::workload::{SwitchReport, Workload};
 use crate::topology::Primitive;
 
 /// Most kernel memory that a small datagram takes in a receive queue: buffer, bookkeeping and a margin.
@@ -34,7 +34,7 @@ const QUIET: Duration = Duration::from_millis(260);
 const SETTLE: Duration = Duration::from_secs(60);
 
 /// The window: reports that may be in flight.
-pub struct Window {
+pub struct SendWindow {
     /// Reports sent since the last check of the receive queues, and of the translator's counters.
     since: [u64; 2],
     /// Reports between two checks of the queues.
@@ -45,7 +45,7 @@ pub struct Window {
     of_switch: bool,
 }
 
-impl Window {
+impl SendWindow {
     /// A window that fits the receive buffers granted by the kernel; a report becomes up to `copies` frames.
     pub fn new(copies: u64) -> Self {
         let granted = std::fs::read_to_string("/proc/sys/net/core/rmem_max")
@@ -53,12 +53,12 @@ impl Window {
             .and_then(|text| text.trim().parse::<u64>().ok())
             .unwrap_or(GRANTED)
             .min(8 << 20);
-        Self::within(granted, copies)
+        Self::with_granted_buffers(granted, copies)
     }
 
     /// A window that fits the default receive buffers.
-    pub fn far(copies: u64) -> Self {
-        Self::within(GRANTED, copies)
+    pub fn with_default_buffers(copies: u64) -> Self {
+        Self::with_granted_buffers(GRANTED, copies)
     }
 
     /// A window of the reports that one of bmv2's queues holds: each becomes up to four frames, and the 65th of a
@@ -67,7 +67,7 @@ impl Window {
         Self { since: [0; 2], burst: 6, room: [0; 2], of_switch: true }
     }
 
-    fn within(granted: u64, copies: u64) -> Self {
+    fn with_granted_buffers(granted: u64, copies: u64) -> Self {
         // What may wait for the translator, and a burst, may become frames while the NIC's process does not run.
         let datagrams = (granted / PER_DATAGRAM).clamp(64, 4096);
         let burst = (datagrams / 4 / copies.max(1)).clamp(16, BURST);
@@ -86,17 +86,17 @@ pub struct Rig {
     /// Processes.
     pub daemons: Daemons,
     /// How many reports may be under way.
-    pub window: Window,
+    pub window: SendWindow,
 }
 
 /// Sends reports, in order, as fast as the window allows.
-pub async fn send(reports: &mut Vec<Report>, workload: &Workload, rig: &mut Rig) -> anyhow::Result<()> {
+pub async fn send(reports: &mut Vec<SwitchReport>, workload: &Workload, rig: &mut Rig) -> anyhow::Result<()> {
     for report in reports.drain(..) {
         // The hops of a packet report at nearly the same time: to the translator, a pause between them would look
         // like a lost postcard.
         let may_wait = report.body.primitive() == Primitive::SketchMerge;
         match may_wait {
-            true => rig.switches.gather(report, workload, &mut rig.journal)?,
+            true => rig.switches.gather_report(report, workload, &mut rig.journal)?,
             false => rig.switches.send(report, workload, &mut rig.journal)?,
         }
         rig.window.since = rig.window.since.map(|n| n + 1);
@@ -128,8 +128,8 @@ async fn wait_for_room(rig: &mut Rig) -> anyhow::Result<()> {
     let (mut last, mut moved) = (u64::MAX, start);
     loop {
         switches.poll(journal).await?;
-        let sent = switches.side().sent;
-        let waiting = daemons.waiting(sent).await?;
+        let sent = switches.reporter_side().sent;
+        let waiting = daemons.queued_bytes(sent).await?;
         let is_room = waiting[0] <= window.room[0] && waiting[1] <= window.room[1];
         if waiting[0] != last {
             (last, moved) = (waiting[0], Instant::now());
@@ -151,12 +151,12 @@ async fn wait_for_room(rig: &mut Rig) -> anyhow::Result<()> {
         if start.elapsed() > SETTLE {
             bail!("{waiting:?} bytes have been waiting in receive queues for {SETTLE:?}");
         }
-        pause(Duration::from_micros(50)).await;
+        sleep_briefly(Duration::from_micros(50)).await;
     }
 }
 
 /// A short sleep. Tokio's own are whole milliseconds, in which a small receive queue runs empty.
-async fn pause(length: Duration) {
+async fn sleep_briefly(length: Duration) {
     std::thread::sleep(length);
     tokio::task::yield_now().await;
 }
@@ -165,10 +165,10 @@ async fn pause(length: Duration) {
 pub async fn note_idle(rig: &mut Rig) -> anyhow::Result<()> {
     let Rig { switches, journal, daemons, .. } = rig;
     let start = Instant::now();
-    while journal.is_timed() && start.elapsed() < STALLED {
+    while journal.has_report_times() && start.elapsed() < STALLED {
         switches.poll(journal).await?;
         let asked = moment::now();
-        if daemons.waiting(switches.side().sent).await?[0] == 0 {
+        if daemons.queued_bytes(switches.reporter_side().sent).await?[0] == 0 {
             // What a worker has read it may hand to another: when both have answered twice, it is executed.
             daemons.translator_statistics().await?;
             if writes_under_way(&daemons.translator_statistics().await?) == 0 {
@@ -176,7 +176,7 @@ pub async fn note_idle(rig: &mut Rig) -> anyhow::Result<()> {
                 return Ok(());
             }
         }
-        pause(Duration::from_micros(200)).await;
+        sleep_briefly(Duration::from_micros(200)).await;
     }
     Ok(())
 }
@@ -189,51 +189,57 @@ async fn wait_inside(rig: &mut Rig) -> anyhow::Result<()> {
     loop {
         switches.poll(journal).await?;
         let statistics = daemons.statistics().await?;
-        let now = waiting_inside(&statistics).max(daemons.in_rings(&statistics));
+        let now = waiting_inside(&statistics).max(daemons.frames_in_rings(&statistics));
         if now <= INSIDE || (now == last && moved.elapsed() > patience) {
             return Ok(());
         }
         if now != last {
             (last, moved) = (now, Instant::now());
         }
-        pause(Duration::from_micros(200)).await;
+        sleep_briefly(Duration::from_micros(200)).await;
     }
 }
 
 /// Operations that wait for room on an RC queue pair.
-fn waiting_inside(statistics: &Statistics) -> u64 {
-    statistics.node(Stage::Translator).each(&translator::PAIR_WAITING).map(|(_, waiting)| waiting).sum()
+fn waiting_inside(statistics: &TestbedStatistics) -> u64 {
+    statistics
+        .stage_total(Stage::Translator)
+        .counters_of_definition(&translator::PAIR_WAITING)
+        .map(|(_, waiting)| waiting)
+        .sum()
 }
 
 /// Operations on an RC queue pair that are not acknowledged: they may be sent again.
-fn unacknowledged(statistics: &Statistics) -> u64 {
-    let out = statistics.node(Stage::Translator).each(&translator::PAIR_OUTSTANDING);
+fn unacknowledged(statistics: &TestbedStatistics) -> u64 {
+    let out = statistics.stage_total(Stage::Translator).counters_of_definition(&translator::PAIR_OUTSTANDING);
     waiting_inside(statistics) + out.map(|(_, outstanding)| outstanding).sum::<u64>()
 }
 
 /// Writes on RC that may still leave, or leave again, for the region of that moment.
-fn writes_under_way(statistics: &Statistics) -> u64 {
-    let node = statistics.node(Stage::Translator);
-    let counted = node.each(&translator::PAIR_WAITING).chain(node.each(&translator::PAIR_OUTSTANDING));
-    counted.filter(|(found, _)| found.last() == Purpose::Write.name()).map(|(_, writes)| writes).sum()
+fn writes_under_way(statistics: &TestbedStatistics) -> u64 {
+    let node = statistics.stage_total(Stage::Translator);
+    let counted = node
+        .counters_of_definition(&translator::PAIR_WAITING)
+        .chain(node.counters_of_definition(&translator::PAIR_OUTSTANDING));
+    counted.filter(|(found, _)| found.last_value() == Purpose::Write.name()).map(|(_, writes)| writes).sum()
 }
 
 /// Waits until nothing moves any more, answering NACKs meanwhile; then the translator holds nothing, either.
-pub async fn settle(rig: &mut Rig) -> anyhow::Result<Statistics> {
+pub async fn wait_until_settled(rig: &mut Rig) -> anyhow::Result<TestbedStatistics> {
     let Rig { switches, journal, daemons, .. } = rig;
     let start = Instant::now();
-    let mut last = Statistics::default();
+    let mut last = TestbedStatistics::default();
     let mut own = (0, 0);
     let mut moved = Instant::now();
     loop {
         switches.poll(journal).await?;
         let now = daemons.statistics().await?;
-        let side = switches.side();
-        let moves = moving(&now) != moving(&last) || (side.sent, side.received) != own;
+        let side = switches.reporter_side();
+        let moves = progress_counters(&now) != progress_counters(&last) || (side.sent, side.received) != own;
         // The kernel or a ring may hold what a process that does not run has not taken.
         let waits = side.faults.held > 0
-            || daemons.in_rings(&now) > 0
-            || !daemons.is_switch() && daemons.waiting(side.sent).await? != [0; 2];
+            || daemons.frames_in_rings(&now) > 0
+            || !daemons.is_switch() && daemons.queued_bytes(side.sent).await? != [0; 2];
         if moves || waits {
             moved = Instant::now();
         }
@@ -241,7 +247,9 @@ pub async fn settle(rig: &mut Rig) -> anyhow::Result<Statistics> {
         if moved.elapsed() > QUIET && unacknowledged(&last) == 0 {
             // What the translator flushed by its own clock after these counters were read is not in them, and this
             // flush finds nothing of it.
-            if daemons.flush().await? == 0 && moving(&daemons.statistics().await?) == moving(&last) {
+            if daemons.flush_translator().await? == 0
+                && progress_counters(&daemons.statistics().await?) == progress_counters(&last)
+            {
                 journal.note_settled();
                 // Those from before: between the collector's counters and the translator's a frame may be sent that
                 // requires an answer.
@@ -257,14 +265,14 @@ pub async fn settle(rig: &mut Rig) -> anyhow::Result<Statistics> {
 }
 
 /// The counters that show whether reports or frames still move.
-fn moving(statistics: &Statistics) -> [u64; 8] {
-    let (node, nic) = (statistics.node(Stage::Translator), statistics.node(Stage::Nic));
+fn progress_counters(statistics: &TestbedStatistics) -> [u64; 8] {
+    let (node, nic) = (statistics.stage_total(Stage::Translator), statistics.stage_total(Stage::Nic));
     [
         node.get(&translator::RECEIVED),
         node.get(&translator::FRAMES),
         node.get(&translator::HELD),
         node.get(&translator::NACKS),
-        node.of(&translator::LINK_RECEIVED, &[translator::ROCE]),
+        node.get_with_parts(&translator::LINK_RECEIVED, &[translator::ROCE]),
         nic.get(&nic::RECEIVED),
         nic.get(&nic::LINK_RECEIVED),
         nic.get(&nic::LINK_SENT),

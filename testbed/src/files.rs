@@ -30,19 +30,20 @@ pub struct CollectorPlace<'a> {
 
 /// The configuration of a collector.
 pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<String> {
-    let stores = plan.topology.share().stores(place.number, &plan.topology.stores);
-    let stores = stores.into_iter().map(|spec| store(plan, spec)).collect::<Result<Vec<_>, _>>()?;
+    let stores = plan.topology.collector_share().stores_at_collector(place.number, &plan.topology.stores);
+    let stores = stores.into_iter().map(|spec| store_table(plan, spec)).collect::<Result<Vec<_>, _>>()?;
     let stores = toml::Table::from_iter([("store".to_owned(), stores.into())]);
     // Shown as TOML, in quotes.
     let text = |text: &str| toml::Value::from(text);
     let (listen, memory, device) = (text(&place.listen), text(&place.memory), text(place.device));
     let link = place.link.map(|link| format!("link = {}\n", text(link))).unwrap_or_default();
     let verbs = place.verbs.map(|address| format!("[verbs]\naddress = \"{address}\"\n")).unwrap_or_default();
-    let history = plan.epochs.map(|_| format!("[history]\ndirectory = {}\n", text(&history(&place.memory))));
+    let history =
+        plan.epochs.map(|_| format!("[history]\ndirectory = {}\n", text(&history_path(&place.memory))));
     Ok(format!(
         "{stores}\n[collector]\nname = \"testbed\"\nlisten = {listen}\nmemory = {memory}\ndevice = {device}\n\
          transport = \"{}\"\n[metrics]\nlisten = \"off\"\n[soft]\naddress = \"{}\"\nport = {}\n{link}{verbs}{}",
-        plan.transport.name(),
+        plan.transport.canonical_name(),
         place.address,
         place.port,
         history.unwrap_or_default(),
@@ -50,7 +51,7 @@ pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<
 }
 
 /// The table of a store: what it is, its epoch, and what is said of the collectors that have each key.
-fn store(plan: &Plan<'_>, spec: &StoreSpec) -> Result<toml::Table, toml::ser::Error> {
+fn store_table(plan: &Plan<'_>, spec: &StoreSpec) -> Result<toml::Table, toml::ser::Error> {
     let mut table = toml::Table::try_from(spec)?;
     let primitive = spec.kind.primitive();
     if let Some(every) = plan.epochs
@@ -58,7 +59,7 @@ fn store(plan: &Plan<'_>, spec: &StoreSpec) -> Result<toml::Table, toml::ser::Er
     {
         table.insert("epoch".into(), format!("{}s", every.as_secs()).into());
     }
-    let replicas = plan.topology.share().replicas();
+    let replicas = plan.topology.collector_share().replicas();
     if replicas > 1 {
         match primitive.replicas() {
             Replicas::None => None,
@@ -70,7 +71,7 @@ fn store(plan: &Plan<'_>, spec: &StoreSpec) -> Result<toml::Table, toml::ser::Er
 }
 
 /// Where a collector keeps its history: beside its memory.
-pub fn history(memory: &str) -> String {
+pub fn history_path(memory: &str) -> String {
     Path::new(memory).with_file_name("history").display().to_string()
 }
 
@@ -107,9 +108,9 @@ pub struct TranslatorPlace {
 
 /// The configuration of a translator.
 pub fn translator(plan: &Plan<'_>, place: &TranslatorPlace) -> String {
-    let flush = plan.flush_ms();
+    let flush = plan.flush_timeout_ms();
     let TranslatorPlace { listen, control, collectors, source, source_port, ring } = place;
-    let collectors = plan.topology.share().tables(collectors, &plan.topology.stores);
+    let collectors = plan.topology.collector_share().collector_tables(collectors, &plan.topology.stores);
     format!(
         "[translator]\nname = \"testbed\"\nlisten = \"{listen}\"\ncontrol = \"{control}\"\nmetrics = \"off\"\n\
          source = \"{source}\"\nsource_port = {source_port}\nring = \"{ring}\"\nruns = {}\nworkers = {}\nlease_seconds = {}\n\n{collectors}\n\

@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 pub struct Folder {
     // Removed before its keeper wakes up, which then finds nothing.
     folder: tempfile::TempDir,
-    _keeper: Keeper,
+    _keeper: FolderKeeper,
 }
 
 impl Folder {
@@ -34,25 +34,25 @@ impl Folder {
             builder
         };
         let folder = of().tempdir_in("/dev/shm").or_else(|_| of().tempdir())?;
-        let keeper = Keeper::start(folder.path())?;
+        let keeper = FolderKeeper::spawn_keeper(folder.path())?;
         Ok(Folder { folder, _keeper: keeper })
     }
 
     /// Its path.
-    pub fn path(&self) -> &Path {
+    pub fn folder_path(&self) -> &Path {
         self.folder.path()
     }
 }
 
 #[derive(Debug)]
-struct Keeper {
+struct FolderKeeper {
     child: Child,
     /// The kernel closes this when this process ends.
     pipe: Option<ChildStdin>,
 }
 
-impl Keeper {
-    fn start(folder: &Path) -> std::io::Result<Keeper> {
+impl FolderKeeper {
+    fn spawn_keeper(folder: &Path) -> std::io::Result<FolderKeeper> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg(ROLE)
             .arg(folder)
@@ -63,11 +63,11 @@ impl Keeper {
             .process_group(0)
             .spawn()?;
         let pipe = child.stdin.take();
-        Ok(Keeper { child, pipe })
+        Ok(FolderKeeper { child, pipe })
     }
 }
 
-impl Drop for Keeper {
+impl Drop for FolderKeeper {
     fn drop(&mut self) {
         drop(self.pipe.take());
         let _ = self.child.wait();
@@ -75,7 +75,7 @@ impl Drop for Keeper {
 }
 
 /// Keeps a folder until the other end of standard input is closed.
-pub fn keep(folder: &Path) -> ExitCode {
+pub fn keep_until_closed(folder: &Path) -> ExitCode {
     let is_ours = folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
     if !is_ours {
         return ExitCode::FAILURE;

@@ -65,10 +65,10 @@ impl RxeGround {
         if Path::new("/sys/class/infiniband/rxe0").exists() && Path::new("/sys/class/net/vtx").exists() {
             return Ok(RxeGround { made: None, ..READY });
         }
-        let ground = RxeGround { made: Some(Alone::with(OWN_NEAR)?), ..OWN };
+        let ground = RxeGround { made: Some(Alone::acquire_for(OWN_NEAR)?), ..OWN };
         // Possible leftovers of a killed testbed.
         take_down();
-        load_rxe()?;
+        load_rxe_module()?;
         let address = format!("address add {}/24 dev {OWN_NEAR}", ground.collector);
         for (program, arguments) in [
             ("ip", &*format!("link add {OWN_NEAR} type veth peer name {}", ground.link)),
@@ -77,14 +77,14 @@ impl RxeGround {
             ("ip", &*format!("link set {OWN_NEAR} up")),
             ("ip", &*format!("link set {} up", ground.link)),
         ] {
-            step(program, arguments).context("cannot make a veth pair, which needs root")?;
+            run_command(program, arguments).context("cannot make a veth pair, which needs root")?;
         }
-        ground.put_back()?;
+        ground.restore_device()?;
         Ok(ground)
     }
 
     /// Starts to remove the device. The process ends when it is gone, after programs have closed it.
-    pub fn remove(&self) -> anyhow::Result<Child> {
+    pub fn spawn_removal(&self) -> anyhow::Result<Child> {
         Command::new("rdma")
             .args(["link", "delete", self.device])
             .spawn()
@@ -92,8 +92,8 @@ impl RxeGround {
     }
 
     /// Makes the device again.
-    pub fn put_back(&self) -> anyhow::Result<()> {
-        add_rxe(self.device, self.near)
+    pub fn restore_device(&self) -> anyhow::Result<()> {
+        add_rxe_device(self.device, self.near)
     }
 }
 
@@ -106,15 +106,15 @@ impl Drop for RxeGround {
 }
 
 /// Makes a soft-RoCE device on an interface.
-pub(crate) fn add_rxe(device: &str, interface: &str) -> anyhow::Result<()> {
-    step("rdma", &format!("link add {device} type rxe netdev {interface}"))
+pub(crate) fn add_rxe_device(device: &str, interface: &str) -> anyhow::Result<()> {
+    run_command("rdma", &format!("link add {device} type rxe netdev {interface}"))
         .context("cannot make a soft-RoCE device, which needs root")
 }
 
 /// Makes the kernel load soft-RoCE if necessary, or says where there is a kernel that can.
-pub fn load_rxe() -> anyhow::Result<()> {
+pub fn load_rxe_module() -> anyhow::Result<()> {
     if !Path::new("/sys/module/rdma_rxe").exists() {
-        step("modprobe", "rdma_rxe").context(
+        run_command("modprobe", "rdma_rxe").context(
             "this machine's kernel has no usable soft-RoCE; run the command in a guest that has: \
              testbed/rxe-guest/run -- dta-manager …",
         )?;
@@ -122,14 +122,14 @@ pub fn load_rxe() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes what [`RxeGround::set_up`] makes; it is no error if it does not exist.
+/// Removes what [`RxeGround::program_target`] makes; it is no error if it does not exist.
 fn take_down() {
-    let _ = step("rdma", &format!("link delete {}", OWN.device));
-    let _ = step("ip", &format!("link delete {OWN_NEAR}"));
+    let _ = run_command("rdma", &format!("link delete {}", OWN.device));
+    let _ = run_command("ip", &format!("link delete {OWN_NEAR}"));
 }
 
 /// Runs a program with blank-separated arguments; its output is the error.
-pub fn step(program: &str, arguments: &str) -> anyhow::Result<()> {
+pub fn run_command(program: &str, arguments: &str) -> anyhow::Result<()> {
     let ran = Command::new(program)
         .args(arguments.split(' '))
         .output()

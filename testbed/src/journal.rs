@@ -11,11 +11,11 @@ use dta_files::moment::now;
 
 use crate::topology::Primitive;
 
-use super::workload::Report;
+use super::workload::SwitchReport;
 
 /// What is known about one report, besides its contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fate {
+pub struct ReportFate {
     /// How often its datagram was sent, first and again.
     pub sent: u16,
     /// Its datagrams that the reporters' link is known to have lost.
@@ -33,20 +33,20 @@ pub struct Fate {
     pub copies_moved: u8,
 }
 
-impl Fate {
+impl ReportFate {
     /// Whether no record says that the report did not reach the translator.
-    pub fn arrived(&self) -> bool {
+    pub fn has_arrived(&self) -> bool {
         self.sent > self.lost
     }
 
     /// Whether copy `n` reached the NIC, by all records.
-    pub fn landed(&self, n: usize) -> bool {
+    pub fn has_copy_landed(&self, n: usize) -> bool {
         self.may_have_landed(n) && self.copies_given_up >> n & 1 == 0
     }
 
     /// Whether copy `n` may have reached the NIC: nobody saw it lost, although its queue pair may have given it up.
     pub fn may_have_landed(&self, n: usize) -> bool {
-        self.arrived() && self.copies_lost >> n & 1 == 0
+        self.has_arrived() && self.copies_lost >> n & 1 == 0
     }
 
     /// Whether its place among other reports, in copy `n`'s slot, is unknown.
@@ -69,7 +69,7 @@ impl Fate {
     }
 
     /// Whether anything at all happened to it.
-    pub fn touched(&self) -> bool {
+    pub fn is_affected(&self) -> bool {
         self.lost > 0
             || self.moved
             || self.copies_lost != 0
@@ -80,26 +80,26 @@ impl Fate {
 
 /// One report.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Switch and contents.
-    pub report: Report,
+    pub report: SwitchReport,
     /// What is known about it.
-    pub fate: Fate,
+    pub fate: ReportFate,
 }
 
 /// All reports, in the order in which they were made.
 #[derive(Debug, Default)]
 pub struct Journal {
-    entries: Vec<Entry>,
+    entries: Vec<JournalEntry>,
     /// By switch and number of the report: index in `entries`.
     by_switch: Vec<Vec<u32>>,
     /// Kept only if stores have epochs.
-    times: Option<Times>,
+    times: Option<ReportTimes>,
 }
 
 /// When reports were under way, in milliseconds since 1970.
 #[derive(Debug, Default)]
-struct Times {
+struct ReportTimes {
     /// By report: when it was made, and when a datagram of it was last sent.
     reports: Vec<[u64; 2]>,
     /// When the translator had executed everything sent but what it held: when the question was asked, and when it was
@@ -111,24 +111,24 @@ struct Times {
 
 impl Journal {
     /// An empty journal that keeps when reports were under way.
-    pub fn timed() -> Self {
-        Self { times: Some(Times::default()), ..Self::default() }
+    pub fn with_times() -> Self {
+        Self { times: Some(ReportTimes::default()), ..Self::default() }
     }
 
     /// Whether it keeps when reports were under way.
-    pub fn is_timed(&self) -> bool {
+    pub fn has_report_times(&self) -> bool {
         self.times.is_some()
     }
 
     /// Adds a report; returns its number among the reports of its switch, from 0.
-    pub fn add(&mut self, report: Report) -> u32 {
+    pub fn add(&mut self, report: SwitchReport) -> u32 {
         let switch = usize::from(report.switch);
         if self.by_switch.len() <= switch {
             self.by_switch.resize_with(switch + 1, Vec::new);
         }
         let number = self.by_switch[switch].len() as u32;
         self.by_switch[switch].push(self.entries.len() as u32);
-        self.entries.push(Entry { report, fate: Fate::default() });
+        self.entries.push(JournalEntry { report, fate: ReportFate::default() });
         if let Some(times) = &mut self.times {
             times.reports.push([now(); 2]);
         }
@@ -184,23 +184,23 @@ impl Journal {
     #[cfg(test)]
     pub fn set_times(&mut self, reports: Vec<[u64; 2]>, idle: Vec<[u64; 2]>) {
         assert_eq!(reports.len(), self.entries.len());
-        self.times = Some(Times { reports, idle, settled: Vec::new() });
+        self.times = Some(ReportTimes { reports, idle, settled: Vec::new() });
     }
 
     /// All reports in order.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[JournalEntry] {
         &self.entries
     }
 
     /// The fate of report `number` of `switch`, for update; `None` if there was no such report.
-    pub fn fate_mut(&mut self, switch: u16, number: u32) -> Option<&mut Fate> {
+    pub fn fate_mut(&mut self, switch: u16, number: u32) -> Option<&mut ReportFate> {
         let index = *self.by_switch.get(usize::from(switch))?.get(number as usize)?;
         Some(&mut self.entries[index as usize].fate)
     }
 
     /// Report `number` of `switch`, for update.
     #[cfg(test)]
-    pub fn report_mut(&mut self, switch: u16, number: u32) -> Option<&mut Report> {
+    pub fn report_mut(&mut self, switch: u16, number: u32) -> Option<&mut SwitchReport> {
         let index = *self.by_switch.get(usize::from(switch))?.get(number as usize)?;
         Some(&mut self.entries[index as usize].report)
     }
@@ -213,37 +213,37 @@ impl Journal {
     }
 
     /// Report `number` of `switch`.
-    pub fn report(&self, switch: u16, number: u32) -> Option<&Report> {
+    pub fn report_by_number(&self, switch: u16, number: u32) -> Option<&SwitchReport> {
         let index = *self.by_switch.get(usize::from(switch))?.get(number as usize)?;
         Some(&self.entries[index as usize].report)
     }
 
     /// Reports of a primitive, with their place in the overall order.
-    pub fn of(&self, primitive: Primitive) -> impl Iterator<Item = (usize, &Entry)> {
+    pub fn reports_of_primitive(&self, primitive: Primitive) -> impl Iterator<Item = (usize, &JournalEntry)> {
         self.entries.iter().enumerate().filter(move |(_, e)| e.report.body.primitive() == primitive)
     }
 
     /// How many reports of a primitive there are.
-    pub fn count(&self, primitive: Primitive) -> u64 {
-        self.of(primitive).count() as u64
+    pub fn count_reports(&self, primitive: Primitive) -> u64 {
+        self.reports_of_primitive(primitive).count() as u64
     }
 
     /// Reports that, by the records, did not reach the translator.
     pub fn not_arrived(&self) -> u64 {
-        self.entries.iter().filter(|e| !e.fate.arrived()).count() as u64
+        self.entries.iter().filter(|e| !e.fate.has_arrived()).count() as u64
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Body;
+    use crate::workload::ReportBody;
 
     #[test]
     fn a_report_is_under_way_until_the_translator_is_known_to_have_executed_it() {
-        let mut journal = Journal::timed();
-        let body = Body::Postcard { flow: 0, hop: 0 };
-        assert_eq!(journal.add(Report { switch: 0, body: body.clone() }), 0);
+        let mut journal = Journal::with_times();
+        let body = ReportBody::Postcard { flow: 0, hop: 0 };
+        assert_eq!(journal.add(SwitchReport { switch: 0, body: body.clone() }), 0);
         journal.set_times(vec![[100, 130]], vec![]);
         assert_eq!(journal.under_way(0, 0), 100..=u64::MAX);
         // Asked before it was last sent, in the same millisecond, and after it.
@@ -259,14 +259,14 @@ mod tests {
         assert!((before..=now()).contains(journal.under_way(0, 200).end()));
 
         let mut untimed = Journal::default();
-        untimed.add(Report { switch: 0, body });
+        untimed.add(SwitchReport { switch: 0, body });
         assert_eq!(untimed.under_way(0, 0), 0..=u64::MAX);
     }
 
     #[test]
     fn a_report_that_is_sent_again_is_under_way_again() {
-        let mut journal = Journal::timed();
-        journal.add(Report { switch: 3, body: Body::Postcard { flow: 0, hop: 0 } });
+        let mut journal = Journal::with_times();
+        journal.add(SwitchReport { switch: 3, body: ReportBody::Postcard { flow: 0, hop: 0 } });
         journal.set_times(vec![[100, 100]], vec![[110, 110]]);
         assert_eq!(journal.under_way(0, 0), 100..=110);
         journal.note_sent(3, 1);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use dta_translator::packets::ledger::{Fate, RECORD};
+use dta_translator::packets::ledger::{LedgerFate, RECORD};
 
 use super::journal::Journal;
 
@@ -22,13 +22,13 @@ pub fn read(path: &Path, journal: &mut Journal) -> anyhow::Result<()> {
             );
         };
         match record[7] {
-            r if r == Fate::Dropped as u8 => fate.copies_lost |= bit,
-            r if r == Fate::LostByQueuePair as u8 => fate.copies_given_up |= bit,
-            r if r == Fate::Corrupted as u8 => {
+            r if r == LedgerFate::Dropped as u8 => fate.copies_lost |= bit,
+            r if r == LedgerFate::LostByQueuePair as u8 => fate.copies_given_up |= bit,
+            r if r == LedgerFate::Corrupted as u8 => {
                 fate.copies_lost |= bit;
                 fate.copies_damaged |= bit;
             }
-            r if r == Fate::Reordered as u8 => fate.copies_moved |= bit,
+            r if r == LedgerFate::Reordered as u8 => fate.copies_moved |= bit,
             // A duplicate changes nothing: a WRITE writes the same again, an atomic is executed once.
             _ => {}
         }

@@ -5,7 +5,7 @@
 //! decided whether there is room for them. An epoch without room is not reported at all. The rest, less than a packet
 //! makes, are further values of one flow.
 
-use super::workload::{Report, Workload};
+use super::workload::{SwitchReport, Workload};
 use crate::topology::Topology;
 use crate::traffic::TrafficPacket;
 
@@ -37,14 +37,14 @@ impl Maker {
 
     /// Appends the reports of the next packet, and of the epoch that it ends; at the end, the rest. `false` when
     /// there was nothing left.
-    pub fn next(&mut self, reports: &mut Vec<Report>) -> bool {
+    pub fn next(&mut self, reports: &mut Vec<SwitchReport>) -> bool {
         if self.ended {
             return false;
         }
         let before = reports.len();
         match self.packets.next() {
-            Some(packet) if self.has_room(&packet) => {
-                self.workload.packet(&packet.packet, packet.time_ns, reports);
+            Some(packet) if self.has_room_for(&packet) => {
+                self.workload.forward_packet(&packet.packet, packet.time_ns, reports);
                 if self.sketched && self.workload.epoch_is_full() {
                     self.workload.end_epoch(reports);
                 }
@@ -52,15 +52,15 @@ impl Maker {
                     *left -= (reports.len() - before) as u64;
                 }
             }
-            last => self.end(last, reports),
+            last => self.end_epoch_and_fill(last, reports),
         }
         reports.len() > before
     }
 
     /// Whether all reports of a packet can be made, and later the columns of its epoch.
-    fn has_room(&mut self, packet: &TrafficPacket) -> bool {
+    fn has_room_for(&mut self, packet: &TrafficPacket) -> bool {
         let Some(left) = self.left else { return true };
-        let (cost, columns) = (self.workload.cost(&packet.packet), self.workload.epoch_cost());
+        let (cost, columns) = (self.workload.packet_cost(&packet.packet), self.workload.epoch_cost());
         if self.workload.epoch_is_empty() {
             self.sketched = cost + columns <= left;
         }
@@ -68,7 +68,7 @@ impl Maker {
     }
 
     /// Ends the running epoch, and fills up with values of a packet for which there is no more room.
-    fn end(&mut self, packet: Option<TrafficPacket>, reports: &mut Vec<Report>) {
+    fn end_epoch_and_fill(&mut self, packet: Option<TrafficPacket>, reports: &mut Vec<SwitchReport>) {
         self.ended = true;
         let before = reports.len();
         if self.sketched {
@@ -85,16 +85,16 @@ impl Maker {
 mod tests {
     use super::*;
     use crate::topology::Primitive;
-    use crate::traffic::{Shape, Synthetic};
+    use crate::traffic::{Synthetic, TrafficShape};
 
     fn maker(epoch_packets: u64, packets: usize, wanted: Option<u64>) -> Maker {
         let mut topology = Topology::load(None).unwrap();
         topology.run.epoch_packets = epoch_packets;
-        let traffic = Synthetic::new(Shape { flows: 300, exponent: 1.0, seed: 3 }).take(packets);
+        let traffic = Synthetic::new(TrafficShape { flows: 300, exponent: 1.0, seed: 3 }).take(packets);
         Maker::new(&topology, Box::new(traffic), wanted)
     }
 
-    fn all(maker: &mut Maker) -> Vec<Report> {
+    fn all(maker: &mut Maker) -> Vec<SwitchReport> {
         let mut reports = Vec::new();
         while maker.next(&mut reports) {}
         reports
@@ -112,7 +112,7 @@ mod tests {
                 // Each epoch that is queried is reported completely.
                 let of_columns =
                     reports.iter().filter(|r| r.body.primitive() == Primitive::SketchMerge).count() as u64;
-                assert_eq!(of_columns, columns * maker.workload().epochs().len() as u64);
+                assert_eq!(of_columns, columns * maker.workload().ended_epochs().len() as u64);
                 assert_eq!(of_columns > 0, wanted >= columns + 8, "{wanted} reports");
             }
         }
@@ -123,6 +123,6 @@ mod tests {
         let everything = all(&mut maker(3000, 1000, None)).len() as u64;
         let mut maker = maker(3000, 1000, Some(1_000_000));
         assert_eq!(all(&mut maker).len() as u64, everything);
-        assert_eq!((maker.workload().packets(), maker.workload().epochs().len()), (1000, 1));
+        assert_eq!((maker.workload().packet_count(), maker.workload().ended_epochs().len()), (1000, 1));
     }
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::accounting::LinkAccount;
-use super::check::{Epoch, Epochs, Tallies, Tally};
-use super::statistics::Statistics;
+use super::check::{CollectorEpoch, EpochTallies, Epochs, Tally};
+use super::statistics::TestbedStatistics;
 
 /// A whole run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct TestbedOutcome {
     /// Reports made.
     pub sent: u64,
     /// Reports in memory and part of an answer.
@@ -36,7 +36,7 @@ pub struct Outcome {
     /// What was run.
     pub run: RunFacts,
     /// Counters of all nodes, by node and name.
-    pub nodes: Statistics,
+    pub nodes: TestbedStatistics,
 }
 
 /// One primitive.
@@ -62,7 +62,7 @@ pub struct EpochOutcome {
     pub collector: usize,
     /// What the collector says of it.
     #[serde(flatten)]
-    pub epoch: Epoch,
+    pub epoch: CollectorEpoch,
     /// Its answers, compared with what was reported in it.
     #[serde(flatten)]
     pub answers: Tally,
@@ -70,16 +70,17 @@ pub struct EpochOutcome {
 
 impl EpochOutcome {
     /// Those of a store, which are none if it has no epochs.
-    pub fn of(store: &str, epochs: &Epochs, tallies: &Tallies) -> Vec<Self> {
+    pub fn from_tallies(store: &str, epochs: &Epochs, tallies: &EpochTallies) -> Vec<Self> {
         let by_collector = epochs.by_collector().iter().zip(tallies.by_collector()).enumerate();
-        let all = by_collector.filter(|_| epochs.are_real()).flat_map(|(collector, (epochs, tallies))| {
-            epochs.iter().zip(tallies).map(move |(epoch, tally)| Self {
-                store: store.to_owned(),
-                collector,
-                epoch: epoch.clone(),
-                answers: tally.clone(),
-            })
-        });
+        let all =
+            by_collector.filter(|_| epochs.has_real_epochs()).flat_map(|(collector, (epochs, tallies))| {
+                epochs.iter().zip(tallies).map(move |(epoch, tally)| Self {
+                    store: store.to_owned(),
+                    collector,
+                    epoch: epoch.clone(),
+                    answers: tally.clone(),
+                })
+            });
         all.collect()
     }
 }
@@ -150,21 +151,21 @@ pub struct ChaosOutcome {
     pub missing_sequences: Option<u64>,
 }
 
-impl Outcome {
+impl TestbedOutcome {
     /// Whether nothing is wrong, nothing unexplained, and everything adds up.
-    pub fn is_good(&self) -> bool {
-        self.unexplained == 0 && self.wrong() == 0 && self.contradictions.is_empty()
+    pub fn is_success(&self) -> bool {
+        self.unexplained == 0 && self.wrong_answers() == 0 && self.contradictions.is_empty()
     }
 
     /// Wrong answers of all primitives.
-    pub fn wrong(&self) -> u64 {
+    pub fn wrong_answers(&self) -> u64 {
         self.primitives.iter().map(|p| p.answers.wrong).sum()
     }
 }
 
 impl ChaosOutcome {
     /// What did not come back as it should.
-    pub fn failures(&self) -> Vec<String> {
+    pub fn failure_messages(&self) -> Vec<String> {
         let mut failures = Vec::new();
         if !self.session_resumed {
             failures.push(format!("the {}, and the session did not continue", self.done));

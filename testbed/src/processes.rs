@@ -33,7 +33,7 @@ pub struct Daemon {
 impl Daemon {
     /// Starts this program again as `role` (`__collector` or `__translator`) with `arguments`, appending its standard
     /// error to `log`, and waits for the JSON object that it prints as its first line when it is ready.
-    pub async fn start(
+    pub async fn spawn_until_ready(
         name: &'static str,
         role: &str,
         arguments: &[String],
@@ -47,7 +47,7 @@ impl Daemon {
             .args(arguments)
             // The user's settings for daemons do not apply to the testbed.
             .env_clear()
-            .envs(std::env::vars_os().filter(|(name, _)| own(name)))
+            .envs(std::env::vars_os().filter(|(name, _)| is_foreign_variable(name)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors)
@@ -60,26 +60,26 @@ impl Daemon {
     }
 
     /// Its ready line.
-    pub fn ready(&self) -> &Value {
+    pub fn ready_line(&self) -> &Value {
         &self.ready
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub fn process_id(&self) -> u32 {
         self.child.id()
     }
 
     /// An error if it has ended.
-    pub fn check(&mut self) -> anyhow::Result<()> {
+    pub fn check_running(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(self.failure(format!("ended unexpectedly ({status})"))),
-            Err(error) => Err(self.failure(format!("cannot be waited for: {error}"))),
+            Ok(Some(status)) => Err(self.error_with_log(format!("ended unexpectedly ({status})"))),
+            Err(error) => Err(self.error_with_log(format!("cannot be waited for: {error}"))),
         }
     }
 
     /// Stops it (SIGSTOP); after that only a kill ends it here. When this returns, none of its threads runs.
-    pub fn freeze(&self) -> std::io::Result<()> {
+    pub fn freeze_process(&self) -> std::io::Result<()> {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
             rustix::process::kill_process(pid, rustix::process::Signal::STOP)?;
         }
@@ -105,7 +105,7 @@ impl Daemon {
     }
 
     /// Kills it like a crash (SIGKILL).
-    pub fn kill(mut self) {
+    pub fn kill_abruptly(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -122,8 +122,8 @@ impl Daemon {
         });
         match tokio::time::timeout(READY, told).await {
             Ok(Ok(line)) => serde_json::from_str(&line)
-                .map_err(|_| self.failure(format!("printed {line:?} instead of its ready line"))),
-            Err(_) => Err(self.failure(format!("was not ready within {READY:?}"))),
+                .map_err(|_| self.error_with_log(format!("printed {line:?} instead of its ready line"))),
+            Err(_) => Err(self.error_with_log(format!("was not ready within {READY:?}"))),
             Ok(Err(_)) => {
                 let how = match self.child.wait() {
                     Ok(status) => match status.signal() {
@@ -132,12 +132,12 @@ impl Daemon {
                     },
                     Err(error) => format!("cannot be waited for: {error}"),
                 };
-                Err(self.failure(format!("{how} before it was ready")))
+                Err(self.error_with_log(format!("{how} before it was ready")))
             }
         }
     }
 
-    fn failure(&self, what: String) -> anyhow::Error {
+    fn error_with_log(&self, what: String) -> anyhow::Error {
         let (name, path, log) = (self.name, self.log.display(), last_lines(&self.log));
         anyhow!("the {name} {what}; the end of its log ({path}):\n{log}")
     }
@@ -167,12 +167,12 @@ impl Drop for Daemon {
 }
 
 /// Whether an environment variable is not a daemon's setting.
-fn own(name: &std::ffi::OsStr) -> bool {
+fn is_foreign_variable(name: &std::ffi::OsStr) -> bool {
     let name = name.to_string_lossy();
     !name.starts_with("DTA_") || name.ends_with("_LOG")
 }
 
-/// Called by a daemon that [`Daemon::start`] started: the kernel ends it when its parent ends.
+/// Called by a daemon that [`Daemon::spawn_until_ready`] started: the kernel ends it when its parent ends.
 pub fn die_with_parent() {
     let parent = rustix::process::getppid();
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
@@ -184,11 +184,11 @@ pub fn die_with_parent() {
 
 /// A signal that ends a program, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended(u8);
+pub struct EndSignal(u8);
 
-impl Ended {
+impl EndSignal {
     /// The exit status of a program ended by a signal, as in shells.
-    pub fn status(self) -> std::process::ExitCode {
+    pub fn exit_status(self) -> std::process::ExitCode {
         std::process::ExitCode::from(128 + self.0)
     }
 }
@@ -198,12 +198,12 @@ impl Ended {
 ///
 /// # Errors
 /// The system's, when it cannot wait for signals.
-pub async fn unless_ended<T>(work: impl Future<Output = T>) -> std::io::Result<Result<T, Ended>> {
+pub async fn unless_ended<T>(work: impl Future<Output = T>) -> std::io::Result<Result<T, EndSignal>> {
     let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
     let (mut interrupted, mut terminated) = (signal(interrupt)?, signal(terminate)?);
     Ok(tokio::select! {
         done = work => Ok(done),
-        _ = interrupted.recv() => Err(Ended(interrupt.as_raw_value() as u8)),
-        _ = terminated.recv() => Err(Ended(terminate.as_raw_value() as u8)),
+        _ = interrupted.recv() => Err(EndSignal(interrupt.as_raw_value() as u8)),
+        _ = terminated.recv() => Err(EndSignal(terminate.as_raw_value() as u8)),
     })
 }

@@ -9,7 +9,9 @@ use dta_collector::nic::{Access, NicError, QueuePairInfo, QueuePairRequest, Regi
 use dta_collector::region::{Region, RegionOptions};
 use dta_collector::store::Store;
 use dta_proto::buckets::Copies;
-use dta_proto::program::{self, Endpoint, Entry, Lists, Program, Purpose, QueuePair, Rkey, Transport};
+use dta_proto::program::{
+    self, DataPlaneEntry, Endpoint, Lists, Program, ProgramQueuePair, Purpose, Rkey, Transport,
+};
 use dta_proto::store::{StoreKind, StoreSpec};
 
 /// The queue pairs between the translator and the NIC.
@@ -42,7 +44,7 @@ pub fn programmed(
     for (purpose, transport, access) in
         [(Purpose::Write, pairs.writes, Access::WRITE), (Purpose::Atomic, Transport::Rc, Access::ATOMIC)]
     {
-        program.set(Entry::QueuePair(queue_pair(&connect, pairs, purpose, transport, access)?));
+        program.set(DataPlaneEntry::QueuePair(queue_pair(&connect, pairs, purpose, transport, access)?));
     }
     let stores = specs
         .iter()
@@ -50,7 +52,7 @@ pub fn programmed(
         .collect::<Result<Vec<_>, _>>()?;
     for store in &stores {
         let registration = register(Arc::clone(&store.region), Access::for_store(&store.spec.kind))?;
-        program.set(Entry::Store(program::Store {
+        program.set(DataPlaneEntry::Store(program::Store {
             collector: 0,
             spec: store.spec.clone(),
             buckets: Copies::default(),
@@ -58,10 +60,10 @@ pub fn programmed(
             length: registration.len,
             rkey: Rkey(registration.rkey),
             generation: 1,
-            queue_pair: store.spec.kind.primitive().purpose(),
+            queue_pair: store.spec.kind.primitive().queue_pair_purpose(),
         }));
         if let StoreKind::Append { lists, .. } = store.spec.kind {
-            program.set(Entry::Lists(Lists {
+            program.set(DataPlaneEntry::Lists(Lists {
                 store: store.spec.id,
                 collector: 0,
                 first: 0,
@@ -79,7 +81,7 @@ fn queue_pair(
     purpose: Purpose,
     transport: Transport,
     access: Access,
-) -> anyhow::Result<QueuePair> {
+) -> anyhow::Result<ProgramQueuePair> {
     let local_qpn = 0x111 + purpose as u32;
     let endpoint = |at: SocketAddrV4| Endpoint { port: at.port(), ..Endpoint::new((*at.ip()).into()) };
     let info = connect(&QueuePairRequest {
@@ -91,7 +93,7 @@ fn queue_pair(
         access,
         receives: pairs.receives,
     })?;
-    Ok(QueuePair {
+    Ok(ProgramQueuePair {
         collector: 0,
         purpose,
         transport,

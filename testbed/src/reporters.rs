@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use dta_link::LinkError;
-use dta_link::fault::{Fate, Faults};
-use dta_proto::wire::dta::Body;
-use dta_reporter::{Config, Options, Reporter};
+use dta_link::fault::{FaultOutcome, Faults};
+use dta_proto::wire::dta::DtaBody;
+use dta_reporter::{Config, ReportOptions, Reporter};
 use serde::{Deserialize, Serialize};
 
 use super::accounting::ReporterSide;
@@ -22,7 +22,7 @@ pub const RUN: usize = 16;
 
 /// What a link did to a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
+pub enum DatagramFate {
     /// Dropped or damaged.
     Lost,
     /// Sent after later ones.
@@ -39,7 +39,7 @@ pub struct Delivery {
     /// The report's number at its switch, from 0.
     pub number: u32,
     /// What became of it.
-    pub what: What,
+    pub what: DatagramFate,
 }
 
 /// A reporter for each switch.
@@ -76,18 +76,18 @@ impl Reporters {
             })
             .with_context(|| format!("switch {}", Workload::switch_id(switch)))?;
             let fates = Arc::clone(&fates);
-            reporter.observe(move |fate, sent| {
+            reporter.set_observer(move |fate, sent| {
                 let what = match fate {
-                    Fate::Dropped | Fate::Corrupted { .. } => What::Lost,
-                    Fate::Reordered { .. } => What::Moved,
-                    Fate::Passed | Fate::Duplicated => What::Came,
+                    FaultOutcome::Dropped | FaultOutcome::Corrupted { .. } => DatagramFate::Lost,
+                    FaultOutcome::Reordered { .. } => DatagramFate::Moved,
+                    FaultOutcome::Passed | FaultOutcome::Duplicated => DatagramFate::Came,
                 };
                 let delivery = Delivery { switch, number: sent.sequence, what };
                 fates.lock().unwrap_or_else(PoisonError::into_inner).push(delivery);
             });
             reporters.push(reporter);
         }
-        Ok(Self { reporters, fates, corrupts: faults.corrupts() })
+        Ok(Self { reporters, fates, corrupts: faults.can_corrupt() })
     }
 
     /// Takes a report of a switch; returns its number there. It is sent with the next ones, or on a flush.
@@ -95,12 +95,12 @@ impl Reporters {
         &mut self,
         switch: u16,
         store: u16,
-        body: Body<'_>,
+        body: DtaBody<'_>,
         retransmittable: bool,
     ) -> anyhow::Result<u32> {
         let reporter = self.reporters.get_mut(usize::from(switch)).context("there is no such switch")?;
         reporter
-            .report_with(store, body, Options { retransmittable, immediate: false })
+            .report_with(store, body, ReportOptions { retransmittable, immediate: false })
             .with_context(|| format!("switch {} cannot report {body:?}", Workload::switch_id(switch)))
     }
 
@@ -110,7 +110,7 @@ impl Reporters {
         &mut self,
         switch: u16,
         store: u16,
-        body: Body<'_>,
+        body: DtaBody<'_>,
         retransmittable: bool,
     ) -> anyhow::Result<(u32, bool)> {
         let before = self.fates.lock().unwrap_or_else(PoisonError::into_inner).len();
@@ -121,24 +121,24 @@ impl Reporters {
     }
 
     /// Sends what all switches have taken, and repeats what is requested; receives NACKs.
-    pub fn flush(&mut self) -> Result<(), LinkError> {
+    pub fn flush_all(&mut self) -> Result<(), LinkError> {
         self.reporters.iter_mut().try_for_each(Reporter::flush)
     }
 
     /// What the links did since the last call.
-    pub fn told(&mut self) -> Vec<Delivery> {
+    pub fn take_deliveries(&mut self) -> Vec<Delivery> {
         std::mem::take(&mut self.fates.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Counters of this side of the link, of all switches together.
-    pub fn side(&self) -> ReporterSide {
+    pub fn reporter_side(&self) -> ReporterSide {
         let mut side = ReporterSide { checksum: self.corrupts, ..ReporterSide::default() };
         for reporter in &self.reporters {
             let counters = reporter.counters();
             let l = &counters.link;
             side.faults.add(&counters.fault);
             side.sent += l.sent;
-            side.unsent += l.unsent();
+            side.unsent += l.unsent_packets();
             side.received += l.received;
             side.kernel += l.dropped_by_kernel + l.dropped_too_long;
             side.nacks += counters.nacks;

@@ -14,29 +14,29 @@ use dta_proto::store::StoreSpec;
 
 use super::accounting::{self, Gaps, LinkAccount, Waterfall};
 use super::chaos::{self, Chaos, Scene};
-use super::check::{Answers, Asked, Ends, Pools, Rows, Tallies};
+use super::check::{CheckContext, EpochTallies, IncompleteRows, Pools, ReportEnds, StoreAnswers};
 use super::daemons::{Daemons, Plan};
 use super::far::FarReporters;
-use super::far::config::Role;
-use super::far::start::Far;
-use super::feed::{self, Rig, Window};
+use super::far::config::MachineRole;
+use super::far::start::TestbedMachines;
+use super::feed::{self, Rig, SendWindow};
 use super::folder::Folder;
 use super::ground::{NicKind, RxeGround};
 use super::journal::Journal;
 use super::ledger;
 use super::maker::Maker;
-use super::outcome::{EpochOutcome, LinkOutcome, Outcome, PrimitiveOutcome, RunFacts};
-use super::statistics::Statistics;
+use super::outcome::{EpochOutcome, LinkOutcome, PrimitiveOutcome, RunFacts, TestbedOutcome};
+use super::statistics::TestbedStatistics;
 use super::switches::Switches;
 use super::turns::{self, Asking, Pace, Turns};
 use super::workload::{SeenFlow, Workload};
 use crate::capture::{self, Cut, SkipCounts};
 use crate::topology::{Primitive, Topology, Transport};
-use crate::traffic::{Shape, Synthetic, TrafficPacket};
+use crate::traffic::{Synthetic, TrafficPacket, TrafficShape};
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TestbedOptions {
     /// Network, stores, settings.
     pub topology: Topology,
     /// Capture to play instead of synthetic traffic.
@@ -68,7 +68,7 @@ pub struct Flags {
     #[arg(long, value_name = "FAULTS")]
     pub report_faults: Option<Faults>,
     /// Transport of writes; atomics are always on RC
-    #[arg(long, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
+    #[arg(long, value_parser = dta_cli::one_of_names::<Transport>(&Transport::NAMES))]
     pub transport: Option<Transport>,
     /// Whether RoCEv2 frames go through a ring in shared memory (auto), or over loopback, where tshark sees them
     /// (off)
@@ -97,13 +97,13 @@ pub struct Flags {
 /// A testbed after its run, still running: its daemons end on drop.
 pub struct Testbed {
     /// The result.
-    pub outcome: Outcome,
+    pub outcome: TestbedOutcome,
     /// What stores with epochs answered, if they have any.
     pub asked: Option<Remembered>,
     /// Collector and translator.
     pub daemons: Daemons,
     /// The machines, if not only this one. Before the folder, which has the sockets of ssh.
-    _far: Option<Far>,
+    _far: Option<TestbedMachines>,
     /// Memory, logs and configuration; removed when dropped.
     pub folder: Folder,
     /// The device, if not the software NIC. After the daemons, which use it.
@@ -114,7 +114,7 @@ pub struct Testbed {
 pub struct Remembered {
     topology: Topology,
     flows: Vec<SeenFlow>,
-    answers: Answers,
+    answers: StoreAnswers,
 }
 
 /// What stores with epochs answered again.
@@ -131,7 +131,7 @@ pub struct Again {
 const CHAOS_LEASE: u32 = 120;
 
 /// Packets of a capture, or endless synthetic ones.
-struct Source {
+struct PacketSource {
     packets: Box<dyn Iterator<Item = TrafficPacket>>,
     /// Their number, if known.
     length: Option<u64>,
@@ -140,7 +140,7 @@ struct Source {
 }
 
 /// Runs the testbed. Calls `progress` with the reports made so far, and about how many there will be.
-pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::Result<Testbed> {
+pub async fn run(options: &TestbedOptions, progress: impl FnMut(u64, u64)) -> anyhow::Result<Testbed> {
     let mut topology = options.topology.clone();
     if options.flags.chaos.is_some() {
         // However much is reported meanwhile, on however slow a machine, the session must go on.
@@ -152,14 +152,14 @@ pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::R
         "with spread_copies each collector ends its epochs by its own clock, and a report is in epochs of two collectors: run \
          it without epochs"
     );
-    let source = source(options)?;
+    let source = open_packet_source(options)?;
     let folder = Folder::new().context("cannot make a folder for the testbed")?;
     let far = match topology.machines.is_empty() {
         true => None,
         false => {
-            let logs = options.logs.as_deref().unwrap_or(folder.path());
+            let logs = options.logs.as_deref().unwrap_or(folder.folder_path());
             std::fs::create_dir_all(logs).with_context(|| format!("cannot make {}", logs.display()))?;
-            Some(Far::connect(topology, folder.path(), logs).await?)
+            Some(TestbedMachines::connect_all(topology, folder.folder_path(), logs).await?)
         }
     };
     match run_there(options, topology, &folder, source, far.as_ref(), progress).await {
@@ -167,7 +167,7 @@ pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::R
             Ok(Testbed { outcome, asked, daemons, _far: far, folder, _rxe: rxe })
         }
         Err(error) => Err(match &far {
-            Some(far) => far.explain(error).await,
+            Some(far) => far.explain_failure(error).await,
             None => error,
         }),
     }
@@ -175,17 +175,17 @@ pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::R
 
 /// Runs it in a folder, on this machine or on others.
 async fn run_there(
-    options: &Options,
+    options: &TestbedOptions,
     topology: &Topology,
     folder: &Folder,
-    source: Source,
-    far: Option<&Far>,
+    source: PacketSource,
+    far: Option<&TestbedMachines>,
     mut progress: impl FnMut(u64, u64),
-) -> anyhow::Result<(Outcome, Option<Remembered>, Daemons, Option<RxeGround>)> {
+) -> anyhow::Result<(TestbedOutcome, Option<Remembered>, Daemons, Option<RxeGround>)> {
     let flags = &options.flags;
     let report_faults = flags.report_faults.unwrap_or(flags.faults);
     let report_faults = match far {
-        None => possible(report_faults),
+        None => supported_faults(report_faults),
         // A machine that cannot damage them says so.
         Some(_) => report_faults,
     };
@@ -207,10 +207,10 @@ async fn run_there(
         workers: flags.workers.into(),
         nic_threads: flags.nic_threads.into(),
         reference: false,
-        epochs: options.epochs.map(Turns::every),
-        folder: folder.path(),
+        epochs: options.epochs.map(Turns::epoch_length),
+        folder: folder.folder_path(),
     };
-    let daemons = Daemons::start(&plan).await?;
+    let daemons = Daemons::start_all(&plan).await?;
     let kernel = UdpStats::read()?;
     // The kernel counts a run as one when it delivers it, and when its port is closed.
     let runs = rxe.is_none() && flags.chaos.is_none();
@@ -218,17 +218,17 @@ async fn run_there(
         None => Switches::open(topology, daemons.reports, report_faults, flags.seed, runs)?,
         Some(far) => {
             let count = topology.network.tiers.iter().sum();
-            let hosts = far.all_with(Role::Host);
+            let hosts = far.machines_with_role(MachineRole::Host);
             let reporters =
                 FarReporters::open(hosts, count, daemons.reports, report_faults, flags.seed).await?;
-            Switches::far(topology, reporters)
+            Switches::with_remote_reporters(topology, reporters)
         }
     };
-    let journal = if options.epochs.is_some() { Journal::timed() } else { Journal::default() };
+    let journal = if options.epochs.is_some() { Journal::with_times() } else { Journal::default() };
     let window = match (far, daemons.is_switch()) {
-        (None, _) => Window::new(most_copies(topology)),
-        (Some(_), false) => Window::far(most_copies(topology)),
-        (Some(_), true) => Window::of_switch(),
+        (None, _) => SendWindow::new(most_copies(topology)),
+        (Some(_), false) => SendWindow::with_default_buffers(most_copies(topology)),
+        (Some(_), true) => SendWindow::of_switch(),
     };
     let mut rig = Rig { switches, journal, daemons, window };
 
@@ -239,7 +239,7 @@ async fn run_there(
     let (cut, skipped) = (source.cut, source.skipped);
     let mut maker = Maker::new(topology, source.packets, wanted);
     let chaos_at = match flags.chaos {
-        Some(_) => Some(middle(total, wanted.map(|_| maker.workload().epoch_cost()), options)?),
+        Some(_) => Some(disturbance_point(total, wanted.map(|_| maker.workload().epoch_cost()), options)?),
         None => None,
     };
     // A queue pair on RC that is replaced sends again what it does not know to be executed.
@@ -247,7 +247,7 @@ async fn run_there(
         && matches!(flags.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice));
     let packets = of_epochs(topology, maker.workload(), wanted).into_iter().chain(source.length).min();
     let mut pace =
-        options.epochs.map(|turns| Pace::begin(turns, packets.unwrap_or(0), rig.daemons.is_switch()));
+        options.epochs.map(|turns| Pace::new(turns, packets.unwrap_or(0), rig.daemons.is_switch()));
     let start = Instant::now();
     let (mut reports, mut gaps, mut chaos) = (Vec::new(), Gaps::default(), None);
     while maker.next(&mut reports) {
@@ -260,14 +260,14 @@ async fn run_there(
         {
             let reports = flags.chaos_reports;
             let mut scene = Scene { plan: &plan, maker: &mut maker, rig: &mut rig, reports };
-            chaos = Some(chaos::kill(what, &mut scene, &mut gaps).await?);
+            chaos = Some(chaos::inject_chaos(what, &mut scene, &mut gaps).await?);
         }
         if let Some(pace) = &mut pace {
-            pace.keep(maker.workload().packets(), topology, &mut rig).await?;
+            pace.wait_until_due(maker.workload().packet_count(), topology, &mut rig).await?;
         }
     }
     let fed = start.elapsed();
-    let statistics = feed::settle(&mut rig).await?;
+    let statistics = feed::wait_until_settled(&mut rig).await?;
     let Rig { mut daemons, switches, mut journal, .. } = rig;
     if let Some(outcome) = &mut chaos
         && flags.chaos == Some(Chaos::KillTranslator)
@@ -275,8 +275,8 @@ async fn run_there(
     {
         outcome.missing_sequences = Some(chaos::missing_sequences(&statistics));
     }
-    let kernel = UdpStats::read()?.since(&kernel);
-    let side = switches.side();
+    let kernel = UdpStats::read()?.increase_since(&kernel);
+    let side = switches.reporter_side();
     gaps.receive_buffer_errors = kernel.rcvbuf_errors;
     if rxe.is_some() {
         gaps.device_dropped = accounting::device_dropped(&statistics, &side, kernel.in_datagrams);
@@ -284,22 +284,23 @@ async fn run_there(
 
     let made = journal.entries().len() as u64;
     progress(made, made);
-    for ledger in daemons.ledgers().await? {
+    for ledger in daemons.ledger_files().await? {
         ledger::read(&ledger, &mut journal)?;
     }
-    let links = accounting::links(&statistics, &side, &gaps);
+    let links = accounting::account_links(&statistics, &side, &gaps);
     let workload = maker.workload();
-    let mut contradictions = accounting::inside(&statistics);
-    let flows = workload.flows();
-    let asking = Asking::of(&daemons, &plan, flows, may_repeat).await?;
-    let mut answers = asking.ask().await?;
+    let mut contradictions = accounting::node_contradictions(&statistics);
+    let flows = workload.seen_flows();
+    let asking = Asking::from_daemons(&daemons, &plan, flows, may_repeat).await?;
+    let mut answers = asking.query_stores().await?;
     if options.epochs.is_some_and(|turns| turns.spread) {
         let (written, changed) = asking.ask_when_written(&answers).await?;
         answers = written;
         contradictions.extend(changed);
     }
-    let found = compare(&daemons, &plan, workload, &journal, &statistics, &answers, (&links, &gaps)).await?;
-    if options.epochs.is_some_and(|turns| turns.spread) && daemons.are_here() {
+    let found =
+        compare_answers(&daemons, &plan, workload, &journal, &statistics, &answers, (&links, &gaps)).await?;
+    if options.epochs.is_some_and(|turns| turns.spread) && daemons.are_all_local() {
         contradictions.extend(turns::ask_after_restart(&mut daemons, &plan, flows, &answers).await?);
     }
     // The requester gives up a queue pair that stays unanswered for long, and cannot know then what was executed.
@@ -313,19 +314,19 @@ async fn run_there(
         skipped: skipped.0.iter().map(|(why, count)| (why.to_string(), *count)).collect(),
         seed: flags.seed,
         nic: far.map_or(flags.nic.name(), |_| &topology.collector.device).into(),
-        transport: plan.transport.name().into(),
+        transport: plan.transport.canonical_name().into(),
         faults: flags.faults.to_string(),
         report_faults: report_faults.to_string(),
-        packets: workload.packets(),
-        flows: workload.flows().len() as u64,
+        packets: workload.packet_count(),
+        flows: workload.seen_flows().len() as u64,
         seconds: fed.as_secs_f64(),
         reports_per_second: made as f64 / fed.as_secs_f64().max(1e-9),
-        retransmitted: switches.side().retransmitted,
+        retransmitted: switches.reporter_side().retransmitted,
         epochs: options.epochs.filter(|turns| turns.spread).map(|turns| turns.count),
         chaos,
     };
     let most = most_reports(topology);
-    let outcome = conclude(found, &statistics, links, &journal, run, contradictions, most);
+    let outcome = build_outcome(found, &statistics, links, &journal, run, contradictions, most);
     let remembered = Remembered { topology: topology.clone(), flows: flows.to_vec(), answers };
     Ok((outcome, options.epochs.map(|_| remembered), daemons, rxe))
 }
@@ -337,11 +338,11 @@ impl Testbed {
     /// No store has epochs; a collector does not answer, or its epochs do not turn.
     pub async fn ask_again(&self, least: u32) -> anyhow::Result<Again> {
         let Remembered { topology, flows, answers } = self.asked.as_ref().context("no store has epochs")?;
-        let (all, ahead) = (&self.daemons.all, self.daemons.ahead().await?);
+        let (all, ahead) = (&self.daemons.all, self.daemons.clock_offsets().await?);
         let asking = Asking { all, ahead, topology, flows, has_epochs: true, may_repeat: false };
         let written = asking.until_so_many(least).await?;
         let again = answers.ask_again(all, topology, flows).await?;
-        Ok(Again { written, found: again.found(), changed: answers.changed_in(&again, "were written") })
+        Ok(Again { written, found: again.found_count(), changed: answers.changed_in(&again, "were written") })
     }
 }
 
@@ -354,10 +355,10 @@ fn of_epochs(topology: &Topology, workload: &Workload, wanted: Option<u64>) -> O
 
 /// The faults that can act on reports and NACKs here: a damaged datagram with its old UDP checksum leaves
 /// through a raw socket alone, so without the right to open one there is no damage on these links.
-fn possible(faults: Faults) -> Faults {
+fn supported_faults(faults: Faults) -> Faults {
     let bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let refused = faults.corrupts()
-        && matches!(UdpLink::open(&UdpConfig::reports(bind, true)), Err(LinkError::NeedsNetRaw(_)));
+    let refused = faults.can_corrupt()
+        && matches!(UdpLink::open(&UdpConfig::for_reports(bind, true)), Err(LinkError::NeedsNetRaw(_)));
     if !refused {
         return faults;
     }
@@ -368,7 +369,7 @@ fn possible(faults: Faults) -> Faults {
 
 /// After how many reports of `total` the daemons are disturbed: so that as many come before as after, not counting
 /// the columns of the last epoch.
-fn middle(total: u64, columns: Option<u64>, options: &Options) -> anyhow::Result<u64> {
+fn disturbance_point(total: u64, columns: Option<u64>, options: &TestbedOptions) -> anyhow::Result<u64> {
     let of_packets = total.saturating_sub(columns.unwrap_or(0));
     let meanwhile = chaos::REPORTS + options.flags.chaos_reports;
     let least = meanwhile + 2 * chaos::AROUND;
@@ -389,16 +390,17 @@ fn most_reports(topology: &Topology) -> u64 {
 /// The most operations that one report of any store becomes.
 fn most_copies(topology: &Topology) -> u64 {
     let copies = topology.stores.iter().filter_map(|store| store.redundancy()).max().unwrap_or(1);
-    u64::from(copies) * topology.share().replicas() as u64
+    u64::from(copies) * topology.collector_share().replicas() as u64
 }
 
-fn source(options: &Options) -> anyhow::Result<Source> {
+fn open_packet_source(options: &TestbedOptions) -> anyhow::Result<PacketSource> {
     match &options.capture {
         Some(path) => of_capture(path),
         None => {
             let traffic = options.topology.traffic;
-            let shape = Shape { flows: traffic.flows, exponent: traffic.exponent, seed: options.flags.seed };
-            Ok(Source {
+            let shape =
+                TrafficShape { flows: traffic.flows, exponent: traffic.exponent, seed: options.flags.seed };
+            Ok(PacketSource {
                 packets: Box::new(Synthetic::new(shape)),
                 length: None,
                 cut: None,
@@ -408,9 +410,9 @@ fn source(options: &Options) -> anyhow::Result<Source> {
     }
 }
 
-fn of_capture(path: &Path) -> anyhow::Result<Source> {
+fn of_capture(path: &Path) -> anyhow::Result<PacketSource> {
     let (mut packets, mut skipped) = (Vec::new(), SkipCounts::default());
-    let summary = capture::read(path, |packet| match capture::decode(&packet) {
+    let summary = capture::read(path, |packet| match capture::decode_packet(&packet) {
         Ok(decoded) => packets.push(TrafficPacket { packet: decoded, time_ns: packet.time_ns }),
         Err(why) => skipped.add(why),
     })?;
@@ -421,42 +423,43 @@ fn of_capture(path: &Path) -> anyhow::Result<Source> {
         anyhow::bail!("{} holds {} packets, none of them IPv4 or IPv6", path.display(), summary.packets);
     }
     let length = Some(packets.len() as u64);
-    Ok(Source { packets: Box::new(packets.into_iter()), length, cut: summary.cut, skipped })
+    Ok(PacketSource { packets: Box::new(packets.into_iter()), length, cut: summary.cut, skipped })
 }
 
 /// What the checks of all primitives found.
-struct Found {
-    tallies: Vec<(Primitive, Tallies)>,
+struct CheckResults {
+    tallies: Vec<(Primitive, EpochTallies)>,
     /// Of each epoch, of stores that have any.
     epochs: Vec<EpochOutcome>,
-    ends: Ends,
+    ends: ReportEnds,
     left: Pools,
     uncounted: u64,
 }
 
 /// Queries everything and compares it with the truth.
-async fn compare(
+async fn compare_answers(
     daemons: &Daemons,
     plan: &Plan<'_>,
     workload: &Workload,
     journal: &Journal,
-    statistics: &Statistics,
-    answers: &Answers,
+    statistics: &TestbedStatistics,
+    answers: &StoreAnswers,
     (links, gaps): (&[LinkAccount; 4], &Gaps),
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<CheckResults> {
     let topology = plan.topology;
     let expected = journal.entries().len() as u64 - journal.not_arrived();
-    let (mut pools, uncounted) = accounting::pools(statistics, links, gaps, expected);
+    let (mut pools, uncounted) = accounting::loss_pools(statistics, links, gaps, expected);
     let mut found = Vec::new();
-    let (flows, rows) = (workload.flows(), Rows::of(statistics, plan.flush_ms()));
+    let (flows, rows) =
+        (workload.seen_flows(), IncompleteRows::from_statistics(statistics, plan.flush_timeout_ms()));
     for primitive in Primitive::IN_TABLES {
-        let store = topology.store(primitive);
-        pools.of_primitive(accounting::limits(statistics, primitive, plan.transport));
-        let asked = Asked { flows, epochs: workload.epochs(), journal, rows, answers };
-        let result = asked.of(&daemons.all, store, &mut pools).await?;
+        let store = topology.store_of_primitive(primitive);
+        pools.of_primitive(accounting::primitive_limits(statistics, primitive, plan.transport));
+        let asked = CheckContext { flows, epochs: workload.ended_epochs(), journal, rows, answers };
+        let result = asked.check_store(&daemons.all, store, &mut pools).await?;
         found.push((primitive, result));
     }
-    let mut ends = Ends::default();
+    let mut ends = ReportEnds::default();
     let tallies: Vec<_> = found
         .into_iter()
         .map(|(primitive, (tally, its))| {
@@ -464,49 +467,51 @@ async fn compare(
             (primitive, tally)
         })
         .collect();
-    let epochs = turns::STORES.iter().zip(answers.epochs()).flat_map(|(primitive, epochs)| {
+    let epochs = turns::STORES.iter().zip(answers.queried_epochs()).flat_map(|(primitive, epochs)| {
         let of = tallies.iter().find(|(of, _)| of == primitive).map(|(_, tallies)| tallies);
-        let store = &topology.store(*primitive).name;
-        of.into_iter().flat_map(|tallies| EpochOutcome::of(store, epochs, tallies)).collect::<Vec<_>>()
+        let store = &topology.store_of_primitive(*primitive).name;
+        of.into_iter()
+            .flat_map(|tallies| EpochOutcome::from_tallies(store, epochs, tallies))
+            .collect::<Vec<_>>()
     });
-    Ok(Found { epochs: epochs.collect(), tallies, ends, left: pools, uncounted })
+    Ok(CheckResults { epochs: epochs.collect(), tallies, ends, left: pools, uncounted })
 }
 
 /// Sums everything up.
-fn conclude(
-    found: Found,
-    statistics: &Statistics,
+fn build_outcome(
+    found: CheckResults,
+    statistics: &TestbedStatistics,
     links: [LinkAccount; 4],
     journal: &Journal,
     run: RunFacts,
     mut contradictions: Vec<String>,
     most_reports: u64,
-) -> Outcome {
+) -> TestbedOutcome {
     let sent = journal.entries().len() as u64;
-    let all = Waterfall::new(sent, &found.ends, &found.left.left(), found.uncounted);
+    let all = Waterfall::new(sent, &found.ends, &found.left.remaining_reports(), found.uncounted);
     if let Some(chaos) = &run.chaos {
-        contradictions.extend(chaos.failures());
+        contradictions.extend(chaos.failure_messages());
     }
-    if all.total() != sent {
-        contradictions.push(format!("{sent} reports were made, and {} ended", all.total()));
+    if all.total_reports() != sent {
+        contradictions.push(format!("{sent} reports were made, and {} ended", all.total_reports()));
     }
     let frames: u64 = links.iter().map(|link| link.unexplained().unsigned_abs()).sum();
     // Reports in unaccounted frames are not counted twice.
     let covered =
         links[0].unexplained().unsigned_abs() + links[2].unexplained().unsigned_abs() * most_reports;
     let unexplained = frames + all.unexplained.saturating_sub(covered);
-    let node = statistics.node(Stage::Translator);
+    let node = statistics.stage_total(Stage::Translator);
     let primitives = found
         .tallies
         .into_iter()
         .map(|(primitive, answers)| PrimitiveOutcome {
-            name: primitive.name(),
-            sent: journal.count(primitive),
-            operations: node.of(&translator::OF_OPERATIONS, &[primitive.name()]),
+            name: primitive.canonical_name(),
+            sent: journal.count_reports(primitive),
+            operations: node.get_with_parts(&translator::OF_OPERATIONS, &[primitive.canonical_name()]),
             answers: answers.sum(),
         })
         .collect();
-    Outcome {
+    TestbedOutcome {
         sent,
         queryable: all.queryable,
         superseded: all.superseded,

@@ -3,16 +3,16 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table, TableComponent, presets};
-use dta_cli::number::{grouped, short};
+use dta_cli::number::{format_grouped, format_short};
 
-use super::outcome::{EpochOutcome, Outcome};
+use super::outcome::{EpochOutcome, TestbedOutcome};
 use super::run::Again;
 
 /// Width of the waterfall's bars.
 const BAR: usize = 24;
 
 /// The whole report.
-pub fn report(outcome: &Outcome) -> String {
+pub fn render_report(outcome: &TestbedOutcome) -> String {
     let mut text = String::new();
     let run = &outcome.run;
     let traffic = match &run.capture {
@@ -22,8 +22,8 @@ pub fn report(outcome: &Outcome) -> String {
     let _ = writeln!(
         text,
         "{traffic}\n{} packets of {} flows, {} over writes",
-        grouped(run.packets),
-        grouped(run.flows),
+        format_grouped(run.packets),
+        format_grouped(run.flows),
         run.transport.to_uppercase()
     );
     if !run.skipped.is_empty() {
@@ -49,18 +49,18 @@ pub fn report(outcome: &Outcome) -> String {
             "the {} in the middle and was back after {:.2} s:\n{} of {} answers from before were there, the session was {},\nthe gap cost {} frames",
             chaos.done,
             chaos.seconds_down,
-            grouped(chaos.answers_after),
-            grouped(chaos.answers_before),
+            format_grouped(chaos.answers_after),
+            format_grouped(chaos.answers_before),
             if chaos.session_resumed { "resumed" } else { "lost" },
-            grouped(chaos.frames_lost),
+            format_grouped(chaos.frames_lost),
         );
     }
     let _ = write!(text, "\n{}\n\n{}", primitives(outcome), waterfall(outcome));
     if let (Some(epochs), Some(_)) = (&outcome.epochs, run.epochs) {
-        let _ = write!(text, "\n{}\n", self::epochs(epochs));
+        let _ = write!(text, "\n{}\n", self::render_epochs(epochs));
     }
-    if run.faults != "none" || run.chaos.is_some() || !outcome.is_good() {
-        let _ = write!(text, "\n{}\n", links(outcome));
+    if run.faults != "none" || run.chaos.is_some() || !outcome.is_success() {
+        let _ = write!(text, "\n{}\n", render_links(outcome));
     }
     for contradiction in &outcome.contradictions {
         let _ = writeln!(text, "does not add up: {contradiction}");
@@ -70,32 +70,42 @@ pub fn report(outcome: &Outcome) -> String {
             let _ = writeln!(text, "wrong, {}: {example}", primitive.name);
         }
     }
-    let _ = write!(text, "\n{}", verdict(outcome));
+    let _ = write!(text, "\n{}", verdict_line(outcome));
     text
 }
 
 /// Per primitive: reports, operations, answers.
-fn primitives(outcome: &Outcome) -> String {
-    let mut table =
-        plain(["primitive", "reports", "/s", "ops", "answers", "right", "absent", "stale", "other", "wrong"]);
+fn primitives(outcome: &TestbedOutcome) -> String {
+    let mut table = plain_table([
+        "primitive",
+        "reports",
+        "/s",
+        "ops",
+        "answers",
+        "right",
+        "absent",
+        "stale",
+        "other",
+        "wrong",
+    ]);
     for p in &outcome.primitives {
         let rate = p.sent as f64 / outcome.run.seconds.max(1e-9);
         let a = &p.answers;
         let cells = [
             Cell::new(p.name),
-            compact(p.sent),
-            Cell::new(short(rate)).set_alignment(CellAlignment::Right),
-            compact(p.operations),
-            compact(a.queried),
-            compact(a.right),
-            compact(a.absent),
-            compact(a.stale),
-            compact(a.partial + a.over + a.incomplete),
-            compact(a.wrong),
+            compact_cell(p.sent),
+            Cell::new(format_short(rate)).set_alignment(CellAlignment::Right),
+            compact_cell(p.operations),
+            compact_cell(a.queried),
+            compact_cell(a.right),
+            compact_cell(a.absent),
+            compact_cell(a.stale),
+            compact_cell(a.partial + a.over + a.incomplete),
+            compact_cell(a.wrong),
         ];
         table.add_row(cells);
     }
-    close_up(&mut table);
+    narrow_columns(&mut table);
     let sum =
         |of: fn(&super::check::Tally) -> u64| outcome.primitives.iter().map(|p| of(&p.answers)).sum::<u64>();
     let (partial, over, incomplete) = (sum(|a| a.partial), sum(|a| a.over), sum(|a| a.incomplete));
@@ -104,17 +114,17 @@ fn primitives(outcome: &Outcome) -> String {
         let _ = write!(
             text,
             "\nother: {} paths with hops missing, {} counts too high because keys share\ncounters, {} counts that lack what was lost",
-            grouped(partial),
-            grouped(over),
-            grouped(incomplete)
+            format_grouped(partial),
+            format_grouped(over),
+            format_grouped(incomplete)
         );
     }
     text
 }
 
 /// Per epoch: how long writers took to move to the next one, and its answers.
-pub fn epochs(all: &[EpochOutcome]) -> String {
-    let mut table = plain([
+pub fn render_epochs(all: &[EpochOutcome]) -> String {
+    let mut table = plain_table([
         "epoch of", "", "seconds", "moved in", "answers", "right", "absent", "stale", "partial", "wrong",
     ]);
     let seconds = |from: u64, to: Option<u64>| {
@@ -126,28 +136,28 @@ pub fn epochs(all: &[EpochOutcome]) -> String {
     for EpochOutcome { store, collector, epoch, answers: a } in all {
         table.add_row([
             Cell::new(if several { format!("{store}, {collector}") } else { store.clone() }),
-            number(epoch.generation),
+            number_cell(epoch.generation),
             seconds(epoch.opened, epoch.flipped_from),
             seconds(epoch.flipped_from.unwrap_or_default(), epoch.flipped_to),
-            compact(a.queried),
-            compact(a.right),
-            compact(a.absent),
-            compact(a.stale),
-            compact(a.partial),
-            compact(a.wrong),
+            compact_cell(a.queried),
+            compact_cell(a.right),
+            compact_cell(a.absent),
+            compact_cell(a.stale),
+            compact_cell(a.partial),
+            compact_cell(a.wrong),
         ]);
     }
-    close_up(&mut table);
+    narrow_columns(&mut table);
     table.to_string()
 }
 
 /// From sent to queryable.
-fn waterfall(outcome: &Outcome) -> String {
+fn waterfall(outcome: &TestbedOutcome) -> String {
     let mut text = String::new();
     let mut row = |name: &str, count: u64, what: &str| {
         let filled = (count as f64 / outcome.sent.max(1) as f64 * BAR as f64).round() as usize;
         let bar = if count > 0 && filled == 0 { "▏".to_owned() } else { "█".repeat(filled) };
-        let line = format!("{name:<34}{:>12}  {bar:<BAR$} {what}", grouped(count));
+        let line = format!("{name:<34}{:>12}  {bar:<BAR$} {what}", format_grouped(count));
         let _ = writeln!(text, "{}", line.trim_end());
     };
     row("reports sent", outcome.sent, "");
@@ -165,29 +175,29 @@ fn waterfall(outcome: &Outcome) -> String {
 }
 
 /// Frames of each link.
-fn links(outcome: &Outcome) -> String {
+fn render_links(outcome: &TestbedOutcome) -> String {
     let mut table =
-        plain(["frames", "sent", "drop", "dup", "reorder", "corrupt", "lost", "received", "unexpl."]);
+        plain_table(["frames", "sent", "drop", "dup", "reorder", "corrupt", "lost", "received", "unexpl."]);
     for link in &outcome.links {
         let a = &link.account;
         table.add_row([
             Cell::new(a.name),
-            number(a.sent),
-            compact(a.dropped),
-            compact(a.duplicated),
-            compact(a.reordered),
-            compact(a.corrupted),
-            compact(a.kernel + a.unsent + a.killed + a.device),
-            number(a.received),
+            number_cell(a.sent),
+            compact_cell(a.dropped),
+            compact_cell(a.duplicated),
+            compact_cell(a.reordered),
+            compact_cell(a.corrupted),
+            compact_cell(a.kernel + a.unsent + a.killed + a.device),
+            number_cell(a.received),
             Cell::new(link.unexplained).set_alignment(CellAlignment::Right),
         ]);
     }
-    close_up(&mut table);
+    narrow_columns(&mut table);
     table.to_string()
 }
 
 /// A table without lines except one under its header.
-fn plain<const N: usize>(header: [&str; N]) -> Table {
+fn plain_table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table
@@ -202,24 +212,25 @@ fn plain<const N: usize>(header: [&str; N]) -> Table {
 }
 
 /// A number, right-aligned in its cell.
-fn number(n: u64) -> Cell {
-    Cell::new(grouped(n)).set_alignment(CellAlignment::Right)
+fn number_cell(n: u64) -> Cell {
+    Cell::new(format_grouped(n)).set_alignment(CellAlignment::Right)
 }
 
 /// A number in at most 6 characters.
-fn compact(n: u64) -> Cell {
-    Cell::new(if n < 100_000 { grouped(n) } else { short(n as f64) }).set_alignment(CellAlignment::Right)
+fn compact_cell(n: u64) -> Cell {
+    Cell::new(if n < 100_000 { format_grouped(n) } else { format_short(n as f64) })
+        .set_alignment(CellAlignment::Right)
 }
 
 /// Columns with one space between them, to stay within 80.
-fn close_up(table: &mut Table) {
+fn narrow_columns(table: &mut Table) {
     for column in table.column_iter_mut() {
         column.set_padding((0, 0));
     }
 }
 
 /// What stores with epochs answered again, in two lines.
-pub fn again(again: &Again) -> String {
+pub fn render_repeated_answers(again: &Again) -> String {
     let kept = match &again.changed {
         None => "as they were before".to_owned(),
         Some(changed) => format!("but {changed}"),
@@ -228,26 +239,26 @@ pub fn again(again: &Again) -> String {
         "Meanwhile {} epochs of the stores of values and paths have ended and become Parquet;\nthose of this traffic were \
          asked again: {} values and paths, {kept}.",
         again.written,
-        grouped(again.found),
+        format_grouped(again.found),
     )
 }
 
 /// Whether all is well, in a line.
-pub fn verdict(outcome: &Outcome) -> String {
-    let wrong = outcome.wrong();
+pub fn verdict_line(outcome: &TestbedOutcome) -> String {
+    let wrong = outcome.wrong_answers();
     let asked: u64 = outcome.primitives.iter().map(|p| p.answers.queried).sum();
-    if outcome.is_good() {
+    if outcome.is_success() {
         format!(
             "GOOD: no answer of {} is wrong, and no report of {} is unexplained.",
-            grouped(asked),
-            grouped(outcome.sent)
+            format_grouped(asked),
+            format_grouped(outcome.sent)
         )
     } else {
         format!(
             "NOT GOOD: {} of {} answers wrong, {} reports or frames unexplained, {} contradictions.",
-            grouped(wrong),
-            grouped(asked),
-            grouped(outcome.unexplained),
+            format_grouped(wrong),
+            format_grouped(asked),
+            format_grouped(outcome.unexplained),
             outcome.contradictions.len()
         )
     }
@@ -257,13 +268,13 @@ pub fn verdict(outcome: &Outcome) -> String {
 mod tests {
     use super::*;
     use crate::accounting::LinkAccount;
-    use crate::check::{Epoch, Tally};
+    use crate::check::{CollectorEpoch, Tally};
     use crate::outcome::{ChaosOutcome, LinkOutcome, PrimitiveOutcome, RunFacts};
     use std::collections::BTreeMap;
 
-    fn outcome(count: u64, wrong: u64) -> Outcome {
+    fn outcome(count: u64, wrong: u64) -> TestbedOutcome {
         let answers = Tally { queried: count, right: count - wrong, wrong, over: 3, ..Tally::default() };
-        Outcome {
+        TestbedOutcome {
             sent: count,
             queryable: count / 2,
             superseded: count - count / 2 - 7,
@@ -282,7 +293,12 @@ mod tests {
             epochs: Some(vec![EpochOutcome {
                 store: "flows".into(),
                 collector: 0,
-                epoch: Epoch { generation: 12, opened: 1000, flipped_from: Some(3000), ..Epoch::default() },
+                epoch: CollectorEpoch {
+                    generation: 12,
+                    opened: 1000,
+                    flipped_from: Some(3000),
+                    ..CollectorEpoch::default()
+                },
                 answers: answers.clone(),
             }]),
             links: vec![LinkOutcome {
@@ -313,7 +329,7 @@ mod tests {
 
     #[test]
     fn the_report_fits_80_columns_and_says_all() {
-        let text = report(&outcome(123_456, 0));
+        let text = render_report(&outcome(123_456, 0));
         let wide: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(wide.is_empty(), "{wide:#?}");
         for part in [
@@ -329,13 +345,13 @@ mod tests {
     #[test]
     fn a_bad_outcome_is_never_called_good() {
         let mut bad = outcome(1000, 1);
-        assert!(!bad.is_good() && verdict(&bad).starts_with("NOT GOOD: 5 of"));
+        assert!(!bad.is_success() && verdict_line(&bad).starts_with("NOT GOOD: 5 of"));
         bad = outcome(1000, 0);
         bad.unexplained = 1;
-        assert!(!bad.is_good() && verdict(&bad).starts_with("NOT GOOD"));
+        assert!(!bad.is_success() && verdict_line(&bad).starts_with("NOT GOOD"));
         bad = outcome(1000, 0);
         bad.contradictions.push("x".into());
-        assert!(!bad.is_good());
+        assert!(!bad.is_success());
     }
 
     #[test]

@@ -7,8 +7,8 @@ use dta_link::fault::Faults;
 use super::accounting::ReporterSide;
 use super::far::FarReporters;
 use super::journal::Journal;
-use super::reporters::{Delivery, Reporters, What};
-use super::workload::{Report, Workload};
+use super::reporters::{DatagramFate, Delivery, Reporters};
+use super::workload::{SwitchReport, Workload};
 use crate::topology::{Primitive, Topology};
 
 /// Where the reporters are.
@@ -38,34 +38,39 @@ impl Switches {
     ) -> anyhow::Result<Self> {
         let count = topology.network.tiers.iter().sum();
         let reporters = Reporters::open(count, translator, Ipv4Addr::LOCALHOST, faults, seed, runs)?;
-        Ok(Self::at(topology, Senders::Here(reporters)))
+        Ok(Self::with_senders(topology, Senders::Here(reporters)))
     }
 
     /// Switches whose reporters are on another machine.
-    pub fn far(topology: &Topology, reporters: FarReporters) -> Self {
-        Self::at(topology, Senders::There(reporters))
+    pub fn with_remote_reporters(topology: &Topology, reporters: FarReporters) -> Self {
+        Self::with_senders(topology, Senders::There(reporters))
     }
 
-    fn at(topology: &Topology, place: Senders) -> Self {
+    fn with_senders(topology: &Topology, place: Senders) -> Self {
         Self {
             place,
             gathered: false,
-            stores: Primitive::ALL.map(|p| topology.store(p).id),
+            stores: Primitive::ALL.map(|p| topology.store_of_primitive(p).id),
             retransmit: Primitive::ALL.map(|p| topology.run.retransmit.contains(&p)),
         }
     }
 
     /// Adds a report to the journal and sends it at once: the hops of a packet report in the order in which it
     /// crosses them. Those of another machine are sent with the next [`Switches::poll`], in this order.
-    pub fn send(&mut self, report: Report, workload: &Workload, journal: &mut Journal) -> anyhow::Result<()> {
+    pub fn send(
+        &mut self,
+        report: SwitchReport,
+        workload: &Workload,
+        journal: &mut Journal,
+    ) -> anyhow::Result<()> {
         self.take(report, true, workload, journal)
     }
 
     /// Adds a report to the journal. It is sent with the next ones of its switch, or with
     /// [`Switches::send_gathered`]. For reports whose place among those of other switches does not matter.
-    pub fn gather(
+    pub fn gather_report(
         &mut self,
-        report: Report,
+        report: SwitchReport,
         workload: &Workload,
         journal: &mut Journal,
     ) -> anyhow::Result<()> {
@@ -79,14 +84,14 @@ impl Switches {
         if std::mem::take(&mut self.gathered)
             && let Senders::Here(reporters) = &mut self.place
         {
-            reporters.flush()?;
+            reporters.flush_all()?;
         }
         Ok(())
     }
 
     fn take(
         &mut self,
-        report: Report,
+        report: SwitchReport,
         at_once: bool,
         workload: &Workload,
         journal: &mut Journal,
@@ -94,7 +99,7 @@ impl Switches {
         let switch = report.switch;
         let primitive = report.body.primitive().index();
         let mut room = [0; 16];
-        let body = workload.on_wire(&report, &mut room);
+        let body = workload.to_wire_body(&report, &mut room);
         let (store, again) = (self.stores[primitive], self.retransmit[primitive]);
         // Of another machine's the fates are told later, and which of them were held back.
         let (sequence, told) = match &mut self.place {
@@ -122,8 +127,8 @@ impl Switches {
         self.gathered = false;
         let told = match &mut self.place {
             Senders::Here(reporters) => {
-                reporters.flush()?;
-                reporters.told()
+                reporters.flush_all()?;
+                reporters.take_deliveries()
             }
             Senders::There(reporters) => {
                 let reported = reporters.poll().await?;
@@ -132,16 +137,16 @@ impl Switches {
             }
         };
         for told in told {
-            note(journal, told);
+            note_delivery(journal, told);
         }
         Ok(())
     }
 
     /// Counters of this side of the link, of all switches together.
-    pub fn side(&self) -> ReporterSide {
+    pub fn reporter_side(&self) -> ReporterSide {
         match &self.place {
-            Senders::Here(reporters) => reporters.side(),
-            Senders::There(reporters) => reporters.side(),
+            Senders::Here(reporters) => reporters.reporter_side(),
+            Senders::There(reporters) => reporters.reporter_side(),
         }
     }
 }
@@ -154,16 +159,16 @@ fn note_held(journal: &mut Journal, switch: u16, number: u32) {
     }
 }
 
-fn note(journal: &mut Journal, Delivery { switch, number, what }: Delivery) {
+fn note_delivery(journal: &mut Journal, Delivery { switch, number, what }: Delivery) {
     journal.note_sent(switch, number);
     let Some(known) = journal.fate_mut(switch, number) else { return };
     let first = known.sent == 0;
     let none_arrived = known.sent == known.lost;
     known.sent += 1;
     match what {
-        What::Lost => known.lost += 1,
-        What::Moved => known.moved = true,
+        DatagramFate::Lost => known.lost += 1,
+        DatagramFate::Moved => known.moved = true,
         // A repeat that arrives first comes after reports that were made later.
-        What::Came => known.moved |= !first && none_arrived,
+        DatagramFate::Came => known.moved |= !first && none_arrived,
     }
 }

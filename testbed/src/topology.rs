@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use dta_files::config_file::{self, FileError, Places, plain};
+use dta_files::config_file::{self, FileError, KeyPositions, strip_indices};
 pub use dta_proto::queue_pair::Transport;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 pub use dta_proto::wire::dta::Primitive;
 use serde::Deserialize;
 
-use crate::far::config::{self as machines, Machine, Role, Ssh};
+use crate::far::config::{self as machines, Machine, MachineRole, Ssh};
 use crate::share::Share;
 
 /// The default topology: no NIC, no privilege.
@@ -28,16 +28,16 @@ pub struct Topology {
     pub network: Network,
     /// Synthetic traffic.
     #[serde(default)]
-    pub traffic: Traffic,
+    pub traffic: TrafficSettings,
     /// How much, and how.
     #[serde(default)]
-    pub run: Run,
+    pub run: RunSettings,
     /// Settings of the collector.
     #[serde(default)]
-    pub collector: Collector,
+    pub collector: CollectorSettings,
     /// Settings of the translator.
     #[serde(default)]
-    pub translator: Translator,
+    pub translator: TranslatorSettings,
     /// One store per primitive; one that is left out is that of the embedded topology. With a reporter switch, these four
     /// tables are left out.
     #[serde(default, rename = "store")]
@@ -58,10 +58,10 @@ pub struct Network {
     pub tiers: Vec<u16>,
 }
 
-/// Synthetic traffic, see [`crate::traffic::Shape`].
+/// Synthetic traffic, see [`crate::traffic::TrafficShape`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Traffic {
+pub struct TrafficSettings {
     /// Distinct flows.
     pub flows: u32,
     /// Exponent of Zipf's law.
@@ -71,7 +71,7 @@ pub struct Traffic {
 /// How much, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Run {
+pub struct RunSettings {
     /// Reports made of synthetic traffic, including the columns of all epochs.
     pub reports: u64,
     /// Packets per sketch epoch.
@@ -84,14 +84,14 @@ pub struct Run {
 /// Settings of the collector.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Collector {
+pub struct CollectorSettings {
     /// `soft`, or an RDMA device.
     pub device: String,
     /// Of writes.
     pub transport: Transport,
 }
 
-impl Default for Collector {
+impl Default for CollectorSettings {
     fn default() -> Self {
         Self { device: "soft".into(), transport: Transport::Uc }
     }
@@ -100,7 +100,7 @@ impl Default for Collector {
 /// Settings of the translator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Translator {
+pub struct TranslatorSettings {
     /// Milliseconds after which partial batches, rows and columns are sent.
     pub flush_ms: u64,
     /// Seconds that the lease lasts without renewal.
@@ -109,7 +109,7 @@ pub struct Translator {
     pub spread_copies: bool,
 }
 
-impl Default for Translator {
+impl Default for TranslatorSettings {
     fn default() -> Self {
         Self { flush_ms: 200, lease_seconds: 10, spread_copies: false }
     }
@@ -122,7 +122,7 @@ pub enum TopologyError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A value outside its range.
-    #[error("{name}{}: {} is {value}, but must be {must}", at(*line), plain(key))]
+    #[error("{name}{}: {} is {value}, but must be {must}", line_suffix(*line), strip_indices(key))]
     Value {
         /// Which file.
         name: String,
@@ -136,7 +136,7 @@ pub enum TopologyError {
         must: &'static str,
     },
     /// A store's description is wrong.
-    #[error("{name}{}: {source}", at(*line))]
+    #[error("{name}{}: {source}", line_suffix(*line))]
     Store {
         /// Which file.
         name: String,
@@ -148,18 +148,18 @@ pub enum TopologyError {
 }
 
 /// `, line N` in messages.
-fn at(line: Option<usize>) -> String {
+fn line_suffix(line: Option<usize>) -> String {
     line.map(|line| format!(", line {line}")).unwrap_or_default()
 }
 
 /// Makes the error of a value.
-pub(crate) fn fail(
-    places: &Places,
+pub(crate) fn reject_value(
+    places: &KeyPositions,
     key: &str,
     value: String,
     must: &'static str,
 ) -> Result<(), TopologyError> {
-    let (name, line) = (places.path().display().to_string(), places.line(key));
+    let (name, line) = (places.file_path().display().to_string(), places.line_of_key(key));
     Err(TopologyError::Value { name, line, key: key.into(), value, must })
 }
 
@@ -167,21 +167,22 @@ impl Topology {
     /// Reads a file, or gives the embedded topology for `None`.
     pub fn load(path: Option<&Path>) -> Result<Self, TopologyError> {
         match path {
-            None => Self::parse(EMBEDDED, "embedded topology"),
+            None => Self::parse_and_check(EMBEDDED, "embedded topology"),
             Some(path) => {
                 let text = config_file::read(path, "the topology")?;
-                let mut topology = Self::parse(&text, &path.display().to_string())?;
-                machines::resolve(&mut topology.ssh, path);
+                let mut topology = Self::parse_and_check(&text, &path.display().to_string())?;
+                machines::resolve_ssh_config(&mut topology.ssh, path);
                 Ok(topology)
             }
         }
     }
 
     /// Parses and checks; `name` is used in messages.
-    pub fn parse(text: &str, name: &str) -> Result<Self, TopologyError> {
-        let (mut topology, places): (Self, _) = config_file::parse(text, Path::new(name))?;
+    pub fn parse_and_check(text: &str, name: &str) -> Result<Self, TopologyError> {
+        let (mut topology, places): (Self, _) = config_file::parse_config(text, Path::new(name))?;
         if !topology.has_reporter_switch() && topology.stores.len() < Primitive::ALL.len() {
-            let (embedded, _): (Self, _) = config_file::parse(EMBEDDED, Path::new("embedded topology"))?;
+            let (embedded, _): (Self, _) =
+                config_file::parse_config(EMBEDDED, Path::new("embedded topology"))?;
             let stores = &mut topology.stores;
             for store in embedded.stores {
                 if !stores.iter().any(|given| given.primitive() == store.primitive()) {
@@ -189,46 +190,48 @@ impl Topology {
                 }
             }
         }
-        topology.check(&places)?;
+        topology.check_topology(&places)?;
         Ok(topology)
     }
 
     /// The store of a primitive.
     ///
     /// # Panics
-    /// Never after [`Topology::parse`], which ensures that there is one of each.
-    pub fn store(&self, primitive: Primitive) -> &StoreSpec {
+    /// Never after [`Topology::parse_and_check`], which ensures that there is one of each.
+    pub fn store_of_primitive(&self, primitive: Primitive) -> &StoreSpec {
         self.stores
             .iter()
-            .find(|store| store.primitive() == primitive.name())
+            .find(|store| store.primitive() == primitive.canonical_name())
             .expect("a checked topology has a store of each primitive")
     }
 
     /// Whether a reporter switch reports instead of simulated switches: the capture and the stores are then those of
     /// the testbed of switches.
     pub fn has_reporter_switch(&self) -> bool {
-        self.machines.iter().any(|machine| machine.has(Role::Reporter))
+        self.machines.iter().any(|machine| machine.has_role(MachineRole::Reporter))
     }
 
     /// What of its stores each collector has.
-    pub fn share(&self) -> Share {
-        self.share_among(self.machines.iter().filter(|machine| machine.has(Role::Collector)).count())
+    pub fn collector_share(&self) -> Share {
+        self.share_among(
+            self.machines.iter().filter(|machine| machine.has_role(MachineRole::Collector)).count(),
+        )
     }
 
     /// The same of so many collectors.
     pub fn share_among(&self, collectors: usize) -> Share {
-        Share::among(collectors).with_replicas(if self.translator.spread_copies { 2 } else { 1 })
+        Share::with_collectors(collectors).with_replicas(if self.translator.spread_copies { 2 } else { 1 })
     }
 
-    fn check(&self, places: &Places) -> Result<(), TopologyError> {
-        let fail = |key: &str, value: String, must| fail(places, key, value, must);
+    fn check_topology(&self, places: &KeyPositions) -> Result<(), TopologyError> {
+        let fail = |key: &str, value: String, must| reject_value(places, key, value, must);
         self.check_settings(places)?;
-        machines::check(&self.machines, places)?;
+        machines::check_machines(&self.machines, places)?;
         if self.has_reporter_switch() {
             let given = [
                 ("network", self.network != Network::default()),
-                ("traffic", self.traffic != Traffic::default()),
-                ("run", self.run != Run::default()),
+                ("traffic", self.traffic != TrafficSettings::default()),
+                ("run", self.run != RunSettings::default()),
                 ("store", !self.stores.is_empty()),
             ];
             return match given.iter().find(|(_, given)| *given) {
@@ -261,15 +264,16 @@ impl Topology {
         }
         for (index, store) in self.stores.iter().enumerate() {
             store.validate().map_err(|source| TopologyError::Store {
-                name: places.path().display().to_string(),
-                line: places.line(&format!("store[{index}].{}", source.field)),
+                name: places.file_path().display().to_string(),
+                line: places.line_of_key(&format!("store[{index}].{}", source.field)),
                 source,
             })?;
         }
         for primitive in Primitive::ALL {
-            let of_it: Vec<_> = self.stores.iter().filter(|s| s.primitive() == primitive.name()).collect();
+            let of_it: Vec<_> =
+                self.stores.iter().filter(|s| s.primitive() == primitive.canonical_name()).collect();
             if of_it.len() != 1 {
-                let value = format!("a list with {} of kind {}", of_it.len(), primitive.name());
+                let value = format!("a list with {} of kind {}", of_it.len(), primitive.canonical_name());
                 return fail("store", value, "one store of each kind");
             }
         }
@@ -286,29 +290,29 @@ impl Topology {
     }
 
     /// Settings of the daemons.
-    fn check_settings(&self, places: &Places) -> Result<(), TopologyError> {
+    fn check_settings(&self, places: &KeyPositions) -> Result<(), TopologyError> {
         if self.translator.flush_ms == 0 || self.translator.flush_ms > 60_000 {
             let value = self.translator.flush_ms.to_string();
-            return fail(places, "translator.flush_ms", value, "1 to 60000");
+            return reject_value(places, "translator.flush_ms", value, "1 to 60000");
         }
         if self.translator.lease_seconds == 0 {
-            return fail(places, "translator.lease_seconds", "0".into(), "at least 1");
+            return reject_value(places, "translator.lease_seconds", "0".into(), "at least 1");
         }
-        if self.translator.spread_copies && self.share().collectors() < 2 {
+        if self.translator.spread_copies && self.collector_share().collectors() < 2 {
             let must = "false with fewer than two machines that have the role collector";
-            return fail(places, "translator.spread_copies", "true".into(), must);
+            return reject_value(places, "translator.spread_copies", "true".into(), must);
         }
         Ok(())
     }
 
     /// What the simulated switches report must fit the stores.
-    fn check_fit(&self, places: &Places) -> Result<(), TopologyError> {
+    fn check_fit(&self, places: &KeyPositions) -> Result<(), TopologyError> {
         let tiers = &self.network.tiers;
         for (index, store) in self.stores.iter().enumerate() {
             // A key of this store, or of another table.
             let fail = |key: &str, value: String, must| match key.strip_prefix("store.") {
-                Some(field) => fail(places, &format!("store[{index}].{field}"), value, must),
-                None => fail(places, key, value, must),
+                Some(field) => reject_value(places, &format!("store[{index}].{field}"), value, must),
+                None => reject_value(places, key, value, must),
             };
             match store.kind {
                 StoreKind::KeyWrite { value_len, .. } if value_len != 12 => {
@@ -366,7 +370,7 @@ mod tests {
         let first = EMBEDDED.find("[[store]]").unwrap();
         let second = first + 1 + EMBEDDED[first + 1..].find("[[store]]").unwrap();
         let without = format!("{}{}", &EMBEDDED[..first], &EMBEDDED[second..]);
-        let mut without = Topology::parse(&without, "file.toml").unwrap();
+        let mut without = Topology::parse_and_check(&without, "file.toml").unwrap();
         without.stores.rotate_right(1);
         assert_eq!(without, whole);
     }
@@ -392,7 +396,7 @@ mod tests {
         ] {
             assert!(EMBEDDED.contains(from));
             let text = EMBEDDED.replacen(from, to, 1);
-            let error = Topology::parse(&text, "file.toml").expect_err(to).to_string();
+            let error = Topology::parse_and_check(&text, "file.toml").expect_err(to).to_string();
             assert!(error.contains(expect) && error.contains("file.toml"), "{to}: {error}");
             assert!(error.contains(", line "), "{to}: {error}");
         }

@@ -9,7 +9,7 @@ use crate::capture::Decoded;
 
 /// What traffic to make.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
+pub struct TrafficShape {
     /// Distinct flows to choose from, 1 to 2^24.
     pub flows: u32,
     /// Exponent of Zipf's law: the flow of rank r gets a share of packets proportional to r^-exponent. Around 1 for
@@ -31,7 +31,7 @@ pub struct TrafficPacket {
 /// An endless stream of packets.
 #[derive(Clone, Debug)]
 pub struct Synthetic {
-    shape: Shape,
+    shape: TrafficShape,
     /// Cumulative share of the flows by rank, scaled to 2^53.
     cumulated: Vec<u64>,
     random: SplitMix64,
@@ -40,7 +40,7 @@ pub struct Synthetic {
 
 impl Synthetic {
     /// Prepares the flows; the table takes 8 bytes per flow.
-    pub fn new(shape: Shape) -> Self {
+    pub fn new(shape: TrafficShape) -> Self {
         let flows = shape.flows.clamp(1, 1 << 24);
         let weight = |rank: u32| f64::from(rank).powf(-shape.exponent);
         let total: f64 = (1..=flows).map(weight).sum();
@@ -55,9 +55,9 @@ impl Synthetic {
     }
 
     /// The 5-tuple of the flow of a rank, from 0: clients in 10/8 to servers in 172.16/12, mostly TCP.
-    pub fn flow(&self, rank: u32) -> Flow {
+    pub fn flow_of_rank(&self, rank: u32) -> Flow {
         let mut random = SplitMix64(self.shape.seed ^ 0x5851_f42d_4c95_7f2d ^ (u64::from(rank) << 20));
-        let (a, b) = (random.draw(), random.draw());
+        let (a, b) = (random.next_u64(), random.next_u64());
         let server_port = [443, 80, 53, 5201, 8080, 22, 3306, 6379][(b >> 40) as usize & 7];
         // The rank is in the client's address, so that no two flows are equal.
         let client = Ipv4Addr::from(0x0a00_0000 | rank & 0x00ff_ffff);
@@ -76,9 +76,9 @@ impl Iterator for Synthetic {
     type Item = TrafficPacket;
 
     fn next(&mut self) -> Option<TrafficPacket> {
-        let draw = self.random.draw() >> 11;
+        let draw = self.random.next_u64() >> 11;
         let rank = self.cumulated.partition_point(|&edge| edge <= draw).min(self.cumulated.len() - 1);
-        let noise = self.random.draw();
+        let noise = self.random.next_u64();
         // Two peaks, as on real links: acknowledgements and full segments, and a few between.
         let length = match noise & 15 {
             0..=6 => 40 + (noise >> 8) as u32 % 40,
@@ -87,7 +87,7 @@ impl Iterator for Synthetic {
         };
         self.time_ns += 100 + (noise >> 32) % 2000;
         Some(TrafficPacket {
-            packet: Decoded { flow: self.flow(rank as u32), length },
+            packet: Decoded { flow: self.flow_of_rank(rank as u32), length },
             time_ns: self.time_ns,
         })
     }
@@ -98,19 +98,19 @@ mod tests {
     use super::*;
     use std::collections::{HashMap, HashSet};
 
-    const SHAPE: Shape = Shape { flows: 1000, exponent: 1.1, seed: 7 };
+    const SHAPE: TrafficShape = TrafficShape { flows: 1000, exponent: 1.1, seed: 7 };
 
     #[test]
     fn the_same_seed_gives_the_same_packets_and_another_gives_others() {
         let first: Vec<_> = Synthetic::new(SHAPE).take(500).collect();
         assert_eq!(first, Synthetic::new(SHAPE).take(500).collect::<Vec<_>>());
-        assert_ne!(first, Synthetic::new(Shape { seed: 8, ..SHAPE }).take(500).collect::<Vec<_>>());
+        assert_ne!(first, Synthetic::new(TrafficShape { seed: 8, ..SHAPE }).take(500).collect::<Vec<_>>());
     }
 
     #[test]
     fn no_two_flows_are_equal_and_times_rise() {
         let traffic = Synthetic::new(SHAPE);
-        let flows: HashSet<_> = (0..1000).map(|rank| traffic.flow(rank)).collect();
+        let flows: HashSet<_> = (0..1000).map(|rank| traffic.flow_of_rank(rank)).collect();
         assert_eq!(flows.len(), 1000);
         let times: Vec<_> = traffic.take(100).map(|p| p.time_ns).collect();
         assert!(times.windows(2).all(|pair| pair[0] < pair[1]));

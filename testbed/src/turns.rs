@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use dta_history::Table;
+use dta_history::EpochTable;
 
 use dta_rpc::Spread;
 
-use super::check::{Ahead, Answers, Epoch, Epochs};
+use super::check::{Ahead, CollectorEpoch, Epochs, StoreAnswers};
 use super::daemons::{Daemons, Plan};
 use super::feed::{self, Rig};
 use super::files;
@@ -36,7 +36,7 @@ pub struct Turns {
 impl Turns {
     /// Length of an epoch. The shortest that a collector takes is about as long as its writers take to move, so that
     /// little is reported when none moves.
-    pub fn every(self) -> Duration {
+    pub fn epoch_length(self) -> Duration {
         Duration::from_secs(if self.spread { 3 } else { 2 })
     }
 }
@@ -60,8 +60,8 @@ pub struct Pace {
 
 impl Pace {
     /// Begins now. `total` is about how many packets there will be.
-    pub fn begin(turns: Turns, total: u64, to_switch: bool) -> Self {
-        let length = if turns.spread { turns.every() * turns.count } else { Duration::ZERO };
+    pub fn new(turns: Turns, total: u64, to_switch: bool) -> Self {
+        let length = if turns.spread { turns.epoch_length() * turns.count } else { Duration::ZERO };
         let look = if turns.spread && !to_switch { LOOK[0] } else { LOOK[1] };
         let parts = if turns.spread { turns.count.into() } else { 1 };
         let (begin, total) = (Instant::now(), total.max(1));
@@ -69,13 +69,18 @@ impl Pace {
     }
 
     /// When more than `packets` packets are due.
-    pub fn due(&self, packets: u64) -> Instant {
+    pub fn due_instant(&self, packets: u64) -> Instant {
         self.begin + self.length.mul_f64((packets as f64 / self.total as f64).min(1.0))
     }
 
     /// Waits until more than `packets` packets are due; notes now and then that everything sent is executed.
-    pub async fn keep(&mut self, packets: u64, topology: &Topology, rig: &mut Rig) -> anyhow::Result<()> {
-        let due = self.due(packets);
+    pub async fn wait_until_due(
+        &mut self,
+        packets: u64,
+        topology: &Topology,
+        rig: &mut Rig,
+    ) -> anyhow::Result<()> {
+        let due = self.due_instant(packets);
         let since = due.max(Instant::now());
         loop {
             if self.looked.elapsed() > self.look {
@@ -106,7 +111,7 @@ impl Pace {
         if self.parts == 1 || self.before.is_some() && part <= self.begun {
             return Ok(true);
         }
-        let ended = ended(&daemons.all, topology).await?;
+        let ended = count_ended_epochs(&daemons.all, topology).await?;
         let before = *self.before.get_or_insert(ended);
         let may = ended.saturating_sub(before) >= part - 1;
         if may {
@@ -117,11 +122,11 @@ impl Pace {
 }
 
 /// How many epochs of each store all writers have left at each collector, at least.
-async fn ended(all: &Spread, topology: &Topology) -> anyhow::Result<u64> {
+async fn count_ended_epochs(all: &Spread, topology: &Topology) -> anyhow::Result<u64> {
     let mut least = u64::MAX;
     for primitive in STORES {
         for collector in all.members().iter() {
-            let epochs = collector.ask.all_epochs(&topology.store(primitive).name, 0, 0).await?;
+            let epochs = collector.ask.all_epochs(&topology.store_of_primitive(primitive).name, 0, 0).await?;
             // A writer that was killed confirms nothing, but has left an epoch when the next one ends.
             let next_ends = epochs.iter().skip_while(|epoch| epoch.flipped_from == 0).skip(1);
             let confirmed = epochs.iter().filter(|epoch| epoch.flipped_to != 0).count();
@@ -143,61 +148,71 @@ pub struct Asking<'a> {
     pub flows: &'a [SeenFlow],
     /// Whether the stores have epochs.
     pub has_epochs: bool,
-    /// See [`Epochs::listed`].
+    /// See [`Epochs::try_from_lists`].
     pub may_repeat: bool,
 }
 
 impl<'a> Asking<'a> {
     /// Daemons are asked about flows.
-    pub async fn of(
+    pub async fn from_daemons(
         daemons: &'a Daemons,
         plan: &Plan<'a>,
         flows: &'a [SeenFlow],
         may_repeat: bool,
     ) -> anyhow::Result<Asking<'a>> {
-        let ahead = daemons.ahead().await?;
+        let ahead = daemons.clock_offsets().await?;
         let (topology, has_epochs) = (plan.topology, plan.epochs.is_some());
         Ok(Asking { all: &daemons.all, ahead, topology, flows, has_epochs, may_repeat })
     }
 
     /// The epochs of the stores that have them, as their collectors list them now.
-    async fn list(&self) -> anyhow::Result<[Epochs; 2]> {
+    async fn list_epochs(&self) -> anyhow::Result<[Epochs; 2]> {
         let mut all = Vec::new();
         for primitive in STORES {
-            let (store, mut of) = (&self.topology.store(primitive).name, Vec::new());
+            let (store, mut of) = (&self.topology.store_of_primitive(primitive).name, Vec::new());
             for (collector, ahead) in self.all.members().iter().zip(&self.ahead) {
                 let epochs = collector.ask.all_epochs(store, 0, 0).await?;
-                of.push(epochs.iter().rev().map(|epoch| Epoch::told(epoch, *ahead)).collect());
+                of.push(
+                    epochs
+                        .iter()
+                        .rev()
+                        .map(|epoch| CollectorEpoch::from_control_epoch(epoch, *ahead))
+                        .collect(),
+                );
             }
-            let epochs = Epochs::listed(of, self.may_repeat);
+            let epochs = Epochs::try_from_lists(of, self.may_repeat);
             all.push(epochs.map_err(|why| anyhow!("store {store:?}: {why}"))?);
         }
         all.try_into().ok().context("not every store with epochs lists them")
     }
 
     /// What the stores answer now: in each of their epochs, if they have any.
-    pub async fn ask(&self) -> anyhow::Result<Answers> {
+    pub async fn query_stores(&self) -> anyhow::Result<StoreAnswers> {
         let epochs = match self.has_epochs {
-            true => self.list().await?,
-            false => [(); 2].map(|()| Epochs::none(self.all.members().len())),
+            true => self.list_epochs().await?,
+            false => [(); 2].map(|()| Epochs::without_epochs(self.all.members().len())),
         };
-        Answers::ask(self.all, self.topology, self.flows, epochs).await
+        StoreAnswers::query_stores(self.all, self.topology, self.flows, epochs).await
     }
 
     /// Waits until all epochs that answered are over and written, and asks again, and those opened since, too. Says in
     /// words if anything has changed.
-    pub async fn ask_when_written(&self, before: &Answers) -> anyhow::Result<(Answers, Option<String>)> {
-        let are_written =
-            |now: &[Epochs; 2]| before.epochs().iter().zip(now).all(|(known, now)| known.are_written_in(now));
+    pub async fn ask_when_written(
+        &self,
+        before: &StoreAnswers,
+    ) -> anyhow::Result<(StoreAnswers, Option<String>)> {
+        let are_written = |now: &[Epochs; 2]| {
+            before.queried_epochs().iter().zip(now).all(|(known, now)| known.are_written_in(now))
+        };
         let epochs = self.list_when("not all epochs are written", are_written).await?;
-        let answers = Answers::ask(self.all, self.topology, self.flows, epochs).await?;
+        let answers = StoreAnswers::query_stores(self.all, self.topology, self.flows, epochs).await?;
         let changed = before.changed_in(&answers, "were written");
         Ok((answers, changed))
     }
 
     /// Waits until so many epochs of each store are written; returns how many are.
     pub async fn until_so_many(&self, least: u32) -> anyhow::Result<u64> {
-        let written = |epochs: &[Epochs; 2]| epochs.iter().map(Epochs::written).min().unwrap_or(0);
+        let written = |epochs: &[Epochs; 2]| epochs.iter().map(Epochs::written_count).min().unwrap_or(0);
         let is_enough = |epochs: &[Epochs; 2]| written(epochs) >= u64::from(least);
         Ok(written(&self.list_when("too few epochs are written", is_enough).await?))
     }
@@ -210,7 +225,7 @@ impl<'a> Asking<'a> {
     ) -> anyhow::Result<[Epochs; 2]> {
         let start = Instant::now();
         loop {
-            let epochs = self.list().await?;
+            let epochs = self.list_epochs().await?;
             if are_so(&epochs) {
                 return Ok(epochs);
             }
@@ -228,19 +243,19 @@ pub async fn ask_after_restart(
     daemons: &mut Daemons,
     plan: &Plan<'_>,
     flows: &[SeenFlow],
-    before: &Answers,
+    before: &StoreAnswers,
 ) -> anyhow::Result<Option<String>> {
     daemons.kill_collector();
-    compact(&files::history(&daemons.memory()), plan.topology)?;
+    compact_history(&files::history_path(&daemons.memory_folder()), plan.topology)?;
     daemons.restart_collector(plan).await?;
     changed_by_restart(&daemons.all, plan.topology, flows, before).await
 }
 
 /// Makes one file of the epochs of each store in a history.
-pub fn compact(history: &str, topology: &Topology) -> anyhow::Result<()> {
+pub fn compact_history(history: &str, topology: &Topology) -> anyhow::Result<()> {
     for primitive in STORES {
-        let table = Table::open(Path::new(history), topology.store(primitive))?;
-        table.compact(0..u64::MAX)?;
+        let table = EpochTable::open(Path::new(history), topology.store_of_primitive(primitive))?;
+        table.compact_span(0..u64::MAX)?;
     }
     Ok(())
 }
@@ -250,7 +265,7 @@ pub async fn changed_by_restart(
     all: &Spread,
     topology: &Topology,
     flows: &[SeenFlow],
-    before: &Answers,
+    before: &StoreAnswers,
 ) -> anyhow::Result<Option<String>> {
     let again = before.ask_again(all, topology, flows).await?;
     Ok(before.changed_in(&again, "became one file and the collector was killed"))

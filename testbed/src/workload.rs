@@ -12,16 +12,16 @@ use crate::topology::{Primitive, Topology};
 
 /// A report that a switch makes, before it has a sequence number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct SwitchReport {
     /// Index of the switch: its reporter.
     pub switch: u16,
     /// Its contents.
-    pub body: Body,
+    pub body: ReportBody,
 }
 
-/// The contents of a report; flows are indices into [`Workload::flows`].
+/// The contents of a report; flows are indices into [`Workload::seen_flows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum ReportBody {
     /// Length (u32) and time (u64 ns) of the flow's latest packet, big-endian.
     KeyWrite {
         /// Of which flow.
@@ -61,7 +61,7 @@ pub enum Body {
     },
 }
 
-impl Body {
+impl ReportBody {
     /// Which primitive it is.
     pub fn primitive(&self) -> Primitive {
         match self {
@@ -127,7 +127,7 @@ impl Workload {
                 Some(first)
             })
             .collect();
-        let (columns, rows) = match topology.store(Primitive::SketchMerge).kind {
+        let (columns, rows) = match topology.store_of_primitive(Primitive::SketchMerge).kind {
             dta_proto::store::StoreKind::SketchMerge { columns, rows, .. } => (columns, rows),
             _ => unreachable!("the store was looked up by its kind"),
         };
@@ -150,50 +150,52 @@ impl Workload {
     }
 
     /// A report as sent; `room` holds what is made for it.
-    pub fn on_wire<'a>(&self, report: &'a Report, room: &'a mut [u8; 16]) -> dta::Body<'a> {
+    pub fn to_wire_body<'a>(&self, report: &'a SwitchReport, room: &'a mut [u8; 16]) -> dta::DtaBody<'a> {
         let key = |flow: &u32| self.flows[*flow as usize].key;
         match &report.body {
-            Body::KeyWrite { flow, value } => dta::Body::KeyWrite { redundancy: 0, key: key(flow), value },
-            Body::Postcard { flow, hop } => dta::Body::Postcard {
+            ReportBody::KeyWrite { flow, value } => {
+                dta::DtaBody::KeyWrite { redundancy: 0, key: key(flow), value }
+            }
+            ReportBody::Postcard { flow, hop } => dta::DtaBody::Postcard {
                 key: key(flow),
                 hop: *hop,
                 path_length: self.tiers.len() as u8,
                 value: Self::switch_id(report.switch),
             },
-            Body::Append { flow, list } => {
+            ReportBody::Append { flow, list } => {
                 *room = key(flow).0;
-                dta::Body::Append { list: *list, value: room }
+                dta::DtaBody::Append { list: *list, value: room }
             }
-            Body::KeyIncrement { flow, delta } => {
-                dta::Body::KeyIncrement { redundancy: 0, key: key(flow), delta: *delta }
+            ReportBody::KeyIncrement { flow, delta } => {
+                dta::DtaBody::KeyIncrement { redundancy: 0, key: key(flow), delta: *delta }
             }
-            Body::SketchMerge { epoch, column, cells } => {
+            ReportBody::SketchMerge { epoch, column, cells } => {
                 for (bytes, cell) in room.chunks_exact_mut(4).zip(cells) {
                     bytes.copy_from_slice(&cell.to_be_bytes());
                 }
                 let cells = &room[..4 * usize::from(self.rows)];
-                dta::Body::SketchMerge { epoch: *epoch, column: *column, cells }
+                dta::DtaBody::SketchMerge { epoch: *epoch, column: *column, cells }
             }
         }
     }
 
     /// All switches; each is a reporter.
-    pub fn switches(&self) -> u16 {
+    pub fn switch_count(&self) -> u16 {
         self.tiers.iter().sum()
     }
 
     /// Flows seen so far.
-    pub fn flows(&self) -> &[SeenFlow] {
+    pub fn seen_flows(&self) -> &[SeenFlow] {
         &self.flows
     }
 
     /// Packets seen so far.
-    pub fn packets(&self) -> u64 {
+    pub fn packet_count(&self) -> u64 {
         self.packets
     }
 
     /// Epochs that have ended, oldest first.
-    pub fn epochs(&self) -> &[EpochTruth] {
+    pub fn ended_epochs(&self) -> &[EpochTruth] {
         &self.ended
     }
 
@@ -203,8 +205,8 @@ impl Workload {
     }
 
     /// Reports that a packet would make, without those of an epoch's end.
-    pub fn cost(&self, packet: &Decoded) -> u64 {
-        self.tiers.len() as u64 + 2 + u64::from(!self.index.contains_key(&packet.flow.key()))
+    pub fn packet_cost(&self, packet: &Decoded) -> u64 {
+        self.tiers.len() as u64 + 2 + u64::from(!self.index.contains_key(&packet.flow.to_key()))
     }
 
     /// Reports that the end of an epoch makes: every column of every switch of the first tier.
@@ -224,35 +226,43 @@ impl Workload {
 
     /// The egress switch of a packet's flow reports the packet's value `count` times; nothing else is reported about
     /// it.
-    pub fn values_alone(&mut self, packet: &Decoded, time_ns: u64, count: u64, reports: &mut Vec<Report>) {
-        let (flow, _) = self.flow(&packet.flow);
-        let report = self.value_of(flow, packet, time_ns);
+    pub fn values_alone(
+        &mut self,
+        packet: &Decoded,
+        time_ns: u64,
+        count: u64,
+        reports: &mut Vec<SwitchReport>,
+    ) {
+        let (flow, _) = self.index_flow(&packet.flow);
+        let report = self.value_report(flow, packet, time_ns);
         reports.extend(std::iter::repeat_n(report, count as usize));
     }
 
-    fn value_of(&self, flow: u32, packet: &Decoded, time_ns: u64) -> Report {
+    fn value_report(&self, flow: u32, packet: &Decoded, time_ns: u64) -> SwitchReport {
         let path = &self.flows[flow as usize].path;
         let mut value = [0; 12];
         value[..4].copy_from_slice(&packet.length.to_be_bytes());
         value[4..].copy_from_slice(&time_ns.to_be_bytes());
-        Report { switch: path[path.len() - 1], body: Body::KeyWrite { flow, value } }
+        SwitchReport { switch: path[path.len() - 1], body: ReportBody::KeyWrite { flow, value } }
     }
 
     /// A packet crosses the network; appends its reports to `reports`, in the order in which they are made.
-    pub fn packet(&mut self, packet: &Decoded, time_ns: u64, reports: &mut Vec<Report>) {
-        let (flow, new) = self.flow(&packet.flow);
+    pub fn forward_packet(&mut self, packet: &Decoded, time_ns: u64, reports: &mut Vec<SwitchReport>) {
+        let (flow, new) = self.index_flow(&packet.flow);
         let path = &self.flows[flow as usize].path;
         let (ingress, egress) = (path[0], path[path.len() - 1]);
         if new {
             let list = u32::from(ingress - self.first[0]);
-            reports.push(Report { switch: ingress, body: Body::Append { flow, list } });
+            reports.push(SwitchReport { switch: ingress, body: ReportBody::Append { flow, list } });
         }
         for (hop, &switch) in path.iter().enumerate() {
-            reports.push(Report { switch, body: Body::Postcard { flow, hop: hop as u8 } });
+            reports.push(SwitchReport { switch, body: ReportBody::Postcard { flow, hop: hop as u8 } });
         }
-        reports.push(self.value_of(flow, packet, time_ns));
-        reports
-            .push(Report { switch: egress, body: Body::KeyIncrement { flow, delta: packet.length.into() } });
+        reports.push(self.value_report(flow, packet, time_ns));
+        reports.push(SwitchReport {
+            switch: egress,
+            body: ReportBody::KeyIncrement { flow, delta: packet.length.into() },
+        });
 
         let key = self.flows[flow as usize].key;
         let sketch = &mut self.sketches[usize::from(ingress)];
@@ -266,7 +276,7 @@ impl Workload {
 
     /// Ends the running epoch if it saw any packet: the switches of the first tier report all columns and start
     /// again.
-    pub fn end_epoch(&mut self, reports: &mut Vec<Report>) {
+    pub fn end_epoch(&mut self, reports: &mut Vec<SwitchReport>) {
         if self.epoch_counts.is_empty() {
             return;
         }
@@ -276,7 +286,10 @@ impl Workload {
                 let at = column as usize * rows;
                 let mut cells = [0; 4];
                 cells[..rows].copy_from_slice(&self.sketches[usize::from(switch)][at..at + rows]);
-                reports.push(Report { switch, body: Body::SketchMerge { epoch: self.epoch, column, cells } });
+                reports.push(SwitchReport {
+                    switch,
+                    body: ReportBody::SketchMerge { epoch: self.epoch, column, cells },
+                });
             }
         }
         let mut packets: Vec<_> = self.epoch_counts.drain().collect();
@@ -288,8 +301,8 @@ impl Workload {
     }
 
     /// The flow's index, and whether it is new.
-    fn flow(&mut self, flow: &Flow) -> (u32, bool) {
-        let key = flow.key();
+    fn index_flow(&mut self, flow: &Flow) -> (u32, bool) {
+        let key = flow.to_key();
         if let Some(&index) = self.index.get(&key) {
             return (index, false);
         }
@@ -315,26 +328,26 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::traffic::{Shape, Synthetic};
+    use crate::traffic::{Synthetic, TrafficShape};
     use dta_proto::store::StoreKind;
 
     /// Columns of the sketch.
     fn columns() -> u32 {
-        match Topology::load(None).unwrap().store(Primitive::SketchMerge).kind {
+        match Topology::load(None).unwrap().store_of_primitive(Primitive::SketchMerge).kind {
             StoreKind::SketchMerge { columns, .. } => columns,
             ref other => panic!("{other:?}"),
         }
     }
 
-    fn run(packets: usize) -> (Workload, Vec<Report>) {
+    fn run(packets: usize) -> (Workload, Vec<SwitchReport>) {
         let mut topology = Topology::load(None).unwrap();
         topology.run.epoch_packets = 400;
         let mut workload = Workload::new(&topology);
         let mut reports = Vec::new();
-        for p in Synthetic::new(Shape { flows: 300, exponent: 1.0, seed: 3 }).take(packets) {
+        for p in Synthetic::new(TrafficShape { flows: 300, exponent: 1.0, seed: 3 }).take(packets) {
             let before = reports.len() as u64;
-            let cost = workload.cost(&p.packet);
-            workload.packet(&p.packet, p.time_ns, &mut reports);
+            let cost = workload.packet_cost(&p.packet);
+            workload.forward_packet(&p.packet, p.time_ns, &mut reports);
             assert_eq!(reports.len() as u64, before + cost);
             if workload.epoch_is_full() {
                 workload.end_epoch(&mut reports);
@@ -352,23 +365,26 @@ mod tests {
         assert_eq!(count(Primitive::KeyWrite), 1000);
         assert_eq!(count(Primitive::KeyIncrement), 1000);
         assert_eq!(count(Primitive::Postcarding), 5000);
-        assert_eq!(count(Primitive::Append), workload.flows().len());
+        assert_eq!(count(Primitive::Append), workload.seen_flows().len());
         assert_eq!(count(Primitive::SketchMerge), 3 * 2 * columns() as usize);
-        assert_eq!(workload.epochs().iter().flat_map(|e| &e.packets).map(|(_, n)| n).sum::<u64>(), 1000);
+        assert_eq!(
+            workload.ended_epochs().iter().flat_map(|e| &e.packets).map(|(_, n)| n).sum::<u64>(),
+            1000
+        );
     }
 
     #[test]
     fn paths_are_fixed_use_every_switch_and_take_one_of_each_tier() {
         let (workload, reports) = run(1000);
         let mut used = std::collections::BTreeSet::<u16>::new();
-        for flow in workload.flows() {
+        for flow in workload.seen_flows() {
             assert!(flow.path.iter().enumerate().all(|(tier, &s)| usize::from(s) / 2 == tier));
             used.extend(&flow.path);
         }
         assert_eq!(used.len(), 10);
         for report in reports {
-            if let Body::Postcard { flow, hop } = report.body {
-                assert_eq!(workload.flows()[flow as usize].path[usize::from(hop)], report.switch);
+            if let ReportBody::Postcard { flow, hop } = report.body {
+                assert_eq!(workload.seen_flows()[flow as usize].path[usize::from(hop)], report.switch);
             }
         }
     }
@@ -376,10 +392,10 @@ mod tests {
     #[test]
     fn the_sum_of_the_switches_sketches_never_counts_a_flow_too_low() {
         let (workload, reports) = run(1000);
-        for epoch in workload.epochs() {
+        for epoch in workload.ended_epochs() {
             let mut table = vec![[0u32; 4]; columns() as usize];
             for report in &reports {
-                if let Body::SketchMerge { epoch: e, column, cells } = report.body
+                if let ReportBody::SketchMerge { epoch: e, column, cells } = report.body
                     && e == epoch.epoch
                 {
                     let merged = &mut table[column as usize];
@@ -387,7 +403,8 @@ mod tests {
                 }
             }
             for &(flow, packets) in &epoch.packets {
-                let columns = sketch_merge::columns_of(&workload.flows()[flow as usize].key, 4, columns());
+                let columns =
+                    sketch_merge::columns_of(&workload.seen_flows()[flow as usize].key, 4, columns());
                 let cells = columns.iter().enumerate().map(|(row, c)| table[*c as usize][row]);
                 assert!(u64::from(cells.min().unwrap()) >= packets);
             }

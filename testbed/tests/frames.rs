@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dta_testbed::p4_suite::{Outcome, Software, capture, generate, software};
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
+use dta_testbed::p4_suite::{DataPlaneOutcome, Software, capture, generate, run_software};
 
 /// Which program made the frames.
 const DIGEST: &str = include_str!("../../translator-p4/frames/sources.sha256");
@@ -16,7 +16,8 @@ const COMPILED: &str = include_str!("../../translator-p4/compiled/v1model/source
 fn the_software_makes_the_frames_that_bmv2_made() {
     assert_eq!(DIGEST, COMPILED, "the frames are of another program: run make test-p4");
     let of_bmv2 = of_bmv2();
-    let Software { mut made, flushed, .. } = software(&generate::program(), &generate::packets()).unwrap();
+    let Software { mut made, flushed, .. } =
+        run_software(&generate::generate_program(), &generate::generate_packets()).unwrap();
     for frame in flushed.frames.values().flatten() {
         made.add_frame(frame).unwrap();
     }
@@ -25,9 +26,9 @@ fn the_software_makes_the_frames_that_bmv2_made() {
 }
 
 /// What bmv2 made.
-fn of_bmv2() -> Outcome {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("frames/bmv2.pcap.gz");
-    let mut of_bmv2 = Outcome::default();
+fn of_bmv2() -> DataPlaneOutcome {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../translator-p4/frames/bmv2.pcap.gz");
+    let mut of_bmv2 = DataPlaneOutcome::default();
     for frame in capture::read(std::fs::File::open(file).unwrap()).unwrap() {
         let packet = &frame[14..];
         // NACKs go to the ports of reporters, frames to that of RoCEv2.
@@ -42,10 +43,10 @@ fn of_bmv2() -> Outcome {
 /// The generated reports come by every way: each primitive, each reason, NACKs.
 #[test]
 fn the_reports_reach_everything() {
-    let packets = generate::packets();
+    let packets = generate::generate_packets();
     assert!(packets.len() >= 10_000);
-    assert_eq!(packets, generate::packets(), "the same on every run");
-    let Software { made, flushed, counters } = software(&generate::program(), &packets).unwrap();
+    assert_eq!(packets, generate::generate_packets(), "the same on every run");
+    let Software { made, flushed, counters } = run_software(&generate::generate_program(), &packets).unwrap();
     let count = |name: &str| counters.iter().find(|(n, _)| n == name).map_or(0, |(_, value)| *value);
     for reason in [
         "header",
@@ -86,7 +87,7 @@ fn number(bytes: &[u8]) -> u64 {
 #[test]
 fn bmv2_has_none_of_the_known_faults() {
     let frames = of_bmv2().frames;
-    let (keys, mut zero_keys, mut turns, mut rows) = (generate::keys(), 0, 0, 0);
+    let (keys, mut zero_keys, mut turns, mut rows) = (generate::report_keys(), 0, 0, 0);
     let mut others = 0;
     let mut batches: BTreeMap<(u64, u64), u32> = BTreeMap::new();
     for frames in frames.values() {
@@ -120,7 +121,8 @@ fn bmv2_has_none_of_the_known_faults() {
                 }
                 // A row that was evicted, written to the slot of another key; a key of zeros taken for none.
                 1..=28 => {
-                    let of = |key: &&Key| hash::checksum(key, &payload[4..]) == number(&payload[..4]) as u32;
+                    let of =
+                        |key: &&Key| hash::value_checksum(key, &payload[4..]) == number(&payload[..4]) as u32;
                     // Some reports were damaged into ones of other keys.
                     let Some(key) = keys.iter().find(of) else {
                         others += 1;
@@ -131,7 +133,10 @@ fn bmv2_has_none_of_the_known_faults() {
                     } else {
                         1 << (6 + 3 * ((store - 1) / 4) + (store - 1) % 4 + 1)
                     };
-                    assert!(hash::slots(key, 4, slots).contains(&at), "store {store}: a slot of another key");
+                    assert!(
+                        hash::key_slots(key, 4, slots).contains(&at),
+                        "store {store}: a slot of another key"
+                    );
                     zero_keys += u32::from(key.0 == [0; 16]);
                     rows += u32::from(store >= 21);
                 }

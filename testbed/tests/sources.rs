@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use dta_proto::crc::crc32c;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../translator-p4")
 }
 
 /// The P4 sources of a target in a folder, with those that all targets share, by name.

@@ -116,11 +116,11 @@ fn wrong(text: &str, ingress: &[&[&str]], egress: &[&[&str]]) -> Vec<String> {
 #[test]
 fn headers_of_one_packet_share_no_container() {
     for (profile, egress) in [(POSTCARDS, &EGRESS[..]), (SKETCHES, &EGRESS), (LONG_BATCHES, &LONG)] {
-        let text = profiles::assembly(profile);
+        let text = profiles::read_profile_assembly(profile);
         assert!(!sharing(&text, "ingress").is_empty(), "{profile}: nothing shares a container");
         assert_eq!(wrong(&text, &INGRESS, egress), Vec::<String>::new(), "{profile}");
     }
-    let text = profiles::assembly(REPORTER);
+    let text = profiles::read_profile_assembly(REPORTER);
     assert!(!sharing(&text, "egress").is_empty());
     assert_eq!(wrong(&text, &ARRIVALS, &DEPARTURES), Vec::<String>::new());
 }
@@ -170,7 +170,7 @@ fn overwritten(text: &str, direction: &str) -> Vec<String> {
 #[test]
 fn metadata_does_not_lie_where_the_parser_puts_something_else() {
     for profile in [POSTCARDS, SKETCHES, LONG_BATCHES, REPORTER] {
-        let text = profiles::assembly(profile);
+        let text = profiles::read_profile_assembly(profile);
         for direction in ["ingress", "egress"] {
             assert_eq!(overwritten(&text, direction), Vec::<String>::new(), "{profile}: {direction}");
         }

@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dta_testbed::p4_suite::assembly::profiles::{
-    self, LONG_BATCHES, POSTCARDS, REPORTER, SKETCHES, WORDS, assembly, words_of as element_words,
-};
-use dta_testbed::p4_suite::assembly::{Slice, hex, inside, range};
-use dta_testbed::p4_suite::capture;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::hash;
 use dta_proto::telemetry;
+use dta_testbed::p4_suite::assembly::profiles::{
+    self, LONG_BATCHES, POSTCARDS, REPORTER, SKETCHES, WORDS, read_profile_assembly,
+    words_of_element as element_words,
+};
+use dta_testbed::p4_suite::assembly::{Slice, parse_hex, parse_range, split_at_closing};
+use dta_testbed::p4_suite::capture;
 use serde_json::Value;
 
 /// A field of the message of a hash.
@@ -66,13 +67,13 @@ impl Part {
         let (name, reflected) = if line.contains("crc_rev(") { ("crc_rev(", true) } else { ("crc(", false) };
         let (before, rest) = line.split_once(name)?;
         let (place, _) = before.split_once(':')?;
-        let (arguments, behind) = inside(rest);
+        let (arguments, behind) = split_at_closing(rest);
         let (numbers, rest) = arguments.split_once('{').expect("fields of a hash");
-        let (fields, _) = inside(rest);
+        let (fields, _) = split_at_closing(rest);
         let numbers: Vec<&str> = numbers.split(',').collect();
-        let (first, last) = range(place);
+        let (first, last) = parse_range(place);
         let (low, high) = match behind.split_once(',') {
-            Some((_, slice)) => range(slice.trim_end_matches(')')),
+            Some((_, slice)) => parse_range(slice.trim_end_matches(')')),
             None => (0, last - first),
         };
         assert_eq!(last - first, high - low, "{line}");
@@ -80,7 +81,7 @@ impl Part {
             first,
             low,
             high,
-            polynomial: u32::try_from(hex(numbers[0])).unwrap(),
+            polynomial: u32::try_from(parse_hex(numbers[0])).unwrap(),
             reflected,
             bits: numbers[3].trim().parse().unwrap(),
             fields: fields.split(',').filter(|text| !text.trim().is_empty()).map(field).collect(),
@@ -173,7 +174,7 @@ impl Crc {
                 let units = group.trim_end_matches(']').split(',');
                 reader.group = units.map(|unit| unit.trim().parse().unwrap()).collect();
             } else if let Some(seed) = word.strip_prefix("seed: 0x") {
-                reader.seed(hex(seed));
+                reader.seed(parse_hex(seed));
             } else if let Some(unit) = word.strip_prefix("hash ").and_then(|unit| unit.strip_suffix(':')) {
                 // `hash group N:` is the other form.
                 if let Ok(unit) = unit.parse() {
@@ -238,7 +239,7 @@ impl Crc {
 /// `224: hdr.bth.psn`, `0: hdr.w0.word(16..31)`, `8: hdr.bth.destination_qp.16-23`, or both.
 fn field(text: &str) -> Field {
     let (first, field) = text.split_once(':').unwrap_or_else(|| panic!("{text} is no field"));
-    let Slice { name, bits } = Slice::of(field);
+    let Slice { name, bits } = Slice::from_text(field);
     Field { first: first.trim().parse().unwrap(), name, bits }
 }
 
@@ -296,7 +297,7 @@ fn hashes_of_keys_and_slots_are_those_of_the_layout() {
 }
 
 fn keys_and_slots(profile: &str) {
-    let all = Crc::all(&assembly(profile));
+    let all = Crc::all(&read_profile_assembly(profile));
     let mut of_keys = those(&all, &KEY, &[], 128);
     if profile == POSTCARDS {
         of_keys.extend(those(&all, &ROW_KEY, &[], 128));
@@ -324,7 +325,7 @@ fn keys_and_slots(profile: &str) {
                 let key = Key(key.as_slice().try_into().unwrap());
                 assert_eq!(
                     u64::from(crc.of(&values) & mask),
-                    hash::slot(hash::key_hash(&key), n, u64::from(mask) + 1)
+                    hash::slot_index(hash::key_hash(&key), n, u64::from(mask) + 1)
                 );
             }
         }
@@ -345,7 +346,7 @@ fn batch_lens(profile: &str) -> &'static [usize] {
 }
 
 fn checksums(profile: &str) {
-    let all = Crc::all(&assembly(profile));
+    let all = Crc::all(&read_profile_assembly(profile));
     let vectors = vectors("layout.json");
     // Bytes of the elements that a profile makes, and how many were seen.
     let mut seen: BTreeMap<usize, usize> = match profile {
@@ -410,14 +411,14 @@ fn frames_of(profile: &str) -> Vec<(bool, bool, usize)> {
 }
 
 fn icrcs(profile: &str) {
-    let all = Crc::all(&assembly(profile));
+    let all = Crc::all(&read_profile_assembly(profile));
     let is_made = frames_of(profile);
     let mut seen: BTreeMap<(bool, bool, usize), usize> = BTreeMap::new();
     let cases = vectors("frames.json");
     let of_vectors = cases.as_array().unwrap().iter().flat_map(|case| case["frames"].as_array().unwrap());
     let of_vectors = of_vectors.map(|frame| bytes(frame.as_str().unwrap()));
     // No vector has elements of 8 or 64 bytes; bmv2 made some.
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("frames/bmv2.pcap.gz");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../translator-p4/frames/bmv2.pcap.gz");
     let of_bmv2 = capture::read(std::fs::File::open(file).unwrap()).unwrap().into_iter();
     let of_bmv2 = of_bmv2.map(|frame| frame[14..].to_vec()).filter(|packet| packet[22..24] == [0x12, 0xb7]);
     for frame in of_vectors.chain(of_bmv2) {
@@ -515,7 +516,7 @@ fn icrcs_are_over_the_fields_of_each_frame_in_their_order() {
 }
 
 fn fields_of_icrcs(profile: &str) {
-    let all = Crc::all(&assembly(profile));
+    let all = Crc::all(&read_profile_assembly(profile));
     for (adds, wakes, payload) in frames_of(profile) {
         let mut words: Vec<(&str, usize)> = Vec::new();
         if adds {
@@ -558,7 +559,7 @@ fn fields_of_icrcs(profile: &str) {
 /// Keys of the reporter that are three sums: of the flow, and of the switch or the reason behind it.
 #[test]
 fn keys_of_the_reporter_are_those_of_the_layout() {
-    let all = Crc::all(&assembly(REPORTER));
+    let all = Crc::all(&read_profile_assembly(REPORTER));
     let flow = Flow {
         src: "10.1.2.3".parse().unwrap(),
         dst: "192.168.77.250".parse().unwrap(),
@@ -566,7 +567,7 @@ fn keys_of_the_reporter_are_those_of_the_layout() {
         dport: 443,
         proto: 6,
     };
-    let flow_key = flow.key().0;
+    let flow_key = flow.to_key().0;
     let mut values: BTreeMap<&str, u128> = BTreeMap::from([
         ("hdr.seen_source.word", word(&flow_key[..4])),
         ("hdr.seen_destination.word", word(&flow_key[4..8])),
@@ -598,7 +599,7 @@ fn keys_of_the_reporter_are_those_of_the_layout() {
 #[test]
 fn the_compiler_did_what_the_program_says() {
     for profile in profiles::ALL {
-        let text = assembly(profile);
+        let text = read_profile_assembly(profile);
         // The PSN of a frame is the counted one, not a number.
         let psns: Vec<&str> =
             text.lines().filter(|line| line.trim().starts_with("- set hdr.bth.psn")).collect();
@@ -625,7 +626,7 @@ fn the_compiler_did_what_the_program_says() {
 /// Nothing of the test would notice a hash that is over other fields in the same order, but for these.
 #[test]
 fn another_hash_gives_something_else() {
-    let all = Crc::all(&assembly(POSTCARDS));
+    let all = Crc::all(&read_profile_assembly(POSTCARDS));
     let crc = those(&all, &KEY, &[], 128)[0];
     let key: Vec<u8> = (1..17).collect();
     let values: BTreeMap<&str, u128> = words_of(&KEY, &key).into_iter().collect();

@@ -3,15 +3,15 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use dta_testbed::p4_suite::assembly::parser::{Parser, at_port, undecided};
-use dta_testbed::p4_suite::assembly::pipeline::Pipeline;
-use dta_testbed::p4_suite::assembly::profiles::{self, LONG_BATCHES, POSTCARDS, REPORTER, SKETCHES, WORDS};
-use dta_testbed::p4_suite::commands::{self, TYPE_AT};
 use dta_proto::key::Key;
 use dta_proto::program::Mac;
 use dta_proto::wire::datagram;
-use dta_proto::wire::dta::{self, Body, Report, Version};
+use dta_proto::wire::dta::{self, DtaBody, DtaReport, Version};
 use dta_proto::wire::ethernet;
+use dta_testbed::p4_suite::assembly::parser::{Parser, ingress_packet, undecided};
+use dta_testbed::p4_suite::assembly::pipeline::AssemblyPipeline;
+use dta_testbed::p4_suite::assembly::profiles::{self, LONG_BATCHES, POSTCARDS, REPORTER, SKETCHES, WORDS};
+use dta_testbed::p4_suite::commands::{self, TYPE_AT};
 
 const KEY: Key = Key([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
 const VALUE: [u8; 28] = [0xa5; 28];
@@ -20,14 +20,14 @@ const VALUE: [u8; 28] = [0xa5; 28];
 fn frame(port: u16, payload: &[u8]) -> Vec<u8> {
     let mut header = [0; ethernet::HEADER_LEN];
     let (dst, src) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
-    ethernet::Repr { dst, src, ethertype: 0x0800 }.emit(&mut header);
+    ethernet::EthernetRepr { dst, src, ethertype: 0x0800 }.encode_into(&mut header);
     let from = SocketAddrV4::new(Ipv4Addr::new(10, 9, 2, 1), 5000);
     let to = SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 2), port);
-    [&header[..], &datagram::header(from, to, payload.len()), payload].concat()
+    [&header[..], &datagram::encode_header(from, to, payload.len()), payload].concat()
 }
 
-fn report(version: Version, body: Body<'_>) -> Vec<u8> {
-    let report = Report {
+fn report(version: Version, body: DtaBody<'_>) -> Vec<u8> {
+    let report = DtaReport {
         version,
         immediate: false,
         retransmittable: true,
@@ -38,28 +38,30 @@ fn report(version: Version, body: Body<'_>) -> Vec<u8> {
         body,
     };
     let mut bytes = [0; 128];
-    let len = report.emit(&mut bytes).unwrap();
+    let len = report.encode_into(&mut bytes).unwrap();
     frame(dta::PORT, &bytes[..len])
 }
 
 /// A profile's ingress behind its parser, and where the payload begins in the frame.
-fn parsed(profile: &str, port: u16, frame: &[u8]) -> (Pipeline, usize) {
-    let text = profiles::assembly(profile);
-    let mut ingress = Pipeline::of(&text, "ingress");
-    let parsed = Parser::of(&text, "ingress").parse(&at_port(port, frame)).expect("a whole packet");
-    ingress.receive(&parsed);
+fn parsed(profile: &str, port: u16, frame: &[u8]) -> (AssemblyPipeline, usize) {
+    let text = profiles::read_profile_assembly(profile);
+    let mut ingress = AssemblyPipeline::from_assembly(&text, "ingress");
+    let parsed = Parser::from_assembly(&text, "ingress")
+        .parse_packet(&ingress_packet(port, frame))
+        .expect("a whole packet");
+    ingress.load_parsed(&parsed);
     (ingress, parsed.payload - 16)
 }
 
-fn valid(ingress: &Pipeline, header: &str) -> bool {
+fn valid(ingress: &AssemblyPipeline, header: &str) -> bool {
     let field = format!("hdr.{header}.$valid");
-    ingress.has(&field, 0) && ingress.get(&field, 0) == 1
+    ingress.has_field(&field, 0) && ingress.get(&field, 0) == 1
 }
 
 #[test]
 fn each_state_compares_what_it_chooses_by() {
     for profile in [POSTCARDS, SKETCHES, LONG_BATCHES, REPORTER] {
-        let text = profiles::assembly(profile);
+        let text = profiles::read_profile_assembly(profile);
         for direction in ["ingress", "egress"] {
             assert_eq!(undecided(&text, direction), Vec::<String>::new(), "{profile}: {direction}");
         }
@@ -81,22 +83,26 @@ fn a_parser_that_takes_each_packet_the_first_way_would_be_seen() {
 fn reports_are_parsed_to_their_last_word() {
     let key = KEY;
     let value = |words: usize| &VALUE[..4 * words];
-    let mut v1: Vec<(Body<'_>, &[&str], usize)> = Vec::new();
+    let mut v1: Vec<(DtaBody<'_>, &[&str], usize)> = Vec::new();
     for words in 1..=7 {
-        v1.push((Body::KeyWrite { redundancy: 2, key, value: value(words) }, &["key_first", "key"], words));
+        v1.push((
+            DtaBody::KeyWrite { redundancy: 2, key, value: value(words) },
+            &["key_first", "key"],
+            words,
+        ));
     }
-    v1.push((Body::KeyIncrement { redundancy: 2, key, delta: 5 }, &["key_first", "key"], 2));
-    v1.push((Body::Postcard { key, hop: 1, path_length: 3, value: 7 }, &["key_first", "key"], 1));
+    v1.push((DtaBody::KeyIncrement { redundancy: 2, key, delta: 5 }, &["key_first", "key"], 2));
+    v1.push((DtaBody::Postcard { key, hop: 1, path_length: 3, value: 7 }, &["key_first", "key"], 1));
     for words in 1..=2 {
-        v1.push((Body::Append { list: 3, value: value(words) }, &["list"], words));
+        v1.push((DtaBody::Append { list: 3, value: value(words) }, &["list"], words));
     }
     for words in 1..=4 {
-        v1.push((Body::SketchMerge { epoch: 1, column: 2, cells: value(words) }, &["column"], words));
+        v1.push((DtaBody::SketchMerge { epoch: 1, column: 2, cells: value(words) }, &["column"], words));
     }
     for profile in profiles::ALL {
         for (body, headers, words) in &v1 {
-            let is_sketch = matches!(body, Body::SketchMerge { .. });
-            let is_list = matches!(body, Body::Append { .. });
+            let is_sketch = matches!(body, DtaBody::SketchMerge { .. });
+            let is_list = matches!(body, DtaBody::Append { .. });
             let frame = report(Version::V1, *body);
             let (ingress, payload) = parsed(profile, 9, &frame);
             let what = format!("{profile}: {body:?}");
@@ -133,7 +139,7 @@ fn reports_are_parsed_to_their_last_word() {
 #[test]
 fn what_is_no_report_is_forwarded_as_it_came() {
     for profile in profiles::ALL {
-        let mut other = report(Version::V1, Body::Append { list: 3, value: &VALUE[..4] });
+        let mut other = report(Version::V1, DtaBody::Append { list: 3, value: &VALUE[..4] });
         for (port, ethertype) in [(9, 0x0806_u16), (69, 0x86dd), (68, 0x0806), (452, 0)] {
             other[TYPE_AT..TYPE_AT + 2].copy_from_slice(&ethertype.to_be_bytes());
             let (ingress, payload) = parsed(profile, port, &other);
@@ -147,11 +153,13 @@ fn what_is_no_report_is_forwarded_as_it_came() {
 #[test]
 fn commands_come_by_the_cpu_port_and_to_rows_by_recirculation_ports() {
     for profile in profiles::ALL {
-        let text = profiles::assembly(profile);
-        let (parser, mut ingress) = (Parser::of(&text, "ingress"), Pipeline::of(&text, "ingress"));
+        let text = profiles::read_profile_assembly(profile);
+        let (parser, mut ingress) =
+            (Parser::from_assembly(&text, "ingress"), AssemblyPipeline::from_assembly(&text, "ingress"));
         for port in 0..512 {
-            let parsed = parser.parse(&at_port(port, &commands::flush_row())).expect("a whole packet");
-            ingress.receive(&parsed);
+            let parsed =
+                parser.parse_packet(&ingress_packet(port, &commands::flush_row())).expect("a whole packet");
+            ingress.load_parsed(&parsed);
             let may = [192, 320].contains(&port) || profile == POSTCARDS && port % 128 == 68;
             assert_eq!(ingress.get("meta.is_command", 0), u64::from(may), "{profile}: port {port}");
             assert_eq!(valid(&ingress, "bridge"), may, "{profile}: port {port}");

@@ -2,8 +2,8 @@
 //!
 //! Of what comes to egress, all bits that the program does not name are ones. On a chip they are anything.
 
-use dta_testbed::p4_suite::assembly::pipeline::{DEPARSER, Pipeline};
-use dta_testbed::p4_suite::assembly::profiles::{REPORTER, assembly};
+use dta_testbed::p4_suite::assembly::pipeline::{AssemblyPipeline, DEPARSER};
+use dta_testbed::p4_suite::assembly::profiles::{REPORTER, read_profile_assembly};
 use dta_testbed::p4_suite::assembly::{Block, extraction};
 
 /// SD-Fabric's reasons: traffic-manager and egress-next-miss.
@@ -14,23 +14,23 @@ const NOW: u64 = 0x0000_0100;
 
 /// One direction, and the containers that its parser fills before it looks at a packet.
 struct Switch {
-    pipeline: Pipeline,
+    pipeline: AssemblyPipeline,
     filled: Vec<String>,
 }
 
 impl Switch {
     fn new(direction: &str) -> Switch {
-        let text = assembly(REPORTER);
+        let text = read_profile_assembly(REPORTER);
         let parser = format!("parser {direction}");
-        let blocks = Block::all(&text);
-        let parser = blocks.iter().find(|block| block.value(&parser).is_some()).unwrap();
+        let blocks = Block::parse_all(&text);
+        let parser = blocks.iter().find(|block| block.named_value(&parser).is_some()).unwrap();
         let start = parser.get("start").unwrap();
-        let start = parser.find("states").and_then(|states| states.find(start)).unwrap();
+        let start = parser.find_child("states").and_then(|states| states.find_child(start)).unwrap();
         let lines = start.blocks.iter().flat_map(|case| &case.blocks);
         let filled: Vec<String> =
             lines.filter_map(|line| Some(extraction(&line.line)?.0.to_owned())).collect();
         assert!(filled.len() > 3, "{filled:?}");
-        Switch { pipeline: Pipeline::of(&text, direction), filled }
+        Switch { pipeline: AssemblyPipeline::from_assembly(&text, direction), filled }
     }
 
     fn put(&mut self, fields: &[(&str, u64)]) {
@@ -41,12 +41,12 @@ impl Switch {
 
     /// Lets a packet pass all tables.
     fn pass(&mut self, fields: &[(&str, u64)]) {
-        self.pipeline.clear();
+        self.pipeline.clear_containers();
         for container in &self.filled {
             self.pipeline.set(container, 0, u64::MAX);
         }
         self.put(fields);
-        let first = self.pipeline.first();
+        let first = self.pipeline.first_table();
         self.pipeline.run(&first, DEPARSER);
     }
 
@@ -58,7 +58,7 @@ impl Switch {
 /// The switch's egress, where packets may leave by port 5.
 fn egress() -> Switch {
     let mut switch = Switch::new("egress");
-    switch.pipeline.fill(
+    switch.pipeline.add_table_entry(
         "Departure.egress_port",
         &[("eg_intr_md.egress_port", 5)],
         "Departure.allow",
@@ -154,18 +154,18 @@ fn packets_whose_drops_are_watched_ask_for_deflection_and_flooded_ones_do_not() 
     for (drops, deflect) in [(1, 1), (1, 0), (0, 0)] {
         let mut switch = Switch::new("ingress");
         let pipeline = &mut switch.pipeline;
-        pipeline.fill(
+        pipeline.add_table_entry(
             "Arrival.ingress_port",
             &[("ig_intr_md.ingress_port", 1)],
             "Arrival.admit",
             &[("hop", 0)],
         );
         let flags = [("flows", 0), ("queues", 0), ("drops", drops), ("deflect", deflect)];
-        pipeline.fill("Arrival.watchlist", &[], "Arrival.watch", &flags);
+        pipeline.add_table_entry("Arrival.watchlist", &[], "Arrival.watch", &flags);
         let to = |to| [("hdr.ethernet.destination", to)];
-        pipeline.fill("Arrival.forwarding.l2", &to(STATION), "forwarding.forward", &[("port", 9)]);
-        pipeline.fill("Arrival.forwarding.l2", &to(ALL), "forwarding.flood", &[("group", 1)]);
-        pipeline.fill(
+        pipeline.add_table_entry("Arrival.forwarding.l2", &to(STATION), "forwarding.forward", &[("port", 9)]);
+        pipeline.add_table_entry("Arrival.forwarding.l2", &to(ALL), "forwarding.flood", &[("group", 1)]);
+        pipeline.add_table_entry(
             "Arrival.queue_of",
             &[("hdr.ipv4.tos(2..7)", 46)],
             "Arrival.use_queue",

@@ -41,7 +41,7 @@ fn fields(frame: &[u8]) -> [Option<u64>; FIELDS.len()] {
 #[test]
 #[ignore = "needs tshark: `make test` installs it and runs this"]
 fn tshark_reads_every_frame_of_bmv2() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("frames/bmv2.pcap.gz");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../translator-p4/frames/bmv2.pcap.gz");
     let frames = capture::read(std::fs::File::open(&file).unwrap()).unwrap();
     let mut tshark = Command::new("tshark");
     tshark.arg("-r").arg(&file).args([

@@ -7,29 +7,29 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use dta_cli::number::{counted, grouped};
+use dta_cli::number::{format_count, format_grouped};
 use dta_cli::output::OutputFlag;
 use dta_cli::program::{Common, Example};
-use dta_cli::table::Table;
-use dta_cli::{LogFormat, Status, counters};
-use dta_rpc::translator::Client;
+use dta_cli::table::TextTable;
+use dta_cli::{CommandStatus, LogFormat, counters};
 use dta_files::config_file;
 use dta_files::host;
 use dta_link::Wire;
 use dta_link::shared_ring::RingUse;
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::Stage;
-use dta_proto::program::Change;
+use dta_proto::program::DataPlaneChange;
+use dta_rpc::translator::RemoteTranslator;
 use serde::Serialize;
 use serde_json::json;
 use tracing::info;
 
 use crate::collectors::Collectors;
-use crate::config::{Config, ConfigError, EXAMPLE, FlowListener, IntListener, Translator};
+use crate::config::{Config, ConfigError, EXAMPLE, FlowListener, IntListener, TranslatorConfig};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::reporter_watch;
-use crate::run::{self, Options};
+use crate::run::{self, TranslatorRunOptions};
 use crate::setup;
 use crate::switch_watch;
 use crate::switches::p4::reporter::ReporterSwitch;
@@ -52,15 +52,15 @@ use crate::switches::{After, any_switch};
         Every configuration flag of `run` has a key in the file and a DTA_TRANSLATOR_* variable. Flags \
         override variables, variables override the file. `dta-translator check-config` prints the result."
 )]
-struct Cli {
+struct TranslatorCli {
     #[command(flatten)]
-    settings: Settings,
+    settings: TranslatorFlags,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Args)]
-struct Settings {
+struct TranslatorFlags {
     /// TOML file; `none` reads no file [default: ~/.config/dta/translator.toml or /etc/dta/translator.toml,
     /// if there is one; else defaults for a collector on this host]
     #[arg(long, short, global = true, env)]
@@ -79,7 +79,7 @@ struct Settings {
     #[arg(long, global = true, env, default_value = "info")]
     log: String,
     /// Log format
-    #[arg(long, global = true, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    #[arg(long, global = true, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of_names::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
 }
 
@@ -177,7 +177,7 @@ Takes the flags and variables of `run`, but starts nothing. Prints the resulting
 
 Example:
   dta-translator check-config --config translator.toml")]
-    CheckConfig(Own),
+    CheckConfig(TranslatorRunFlags),
     /// Print a commented configuration to start from
     #[command(
         after_help = "Example:\n  dta-translator config --example > translator.toml\n  dta-translator check-config --config translator.toml"
@@ -190,16 +190,16 @@ Example:
 #[derive(Args)]
 struct RunArgs {
     #[command(flatten)]
-    own: Own,
+    own: TranslatorRunFlags,
     #[command(flatten)]
-    options: Options,
+    options: TranslatorRunOptions,
 }
 
 /// Settings that apply only to the running translator.
 #[derive(Args)]
-struct Own {
+struct TranslatorRunFlags {
     /// Where to receive reports [default: 127.0.0.1:40040]
-    #[arg(long, env, value_name = "HOST:PORT", value_parser = host::socket)]
+    #[arg(long, env, value_name = "HOST:PORT", value_parser = host::resolve_socket)]
     listen: Option<SocketAddr>,
     /// Threads that receive reports and send frames, 1 to 16; each has its share of the keys, lists and
     /// columns [default: 1]
@@ -214,7 +214,7 @@ struct Own {
     #[arg(long, visible_alias = "sflow", env, value_delimiter = ',', value_name = "udp://ADDR:PORT")]
     flows: Option<Vec<FlowListener>>,
     /// Source address of RoCEv2 frames, to which answers go [default: 127.0.0.2]
-    #[arg(long, env, value_name = "HOST", value_parser = host::ip)]
+    #[arg(long, env, value_name = "HOST", value_parser = host::resolve_ip)]
     source: Option<IpAddr>,
     /// UDP port for answers; 0 lets the kernel choose [default: 4791]
     #[arg(long, env)]
@@ -306,7 +306,7 @@ struct ControlArgs {
 
 /// Result of `teardown`.
 #[derive(Serialize)]
-struct Ended {
+struct TeardownResult {
     /// The session's name; for a reporter, which has none, the switch's.
     session: String,
     /// Addresses of the collectors where it ended.
@@ -322,18 +322,18 @@ struct Flushed {
 
 /// Result of `stats`.
 #[derive(Serialize)]
-struct Statistics {
-    nodes: Vec<counters::Node>,
+struct TranslatorStatistics {
+    nodes: Vec<counters::NodeCountersDocument>,
 }
 
-impl Cli {
+impl TranslatorCli {
     /// Rejects combinations that the parser cannot.
-    fn checked(self) -> Result<Cli, clap::Error> {
+    fn validate_arguments(self) -> Result<TranslatorCli, clap::Error> {
         if let Command::Plan(PlanArgs { against: Some(address), switch: None, .. }) = &self.command
             && address.is_empty()
         {
             let message = "--against without an address needs --switch NAME";
-            return Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message));
+            return Err(TranslatorCli::command().error(ErrorKind::MissingRequiredArgument, message));
         }
         Ok(self)
     }
@@ -349,36 +349,36 @@ const FEATURES: &[&str] = if cfg!(feature = "etcd") { &["etcd"] } else { &[] };
 
 /// Runs the program with these arguments, the first being its name.
 pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
-    dta_cli::program::run(args, FEATURES, |cli: Cli| {
-        let cli = cli.checked().unwrap_or_else(|error| error.exit());
-        dta_cli::log(&cli.settings.log, cli.settings.log_format);
+    dta_cli::program::run(args, FEATURES, |cli: TranslatorCli| {
+        let cli = cli.validate_arguments().unwrap_or_else(|error| error.exit());
+        dta_cli::init_logging(&cli.settings.log, cli.settings.log_format);
         // A bad configuration counts as wrong usage, wherever it is detected.
-        dispatch(cli).map(|()| Status::Done).map_err(|error| match error.is::<ConfigError>() {
-            true => dta_cli::misuse(error),
+        run_command(cli).map(|()| CommandStatus::Done).map_err(|error| match error.is::<ConfigError>() {
+            true => dta_cli::misuse_error(error),
             false => error,
         })
     })
 }
 
-fn dispatch(cli: Cli) -> anyhow::Result<()> {
+fn run_command(cli: TranslatorCli) -> anyhow::Result<()> {
     // These need no configuration.
     match &cli.command {
-        Command::Common(common) => return common.run::<Cli>(FEATURES).map(drop),
-        Command::Config(_) => return Ok(dta_cli::print(EXAMPLE.trim_end())?),
-        Command::Stats(args) if args.switch.is_none() => return block_on(stats(args)),
-        Command::Flush(args) if args.switch.is_none() => return block_on(flush(args)),
+        Command::Common(common) => return common.run::<TranslatorCli>(FEATURES).map(drop),
+        Command::Config(_) => return Ok(dta_cli::print_line(EXAMPLE.trim_end())?),
+        Command::Stats(args) if args.switch.is_none() => return block_on(run_stats(args)),
+        Command::Flush(args) if args.switch.is_none() => return block_on(run_flush(args)),
         _ => {}
     }
     let config = configuration(&cli)?;
     if let Some(switch) = switch_of(&cli.command)
-        && config.switch(switch)?.is_reporter()
+        && config.find_switch(switch)?.is_reporter()
     {
         return block_on(of_reporter(&config, switch, &cli.command));
     }
     let needs_list = matches!(cli.command, Command::Setup(_) | Command::Plan(_) | Command::Teardown(_));
     if needs_list && config.translator.cluster.is_some() {
         let must = "left out for `setup`, `plan` and `teardown`, which take a list of collectors (`collector`); `watch` follows a cluster";
-        return Err(ConfigError::shown("translator.cluster", "given", must).into());
+        return Err(ConfigError::invalid_value("translator.cluster", "given", must).into());
     }
     match &cli.command {
         Command::Run(args) => {
@@ -396,31 +396,33 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             print_flushed(flushed, args.output)
         }),
         Command::Status(args) => block_on(async {
-            let held = any_switch(&config, &args.switch)?.held().await?;
+            let held = any_switch(&config, &args.switch)?.held_program().await?;
             let (json, secrets) = (program_json(&held, args.output.show_secrets), args.output.show_secrets);
-            args.output.print.print(&json, |_| match held.is_empty() {
+            args.output.print.print_document(&json, |_| match held.is_empty() {
                 true => format!("[switch.{}] runs no translator program", args.switch),
                 false => program_table(&held, secrets),
             })
         }),
-        Command::Watch(args) => block_on(switch_watch::watch(&config, &args.switch, || match args.ready {
-            true => Ok(dta_cli::print(json!({ "ready": true }))?),
-            false => Ok(()),
-        })),
+        Command::Watch(args) => {
+            block_on(switch_watch::watch_switch(&config, &args.switch, || match args.ready {
+                true => Ok(dta_cli::print_line(json!({ "ready": true }))?),
+                false => Ok(()),
+            }))
+        }
         Command::Setup(args) => block_on(async {
-            let changes = setup::setup(&config, &args.switch).await?;
+            let changes = setup::program_switch(&config, &args.switch).await?;
             print_changes(&changes, &args.output)
         }),
-        Command::Plan(args) => block_on(plan(&config, args)),
+        Command::Plan(args) => block_on(run_plan(&config, args)),
         Command::Teardown(args) => {
             let session = session_of(&config, args.switch.as_deref())?;
             block_on(async {
                 if let Some(switch) = &args.switch {
-                    setup::send_all(&config, switch).await;
+                    setup::flush_switch(&config, switch).await;
                 }
-                let ended = teardown(&session, args.output).await;
+                let ended = run_teardown(&session, args.output).await;
                 if let Some(switch) = &args.switch {
-                    setup::empty(&config, switch).await?;
+                    setup::clear_switch(&config, switch).await?;
                 }
                 ended
             })
@@ -442,50 +444,51 @@ fn switch_of(command: &Command) -> Option<&str> {
 
 /// Runs a command on a reporter switch, which has no session.
 async fn of_reporter(config: &Config, switch: &str, command: &Command) -> anyhow::Result<()> {
-    let Some(mut reporter) = ReporterSwitch::of(config, switch)? else { return Ok(()) };
-    let used = reporter.used();
+    let Some(mut reporter) = ReporterSwitch::from_config(config, switch)? else { return Ok(()) };
+    let used = reporter.required_schema();
     match command {
         Command::Setup(args) => {
-            let updates = reporter.apply().await?;
+            let updates = reporter.apply_settings().await?;
             let json = updates_json(used, &updates);
-            args.output.print.print(&json, |_| updates_table(used, &updates))
+            args.output.print.print_document(&json, |_| updates_table(used, &updates))
         }
         Command::Plan(args) => match args.against.as_deref() {
             None => {
-                let wanted = reporter.wanted();
-                args.output.print.print(&tables_json(used, &wanted), |_| tables_table(used, &wanted))
+                let wanted = reporter.wanted_tables();
+                args.output.print.print_document(&tables_json(used, &wanted), |_| tables_table(used, &wanted))
             }
             Some("") => {
-                let updates = reporter.lacks().await?;
+                let updates = reporter.required_updates().await?;
                 let json = updates_json(used, &updates);
-                args.output.print.print(&json, |_| updates_table(used, &updates))
+                args.output.print.print_document(&json, |_| updates_table(used, &updates))
             }
             Some(address) => bail!(
                 "[switch.{switch}] is a reporter: give --against without {address}, because a running translator holds nothing of it"
             ),
         },
         Command::Status(args) => {
-            let held = reporter.held().await?;
-            args.output.print.print(&tables_json(used, &held), |_| tables_table(used, &held))
+            let held = reporter.held_tables().await?;
+            args.output.print.print_document(&tables_json(used, &held), |_| tables_table(used, &held))
         }
         Command::Teardown(args) => {
-            reporter.empty().await?;
-            let done = Ended { session: switch.into(), ended: Vec::new() };
-            args.output
-                .print(&done, |_| format!("[switch.{switch}] stopped reporting; forwarding is unchanged"))
+            reporter.stop_reporting().await?;
+            let done = TeardownResult { session: switch.into(), ended: Vec::new() };
+            args.output.print_document(&done, |_| {
+                format!("[switch.{switch}] stopped reporting; forwarding is unchanged")
+            })
         }
         Command::Stats(args) => print_statistics(vec![reporter.statistics().await?], args.output),
         Command::Flush(_) => {
             bail!("[switch.{switch}] is a reporter: it holds no reports to flush")
         }
-        Command::Watch(_) => reporter_watch::watch(reporter, switch).await,
+        Command::Watch(_) => reporter_watch::watch_reporter(reporter, switch).await,
         Command::Run(_) | Command::CheckConfig(_) | Command::Config { .. } | Command::Common(_) => Ok(()),
     }
 }
 
 /// The file, overridden by flags and variables.
-fn configuration(cli: &Cli) -> anyhow::Result<Config> {
-    let path = config_file::place(cli.settings.config.as_deref(), "translator.toml");
+fn configuration(cli: &TranslatorCli) -> anyhow::Result<Config> {
+    let path = config_file::find_config_file(cli.settings.config.as_deref(), "translator.toml");
     let (mut config, mut places) = match &path {
         Some(path) => Config::load(path)?,
         None => Default::default(),
@@ -496,10 +499,10 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         (None, _) => {}
     }
     let t = &mut config.translator;
-    places.over("translator.name", &mut t.name, &cli.settings.name);
-    let collectors = cli.settings.collector.clone().map(Collectors::at);
-    places.over("translator.collector", &mut t.collector, &collectors);
-    places.over("translator.cluster", &mut t.cluster, &cli.settings.cluster.clone().map(Some));
+    places.apply_flag("translator.name", &mut t.name, &cli.settings.name);
+    let collectors = cli.settings.collector.clone().map(Collectors::from_addresses);
+    places.apply_flag("translator.collector", &mut t.collector, &collectors);
+    places.apply_flag("translator.cluster", &mut t.cluster, &cli.settings.cluster.clone().map(Some));
     if collectors.is_some() {
         t.cluster = None;
     }
@@ -509,25 +512,25 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         _ => None,
     };
     if let Some(args) = own {
-        places.over("translator.listen", &mut t.listen, &args.listen);
-        places.over("translator.workers", &mut t.workers, &args.workers);
-        places.over("translator.int.listen", &mut t.int.listen, &args.int);
-        places.over("translator.flows.listen", &mut t.flows.listen, &args.flows);
-        places.over("translator.source", &mut t.source, &args.source);
-        places.over("translator.source_port", &mut t.source_port, &args.source_port);
-        places.over("translator.link", &mut t.link, &args.link.clone().map(Some));
-        places.over("translator.ring", &mut t.ring, &args.ring);
-        places.over("translator.control", &mut t.control, &args.control);
-        places.over("translator.metrics", &mut t.metrics, &args.metrics);
-        places.over("translator.stores", &mut t.stores, &args.stores);
+        places.apply_flag("translator.listen", &mut t.listen, &args.listen);
+        places.apply_flag("translator.workers", &mut t.workers, &args.workers);
+        places.apply_flag("translator.int.listen", &mut t.int.listen, &args.int);
+        places.apply_flag("translator.flows.listen", &mut t.flows.listen, &args.flows);
+        places.apply_flag("translator.source", &mut t.source, &args.source);
+        places.apply_flag("translator.source_port", &mut t.source_port, &args.source_port);
+        places.apply_flag("translator.link", &mut t.link, &args.link.clone().map(Some));
+        places.apply_flag("translator.ring", &mut t.ring, &args.ring);
+        places.apply_flag("translator.control", &mut t.control, &args.control);
+        places.apply_flag("translator.metrics", &mut t.metrics, &args.metrics);
+        places.apply_flag("translator.stores", &mut t.stores, &args.stores);
         t.reference |= args.reference;
     }
-    config.check().map_err(|error| places.at(error))?;
+    config.check_values().map_err(|error| places.locate_error(error))?;
     Ok(config)
 }
 
 /// The translator with the session: a switch, or the translator itself.
-fn session_of(config: &Config, switch: Option<&str>) -> Result<Translator, ConfigError> {
+fn session_of(config: &Config, switch: Option<&str>) -> Result<TranslatorConfig, ConfigError> {
     match switch {
         Some(switch) => config.translator_of(switch),
         None => Ok(config.translator.clone()),
@@ -547,31 +550,31 @@ fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
         .block_on(future)
 }
 
-async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
+async fn run_plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
     let secrets = args.output.show_secrets;
     let translator = session_of(config, args.switch.as_deref())?;
-    let want = setup::planned(&translator).await?;
+    let want = setup::preview_program(&translator).await?;
     let changes = match (args.against.as_deref(), &args.switch) {
         (None, _) => {
             let json = program_json(&want, secrets);
-            return args.output.print.print(&json, |_| program_table(&want, secrets));
+            return args.output.print.print_document(&json, |_| program_table(&want, secrets));
         }
-        (Some(""), Some(switch)) => any_switch(config, switch)?.lacks(&want, After::Open).await?,
-        (Some(control), _) => setup::lacks(&translator, control, &want).await?,
+        (Some(""), Some(switch)) => any_switch(config, switch)?.required_changes(&want, After::Open).await?,
+        (Some(control), _) => setup::required_changes(&translator, control, &want).await?,
     };
     print_changes(&changes, &args.output)
 }
 
-fn print_changes(changes: &[Change], args: &OutputArgs) -> anyhow::Result<()> {
+fn print_changes(changes: &[DataPlaneChange], args: &OutputArgs) -> anyhow::Result<()> {
     let json = changes_json(changes, args.show_secrets);
-    args.print.print(&json, |_| changes_table(changes, args.show_secrets))
+    args.print.print_document(&json, |_| changes_table(changes, args.show_secrets))
 }
 
-async fn teardown(config: &Translator, output: OutputFlag) -> anyhow::Result<()> {
-    let (ended, errors) = setup::teardown(config).await;
-    let done = Ended { session: config.name.clone(), ended };
+async fn run_teardown(config: &TranslatorConfig, output: OutputFlag) -> anyhow::Result<()> {
+    let (ended, errors) = setup::end_sessions(config).await;
+    let done = TeardownResult { session: config.name.clone(), ended };
     if !done.ended.is_empty() || output.is_json() {
-        output.print(&done, |done| match config.collector.count() {
+        output.print_document(&done, |done| match config.collector.count() {
             1 => format!("session {} ended", done.session),
             _ => {
                 let at = |address: &String| format!("session {} at {address} ended", done.session);
@@ -585,42 +588,46 @@ async fn teardown(config: &Translator, output: OutputFlag) -> anyhow::Result<()>
     }
 }
 
-async fn stats(args: &ControlArgs) -> anyhow::Result<()> {
-    let nodes = Client::connect_lazy(&args.translator)?.statistics().await?;
+async fn run_stats(args: &ControlArgs) -> anyhow::Result<()> {
+    let nodes = RemoteTranslator::connect_lazy(&args.translator)?.statistics().await?;
     print_statistics(nodes, args.output)
 }
 
 fn print_statistics(nodes: Vec<NodeStatistics>, output: OutputFlag) -> anyhow::Result<()> {
-    let statistics = Statistics { nodes: nodes.into_iter().map(node).collect() };
-    output.print(&statistics, nodes_table)
+    let statistics = TranslatorStatistics { nodes: nodes.into_iter().map(node_counters).collect() };
+    output.print_document(&statistics, nodes_table)
 }
 
-fn node(node: NodeStatistics) -> counters::Node {
-    let stage = Stage::of(&node.node).name();
-    counters::Node::now(node.node, stage, node.counters.into_iter().map(|c| (c.name, c.value)))
+fn node_counters(node: NodeStatistics) -> counters::NodeCountersDocument {
+    let stage = Stage::from_node_name(&node.node).name();
+    counters::NodeCountersDocument::now(
+        node.node,
+        stage,
+        node.counters.into_iter().map(|c| (c.name, c.value)),
+    )
 }
 
-fn nodes_table(statistics: &Statistics) -> String {
-    let mut table = Table::new(&["node", "counter", "value"], &[2]);
+fn nodes_table(statistics: &TranslatorStatistics) -> String {
+    let mut table = TextTable::new(&["node", "counter", "value"], &[2]);
     for node in &statistics.nodes {
         let mut name = node.node.as_str();
         for (counter, value) in node.counters.iter().filter(|(_, value)| **value != 0) {
-            table.row([name.to_owned(), counter.clone(), grouped(*value)]);
+            table.add_row([name.to_owned(), counter.clone(), format_grouped(*value)]);
             name = "";
         }
     }
     table.to_string()
 }
 
-async fn flush(args: &ControlArgs) -> anyhow::Result<()> {
-    let flushed = Client::connect_lazy(&args.translator)?.flush().await?;
+async fn run_flush(args: &ControlArgs) -> anyhow::Result<()> {
+    let flushed = RemoteTranslator::connect_lazy(&args.translator)?.flush_reports().await?;
     print_flushed(flushed, args.output)
 }
 
 fn print_flushed(flushed: u64, output: OutputFlag) -> anyhow::Result<()> {
-    output.print(&Flushed { flushed }, |_| {
+    output.print_document(&Flushed { flushed }, |_| {
         let on = if flushed == 1 { "is on its way" } else { "are on their way" };
-        format!("{} held and {on}", counted(flushed, "report was", "reports were"))
+        format!("{} held and {on}", format_count(flushed, "report was", "reports were"))
     })
 }
 
@@ -630,6 +637,6 @@ mod tests {
 
     #[test]
     fn arguments_are_sound_and_each_help_page_has_an_example() {
-        dta_cli::help::assert_sound(dta_cli::program::command::<Cli>(FEATURES));
+        dta_cli::help::assert_sound(dta_cli::program::program_command::<TranslatorCli>(FEATURES));
     }
 }

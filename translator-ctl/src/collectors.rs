@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// One collector, and what to use at it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Collector {
+pub struct ConfiguredCollector {
     /// Its gRPC address: `HOST:PORT`, optionally with `http://` or `https://`.
     pub address: String,
     /// Stores to use, by name; empty = all.
@@ -27,15 +27,15 @@ pub struct Collector {
 /// All collectors by their indices, which a cluster may leave gaps in. In a file this is one address, a list of addresses and
 /// tables, or one `[[translator.collector]]` each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
-pub struct Collectors(BTreeMap<u8, Collector>);
+#[serde(from = "CollectorsSetting", into = "CollectorsSetting")]
+pub struct Collectors(BTreeMap<u8, ConfiguredCollector>);
 
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(
     untagged,
     expecting = "a collector is an address, a list of them, or tables with `address`, `stores`, `lists`, `buckets`"
 )]
-enum Written {
+enum CollectorsSetting {
     Address(String),
     List(Vec<Element>),
 }
@@ -47,12 +47,12 @@ enum Written {
 )]
 enum Element {
     Address(String),
-    Table(Collector),
+    Table(ConfiguredCollector),
 }
 
-impl Collector {
+impl ConfiguredCollector {
     /// Whether both may provide a store.
-    fn may_share_with(&self, other: &Collector) -> bool {
+    fn may_share_with(&self, other: &ConfiguredCollector) -> bool {
         let all = self.stores.is_empty() || other.stores.is_empty();
         all || self.stores.iter().any(|store| other.stores.contains(store))
     }
@@ -76,26 +76,28 @@ impl Collectors {
         let given = || self.indices().zip(self.iter()).filter_map(|(n, c)| Some((n, c, c.buckets?)));
         let mut all = Copies::NONE;
         for (index, collector, buckets) in given() {
-            if let Some(bucket) = buckets.twice() {
+            if let Some(bucket) = buckets.repeated_bucket() {
                 return Err(BucketsMisfit::Together { index, bucket });
             }
             for (other, earlier, theirs) in given().take_while(|(other, ..)| *other < index) {
-                let both = buckets.overlap(&theirs);
+                let both = buckets.common_copy(&theirs);
                 if let Some((copy, bucket)) = both.filter(|_| collector.may_share_with(earlier)) {
                     return Err(BucketsMisfit::Twice { index, copy, bucket, other });
                 }
             }
-            all = all.or(buckets);
+            all = all.union(buckets);
         }
-        match (0..all.count()).find(|copy| !all.copy(*copy).is_all()) {
-            Some(copy) => Err(BucketsMisfit::Nowhere { copy, buckets: all.copy(copy).others() }),
+        match (0..all.copy_count()).find(|copy| !all.buckets_of_copy(*copy).contains_all()) {
+            Some(copy) => {
+                Err(BucketsMisfit::Nowhere { copy, buckets: all.buckets_of_copy(copy).complement() })
+            }
             None => Ok(()),
         }
     }
 
     /// Names of the settings that differ; if the collectors or their order differ, only the addresses.
-    pub(crate) fn changes(&self, new: &Collectors) -> Vec<&'static str> {
-        let differs = |a: &Collector, b: &Collector| {
+    pub(crate) fn changed_settings(&self, new: &Collectors) -> Vec<&'static str> {
+        let differs = |a: &ConfiguredCollector, b: &ConfiguredCollector| {
             [a.address != b.address, a.stores != b.stores, a.lists != b.lists, a.buckets != b.buckets]
         };
         if self.count() != new.count() || self.iter().zip(new.iter()).any(|(a, b)| differs(a, b)[0]) {
@@ -107,11 +109,11 @@ impl Collectors {
     }
 
     /// Each collector's share, as sent to the collectors; empty where no buckets or lists are set.
-    pub(crate) fn shares(&self) -> Vec<CollectorShare> {
+    pub(crate) fn collector_shares(&self) -> Vec<CollectorShare> {
         if self.count() < 2 || !self.iter().any(|c| c.buckets.is_some() || !c.lists.is_empty()) {
             return Vec::new();
         }
-        let share = |collector: &Collector| CollectorShare {
+        let share = |collector: &ConfiguredCollector| CollectorShare {
             address: collector.address.clone(),
             stores: collector.stores.clone(),
             buckets: bucket_ranges(&collector.buckets.unwrap_or_default()),
@@ -121,18 +123,19 @@ impl Collectors {
     }
 
     /// Collectors at these addresses, without restrictions.
-    pub fn at<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Collectors {
-        let collector = |address: A| Collector { address: address.into(), ..Collector::default() };
-        Collectors::numbered(addresses.into_iter().map(collector))
+    pub fn from_addresses<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Collectors {
+        let collector =
+            |address: A| ConfiguredCollector { address: address.into(), ..ConfiguredCollector::default() };
+        Collectors::with_consecutive_indices(addresses.into_iter().map(collector))
     }
 
     /// Collectors at these indices.
-    pub(crate) fn by_index(collectors: BTreeMap<u8, Collector>) -> Collectors {
+    pub(crate) fn from_index_map(collectors: BTreeMap<u8, ConfiguredCollector>) -> Collectors {
         Collectors(collectors)
     }
 
     /// Collectors from index 0 on. Whatever is beyond all indices stays out: a file is checked for that by their number.
-    fn numbered(collectors: impl IntoIterator<Item = Collector>) -> Collectors {
+    fn with_consecutive_indices(collectors: impl IntoIterator<Item = ConfiguredCollector>) -> Collectors {
         Collectors((0..=u8::MAX).zip(collectors).collect())
     }
 
@@ -147,45 +150,49 @@ impl Collectors {
     }
 
     /// All collectors, by index.
-    pub fn iter(&self) -> impl Iterator<Item = &Collector> {
+    pub fn iter(&self) -> impl Iterator<Item = &ConfiguredCollector> {
         self.0.values()
     }
 
     /// The collector at a valid index.
-    pub fn get(&self, index: u8) -> Option<&Collector> {
+    pub fn get(&self, index: u8) -> Option<&ConfiguredCollector> {
         self.0.get(&index)
     }
 
     /// The address of a collector; empty if there is none at the index.
-    pub fn address(&self, index: u8) -> &str {
+    pub fn address_at(&self, index: u8) -> &str {
         self.get(index).map_or("", |collector| &collector.address)
     }
 }
 
-impl From<Written> for Collectors {
-    fn from(written: Written) -> Self {
+impl From<CollectorsSetting> for Collectors {
+    fn from(written: CollectorsSetting) -> Self {
         let collector = |element| match element {
-            Element::Address(address) => Collector { address, ..Collector::default() },
+            Element::Address(address) => ConfiguredCollector { address, ..ConfiguredCollector::default() },
             Element::Table(collector) => collector,
         };
         match written {
-            Written::Address(address) => Collectors::at([address]),
-            Written::List(list) => Collectors::numbered(list.into_iter().map(collector)),
+            CollectorsSetting::Address(address) => Collectors::from_addresses([address]),
+            CollectorsSetting::List(list) => {
+                Collectors::with_consecutive_indices(list.into_iter().map(collector))
+            }
         }
     }
 }
 
-impl From<Collectors> for Written {
+impl From<Collectors> for CollectorsSetting {
     fn from(Collectors(all): Collectors) -> Self {
-        let mut all: Vec<Collector> = all.into_values().collect();
-        let is_plain = |c: &Collector| c.stores.is_empty() && c.lists.is_empty() && c.buckets.is_none();
+        let mut all: Vec<ConfiguredCollector> = all.into_values().collect();
+        let is_plain =
+            |c: &ConfiguredCollector| c.stores.is_empty() && c.lists.is_empty() && c.buckets.is_none();
         if let [one] = &mut all[..]
             && is_plain(one)
         {
-            return Written::Address(std::mem::take(&mut one.address));
+            return CollectorsSetting::Address(std::mem::take(&mut one.address));
         }
-        let element =
-            |c: Collector| if is_plain(&c) { Element::Address(c.address) } else { Element::Table(c) };
-        Written::List(all.into_iter().map(element).collect())
+        let element = |c: ConfiguredCollector| {
+            if is_plain(&c) { Element::Address(c.address) } else { Element::Table(c) }
+        };
+        CollectorsSetting::List(all.into_iter().map(element).collect())
     }
 }

@@ -32,7 +32,7 @@ impl FromStr for ControlAddress {
         match text.strip_prefix(dta_rpc::transport::dial::UNIX) {
             Some("") => Err(format!("{text:?} must be HOST:PORT or unix:PATH")),
             Some(path) => Ok(Self::Unix(path.into())),
-            None => dta_files::host::socket(text).map(Self::Tcp),
+            None => dta_files::host::resolve_socket(text).map(Self::Tcp),
         }
     }
 }

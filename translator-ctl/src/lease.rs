@@ -1,7 +1,7 @@
 //! The leases of a running translator, one per collector: opening and renewing its session, and keeping a
 //! target in step with it.
 
-use dta_cli::number::counted;
+use dta_cli::number::format_count;
 use dta_cluster::View;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,13 +15,13 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use crate::cluster::roster::Roster;
-use crate::config::Translator;
+use crate::config::TranslatorConfig;
 use crate::packets::for_collector;
 use crate::program::Grant;
-use crate::session::{BACKOFF, Opened, Session, SessionError};
-use crate::share::{Known, Refusal, Shared};
-use crate::start::Start;
-use crate::switches::{After, Status, Target, TargetError};
+use crate::session::{BACKOFF, LeasedSession, Opened, SessionError};
+use crate::share::{GrantRefusal, SharedTarget, TargetGrants};
+use crate::start::StartProgress;
+use crate::switches::{After, Target, TargetError, TargetStatus};
 
 /// How long unacknowledged operations keep a former region's rkey valid. After that the collector may revoke
 /// it: the next such frame is refused, the queue pair replaced, and the operations go to the current region.
@@ -29,17 +29,17 @@ const LONGEST_FORMER: Duration = Duration::from_secs(30);
 
 /// State shared by the leases of all collectors.
 struct Leases<'a, T, R> {
-    config: &'a Translator,
-    target: Shared<'a, T>,
-    start: &'a Start,
+    config: &'a TranslatorConfig,
+    target: SharedTarget<'a, T>,
+    start: &'a StartProgress,
     halt: watch::Receiver<bool>,
     tell: R,
 }
 
 /// State of all leases. It survives a change of configuration.
 pub struct KnownLeases {
-    known: Known,
-    start: Start,
+    known: TargetGrants,
+    start: StartProgress,
     /// By collector.
     leases: BTreeMap<u8, LeaseState>,
 }
@@ -55,24 +55,24 @@ struct LeaseState {
 
 impl KnownLeases {
     /// The initial state for the collectors of a configuration.
-    pub fn new(config: &Translator) -> KnownLeases {
+    pub fn new(config: &TranslatorConfig) -> KnownLeases {
         KnownLeases {
-            known: Known::new(config),
-            start: Start::new(config.collector.indices(), config.cluster.is_none()),
+            known: TargetGrants::new(config),
+            start: StartProgress::new(config.collector.indices(), config.cluster.is_none()),
             leases: config.collector.indices().map(|index| (index, LeaseState::default())).collect(),
         }
     }
 
     /// Takes in a newer view of the cluster, with the indices of its collectors. The next [`keep`] goes by it.
-    pub(crate) fn learn(&mut self, view: &Arc<View>, roster: &Roster) {
-        self.known.learn(view, roster);
+    pub(crate) fn apply_view(&mut self, view: &Arc<View>, roster: &Roster) {
+        self.known.apply_view(view, roster);
         let known = std::mem::take(&mut self.leases);
         let is_there = |index: &u8| roster.iter().any(|(_, of)| of == *index);
         self.leases = known.into_iter().filter(|(index, _)| is_there(index)).collect();
         for (_, index) in roster.iter() {
             self.leases.entry(index).or_default();
         }
-        self.start.are(self.leases.keys().copied());
+        self.start.set_collectors(self.leases.keys().copied());
     }
 
     /// Whether a target could hold what these collectors would grant under another configuration, with what
@@ -82,17 +82,17 @@ impl KnownLeases {
     /// Why not.
     pub async fn could_hold(
         &self,
-        config: &Translator,
+        config: &TranslatorConfig,
         target: &mut impl Target,
         granted: Vec<(u8, Grant)>,
     ) -> Result<(), String> {
-        self.known.could_hold(target, granted, &config.wanted()).await
+        self.known.could_hold(target, granted, &config.program_settings()).await
     }
 }
 
 /// Status of the leases, sent whenever one changes.
 #[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
+pub struct LeaseEvent<'a> {
     /// Whether this makes the translator ready: set once.
     pub ready: bool,
     /// Whether every collector was tried.
@@ -103,10 +103,10 @@ pub struct Event<'a> {
     pub waits_for: Option<(&'a str, &'a str)>,
 }
 
-impl fmt::Display for Event<'_> {
+impl fmt::Display for LeaseEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (open, of) = self.open;
-        write!(f, "{open} of {} open", counted(of as u64, "session", "sessions"))?;
+        write!(f, "{open} of {} open", format_count(of as u64, "session", "sessions"))?;
         match self.waits_for {
             Some((address, why)) => write!(f, "; waiting for the collector at {address}: {why}"),
             None => Ok(()),
@@ -120,27 +120,27 @@ pub struct Halted;
 
 /// Why a session is not open or not usable.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum LeaseFailure {
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error(transparent)]
-    Refusal(#[from] Refusal),
+    Refusal(#[from] GrantRefusal),
 }
 
-impl Failure {
-    fn may_pass(&self) -> bool {
+impl LeaseFailure {
+    fn is_retryable(&self) -> bool {
         match self {
-            Failure::Session(error) => error.may_pass(),
-            Failure::Refusal(refusal) => refusal.may_pass(),
+            LeaseFailure::Session(error) => error.is_retryable(),
+            LeaseFailure::Refusal(refusal) => refusal.is_retryable(),
         }
     }
 
     /// The error that ends the program, unchanged.
     fn into_error(self) -> anyhow::Error {
         match self {
-            Failure::Session(error) => error.into(),
-            Failure::Refusal(Refusal::Build(error)) => error.into(),
-            Failure::Refusal(Refusal::Target(error)) => error.into(),
+            LeaseFailure::Session(error) => error.into(),
+            LeaseFailure::Refusal(GrantRefusal::Build(error)) => error.into(),
+            LeaseFailure::Refusal(GrantRefusal::Target(error)) => error.into(),
         }
     }
 }
@@ -156,22 +156,22 @@ impl Failure {
 /// # Errors
 /// Permanent failures: every collector refuses at the start, a program that the target cannot hold, or other
 /// translators took all sessions of this name.
-pub async fn keep(
-    config: &Translator,
-    sessions: &mut [Session],
+pub async fn maintain_leases(
+    config: &TranslatorConfig,
+    sessions: &mut [LeasedSession],
     target: &mut impl Target,
     kept: &mut KnownLeases,
     halt: watch::Receiver<bool>,
-    tell: impl Fn(Event<'_>) -> anyhow::Result<()>,
+    tell: impl Fn(LeaseEvent<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Halted> {
     let KnownLeases { known, start, leases: all } = kept;
-    let leases = Leases { config, target: Shared::new(config, target, known), start, halt, tell };
+    let leases = Leases { config, target: SharedTarget::new(config, target, known), start, halt, tell };
     if config.cluster.is_some() {
-        leases.settle().await?;
+        leases.apply_newest_view().await?;
     }
     // Both are in the order of indices.
     let each = sessions.iter_mut().zip(all.values_mut());
-    try_join_all(each.map(|(session, kept)| leases.keep(session, kept))).await?;
+    try_join_all(each.map(|(session, kept)| leases.maintain_lease(session, kept))).await?;
     if config.cluster.is_some() {
         // There may be other collectors later.
         leases.until_halt(std::future::pending::<()>()).await;
@@ -190,11 +190,11 @@ pub async fn keep(
     }
 }
 
-impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
+impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
     /// Makes the target hold what follows from the newest view of the cluster, before any session is open again.
-    async fn settle(&self) -> anyhow::Result<()> {
-        match self.target.settle().await {
-            Err(refusal) if self.is_end(&refusal) => Err(Failure::from(refusal).into_error()),
+    async fn apply_newest_view(&self) -> anyhow::Result<()> {
+        match self.target.apply_newest_view().await {
+            Err(refusal) if self.is_fatal(&refusal) => Err(LeaseFailure::from(refusal).into_error()),
             Err(refusal) => {
                 warn!(error = %refusal, "the placement waits for the next session");
                 Ok(())
@@ -205,7 +205,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
 
     /// Keeps the lease of one collector until another translator takes the session, or until halted. An error
     /// ends the program.
-    async fn keep(&self, session: &mut Session, kept: &mut LeaseState) -> anyhow::Result<()> {
+    async fn maintain_lease(&self, session: &mut LeasedSession, kept: &mut LeaseState) -> anyhow::Result<()> {
         if kept.over.is_some() {
             return Ok(());
         }
@@ -217,42 +217,43 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         let mut ended = false;
         // Whether a queue pair is silent that the collector considers healthy; or, at the start and after a
         // restart of the target, operations of an earlier run are in flight.
-        let mut fresh = !*was_open || self.target.is_lost(collector).await;
+        let mut fresh = !*was_open || self.target.is_session_lost(collector).await;
         loop {
             let Some(opened) = self.open(session, &mut fresh, *was_open).await else { return Ok(()) };
             match opened {
                 Ok(is_whole) => {
                     // Renewals must know this generation from the first one.
                     if is_whole {
-                        session.applied();
+                        session.mark_applied();
                     }
                     *was_open = true;
                     let ready = self.start.programmed(collector) | self.is_now_placed().await;
                     let nowhere = "the cluster has placed nothing at its collectors yet";
-                    let waits_for = (!self.start.is_placed()).then_some((session.address(), nowhere));
-                    self.tell(ready, waits_for)?;
+                    let waits_for =
+                        (!self.start.is_placed()).then_some((session.collector_address(), nowhere));
+                    self.report_status(ready, waits_for)?;
                     backoff = BACKOFF.0;
-                    let Some(failure) = self.renew(session).await? else { return Ok(()) };
-                    if let Failure::Session(over @ SessionError::Superseded(_)) = failure {
+                    let Some(failure) = self.renew_until_reopen(session).await? else { return Ok(()) };
+                    if let LeaseFailure::Session(over @ SessionError::Superseded(_)) = failure {
                         self.stand_down(collector).await?;
-                        if !self.is_alone() {
+                        if !self.has_single_collector() {
                             error!(error = %over, "reports for this collector's stores are dropped until this program restarts");
                         }
                         kept.over = Some(over);
                         return Ok(());
                     }
-                    if matches!(failure, Failure::Session(SessionError::MoreStores)) {
+                    if matches!(failure, LeaseFailure::Session(SessionError::MoreStores)) {
                         // The same session continues, with more.
                         info!(
-                            collector = session.address(),
+                            collector = session.collector_address(),
                             "the collector has more stores: requesting them"
                         );
                         continue;
                     }
-                    warn!(collector = session.address(), error = %failure, "opening the session again");
+                    warn!(collector = session.collector_address(), error = %failure, "opening the session again");
                     fresh = match &failure {
-                        Failure::Session(error) => matches!(error, SessionError::Silent),
-                        Failure::Refusal(refusal) => refusal.is_restart(),
+                        LeaseFailure::Session(error) => matches!(error, SessionError::Silent),
+                        LeaseFailure::Refusal(refusal) => refusal.is_restart(),
                     };
                     ended = !fresh;
                     // A renewal takes time, so this is not a busy loop; and nothing arrives until the session
@@ -260,11 +261,11 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                     continue;
                 }
                 Err(failure) => {
-                    let (address, wait) = (session.address(), backoff.as_millis());
+                    let (address, wait) = (session.collector_address(), backoff.as_millis());
                     warn!(collector = address, error = %failure, "trying again in {wait} ms");
                     // What the target did not do now is requested again.
-                    let lasts = !matches!(&failure, Failure::Refusal(refusal) if refusal.may_pass());
-                    self.judge(session, failure)?;
+                    let lasts = !matches!(&failure, LeaseFailure::Refusal(refusal) if refusal.is_retryable());
+                    self.handle_open_failure(session, failure)?;
                     if ended && lasts && self.stand_down(collector).await? {
                         ended = false;
                         // The target no longer has these queue pairs.
@@ -281,7 +282,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
 
     /// Whether the cluster has placed all stores, and that makes the translator ready.
     async fn is_now_placed(&self) -> bool {
-        !self.start.is_placed() && self.target.is_placed().await && self.start.placed()
+        !self.start.is_placed() && self.target.is_placed().await && self.start.record_placed()
     }
 
     /// Waits for a future that may be dropped; `None` if halted first. Not for what changes the target.
@@ -301,88 +302,90 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
     }
 
     /// Sends the status of the leases.
-    fn tell(&self, ready: bool, waits_for: Option<(&str, &str)>) -> anyhow::Result<()> {
-        let (open, asked) = self.start.count();
-        (self.tell)(Event { ready, asked, open: (open, self.config.collector.count()), waits_for })
+    fn report_status(&self, ready: bool, waits_for: Option<(&str, &str)>) -> anyhow::Result<()> {
+        let (open, asked) = self.start.attempt_summary();
+        (self.tell)(LeaseEvent { ready, asked, open: (open, self.config.collector.count()), waits_for })
     }
 
     /// Opens the session and applies its grant to the target, after passing on the reporters' positions the
     /// first time. `None` if halted first.
     async fn open(
         &self,
-        session: &mut Session,
+        session: &mut LeasedSession,
         fresh: &mut bool,
         was_open: bool,
-    ) -> Option<Result<bool, Failure>> {
+    ) -> Option<Result<bool, LeaseFailure>> {
         let opened = self.until_halt(session.open(self.config.lease_seconds, *fresh)).await?;
         Some(match opened {
-            Ok(opened) => self.program(session, opened, fresh, was_open).await,
+            Ok(opened) => self.program_target(session, opened, fresh, was_open).await,
             Err(error) => Err(error.into()),
         })
     }
 
     /// Applies the grant of an opened session to the target. Returns whether it holds all of it.
-    async fn program(
+    async fn program_target(
         &self,
-        session: &Session,
+        session: &LeasedSession,
         opened: Opened,
         fresh: &mut bool,
         was_open: bool,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, LeaseFailure> {
         let Opened { grant, resumed, reporters } = opened;
-        info!(name = self.config.name, collector = session.address(), resumed, "session is open");
+        info!(name = self.config.name, collector = session.collector_address(), resumed, "session is open");
         // New queue pairs, if requested, exist by now.
         *fresh = false;
         if !was_open {
             self.target.heard_earlier(reporters).await?;
         }
-        self.target.join(session.collector(), session.ring()).await?;
-        Ok(self.target.apply(session.collector(), grant, After::Open).await?)
+        self.target.join_ring(session.collector(), session.ring_offer()).await?;
+        Ok(self.target.apply_grant(session.collector(), grant, After::Open).await?)
     }
 
     /// Judges a failed attempt to open: returns an error if it ends the program.
-    fn judge(&self, session: &Session, failure: Failure) -> anyhow::Result<()> {
-        let may_pass = failure.may_pass();
+    fn handle_open_failure(&self, session: &LeasedSession, failure: LeaseFailure) -> anyhow::Result<()> {
+        let may_pass = failure.is_retryable();
         match &failure {
             // A collector that took this session before may be starting with another configuration.
-            Failure::Session(_) => {}
-            Failure::Refusal(refusal) if self.is_end(refusal) => return Err(failure.into_error()),
+            LeaseFailure::Session(_) => {}
+            LeaseFailure::Refusal(refusal) if self.is_fatal(refusal) => return Err(failure.into_error()),
             // Contradictory configurations: at the start there is somebody to fix them.
-            Failure::Refusal(_) if !may_pass && !self.start.is_ready() && self.config.cluster.is_none() => {
+            LeaseFailure::Refusal(_)
+                if !may_pass && !self.start.is_ready() && self.config.cluster.is_none() =>
+            {
                 return Err(failure.into_error());
             }
-            Failure::Refusal(_) => {}
+            LeaseFailure::Refusal(_) => {}
         }
-        let ready = self.start.failed(session.collector(), may_pass);
+        let ready = self.start.record_failure(session.collector(), may_pass);
         if self.start.is_hopeless() && self.config.cluster.is_none() {
             return Err(failure.into_error());
         }
-        self.tell(ready, Some((session.address(), &failure.to_string())))
+        self.report_status(ready, Some((session.collector_address(), &failure.to_string())))
     }
 
     /// Whether a refusal ends the program. One collector's grant that the target cannot hold does not stop
     /// the others.
-    fn is_end(&self, refusal: &Refusal) -> bool {
+    fn is_fatal(&self, refusal: &GrantRefusal) -> bool {
         match refusal {
-            Refusal::Build(_) => false,
-            Refusal::Target(error) => {
-                let of_one = matches!(error.error, TargetError::Refused(_)) && !self.is_alone();
-                !error.error.may_pass() && !of_one
+            GrantRefusal::Build(_) => false,
+            GrantRefusal::Target(error) => {
+                let of_one = matches!(error.error, TargetError::Refused(_)) && !self.has_single_collector();
+                !error.error.is_retryable() && !of_one
             }
         }
     }
 
     /// Whether there is only one collector.
-    fn is_alone(&self) -> bool {
+    fn has_single_collector(&self) -> bool {
         self.config.collector.count() == 1 && self.config.cluster.is_none()
     }
 
     /// Renews until the session must be reopened; returns the reason, or `None` if halted.
-    async fn renew(&self, session: &mut Session) -> anyhow::Result<Option<Failure>> {
+    async fn renew_until_reopen(&self, session: &mut LeasedSession) -> anyhow::Result<Option<LeaseFailure>> {
         let collector = session.collector();
         let lease = u64::from(self.config.lease_seconds);
         let every = Duration::from_millis(lease * 1000 / 3).min(Duration::from_secs(1));
-        let among_others = (!self.is_alone()).then_some(collector);
+        let among_others = (!self.has_single_collector()).then_some(collector);
         let mut away = false;
         let mut failed_renewals = 0;
         // Number of stores at the collector when this session was found to get no more of them.
@@ -395,44 +398,45 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                 return Ok(None);
             }
             // The lease is kept even if the target does not answer right now.
-            let Status { mut nodes, silent, former_regions, frames_by } = self.status().await?;
+            let TargetStatus { mut nodes, silent, former_regions, frames_by } = self.target_status().await?;
             let frames_by = frames_by.get(&collector).map_or("", String::as_str);
             for_collector(&mut nodes, among_others);
             // What was sent on UC before the newest program has arrived by now.
             if holds && is_through(session, former_regions, &mut ahead_since) {
-                session.applied();
+                session.mark_applied();
             }
-            let placement = self.target.version().await;
-            let Some(renewed) = self.until_halt(session.renew(nodes, frames_by, placement)).await else {
+            let placement = self.target.placement_version().await;
+            let Some(renewed) = self.until_halt(session.renew_lease(nodes, frames_by, placement)).await
+            else {
                 return Ok(None);
             };
             match renewed {
                 Ok(newest) => {
                     if std::mem::take(&mut away) {
-                        info!(collector = session.address(), "the collector answers again");
+                        info!(collector = session.collector_address(), "the collector answers again");
                     }
-                    if let Err(refusal) = self.target.join(collector, session.ring()).await {
-                        return Err(Failure::from(refusal).into_error());
+                    if let Err(refusal) = self.target.join_ring(collector, session.ring_offer()).await {
+                        return Err(LeaseFailure::from(refusal).into_error());
                     }
-                    holds = match self.target.apply(collector, newest, After::Renewal).await {
+                    holds = match self.target.apply_grant(collector, newest, After::Renewal).await {
                         Ok(is_whole) => is_whole,
                         Err(refusal) if refusal.is_restart() => return Ok(Some(refusal.into())),
-                        Err(refusal) if refusal.may_pass() => {
-                            warn!(collector = session.address(), error = %refusal, "trying again with the next renewal");
+                        Err(refusal) if refusal.is_retryable() => {
+                            warn!(collector = session.collector_address(), error = %refusal, "trying again with the next renewal");
                             false
                         }
-                        Err(refusal) if self.is_end(&refusal) => {
-                            return Err(Failure::from(refusal).into_error());
+                        Err(refusal) if self.is_fatal(&refusal) => {
+                            return Err(LeaseFailure::from(refusal).into_error());
                         }
                         Err(refusal) => return Ok(Some(refusal.into())),
                     };
                     if self.is_now_placed().await {
-                        self.tell(true, None)?;
+                        self.report_status(true, None)?;
                     }
                     if let Some(more) = session.more_stores().filter(|more| known_stores != Some(*more)) {
                         known_stores = Some(more);
                         // Checked first: a session that is refused on opening would be lost.
-                        match self.until_halt(session.preview()).await {
+                        match self.until_halt(session.preview_grant()).await {
                             None => return Ok(None),
                             Some(Ok(preview)) => {
                                 match self.target.could_hold(vec![(collector, preview.grant)]).await {
@@ -445,8 +449,8 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                     }
                     // The collector replaces a queue pair in ERROR; one that it considers healthy but that
                     // does not answer is replaced on request.
-                    let still_silent =
-                        silent.contains(&collector) && self.status().await?.silent.contains(&collector);
+                    let still_silent = silent.contains(&collector)
+                        && self.target_status().await?.silent.contains(&collector);
                     failed_renewals = if still_silent { failed_renewals + 1 } else { 0 };
                     if failed_renewals >= 2 {
                         return Ok(Some(SessionError::Silent.into()));
@@ -464,12 +468,12 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
     }
 
     /// The target's counters; empty if it does not answer.
-    async fn status(&self) -> anyhow::Result<Status> {
-        match self.target.status().await {
+    async fn target_status(&self) -> anyhow::Result<TargetStatus> {
+        match self.target.target_status().await {
             Ok(status) => Ok(status),
-            Err(error) if error.may_pass() => {
+            Err(error) if error.is_retryable() => {
                 warn!(%error, "cannot read the target's counters");
-                Ok(Status::default())
+                Ok(TargetStatus::default())
             }
             Err(error) => bail!(error),
         }
@@ -479,27 +483,31 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
     async fn stand_down(&self, collector: u8) -> anyhow::Result<bool> {
         match self.target.stand_down(collector).await {
             Ok(()) => Ok(true),
-            Err(refusal) if refusal.may_pass() => {
+            Err(refusal) if refusal.is_retryable() => {
                 warn!(error = %refusal, "dead queue pairs remain in the target");
                 Ok(false)
             }
-            Err(refusal) => Err(Failure::from(refusal).into_error()),
+            Err(refusal) => Err(LeaseFailure::from(refusal).into_error()),
         }
     }
 }
 
 /// Logs that a session gets none of the collector's additional stores.
-fn tell_without(session: &Session, error: &dyn fmt::Display) {
+fn tell_without(session: &LeasedSession, error: &dyn fmt::Display) {
     warn!(
-        collector = session.address(), %error,
+        collector = session.collector_address(), %error,
         "the collector has more stores, but not for this session, which continues without them"
     );
 }
 
 /// Whether no operation to a former region has been in flight since the collector granted a new one, or for
 /// too long. While the target does not say how many such regions there are (`None`), only the time counts.
-fn is_through(session: &Session, former_regions: Option<usize>, ahead_since: &mut Option<Instant>) -> bool {
-    if !session.is_ahead() || former_regions == Some(0) {
+fn is_through(
+    session: &LeasedSession,
+    former_regions: Option<usize>,
+    ahead_since: &mut Option<Instant>,
+) -> bool {
+    if !session.has_unapplied_grant() || former_regions == Some(0) {
         *ahead_since = None;
         return true;
     }

@@ -2,9 +2,9 @@
 //! collector's memory.
 //!
 //! - [`program`]: what a switch should hold, computed from the collectors' grants and the configuration.
-//! - [`session`]: the calls to the collector that open, renew and end a lease.
+//! - [`encode_mirror`]: the calls to the collector that open, renew and end a lease.
 //! - [`switches`]: targets to program, and how far programming got.
-//! - [`lease`]: keeps a target in step with its sessions, one per collector; [`setup`]: programs a switch
+//! - [`lease`]: keeps a target in step with its sessions, one per collector; [`program_switch`]: programs a switch
 //!   once.
 //! - [`packets`]: the thread that carries packets between the links and the software data plane
 //!   (`dta-dataplane`).

@@ -17,20 +17,20 @@ const TELL: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// A program that it cannot hold, or an invalid address. An unreachable switch is waited for.
-pub async fn watch(mut reporter: ReporterSwitch, switch: &str) -> anyhow::Result<()> {
+pub async fn watch_reporter(mut reporter: ReporterSwitch, switch: &str) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (mut is_away, mut is_first, mut logged) = (false, true, Logged::default());
     loop {
         // A started step is finished before the end, so that the switch holds one whole program.
-        match reporter.apply().await {
+        match reporter.apply_settings().await {
             Ok(updates) => {
                 if is_first || is_away || !updates.is_empty() {
                     info!(switch, updates = updates.len(), "switch programmed");
                 }
                 (is_first, is_away) = (false, false);
             }
-            Err(error) if error.error.may_pass() => {
+            Err(error) if error.error.is_retryable() => {
                 if !is_away {
                     warn!(switch, %error, "cannot program the switch; trying again");
                 }
@@ -39,7 +39,7 @@ pub async fn watch(mut reporter: ReporterSwitch, switch: &str) -> anyhow::Result
             Err(error) => return Err(error.into()),
         }
         if !is_away && logged.at.is_none_or(|at| at.elapsed() >= TELL) {
-            logged.tell(&mut reporter, switch).await;
+            logged.log_changed_counters(&mut reporter, switch).await;
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
@@ -48,7 +48,7 @@ pub async fn watch(mut reporter: ReporterSwitch, switch: &str) -> anyhow::Result
         }
     }
     if !is_away {
-        logged.tell(&mut reporter, switch).await;
+        logged.log_changed_counters(&mut reporter, switch).await;
     }
     Ok(())
 }
@@ -62,7 +62,7 @@ struct Logged {
 
 impl Logged {
     /// Logs the counters that changed.
-    async fn tell(&mut self, reporter: &mut ReporterSwitch, switch: &str) {
+    async fn log_changed_counters(&mut self, reporter: &mut ReporterSwitch, switch: &str) {
         let now = match reporter.statistics().await {
             Ok(now) => now.counters.into_iter().map(|counter| (counter.name, counter.value)),
             Err(error) => return warn!(switch, %error, "cannot read the switch's counters"),

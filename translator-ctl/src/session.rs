@@ -4,16 +4,16 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddrV4};
 use std::time::Duration;
 
-use dta_rpc::collector::Client;
-use dta_rpc::{ClientError, ClientOptions};
-use dta_link::shared_ring::{NAME_MAX, Offer};
+use dta_link::shared_ring::{JoinOffer, NAME_MAX};
 use dta_proto::codec::MAX_PARTS;
 use dta_proto::control::{
     self, EndSessionRequest, NodeStatistics, OpenSessionRequest, RenewSessionRequest, RequesterQueuePair,
 };
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{ClientError, ClientOptions};
 use tonic::Code;
 
-use crate::config::Translator;
+use crate::config::TranslatorConfig;
 use crate::program::{Grant, GrantError};
 use dta_proto::program::Endpoint;
 
@@ -58,7 +58,7 @@ pub enum SessionError {
 
 impl SessionError {
     /// Whether trying again may help without a change of configuration.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         matches!(self, SessionError::Away(_) | SessionError::Security(_) | SessionError::Gone(_))
     }
 }
@@ -85,11 +85,11 @@ pub struct Preview {
 }
 
 /// One lease at one collector.
-pub struct Session {
-    config: Translator,
+pub struct LeasedSession {
+    config: TranslatorConfig,
     collector: u8,
     endpoint: Endpoint,
-    client: Client,
+    client: RemoteCollector,
     /// The collector's latest grant.
     generation: u64,
     /// What the data plane uses: renewals report it.
@@ -106,18 +106,22 @@ pub struct Session {
 #[derive(Clone, Debug)]
 pub struct RingAt {
     /// How to join it.
-    pub offer: Offer,
+    pub offer: JoinOffer,
     /// Address and port of the NIC.
     pub nic: SocketAddrV4,
 }
 
-impl Session {
+impl LeasedSession {
     /// An unopened session with the collector of this index. `endpoint` is the source of frames and
     /// destination of answers, with the actual port.
-    pub fn new(config: &Translator, collector: u8, endpoint: Endpoint) -> Result<Session, SessionError> {
+    pub fn new(
+        config: &TranslatorConfig,
+        collector: u8,
+        endpoint: Endpoint,
+    ) -> Result<LeasedSession, SessionError> {
         let options = ClientOptions { call: Some(CALL), ..config.client_options(collector) };
-        let client = Client::connect_lazy(&options)?;
-        Ok(Session {
+        let client = RemoteCollector::connect_lazy(&options)?;
+        Ok(LeasedSession {
             config: config.clone(),
             collector,
             endpoint,
@@ -133,11 +137,11 @@ impl Session {
     /// The same session under another configuration. It must be reopened to take effect.
     ///
     /// # Errors
-    /// As [`Session::new`].
-    pub fn again(&self, config: &Translator) -> Result<Session, SessionError> {
-        let new = Session::new(config, self.collector, self.endpoint)?;
+    /// As [`LeasedSession::new`].
+    pub fn with_config(&self, config: &TranslatorConfig) -> Result<LeasedSession, SessionError> {
+        let new = LeasedSession::new(config, self.collector, self.endpoint)?;
         let positions = self.positions.clone();
-        Ok(Session {
+        Ok(LeasedSession {
             generation: self.generation,
             applied: self.applied,
             offered: self.offered,
@@ -154,7 +158,7 @@ impl Session {
     }
 
     /// The collector's latest ring offer.
-    pub fn ring(&self) -> Option<&RingAt> {
+    pub fn ring_offer(&self) -> Option<&RingAt> {
         self.ring.as_ref()
     }
 
@@ -164,16 +168,16 @@ impl Session {
     }
 
     /// Address of its collector.
-    pub fn address(&self) -> &str {
-        self.config.collector.address(self.collector)
+    pub fn collector_address(&self) -> &str {
+        self.config.collector.address_at(self.collector)
     }
 
-    fn error(&self, error: ClientError) -> SessionError {
+    fn session_error(&self, error: ClientError) -> SessionError {
         let ClientError::Status(status) = error else {
             return error.into();
         };
-        let (address, message) = (self.address(), dta_rpc::transport::status_reason(&status));
-        if std::error::Error::source(&status).and_then(dta_rpc::transport::known).is_some() {
+        let (address, message) = (self.collector_address(), dta_rpc::transport::status_reason(&status));
+        if std::error::Error::source(&status).and_then(dta_rpc::transport::known_tls_reason).is_some() {
             return SessionError::Security(format!(
                 "cannot communicate with the collector at {address}: {message}"
             ));
@@ -198,12 +202,12 @@ impl Session {
 
     /// Notes that the data plane uses the latest grant, and that no operation is in flight to a former
     /// region. The next renewal reports it, and the collector then revokes those regions' rkeys.
-    pub fn applied(&mut self) {
+    pub fn mark_applied(&mut self) {
         self.applied = self.generation;
     }
 
     /// Whether the data plane is not known to use the latest grant.
-    pub fn is_ahead(&self) -> bool {
+    pub fn has_unapplied_grant(&self) -> bool {
         self.applied != self.generation
     }
 
@@ -216,21 +220,25 @@ impl Session {
     /// replaced: for a data plane that does not know what is in flight on the existing ones, or got no answer
     /// from one.
     pub async fn open(&mut self, lease_seconds: u32, fresh: bool) -> Result<Opened, SessionError> {
-        let request = OpenSessionRequest { fresh, ..self.request(lease_seconds) };
-        let session = self.client.open_session(request).await.map_err(|e| self.error(e))?;
+        let request = OpenSessionRequest { fresh, ..self.open_request(lease_seconds) };
+        let session = self.client.open_session(request).await.map_err(|e| self.session_error(e))?;
         self.generation = session.generation;
         self.offered = (session.stores_offered, session.stores_offered);
-        self.ring = ring_at(&session);
+        self.ring = parse_ring_offer(&session);
         self.positions.clone_from(&session.positions);
         let reporters =
             session.reporters.iter().filter_map(|p| Some((u16::try_from(p.reporter).ok()?, p.sequence)));
-        Ok(Opened { grant: self.grant(&session)?, resumed: session.resumed, reporters: reporters.collect() })
+        Ok(Opened {
+            grant: self.parse_grant(&session)?,
+            resumed: session.resumed,
+            reporters: reporters.collect(),
+        })
     }
 
     /// What opening the session would grant; nothing changes at the collector.
-    pub async fn preview(&mut self) -> Result<Preview, SessionError> {
-        let request = self.request(self.config.lease_seconds);
-        let session = self.client.preview_session(request).await.map_err(|e| self.error(e))?;
+    pub async fn preview_grant(&mut self) -> Result<Preview, SessionError> {
+        let request = self.open_request(self.config.lease_seconds);
+        let session = self.client.preview_session(request).await.map_err(|e| self.session_error(e))?;
         let held = session.translator.clone().filter(|_| session.resumed);
         let mut elsewhere = None;
         if let Some(held) = &held {
@@ -248,10 +256,10 @@ impl Session {
                 elsewhere = Some(format!("{}:{}", held.ip, held.port));
             }
         }
-        Ok(Preview { grant: self.grant(&session)?, is_open: held.is_some(), elsewhere })
+        Ok(Preview { grant: self.parse_grant(&session)?, is_open: held.is_some(), elsewhere })
     }
 
-    fn request(&self, lease_seconds: u32) -> OpenSessionRequest {
+    fn open_request(&self, lease_seconds: u32) -> OpenSessionRequest {
         let c = &self.config;
         let pair = |purpose: control::Purpose, qpn: u32| RequesterQueuePair {
             purpose: purpose.into(),
@@ -269,15 +277,15 @@ impl Session {
             lists: lists.iter().cloned().map(Into::into).collect(),
             fresh: false,
             // In a cluster, collectors know themselves what each has.
-            shares: if c.cluster.is_none() { c.collector.shares() } else { Vec::new() },
+            shares: if c.cluster.is_none() { c.collector.collector_shares() } else { Vec::new() },
             own_share: self.collector.into(),
         }
     }
 
     /// Renews the lease and hands in counters. Returns the collector's current grant, which is
-    /// [applied](Session::applied) later. `frames_by` describes how frames travel; `placement` is the version of the
+    /// [applied](LeasedSession::mark_applied) later. `frames_by` describes how frames travel; `placement` is the version of the
     /// cluster's placement that the data plane goes by, or 0.
-    pub async fn renew(
+    pub async fn renew_lease(
         &mut self,
         statistics: Vec<NodeStatistics>,
         frames_by: &str,
@@ -288,7 +296,7 @@ impl Session {
 
     /// Hands in the final counters and says goodbye: everything held has been sent. The lease runs on, so
     /// that the next start resumes the session.
-    pub async fn leave(&mut self, statistics: Vec<NodeStatistics>) -> Result<(), SessionError> {
+    pub async fn leave_session(&mut self, statistics: Vec<NodeStatistics>) -> Result<(), SessionError> {
         self.renew_or_leave(statistics, "", 0, true).await.map(drop)
     }
 
@@ -309,39 +317,39 @@ impl Session {
                 placement,
                 leaving: leaving && rest.is_empty(),
             };
-            let mut session = self.client.renew_session(request).await.map_err(|e| self.error(e))?;
+            let mut session = self.client.renew_session(request).await.map_err(|e| self.session_error(e))?;
             self.generation = session.generation;
             self.offered.1 = session.stores_offered;
-            self.ring = ring_at(&session);
+            self.ring = parse_ring_offer(&session);
             if rest.is_empty() {
                 session.positions.clone_from(&self.positions);
-                return Ok(self.grant(&session)?);
+                return Ok(self.parse_grant(&session)?);
             }
             statistics = rest;
         }
     }
 
     /// Ends the session with its queue pairs and rkeys; memory stays.
-    pub async fn end(&mut self, statistics: Vec<NodeStatistics>) -> Result<(), SessionError> {
+    pub async fn end_session(&mut self, statistics: Vec<NodeStatistics>) -> Result<(), SessionError> {
         let request =
             EndSessionRequest { name: self.config.name.clone(), generation: self.applied, statistics };
-        self.client.give_up_session(request).await.map_err(|e| self.error(e))
+        self.client.give_up_session(request).await.map_err(|e| self.session_error(e))
     }
 
-    fn grant(&self, session: &control::Session) -> Result<Grant, GrantError> {
+    fn parse_grant(&self, session: &control::Session) -> Result<Grant, GrantError> {
         let source = self.config.frame_source(self.collector, self.endpoint);
         Grant::read(session, self.collector, &source)
     }
 }
 
 /// A session's ring offer, if valid.
-fn ring_at(session: &control::Session) -> Option<RingAt> {
+fn parse_ring_offer(session: &control::Session) -> Option<RingAt> {
     let (ring, nic) = (session.ring.as_ref()?, Endpoint::try_from(session.collector.as_ref()?).ok()?);
     let IpAddr::V4(ip) = nic.ip else { return None };
     let token = ring.token.as_slice().try_into().ok()?;
     let fits = (1..=NAME_MAX).contains(&ring.name.len());
     fits.then(|| RingAt {
-        offer: Offer { name: ring.name.clone(), token },
+        offer: JoinOffer { name: ring.name.clone(), token },
         nic: SocketAddrV4::new(ip, nic.port),
     })
 }

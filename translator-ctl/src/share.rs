@@ -11,14 +11,14 @@ use tokio::sync::Mutex;
 
 use crate::cluster::placing::Placing;
 use crate::cluster::roster::Roster;
-use crate::config::Translator;
-use crate::program::{BuildError, Grant, Wanted, build};
+use crate::config::TranslatorConfig;
+use crate::program::{BuildError, Grant, TargetProgramSettings, build_program};
 use crate::session::RingAt;
-use crate::switches::{After, ApplyError, Status, Target, TargetError};
+use crate::switches::{After, ApplyError, Target, TargetError, TargetStatus};
 
 /// Why a grant is not in the target.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum GrantRefusal {
     /// Together with the other grants and the configuration it makes no program. Nothing has changed.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -27,36 +27,36 @@ pub(crate) enum Refusal {
     Target(#[from] ApplyError),
 }
 
-impl Refusal {
+impl GrantRefusal {
     /// Whether trying again may help without a change of configuration.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         match self {
-            Refusal::Build(_) => false,
-            Refusal::Target(error) => error.error.may_pass(),
+            GrantRefusal::Build(_) => false,
+            GrantRefusal::Target(error) => error.error.is_retryable(),
         }
     }
 
     /// Whether the target restarted, so that the session must be opened again.
     pub(crate) fn is_restart(&self) -> bool {
-        matches!(self, Refusal::Target(ApplyError { error: TargetError::Restarted, .. }))
+        matches!(self, GrantRefusal::Target(ApplyError { error: TargetError::Restarted, .. }))
     }
 }
 
 /// A target as the leases see it.
-pub(crate) struct Shared<'a, T> {
-    wanted: Wanted,
+pub(crate) struct SharedTarget<'a, T> {
+    wanted: TargetProgramSettings,
     /// Locked from reading the grants until the target holds their program, so that one lease does not undo
     /// another's change.
-    state: Mutex<State<'a, T>>,
+    state: Mutex<SharedTargetState<'a, T>>,
 }
 
-struct State<'a, T> {
+struct SharedTargetState<'a, T> {
     target: &'a mut T,
-    known: &'a mut Known,
+    known: &'a mut TargetGrants,
 }
 
 /// State of a target. It survives a change of configuration.
-pub(crate) struct Known {
+pub(crate) struct TargetGrants {
     /// Each collector's grant.
     granted: BTreeMap<u8, Grant>,
     /// What the target holds of each.
@@ -69,39 +69,39 @@ pub(crate) struct Known {
     told: HashSet<u16>,
 }
 
-impl Known {
+impl TargetGrants {
     /// For a target not programmed yet.
-    pub(crate) fn new(config: &Translator) -> Known {
+    pub(crate) fn new(config: &TranslatorConfig) -> TargetGrants {
         let placing = config.cluster.is_some().then(Placing::default);
         let (granted, held) = (BTreeMap::new(), BTreeMap::new());
-        Known { granted, held, lost: BTreeSet::new(), placing, told: HashSet::new() }
+        TargetGrants { granted, held, lost: BTreeSet::new(), placing, told: HashSet::new() }
     }
 
-    /// Takes in a newer view of the cluster. The target holds it after [`Shared::settle`].
-    pub(crate) fn learn(&mut self, view: &Arc<View>, roster: &Roster) {
+    /// Takes in a newer view of the cluster. The target holds it after [`SharedTarget::apply_newest_view`].
+    pub(crate) fn apply_view(&mut self, view: &Arc<View>, roster: &Roster) {
         let placing = self.placing.get_or_insert_default();
-        placing.learn(view.clone(), roster.clone());
+        placing.apply_view(view.clone(), roster.clone());
         self.granted.retain(|index, _| roster.iter().any(|(_, of)| of == *index));
     }
 
     /// The target restarted, and holds nothing of what was granted.
-    fn lose(&mut self, granted: BTreeMap<u8, Grant>) {
+    fn discard_grants(&mut self, granted: BTreeMap<u8, Grant>) {
         self.lost.extend(granted.into_keys());
         (self.granted, self.held) = (BTreeMap::new(), BTreeMap::new());
     }
 
     /// What the target should hold of grants, and whether all new regions of one collector are among it.
-    fn held_of(
+    fn grants_to_hold(
         &mut self,
         granted: &BTreeMap<u8, Grant>,
         collector: Option<u8>,
     ) -> (BTreeMap<u8, Grant>, bool) {
         let Some(placing) = &mut self.placing else { return (granted.clone(), true) };
         let now = Instant::now();
-        placing.settle(granted, now);
+        placing.choose_placements(granted, now);
         let (mut held, mut is_whole) = (BTreeMap::new(), true);
         for (index, grant) in granted {
-            let (used, all) = placing.used(grant, self.held.get(index), *index, now);
+            let (used, all) = placing.restrict_grant(grant, self.held.get(index), *index, now);
             is_whole &= all || collector != Some(*index);
             held.insert(*index, used);
         }
@@ -116,58 +116,73 @@ impl Known {
         &self,
         target: &mut impl Target,
         granted: Vec<(u8, Grant)>,
-        wanted: &Wanted,
+        wanted: &TargetProgramSettings,
     ) -> Result<(), String> {
         let mut held = self.held.clone();
         for (collector, grant) in granted {
             let used = match &self.placing {
-                Some(placing) => placing.used(&grant, held.get(&collector), collector, Instant::now()).0,
+                Some(placing) => {
+                    placing.restrict_grant(&grant, held.get(&collector), collector, Instant::now()).0
+                }
                 None => grant,
             };
             held.insert(collector, used);
         }
-        let want = build(&of_each(&held, wanted), wanted).map_err(|error| error.to_string())?;
+        let want =
+            build_program(&grants_by_collector(&held, wanted), wanted).map_err(|error| error.to_string())?;
         target.could_hold(&want).await.map_err(|error| error.to_string())
     }
 }
 
-impl<'a, T: Target> Shared<'a, T> {
-    pub(crate) fn new(config: &Translator, target: &'a mut T, known: &'a mut Known) -> Shared<'a, T> {
-        Shared { wanted: config.wanted(), state: Mutex::new(State { target, known }) }
+impl<'a, T: Target> SharedTarget<'a, T> {
+    pub(crate) fn new(
+        config: &TranslatorConfig,
+        target: &'a mut T,
+        known: &'a mut TargetGrants,
+    ) -> SharedTarget<'a, T> {
+        SharedTarget {
+            wanted: config.program_settings(),
+            state: Mutex::new(SharedTargetState { target, known }),
+        }
     }
 
     /// Sets how far earlier translators had heard their reporters. Each collector knows it; the first answer
     /// counts.
-    pub(crate) async fn heard_earlier(&self, mut reporters: Vec<(u16, u32)>) -> Result<(), Refusal> {
+    pub(crate) async fn heard_earlier(&self, mut reporters: Vec<(u16, u32)>) -> Result<(), GrantRefusal> {
         let mut state = self.state.lock().await;
         reporters.retain(|(id, _)| !state.known.told.contains(id));
-        state.target.heard_earlier(&reporters).await.map_err(ApplyError::nothing)?;
+        state.target.heard_earlier(&reporters).await.map_err(ApplyError::before_first_change)?;
         state.known.told.extend(reporters.iter().map(|(id, _)| id));
         Ok(())
     }
 
     /// Makes the target hold a collector's current grant, together with the others'. Returns whether it holds all of
     /// it: in a cluster, new regions may have to wait for those of other collectors.
-    pub(crate) async fn apply(&self, collector: u8, grant: Grant, after: After) -> Result<bool, Refusal> {
-        if after == After::Renewal && self.is_lost(collector).await {
-            return Err(ApplyError::nothing(TargetError::Restarted).into());
+    pub(crate) async fn apply_grant(
+        &self,
+        collector: u8,
+        grant: Grant,
+        after: After,
+    ) -> Result<bool, GrantRefusal> {
+        if after == After::Renewal && self.is_session_lost(collector).await {
+            return Err(ApplyError::before_first_change(TargetError::Restarted).into());
         }
         self.take(Some(collector), |_| Some(grant), after).await
     }
 
     /// Whether the target restarted, so that the session must be opened again.
-    pub(crate) async fn is_lost(&self, collector: u8) -> bool {
+    pub(crate) async fn is_session_lost(&self, collector: u8) -> bool {
         self.state.lock().await.known.lost.contains(&collector)
     }
 
     /// In a cluster, makes the target hold what follows from its newest view.
-    pub(crate) async fn settle(&self) -> Result<(), Refusal> {
+    pub(crate) async fn apply_newest_view(&self) -> Result<(), GrantRefusal> {
         self.take(None, |_| None, After::Renewal).await.map(drop)
     }
 
     /// The version of the cluster's placement that the target goes by; 0 = none.
-    pub(crate) async fn version(&self) -> u64 {
-        self.state.lock().await.known.placing.as_ref().map_or(0, Placing::version)
+    pub(crate) async fn placement_version(&self) -> u64 {
+        self.state.lock().await.known.placing.as_ref().map_or(0, Placing::placement_version)
     }
 
     /// Whether all stores that were granted are placed, as far as the target goes by a cluster's placement.
@@ -178,19 +193,19 @@ impl<'a, T: Target> Shared<'a, T> {
 
     /// Removes an ended session's queue pairs from the target: reports for this collector's stores are then
     /// dropped under that name (`no_queue_pair`) instead of being sent in vain.
-    pub(crate) async fn stand_down(&self, collector: u8) -> Result<(), Refusal> {
-        self.take(Some(collector), |held| held.map(Grant::ended), After::Renewal).await.map(drop)
+    pub(crate) async fn stand_down(&self, collector: u8) -> Result<(), GrantRefusal> {
+        self.take(Some(collector), |held| held.map(Grant::without_session), After::Renewal).await.map(drop)
     }
 
     /// Routes frames to a collector's NIC through a ring, if possible.
-    pub(crate) async fn join(&self, collector: u8, ring: Option<&RingAt>) -> Result<(), Refusal> {
+    pub(crate) async fn join_ring(&self, collector: u8, ring: Option<&RingAt>) -> Result<(), GrantRefusal> {
         let mut state = self.state.lock().await;
-        Ok(state.target.join(collector, ring).await.map_err(ApplyError::nothing)?)
+        Ok(state.target.join_ring(collector, ring).await.map_err(ApplyError::before_first_change)?)
     }
 
     /// The target's counters, and the state of its queue pairs.
-    pub(crate) async fn status(&self) -> Result<Status, TargetError> {
-        self.state.lock().await.target.status().await
+    pub(crate) async fn target_status(&self) -> Result<TargetStatus, TargetError> {
+        self.state.lock().await.target.read_status().await
     }
 
     /// Whether the target could hold these collectors' grants, with what it holds of the others.
@@ -198,7 +213,7 @@ impl<'a, T: Target> Shared<'a, T> {
     /// # Errors
     /// Why not.
     pub(crate) async fn could_hold(&self, granted: Vec<(u8, Grant)>) -> Result<(), String> {
-        let State { target, known } = &mut *self.state.lock().await;
+        let SharedTargetState { target, known } = &mut *self.state.lock().await;
         known.could_hold(*target, granted, &self.wanted).await
     }
 
@@ -207,15 +222,15 @@ impl<'a, T: Target> Shared<'a, T> {
         collector: Option<u8>,
         becomes: impl FnOnce(Option<Grant>) -> Option<Grant>,
         after: After,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, GrantRefusal> {
         let mut state = self.state.lock().await;
         let mut granted = state.known.granted.clone();
         // What others were granted under their open sessions does not hold for a target that restarted.
         if after == After::Open
             && granted.keys().any(|other| Some(*other) != collector)
-            && state.target.has_restarted().await.map_err(ApplyError::nothing)?
+            && state.target.has_restarted().await.map_err(ApplyError::before_first_change)?
         {
-            state.known.lose(std::mem::take(&mut granted));
+            state.known.discard_grants(std::mem::take(&mut granted));
         }
         if after == After::Open {
             state.known.lost.retain(|lost| Some(*lost) != collector);
@@ -225,12 +240,12 @@ impl<'a, T: Target> Shared<'a, T> {
         {
             granted.insert(collector, grant);
         }
-        let (held, is_whole) = state.known.held_of(&granted, collector);
-        let want: Program = build(&of_each(&held, &self.wanted), &self.wanted)?;
-        if let Err(error) = state.target.apply(&want, after).await {
-            let refusal = Refusal::from(error);
+        let (held, is_whole) = state.known.grants_to_hold(&granted, collector);
+        let want: Program = build_program(&grants_by_collector(&held, &self.wanted), &self.wanted)?;
+        if let Err(error) = state.target.apply_program(&want, after).await {
+            let refusal = GrantRefusal::from(error);
             if refusal.is_restart() {
-                state.known.lose(granted);
+                state.known.discard_grants(granted);
             }
             return Err(refusal);
         }
@@ -241,6 +256,9 @@ impl<'a, T: Target> Shared<'a, T> {
 }
 
 /// The grants of all collectors; `None` for one that has not answered.
-fn of_each<'g>(grants: &'g BTreeMap<u8, Grant>, wanted: &Wanted) -> Vec<Option<&'g Grant>> {
+fn grants_by_collector<'g>(
+    grants: &'g BTreeMap<u8, Grant>,
+    wanted: &TargetProgramSettings,
+) -> Vec<Option<&'g Grant>> {
     wanted.collectors.keys().map(|index| grants.get(index)).collect()
 }

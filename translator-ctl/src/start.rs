@@ -17,20 +17,20 @@ enum Attempt {
 }
 
 /// The start, shared by all leases.
-pub(crate) struct Start {
-    state: RefCell<State>,
+pub(crate) struct StartProgress {
+    state: RefCell<StartState>,
 }
 
-struct State {
+struct StartState {
     attempts: BTreeMap<u8, Attempt>,
     /// Whether reports have somewhere to go: in a cluster, once its stores are placed.
     placed: bool,
     ready: bool,
 }
 
-impl State {
+impl StartState {
     /// Whether it becomes ready.
-    fn becomes(&mut self) -> bool {
+    fn update_readiness(&mut self) -> bool {
         let asked = self.attempts.values().all(|attempt| *attempt != Attempt::None);
         let is_one = self.attempts.values().any(|attempt| *attempt == Attempt::Programmed);
         let becomes = asked && !self.ready && is_one && self.placed;
@@ -39,16 +39,18 @@ impl State {
     }
 }
 
-impl Start {
+impl StartProgress {
     /// No collector tried yet. Without a cluster, all stores are placed from the beginning.
-    pub(crate) fn new(collectors: impl IntoIterator<Item = u8>, placed: bool) -> Start {
-        let start = Start { state: RefCell::new(State { attempts: BTreeMap::new(), placed, ready: false }) };
-        start.are(collectors);
+    pub(crate) fn new(collectors: impl IntoIterator<Item = u8>, placed: bool) -> StartProgress {
+        let start = StartProgress {
+            state: RefCell::new(StartState { attempts: BTreeMap::new(), placed, ready: false }),
+        };
+        start.set_collectors(collectors);
         start
     }
 
     /// From now on, these are the collectors.
-    pub(crate) fn are(&self, collectors: impl IntoIterator<Item = u8>) {
+    pub(crate) fn set_collectors(&self, collectors: impl IntoIterator<Item = u8>) {
         let mut state = self.state.borrow_mut();
         let known = std::mem::take(&mut state.attempts);
         let of = |index: u8| (index, known.get(&index).copied().unwrap_or(Attempt::None));
@@ -56,10 +58,10 @@ impl Start {
     }
 
     /// Records that the stores of a cluster are placed. Returns whether that makes the translator ready.
-    pub(crate) fn placed(&self) -> bool {
+    pub(crate) fn record_placed(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.placed = true;
-        state.becomes()
+        state.update_readiness()
     }
 
     /// Whether the stores are placed.
@@ -69,25 +71,25 @@ impl Start {
 
     /// Records that a collector is programmed. Returns whether that makes the translator ready.
     pub(crate) fn programmed(&self, collector: u8) -> bool {
-        self.note(collector, Attempt::Programmed)
+        self.record_attempt(collector, Attempt::Programmed)
     }
 
     /// Records that a collector could not be programmed, and whether it may be later. Returns whether that
     /// makes the translator ready.
-    pub(crate) fn failed(&self, collector: u8, may_pass: bool) -> bool {
-        self.note(collector, if may_pass { Attempt::Away } else { Attempt::Refused })
+    pub(crate) fn record_failure(&self, collector: u8, may_pass: bool) -> bool {
+        self.record_attempt(collector, if may_pass { Attempt::Away } else { Attempt::Refused })
     }
 
-    fn note(&self, collector: u8, attempt: Attempt) -> bool {
+    fn record_attempt(&self, collector: u8, attempt: Attempt) -> bool {
         let mut state = self.state.borrow_mut();
         if let Some(of) = state.attempts.get_mut(&collector) {
             *of = attempt;
         }
-        state.becomes()
+        state.update_readiness()
     }
 
     /// How many collectors are programmed, and whether each was tried.
-    pub(crate) fn count(&self) -> (usize, bool) {
+    pub(crate) fn attempt_summary(&self) -> (usize, bool) {
         let state = self.state.borrow();
         let programmed = state.attempts.values().filter(|attempt| **attempt == Attempt::Programmed).count();
         (programmed, state.attempts.values().all(|attempt| *attempt != Attempt::None))
@@ -111,39 +113,39 @@ mod tests {
 
     #[test]
     fn one_collector_makes_it_ready_or_ends_it_by_a_refusal() {
-        let start = Start::new(0..1, true);
-        assert!(!start.failed(0, true) && !start.is_hopeless());
+        let start = StartProgress::new(0..1, true);
+        assert!(!start.record_failure(0, true) && !start.is_hopeless());
         assert!(start.programmed(0) && start.is_ready());
         // Once ready, a refusal no longer ends anything.
-        assert!(!start.programmed(0) && !start.failed(0, false) && !start.is_hopeless());
-        let start = Start::new(0..1, true);
-        assert!(!start.failed(0, false) && start.is_hopeless());
+        assert!(!start.programmed(0) && !start.record_failure(0, false) && !start.is_hopeless());
+        let start = StartProgress::new(0..1, true);
+        assert!(!start.record_failure(0, false) && start.is_hopeless());
     }
 
     #[test]
     fn it_is_ready_when_all_were_asked_and_one_is_programmed() {
-        let start = Start::new(0..3, true);
-        assert!(!start.programmed(1) && !start.failed(0, true) && !start.is_ready());
-        assert!(start.failed(2, false) && start.is_ready());
+        let start = StartProgress::new(0..3, true);
+        assert!(!start.programmed(1) && !start.record_failure(0, true) && !start.is_ready());
+        assert!(start.record_failure(2, false) && start.is_ready());
         assert!(!start.programmed(2));
 
-        let start = Start::new(0..2, true);
-        assert!(!start.failed(0, false) && !start.failed(1, true) && !start.is_hopeless());
+        let start = StartProgress::new(0..2, true);
+        assert!(!start.record_failure(0, false) && !start.record_failure(1, true) && !start.is_hopeless());
         assert!(start.programmed(1));
 
-        let start = Start::new(0..2, true);
-        assert!(!start.failed(0, false) && !start.failed(1, true));
-        assert!(!start.failed(1, false) && start.is_hopeless());
+        let start = StartProgress::new(0..2, true);
+        assert!(!start.record_failure(0, false) && !start.record_failure(1, true));
+        assert!(!start.record_failure(1, false) && start.is_hopeless());
     }
 
     #[test]
     fn in_a_cluster_it_is_ready_when_its_stores_are_placed() {
-        let start = Start::new([], false);
-        start.are([3]);
+        let start = StartProgress::new([], false);
+        start.set_collectors([3]);
         assert!(!start.programmed(3) && !start.is_ready() && !start.is_placed());
-        assert!(start.placed() && start.is_ready() && !start.placed());
+        assert!(start.record_placed() && start.is_ready() && !start.record_placed());
         // They may be placed before all were asked.
-        let start = Start::new(0..2, false);
-        assert!(!start.programmed(0) && !start.placed() && start.programmed(1));
+        let start = StartProgress::new(0..2, false);
+        assert!(!start.programmed(0) && !start.record_placed() && start.programmed(1));
     }
 }

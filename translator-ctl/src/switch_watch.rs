@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use dta_proto::program::{Change, Primitive, Program};
+use dta_proto::program::{DataPlaneChange, Primitive, Program};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, watch};
 use tracing::{info, warn};
 
-use crate::cluster::following::{Following, Sessions};
-use crate::config::{Config, Translator};
-use crate::lease::Event;
+use crate::cluster::following::{ClusterFollower, DataPlaneSessions};
+use crate::config::{Config, TranslatorConfig};
+use crate::lease::LeaseEvent;
 use crate::switches::p4::translator::COLLECTORS;
-use crate::switches::{After, AnySwitch, ApplyError, Status, Target, TargetError, any_switch};
+use crate::switches::{After, AnySwitch, ApplyError, Target, TargetError, TargetStatus, any_switch};
 
 /// Shortest interval between two flushes.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -28,7 +28,7 @@ const PART: usize = 1024;
 /// # Errors
 /// A switch that needs no watching, a collector that refuses, a session taken by another translator, or an error of
 /// `ready`.
-pub async fn watch(
+pub async fn watch_switch(
     config: &Config,
     switch: &str,
     ready: impl Fn() -> anyhow::Result<()>,
@@ -39,24 +39,32 @@ pub async fn watch(
             "[switch.{switch}] is a software translator, which renews its own lease: start it with `dta-translator run`, without --blank"
         )
     }
-    keep(&config.translator_of(switch)?, target, ready).await
+    maintain_switch(&config.translator_of(switch)?, target, ready).await
 }
 
 /// A switch that is watched and flushed.
-struct Watched(Arc<Mutex<AnySwitch>>);
+struct WatchedSwitch(Arc<Mutex<AnySwitch>>);
 
 #[tonic::async_trait]
-impl Target for Watched {
-    async fn held(&mut self) -> Result<Program, TargetError> {
-        self.0.lock().await.held().await
+impl Target for WatchedSwitch {
+    async fn held_program(&mut self) -> Result<Program, TargetError> {
+        self.0.lock().await.held_program().await
     }
 
-    async fn lacks(&mut self, want: &Program, after: After) -> Result<Vec<Change>, TargetError> {
-        self.0.lock().await.lacks(want, after).await
+    async fn required_changes(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> Result<Vec<DataPlaneChange>, TargetError> {
+        self.0.lock().await.required_changes(want, after).await
     }
 
-    async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
-        self.0.lock().await.apply(want, after).await
+    async fn apply_program(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> Result<Vec<DataPlaneChange>, ApplyError> {
+        self.0.lock().await.apply_program(want, after).await
     }
 
     async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
@@ -71,8 +79,8 @@ impl Target for Watched {
         self.0.lock().await.heard_earlier(reporters).await
     }
 
-    async fn status(&mut self) -> Result<Status, TargetError> {
-        self.0.lock().await.status().await
+    async fn read_status(&mut self) -> Result<TargetStatus, TargetError> {
+        self.0.lock().await.read_status().await
     }
 
     async fn flush_all(&mut self) -> Result<u64, TargetError> {
@@ -85,18 +93,18 @@ impl Target for Watched {
     }
 }
 
-async fn keep(
-    translator: &Translator,
+async fn maintain_switch(
+    translator: &TranslatorConfig,
     switch: AnySwitch,
     ready: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (mut cluster, begin) = Following::of(translator, COLLECTORS)?;
-    let mut sessions = Sessions::new(begin, translator.endpoint())?;
+    let (mut cluster, begin) = ClusterFollower::from_config(translator, COLLECTORS)?;
+    let mut sessions = DataPlaneSessions::new(begin, translator.frame_endpoint())?;
     let switch = Arc::new(Mutex::new(switch));
-    let mut target = Watched(switch.clone());
-    let tell = |event: Event<'_>| {
+    let mut target = WatchedSwitch(switch.clone());
+    let tell = |event: LeaseEvent<'_>| {
         info!("{event}");
         if event.ready {
             info!("switch programmed");
@@ -109,7 +117,7 @@ async fn keep(
         let (halt, halted) = watch::channel(false);
         let (mut seen, mut stops) = (None, false);
         {
-            let mut leases = std::pin::pin!(sessions.keep(&mut target, halted, tell));
+            let mut leases = std::pin::pin!(sessions.maintain_leases(&mut target, halted, tell));
             loop {
                 tokio::select! {
                     // An error, or halted: the switch holds one whole program then.
@@ -119,21 +127,21 @@ async fn keep(
                     }
                     _ = stop.recv() => stops = true,
                     _ = interrupt.recv() => stops = true,
-                    view = cluster.newer() => seen = Some(view),
+                    view = cluster.next_view() => seen = Some(view),
                     never = &mut flushing => match never {},
                 }
                 halt.send_replace(true);
             }
         }
         match seen {
-            Some(view) if !stops => drop(cluster.learn(&view, std::iter::once(&mut sessions))),
+            Some(view) if !stops => drop(cluster.apply_view(&view, std::iter::once(&mut sessions))),
             _ => return Ok(()),
         }
     }
 }
 
 /// When to look at a primitive's state next.
-struct Next {
+struct NextFlush {
     primitive: Primitive,
     at: Instant,
     /// The place to start at.
@@ -142,7 +150,7 @@ struct Next {
 
 /// Flushes what is older than the flush times.
 async fn flush_by_time(switch: &Mutex<AnySwitch>) -> std::convert::Infallible {
-    let mut all: Vec<Next> = Vec::new();
+    let mut all: Vec<NextFlush> = Vec::new();
     // Not in the condition, which would keep the switch locked.
     let cannot_command = switch.lock().await.cannot_command();
     if let Some(why) = cannot_command {
@@ -155,7 +163,7 @@ async fn flush_by_time(switch: &Mutex<AnySwitch>) -> std::convert::Infallible {
         for (primitive, after_ms) in times.into_iter().filter(|(_, after_ms)| *after_ms != 0) {
             let after = Duration::from_millis(after_ms.into()).max(SHORTEST);
             let Some(next) = all.iter_mut().find(|next| next.primitive == primitive) else {
-                all.push(Next { primitive, at: Instant::now() + after, first: 0 });
+                all.push(NextFlush { primitive, at: Instant::now() + after, first: 0 });
                 continue;
             };
             let began = Instant::now();
@@ -163,7 +171,7 @@ async fn flush_by_time(switch: &Mutex<AnySwitch>) -> std::convert::Infallible {
                 continue;
             }
             let older = after_ms.saturating_mul(1000);
-            let more = switch.lock().await.flush(primitive, older, next.first, PART).await;
+            let more = switch.lock().await.flush_places(primitive, older, next.first, PART).await;
             let pause = began.elapsed() * SHARE;
             match more {
                 Ok(true) => (next.first, next.at) = (next.first + PART, Instant::now() + pause),
@@ -191,15 +199,19 @@ mod tests {
 
     #[tonic::async_trait]
     impl Target for Silent {
-        async fn held(&mut self) -> Result<Program, TargetError> {
+        async fn held_program(&mut self) -> Result<Program, TargetError> {
             unreachable!("nothing asks for it")
         }
 
-        async fn lacks(&mut self, _: &Program, _: After) -> Result<Vec<Change>, TargetError> {
+        async fn required_changes(
+            &mut self,
+            _: &Program,
+            _: After,
+        ) -> Result<Vec<DataPlaneChange>, TargetError> {
             unreachable!("nothing asks for it")
         }
 
-        async fn apply(&mut self, _: &Program, _: After) -> Result<Vec<Change>, ApplyError> {
+        async fn apply_program(&mut self, _: &Program, _: After) -> Result<Vec<DataPlaneChange>, ApplyError> {
             unreachable!("nothing asks for it")
         }
 
@@ -207,7 +219,7 @@ mod tests {
             unreachable!("nothing asks for it")
         }
 
-        async fn status(&mut self) -> Result<Status, TargetError> {
+        async fn read_status(&mut self) -> Result<TargetStatus, TargetError> {
             unreachable!("nothing asks for it")
         }
 

@@ -4,7 +4,7 @@
 //! It runs in its own network namespace, where the test starts itself once more. If something is not on PATH,
 //! it is skipped with a message. `DTA_WRITE_FRAMES=1` writes the frames that `tests/frames.rs` reads.
 
-#[path = "../../testbed/captures.rs"]
+#[path = "../../testbed/tests/shared/captures.rs"]
 mod beside;
 #[path = "common/simple_switch.rs"]
 mod simple_switch;
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use dta_link::Link;
 use dta_link::packet::{PacketConfig, PacketLink};
-use dta_testbed::p4_suite::generate::{self, collector_mac};
-use dta_testbed::p4_suite::{Outcome, Software, capture, captured, software};
-use dta_proto::batch::Batch;
-use dta_proto::program::{Entry, Program};
+use dta_proto::batch::PacketBatch;
+use dta_proto::program::{DataPlaneEntry, Program};
 use dta_proto::store::StoreKind;
-use dta_proto::wire::dta::Body;
+use dta_proto::wire::dta::DtaBody;
+use dta_testbed::p4_suite::generate::{self, collector_mac};
+use dta_testbed::p4_suite::{DataPlaneOutcome, Software, capture, captured, run_software};
 use dta_translator::config::Config;
 use dta_translator::switches::p4::P4Switch;
 use dta_translator::switches::p4::tables::Tables;
@@ -74,7 +74,7 @@ struct Bed {
     collectors: Vec<PacketLink>,
     /// Whole Ethernet frames, as they came from the switch.
     captured: Vec<Vec<u8>>,
-    made: Outcome,
+    made: DataPlaneOutcome,
 }
 
 fn ip(arguments: &str) {
@@ -111,7 +111,7 @@ impl Bed {
             reporters: link(1, generate::reporter_ports()),
             collectors: vec![link(2, vec![4791]), link(3, vec![4791])],
             captured: Vec::new(),
-            made: Outcome::default(),
+            made: DataPlaneOutcome::default(),
         }
     }
 
@@ -131,8 +131,8 @@ impl Bed {
         );
         writeln!(text, "stations = [{{ mac = '{}', port = 1 }}]", mac(REPORTER_MAC)).expect("text");
         let (config, _) = Config::parse(&text, Path::new("suite.toml")).expect("a configuration");
-        let mut target = P4Switch::of(&config, "b1").expect("a target").expect("a P4 switch");
-        if let Err(error) = target.apply(program, After::Open).await {
+        let mut target = P4Switch::from_config(&config, "b1").expect("a target").expect("a P4 switch");
+        if let Err(error) = target.apply_program(program, After::Open).await {
             panic!("{error}\n{}", self.switch.log());
         }
         target
@@ -140,14 +140,14 @@ impl Bed {
 
     /// Takes what has arrived; returns how many packets.
     fn take(&mut self) -> usize {
-        let mut batch = Batch::new(256);
+        let mut batch = PacketBatch::new(256);
         let mut count = 0;
         let Bed { reporters, collectors, captured, made, .. } = self;
         for (port, link) in std::iter::once(reporters).chain(collectors).enumerate() {
             while link.recv(&mut batch, Some(Duration::ZERO)).expect("the link") > 0 {
                 count += batch.len();
                 for at in 0..batch.len() {
-                    captured.push(batch.frame(at).expect("an Ethernet frame").to_vec());
+                    captured.push(batch.ethernet_frame(at).expect("an Ethernet frame").to_vec());
                     match port {
                         0 => made.nacks.push(batch.packet(at).to_vec()),
                         _ => made.add_frame(batch.packet(at)).expect("a frame"),
@@ -181,20 +181,20 @@ impl Bed {
         let mut frame = [&header, packet].concat();
         // Shorter ones are padded, as by a network card.
         frame.resize(frame.len().max(60), 0xee);
-        let mut batch = Batch::new(1);
+        let mut batch = PacketBatch::new(1);
         batch.push_frame(&frame, 0).expect("a frame");
         assert_eq!(self.reporters.send(&mut batch).expect("the link"), 1);
     }
 
     /// Sends all reports, and returns what the switch made of them. Each waits for the results of those some
     /// places before it, so that no queue is full.
-    fn run(&mut self, program: &Program, packets: &[Vec<u8>]) -> Outcome {
+    fn run(&mut self, program: &Program, packets: &[Vec<u8>]) -> DataPlaneOutcome {
         let mut engine = dta_dataplane::reference::Reference::new(program, generate::POSTCARD_ROWS as usize)
             .expect("a program");
         let mut wanted = Vec::with_capacity(packets.len() + 1);
         wanted.push(self.captured.len());
         for packet in packets {
-            let made = engine.packet(packet);
+            let made = engine.process_packet(packet);
             wanted.push(wanted[wanted.len() - 1] + made.frames.len() + made.nacks.len());
         }
         for (at, packet) in packets.iter().enumerate() {
@@ -211,7 +211,7 @@ impl Bed {
 fn flush_all(program: &Program) -> Vec<Told> {
     let mut all = Vec::new();
     for entry in program.entries() {
-        let Entry::Store(store) = entry else { continue };
+        let DataPlaneEntry::Store(store) = entry else { continue };
         let (id, kind) = (store.spec.id, &store.spec.kind);
         let mut tell =
             |command, index, value| all.push(Told { command, pair: 0, store: id, index, value, state: 0 });
@@ -241,8 +241,9 @@ fn bmv2_makes_the_frames_of_the_software() {
     if !inside("bmv2_makes_the_frames_of_the_software") {
         return;
     }
-    let (program, packets) = (generate::program(), generate::packets());
-    let Software { made: software, flushed, counters } = software(&program, &packets).expect("the software");
+    let (program, packets) = (generate::generate_program(), generate::generate_packets());
+    let Software { made: software, flushed, counters } =
+        run_software(&program, &packets).expect("the software");
     // Calls to the switch are made by this runtime, which has threads of its own.
     let runtime = runtime();
     let mut bed = Bed::start();
@@ -287,7 +288,7 @@ fn bmv2_makes_the_frames_of_the_software() {
     // What was held.
     let before = bed.captured.len();
     for commands in flush_all(&program).chunks(IN_FLIGHT) {
-        runtime.block_on(target.runtime().command(commands, &Tables::default())).expect("commands");
+        runtime.block_on(target.runtime_mut().run_commands(commands, &Tables::default())).expect("commands");
         bed.take();
     }
     bed.wait_for(before + flushed.frame_count(), "flushed");
@@ -309,7 +310,7 @@ fn bmv2_makes_the_frames_of_the_software() {
             let is_nack = frame[36..38] != [0x12, 0xb7];
             (!is_nack).then(|| (frame[30..34].to_vec(), frame[47..50].to_vec()))
         });
-        capture::write(file, frames.iter().map(Vec::as_slice)).expect("it is written");
+        capture::write_capture(file, frames.iter().map(Vec::as_slice)).expect("it is written");
         let digest = include_str!("../../translator-p4/compiled/v1model/sources.sha256");
         std::fs::write(folder.join("frames/sources.sha256"), digest).expect("it is written");
     }
@@ -324,15 +325,17 @@ fn bmv2_makes_the_frames_of_the_software_of_captures() {
     let Some(folder) = beside::captures("captures on bmv2", "dta") else { return };
     let runtime = runtime();
     let mut bed = Bed::start();
-    let program = captured::program();
+    let program = captured::capture_program();
     let mut target = runtime.block_on(bed.program(&program));
     let mut packets = Vec::new();
     for name in ["keywrite", "append", "keyincrement"] {
-        let of_it = captured::packets(&folder.join(format!("dta-upstream-{name}.pcap"))).expect("a capture");
+        let of_it =
+            captured::read_packets(&folder.join(format!("dta-upstream-{name}.pcap"))).expect("a capture");
         println!("{name}: {} reports", of_it.len());
         packets.extend(of_it);
     }
-    let Software { made: software, flushed, counters } = software(&program, &packets).expect("the software");
+    let Software { made: software, flushed, counters } =
+        run_software(&program, &packets).expect("the software");
     let count = |name: &str| counters.iter().find(|(n, _)| n == name).map_or(0, |(_, value)| *value);
     assert_eq!(count("dropped"), 0, "{counters:?}");
     assert!(packets.len() > 2_000 && software.frame_count() > packets.len(), "{}", software.frame_count());
@@ -359,10 +362,10 @@ fn what_a_list_holds_is_discarded_before_another_one_has_its_place() {
     }
     let runtime = runtime();
     let mut bed = Bed::start();
-    let mut target = runtime.block_on(bed.program(&generate::program()));
+    let mut target = runtime.block_on(bed.program(&generate::generate_program()));
     let send = |bed: &mut Bed, number: u8| {
-        let body = Body::Append { list: 1, value: &[number; 8] };
-        bed.send(&generate::report(number.into(), STORE, body));
+        let body = DtaBody::Append { list: 1, value: &[number; 8] };
+        bed.send(&generate::report_packet(number.into(), STORE, body));
     };
     let wait_for = |target: &mut P4Switch, name: &str| {
         let until = Instant::now() + PATIENCE;
@@ -380,7 +383,7 @@ fn what_a_list_holds_is_discarded_before_another_one_has_its_place() {
     send(&mut bed, 1);
     wait_for(&mut target, "accepted");
     let forget = Told { command: FORGET_LIST, pair: 0, store: STORE, index: 1, value: 0, state: 0 };
-    runtime.block_on(target.runtime().command(&[forget], &Tables::default())).expect("a command");
+    runtime.block_on(target.runtime_mut().run_commands(&[forget], &Tables::default())).expect("a command");
     wait_for(&mut target, "discarded.store_removed");
     (2..5).for_each(|number| send(&mut bed, number));
     bed.wait_for(1, "a batch");

@@ -101,13 +101,14 @@ fn keys_that_came_with_tls_go_over_a_socket_of_the_owner_alone() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let compare = |control: &str| {
         runtime.block_on(async {
-            let mut client = dta_rpc::translator::Client::connect_lazy(control).unwrap();
+            let mut client = dta_rpc::translator::RemoteTranslator::connect_lazy(control).unwrap();
             client.statistics().await.expect("statistics for everybody");
             client.compare_program(&Program::default()).await
         })
     };
-    let lacks =
-        |control: &str| runtime.block_on(dta_translator::setup::lacks(&config, control, &Program::default()));
+    let lacks = |control: &str| {
+        runtime.block_on(dta_translator::setup::required_changes(&config, control, &Program::default()))
+    };
 
     let tcp = Running::start(&files.config(), "127.0.0.41", &["--blank", "--control", "127.0.0.1:0"]);
     let refused = compare(&tcp.control()).unwrap_err();

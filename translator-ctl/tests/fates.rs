@@ -8,19 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use dta_dataplane::{Engine, Limits};
+use dta_dataplane::{Engine, EngineLimits};
 use dta_link::fault::{FaultInjector, Faults};
 use dta_link::udp::RUN_MAX;
 use dta_link::{Link, RunUse, UdpConfig, UdpLink, netstat};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, postcarding};
 use dta_proto::program::{
-    Endpoint, Entry, Flush, Mode, Primitive, Program, Purpose, QueuePair, Transport, diff,
+    DataPlaneEntry, Endpoint, FlushDelay, Mode, Primitive, Program, ProgramQueuePair, Purpose, Transport,
+    diff_programs,
 };
-use dta_proto::wire::dta::{Body, Report};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
 use dta_proto::wire::frame::Received;
-use dta_translator::packets::ledger::{Fate, Ledger, RECORD};
+use dta_translator::packets::ledger::{Ledger, LedgerFate, RECORD};
 use dta_translator::packets::{Command, PacketThread, RoceLink};
 use tokio::sync::oneshot;
 
@@ -49,45 +50,45 @@ fn program(nic: SocketAddrV4) -> Program {
     let mut program = Program::default();
     for entry in all.entries() {
         match entry {
-            Entry::QueuePair(pair) if pair.purpose == Purpose::Write => {
-                program.set(Entry::QueuePair(QueuePair {
+            DataPlaneEntry::QueuePair(pair) if pair.purpose == Purpose::Write => {
+                program.set(DataPlaneEntry::QueuePair(ProgramQueuePair {
                     transport: Transport::Uc,
                     source: endpoint(address(2, 0)),
                     destination: endpoint(nic),
                     ..pair.clone()
                 }));
             }
-            Entry::Store(store) if store.spec.id == STORE => {
+            DataPlaneEntry::Store(store) if store.spec.id == STORE => {
                 let mut store = store.clone();
                 store.spec.kind =
                     dta_proto::store::StoreKind::Postcarding { slots: SLOTS, hops: 6, redundancy: COPIES };
                 store.length = store.spec.region_len();
-                program.set(Entry::Store(store));
+                program.set(DataPlaneEntry::Store(store));
             }
             _ => {}
         }
     }
-    program.set(Entry::Mode(Mode { reference: false }));
-    program.set(Entry::Flush(Flush { primitive: Primitive::Postcarding, after_ms: 600_000 }));
+    program.set(DataPlaneEntry::Mode(Mode { reference: false }));
+    program.set(DataPlaneEntry::Flush(FlushDelay { primitive: Primitive::Postcarding, after_ms: 600_000 }));
     program
 }
 
 /// Report `n` as a datagram's payload: one postcard of a path of 3 hops.
 fn report(n: u32) -> Vec<u8> {
-    let report = Report {
+    let report = DtaReport {
         sequence: n,
         reporter: REPORTER,
-        ..Report::new(STORE, Body::Postcard { key: key(n), hop: 0, path_length: 3, value: n })
+        ..DtaReport::new(STORE, DtaBody::Postcard { key: key(n), hop: 0, path_length: 3, value: n })
     };
     let mut bytes = [0; 200];
-    let len = report.emit(&mut bytes).unwrap();
+    let len = report.encode_into(&mut bytes).unwrap();
     bytes[..len].to_vec()
 }
 
 /// How often each copy of each path came to the NIC, by its number and copy.
 fn listen(mut nic: UdpLink, stop: &AtomicBool) -> HashMap<(u32, u8), u32> {
     let mut came = HashMap::new();
-    let mut batch = Batch::new(256);
+    let mut batch = PacketBatch::new(256);
     let base = u64::from(STORE) << 32;
     loop {
         // After the stop nothing more is sent: the socket is read until it is empty.
@@ -101,16 +102,16 @@ fn listen(mut nic: UdpLink, stop: &AtomicBool) -> HashMap<(u32, u8), u32> {
         }
         for packet in batch.iter() {
             // A damaged one is known by its iCRC.
-            let Ok(frame) = Received::parse(packet) else { continue };
-            let path = postcarding::peek(frame.roce.payload()).unwrap();
-            let number = path.hop(0).unwrap();
-            let va = frame.roce.reth().unwrap().va;
-            let slots = hash::slots(&key(number), COPIES, SLOTS);
-            let copy = slots.iter().position(|slot| postcarding::offset(*slot, 6) == va - base).unwrap();
+            let Ok(frame) = Received::parse_packet(packet) else { continue };
+            let path = postcarding::unverified_path(frame.roce.payload()).unwrap();
+            let number = path.hop_value(0).unwrap();
+            let va = frame.roce.rdma_header().unwrap().va;
+            let slots = hash::key_slots(&key(number), COPIES, SLOTS);
+            let copy = slots.iter().position(|slot| postcarding::row_offset(*slot, 6) == va - base).unwrap();
             *came.entry((number, copy as u8)).or_default() += 1;
         }
     }
-    assert_eq!(nic.counters().dropped_by_kernel, 0);
+    assert_eq!(nic.link_counters().dropped_by_kernel, 0);
     came
 }
 
@@ -118,18 +119,23 @@ fn listen(mut nic: UdpLink, stop: &AtomicBool) -> HashMap<(u32, u8), u32> {
 fn each_fate_is_that_of_the_frames_own_reports() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ledger");
-    let nic = UdpLink::open(&UdpConfig::roce(address(1, 0).into())).unwrap();
+    let nic = UdpLink::open(&UdpConfig::for_roce_frames(address(1, 0).into())).unwrap();
     let program = program(nic.local_addr());
-    let reports = UdpLink::open(&UdpConfig::reports(address(3, 0).into(), false)).unwrap();
+    let reports = UdpLink::open(&UdpConfig::for_reports(address(3, 0).into(), false)).unwrap();
     let to = reports.local_addr();
-    let roce = RoceLink::udp(UdpLink::open(&UdpConfig::roce(address(2, 0).into())).unwrap());
+    let roce =
+        RoceLink::from_udp_link(UdpLink::open(&UdpConfig::for_roce_frames(address(2, 0).into())).unwrap());
     let faults: Faults = "drop=0.2,dup=0.2,reorder=0.2,corrupt=0.2".parse().unwrap();
     let (commands, inbox) = mpsc::channel();
     let none = || FaultInjector::new(Faults::NONE, 0, dta_link::Scope::Payload);
     let thread = PacketThread {
-        engine: Engine::new(Limits { name_reports: true, postcard_rows: 1 << 16, ..Limits::default() }),
+        engine: Engine::new(EngineLimits {
+            name_reports: true,
+            postcard_rows: 1 << 16,
+            ..EngineLimits::default()
+        }),
         member: None,
-        roce_faults: FaultInjector::new(faults, 5, roce.scope()),
+        roce_faults: FaultInjector::new(faults, 5, roce.corruption_scope()),
         nack_faults: none(),
         answer_faults: none(),
         faulty: true,
@@ -145,12 +151,12 @@ fn each_fate_is_that_of_the_frames_own_reports() {
         let listener = scope.spawn(|| listen(nic, &stop));
         let runner = scope.spawn(|| thread.run());
         let (reply, applied) = oneshot::channel();
-        commands.send(Command::Apply(diff(&Program::default(), &program), reply)).unwrap();
+        commands.send(Command::Apply(diff_programs(&Program::default(), &program), reply)).unwrap();
         applied.blocking_recv().unwrap().unwrap();
-        let mut reporter = UdpLink::open(&UdpConfig::reports(address(4, 0).into(), false)).unwrap();
-        let mut batch = Batch::default();
+        let mut reporter = UdpLink::open(&UdpConfig::for_reports(address(4, 0).into(), false)).unwrap();
+        let mut batch = PacketBatch::default();
         for n in 0..PATHS {
-            batch.push_udp(reporter.local_addr(), to, &report(n), 0).unwrap();
+            batch.push_datagram(reporter.local_addr(), to, &report(n), 0).unwrap();
             if batch.is_full() || n + 1 == PATHS {
                 reporter.send(&mut batch).unwrap();
                 // Not faster than a small queue of the socket is drained.
@@ -176,17 +182,17 @@ fn each_fate_is_that_of_the_frames_own_reports() {
         let sequence = u32::from_be_bytes(record[2..6].try_into().unwrap());
         assert_eq!(fates.insert((sequence, record[6]), record[7]), None, "a frame has one fate");
     }
-    let count = |fate: Fate| fates.values().filter(|it| **it == fate as u8).count();
-    for fate in [Fate::Dropped, Fate::Duplicated, Fate::Reordered, Fate::Corrupted] {
+    let count = |fate: LedgerFate| fates.values().filter(|it| **it == fate as u8).count();
+    for fate in [LedgerFate::Dropped, LedgerFate::Duplicated, LedgerFate::Reordered, LedgerFate::Corrupted] {
         assert!(count(fate) > 400, "{fate:?}: {}", count(fate));
     }
     for number in 0..PATHS {
         for copy in 0..COPIES {
             let fate = fates.get(&(number, copy));
-            let lost = [Fate::Dropped as u8, Fate::Corrupted as u8];
+            let lost = [LedgerFate::Dropped as u8, LedgerFate::Corrupted as u8];
             let expected = match fate {
                 Some(fate) if lost.contains(fate) => 0,
-                Some(fate) if *fate == Fate::Duplicated as u8 => 2,
+                Some(fate) if *fate == LedgerFate::Duplicated as u8 => 2,
                 _ => 1,
             };
             let came = came.get(&(number, copy)).copied().unwrap_or(0);
@@ -197,18 +203,19 @@ fn each_fate_is_that_of_the_frames_own_reports() {
 
 #[test]
 fn the_books_close_when_a_full_queue_drops_whole_runs() {
-    let nic = UdpLink::open(&UdpConfig::roce(address(5, 0).into())).unwrap();
+    let nic = UdpLink::open(&UdpConfig::for_roce_frames(address(5, 0).into())).unwrap();
     let program = program(nic.local_addr());
     // So small that most of what is sent does not fit.
-    let config = UdpConfig { receive_buffer: 10_000, ..UdpConfig::reports(address(7, 0).into(), false) };
+    let config = UdpConfig { receive_buffer: 10_000, ..UdpConfig::for_reports(address(7, 0).into(), false) };
     let reports = UdpLink::open(&config).unwrap();
-    assert_eq!(reports.runs(), RunUse::BOTH);
+    assert_eq!(reports.run_use(), RunUse::BOTH);
     let to = reports.local_addr();
-    let roce = RoceLink::udp(UdpLink::open(&UdpConfig::roce(address(6, 0).into())).unwrap());
+    let roce =
+        RoceLink::from_udp_link(UdpLink::open(&UdpConfig::for_roce_frames(address(6, 0).into())).unwrap());
     let (commands, inbox) = mpsc::channel();
     let none = || FaultInjector::new(Faults::NONE, 0, dta_link::Scope::Payload);
     let thread = PacketThread {
-        engine: Engine::new(Limits::default()),
+        engine: Engine::new(EngineLimits::default()),
         member: None,
         roce_faults: none(),
         nack_faults: none(),
@@ -221,12 +228,12 @@ fn the_books_close_when_a_full_queue_drops_whole_runs() {
         int: None,
         roce,
     };
-    let mut reporter = UdpLink::open(&UdpConfig::reports(address(8, 0).into(), false)).unwrap();
+    let mut reporter = UdpLink::open(&UdpConfig::for_reports(address(8, 0).into(), false)).unwrap();
     let from = reporter.local_addr();
-    let mut batch = Batch::new(RUN_MAX);
+    let mut batch = PacketBatch::new(RUN_MAX);
     let mut send = |numbers: std::ops::Range<u32>| {
         for n in numbers {
-            batch.push_udp(from, to, &report(n), 0).unwrap();
+            batch.push_datagram(from, to, &report(n), 0).unwrap();
             if batch.is_full() {
                 assert_eq!(reporter.send(&mut batch).unwrap(), RUN_MAX);
             }
@@ -243,7 +250,7 @@ fn the_books_close_when_a_full_queue_drops_whole_runs() {
         send(0..100 * RUN_MAX as u32);
         let runner = scope.spawn(|| thread.run());
         let (reply, applied) = oneshot::channel();
-        commands.send(Command::Apply(diff(&Program::default(), &program), reply)).unwrap();
+        commands.send(Command::Apply(diff_programs(&Program::default(), &program), reply)).unwrap();
         applied.blocking_recv().unwrap().unwrap();
         let until = Instant::now() + Duration::from_secs(60);
         while ask().counters.received == 0 {

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use chaos::Chaos;
 use common::Fake;
 use dta_proto::control::ReporterPosition;
-use dta_proto::program::{Change, Entry, Program};
-use dta_translator::config::{Config, Translator};
+use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Program};
+use dta_translator::config::{Config, TranslatorConfig};
 use dta_translator::lease;
-use dta_translator::session::{Session, SessionError};
+use dta_translator::session::{LeasedSession, SessionError};
 use dta_translator::setup;
 use dta_translator::switches::p4::P4Switch;
 use dta_translator::switches::p4::pipeline::TRANSLATOR;
 use dta_translator::switches::p4::tables::{Item, Tables};
 use dta_translator::switches::p4::translator::SET_LIST;
-use dta_translator::switches::{After, ApplyError, Progress, Status, Target, TargetError};
+use dta_translator::switches::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
 
 /// A reachable switch, with its configuration and a place for its state file.
 struct Bed {
@@ -57,22 +57,22 @@ impl Bed {
         other
     }
 
-    fn translator(&self) -> Translator {
+    fn translator(&self) -> TranslatorConfig {
         self.config.translator_of("t").unwrap()
     }
 
     /// The control plane of the switch, each time as another process.
     fn target(&self) -> P4Switch {
-        let (_, p4) = self.config.switch("t").unwrap().p4().unwrap();
+        let (_, p4) = self.config.find_switch("t").unwrap().p4_config().unwrap();
         P4Switch::new(Box::new(self.chaos.clone()), "t", p4, &self.translator())
     }
 
-    async fn set_up(&self) -> anyhow::Result<Vec<Change>> {
-        setup::set_up(&self.translator(), &mut self.target()).await
+    async fn set_up(&self) -> anyhow::Result<Vec<DataPlaneChange>> {
+        setup::program_target(&self.translator(), &mut self.target()).await
     }
 
     async fn planned(&self) -> Program {
-        setup::planned(&self.translator()).await.unwrap()
+        setup::preview_program(&self.translator()).await.unwrap()
     }
 
     fn fails_after(&self, updates: Option<usize>) {
@@ -92,7 +92,7 @@ impl Bed {
 /// The tables of a switch that holds a program.
 async fn holding(fake: &Fake, program: &Program) -> Tables {
     let bed = Bed::new(fake);
-    bed.target().apply(program, After::Open).await.unwrap();
+    bed.target().apply_program(program, After::Open).await.unwrap();
     bed.tables()
 }
 
@@ -115,8 +115,8 @@ fn setup_that_failed_at_any_update_is_finished_by_the_next() {
             let error = bed.set_up().await.unwrap_err();
             let failed = error.downcast_ref::<ApplyError>().expect("the target's own error");
             match applied {
-                0 => assert_eq!(failed.progress, Progress::Nothing),
-                _ => assert_eq!(failed.progress, Progress::Part { applied, of }),
+                0 => assert_eq!(failed.progress, ApplyProgress::Nothing),
+                _ => assert_eq!(failed.progress, ApplyProgress::Part { applied, of }),
             }
             if applied == 3 {
                 let words = format!("3 of {of} changes were applied");
@@ -139,7 +139,9 @@ fn a_new_session_that_failed_at_any_update_is_finished_by_the_next() {
         before.set_up().await.unwrap();
         // The session is lost, and others had theirs meanwhile.
         fake.state.lock().unwrap().generation = 7;
-        let is_of_lists = |change: &Change| matches!(change, Change::Modify { to: Entry::Lists(_), .. });
+        let is_of_lists = |change: &DataPlaneChange| {
+            matches!(change, DataPlaneChange::Modify { to: DataPlaneEntry::Lists(_), .. })
+        };
         let whole = before.fork(&fake);
         let all = whole.set_up().await.unwrap();
         let lists = all.iter().filter(|change| is_of_lists(change)).count();
@@ -170,12 +172,12 @@ async fn keep(
     ready: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<lease::Halted> {
     let config = bed.translator();
-    let new = |index| Session::new(&config, index, config.endpoint()).unwrap();
-    let mut sessions: Vec<Session> = (0..config.collector.count() as u8).map(new).collect();
+    let new = |index| LeasedSession::new(&config, index, config.frame_endpoint()).unwrap();
+    let mut sessions: Vec<LeasedSession> = (0..config.collector.count() as u8).map(new).collect();
     let (_halt, halted) = tokio::sync::watch::channel(false);
     let mut kept = lease::KnownLeases::new(&config);
-    let tell = |event: lease::Event<'_>| if event.ready { ready() } else { Ok(()) };
-    lease::keep(&config, &mut sessions, target, &mut kept, halted, tell).await
+    let tell = |event: lease::LeaseEvent<'_>| if event.ready { ready() } else { Ok(()) };
+    lease::maintain_leases(&config, &mut sessions, target, &mut kept, halted, tell).await
 }
 
 /// Keeps a lease for a target until `done`.
@@ -249,13 +251,13 @@ fn a_renewed_grant_says_where_lists_were_when_the_session_was_opened() {
     block_on(async {
         let bed = Bed::new(&fake);
         let config = bed.translator();
-        let mut session = Session::new(&config, 0, config.endpoint()).unwrap();
+        let mut session = LeasedSession::new(&config, 0, config.frame_endpoint()).unwrap();
         let opened = session.open(30, false).await.unwrap();
         assert_eq!(opened.grant.lists[0].positions, [(1, 5)]);
         for _ in 0..2 {
-            let renewed = session.renew(Vec::new(), "", 0).await.unwrap();
+            let renewed = session.renew_lease(Vec::new(), "", 0).await.unwrap();
             assert_eq!(renewed.lists, opened.grant.lists);
-            session = session.again(&config).unwrap();
+            session = session.with_config(&config).unwrap();
         }
     });
 }
@@ -338,16 +340,24 @@ struct Heard(P4Switch, Arc<Mutex<Vec<(u16, u32)>>>);
 
 #[tonic::async_trait]
 impl Target for Heard {
-    async fn held(&mut self) -> Result<Program, TargetError> {
-        self.0.held().await
+    async fn held_program(&mut self) -> Result<Program, TargetError> {
+        self.0.held_program().await
     }
 
-    async fn lacks(&mut self, want: &Program, after: After) -> Result<Vec<Change>, TargetError> {
-        self.0.lacks(want, after).await
+    async fn required_changes(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> Result<Vec<DataPlaneChange>, TargetError> {
+        self.0.required_changes(want, after).await
     }
 
-    async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
-        self.0.apply(want, after).await
+    async fn apply_program(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> Result<Vec<DataPlaneChange>, ApplyError> {
+        self.0.apply_program(want, after).await
     }
 
     async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError> {
@@ -355,8 +365,8 @@ impl Target for Heard {
         Ok(())
     }
 
-    async fn status(&mut self) -> Result<Status, TargetError> {
-        self.0.status().await
+    async fn read_status(&mut self) -> Result<TargetStatus, TargetError> {
+        self.0.read_status().await
     }
 
     async fn flush_all(&mut self) -> Result<u64, TargetError> {

@@ -9,13 +9,15 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dta_dataplane::{Engine, Limits};
+use dta_dataplane::{Engine, EngineLimits};
 use dta_link::fault::{FaultInjector, Faults};
 use dta_link::{Link, PacketConfig, PacketLink, UdpConfig, UdpLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::key::Key;
-use dta_proto::program::{Change, Entry, EntryKey, Program, Purpose, QueuePair, diff};
-use dta_proto::wire::dta::{Body, Report};
+use dta_proto::program::{
+    DataPlaneChange, DataPlaneEntry, EntryKey, Program, ProgramQueuePair, Purpose, diff_programs,
+};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
 use dta_translator::config::Config;
 use dta_translator::packets::{Command, PacketThread, PacketThreadError, RoceLink, Snapshot};
 use dta_translator::switches::p4::cpu_port::by_interface;
@@ -76,16 +78,16 @@ impl Running {
         ))
         .unwrap();
         let (roce, _) = RoceLink::open(&config.translator).unwrap();
-        let reports = UdpLink::open(&UdpConfig::reports("127.0.0.1:0".parse().unwrap(), false)).unwrap();
+        let reports = UdpLink::open(&UdpConfig::for_reports("127.0.0.1:0".parse().unwrap(), false)).unwrap();
         let listen = reports.local_addr();
         let none = |scope| FaultInjector::new(Faults::NONE, 1, scope);
         let (commands, inbox) = channel();
         let packets = PacketThread {
-            engine: Engine::new(Limits::default()),
+            engine: Engine::new(EngineLimits::default()),
             member: None,
-            roce_faults: none(roce.scope()),
-            nack_faults: none(reports.scope()),
-            answer_faults: none(roce.scope()),
+            roce_faults: none(roce.corruption_scope()),
+            nack_faults: none(reports.corruption_scope()),
+            answer_faults: none(roce.corruption_scope()),
             faulty: false,
             turns: Default::default(),
             ledger: None,
@@ -106,7 +108,7 @@ impl Running {
         answer.blocking_recv().expect("the thread answers")
     }
 
-    fn apply(&self, changes: Vec<Change>) {
+    fn apply(&self, changes: Vec<DataPlaneChange>) {
         self.ask(|reply| Command::Apply(changes, reply)).unwrap();
     }
 
@@ -117,16 +119,16 @@ impl Running {
     /// Sends `count` key-writes of one copy each.
     fn report(&mut self, count: u32) {
         for _ in 0..count {
-            let report = Report {
+            let report = DtaReport {
                 sequence: self.sent,
                 reporter: 7,
-                ..Report::new(
+                ..DtaReport::new(
                     1,
-                    Body::KeyWrite { redundancy: 1, key: Key([self.sent as u8; 16]), value: &[1; 12] },
+                    DtaBody::KeyWrite { redundancy: 1, key: Key([self.sent as u8; 16]), value: &[1; 12] },
                 )
             };
             let mut bytes = [0; 200];
-            let len = report.emit(&mut bytes).unwrap();
+            let len = report.encode_into(&mut bytes).unwrap();
             self.reporter.send_to(&bytes[..len], self.listen).unwrap();
             self.sent += 1;
         }
@@ -163,11 +165,12 @@ fn program(generation: u64) -> Program {
     let mut program: Program =
         serde_json::from_str(include_str!("../../dta-proto/vectors/program.json")).unwrap();
     for purpose in [Purpose::Write, Purpose::Atomic] {
-        let Some(Entry::QueuePair(mut pair)) = program.remove(&EntryKey::QueuePair(0, purpose)) else {
+        let Some(DataPlaneEntry::QueuePair(mut pair)) = program.remove(&EntryKey::QueuePair(0, purpose))
+        else {
             panic!()
         };
         pair.destination.ip = COLLECTOR.into();
-        program.set(Entry::QueuePair(QueuePair { generation, ..pair }));
+        program.set(DataPlaneEntry::QueuePair(ProgramQueuePair { generation, ..pair }));
     }
     program
 }
@@ -175,10 +178,10 @@ fn program(generation: u64) -> Program {
 /// Frames that have come to `near`: ARP questions for the collector, and RoCEv2 frames.
 fn arrived(tap: &mut PacketLink) -> (usize, usize) {
     let (mut questions, mut frames) = (0, 0);
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     while tap.recv(&mut batch, Some(Duration::ZERO)).unwrap() > 0 {
         for index in 0..batch.len() {
-            let frame = batch.frame(index).unwrap();
+            let frame = batch.ethernet_frame(index).unwrap();
             match frame[12..14] {
                 // Operation 1 from the translator's address for the collector's.
                 [8, 6] if frame[21] == 1 && frame[28..32] == TRANSLATOR.octets() => {
@@ -200,7 +203,7 @@ fn reports_wait_while_the_collector_is_silent_and_none_is_lost_when_it_answers()
         let mut tap = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
         let mut running = Running::start();
         let begun = Instant::now();
-        running.apply(diff(&Program::default(), &program(1)));
+        running.apply(diff_programs(&Program::default(), &program(1)));
         running.report(10);
         let (mut questions, mut frames) = (0, 0);
         while questions < 5 {
@@ -219,7 +222,7 @@ fn reports_wait_while_the_collector_is_silent_and_none_is_lost_when_it_answers()
         running.wait(Duration::from_secs(60), |s| s.counters.received == 10);
         let last = running.stop();
         assert_eq!((last.counters.received, last.counters.frames), (10, 10));
-        assert_eq!((last.roce_link.sent, last.roce_link.unsent()), (10, 0));
+        assert_eq!((last.roce_link.sent, last.roce_link.unsent_packets()), (10, 0));
         assert_eq!(last.reports_link.dropped_by_kernel, 0);
         assert_eq!(arrived(&mut tap).1, 10);
     });
@@ -232,17 +235,17 @@ fn a_collector_that_stays_silent_is_given_up_and_frames_to_it_are_counted() {
         let mut tap = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
         let mut running = Running::start();
         let start = Instant::now();
-        running.apply(diff(&Program::default(), &program(1)));
+        running.apply(diff_programs(&Program::default(), &program(1)));
         running.report(10);
         let given_up = running.wait(Duration::from_secs(60), |s| s.counters.received == 10);
         assert!(start.elapsed() >= Duration::from_secs(3), "given up after {:?}", start.elapsed());
         assert_eq!((given_up.counters.frames, given_up.roce_link.sent), (10, 0));
-        assert_eq!((given_up.roce_link.unsent_unreachable, given_up.roce_link.unsent()), (10, 10));
+        assert_eq!((given_up.roce_link.unsent_unreachable, given_up.roce_link.unsent_packets()), (10, 10));
         assert_eq!(arrived(&mut tap).1, 0);
 
         // It appears later. The next program triggers a new request, and frames leave.
         ip("address add 10.9.0.99/24 dev near");
-        running.apply(diff(&program(1), &program(2)));
+        running.apply(diff_programs(&program(1), &program(2)));
         running.report(5);
         let found = running.wait(Duration::from_secs(60), |s| s.roce_link.sent == 5);
         assert_eq!((found.counters.received, found.roce_link.unsent_unreachable), (15, 10));

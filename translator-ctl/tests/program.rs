@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use common::{Fake, Nic};
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_write};
-use dta_proto::wire::dta::{Body, Nack, Report};
-use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{Aeth, Bth, Opcode, Packet, Psn, Repr, Syndrome};
+use dta_proto::wire::dta::{DtaBody, DtaReport, Nack};
+use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::roce::{Aeth, Bth, Opcode, Psn, RocePacket, RoceRepr, Syndrome};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dta-translator");
@@ -59,10 +59,11 @@ impl Running {
         format!("http://{}", self.ready["control"].as_str().unwrap())
     }
 
-    fn report(&self, sequence: u32, store: u16, body: Body<'_>) {
-        let report = Report { retransmittable: true, sequence, reporter: 7, ..Report::new(store, body) };
+    fn report(&self, sequence: u32, store: u16, body: DtaBody<'_>) {
+        let report =
+            DtaReport { retransmittable: true, sequence, reporter: 7, ..DtaReport::new(store, body) };
         let mut bytes = [0; 128];
-        let len = report.emit(&mut bytes).unwrap();
+        let len = report.encode_into(&mut bytes).unwrap();
         self.reporter.send(&bytes[..len]).unwrap();
     }
 
@@ -114,8 +115,8 @@ fn text(bytes: &[u8]) -> String {
 
 fn payload(nic: &Nic) -> (u32, u64, Vec<u8>) {
     let bytes = (0..60).find_map(|_| nic.recv()).expect("a frame within a minute");
-    let packet = Packet::new_checked(&bytes).unwrap();
-    (packet.bth().dest_qp, packet.reth().unwrap().va, packet.payload().to_vec())
+    let packet = RocePacket::new_checked(&bytes).unwrap();
+    (packet.base_header().dest_qp, packet.rdma_header().unwrap().va, packet.payload().to_vec())
 }
 
 /// A configuration with which entries of a list wait this long for others; 0: until they are flushed.
@@ -132,25 +133,25 @@ fn reports_become_writes_nacks_and_counters() {
     let config = append_waits(3000);
     let t = Running::start(&fake, "127.0.0.31", &["--config", config.path().to_str().unwrap()]);
     let key = Key([5; 16]);
-    t.report(0, 1, Body::KeyWrite { redundancy: 0, key, value: &[9; 12] });
-    let slots = hash::slots(&key, 2, 1 << 10);
+    t.report(0, 1, DtaBody::KeyWrite { redundancy: 0, key, value: &[9; 12] });
+    let slots = hash::key_slots(&key, 2, 1 << 10);
     let mut element = [0; 16];
-    key_write::encode(&mut element, &key, &[9; 12]);
+    key_write::encode_slot(&mut element, &key, &[9; 12]);
     for slot in slots.iter() {
-        assert_eq!(payload(&nic), (17, 1 << 32 | key_write::offset(*slot, 12), element.to_vec()));
+        assert_eq!(payload(&nic), (17, 1 << 32 | key_write::slot_offset(*slot, 12), element.to_vec()));
     }
     // A gap of two is requested.
-    t.report(3, 1, Body::KeyWrite { redundancy: 1, key, value: &[9; 12] });
+    t.report(3, 1, DtaBody::KeyWrite { redundancy: 1, key, value: &[9; 12] });
     let mut bytes = [0; 64];
     let n = t.reporter.recv(&mut bytes).unwrap();
-    assert_eq!(Nack::parse(&bytes[..n]), Ok(Nack::V1 { reporter: 7, first: 1, count: 2 }));
+    assert_eq!(Nack::parse_payload(&bytes[..n]), Ok(Nack::V1 { reporter: 7, first: 1, count: 2 }));
     payload(&nic);
     // Two entries wait for a third, then are flushed by time: list 1 stood at 5.
-    t.report(4, 2, Body::Append { list: 1, value: &[1; 8] });
-    t.report(5, 2, Body::Append { list: 1, value: &[2; 8] });
+    t.report(4, 2, DtaBody::Append { list: 1, value: &[1; 8] });
+    t.report(5, 2, DtaBody::Append { list: 1, value: &[2; 8] });
     let mut batch = [0; 32];
-    append::encode(&mut batch, 1, 6, 2, &[[1; 8], [2; 8]].concat());
-    assert_eq!(payload(&nic), (17, 2 << 32 | append::offset(1, 6, 4, 32), batch.to_vec()));
+    append::encode_batch(&mut batch, 1, 6, 2, &[[1; 8], [2; 8]].concat());
+    assert_eq!(payload(&nic), (17, 2 << 32 | append::batch_offset(1, 6, 4, 32), batch.to_vec()));
 
     t.wait_for("accepted", 4);
     assert_eq!(t.counter("translator/t", "received"), 4);
@@ -160,9 +161,9 @@ fn reports_become_writes_nacks_and_counters() {
     assert!(table.contains("key-write.accepted"), "{table}");
 
     // What is held is sent when the program is stopped, and the collector gets the final numbers.
-    t.report(6, 2, Body::Append { list: 0, value: &[3; 8] });
+    t.report(6, 2, DtaBody::Append { list: 0, value: &[3; 8] });
     t.stop();
-    append::encode(&mut batch, 0, 1, 1, &[3; 8]);
+    append::encode_batch(&mut batch, 0, 1, 1, &[3; 8]);
     assert_eq!(payload(&nic).2, batch);
     let state = fake.state.lock().unwrap();
     let last = state.renewed.last().unwrap();
@@ -179,7 +180,7 @@ fn flush_sends_what_is_held() {
     let (fake, nic) = Fake::start();
     let config = append_waits(0);
     let t = Running::start(&fake, "127.0.0.32", &["--config", config.path().to_str().unwrap()]);
-    t.report(0, 2, Body::Append { list: 0, value: &[1; 8] });
+    t.report(0, 2, DtaBody::Append { list: 0, value: &[1; 8] });
     t.wait_for("held", 1);
     let out = run(&["flush", "--translator", &t.control()]);
     assert_eq!(text(&out.stdout), "1 report was held and is on its way\n");
@@ -194,7 +195,7 @@ fn a_new_queue_pair_is_followed_and_an_absent_collector_survived() {
     let key = Key([5; 16]);
     fake.state.lock().unwrap().away = true;
     std::thread::sleep(Duration::from_millis(1500));
-    t.report(0, 1, Body::KeyWrite { redundancy: 1, key, value: &[1; 12] });
+    t.report(0, 1, DtaBody::KeyWrite { redundancy: 1, key, value: &[1; 12] });
     assert_eq!(payload(&nic).0, 17);
     {
         let mut state = fake.state.lock().unwrap();
@@ -203,7 +204,7 @@ fn a_new_queue_pair_is_followed_and_an_absent_collector_survived() {
     }
     let until = Instant::now() + Duration::from_secs(60);
     for sequence in 1.. {
-        t.report(sequence, 1, Body::KeyWrite { redundancy: 1, key, value: &[1; 12] });
+        t.report(sequence, 1, DtaBody::KeyWrite { redundancy: 1, key, value: &[1; 12] });
         if payload(&nic).0 == 33 {
             break;
         }
@@ -216,14 +217,14 @@ fn a_new_queue_pair_is_followed_and_an_absent_collector_survived() {
 /// PSN and key of the next frame, waiting up to a second.
 fn departure(nic: &Nic) -> Option<(u32, u32)> {
     let bytes = nic.recv()?;
-    let packet = Packet::new_checked(&bytes).unwrap();
-    Some((packet.bth().psn.get(), packet.reth().unwrap().rkey))
+    let packet = RocePacket::new_checked(&bytes).unwrap();
+    Some((packet.base_header().psn.get(), packet.rdma_header().unwrap().rkey))
 }
 
 /// Acknowledges everything up to a PSN on the queue pair for writes.
 fn acknowledge(nic: &Nic, to: SocketAddrV4, psn: u32) {
     const QPN: u32 = 0x11;
-    let repr = Repr {
+    let repr = RoceRepr {
         bth: Bth::new(Opcode::RcAck, QPN, Psn::new(psn), false),
         reth: None,
         atomic: None,
@@ -232,13 +233,13 @@ fn acknowledge(nic: &Nic, to: SocketAddrV4, psn: u32) {
         imm: None,
         payload: &[],
     };
-    let route = Route {
+    let route = FrameRoute {
         src_port: nic.0.local_addr().unwrap().port(),
         dst_port: to.port(),
-        ..Route::new(Ipv4Addr::LOCALHOST, *to.ip(), QPN)
+        ..FrameRoute::new(Ipv4Addr::LOCALHOST, *to.ip(), QPN)
     };
     let mut bytes = [0; 100];
-    let len = route.emit(&repr, &mut bytes).unwrap();
+    let len = route.write_frame(&repr, &mut bytes).unwrap();
     nic.0.send_to(&bytes[28..len], to).unwrap();
 }
 
@@ -250,8 +251,9 @@ fn a_replaced_region_is_confirmed_when_nothing_is_on_its_way_to_the_one_before()
     fake.state.lock().unwrap().rc = true;
     let t = Running::start(&fake, "127.0.0.37", &[]);
     let source: SocketAddrV4 = t.ready["source"].as_str().unwrap().parse().unwrap();
-    let report =
-        |n: u32| t.report(n, 1, Body::KeyWrite { redundancy: 1, key: Key([n as u8; 16]), value: &[1; 12] });
+    let report = |n: u32| {
+        t.report(n, 1, DtaBody::KeyWrite { redundancy: 1, key: Key([n as u8; 16]), value: &[1; 12] })
+    };
     let renewals = || fake.state.lock().unwrap().renewed.iter().map(|r| r.generation).collect::<Vec<_>>();
     // Nobody acknowledges it.
     report(0);
@@ -346,7 +348,7 @@ fn a_collector_that_refuses_stops_no_other_and_is_asked_again() {
     let both = format!("{},{}", first.url(), second.url());
     let t = Running::start_at(&both, "127.0.0.38", &[]);
     let key = Key([5; 16]);
-    let report = |n, store| t.report(n, store, Body::KeyWrite { redundancy: 1, key, value: &[1; 12] });
+    let report = |n, store| t.report(n, store, DtaBody::KeyWrite { redundancy: 1, key, value: &[1; 12] });
     report(0, 11);
     assert_eq!(payload(&second_nic).1 >> 32, 11);
     report(1, 1);
@@ -372,7 +374,7 @@ fn a_collector_that_refuses_stops_no_other_and_is_asked_again() {
         sent += 1;
         first_nic.recv()
     });
-    assert_eq!(Packet::new_checked(&frame.unwrap()).unwrap().reth().unwrap().va >> 32, 1);
+    assert_eq!(RocePacket::new_checked(&frame.unwrap()).unwrap().rdma_header().unwrap().va >> 32, 1);
     t.wait_for("received", 2 + sent);
     t.stop();
     // More than one report may have become a frame by the time the first was seen.
@@ -443,7 +445,7 @@ fn several_collectors_are_planned_set_up_and_torn_down_together() {
     assert_eq!(json(&["setup", "--switch", "tor"]), Vec::<Value>::new());
     let key = Key([5; 16]);
     for (n, store, nic) in [(0, 1, &first_nic), (1, 11, &second_nic)] {
-        t.report(n, store, Body::KeyWrite { redundancy: 1, key, value: &[1; 12] });
+        t.report(n, store, DtaBody::KeyWrite { redundancy: 1, key, value: &[1; 12] });
         assert_eq!(payload(nic).1 >> 32, u64::from(store));
     }
     let table = text(&run(&[&flags[..], &["plan"]].concat()).stdout);
@@ -458,7 +460,7 @@ fn setup_programs_a_blank_switch_once() {
     let (fake, nic) = Fake::start();
     let t = Running::start(&fake, "127.0.0.35", &["--blank"]);
     assert_eq!(t.ready["session"], false);
-    t.report(0, 1, Body::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
+    t.report(0, 1, DtaBody::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(t.counter("translator/t", "received"), 0, "it waits in its socket until it can be taken");
     let config = tempfile::NamedTempFile::new().unwrap();
@@ -508,7 +510,7 @@ fn setup_programs_a_blank_switch_once() {
     }
 
     assert_eq!(payload(&nic).0, 17);
-    t.report(1, 1, Body::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
+    t.report(1, 1, DtaBody::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
     assert_eq!(payload(&nic).0, 17);
     t.wait_for("accepted", 2);
     assert!(on(&["teardown", "--switch", "s"]).status.success());
@@ -525,7 +527,7 @@ fn a_wrong_program_by_grpc_is_refused_and_harms_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let apply = |program: &Value| {
         runtime.block_on(async {
-            let mut client = dta_rpc::translator::Client::connect_lazy(&t.control()).unwrap();
+            let mut client = dta_rpc::translator::RemoteTranslator::connect_lazy(&t.control()).unwrap();
             let program = serde_json::from_value(program.clone()).expect("entries");
             let told = client.apply_program(&program).await;
             told.map_err(|e| e.status().map(|s| (s.code(), s.message().to_string())).expect("its own words"))
@@ -548,7 +550,7 @@ fn a_wrong_program_by_grpc_is_refused_and_harms_nothing() {
     let told = apply(&serde_json::json!(entries)).unwrap();
     let told = serde_json::to_string(&told).unwrap();
     assert!(!told.contains("3735879681"), "a key (0xdead0001): {told}");
-    t.report(0, 1, Body::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
+    t.report(0, 1, DtaBody::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
     assert_eq!(payload(&nic).0, 17);
     t.stop();
 }
@@ -563,9 +565,9 @@ fn faults_are_written_into_the_ledger_copy_by_copy() {
     let config = ["--config", config.path().to_str().unwrap()];
     let faults = ["--faults", "drop=1", "--nack-faults", "none", "--ledger", ledger.to_str().unwrap()];
     let t = Running::start(&fake, "127.0.0.36", &[&config[..], &faults].concat());
-    t.report(0, 1, Body::KeyWrite { redundancy: 2, key: Key([5; 16]), value: &[1; 12] });
+    t.report(0, 1, DtaBody::KeyWrite { redundancy: 2, key: Key([5; 16]), value: &[1; 12] });
     for n in 1..=3 {
-        t.report(n, 2, Body::Append { list: 0, value: &[n as u8; 8] });
+        t.report(n, 2, DtaBody::Append { list: 0, value: &[n as u8; 8] });
     }
     t.wait_for("accepted", 4);
     assert_eq!(t.counter("translator/t", "lost.injected"), 4);

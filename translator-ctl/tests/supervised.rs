@@ -3,7 +3,7 @@
 
 #[allow(dead_code, reason = "not all of it is needed here")]
 mod common;
-#[path = "../../testbed/supervised.rs"]
+#[path = "../../testbed/tests/shared/supervised.rs"]
 mod supervised;
 
 use std::io::{Read, Write};
@@ -13,9 +13,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::Fake;
-use dta_rpc::transport::tls::ServerFiles;
 use dta_proto::key::Key;
-use dta_proto::wire::dta::{Body, Report};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
+use dta_rpc::transport::tls::ServerFiles;
 use rustix::process::Signal;
 use supervised::{PATIENCE, Supervised};
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -37,13 +37,13 @@ fn write(folder: &Path, config: &str) {
 }
 
 fn report(sequence: u32, store: u16, value: &[u8]) -> Vec<u8> {
-    let report = Report {
+    let report = DtaReport {
         sequence,
         reporter: 7,
-        ..Report::new(store, Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value })
+        ..DtaReport::new(store, DtaBody::KeyWrite { redundancy: 0, key: Key([1; 16]), value })
     };
     let mut payload = [0; 256];
-    let len = report.emit(&mut payload).unwrap();
+    let len = report.encode_into(&mut payload).unwrap();
     payload[..len].to_vec()
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dta_proto::counter::collector as names;
 use dta_proto::wire::dta::Primitive;
 
-use crate::reader::append::Progress;
+use crate::reader::append::ReadProgress;
 
 #[derive(Default)]
 pub(super) struct AnswerCounters {
@@ -41,33 +41,33 @@ pub(super) struct Query {
 }
 
 impl Query {
-    pub(super) fn count(&self, keys: usize, found: usize) {
+    pub(super) fn count_keys(&self, keys: usize, found: usize) {
         self.keys.add(keys as u64);
         self.found.add(found as u64);
     }
 }
 
 impl AnswerCounters {
-    pub(super) fn query(&self, primitive: Primitive) -> &Query {
+    pub(super) fn query_counts(&self, primitive: Primitive) -> &Query {
         &self.queries[primitive.index()]
     }
 
     /// What was handed to a tail, and what it skipped.
-    pub(super) fn tail(&self, progress: &Progress) {
+    pub(super) fn add_tail_progress(&self, progress: &ReadProgress) {
         self.tail_entries.add(progress.entries);
         self.tail_overwritten.add(progress.overwritten);
         self.tail_missing.add(progress.missing);
         self.tail_damaged.add(progress.damaged);
     }
 
-    pub(super) fn named(&self) -> Vec<(String, u64)> {
+    pub(super) fn named_counters(&self) -> Vec<(String, u64)> {
         let mut all = Vec::new();
         for primitive in Primitive::IN_TABLES {
-            let (Some(name), query) = (primitive.description().query, self.query(primitive)) else {
+            let (Some(name), query) = (primitive.description().query, self.query_counts(primitive)) else {
                 continue;
             };
-            all.push((names::QUERY_KEYS.of(&[name]), query.keys.get()));
-            all.push((names::QUERY_FOUND.of(&[name]), query.found.get()));
+            all.push((names::QUERY_KEYS.format_name(&[name]), query.keys.get()));
+            all.push((names::QUERY_FOUND.format_name(&[name]), query.found.get()));
         }
         for (counter, count) in [
             (&names::TAIL_ENTRIES, &self.tail_entries),
@@ -76,7 +76,7 @@ impl AnswerCounters {
             (&names::TAIL_MISSING, &self.tail_missing),
             (&names::TAIL_DAMAGED, &self.tail_damaged),
         ] {
-            all.push((counter.of(&[]), count.get()));
+            all.push((counter.format_name(&[]), count.get()));
         }
         all
     }

@@ -2,14 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use dta_rpc::{ClientError, Following, Span};
 use dta_proto::control::{EntriesRequest, TailResponse};
 use dta_proto::wire::dta::Primitive;
+use dta_rpc::{ClientError, Span, TailMessages};
 use tokio::sync::mpsc::{self, Sender};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::tail::{QUEUE, Tail, follow, lists, message};
+use super::tail::{ListTail, QUEUE, store_lists, stream_list, tail_response};
 use super::{AskError, Memory};
 use crate::epochs::{ListThen, OpenList};
 
@@ -17,14 +17,14 @@ impl Memory {
     /// The entries of a list in the epochs of a span; `place` is dropped when the last work for it is done.
     ///
     /// # Errors
-    /// As [`Ask::entries`](dta_rpc::Ask::entries).
+    /// As [`Ask::start_entries`](dta_rpc::Ask::start_entries).
     pub async fn entries_of(
         &self,
         request: EntriesRequest,
         place: impl Send + 'static,
-    ) -> Result<Following, ClientError> {
+    ) -> Result<TailMessages, ClientError> {
         let begin = move |memory: &Self| Ok((memory.list_then(&request)?, place));
-        let ((then, open), place) = self.blocking(begin).await?;
+        let ((then, open), place) = self.run_blocking(begin).await?;
         let (memory, (sender, receiver)) = (self.clone(), mpsc::channel(QUEUE));
         tokio::spawn(async move {
             let turn = tokio::select! {
@@ -42,7 +42,7 @@ impl Memory {
                     if let Some((epoch, tail)) = open
                         && sender.send(Ok(epoch)).await.is_ok()
                     {
-                        follow(tail, sender).await;
+                        stream_list(tail, sender).await;
                     }
                 }
                 Ok(ControlFlow::Break(())) => {}
@@ -50,26 +50,26 @@ impl Memory {
             }
             drop(place);
         });
-        Ok(Following::new(ReceiverStream::new(receiver).map(|news| news.map_err(ClientError::from))))
+        Ok(TailMessages::new(ReceiverStream::new(receiver).map(|news| news.map_err(ClientError::from))))
     }
 
     /// The list in past epochs, and the open one with what reads it, if it is asked about.
     fn list_then(
         &self,
         request: &EntriesRequest,
-    ) -> Result<(ListThen, Option<(TailResponse, Tail)>), AskError> {
+    ) -> Result<(ListThen, Option<(TailResponse, ListTail)>), AskError> {
         let EntriesRequest { store, list, since, until } = request;
-        let store = self.store(store, Primitive::Append)?;
-        let (name, last) = (&store.spec.name, lists(&store)?.count() - 1);
+        let store = self.find_store(store, Primitive::Append)?;
+        let (name, last) = (&store.spec.name, store_lists(&store)?.list_count() - 1);
         if *list > last {
             return Err(AskError::List { store: name.clone(), list: *list, last });
         }
         let span = Span { since: *since, until: *until };
-        let mut then = self.epochs_of(name)?.list_in(name, *list, span)?;
+        let mut then = self.epochs_of(name)?.list_in_span(name, *list, span)?;
         let open = match then.open.take() {
             Some(OpenList { epoch, store, start }) => {
                 let epoch = TailResponse { epoch: Some(epoch), ..TailResponse::default() };
-                Some((epoch, Tail::of(self, store, *list, start, true)?))
+                Some((epoch, ListTail::with_start(self, store, *list, start, true)?))
             }
             None => None,
         };
@@ -83,13 +83,13 @@ fn send_kept(
     then: &ListThen,
     to: &Sender<Result<TailResponse, AskError>>,
 ) -> ControlFlow<()> {
-    let sent = then.kept(|epoch, news| {
+    let sent = then.visit_kept(|epoch, news| {
         let stops = memory.stop.as_ref().is_some_and(|stop| *stop.borrow());
         let next = if stops {
             Err(AskError::Stopping)
         } else {
-            memory.counters.tail(&news.progress);
-            Ok(TailResponse { epoch, ..message(news) })
+            memory.counters.add_tail_progress(&news.progress);
+            Ok(TailResponse { epoch, ..tail_response(news) })
         };
         match to.blocking_send(next) {
             Ok(()) if !stops => ControlFlow::Continue(()),

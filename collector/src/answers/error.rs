@@ -1,7 +1,7 @@
 //! Why a question is refused, and the gRPC status of each refusal.
 
-use dta_rpc::ClientError;
 use dta_proto::control::{MAX_KEYS, MAX_READ};
+use dta_rpc::ClientError;
 use tonic::{Code, Status};
 
 use crate::cluster::Adrift;
@@ -93,7 +93,7 @@ pub enum AskError {
 }
 
 impl AskError {
-    fn code(&self) -> Code {
+    fn status_code(&self) -> Code {
         match self {
             Self::Store(StoreError::Unknown { .. }) => Code::NotFound,
             Self::Store(StoreError::Kind { .. } | StoreError::Ambiguous { .. })
@@ -123,7 +123,7 @@ impl AskError {
 /// What a client of the gRPC service reads, word for word.
 impl From<AskError> for Status {
     fn from(error: AskError) -> Self {
-        Status::new(error.code(), error.to_string())
+        Status::new(error.status_code(), error.to_string())
     }
 }
 

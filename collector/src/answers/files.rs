@@ -42,7 +42,7 @@ impl Memory {
                 continue;
             }
             let region = Region::open_read_only(&path)?;
-            let Some(header) = region.header() else { continue };
+            let Some(header) = region.file_header() else { continue };
             let (spec, generation) = (header.spec.clone(), header.generation);
             stores.push(Store { spec, region: region.into(), generation });
         }

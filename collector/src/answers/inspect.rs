@@ -6,12 +6,17 @@ use super::{AskError, Memory};
 use crate::store;
 
 impl Memory {
-    pub(super) fn infos(&self) -> Result<Vec<StoreInfo>, AskError> {
-        Ok(self.current()?.all().iter().map(|store| store::info(store)).collect::<Result<_, _>>()?)
+    pub(super) fn store_infos(&self) -> Result<Vec<StoreInfo>, AskError> {
+        Ok(self
+            .current_stores()?
+            .current_stores()
+            .iter()
+            .map(|store| store::store_info(store))
+            .collect::<Result<_, _>>()?)
     }
 
-    pub(super) fn bytes(&self, request: &ReadMemoryRequest) -> Result<ReadMemoryResponse, AskError> {
-        let store = self.current()?.get(&request.store)?;
+    pub(super) fn read_region(&self, request: &ReadMemoryRequest) -> Result<ReadMemoryResponse, AskError> {
+        let store = self.current_stores()?.get(&request.store)?;
         if request.length > MAX_READ {
             return Err(AskError::TooManyBytes(request.length));
         }

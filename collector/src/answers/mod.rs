@@ -1,7 +1,7 @@
 //! What stores answer, from this process's memory: the other side of [`Ask`], which `dta-client` implements
 //! over gRPC.
 //!
-//! Each question is checked, answered by a [reader](crate::reader), and counted. A refusal is an
+//! Each question is checked, answered by a [reader](crate::open_reader), and counted. A refusal is an
 //! [`AskError`], whose text says what to do. The gRPC service, the dashboard of a memory directory and exporters ask
 //! here.
 
@@ -17,17 +17,17 @@ mod tests;
 
 use std::sync::Arc;
 
-use dta_rpc::{Answers, Ask, ClientError, Following, Question, Series, Span};
 use dta_proto::control::{
     EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
     ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
 };
 use dta_proto::wire::dta::Primitive;
+use dta_rpc::{Ask, ClientError, QueryAnswers, Question, Series, Span, TailMessages};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::epochs::Epochs;
 use crate::reader::key_increment::Roles;
-use crate::store::{Store, Stores};
+use crate::store::{ServedStores, Store};
 use counters::AnswerCounters;
 
 pub use error::AskError;
@@ -44,7 +44,7 @@ const READS: usize = 4;
 /// it.
 #[derive(Clone)]
 pub struct Memory {
-    stores: Arc<Stores>,
+    stores: Arc<ServedStores>,
     counters: Arc<AnswerCounters>,
     wake: Arc<Notify>,
     looks: Arc<Semaphore>,
@@ -58,7 +58,7 @@ pub struct Memory {
 
 impl Memory {
     /// Answers from these stores.
-    pub fn new(stores: Arc<Stores>) -> Self {
+    pub fn new(stores: Arc<ServedStores>) -> Self {
         let looks = Arc::new(Semaphore::new(LOOKS));
         Self {
             stores,
@@ -74,7 +74,7 @@ impl Memory {
     }
 
     /// Ends all tails when `stop` becomes true, or its sender is dropped.
-    pub fn until(self, stop: watch::Receiver<bool>) -> Self {
+    pub fn with_stop(self, stop: watch::Receiver<bool>) -> Self {
         Self { stop: Some(stop), ..self }
     }
 
@@ -89,18 +89,18 @@ impl Memory {
     }
 
     /// Wakes those who follow lists and wait for new batches.
-    pub fn wake(&self) -> Arc<Notify> {
+    pub fn wake_signal(&self) -> Arc<Notify> {
         self.wake.clone()
     }
 
     /// Counts of queries and tails so far. docs/counters.md explains the names.
-    pub fn counters(&self) -> Vec<(String, u64)> {
-        let epochs = self.epochs.iter().flat_map(|epochs| epochs.counters());
-        self.counters.named().into_iter().chain(epochs).collect()
+    pub fn named_counters(&self) -> Vec<(String, u64)> {
+        let epochs = self.epochs.iter().flat_map(|epochs| epochs.named_counters());
+        self.counters.named_counters().into_iter().chain(epochs).collect()
     }
 
     /// The stores with their current memory.
-    fn current(&self) -> Result<&Stores, AskError> {
+    fn current_stores(&self) -> Result<&ServedStores, AskError> {
         if self.beside {
             self.stores.follow_files()?;
         }
@@ -108,25 +108,25 @@ impl Memory {
     }
 
     /// A store of the primitive; an empty name stands for the only one.
-    fn store(&self, name: &str, primitive: Primitive) -> Result<Arc<Store>, AskError> {
-        Ok(self.current()?.of_primitive(name, primitive)?)
+    fn find_store(&self, name: &str, primitive: Primitive) -> Result<Arc<Store>, AskError> {
+        Ok(self.current_stores()?.of_primitive(name, primitive)?)
     }
 
     /// Runs `work` on a thread that may block.
-    async fn blocking<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, AskError> + Send + 'static,
     ) -> Result<T, ClientError> {
         let memory = self.clone();
-        let done = dta_rpc::transport::blocking(move || work(&memory)).await;
+        let done = dta_rpc::transport::run_blocking(move || work(&memory)).await;
         Ok(done.map_err(|e| AskError::Ended(e.to_string()))??)
     }
 }
 
 #[tonic::async_trait]
 impl Ask for Memory {
-    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        self.blocking(Self::infos).await
+    async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        self.run_blocking(Self::store_infos).await
     }
 
     /// Memory alone knows no other collector.
@@ -136,35 +136,37 @@ impl Ask for Memory {
             generation: store.generation,
             ..StorePlacement::default()
         };
-        let stores = move |memory: &Self| Ok(memory.current()?.all().iter().map(placement).collect());
-        Ok(PlacementResponse { stores: self.blocking(stores).await?, ..PlacementResponse::default() })
+        let stores = move |memory: &Self| {
+            Ok(memory.current_stores()?.current_stores().iter().map(placement).collect())
+        };
+        Ok(PlacementResponse { stores: self.run_blocking(stores).await?, ..PlacementResponse::default() })
     }
 
-    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
-        self.blocking(move |memory| memory.answer(&question)).await
+    async fn query_keys(&self, question: Question) -> Result<QueryAnswers, ClientError> {
+        self.run_blocking(move |memory| memory.answer_question(&question)).await
     }
 
-    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
-        self.blocking(move |memory| memory.answer_series(&question, span)).await
+    async fn query_keys_in_span(&self, question: Question, span: Span) -> Result<Series, ClientError> {
+        self.run_blocking(move |memory| memory.answer_series(&question, span)).await
     }
 
-    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
-        self.blocking(move |memory| memory.list_epochs(&request)).await
+    async fn fetch_epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        self.run_blocking(move |memory| memory.list_epochs(&request)).await
     }
 
-    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
-        self.follow(request, ()).await
+    async fn tail_list(&self, request: TailRequest) -> Result<TailMessages, ClientError> {
+        self.follow_list(request, ()).await
     }
 
-    async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError> {
+    async fn stream_entries(&self, request: EntriesRequest) -> Result<TailMessages, ClientError> {
         self.entries_of(request, ()).await
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
-        self.blocking(move |memory| memory.bytes(&request)).await
+        self.run_blocking(move |memory| memory.read_region(&request)).await
     }
 
-    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+    async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         Err(AskError::MemoryAlone("sessions").into())
     }
 

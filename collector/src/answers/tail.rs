@@ -4,16 +4,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use dta_rpc::{ClientError, Following};
 use dta_proto::control::{TailRequest, TailResponse};
 use dta_proto::wire::dta::Primitive;
+use dta_rpc::{ClientError, TailMessages};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{AskError, Memory};
 use crate::reader::QueryError;
-use crate::reader::append::{ListError, Lists, Start};
+use crate::reader::append::{ListError, Lists, ReadStart};
 use crate::reader::follow::{Follower, News};
 use crate::store::Store;
 
@@ -26,72 +26,72 @@ impl Memory {
     /// gone.
     ///
     /// # Errors
-    /// As [`Ask::tail`](dta_rpc::Ask::tail).
-    pub async fn follow(
+    /// As [`Ask::add_tail_progress`](dta_rpc::Ask::add_tail_progress).
+    pub async fn follow_list(
         &self,
         request: TailRequest,
         place: impl Send + 'static,
-    ) -> Result<Following, ClientError> {
+    ) -> Result<TailMessages, ClientError> {
         // To begin at either end, the whole ring is read.
-        let begin = move |memory: &Self| Ok((Tail::begin(memory, &request)?, place));
-        let (tail, place) = self.blocking(begin).await?;
+        let begin = move |memory: &Self| Ok((ListTail::from_request(memory, &request)?, place));
+        let (tail, place) = self.run_blocking(begin).await?;
         let (sender, receiver) = mpsc::channel(QUEUE);
         tokio::spawn(async move {
-            follow(tail, sender).await;
+            stream_list(tail, sender).await;
             drop(place);
         });
-        Ok(Following::new(ReceiverStream::new(receiver).map(|news| news.map_err(ClientError::from))))
+        Ok(TailMessages::new(ReceiverStream::new(receiver).map(|news| news.map_err(ClientError::from))))
     }
 }
 
 /// A list being followed, in the memory that its store had at the start.
-pub(super) struct Tail {
+pub(super) struct ListTail {
     memory: Memory,
     store: Arc<Store>,
     follower: Follower,
 }
 
-impl Tail {
-    fn begin(memory: &Memory, request: &TailRequest) -> Result<Self, AskError> {
+impl ListTail {
+    fn from_request(memory: &Memory, request: &TailRequest) -> Result<Self, AskError> {
         let start = match (request.from_sequence, request.from_start) {
-            (0, false) => Start::Next,
-            (0, true) => Start::Oldest,
-            (sequence, _) => Start::At(sequence),
+            (0, false) => ReadStart::Next,
+            (0, true) => ReadStart::Oldest,
+            (sequence, _) => ReadStart::At(sequence),
         };
-        let store = memory.store(&request.store, Primitive::Append)?;
-        Self::of(memory, store, request.list, start, request.until_caught_up)
+        let store = memory.find_store(&request.store, Primitive::Append)?;
+        Self::with_start(memory, store, request.list, start, request.until_caught_up)
     }
 
-    pub(super) fn of(
+    pub(super) fn with_start(
         memory: &Memory,
         store: Arc<Store>,
         list: u32,
-        start: Start,
+        start: ReadStart,
         until_caught_up: bool,
     ) -> Result<Self, AskError> {
-        let follower = Follower::new(lists(&store)?, list, start, until_caught_up);
+        let follower = Follower::new(store_lists(&store)?, list, start, until_caught_up);
         let follower = follower.map_err(|error| match error {
             ListError::NoSuchList { list, last } => {
                 AskError::List { store: store.spec.name.clone(), list, last }
             }
-            ListError::Access(error) => store.outside(error).into(),
+            ListError::Access(error) => store.outside_region(error).into(),
         })?;
         Ok(Self { memory: memory.clone(), store, follower })
     }
 
     fn read(&mut self) -> Result<News, AskError> {
         // Checks that the file is still whole, if another process owns it.
-        self.memory.current()?;
-        let news = self.follower.read(lists(&self.store)?, Instant::now());
-        let news = news.map_err(|error| self.store.outside(error))?;
-        self.memory.counters.tail(&news.progress);
+        self.memory.current_stores()?;
+        let news = self.follower.read(store_lists(&self.store)?, Instant::now());
+        let news = news.map_err(|error| self.store.outside_region(error))?;
+        self.memory.counters.add_tail_progress(&news.progress);
         Ok(news)
     }
 
     /// Whether the store still has this memory. Call it only when nothing came: the lookup takes longer the more
     /// stores there are.
     fn check_replaced(&self) -> Result<(), AskError> {
-        let now = self.memory.store(&self.store.spec.name, Primitive::Append)?;
+        let now = self.memory.find_store(&self.store.spec.name, Primitive::Append)?;
         if Arc::ptr_eq(&now.region, &self.store.region) {
             Ok(())
         } else {
@@ -100,21 +100,24 @@ impl Tail {
     }
 
     /// What to report at the end, if everything was read and no more is wanted. Scans the whole ring.
-    fn end(&mut self) -> Result<Option<News>, AskError> {
-        let end = self.follower.end(lists(&self.store)?).map_err(|error| self.store.outside(error))?;
+    fn final_news(&mut self) -> Result<Option<News>, AskError> {
+        let end = self
+            .follower
+            .finish_reading(store_lists(&self.store)?)
+            .map_err(|error| self.store.outside_region(error))?;
         Ok(end.map(|progress| {
-            self.memory.counters.tail(&progress);
+            self.memory.counters.add_tail_progress(&progress);
             News { progress, ..News::default() }
         }))
     }
 }
 
-pub(super) fn lists(store: &Store) -> Result<Lists<'_>, AskError> {
+pub(super) fn store_lists(store: &Store) -> Result<Lists<'_>, AskError> {
     Ok(Lists::new(store).ok_or(QueryError::Layout)?)
 }
 
 /// Sends what is read, until the end, an error, or the receiver is gone.
-pub(super) async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailResponse, AskError>>) {
+pub(super) async fn stream_list(mut tail: ListTail, sender: mpsc::Sender<Result<TailResponse, AskError>>) {
     let (wake, mut stop) = (tail.memory.wake.clone(), tail.memory.stop.clone());
     let refused = loop {
         // Registered before the list is read, so that no wake-up is missed in between.
@@ -124,7 +127,7 @@ pub(super) async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailRespo
             Err(error) => break error,
         };
         let is_idle = news.is_idle();
-        if !news.is_empty() && sender.send(Ok(message(news))).await.is_err() {
+        if !news.is_empty() && sender.send(Ok(tail_response(news))).await.is_err() {
             return;
         }
         if !is_idle {
@@ -133,11 +136,11 @@ pub(super) async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailRespo
         if let Err(error) = tail.check_replaced() {
             break error;
         }
-        if tail.follower.may_end() {
+        if tail.follower.can_end() {
             // Closed by nobody.
             let thread = tail.memory.looks.clone().acquire_owned().await.ok();
             let look = tokio::task::spawn_blocking(move || {
-                let end = tail.end();
+                let end = tail.final_news();
                 drop(thread);
                 (end, tail)
             });
@@ -145,7 +148,7 @@ pub(super) async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailRespo
                 Ok((Ok(None), same)) => tail = same,
                 Ok((Ok(Some(news)), _)) => {
                     if !news.is_empty() {
-                        let _ = sender.send(Ok(message(news))).await;
+                        let _ = sender.send(Ok(tail_response(news))).await;
                     }
                     return;
                 }
@@ -154,17 +157,17 @@ pub(super) async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailRespo
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(tail.follower.pause()) => tail.follower.slept(),
+            () = tokio::time::sleep(tail.follower.sleep_duration()) => tail.follower.lengthen_sleep(),
             () = woken => tail.memory.counters.tail_woken.add(1),
             () = sender.closed() => return,
-            () = stopped(&mut stop) => break AskError::Stopping,
+            () = wait_for_stop(&mut stop) => break AskError::Stopping,
         }
     };
     let _ = sender.send(Err(refused)).await;
 }
 
 /// Returns when the collector shuts down, if ever.
-async fn stopped(stop: &mut Option<watch::Receiver<bool>>) {
+async fn wait_for_stop(stop: &mut Option<watch::Receiver<bool>>) {
     match stop {
         // `Err` means that the sender is dropped, which happens only with the collector.
         Some(stop) => drop(stop.wait_for(|stop| *stop).await),
@@ -172,7 +175,7 @@ async fn stopped(stop: &mut Option<watch::Receiver<bool>>) {
     }
 }
 
-pub(super) fn message(news: News) -> TailResponse {
+pub(super) fn tail_response(news: News) -> TailResponse {
     TailResponse {
         sequence: news.sequence.into(),
         entries: news.entries,

@@ -1,9 +1,9 @@
 //! `dta-collector check-config`
 
 use anyhow::Context as _;
-use dta_cli::Status;
+use dta_cli::CommandStatus;
 
-use super::serve::Settings;
+use super::serve::ServeSettings;
 use crate::server;
 
 #[derive(clap::Args)]
@@ -14,16 +14,16 @@ Example:
   dta-collector check-config --config collector.toml")]
 pub(super) struct Args {
     #[command(flatten)]
-    settings: Settings,
+    settings: ServeSettings,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
-    let (config, path) = args.settings.configuration().map_err(dta_cli::misuse)?;
+pub(super) fn run(args: &Args) -> anyhow::Result<CommandStatus> {
+    let (config, path) = args.settings.configuration().map_err(dta_cli::misuse_error)?;
     match path {
         Some(path) => eprintln!("configuration: {}", path.display()),
         None => eprintln!("no configuration file: these are the defaults"),
     }
-    let mut warnings = server::check(&config).map_err(dta_cli::misuse)?;
+    let mut warnings = server::check_config(&config).map_err(dta_cli::misuse_error)?;
     if config.tls.is_none() && !config.listen.ip().is_loopback() {
         warnings.push(format!(
             "gRPC on {} WITHOUT TLS: anyone who reaches it can get keys to memory",

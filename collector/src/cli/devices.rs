@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dta_cli::Status;
+use dta_cli::CommandStatus;
 use dta_cli::number;
 use dta_cli::output::OutputFlag;
 
@@ -16,8 +16,8 @@ pub(super) struct Args {
     output: OutputFlag,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
-    let devices = verbs::devices().map_err(|error| match error {
+pub(super) fn run(args: &Args) -> anyhow::Result<CommandStatus> {
+    let devices = verbs::list_devices().map_err(|error| match error {
         // The kernel lists devices without the library; their capabilities need it.
         NicError::Verbs(VerbsError::NotBuilt) => {
             let kernel = in_kernel(Path::new("/sys/class/infiniband"));
@@ -25,8 +25,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
         }
         error => error.into(),
     })?;
-    args.output.print(&devices, |devices| lines(devices).join("\n"))?;
-    Ok(Status::Done)
+    args.output.print_document(&devices, |devices| device_lines(devices).join("\n"))?;
+    Ok(CommandStatus::Done)
 }
 
 /// The names of the devices that the kernel has, in words.
@@ -38,7 +38,7 @@ fn in_kernel(class: &Path) -> String {
 }
 
 /// Devices for people.
-fn lines(devices: &[DeviceInfo]) -> Vec<String> {
+fn device_lines(devices: &[DeviceInfo]) -> Vec<String> {
     if devices.is_empty() {
         return vec![
             "no RDMA device".to_owned(),
@@ -54,8 +54,8 @@ fn lines(devices: &[DeviceInfo]) -> Vec<String> {
         lines.push(format!("  atomics {}, {} in flight", d.atomics, d.limits.rd_atomic));
         lines.push(format!(
             "  regions up to {}, {}",
-            number::bytes(d.limits.region_len),
-            number::counted(d.limits.queue_pairs.into(), "queue pair", "queue pairs")
+            number::format_bytes(d.limits.region_len),
+            number::format_count(d.limits.queue_pairs.into(), "queue pair", "queue pairs")
         ));
         for p in &d.ports {
             lines.push(format!("  port {}: {}, {}, MTU {}", p.number, p.state, p.link, p.active_mtu));
@@ -68,7 +68,7 @@ fn lines(devices: &[DeviceInfo]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nic::verbs::{GidEntry, GidType, Limits, PortInfo};
+    use crate::nic::verbs::{DeviceLimits, GidEntry, GidType, PortInfo};
 
     #[test]
     fn a_device_is_shown_with_its_ports_and_gids() {
@@ -77,7 +77,7 @@ mod tests {
             name: "mlx5_0".into(),
             firmware: "20.31.1014".into(),
             atomics: "device",
-            limits: Limits {
+            limits: DeviceLimits {
                 region_len: 1 << 40,
                 regions: 1 << 24,
                 queue_pairs: 262_144,
@@ -100,14 +100,14 @@ mod tests {
             "  port 1: active, ethernet, MTU 1024",
             "    port 1 index 3: 10.9.0.1 (RoCE v2)",
         ];
-        assert_eq!(lines(&shown), expected);
+        assert_eq!(device_lines(&shown), expected);
         let json = serde_json::to_value(&shown).unwrap();
         assert_eq!(json[0]["ports"][0]["gids"][0], "port 1 index 3: 10.9.0.1 (RoCE v2)");
         assert_eq!(
             (&json[0]["largest_region"], &json[0]["atomics_in_flight"]),
             (&(1u64 << 40).into(), &16.into())
         );
-        assert!(lines(&[]).join("\n").contains("rdma link add rxe0"));
+        assert!(device_lines(&[]).join("\n").contains("rdma link add rxe0"));
     }
 
     #[test]

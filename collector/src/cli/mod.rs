@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use dta_cli::Status;
+use dta_cli::CommandStatus;
 use dta_cli::program::{Common, Example};
 
 pub use tls_flags::TlsFlags;
@@ -23,7 +23,7 @@ pub use tls_flags::TlsFlags;
 /// Collector of Direct Telemetry Access: holds memory that translators write by RDMA, and answers queries from it.
 #[derive(Parser)]
 #[command(name = "dta-collector", version, after_help = EXAMPLES, propagate_version = true)]
-struct Cli {
+struct CollectorCli {
     #[command(subcommand)]
     command: Command,
 }
@@ -75,17 +75,17 @@ const FEATURES: &[&str] = match (cfg!(feature = "verbs"), cfg!(feature = "etcd")
 /// its own process.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::region::name_lost_files();
-    dta_cli::program::run(args, FEATURES, |cli: Cli| match cli.command {
+    dta_cli::program::run(args, FEATURES, |cli: CollectorCli| match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Config(_) => {
-            dta_cli::print(crate::config::EXAMPLE.trim_end())?;
-            Ok(Status::Done)
+            dta_cli::print_line(crate::config::EXAMPLE.trim_end())?;
+            Ok(CommandStatus::Done)
         }
         #[cfg(feature = "ask")]
         Command::Ask(command) => ask::run(command),
         Command::Devices(args) => devices::run(&args),
-        Command::Common(common) => common.run::<Cli>(FEATURES),
+        Command::Common(common) => common.run::<CollectorCli>(FEATURES),
     })
 }
 
@@ -95,6 +95,6 @@ mod tests {
 
     #[test]
     fn arguments_are_sound_and_each_help_page_has_an_example() {
-        dta_cli::help::assert_sound(dta_cli::program::command::<Cli>(FEATURES));
+        dta_cli::help::assert_sound(dta_cli::program::program_command::<CollectorCli>(FEATURES));
     }
 }

@@ -6,15 +6,18 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use dta_cli::service_manager::ServiceManager;
-use dta_cli::{LogFormat, Status};
-use dta_files::config_file::{self, Places};
+use dta_cli::{CommandStatus, LogFormat};
+use dta_files::config_file::{self, KeyPositions};
 use dta_files::host;
 use serde::Serialize;
 
 use super::names_flag::NamesFlag;
 use super::supervise::{self, Signals};
-use crate::config::{Cluster, Config, ConfigError, MemoryConfig, SoftLink, Telemetry, Tls, Transport};
-use crate::server::Server;
+use crate::config::{
+    CollectorClusterConfig, CollectorTlsConfig, Config, ConfigError, MemoryConfig, SoftLink, Telemetry,
+    Transport,
+};
+use crate::server::RunningCollector;
 
 /// Threads for calls; the software NIC has its own.
 const WORKERS: usize = 2;
@@ -38,12 +41,12 @@ Flags override DTA_COLLECTOR_* variables, which override the file. When ready, i
 SIGHUP reloads the configuration: TLS files, limits, operators and added stores take effect. If anything else has changed, that is logged and nothing takes effect.")]
 pub(super) struct Args {
     #[command(flatten)]
-    settings: Settings,
+    settings: ServeSettings,
     /// What to log, for instance `info` or `dta_collector=debug`
     #[arg(long, env, default_value = "info", value_name = "FILTER")]
     log: String,
     /// Log format
-    #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of_names::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
     /// File descriptor for the ready line, instead of stdout
     #[arg(long, value_name = "FD")]
@@ -55,7 +58,7 @@ pub(super) struct Args {
 
 /// Where the configuration comes from.
 #[derive(clap::Args)]
-pub(super) struct Settings {
+pub(super) struct ServeSettings {
     /// Configuration file; `none` reads no file [default: ~/.config/dta/collector.toml or
     /// /etc/dta/collector.toml, if there is one; else small stores are served on loopback]
     #[arg(long, short, env, value_name = "FILE")]
@@ -64,7 +67,7 @@ pub(super) struct Settings {
     #[arg(long, env)]
     name: Option<String>,
     /// Address and port of gRPC; port 0 takes a free one
-    #[arg(long, env, value_name = "HOST:PORT", value_parser = host::socket)]
+    #[arg(long, env, value_name = "HOST:PORT", value_parser = host::resolve_socket)]
     listen: Option<SocketAddr>,
     /// `soft`, or the name of an RDMA device such as mlx5_0
     #[arg(long, env)]
@@ -76,15 +79,15 @@ pub(super) struct Settings {
     #[arg(long, env, value_name = "HOST:PORT|auto|off")]
     metrics: Option<dta_export::metrics::Address>,
     /// Naming scheme of telemetry in the metrics
-    #[arg(long, env, value_name = "SCHEMA", value_parser = dta_cli::one_of::<Telemetry>(&Telemetry::NAMES))]
+    #[arg(long, env, value_name = "SCHEMA", value_parser = dta_cli::one_of_names::<Telemetry>(&Telemetry::NAMES))]
     metrics_telemetry: Option<Telemetry>,
     #[command(flatten)]
     names: NamesFlag,
     /// Transport of writes
-    #[arg(long, env, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
+    #[arg(long, env, value_parser = dta_cli::one_of_names::<Transport>(&Transport::NAMES))]
     transport: Option<Transport>,
     /// IPv4 address of the software NIC
-    #[arg(long, env, value_name = "HOST", value_parser = host::ipv4)]
+    #[arg(long, env, value_name = "HOST", value_parser = host::resolve_ipv4)]
     soft_address: Option<Ipv4Addr>,
     /// UDP port of the software NIC; 0 takes a free one
     #[arg(long, env, value_name = "PORT")]
@@ -105,7 +108,7 @@ pub(super) struct Settings {
     #[arg(long, env, value_name = "N")]
     ib_port: Option<u8>,
     /// Address whose GID translators send to
-    #[arg(long, env, value_name = "HOST", value_parser = host::ip)]
+    #[arg(long, env, value_name = "HOST", value_parser = host::resolve_ip)]
     roce_address: Option<IpAddr>,
     /// GID index of the RDMA device, instead of the best match
     #[arg(long, env, value_name = "N")]
@@ -139,10 +142,10 @@ pub(super) struct Settings {
     insecure: Option<bool>,
 }
 
-impl Settings {
+impl ServeSettings {
     /// The file with variables and flags applied; and which file, if any.
     pub(super) fn configuration(&self) -> Result<(Config, Option<PathBuf>), ConfigError> {
-        let path = config_file::place(self.config.as_deref(), "collector.toml");
+        let path = config_file::find_config_file(self.config.as_deref(), "collector.toml");
         let (mut config, mut places) = match &path {
             Some(path) => Config::load(path)?,
             None => Default::default(),
@@ -152,46 +155,50 @@ impl Settings {
         {
             config.memory = MemoryConfig::Directory(crate::config::default_directory(name));
         }
-        places.over("collector.name", &mut config.name, &self.name);
-        places.over("collector.listen", &mut config.listen, &self.listen);
-        places.over("collector.device", &mut config.device, &self.device);
-        places.over("collector.memory", &mut config.memory, &self.memory);
-        places.over("collector.transport", &mut config.transport, &self.transport);
-        places.over("metrics.listen", &mut config.metrics.listen, &self.metrics);
-        places.over("metrics.telemetry", &mut config.metrics.telemetry, &self.metrics_telemetry);
+        places.apply_flag("collector.name", &mut config.name, &self.name);
+        places.apply_flag("collector.listen", &mut config.listen, &self.listen);
+        places.apply_flag("collector.device", &mut config.device, &self.device);
+        places.apply_flag("collector.memory", &mut config.memory, &self.memory);
+        places.apply_flag("collector.transport", &mut config.transport, &self.transport);
+        places.apply_flag("metrics.listen", &mut config.metrics.listen, &self.metrics);
+        places.apply_flag("metrics.telemetry", &mut config.metrics.telemetry, &self.metrics_telemetry);
         let soft = &mut config.soft;
-        places.over("soft.address", &mut soft.address, &self.soft_address);
-        places.over("soft.port", &mut soft.port, &self.soft_port);
-        places.over("soft.link", &mut soft.link, &self.soft_link);
-        places.over("soft.threads", &mut soft.threads, &self.soft_threads);
-        places.over("soft.faults", &mut soft.faults, &self.soft_faults);
-        places.over("soft.fault_seed", &mut soft.fault_seed, &self.soft_fault_seed);
-        self.joins(&mut config, &mut places)?;
+        places.apply_flag("soft.address", &mut soft.address, &self.soft_address);
+        places.apply_flag("soft.port", &mut soft.port, &self.soft_port);
+        places.apply_flag("soft.link", &mut soft.link, &self.soft_link);
+        places.apply_flag("soft.threads", &mut soft.threads, &self.soft_threads);
+        places.apply_flag("soft.faults", &mut soft.faults, &self.soft_faults);
+        places.apply_flag("soft.fault_seed", &mut soft.fault_seed, &self.soft_fault_seed);
+        self.apply_cluster_flags(&mut config, &mut places)?;
         config.names = self.names.names.clone().or(config.names);
         config.verbs.port = self.ib_port.or(config.verbs.port);
         config.verbs.address = self.roce_address.or(config.verbs.address);
         config.verbs.gid_index = self.gid_index.or(config.verbs.gid_index);
         if let (Some(cert), Some(key), Some(client_ca)) = (&self.tls_cert, &self.tls_key, &self.tls_client_ca)
         {
-            places.forget("tls");
+            places.forget_key("tls");
             let operators = config.tls.take().map(|tls| tls.operators).unwrap_or_default();
-            config.tls =
-                Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone(), operators });
+            config.tls = Some(CollectorTlsConfig {
+                cert: cert.clone(),
+                key: key.clone(),
+                client_ca: client_ca.clone(),
+                operators,
+            });
         }
-        places.over("collector.insecure", &mut config.insecure, &self.insecure);
-        config.check().map_err(|error| places.at(error))?;
+        places.apply_flag("collector.insecure", &mut config.insecure, &self.insecure);
+        config.validate().map_err(|error| places.locate_error(error))?;
         Ok((config, path))
     }
 }
 
-impl Settings {
+impl ServeSettings {
     /// Applies the flags about a cluster.
-    fn joins(&self, config: &mut Config, places: &mut Places) -> Result<(), ConfigError> {
+    fn apply_cluster_flags(&self, config: &mut Config, places: &mut KeyPositions) -> Result<(), ConfigError> {
         if let Some(etcd) = &self.cluster {
-            places.forget("cluster.etcd");
+            places.forget_key("cluster.etcd");
             match &mut config.cluster {
                 Some(cluster) => cluster.etcd = etcd.clone(),
-                none => *none = Some(Cluster::at(etcd.clone())),
+                none => *none = Some(CollectorClusterConfig::with_etcd(etcd.clone())),
             }
         }
         let own = [("id", &self.id), ("cluster-address", &self.cluster_address), ("zone", &self.zone)];
@@ -199,7 +206,7 @@ impl Settings {
             (Some(cluster), _) => {
                 cluster.id = self.id.clone().or(cluster.id.take());
                 cluster.address = self.cluster_address.clone().or(cluster.address.take());
-                places.over("cluster.zone", &mut cluster.zone, &self.zone);
+                places.apply_flag("cluster.zone", &mut cluster.zone, &self.zone);
                 Ok(())
             }
             (None, None) => Ok(()),
@@ -225,18 +232,18 @@ struct Ready<'a> {
     metrics: Option<SocketAddr>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
-    let (config, path) = args.settings.configuration().map_err(dta_cli::misuse)?;
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
+    let (config, path) = args.settings.configuration().map_err(dta_cli::misuse_error)?;
     if args.die_with_parent {
         let parent = rustix::process::getppid();
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
             .context("cannot ask to exit with the parent")?;
         // The parent may have exited before the line above.
         if rustix::process::getppid() != parent {
-            return Ok(Status::Failed);
+            return Ok(CommandStatus::Failed);
         }
     }
-    dta_cli::log(&args.log, args.log_format);
+    dta_cli::init_logging(&args.log, args.log_format);
     match &path {
         Some(path) => tracing::info!(config = %path.display(), "configuration read"),
         None => tracing::info!("no configuration file: using the defaults"),
@@ -255,17 +262,17 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         let mut signals = Signals::new()?;
         let manager = ServiceManager::of_this_process();
         let server = tokio::select! {
-            server = Server::start(&config) => server?,
-            () = signals.end() => return Ok(()),
+            server = RunningCollector::start(&config) => server?,
+            () = signals.wait_for_end() => return Ok(()),
             never = supervise::ask_for_time(&manager) => match never {},
         };
-        announce(&server, args.ready_fd)?;
+        announce_ready(&server, args.ready_fd)?;
         let read = || args.settings.configuration().map(|(config, _)| config);
         supervise::run(server, &manager, &mut signals, &read).await
     })?;
     // An aborted start may still be making memory; do not wait for it.
     runtime.shutdown_background();
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }
 
 /// A ready line that cannot be written stops the collector, because the program that started it waits for that line.
@@ -273,7 +280,7 @@ fn ready_line_error(error: std::io::Error) -> anyhow::Error {
     anyhow::anyhow!("cannot write the ready line: {error}")
 }
 
-fn announce(server: &Server, fd: Option<u32>) -> anyhow::Result<()> {
+fn announce_ready(server: &RunningCollector, fd: Option<u32>) -> anyhow::Result<()> {
     let endpoint = &server.device.endpoint;
     let ready = Ready {
         ready: true,
@@ -281,7 +288,7 @@ fn announce(server: &Server, fd: Option<u32>) -> anyhow::Result<()> {
         listen: server.listen,
         device: &server.device.name,
         roce: SocketAddr::new(endpoint.ip, endpoint.port),
-        metrics: server.metrics(),
+        metrics: server.scrape_address(),
     };
     let line = serde_json::to_string(&ready)?;
     match fd {
@@ -293,7 +300,7 @@ fn announce(server: &Server, fd: Option<u32>) -> anyhow::Result<()> {
                 .with_context(|| format!("cannot write the ready line to file descriptor {fd}"))?;
             writeln!(file, "{line}").map_err(ready_line_error)?;
         }
-        None => dta_cli::print(line).map_err(ready_line_error)?,
+        None => dta_cli::print_line(line).map_err(ready_line_error)?,
     }
     tracing::info!(
         listen = %server.listen,

@@ -4,11 +4,11 @@ use std::convert::Infallible;
 use std::io;
 use std::time::{Duration, Instant};
 
-use dta_cli::service_manager::{Progress, ServiceManager};
+use dta_cli::service_manager::{DaemonProgress, ServiceManager};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, ConfigError};
-use crate::server::Server;
+use crate::server::RunningCollector;
 
 /// How often the status line is updated, and the least interval of the watchdog.
 const LOOK: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ impl Signals {
     }
 
     /// Waits for SIGTERM or SIGINT. Other signals stay pending.
-    pub(super) async fn end(&mut self) {
+    pub(super) async fn wait_for_end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -64,46 +64,46 @@ enum Request {
 pub(super) async fn ask_for_time(manager: &ServiceManager) -> Infallible {
     loop {
         tokio::time::sleep(MORE_TIME.0).await;
-        manager.longer(MORE_TIME.1);
+        manager.extend_start_timeout(MORE_TIME.1);
     }
 }
 
 /// Serves until asked to stop, or until a part of it has ended.
 pub(super) async fn run(
-    mut server: Server,
+    mut server: RunningCollector,
     manager: &ServiceManager,
     signals: &mut Signals,
     read: &dyn Fn() -> Result<Config, ConfigError>,
 ) -> anyhow::Result<()> {
-    let mut told = server.status().unwrap_or_default();
-    manager.ready(&told);
-    let watchdog = manager.watchdog();
+    let mut told = server.status_line().unwrap_or_default();
+    manager.notify_ready(&told);
+    let watchdog = manager.watchdog_interval();
     let mut look = tokio::time::interval(watchdog.map_or(LOOK, |half| half.min(LOOK)));
-    let mut progress = Progress::new(PATIENCE);
+    let mut progress = DaemonProgress::new(PATIENCE);
     let mut stuck = false;
     loop {
         tokio::select! {
             signal = signals.next() => match signal {
                 Request::End => {
                     tracing::info!("shutting down");
-                    manager.stopping();
-                    return server.stop().await;
+                    manager.notify_stopping();
+                    return server.shut_down().await;
                 }
                 Request::Reload => {
                     manager.reloading();
-                    reload(&mut server, read).await;
-                    told = server.status().unwrap_or(told);
-                    manager.ready(&told);
+                    reload_config(&mut server, read).await;
+                    told = server.status_line().unwrap_or(told);
+                    manager.notify_ready(&told);
                 }
             },
-            failure = server.failed() => {
-                manager.stopping();
-                server.stop().await?;
+            failure = server.wait_for_failure() => {
+                manager.notify_stopping();
+                server.shut_down().await?;
                 return Err(failure);
             }
             _ = look.tick() => {}
         }
-        let moves = progress.is_made(server.progress(), Instant::now());
+        let moves = progress.is_advancing(server.progress_counters(), Instant::now());
         if !moves && !stuck {
             tracing::error!(
                 "sessions or the NIC stand still: health reports NOT_SERVING, and the watchdog is no longer fed"
@@ -112,21 +112,21 @@ pub(super) async fn run(
         server.set_serving(moves);
         stuck = !moves;
         if moves && watchdog.is_some() {
-            manager.alive();
+            manager.notify_alive();
         }
-        if let Some(status) = server.status()
+        if let Some(status) = server.status_line()
             && status != told
         {
-            manager.status(&status);
+            manager.notify_status(&status);
             told = status;
         }
     }
 }
 
 /// Reloads the configuration, or logs why not.
-async fn reload(server: &mut Server, read: &dyn Fn() -> Result<Config, ConfigError>) {
+async fn reload_config(server: &mut RunningCollector, read: &dyn Fn() -> Result<Config, ConfigError>) {
     let changed = match read() {
-        Ok(config) => server.reload(&config).await,
+        Ok(config) => server.reload_config(&config).await,
         Err(error) => Err(error.into()),
     };
     match changed {

@@ -24,7 +24,7 @@ pub struct TlsFlags {
 
 impl TlsFlags {
     /// The files, if given.
-    pub fn tls(&self) -> Option<ClientTls> {
+    pub fn client_tls(&self) -> Option<ClientTls> {
         match (&self.ca, &self.client_cert, &self.client_key) {
             (Some(ca), Some(cert), Some(key)) => Some(ClientTls {
                 ca: ca.clone(),

@@ -9,7 +9,7 @@ use super::{Config, ConfigError};
 /// The cluster that a collector joins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cluster {
+pub struct CollectorClusterConfig {
     /// Where etcd is: a URL, or a table.
     pub etcd: placement::Config,
     /// Its name there; that of the collector if not given.
@@ -23,10 +23,10 @@ pub struct Cluster {
     pub zone: String,
 }
 
-impl Cluster {
+impl CollectorClusterConfig {
     /// A collector with no settings of its own.
-    pub fn at(etcd: placement::Config) -> Cluster {
-        Cluster { etcd, id: None, address: None, zone: String::new() }
+    pub fn with_etcd(etcd: placement::Config) -> CollectorClusterConfig {
+        CollectorClusterConfig { etcd, id: None, address: None, zone: String::new() }
     }
 
     /// The collector's name in the cluster.
@@ -34,9 +34,9 @@ impl Cluster {
         self.id.as_deref().unwrap_or(&config.name)
     }
 
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        match self.id.as_ref().filter(|id| !name::is_plain(id)) {
-            Some(id) => Err(ConfigError::value("cluster.id", id, name::PLAIN)),
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        match self.id.as_ref().filter(|id| !name::is_valid_name(id)) {
+            Some(id) => Err(ConfigError::invalid_quoted("cluster.id", id, name::PLAIN)),
             None => Ok(()),
         }
     }

@@ -3,28 +3,28 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dta_files::config_file::{self, Places};
+use dta_files::config_file::{self, KeyPositions};
 use dta_files::host;
 use dta_proto::store::{StoreKind, StoreSpec};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Cluster, Config, ConfigError, EXAMPLE, History, Limits, MemoryConfig, Metrics, Soft, Taken, Tls,
-    Transport, Verbs, default_directory,
+    CollectorClusterConfig, CollectorLimits, CollectorMetricsConfig, CollectorTlsConfig, Config, ConfigError,
+    EXAMPLE, HistoryConfig, MemoryConfig, Soft, Transport, UsedStoreNames, Verbs, default_directory,
 };
 
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct File {
-    pub(super) collector: Collector,
+pub(super) struct CollectorConfigFile {
+    pub(super) collector: CollectorSection,
     pub(super) soft: Soft,
     pub(super) verbs: Verbs,
-    pub(super) tls: Option<Tls>,
-    pub(super) limits: Limits,
-    pub(super) metrics: Metrics,
+    pub(super) tls: Option<CollectorTlsConfig>,
+    pub(super) limits: CollectorLimits,
+    pub(super) metrics: CollectorMetricsConfig,
     pub(super) export: dta_export::config::Config,
-    pub(super) history: History,
-    pub(super) cluster: Option<Cluster>,
+    pub(super) history: HistoryConfig,
+    pub(super) cluster: Option<CollectorClusterConfig>,
     pub(super) store: Option<Vec<StoreTable>>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Span(#[serde(with = "dta_files::span")] pub(super) Duration);
 
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Collector {
+pub(super) struct CollectorSection {
     pub(super) name: Option<String>,
     pub(super) listen: Option<String>,
     pub(super) insecure: bool,
@@ -67,39 +67,40 @@ pub(super) struct Collector {
 /// The stores of [`EXAMPLE`]: one of each kind, some tens of megabytes in all, and the small ones that the translator's
 /// rules for INT and host traces write.
 pub fn default_stores() -> Vec<StoreSpec> {
-    let file: File = toml::from_str(EXAMPLE).expect("the example is a configuration");
+    let file: CollectorConfigFile = toml::from_str(EXAMPLE).expect("the example is a configuration");
     file.store.into_iter().flatten().map(StoreTable::into_spec).collect()
 }
 
 impl Config {
-    /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::check`], because flags may
+    /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::validate`], because flags may
     /// still change it. Also returns where the keys are.
-    pub fn load(path: &Path) -> Result<(Self, Places), ConfigError> {
-        Self::parse(&config_file::read(path, "the configuration")?, path)
+    pub fn load(path: &Path) -> Result<(Self, KeyPositions), ConfigError> {
+        Self::parse_toml(&config_file::read(path, "the configuration")?, path)
     }
 
     /// Like [`Config::load`], but from text; `path` is only for messages.
-    pub fn parse(text: &str, path: &Path) -> Result<(Self, Places), ConfigError> {
-        let (file, places) = config_file::parse::<File>(text, path)?;
-        let config = of_file(file).map_err(|error| places.at(error))?;
+    pub fn parse_toml(text: &str, path: &Path) -> Result<(Self, KeyPositions), ConfigError> {
+        let (file, places) = config_file::parse_config::<CollectorConfigFile>(text, path)?;
+        let config = config_from_file(file).map_err(|error| places.locate_error(error))?;
         Ok((config, places))
     }
 }
 
-fn of_file(file: File) -> Result<Config, ConfigError> {
+fn config_from_file(file: CollectorConfigFile) -> Result<Config, ConfigError> {
     let mut config = Config::default();
     if let Some(name) = file.collector.name {
         config.memory = MemoryConfig::Directory(default_directory(&name));
         config.name = name;
     }
     if let Some(listen) = file.collector.listen {
-        config.listen = host::socket(&listen)
+        config.listen = host::resolve_socket(&listen)
             .map_err(|why| ConfigError::new("collector.listen", format!("collector.listen: {why}")))?;
     }
     config.insecure = file.collector.insecure;
     if let Some(memory) = file.collector.memory {
         let must = "\"anonymous\" or a directory";
-        config.memory = memory.parse().map_err(|_| ConfigError::value("collector.memory", &memory, must))?;
+        config.memory =
+            memory.parse().map_err(|_| ConfigError::invalid_quoted("collector.memory", &memory, must))?;
     }
     if let Some(device) = file.collector.device {
         config.device = device;
@@ -118,33 +119,34 @@ fn of_file(file: File) -> Result<Config, ConfigError> {
         let of = |table: &StoreTable| Some((table.spec.name.clone(), table.epoch?.0));
         config.epochs = tables.iter().filter_map(of).collect();
         for (index, table) in tables.iter().enumerate() {
-            let replicas = super::replicas::of_table(table).map_err(|error| in_table(error, index))?;
+            let replicas =
+                super::replicas::table_replicas(table).map_err(|error| at_table_index(error, index))?;
             if replicas > 1 {
                 config.replicas.insert(table.spec.name.clone(), replicas);
             }
         }
         let stores: Vec<StoreSpec> = tables.into_iter().map(StoreTable::into_spec).collect();
-        let mut taken = Taken::default();
+        let mut taken = UsedStoreNames::default();
         for (index, store) in stores.iter().enumerate() {
             let epoch = config.epochs.get(&store.name);
             let checked = taken.add(store);
             let checked =
                 checked.and_then(|()| epoch.map_or(Ok(()), |every| super::history::check_epoch(*every)));
-            checked.map_err(|error| in_table(error, index))?;
+            checked.map_err(|error| at_table_index(error, index))?;
         }
         config.stores = stores;
     }
     // A flag may still override the address, so it is checked later.
     let listen = std::mem::replace(&mut config.listen, super::DEFAULT_LISTEN);
-    config.check()?;
+    config.validate()?;
     config.listen = listen;
     Ok(config)
 }
 
 /// An error of a store, as one of the table of this index.
-fn in_table(error: ConfigError, index: usize) -> ConfigError {
-    let key = error.key().replacen("store", &format!("store[{index}]"), 1);
-    error.of_key(key)
+fn at_table_index(error: ConfigError, index: usize) -> ConfigError {
+    let key = error.config_key().replacen("store", &format!("store[{index}]"), 1);
+    error.with_key(key)
 }
 
 #[cfg(test)]
@@ -155,21 +157,21 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
-        Config::parse(text, Path::new("collector.toml")).expect_err("must be refused").to_string()
+        Config::parse_toml(text, Path::new("collector.toml")).expect_err("must be refused").to_string()
     }
 
     #[test]
     fn an_empty_file_is_the_default() {
-        assert_eq!(Config::parse("", Path::new("x")).unwrap().0, Config::default());
-        Config::default().check().unwrap();
+        assert_eq!(Config::parse_toml("", Path::new("x")).unwrap().0, Config::default());
+        Config::default().validate().unwrap();
     }
 
     #[test]
     fn the_example_is_the_default() {
-        assert_eq!(Config::parse(EXAMPLE, Path::new("x")).unwrap().0, Config::default());
+        assert_eq!(Config::parse_toml(EXAMPLE, Path::new("x")).unwrap().0, Config::default());
         insta::assert_debug_snapshot!("default_stores", default_stores());
         let stores = default_stores();
-        assert!(trace::stores().iter().all(|store| stores.contains(store)));
+        assert!(trace::default_trace_stores().iter().all(|store| stores.contains(store)));
         let names = [int::PATHS, int::VALUES, int::EVENTS, int::COUNTERS, int::POSTCARDS];
         assert!(names.iter().all(|name| stores.iter().any(|store| store.name == *name)));
     }
@@ -182,7 +184,7 @@ mod tests {
         assert_ne!(text, EXAMPLE);
         // An Ethernet address requires raw frames.
         let text = text.replace("link = \"udp\"", "link = \"packet:eth0\"");
-        let (config, _) = Config::parse(&text, Path::new("x")).unwrap();
+        let (config, _) = Config::parse_toml(&text, Path::new("x")).unwrap();
         assert!(config.tls.is_some());
     }
 
@@ -270,13 +272,18 @@ mod tests {
     #[test]
     fn an_open_address_needs_tls_or_insecure() {
         let (mut config, _) =
-            Config::parse("[collector]\nlisten = \"0.0.0.0:40050\"\n", Path::new("collector.toml")).unwrap();
-        insta::assert_snapshot!("exposed", config.check().unwrap_err().to_string());
+            Config::parse_toml("[collector]\nlisten = \"0.0.0.0:40050\"\n", Path::new("collector.toml"))
+                .unwrap();
+        insta::assert_snapshot!("exposed", config.validate().unwrap_err().to_string());
         config.insecure = true;
-        config.check().unwrap();
+        config.validate().unwrap();
         config.insecure = false;
-        config.tls =
-            Some(Tls { cert: "a".into(), key: "b".into(), client_ca: "c".into(), operators: Vec::new() });
-        config.check().unwrap();
+        config.tls = Some(CollectorTlsConfig {
+            cert: "a".into(),
+            key: "b".into(),
+            client_ca: "c".into(),
+            operators: Vec::new(),
+        });
+        config.validate().unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dta_export::config::check_url;
-use dta_history::clickhouse::Server;
+use dta_history::clickhouse::ClickHouseServer;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError};
@@ -15,8 +15,8 @@ const SHORTEST: Duration = Duration::from_secs(2);
 /// Table `[history]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct History {
-    /// Folder with a table for each store that has epochs; unset, [`History::directory`].
+pub struct HistoryConfig {
+    /// Folder with a table for each store that has epochs; unset, [`HistoryConfig::directory`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// Place in object storage that has a copy of all tables, `s3://BUCKET/PREFIX`, for this collector alone.
@@ -70,15 +70,19 @@ impl Default for ClickHouse {
 }
 
 impl ClickHouse {
-    fn check(&self) -> Result<(), ConfigError> {
+    fn validate(&self) -> Result<(), ConfigError> {
         let what = ["a ClickHouse server", "http://HOST:8123"];
         check_url("history.clickhouse", &self.url, &self.ca, SECRET_VARIABLE, what)?;
         if self.database.is_empty() {
-            return Err(ConfigError::value("history.clickhouse.database", "", "the name of a database"));
+            return Err(ConfigError::invalid_quoted(
+                "history.clickhouse.database",
+                "",
+                "the name of a database",
+            ));
         }
         if self.secret_file.is_some() && self.user.is_none() {
             let must = "left out without `user`, whose password it has";
-            return Err(ConfigError::shown("history.clickhouse.secret_file", "set", must));
+            return Err(ConfigError::invalid_value("history.clickhouse.secret_file", "set", must));
         }
         Ok(())
     }
@@ -96,7 +100,7 @@ pub struct Coarse {
     pub every: Duration,
 }
 
-impl Default for History {
+impl Default for HistoryConfig {
     fn default() -> Self {
         let day = Duration::from_secs(86_400);
         let coarse = Coarse { after: day, every: Duration::from_secs(3600) };
@@ -104,19 +108,19 @@ impl Default for History {
     }
 }
 
-impl History {
+impl HistoryConfig {
     /// Where the tables are: what is configured, or `history` in the folder of what the collector `name` keeps.
     pub fn directory(&self, name: &str) -> PathBuf {
         let folder = || dta_files::state_directory(&format!("history-{name}"));
         self.directory.clone().unwrap_or_else(folder)
     }
 
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
         match &self.url {
             Some(url) if url.strip_prefix("s3://").is_none_or(|place| place.trim_matches('/').is_empty()) => {
-                Err(ConfigError::value("history.url", url, "s3://BUCKET or s3://BUCKET/PREFIX"))
+                Err(ConfigError::invalid_quoted("history.url", url, "s3://BUCKET or s3://BUCKET/PREFIX"))
             }
-            _ => self.clickhouse.as_ref().map_or(Ok(()), ClickHouse::check),
+            _ => self.clickhouse.as_ref().map_or(Ok(()), ClickHouse::validate),
         }
     }
 }
@@ -126,12 +130,12 @@ impl Config {
     ///
     /// # Errors
     /// They cannot be read.
-    pub fn clickhouse(&self) -> anyhow::Result<Option<Server>> {
+    pub fn clickhouse(&self) -> anyhow::Result<Option<ClickHouseServer>> {
         let Some(ClickHouse { url, database, user, secret_file, ca }) = &self.history.clickhouse else {
             return Ok(None);
         };
         let wrong = |error: String| anyhow::anyhow!("history.clickhouse: {error}");
-        let secret = dta_files::http::secret(secret_file.as_deref(), SECRET_VARIABLE).map_err(wrong)?;
+        let secret = dta_files::http::read_secret(secret_file.as_deref(), SECRET_VARIABLE).map_err(wrong)?;
         let login = match (user, secret) {
             (None, None) => None,
             (user, secret) => {
@@ -139,7 +143,7 @@ impl Config {
             }
         };
         let name = self.cluster.as_ref().map_or(&self.name[..], |cluster| cluster.id(self));
-        let server = Server::open(url, database, login, ca.as_deref(), name);
+        let server = ClickHouseServer::open(url, database, login, ca.as_deref(), name);
         server.map(Some).map_err(|error| wrong(error.to_string()))
     }
 }
@@ -147,7 +151,7 @@ impl Config {
 /// Checks the length of a store's epochs.
 pub(super) fn check_epoch(every: Duration) -> Result<(), ConfigError> {
     if every < SHORTEST {
-        return Err(ConfigError::value("store.epoch", format!("{every:?}"), "at least 2 seconds"));
+        return Err(ConfigError::invalid_quoted("store.epoch", format!("{every:?}"), "at least 2 seconds"));
     }
     Ok(())
 }

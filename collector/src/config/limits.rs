@@ -13,7 +13,7 @@ const THREADS: usize = 8;
 /// without TLS, an IPv4 address or an IPv6 network of 64 bits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct CollectorLimits {
     /// Simultaneous connections.
     pub connections: usize,
     /// Simultaneous connections from one IPv4 address, or from one IPv6 network of 64 bits.
@@ -34,7 +34,7 @@ pub struct Limits {
     pub sessions_per_certificate: usize,
 }
 
-impl Default for Limits {
+impl Default for CollectorLimits {
     fn default() -> Self {
         Self {
             connections: 1024,
@@ -50,8 +50,8 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+impl CollectorLimits {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let numbers = [
             ("limits.connections", self.connections),
             ("limits.connections_per_address", self.connections_per_address),
@@ -64,14 +64,14 @@ impl Limits {
             ("limits.sessions_per_certificate", self.sessions_per_certificate),
         ];
         match numbers.iter().find(|(_, number)| !(1..=1_000_000).contains(number)) {
-            Some((key, number)) => Err(ConfigError::value(*key, number, "1 to 1000000")),
+            Some((key, number)) => Err(ConfigError::invalid_quoted(*key, number, "1 to 1000000")),
             None => Ok(()),
         }
     }
 
     /// As the gRPC listener takes them.
-    pub(crate) fn of_connections(&self) -> dta_rpc::transport::Limits {
-        dta_rpc::transport::Limits {
+    pub(crate) fn of_connections(&self) -> dta_rpc::transport::ServerLimits {
+        dta_rpc::transport::ServerLimits {
             connections: self.connections,
             connections_per_address: self.connections_per_address,
             handshake: Duration::from_secs(self.handshake_seconds.into()),

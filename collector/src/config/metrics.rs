@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-use dta_export::gauges::Limits;
+use dta_export::gauges::GaugeLimits;
+use dta_export::metrics::Address;
 use dta_export::schema::Schema;
 use dta_export::source::DEFAULT_STORE;
-use dta_export::metrics::Address;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
@@ -13,7 +13,7 @@ use super::ConfigError;
 /// Table `[metrics]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Metrics {
+pub struct CollectorMetricsConfig {
     /// Where metrics are scraped, over HTTP: `auto` is 127.0.0.1:40052 if that port is free.
     pub listen: Address,
     /// Naming scheme of INT telemetry.
@@ -64,9 +64,9 @@ impl FromStr for Telemetry {
 
 dta_proto::serde_as_text!(Telemetry);
 
-impl Default for Metrics {
+impl Default for CollectorMetricsConfig {
     fn default() -> Self {
-        let Limits { series, keep_seconds } = Limits::default();
+        let GaugeLimits { series, keep_seconds } = GaugeLimits::default();
         Self {
             listen: Address::Auto,
             telemetry: Telemetry::As(Schema::Tags),
@@ -78,19 +78,19 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+impl CollectorMetricsConfig {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
         if !(1..=100_000).contains(&self.series) {
-            return Err(ConfigError::value("metrics.series", self.series, "1 to 100000"));
+            return Err(ConfigError::invalid_quoted("metrics.series", self.series, "1 to 100000"));
         }
         if self.keep_seconds == 0 {
-            return Err(ConfigError::value("metrics.keep_seconds", 0, "1 at least"));
+            return Err(ConfigError::invalid_quoted("metrics.keep_seconds", 0, "1 at least"));
         }
         Ok(())
     }
 
     /// The limits of telemetry.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits { series: self.series, keep_seconds: self.keep_seconds }
+    pub(crate) fn telemetry_limits(&self) -> GaugeLimits {
+        GaugeLimits { series: self.series, keep_seconds: self.keep_seconds }
     }
 }

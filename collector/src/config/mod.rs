@@ -1,7 +1,7 @@
 //! A collector's configuration: one TOML file, with `DTA_*` variables and flags over it.
 //!
 //! [`Config::load`] gives a checked configuration or an error that names the file, the line and the
-//! key. The caller ([`crate::cli`]) applies flags to the fields, then [`Config::check`] checks the whole again.
+//! key. The caller ([`crate::cli`]) applies flags to the fields, then [`Config::validate`] checks the whole again.
 
 mod cluster;
 mod example;
@@ -28,13 +28,13 @@ use dta_proto::store::StoreSpec;
 use dta_proto::wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
 
-pub use cluster::Cluster;
+pub use cluster::CollectorClusterConfig;
 pub use dta_files::config_file::ConfigError;
 pub use example::EXAMPLE;
 pub use file::default_stores;
-pub use history::{ClickHouse, Coarse, History};
-pub use limits::Limits;
-pub use metrics::{Metrics, Telemetry};
+pub use history::{ClickHouse, Coarse, HistoryConfig};
+pub use limits::CollectorLimits;
+pub use metrics::{CollectorMetricsConfig, Telemetry};
 
 use crate::nic::ROCE_PORT;
 use crate::nic::soft::MAX_THREADS;
@@ -62,19 +62,19 @@ pub struct Config {
     /// RDMA devices; used if `device` is not `soft`.
     pub verbs: Verbs,
     /// TLS of the gRPC service.
-    pub tls: Option<Tls>,
+    pub tls: Option<CollectorTlsConfig>,
     /// Limits for its clients.
-    pub limits: Limits,
+    pub limits: CollectorLimits,
     /// File with names of switches, ports and drop reasons, as [`dta_export::names::Names::find`] takes it.
     pub names: Option<PathBuf>,
     /// What is exported to Prometheus, and where.
-    pub metrics: Metrics,
+    pub metrics: CollectorMetricsConfig,
     /// What is exported to databases.
     pub export: dta_export::config::Config,
     /// What is kept of stores with epochs.
-    pub history: History,
+    pub history: HistoryConfig,
     /// The cluster that it joins.
-    pub cluster: Option<Cluster>,
+    pub cluster: Option<CollectorClusterConfig>,
     /// Stores, in the order of the file; ids and names are unique.
     pub stores: Vec<StoreSpec>,
     /// How long an epoch is, of the stores that have epochs, by name.
@@ -110,7 +110,7 @@ impl FromStr for MemoryConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct Soft {
     /// Address that RoCEv2 frames are sent to.
-    #[serde(deserialize_with = "dta_files::host::serde::ipv4")]
+    #[serde(deserialize_with = "dta_files::host::serde::deserialize_ipv4")]
     pub address: Ipv4Addr,
     /// UDP port of RoCEv2; 0 takes a free one (UDP link only).
     pub port: u16,
@@ -187,7 +187,7 @@ pub struct Verbs {
     /// Port, from 1; if unset, the first that is up and has a usable GID.
     pub port: Option<u8>,
     /// Address that translators send to, which selects the GID. If unset, the NIC chooses (and logs its choice).
-    #[serde(deserialize_with = "dta_files::host::serde::some_ip")]
+    #[serde(deserialize_with = "dta_files::host::serde::deserialize_some_ip")]
     pub address: Option<IpAddr>,
     /// Index of the GID; no other is used.
     pub gid_index: Option<u32>,
@@ -196,7 +196,7 @@ pub struct Verbs {
 /// TLS files of the gRPC service, all PEM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tls {
+pub struct CollectorTlsConfig {
     /// Certificate chain of this collector.
     pub cert: PathBuf,
     /// Its private key.
@@ -223,11 +223,11 @@ impl Default for Config {
             soft: Soft::default(),
             verbs: Verbs::default(),
             tls: None,
-            limits: Limits::default(),
+            limits: CollectorLimits::default(),
             names: None,
-            metrics: Metrics::default(),
+            metrics: CollectorMetricsConfig::default(),
             export: dta_export::config::Config::default(),
-            history: History::default(),
+            history: HistoryConfig::default(),
             cluster: None,
             stores: default_stores(),
             epochs: BTreeMap::new(),
@@ -244,42 +244,46 @@ pub fn default_directory(name: &str) -> PathBuf {
 impl Config {
     /// Checks what can be checked without touching the machine: names, store descriptions, ids, and that keys to
     /// memory are not given to anyone who can reach a port.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        if !name::is_plain(&self.name) {
-            return Err(ConfigError::value("collector.name", &self.name, name::PLAIN));
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if !name::is_valid_name(&self.name) {
+            return Err(ConfigError::invalid_quoted("collector.name", &self.name, name::PLAIN));
         }
         if self.stores.is_empty() {
             let none =
                 "no store: add a [[store]] table (`dta-collector config --example` shows one of each kind)";
             return Err(ConfigError::new("store", none));
         }
-        let mut taken = Taken::default();
+        let mut taken = UsedStoreNames::default();
         self.stores.iter().try_for_each(|store| taken.add(store))?;
         if self.device.is_empty() {
-            return Err(ConfigError::value("collector.device", "", "\"soft\" or the name of an RDMA device"));
+            return Err(ConfigError::invalid_quoted(
+                "collector.device",
+                "",
+                "\"soft\" or the name of an RDMA device",
+            ));
         }
         if let (Some(mac), SoftLink::Udp) = (self.soft.mac, &self.soft.link) {
             let must = "left out with link = \"udp\", where the kernel's address is used";
-            return Err(ConfigError::value("soft.mac", mac, must));
+            return Err(ConfigError::invalid_quoted("soft.mac", mac, must));
         }
         let threads = self.soft.threads;
         if !(1..=MAX_THREADS).contains(&threads) {
-            return Err(ConfigError::value("soft.threads", threads, "1 to 16"));
+            return Err(ConfigError::invalid_quoted("soft.threads", threads, "1 to 16"));
         }
         if threads > 1 && self.soft.link != SoftLink::Udp {
             let must = "1 unless link = \"udp\": an interface's raw frames go to one thread";
-            return Err(ConfigError::value("soft.threads", threads, must));
+            return Err(ConfigError::invalid_quoted("soft.threads", threads, must));
         }
         for operator in self.tls.iter().flat_map(|tls| &tls.operators) {
             operator
-                .parse::<dta_rpc::transport::Name>()
-                .map_err(|must| ConfigError::value("tls.operators", operator, must))?;
+                .parse::<dta_rpc::transport::CertificateName>()
+                .map_err(|must| ConfigError::invalid_quoted("tls.operators", operator, must))?;
         }
-        self.limits.check()?;
-        self.metrics.check()?;
-        self.export.check()?;
-        self.history.check()?;
-        self.cluster.as_ref().map_or(Ok(()), Cluster::check)?;
+        self.limits.validate()?;
+        self.metrics.validate()?;
+        self.export.validate()?;
+        self.history.validate()?;
+        self.cluster.as_ref().map_or(Ok(()), CollectorClusterConfig::validate)?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             let exposed = format!(
                 "refusing to listen on {} without TLS: anyone who opens a session gets keys to this machine's memory. \
@@ -295,13 +299,13 @@ impl Config {
 
 /// The ids and names of stores.
 #[derive(Default)]
-struct Taken<'a> {
+struct UsedStoreNames<'a> {
     /// Whose they are.
     ids: BTreeMap<u16, &'a str>,
     names: BTreeSet<&'a str>,
 }
 
-impl<'a> Taken<'a> {
+impl<'a> UsedStoreNames<'a> {
     /// Checks one store alone and against those added before it.
     fn add(&mut self, store: &'a StoreSpec) -> Result<(), ConfigError> {
         let (id, name) = (store.id, &store.name);
@@ -337,7 +341,7 @@ mod tests {
             let store = |id| StoreSpec { id, name: format!("store{id}"), kind: kind.clone() };
             let config = Config { stores: (1..=of).map(store).collect(), ..Config::default() };
             let begun = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-            config.check().unwrap();
+            config.validate().unwrap();
             let ended = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             (ended.tv_sec - begun.tv_sec) as f64 + (ended.tv_nsec - begun.tv_nsec) as f64 / 1e9
         };

@@ -7,9 +7,10 @@ use super::ConfigError;
 use super::file::StoreTable;
 
 /// The number that a store's table asks for; at most so many for a key-write store, whose copies are spread.
-pub(super) fn of_table(table: &StoreTable) -> Result<u8, ConfigError> {
-    let fail =
-        |key: &str, value: String, must: &str| Err(ConfigError::shown(format!("store.{key}"), value, must));
+pub(super) fn table_replicas(table: &StoreTable) -> Result<u8, ConfigError> {
+    let fail = |key: &str, value: String, must: &str| {
+        Err(ConfigError::invalid_value(format!("store.{key}"), value, must))
+    };
     let is_spread = table.spread_copies.unwrap_or_default();
     let copies = table.spec.redundancy().unwrap_or(1);
     match (table.spec.kind.primitive().replicas(), table.replicas) {
@@ -55,7 +56,9 @@ mod tests {
             _ => "lists = 1\nring = 8\nbatch_len = 64\nentry_len = 8",
         };
         let text = format!("[[store]]\nid = 1\nname = \"s\"\nkind = \"{kind}\"\n{shape}\n{more}\n");
-        Config::parse(&text, Path::new("t.toml")).map(|(config, _)| config).map_err(|error| error.to_string())
+        Config::parse_toml(&text, Path::new("t.toml"))
+            .map(|(config, _)| config)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -72,7 +75,7 @@ mod tests {
             let config = parse(kind, more).unwrap();
             assert_eq!(config.replicas.get("s").copied(), replicas, "{kind} {more}");
             let written = config.to_toml().unwrap();
-            assert_eq!(Config::parse(&written, Path::new("t.toml")).unwrap().0, config, "{written}");
+            assert_eq!(Config::parse_toml(&written, Path::new("t.toml")).unwrap().0, config, "{written}");
         }
     }
 

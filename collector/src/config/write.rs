@@ -4,7 +4,7 @@ use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::Replicas;
 use serde::Serialize;
 
-use super::file::{Collector, File, Span, StoreTable};
+use super::file::{CollectorConfigFile, CollectorSection, Span, StoreTable};
 use super::{Config, MemoryConfig};
 
 impl Config {
@@ -13,8 +13,8 @@ impl Config {
     /// # Errors
     /// TOML cannot express it: a file name that is not UTF-8.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
-        toml::to_string(&File {
-            collector: Collector {
+        toml::to_string(&CollectorConfigFile {
+            collector: CollectorSection {
                 name: Some(self.name.clone()),
                 listen: Some(self.listen.to_string()),
                 insecure: self.insecure,
@@ -44,10 +44,10 @@ impl Config {
     /// As [`Config::to_toml`].
     pub fn stores_to_toml(&self) -> Result<String, toml::ser::Error> {
         #[derive(Serialize)]
-        struct Stores {
+        struct StoreTables {
             store: Vec<StoreTable>,
         }
-        toml::to_string(&Stores { store: self.store_tables() })
+        toml::to_string(&StoreTables { store: self.store_tables() })
     }
 
     fn store_tables(&self) -> Vec<StoreTable> {
@@ -86,9 +86,9 @@ mod tests {
             "[soft]\nthreads = 3\n",
             "[soft]\nfaults = \"drop=0.01,dup=0.5\"\n[collector]\nmemory = \"anonymous\"\n",
         ] {
-            let (config, _) = Config::parse(text, Path::new("x")).unwrap();
+            let (config, _) = Config::parse_toml(text, Path::new("x")).unwrap();
             let written = config.to_toml().unwrap();
-            assert_eq!(Config::parse(&written, Path::new("x")).unwrap().0, config, "{written}");
+            assert_eq!(Config::parse_toml(&written, Path::new("x")).unwrap().0, config, "{written}");
         }
     }
 }

@@ -2,38 +2,40 @@
 
 use std::convert::Infallible;
 
-use dta_history::Epoch;
+use dta_history::HistoryEpoch;
 use serde_json::Value;
 
 use super::due::{Began, Due};
 use super::elements;
-use super::keeper::{AGAIN, Keeper, Stopped, count};
-use super::write::{WriteError, write};
+use super::keeper::{AGAIN, EpochArchiver, Stopped, add_to_counter};
+use super::write::{WriteError, write_epoch};
 
 /// Until the collector stops.
-pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
+pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     let of = &keeper.of;
     let (store, began) = of.in_memory().open.clone();
-    let mut due = Due::of(began, of.every, store.region.found());
-    let mut before = (!store.region.found()).then(|| keeper.totals());
+    let mut due = Due::with_found(began, of.every, store.region.is_preexisting());
+    let mut before = (!store.region.is_preexisting()).then(|| keeper.counter_totals());
     loop {
         let mut again = AGAIN;
-        keeper.until(&due)?;
-        count(&of.counters.put_off, due.put_off());
+        keeper.wait_until_over(&due)?;
+        add_to_counter(&of.counters.put_off, due.missed_ends());
         let begins = loop {
-            let totals = keeper.totals();
-            let epoch = Epoch {
+            let totals = keeper.counter_totals();
+            let epoch = HistoryEpoch {
                 generation: store.generation,
                 opened: of.in_memory().open.1.moment,
                 confirmed: true,
-                waterfall: before.as_ref().map_or(Value::Null, |before| totals.since(before)),
-                ..Epoch::default()
+                waterfall: before.as_ref().map_or(Value::Null, |before| totals.increase_since(before)),
+                ..HistoryEpoch::default()
             };
             let begins = Began::now();
-            let closed = due.closed(begins);
-            let written = write(&of.history, epoch, |flush, epoch| {
+            let closed = due.closing_moment(begins);
+            let written = write_epoch(&of.history, epoch, |flush, epoch| {
                 epoch.flipped_from = closed;
-                elements::read(&store, |first, bytes| flush.put(first, bytes).map_err(WriteError::from))?;
+                elements::read(&store, |first, bytes| {
+                    flush.write_slots(first, bytes).map_err(WriteError::from)
+                })?;
                 epoch.flipped_to = closed + begins.at.elapsed().as_millis() as u64;
                 Ok(())
             });
@@ -45,9 +47,11 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
                     break begins;
                 }
                 // Nothing is lost: what is counted later has it, too.
-                Err(error) => {
-                    keeper.failed("counters could not be written; their epoch goes on", &error, &mut again)?
-                }
+                Err(error) => keeper.wait_after_failure(
+                    "counters could not be written; their epoch goes on",
+                    &error,
+                    &mut again,
+                )?,
             }
         };
         due = Due::new(begins, of.every);

@@ -29,7 +29,7 @@ impl Began {
     }
 
     /// At an earlier moment.
-    pub(super) fn earlier(moment: u64) -> Began {
+    pub(super) fn from_moment(moment: u64) -> Began {
         Began { moment, at: Instant::now() }
     }
 }
@@ -49,11 +49,15 @@ pub(super) struct Due {
 impl Due {
     /// Of an epoch that was opened at a moment.
     pub(super) fn new(began: Began, every: Duration) -> Due {
-        Due::of(began, every, false)
+        Due::with_found(began, every, false)
     }
 
     /// The same; `found`: it began before this collector did.
-    pub(super) fn of(Began { moment: opened, at: since }: Began, every: Duration, found: bool) -> Due {
+    pub(super) fn with_found(
+        Began { moment: opened, at: since }: Began,
+        every: Duration,
+        found: bool,
+    ) -> Due {
         let millis = every.as_millis() as u64;
         let end = (opened / millis + 1) * millis;
         let length = Duration::from_millis(end - opened);
@@ -67,7 +71,7 @@ impl Due {
 
     /// When it ended, if the next one begins at `next`. That is one moment, unless the clock has
     /// jumped: then it ends when it has lasted as long as it has, and claims no moment that the clock left out.
-    pub(super) fn closed(&self, next: Began) -> u64 {
+    pub(super) fn closing_moment(&self, next: Began) -> u64 {
         let (present, lasted) = (next.moment, next.at.saturating_duration_since(self.since));
         let ended = self.opened + (lasted.as_millis() as u64).max(1);
         let in_step = self.found || present.abs_diff(ended) <= SLACK.as_millis() as u64;
@@ -81,7 +85,7 @@ impl Due {
     }
 
     /// How many ends of epochs have passed since.
-    pub(super) fn put_off(&self) -> u64 {
+    pub(super) fn missed_ends(&self) -> u64 {
         (self.since.elapsed().saturating_sub(self.length).as_millis() / self.every.as_millis()) as u64
     }
 }
@@ -109,7 +113,7 @@ impl Ageing {
     }
 
     /// The moment, while the clock shows `now`.
-    pub(super) fn moment(&mut self, now: u64, at: Instant) -> u64 {
+    pub(super) fn moment_at(&mut self, now: u64, at: Instant) -> u64 {
         let passed = |since: Instant| at.saturating_duration_since(since);
         let steady = self.moment.saturating_add(passed(self.at).as_millis() as u64);
         if now > steady.saturating_add(STEP.as_millis() as u64) {
@@ -130,8 +134,8 @@ mod tests {
     #[test]
     fn memory_says_nothing_of_the_time_in_which_its_collector_was_down() {
         let every = Duration::from_secs(3);
-        let began = Began::earlier(7000);
-        let found = Due::of(began, every, true);
+        let began = Began::from_moment(7000);
+        let found = Due::with_found(began, every, true);
         // Back before its end, in time, and late.
         assert_eq!(
             [8000, 9000, 10_000, 10_001, 40_000].map(|at| found.known_until(at)),
@@ -146,7 +150,7 @@ mod tests {
         let began = Began { moment: 7000, at: Instant::now() };
         let due = Due::new(began, Duration::from_secs(3));
         let closed = |moment: u64, after: u64| {
-            due.closed(Began { moment, at: began.at + Duration::from_millis(after) })
+            due.closing_moment(Began { moment, at: began.at + Duration::from_millis(after) })
         };
         assert_eq!(
             [(10_000, 3000), (10_900, 3000), (9_100, 3000)].map(|(at, after)| closed(at, after)),
@@ -167,18 +171,18 @@ mod tests {
         let at = |minutes: u64| begin + Duration::from_millis(minutes * minute);
         let mut ageing = Ageing::new(100 * hour, begin);
         // In step, and slightly ahead.
-        assert_eq!(ageing.moment(100 * hour + minute, at(1)), 100 * hour + minute);
-        assert_eq!(ageing.moment(100 * hour + 2 * minute + 500, at(2)), 100 * hour + 2 * minute + 500);
+        assert_eq!(ageing.moment_at(100 * hour + minute, at(1)), 100 * hour + minute);
+        assert_eq!(ageing.moment_at(100 * hour + 2 * minute + 500, at(2)), 100 * hour + 2 * minute + 500);
         // A year ahead, and back.
         for minutes in 3..60 {
-            let moment = ageing.moment(9000 * hour + minutes * minute, at(minutes));
+            let moment = ageing.moment_at(9000 * hour + minutes * minute, at(minutes));
             assert_eq!(moment, 100 * hour + minutes * minute + 500);
         }
-        assert_eq!(ageing.moment(100 * hour + 61 * minute, at(61)), 100 * hour + 61 * minute);
+        assert_eq!(ageing.moment_at(100 * hour + 61 * minute, at(61)), 100 * hour + 61 * minute);
         // Ahead to stay.
-        assert_eq!(ageing.moment(200 * hour, at(62)), 100 * hour + 62 * minute);
-        assert_eq!(ageing.moment(200 * hour + 61 * minute, at(123)), 200 * hour + 61 * minute);
+        assert_eq!(ageing.moment_at(200 * hour, at(62)), 100 * hour + 62 * minute);
+        assert_eq!(ageing.moment_at(200 * hour + 61 * minute, at(123)), 200 * hour + 61 * minute);
         // Back by a day.
-        assert_eq!(ageing.moment(176 * hour, at(124)), 176 * hour);
+        assert_eq!(ageing.moment_at(176 * hour, at(124)), 176 * hour);
     }
 }

@@ -11,12 +11,12 @@ use crate::store::Store;
 const CHUNK: usize = 1 << 16;
 
 /// The slots of keys (of a sketch, its columns), each once, in ascending order.
-pub(super) fn of_keys(spec: &StoreSpec, keys: &[Key]) -> Vec<u64> {
+pub(super) fn slots_of_keys(spec: &StoreSpec, keys: &[Key]) -> Vec<u64> {
     let (count, of) = match spec.kind {
         StoreKind::SketchMerge { columns, rows, .. } => (rows, columns.into()),
-        _ => (spec.slots_per_key().unwrap_or_default(), spec.elements()),
+        _ => (spec.slots_per_key().unwrap_or_default(), spec.element_count()),
     };
-    let mut slots: Vec<u64> = keys.iter().flat_map(|key| hash::slots(key, count, of).to_vec()).collect();
+    let mut slots: Vec<u64> = keys.iter().flat_map(|key| hash::key_slots(key, count, of).to_vec()).collect();
     slots.sort_unstable();
     slots.dedup();
     slots
@@ -30,7 +30,7 @@ pub fn read<E: From<AccessError>>(
     store: &Store,
     mut take: impl FnMut(u64, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let (len, count) = (store.spec.element_len(), store.spec.elements());
+    let (len, count) = (store.spec.element_len(), store.spec.element_count());
     let many = CHUNK / len as usize;
     let mut chunk = vec![0; many * len as usize];
     for first in (0..count).step_by(many) {
@@ -43,24 +43,24 @@ pub fn read<E: From<AccessError>>(
 }
 
 /// A store like `like` that has these slots, or these columns of one epoch of a sketch, and zeros elsewhere.
-pub(super) fn store(
+pub(super) fn sparse_store(
     like: &Store,
     generation: u64,
     slots: &[u64],
     bytes: &[u8],
 ) -> Result<Store, RegionError> {
-    let store = like.of_elements(Region::sparse(like.region.len())?, generation);
-    put(&store, slots, bytes);
+    let store = like.of_elements(Region::new_sparse(like.region.len())?, generation);
+    write_slots(&store, slots, bytes);
     Ok(store)
 }
 
 /// Writes these slots. Zeros are left out, which would need memory.
-pub(super) fn put(store: &Store, slots: &[u64], bytes: &[u8]) {
+pub(super) fn write_slots(store: &Store, slots: &[u64], bytes: &[u8]) {
     each_used(store, slots, bytes, |at, bytes| store.region.write(at, bytes));
 }
 
-/// Makes zeros again of what [`put`] wrote.
-pub(super) fn clear(store: &Store, slots: &[u64], bytes: &[u8]) {
+/// Makes zeros again of what [`write_slots`] wrote.
+pub(super) fn clear_slots(store: &Store, slots: &[u64], bytes: &[u8]) {
     each_used(store, slots, bytes, |at, bytes| store.region.write(at, &vec![0; bytes.len()]));
 }
 
@@ -74,13 +74,13 @@ fn each_used(
     for (slot, bytes) in slots.iter().zip(bytes.chunks_exact(len as usize)) {
         if bytes.iter().any(|byte| *byte != 0) {
             // A slot of the store lies in memory of the store's length.
-            let _ = write(place(&store.spec.kind, *slot, bytes) * len, bytes);
+            let _ = write(element_number(&store.spec.kind, *slot, bytes) * len, bytes);
         }
     }
 }
 
 /// The number of the element in which a slot is, or a column of a sketch that says its epoch.
-fn place(kind: &StoreKind, slot: u64, bytes: &[u8]) -> u64 {
+fn element_number(kind: &StoreKind, slot: u64, bytes: &[u8]) -> u64 {
     match (kind, bytes.first_chunk()) {
         (StoreKind::SketchMerge { columns, epochs, .. }, Some(epoch)) => {
             let ring_place = u32::from_be_bytes(*epoch) & (epochs - 1);

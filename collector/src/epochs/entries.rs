@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use dta_rpc::Span;
-use dta_history::{HistoryError, Kept};
+use dta_history::{HistoryError, KeptEpoch};
 use dta_proto::control::Epoch;
-use dta_proto::layout::append::{distance, is_after, next};
+use dta_proto::layout::append::{batches_between, is_sequence_after, next};
+use dta_rpc::Span;
 
-use super::known::{Held, Known, within};
-use super::lists::behind;
+use super::known::{EpochStorage, KnownEpoch, epochs_in_span};
+use super::lists::start_behind;
 use super::{Epochs, MomentError, StoreEpochs};
-use crate::reader::append::{Lists, Start};
+use crate::reader::append::{Lists, ReadStart};
 use crate::reader::follow::{BATCHES, News};
 use crate::store::Store;
 
@@ -33,7 +33,7 @@ pub struct OpenList {
     /// Its memory.
     pub store: Arc<Store>,
     /// Where its entries begin.
-    pub start: Start,
+    pub start: ReadStart,
 }
 
 impl Epochs {
@@ -44,25 +44,27 @@ impl Epochs {
     ///
     /// # Panics
     /// If it is no store of lists.
-    pub fn list_in(&self, store: &str, list: u32, span: Span) -> Result<ListThen, MomentError> {
-        let of = self.of(store)?;
+    pub fn list_in_span(&self, store: &str, list: u32, span: Span) -> Result<ListThen, MomentError> {
+        let of = self.store_epochs(store)?;
         // What is in no kept epoch of this look is read from the ring.
-        let all = of.known(span)?;
+        let all = of.known_epochs(span)?;
         let (before, last) = sequences(&all, list);
         let oldest = all.first().map(|known| known.epoch.opened);
         let (mut kept, mut open) = (Vec::new(), None);
-        for Known { epoch, held } in within(all, span) {
+        for KnownEpoch { epoch, held } in epochs_in_span(all, span) {
             match held {
-                Held::Kept(_) => {
+                EpochStorage::Kept(_) => {
                     let before = before.get(&epoch.number).copied();
                     kept.push((epoch, before));
                 }
-                Held::InMemory(store) => {
+                EpochStorage::InMemory(store) => {
                     let lists = Lists::new(&store).expect("a store of lists");
                     let start = match last {
                         // All of its batches came in this epoch.
-                        None if !store.region.found() => Start::At(1),
-                        last => behind(lists, list, last).map_err(|error| store.outside(error))?,
+                        None if !store.region.is_preexisting() => ReadStart::At(1),
+                        last => {
+                            start_behind(lists, list, last).map_err(|error| store.outside_region(error))?
+                        }
                     };
                     open = Some(OpenList { epoch, store, start });
                 }
@@ -78,12 +80,12 @@ impl Epochs {
 
 /// Of kept epochs, by number: the sequence of the last batch of a list before them, where the epoch before is kept, too. And
 /// that of the last batch in any of them.
-fn sequences(all: &[Known], list: u32) -> (BTreeMap<u64, u32>, Option<u32>) {
-    let of = |known: &Known| match &known.held {
-        Held::Kept(kept) => Some(Arc::clone(kept)),
-        Held::InMemory(_) => None,
+fn sequences(all: &[KnownEpoch], list: u32) -> (BTreeMap<u64, u32>, Option<u32>) {
+    let of = |known: &KnownEpoch| match &known.held {
+        EpochStorage::Kept(kept) => Some(Arc::clone(kept)),
+        EpochStorage::InMemory(_) => None,
     };
-    let mut kept: Vec<Arc<Kept>> = all.iter().filter_map(of).collect();
+    let mut kept: Vec<Arc<KeptEpoch>> = all.iter().filter_map(of).collect();
     kept.sort_by_key(|kept| kept.epoch.number);
     let (mut before, mut newest) = (BTreeMap::new(), None);
     // The sequence that is known at the end of the epoch with a number.
@@ -104,12 +106,12 @@ impl ListThen {
     ///
     /// # Errors
     /// The history cannot be read.
-    pub fn kept(
+    pub fn visit_kept(
         &self,
         mut each: impl FnMut(Option<Epoch>, News) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, HistoryError> {
         for (epoch, before) in &self.kept {
-            let flow = match self.epoch(epoch, *before, &mut each) {
+            let flow = match self.visit_epoch(epoch, *before, &mut each) {
                 // It has been removed since.
                 Err(HistoryError::NotKept(_)) => continue,
                 read => read?,
@@ -121,14 +123,14 @@ impl ListThen {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn epoch(
+    fn visit_epoch(
         &self,
         epoch: &Epoch,
         mut last: Option<u32>,
         each: &mut impl FnMut(Option<Epoch>, News) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, HistoryError> {
         let (mut begun, mut news, mut flow) = (false, News::default(), ControlFlow::Continue(()));
-        self.of.history.entries(epoch.number, |entry| {
+        self.of.history.scan_entries(epoch.number, |entry| {
             if !begun {
                 begun = true;
                 flow = each(Some(epoch.clone()), News::default());
@@ -142,7 +144,7 @@ impl ListThen {
                     flow = each(None, std::mem::take(&mut news));
                     flow?;
                 }
-                news.progress.missing += last.map_or(0, |last| between(last, entry.sequence));
+                news.progress.missing += last.map_or(0, |last| missing_batches(last, entry.sequence));
                 news.progress.batches += 1;
                 news.sequence = entry.sequence;
                 last = Some(entry.sequence);
@@ -162,7 +164,7 @@ impl ListThen {
 }
 
 /// How many batches are between two; none if the list began anew.
-fn between(last: u32, sequence: u32) -> u64 {
+fn missing_batches(last: u32, sequence: u32) -> u64 {
     let expected = next(last);
-    if is_after(sequence, expected) { distance(expected, sequence).into() } else { 0 }
+    if is_sequence_after(sequence, expected) { batches_between(expected, sequence).into() } else { 0 }
 }

@@ -3,26 +3,26 @@
 use std::ops::ControlFlow;
 
 use dta_export::directory;
-use dta_export::fields::Fields;
-use dta_history::{Cell, Entry as Row, Flush, HistoryError, Table};
+use dta_export::fields::EventFields;
+use dta_history::{Cell, EpochFlush, EpochTable, HistoryEntry as Row, HistoryError};
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::telemetry::{ENTRY_LEN, EVENT_HOPS, Entry, Why, store};
+use dta_proto::telemetry::{ENTRY_LEN, EVENT_HOPS, TelemetryEntry, Why, store};
 
 use super::key_directory::{KnownKeys, id};
-use super::typed::{FLOW, FLOW_LEN, flow_row, text};
+use super::typed::{FLOW, FLOW_LEN, flow_cells, name_cell};
 
 /// Stands for a number that an event does not have.
 const NONE: u32 = u32::MAX;
 
 /// Whether a store is that of events.
-pub(super) fn are_in(spec: &StoreSpec) -> bool {
+pub(super) fn is_event_store(spec: &StoreSpec) -> bool {
     let is_long = |entry_len: u8| usize::from(entry_len) >= ENTRY_LEN;
     matches!(spec.kind, StoreKind::Append { entry_len, .. } if spec.name == store::EVENTS && is_long(entry_len))
 }
 
 /// The columns.
-pub(super) fn columns() -> Vec<(String, Cell)> {
+pub(super) fn row_columns() -> Vec<(String, Cell)> {
     let fixed = [("kind", Cell::Text), ("why", Cell::Text), ("time", Cell::U64), ("key", Cell::U64)];
     let flow = [("flow", Cell::U64)].into_iter().chain(FLOW);
     let numbers =
@@ -33,16 +33,16 @@ pub(super) fn columns() -> Vec<(String, Cell)> {
 }
 
 /// Writes a row for each entry that the history has of the epoch of `flush`. Entries that are no events have none.
-pub(super) fn write(
-    history: &Table,
+pub(super) fn write_rows(
+    history: &EpochTable,
     epoch: u64,
     known: &KnownKeys,
-    flush: &mut Flush<'_>,
+    flush: &mut EpochFlush<'_>,
 ) -> Result<(), HistoryError> {
     let mut pushed = Ok(());
-    history.entries(epoch, |entry| {
-        if let Some(event) = Entry::parse(entry.bytes) {
-            pushed = flush.push(Row { bytes: &row(&event, known), ..entry });
+    history.scan_entries(epoch, |entry| {
+        if let Some(event) = TelemetryEntry::parse_bytes(entry.bytes) {
+            pushed = flush.push(Row { bytes: &event_row(&event, known), ..entry });
         }
         if pushed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
@@ -50,11 +50,11 @@ pub(super) fn write(
 }
 
 /// The cells of an event.
-fn row(event: &Entry, known: &KnownKeys) -> Vec<u8> {
+fn event_row(event: &TelemetryEntry, known: &KnownKeys) -> Vec<u8> {
     let learned = |key: &Key| Some(known.get(&id(key))?.1);
-    let of = Fields::of(event, |key| directory::of_itself(key).or_else(|| learned(key)));
+    let of = EventFields::from_entry(event, |key| directory::of_itself(key).or_else(|| learned(key)));
     let number = |key: Option<Key>| key.map_or(0, |key| id(&key));
-    let longs = [of.time.unwrap_or(0), number(of.key), number(of.flow.map(|flow| flow.key()))];
+    let longs = [of.time.unwrap_or(0), number(of.key), number(of.flow.map(|flow| flow.to_key()))];
     let narrow = |number: Option<u64>| number.map(|number| u32::try_from(number).unwrap_or(NONE));
     let numbers = [
         of.place.switch,
@@ -70,13 +70,13 @@ fn row(event: &Entry, known: &KnownKeys) -> Vec<u8> {
     ];
     let mut switches = [NONE; EVENT_HOPS];
     if let Some(path) = &of.path {
-        switches.iter_mut().zip(path.switches()).for_each(|(cell, switch)| *cell = *switch);
+        switches.iter_mut().zip(path.stored_switches()).for_each(|(cell, switch)| *cell = *switch);
     }
     [
-        &text(of.kind.name())[..],
-        &text(of.why.map_or("", Why::name)),
+        &name_cell(of.kind.name())[..],
+        &name_cell(of.why.map_or("", Why::name)),
         longs.map(u64::to_be_bytes).as_flattened(),
-        &of.flow.map_or_else(|| vec![0; FLOW_LEN], |flow| flow_row(&flow)),
+        &of.flow.map_or_else(|| vec![0; FLOW_LEN], |flow| flow_cells(&flow)),
         numbers.map(|number| number.unwrap_or(NONE).to_be_bytes()).as_flattened(),
         switches.map(u32::to_be_bytes).as_flattened(),
     ]

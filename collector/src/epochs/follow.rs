@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use dta_proto::backoff::Backoff;
 use tokio::sync::watch;
 
-use super::keeper::{count, wait};
+use super::keeper::{add_to_counter, wait_or_stop};
 
 /// How often it is looked whether a table has changed.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a failure waits before it is tried again.
-const AGAIN: Backoff = Backoff::within(Duration::from_millis(250), Duration::from_secs(10));
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 /// How often the log says that it still fails.
 const REMIND: Duration = Duration::from_secs(60);
 
@@ -27,7 +27,7 @@ pub(super) fn run<E: Error>(
 ) {
     let (mut again, mut since, mut told) = (AGAIN, None, None::<Instant>);
     let mut next = LOOK;
-    while let Ok(()) = wait(stop, next) {
+    while let Ok(()) = wait_or_stop(stop, next) {
         match look() {
             Ok(()) => {
                 if let Some(since) = since.take().map(|since: Instant| since.elapsed()) {
@@ -38,20 +38,20 @@ pub(super) fn run<E: Error>(
             // It was cut off.
             Err(_) if *stop.borrow() => return,
             Err(error) => {
-                count(failed, 1);
+                add_to_counter(failed, 1);
                 since.get_or_insert_with(Instant::now);
                 if told.is_none_or(|told| told.elapsed() > REMIND) {
                     told = Some(Instant::now());
                     let waiting = waiting.load(Ordering::Relaxed);
                     tracing::warn!(%error, waiting, "{to} does not get a history; trying again");
                 }
-                next = again.pause();
+                next = again.next_pause();
             }
         }
     }
 }
 
 /// Has in `waiting`, where others count too, what was `before` and is `now`.
-pub(super) fn moved(waiting: &AtomicU64, before: usize, now: usize) {
+pub(super) fn adjust_waiting(waiting: &AtomicU64, before: usize, now: usize) {
     waiting.fetch_add((now as u64).wrapping_sub(before as u64), Ordering::Relaxed);
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dta_history::Table;
-use dta_history::clickhouse::{ClickHouseError, Inserted, Inserter, Server};
+use dta_history::EpochTable;
+use dta_history::clickhouse::{ClickHouseError, ClickHouseServer, Inserted, Inserter};
 use tokio::sync::watch;
 
-use super::keeper::count;
+use super::keeper::add_to_counter;
 use super::{StoreEpochs, follow};
 
 /// What became of epochs on their way there.
@@ -22,7 +22,7 @@ pub(super) struct InsertCounters {
 
 impl InsertCounters {
     /// Names are explained in docs/counters.md.
-    pub(super) fn all(&self) -> Vec<(String, u64)> {
+    pub(super) fn named_counters(&self) -> Vec<(String, u64)> {
         use dta_proto::counter::collector as names;
         [
             (&names::INSERT_EPOCHS, &self.epochs),
@@ -31,16 +31,16 @@ impl InsertCounters {
             (&names::INSERT_ROWS, &self.rows),
             (&names::INSERT_FAILED, &self.failed),
         ]
-        .map(|(counter, value)| (counter.of(&[]), value.load(Ordering::Relaxed)))
+        .map(|(counter, value)| (counter.format_name(&[]), value.load(Ordering::Relaxed)))
         .into()
     }
 
-    fn add(&self, table: &Table, done: Inserted) {
+    fn add(&self, table: &EpochTable, done: Inserted) {
         let Inserted { epochs, rows, missed, made } = done;
         for (counter, by) in [(&self.epochs, epochs), (&self.rows, rows), (&self.missed, missed)] {
-            count(counter, by);
+            add_to_counter(counter, by);
         }
-        let table = table.path().display();
+        let table = table.table_path().display();
         if made > 0 {
             tracing::info!(%table, "ClickHouse had no table for it: one was made");
         }
@@ -51,10 +51,10 @@ impl InsertCounters {
 }
 
 /// Checks a server. One that does not answer is asked again when there is something for it.
-pub(super) fn check(server: &Server) -> Result<(), ClickHouseError> {
-    match server.check() {
+pub(super) fn check_server(server: &ClickHouseServer) -> Result<(), ClickHouseError> {
+    match server.check_server() {
         Ok(()) => tracing::info!(?server, "ClickHouse takes histories"),
-        Err(error) if error.is_away() => {
+        Err(error) if error.is_transient() => {
             tracing::warn!(%error, "ClickHouse does not answer: histories stay here until it does");
         }
         Err(error) => return Err(error),
@@ -71,41 +71,44 @@ pub(super) struct Inserts {
 
 impl Inserts {
     pub(super) fn new(
-        server: &Arc<Server>,
+        server: &Arc<ClickHouseServer>,
         all: Vec<Arc<StoreEpochs>>,
         stop: watch::Receiver<bool>,
     ) -> Inserts {
         let inserters = |of: Arc<StoreEpochs>| {
-            let inserters = of.tables().map(|table| Inserter::new(server.clone(), &table.name())).collect();
+            let inserters =
+                of.history_tables().map(|table| Inserter::new(server.clone(), &table.table_name())).collect();
             (of, inserters)
         };
         Inserts { of: all.into_iter().map(inserters).collect(), counters: Arc::default(), stop }
     }
 
-    pub(super) fn counters(&self) -> Arc<InsertCounters> {
+    pub(super) fn shared_counters(&self) -> Arc<InsertCounters> {
         self.counters.clone()
     }
 
     /// Until the collector stops.
     pub(super) fn run(mut self) {
         let (counters, stop) = (self.counters.clone(), self.stop.clone());
-        follow::run("ClickHouse", &stop, &counters.failed, &counters.waiting, || self.look());
+        follow::run("ClickHouse", &stop, &counters.failed, &counters.waiting, || self.insert_new_epochs());
     }
 
     /// Inserts all that is new; gives the first failure, or that of all tables.
-    fn look(&mut self) -> Result<(), ClickHouseError> {
+    fn insert_new_epochs(&mut self) -> Result<(), ClickHouseError> {
         let mut all: Result<(), ClickHouseError> = Ok(());
         for (of, inserters) in &mut self.of {
-            for (table, inserter) in of.tables().zip(inserters) {
+            for (table, inserter) in of.history_tables().zip(inserters) {
                 let mut more = true;
                 while std::mem::take(&mut more) && !*self.stop.borrow() {
-                    let (mut done, before) = (Inserted::default(), inserter.waiting());
+                    let (mut done, before) = (Inserted::default(), inserter.waiting_epoch_count());
                     // Of a server that takes none, it is still counted what waits, and what goes meanwhile.
                     let stepped = match &all {
-                        Err(error) if error.is_of_all() => inserter.look(table, &mut done).map(|()| false),
-                        _ => inserter.step(table, &mut done),
+                        Err(error) if error.is_of_all() => {
+                            inserter.update_waiting(table, &mut done).map(|()| false)
+                        }
+                        _ => inserter.insert_next_epoch(table, &mut done),
                     };
-                    follow::moved(&self.counters.waiting, before, inserter.waiting());
+                    follow::adjust_waiting(&self.counters.waiting, before, inserter.waiting_epoch_count());
                     self.counters.add(table, done);
                     match stepped {
                         Ok(stepped) => more = stepped,

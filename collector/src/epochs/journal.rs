@@ -14,13 +14,13 @@ pub struct JournalError {
     why: String,
 }
 
-fn path(dir: &Path, store: &str) -> PathBuf {
+fn journal_path(dir: &Path, store: &str) -> PathBuf {
     dir.join(format!("{store}.epochs"))
 }
 
 /// When each generation began; empty without a file.
 pub(super) fn read(dir: &Path, store: &str) -> Result<BTreeMap<u64, u64>, JournalError> {
-    let path = path(dir, store);
+    let path = journal_path(dir, store);
     let fail = |why: String| JournalError { path: path.clone(), why };
     match own_file::read(&path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| fail(error.to_string())),
@@ -29,9 +29,10 @@ pub(super) fn read(dir: &Path, store: &str) -> Result<BTreeMap<u64, u64>, Journa
     }
 }
 
-pub(super) fn write(dir: &Path, store: &str, began: &BTreeMap<u64, u64>) -> Result<(), JournalError> {
-    let path = path(dir, store);
-    let written =
-        serde_json::to_vec(began).map_err(io::Error::from).and_then(|bytes| own_file::replace(&path, &bytes));
+pub(super) fn write_journal(dir: &Path, store: &str, began: &BTreeMap<u64, u64>) -> Result<(), JournalError> {
+    let path = journal_path(dir, store);
+    let written = serde_json::to_vec(began)
+        .map_err(io::Error::from)
+        .and_then(|bytes| own_file::replace_file(&path, &bytes));
     written.map_err(|error| JournalError { path, why: error.to_string() })
 }

@@ -9,10 +9,10 @@ use std::time::Instant;
 use dta_export::directory::{Directory, Meaning};
 use dta_proto::crc;
 use dta_proto::key::Key;
-use dta_proto::telemetry::{Entry, list, store};
+use dta_proto::telemetry::{TelemetryEntry, list, store};
 
-use crate::reader::append::{ListError, Lists, ReadPosition, Start};
-use crate::store::Stores;
+use crate::reader::append::{ListError, Lists, ReadPosition, ReadStart};
+use crate::store::ServedStores;
 
 /// Batches of the key directory that are read at a time.
 const BATCHES: u64 = 1024;
@@ -35,46 +35,46 @@ pub(super) struct KeyDirectory {
 
 impl KeyDirectory {
     /// Reads what is new. Without a key directory, or if it cannot be read, that is nothing.
-    pub(super) fn read(&mut self, stores: &Stores) -> KnownKeys {
+    pub(super) fn read(&mut self, stores: &ServedStores) -> KnownKeys {
         let events = stores.get(store::EVENTS).ok();
         let lists = events.as_deref().and_then(|events| Some((events.generation, Lists::new(events)?)));
-        let has_keys = |lists: &Lists<'_>| lists.count() > list::KEYS;
+        let has_keys = |lists: &Lists<'_>| lists.list_count() > list::KEYS;
         if let Some((generation, lists)) = lists.filter(|(_, lists)| has_keys(lists))
-            && let Err(error) = self.learn(generation, lists)
+            && let Err(error) = self.read_new_keys(generation, lists)
         {
             tracing::warn!(%error, "the key directory could not be read");
         }
         let mut known = KnownKeys::default();
         // A look at a key keeps it from being forgotten: the last one to be reported comes last.
-        let keys: Vec<Key> = self.directory.keys().collect();
+        let keys: Vec<Key> = self.directory.known_keys().collect();
         for key in keys.iter().rev() {
-            let Some(meaning) = self.directory.meaning(key) else { continue };
+            let Some(meaning) = self.directory.resolve_key(key) else { continue };
             known.insert(id(key), (*key, meaning));
             // Of some flows only another key is known.
-            if let Some(flow) = meaning.flow() {
-                known.insert(id(&flow.key()), (flow.key(), Meaning::Flow(flow)));
+            if let Some(flow) = meaning.known_flow() {
+                known.insert(id(&flow.to_key()), (flow.to_key(), Meaning::Flow(flow)));
             }
         }
         known
     }
 
-    fn learn(&mut self, generation: u64, lists: Lists<'_>) -> Result<(), ListError> {
+    fn read_new_keys(&mut self, generation: u64, lists: Lists<'_>) -> Result<(), ListError> {
         let position = match self.read {
             Some((same, position)) if same == generation => position,
-            _ => lists.reader(list::KEYS, Start::Oldest)?.place(),
+            _ => lists.open_reader(list::KEYS, ReadStart::Oldest)?.read_position(),
         };
-        let (mut reader, mut batches) = (lists.resume(position), 0);
+        let (mut reader, mut batches) = (lists.resume_reader(position), 0);
         loop {
             let progress = reader.read(BATCHES, Instant::now(), |_, entries| {
-                let entries = entries.chunks_exact(lists.entry_len()).filter_map(Entry::parse);
+                let entries = entries.chunks_exact(lists.entry_len()).filter_map(TelemetryEntry::parse_bytes);
                 entries.for_each(|entry| self.directory.take(&entry));
             })?;
             batches += progress.batches;
-            if progress.batches < BATCHES || batches >= lists.ring() {
+            if progress.batches < BATCHES || batches >= lists.ring_batches() {
                 break;
             }
         }
-        self.read = Some((generation, reader.place()));
+        self.read = Some((generation, reader.read_position()));
         Ok(())
     }
 }

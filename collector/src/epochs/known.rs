@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use dta_rpc::Span;
-use dta_history::Kept;
+use dta_history::KeptEpoch;
 use dta_proto::control::{Epoch, EpochState, EpochsRequest, EpochsResponse, MAX_EPOCHS};
+use dta_rpc::Span;
 
 use super::{Epochs, Former, MomentError, StoreEpochs, now, waterfall};
 use crate::store::Store;
@@ -14,16 +14,16 @@ impl Epochs {
     pub fn open(&self, store: &str) -> Option<(Arc<Store>, Epoch)> {
         let in_memory = self.of.get(store)?.in_memory();
         let (store, began) = &in_memory.open;
-        Some((Arc::clone(store), of_open(store, began.moment)))
+        Some((Arc::clone(store), open_epoch(store, began.moment)))
     }
 
     /// The epochs that a request is about, of a store by this name, the newest first.
     ///
     /// # Errors
     /// A [`MomentError`].
-    pub fn list(&self, store: &str, request: &EpochsRequest) -> Result<EpochsResponse, MomentError> {
+    pub fn list_epochs(&self, store: &str, request: &EpochsRequest) -> Result<EpochsResponse, MomentError> {
         let span = Span { since: request.since, until: request.until };
-        let known = within(self.of(store)?.known(span)?, span);
+        let known = epochs_in_span(self.store_epochs(store)?.known_epochs(span)?, span);
         let mut epochs: Vec<Epoch> = known.into_iter().map(|known| known.epoch).collect();
         let most = match request.most as usize {
             0 => MAX_EPOCHS,
@@ -36,29 +36,31 @@ impl Epochs {
         Ok(EpochsResponse { epochs, older })
     }
 
-    pub(super) fn of(&self, store: &str) -> Result<&Arc<StoreEpochs>, MomentError> {
+    pub(super) fn store_epochs(&self, store: &str) -> Result<&Arc<StoreEpochs>, MomentError> {
         let none = || MomentError::NoHistory(store.to_owned());
         self.of.get(store).ok_or_else(none)
     }
 }
 
 /// An epoch, and what holds it.
-pub(super) struct Known {
+pub(super) struct KnownEpoch {
     pub(super) epoch: Epoch,
-    pub(super) held: Held,
+    pub(super) held: EpochStorage,
 }
 
 /// What holds an epoch.
-pub(super) enum Held {
+pub(super) enum EpochStorage {
     InMemory(Arc<Store>),
-    Kept(Arc<Kept>),
+    Kept(Arc<KeptEpoch>),
 }
 
 /// Those of epochs that have moments of a span.
-pub(super) fn within(mut all: Vec<Known>, Span { since, until }: Span) -> Vec<Known> {
+pub(super) fn epochs_in_span(mut all: Vec<KnownEpoch>, Span { since, until }: Span) -> Vec<KnownEpoch> {
     // The one of the moment `since` is the last that was opened by then, unless it had ended.
     let by_then = all.partition_point(|known| known.epoch.opened <= since);
-    let holds = |known: &Known| matches!(known.held, Held::InMemory(_)) || known.epoch.flipped_to >= since;
+    let holds = |known: &KnownEpoch| {
+        matches!(known.held, EpochStorage::InMemory(_)) || known.epoch.flipped_to >= since
+    };
     let first = if by_then > 0 && holds(&all[by_then - 1]) { by_then - 1 } else { by_then };
     if until != 0 {
         all.truncate(all.partition_point(|known| known.epoch.opened < until));
@@ -72,7 +74,7 @@ impl StoreEpochs {
     ///
     /// # Errors
     /// The span has no moments, or only some that are yet to come; the history cannot be read.
-    pub(super) fn known(&self, Span { since, until }: Span) -> Result<Vec<Known>, MomentError> {
+    pub(super) fn known_epochs(&self, Span { since, until }: Span) -> Result<Vec<KnownEpoch>, MomentError> {
         let present = now();
         if since > present {
             return Err(MomentError::Future { at: since, now: present });
@@ -85,27 +87,30 @@ impl StoreEpochs {
             let in_memory = self.in_memory();
             (in_memory.former.clone(), in_memory.open.clone())
         };
-        let kept = self.history.epochs()?;
+        let kept = self.history.kept_epochs()?;
         let written = |generation: u64, opened: u64| {
             let is_it =
-                |kept: &&Arc<Kept>| (kept.epoch.generation, kept.epoch.opened) == (generation, opened);
+                |kept: &&Arc<KeptEpoch>| (kept.epoch.generation, kept.epoch.opened) == (generation, opened);
             kept.iter().rev().find(is_it)
         };
-        let known = |kept: &Arc<Kept>| Known { epoch: of_kept(kept), held: Held::Kept(Arc::clone(kept)) };
-        let mut all: Vec<Known> = kept.iter().map(known).collect();
+        let known = |kept: &Arc<KeptEpoch>| KnownEpoch {
+            epoch: kept_epoch(kept),
+            held: EpochStorage::Kept(Arc::clone(kept)),
+        };
+        let mut all: Vec<KnownEpoch> = kept.iter().map(known).collect();
         for former in former.into_iter().filter(|of| written(of.store.generation, of.opened).is_none()) {
-            all.push(Known { epoch: of_former(&former), held: Held::InMemory(former.store) });
+            all.push(KnownEpoch { epoch: of_former(&former), held: EpochStorage::InMemory(former.store) });
         }
         // Memory that stays is open on, from where the epoch ended that was written.
         let opened =
             written(open.generation, began.moment).map_or(began.moment, |kept| kept.epoch.flipped_to);
-        all.push(Known { epoch: of_open(&open, opened), held: Held::InMemory(open) });
+        all.push(KnownEpoch { epoch: open_epoch(&open, opened), held: EpochStorage::InMemory(open) });
         all.sort_by_key(|known| known.epoch.opened);
         Ok(all)
     }
 }
 
-pub(super) fn of_open(store: &Store, opened: u64) -> Epoch {
+pub(super) fn open_epoch(store: &Store, opened: u64) -> Epoch {
     Epoch { generation: store.generation, opened, ..Epoch::default() }
 }
 
@@ -119,8 +124,8 @@ pub(super) fn of_former(former: &Former) -> Epoch {
     }
 }
 
-pub(super) fn of_kept(kept: &Kept) -> Epoch {
-    let dta_history::Epoch { number, generation, opened, flipped_from, flipped_to, confirmed, .. } =
+pub(super) fn kept_epoch(kept: &KeptEpoch) -> Epoch {
+    let dta_history::HistoryEpoch { number, generation, opened, flipped_from, flipped_to, confirmed, .. } =
         kept.epoch;
     Epoch {
         number,
@@ -132,7 +137,7 @@ pub(super) fn of_kept(kept: &Kept) -> Epoch {
         state: EpochState::Kept.into(),
         rows: kept.rows,
         sketch: kept.epoch.sketch,
-        waterfall: waterfall::message(&kept.epoch.waterfall),
+        waterfall: waterfall::waterfall_message(&kept.epoch.waterfall),
         ..Epoch::default()
     }
 }

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Instant;
 
-use dta_history::{Entry, Epoch, Flush, HistoryError};
+use dta_history::{EpochFlush, HistoryEntry, HistoryEpoch, HistoryError};
 use dta_proto::backoff::Backoff;
-use dta_proto::layout::append::{is_after, next};
+use dta_proto::layout::append::{is_sequence_after, next};
 use serde_json::json;
 
 use super::due::{Began, Due};
-use super::keeper::{AGAIN, Keeper, LOOK, Stopped, count};
+use super::keeper::{AGAIN, EpochArchiver, LOOK, Stopped, add_to_counter};
 use super::waterfall::Totals;
-use super::write::{WriteError, finish, make_room, next_number};
-use crate::reader::append::{ListError, Lists, Progress, ReadPosition, Start};
+use super::write::{WriteError, finish_epoch, make_room, next_number};
+use crate::reader::append::{ListError, Lists, ReadPosition, ReadProgress, ReadStart};
 use crate::region::AccessError;
 
 /// Batches that are read of a list before the next one has its turn.
@@ -25,7 +25,7 @@ const BATCHES: u64 = 1024;
 const SHARE: u32 = 5;
 
 /// Until the collector stops.
-pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
+pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     let of = &keeper.of;
     let (store, _) = of.in_memory().open.clone();
     let lists = Lists::new(&store).expect("a store of lists");
@@ -33,30 +33,34 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
     let mut is_last_try = false;
     // A collector that stops while it waits tries once more: its memory may end with it.
     let mut failed = |what: &str, error: &dyn std::error::Error, again: &mut Backoff| {
-        let stops = keeper.failed(what, error, again).is_err();
+        let stops = keeper.wait_after_failure(what, error, again).is_err();
         if stops && std::mem::replace(&mut is_last_try, stops) { Err(Stopped) } else { Ok(()) }
     };
     let mut positions = loop {
-        match begin(keeper, lists) {
+        match start_positions(keeper, lists) {
             Ok(positions) => break positions,
             Err(error) => failed("lists could not be read", &error, &mut again)?,
         }
     };
     // A kill may have come between the two.
-    if let Some(last) = of.history.epochs().ok().and_then(|epochs| Some(epochs.last()?.epoch.clone())) {
+    if let Some(last) = of.history.kept_epochs().ok().and_then(|epochs| Some(epochs.last()?.epoch.clone())) {
         keeper.write_typed(&store, &last);
     }
-    let mut before = (!store.region.found()).then(|| keeper.totals());
+    let mut before = (!store.region.is_preexisting()).then(|| keeper.counter_totals());
     loop {
         let began = of.in_memory().open.1;
-        let epoch =
-            Epoch { generation: store.generation, opened: began.moment, confirmed: true, ..Epoch::default() };
+        let epoch = HistoryEpoch {
+            generation: store.generation,
+            opened: began.moment,
+            confirmed: true,
+            ..HistoryEpoch::default()
+        };
         let mut read = positions.clone();
         match one_epoch(keeper, lists, (epoch, began), before.as_ref(), &mut read) {
             Ok(done) => {
                 positions = read;
                 before = Some(done.totals);
-                count(&of.counters.overwritten, done.overwritten);
+                add_to_counter(&of.counters.overwritten, done.overwritten);
                 of.in_memory().open.1 = done.begins;
                 keeper.written_of(&store, &done.epoch);
                 again = AGAIN;
@@ -83,31 +87,31 @@ enum BeginError {
 }
 
 /// Where each list is read from: behind what the history has.
-fn begin(keeper: &Keeper, lists: Lists<'_>) -> Result<Vec<ReadPosition>, BeginError> {
+fn start_positions(keeper: &EpochArchiver, lists: Lists<'_>) -> Result<Vec<ReadPosition>, BeginError> {
     let mut last: BTreeMap<u32, u32> = BTreeMap::new();
-    for kept in keeper.of.history.epochs()?.iter() {
+    for kept in keeper.of.history.kept_epochs()?.iter() {
         last.extend(kept.epoch.lists.iter().copied());
     }
     let position = |list| {
-        let start = behind(lists, list, last.get(&list).copied()).map_err(ListError::from)?;
-        Ok(lists.reader(list, start)?.place())
+        let start = start_behind(lists, list, last.get(&list).copied()).map_err(ListError::from)?;
+        Ok(lists.open_reader(list, start)?.read_position())
     };
-    (0..lists.count()).map(position).collect()
+    (0..lists.list_count()).map(position).collect()
 }
 
 /// Where a list begins behind the last sequence that the history has of it, if it has any.
-pub(super) fn behind(lists: Lists<'_>, list: u32, last: Option<u32>) -> Result<Start, AccessError> {
-    let Some(last) = last else { return Ok(Start::Oldest) };
-    let newest = lists.newest(list)?;
+pub(super) fn start_behind(lists: Lists<'_>, list: u32, last: Option<u32>) -> Result<ReadStart, AccessError> {
+    let Some(last) = last else { return Ok(ReadStart::Oldest) };
+    let newest = lists.newest_sequence(list)?;
     // In other memory, its sequences begin with 1 again.
-    let goes_on = newest == last || newest != 0 && is_after(newest, last);
-    Ok(if goes_on { Start::At(next(last)) } else { Start::Oldest })
+    let goes_on = newest == last || newest != 0 && is_sequence_after(newest, last);
+    Ok(if goes_on { ReadStart::At(next(last)) } else { ReadStart::Oldest })
 }
 
 /// How an epoch ended.
 struct Done {
     /// As the history has it.
-    epoch: Epoch,
+    epoch: HistoryEpoch,
     /// What counters said at its end.
     totals: Totals,
     /// Batches that had been overwritten before they were read.
@@ -120,17 +124,17 @@ struct Done {
 
 /// Reads lists until an epoch is over, or the collector stops, and writes it.
 fn one_epoch(
-    keeper: &Keeper,
+    keeper: &EpochArchiver,
     lists: Lists<'_>,
-    (mut epoch, began): (Epoch, Began),
+    (mut epoch, began): (HistoryEpoch, Began),
     before: Option<&Totals>,
     positions: &mut [ReadPosition],
 ) -> Result<Done, WriteError> {
     let history = &keeper.of.history;
     epoch.number = next_number(history)?;
-    let mut flush = history.begin(epoch.number)?;
-    let due = Due::of(began, keeper.of.every, before.is_none());
-    let (mut progress, mut last, mut stops) = (Progress::default(), BTreeMap::new(), false);
+    let mut flush = history.begin_epoch(epoch.number)?;
+    let due = Due::with_found(began, keeper.of.every, before.is_none());
+    let (mut progress, mut last, mut stops) = (ReadProgress::default(), BTreeMap::new(), false);
     loop {
         // Looked at before the lists are: all that was there at its end is in it.
         let over = stops || due.is_over();
@@ -141,19 +145,19 @@ fn one_epoch(
         if over {
             break;
         }
-        stops = keeper.wait(LOOK.max(SHARE * looked.elapsed()).min(keeper.of.every)).is_err();
+        stops = keeper.wait_or_stop(LOOK.max(SHARE * looked.elapsed()).min(keeper.of.every)).is_err();
     }
     epoch.lists = last.into_iter().collect();
-    let totals = keeper.totals();
+    let totals = keeper.counter_totals();
     let begins = Began::now();
-    let closed = due.closed(begins);
+    let closed = due.closing_moment(begins);
     (epoch.flipped_from, epoch.flipped_to) = (closed, closed);
-    epoch.waterfall = before.map_or_else(|| json!({}), |before| totals.since(before));
-    let Progress { overwritten, missing, damaged, .. } = progress;
+    epoch.waterfall = before.map_or_else(|| json!({}), |before| totals.increase_since(before));
+    let ReadProgress { overwritten, missing, damaged, .. } = progress;
     for (name, batches) in [("overwritten", overwritten), ("missing", missing), ("damaged", damaged)] {
         epoch.waterfall[name] = batches.into();
     }
-    finish(history, flush, &epoch)?;
+    finish_epoch(history, flush, &epoch)?;
     Ok(Done { epoch, totals, overwritten, begins, stops })
 }
 
@@ -162,26 +166,26 @@ fn read(
     lists: Lists<'_>,
     list: u32,
     position: &mut ReadPosition,
-    flush: &mut Flush<'_>,
+    flush: &mut EpochFlush<'_>,
     last: &mut BTreeMap<u32, u32>,
-) -> Result<Progress, WriteError> {
-    let mut reader = lists.resume(*position);
+) -> Result<ReadProgress, WriteError> {
+    let mut reader = lists.resume_reader(*position);
     let len = reader.entry_len();
-    let mut all = Progress::default();
+    let mut all = ReadProgress::default();
     loop {
         let mut pushed = Ok(());
         let progress = reader.read(BATCHES, Instant::now(), |sequence, entries| {
             last.insert(list, sequence);
             for (number, bytes) in (0..).zip(entries.chunks_exact(len)) {
                 if pushed.is_ok() {
-                    pushed = flush.push(Entry { list, sequence, number, bytes });
+                    pushed = flush.push(HistoryEntry { list, sequence, number, bytes });
                 }
             }
         })?;
         pushed?;
         all.add(progress);
-        if progress.batches < BATCHES || all.batches >= lists.ring() {
-            *position = reader.place();
+        if progress.batches < BATCHES || all.batches >= lists.ring_batches() {
+            *position = reader.read_position();
             return Ok(all);
         }
     }

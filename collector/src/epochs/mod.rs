@@ -10,8 +10,8 @@
 //! - `sketches`: epochs of sketch-merge stores, which their reporters number, are written once they are closed.
 //! - `lists`: entries of append stores are read as they come.
 //!
-//! Besides: [`Epochs::at`], a store as it was at a moment, from memory or from its history; [`Epochs::series`], the store
-//! in one epoch after another; [`Epochs::list_in`], a list in the epochs of a span; [`Epochs::list`] (`known`), which epochs it has; `keeper`, what all of these
+//! Besides: [`Epochs::store_at_moment`], a store as it was at a moment, from memory or from its history; [`Epochs::visit_series`], the store
+//! in one epoch after another; [`Epochs::list_in_span`], a list in the epochs of a span; [`Epochs::list_epochs`] (`known`), which epochs it has; `keeper`, what all of these
 //! threads do; `upload`, copies in object storage, `insert`, rows for ClickHouse, and `follow`, what these two have in common; `typed`, what stores for INT held, in columns with names, and `events`, of their lists; `key_directory`, of which keys; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
 //! `waterfall`, what became of its reports; `journal`, the file that says when the epochs in memory began, for the next
 //! start; `elements`, a store's memory as slots, and slots as a store.
@@ -50,8 +50,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dta_files::moment::now;
-use dta_history::clickhouse::{ClickHouseError, Server};
-use dta_history::{HistoryError, Table};
+use dta_history::clickhouse::{ClickHouseError, ClickHouseServer};
+use dta_history::{EpochTable, HistoryError};
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::EpochEnd;
 use tokio::sync::watch;
@@ -59,9 +59,9 @@ use tokio::sync::watch;
 use crate::config::{Coarse, MemoryConfig};
 use crate::region::RegionError;
 use crate::session::Writers;
-use crate::store::{Store, StoreError, Stores};
+use crate::store::{ServedStores, Store, StoreError};
 use due::Began;
-use keeper::Keeper;
+use keeper::EpochArchiver;
 use key_directory::KeyDirectory;
 use thin::Thinner;
 use typed::Typed;
@@ -84,13 +84,13 @@ pub fn memory_len(store: &StoreSpec, has_epochs: bool) -> u64 {
 pub type Counted = (String, Vec<(String, u64)>);
 
 /// What epochs must know of those who write to stores.
-pub trait Traffic: Send + Sync {
+pub trait StoreTraffic: Send + Sync {
     /// Whether anybody may still write to the memory of a generation of a store.
-    fn writers(&self, store: &str, generation: u64) -> Writers;
+    fn store_writers(&self, store: &str, generation: u64) -> Writers;
 
     /// The memory of a generation of a store begins to be written at a moment, in milliseconds since 1970. Said before
     /// anybody gets a key to it.
-    fn begins(&self, store: &str, generation: u64, at: u64);
+    fn begin_generation(&self, store: &str, generation: u64, at: u64);
 
     /// Whether others hold what this collector holds, while it is down.
     fn is_taken_over(&self) -> bool {
@@ -98,7 +98,7 @@ pub trait Traffic: Send + Sync {
     }
 
     /// The counters of all nodes: translators, reporters and the NIC.
-    fn counted(&self) -> Vec<Counted>;
+    fn node_counters(&self) -> Vec<Counted>;
 }
 
 /// Why the epochs of a store cannot begin.
@@ -142,7 +142,7 @@ pub struct Keep {
     /// Place in object storage that has a copy of them.
     pub url: Option<String>,
     /// A database of ClickHouse that gets their rows.
-    pub clickhouse: Option<Arc<Server>>,
+    pub clickhouse: Option<Arc<ClickHouseServer>>,
     /// Epochs that ended longer ago are removed.
     pub keep: Option<Duration>,
     /// Bound of all histories' data files together, in bytes.
@@ -168,7 +168,7 @@ struct StoreEpochs {
     name: String,
     every: Duration,
     in_memory: Mutex<InMemory>,
-    history: Table,
+    history: EpochTable,
     /// What it held in columns with names, of a store for INT.
     typed: Vec<Typed>,
     counters: Counters,
@@ -217,10 +217,10 @@ impl Epochs {
     /// A store's history cannot be opened, or it is that of another store; object storage refuses copies, or ClickHouse
     /// rows.
     pub fn start(
-        stores: &Arc<Stores>,
+        stores: &Arc<ServedStores>,
         every: &BTreeMap<String, Duration>,
         keep: &Keep,
-        traffic: &Arc<dyn Traffic>,
+        traffic: &Arc<dyn StoreTraffic>,
         stop: &watch::Receiver<bool>,
     ) -> Result<Epochs, EpochsError> {
         #[cfg(feature = "s3")]
@@ -229,17 +229,17 @@ impl Epochs {
         if let Some(url) = &keep.url {
             return Err(EpochsError::NoUpload(url.clone()));
         }
-        keep.clickhouse.as_deref().map_or(Ok(()), insert::check)?;
+        keep.clickhouse.as_deref().map_or(Ok(()), insert::check_server)?;
         let mut epochs = Epochs::default();
         for (name, every) in every {
             let open = stores.get(name)?;
-            let history = Table::open(&keep.directory, &open.spec)?;
+            let history = EpochTable::open(&keep.directory, &open.spec)?;
             let typed = Typed::open(&keep.directory, &open.spec)?;
             let in_memory = match open.spec.kind.primitive().epoch_end() {
-                EpochEnd::Replaces => found(stores.memory(), open)?,
+                EpochEnd::Replaces => find_in_memory(stores.memory_config(), open)?,
                 EpochEnd::Reads | EpochEnd::Closes | EpochEnd::Collects => {
-                    let began = match open.region.found() {
-                        true => Began::earlier(keeper::goes_on(&history)?),
+                    let began = match open.region.is_preexisting() {
+                        true => Began::from_moment(keeper::history_end(&history)?),
                         false => Began::now(),
                     };
                     InMemory { open: (open, began), former: Vec::new() }
@@ -261,26 +261,26 @@ impl Epochs {
         for of in epochs.of.values() {
             let known = known.clone();
             let (of, stores, traffic, stop) = (of.clone(), stores.clone(), traffic.clone(), stop.clone());
-            let keeper = Keeper { of, stores, known, traffic, patience: keep.patience, stop };
-            let replaces = keeper.of.history.spec().kind.primitive().epoch_end() == EpochEnd::Replaces;
+            let keeper = EpochArchiver { of, stores, known, traffic, patience: keep.patience, stop };
+            let replaces = keeper.of.history.store_spec().kind.primitive().epoch_end() == EpochEnd::Replaces;
             if replaces && keeper.traffic.is_taken_over() {
-                turn::catch_up(&keeper);
+                turn::end_overdue_epoch(&keeper);
             }
-            epochs.spawn(&format!("epochs {}", keeper.of.name), move || keeper.run())?;
+            epochs.spawn_thread(&format!("epochs {}", keeper.of.name), move || keeper.run())?;
         }
         if !epochs.of.is_empty() {
             let thinner = Thinner::new(epochs.of.values().cloned().collect(), keep.clone(), stop.clone())?;
-            epochs.spawn("epochs' histories", move || thinner.run())?;
+            epochs.spawn_thread("epochs' histories", move || thinner.run())?;
         }
         #[cfg(feature = "s3")]
         if let Some(bucket) = bucket {
             let uploader = upload::Uploader::new(bucket, epochs.of.values().cloned().collect(), stop.clone());
-            epochs.uploads = Some(uploader.counters());
-            epochs.spawn("epochs' copies", move || uploader.run())?;
+            epochs.uploads = Some(uploader.shared_counters());
+            epochs.spawn_thread("epochs' copies", move || uploader.run())?;
         }
         if let Some(server) = &keep.clickhouse {
             let inserts = insert::Inserts::new(server, epochs.of.values().cloned().collect(), stop.clone());
-            epochs.inserts = Some(inserts.counters());
+            epochs.inserts = Some(inserts.shared_counters());
             // Nobody waits for its end: a request cannot be cut off, and the next start sends again what has no answer.
             let thread = std::thread::Builder::new().name("epochs' inserts".to_owned());
             thread.spawn(move || inserts.run()).map_err(EpochsError::Thread)?;
@@ -288,7 +288,7 @@ impl Epochs {
         Ok(epochs)
     }
 
-    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), EpochsError> {
+    fn spawn_thread(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), EpochsError> {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
         let thread = thread.map_err(EpochsError::Thread)?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
@@ -296,7 +296,7 @@ impl Epochs {
     }
 
     /// What became of epochs since the start, over all stores. Names are explained in docs/counters.md.
-    pub fn counters(&self) -> Vec<(String, u64)> {
+    pub fn named_counters(&self) -> Vec<(String, u64)> {
         use dta_proto::counter::collector as names;
         let sum = |of: fn(&Counters) -> &AtomicU64| {
             self.of.values().map(|store| of(&store.counters).load(Ordering::Relaxed)).sum()
@@ -313,17 +313,17 @@ impl Epochs {
             (&names::EPOCHS_OVERWRITTEN, sum(|c| &c.overwritten)),
             (&names::EPOCHS_DAMAGED, sum(|c| &c.damaged)),
         ]
-        .map(|(counter, value)| (counter.of(&[]), value));
+        .map(|(counter, value)| (counter.format_name(&[]), value));
         #[cfg(feature = "s3")]
-        let uploads = self.uploads.iter().flat_map(|uploads| uploads.all());
+        let uploads = self.uploads.iter().flat_map(|uploads| uploads.named_counters());
         #[cfg(not(feature = "s3"))]
         let uploads = [];
-        let inserts = self.inserts.iter().flat_map(|inserts| inserts.all());
+        let inserts = self.inserts.iter().flat_map(|inserts| inserts.named_counters());
         own.into_iter().chain(uploads).chain(inserts).collect()
     }
 
     /// Waits for the threads, which end once `stop` is true.
-    pub fn join(&self) {
+    pub fn join_threads(&self) {
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             if thread.join().is_err() {
@@ -335,7 +335,7 @@ impl Epochs {
 
 impl StoreEpochs {
     /// Its tables.
-    fn tables(&self) -> impl Iterator<Item = &Table> {
+    fn history_tables(&self) -> impl Iterator<Item = &EpochTable> {
         std::iter::once(&self.history).chain(self.typed.iter().map(|typed| &typed.table))
     }
 
@@ -345,7 +345,7 @@ impl StoreEpochs {
 }
 
 /// The epochs that memory has at the start: the open one, and those that an earlier life did not get to write.
-fn found(memory: &MemoryConfig, open: Arc<Store>) -> Result<InMemory, EpochsError> {
+fn find_in_memory(memory: &MemoryConfig, open: Arc<Store>) -> Result<InMemory, EpochsError> {
     let MemoryConfig::Directory(dir) = memory else {
         return Ok(InMemory { open: (open, Began::now()), former: Vec::new() });
     };
@@ -354,7 +354,7 @@ fn found(memory: &MemoryConfig, open: Arc<Store>) -> Result<InMemory, EpochsErro
     let mut former = Vec::new();
     for (generation, file) in former_files(dir, &name) {
         let region = crate::region::Region::open_read_only(&file)?;
-        let same = region.header().is_some_and(|header| {
+        let same = region.file_header().is_some_and(|header| {
             header.spec == open.spec && header.generation == generation && generation < open.generation
         });
         if !same {
@@ -366,7 +366,7 @@ fn found(memory: &MemoryConfig, open: Arc<Store>) -> Result<InMemory, EpochsErro
             }
             continue;
         }
-        let created = region.header().map_or(0, |header| header.created * 1000);
+        let created = region.file_header().map_or(0, |header| header.created * 1000);
         let store = Arc::new(open.of_elements(region, generation));
         let opened = began.get(&generation).copied().unwrap_or(created);
         former.push(Former {
@@ -379,13 +379,13 @@ fn found(memory: &MemoryConfig, open: Arc<Store>) -> Result<InMemory, EpochsErro
         });
     }
     former.sort_by_key(|former| former.store.generation);
-    let created = open.region.header().map_or(0, |header| header.created * 1000);
+    let created = open.region.file_header().map_or(0, |header| header.created * 1000);
     // A file that was made by this start is as old as this start.
     let opened = began.get(&open.generation).copied();
-    let opened = opened.unwrap_or_else(|| if open.region.found() { created } else { now() });
+    let opened = opened.unwrap_or_else(|| if open.region.is_preexisting() { created } else { now() });
     let ends: Vec<u64> = former.iter().skip(1).map(|next| next.opened).chain([opened]).collect();
     former.iter_mut().zip(ends).for_each(|(former, end)| former.closed = end.max(former.opened + 1));
-    Ok(InMemory { open: (open, Began::earlier(opened)), former })
+    Ok(InMemory { open: (open, Began::from_moment(opened)), former })
 }
 
 /// The files of former generations of a store, with their numbers.

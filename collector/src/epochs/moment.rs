@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use dta_files::moment::utc;
-use dta_history::{HistoryError, Kept};
+use dta_files::moment::format_utc;
+use dta_history::{HistoryError, KeptEpoch};
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
 
-use super::known::{of_former, of_kept, of_open};
+use super::known::{kept_epoch, of_former, open_epoch};
 use super::{Epochs, elements, now};
 use crate::region::RegionError;
 use crate::store::{MemoryError, Store};
@@ -22,7 +22,7 @@ pub enum MomentError {
     )]
     NoHistory(String),
     /// It is yet to come.
-    #[error("the moment {} is yet to come: this collector's clock shows {}", utc(*at), utc(*now))]
+    #[error("the moment {} is yet to come: this collector's clock shows {}", format_utc(*at), format_utc(*now))]
     Future {
         /// The moment, in milliseconds since 1970, as all of these.
         at: u64,
@@ -30,7 +30,7 @@ pub enum MomentError {
         now: u64,
     },
     /// No moment is in the span.
-    #[error("no moment is from {} to before {}", utc(*since), utc(*until))]
+    #[error("no moment is from {} to before {}", format_utc(*since), format_utc(*until))]
     Empty {
         /// The first moment.
         since: u64,
@@ -40,7 +40,7 @@ pub enum MomentError {
     /// No epoch of that moment is kept.
     #[error(
         "store {store:?}: nothing of the moment {} is kept; the oldest epoch that is kept began at {}",
-        utc(*at), utc(*oldest)
+        format_utc(*at), format_utc(*oldest)
     )]
     NotKept {
         /// The store.
@@ -67,8 +67,13 @@ impl Epochs {
     ///
     /// # Errors
     /// A [`MomentError`].
-    pub fn at(&self, store: &str, keys: &[Key], at: u64) -> Result<(Arc<Store>, Epoch), MomentError> {
-        let of = self.of(store)?;
+    pub fn store_at_moment(
+        &self,
+        store: &str,
+        keys: &[Key],
+        at: u64,
+    ) -> Result<(Arc<Store>, Epoch), MomentError> {
+        let of = self.store_epochs(store)?;
         let present = now();
         if at > present {
             return Err(MomentError::Future { at, now: present });
@@ -77,7 +82,7 @@ impl Epochs {
             let in_memory = of.in_memory();
             let (open, opened) = (&in_memory.open.0, in_memory.open.1.moment);
             if at >= opened {
-                return Ok((Arc::clone(open), of_open(open, opened)));
+                return Ok((Arc::clone(open), open_epoch(open, opened)));
             }
             if let Some(former) =
                 in_memory.former.iter().find(|former| (former.opened..former.closed).contains(&at))
@@ -89,16 +94,16 @@ impl Epochs {
             (Arc::clone(open), oldest, began)
         };
         let history = &of.history;
-        let has_next = |kept: &Kept| began.iter().any(|opened| kept.epoch.is_before(*opened, at));
-        let Some(kept) = history.at(at)?.filter(|kept| !has_next(kept)) else {
-            let kept = history.epochs()?.iter().map(|kept| kept.epoch.opened).min();
+        let has_next = |kept: &KeptEpoch| began.iter().any(|opened| kept.epoch.is_before(*opened, at));
+        let Some(kept) = history.epoch_at_moment(at)?.filter(|kept| !has_next(kept)) else {
+            let kept = history.kept_epochs()?.iter().map(|kept| kept.epoch.opened).min();
             let oldest = kept.map_or(in_memory, |kept| kept.min(in_memory));
             return Err(MomentError::NotKept { store: store.to_owned(), at, oldest });
         };
-        let wanted = elements::of_keys(&open.spec, keys);
+        let wanted = elements::slots_of_keys(&open.spec, keys);
         let mut bytes = vec![0; wanted.len() * open.spec.element_len() as usize];
-        history.slots(kept.epoch.number, &wanted, &mut bytes)?;
-        let then = elements::store(&open, kept.epoch.generation, &wanted, &bytes)?;
-        Ok((Arc::new(then), of_kept(&kept)))
+        history.read_slots(kept.epoch.number, &wanted, &mut bytes)?;
+        let then = elements::sparse_store(&open, kept.epoch.generation, &wanted, &bytes)?;
+        Ok((Arc::new(then), kept_epoch(&kept)))
     }
 }

@@ -26,7 +26,7 @@ impl Pace {
     }
 
     /// Called between two pieces of work, however small; rests from time to time.
-    pub fn step(&mut self) {
+    pub fn rest_if_due(&mut self) {
         let worked = self.since.elapsed();
         if worked < WORK {
             return;
@@ -50,18 +50,18 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let mut pace = Pace::new(hour, &stopped);
         thread::sleep(WORK);
-        pace.step();
+        pace.rest_if_due();
         let rested = hour - pace.left;
         assert!(rested >= RESTS * WORK, "{rested:?}");
         let mut short = Pace::new(Duration::from_millis(1), &stopped);
         for _ in 0..2 {
             thread::sleep(WORK);
-            short.step();
+            short.rest_if_due();
             assert_eq!(short.left, Duration::ZERO);
         }
         stop.send(true).unwrap();
         thread::sleep(WORK);
-        pace.step();
+        pace.rest_if_due();
         assert_eq!(pace.left, hour - rested);
     }
 }

@@ -3,12 +3,12 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use dta_rpc::Span;
 use dta_history::HistoryError;
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
+use dta_rpc::Span;
 
-use super::known::{Held, Known, within};
+use super::known::{EpochStorage, KnownEpoch, epochs_in_span};
 use super::{Epochs, MomentError, StoreEpochs, elements};
 use crate::store::Store;
 
@@ -22,7 +22,7 @@ impl Epochs {
     ///
     /// # Errors
     /// A [`MomentError`], or what `each` says.
-    pub fn series<E: From<MomentError>>(
+    pub fn visit_series<E: From<MomentError>>(
         &self,
         store: &str,
         keys: &[Key],
@@ -30,21 +30,21 @@ impl Epochs {
         most: usize,
         mut each: impl FnMut(&Store, Epoch) -> Result<(), E>,
     ) -> Result<Option<NonZeroU64>, E> {
-        let of = self.of(store)?;
+        let of = self.store_epochs(store)?;
         let open = Arc::clone(&of.in_memory().open.0);
-        let wanted = elements::of_keys(&open.spec, keys);
-        let Part { epochs, next, elements } = of.read(&open, &wanted, span, most)?;
-        let then = elements::store(&open, 0, &[], &[]).map_err(MomentError::from)?;
+        let wanted = elements::slots_of_keys(&open.spec, keys);
+        let EpochPage { epochs, next, elements } = of.read(&open, &wanted, span, most)?;
+        let then = elements::sparse_store(&open, 0, &[], &[]).map_err(MomentError::from)?;
         // Of a store without the keys' slots nothing was read.
         let mut kept = elements.chunks_exact((wanted.len() * open.spec.element_len() as usize).max(1));
-        for Known { epoch, held } in epochs {
+        for KnownEpoch { epoch, held } in epochs {
             match held {
-                Held::InMemory(store) => each(&store, epoch)?,
-                Held::Kept(_) => {
+                EpochStorage::InMemory(store) => each(&store, epoch)?,
+                EpochStorage::Kept(_) => {
                     let bytes = kept.next().unwrap_or_default();
-                    elements::put(&then, &wanted, bytes);
+                    elements::write_slots(&then, &wanted, bytes);
                     each(&Store { generation: epoch.generation, ..then.clone() }, epoch)?;
-                    elements::clear(&then, &wanted, bytes);
+                    elements::clear_slots(&then, &wanted, bytes);
                 }
             }
         }
@@ -53,8 +53,8 @@ impl Epochs {
 }
 
 /// Some epochs of a span.
-struct Part {
-    epochs: Vec<Known>,
+struct EpochPage {
+    epochs: Vec<KnownEpoch>,
     /// When the one after them was opened.
     next: Option<NonZeroU64>,
     /// Of those that are kept, the elements of the slots, one epoch behind the other.
@@ -63,19 +63,19 @@ struct Part {
 
 impl StoreEpochs {
     /// The first epochs of a span.
-    fn read(&self, open: &Store, slots: &[u64], span: Span, most: usize) -> Result<Part, MomentError> {
+    fn read(&self, open: &Store, slots: &[u64], span: Span, most: usize) -> Result<EpochPage, MomentError> {
         let mut looks = 0;
         loop {
-            let mut epochs = within(self.known(span)?, span);
+            let mut epochs = epochs_in_span(self.known_epochs(span)?, span);
             let next = epochs.get(most).and_then(|known| NonZeroU64::new(known.epoch.opened));
             epochs.truncate(most);
-            let kept = epochs.iter().filter(|known| matches!(known.held, Held::Kept(_)));
+            let kept = epochs.iter().filter(|known| matches!(known.held, EpochStorage::Kept(_)));
             let numbers: Vec<u64> = kept.map(|known| known.epoch.number).collect();
             let mut elements = vec![0; numbers.len() * slots.len() * open.spec.element_len() as usize];
             looks += 1;
-            match self.history.series(&numbers, slots, &mut elements) {
+            match self.history.read_slot_series(&numbers, slots, &mut elements) {
                 Err(HistoryError::NotKept(_)) if looks < LOOKS => {}
-                read => return Ok(read.map(|()| Part { epochs, next, elements })?),
+                read => return Ok(read.map(|()| EpochPage { epochs, next, elements })?),
             }
         }
     }

@@ -6,43 +6,44 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
-use dta_history::{Epoch, Flush};
-use dta_proto::layout::sketch_merge::{Held, column_len, decode, encode};
+use dta_history::{EpochFlush, HistoryEpoch};
+use dta_proto::layout::sketch_merge::{ColumnContents, column_len, decode_column, encode_column};
 use dta_proto::store::StoreKind;
 use serde_json::Value;
 
 use super::due::Began;
-use super::keeper::{AGAIN, Keeper, Stopped, count};
+use super::keeper::{AGAIN, EpochArchiver, Stopped, add_to_counter};
 use super::waterfall::Totals;
-use super::write::{WriteError, write};
+use super::write::{WriteError, write_epoch};
 use super::{elements, now};
 use crate::reader::sketch_merge;
 use crate::region::AccessError;
 use crate::store::Store;
 
 /// Until the collector stops.
-pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
+pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     let (store, begun) = keeper.of.in_memory().open.clone();
     let StoreKind::SketchMerge { columns, rows, epochs, .. } = store.spec.kind else {
         unreachable!("a store of sketches")
     };
-    let before = (!store.region.found()).then(|| keeper.totals());
+    let before = (!store.region.is_preexisting()).then(|| keeper.counter_totals());
     let (written, open) = (None, BTreeMap::new());
-    let mut ring = Ring { store: &store, columns, rows, epochs, written, open, looked: begun.moment, before };
+    let mut ring =
+        SketchRing { store: &store, columns, rows, epochs, written, open, looked: begun.moment, before };
     let mut again = AGAIN;
     loop {
-        match ring.look(keeper) {
+        match ring.write_closed_epochs(keeper) {
             Ok(()) => {
                 again = AGAIN;
-                keeper.wait(keeper.of.every)?;
+                keeper.wait_or_stop(keeper.of.every)?;
             }
-            Err(error) => keeper.failed("a sketch could not be written", &error, &mut again)?,
+            Err(error) => keeper.wait_after_failure("a sketch could not be written", &error, &mut again)?,
         }
     }
 }
 
 /// The ring of a store, and what is known of it.
-struct Ring<'a> {
+struct SketchRing<'a> {
     store: &'a Store,
     columns: u32,
     rows: u8,
@@ -59,18 +60,18 @@ struct Ring<'a> {
 
 /// Columns of an epoch: those with something in them, and those merged from all reporters.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct ColumnUsage {
     used: u32,
     complete: u32,
 }
 
-impl Ring<'_> {
+impl SketchRing<'_> {
     /// Writes the epochs that are closed by now.
-    fn look(&mut self, keeper: &Keeper) -> Result<(), WriteError> {
+    fn write_closed_epochs(&mut self, keeper: &EpochArchiver) -> Result<(), WriteError> {
         let (history, present) = (&keeper.of.history, now());
-        let seen = self.seen()?;
+        let seen = self.columns_by_epoch()?;
         if self.written.is_none() {
-            let kept = history.epochs()?;
+            let kept = history.kept_epochs()?;
             self.written = Some(kept.iter().filter_map(|kept| kept.epoch.sketch).collect());
         }
         let written = self.written.get_or_insert_default();
@@ -79,46 +80,47 @@ impl Ring<'_> {
         let open = self.open.len();
         self.open.retain(|epoch, _| seen.contains_key(epoch));
         let displaced = open - self.open.len();
-        count(&keeper.of.counters.lost, displaced as u64);
+        add_to_counter(&keeper.of.counters.lost, displaced as u64);
         for epoch in seen.keys().filter(|epoch| !written.contains(epoch)) {
             self.open.entry(*epoch).or_insert(self.looked);
         }
         self.looked = present;
         let newest = seen.keys().last().copied().unwrap_or_default();
-        let closed = |epoch: u32, of: Seen| of.complete == self.columns || newest - epoch >= self.epochs - 1;
+        let closed =
+            |epoch: u32, of: ColumnUsage| of.complete == self.columns || newest - epoch >= self.epochs - 1;
         for (epoch, of) in seen {
             let Some(opened) = self.open.get(&epoch).copied().filter(|_| closed(epoch, of)) else { continue };
-            let totals = keeper.totals();
-            let kept = Epoch {
+            let totals = keeper.counter_totals();
+            let kept = HistoryEpoch {
                 generation: self.store.generation,
                 opened,
                 confirmed: of.complete == of.used,
-                waterfall: self.before.as_ref().map_or(Value::Null, |before| totals.since(before)),
+                waterfall: self.before.as_ref().map_or(Value::Null, |before| totals.increase_since(before)),
                 sketch: Some(epoch),
-                ..Epoch::default()
+                ..HistoryEpoch::default()
             };
-            write(history, kept, |flush, kept| self.fill(epoch, flush, kept))?;
+            write_epoch(history, kept, |flush, kept| self.write_columns(epoch, flush, kept))?;
             self.before = Some(totals);
             self.open.remove(&epoch);
             self.written.get_or_insert_default().insert(epoch);
-            keeper.written();
+            keeper.count_written();
         }
         let oldest = self.open.values().min().copied().unwrap_or(present);
-        keeper.of.in_memory().open.1 = Began::earlier(oldest);
+        keeper.of.in_memory().open.1 = Began::from_moment(oldest);
         Ok(())
     }
 
     /// The epochs in the ring.
-    fn seen(&self) -> Result<BTreeMap<u32, Seen>, AccessError> {
-        let mut seen: BTreeMap<u32, Seen> = BTreeMap::new();
+    fn columns_by_epoch(&self) -> Result<BTreeMap<u32, ColumnUsage>, AccessError> {
+        let mut seen: BTreeMap<u32, ColumnUsage> = BTreeMap::new();
         let len = column_len(self.rows) as usize;
         elements::read(self.store, |_, bytes| {
-            for column in bytes.chunks_exact(len).filter_map(|bytes| decode(bytes, self.rows)) {
-                let held = column.held(column.epoch);
-                if held != Held::Unknown {
+            for column in bytes.chunks_exact(len).filter_map(|bytes| decode_column(bytes, self.rows)) {
+                let held = column.contents_for(column.epoch);
+                if held != ColumnContents::Unknown {
                     let of = seen.entry(column.epoch).or_default();
                     of.used += 1;
-                    of.complete += u32::from(held == Held::Complete);
+                    of.complete += u32::from(held == ColumnContents::Complete);
                 }
             }
             Ok::<_, AccessError>(())
@@ -127,16 +129,21 @@ impl Ring<'_> {
     }
 
     /// Puts the columns of an epoch into its file.
-    fn fill(&self, epoch: u32, flush: &mut Flush<'_>, kept: &mut Epoch) -> Result<(), WriteError> {
-        let reader = sketch_merge::Reader::new(self.store).expect("a store of sketches");
+    fn write_columns(
+        &self,
+        epoch: u32,
+        flush: &mut EpochFlush<'_>,
+        kept: &mut HistoryEpoch,
+    ) -> Result<(), WriteError> {
+        let reader = sketch_merge::SketchMergeReader::new(self.store).expect("a store of sketches");
         let mut bytes = [0; 32];
         let bytes = &mut bytes[..column_len(self.rows) as usize];
         kept.flipped_from = now().max(kept.opened + 1);
         for column in 0..self.columns {
-            let of = reader.column(epoch, column)?;
-            if let Some(of) = of.filter(|of| of.held(epoch) != Held::Unknown) {
-                encode(bytes, self.rows, &of);
-                flush.put(column.into(), bytes)?;
+            let of = reader.read_column(epoch, column)?;
+            if let Some(of) = of.filter(|of| of.contents_for(epoch) != ColumnContents::Unknown) {
+                encode_column(bytes, self.rows, &of);
+                flush.write_slots(column.into(), bytes)?;
             }
         }
         kept.flipped_to = now().max(kept.flipped_from);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use dta_export::directory::Meaning;
-use dta_history::{Cell, Epoch, Flush, HistoryError, Table};
+use dta_history::{Cell, EpochFlush, EpochTable, HistoryEpoch, HistoryError};
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::key_write::Choice;
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -13,7 +13,7 @@ use dta_proto::telemetry::{self, Metric, PATH_HOPS, PATH_LEN, VALUE_LEN, store};
 
 use super::events;
 use super::key_directory::{KnownKeys, id};
-use super::write::{WriteError, finish};
+use super::write::{WriteError, finish_epoch};
 use crate::reader::{key_increment, key_write, postcarding};
 use crate::region::AccessError;
 use crate::store::Store;
@@ -33,21 +33,21 @@ pub(super) const FLOW: [(&str, Cell); 5] = [
 
 /// A table of what a store held.
 pub(super) struct Typed {
-    pub(super) table: Table,
-    of: Rows,
+    pub(super) table: EpochTable,
+    of: RowSubject,
 }
 
 /// What rows are of.
-enum Rows {
+enum RowSubject {
     /// Keys of one kind.
-    Keys(Held),
+    Keys(KeyRecordKind),
     /// Entries of lists.
     Events,
 }
 
 /// What a store holds of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum KeyRecordKind {
     /// Of a flow.
     Path,
     Latency,
@@ -60,7 +60,7 @@ enum Held {
 }
 
 /// A key on its way into a row.
-struct Asked {
+struct PendingKeyRow {
     id: u64,
     key: Key,
     meaning: Meaning,
@@ -68,72 +68,85 @@ struct Asked {
     says: Vec<u8>,
 }
 
-impl Held {
+impl KeyRecordKind {
     /// What a store holds; nothing if it is none for INT.
-    fn of(spec: &StoreSpec) -> Vec<Held> {
+    fn kinds_in_store(spec: &StoreSpec) -> Vec<KeyRecordKind> {
         let is_long = |value_len: u8, needed| usize::from(value_len) >= needed;
         match (spec.name.as_str(), &spec.kind) {
             (store::PATHS, StoreKind::KeyWrite { value_len, .. }) if is_long(*value_len, PATH_LEN) => {
-                vec![Held::Path]
+                vec![KeyRecordKind::Path]
             }
             (store::VALUES, StoreKind::KeyWrite { value_len, .. }) if is_long(*value_len, VALUE_LEN) => {
-                vec![Held::Latency, Held::Metric]
+                vec![KeyRecordKind::Latency, KeyRecordKind::Metric]
             }
-            (store::COUNTERS, StoreKind::KeyIncrement { .. }) => vec![Held::Counts, Held::Drops],
-            (store::POSTCARDS, StoreKind::Postcarding { hops, .. }) => vec![Held::Postcards(*hops)],
+            (store::COUNTERS, StoreKind::KeyIncrement { .. }) => {
+                vec![KeyRecordKind::Counts, KeyRecordKind::Drops]
+            }
+            (store::POSTCARDS, StoreKind::Postcarding { hops, .. }) => vec![KeyRecordKind::Postcards(*hops)],
             _ => Vec::new(),
         }
     }
 
     /// The table: how its name ends, and the name of its rows' numbers.
-    fn names(self) -> (&'static str, &'static str) {
+    fn table_names(self) -> (&'static str, &'static str) {
         match self {
-            Held::Path | Held::Latency | Held::Counts | Held::Postcards(_) => ("flows", "flow"),
-            Held::Metric => ("metrics", "key"),
-            Held::Drops => ("drops", "key"),
+            KeyRecordKind::Path
+            | KeyRecordKind::Latency
+            | KeyRecordKind::Counts
+            | KeyRecordKind::Postcards(_) => ("flows", "flow"),
+            KeyRecordKind::Metric => ("metrics", "key"),
+            KeyRecordKind::Drops => ("drops", "key"),
         }
     }
 
-    /// The columns: what a key stands for ([`Held::says`]), then what the store held of it ([`Held::look_up`]).
-    fn columns(self) -> Vec<(String, Cell)> {
+    /// The columns: what a key stands for ([`KeyRecordKind::key_cells`]), then what the store held of it ([`KeyRecordKind::look_up_keys`]).
+    fn row_columns(self) -> Vec<(String, Cell)> {
         let of_key: &[_] = match self {
-            Held::Path | Held::Latency | Held::Counts | Held::Postcards(_) => &FLOW,
-            Held::Metric => &[
+            KeyRecordKind::Path
+            | KeyRecordKind::Latency
+            | KeyRecordKind::Counts
+            | KeyRecordKind::Postcards(_) => &FLOW,
+            KeyRecordKind::Metric => &[
                 ("metric", Cell::Text),
                 ("flow", Cell::U64),
                 ("switch", Cell::U32),
                 ("port", Cell::U32),
                 ("queue", Cell::U32),
             ],
-            Held::Drops => &[("flow", Cell::U64), ("switch", Cell::U32), ("reason", Cell::U16)],
+            KeyRecordKind::Drops => &[("flow", Cell::U64), ("switch", Cell::U32), ("reason", Cell::U16)],
         };
         let (held, (numbered, count)): (&[_], (&str, usize)) = match self {
-            Held::Path => (&[("hops", Cell::U16), ("looped", Cell::U16)], ("switch", PATH_HOPS)),
-            Held::Latency => (&[("latency", Cell::U32), ("time", Cell::U64)], ("", 0)),
-            Held::Counts => {
+            KeyRecordKind::Path => (&[("hops", Cell::U16), ("looped", Cell::U16)], ("switch", PATH_HOPS)),
+            KeyRecordKind::Latency => (&[("latency", Cell::U32), ("time", Cell::U64)], ("", 0)),
+            KeyRecordKind::Counts => {
                 (&[("reports", Cell::U64), ("packets", Cell::U64), ("bytes", Cell::U64)], ("", 0))
             }
-            Held::Postcards(hops) => (&[("bitmap", Cell::U16), ("length", Cell::U16)], ("hop", hops.into())),
-            Held::Metric => (&[("value", Cell::U32), ("time", Cell::U64)], ("", 0)),
-            Held::Drops => (&[("drops", Cell::U64)], ("", 0)),
+            KeyRecordKind::Postcards(hops) => {
+                (&[("bitmap", Cell::U16), ("length", Cell::U16)], ("hop", hops.into()))
+            }
+            KeyRecordKind::Metric => (&[("value", Cell::U32), ("time", Cell::U64)], ("", 0)),
+            KeyRecordKind::Drops => (&[("drops", Cell::U64)], ("", 0)),
         };
         let fixed = of_key.iter().chain(held).map(|(name, cell)| ((*name).to_owned(), *cell));
         fixed.chain((0..count).map(|n| (format!("{numbered}_{n}"), Cell::U32))).collect()
     }
 
     /// What a key stands for; `None` if the table has no keys of its kind. Numbers that a key does not have are 2^32 - 1.
-    fn says(self, key: &Key, meaning: &Meaning) -> Option<Vec<u8>> {
+    fn key_cells(self, key: &Key, meaning: &Meaning) -> Option<Vec<u8>> {
         let numbers = |flow: Option<Key>, numbers: &[Option<u32>]| {
             let flow = flow.map_or(0, |flow| id(&flow)).to_be_bytes();
             let numbers = numbers.iter().flat_map(|number| number.unwrap_or(u32::MAX).to_be_bytes());
             flow.into_iter().chain(numbers).collect::<Vec<u8>>()
         };
         match self {
-            Held::Path | Held::Latency | Held::Counts | Held::Postcards(_) => match meaning {
-                Meaning::Flow(flow) => Some(flow_row(flow)),
+            KeyRecordKind::Path
+            | KeyRecordKind::Latency
+            | KeyRecordKind::Counts
+            | KeyRecordKind::Postcards(_) => match meaning {
+                Meaning::Flow(flow) => Some(flow_cells(flow)),
                 _ => None,
             },
-            Held::Metric => {
+            KeyRecordKind::Metric => {
                 let place = match *meaning {
                     Meaning::Hop { flow_key, switch, .. } => {
                         numbers(Some(flow_key), &[Some(switch), None, None])
@@ -144,9 +157,9 @@ impl Held {
                         return None;
                     }
                 };
-                Some([&text(Metric::of_key(key)?.name())[..], &place].concat())
+                Some([&name_cell(Metric::from_key(key)?.name())[..], &place].concat())
             }
-            Held::Drops => {
+            KeyRecordKind::Drops => {
                 let (place, reason) = match *meaning {
                     Meaning::FlowDrops { flow_key, reason, .. } => (numbers(Some(flow_key), &[None]), reason),
                     Meaning::SwitchDrops { switch, reason } => (numbers(None, &[Some(switch)]), reason),
@@ -158,22 +171,27 @@ impl Held {
     }
 
     /// What the store has of each key; `None` where that is nothing.
-    fn look_up(self, store: &Store, asked: &[Asked]) -> Result<Vec<Option<Vec<u8>>>, AccessError> {
+    fn look_up_keys(
+        self,
+        store: &Store,
+        asked: &[PendingKeyRow],
+    ) -> Result<Vec<Option<Vec<u8>>>, AccessError> {
         let keys = || asked.iter().map(|asked| asked.key).collect::<Vec<Key>>();
         let values = |with: fn(&[u8]) -> Option<Vec<u8>>| {
-            let reader = key_write::Reader::new(store).expect("a key-write store");
-            let mut answers = vec![key_write::Answer::default(); asked.len()];
+            let reader = key_write::KeyWriteReader::new(store).expect("a key-write store");
+            let mut answers = vec![key_write::KeyWriteReading::default(); asked.len()];
             let mut values = vec![0; asked.len() * reader.value_len()];
-            reader.query(&keys(), Choice::First, &mut answers, &mut values)?;
+            reader.query_keys(&keys(), Choice::First, &mut answers, &mut values)?;
             let values = answers.iter().zip(values.chunks_exact(reader.value_len()));
             Ok(values.map(|(answer, value)| with(value).filter(|_| answer.found)).collect())
         };
         // Of `keys`, one or more for each that is asked about.
         let counts = |keys: Vec<Key>| {
-            let reader = key_increment::Reader::new(store).expect("a key-increment store");
-            let mut of_lanes = vec![0; keys.len() * reader.lanes()];
-            reader.query(&keys, &mut of_lanes)?;
-            let counts: Vec<u64> = of_lanes.chunks(reader.lanes()).map(key_increment::counted).collect();
+            let reader = key_increment::KeyIncrementReader::new(store).expect("a key-increment store");
+            let mut of_lanes = vec![0; keys.len() * reader.lane_count()];
+            reader.query_keys(&keys, &mut of_lanes)?;
+            let counts: Vec<u64> =
+                of_lanes.chunks(reader.lane_count()).map(key_increment::total_of_lanes).collect();
             let row = |counts: &[u64]| {
                 let is_any = counts.iter().any(|count| *count != 0);
                 is_any.then(|| counts.iter().flat_map(|count| count.to_be_bytes()).collect())
@@ -181,29 +199,30 @@ impl Held {
             Ok(counts.chunks_exact(keys.len() / asked.len()).map(row).collect())
         };
         match self {
-            Held::Path => values(|value| {
-                let path = telemetry::Path::parse(value)?;
+            KeyRecordKind::Path => values(|value| {
+                let path = telemetry::SwitchPath::parse_bytes(value)?;
                 let fixed = [path.hops.into(), u16::from(path.looped)].map(u16::to_be_bytes);
                 let switches = path.switches.map(u32::to_be_bytes);
                 Some([fixed.as_flattened(), switches.as_flattened()].concat())
             }),
-            Held::Latency | Held::Metric => {
-                values(|value| Some(telemetry::Value::parse(value)?.bytes().to_vec()))
+            KeyRecordKind::Latency | KeyRecordKind::Metric => {
+                values(|value| Some(telemetry::TimedValue::parse_bytes(value)?.to_bytes().to_vec()))
             }
-            Held::Counts => {
-                let flows = asked.iter().filter_map(|asked| asked.meaning.flow());
+            KeyRecordKind::Counts => {
+                let flows = asked.iter().filter_map(|asked| asked.meaning.known_flow());
                 let of_flow =
-                    |flow: Flow| [flow.key(), telemetry::packets_key(&flow), telemetry::bytes_key(&flow)];
+                    |flow: Flow| [flow.to_key(), telemetry::packets_key(&flow), telemetry::bytes_key(&flow)];
                 counts(flows.flat_map(of_flow).collect())
             }
-            Held::Drops => counts(keys()),
-            Held::Postcards(hops) => {
-                let reader = postcarding::Reader::new(store).expect("a postcarding store");
-                let mut answers = vec![postcarding::Answer::default(); asked.len()];
-                reader.query(&keys(), &mut answers)?;
-                let row = |answer: postcarding::Answer| {
+            KeyRecordKind::Drops => counts(keys()),
+            KeyRecordKind::Postcards(hops) => {
+                let reader = postcarding::PostcardingReader::new(store).expect("a postcarding store");
+                let mut answers = vec![postcarding::PostcardingReading::default(); asked.len()];
+                reader.query_keys(&keys(), &mut answers)?;
+                let row = |answer: postcarding::PostcardingReading| {
                     let path = answer.path?;
-                    let values = (0..hops).flat_map(|hop| path.hop(hop).unwrap_or_default().to_be_bytes());
+                    let values =
+                        (0..hops).flat_map(|hop| path.hop_value(hop).unwrap_or_default().to_be_bytes());
                     let fixed = [path.bitmap, path.length.into()].map(u16::to_be_bytes);
                     Some(fixed.as_flattened().iter().copied().chain(values).collect())
                 };
@@ -213,18 +232,23 @@ impl Held {
     }
 
     /// Writes a row for each known key of which the store has something.
-    fn write(self, store: &Store, known: &KnownKeys, flush: &mut Flush<'_>) -> Result<(), WriteError> {
+    fn write_rows(
+        self,
+        store: &Store,
+        known: &KnownKeys,
+        flush: &mut EpochFlush<'_>,
+    ) -> Result<(), WriteError> {
         let mut keys = known.iter().filter_map(|(id, (key, meaning))| {
-            Some(Asked { id: *id, key: *key, meaning: *meaning, says: self.says(key, meaning)? })
+            Some(PendingKeyRow { id: *id, key: *key, meaning: *meaning, says: self.key_cells(key, meaning)? })
         });
         loop {
-            let asked: Vec<Asked> = keys.by_ref().take(TOGETHER).collect();
+            let asked: Vec<PendingKeyRow> = keys.by_ref().take(TOGETHER).collect();
             if asked.is_empty() {
                 return Ok(());
             }
-            for (asked, held) in asked.iter().zip(self.look_up(store, &asked)?) {
+            for (asked, held) in asked.iter().zip(self.look_up_keys(store, &asked)?) {
                 if let Some(held) = held {
-                    flush.put(asked.id, &row(&asked.says, &held))?;
+                    flush.write_slots(asked.id, &join_cells(&asked.says, &held))?;
                 }
             }
         }
@@ -235,46 +259,46 @@ impl Typed {
     /// Opens the tables of a store for INT; there are none of any other.
     pub(super) fn open(dir: &Path, spec: &StoreSpec) -> Result<Vec<Typed>, HistoryError> {
         let name = |of: &str| format!("{}.{of}", spec.name);
-        if events::are_in(spec) {
-            let columns = events::columns();
+        if events::is_event_store(spec) {
+            let columns = events::row_columns();
             let columns: Vec<_> = columns.iter().map(|(name, cell)| (name.as_str(), *cell)).collect();
-            let table = Table::open_entries(dir, &name("events"), spec, &columns)?;
-            return Ok(vec![Typed { table, of: Rows::Events }]);
+            let table = EpochTable::open_entries(dir, &name("events"), spec, &columns)?;
+            return Ok(vec![Typed { table, of: RowSubject::Events }]);
         }
-        let open = |of: Held| {
-            let ((kind, id), columns) = (of.names(), of.columns());
+        let open = |of: KeyRecordKind| {
+            let ((kind, id), columns) = (of.table_names(), of.row_columns());
             let columns: Vec<_> = columns.iter().map(|(name, cell)| (name.as_str(), *cell)).collect();
-            let table = Table::open_rows(dir, &name(kind), spec, id, &columns)?;
-            Ok(Typed { table, of: Rows::Keys(of) })
+            let table = EpochTable::open_rows(dir, &name(kind), spec, id, &columns)?;
+            Ok(Typed { table, of: RowSubject::Keys(of) })
         };
-        Held::of(spec).into_iter().map(open).collect()
+        KeyRecordKind::kinds_in_store(spec).into_iter().map(open).collect()
     }
 
     /// Writes what a store held in an epoch that its history has, under the same number, unless that is there. `store` has its memory.
-    pub(super) fn write(
+    pub(super) fn write_epoch(
         &self,
-        history: &Table,
+        history: &EpochTable,
         store: &Store,
-        epoch: &Epoch,
+        epoch: &HistoryEpoch,
         known: &KnownKeys,
     ) -> Result<(), WriteError> {
-        let is_it = |kept: &Epoch| (kept.number, kept.opened) == (epoch.number, epoch.opened);
-        if self.table.epochs()?.iter().any(|kept| is_it(&kept.epoch)) {
+        let is_it = |kept: &HistoryEpoch| (kept.number, kept.opened) == (epoch.number, epoch.opened);
+        if self.table.kept_epochs()?.iter().any(|kept| is_it(&kept.epoch)) {
             return Ok(());
         }
-        let mut flush = self.table.begin(epoch.number)?;
+        let mut flush = self.table.begin_epoch(epoch.number)?;
         match self.of {
-            Rows::Keys(held) => held.write(store, known, &mut flush)?,
-            Rows::Events => events::write(history, epoch.number, known, &mut flush)?,
+            RowSubject::Keys(held) => held.write_rows(store, known, &mut flush)?,
+            RowSubject::Events => events::write_rows(history, epoch.number, known, &mut flush)?,
         }
         // What was lost is said once, by the history.
-        let epoch = Epoch { waterfall: serde_json::Value::Null, ..epoch.clone() };
-        finish(&self.table, flush, &epoch)
+        let epoch = HistoryEpoch { waterfall: serde_json::Value::Null, ..epoch.clone() };
+        finish_epoch(&self.table, flush, &epoch)
     }
 }
 
 /// What is known of a flow.
-pub(super) fn flow_row(flow: &Flow) -> Vec<u8> {
+pub(super) fn flow_cells(flow: &Flow) -> Vec<u8> {
     let address = |address| match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
@@ -284,14 +308,14 @@ pub(super) fn flow_row(flow: &Flow) -> Vec<u8> {
 }
 
 /// The cell of a name.
-pub(super) fn text(name: &str) -> [u8; 16] {
+pub(super) fn name_cell(name: &str) -> [u8; 16] {
     let mut cell = [0; 16];
     cell[..name.len()].copy_from_slice(name.as_bytes());
     cell
 }
 
 /// Rows are whole words.
-pub(super) fn row(says: &[u8], held: &[u8]) -> Vec<u8> {
+pub(super) fn join_cells(says: &[u8], held: &[u8]) -> Vec<u8> {
     let mut row = [says, held].concat();
     row.resize(row.len().next_multiple_of(8), 0);
     row

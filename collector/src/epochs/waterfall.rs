@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use dta_history::Kept;
+use dta_history::KeptEpoch;
 use dta_proto::control::{Counter, Waterfall};
 use dta_proto::counter::{self, Definition, Stage, between, nic, reporter, translator};
 use dta_proto::store::StoreSpec;
@@ -34,9 +34,9 @@ const ALL_FRAMES: &str = "all frames";
 const RECEIVED: &str = "received";
 
 impl Totals {
-    pub(super) fn of(spec: &StoreSpec, nodes: &[Counted]) -> Totals {
+    pub(super) fn from_nodes(spec: &StoreSpec, nodes: &[Counted]) -> Totals {
         let of = [spec.primitive()];
-        let ours = |definition: &Definition, of: &[&str]| definition.of(of);
+        let ours = |definition: &Definition, of: &[&str]| definition.format_name(of);
         let translator = [
             (ours(&translator::OF_RECEIVED, &of), SENT),
             (ours(&translator::OF_EMITTED, &of), EMITTED),
@@ -49,7 +49,7 @@ impl Totals {
         let nic = [(ours(&nic::RECEIVED, &[]), RECEIVED)];
         let mut totals = Totals::default();
         for (node, counters) in nodes {
-            let (names, hop) = match Stage::of(node) {
+            let (names, hop) = match Stage::from_node_name(node) {
                 Stage::Translator => (&translator[..], "translator"),
                 Stage::Reporter => (&reporter[..], ""),
                 Stage::Nic => (&nic[..], "nic"),
@@ -59,7 +59,7 @@ impl Totals {
                 if let Some((_, what)) = names.iter().find(|(counted, _)| counted == name) {
                     *totals.of.entry(what).or_default() += value;
                 }
-                if let Some(reason) = reason(node, hop, name) {
+                if let Some(reason) = loss_reason(node, hop, name) {
                     *totals.lost.entry(reason).or_default() += value;
                 }
             }
@@ -68,7 +68,7 @@ impl Totals {
     }
 
     /// What they rose by since `before`.
-    pub(super) fn since(&self, before: &Totals) -> Value {
+    pub(super) fn increase_since(&self, before: &Totals) -> Value {
         let all = |what: &str| {
             let of = |totals: &Totals| totals.of.get(what).copied().unwrap_or_default();
             of(self).saturating_sub(of(before))
@@ -84,7 +84,7 @@ impl Totals {
             (&between::REPORTER_TRANSLATOR, all(GAPS).saturating_sub(all(FILLED))),
             (&between::TRANSLATOR_NIC, frames.saturating_sub(all(RECEIVED))),
         ];
-        lost.extend(links.map(|(link, lost)| (link.of(&[]), lost)));
+        lost.extend(links.map(|(link, lost)| (link.format_name(&[]), lost)));
         lost.retain(|_, lost| *lost > 0);
         json!({
             "sent": all(SENT),
@@ -96,18 +96,18 @@ impl Totals {
 }
 
 /// The reason that a counter is of, if it is one of losses, as `run-testbed` names it.
-fn reason(node: &str, hop: &str, name: &str) -> Option<String> {
-    let found = counter::find(node, name)?;
+fn loss_reason(node: &str, hop: &str, name: &str) -> Option<String> {
+    let found = counter::find_counter(node, name)?;
     let is = |definition: &Definition| std::ptr::eq(found.definition, definition);
     if is(&translator::DROPPED) || is(&nic::DROPPED) {
-        return Some(format!("dropped.{hop}.{}", found.last()));
+        return Some(format!("dropped.{hop}.{}", found.last_value()));
     }
     let lost = [&translator::DISCARDED, &translator::HELD_AT_RESTART, &translator::LOST_BY];
     lost.into_iter().any(is).then(|| name.to_owned())
 }
 
 /// A waterfall for who asks.
-pub(super) fn message(waterfall: &Value) -> Option<Waterfall> {
+pub(super) fn waterfall_message(waterfall: &Value) -> Option<Waterfall> {
     let of = waterfall.as_object()?;
     let count = |name: &str| of.get(name).and_then(Value::as_u64);
     let lost = of.get(LOST).and_then(Value::as_object);
@@ -125,16 +125,16 @@ pub(super) fn message(waterfall: &Value) -> Option<Waterfall> {
 }
 
 /// The waterfall of several epochs together: that of those of which it is known.
-pub(super) fn sum(epochs: &[Kept]) -> Value {
-    epochs.iter().map(|kept| &kept.epoch.waterfall).fold(Value::Null, added)
+pub(super) fn sum(epochs: &[KeptEpoch]) -> Value {
+    epochs.iter().map(|kept| &kept.epoch.waterfall).fold(Value::Null, add_values)
 }
 
-fn added(a: Value, b: &Value) -> Value {
+fn add_values(a: Value, b: &Value) -> Value {
     match (a, b) {
         (Value::Object(mut a), Value::Object(b)) => {
             for (name, b) in b {
                 let a = a.entry(name.clone()).or_insert(Value::Null);
-                *a = added(a.take(), b);
+                *a = add_values(a.take(), b);
             }
             Value::Object(a)
         }
@@ -148,7 +148,7 @@ fn added(a: Value, b: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use dta_history::Epoch;
+    use dta_history::HistoryEpoch;
     use dta_proto::store::StoreKind;
 
     use super::*;
@@ -187,24 +187,24 @@ mod tests {
             ("nic/soft", &[("received", 160), ("dropped.icrc", 8)]),
             ("collector", &[("received", 1)]),
         ]);
-        let waterfall = Totals::of(&spec, &after).since(&Totals::of(&spec, &before));
+        let waterfall = Totals::from_nodes(&spec, &after).increase_since(&Totals::from_nodes(&spec, &before));
         let lost = json!({
             "dropped.translator.version": 4, "dropped.nic.icrc": 8, "discarded.held_at_restart": 1, "lost.queue_full": 2,
             "lost.reporter-translator": 6, "lost.translator-nic": 10,
         });
         assert_eq!(waterfall, json!({ "sent": 1050, "landed": 43, "frames": 90, "lost": &lost }));
-        let told = message(&waterfall).unwrap();
+        let told = waterfall_message(&waterfall).unwrap();
         assert_eq!((told.sent, told.landed, told.frames), (Some(1050), Some(43), Some(90)));
         let reason = |(name, value): (&String, &Value)| (name.clone(), value.as_u64().unwrap());
         let lost: Vec<_> = lost.as_object().unwrap().iter().map(reason).collect();
         assert_eq!(told.lost.into_iter().map(|of| (of.name, of.value)).collect::<Vec<_>>(), lost);
-        assert_eq!(message(&Value::Null), None);
-        let of_lists = message(&json!({ "overwritten": 1, "missing": 2, "damaged": 3 })).unwrap();
+        assert_eq!(waterfall_message(&Value::Null), None);
+        let of_lists = waterfall_message(&json!({ "overwritten": 1, "missing": 2, "damaged": 3 })).unwrap();
         let Waterfall { overwritten_batches, missing_batches, damaged_batches, sent, .. } = of_lists;
         assert_eq!((overwritten_batches, missing_batches, damaged_batches, sent), (1, 2, 3, None));
         let kept = |waterfall: &Value| {
-            let epoch = Epoch { waterfall: waterfall.clone(), ..Epoch::default() };
-            Kept { epoch, rows: 0 }
+            let epoch = HistoryEpoch { waterfall: waterfall.clone(), ..HistoryEpoch::default() };
+            KeptEpoch { epoch, rows: 0 }
         };
         let other = json!({ "sent": 1, "landed": 1, "frames": 1, "lost": { "dropped.nic.range": 3, "dropped.nic.icrc": 1 } });
         let summed = sum(&[&waterfall, &Value::Null, &other].map(kept));

@@ -1,6 +1,6 @@
 //! Writing an epoch to a store's history.
 
-use dta_history::{Epoch, Flush, HistoryError, Table};
+use dta_history::{EpochFlush, EpochTable, HistoryEpoch, HistoryError};
 
 use crate::region::AccessError;
 
@@ -17,17 +17,17 @@ pub(super) enum WriteError {
 }
 
 /// The number of the next epoch.
-pub(super) fn next_number(table: &Table) -> Result<u64, HistoryError> {
-    Ok(table.epochs()?.last().map_or(1, |last| last.epoch.number + 1))
+pub(super) fn next_number(table: &EpochTable) -> Result<u64, HistoryError> {
+    Ok(table.kept_epochs()?.last().map_or(1, |last| last.epoch.number + 1))
 }
 
 /// Writes an epoch under the number that is next. `fill` gives its rows, and what of it is known only then. On a full
 /// disk the oldest epochs make room, and it is asked again.
-pub(super) fn write(
-    table: &Table,
-    mut epoch: Epoch,
-    mut fill: impl FnMut(&mut Flush<'_>, &mut Epoch) -> Result<(), WriteError>,
-) -> Result<Epoch, WriteError> {
+pub(super) fn write_epoch(
+    table: &EpochTable,
+    mut epoch: HistoryEpoch,
+    mut fill: impl FnMut(&mut EpochFlush<'_>, &mut HistoryEpoch) -> Result<(), WriteError>,
+) -> Result<HistoryEpoch, WriteError> {
     loop {
         epoch.number = next_number(table)?;
         match try_to_write(table, &mut epoch, &mut fill) {
@@ -38,29 +38,33 @@ pub(super) fn write(
 }
 
 fn try_to_write(
-    table: &Table,
-    epoch: &mut Epoch,
-    fill: &mut impl FnMut(&mut Flush<'_>, &mut Epoch) -> Result<(), WriteError>,
+    table: &EpochTable,
+    epoch: &mut HistoryEpoch,
+    fill: &mut impl FnMut(&mut EpochFlush<'_>, &mut HistoryEpoch) -> Result<(), WriteError>,
 ) -> Result<(), WriteError> {
-    let mut flush = table.begin(epoch.number)?;
+    let mut flush = table.begin_epoch(epoch.number)?;
     fill(&mut flush, epoch)?;
-    finish(table, flush, epoch)
+    finish_epoch(table, flush, epoch)
 }
 
 /// Has an epoch in the history.
-pub(super) fn finish(table: &Table, flush: Flush<'_>, epoch: &Epoch) -> Result<(), WriteError> {
+pub(super) fn finish_epoch(
+    table: &EpochTable,
+    flush: EpochFlush<'_>,
+    epoch: &HistoryEpoch,
+) -> Result<(), WriteError> {
     let written = flush.finish(epoch)?;
     tracing::debug!(
-        table = %table.path().display(), epoch = epoch.number, rows = written.rows, bytes = written.bytes,
+        table = %table.table_path().display(), epoch = epoch.number, rows = written.rows, bytes = written.bytes,
         "epoch written"
     );
     Ok(())
 }
 
 /// Where the disk is full, removes the oldest epochs. Gives back an error that this does not help against.
-pub(super) fn make_room(table: &Table, error: WriteError) -> Result<(), WriteError> {
+pub(super) fn make_room(table: &EpochTable, error: WriteError) -> Result<(), WriteError> {
     match &error {
-        WriteError::History(full) if full.is_full() => {}
+        WriteError::History(full) if full.is_disk_full() => {}
         _ => return Err(error),
     }
     // At least one epoch goes, or there is none to go.
@@ -69,6 +73,6 @@ pub(super) fn make_room(table: &Table, error: WriteError) -> Result<(), WriteErr
         return Err(error);
     }
     let (first, last) = (removed.epochs.first(), removed.epochs.last());
-    tracing::warn!(table = %table.path().display(), ?first, ?last, "the disk is full: the oldest epochs are removed");
+    tracing::warn!(table = %table.table_path().display(), ?first, ?last, "the disk is full: the oldest epochs are removed");
     Ok(())
 }

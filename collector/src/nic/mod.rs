@@ -1,7 +1,7 @@
 //! What a collector needs from an RDMA NIC, and no more: register memory, make passive queue pairs that receive from
 //! a given peer, read counters.
 //!
-//! Backends: [`soft`], a RoCEv2 responder in user space, and [`verbs`], RDMA devices through libibverbs.
+//! Backends: [`send_to_soft_nic`], a RoCEv2 responder in user space, and [`verbs`], RDMA devices through libibverbs.
 
 mod open;
 pub mod soft;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_link::shared_ring::Offer;
+use dta_link::shared_ring::JoinOffer;
 pub use dta_proto::endpoint::Endpoint;
 pub use dta_proto::queue_pair::{Purpose, Transport};
 use dta_proto::store::StoreKind;
@@ -24,12 +24,12 @@ use crate::region::Region;
 /// An RDMA NIC as the collector uses it. All methods may be called from any thread; none is meant for the data path.
 pub trait Nic: Send + Sync {
     /// What this NIC is and can do.
-    fn device(&self) -> Device;
+    fn describe_device(&self) -> Device;
 
     /// Rises each time the device was lost and reopened: earlier registrations and queue pairs are then void, and
     /// their keys and numbers may be given out again. Any call that needs the device notices this, such as
     /// [`Nic::queue_pairs`].
-    fn epoch(&self) -> u64 {
+    fn device_epoch(&self) -> u64 {
         0
     }
 
@@ -38,8 +38,8 @@ pub trait Nic: Send + Sync {
         false
     }
 
-    /// Lets remote peers access `region` with the rights `access`, at its own [`Region::iova`].
-    fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError>;
+    /// Lets remote peers access `region` with the rights `access`, at its own [`Region::wire_address`].
+    fn register_region(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError>;
 
     /// Ends a registration: its rkey becomes invalid.
     fn deregister(&self, rkey: u32) -> Result<(), NicError>;
@@ -55,26 +55,26 @@ pub trait Nic: Send + Sync {
     fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError>;
 
     /// The device's counters, by dotted name (`received`, `executed.write`, `dropped.icrc`, …).
-    fn counters(&self) -> Vec<(String, u64)>;
+    fn named_counters(&self) -> Vec<(String, u64)>;
 
     /// Why the device has stopped for good, if it has: nothing is written any more, and only reopening it helps.
-    fn failure(&self) -> Option<String>;
+    fn fatal_failure(&self) -> Option<String>;
 
     /// How often this NIC's thread has polled for packets; one that stands still for seconds is stuck. `None` = it
     /// has no thread, like an RDMA device.
-    fn turns(&self) -> Option<u64> {
+    fn poll_count(&self) -> Option<u64> {
         None
     }
 
     /// How a requester on this host, at this address, joins a ring of frames in shared memory; `None` if there is no
     /// such way. It stays the same as long as this NIC lives.
-    fn offer_ring(&self, requester: &Endpoint) -> Option<Offer> {
+    fn offer_ring(&self, requester: &Endpoint) -> Option<JoinOffer> {
         let _ = requester;
         None
     }
 
     /// Whether the requester at this address sends through a ring.
-    fn has_ring(&self, requester: &Endpoint) -> bool {
+    fn has_ring_for(&self, requester: &Endpoint) -> bool {
         let _ = requester;
         false
     }
@@ -120,7 +120,7 @@ impl Access {
 
     /// The least rights with which a translator can fill a store.
     pub fn for_store(kind: &StoreKind) -> Access {
-        match kind.primitive().purpose() {
+        match kind.primitive().queue_pair_purpose() {
             Purpose::Write => Access::WRITE,
             Purpose::Atomic => Access::ATOMIC,
         }

@@ -39,10 +39,10 @@ pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
     nic.ring = soft.ring == RingUse::Auto;
     nic.runs = soft.runs;
     let nic = match &soft.link {
-        SoftLink::Udp => SoftNic::udp(nic),
+        SoftLink::Udp => SoftNic::with_udp(nic),
         SoftLink::Wire(wire) => {
             nic.mac = soft.mac;
-            SoftNic::wire(nic, wire)
+            SoftNic::with_wire(nic, wire)
         }
     };
     Ok(Arc::new(nic?))

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use dta_proto::layout::append::{
-    Cursor, Found, Step, TRAILER_LEN, decode, distance, forward, is_after, place, place_offset,
+    Cursor, CursorStep, RingPlaceState, TRAILER_LEN, advance_sequence, batches_between, decode_batch,
+    is_sequence_after, place_offset, ring_place,
 };
 use dta_proto::store::StoreKind;
 
@@ -21,9 +22,9 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Most batches waited for together. Checking that many takes well below [`PATIENCE`].
 const TOGETHER: u64 = 1 << 16;
 
-/// The outcome of a call of [`Reader::read`].
+/// The outcome of a call of [`AppendReader::read`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct ReadProgress {
     /// Batches handed over.
     pub batches: u64,
     /// Entries in them.
@@ -38,9 +39,9 @@ pub struct Progress {
     pub torn: u64,
 }
 
-impl Progress {
+impl ReadProgress {
     /// Adds two outcomes.
-    pub fn add(&mut self, other: Progress) {
+    pub fn add(&mut self, other: ReadProgress) {
         self.batches += other.batches;
         self.entries += other.entries;
         self.overwritten += other.overwritten;
@@ -52,7 +53,7 @@ impl Progress {
 
 /// Where to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum ReadStart {
     /// With the oldest batch in the ring.
     Oldest,
     /// With what comes next.
@@ -77,14 +78,14 @@ pub enum ListError {
     Access(#[from] AccessError),
 }
 
-/// Reads one list of one append store. Keep it and call [`Reader::read`] again for newer batches.
+/// Reads one list of one append store. Keep it and call [`AppendReader::read`] again for newer batches.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
+pub struct AppendReader<'a> {
     lists: Lists<'a>,
     at: ReadPosition,
 }
 
-/// A reader's position, without the store: [`Lists::resume`] continues from here.
+/// A reader's position, without the store: [`Lists::resume_reader`] continues from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPosition {
     list: u32,
@@ -110,8 +111,8 @@ struct Stuck {
 }
 
 impl Stuck {
-    fn is_of(&self, sequence: u32, later: bool) -> bool {
-        self.later == later && distance(self.from, sequence) <= distance(self.from, self.to)
+    fn covers_sequence(&self, sequence: u32, later: bool) -> bool {
+        self.later == later && batches_between(self.from, sequence) <= batches_between(self.from, self.to)
     }
 }
 
@@ -137,12 +138,12 @@ impl<'a> Lists<'a> {
     }
 
     /// How many lists there are, from 0.
-    pub fn count(&self) -> u32 {
+    pub fn list_count(&self) -> u32 {
         self.lists
     }
 
     /// Batches of each.
-    pub fn ring(&self) -> u64 {
+    pub fn ring_batches(&self) -> u64 {
         self.ring
     }
 
@@ -156,18 +157,19 @@ impl<'a> Lists<'a> {
     ///
     /// # Errors
     /// The ring lies outside the region.
-    pub fn newest(&self, list: u32) -> Result<u32, AccessError> {
+    pub fn newest_sequence(&self, list: u32) -> Result<u32, AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.batch_len)];
-        let mut is_there = |sequence, at| self.look(list, at, batch) == Found::Valid(sequence);
-        let claimed = self.newer(list, 0, |_, _| true)?;
-        let known = if is_there(claimed, place(claimed, self.ring)) { claimed } else { 0 };
-        self.newer(list, known, is_there)
+        let mut is_there =
+            |sequence, at| self.read_batch_at(list, at, batch) == RingPlaceState::Valid(sequence);
+        let claimed = self.newer_sequence(list, 0, |_, _| true)?;
+        let known = if is_there(claimed, ring_place(claimed, self.ring)) { claimed } else { 0 };
+        self.newer_sequence(list, known, is_there)
     }
 
     /// The newest sequence that a trailer of a ring claims and for which `holds(sequence, place)`; `known` if none is
     /// newer (0 = none is known). Checks only sequences newer than the newest found so far.
-    fn newer(
+    fn newer_sequence(
         &self,
         list: u32,
         known: u32,
@@ -180,8 +182,8 @@ impl<'a> Lists<'a> {
             // Big-endian, the sequence first.
             let claims = (u64::from_be(self.region.load_u64(offset)?) >> 32) as u32;
             if claims != 0
-                && place(claims, self.ring) == at
-                && (newest == 0 || is_after(claims, newest))
+                && ring_place(claims, self.ring) == at
+                && (newest == 0 || is_sequence_after(claims, newest))
                 && holds(claims, at)
             {
                 newest = claims;
@@ -194,67 +196,69 @@ impl<'a> Lists<'a> {
     ///
     /// # Errors
     /// There is no such list, or it lies outside the region.
-    pub fn reader(&self, list: u32, start: Start) -> Result<Reader<'a>, ListError> {
+    pub fn open_reader(&self, list: u32, start: ReadStart) -> Result<AppendReader<'a>, ListError> {
         if list >= self.lists {
             return Err(ListError::NoSuchList { list, last: self.lists - 1 });
         }
-        self.within(list)?;
+        self.check_list_bounds(list)?;
         let mut found = Vec::new();
-        if !matches!(start, Start::At(_)) {
-            self.scan(list, |sequence| found.push(sequence));
+        if !matches!(start, ReadStart::At(_)) {
+            self.scan_batches(list, |sequence| found.push(sequence));
         }
         let mut gone = 0;
         let cursor = match start {
-            Start::Oldest => Cursor::oldest(self.ring, found),
-            Start::Next => Cursor::latest(self.ring, found),
-            Start::At(sequence) if self.is_a_ring_before(self.newest(list)?, sequence) => {
+            ReadStart::Oldest => Cursor::at_oldest_batch(self.ring, found),
+            ReadStart::Next => Cursor::after_latest_batch(self.ring, found),
+            ReadStart::At(sequence) if self.is_a_ring_before(self.newest_sequence(list)?, sequence) => {
                 // All up to the oldest are gone. Sequences far ahead of a list are treated the same, as sequences
                 // wrap.
-                self.scan(list, |sequence| found.push(sequence));
-                let oldest = Cursor::oldest(self.ring, found);
-                gone = distance(sequence.max(1), oldest.sequence()).into();
+                self.scan_batches(list, |sequence| found.push(sequence));
+                let oldest = Cursor::at_oldest_batch(self.ring, found);
+                gone = batches_between(sequence.max(1), oldest.next_sequence()).into();
                 oldest
             }
-            Start::At(sequence) => Cursor::new(self.ring, sequence),
+            ReadStart::At(sequence) => Cursor::new(self.ring, sequence),
         };
-        Ok(self.resume(ReadPosition { list, cursor, gone, stuck: None }))
+        Ok(self.resume_reader(ReadPosition { list, cursor, gone, stuck: None }))
     }
 
     /// The reader with this position in this store.
-    pub fn resume(&self, at: ReadPosition) -> Reader<'a> {
-        Reader { lists: *self, at }
+    pub fn resume_reader(&self, at: ReadPosition) -> AppendReader<'a> {
+        AppendReader { lists: *self, at }
     }
 
     /// Whether no batch of `sequence` can be in a ring whose newest is `newest` (0 = none).
     fn is_a_ring_before(&self, newest: u32, sequence: u32) -> bool {
         let sequence = sequence.max(1);
-        newest != 0 && is_after(newest, sequence) && u64::from(distance(sequence, newest)) >= self.ring
+        newest != 0
+            && is_sequence_after(newest, sequence)
+            && u64::from(batches_between(sequence, newest)) >= self.ring
     }
 
     /// Calls `with` for the sequence of every valid batch in a ring.
-    fn scan(&self, list: u32, mut with: impl FnMut(u32)) {
+    fn scan_batches(&self, list: u32, mut with: impl FnMut(u32)) {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.batch_len)];
         for at in 0..self.ring {
-            if let Found::Valid(sequence) = self.look(list, at, batch)
-                && place(sequence, self.ring) == at
+            if let RingPlaceState::Valid(sequence) = self.read_batch_at(list, at, batch)
+                && ring_place(sequence, self.ring) == at
             {
                 with(sequence);
             }
         }
     }
 
-    /// What is at a place of a list that lies [within](Lists::within) the region.
+    /// What is at a place of a list that lies [within](Lists::check_list_bounds) the region.
     #[inline]
-    fn look(&self, list: u32, at: u64, batch: &mut [u8]) -> Found {
+    fn read_batch_at(&self, list: u32, at: u64, batch: &mut [u8]) -> RingPlaceState {
         match self.region.read(place_offset(list, at, self.ring, self.batch_len), batch) {
-            Ok(()) => decode(batch, list, self.entry_len).found(),
-            Err(_) => Found::Empty,
+            Ok(()) => decode_batch(batch, list, self.entry_len).place_state(),
+            Err(_) => RingPlaceState::Empty,
         }
     }
 
     /// Whether the whole ring of a list lies in the region: true if its last word does.
-    fn within(&self, list: u32) -> Result<(), AccessError> {
+    fn check_list_bounds(&self, list: u32) -> Result<(), AccessError> {
         let end = place_offset(list, self.ring - 1, self.ring, self.batch_len) + u64::from(self.batch_len);
         self.region.load_u64(end - 8).map(drop)
     }
@@ -262,19 +266,19 @@ impl<'a> Lists<'a> {
 
 impl ReadPosition {
     /// The sequence of the next batch to read.
-    pub fn sequence(&self) -> u32 {
-        self.cursor.sequence()
+    pub fn next_sequence(&self) -> u32 {
+        self.cursor.next_sequence()
     }
 }
 
-impl Reader<'_> {
+impl AppendReader<'_> {
     /// The sequence of the next batch to read.
-    pub fn sequence(&self) -> u32 {
-        self.at.sequence()
+    pub fn next_sequence(&self) -> u32 {
+        self.at.next_sequence()
     }
 
     /// Its position.
-    pub fn place(&self) -> ReadPosition {
+    pub fn read_position(&self) -> ReadPosition {
         self.at
     }
 
@@ -293,22 +297,23 @@ impl Reader<'_> {
         most: u64,
         now: Instant,
         mut with: impl FnMut(u32, &[u8]),
-    ) -> Result<Progress, AccessError> {
-        self.lists.within(self.at.list)?;
-        let mut progress = Progress { overwritten: std::mem::take(&mut self.at.gone), ..Progress::default() };
+    ) -> Result<ReadProgress, AccessError> {
+        self.lists.check_list_bounds(self.at.list)?;
+        let mut progress =
+            ReadProgress { overwritten: std::mem::take(&mut self.at.gone), ..ReadProgress::default() };
         let mut batch = [0u8; MAX_BATCH];
         // A constant length for the usual batch makes its copy and its check straight-line code.
         if self.lists.batch_len == 64 {
             let batch: &mut [u8; 64] = batch.first_chunk_mut().expect("64 of 128 bytes");
-            while progress.batches < most && self.step(batch, now, &mut progress, &mut with) {}
+            while progress.batches < most && self.read_next_batch(batch, now, &mut progress, &mut with) {}
         } else {
             let batch = &mut batch[..usize::from(self.lists.batch_len)];
-            while progress.batches < most && self.step(batch, now, &mut progress, &mut with) {}
+            while progress.batches < most && self.read_next_batch(batch, now, &mut progress, &mut with) {}
         }
         Ok(progress)
     }
 
-    /// Whether nothing that [`Reader::read`] could hand over or wait for is in the ring. Looks at the whole
+    /// Whether nothing that [`AppendReader::read`] could hand over or wait for is in the ring. Looks at the whole
     /// ring.
     ///
     /// # Errors
@@ -316,18 +321,18 @@ impl Reader<'_> {
     pub fn caught_up(&mut self) -> Result<bool, AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.lists.batch_len)];
-        self.lists.within(self.at.list)?;
+        self.lists.check_list_bounds(self.at.list)?;
         let mut cursor = self.at.cursor;
         for _ in 0..=self.lists.ring / (Cursor::LOOK_AHEAD - Cursor::NEAR) {
-            let step = cursor.poll(|at| self.lists.look(self.at.list, at, batch));
+            let step = cursor.poll(|at| self.lists.read_batch_at(self.at.list, at, batch));
             // `read` hands over or counts a batch that was found; a later one that was sighted is worth remembering.
-            if !matches!(step, Step::New { .. } | Step::Overwritten { .. }) {
+            if !matches!(step, CursorStep::New { .. } | CursorStep::Overwritten { .. }) {
                 self.at.cursor = cursor;
             }
             let nothing_to_wait_for = match step {
-                Step::Pending => true,
-                Step::Torn { sequence, later: false } => {
-                    self.at.stuck.is_some_and(|stuck| stuck.over && stuck.is_of(sequence, false))
+                CursorStep::Pending => true,
+                CursorStep::Torn { sequence, later: false } => {
+                    self.at.stuck.is_some_and(|stuck| stuck.over && stuck.covers_sequence(sequence, false))
                 }
                 _ => false,
             };
@@ -339,7 +344,7 @@ impl Reader<'_> {
     }
 
     /// How many consecutive places after the last batch hold invalid bytes. A reader that has [caught
-    /// up](Reader::caught_up) counts them as damaged, but stays before them, as the batches that belong there may not
+    /// up](AppendReader::caught_up) counts them as damaged, but stays before them, as the batches that belong there may not
     /// have been written yet.
     ///
     /// # Errors
@@ -347,14 +352,14 @@ impl Reader<'_> {
     pub fn torn_behind(&self) -> Result<u64, AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.lists.batch_len)];
-        self.lists.within(self.at.list)?;
+        self.lists.check_list_bounds(self.at.list)?;
         let ring = self.lists.ring;
         let mut is_torn = |ahead: &u64| {
-            let at = place(forward(self.sequence(), *ahead as u32), ring);
-            match self.lists.look(self.at.list, at, batch) {
-                Found::Torn => true,
-                Found::Valid(found) => place(found, ring) != at,
-                Found::Empty => false,
+            let at = ring_place(advance_sequence(self.next_sequence(), *ahead as u32), ring);
+            match self.lists.read_batch_at(self.at.list, at, batch) {
+                RingPlaceState::Torn => true,
+                RingPlaceState::Valid(found) => ring_place(found, ring) != at,
+                RingPlaceState::Empty => false,
             }
         };
         Ok((0..ring).take_while(&mut is_torn).count() as u64)
@@ -362,16 +367,16 @@ impl Reader<'_> {
 
     /// One step; `false` if there is nothing more for now.
     #[inline(always)]
-    fn step(
+    fn read_next_batch(
         &mut self,
         batch: &mut [u8],
         now: Instant,
-        progress: &mut Progress,
+        progress: &mut ReadProgress,
         with: &mut impl FnMut(u32, &[u8]),
     ) -> bool {
         let (lists, list) = (self.lists, self.at.list);
-        match self.at.cursor.poll(|at| lists.look(list, at, batch)) {
-            Step::New { sequence } => {
+        match self.at.cursor.poll(|at| lists.read_batch_at(list, at, batch)) {
+            CursorStep::New { sequence } => {
                 let count = batch[batch.len() - 4];
                 let entries = &batch[..usize::from(count) * lists.entry_len()];
                 progress.batches += 1;
@@ -379,21 +384,23 @@ impl Reader<'_> {
                 with(sequence, entries);
                 true
             }
-            Step::Overwritten { count, .. } => {
+            CursorStep::Overwritten { count, .. } => {
                 progress.overwritten += u64::from(count);
                 true
             }
-            Step::Missing { sequence } => {
-                let give_up = self.overtaken(sequence, batch) || self.waited(sequence, true, now, batch);
+            CursorStep::Missing { sequence } => {
+                let give_up =
+                    self.overtaken(sequence, batch) || self.has_waited_enough(sequence, true, now, batch);
                 if give_up {
-                    self.at.cursor.skip();
+                    self.at.cursor.skip_batch();
                     progress.missing += 1;
                 }
                 give_up
             }
-            Step::Torn { sequence, later } => match self.waited(sequence, later, now, batch) {
+            CursorStep::Torn { sequence, later } => match self.has_waited_enough(sequence, later, now, batch)
+            {
                 true if later => {
-                    self.at.cursor.skip();
+                    self.at.cursor.skip_batch();
                     progress.damaged += 1;
                     true
                 }
@@ -403,7 +410,7 @@ impl Reader<'_> {
                     false
                 }
             },
-            Step::Pending => {
+            CursorStep::Pending => {
                 self.at.stuck = None;
                 false
             }
@@ -413,24 +420,24 @@ impl Reader<'_> {
     /// Whether a much later batch than `sequence` is there.
     fn overtaken(&self, sequence: u32, batch: &mut [u8]) -> bool {
         let ring = self.lists.ring;
-        let later = forward(sequence, REORDERED);
+        let later = advance_sequence(sequence, REORDERED);
         u64::from(REORDERED) < ring
-            && matches!(self.lists.look(self.at.list, place(later, ring), batch),
-                Found::Valid(found) if found == later || is_after(found, later))
+            && matches!(self.lists.read_batch_at(self.at.list, ring_place(later, ring), batch),
+                RingPlaceState::Valid(found) if found == later || is_sequence_after(found, later))
     }
 
     /// Whether `sequence`, the next one, has been waited for long enough since it was first seen to be stuck, with or
     /// without a later one behind it.
     #[cold]
-    fn waited(&mut self, sequence: u32, later: bool, now: Instant, batch: &mut [u8]) -> bool {
-        if let Some(stuck) = self.at.stuck.as_mut().filter(|stuck| stuck.is_of(sequence, later)) {
+    fn has_waited_enough(&mut self, sequence: u32, later: bool, now: Instant, batch: &mut [u8]) -> bool {
+        if let Some(stuck) = self.at.stuck.as_mut().filter(|stuck| stuck.covers_sequence(sequence, later)) {
             stuck.over = stuck.over || now.saturating_duration_since(stuck.since) >= PATIENCE;
             return stuck.over;
         }
         let (lists, list) = (self.lists, self.at.list);
         // The wait for all before the latest one starts now.
-        self.at.cursor.sight(TOGETHER, REORDERED, |at| lists.look(list, at, batch));
-        let seen = self.at.cursor.seen();
+        self.at.cursor.scan_ahead(TOGETHER, REORDERED, |at| lists.read_batch_at(list, at, batch));
+        let seen = self.at.cursor.latest_seen();
         let (to, later) = (seen.unwrap_or(sequence), seen.is_some());
         self.at.stuck = Some(Stuck { since: now, from: sequence, to, later, over: false });
         false

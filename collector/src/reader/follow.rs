@@ -2,11 +2,11 @@
 //! everything has been read.
 //!
 //! Nothing here sleeps or knows of a service: the caller reads, hands over what came, and sleeps for
-//! [`Follower::pause`] when there was nothing. A follower does not keep the store: each call gets the lists.
+//! [`Follower::sleep_duration`] when there was nothing. A follower does not keep the store: each call gets the lists.
 
 use std::time::{Duration, Instant};
 
-use super::append::{ListError, Lists, Progress, ReadPosition, Start};
+use super::append::{ListError, Lists, ReadPosition, ReadProgress, ReadStart};
 use crate::region::AccessError;
 
 /// Most batches read at a time: about 3,000 entries, some tens of kilobytes.
@@ -24,13 +24,13 @@ pub struct News {
     /// Entries in order.
     pub entries: Vec<Vec<u8>>,
     /// What was read and what was skipped.
-    pub progress: Progress,
+    pub progress: ReadProgress,
 }
 
 impl News {
     /// Whether there is nothing to report: neither entries nor anything skipped.
     pub fn is_empty(&self) -> bool {
-        self.progress == Progress::default()
+        self.progress == ReadProgress::default()
     }
 
     /// Whether it is time to sleep: there was no batch.
@@ -53,8 +53,13 @@ impl Follower {
     ///
     /// # Errors
     /// There is no such list, or it lies outside the region.
-    pub fn new(lists: Lists<'_>, list: u32, start: Start, until_caught_up: bool) -> Result<Self, ListError> {
-        let at = lists.reader(list, start)?.place();
+    pub fn new(
+        lists: Lists<'_>,
+        list: u32,
+        start: ReadStart,
+        until_caught_up: bool,
+    ) -> Result<Self, ListError> {
+        let at = lists.open_reader(list, start)?.read_position();
         Ok(Self { at, until_caught_up, pause: SHORTEST })
     }
 
@@ -64,20 +69,20 @@ impl Follower {
     /// The list lies outside the region.
     pub fn read(&mut self, lists: Lists<'_>, now: Instant) -> Result<News, AccessError> {
         let mut news = News::default();
-        let mut reader = lists.resume(self.at);
+        let mut reader = lists.resume_reader(self.at);
         news.progress = reader.read(BATCHES, now, |sequence, entries| {
             news.sequence = sequence;
             news.entries.extend(entries.chunks_exact(lists.entry_len()).map(<[u8]>::to_vec));
         })?;
-        self.at = reader.place();
+        self.at = reader.read_position();
         if !news.is_idle() {
             self.pause = SHORTEST;
         }
         Ok(news)
     }
 
-    /// Whether it may end: then call [`Follower::end`] whenever nothing came.
-    pub fn may_end(&self) -> bool {
+    /// Whether it may end: then call [`Follower::finish_reading`] whenever nothing came.
+    pub fn can_end(&self) -> bool {
         self.until_caught_up
     }
 
@@ -86,28 +91,28 @@ impl Follower {
     ///
     /// # Errors
     /// The list lies outside the region.
-    pub fn end(&mut self, lists: Lists<'_>) -> Result<Option<Progress>, AccessError> {
-        let mut reader = lists.resume(self.at);
+    pub fn finish_reading(&mut self, lists: Lists<'_>) -> Result<Option<ReadProgress>, AccessError> {
+        let mut reader = lists.resume_reader(self.at);
         let caught_up = reader.caught_up()?;
-        self.at = reader.place();
+        self.at = reader.read_position();
         let damaged = if caught_up { reader.torn_behind()? } else { 0 };
-        Ok(caught_up.then_some(Progress { damaged, ..Progress::default() }))
+        Ok(caught_up.then_some(ReadProgress { damaged, ..ReadProgress::default() }))
     }
 
     /// How long to sleep before the next reading, after one that [is idle](News::is_idle).
-    pub fn pause(&self) -> Duration {
+    pub fn sleep_duration(&self) -> Duration {
         self.pause
     }
 
     /// It has slept this long, and nobody woke it: the next sleep is longer.
-    pub fn slept(&mut self) {
+    pub fn lengthen_sleep(&mut self) {
         self.pause = (2 * self.pause).min(LONGEST);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dta_proto::layout::append::{encode, offset};
+    use dta_proto::layout::append::{batch_offset, encode_batch};
     use dta_proto::store::StoreKind;
 
     use super::*;
@@ -118,8 +123,8 @@ mod tests {
 
     fn put(store: &Store, list: u32, sequence: u32) {
         let mut batch = [0; 64];
-        encode(&mut batch, list, sequence, 2, &[sequence as u8; 8]);
-        store.region.write(offset(list, sequence, RING, 64), &batch).unwrap();
+        encode_batch(&mut batch, list, sequence, 2, &[sequence as u8; 8]);
+        store.region.write(batch_offset(list, sequence, RING, 64), &batch).unwrap();
     }
 
     fn lists() -> Store {
@@ -131,38 +136,38 @@ mod tests {
         let store = lists();
         (1..=300).filter(|sequence| *sequence != 2).for_each(|sequence| put(&store, 1, sequence));
         let lists = Lists::new(&store).unwrap();
-        let none = Follower::new(lists, 2, Start::Oldest, true).unwrap_err();
+        let none = Follower::new(lists, 2, ReadStart::Oldest, true).unwrap_err();
         assert_eq!(none, ListError::NoSuchList { list: 2, last: 1 });
-        let mut follower = Follower::new(lists, 1, Start::Oldest, true).unwrap();
+        let mut follower = Follower::new(lists, 1, ReadStart::Oldest, true).unwrap();
         let now = Instant::now();
         let first = follower.read(lists, now).unwrap();
         // 1, and 3 to 257.
         assert_eq!((first.progress.batches, first.progress.missing, first.sequence), (BATCHES, 1, 257));
         assert_eq!(first.entries.len(), 512);
         assert_eq!((&first.entries[1][..], &first.entries[2][..]), (&[1; 4][..], &[3; 4][..]));
-        assert!(!first.is_idle() && follower.end(lists).unwrap().is_none());
+        assert!(!first.is_idle() && follower.finish_reading(lists).unwrap().is_none());
         let rest = follower.read(lists, now).unwrap();
         assert_eq!((rest.progress.batches, rest.sequence, rest.entries.len()), (43, 300, 86));
         let nothing = follower.read(lists, now).unwrap();
         assert!(nothing.is_idle() && nothing.is_empty());
-        assert_eq!(follower.end(lists), Ok(Some(Progress::default())));
+        assert_eq!(follower.finish_reading(lists), Ok(Some(ReadProgress::default())));
     }
 
     #[test]
     fn it_sleeps_longer_each_time_until_something_comes() {
         let store = lists();
         let lists = Lists::new(&store).unwrap();
-        let mut follower = Follower::new(lists, 0, Start::Next, false).unwrap();
-        assert!(!follower.may_end());
+        let mut follower = Follower::new(lists, 0, ReadStart::Next, false).unwrap();
+        assert!(!follower.can_end());
         let mut slept = Vec::new();
         for _ in 0..9 {
             assert!(follower.read(lists, Instant::now()).unwrap().is_empty());
-            slept.push(follower.pause().as_micros());
-            follower.slept();
+            slept.push(follower.sleep_duration().as_micros());
+            follower.lengthen_sleep();
         }
         assert_eq!(slept, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 50_000, 50_000]);
         put(&store, 0, 1);
         assert_eq!(follower.read(lists, Instant::now()).unwrap().entries, [[1; 4]; 2]);
-        assert_eq!(follower.pause(), SHORTEST);
+        assert_eq!(follower.sleep_duration(), SHORTEST);
     }
 }

@@ -1,24 +1,24 @@
 //! Key-write: the last value of a key, from its copies.
 
-use dta_rpc::{AtLeastError, KeyAnswer, Policy};
 use dta_proto::control::KeyWriteAnswer;
 use dta_proto::crc;
 use dta_proto::key::{KEY_LEN, Key};
 use dta_proto::layout::hash;
-use dta_proto::layout::key_write::{self, CHECKSUM_LEN, Choice, Outcome, choose};
+use dta_proto::layout::key_write::{self, CHECKSUM_LEN, Choice, CombinedCopies, combine_copies};
 use dta_proto::store::{SlotKeys, StoreKind};
+use dta_rpc::{AtLeastError, KeyAnswer, Policy};
 
-use super::{Found, QueryError};
+use super::{KeyAnswers, QueryError};
 use crate::region::{AccessError, Region};
 use crate::store::Store;
 
-/// Keys that pass a stage together (see [`Reader::query`]). With N copies each, more slots than a core has
+/// Keys that pass a stage together (see [`KeyWriteReader::query_keys`]). With N copies each, more slots than a core has
 /// outstanding cache misses (10 to 50); measured, 16 to 64 differ little.
 const GROUP: usize = 32;
 
 /// What the copies say about one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct KeyWriteReading {
     /// Whether there is a value.
     pub found: bool,
     /// Matching copies that hold it (or, without a value, the most common value).
@@ -29,7 +29,7 @@ pub struct Answer {
 
 /// Answers from one key-write store.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a> {
+pub struct KeyWriteReader<'a> {
     region: &'a Region,
     slots: u64,
     value_len: u8,
@@ -37,7 +37,7 @@ pub struct Reader<'a> {
     redundancy: u8,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> KeyWriteReader<'a> {
     /// The reader of a store; `None` if it is of another kind.
     pub fn new(store: &'a Store) -> Option<Self> {
         match store.spec.kind {
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Copies that every query reads.
-    pub fn copies(&self) -> u8 {
+    pub fn copy_count(&self) -> u8 {
         self.redundancy
     }
 
@@ -65,12 +65,12 @@ impl<'a> Reader<'a> {
     /// A slot lies outside the region: the region does not match the store's description. Then no answer counts.
     ///
     /// # Panics
-    /// If `answers` does not have one entry per key, or `values` not [`Reader::value_len`] bytes per key.
-    pub fn query(
+    /// If `answers` does not have one entry per key, or `values` not [`KeyWriteReader::value_len`] bytes per key.
+    pub fn query_keys(
         &self,
         keys: &[Key],
         policy: Choice,
-        answers: &mut [Answer],
+        answers: &mut [KeyWriteReading],
         values: &mut [u8],
     ) -> Result<(), AccessError> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         &self,
         keys: &[Key],
         policy: Choice,
-        answers: &mut [Answer],
+        answers: &mut [KeyWriteReading],
         values: &mut [u8],
     ) -> Result<(), AccessError> {
         let (values, _) = values.as_chunks_mut();
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         &self,
         keys: &[Key],
         policy: Choice,
-        answers: &mut [Answer],
+        answers: &mut [KeyWriteReading],
         values: &mut [[u8; VALUE]],
     ) -> Result<(), AccessError> {
         let mut places = [[[0; N]; GROUP]; 2];
@@ -117,16 +117,16 @@ impl<'a> Reader<'a> {
         let mut groups = keys.chunks(GROUP);
         let mut asked = groups.next();
         if let Some(first) = asked {
-            self.ask::<SLOT, N>(first, here);
+            self.locate_slots::<SLOT, N>(first, here);
         }
         for (answers, values) in answers.chunks_mut(GROUP).zip(values.chunks_mut(GROUP)) {
             let Some(keys) = asked else { break };
             asked = groups.next();
             if let Some(next) = asked {
-                self.ask::<SLOT, N>(next, ahead);
+                self.locate_slots::<SLOT, N>(next, ahead);
             }
-            copied.copy(self.region, &here[..keys.len()])?;
-            copied.judge(keys, policy, answers, values);
+            copied.copy_slots(self.region, &here[..keys.len()])?;
+            copied.decide_answers(keys, policy, answers, values);
             std::mem::swap(&mut here, &mut ahead);
         }
         Ok(())
@@ -134,18 +134,18 @@ impl<'a> Reader<'a> {
 
     /// Puts the numbers of the keys' slots into `places`, and prefetches the slots.
     #[inline(always)]
-    fn ask<const SLOT: usize, const N: usize>(&self, keys: &[Key], places: &mut [[u32; N]; GROUP]) {
+    fn locate_slots<const SLOT: usize, const N: usize>(&self, keys: &[Key], places: &mut [[u32; N]; GROUP]) {
         hash::slots_of_each(keys, self.slots, places);
         for place in places[..keys.len()].as_flattened() {
-            self.region.prefetch(offset::<SLOT>(*place));
+            self.region.prefetch_line(slot_offset::<SLOT>(*place));
         }
     }
 }
 
 /// The offset of a slot by its number, if slots have `SLOT` bytes.
 #[inline(always)]
-fn offset<const SLOT: usize>(place: u32) -> u64 {
-    key_write::offset(place.into(), (SLOT - CHECKSUM_LEN) as u8)
+fn slot_offset<const SLOT: usize>(place: u32) -> u64 {
+    key_write::slot_offset(place.into(), (SLOT - CHECKSUM_LEN) as u8)
 }
 
 /// Copies the slots of a group, `N` of each key, out of memory that may change meanwhile.
@@ -157,13 +157,19 @@ impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, 
     const EMPTY: Self = Self { slots: [[[0; SLOT]; N]; GROUP] };
 
     #[inline(never)] // out of line, so that it has all registers
-    fn copy(&mut self, region: &Region, places: &[[u32; N]]) -> Result<(), AccessError> {
-        let offsets = places.as_flattened().iter().map(|place| offset::<SLOT>(*place));
+    fn copy_slots(&mut self, region: &Region, places: &[[u32; N]]) -> Result<(), AccessError> {
+        let offsets = places.as_flattened().iter().map(|place| slot_offset::<SLOT>(*place));
         region.read_each(offsets, self.slots.as_flattened_mut())
     }
 
     #[inline(never)] // out of line, so that it has all registers
-    fn judge(&self, keys: &[Key], policy: Choice, answers: &mut [Answer], values: &mut [[u8; VALUE]]) {
+    fn decide_answers(
+        &self,
+        keys: &[Key],
+        policy: Choice,
+        answers: &mut [KeyWriteReading],
+        values: &mut [[u8; VALUE]],
+    ) {
         let mut matching = [0; GROUP];
         let many = keys.len();
         let (slots, matching) = (&self.slots[..many], &mut matching[..many]);
@@ -180,21 +186,21 @@ impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, 
             // Branch-free: a processor cannot predict whether a random key's copy matches.
             let matches = |n: usize| matching >> n & 1;
             // If no copy matches, the last one: it is zeroed below.
-            let first = |first, n| if matches(n) == 1 { value::<VALUE, SLOT>(&slots[n]) } else { first };
-            let first = (0..N - 1).rev().fold(value::<VALUE, SLOT>(&slots[N - 1]), first);
+            let first = |first, n| if matches(n) == 1 { slot_value::<VALUE, SLOT>(&slots[n]) } else { first };
+            let first = (0..N - 1).rev().fold(slot_value::<VALUE, SLOT>(&slots[N - 1]), first);
             let (mut agreeing, mut differing) = (0, 0);
             for (n, slot) in slots.iter().enumerate() {
-                let equal = u8::from(value::<VALUE, SLOT>(slot) == first);
+                let equal = u8::from(slot_value::<VALUE, SLOT>(slot) == first);
                 agreeing += matches(n) & equal;
                 differing += matches(n) & !equal;
             }
             if policy != Choice::First && differing != 0 {
-                answers[i] = weigh(slots, matching, policy, &mut values[i]);
+                answers[i] = weigh_copies(slots, matching, policy, &mut values[i]);
                 continue;
             }
             let found = agreeing != 0 && !matches!(policy, Choice::AtLeast(least) if agreeing < least);
             values[i] = if found { *first } else { [0; VALUE] };
-            answers[i] = Answer { found, agreeing, differing };
+            answers[i] = KeyWriteReading { found, agreeing, differing };
         }
     }
 }
@@ -215,58 +221,64 @@ fn compare_keys<const SLOT: usize, const N: usize>(
 
 /// The value at the end of a slot.
 #[inline(always)]
-fn value<const VALUE: usize, const SLOT: usize>(slot: &[u8; SLOT]) -> &[u8; VALUE] {
+fn slot_value<const VALUE: usize, const SLOT: usize>(slot: &[u8; SLOT]) -> &[u8; VALUE] {
     slot.last_chunk().unwrap_or(&[0; VALUE])
 }
 
 /// Weighs copies that match and differ, under a policy that requires it.
 #[cold]
-fn weigh<const VALUE: usize, const SLOT: usize, const N: usize>(
+fn weigh_copies<const VALUE: usize, const SLOT: usize, const N: usize>(
     slots: &[[u8; SLOT]; N],
     matching: u8,
     policy: Choice,
     to: &mut [u8; VALUE],
-) -> Answer {
+) -> KeyWriteReading {
     let found: [_; N] =
-        std::array::from_fn(|n| (matching >> n & 1 == 1).then(|| value::<VALUE, SLOT>(&slots[n])));
-    let (value, answer) = match choose(policy, &found) {
-        Outcome::Absent => (&[0; VALUE], Answer::default()),
-        Outcome::Undecided { agreeing, differing } => {
-            (&[0; VALUE], Answer { found: false, agreeing, differing })
+        std::array::from_fn(|n| (matching >> n & 1 == 1).then(|| slot_value::<VALUE, SLOT>(&slots[n])));
+    let (value, answer) = match combine_copies(policy, &found) {
+        CombinedCopies::Absent => (&[0; VALUE], KeyWriteReading::default()),
+        CombinedCopies::Undecided { agreeing, differing } => {
+            (&[0; VALUE], KeyWriteReading { found: false, agreeing, differing })
         }
-        Outcome::Found { value, agreeing, differing } => (value, Answer { found: true, agreeing, differing }),
+        CombinedCopies::Found { value, agreeing, differing } => {
+            (value, KeyWriteReading { found: true, agreeing, differing })
+        }
     };
     *to = *value;
     answer
 }
 
 /// The last value of each key.
-pub(super) fn answer(
+pub(super) fn answer_keys(
     store: &Store,
     keys: &[Key],
     policy: Policy,
     at_least: u32,
-) -> Result<Found, QueryError> {
-    let reader = Reader::new(store).ok_or(QueryError::Layout)?;
+) -> Result<KeyAnswers, QueryError> {
+    let reader = KeyWriteReader::new(store).ok_or(QueryError::Layout)?;
     let policy = match (policy, u8::try_from(at_least)) {
         (Policy::First, _) => Choice::First,
         (Policy::Plurality, _) => Choice::Plurality,
-        (Policy::AtLeast, Ok(least)) if (1..=reader.copies()).contains(&least) => Choice::AtLeast(least),
-        (Policy::OneCopy, Ok(copy)) if copy < reader.copies() => Choice::Copy(copy),
-        (Policy::OneCopy, _) => return Err(QueryError::NoCopy { copy: at_least, copies: reader.copies() }),
-        (Policy::AtLeast, _) => return Err(AtLeastError { at_least, copies: reader.copies() }.into()),
+        (Policy::AtLeast, Ok(least)) if (1..=reader.copy_count()).contains(&least) => Choice::AtLeast(least),
+        (Policy::OneCopy, Ok(copy)) if copy < reader.copy_count() => Choice::Copy(copy),
+        (Policy::OneCopy, _) => {
+            return Err(QueryError::NoCopy { copy: at_least, copies: reader.copy_count() });
+        }
+        (Policy::AtLeast, _) => return Err(AtLeastError { at_least, copies: reader.copy_count() }.into()),
     };
-    let mut answers = vec![Answer::default(); keys.len()];
+    let mut answers = vec![KeyWriteReading::default(); keys.len()];
     let mut values = vec![0u8; keys.len() * reader.value_len()];
-    reader.query(keys, policy, &mut answers, &mut values).map_err(|error| store.outside(error))?;
+    reader
+        .query_keys(keys, policy, &mut answers, &mut values)
+        .map_err(|error| store.outside_region(error))?;
     let found = answers.iter().filter(|answer| answer.found).count();
     let answers = keys.iter().zip(answers).zip(values.chunks_exact(reader.value_len()));
-    let answer = |((key, answer), value): ((&Key, Answer), &[u8])| KeyWriteAnswer {
+    let answer = |((key, answer), value): ((&Key, KeyWriteReading), &[u8])| KeyWriteAnswer {
         key: key.0.to_vec(),
         value: answer.found.then(|| value.to_vec()),
         agreeing: answer.agreeing.into(),
         differing: answer.differing.into(),
-        copies: reader.copies().into(),
+        copies: reader.copy_count().into(),
     };
-    Ok(Found { answers: answers.map(|it| KeyAnswer::from(answer(it))).collect(), found })
+    Ok(KeyAnswers { answers: answers.map(|it| KeyAnswer::from(answer(it))).collect(), found })
 }

@@ -12,8 +12,8 @@ pub mod sketch_merge;
 #[cfg(test)]
 mod tests;
 
-use dta_rpc::{AtLeastError, KeyAnswer, QuestionKind};
 use dta_proto::key::Key;
+use dta_rpc::{AtLeastError, KeyAnswer, QuestionKind};
 
 use crate::store::{MemoryError, Store};
 use key_increment::Roles;
@@ -41,7 +41,7 @@ pub enum QueryError {
 }
 
 /// What a store has of keys.
-pub(crate) struct Found {
+pub(crate) struct KeyAnswers {
     /// One for each key, in their order.
     pub(crate) answers: Vec<KeyAnswer>,
     /// How many keys it has something of.
@@ -49,16 +49,16 @@ pub(crate) struct Found {
 }
 
 /// Answers a question about keys of a store; `roles` tells how this collector counts each key.
-pub(crate) fn query(
+pub(crate) fn query_store(
     store: &Store,
     keys: &[Key],
     kind: QuestionKind,
     roles: Option<&Roles>,
-) -> Result<Found, QueryError> {
+) -> Result<KeyAnswers, QueryError> {
     match kind {
-        QuestionKind::KeyWrite { policy, at_least } => key_write::answer(store, keys, policy, at_least),
-        QuestionKind::Postcarding => postcarding::answer(store, keys),
-        QuestionKind::KeyIncrement => key_increment::answer(store, keys, roles),
-        QuestionKind::SketchMerge { epoch } => sketch_merge::answer(store, keys, epoch),
+        QuestionKind::KeyWrite { policy, at_least } => key_write::answer_keys(store, keys, policy, at_least),
+        QuestionKind::Postcarding => postcarding::answer_keys(store, keys),
+        QuestionKind::KeyIncrement => key_increment::answer_keys(store, keys, roles),
+        QuestionKind::SketchMerge { epoch } => sketch_merge::answer_keys(store, keys, epoch),
     }
 }

@@ -3,10 +3,10 @@
 use dta_proto::control::PathAnswer;
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
-use dta_proto::layout::postcarding::{Path, matches, offset};
+use dta_proto::layout::postcarding::{PostcardPath, row_offset, verified_path};
 use dta_proto::store::{MAX_REDUNDANCY, StoreKind};
 
-use super::{Found, QueryError};
+use super::{KeyAnswers, QueryError};
 use crate::region::{AccessError, Region};
 use crate::store::Store;
 
@@ -14,9 +14,9 @@ const MAX_ROW: usize = 64;
 
 /// What the copies say about one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct PostcardingReading {
     /// The path, if any copy matched.
-    pub path: Option<Path>,
+    pub path: Option<PostcardPath>,
     /// Matching copies that hold it.
     pub agreeing: u8,
     /// Matching copies with another path.
@@ -25,14 +25,14 @@ pub struct Answer {
 
 /// Answers from one postcarding store.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a> {
+pub struct PostcardingReader<'a> {
     region: &'a Region,
     slots: u64,
     hops: u8,
     redundancy: u8,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PostcardingReader<'a> {
     /// The reader of a store; `None` if it is of another kind.
     pub fn new(store: &'a Store) -> Option<Self> {
         match store.spec.kind {
@@ -51,52 +51,55 @@ impl<'a> Reader<'a> {
     ///
     /// # Panics
     /// If `answers` does not have one entry per key.
-    pub fn query(&self, keys: &[Key], answers: &mut [Answer]) -> Result<(), AccessError> {
+    pub fn query_keys(&self, keys: &[Key], answers: &mut [PostcardingReading]) -> Result<(), AccessError> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32)) {
             let mut slots = [None; 32];
             for (key, slots) in keys.iter().zip(&mut slots) {
-                let at = hash::slots(key, self.redundancy, self.slots);
-                at.iter().for_each(|slot| self.region.prefetch(offset(*slot, self.hops)));
+                let at = hash::key_slots(key, self.redundancy, self.slots);
+                at.iter().for_each(|slot| self.region.prefetch_line(row_offset(*slot, self.hops)));
                 *slots = Some(at);
             }
             for ((key, answer), slots) in keys.iter().zip(answers).zip(slots.iter().flatten()) {
-                *answer = self.look(key, slots)?;
+                *answer = self.read_path(key, slots)?;
             }
         }
         Ok(())
     }
 
-    fn look(&self, key: &Key, slots: &[u64]) -> Result<Answer, AccessError> {
+    fn read_path(&self, key: &Key, slots: &[u64]) -> Result<PostcardingReading, AccessError> {
         let mut found = [None; MAX_REDUNDANCY as usize];
         let mut row = [0u8; MAX_ROW];
         let row = &mut row[..8 + 4 * usize::from(self.hops)];
         for (found, slot) in found.iter_mut().zip(slots) {
-            self.region.read(offset(*slot, self.hops), row)?;
-            *found = matches(row, key);
+            self.region.read(row_offset(*slot, self.hops), row)?;
+            *found = verified_path(row, key);
         }
-        let Some(best) =
-            found.iter().flatten().copied().reduce(|a, b| if b.present() > a.present() { b } else { a })
+        let Some(best) = found
+            .iter()
+            .flatten()
+            .copied()
+            .reduce(|a, b| if b.present_hops() > a.present_hops() { b } else { a })
         else {
-            return Ok(Answer::default());
+            return Ok(PostcardingReading::default());
         };
         let matching = found.iter().flatten().count() as u8;
         let agreeing = found.iter().flatten().filter(|p| **p == best).count() as u8;
-        Ok(Answer { path: Some(best), agreeing, differing: matching - agreeing })
+        Ok(PostcardingReading { path: Some(best), agreeing, differing: matching - agreeing })
     }
 }
 
 /// The path of each key.
-pub(super) fn answer(store: &Store, keys: &[Key]) -> Result<Found, QueryError> {
-    let reader = Reader::new(store).ok_or(QueryError::Layout)?;
-    let mut answers = vec![Answer::default(); keys.len()];
-    reader.query(keys, &mut answers).map_err(|error| store.outside(error))?;
+pub(super) fn answer_keys(store: &Store, keys: &[Key]) -> Result<KeyAnswers, QueryError> {
+    let reader = PostcardingReader::new(store).ok_or(QueryError::Layout)?;
+    let mut answers = vec![PostcardingReading::default(); keys.len()];
+    reader.query_keys(keys, &mut answers).map_err(|error| store.outside_region(error))?;
     let found = answers.iter().filter(|answer| answer.path.is_some()).count();
     let answers = keys.iter().zip(&answers).map(|(key, answer)| path_answer(key, answer).into()).collect();
-    Ok(Found { answers, found })
+    Ok(KeyAnswers { answers, found })
 }
 
-fn path_answer(key: &Key, answer: &Answer) -> PathAnswer {
+fn path_answer(key: &Key, answer: &PostcardingReading) -> PathAnswer {
     let key = key.0.to_vec();
     let Some(path) = &answer.path else {
         return PathAnswer { key, ..PathAnswer::default() };
@@ -104,7 +107,7 @@ fn path_answer(key: &Key, answer: &Answer) -> PathAnswer {
     // As many as the path has or, if its length is unknown, up to the last hop present.
     let last = u16::BITS - path.bitmap.leading_zeros();
     let hops = last.max(path.length.into()) as u8;
-    let hop = |h| Path::hop(path, h);
+    let hop = |h| PostcardPath::hop_value(path, h);
     PathAnswer {
         key,
         found: true,

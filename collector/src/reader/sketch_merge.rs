@@ -3,11 +3,12 @@
 use dta_proto::control::SketchAnswer;
 use dta_proto::key::Key;
 use dta_proto::layout::sketch_merge::{
-    Column, Held, MAX_ROWS, column_len, columns_of, decode, estimate, offset,
+    ColumnContents, MAX_ROWS, SketchColumn, column_len, column_offset, columns_of, decode_column,
+    estimate_cells,
 };
 use dta_proto::store::{Merge, StoreKind};
 
-use super::{Found, QueryError};
+use super::{KeyAnswers, QueryError};
 use crate::region::{AccessError, Region};
 use crate::store::Store;
 
@@ -16,7 +17,7 @@ const READINGS: usize = 16;
 
 /// What an epoch says about one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct SketchMergeReading {
     /// The estimate; `None` (unknown) if one of its columns is of another epoch or was never written.
     pub estimate: Option<u32>,
     /// Fewest reporters merged into any of the columns.
@@ -27,7 +28,7 @@ pub struct Answer {
 
 /// Answers from one sketch-merge store.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a> {
+pub struct SketchMergeReader<'a> {
     region: &'a Region,
     columns: u32,
     rows: u8,
@@ -36,7 +37,7 @@ pub struct Reader<'a> {
     expected: u8,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SketchMergeReader<'a> {
     /// The reader of a store; `None` if it is of another kind.
     pub fn new(store: &'a Store) -> Option<Self> {
         match store.spec.kind {
@@ -54,17 +55,22 @@ impl<'a> Reader<'a> {
     ///
     /// # Panics
     /// If `answers` does not have one entry per key.
-    pub fn query(&self, keys: &[Key], epoch: u32, answers: &mut [Answer]) -> Result<(), AccessError> {
+    pub fn query_keys(
+        &self,
+        keys: &[Key],
+        epoch: u32,
+        answers: &mut [SketchMergeReading],
+    ) -> Result<(), AccessError> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32)) {
             let mut columns = [None; 32];
             for (key, columns) in keys.iter().zip(&mut columns) {
                 let at = columns_of(key, self.rows, self.columns);
-                at.iter().for_each(|column| self.region.prefetch(self.offset(epoch, *column)));
+                at.iter().for_each(|column| self.region.prefetch_line(self.column_offset(epoch, *column)));
                 *columns = Some(at);
             }
             for (answer, columns) in answers.iter_mut().zip(columns.iter().flatten()) {
-                *answer = self.look(columns, epoch)?;
+                *answer = self.read_estimate(columns, epoch)?;
             }
         }
         Ok(())
@@ -75,40 +81,40 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// The column lies outside the region.
-    pub fn column(&self, epoch: u32, column: u32) -> Result<Option<Column>, AccessError> {
+    pub fn read_column(&self, epoch: u32, column: u32) -> Result<Option<SketchColumn>, AccessError> {
         let len = column_len(self.rows) as usize;
-        let at = self.offset(epoch, u64::from(column));
+        let at = self.column_offset(epoch, u64::from(column));
         let (mut before, mut bytes) = ([0u8; 32], [0u8; 32]);
         self.region.read(at, &mut before[..len])?;
         for _ in 0..READINGS {
             self.region.read(at, &mut bytes[..len])?;
             if bytes == before {
-                return Ok(decode(&bytes[..len], self.rows));
+                return Ok(decode_column(&bytes[..len], self.rows));
             }
             before = bytes;
         }
         Ok(None)
     }
 
-    fn offset(&self, epoch: u32, column: u64) -> u64 {
-        offset(epoch, column as u32, self.epochs, self.columns, self.rows)
+    fn column_offset(&self, epoch: u32, column: u64) -> u64 {
+        column_offset(epoch, column as u32, self.epochs, self.columns, self.rows)
     }
 
-    fn look(&self, columns: &[u64], epoch: u32) -> Result<Answer, AccessError> {
+    fn read_estimate(&self, columns: &[u64], epoch: u32) -> Result<SketchMergeReading, AccessError> {
         let mut cells = [0u32; MAX_ROWS];
         let mut merged = u16::MAX;
         let mut known = true;
         for (row, at) in columns.iter().enumerate() {
-            match self.column(epoch, *at as u32)? {
-                Some(column) if column.held(epoch) != Held::Unknown => {
+            match self.read_column(epoch, *at as u32)? {
+                Some(column) if column.contents_for(epoch) != ColumnContents::Unknown => {
                     cells[row] = column.cells[row];
                     merged = merged.min(column.merged);
                 }
                 _ => (known, merged) = (false, 0),
             }
         }
-        Ok(Answer {
-            estimate: if known { estimate(self.merge, &cells[..columns.len()]) } else { None },
+        Ok(SketchMergeReading {
+            estimate: if known { estimate_cells(self.merge, &cells[..columns.len()]) } else { None },
             merged,
             expected: self.expected.into(),
         })
@@ -116,16 +122,16 @@ impl<'a> Reader<'a> {
 }
 
 /// The estimate of each key in an epoch.
-pub(super) fn answer(store: &Store, keys: &[Key], epoch: u32) -> Result<Found, QueryError> {
-    let reader = Reader::new(store).ok_or(QueryError::Layout)?;
-    let mut answers = vec![Answer::default(); keys.len()];
-    reader.query(keys, epoch, &mut answers).map_err(|error| store.outside(error))?;
+pub(super) fn answer_keys(store: &Store, keys: &[Key], epoch: u32) -> Result<KeyAnswers, QueryError> {
+    let reader = SketchMergeReader::new(store).ok_or(QueryError::Layout)?;
+    let mut answers = vec![SketchMergeReading::default(); keys.len()];
+    reader.query_keys(keys, epoch, &mut answers).map_err(|error| store.outside_region(error))?;
     let found = answers.iter().filter(|answer| answer.estimate.is_some()).count();
-    let answer = |(key, answer): (&Key, Answer)| SketchAnswer {
+    let answer = |(key, answer): (&Key, SketchMergeReading)| SketchAnswer {
         key: key.0.to_vec(),
         estimate: answer.estimate.map(u64::from),
         merged: answer.merged.into(),
         expected: answer.expected.into(),
     };
-    Ok(Found { answers: keys.iter().zip(answers).map(|it| answer(it).into()).collect(), found })
+    Ok(KeyAnswers { answers: keys.iter().zip(answers).map(|it| answer(it).into()).collect(), found })
 }

@@ -37,12 +37,12 @@ pub enum AccessError {
 impl Region {
     /// Address of `len` bytes at `offset`, all of them inside the data.
     #[inline(always)]
-    fn address(&self, offset: u64, len: usize) -> Result<*mut u8, AccessError> {
+    fn checked_address(&self, offset: u64, len: usize) -> Result<*mut u8, AccessError> {
         // `len - n` cannot wrap once `n <= len`; `offset + n` could.
         if len > self.len || offset > (self.len - len) as u64 {
             return Err(AccessError::OutOfRange { offset, len: len as u64 });
         }
-        Ok(self.mapping.address().wrapping_add(self.data + offset as usize))
+        Ok(self.mapping.start_address().wrapping_add(self.data + offset as usize))
     }
 
     #[inline(always)]
@@ -50,12 +50,12 @@ impl Region {
         if !self.writable {
             return Err(AccessError::ReadOnly);
         }
-        self.address(offset, len)
+        self.checked_address(offset, len)
     }
 
     #[inline(always)]
-    fn word(&self, offset: u64, width: usize) -> Result<*mut u8, AccessError> {
-        let at = self.address(offset, width)?;
+    fn aligned_word(&self, offset: u64, width: usize) -> Result<*mut u8, AccessError> {
+        let at = self.checked_address(offset, width)?;
         if at.addr() & (width - 1) != 0 {
             return Err(AccessError::Misaligned { offset });
         }
@@ -63,20 +63,20 @@ impl Region {
     }
 
     #[inline(always)]
-    fn word_mut(&self, offset: u64, width: usize) -> Result<*mut u8, AccessError> {
+    fn aligned_word_mut(&self, offset: u64, width: usize) -> Result<*mut u8, AccessError> {
         if !self.writable {
             return Err(AccessError::ReadOnly);
         }
-        self.word(offset, width)
+        self.aligned_word(offset, width)
     }
 
     /// Copies bytes out, in ascending units. A concurrent write may be seen in part.
     #[inline]
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AccessError> {
-        let from = self.address(offset, out.len())?;
+        let from = self.checked_address(offset, out.len())?;
         // SAFETY: `address` vouches for `out.len()` mapped bytes at `from`, and the mapping lives
         // as long as `self`.
-        unsafe { copy_out(from, out) };
+        unsafe { copy_from_shared(from, out) };
         Ok(())
     }
 
@@ -88,13 +88,13 @@ impl Region {
         out: &mut [[u8; LEN]],
     ) -> Result<(), AccessError> {
         // Looked up once: after an acquire load, the compiler assumes nothing.
-        let (start, len) = (self.address(0, 0)?, self.len);
+        let (start, len) = (self.checked_address(0, 0)?, self.len);
         for (offset, out) in offsets.zip(out) {
             if LEN > len || offset > (len - LEN) as u64 {
                 return Err(AccessError::OutOfRange { offset, len: LEN as u64 });
             }
             // SAFETY: as in `read`: these bytes are inside the data, which begins at `start`.
-            unsafe { copy_out(start.wrapping_add(offset as usize), out) };
+            unsafe { copy_from_shared(start.wrapping_add(offset as usize), out) };
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Region {
         let to = self.address_mut(offset, data.len())?;
         // SAFETY: `address_mut` vouches for `data.len()` mapped, writable bytes at `to`, and the
         // mapping lives as long as `self`.
-        unsafe { copy_in(to, data) };
+        unsafe { copy_to_shared(to, data) };
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl Region {
                 continue;
             }
             // SAFETY: as in `write`: these bytes are inside the data, which begins at `start` and is writable.
-            unsafe { copy_in(start.wrapping_add(offset as usize), data) };
+            unsafe { copy_to_shared(start.wrapping_add(offset as usize), data) };
             written += 1;
         }
         written
@@ -136,16 +136,16 @@ impl Region {
     /// Loads a `u64` in the host's byte order; `offset` a multiple of 8.
     #[inline]
     pub fn load_u64(&self, offset: u64) -> Result<u64, AccessError> {
-        let at = self.word(offset, 8)?;
+        let at = self.aligned_word(offset, 8)?;
         // SAFETY: `word` vouches for 8 mapped, aligned bytes at `at`; in this program they are only
         // accessed atomically.
-        Ok(acquire(|| unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Relaxed)))
+        Ok(load_acquire(|| unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Relaxed)))
     }
 
     /// Stores a `u64` in the host's byte order; `offset` a multiple of 8.
     #[inline]
     pub fn store_u64(&self, offset: u64, value: u64) -> Result<(), AccessError> {
-        let at = self.word_mut(offset, 8)?;
+        let at = self.aligned_word_mut(offset, 8)?;
         // SAFETY: as in `load_u64`, and `word_mut` vouches for write permission.
         unsafe { AtomicU64::from_ptr(at.cast()) }.store(value, Ordering::Release);
         Ok(())
@@ -154,7 +154,7 @@ impl Region {
     /// Adds to a `u64` in the host's byte order, wrapping, and returns the previous value; `offset` a multiple of 8.
     #[inline]
     pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, AccessError> {
-        let at = self.word_mut(offset, 8)?;
+        let at = self.aligned_word_mut(offset, 8)?;
         // SAFETY: as in `load_u64`, and `word_mut` vouches for write permission.
         Ok(unsafe { AtomicU64::from_ptr(at.cast()) }.fetch_add(add, Ordering::AcqRel))
     }
@@ -163,7 +163,7 @@ impl Region {
     /// `offset` a multiple of 8.
     #[inline]
     pub fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, AccessError> {
-        let at = self.word_mut(offset, 8)?;
+        let at = self.aligned_word_mut(offset, 8)?;
         // SAFETY: as in `load_u64`, and `word_mut` vouches for write permission.
         let cell = unsafe { AtomicU64::from_ptr(at.cast()) };
         Ok(match cell.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire) {
@@ -173,8 +173,8 @@ impl Region {
 
     /// Prefetches the cache line at `offset` for a later read or write. Harmless anywhere.
     #[inline(always)]
-    pub fn prefetch(&self, offset: u64) {
-        let at = self.mapping.address().wrapping_add(self.data).wrapping_add(offset as usize);
+    pub fn prefetch_line(&self, offset: u64) {
+        let at = self.mapping.start_address().wrapping_add(self.data).wrapping_add(offset as usize);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch of any address, mapped or not, has no effect but on caches.
         unsafe {
@@ -187,7 +187,7 @@ impl Region {
 
 /// A relaxed load with acquire ordering: what follows comes after it.
 #[inline(always)]
-fn acquire<T>(load: impl FnOnce() -> T) -> T {
+fn load_acquire<T>(load: impl FnOnce() -> T) -> T {
     let value = load();
     fence(Ordering::Acquire);
     value
@@ -198,14 +198,14 @@ fn acquire<T>(load: impl FnOnce() -> T) -> T {
 /// # Safety
 /// `from` must be valid for atomic reads of `out.len()` bytes.
 #[inline(always)]
-unsafe fn copy_out(mut from: *mut u8, mut out: &mut [u8]) {
+unsafe fn copy_from_shared(mut from: *mut u8, mut out: &mut [u8]) {
     // Elements are multiples of 8 at multiples of 8, so almost everything goes through this loop.
     if from.addr() & 7 == 0 {
         let (units, rest) = out.as_chunks_mut::<8>();
         for unit in units {
             // SAFETY: `from` is aligned and 8 of the caller's bytes remain.
-            *unit =
-                acquire(|| unsafe { AtomicU64::from_ptr(from.cast()) }.load(Ordering::Relaxed)).to_ne_bytes();
+            *unit = load_acquire(|| unsafe { AtomicU64::from_ptr(from.cast()) }.load(Ordering::Relaxed))
+                .to_ne_bytes();
             from = from.wrapping_add(8);
         }
         out = rest;
@@ -215,7 +215,7 @@ unsafe fn copy_out(mut from: *mut u8, mut out: &mut [u8]) {
         let (unit, rest) = out.split_at_mut(width);
         // SAFETY: `unit_width` gives a width to which `from` is aligned, no more than what remains
         // of the caller's bytes.
-        acquire(|| unsafe {
+        load_acquire(|| unsafe {
             match width {
                 8 => unit
                     .copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes()),
@@ -236,7 +236,7 @@ unsafe fn copy_out(mut from: *mut u8, mut out: &mut [u8]) {
 /// # Safety
 /// `to` must be valid for atomic writes of `data.len()` bytes.
 #[inline(always)]
-unsafe fn copy_in(mut to: *mut u8, mut data: &[u8]) {
+unsafe fn copy_to_shared(mut to: *mut u8, mut data: &[u8]) {
     if to.addr() & 7 == 0 {
         let (units, rest) = data.as_chunks::<8>();
         if let ([first, second], []) = (units, rest) {

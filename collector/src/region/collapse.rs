@@ -23,11 +23,11 @@ const WITHOUT_MEMORY: usize = 16;
 const REST: Duration = Duration::from_millis(10);
 
 impl Region {
-    /// Whether [`Region::collapse`] still has something to try.
+    /// Whether [`Region::collapse_pages`] still has something to try.
     pub fn wants_collapse(&self) -> bool {
         self.huge_pages
             && self.writable
-            && !matches!(self.mapping.pages(), Pages::Hugetlb(_))
+            && !matches!(self.mapping.page_kind(), Pages::Hugetlb(_))
             && !self.collapsed.load(Ordering::Relaxed)
     }
 
@@ -41,12 +41,12 @@ impl Region {
     /// The kernel cannot do it for this memory (`EINVAL`, `ENOSYS`), had no memory for some of the huge pages, or a
     /// limit did not allow them (`ENOMEM`, `EBUSY`): the rest stays in base pages. Single pages that cannot be joined
     /// for another reason are no error.
-    pub fn collapse(&self, mut stop: impl FnMut() -> bool) -> io::Result<()> {
+    pub fn collapse_pages(&self, mut stop: impl FnMut() -> bool) -> io::Result<()> {
         if !self.wants_collapse() {
             return Ok(());
         }
         self.collapsed.store(true, Ordering::Relaxed);
-        let start = self.mapping.address().addr();
+        let start = self.mapping.start_address().addr();
         let first = start.next_multiple_of(HUGE) - start;
         let end = self.data + self.len;
         let (mut joined, mut without_memory, mut refused) = (0, 0, Ok(()));
@@ -80,7 +80,7 @@ impl Region {
     fn collapse_one(&self, offset: usize) -> io::Result<()> {
         let mut result = Ok(());
         for _ in 0..ATTEMPTS {
-            result = self.mapping.collapse(offset);
+            result = self.mapping.collapse_page_at(offset);
             let again = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::AGAIN);
             if !result.as_ref().is_err_and(again) {
                 break;

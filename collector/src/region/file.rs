@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::header::{self, Found, HEADER_LEN, Mismatch, RegionHeader};
-use super::mapping::{HUGE, Mapping};
+use super::header::{self, HEADER_LEN, Mismatch, ParsedHeader, RegionHeader};
+use super::mapping::{HUGE, MemoryMapping};
 use super::{Backing, Region, RegionError, RegionOptions};
 use dta_files::lock::Lock;
 use dta_files::own_file;
@@ -29,7 +29,7 @@ pub(super) fn open_or_create(
 ) -> Result<Region, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     let lock = open_locked(path)?;
-    let file = lock.file();
+    let file = lock.locked_file();
     let huge_file = huge_page(file);
     let found = match read_header(file, path)? {
         Some(found) if found.header.spec == wanted.spec => Some(found),
@@ -68,27 +68,28 @@ pub(super) fn open_or_create(
         // Truncated first: leftovers of an interrupted creation must not show through.
         file.set_len(0).and_then(|()| file.set_len(total as u64)).map_err(fail("set its size"))?;
     }
-    let mapping = Mapping::file(file, total, true, options.huge_pages, huge_file).map_err(|e| match e {
-        Errno::NOSPC | Errno::NOMEM => {
-            if !was_there {
-                // Leave no half-made file behind; it holds nothing.
-                let _ = std::fs::remove_file(path);
+    let mapping =
+        MemoryMapping::from_file(file, total, true, options.huge_pages, huge_file).map_err(|e| match e {
+            Errno::NOSPC | Errno::NOMEM => {
+                if !was_there {
+                    // Leave no half-made file behind; it holds nothing.
+                    let _ = std::fs::remove_file(path);
+                }
+                RegionError::Space { path: path.to_owned(), len: total as u64, source: e.into() }
             }
-            RegionError::Space { path: path.to_owned(), len: total as u64, source: e.into() }
-        }
-        e => fail("map it")(e.into()),
-    })?;
+            e => fail("map it")(e.into()),
+        })?;
     let iova = header.iova;
-    let mut region = Region { iova, huge_pages: options.huge_pages, ..Region::of(mapping, total) };
+    let mut region = Region { iova, huge_pages: options.huge_pages, ..Region::from_mapping(mapping, total) };
     if !was_there {
         // Through the mapping, because hugetlbfs has no write(2).
-        let (bytes, magic) = header::encode(&header, data_offset);
+        let (bytes, magic) = header::encode_header(&header, data_offset);
         let written = region.write(0, &bytes).and_then(|()| region.write(0, &magic));
         written.map_err(|e| fail("write its header")(io::Error::other(e)))?;
     }
     region.data = data;
     region.len = data_len;
-    let inode = inode(lock.file()).map_err(fail("read its number"))?;
+    let inode = file_identity(lock.locked_file()).map_err(fail("read its number"))?;
     region.backing = Some(Backing {
         path: path.to_owned(),
         header: Some(header),
@@ -116,7 +117,7 @@ pub(super) fn successor(
     open_or_create(&new, header, options)
 }
 
-pub(super) fn succeed(
+pub(super) fn replace_region_file(
     backing: Option<&mut Backing>,
     path: &Path,
     former: Option<&Path>,
@@ -149,7 +150,7 @@ pub(super) fn is_another(path: &Path, than: (u64, u64), wants: u64) -> Result<bo
     }
 }
 
-fn inode(file: &File) -> io::Result<(u64, u64)> {
+fn file_identity(file: &File) -> io::Result<(u64, u64)> {
     file.metadata().map(|found| (found.dev(), found.ino()))
 }
 
@@ -157,7 +158,7 @@ pub(super) fn open_read_only(path: &Path) -> Result<Region, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     let file = own_file::open_to_read(path).map_err(fail("open it"))?;
     let huge_file = huge_page(&file);
-    let Some(Found { header, data_offset, data_len }) = read_header(&file, path)? else {
+    let Some(ParsedHeader { header, data_offset, data_len }) = read_header(&file, path)? else {
         return Err(RegionError::Mismatch { path: path.to_owned(), mismatch: Mismatch::NotARegion });
     };
     let len = |bytes| usize::try_from(bytes).map_err(|_| RegionError::Length { len: data_len });
@@ -166,19 +167,19 @@ pub(super) fn open_read_only(path: &Path) -> Result<Region, RegionError> {
         .checked_add(data_len)
         .and_then(|total| whole_pages(total, huge_file))
         .ok_or(RegionError::Length { len: data_len as u64 })?;
-    let mapping =
-        Mapping::file(&file, total, false, false, huge_file).map_err(|e| fail("map it")(e.into()))?;
+    let mapping = MemoryMapping::from_file(&file, total, false, false, huge_file)
+        .map_err(|e| fail("map it")(e.into()))?;
     let iova = header.iova;
-    let inode = inode(&file).map_err(fail("read its number"))?;
+    let inode = file_identity(&file).map_err(fail("read its number"))?;
     let backing =
         Some(Backing { path: path.to_owned(), header: Some(header), found: true, inode, _lock: None });
-    Ok(Region { data, writable: false, iova, backing, ..Region::of(mapping, data_len) })
+    Ok(Region { data, writable: false, iova, backing, ..Region::from_mapping(mapping, data_len) })
 }
 
 pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     let lock = open_locked(path)?;
-    let file = lock.file();
+    let file = lock.locked_file();
     let huge_file = huge_page(file);
     let total = whole_pages(len, huge_file).ok_or(RegionError::Length { len: len as u64 })?;
     let has = file.metadata().map_err(fail("read its size"))?.len();
@@ -190,16 +191,16 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
     if has == 0 {
         file.set_len(total as u64).map_err(fail("set its size"))?;
     }
-    let mapping = Mapping::file(file, total, true, false, huge_file).map_err(|e| match e {
+    let mapping = MemoryMapping::from_file(file, total, true, false, huge_file).map_err(|e| match e {
         Errno::NOSPC | Errno::NOMEM => {
             RegionError::Space { path: path.to_owned(), len: len as u64, source: e.into() }
         }
         e => fail("map it")(e.into()),
     })?;
-    let inode = inode(lock.file()).map_err(fail("read its number"))?;
+    let inode = file_identity(lock.locked_file()).map_err(fail("read its number"))?;
     let backing =
         Some(Backing { path: path.to_owned(), header: None, found: has > 0, inode, _lock: Some(lock) });
-    Ok(Region { backing, ..Region::of(mapping, len) })
+    Ok(Region { backing, ..Region::from_mapping(mapping, len) })
 }
 
 /// Opens or creates a file, and locks it, retrying for [`LETTING_GO`]. An existing empty file is logged: its creator
@@ -224,7 +225,7 @@ fn open_locked(path: &Path) -> Result<Lock, RegionError> {
         let file = file.map_err(fail("open or create it"))?;
         match Lock::take(file).map_err(fail("lock it"))? {
             Some(lock) => {
-                let has = lock.file().metadata().map_err(fail("read its size"))?.len();
+                let has = lock.locked_file().metadata().map_err(fail("read its size"))?.len();
                 if has == 0 && !is_ours {
                     tracing::warn!(
                         path = %path.display(),
@@ -249,7 +250,7 @@ pub(super) fn tell_blank(path: &Path) {
 }
 
 /// The header of an existing file whose length fits it; `None` for a new one.
-fn read_header(file: &File, path: &Path) -> Result<Option<Found>, RegionError> {
+fn read_header(file: &File, path: &Path) -> Result<Option<ParsedHeader>, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     let mismatch = |mismatch| RegionError::Mismatch { path: path.to_owned(), mismatch };
     let has = file.metadata().map_err(fail("read its size"))?.len();
@@ -269,7 +270,7 @@ fn read_header(file: &File, path: &Path) -> Result<Option<Found>, RegionError> {
         }));
     }
     file.read_exact_at(&mut bytes, 0).map_err(fail("read its header"))?;
-    let Some(found) = header::decode(&bytes).map_err(mismatch)? else { return Ok(None) };
+    let Some(found) = header::decode_header(&bytes).map_err(mismatch)? else { return Ok(None) };
     let wants = found.data_offset.saturating_add(found.data_len);
     if has < wants {
         return Err(mismatch(Mismatch::Truncated { has, wants }));

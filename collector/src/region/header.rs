@@ -24,7 +24,7 @@ use dta_proto::store::StoreSpec;
 use dta_proto::{control, crc};
 use prost::Message;
 
-use super::iova_for;
+use super::wire_address_for;
 
 /// Bytes reserved for the header at the beginning of the file.
 pub const HEADER_LEN: usize = 4096;
@@ -58,7 +58,7 @@ impl RegionHeader {
     /// The header of a new region that replaces one of the previous generation.
     pub fn of_generation(spec: StoreSpec, generation: u64) -> RegionHeader {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-        let iova = iova_for(spec.id, spec.region_len(), generation);
+        let iova = wire_address_for(spec.id, spec.region_len(), generation);
         RegionHeader { spec, generation, iova, created }
     }
 }
@@ -104,7 +104,7 @@ pub enum Mismatch {
 }
 
 #[derive(Encode, Decode)]
-struct Body {
+struct HeaderBody {
     generation: u64,
     iova: u64,
     created: u64,
@@ -112,15 +112,15 @@ struct Body {
 }
 
 /// A header as read from a file.
-pub(super) struct Found {
+pub(super) struct ParsedHeader {
     pub(super) header: RegionHeader,
     pub(super) data_offset: u64,
     pub(super) data_len: u64,
 }
 
 /// The bytes of a header without its magic (zeros instead), and the magic, to be written after them.
-pub(super) fn encode(header: &RegionHeader, data_offset: u64) -> (Vec<u8>, [u8; 8]) {
-    let body = Body {
+pub(super) fn encode_header(header: &RegionHeader, data_offset: u64) -> (Vec<u8>, [u8; 8]) {
+    let body = HeaderBody {
         generation: header.generation,
         iova: header.iova,
         created: header.created,
@@ -134,18 +134,18 @@ pub(super) fn encode(header: &RegionHeader, data_offset: u64) -> (Vec<u8>, [u8; 
     bytes.extend(data_offset.to_le_bytes());
     bytes.extend(header.spec.region_len().to_le_bytes());
     bytes.extend((body.len() as u32).to_le_bytes());
-    bytes.extend(checksum(VERSION, &bytes, &body).to_le_bytes());
+    bytes.extend(header_checksum(VERSION, &bytes, &body).to_le_bytes());
     bytes.extend(&body);
     (bytes, MAGIC)
 }
 
 /// The checksum of a header whose first bytes are `bytes`.
-fn checksum(version: u32, bytes: &[u8], body: &[u8]) -> u32 {
+fn header_checksum(version: u32, bytes: &[u8], body: &[u8]) -> u32 {
     if version == 1 { crc::crc32(body) } else { crc::crc32(&[&bytes[8..CHECKSUM], body].concat()) }
 }
 
 /// Reads a header. `None` if there never was one (no magic, all zeros): creation was interrupted.
-pub(super) fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Option<Found>, Mismatch> {
+pub(super) fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<Option<ParsedHeader>, Mismatch> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
     if bytes[..8] == [0; 8] {
@@ -172,10 +172,10 @@ pub(super) fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Option<Found>, Mismatch
     let (data_offset, data_len) = (u64_at(16), u64_at(24));
     let body_len = u32_at(32) as usize;
     let body = bytes[BODY..].get(..body_len).ok_or(Mismatch::Damaged("length of its body"))?;
-    if checksum(version, bytes, body) != u32_at(CHECKSUM) {
+    if header_checksum(version, bytes, body) != u32_at(CHECKSUM) {
         return Err(Mismatch::Damaged("checksum"));
     }
-    let (body, used): (Body, usize) = bincode::decode_from_slice(body, bincode::config::standard())
+    let (body, used): (HeaderBody, usize) = bincode::decode_from_slice(body, bincode::config::standard())
         .map_err(|_| Mismatch::Damaged("encoding of its body"))?;
     if used != body_len {
         return Err(Mismatch::Damaged("length of its body"));
@@ -190,7 +190,7 @@ pub(super) fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Option<Found>, Mismatch
         return Err(Mismatch::Damaged("offset of its data"));
     }
     let header = RegionHeader { spec, generation: body.generation, iova: body.iova, created: body.created };
-    Ok(Some(Found { header, data_offset, data_len }))
+    Ok(Some(ParsedHeader { header, data_offset, data_len }))
 }
 
 #[cfg(test)]
@@ -216,14 +216,14 @@ mod tests {
             kind: StoreKind::KeyWrite { slots: 16, value_len: 12, redundancy: 2, keys: Default::default() },
         };
         let header = RegionHeader { spec, generation: 1, iova: 2 << 40, created: 1_700_000_000 };
-        let (mut bytes, magic) = encode(&header, 4096);
+        let (mut bytes, magic) = encode_header(&header, 4096);
         bytes[..8].copy_from_slice(&magic);
         assert_eq!(bytes, of_the_document());
-        assert_eq!(header.iova, iova_for(1, 256, 1));
+        assert_eq!(header.iova, wire_address_for(1, 256, 1));
 
         let mut file = [0; HEADER_LEN];
         file[..bytes.len()].copy_from_slice(&bytes);
-        let found = decode(&file).unwrap().expect("a header");
+        let found = decode_header(&file).unwrap().expect("a header");
         assert_eq!((found.header, found.data_offset, found.data_len), (header, 4096, 256));
     }
 }

@@ -38,7 +38,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, _: *mut c_void) 
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
     if code == libc::BUS_ADRERR {
         let mut path = [0; 512];
-        let len = path_at(address, &mut path);
+        let len = mapped_file_path(address, &mut path);
         if len > 0 {
             for part in [
                 &path[..len],
@@ -48,7 +48,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, _: *mut c_void) 
                 unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
             }
             // SAFETY: ends the process without running any more of it.
-            unsafe { libc::_exit(dta_cli::Status::Failed as c_int) };
+            unsafe { libc::_exit(dta_cli::CommandStatus::Failed as c_int) };
         }
     }
     // SAFETY: the previous action, or the default, is restored. A failed access is then repeated and fails again; a
@@ -63,22 +63,22 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, _: *mut c_void) 
 }
 
 /// Writes the path of the file mapped at an address, and returns its length; 0 if there is none.
-fn path_at(address: usize, path: &mut [u8]) -> usize {
+fn mapped_file_path(address: usize, path: &mut [u8]) -> usize {
     // SAFETY: the name ends with a zero byte.
     let maps = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if maps < 0 {
         return 0;
     }
-    find(address, path, |buffer| {
+    find_mapped_path(address, path, |buffer| {
         // SAFETY: `buffer` is valid for its length.
         let read = unsafe { libc::read(maps, buffer.as_mut_ptr().cast(), buffer.len()) };
         usize::try_from(read).unwrap_or(0)
     })
 }
 
-/// [`path_at`] for lines such as `7f00-7f80 rw-s 00000000 00:1a 123   /dev/shm/a b.region`, which `read` returns some
+/// [`mapped_file_path`] for lines such as `7f00-7f80 rw-s 00000000 00:1a 123   /dev/shm/a b.region`, which `read` returns some
 /// bytes at a time.
-fn find(address: usize, path: &mut [u8], mut read: impl FnMut(&mut [u8]) -> usize) -> usize {
+fn find_mapped_path(address: usize, path: &mut [u8], mut read: impl FnMut(&mut [u8]) -> usize) -> usize {
     let mut buffer = [0; 256];
     let (mut start, mut number, mut is_range, mut is_here, mut len) = (0, 0usize, true, false, 0);
     loop {
@@ -123,7 +123,7 @@ mod tests {
         for chunk in [1, 7, 256] {
             let at = |address, room| {
                 let (mut rest, mut path) = (&maps[..], vec![0; room]);
-                let len = find(address, &mut path, |buffer| {
+                let len = find_mapped_path(address, &mut path, |buffer| {
                     let n = chunk.min(rest.len()).min(buffer.len());
                     buffer[..n].copy_from_slice(&rest[..n]);
                     rest = &rest[n..];
@@ -138,7 +138,7 @@ mod tests {
         }
         // The real list: this function is in a file.
         let mut path = [0; 512];
-        let len = path_at(a_mapping_is_found_by_an_address_in_it as fn() as usize, &mut path);
+        let len = mapped_file_path(a_mapping_is_found_by_an_address_in_it as fn() as usize, &mut path);
         let own = std::env::current_exe().unwrap();
         assert!(own.to_string_lossy().as_bytes().starts_with(&path[..len]) && len > 0);
     }

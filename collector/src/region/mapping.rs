@@ -22,7 +22,7 @@ pub(super) const HUGE: usize = 2 << 20;
 const PLACES: usize = 16;
 
 /// A mapping of our own; unmapped when dropped.
-pub(super) struct Mapping {
+pub(super) struct MemoryMapping {
     /// First byte.
     start: *mut u8,
     /// What is unmapped on drop, all of it ours; it contains `start`.
@@ -32,28 +32,28 @@ pub(super) struct Mapping {
 }
 
 // SAFETY: the mapping is plain memory owned by this value alone; the type gives out only its address.
-unsafe impl Send for Mapping {}
+unsafe impl Send for MemoryMapping {}
 // SAFETY: as for Send; all accesses through a shared reference are atomic (see `access`).
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for MemoryMapping {}
 
-impl Mapping {
+impl MemoryMapping {
     /// Zeroed private memory: reserved huge pages if the pool has enough, else transparent ones, else base pages.
-    pub(super) fn anonymous(len: usize, huge: bool) -> Result<Mapping, Errno> {
+    pub(super) fn anonymous(len: usize, huge: bool) -> Result<MemoryMapping, Errno> {
         if huge
             && len.is_multiple_of(HUGE)
-            && let Ok(mapping) = Mapping::reserved_pages(len)
+            && let Ok(mapping) = MemoryMapping::reserved_pages(len)
         {
             return Ok(mapping);
         }
-        let mapping = Mapping::sparse(len)?;
+        let mapping = MemoryMapping::new_sparse(len)?;
         mapping.advise_huge(len, huge);
-        mapping.populate(len)?;
+        mapping.allocate_pages(len)?;
         Ok(mapping)
     }
 
     /// Zeroed private memory, whose pages exist once they are touched.
-    pub(super) fn sparse(len: usize) -> Result<Mapping, Errno> {
-        let mapping = Mapping::no_access(len)?;
+    pub(super) fn new_sparse(len: usize) -> Result<MemoryMapping, Errno> {
+        let mapping = MemoryMapping::no_access(len)?;
         // The kernel commits the memory here, or refuses and leaves the reservation as it is.
         // SAFETY: `len` bytes from `start` are our own reservation, which nobody else knows yet.
         unsafe {
@@ -64,30 +64,30 @@ impl Mapping {
 
     /// The first `len` bytes of `file`, shared. For a file in hugetlbfs, `huge_file` is its page size, and `len` a
     /// multiple of that.
-    pub(super) fn file(
+    pub(super) fn from_file(
         file: &File,
         len: usize,
         writable: bool,
         huge: bool,
         huge_file: Option<usize>,
-    ) -> Result<Mapping, Errno> {
+    ) -> Result<MemoryMapping, Errno> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         let start = map_file(file, len, protection)?;
-        let mut mapping = Mapping { start, whole: start, whole_len: len, pages: Pages::Base4K };
+        let mut mapping = MemoryMapping { start, whole: start, whole_len: len, pages: Pages::Base4K };
         if let Some(page) = huge_file {
             mapping.pages = Pages::Hugetlb(page);
         } else {
             mapping.advise_huge(len, huge && writable);
         }
         if writable {
-            mapping.populate(len)?;
+            mapping.allocate_pages(len)?;
         }
         Ok(mapping)
     }
 
     /// First byte of the mapping.
     #[inline(always)]
-    pub(super) fn address(&self) -> *mut u8 {
+    pub(super) fn start_address(&self) -> *mut u8 {
         self.start
     }
 
@@ -96,7 +96,7 @@ impl Mapping {
     ///
     /// # Errors
     /// As madvise(2) says of `MADV_COLLAPSE` (Linux 6.1): the pages stay as they were.
-    pub(super) fn collapse(&self, offset: usize) -> io::Result<()> {
+    pub(super) fn collapse_page_at(&self, offset: usize) -> io::Result<()> {
         debug_assert!(self.start.addr() + offset + HUGE <= self.whole.addr() + self.whole_len);
         // SAFETY: `HUGE` bytes from there lie in our own mapping. The advice changes how they are
         // backed, not what they hold.
@@ -106,26 +106,26 @@ impl Mapping {
     }
 
     /// The requested kind of pages: whether base pages become huge ones is up to the kernel.
-    pub(super) fn pages(&self) -> Pages {
+    pub(super) fn page_kind(&self) -> Pages {
         self.pages
     }
 
     /// Memory in the pool's huge pages. The kernel reserves them here or refuses, so touching them later cannot fail.
-    fn reserved_pages(len: usize) -> Result<Mapping, Errno> {
+    fn reserved_pages(len: usize) -> Result<MemoryMapping, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe {
             rustix::mm::mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)?
         }
         .cast::<u8>();
-        let mapping = Mapping { start, whole: start, whole_len: len, pages: Pages::Hugetlb(HUGE) };
-        mapping.populate(len)?;
+        let mapping = MemoryMapping { start, whole: start, whole_len: len, pages: Pages::Hugetlb(HUGE) };
+        mapping.allocate_pages(len)?;
         Ok(mapping)
     }
 
     /// Inaccessible address space for `len` bytes at an aligned address: larger than `len`, so that an aligned
     /// address fits wherever the kernel puts it.
-    fn no_access(len: usize) -> Result<Mapping, Errno> {
+    fn no_access(len: usize) -> Result<MemoryMapping, Errno> {
         let whole_len =
             len.checked_next_multiple_of(HUGE).and_then(|n| n.checked_add(HUGE)).ok_or(Errno::NOMEM)?;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -134,7 +134,7 @@ impl Mapping {
         }
         .cast::<u8>();
         let start = whole.wrapping_add(whole.addr().next_multiple_of(HUGE) - whole.addr());
-        Ok(Mapping { start, whole, whole_len, pages: Pages::Base4K })
+        Ok(MemoryMapping { start, whole, whole_len, pages: Pages::Base4K })
     }
 
     fn advise_huge(&self, len: usize, huge: bool) {
@@ -145,7 +145,7 @@ impl Mapping {
     }
 
     /// Allocates every page now, so that a full file system is an error here and not a signal (SIGBUS) later.
-    fn populate(&self, len: usize) -> Result<(), Errno> {
+    fn allocate_pages(&self, len: usize) -> Result<(), Errno> {
         // SAFETY: faults in pages of our own mapping and leaves their contents alone.
         match unsafe { rustix::mm::madvise(self.start.cast(), len, Advice::LinuxPopulateWrite) } {
             // Kernels before 5.14 do not know it: pages are then allocated when touched.
@@ -157,7 +157,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for MemoryMapping {
     fn drop(&mut self) {
         // SAFETY: only this value mapped anything in this range, and with `self` its last user is gone.
         let _ = unsafe { rustix::mm::munmap(self.whole.cast(), self.whole_len) };
@@ -168,7 +168,7 @@ impl Drop for Mapping {
 fn map_file(file: &File, len: usize, protection: ProtFlags) -> Result<*mut u8, Errno> {
     for _ in 0..PLACES {
         // The address space is released at the end of this line, so `place` was free a moment ago.
-        let place = Mapping::no_access(len)?.start;
+        let place = MemoryMapping::no_access(len)?.start;
         // Another thread may take the place at any time: the kernel then says so (FIXED_NOREPLACE) and touches
         // nothing. Before Linux 4.17 it chooses another place instead, which is fine, too.
         let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE;

@@ -2,13 +2,13 @@
 //!
 //! A [`Region`] is one store's memory: anonymous, or backed by a named shared-memory file with a self-describing
 //! header so that a restarted collector or another process finds it again. It lies in huge pages if the machine has
-//! some; [`Region::pages`] says what it got.
+//! some; [`Region::page_kind`] says what it got.
 //!
 //! A NIC writes this memory at any time, so there is no way to get a `&[T]` into it: every access is atomic, at most
 //! 8 bytes wide, and bounds-checked. `docs/decisions/region-memory.md`
 //! gives the reasons.
 //!
-//! - [`header`]: the header of a region file.
+//! - [`file_header`]: the header of a region file.
 //! - `mapping`: getting memory from the kernel (unsafe).
 //! - `access`: reading and writing it (unsafe).
 //! - `pages`: what kind of pages the kernel gave.
@@ -34,7 +34,7 @@ pub use header::RegionHeader;
 pub use last_word::name_lost_files;
 
 use dta_files::lock::Lock;
-use mapping::{HUGE, Mapping};
+use mapping::{HUGE, MemoryMapping};
 
 /// Huge pages of the pool that a region of `len` bytes takes in anonymous memory: all of it, or none of it.
 pub fn pool_pages(len: u64) -> u64 {
@@ -44,7 +44,7 @@ pub fn pool_pages(len: u64) -> u64 {
 /// The memory of one store (or any other registered memory). `Send + Sync`: held in an `Arc` by the NIC that writes
 /// it and by the readers. Unmapped on drop; a file stays.
 pub struct Region {
-    mapping: Mapping,
+    mapping: MemoryMapping,
     /// Where the data begins in the mapping: 0, or the file header's length.
     data: usize,
     /// Bytes of data.
@@ -174,22 +174,22 @@ impl Region {
     /// needs none yet).
     pub fn anonymous(len: u64, iova: u64, options: RegionOptions) -> Result<Region, RegionError> {
         let size = usize::try_from(len).ok().filter(|&n| n > 0).ok_or(RegionError::Length { len })?;
-        let mapping = Mapping::anonymous(size, options.huge_pages)
+        let mapping = MemoryMapping::anonymous(size, options.huge_pages)
             .map_err(|source| RegionError::Memory { len, source: source.into() })?;
-        Ok(Region { iova, huge_pages: options.huge_pages, ..Region::of(mapping, size) })
+        Ok(Region { iova, huge_pages: options.huge_pages, ..Region::from_mapping(mapping, size) })
     }
 
     /// Anonymous memory of `len` bytes, all zero, of which only those pages exist that are written to: for a few
     /// elements of a store of another time.
-    pub(crate) fn sparse(len: u64) -> Result<Region, RegionError> {
+    pub(crate) fn new_sparse(len: u64) -> Result<Region, RegionError> {
         let size = usize::try_from(len).ok().filter(|&n| n > 0).ok_or(RegionError::Length { len })?;
-        let mapping =
-            Mapping::sparse(size).map_err(|source| RegionError::Memory { len, source: source.into() })?;
-        Ok(Region::of(mapping, size))
+        let mapping = MemoryMapping::new_sparse(size)
+            .map_err(|source| RegionError::Memory { len, source: source.into() })?;
+        Ok(Region::from_mapping(mapping, size))
     }
 
     /// Writable memory of `len` bytes in base pages, from the first byte of a mapping on.
-    fn of(mapping: Mapping, len: usize) -> Region {
+    fn from_mapping(mapping: MemoryMapping, len: usize) -> Region {
         Region {
             mapping,
             data: 0,
@@ -206,8 +206,8 @@ impl Region {
     /// The region of the file `path`, created with `header` if it does not exist.
     ///
     /// An existing file must describe the same store, in this version and byte order and at full
-    /// length; its generation and address are then the file's (see [`Region::header`],
-    /// [`Region::found`]). The file is locked (`flock`) while the region lives.
+    /// length; its generation and address are then the file's (see [`Region::file_header`],
+    /// [`Region::is_preexisting`]). The file is locked (`flock`) while the region lives.
     pub fn open_or_create(
         path: impl AsRef<Path>,
         header: &RegionHeader,
@@ -227,15 +227,19 @@ impl Region {
 
     /// Puts the file of [`Region::successor`] in the place of the file `path`: whoever opens the path finds the old
     /// or the new one whole. The old one stays as `former`; without that, it is gone once nobody has it open.
-    pub(crate) fn succeed(&mut self, path: &Path, former: Option<&Path>) -> Result<(), RegionError> {
-        file::succeed(self.backing.as_mut(), path, former)
+    pub(crate) fn replace_region_file(
+        &mut self,
+        path: &Path,
+        former: Option<&Path>,
+    ) -> Result<(), RegionError> {
+        file::replace_region_file(self.backing.as_mut(), path, former)
     }
 
     /// The region of the file that replaced this one's, for reading; `None` if none has.
     ///
     /// # Errors
     /// The file cannot be read, or it is still this one's and was truncated.
-    pub(crate) fn reopened(&self) -> Result<Option<Region>, RegionError> {
+    pub(crate) fn open_replacement(&self) -> Result<Option<Region>, RegionError> {
         match &self.backing {
             Some(backing)
                 if file::is_another(&backing.path, backing.inode, (self.data + self.len) as u64)? =>
@@ -271,13 +275,13 @@ impl Region {
     }
 
     /// The region's address on the wire, aligned to its size.
-    pub fn iova(&self) -> u64 {
+    pub fn wire_address(&self) -> u64 {
         self.iova
     }
 
     /// What kind of pages it lies in. The first call may take long in a process with much memory: see
     /// [`Region::look_up_pages`].
-    pub fn pages(&self) -> Pages {
+    pub fn page_kind(&self) -> Pages {
         Region::look_up_pages([self]);
         self.known_pages().unwrap_or(Pages::Base4K)
     }
@@ -286,7 +290,7 @@ impl Region {
         *self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds out what kind of pages many regions lie in, for [`Region::pages`], in the time that one takes.
+    /// Finds out what kind of pages many regions lie in, for [`Region::page_kind`], in the time that one takes.
     pub fn look_up_pages<'r>(regions: impl IntoIterator<Item = &'r Region>) {
         Region::look_up_pages_again(regions.into_iter().filter(|region| region.known_pages().is_none()));
     }
@@ -297,14 +301,14 @@ impl Region {
             *region.pages.lock().unwrap_or_else(PoisonError::into_inner) = Some(pages)
         };
         let (reserved, others): (Vec<&Region>, _) =
-            regions.into_iter().partition(|r| matches!(r.mapping.pages(), Pages::Hugetlb(_)));
+            regions.into_iter().partition(|r| matches!(r.mapping.page_kind(), Pages::Hugetlb(_)));
         for region in reserved {
-            set(region, region.mapping.pages());
+            set(region, region.mapping.page_kind());
         }
         if others.is_empty() {
             return;
         }
-        let starts: Vec<usize> = others.iter().map(|r| r.mapping.address().addr()).collect();
+        let starts: Vec<usize> = others.iter().map(|r| r.mapping.start_address().addr()).collect();
         for (region, bytes) in others.into_iter().zip(pages::transparent(&starts)) {
             let (huge, of) = (bytes / HUGE, (region.data + region.len) / HUGE);
             set(region, if huge > 0 { Pages::Transparent { huge, of } } else { Pages::Base4K });
@@ -312,29 +316,29 @@ impl Region {
     }
 
     /// The file's header, for a region that has a file.
-    pub fn header(&self) -> Option<&RegionHeader> {
+    pub fn file_header(&self) -> Option<&RegionHeader> {
         self.backing.as_ref().and_then(|b| b.header.as_ref())
     }
 
     /// The file's path, for a region that has a file.
-    pub fn path(&self) -> Option<&Path> {
+    pub fn file_path(&self) -> Option<&Path> {
         self.backing.as_ref().map(|b| b.path.as_path())
     }
 
     /// Whether the file existed before (with data of an earlier run).
-    pub fn found(&self) -> bool {
+    pub fn is_preexisting(&self) -> bool {
         self.backing.as_ref().is_some_and(|b| b.found)
     }
 
     /// Whether it may be written: false after [`Region::open_read_only`].
-    pub fn writable(&self) -> bool {
+    pub fn is_writable(&self) -> bool {
         self.writable
     }
 
     /// Address of the first byte in this process, for registration with a NIC. Only the NIC dereferences it: in this
     /// program all access goes through the methods of this type.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.mapping.address().wrapping_add(self.data)
+        self.mapping.start_address().wrapping_add(self.data)
     }
 }
 
@@ -342,8 +346,8 @@ impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region")
             .field("len", &self.len)
-            .field("pages", &self.pages())
-            .field("path", &self.path())
+            .field("pages", &self.page_kind())
+            .field("path", &self.file_path())
             .finish_non_exhaustive()
     }
 }
@@ -351,7 +355,7 @@ impl fmt::Debug for Region {
 /// The wire address of a store's region of `len` bytes: it depends only on the store's id and generation, so that a
 /// restart does not change it. Regions of up to 1 TiB overlap neither between stores nor between 128 consecutive
 /// generations of a store. Aligned to `len`, a power of two.
-pub fn iova_for(store: u16, len: u64, generation: u64) -> u64 {
+pub fn wire_address_for(store: u16, len: u64, generation: u64) -> u64 {
     // Ids take the bits from 40 to 56.
     let turn = (generation.max(1) - 1) % 128;
     let base = ((u64::from(store) + 1) << 40) | (turn << 57);

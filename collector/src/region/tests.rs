@@ -61,7 +61,7 @@ fn bounds_and_alignment_are_checked() {
     for offset in [4096, 4097, u64::MAX, u64::MAX - 1] {
         assert_eq!(region.read(offset, &mut one), Err(AccessError::OutOfRange { offset, len: 1 }));
         assert_eq!(region.write(offset, &one), Err(AccessError::OutOfRange { offset, len: 1 }));
-        region.prefetch(offset);
+        region.prefetch_line(offset);
     }
     assert!(region.load_u64(4096).is_err());
     assert_eq!(region.load_u64(4089), Err(AccessError::OutOfRange { offset: 4089, len: 8 }));
@@ -111,7 +111,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r");
         let made = open(&path, 256).unwrap();
-        let (header, len) = (made.header().unwrap().clone(), made.len());
+        let (header, len) = (made.file_header().unwrap().clone(), made.len());
         made.write(0, &[0x77; 256 * 16]).unwrap();
         drop(made);
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -120,7 +120,7 @@ proptest! {
         // What is taken is the region that was made, whole, and what is refused stays as it is.
         let is_whole = |region: &Region| -> Result<(), TestCaseError> {
             let mut data = vec![0; 256 * 16];
-            prop_assert_eq!((region.header(), region.len()), (Some(&header), len));
+            prop_assert_eq!((region.file_header(), region.len()), (Some(&header), len));
             region.read(0, &mut data).unwrap();
             prop_assert!(data.iter().all(|&byte| byte == 0x77));
             Ok(())
@@ -133,7 +133,7 @@ proptest! {
             Err(error) => prop_assert!(false, "{}", error),
         }
         match open(&path, 256) {
-            Ok(region) if region.found() => is_whole(&region)?,
+            Ok(region) if region.is_preexisting() => is_whole(&region)?,
             // No magic: an interrupted creation, which holds nothing.
             Ok(region) => {
                 prop_assert!(!taken && damaged[..8] == [0; 8]);
@@ -154,11 +154,11 @@ fn a_file_is_found_again_with_its_data() {
     for slots in [256, 1 << 18] {
         let path = dir.path().join(format!("flows-{slots}"));
         let first = open(&path, slots).unwrap();
-        assert!(!first.found());
+        assert!(!first.is_preexisting());
         first.write(16, b"abcdefgh").unwrap();
         let last = first.len() - 8;
         first.fetch_add(last, 3).unwrap();
-        let (iova, header) = (first.iova(), first.header().unwrap().clone());
+        let (iova, header) = (first.wire_address(), first.file_header().unwrap().clone());
         assert_eq!(iova % first.len(), 0);
         assert_eq!(first.len(), slots * 16);
 
@@ -169,12 +169,12 @@ fn a_file_is_found_again_with_its_data() {
         assert_eq!(reader.load_u64(last).unwrap(), 4);
         assert_eq!(reader.write(0, &[1]), Err(AccessError::ReadOnly));
         assert_eq!(reader.fetch_add(0, 1), Err(AccessError::ReadOnly));
-        assert_eq!(reader.header(), Some(&header));
+        assert_eq!(reader.file_header(), Some(&header));
         drop(first);
 
         let again = open(&path, slots).unwrap();
-        assert!(again.found());
-        assert_eq!((again.iova(), again.header()), (iova, Some(&header)));
+        assert!(again.is_preexisting());
+        assert_eq!((again.wire_address(), again.file_header()), (iova, Some(&header)));
         let mut bytes = [0; 8];
         again.read(16, &mut bytes).unwrap();
         assert_eq!((&bytes, again.load_u64(last).unwrap()), (b"abcdefgh", 4));
@@ -267,7 +267,7 @@ fn an_interrupted_creation_begins_anew() {
     file.write_all_at(&[0; 8], 0).unwrap();
     file.write_all_at(&[9; 8], 5000).unwrap();
     let region = open(&path, 256).unwrap();
-    assert!(!region.found());
+    assert!(!region.is_preexisting());
     let mut bytes = [1; 8];
     region.read(5000 - 4096, &mut bytes).unwrap();
     assert_eq!(bytes, [0; 8]);
@@ -290,18 +290,20 @@ fn a_full_file_system_is_an_error_not_a_signal() {
 fn addresses_on_the_wire_are_aligned_and_apart() {
     for len in [4096u64, 1 << 30, 1 << 40, 1 << 44] {
         for generation in [1, 2, 127, 128, 129] {
-            assert_eq!(iova_for(3, len, generation) % len, 0);
-            assert!(iova_for(u16::MAX, len, generation).checked_add(len).is_some());
+            assert_eq!(wire_address_for(3, len, generation) % len, 0);
+            assert!(wire_address_for(u16::MAX, len, generation).checked_add(len).is_some());
         }
     }
-    assert!(iova_for(0, 1 << 38, 1) + (1 << 38) <= iova_for(1, 1 << 38, 1));
+    assert!(wire_address_for(0, 1 << 38, 1) + (1 << 38) <= wire_address_for(1, 1 << 38, 1));
     // All of 128 generations of two neighbours, and where the first of them always was.
     let len = 1 << 40;
-    let mut all: Vec<u64> =
-        [7, 8].into_iter().flat_map(|store| (1..=128).map(move |g| iova_for(store, len, g))).collect();
+    let mut all: Vec<u64> = [7, 8]
+        .into_iter()
+        .flat_map(|store| (1..=128).map(move |g| wire_address_for(store, len, g)))
+        .collect();
     all.sort_unstable();
     assert!(all.windows(2).all(|pair| pair[0] + len <= pair[1]));
-    assert_eq!((iova_for(7, 4096, 1), iova_for(7, 4096, 129)), (8 << 40, 8 << 40));
+    assert_eq!((wire_address_for(7, 4096, 1), wire_address_for(7, 4096, 129)), (8 << 40, 8 << 40));
 }
 
 #[test]
@@ -310,7 +312,7 @@ fn a_header_of_version_1_is_read() {
     let path = dir.path().join("r");
     let region = open(&path, 256).unwrap();
     region.write(8, b"kept").unwrap();
-    let header = region.header().unwrap().clone();
+    let header = region.file_header().unwrap().clone();
     drop(region);
     let mut bytes = fs::read(&path).unwrap();
     let body = u32::from_le_bytes(bytes[32..36].try_into().unwrap()) as usize;
@@ -321,7 +323,7 @@ fn a_header_of_version_1_is_read() {
     let region = open(&path, 256).unwrap();
     let mut kept = [0; 4];
     region.read(8, &mut kept).unwrap();
-    assert_eq!((region.header(), &kept), (Some(&header), b"kept"));
+    assert_eq!((region.file_header(), &kept), (Some(&header), b"kept"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use dta_rpc::transport::tls::{Validity, for_people};
 use tokio::sync::watch;
 
-use super::until;
+use super::wait_until_stopped;
 
 /// How often the certificate is checked.
 const LOOK: Duration = Duration::from_secs(3600);
@@ -21,12 +21,12 @@ pub(super) fn expiry_warning(validity: &Validity, now: SystemTime) -> Option<Str
 }
 
 /// Logs the warning every hour, as long as there is one.
-pub(super) async fn watch(path: PathBuf, validity: Validity, stopped: watch::Receiver<bool>) {
+pub(super) async fn watch_expiry(path: PathBuf, validity: Validity, stopped: watch::Receiver<bool>) {
     let mut interval = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
             _ = interval.tick() => {}
-            () = until(stopped.clone()) => return,
+            () = wait_until_stopped(stopped.clone()) => return,
         }
         if let Some(warning) = expiry_warning(&validity, SystemTime::now()) {
             tracing::warn!("the TLS certificate {} {warning}", path.display());

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use dta_export::names::Names;
-use dta_rpc::transport::tls::{ServerFiles, ServerTls};
 use dta_proto::store::StoreSpec;
 use dta_proto::trace;
+use dta_rpc::transport::tls::{ServerFiles, ServerTls};
 
 use super::certificate;
 use crate::config::{Config, MemoryConfig};
@@ -18,9 +18,9 @@ use crate::epochs;
 ///
 /// # Errors
 /// What would keep it from starting.
-pub fn check(config: &Config) -> anyhow::Result<Vec<String>> {
-    let tls = checked(config)?;
-    names(config)?;
+pub fn check_config(config: &Config) -> anyhow::Result<Vec<String>> {
+    let tls = checked_tls(config)?;
+    load_names(config)?;
     let soon = tls.and_then(|tls| certificate::expiry_warning(&tls.validity, SystemTime::now()));
     let path = config.tls.as_ref().map(|tls| tls.cert.display().to_string()).unwrap_or_default();
     let soon = soon.map(|warning| format!("the TLS certificate {path} {warning}"));
@@ -35,36 +35,37 @@ pub fn check(config: &Config) -> anyhow::Result<Vec<String>> {
         format!("no traces of hosts will be exported: there is no store {:?}", trace::store::EVENTS)
     });
     let clickhouse = config.history.clickhouse.as_ref().filter(|clickhouse| clickhouse.user.is_some());
-    let in_clear =
-        clickhouse.and_then(|clickhouse| dta_export::run::in_clear("history.clickhouse", &clickhouse.url));
+    let in_clear = clickhouse
+        .and_then(|clickhouse| dta_export::run::clear_text_warning("history.clickhouse", &clickhouse.url));
     Ok(soon
         .into_iter()
         .chain(no_events)
         .chain(no_hosts)
         .chain(in_clear)
-        .chain(dta_export::run::warnings(&config.export))
+        .chain(dta_export::run::config_warnings(&config.export))
         .collect())
 }
 
 /// The names of switches, ports and drop reasons.
-pub(super) fn names(config: &Config) -> anyhow::Result<Arc<Names>> {
-    let (names, path) = Names::find(config.names.as_deref())?;
+pub(super) fn load_names(config: &Config) -> anyhow::Result<Arc<Names>> {
+    let (names, path) = Names::find_and_load(config.names.as_deref())?;
     if let Some(path) = path {
         tracing::debug!(path = %path.display(), "names of switches, ports and drop reasons read");
     }
     Ok(Arc::new(names))
 }
 
-/// Like [`check`], but returns the checked TLS.
-pub(super) fn checked(config: &Config) -> anyhow::Result<Option<ServerTls>> {
-    config.check()?;
+/// Like [`check_config`], but returns the checked TLS.
+pub(super) fn checked_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> {
+    config.validate()?;
     let files = config.tls.as_ref().map(|tls| ServerFiles {
         cert: &tls.cert,
         key: &tls.key,
         client_ca: &tls.client_ca,
     });
-    let tls = files.map(|files| dta_rpc::transport::tls::server(&files, SystemTime::now())).transpose()?;
-    dta_export::run::look(&config.export)?;
+    let tls =
+        files.map(|files| dta_rpc::transport::tls::load_server_tls(&files, SystemTime::now())).transpose()?;
+    dta_export::run::check_exporters(&config.export)?;
     config.clickhouse()?;
     let need = |store: &StoreSpec| epochs::memory_len(store, config.epochs.contains_key(&store.name));
     let need = config.stores.iter().map(need).fold(0, u64::saturating_add);
@@ -77,7 +78,8 @@ pub(super) fn checked(config: &Config) -> anyhow::Result<Option<ServerTls>> {
         MemoryConfig::Directory(dir) => {
             let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
             let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
-            let fail = |errno: rustix::io::Errno| super::directory::cannot("look at", &dir, errno.into());
+            let fail =
+                |errno: rustix::io::Errno| super::directory::directory_error("look at", &dir, errno.into());
             let system = rustix::fs::statvfs(there).map_err(fail)?;
             let place = format!("the file system of {}", dir.display());
             (system.f_blocks.saturating_mul(system.f_frsize), place)

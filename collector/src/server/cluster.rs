@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use dta_cluster::CollectorRecord;
+use dta_export::metrics::{Labels, MetricKind, MetricsPage};
 use dta_files::moment;
-use dta_export::metrics::{Kind, Labels, Page};
-use dta_cluster::Collector;
 use dta_proto::buckets::MAX_COPIES;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::dta::EpochEnd;
@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::cluster::Cluster;
+use crate::cluster::ClusterMembership;
 use crate::config::{self, Config};
 use crate::nic::Device;
 
@@ -25,42 +25,44 @@ const LEAVE: Duration = Duration::from_secs(2);
 /// A collector that has joined, or tries to.
 pub(super) struct Joined {
     /// What it says of itself.
-    says: watch::Sender<Collector>,
+    says: watch::Sender<CollectorRecord>,
     leave: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 /// The place of a collector in a cluster, before it joins.
-pub(super) fn of(cluster: &config::Cluster, config: &Config) -> Cluster {
+pub(super) fn new_cluster(cluster: &config::CollectorClusterConfig, config: &Config) -> ClusterMembership {
     let replaces = |store: &&StoreSpec| {
         config.epochs.contains_key(&store.name) && store.kind.primitive().epoch_end() == EpochEnd::Replaces
     };
     let with_epochs =
         config.stores.iter().filter(replaces).map(|store| (store.name.as_str(), config.epochs[&store.name]));
-    Cluster::new(cluster.id(config).to_owned(), cluster.etcd.lease(), with_epochs)
+    ClusterMembership::new(cluster.id(config).to_owned(), cluster.etcd.lease_duration(), with_epochs)
 }
 
 /// Joins, in a task that keeps trying while etcd cannot be reached.
-pub(super) fn join(
-    of: &config::Cluster,
+pub(super) fn join_cluster(
+    of: &config::CollectorClusterConfig,
     config: &Config,
     listen: SocketAddr,
     metrics: Option<SocketAddr>,
     device: &Device,
-    cluster: Arc<Cluster>,
+    cluster: Arc<ClusterMembership>,
 ) -> anyhow::Result<Joined> {
     let address = match &of.address {
         Some(address) => address.clone(),
         None if listen.ip().is_unspecified() => bail!(
             "others cannot reach a collector at {listen}: give its address as `address` in [cluster] (--cluster-address)"
         ),
-        None if listen.ip().is_loopback() && !of.etcd.endpoints.iter().all(|node| is_here(node)) => bail!(
-            "etcd is on other hosts, which cannot reach a collector at {listen}: give an address of this host as --listen"
-        ),
+        None if listen.ip().is_loopback() && !of.etcd.endpoints.iter().all(|node| is_local_node(node)) => {
+            bail!(
+                "etcd is on other hosts, which cannot reach a collector at {listen}: give an address of this host as --listen"
+            )
+        }
         None => listen.to_string(),
     };
     let is_plain = config.tls.is_none() || address.contains("://");
-    let collector = Collector {
+    let collector = CollectorRecord {
         metrics: metrics.and_then(|at| reachable(at, &address)).unwrap_or_default(),
         address: if is_plain { address } else { format!("https://{address}") },
         device: device.name.clone(),
@@ -69,20 +71,20 @@ pub(super) fn join(
         free_memory: config.stores.iter().map(StoreSpec::region_len).sum(),
         // A later life has a higher one.
         generation: moment::now(),
-        ..Collector::default()
+        ..CollectorRecord::default()
     };
     let (says, said) = watch::channel(with_stores(&collector, config));
     let id = of.id(config).to_owned();
-    let mut membership = dta_cluster::join(of.etcd.clone(), id.clone(), said)?;
-    cluster.joins(membership.lease().clone());
+    let mut membership = dta_cluster::join_cluster(of.etcd.clone(), id.clone(), said)?;
+    cluster.set_lease(membership.lease().clone());
     let (leave, mut leaving) = oneshot::channel();
     let task = tokio::spawn(async move {
         loop {
             tokio::select! {
-                view = membership.views.changed() => {
-                    let was = cluster.version();
-                    let (version, buckets) = (view.placement.version, view.placement.copies(MAX_COPIES, &id));
-                    cluster.learn(view);
+                view = membership.views.next_view() => {
+                    let was = cluster.placement_version();
+                    let (version, buckets) = (view.placement.version, view.placement.collector_copies(MAX_COPIES, &id));
+                    cluster.update_view(view);
                     if version != was {
                         tracing::info!(version, %buckets, "another placement");
                     }
@@ -90,7 +92,7 @@ pub(super) fn join(
                 _ = &mut leaving => break,
             }
         }
-        if tokio::time::timeout(LEAVE, membership.leave()).await.is_err() {
+        if tokio::time::timeout(LEAVE, membership.leave_cluster()).await.is_err() {
             tracing::warn!("etcd did not answer: this collector leaves the cluster when its lease ends");
         }
     });
@@ -109,7 +111,7 @@ impl Joined {
     }
 
     /// Leaves the cluster: what this collector has goes to others.
-    pub(super) async fn leave(self) {
+    pub(super) async fn leave_cluster(self) {
         let _ = self.leave.send(());
         let _ = self.task.await;
     }
@@ -120,7 +122,7 @@ fn reachable(metrics: SocketAddr, address: &str) -> Option<String> {
     let host = address.rsplit_once("://").map_or(address, |(_, place)| place).rsplit_once(':')?.0;
     match metrics.ip() {
         ip if ip.is_unspecified() => Some(format!("{host}:{}", metrics.port())),
-        ip if ip.is_loopback() && !is_here(address) => {
+        ip if ip.is_loopback() && !is_local_node(address) => {
             tracing::info!(%metrics, "/targets leaves this collector out: others do not reach its metrics");
             None
         }
@@ -129,21 +131,26 @@ fn reachable(metrics: SocketAddr, address: &str) -> Option<String> {
 }
 
 /// The metrics of all collectors that are there, as Prometheus' HTTP service discovery reads them.
-pub(super) fn targets(cluster: &Cluster) -> String {
-    let view = cluster.view();
+pub(super) fn scrape_targets(cluster: &ClusterMembership) -> String {
+    let view = cluster.newest_view();
     let scraped = view.collectors.iter().filter(|(_, collector)| !collector.metrics.is_empty());
-    let target = |(id, collector): (&String, &Collector)| json!({ "targets": [collector.metrics], "labels": { "dta_collector": id, "dta_zone": collector.zone } });
+    let target = |(id, collector): (&String, &CollectorRecord)| json!({ "targets": [collector.metrics], "labels": { "dta_collector": id, "dta_zone": collector.zone } });
     serde_json::Value::from_iter(scraped.map(target)).to_string()
 }
 
 /// Adds how a collector's place in a cluster is.
-pub(super) fn put(cluster: &Cluster, page: &mut Page) {
-    let view = cluster.view();
+pub(super) fn add_cluster_metrics(cluster: &ClusterMembership, page: &mut MetricsPage) {
+    let view = cluster.newest_view();
     let mut gauge = |name: &'static str, help: &'static str, labels: Labels, value: u64| {
-        page.add(name, Kind::Gauge, help, labels, value);
+        page.add(name, MetricKind::Gauge, help, labels, value);
     };
     let help = "1 if this collector may answer for its part of the stores: its lease in etcd holds, or a translator goes by the placement that it knows";
-    gauge("dta_collector_in_cluster", help, Labels::new(), cluster.check(Instant::now()).is_ok().into());
+    gauge(
+        "dta_collector_in_cluster",
+        help,
+        Labels::new(),
+        cluster.check_vouched(Instant::now()).is_ok().into(),
+    );
     let help = "collectors in the cluster, this one included";
     gauge("dta_collector_cluster_size", help, Labels::new(), view.collectors.len() as u64);
     let help = "version of the newest placement that this collector knows; 0: none yet";
@@ -151,13 +158,13 @@ pub(super) fn put(cluster: &Cluster, page: &mut Page) {
     for copy in 0..view.placement.keys.len() {
         let help = "buckets of keys, of 256, that the placement gives this collector, by copy";
         let labels = vec![("copy".into(), copy.to_string())];
-        let buckets = view.placement.buckets(copy, cluster.id()).iter().count() as u64;
+        let buckets = view.placement.buckets_of_copy(copy, cluster.id()).iter().count() as u64;
         gauge("dta_collector_placement_buckets", help, labels, buckets);
     }
 }
 
 /// Whether a node of etcd is on this host, as far as its URL shows.
-fn is_here(node: &str) -> bool {
+fn is_local_node(node: &str) -> bool {
     let host =
         node.rsplit("//").next().and_then(|place| place.rsplit_once(':')).map_or(node, |(host, _)| host);
     let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -165,16 +172,16 @@ fn is_here(node: &str) -> bool {
 }
 
 /// What a collector says of itself, with the stores of a configuration.
-fn with_stores(said: &Collector, config: &Config) -> Collector {
-    Collector {
+fn with_stores(said: &CollectorRecord, config: &Config) -> CollectorRecord {
+    CollectorRecord {
         copies: config.replicas.values().copied().max().unwrap_or(1),
-        lists: config.stores.iter().filter_map(lists).collect(),
+        lists: config.stores.iter().filter_map(placed_lists).collect(),
         ..said.clone()
     }
 }
 
 /// How many lists the cluster places of a store, if it is placed by lists.
-fn lists(store: &StoreSpec) -> Option<(String, u32)> {
+fn placed_lists(store: &StoreSpec) -> Option<(String, u32)> {
     let lists = match store.kind {
         StoreKind::Append { lists, .. } => lists,
         StoreKind::SketchMerge { .. } => 1,

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use tokio::sync::watch;
 
 use crate::region::Region;
-use crate::store::{Store, Stores};
+use crate::store::{ServedStores, Store};
 
 /// How often stores are checked for new memory.
 const LOOK: Duration = Duration::from_secs(1);
@@ -17,15 +17,15 @@ const LOOK: Duration = Duration::from_secs(1);
 const COUNT: Duration = Duration::from_secs(1);
 
 /// Joins the memory of stores, including what they get later, until the collector stops.
-pub(super) async fn keep(stores: Arc<Stores>, stopped: watch::Receiver<bool>) {
+pub(super) async fn keep_collapsed(stores: Arc<ServedStores>, stopped: watch::Receiver<bool>) {
     let mut told = HashSet::new();
     loop {
         let todo: Vec<Arc<Store>> =
-            stores.all().iter().filter(|store| store.region.wants_collapse()).cloned().collect();
+            stores.current_stores().iter().filter(|store| store.region.wants_collapse()).cloned().collect();
         if !todo.is_empty() {
             let stop = stopped.clone();
             let (all, tell) = (Arc::clone(&stores), std::mem::take(&mut told));
-            let run = tokio::task::spawn_blocking(move || collapse(&all, &todo, &stop, tell)).await;
+            let run = tokio::task::spawn_blocking(move || collapse_stores(&all, &todo, &stop, tell)).await;
             match run {
                 Ok(tell) => told = tell,
                 Err(error) => return tracing::warn!(%error, "memory is no longer joined to huge pages"),
@@ -33,15 +33,15 @@ pub(super) async fn keep(stores: Arc<Stores>, stopped: watch::Receiver<bool>) {
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
-            () = super::until(stopped.clone()) => return,
+            () = super::wait_until_stopped(stopped.clone()) => return,
         }
     }
 }
 
 /// Joins the memory of `todo`, one store after another. Logs each kind of error once: takes and returns those logged
 /// so far.
-fn collapse(
-    all: &Stores,
+fn collapse_stores(
+    all: &ServedStores,
     todo: &[Arc<Store>],
     stop: &watch::Receiver<bool>,
     mut told: HashSet<ErrorKind>,
@@ -49,7 +49,7 @@ fn collapse(
     let mut counted = Instant::now();
     for store in todo {
         let began = Instant::now();
-        let done = store.region.collapse(|| {
+        let done = store.region.collapse_pages(|| {
             if counted.elapsed() > COUNT {
                 Region::look_up_pages_again([&*store.region]);
                 counted = Instant::now();
@@ -77,10 +77,10 @@ fn collapse(
         tracing::debug!(store = %store.spec.name, seconds = began.elapsed().as_secs_f64(), "pages joined");
     }
     // All at once, or each would take the time of all.
-    Region::look_up_pages_again(all.all().iter().map(|store| &*store.region));
+    Region::look_up_pages_again(all.current_stores().iter().map(|store| &*store.region));
     for store in todo {
         // `stores` shows it, too.
-        tracing::debug!(store = %store.spec.name, memory = %store.region.pages(), "pages of the store");
+        tracing::debug!(store = %store.spec.name, memory = %store.region.page_kind(), "pages of the store");
     }
     told
 }

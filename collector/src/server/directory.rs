@@ -14,10 +14,10 @@ use dta_files::own_file;
 /// Makes the memory directory, accessible only to its owner, and locks it: two collectors in one would take each
 /// other's state for their own. An existing one must look as if made here: in the default location anyone may make a
 /// directory first.
-pub(super) fn lock(dir: &Path) -> anyhow::Result<Lock> {
-    let fail = |action| move |source| cannot(action, dir, source);
+pub(super) fn lock_directory(dir: &Path) -> anyhow::Result<Lock> {
+    let fail = |action| move |source| directory_error(action, dir, source);
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail("make"))?;
-    check(dir).map_err(fail("use"))?;
+    check_directory(dir).map_err(fail("use"))?;
     let options = &mut OpenOptions::new();
     let file = own_file::open(&dir.join("lock"), options.write(true).create(true).truncate(false))
         .map_err(fail("make the file `lock` in"))?;
@@ -31,11 +31,11 @@ pub(super) fn lock(dir: &Path) -> anyhow::Result<Lock> {
 }
 
 /// What the system did not let be done with the memory directory.
-pub(super) fn cannot(action: &str, dir: &Path, source: Error) -> anyhow::Error {
+pub(super) fn directory_error(action: &str, dir: &Path, source: Error) -> anyhow::Error {
     anyhow!("cannot {action} the memory directory {}: {source}; choose another with --memory", dir.display())
 }
 
-fn check(dir: &Path) -> Result<(), Error> {
+fn check_directory(dir: &Path) -> Result<(), Error> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| match errno {
         rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR => {
@@ -65,18 +65,18 @@ mod tests {
     use super::*;
 
     fn refusal(dir: &Path) -> String {
-        lock(dir).expect_err("not to be used").to_string()
+        lock_directory(dir).expect_err("not to be used").to_string()
     }
 
     #[test]
     fn a_directory_is_made_for_its_owner_alone_and_locked() {
         let base = tempfile::tempdir().unwrap();
         let dir = base.path().join("new/memory");
-        let held = lock(&dir).unwrap();
+        let held = lock_directory(&dir).unwrap();
         assert_eq!(dir.metadata().unwrap().mode() & 0o7777, 0o700);
         assert!(refusal(&dir).contains("another collector uses"));
         drop(held);
-        lock(&dir).unwrap();
+        lock_directory(&dir).unwrap();
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
     fn the_lock_file_is_not_emptied() {
         let base = tempfile::tempdir().unwrap();
         std::fs::write(base.path().join("lock"), "here").unwrap();
-        lock(base.path()).unwrap();
+        lock_directory(base.path()).unwrap();
         assert_eq!(std::fs::read(base.path().join("lock")).unwrap(), b"here");
     }
 

@@ -3,74 +3,76 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use dta_export::gauges::{Following, Gauges};
+use dta_export::gauges::{GaugeFollower, Gauges};
+use dta_export::metrics::{Labels, MetricKind, MetricsPage, MetricsPort, Process, Served, Targets};
 use dta_export::names::Names;
 use dta_export::run::Pages;
 use dta_export::schema::Schema;
-use dta_rpc::transport::standard::Health;
-use dta_rpc::transport::tls::Validity;
-use dta_export::metrics::{Kind, Labels, Page, Port, Process, Served, Targets};
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::ENTRY_LEN;
+use dta_rpc::transport::standard::Health;
+use dta_rpc::transport::tls::Validity;
 
 use super::cluster;
-use super::room::Room;
-use crate::cluster::Cluster;
+use super::room::DiskSpace;
+use crate::cluster::ClusterMembership;
 use crate::config::{self, Config, Telemetry};
-use crate::service::Service;
-use crate::store::Stores;
+use crate::service::CollectorService;
+use crate::store::ServedStores;
 
 /// The metrics of a collector, for whoever scrapes them or exports them. Served until this is dropped.
-pub(super) struct Metrics {
+pub(super) struct CollectorMetrics {
     served: Option<Served>,
     /// Whether they are exported.
     is_exported: bool,
-    source: Arc<Source>,
+    source: Arc<MetricsSource>,
 }
 
 /// The sources of a page.
-struct Source {
+struct MetricsSource {
     process: Process,
-    service: Service,
+    service: CollectorService,
     health: Health,
-    cluster: Option<Arc<Cluster>>,
-    telemetry: std::sync::OnceLock<Following>,
-    room: Arc<Room>,
+    cluster: Option<Arc<ClusterMembership>>,
+    telemetry: std::sync::OnceLock<GaugeFollower>,
+    room: Arc<DiskSpace>,
     /// Of the certificate in use.
     certificate: Mutex<Option<Validity>>,
 }
 
-impl Metrics {
+impl CollectorMetrics {
     pub(super) fn new(
         config: &Config,
-        service: Service,
+        service: CollectorService,
         health: Health,
-        cluster: Option<Arc<Cluster>>,
-    ) -> Metrics {
+        cluster: Option<Arc<ClusterMembership>>,
+    ) -> CollectorMetrics {
         let process = Process::new("dta-collector", env!("CARGO_PKG_VERSION"));
         let (telemetry, certificate, room) =
-            (Default::default(), Mutex::default(), Arc::new(Room::of(config)));
-        let source = Arc::new(Source { process, service, health, cluster, telemetry, room, certificate });
-        Metrics { served: None, is_exported: config.export.has_metrics(), source }
+            (Default::default(), Mutex::default(), Arc::new(DiskSpace::from_config(config)));
+        let source =
+            Arc::new(MetricsSource { process, service, health, cluster, telemetry, room, certificate });
+        CollectorMetrics { served: None, is_exported: config.export.has_metrics(), source }
     }
 
     /// Serves them at this port.
-    pub(super) fn serve(&mut self, port: Port) {
+    pub(super) fn serve_at(&mut self, port: MetricsPort) {
         let shared = self.source.clone();
         let page = move || {
             let source = shared.clone();
-            async move { source.page().await }
+            async move { source.collect_page().await }
         };
-        let targets = |of: Arc<Cluster>| -> Targets { Box::new(move || cluster::targets(&of)) };
+        let targets =
+            |of: Arc<ClusterMembership>| -> Targets { Box::new(move || cluster::scrape_targets(&of)) };
         self.served = Some(port.serve_with(page, self.source.cluster.clone().map(targets)));
     }
 
     /// What makes a page for exporters.
-    pub(super) fn pages(&self) -> Pages {
+    pub(super) fn export_pages(&self) -> Pages {
         let shared = self.source.clone();
         Arc::new(move || {
             let source = shared.clone();
-            Box::pin(async move { source.page().await })
+            Box::pin(async move { source.collect_page().await })
         })
     }
 
@@ -80,20 +82,25 @@ impl Metrics {
     }
 
     /// Where they are scraped, if anywhere.
-    pub(super) fn address(&self) -> Option<std::net::SocketAddr> {
+    pub(super) fn scrape_address(&self) -> Option<std::net::SocketAddr> {
         self.served.as_ref().map(|served| served.address)
     }
 
     /// Starts to have telemetry as well, if anybody reads it, it is wanted, its store exists and it is not there yet.
-    pub(super) fn follow(&self, config: &config::Metrics, names: &Arc<Names>, stores: &Stores) {
+    pub(super) fn follow_telemetry(
+        &self,
+        config: &config::CollectorMetricsConfig,
+        names: &Arc<Names>,
+        stores: &ServedStores,
+    ) {
         let Telemetry::As(schema) = config.telemetry else { return };
         if self.served.is_none() && !self.is_exported {
             return;
         }
-        let all = stores.all();
+        let all = stores.current_stores();
         match all.iter().find(|store| store.spec.name == config.store).map(|store| &store.spec.kind) {
             Some(StoreKind::Append { entry_len, .. }) if usize::from(*entry_len) == ENTRY_LEN => {
-                self.source.telemetry.get_or_init(|| self.source.start(schema, config, names));
+                self.source.telemetry.get_or_init(|| self.source.start_telemetry(schema, config, names));
             }
             Some(_) => {
                 tracing::warn!(
@@ -106,40 +113,45 @@ impl Metrics {
     }
 }
 
-impl Source {
-    fn start(&self, schema: Schema, config: &config::Metrics, names: &Arc<Names>) -> Following {
-        let names = if config.names { names.clone() } else { Arc::new(Names::none()) };
-        let gauges = Gauges::new(schema, config.limits(), names);
-        Following::start(Arc::new(self.service.clone()), &config.store, gauges)
+impl MetricsSource {
+    fn start_telemetry(
+        &self,
+        schema: Schema,
+        config: &config::CollectorMetricsConfig,
+        names: &Arc<Names>,
+    ) -> GaugeFollower {
+        let names = if config.names { names.clone() } else { Arc::new(Names::empty()) };
+        let gauges = Gauges::new(schema, config.telemetry_limits(), names);
+        GaugeFollower::start(Arc::new(self.service.clone()), &config.store, gauges)
     }
 
-    async fn page(&self) -> Result<Page, String> {
+    async fn collect_page(&self) -> Result<MetricsPage, String> {
         let began = Instant::now();
-        let mut page = crate::page::page(&self.service).await.map_err(|error| error.to_string())?;
+        let mut page = crate::page::metrics_page(&self.service).await.map_err(|error| error.to_string())?;
         let room = self.room.clone();
         // File systems may be slow.
         let filled = tokio::task::spawn_blocking(move || {
-            room.put(&mut page);
+            room.add_disk_metrics(&mut page);
             page
         });
         let mut page = filled.await.map_err(|error| error.to_string())?;
-        self.process.put(&mut page);
+        self.process.add_process_metrics(&mut page);
         let help = "1 if sessions and the NIC are tended, as in the health service";
         let serving = self.health.is_serving().into();
-        page.add("dta_collector_serving", Kind::Gauge, help, Labels::new(), serving);
+        page.add("dta_collector_serving", MetricKind::Gauge, help, Labels::new(), serving);
         if let Some(validity) = *self.certificate.lock().unwrap_or_else(PoisonError::into_inner) {
             let help = "when the TLS certificate that this collector serves with ends, in seconds since 1970";
             let name = "dta_collector_certificate_end_timestamp_seconds";
-            page.real(name, help, Labels::new(), validity.not_after().as_secs_f64());
+            page.add_real_gauge(name, help, Labels::new(), validity.not_after().as_secs_f64());
         }
         if let Some(cluster) = &self.cluster {
-            cluster::put(cluster, &mut page);
+            cluster::add_cluster_metrics(cluster, &mut page);
         }
         if let Some(telemetry) = self.telemetry.get() {
-            telemetry.put(&mut page);
+            telemetry.add_to_page(&mut page);
         }
         let help = "how long it took to gather this page";
-        page.real("dta_metrics_page_seconds", help, Labels::new(), began.elapsed().as_secs_f64());
+        page.add_real_gauge("dta_metrics_page_seconds", help, Labels::new(), began.elapsed().as_secs_f64());
         Ok(page)
     }
 }

@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use dta_cli::number::counted;
-use dta_rpc::Ask;
+use dta_cli::number::format_count;
 use dta_export::names::Names;
-use dta_export::run::{Exporters, Run};
+use dta_export::run::{ExportOptions, Exporters};
 use dta_files::lock::Lock;
+use dta_rpc::Ask;
 use dta_rpc::transport::Listen;
 use dta_rpc::transport::standard::{self, Health};
 use dta_rpc::transport::tls::ServerTls;
@@ -28,17 +28,17 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use check::check;
+pub use check::check_config;
 
-use crate::cluster::Cluster;
-use crate::config::{Config, History, MemoryConfig};
-use crate::epochs::{Counted, Epochs, Keep, Traffic};
+use crate::cluster::ClusterMembership;
+use crate::config::{Config, HistoryConfig, MemoryConfig};
+use crate::epochs::{Counted, Epochs, Keep, StoreTraffic};
 use crate::nic::{self, Device, Nic, NicError};
 use crate::region::RegionOptions;
-use crate::service::Service;
-use crate::session::{Sessions, Writers};
-use crate::store::Stores;
-use metrics::Metrics;
+use crate::service::CollectorService;
+use crate::session::{CollectorSessions, Writers};
+use crate::store::ServedStores;
+use metrics::CollectorMetrics;
 
 /// How often sessions are tended.
 const TICK: Duration = Duration::from_secs(1);
@@ -69,17 +69,17 @@ struct Grpc {
     certificate: Option<JoinHandle<()>>,
 }
 
-/// A running collector. Dropping it leaves it running; [`Server::stop`] ends it in order.
-pub struct Server {
+/// A running collector. Dropping it leaves it running; [`RunningCollector::shut_down`] ends it in order.
+pub struct RunningCollector {
     /// Where gRPC listens, with the port that was taken.
     pub listen: SocketAddr,
     /// How long the start took.
     pub took: Duration,
     /// The NIC, with its endpoint.
     pub device: Device,
-    stores: Arc<Stores>,
-    sessions: Arc<Sessions>,
-    service: Service,
+    stores: Arc<ServedStores>,
+    sessions: Arc<CollectorSessions>,
+    service: CollectorService,
     nic: Arc<dyn Nic>,
     stop: watch::Sender<bool>,
     stopped: watch::Receiver<bool>,
@@ -91,7 +91,7 @@ pub struct Server {
     former: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
     listener: Arc<TcpListener>,
     connections: Arc<dta_rpc::transport::ConnectionCounters>,
-    metrics: Metrics,
+    metrics: CollectorMetrics,
     health: Health,
     /// Epochs of stores.
     epochs: Arc<Epochs>,
@@ -109,7 +109,7 @@ pub struct Server {
     _lock: Option<Lock>,
 }
 
-impl Server {
+impl RunningCollector {
     /// Starts a collector with the NIC that its configuration names.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
         Self::start_with(config, || Ok(nic::open(config)?)).await
@@ -122,8 +122,8 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let began = Instant::now();
         // Cheap checks come first.
-        let tls = check::checked(config)?;
-        let names = check::names(config).unwrap_or_else(|error| {
+        let tls = check::checked_tls(config)?;
+        let names = check::load_names(config).unwrap_or_else(|error| {
             let error = dta_cli::error_line(&error);
             tracing::error!(
                 error,
@@ -137,31 +137,34 @@ impl Server {
         let listener = TcpListener::bind(config.listen).await.map_err(cannot_listen)?;
         let listen = listener.local_addr().map_err(cannot_listen)?;
 
-        let metrics_port =
-            dta_export::metrics::Port::open(&config.metrics.listen, dta_export::metrics::COLLECTOR_ADDRESS).await?;
+        let metrics_port = dta_export::metrics::MetricsPort::open(
+            &config.metrics.listen,
+            dta_export::metrics::COLLECTOR_ADDRESS,
+        )
+        .await?;
 
         let folder = match &config.memory {
             MemoryConfig::Anonymous => None,
             MemoryConfig::Directory(dir) => Some(dir.clone()),
         };
-        let lock = folder.as_deref().map(directory::lock).transpose()?;
+        let lock = folder.as_deref().map(directory::lock_directory).transpose()?;
         // On a thread of its own: making much memory takes long, and the caller may want to stop meanwhile.
         let (specs, memory) = (config.stores.clone(), config.memory.clone());
-        let open = move || Stores::open(&specs, &memory, RegionOptions::default());
+        let open = move || ServedStores::open(&specs, &memory, RegionOptions::default());
         let stores = Arc::new(tokio::task::spawn_blocking(open).await??);
-        for store in stores.all().iter() {
+        for store in stores.current_stores().iter() {
             tracing::info!(
                 store = %store.spec.name,
                 kind = store.spec.primitive(),
                 bytes = store.region.len(),
-                memory = %store.region.pages(),
-                found = store.region.found(),
+                memory = %store.region.page_kind(),
+                found = store.region.is_preexisting(),
                 "store open"
             );
         }
         let nic = open_nic()?;
-        let device = nic.device();
-        let sessions = Arc::new(Sessions::open_state(
+        let device = nic.describe_device();
+        let sessions = Arc::new(CollectorSessions::open_state(
             nic.clone(),
             stores.clone(),
             config.transport,
@@ -171,10 +174,10 @@ impl Server {
 
         let (stop, stopped) = watch::channel(false);
         let connections = Arc::new(dta_rpc::transport::ConnectionCounters::default());
-        let cluster = config.cluster.as_ref().map(|cluster| Arc::new(cluster::of(cluster, config)));
+        let cluster = config.cluster.as_ref().map(|cluster| Arc::new(cluster::new_cluster(cluster, config)));
         let traffic = Observed { sessions: sessions.clone(), nic: nic.clone(), cluster: cluster.clone() };
         let epochs = begin_epochs(config, &stores, traffic, &stopped).await?;
-        let service = Service::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone())
+        let service = CollectorService::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone())
             .with_epochs(epochs.clone())
             .with_operators(operators(config))
             .with_limits(&config.limits)
@@ -182,32 +185,33 @@ impl Server {
             .with_connections(connections.clone())
             .with_cluster(cluster.clone());
         let ticks = Arc::new(AtomicU64::new(0));
-        let mut tasks = vec![tokio::spawn(tick(sessions.clone(), ticks.clone(), stopped.clone()))];
+        let mut tasks = vec![tokio::spawn(upkeep_sessions(sessions.clone(), ticks.clone(), stopped.clone()))];
         if nic.pins_memory() {
             // Pinned pages can no longer be joined, and a start does not wait until they are.
             tracing::info!(device = %device.name, "the device pins the memory of stores, so their pages cannot be joined to huge ones; use hugetlbfs");
         } else {
-            tasks.push(tokio::spawn(collapse::keep(stores.clone(), stopped.clone())));
+            tasks.push(tokio::spawn(collapse::keep_collapsed(stores.clone(), stopped.clone())));
         }
         let wakes = notify::is_wanted(&stores);
         if wakes {
-            tasks.push(notify::spawn(nic.clone(), service.wake(), stopped.clone()));
+            tasks.push(notify::spawn_notifier(nic.clone(), service.wake_signal(), stopped.clone()));
         }
         let listener = Arc::new(listener);
-        let health = standard::health(SERVICE);
-        let mut metrics = Metrics::new(config, service.clone(), health.clone(), cluster.clone());
-        let exporters = export(config, &names, &service, &metrics)?;
+        let health = standard::start_health(SERVICE);
+        let mut metrics = CollectorMetrics::new(config, service.clone(), health.clone(), cluster.clone());
+        let exporters = start_exports(config, &names, &service, &metrics)?;
         let validity = tls.as_ref().map(|tls| tls.validity);
-        let grpc = serve(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
+        let grpc =
+            serve_grpc(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
         health.set(true);
         if let Some(port) = metrics_port {
-            metrics.serve(port);
+            metrics.serve_at(port);
         }
         metrics.set_certificate(validity);
-        metrics.follow(&config.metrics, &names, &stores);
+        metrics.follow_telemetry(&config.metrics, &names, &stores);
         let membership = match (&config.cluster, cluster) {
             (Some(of), Some(cluster)) => {
-                Some(cluster::join(of, config, listen, metrics.address(), &device, cluster)?)
+                Some(cluster::join_cluster(of, config, listen, metrics.scrape_address(), &device, cluster)?)
             }
             _ => None,
         };
@@ -246,31 +250,31 @@ impl Server {
     }
 
     /// Where metrics are scraped, if anywhere.
-    pub fn metrics(&self) -> Option<SocketAddr> {
-        self.metrics.address()
+    pub fn scrape_address(&self) -> Option<SocketAddr> {
+        self.metrics.scrape_address()
     }
 
     /// The stores.
-    pub fn stores(&self) -> &Arc<Stores> {
+    pub fn stores(&self) -> &Arc<ServedStores> {
         &self.stores
     }
 
     /// Answers queries; implements [`dta_rpc::Ask`] in this process, too.
-    pub fn service(&self) -> &Service {
+    pub fn service(&self) -> &CollectorService {
         &self.service
     }
 
     /// The sessions.
-    pub fn sessions(&self) -> &Arc<Sessions> {
+    pub fn sessions(&self) -> &Arc<CollectorSessions> {
         &self.sessions
     }
 
     /// Waits until the NIC or the gRPC server has ended, and says why: the service manager must restart this process.
     /// May be called again and again.
-    pub async fn failed(&mut self) -> anyhow::Error {
+    pub async fn wait_for_failure(&mut self) -> anyhow::Error {
         let nic = self.nic.clone();
         tokio::select! {
-            reason = failure(nic) => NicError::Stopped { reason }.into(),
+            reason = wait_for_nic_failure(nic) => NicError::Stopped { reason }.into(),
             ended = &mut self.grpc.task => anyhow!("the gRPC service ended: {}", match ended {
                 Ok(Ok(())) => "its listener closed".into(),
                 Ok(Err(e)) => e.to_string(),
@@ -280,36 +284,36 @@ impl Server {
     }
 
     /// Its current state in one line for people; `None` while its sessions are being changed.
-    pub fn status(&self) -> Option<String> {
-        let (stores, sessions) = (self.stores.all().len(), self.sessions.count()?);
+    pub fn status_line(&self) -> Option<String> {
+        let (stores, sessions) = (self.stores.current_stores().len(), self.sessions.session_count()?);
         Some(format!(
             "{}, {}, gRPC on {}",
-            counted(stores as u64, "store", "stores"),
-            counted(sessions as u64, "session", "sessions"),
+            format_count(stores as u64, "store", "stores"),
+            format_count(sessions as u64, "session", "sessions"),
             self.listen
         ))
     }
 
     /// Counters that rise as long as this collector works: one of the upkeep of sessions, and one of the NIC's
     /// thread. If the NIC has none, the first stands for both.
-    pub fn progress(&self) -> [u64; 2] {
+    pub fn progress_counters(&self) -> [u64; 2] {
         let ticks = self.ticks.load(Ordering::Relaxed);
-        [ticks, self.nic.turns().unwrap_or(ticks)]
+        [ticks, self.nic.poll_count().unwrap_or(ticks)]
     }
 
     /// Ends tails and calls, writes state, and releases everything. Sessions stay: their translators go on when a
     /// collector starts in the same memory directory.
-    pub async fn stop(self) -> anyhow::Result<()> {
+    pub async fn shut_down(self) -> anyhow::Result<()> {
         let began = tokio::time::Instant::now();
         self.health.set(false);
         // First of all: what it has goes to others at once.
         if let Some(membership) = self.membership {
-            membership.leave().await;
+            membership.leave_cluster().await;
         }
         drop(self.metrics);
         // They follow lists, which end with the service.
         if let Some(exporters) = self.exporters
-            && tokio::time::timeout(EXPORTS, exporters.stop()).await.is_err()
+            && tokio::time::timeout(EXPORTS, exporters.stop_exporters()).await.is_err()
         {
             tracing::warn!("exporters did not end in time: what they had read will be read again");
         }
@@ -331,11 +335,14 @@ impl Server {
             }
         }
         let epochs = self.epochs;
-        if tokio::time::timeout_at(by, tokio::task::spawn_blocking(move || epochs.join())).await.is_err() {
+        if tokio::time::timeout_at(by, tokio::task::spawn_blocking(move || epochs.join_threads()))
+            .await
+            .is_err()
+        {
             tracing::info!("an epoch is still being written: the next start writes it");
         }
         let sessions = self.sessions;
-        let last = tokio::task::spawn_blocking(move || sessions.tick(Instant::now()));
+        let last = tokio::task::spawn_blocking(move || sessions.run_upkeep(Instant::now()));
         // It has what the others left of their time, too.
         match tokio::time::timeout_at(by + WRITE, last).await {
             Ok(ended) => Ok(ended??),
@@ -349,43 +356,45 @@ impl Server {
 
 /// What epochs are told of sessions and the NIC.
 struct Observed {
-    sessions: Arc<Sessions>,
+    sessions: Arc<CollectorSessions>,
     nic: Arc<dyn Nic>,
-    cluster: Option<Arc<Cluster>>,
+    cluster: Option<Arc<ClusterMembership>>,
 }
 
-impl Traffic for Observed {
-    fn writers(&self, store: &str, generation: u64) -> Writers {
-        self.sessions.writers(store, generation)
+impl StoreTraffic for Observed {
+    fn store_writers(&self, store: &str, generation: u64) -> Writers {
+        self.sessions.store_writers(store, generation)
     }
 
     fn is_taken_over(&self) -> bool {
         self.cluster.is_some()
     }
 
-    fn begins(&self, store: &str, generation: u64, at: u64) {
+    fn begin_generation(&self, store: &str, generation: u64, at: u64) {
         if let Some(cluster) = &self.cluster {
-            cluster.turn(store, generation, at);
+            cluster.begin_epoch(store, generation, at);
         }
     }
 
-    fn counted(&self) -> Vec<Counted> {
+    fn node_counters(&self) -> Vec<Counted> {
         let nodes = self.sessions.statistics().into_iter().map(|sums| (sums.node, sums.counters));
-        nodes.chain([(format!("nic/{}", self.nic.device().name), self.nic.counters())]).collect()
+        nodes
+            .chain([(format!("nic/{}", self.nic.describe_device().name), self.nic.named_counters())])
+            .collect()
     }
 }
 
 /// Begins the epochs of stores, if any has some. On a thread of its own: histories may be long.
 async fn begin_epochs(
     config: &Config,
-    stores: &Arc<Stores>,
+    stores: &Arc<ServedStores>,
     traffic: Observed,
     stopped: &watch::Receiver<bool>,
 ) -> anyhow::Result<Arc<Epochs>> {
     if config.epochs.is_empty() {
         return Ok(Arc::default());
     }
-    let History { url, keep, keep_bytes, coarse, .. } = config.history.clone();
+    let HistoryConfig { url, keep, keep_bytes, coarse, .. } = config.history.clone();
     let keep = Keep {
         url,
         clickhouse: config.clickhouse()?.map(Arc::new),
@@ -396,34 +405,34 @@ async fn begin_epochs(
         patience: PATIENCE,
     };
     let (stores, every, stopped) = (stores.clone(), config.epochs.clone(), stopped.clone());
-    let traffic: Arc<dyn Traffic> = Arc::new(traffic);
+    let traffic: Arc<dyn StoreTraffic> = Arc::new(traffic);
     let begin = move || Epochs::start(&stores, &every, &keep, &traffic, &stopped);
     Ok(Arc::new(tokio::task::spawn_blocking(begin).await??))
 }
 
 /// Starts what goes out to databases, if anything does.
-fn export(
+fn start_exports(
     config: &Config,
     names: &Arc<Names>,
-    service: &Service,
-    metrics: &Metrics,
+    service: &CollectorService,
+    metrics: &CollectorMetrics,
 ) -> anyhow::Result<Option<Exporters>> {
-    if !config.export.is_on() {
+    if !config.export.has_exporters() {
         return Ok(None);
     }
     let ask: Arc<dyn Ask> = Arc::new(service.clone());
-    let run = Run { names: names.clone(), ..Run::default() };
-    let exporters = Exporters::start(&config.export, &config.name, &ask, &metrics.pages(), run)?;
-    service.tell_exporters(exporters.counters());
+    let run = ExportOptions { names: names.clone(), ..ExportOptions::default() };
+    let exporters = Exporters::start(&config.export, &config.name, &ask, &metrics.export_pages(), run)?;
+    service.tell_exporters(exporters.exporter_counters());
     Ok(Some(exporters))
 }
 
 /// Serves gRPC with the TLS and limits of a configuration.
-fn serve(
+fn serve_grpc(
     listener: Arc<TcpListener>,
     config: &Config,
     tls: Option<ServerTls>,
-    service: &Service,
+    service: &CollectorService,
     health: &Health,
     connections: Arc<dta_rpc::transport::ConnectionCounters>,
     stopped: &watch::Receiver<bool>,
@@ -431,29 +440,30 @@ fn serve(
     let reflection = standard::reflection(dta_proto::control::DESCRIPTORS).map_err(anyhow::Error::msg)?;
     let (halt, halted) = watch::channel(false);
     let certificate = tls.as_ref().zip(config.tls.as_ref()).map(|(tls, files)| {
-        tokio::spawn(certificate::watch(files.cert.clone(), tls.validity, stopped.clone()))
+        tokio::spawn(certificate::watch_expiry(files.cert.clone(), tls.validity, stopped.clone()))
     });
-    let limits = limits(config);
+    let limits = connection_limits(config);
     let listen = Listen { limits, tls: tls.map(|tls| tls.config) };
-    let incoming = dta_rpc::transport::accept_until(listener, listen, connections.clone(), until(halted));
-    let serve = dta_rpc::transport::server(limits, crate::service::method, connections)
+    let incoming =
+        dta_rpc::transport::accept_until(listener, listen, connections.clone(), wait_until_stopped(halted));
+    let serve = dta_rpc::transport::build_server(limits, crate::service::describe_method, connections)
         .add_service(service.clone().into_server())
-        .add_service(health.service())
+        .add_service(health.health_service())
         .add_service(reflection)
-        .serve_with_incoming_shutdown(incoming, until(stopped.clone()));
+        .serve_with_incoming_shutdown(incoming, wait_until_stopped(stopped.clone()));
     Ok(Grpc { task: tokio::spawn(serve), halt, certificate })
 }
 
 /// Certificate names that may end any session.
-fn operators(config: &Config) -> Vec<dta_rpc::transport::Name> {
+fn operators(config: &Config) -> Vec<dta_rpc::transport::CertificateName> {
     let names = config.tls.iter().flat_map(|tls| &tls.operators);
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
 /// The connection limits, as far as the system allows them.
-fn limits(config: &Config) -> dta_rpc::transport::Limits {
+fn connection_limits(config: &Config) -> dta_rpc::transport::ServerLimits {
     let (wanted, files) = (config.limits.of_connections(), dta_rpc::transport::file_limit());
-    let limits = wanted.within(files, FILES);
+    let limits = wanted.within_file_limit(files, FILES);
     if limits.connections < wanted.connections {
         tracing::warn!(
             files,
@@ -475,31 +485,35 @@ fn listen_hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-async fn until(mut stopped: watch::Receiver<bool>) {
+async fn wait_until_stopped(mut stopped: watch::Receiver<bool>) {
     // `Err` means that the sender is dropped, which happens only with the collector.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
 /// Waits until the NIC stops; returns why.
-async fn failure(nic: Arc<dyn Nic>) -> String {
+async fn wait_for_nic_failure(nic: Arc<dyn Nic>) -> String {
     loop {
-        if let Some(reason) = nic.failure() {
+        if let Some(reason) = nic.fatal_failure() {
             return reason;
         }
         tokio::time::sleep(TICK).await;
     }
 }
 
-async fn tick(sessions: Arc<Sessions>, ticks: Arc<AtomicU64>, stopped: watch::Receiver<bool>) {
+async fn upkeep_sessions(
+    sessions: Arc<CollectorSessions>,
+    ticks: Arc<AtomicU64>,
+    stopped: watch::Receiver<bool>,
+) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = interval.tick() => {}
-            () = until(stopped.clone()) => return,
+            () = wait_until_stopped(stopped.clone()) => return,
         }
         let sessions = sessions.clone();
-        match tokio::task::spawn_blocking(move || sessions.tick(Instant::now())).await {
+        match tokio::task::spawn_blocking(move || sessions.run_upkeep(Instant::now())).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "cannot write state; trying again"),
             Err(error) => tracing::warn!(%error, "cannot tend sessions"),

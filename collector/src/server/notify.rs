@@ -8,18 +8,25 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::nic::Nic;
-use crate::store::Stores;
+use crate::store::ServedStores;
 
 /// How long to wait for immediates before checking whether to stop.
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Whether any store's batches come with immediate.
-pub(super) fn is_wanted(stores: &Stores) -> bool {
-    stores.all().iter().any(|store| matches!(store.spec.kind, StoreKind::Append { notify: true, .. }))
+pub(super) fn is_wanted(stores: &ServedStores) -> bool {
+    stores
+        .current_stores()
+        .iter()
+        .any(|store| matches!(store.spec.kind, StoreKind::Append { notify: true, .. }))
 }
 
 /// Takes immediates and wakes all tails at each; those of other lists go back to sleep.
-pub(super) fn spawn(nic: Arc<dyn Nic>, wake: Arc<Notify>, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
+pub(super) fn spawn_notifier(
+    nic: Arc<dyn Nic>,
+    wake: Arc<Notify>,
+    stopped: watch::Receiver<bool>,
+) -> JoinHandle<()> {
     tokio::task::spawn_blocking(move || {
         let mut immediates = Vec::new();
         while !*stopped.borrow() {

@@ -1,14 +1,14 @@
 //! Reloads the configuration of a running collector: all changes take effect, or none.
 
 use anyhow::{bail, ensure};
-use dta_files::config_file::changes;
+use dta_files::config_file::changed_keys;
 use dta_proto::queue_pair::Purpose;
 use dta_proto::store::StoreSpec;
 
-use super::{Grpc, Server, check, notify, operators, serve};
+use super::{Grpc, RunningCollector, check, notify, operators, serve_grpc};
 use crate::config::Config;
 
-impl Server {
+impl RunningCollector {
     /// Switches to another configuration: TLS files are reloaded, new limits and operators apply, and added stores
     /// are served. Existing connections may finish their calls and are asked to reconnect; tails go on. Returns what
     /// has changed, in words.
@@ -16,18 +16,19 @@ impl Server {
     /// # Errors
     /// Something changed that cannot change while a collector runs, or a collector of this configuration would not
     /// start; then nothing has changed.
-    pub async fn reload(&mut self, new: &Config) -> anyhow::Result<Vec<String>> {
+    pub async fn reload_config(&mut self, new: &Config) -> anyhow::Result<Vec<String>> {
         let restart = "cannot change while the collector runs: restart it for that";
-        let fixed = fixed(&self.config, new);
+        let fixed = changed_fixed_keys(&self.config, new);
         ensure!(fixed.is_empty(), "{} {restart}", fixed.join(", "));
-        let tls = check::checked(new)?;
+        let tls = check::checked_tls(new)?;
         if let Some(store) = new.epochs.keys().find(|name| self.stores.get(name).is_err()) {
             // Its thread would have to begin with it.
             bail!("store {store} (epoch) {restart}");
         }
         let added: Vec<StoreSpec> =
             new.stores.iter().filter(|store| !self.config.stores.contains(store)).cloned().collect();
-        let needs_atomics = |store: &&StoreSpec| store.kind.primitive().purpose() == Purpose::Atomic;
+        let needs_atomics =
+            |store: &&StoreSpec| store.kind.primitive().queue_pair_purpose() == Purpose::Atomic;
         if let (Some(store), false) = (added.iter().find(needs_atomics), self.device.atomics) {
             bail!(
                 "store {:?} needs atomics, which the device {:?} does not have; leave the store out",
@@ -35,10 +36,10 @@ impl Server {
                 self.device.name
             );
         }
-        let mut changed = changes(&self.config.limits, &new.limits);
+        let mut changed = changed_keys(&self.config.limits, &new.limits);
         changed.iter_mut().for_each(|key| *key = format!("limits.{key}"));
         if let (Some(old), Some(new)) = (&self.config.tls, &new.tls) {
-            changed.extend(changes(old, new).into_iter().map(|key| format!("tls.{key}")));
+            changed.extend(changed_keys(old, new).into_iter().map(|key| format!("tls.{key}")));
             changed.push("the TLS files".into());
         }
         changed.extend(added.iter().map(|store| format!("store {} (new)", store.name)));
@@ -55,7 +56,7 @@ impl Server {
         let stopped = &self.stopped;
         let connections = self.connections.clone();
         let validity = tls.as_ref().map(|tls| tls.validity);
-        let next = serve(self.listener.clone(), new, tls, &service, &self.health, connections, stopped)?;
+        let next = serve_grpc(self.listener.clone(), new, tls, &service, &self.health, connections, stopped)?;
         let Grpc { task, halt, certificate } = std::mem::replace(&mut self.grpc, next);
         halt.send_replace(true);
         // Connections from here on use the new configuration.
@@ -67,10 +68,14 @@ impl Server {
         self.former.push(task);
         if !self.wakes && notify::is_wanted(&self.stores) {
             self.wakes = true;
-            self.tasks.push(notify::spawn(self.nic.clone(), service.wake(), self.stopped.clone()));
+            self.tasks.push(notify::spawn_notifier(
+                self.nic.clone(),
+                service.wake_signal(),
+                self.stopped.clone(),
+            ));
         }
         self.metrics.set_certificate(validity);
-        self.metrics.follow(&new.metrics, &self.names, &self.stores);
+        self.metrics.follow_telemetry(&new.metrics, &self.names, &self.stores);
         if let Some(membership) = &self.membership {
             membership.has_stores_of(new);
         }
@@ -81,7 +86,7 @@ impl Server {
 }
 
 /// The keys that differ but cannot change while a collector runs.
-fn fixed(old: &Config, new: &Config) -> Vec<String> {
+fn changed_fixed_keys(old: &Config, new: &Config) -> Vec<String> {
     let mut keys = Vec::new();
     for (key, differs) in [
         ("collector.name", old.name != new.name),
@@ -98,11 +103,11 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
             keys.push(key.to_owned());
         }
     }
-    keys.extend(changes(&old.soft, &new.soft).into_iter().map(|key| format!("soft.{key}")));
-    keys.extend(changes(&old.metrics, &new.metrics).into_iter().map(|key| format!("metrics.{key}")));
-    keys.extend(changes(&old.verbs, &new.verbs).into_iter().map(|key| format!("verbs.{key}")));
-    keys.extend(changes(&old.export, &new.export).into_iter().map(|key| format!("export.{key}")));
-    keys.extend(changes(&old.history, &new.history).into_iter().map(|key| format!("history.{key}")));
+    keys.extend(changed_keys(&old.soft, &new.soft).into_iter().map(|key| format!("soft.{key}")));
+    keys.extend(changed_keys(&old.metrics, &new.metrics).into_iter().map(|key| format!("metrics.{key}")));
+    keys.extend(changed_keys(&old.verbs, &new.verbs).into_iter().map(|key| format!("verbs.{key}")));
+    keys.extend(changed_keys(&old.export, &new.export).into_iter().map(|key| format!("export.{key}")));
+    keys.extend(changed_keys(&old.history, &new.history).into_iter().map(|key| format!("history.{key}")));
     for store in &old.stores {
         if old.epochs.get(&store.name) != new.epochs.get(&store.name) {
             keys.push(format!("store {} (epoch)", store.name));

@@ -3,21 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use dta_export::config::Influx;
-use dta_export::metrics::{Kind, Page};
+use dta_export::metrics::{MetricKind, MetricsPage};
 
 use crate::config::{Config, MemoryConfig};
 
 /// The folders that a collector writes to.
-pub(super) struct Room {
+pub(super) struct DiskSpace {
     /// By purpose: `memory`, `json`, `spool` (InfluxDB's), `spool-SINK`.
     folders: Vec<(String, PathBuf)>,
     /// The spools by exporter, and their limits in bytes.
     spools: Vec<(&'static str, PathBuf, u64)>,
 }
 
-impl Room {
-    pub(super) fn of(config: &Config) -> Room {
-        let spools = config.export.spools(&config.name);
+impl DiskSpace {
+    pub(super) fn from_config(config: &Config) -> DiskSpace {
+        let spools = config.export.configured_spools(&config.name);
         let memory = match &config.memory {
             MemoryConfig::Anonymous => None,
             MemoryConfig::Directory(folder) => Some(folder.clone()),
@@ -33,33 +33,51 @@ impl Room {
         let named = |name: &str, folder: Option<PathBuf>| Some((name.to_owned(), folder?));
         let folders = named("memory", memory).into_iter().chain(named("json", json));
         let folders = folders.chain(spools.iter().map(of_sink)).collect();
-        Room { folders, spools }
+        DiskSpace { folders, spools }
     }
 
     /// Asks the file systems, so it may block.
-    pub(super) fn put(&self, page: &mut Page) {
+    pub(super) fn add_disk_metrics(&self, page: &mut MetricsPage) {
         for (name, folder) in &self.folders {
             // One that cannot be read has no series.
             let Ok(system) = rustix::fs::statvfs(folder) else { continue };
             let labels = || vec![("folder".into(), name.clone())];
             let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
             let free = "bytes that this collector may still write to the file system of a folder";
-            page.add("dta_collector_disk_free_bytes", Kind::Gauge, free, labels(), bytes(system.f_bavail));
+            page.add(
+                "dta_collector_disk_free_bytes",
+                MetricKind::Gauge,
+                free,
+                labels(),
+                bytes(system.f_bavail),
+            );
             let size = "bytes of the file system of a folder that this collector writes to";
-            page.add("dta_collector_disk_size_bytes", Kind::Gauge, size, labels(), bytes(system.f_blocks));
+            page.add(
+                "dta_collector_disk_size_bytes",
+                MetricKind::Gauge,
+                size,
+                labels(),
+                bytes(system.f_blocks),
+            );
         }
         for (sink, folder, most) in &self.spools {
             let labels = || vec![("sink".into(), (*sink).to_owned())];
             let help = "bytes of an exporter's spool, which has what its receiver has not taken yet";
-            page.add("dta_collector_export_spool_bytes", Kind::Gauge, help, labels(), size(folder));
+            page.add(
+                "dta_collector_export_spool_bytes",
+                MetricKind::Gauge,
+                help,
+                labels(),
+                folder_bytes(folder),
+            );
             let help = "bytes that the spool may have (spool_mib); beyond, the oldest points are dropped";
-            page.add("dta_collector_export_spool_limit_bytes", Kind::Gauge, help, labels(), *most);
+            page.add("dta_collector_export_spool_limit_bytes", MetricKind::Gauge, help, labels(), *most);
         }
     }
 }
 
 /// Bytes of the files in a folder; 0 if it cannot be read.
-fn size(folder: &Path) -> u64 {
+fn folder_bytes(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder).into_iter().flatten();
     files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum()
 }
@@ -80,9 +98,9 @@ mod tests {
         let mut config = Config { memory: MemoryConfig::Directory(dir.path().into()), ..Config::default() };
         config.export.influx = Some(Influx { spool: Some(spool), spool_mib: 16, ..Influx::default() });
         config.export.json = Some(Json { file: "events.json".into(), names: true });
-        let mut page = Page::default();
-        Room::of(&config).put(&mut page);
-        let text = page.text();
+        let mut page = MetricsPage::default();
+        DiskSpace::from_config(&config).add_disk_metrics(&mut page);
+        let text = page.into_text();
         for line in [
             "dta_collector_export_spool_bytes{sink=\"influx\"} 1024",
             "dta_collector_export_spool_limit_bytes{sink=\"influx\"} 16777216",
@@ -103,8 +121,8 @@ mod tests {
     fn what_writes_nowhere_has_no_series() {
         let mut config = Config { memory: MemoryConfig::Anonymous, ..Config::default() };
         config.export.json = Some(Json { file: "-".into(), names: true });
-        let mut page = Page::default();
-        Room::of(&config).put(&mut page);
-        assert_eq!(page.series(), 0);
+        let mut page = MetricsPage::default();
+        DiskSpace::from_config(&config).add_disk_metrics(&mut page);
+        assert_eq!(page.series_count(), 0);
     }
 }

@@ -9,19 +9,19 @@ use dta_proto::queue_pair::has_24_bits;
 use tonic::Status;
 
 use crate::session::sharing::{Share, Sharing};
-use crate::session::{Caller, NodeCounters, OpenRequest, RequesterQueuePair};
+use crate::session::{NodeCounters, OpenRequest, RequesterQueuePair, SessionCaller};
 
 pub(super) fn open_request(
     request: control::OpenSessionRequest,
-    caller: Caller,
+    caller: SessionCaller,
 ) -> Result<OpenRequest, Status> {
     let translator = request.translator.as_ref().ok_or_else(|| {
         Status::invalid_argument("`translator` is missing: say where this session's frames come from")
     })?;
-    let sharing = sharing(request.shares, request.own_share)?;
+    let sharing = parse_sharing(request.shares, request.own_share)?;
     Ok(OpenRequest {
         name: request.name,
-        translator: endpoint(translator)?,
+        translator: parse_endpoint(translator)?,
         queue_pairs: request.queue_pairs.iter().map(queue_pair).collect::<Result<_, _>>()?,
         lease: (request.lease_seconds != 0).then(|| Duration::from_secs(request.lease_seconds.into())),
         stores: request.stores,
@@ -32,7 +32,7 @@ pub(super) fn open_request(
     })
 }
 
-fn sharing(shares: Vec<control::CollectorShare>, own: u32) -> Result<Option<Sharing>, Status> {
+fn parse_sharing(shares: Vec<control::CollectorShare>, own: u32) -> Result<Option<Sharing>, Status> {
     if shares.is_empty() {
         return Ok(None);
     }
@@ -43,7 +43,7 @@ fn sharing(shares: Vec<control::CollectorShare>, own: u32) -> Result<Option<Shar
         )));
     }
     let share = |share: control::CollectorShare| {
-        let buckets = control::buckets(&share.buckets)
+        let buckets = control::copies_from_ranges(&share.buckets)
             .map_err(|error| Status::invalid_argument(format!("`shares.buckets`: {error}")))?;
         let lists = share.lists.into_iter().map(Into::into).collect();
         Ok(Share { address: share.address, stores: share.stores, buckets, lists })
@@ -52,7 +52,7 @@ fn sharing(shares: Vec<control::CollectorShare>, own: u32) -> Result<Option<Shar
     Ok(Some(Sharing { all, own }))
 }
 
-fn endpoint(message: &control::Endpoint) -> Result<Endpoint, Status> {
+fn parse_endpoint(message: &control::Endpoint) -> Result<Endpoint, Status> {
     Endpoint::try_from(message)
         .map(Endpoint::with_usual_port)
         .map_err(|error| Status::invalid_argument(format!("`translator`: {error}")))
@@ -66,7 +66,7 @@ fn queue_pair(pair: &control::RequesterQueuePair) -> Result<RequesterQueuePair, 
             )));
         }
     }
-    let purpose = control::purpose(pair.purpose)
+    let purpose = control::parse_purpose(pair.purpose)
         .map_err(|unknown| Status::invalid_argument(format!("`queue_pairs`: {unknown}")))?;
     Ok(RequesterQueuePair { purpose, qpn: pair.qpn, start_psn: pair.start_psn })
 }
@@ -91,6 +91,6 @@ pub(super) fn node_counters(nodes: Vec<control::NodeStatistics>) -> Result<Vec<N
         .collect())
 }
 
-pub(super) fn counters(counters: Vec<(String, u64)>) -> Vec<control::Counter> {
+pub(super) fn counter_messages(counters: Vec<(String, u64)>) -> Vec<control::Counter> {
     counters.into_iter().map(|(name, value)| control::Counter { name, value }).collect()
 }

@@ -4,54 +4,59 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dta_rpc::{Moment, Question};
 use dta_proto::buckets::{self, Copies};
 use dta_proto::control::{PlacementResponse, StorePlacement, bucket_ranges};
-use dta_proto::layout::key_increment::Role;
+use dta_proto::layout::key_increment::CountingRole;
 use dta_proto::placement::usual_colour;
 use dta_proto::wire::dta::{Addressing, Primitive, Replicas};
+use dta_rpc::{Moment, Question};
 
-use super::Service;
+use super::CollectorService;
 use crate::answers::AskError;
-use crate::cluster::{Adrift, Cluster, Part, Place};
+use crate::cluster::{Adrift, ClusterMembership, HolderLocation, StoreShare};
 use crate::reader::key_increment::Roles;
-use crate::session::Sessions;
-use crate::session::sharing::Shared;
+use crate::session::CollectorSessions;
+use crate::session::sharing::SharingClaims;
 use crate::store::Store;
 
-impl Service {
+impl CollectorService {
     /// Refuses keys and sketches that another collector has. In a cluster, what an epoch that is over holds was placed here
     /// when it was reported, and what counters hold stays when their keys move: neither is refused.
-    pub(super) fn check(&self, shared: &Shared, question: &Question) -> Result<(), AskError> {
+    pub(super) fn check_placement(
+        &self,
+        shared: &SharingClaims,
+        question: &Question,
+    ) -> Result<(), AskError> {
         let (cluster, primitive) = (self.cluster.as_deref(), question.kind.primitive());
         if let Some(cluster) = cluster {
             self.check_counters(question)?;
             if question.at != Moment::Now || primitive.replicas() == Replicas::Counts {
                 return Ok(());
             }
-            cluster.check(Instant::now())?;
+            cluster.check_vouched(Instant::now())?;
         } else if shared.is_empty() {
             return Ok(());
         }
         let store = &self.stores.of_primitive(&question.store, primitive)?.spec.name;
         if primitive.addressing() == Addressing::Column {
-            let place = cluster.map_or_else(|| shared.sketch(store), |cluster| cluster.list(store, 0));
-            return refuse(place, || "the sketch".into(), store);
+            let place =
+                cluster.map_or_else(|| shared.sketch_place(store), |cluster| cluster.locate_list(store, 0));
+            return require_local(place, || "the sketch".into(), store);
         }
-        let replicas = self.replicas(store);
+        let replicas = self.replica_count(store);
         for key in &question.keys {
-            let bucket = buckets::of_key(key);
+            let bucket = buckets::bucket_of_key(key);
             let place = match cluster {
-                Some(cluster) => cluster.bucket(store, replicas, bucket),
-                None => shared.bucket(store, replicas, bucket),
+                Some(cluster) => cluster.locate_bucket(store, replicas, bucket),
+                None => shared.bucket_place(store, replicas, bucket),
             };
-            refuse(place, || format!("key {key} (bucket {bucket})"), store)?;
+            require_local(place, || format!("key {key} (bucket {bucket})"), store)?;
         }
         Ok(())
     }
 
     /// How many collectors are to have each key of a store.
-    pub(super) fn replicas(&self, store: &str) -> usize {
+    pub(super) fn replica_count(&self, store: &str) -> usize {
         self.replicas.get(store).map_or(1, |replicas| usize::from(*replicas))
     }
 
@@ -59,10 +64,10 @@ impl Service {
     pub(super) fn check_counters(&self, question: &Question) -> Result<(), AskError> {
         let primitive = question.kind.primitive();
         if primitive.replicas() == Replicas::Counts
-            && self.cluster.as_ref().is_some_and(|of| of.version() == 0)
+            && self.cluster.as_ref().is_some_and(|of| of.placement_version() == 0)
         {
             let store = self.stores.of_primitive(&question.store, primitive)?;
-            if self.replicas(&store.spec.name) > 1 {
+            if self.replica_count(&store.spec.name) > 1 {
                 return Err(Adrift.into());
             }
         }
@@ -75,30 +80,30 @@ impl Service {
         if self.cluster.is_some() {
             return Ok(());
         }
-        let shared = self.sessions.shared();
+        let shared = self.sessions.sharing_claims();
         if shared.is_empty() {
             return Ok(());
         }
         let store = &self.stores.of_primitive(store, Primitive::Append)?.spec.name;
-        refuse(shared.list(store, list), || format!("list {list}"), store)
+        require_local(shared.list_place(store, list), || format!("list {list}"), store)
     }
 
     /// The part of each store that is here.
     ///
     /// # Errors
     /// This collector cannot tell.
-    pub(super) fn here(&self, shared: &Shared) -> Result<PlacementResponse, AskError> {
+    pub(super) fn local_placement(&self, shared: &SharingClaims) -> Result<PlacementResponse, AskError> {
         let cluster = self.cluster.as_deref();
         if let Some(cluster) = cluster {
-            cluster.check(Instant::now())?;
+            cluster.check_vouched(Instant::now())?;
         }
-        let version = self.version(shared);
+        let version = self.placement_version(shared);
         let placement = |store: &Arc<Store>| {
             let (spec, addressing) = (&store.spec, store.spec.kind.primitive().addressing());
-            let (name, replicas) = (&spec.name, self.replicas(&spec.name));
+            let (name, replicas) = (&spec.name, self.replica_count(&spec.name));
             let (buckets, lists, elsewhere, written) = match cluster {
                 Some(cluster) => {
-                    let Part { buckets, lists, other } = cluster.part(name, replicas);
+                    let StoreShare { buckets, lists, other } = cluster.store_share(name, replicas);
                     let is_here = match addressing {
                         Addressing::Key => buckets != Copies::NONE,
                         Addressing::List | Addressing::Column => !lists.is_empty(),
@@ -107,7 +112,7 @@ impl Service {
                     (buckets, lists, (!is_here).then(other), is_here)
                 }
                 None => {
-                    let (buckets, lists) = shared.here(name, replicas);
+                    let (buckets, lists) = shared.local_share(name, replicas);
                     (buckets, lists, shared.elsewhere(name), shared.is_written(name))
                 }
             };
@@ -125,48 +130,53 @@ impl Service {
             }
             place
         };
-        let stores = self.stores.all().iter().map(placement).collect();
-        let cluster = cluster.map_or(0, Cluster::version);
+        let stores = self.stores.current_stores().iter().map(placement).collect();
+        let cluster = cluster.map_or(0, ClusterMembership::placement_version);
         Ok(PlacementResponse { version, stores, started: shared.started, cluster })
     }
 
-    /// The version of [`Service::here`]; it changes when a store is added, too. Stores are never removed.
-    pub(super) fn version(&self, shared: &Shared) -> u64 {
-        let of_cluster = self.cluster.as_ref().map_or(0, |cluster| cluster.versions());
-        shared.version.wrapping_add(of_cluster).wrapping_add(self.stores.all().len() as u64)
+    /// The version of [`CollectorService::local_placement`]; it changes when a store is added, too. Stores are never removed.
+    pub(super) fn placement_version(&self, shared: &SharingClaims) -> u64 {
+        let of_cluster = self.cluster.as_ref().map_or(0, |cluster| cluster.version_stamp());
+        shared.version.wrapping_add(of_cluster).wrapping_add(self.stores.current_stores().len() as u64)
     }
 }
 
 /// How a collector counts that shares its stores with others by a list of them: the first of a bucket in lane 0, the second
 /// in lane 1.
-pub(super) fn roles(sessions: Arc<Sessions>) -> Arc<Roles> {
+pub(super) fn session_roles(sessions: Arc<CollectorSessions>) -> Arc<Roles> {
     Arc::new(move |store, keys| {
-        let shared = sessions.shared();
-        let (here, _) = shared.here(store, 2);
-        let role =
-            |copy| Role { colour: usual_colour(copy), lanes: std::array::from_fn(|lane| lane == copy) };
-        let of_key = |key| here.of_bucket(buckets::of_key(key)).map_or_else(Role::default, role);
+        let shared = sessions.sharing_claims();
+        let (here, _) = shared.local_share(store, 2);
+        let role = |copy| CountingRole {
+            colour: usual_colour(copy),
+            lanes: std::array::from_fn(|lane| lane == copy),
+        };
+        let of_key =
+            |key| here.of_bucket(buckets::bucket_of_key(key)).map_or_else(CountingRole::default, role);
         (!shared.is_empty()).then(|| keys.iter().map(of_key).collect())
     })
 }
 
 /// How a collector in a cluster counts.
-pub(super) fn roles_in(cluster: Arc<Cluster>) -> Arc<Roles> {
+pub(super) fn cluster_roles(cluster: Arc<ClusterMembership>) -> Arc<Roles> {
     Arc::new(move |_, keys| {
-        let view = cluster.view();
+        let view = cluster.newest_view();
         let mut of_buckets = BTreeMap::new();
         let of_key = |key| {
-            let bucket = buckets::of_key(key);
-            *of_buckets.entry(bucket).or_insert_with(|| view.placement.role(cluster.id(), bucket))
+            let bucket = buckets::bucket_of_key(key);
+            *of_buckets.entry(bucket).or_insert_with(|| view.placement.counting_role(cluster.id(), bucket))
         };
         Some(keys.iter().map(of_key).collect())
     })
 }
 
-fn refuse(place: Place, what: impl FnOnce() -> String, store: &str) -> Result<(), AskError> {
+fn require_local(place: HolderLocation, what: impl FnOnce() -> String, store: &str) -> Result<(), AskError> {
     match place {
-        Place::Here => Ok(()),
-        Place::At(address) => Err(AskError::Elsewhere { what: what(), store: store.into(), address }),
-        Place::Gone => Err(AskError::Nowhere { what: what(), store: store.into() }),
+        HolderLocation::Here => Ok(()),
+        HolderLocation::At(address) => {
+            Err(AskError::Elsewhere { what: what(), store: store.into(), address })
+        }
+        HolderLocation::Gone => Err(AskError::Nowhere { what: what(), store: store.into() }),
     }
 }

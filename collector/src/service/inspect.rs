@@ -5,13 +5,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use dta_proto::control::{NodeStatistics, StatisticsResponse};
 
 use super::agents;
-use super::{Service, convert};
+use super::{CollectorService, convert};
 
-impl Service {
+impl CollectorService {
     pub(super) fn statistics(&self) -> StatisticsResponse {
         let own = |node: String, counters| NodeStatistics {
             node,
-            counters: convert::counters(counters),
+            counters: convert::counter_messages(counters),
             time_us: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64),
             ..NodeStatistics::default()
         };
@@ -19,24 +19,24 @@ impl Service {
         // count as lost.
         let handed_in = self.sessions.statistics();
         let mut nodes = vec![
-            own(format!("nic/{}", self.nic.device().name), self.nic.counters()),
+            own(format!("nic/{}", self.nic.describe_device().name), self.nic.named_counters()),
             own("collector".into(), self.own_counters()),
         ];
         nodes.extend(handed_in.into_iter().map(|n| NodeStatistics {
             node: n.node,
-            counters: convert::counters(n.counters),
+            counters: convert::counter_messages(n.counters),
             age_seconds: n.age.as_secs_f64(),
             session: n.session,
             life: 0,
             time_us: n.time_us,
         }));
-        nodes.extend(agents::nodes(&self.stores));
+        nodes.extend(agents::agent_nodes(&self.stores));
         StatisticsResponse { nodes }
     }
 
     fn own_counters(&self) -> Vec<(String, u64)> {
         use dta_proto::counter::collector as names;
-        let s = self.sessions.counters();
+        let s = self.sessions.session_counters();
         let mut all: Vec<(String, u64)> = [
             (&names::SESSION_OPENED, s.opened),
             (&names::SESSION_RESUMED, s.resumed),
@@ -49,12 +49,12 @@ impl Service {
             (&names::SESSION_STATISTICS_LEFT_OUT, s.statistics_left_out),
             (&names::SESSION_STATISTICS_NO_ROOM, s.statistics_no_room),
         ]
-        .map(|(counter, value)| (counter.of(&[]), value))
+        .map(|(counter, value)| (counter.format_name(&[]), value))
         .into();
-        all.extend(self.memory.counters());
-        all.extend(self.connections.named());
+        all.extend(self.memory.named_counters());
+        all.extend(self.connections.named_counters());
         for (sink, counters) in self.exporters.get().into_iter().flatten() {
-            all.extend(counters.named(sink));
+            all.extend(counters.named_counters(sink));
         }
         all
     }

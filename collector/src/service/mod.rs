@@ -1,7 +1,7 @@
 //! The gRPC service `dta.v1.Collector`.
 //!
-//! Queries of stores go to [`answers`](crate::answers). Session calls are checked ([`convert`]) and executed by
-//! [`session`](crate::session); their errors become statuses whose messages say what to do. Whatever may take long
+//! Queries of stores go to [`query_answers`](crate::query_answers). Session calls are checked ([`convert`]) and executed by
+//! [`from_session_error`](crate::from_session_error); their errors become statuses whose messages say what to do. Whatever may take long
 //! runs on other threads, so that neither other calls nor the software NIC wait for it.
 
 mod agents;
@@ -31,22 +31,22 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tonic::{Request, Response, Status};
 
 use crate::answers::Memory;
-use crate::cluster::Cluster;
-use crate::config::Limits;
+use crate::cluster::ClusterMembership;
+use crate::config::CollectorLimits;
 use crate::epochs::Epochs;
 use crate::nic::Nic;
-use crate::session::Sessions;
-use crate::store::Stores;
+use crate::session::CollectorSessions;
+use crate::store::ServedStores;
 use caller::Rules;
-use dta_rpc::{Ask, ClientError, series_question};
 use dta_export::counters::OfSinks;
-use dta_rpc::transport::{Method, Name};
+use dta_rpc::transport::{CertificateName, Method};
+use dta_rpc::{Ask, ClientError, series_question};
 
 /// What calls are answered from.
 #[derive(Clone)]
-pub struct Service {
-    stores: Arc<Stores>,
-    sessions: Arc<Sessions>,
+pub struct CollectorService {
+    stores: Arc<ServedStores>,
+    sessions: Arc<CollectorSessions>,
     nic: Arc<dyn Nic>,
     memory: Memory,
     tails: Arc<Semaphore>,
@@ -54,25 +54,27 @@ pub struct Service {
     connections: Arc<dta_rpc::transport::ConnectionCounters>,
     exporters: Arc<OnceLock<OfSinks>>,
     /// Its place in a cluster, if it is in one.
-    cluster: Option<Arc<Cluster>>,
+    cluster: Option<Arc<ClusterMembership>>,
     /// Whose turn it is to read all counters.
     counting: Arc<tokio::sync::Mutex<()>>,
-    /// As [`Config::replicas`](crate::config::Config::replicas).
+    /// As [`Config::replica_count`](crate::config::Config::replica_count).
     replicas: Arc<BTreeMap<String, u8>>,
 }
 
-impl Service {
+impl CollectorService {
     /// The service over stores, their sessions and the NIC that fills them. Tails end when `stop` becomes true, or
     /// its sender is dropped.
     pub fn new(
-        stores: Arc<Stores>,
-        sessions: Arc<Sessions>,
+        stores: Arc<ServedStores>,
+        sessions: Arc<CollectorSessions>,
         nic: Arc<dyn Nic>,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        let limits = Limits::default();
+        let limits = CollectorLimits::default();
         Self {
-            memory: Memory::new(stores.clone()).until(stop).with_roles(elsewhere::roles(sessions.clone())),
+            memory: Memory::new(stores.clone())
+                .with_stop(stop)
+                .with_roles(elsewhere::session_roles(sessions.clone())),
             stores,
             sessions,
             nic,
@@ -87,13 +89,13 @@ impl Service {
     }
 
     /// Lets callers whose certificate has one of these names end any session.
-    pub fn with_operators(self, operators: Vec<Name>) -> Self {
+    pub fn with_operators(self, operators: Vec<CertificateName>) -> Self {
         let rules = Arc::new(Rules { operators, ..(*self.rules).clone() });
         Self { rules, ..self }
     }
 
     /// Limits tails and sessions.
-    pub fn with_limits(self, limits: &Limits) -> Self {
+    pub fn with_limits(self, limits: &CollectorLimits) -> Self {
         let rules = Arc::new(Rules { sessions: limits.sessions_per_certificate, ..(*self.rules).clone() });
         Self { rules, tails: Arc::new(Semaphore::new(limits.tails)), ..self }
     }
@@ -114,9 +116,9 @@ impl Service {
     }
 
     /// Answers for what the cluster says that is here.
-    pub fn with_cluster(self, cluster: Option<Arc<Cluster>>) -> Self {
+    pub fn with_cluster(self, cluster: Option<Arc<ClusterMembership>>) -> Self {
         let memory = match cluster.clone() {
-            Some(cluster) => self.memory.with_roles(elsewhere::roles_in(cluster)),
+            Some(cluster) => self.memory.with_roles(elsewhere::cluster_roles(cluster)),
             None => self.memory,
         };
         Self { cluster, memory, ..self }
@@ -128,8 +130,8 @@ impl Service {
     }
 
     /// Wakes tails that wait for new batches.
-    pub fn wake(&self) -> Arc<Notify> {
-        self.memory.wake()
+    pub fn wake_signal(&self) -> Arc<Notify> {
+        self.memory.wake_signal()
     }
 
     /// The tower service to serve.
@@ -138,12 +140,12 @@ impl Service {
     }
 
     /// Runs `work` on a thread that may block.
-    async fn blocking<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
         let service = self.clone();
-        let done = dta_rpc::transport::blocking(move || work(&service)).await;
+        let done = dta_rpc::transport::run_blocking(move || work(&service)).await;
         done.map_err(|e| Status::internal(format!("the call ended early: {e}")))?
     }
 
@@ -155,12 +157,12 @@ impl Service {
             drop(turn);
             Ok(counters)
         };
-        self.blocking(work).await
+        self.run_blocking(work).await
     }
 }
 
 /// What a method of the service takes.
-pub(crate) fn method(path: &str) -> Method {
+pub(crate) fn describe_method(path: &str) -> Method {
     match path.strip_prefix("/dta.v1.Collector/") {
         Some("OpenSession" | "PreviewSession" | "RenewSession" | "EndSession") => Method::First,
         // There may be many counters of nodes.
@@ -171,65 +173,65 @@ pub(crate) fn method(path: &str) -> Method {
 }
 
 /// The answer or refusal of a query, for a gRPC client.
-fn answer<T>(answer: Result<T, ClientError>) -> Result<Response<T>, Status> {
-    answer.map(Response::new).map_err(status::of_ask)
+fn to_grpc_response<T>(answer: Result<T, ClientError>) -> Result<Response<T>, Status> {
+    answer.map(Response::new).map_err(status::from_client_error)
 }
 
 #[tonic::async_trait]
-impl Collector for Service {
+impl Collector for CollectorService {
     type TailStream = tail::Stream;
     type EntriesStream = tail::Stream;
 
     async fn open_session(&self, request: Request<OpenSessionRequest>) -> Result<Response<Session>, Status> {
-        let caller = self.rules.caller(&request);
-        self.blocking(move |s| s.open(caller, request.into_inner())).await.map(Response::new)
+        let caller = self.rules.identify_caller(&request);
+        self.run_blocking(move |s| s.open(caller, request.into_inner())).await.map(Response::new)
     }
 
     async fn preview_session(
         &self,
         request: Request<OpenSessionRequest>,
     ) -> Result<Response<Session>, Status> {
-        let caller = self.rules.caller(&request);
-        self.blocking(move |s| s.preview(caller, request.into_inner())).await.map(Response::new)
+        let caller = self.rules.identify_caller(&request);
+        self.run_blocking(move |s| s.handle_preview(caller, request.into_inner())).await.map(Response::new)
     }
 
     async fn renew_session(
         &self,
         request: Request<RenewSessionRequest>,
     ) -> Result<Response<Session>, Status> {
-        let caller = self.rules.caller(&request);
-        self.blocking(move |s| s.renew(&caller, request.into_inner())).await.map(Response::new)
+        let caller = self.rules.identify_caller(&request);
+        self.run_blocking(move |s| s.handle_renewal(&caller, request.into_inner())).await.map(Response::new)
     }
 
     async fn end_session(
         &self,
         request: Request<EndSessionRequest>,
     ) -> Result<Response<EndSessionResponse>, Status> {
-        let caller = self.rules.caller(&request);
-        self.blocking(move |s| s.end(&caller, request.into_inner())).await.map(Response::new)
+        let caller = self.rules.identify_caller(&request);
+        self.run_blocking(move |s| s.handle_end(&caller, request.into_inner())).await.map(Response::new)
     }
 
     async fn list_sessions(
         &self,
         _: Request<ListSessionsRequest>,
     ) -> Result<Response<ListSessionsResponse>, Status> {
-        self.blocking(Self::list_sessions).await.map(Response::new)
+        self.run_blocking(Self::list_sessions).await.map(Response::new)
     }
 
     async fn list_stores(
         &self,
         _: Request<ListStoresRequest>,
     ) -> Result<Response<ListStoresResponse>, Status> {
-        answer(Ask::stores(self).await.map(|stores| ListStoresResponse { stores }))
+        to_grpc_response(Ask::fetch_stores(self).await.map(|stores| ListStoresResponse { stores }))
     }
 
     async fn placement(&self, _: Request<PlacementRequest>) -> Result<Response<PlacementResponse>, Status> {
-        answer(Ask::placement(self).await)
+        to_grpc_response(Ask::placement(self).await)
     }
 
     async fn query(&self, request: Request<QueryRequest>) -> Result<Response<QueryResponse>, Status> {
         let question = request.into_inner().try_into()?;
-        answer(Ask::ask(self, question).await.map(QueryResponse::from))
+        to_grpc_response(Ask::query_keys(self, question).await.map(QueryResponse::from))
     }
 
     async fn query_series(
@@ -237,22 +239,22 @@ impl Collector for Service {
         request: Request<QuerySeriesRequest>,
     ) -> Result<Response<QuerySeriesResponse>, Status> {
         let (question, span) = series_question(request.into_inner())?;
-        answer(Ask::series(self, question, span).await.map(QuerySeriesResponse::from))
+        to_grpc_response(Ask::query_keys_in_span(self, question, span).await.map(QuerySeriesResponse::from))
     }
 
     async fn epochs(&self, request: Request<EpochsRequest>) -> Result<Response<EpochsResponse>, Status> {
-        answer(Ask::epochs(self, request.into_inner()).await)
+        to_grpc_response(Ask::fetch_epochs(self, request.into_inner()).await)
     }
 
     async fn tail(&self, request: Request<TailRequest>) -> Result<Response<Self::TailStream>, Status> {
-        tail::start(self, request).await.map(Response::new)
+        tail::start_tail(self, request).await.map(Response::new)
     }
 
     async fn entries(
         &self,
         request: Request<EntriesRequest>,
     ) -> Result<Response<Self::EntriesStream>, Status> {
-        tail::entries(self, request).await.map(Response::new)
+        tail::start_entries(self, request).await.map(Response::new)
     }
 
     async fn statistics(
@@ -266,6 +268,6 @@ impl Collector for Service {
         &self,
         request: Request<ReadMemoryRequest>,
     ) -> Result<Response<ReadMemoryResponse>, Status> {
-        answer(self.memory.read_memory(request.into_inner()).await)
+        to_grpc_response(self.memory.read_memory(request.into_inner()).await)
     }
 }

@@ -5,17 +5,17 @@ use std::time::Instant;
 use dta_proto::control;
 use tonic::Status;
 
-use super::{Service, convert, status};
-use crate::session::{Caller, Lease, Session};
+use super::{CollectorService, convert, status};
+use crate::session::{GrantedSession, Lease, SessionCaller};
 
-impl Service {
+impl CollectorService {
     pub(super) fn open(
         &self,
-        caller: Caller,
+        caller: SessionCaller,
         request: control::OpenSessionRequest,
     ) -> Result<control::Session, Status> {
         let request = convert::open_request(request, caller)?;
-        let session = self.sessions.open(&request, Instant::now()).map_err(status::session)?;
+        let session = self.sessions.open(&request, Instant::now()).map_err(status::from_session_error)?;
         tracing::info!(
             session = %session.lease.name,
             generation = session.lease.generation,
@@ -26,53 +26,56 @@ impl Service {
         self.with_ring(session)
     }
 
-    pub(super) fn preview(
+    pub(super) fn handle_preview(
         &self,
-        caller: Caller,
+        caller: SessionCaller,
         request: control::OpenSessionRequest,
     ) -> Result<control::Session, Status> {
         let request = convert::open_request(request, caller)?;
-        let session = self.sessions.preview(&request, Instant::now()).map_err(status::session)?;
+        let session =
+            self.sessions.preview_open(&request, Instant::now()).map_err(status::from_session_error)?;
         self.session_message(session)
     }
 
-    pub(super) fn renew(
+    pub(super) fn handle_renewal(
         &self,
-        caller: &Caller,
+        caller: &SessionCaller,
         request: control::RenewSessionRequest,
     ) -> Result<control::Session, Status> {
-        self.sessions.may_renew(&request.name, caller).map_err(status::session)?;
+        self.sessions.may_renew(&request.name, caller).map_err(status::from_session_error)?;
         let statistics = convert::node_counters(request.statistics)?;
         let session = self
             .sessions
-            .renew(&request.name, caller, request.generation, &statistics, Instant::now())
-            .map_err(status::session)?;
+            .renew_session(&request.name, caller, request.generation, &statistics, Instant::now())
+            .map_err(status::from_session_error)?;
         if let Some(cluster) = &self.cluster {
-            cluster.hear(&request.name, request.placement, Instant::now());
+            cluster.confirm_version(&request.name, request.placement, Instant::now());
         }
         self.sessions.note_frames_by(&request.name, &request.frames_by);
         self.sessions.note_leaving(&request.name, request.leaving);
         self.with_ring(session)
     }
 
-    pub(super) fn end(
+    pub(super) fn handle_end(
         &self,
-        caller: &Caller,
+        caller: &SessionCaller,
         request: control::EndSessionRequest,
     ) -> Result<control::EndSessionResponse, Status> {
         if !request.statistics.is_empty() {
-            self.sessions.may_renew(&request.name, caller).map_err(status::session)?;
+            self.sessions.may_renew(&request.name, caller).map_err(status::from_session_error)?;
         }
         let statistics = convert::node_counters(request.statistics)?;
         let last = (request.generation != 0).then_some((request.generation, statistics.as_slice()));
-        self.sessions.end(&request.name, caller, last, Instant::now()).map_err(status::session)?;
+        self.sessions
+            .end_session(&request.name, caller, last, Instant::now())
+            .map_err(status::from_session_error)?;
         tracing::info!(session = %request.name, "session ended");
         Ok(control::EndSessionResponse {})
     }
 
     pub(super) fn list_sessions(&self) -> Result<control::ListSessionsResponse, Status> {
         let now = Instant::now();
-        let sessions = self.sessions.list(now).map_err(status::nic)?;
+        let sessions = self.sessions.list_sessions(now).map_err(status::from_nic_error)?;
         let info = |session: crate::session::SessionStatus| control::SessionInfo {
             name: session.lease.name.clone(),
             generation: session.lease.generation,
@@ -87,15 +90,15 @@ impl Service {
                     state: pair.state.to_string(),
                     expected_psn: pair.expected_psn,
                     peer_qpn: pair.request.peer_qpn,
-                    counters: convert::counters(pair.counters),
+                    counters: convert::counter_messages(pair.counters),
                 })
                 .collect(),
             expires_in_seconds: expires_in(&session.lease, now),
-            frames_by: frames_by(self.nic.has_ring(&session.lease.translator), session.frames_by),
+            frames_by: frames_by(self.nic.has_ring_for(&session.lease.translator), session.frames_by),
             owner: session.lease.owner.unwrap_or_default(),
             stores: session.lease.stores,
         };
-        let device = self.nic.device();
+        let device = self.nic.describe_device();
         Ok(control::ListSessionsResponse {
             sessions: sessions.into_iter().map(info).collect(),
             device: device.name,
@@ -104,25 +107,25 @@ impl Service {
     }
 
     /// The session, with a ring to join if there is one.
-    fn with_ring(&self, session: Session) -> Result<control::Session, Status> {
+    fn with_ring(&self, session: GrantedSession) -> Result<control::Session, Status> {
         let offer = self.nic.offer_ring(&session.lease.translator);
         let ring = offer.map(|offer| control::RingOffer { name: offer.name, token: offer.token.to_vec() });
         Ok(control::Session { ring, ..self.session_message(session)? })
     }
 
     /// The session with its keys, for its translator only.
-    fn session_message(&self, session: Session) -> Result<control::Session, Status> {
-        let device = self.nic.device();
+    fn session_message(&self, session: GrantedSession) -> Result<control::Session, Status> {
+        let device = self.nic.describe_device();
         let mut regions = Vec::with_capacity(session.grant.regions.len());
         for region in &session.grant.regions {
-            let store = self.stores.get(&region.store).map_err(status::store)?;
+            let store = self.stores.get(&region.store).map_err(status::from_store_error)?;
             regions.push(control::Region {
                 store: Some((&store.spec).into()),
                 address: region.registration.iova,
                 length: region.registration.len,
                 rkey: region.registration.rkey,
                 generation: region.generation,
-                replicas: self.replicas(&store.spec.name) as u32,
+                replicas: self.replica_count(&store.spec.name) as u32,
                 placement: self.cluster.as_ref().and_then(|c| c.version_of(&region.store, region.memory)),
             });
         }
@@ -163,7 +166,7 @@ impl Service {
             mtu: device.mtu,
             translator: Some((&session.lease.translator).into()),
             ring: None,
-            stores_offered: u32::try_from(self.stores.all().len()).unwrap_or(u32::MAX),
+            stores_offered: u32::try_from(self.stores.current_stores().len()).unwrap_or(u32::MAX),
         })
     }
 }

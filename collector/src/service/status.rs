@@ -10,7 +10,7 @@ use crate::store::StoreError;
 
 /// The status of a refused session call: `NOT_FOUND` = open it, `ABORTED` = another translator has it,
 /// `FAILED_PRECONDITION` = another session owns a store.
-pub(super) fn session(error: SessionError) -> Status {
+pub(super) fn from_session_error(error: SessionError) -> Status {
     let message = error.to_string();
     match error {
         SessionError::Lease(error) => match error {
@@ -21,7 +21,7 @@ pub(super) fn session(error: SessionError) -> Status {
             LeaseError::TooMany(_) => Status::resource_exhausted(message),
             LeaseError::Request(_) => Status::invalid_argument(message),
         },
-        SessionError::Nic(error) => nic(error),
+        SessionError::Nic(error) => from_nic_error(error),
         SessionError::NoAtomics { .. } => Status::failed_precondition(message),
         SessionError::HeldBack { .. } => Status::unavailable(message),
         // A full disk, for example, has room again later.
@@ -30,7 +30,7 @@ pub(super) fn session(error: SessionError) -> Status {
     }
 }
 
-pub(super) fn nic(error: NicError) -> Status {
+pub(super) fn from_nic_error(error: NicError) -> Status {
     let message = error.to_string();
     match error {
         NicError::TooManyRegistrations { .. } | NicError::TooManyQueuePairs { .. } => {
@@ -38,20 +38,20 @@ pub(super) fn nic(error: NicError) -> Status {
         }
         NicError::Request { .. } => Status::invalid_argument(message),
         NicError::Stopped { .. } | NicError::Lost { .. } => Status::unavailable(message),
-        NicError::Verbs(error) if error.may_pass() => Status::unavailable(message),
+        NicError::Verbs(error) if error.is_transient() => Status::unavailable(message),
         NicError::Verbs(_) => Status::failed_precondition(message),
         _ => Status::internal(message),
     }
 }
 
 /// The status of a refused query, which is already one.
-pub(super) fn of_ask(error: ClientError) -> Status {
+pub(super) fn from_client_error(error: ClientError) -> Status {
     match error {
         ClientError::Status(status) => status,
         other => Status::internal(other.to_string()),
     }
 }
 
-pub(super) fn store(error: StoreError) -> Status {
+pub(super) fn from_store_error(error: StoreError) -> Status {
     AskError::from(error).into()
 }

@@ -2,14 +2,14 @@
 
 use std::pin::Pin;
 
-use dta_rpc::{ClientError, Following};
-use dta_rpc::transport::{Peer, Permit};
 use dta_proto::control::{EntriesRequest, TailRequest, TailResponse};
+use dta_rpc::transport::{Peer, Permit};
+use dta_rpc::{ClientError, TailMessages};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::StreamExt;
 use tonic::{Request, Status};
 
-use super::{Service, status};
+use super::{CollectorService, status};
 
 /// The stream of a tail call.
 pub(super) type Stream = Pin<Box<dyn tokio_stream::Stream<Item = Result<TailResponse, Status>> + Send>>;
@@ -18,22 +18,28 @@ pub(super) type Stream = Pin<Box<dyn tokio_stream::Stream<Item = Result<TailResp
 type Admission = (OwnedSemaphorePermit, Option<Permit>);
 
 /// Takes a place, and starts to follow a list.
-pub(super) async fn start(service: &Service, request: Request<TailRequest>) -> Result<Stream, Status> {
-    let (place, request) = (place(service, &request)?, request.into_inner());
+pub(super) async fn start_tail(
+    service: &CollectorService,
+    request: Request<TailRequest>,
+) -> Result<Stream, Status> {
+    let (place, request) = (admit_tail(service, &request)?, request.into_inner());
     service.check_list(&request.store, request.list)?;
-    stream(service.memory.follow(request, place).await)
+    response_stream(service.memory.follow_list(request, place).await)
 }
 
 /// Takes a place, and starts to hand over the entries of past epochs.
-pub(super) async fn entries(service: &Service, request: Request<EntriesRequest>) -> Result<Stream, Status> {
-    let (place, request) = (place(service, &request)?, request.into_inner());
+pub(super) async fn start_entries(
+    service: &CollectorService,
+    request: Request<EntriesRequest>,
+) -> Result<Stream, Status> {
+    let (place, request) = (admit_tail(service, &request)?, request.into_inner());
     service.check_list(&request.store, request.list)?;
-    stream(service.memory.entries_of(request, place).await)
+    response_stream(service.memory.entries_of(request, place).await)
 }
 
-fn place<T>(service: &Service, request: &Request<T>) -> Result<Admission, Status> {
+fn admit_tail<T>(service: &CollectorService, request: &Request<T>) -> Result<Admission, Status> {
     let own = match request.extensions().get::<Peer>() {
-        Some(peer) => Some(peer.stream().ok_or_else(|| {
+        Some(peer) => Some(peer.reserve_stream().ok_or_else(|| {
             Status::resource_exhausted(
                 "this caller already follows the most lists that it may (`tails_per_caller` in the collector's [limits])",
             )
@@ -48,7 +54,7 @@ fn place<T>(service: &Service, request: &Request<T>) -> Result<Admission, Status
     Ok((place, own))
 }
 
-fn stream(following: Result<Following, ClientError>) -> Result<Stream, Status> {
-    let following = following.map_err(status::of_ask)?;
-    Ok(Box::pin(following.map(|message| message.map_err(status::of_ask))))
+fn response_stream(following: Result<TailMessages, ClientError>) -> Result<Stream, Status> {
+    let following = following.map_err(status::from_client_error)?;
+    Ok(Box::pin(following.map(|message| message.map_err(status::from_client_error))))
 }

@@ -6,21 +6,21 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::*;
 use crate::config::{Config, MemoryConfig};
-use crate::server::Server;
+use crate::server::RunningCollector;
 
 /// For an answer that comes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// For one that does not.
 const SILENCE: Duration = Duration::from_millis(300);
 
-async fn client(server: &Server, address: [u8; 4]) -> CollectorClient<Channel> {
+async fn client(server: &RunningCollector, address: [u8; 4]) -> CollectorClient<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{}", server.listen)).unwrap();
     CollectorClient::new(endpoint.local_address(Some(IpAddr::from(address))).connect().await.unwrap())
 }
 
 /// A collector whose ordinary places are those of one caller, as many as `Statistics` takes.
-async fn server() -> Server {
-    let limits = Limits { calls: 4, calls_per_caller: 4, ..Limits::default() };
+async fn server() -> RunningCollector {
+    let limits = CollectorLimits { calls: 4, calls_per_caller: 4, ..CollectorLimits::default() };
     let mut config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         memory: MemoryConfig::Anonymous,
@@ -28,7 +28,7 @@ async fn server() -> Server {
         ..Config::default()
     };
     config.soft.port = 0;
-    Server::start(&config).await.unwrap()
+    RunningCollector::start(&config).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +41,7 @@ async fn counters_of_all_are_read_for_one_caller_at_a_time() {
     drop(turn);
     let nodes = tokio::time::timeout(PATIENCE, call).await.expect("an answer").unwrap().unwrap();
     assert!(!nodes.into_inner().nodes.is_empty());
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,5 +74,5 @@ async fn calls_of_sessions_do_not_wait_for_places_of_others() {
     assert!(answers.iter().all(Option::is_some), "{answers:?}");
     drop(turn);
     tokio::time::timeout(PATIENCE, holds).await.expect("an answer").unwrap().unwrap();
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }

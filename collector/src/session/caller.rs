@@ -6,7 +6,7 @@ use super::lease::{Lease, LeaseError};
 
 /// The caller, as far as TLS identifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct SessionCaller {
     /// The names of its certificate; `None` without TLS, where callers cannot be told apart.
     pub identity: Option<String>,
     /// Its address, an IPv6 network of 64 bits as its lowest address; used if there is no identity.
@@ -19,28 +19,30 @@ pub struct Caller {
 
 /// What a caller wants to do with a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum SessionAction {
     /// Reopen its name, or renew it: to be its translator.
     Write,
     /// End it.
     End,
 }
 
-impl Default for Caller {
+impl Default for SessionCaller {
     fn default() -> Self {
         Self::ANYBODY
     }
 }
 
-impl Caller {
+impl SessionCaller {
     /// Any caller, if there is no TLS.
-    pub const ANYBODY: Caller =
-        Caller { identity: None, address: None, operator: false, sessions: usize::MAX };
+    pub const ANYBODY: SessionCaller =
+        SessionCaller { identity: None, address: None, operator: false, sessions: usize::MAX };
 
     /// Refuses access to other owners' sessions: a session belongs to the identity that opened it.
-    pub(super) fn check(&self, action: Action, lease: &Lease) -> Result<(), LeaseError> {
+    pub(super) fn check_access(&self, action: SessionAction, lease: &Lease) -> Result<(), LeaseError> {
         match (&self.identity, &lease.owner) {
-            (Some(caller), Some(owner)) if caller != owner && !(action == Action::End && self.operator) => {
+            (Some(caller), Some(owner))
+                if caller != owner && !(action == SessionAction::End && self.operator) =>
+            {
                 Err(LeaseError::Foreign(format!(
                     "session {:?} belongs to {owner:?}, whose certificate opened it; use another name, or have it ended by its \
                      owner or by an operator (`operators` of the collector's [tls])",

@@ -10,7 +10,7 @@ use crate::nic::{
     Access, Device, Nic, NicError, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
     Registration, Transport,
 };
-use crate::store::{Store, Stores};
+use crate::store::{ServedStores, Store};
 use dta_proto::store::StoreKind;
 use dta_proto::wire::roce::Psn;
 
@@ -46,7 +46,7 @@ pub struct GrantedQueuePair {
     /// The session's generation when it was made.
     pub generation: u64,
     /// The one it replaced, if it is known how that one ended.
-    pub replaced: Option<Ended>,
+    pub replaced: Option<RetiredQueuePair>,
 }
 
 /// A store's region with its key.
@@ -66,9 +66,9 @@ pub struct GrantedRegion {
 
 impl GrantedRegion {
     /// Whether it is the store's current memory, with these rights.
-    fn is_of(&self, store: &Store, access: Access) -> bool {
+    fn matches_store(&self, store: &Store, access: Access) -> bool {
         let place = |r: &Registration| (r.iova, r.len);
-        place(&self.registration) == (store.region.iova(), store.region.len())
+        place(&self.registration) == (store.region.wire_address(), store.region.len())
             && self.memory == store.generation
             && self.access == access
     }
@@ -86,7 +86,7 @@ pub struct FormerRegion {
 
 /// A queue pair that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct RetiredQueuePair {
     /// Its number.
     pub qpn: u32,
     /// The PSN that it expected: everything before it was executed, and nothing from it on.
@@ -110,11 +110,11 @@ impl Grant {
 
     /// Whether a key is to the memory of this generation of a store.
     pub(super) fn has_key_to(&self, store: &str, memory: u64) -> bool {
-        self.keys().any(|key| key.memory == memory && key.store == store)
+        self.granted_keys().any(|key| key.memory == memory && key.store == store)
     }
 
     /// All keys.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &GrantedRegion> {
+    pub(super) fn granted_keys(&self) -> impl Iterator<Item = &GrantedRegion> {
         self.regions.iter().chain(self.former.iter().map(|former| &former.region))
     }
 }
@@ -124,7 +124,7 @@ impl Grant {
 const PSN_STRIDE: u32 = 1 << 16;
 
 /// An unpredictable PSN.
-fn anywhere() -> Result<u32, NicError> {
+fn random_psn() -> Result<u32, NicError> {
     let random = getrandom::u32().map_err(|error| NicError::System {
         action: "get random bytes for a PSN".into(),
         source: std::io::Error::other(error.to_string()),
@@ -132,7 +132,7 @@ fn anywhere() -> Result<u32, NicError> {
     Ok(random & Psn::MASK)
 }
 
-/// How [`make`] treats the previous grant.
+/// How [`make_grant`] treats the previous grant.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     /// The previous grant, of which it keeps what it can.
@@ -150,14 +150,14 @@ pub(super) struct Terms<'a> {
     pub(super) opens: bool,
 }
 
-/// The result of [`make`].
-pub(super) struct Made {
+/// The result of [`make_grant`].
+pub(super) struct NewGrant {
     pub(super) grant: Grant,
     /// Whether something is new or gone.
     pub(super) changed: bool,
     /// The outcome for existing queue pairs that had to be rebuilt.
     pub(super) anew: Anew,
-    /// Those that are replaced, by purpose. They still exist, for [`Made::finish`] to end.
+    /// Those that are replaced, by purpose. They still exist, for [`NewGrant::finish_epoch`] to end.
     former: Vec<(Purpose, u32)>,
 }
 
@@ -172,11 +172,11 @@ pub(super) struct Anew {
     pub(super) broken: u32,
 }
 
-impl Made {
+impl NewGrant {
     /// Ends what the former grant has and this one does not, and records how the replaced queue pairs ended. Call it
     /// once nothing can fail any more.
     pub(super) fn finish(mut self, nic: &dyn Nic, former: Option<&Grant>) -> Grant {
-        if self.grant.epoch != nic.epoch() {
+        if self.grant.epoch != nic.device_epoch() {
             // They went with the device, and their numbers may be in use again.
             self.former.clear();
         }
@@ -185,36 +185,36 @@ impl Made {
             match nic.destroy_queue_pair(qpn) {
                 Ok(ended) => {
                     if let Some(new) = self.grant.queue_pairs.iter_mut().find(|q| q.purpose == purpose) {
-                        new.replaced = ended.map(|expected_psn| Ended { qpn, expected_psn });
+                        new.replaced = ended.map(|expected_psn| RetiredQueuePair { qpn, expected_psn });
                     }
                 }
                 Err(error) => tracing::warn!(%error, "cannot end a queue pair"),
             }
         }
         if let Some(former) = former {
-            release(nic, former, Some(&self.grant));
+            release_grant(nic, former, Some(&self.grant));
         }
         self.grant
     }
 }
 
 /// The grant of a lease: what still exists of the previous one, and new queue pairs and keys for the rest. Nothing of
-/// the previous one has ended when this returns: either [`Made::finish`] does that, or [`release`] gives back what is
+/// the previous one has ended when this returns: either [`NewGrant::finish_epoch`] does that, or [`release_grant`] gives back what is
 /// new.
 ///
 /// Nobody else creates anything on the NIC meanwhile: the caller holds the lock of the sessions.
-pub(super) fn make(
+pub(super) fn make_grant(
     nic: &dyn Nic,
-    stores: &Stores,
+    stores: &ServedStores,
     writes: Transport,
     lease: &Lease,
     terms: Terms<'_>,
-) -> Result<Made, SessionError> {
+) -> Result<NewGrant, SessionError> {
     // Called first: it notices a lost device, whose queue pairs and keys are not worth keeping.
     let status = nic.queue_pairs()?;
-    let mut grant = Grant { epoch: nic.epoch(), ..Grant::default() };
+    let mut grant = Grant { epoch: nic.device_epoch(), ..Grant::default() };
     let keep = terms.keep.filter(|keep| keep.epoch == grant.epoch);
-    match fill(nic, stores, writes, lease, (Terms { keep, ..terms }, &status), &mut grant) {
+    match fill_grant(nic, stores, writes, lease, (Terms { keep, ..terms }, &status), &mut grant) {
         Ok((anew, former)) => {
             let same = |old: &Grant| {
                 old.regions == grant.regions
@@ -222,18 +222,18 @@ pub(super) fn make(
                     && grant.queue_pairs_in_common(old) == old.queue_pairs.len()
             };
             let changed = !keep.is_some_and(same);
-            Ok(Made { grant, changed, anew, former })
+            Ok(NewGrant { grant, changed, anew, former })
         }
         Err(e) => {
-            release(nic, &grant, keep);
+            release_grant(nic, &grant, keep);
             Err(e)
         }
     }
 }
 
-fn fill(
+fn fill_grant(
     nic: &dyn Nic,
-    stores: &Stores,
+    stores: &ServedStores,
     writes: Transport,
     lease: &Lease,
     (terms, status): (Terms<'_>, &[QueuePairStatus]),
@@ -241,10 +241,10 @@ fn fill(
 ) -> Result<(Anew, Vec<(Purpose, u32)>), SessionError> {
     let Terms { keep, generation, rebuild, fresh, .. } = terms;
     let (mut anew, mut former) = (Anew::default(), Vec::new());
-    let wanted = wanted(stores, lease);
+    let wanted = leased_stores(stores, lease);
     fill_regions(nic, &wanted, &terms, grant)?;
     for pair in &lease.queue_pairs {
-        let request = request(lease, pair, writes, &wanted);
+        let request = queue_pair_request(lease, pair, writes, &wanted);
         let granted = keep.and_then(|k| k.queue_pairs.iter().find(|q| q.purpose == pair.purpose));
         let held = granted.and_then(|q| Some((q, status.iter().find(|s| s.qpn == q.info.qpn)?)));
         let push = |grant: &mut Grant, info| {
@@ -253,8 +253,8 @@ fn fill(
         };
         let Some((granted, live)) = held else {
             // The progress of the previous one is unknown: its late answers may have any PSN.
-            let start_psn = if terms.resumes { anywhere()? } else { request.start_psn };
-            let info = create(nic, grant, &QueuePairRequest { start_psn, ..request })?;
+            let start_psn = if terms.resumes { random_psn()? } else { request.start_psn };
+            let info = create_granted_pair(nic, grant, &QueuePairRequest { start_psn, ..request })?;
             push(grant, info);
             continue;
         };
@@ -272,7 +272,7 @@ fn fill(
         }
         anew.made += u32::from(asked_for);
         let start_psn = (live.expected_psn + PSN_STRIDE) & Psn::MASK;
-        let info = create(nic, grant, &QueuePairRequest { start_psn, ..request.clone() })?;
+        let info = create_granted_pair(nic, grant, &QueuePairRequest { start_psn, ..request.clone() })?;
         push(grant, info);
         former.push((pair.purpose, live.qpn));
     }
@@ -280,8 +280,8 @@ fn fill(
 }
 
 /// The stores of a lease.
-fn wanted(stores: &Stores, lease: &Lease) -> Vec<Arc<Store>> {
-    stores.all().iter().filter(|s| lease.stores.contains(&s.spec.name)).cloned().collect()
+fn leased_stores(stores: &ServedStores, lease: &Lease) -> Vec<Arc<Store>> {
+    stores.current_stores().iter().filter(|s| lease.stores.contains(&s.spec.name)).cloned().collect()
 }
 
 fn fill_regions(
@@ -290,11 +290,11 @@ fn fill_regions(
     terms: &Terms<'_>,
     grant: &mut Grant,
 ) -> Result<(), SessionError> {
-    let device = nic.device();
+    let device = nic.describe_device();
     for store in wanted {
         let name = &store.spec.name;
         let access = access_of(store, &device)?;
-        let is_good = |r: &&GrantedRegion| r.is_of(store, access);
+        let is_good = |r: &&GrantedRegion| r.matches_store(store, access);
         if let Some(kept) = terms.keep.and_then(|k| k.regions.iter().find(is_good)) {
             let waits = terms.keep.iter().flat_map(|k| &k.former).filter(|f| f.region.store == *name);
             grant.former.extend(waits.cloned());
@@ -309,8 +309,8 @@ fn fill_regions(
             grant.regions.push(had.clone());
             continue;
         }
-        let registration = nic.register(store.region.clone(), access)?;
-        still(nic, grant, || nic.deregister(registration.rkey))?;
+        let registration = nic.register_region(store.region.clone(), access)?;
+        check_same_device(nic, grant, || nic.deregister(registration.rkey))?;
         let (store, memory, generation) = (name.clone(), store.generation, terms.generation);
         grant.regions.push(GrantedRegion { store, registration, access, memory, generation });
         grant.former.extend(had.map(|had| FormerRegion { region: had.clone(), until: generation }));
@@ -318,27 +318,31 @@ fn fill_regions(
     Ok(())
 }
 
-fn create(nic: &dyn Nic, grant: &Grant, request: &QueuePairRequest) -> Result<QueuePairInfo, SessionError> {
+fn create_granted_pair(
+    nic: &dyn Nic,
+    grant: &Grant,
+    request: &QueuePairRequest,
+) -> Result<QueuePairInfo, SessionError> {
     let info = nic.create_queue_pair(request)?;
-    still(nic, grant, || nic.destroy_queue_pair(info.qpn).map(drop))?;
+    check_same_device(nic, grant, || nic.destroy_queue_pair(info.qpn).map(drop))?;
     Ok(info)
 }
 
 /// Checks, after something was made on the device, that it is still the one that the grant began with. If not,
 /// everything made before went with the earlier device, but this last thing may be the later one's: it is given back
 /// there.
-fn still(
+fn check_same_device(
     nic: &dyn Nic,
     grant: &Grant,
     give_back: impl FnOnce() -> Result<(), NicError>,
 ) -> Result<(), NicError> {
-    if nic.epoch() == grant.epoch {
+    if nic.device_epoch() == grant.epoch {
         return Ok(());
     }
     if let Err(error) = give_back() {
         tracing::debug!(%error, "it went with the device");
     }
-    Err(NicError::Lost { device: nic.device().name })
+    Err(NicError::Lost { device: nic.describe_device().name })
 }
 
 /// The rights that a store's memory needs, if the device supports them.
@@ -351,23 +355,27 @@ fn access_of(store: &Store, device: &Device) -> Result<Access, SessionError> {
 }
 
 /// The grant that a lease has, or would get; numbers and keys not given out yet are 0. Changes nothing.
-pub(super) fn preview(
+pub(super) fn preview_grant(
     nic: &dyn Nic,
-    stores: &Stores,
+    stores: &ServedStores,
     writes: Transport,
     lease: &Lease,
     held: Option<&Grant>,
 ) -> Result<Grant, SessionError> {
-    let (status, device) = (nic.queue_pairs()?, nic.device());
-    let mut grant = Grant { epoch: nic.epoch(), ..Grant::default() };
+    let (status, device) = (nic.queue_pairs()?, nic.describe_device());
+    let mut grant = Grant { epoch: nic.device_epoch(), ..Grant::default() };
     let held = held.filter(|held| held.epoch == grant.epoch);
-    let wanted = wanted(stores, lease);
+    let wanted = leased_stores(stores, lease);
     for store in &wanted {
         let access = access_of(store, &device)?;
-        let has = held.and_then(|h| h.regions.iter().find(|r| r.is_of(store, access)));
+        let has = held.and_then(|h| h.regions.iter().find(|r| r.matches_store(store, access)));
         let to_come = || GrantedRegion {
             store: store.spec.name.clone(),
-            registration: Registration { iova: store.region.iova(), len: store.region.len(), rkey: 0 },
+            registration: Registration {
+                iova: store.region.wire_address(),
+                len: store.region.len(),
+                rkey: 0,
+            },
             access,
             memory: store.generation,
             generation: 0,
@@ -375,7 +383,7 @@ pub(super) fn preview(
         grant.regions.push(has.cloned().unwrap_or_else(to_come));
     }
     for pair in &lease.queue_pairs {
-        let transport = request(lease, pair, writes, &wanted).transport;
+        let transport = queue_pair_request(lease, pair, writes, &wanted).transport;
         let has = held.and_then(|h| h.queue_pairs.iter().find(|q| q.purpose == pair.purpose));
         let info = match has {
             Some(GrantedQueuePair { info, .. }) => {
@@ -395,7 +403,7 @@ pub(super) fn preview(
 }
 
 /// The request for a queue pair: with the rights that its stores need, and no more.
-fn request(
+fn queue_pair_request(
     lease: &Lease,
     pair: &RequesterQueuePair,
     writes: Transport,
@@ -403,7 +411,7 @@ fn request(
 ) -> QueuePairRequest {
     let mut access = Access::default();
     let mut receives = 0;
-    for store in wanted.iter().filter(|s| s.spec.kind.primitive().purpose() == pair.purpose) {
+    for store in wanted.iter().filter(|s| s.spec.kind.primitive().queue_pair_purpose() == pair.purpose) {
         let needs = Access::for_store(&store.spec.kind);
         access.remote_write |= needs.remote_write;
         access.remote_read |= needs.remote_read;
@@ -428,8 +436,8 @@ fn request(
 }
 
 /// Releases what `grant` holds and `but` does not.
-pub(super) fn release(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
-    if grant.epoch != nic.epoch() {
+pub(super) fn release_grant(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
+    if grant.epoch != nic.device_epoch() {
         // It went with the device; its numbers may be in use again.
         return;
     }
@@ -443,22 +451,22 @@ pub(super) fn release(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
             Err(error) => tracing::warn!(%error, "cannot end a queue pair"),
         }
     }
-    for region in grant.keys() {
+    for region in grant.granted_keys() {
         let rkey = |r: &GrantedRegion| r.registration.rkey;
-        if !but.is_some_and(|b| b.keys().any(|kept| rkey(kept) == rkey(region))) {
-            end_key(nic, region);
+        if !but.is_some_and(|b| b.granted_keys().any(|kept| rkey(kept) == rkey(region))) {
+            revoke_key(nic, region);
         }
     }
 }
 
 /// Revokes keys that are no longer used.
-pub(super) fn end_keys(nic: &dyn Nic, epoch: u64, former: &[FormerRegion]) {
-    if epoch == nic.epoch() {
-        former.iter().for_each(|former| end_key(nic, &former.region));
+pub(super) fn revoke_keys(nic: &dyn Nic, epoch: u64, former: &[FormerRegion]) {
+    if epoch == nic.device_epoch() {
+        former.iter().for_each(|former| revoke_key(nic, &former.region));
     }
 }
 
-fn end_key(nic: &dyn Nic, region: &GrantedRegion) {
+fn revoke_key(nic: &dyn Nic, region: &GrantedRegion) {
     if let Err(error) = nic.deregister(region.registration.rkey) {
         tracing::warn!(%error, store = %region.store, "cannot revoke a key");
     }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use dta_proto::list_range::ListRange;
 use dta_proto::name;
-use dta_proto::store::{StoreKind, StoreSpec, named};
+use dta_proto::store::{StoreKind, StoreSpec, find_store};
 
-use super::caller::{Action, Caller};
+use super::caller::{SessionAction, SessionCaller};
 use super::sharing::Sharing;
 use crate::nic::{Endpoint, Purpose};
 
@@ -32,7 +32,7 @@ pub struct OpenRequest {
     /// What other collectors have of the stores, if the translator spreads them.
     pub sharing: Option<Sharing>,
     /// The caller.
-    pub caller: Caller,
+    pub caller: SessionCaller,
 }
 
 /// The translator's side of a queue pair.
@@ -47,7 +47,7 @@ pub struct RequesterQueuePair {
 }
 
 /// Ranges by store and first list. Ranges that do not overlap are also in the order of their ends.
-fn sorted(ranges: &[ListRange]) -> Vec<&ListRange> {
+fn sorted_ranges(ranges: &[ListRange]) -> Vec<&ListRange> {
     let mut sorted: Vec<_> = ranges.iter().collect();
     sorted.sort_unstable_by(|a, b| (&a.store, a.first).cmp(&(&b.store, b.first)));
     sorted
@@ -104,7 +104,7 @@ pub enum LeaseError {
 }
 
 impl LeaseError {
-    pub(super) fn unknown(name: &str) -> LeaseError {
+    pub(super) fn unknown_session(name: &str) -> LeaseError {
         LeaseError::Unknown(format!(
             "there is no session {name:?}: it was never opened, was ended, or has expired; its translator may open it again"
         ))
@@ -128,7 +128,7 @@ pub struct Leases {
 impl Leases {
     /// Leases as stored, each with its full time from `now`: a monotonic clock does not know how long the collector
     /// was down, and its translators could not renew meanwhile.
-    pub fn restore(leases: Vec<Lease>, generation: u64, now: Instant) -> Self {
+    pub fn from_stored(leases: Vec<Lease>, generation: u64, now: Instant) -> Self {
         let by_name = leases
             .into_iter()
             .map(|mut lease| {
@@ -155,7 +155,7 @@ impl Leases {
     }
 
     /// The lease that a request would get, with generation 0; changes nothing.
-    pub fn prepare(
+    pub fn prepare_lease(
         &self,
         request: &OpenRequest,
         stores: &[&StoreSpec],
@@ -189,7 +189,7 @@ impl Leases {
             )));
         }
         if let Some(earlier) = self.by_name.get(&request.name) {
-            request.caller.check(Action::Write, earlier)?;
+            request.caller.check_access(SessionAction::Write, earlier)?;
         }
         let wanted = wanted_stores(request, stores)?;
         let lists = wanted_lists(request, &wanted)?;
@@ -201,7 +201,7 @@ impl Leases {
             }
         }
         for spec in &wanted {
-            let purpose = spec.kind.primitive().purpose();
+            let purpose = spec.kind.primitive().queue_pair_purpose();
             if !request.queue_pairs.iter().any(|p| p.purpose == purpose) {
                 return Err(LeaseError::Request(format!(
                     "store {:?} needs a queue pair for {}, but none was offered",
@@ -250,10 +250,10 @@ impl Leases {
             if let Some(spec) = wanted.iter().filter(whole).find(|s| has.contains(s.name.as_str())) {
                 return owned(format!("store {:?}", spec.name));
             }
-            let theirs = sorted(&other.lists);
+            let theirs = sorted_ranges(&other.lists);
             for mine in &lease.lists {
                 let before = |l: &&ListRange| {
-                    (l.store.as_str(), l.end()) <= (mine.store.as_str(), u64::from(mine.first))
+                    (l.store.as_str(), l.end_of_lists()) <= (mine.store.as_str(), u64::from(mine.first))
                 };
                 let first = theirs.get(theirs.partition_point(before)).filter(|l| l.overlaps(mine));
                 if let Some(theirs) = first {
@@ -279,15 +279,15 @@ impl Leases {
 
     /// Extends a lease. Generations that the collector gave out since the last open are accepted, too: the answer
     /// that carried them may have been lost.
-    pub fn renew(
+    pub fn renew_lease(
         &mut self,
         name: &str,
-        caller: &Caller,
+        caller: &SessionCaller,
         generation: u64,
         now: Instant,
     ) -> Result<&mut Lease, LeaseError> {
-        let lease = self.by_name.get_mut(name).ok_or_else(|| LeaseError::unknown(name))?;
-        caller.check(Action::Write, lease)?;
+        let lease = self.by_name.get_mut(name).ok_or_else(|| LeaseError::unknown_session(name))?;
+        caller.check_access(SessionAction::Write, lease)?;
         if !(lease.opened..=lease.generation).contains(&generation) {
             return Err(LeaseError::Superseded(format!(
                 "another translator has opened session {name:?}, from {} (generation {}, this one knows {generation}); \
@@ -301,7 +301,7 @@ impl Leases {
     }
 
     /// Restarts a lease's time at `now`, when its translator was told to try again.
-    pub fn extend(&mut self, name: &str, now: Instant) {
+    pub fn restart_lease_time(&mut self, name: &str, now: Instant) {
         if let Some(lease) = self.by_name.get_mut(name) {
             lease.expires = lease.lease.map(|l| now + l);
         }
@@ -313,7 +313,7 @@ impl Leases {
     }
 
     /// Names of expired leases.
-    pub fn expired(&self, now: Instant) -> Vec<String> {
+    pub fn expired_leases(&self, now: Instant) -> Vec<String> {
         self.by_name
             .values()
             .filter(|l| l.expires.is_some_and(|e| e <= now))
@@ -337,7 +337,7 @@ fn wanted_stores<'a>(
         return Ok(stores.to_vec());
     }
     let meant = |text: &String| {
-        named(stores.iter().copied(), |spec| spec, text).ok_or_else(|| {
+        find_store(stores.iter().copied(), |spec| spec, text).ok_or_else(|| {
             let have = stores.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
             LeaseError::Request(format!("there is no store {text:?}; this collector has {have}"))
         })
@@ -356,7 +356,7 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<List
     // An id given here means the store with that name from here on.
     let mut lists = request.lists.clone();
     for range in &mut lists {
-        if let Some(spec) = named(wanted.iter().copied(), |spec| spec, &range.store) {
+        if let Some(spec) = find_store(wanted.iter().copied(), |spec| spec, &range.store) {
             range.store.clone_from(&spec.name);
         }
     }
@@ -371,9 +371,9 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<List
             Some(_) if *count == 0 => {
                 format!("a range of 0 lists of store {store:?}; leave it out to get all")
             }
-            Some(have) if range.end() > u64::from(*have) => format!(
+            Some(have) if range.end_of_lists() > u64::from(*have) => format!(
                 "lists {first} to {} of store {store:?} are asked for, but it has lists 0 to {}",
-                range.end() - 1,
+                range.end_of_lists() - 1,
                 have - 1
             ),
             Some(_) => continue,
@@ -381,7 +381,7 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<List
         return Err(LeaseError::Request(fault));
     }
     // There may be as many ranges as lists, and the sessions are locked: so only neighbours are compared.
-    if let Some(twice) = sorted(&lists).windows(2).find(|pair| pair[0].overlaps(pair[1])) {
+    if let Some(twice) = sorted_ranges(&lists).windows(2).find(|pair| pair[0].overlaps(pair[1])) {
         return Err(LeaseError::Request(format!(
             "list {} of store {:?} is asked for twice; ranges must not overlap",
             twice[1].first, twice[1].store

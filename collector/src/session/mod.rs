@@ -1,14 +1,14 @@
 //! Sessions: named leases by which translators get queue pairs and keys to memory.
 //!
-//! A session is not a connection. It begins with [`Sessions::open`], lasts as long as it is renewed (or forever), and
-//! ends by [`Sessions::end`] or expiry; then its queue pairs and keys end and the regions stay. Reopening a name
+//! A session is not a connection. It begins with [`CollectorSessions::open`], lasts as long as it is renewed (or forever), and
+//! ends by [`CollectorSessions::end_session`] or expiry; then its queue pairs and keys end and the regions stay. Reopening a name
 //! resumes it.
 //!
 //! - `caller`: the caller, and whose sessions it may touch.
 //! - [`lease`]: who may write what, until when.
 //! - [`grant`]: what a lease holds on the NIC.
 //! - `rebuilds`: how often broken queue pairs are rebuilt.
-//! - [`sharing`]: which keys and lists are at other collectors.
+//! - [`parse_sharing`]: which keys and lists are at other collectors.
 //! - [`state`]: the files that restore sessions after a restart.
 //! - [`statistics`]: the counters that translators hand in.
 //!
@@ -31,8 +31,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-pub use caller::Caller;
-pub use grant::{Ended, FormerRegion, Grant, GrantedQueuePair, GrantedRegion};
+pub use caller::SessionCaller;
+pub use grant::{FormerRegion, Grant, GrantedQueuePair, GrantedRegion, RetiredQueuePair};
 pub use lease::{Lease, LeaseError, OpenRequest, RequesterQueuePair};
 pub use positions::ListPosition;
 pub use state::StateError;
@@ -40,12 +40,12 @@ pub use statistics::{NodeCounters, NodeSums, ReporterPosition};
 
 use crate::config::Transport;
 use crate::nic::{Endpoint, Nic, NicError, QueuePairStatus};
-use crate::store::{MemoryError, Stores};
-use grant::{Anew, Made, Terms};
+use crate::store::{MemoryError, ServedStores};
+use grant::{Anew, NewGrant, Terms};
 use lease::Leases;
 use rebuilds::Rebuilds;
-use sharing::Shared;
-use statistics::{LeftOut, Statistics};
+use sharing::SharingClaims;
+use statistics::{LeftOut, SessionStatistics};
 
 /// Why a session call was refused. Nothing has changed, except that the lease may have been extended before something
 /// else was refused.
@@ -85,7 +85,7 @@ pub enum SessionError {
 
 /// A session as its translator needs it.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct GrantedSession {
     /// The lease.
     pub lease: Lease,
     /// Whether it resumes an earlier session of this name.
@@ -150,23 +150,23 @@ pub enum Writers {
 const TELL_EVERY: Duration = Duration::from_secs(300);
 
 /// All sessions of a collector.
-pub struct Sessions {
+pub struct CollectorSessions {
     nic: Arc<dyn Nic>,
-    stores: Arc<Stores>,
+    stores: Arc<ServedStores>,
     transport: Transport,
     /// Directory of the state; `None` = not kept.
     directory: Option<PathBuf>,
-    inner: Mutex<Inner>,
-    /// Notified when a name leaves [`Inner::unsettled`].
+    inner: Mutex<LockedSessions>,
+    /// Notified when a name leaves [`LockedSessions::unsettled`].
     settled: Condvar,
     /// Has its own lock: queries do not wait for a session that is being opened.
-    shared: Mutex<Known>,
-    files: Files,
+    shared: Mutex<KnownSharing>,
+    files: SessionFiles,
 }
 
 /// What is known of other collectors.
-struct Known {
-    shared: Arc<Shared>,
+struct KnownSharing {
+    shared: Arc<SharingClaims>,
     /// Whether it has changes that are not in the file.
     dirty: bool,
 }
@@ -174,7 +174,7 @@ struct Known {
 /// A file's lock is held while it is written, so that older contents never replace newer ones. A disk may take long,
 /// so nothing is written while the sessions are locked.
 #[derive(Default)]
-struct Files {
+struct SessionFiles {
     /// The last change of the leases that is in the file. Never lock the sessions while holding this.
     leases: Mutex<u64>,
     /// Locked before the sessions, never together with them.
@@ -183,14 +183,14 @@ struct Files {
 }
 
 #[derive(Default)]
-struct Inner {
+struct LockedSessions {
     leases: Leases,
     /// Of names whose lease is new or changed, and not yet in the file: what their session gets then.
     unsettled: BTreeMap<String, Grant>,
     grants: BTreeMap<String, Grant>,
     /// By session, if queue pairs broke.
     rebuilds: BTreeMap<String, Rebuilds>,
-    statistics: Statistics,
+    statistics: SessionStatistics,
     statistics_dirty: bool,
     /// How often leases were encoded for the file.
     leases_change: u64,
@@ -207,12 +207,12 @@ struct Inner {
     counters: SessionCounters,
 }
 
-/// A lease that was inserted, and must still be written ([`Sessions::keep`]).
+/// A lease that was inserted, and must still be written ([`CollectorSessions::settle_lease`]).
 struct Entered<'a> {
     lease: Lease,
     /// The lease that it replaced.
     replaced: Option<Lease>,
-    made: Made,
+    made: NewGrant,
     /// The previous grant.
     former: Option<Grant>,
     /// Queue pairs that count as rebuilt.
@@ -226,15 +226,16 @@ struct Entered<'a> {
 /// The outcome of a renewal.
 enum Renewed {
     /// Nothing has changed.
-    AsItWas(Box<Session>),
+    AsItWas(Box<GrantedSession>),
     /// Something is new.
     Changed(Box<Entered<'static>>),
 }
 
-impl Inner {
+impl LockedSessions {
     /// Stores what a session hands in; never fails.
-    fn hand_in(&mut self, session: &str, statistics: &[NodeCounters], now: Instant) {
-        let LeftOut { bad, no_room } = self.statistics.hand_in(session, statistics, SystemTime::now());
+    fn record_statistics(&mut self, session: &str, statistics: &[NodeCounters], now: Instant) {
+        let LeftOut { bad, no_room } =
+            self.statistics.record_statistics(session, statistics, SystemTime::now());
         self.counters.statistics_left_out += bad as u64;
         self.counters.statistics_no_room += no_room as u64;
         self.statistics_dirty = true;
@@ -251,7 +252,7 @@ impl Inner {
 
     /// Notes the memory to which a session had keys and, with its grant of now, has none.
     fn note_deserted(&mut self, former: &Grant, now: Option<&Grant>) {
-        for key in former.keys() {
+        for key in former.granted_keys() {
             if !now.is_some_and(|now| now.has_key_to(&key.store, key.memory)) {
                 self.deserted.entry(key.store.clone()).or_default().insert(key.memory);
             }
@@ -266,7 +267,7 @@ impl Inner {
 
     /// Whether queue pairs of a session may be rebuilt now.
     fn may_rebuild(&self, session: &str, now: Instant) -> bool {
-        self.rebuilds.get(session).is_none_or(|rebuilds| rebuilds.may(now))
+        self.rebuilds.get(session).is_none_or(|rebuilds| rebuilds.can_rebuild(now))
     }
 
     /// Logs and counts queue pairs that had to be rebuilt.
@@ -276,7 +277,7 @@ impl Inner {
         }
         let rebuilds = self.rebuilds.entry(session.to_owned()).or_insert_with(|| Rebuilds::new(now));
         if anew.made > 0 {
-            rebuilds.count(now);
+            rebuilds.count_rebuild(now);
         }
         if anew.made > 0 && anew.broken > 0 {
             tracing::warn!(
@@ -288,7 +289,7 @@ impl Inner {
             tracing::info!(%session, queue_pairs = anew.made, "queue pairs are rebuilt, as the translator asks");
         }
         self.counters.rebuilds_held_back += u64::from(anew.held_back);
-        if anew.held_back > 0 && rebuilds.tell() {
+        if anew.held_back > 0 && rebuilds.should_warn_once() {
             tracing::warn!(
                 %session, queue_pairs = anew.held_back,
                 "queue pairs break again and again: from now on they are rebuilt at most every {} s",
@@ -298,7 +299,7 @@ impl Inner {
     }
 }
 
-impl Files {
+impl SessionFiles {
     fn write_leases(&self, dir: &Path, change: u64, bytes: &[u8]) -> Result<(), StateError> {
         let mut written = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         if *written < change {
@@ -309,13 +310,13 @@ impl Files {
     }
 }
 
-impl Sessions {
+impl CollectorSessions {
     /// Sessions over a NIC and stores. With a directory, those that an earlier collector saved there go on: their
     /// leases have their full time from `now`, and their translators get new queue pairs when they
     /// renew.
     pub fn open_state(
         nic: Arc<dyn Nic>,
-        stores: Arc<Stores>,
+        stores: Arc<ServedStores>,
         transport: Transport,
         directory: Option<PathBuf>,
         now: Instant,
@@ -325,24 +326,24 @@ impl Sessions {
                 let leases = persisted::load_leases(dir, now)?;
                 let statistics = persisted::load_statistics(dir, &leases)?;
                 let mut shared = sharing::load(dir)?;
-                shared.open_are(|name| leases.get(name).is_some());
+                shared.set_open_sessions(|name| leases.get(name).is_some());
                 // There is no file as long as nothing is shared.
                 for lease in leases.iter() {
-                    if !shared.knows(&lease.name) {
-                        shared.note(&lease.name, &lease.stores, None);
+                    if !shared.has_session(&lease.name) {
+                        shared.record_claim(&lease.name, &lease.stores, None);
                     }
                 }
                 (leases, statistics, shared)
             }
             None => Default::default(),
         };
-        let inner = Inner { leases, statistics, ..Inner::default() };
+        let inner = LockedSessions { leases, statistics, ..LockedSessions::default() };
         // So that no version is that of an earlier run.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         shared.version = (now.as_micros() as u64).max(1);
         shared.started = now.as_millis() as u64;
-        let shared = Mutex::new(Known { shared: Arc::new(shared), dirty: false });
-        let files = Files::default();
+        let shared = Mutex::new(KnownSharing { shared: Arc::new(shared), dirty: false });
+        let files = SessionFiles::default();
         let (inner, settled) = (Mutex::new(inner), Condvar::new());
         Ok(Self { nic, stores, transport, directory, inner, settled, shared, files })
     }
@@ -351,10 +352,10 @@ impl Sessions {
     /// that work; with `fresh` its RC queue pairs are rebuilt, if that is allowed so soon after the last time
     /// ([`SessionError::HeldBack`]). Another translator gets new queue pairs and new keys. Everything new comes under
     /// a new generation. Reads the rings of the session's lists, so it may take a while.
-    pub fn open(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
-        let entered = self.enter_opened(&mut self.settled(&request.name), request, now);
-        let result = entered.and_then(|entered| self.keep(entered));
-        let mut inner = self.lock();
+    pub fn open(&self, request: &OpenRequest, now: Instant) -> Result<GrantedSession, SessionError> {
+        let entered = self.enter_opened(&mut self.lock_settled(&request.name), request, now);
+        let result = entered.and_then(|entered| self.settle_lease(entered));
+        let mut inner = self.lock_sessions();
         match &result {
             Ok(session) if session.resumed => inner.counters.resumed += 1,
             Ok(_) => inner.counters.opened += 1,
@@ -365,42 +366,42 @@ impl Sessions {
         let mut session = result?;
         self.write_sharing()?;
         // The lists are this session's by now, so others need not wait while their rings are read.
-        session.positions = positions::of(&self.stores, &session.lease.lists)?;
+        session.positions = positions::read_positions(&self.stores, &session.lease.lists)?;
         if session.resumed && request.fresh && !has_left {
             session.positions.iter_mut().for_each(ListPosition::leave_out);
         }
         Ok(session)
     }
 
-    /// What [`Sessions::open`] would return, without opening, granting or extending anything: what an existing
+    /// What [`CollectorSessions::open`] would return, without opening, granting or extending anything: what an existing
     /// session of that name holds, and 0 for numbers and keys not given out yet. Refuses what `open` refuses.
-    pub fn preview(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
-        let mut inner = self.lock();
-        self.expire(&mut inner, now);
-        let stores = self.stores.all();
+    pub fn preview_open(&self, request: &OpenRequest, now: Instant) -> Result<GrantedSession, SessionError> {
+        let mut inner = self.lock_sessions();
+        self.expire_sessions(&mut inner, now);
+        let stores = self.stores.current_stores();
         let specs: Vec<_> = stores.iter().map(|store| &store.spec).collect();
-        let wanted = inner.leases.prepare(request, &specs, now)?;
+        let wanted = inner.leases.prepare_lease(request, &specs, now)?;
         let (lease, resumed) = match inner.leases.get(&request.name) {
             Some(held) => (Lease { stores: wanted.stores, lists: wanted.lists, ..held.clone() }, true),
             None => (wanted, false),
         };
         let held = inner.grants.get(&request.name);
-        let grant = grant::preview(&*self.nic, &self.stores, self.transport, &lease, held)?;
+        let grant = grant::preview_grant(&*self.nic, &self.stores, self.transport, &lease, held)?;
         drop(inner);
-        let positions = positions::of(&self.stores, &lease.lists)?;
-        Ok(Session { lease, resumed, grant, positions, reporters: Vec::new() })
+        let positions = positions::read_positions(&self.stores, &lease.lists)?;
+        Ok(GrantedSession { lease, resumed, grant, positions, reporters: Vec::new() })
     }
 
     fn enter_opened<'a>(
         &self,
-        inner: &mut Inner,
+        inner: &mut LockedSessions,
         request: &'a OpenRequest,
         now: Instant,
     ) -> Result<Entered<'a>, SessionError> {
-        self.expire(inner, now);
-        let stores = self.stores.all();
+        self.expire_sessions(inner, now);
+        let stores = self.stores.current_stores();
         let specs: Vec<_> = stores.iter().map(|store| &store.spec).collect();
-        let mut lease = inner.leases.prepare(request, &specs, now)?;
+        let mut lease = inner.leases.prepare_lease(request, &specs, now)?;
         let earlier = inner.leases.get(&request.name);
         // Another translator, or another run of it, gets nothing that the previous one knows.
         let same = earlier.is_some_and(|e| {
@@ -420,13 +421,13 @@ impl Sessions {
             resumes: same,
             opens: true,
         };
-        let made = grant::make(&*self.nic, &self.stores, self.transport, &lease, terms)?;
+        let made = grant::make_grant(&*self.nic, &self.stores, self.transport, &lease, terms)?;
         let anew = made.anew;
         inner.count_anew(&request.name, anew, now);
         if anew.held_back > 0 {
-            grant::release(&*self.nic, &made.grant, before.1.as_ref());
+            grant::release_grant(&*self.nic, &made.grant, before.1.as_ref());
             // Its translator is told to come again, so the session and its count of rebuilds must stay.
-            inner.leases.extend(&request.name, now);
+            inner.leases.restart_lease_time(&request.name, now);
             return Err(SessionError::HeldBack { name: request.name.clone() });
         }
         let changed = made.changed;
@@ -439,16 +440,16 @@ impl Sessions {
                 lease.opened = lease.generation;
             }
         }
-        Ok(self.enter(inner, lease, made, before.1, u64::from(anew.made), Some(request)))
+        Ok(self.enter_lease(inner, lease, made, before.1, u64::from(anew.made), Some(request)))
     }
 
     /// Inserts a lease with what was made for it. Until it is written, or that has failed, calls that open, renew or
     /// end this session wait, and it does not expire.
-    fn enter<'a>(
+    fn enter_lease<'a>(
         &self,
-        inner: &mut Inner,
+        inner: &mut LockedSessions,
         lease: Lease,
-        made: Made,
+        made: NewGrant,
         former: Option<Grant>,
         rebuilt: u64,
         opens: Option<&'a OpenRequest>,
@@ -462,13 +463,13 @@ impl Sessions {
 
     /// Writes an inserted lease, then gives its session what was made for it: nobody may use what a restarted
     /// collector would not know. If it cannot be written, everything is rolled back.
-    fn keep(&self, entered: Entered<'_>) -> Result<Session, SessionError> {
+    fn settle_lease(&self, entered: Entered<'_>) -> Result<GrantedSession, SessionError> {
         let Entered { lease, replaced, made, former, rebuilt, opens, file } = entered;
         let written = file.and_then(|file| match (&self.directory, file) {
             (Some(dir), Some((change, bytes))) => self.files.write_leases(dir, change, &bytes),
             _ => Ok(()),
         });
-        let mut inner = self.lock();
+        let mut inner = self.lock_sessions();
         inner.unsettled.remove(&lease.name);
         self.settled.notify_all();
         let resumed = replaced.is_some();
@@ -479,7 +480,7 @@ impl Sessions {
             }
             // A concurrent write of another lease wrote this one with it.
             inner.leases_dirty = true;
-            grant::release(&*self.nic, &made.grant, former.as_ref());
+            grant::release_grant(&*self.nic, &made.grant, former.as_ref());
             return Err(error.into());
         }
         inner.counters.queue_pairs_rebuilt += rebuilt;
@@ -490,19 +491,21 @@ impl Sessions {
         inner.grants.insert(lease.name.clone(), grant.clone());
         let mut reporters = Vec::new();
         if let Some(request) = opens {
-            self.change_shared(|shared| shared.note(&lease.name, &lease.stores, request.sharing.as_ref()));
-            inner.statistics.begin(&lease.name);
+            self.change_shared(|shared| {
+                shared.record_claim(&lease.name, &lease.stores, request.sharing.as_ref())
+            });
+            inner.statistics.begin_session(&lease.name);
             reporters = inner.statistics.reporters(&lease.name);
         }
-        Ok(Session { lease, resumed, grant, positions: Vec::new(), reporters })
+        Ok(GrantedSession { lease, resumed, grant, positions: Vec::new(), reporters })
     }
 
     /// Whether a caller may renew a session, judged by its name alone: checked before its statistics are read. A
     /// refusal counts like one of the renewal itself.
-    pub fn may_renew(&self, name: &str, caller: &Caller) -> Result<(), SessionError> {
-        let mut inner = self.lock();
-        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::unknown(name));
-        let result = lease.and_then(|lease| caller.check(caller::Action::Write, lease));
+    pub fn may_renew(&self, name: &str, caller: &SessionCaller) -> Result<(), SessionError> {
+        let mut inner = self.lock_sessions();
+        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::unknown_session(name));
+        let result = lease.and_then(|lease| caller.check_access(caller::SessionAction::Write, lease));
         inner.counters.refused += u64::from(result.is_err());
         Ok(result?)
     }
@@ -510,7 +513,7 @@ impl Sessions {
     /// Notes how the frames of a session travel, in its translator's words: at most 200 characters, without control
     /// characters.
     pub fn note_frames_by(&self, name: &str, said: &str) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_sessions();
         if said.is_empty() || inner.leases.get(name).is_none() {
             inner.frames_by.remove(name);
         } else if inner.frames_by.get(name).is_none_or(|known| known != said) {
@@ -523,7 +526,7 @@ impl Sessions {
     /// what it sent last may be lost: the next translator to open the session then skips some sequences of each
     /// non-empty list, which readers see. A collector started since then does not know.
     pub fn note_leaving(&self, name: &str, leaving: bool) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_sessions();
         match leaving && inner.leases.get(name).is_some() {
             true => inner.left.insert(name.to_owned()),
             false => inner.left.remove(name),
@@ -533,21 +536,22 @@ impl Sessions {
     /// Extends a lease and takes its translator's statistics. `generation` is the one that the translator works with:
     /// keys that it replaced end. If queue pairs fell into ERROR, or were lost with an earlier collector, or a store
     /// has another region, the answer has new ones under a new generation.
-    pub fn renew(
+    pub fn renew_session(
         &self,
         name: &str,
-        caller: &Caller,
+        caller: &SessionCaller,
         generation: u64,
         statistics: &[NodeCounters],
         now: Instant,
-    ) -> Result<Session, SessionError> {
-        let renewed = self.renew_entered(&mut self.settled(name), name, caller, generation, statistics, now);
+    ) -> Result<GrantedSession, SessionError> {
+        let renewed =
+            self.renew_entered(&mut self.lock_settled(name), name, caller, generation, statistics, now);
         let result = match renewed {
             Ok(Renewed::AsItWas(session)) => Ok(*session),
-            Ok(Renewed::Changed(entered)) => self.keep(*entered),
+            Ok(Renewed::Changed(entered)) => self.settle_lease(*entered),
             Err(error) => Err(error),
         };
-        let mut inner = self.lock();
+        let mut inner = self.lock_sessions();
         match &result {
             Ok(_) => inner.counters.renewed += 1,
             Err(_) => inner.counters.refused += 1,
@@ -557,19 +561,19 @@ impl Sessions {
 
     fn renew_entered(
         &self,
-        inner: &mut Inner,
+        inner: &mut LockedSessions,
         name: &str,
-        caller: &Caller,
+        caller: &SessionCaller,
         generation: u64,
         statistics: &[NodeCounters],
         now: Instant,
     ) -> Result<Renewed, SessionError> {
-        self.expire(inner, now);
-        let mut lease = inner.leases.renew(name, caller, generation, now)?.clone();
+        self.expire_sessions(inner, now);
+        let mut lease = inner.leases.renew_lease(name, caller, generation, now)?.clone();
         if !statistics.is_empty() {
-            inner.hand_in(name, statistics, now);
+            inner.record_statistics(name, statistics, now);
         }
-        self.confirm(inner, name, generation);
+        self.confirm_generation(inner, name, generation);
         let old = inner.grants.get(name).cloned();
         let terms = Terms {
             keep: old.as_ref(),
@@ -579,22 +583,22 @@ impl Sessions {
             resumes: true,
             opens: false,
         };
-        let made = grant::make(&*self.nic, &self.stores, self.transport, &lease, terms)?;
+        let made = grant::make_grant(&*self.nic, &self.stores, self.transport, &lease, terms)?;
         inner.count_anew(name, made.anew, now);
         if !made.changed {
             let (grant, positions, reporters) = (made.grant, Vec::new(), Vec::new());
-            let session = Session { lease, resumed: true, grant, positions, reporters };
+            let session = GrantedSession { lease, resumed: true, grant, positions, reporters };
             return Ok(Renewed::AsItWas(Box::new(session)));
         }
         lease.generation = inner.leases.next_generation();
         let kept = old.as_ref().map_or(0, |old| made.grant.queue_pairs_in_common(old));
         let rebuilt = (made.grant.queue_pairs.len() - kept) as u64;
-        Ok(Renewed::Changed(Box::new(self.enter(inner, lease, made, old, rebuilt, None))))
+        Ok(Renewed::Changed(Box::new(self.enter_lease(inner, lease, made, old, rebuilt, None))))
     }
 
     /// Revokes the keys that a session no longer uses, now that its translator works with this
     /// generation.
-    fn confirm(&self, inner: &mut Inner, name: &str, generation: u64) {
+    fn confirm_generation(&self, inner: &mut LockedSessions, name: &str, generation: u64) {
         let Some(grant) = inner.grants.get_mut(name) else { return };
         let confirmed = grant.take_confirmed(generation);
         for former in &confirmed {
@@ -603,27 +607,27 @@ impl Sessions {
                 "the translator writes to the new region: revoking the key to the previous one"
             );
         }
-        grant::end_keys(&*self.nic, grant.epoch, &confirmed);
+        grant::revoke_keys(&*self.nic, grant.epoch, &confirmed);
     }
 
     /// Ends a session: its queue pairs and keys become invalid. `last` comes from a translator that ends its own
     /// session: the generation it knows, and its last counters. An operator has none.
-    pub fn end(
+    pub fn end_session(
         &self,
         name: &str,
-        caller: &Caller,
+        caller: &SessionCaller,
         last: Option<(u64, &[NodeCounters])>,
         now: Instant,
     ) -> Result<(), SessionError> {
-        let mut inner = self.settled(name);
-        self.expire(&mut inner, now);
-        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::unknown(name))?;
-        caller.check(caller::Action::End, lease)?;
+        let mut inner = self.lock_settled(name);
+        self.expire_sessions(&mut inner, now);
+        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::unknown_session(name))?;
+        caller.check_access(caller::SessionAction::End, lease)?;
         if let Some((generation, statistics)) = last {
-            inner.leases.renew(name, caller, generation, now)?;
-            inner.hand_in(name, statistics, now);
+            inner.leases.renew_lease(name, caller, generation, now)?;
+            inner.record_statistics(name, statistics, now);
         }
-        self.remove(&mut inner, name, last.is_some());
+        self.remove_session(&mut inner, name, last.is_some());
         inner.counters.ended += 1;
         drop(inner);
         self.write_sharing_or_warn();
@@ -633,13 +637,13 @@ impl Sessions {
 
     /// Ends expired sessions, checks the NIC, and writes ended sessions and new statistics since the last call. Call
     /// it about once a second.
-    pub fn tick(&self, now: Instant) -> Result<(), StateError> {
+    pub fn run_upkeep(&self, now: Instant) -> Result<(), StateError> {
         // Broken queue pairs and lost devices raise no event: both are noticed by this query, which logs and counts
         // them.
         if let Err(error) = self.nic.queue_pairs() {
             tracing::debug!(%error, "the NIC does not answer");
         }
-        self.expire(&mut self.lock(), now);
+        self.expire_sessions(&mut self.lock_sessions(), now);
         self.write_sharing_or_warn();
         if let Err(error) = self.write_leases() {
             // Only a collector that restarts now finds them again, and they expire again.
@@ -649,8 +653,8 @@ impl Sessions {
     }
 
     /// Updates what is known of other collectors; `change` returns whether anything is new.
-    fn change_shared(&self, change: impl FnOnce(&mut Shared) -> bool) {
-        let mut known = self.known();
+    fn change_shared(&self, change: impl FnOnce(&mut SharingClaims) -> bool) {
+        let mut known = self.lock_sharing();
         let before = known.shared.is_empty();
         let now = Arc::make_mut(&mut known.shared);
         let changed = change(now);
@@ -663,13 +667,13 @@ impl Sessions {
         let Some(dir) = &self.directory else { return Ok(()) };
         let _file = self.files.sharing.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = {
-            let mut known = self.known();
+            let mut known = self.lock_sharing();
             if !std::mem::take(&mut known.dirty) {
                 return Ok(());
             }
             known.shared.clone()
         };
-        sharing::save(dir, &shared).inspect_err(|_| self.known().dirty = true)
+        sharing::save_sharing(dir, &shared).inspect_err(|_| self.lock_sharing().dirty = true)
     }
 
     fn write_sharing_or_warn(&self) {
@@ -680,19 +684,19 @@ impl Sessions {
     }
 
     /// Which keys and lists are here and which at other collectors.
-    pub fn shared(&self) -> Arc<Shared> {
-        self.known().shared.clone()
+    pub fn sharing_claims(&self) -> Arc<SharingClaims> {
+        self.lock_sharing().shared.clone()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn lock_sharing(&self) -> MutexGuard<'_, KnownSharing> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All sessions, by name, with the status of their queue pairs.
-    pub fn list(&self, now: Instant) -> Result<Vec<SessionStatus>, NicError> {
+    pub fn list_sessions(&self, now: Instant) -> Result<Vec<SessionStatus>, NicError> {
         let pairs = self.nic.queue_pairs()?;
-        let mut inner = self.lock();
-        self.expire(&mut inner, now);
+        let mut inner = self.lock_sessions();
+        self.expire_sessions(&mut inner, now);
         let of = |grant: &Grant| {
             pairs.iter().filter(|p| grant.queue_pairs.iter().any(|g| g.info.qpn == p.qpn)).cloned().collect()
         };
@@ -709,8 +713,8 @@ impl Sessions {
 
     /// Whether any session may write to the memory of this generation of a store. What is known of generations before it is
     /// forgotten.
-    pub fn writers(&self, store: &str, memory: u64) -> Writers {
-        let mut inner = self.lock();
+    pub fn store_writers(&self, store: &str, memory: u64) -> Writers {
+        let mut inner = self.lock_sessions();
         let mut granted = inner.grants.values().chain(inner.unsettled.values());
         if granted.any(|grant| grant.has_key_to(store, memory)) {
             return Writers::There;
@@ -721,7 +725,7 @@ impl Sessions {
     }
 
     /// How many there are; `None` while they are being changed, which may take a while.
-    pub fn count(&self) -> Option<usize> {
+    pub fn session_count(&self) -> Option<usize> {
         let inner = match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -731,42 +735,42 @@ impl Sessions {
     }
 
     /// What happened since the collector started.
-    pub fn counters(&self) -> SessionCounters {
-        self.lock().counters
+    pub fn session_counters(&self) -> SessionCounters {
+        self.lock_sessions().counters
     }
 
     /// The sums of what translators handed in, including ended sessions.
     pub fn statistics(&self) -> Vec<NodeSums> {
-        self.lock().statistics.sums(SystemTime::now())
+        self.lock_sessions().statistics.node_sums(SystemTime::now())
     }
 
-    /// Ends expired sessions. The files follow within a second ([`Sessions::tick`]).
-    fn expire(&self, inner: &mut Inner, now: Instant) {
-        for name in inner.leases.expired(now) {
+    /// Ends expired sessions. The files follow within a second ([`CollectorSessions::run_upkeep`]).
+    fn expire_sessions(&self, inner: &mut LockedSessions, now: Instant) {
+        for name in inner.leases.expired_leases(now) {
             if inner.unsettled.contains_key(&name) {
                 continue;
             }
             tracing::warn!(session = %name, "the session was not renewed in time and has ended");
-            self.remove(inner, &name, false);
+            self.remove_session(inner, &name, false);
             inner.counters.expired += 1;
         }
     }
 
     /// `word`: its translator says that it writes no more.
-    fn remove(&self, inner: &mut Inner, name: &str, word: bool) {
+    fn remove_session(&self, inner: &mut LockedSessions, name: &str, word: bool) {
         inner.leases.remove(name);
         inner.rebuilds.remove(name);
         inner.told_left_out.remove(name);
         inner.frames_by.remove(name);
         inner.left.remove(name);
-        inner.statistics.end(name);
+        inner.statistics.end_session(name);
         (inner.statistics_dirty, inner.leases_dirty) = (true, true);
-        self.change_shared(|shared| shared.end(name));
+        self.change_shared(|shared| shared.end_session(name));
         if let Some(grant) = inner.grants.remove(name) {
             if !word {
                 inner.note_deserted(&grant, None);
             }
-            grant::release(&*self.nic, &grant, None);
+            grant::release_grant(&*self.nic, &grant, None);
         }
     }
 
@@ -774,36 +778,36 @@ impl Sessions {
     fn write_leases(&self) -> Result<(), StateError> {
         let Some(dir) = &self.directory else { return Ok(()) };
         let (change, bytes) = {
-            let mut inner = self.lock();
+            let mut inner = self.lock_sessions();
             if !inner.leases_dirty {
                 return Ok(());
             }
             inner.encode_leases(dir)?
         };
-        self.files.write_leases(dir, change, &bytes).inspect_err(|_| self.lock().leases_dirty = true)
+        self.files.write_leases(dir, change, &bytes).inspect_err(|_| self.lock_sessions().leases_dirty = true)
     }
 
     fn write_statistics(&self) -> Result<(), StateError> {
         let Some(dir) = &self.directory else { return Ok(()) };
         let _file = self.files.statistics.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = {
-            let mut inner = self.lock();
+            let mut inner = self.lock_sessions();
             if !std::mem::take(&mut inner.statistics_dirty) {
                 return Ok(());
             }
             persisted::encode_statistics(dir, &inner.statistics)?
         };
-        persisted::write_statistics(dir, &bytes).inspect_err(|_| self.lock().statistics_dirty = true)
+        persisted::write_statistics(dir, &bytes).inspect_err(|_| self.lock_sessions().statistics_dirty = true)
     }
 
     /// Locks the sessions once no lease of this name is being written.
-    fn settled(&self, name: &str) -> MutexGuard<'_, Inner> {
-        let inner = self.lock();
+    fn lock_settled(&self, name: &str) -> MutexGuard<'_, LockedSessions> {
+        let inner = self.lock_sessions();
         let settled = self.settled.wait_while(inner, |inner| inner.unsettled.contains_key(name));
         settled.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock_sessions(&self) -> MutexGuard<'_, LockedSessions> {
         // Every change leaves the maps consistent before anything that could panic.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

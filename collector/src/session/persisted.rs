@@ -10,7 +10,7 @@ use dta_proto::wire::ethernet::Mac;
 
 use super::lease::{Lease, Leases, RequesterQueuePair};
 use super::state::{self, StateError};
-use super::statistics::{Nodes, Statistics};
+use super::statistics::{Nodes, SessionStatistics};
 use crate::nic::{Endpoint, Purpose};
 
 #[derive(Encode, Decode)]
@@ -53,7 +53,7 @@ pub(super) fn encode_leases(dir: &Path, leases: &Leases) -> Result<Vec<u8>, Stat
         opened: lease.opened,
         ip: lease.translator.ip,
         mac: lease.translator.known_mac().map(|mac| mac.0),
-        gid: lease.translator.gid(),
+        gid: lease.translator.to_gid(),
         port: lease.translator.port,
         queue_pairs: lease
             .queue_pairs
@@ -66,7 +66,7 @@ pub(super) fn encode_leases(dir: &Path, leases: &Leases) -> Result<Vec<u8>, Stat
         owner: lease.owner.clone(),
     };
     let book = Book { generation: leases.generation(), leases: leases.iter().map(stored).collect() };
-    state::encode(&leases_path(dir), &book)
+    state::encode_state(&leases_path(dir), &book)
 }
 
 pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError> {
@@ -103,7 +103,7 @@ pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError
         from: None,
         expires: None,
     };
-    Ok(Leases::restore(book.leases.into_iter().map(lease).collect(), book.generation, now))
+    Ok(Leases::from_stored(book.leases.into_iter().map(lease).collect(), book.generation, now))
 }
 
 /// An owner in the current format. Older collectors wrote names without their kinds: one with a colon was a URI, as
@@ -121,22 +121,22 @@ fn with_kinds(owner: String) -> String {
 
 /// Writes what [`encode_leases`] returned.
 pub(super) fn write_leases(dir: &Path, bytes: &[u8]) -> Result<(), StateError> {
-    state::write(&leases_path(dir), bytes)
+    state::write_state(&leases_path(dir), bytes)
 }
 
-pub(super) fn encode_statistics(dir: &Path, statistics: &Statistics) -> Result<Vec<u8>, StateError> {
-    state::encode(&statistics_path(dir), statistics.nodes())
+pub(super) fn encode_statistics(dir: &Path, statistics: &SessionStatistics) -> Result<Vec<u8>, StateError> {
+    state::encode_state(&statistics_path(dir), statistics.nodes())
 }
 
 /// Writes what [`encode_statistics`] returned.
 pub(super) fn write_statistics(dir: &Path, bytes: &[u8]) -> Result<(), StateError> {
-    state::write(&statistics_path(dir), bytes)
+    state::write_state(&statistics_path(dir), bytes)
 }
 
 /// `leases` are the current ones: all other statistics belong to ended sessions.
-pub(super) fn load_statistics(dir: &Path, leases: &Leases) -> Result<Statistics, StateError> {
+pub(super) fn load_statistics(dir: &Path, leases: &Leases) -> Result<SessionStatistics, StateError> {
     let nodes = state::load::<Nodes>(&statistics_path(dir))?.unwrap_or_default();
-    Ok(Statistics::restore(nodes, |session| leases.get(session).is_some()))
+    Ok(SessionStatistics::from_stored(nodes, |session| leases.get(session).is_some()))
 }
 
 #[cfg(test)]

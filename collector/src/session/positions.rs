@@ -1,7 +1,7 @@
 //! Positions of append lists, read from memory, so that a new writer continues where the last one ended.
 
 use crate::reader::append::Lists;
-use crate::store::{MemoryError, Stores};
+use crate::store::{MemoryError, ServedStores};
 use dta_proto::layout::append;
 use dta_proto::list_range::ListRange;
 
@@ -23,7 +23,7 @@ const LEFT_OUT: u32 = 4;
 impl ListPosition {
     /// Assumes that the batches after the newest one were written, and perhaps lost.
     pub(super) fn leave_out(&mut self) {
-        self.sequence = append::forward(self.sequence, LEFT_OUT);
+        self.sequence = append::advance_sequence(self.sequence, LEFT_OUT);
     }
 }
 
@@ -31,14 +31,14 @@ impl ListPosition {
 ///
 /// # Errors
 /// A store's memory does not match its description.
-pub fn of(stores: &Stores, ranges: &[ListRange]) -> Result<Vec<ListPosition>, MemoryError> {
+pub fn read_positions(stores: &ServedStores, ranges: &[ListRange]) -> Result<Vec<ListPosition>, MemoryError> {
     let mut positions = Vec::new();
     for range in ranges {
         let Ok(store) = stores.get(&range.store) else { continue };
         let Some(lists) = Lists::new(&store) else { continue };
-        let end = range.first.saturating_add(range.count).min(lists.count());
+        let end = range.first.saturating_add(range.count).min(lists.list_count());
         for list in range.first..end {
-            let sequence = lists.newest(list).map_err(|error| store.outside(error))?;
+            let sequence = lists.newest_sequence(list).map_err(|error| store.outside_region(error))?;
             if sequence != 0 {
                 positions.push(ListPosition { store: range.store.clone(), list, sequence });
             }

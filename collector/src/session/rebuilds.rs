@@ -27,7 +27,7 @@ impl Rebuilds {
     }
 
     /// How many are left, and since when.
-    fn left(&self, now: Instant) -> (u32, Instant) {
+    fn rebuilds_left(&self, now: Instant) -> (u32, Instant) {
         let passed = now.saturating_duration_since(self.at).as_secs() / EVERY.as_secs();
         let more = u32::try_from(passed).unwrap_or(BURST).min(BURST);
         match self.left + more {
@@ -37,19 +37,19 @@ impl Rebuilds {
     }
 
     /// Whether queue pairs may be rebuilt now.
-    pub(super) fn may(&self, now: Instant) -> bool {
-        self.left(now).0 > 0
+    pub(super) fn can_rebuild(&self, now: Instant) -> bool {
+        self.rebuilds_left(now).0 > 0
     }
 
     /// Counts a rebuild.
-    pub(super) fn count(&mut self, now: Instant) {
-        let (left, at) = self.left(now);
+    pub(super) fn count_rebuild(&mut self, now: Instant) {
+        let (left, at) = self.rebuilds_left(now);
         (self.left, self.at) = (left.saturating_sub(1), at);
         self.logged &= left < BURST;
     }
 
     /// Whether to log that they break too often: once, until they have held for a while.
-    pub(super) fn tell(&mut self) -> bool {
+    pub(super) fn should_warn_once(&mut self) -> bool {
         !std::mem::replace(&mut self.logged, true)
     }
 }
@@ -63,9 +63,9 @@ mod tests {
         let t0 = Instant::now();
         let mut rebuilds = Rebuilds::new(t0);
         let mut made = |at| {
-            let may = rebuilds.may(at);
+            let may = rebuilds.can_rebuild(at);
             if may {
-                rebuilds.count(at);
+                rebuilds.count_rebuild(at);
             }
             may
         };

@@ -10,7 +10,7 @@ use dta_proto::buckets::{Buckets, Copies};
 use dta_proto::list_range::ListRange;
 
 use super::state::{self, StateError};
-use crate::cluster::Place;
+use crate::cluster::HolderLocation;
 
 /// What one collector has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,9 +50,9 @@ impl Share {
 /// Open sessions come first. What they leave open, ended ones decide, the last to end first: so what they wrote is
 /// found as long as nobody else writes there, and they never overrule a session that does.
 #[derive(Clone, Debug, Default)]
-pub struct Shared {
+pub struct SharingClaims {
     /// Ended ones in the order in which they ended.
-    all: Vec<Said>,
+    all: Vec<SharingClaim>,
     /// Changes with every update, and with every start of the collector; never 0.
     pub version: u64,
     /// When the collector started, in milliseconds since 1970.
@@ -61,7 +61,7 @@ pub struct Shared {
 
 /// What the translator of one session has said.
 #[derive(Clone, Debug)]
-struct Said {
+struct SharingClaim {
     session: String,
     is_open: bool,
     /// Stores of the session.
@@ -74,33 +74,34 @@ struct Said {
 const MOST: usize = 1024;
 const _: () = assert!(super::lease::MAX_SESSIONS < MOST);
 
-impl Said {
-    fn writes(&self, store: &str) -> bool {
+impl SharingClaim {
+    fn writes_store(&self, store: &str) -> bool {
         self.stores.iter().any(|name| name == store)
     }
 
     /// Where this session says that something of a store is, if it says so.
-    fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Option<Place> {
+    fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Option<HolderLocation> {
         let Some(Sharing { all, own }) = &self.sharing else {
-            return self.writes(store).then_some(Place::Here);
+            return self.writes_store(store).then_some(HolderLocation::Here);
         };
         let own = all.get(*own);
-        if self.writes(store) {
+        if self.writes_store(store) {
             if own.is_none_or(&has) {
-                return Some(Place::Here);
+                return Some(HolderLocation::Here);
             }
         } else if own.is_none_or(|own| own.has_store(store)) {
             return None;
         }
-        let other = all.iter().find(|share| share.has_store(store) && (!self.writes(store) || has(share)));
-        other.map(|share| Place::At(share.address.clone()))
+        let other =
+            all.iter().find(|share| share.has_store(store) && (!self.writes_store(store) || has(share)));
+        other.map(|share| HolderLocation::At(share.address.clone()))
     }
 }
 
-impl Shared {
+impl SharingClaims {
     /// Notes what the translator of an open session said; returns whether that is new.
-    pub fn note(&mut self, session: &str, stores: &[String], sharing: Option<&Sharing>) -> bool {
-        let said = Said {
+    pub fn record_claim(&mut self, session: &str, stores: &[String], sharing: Option<&Sharing>) -> bool {
+        let said = SharingClaim {
             session: session.to_owned(),
             is_open: true,
             stores: stores.to_vec(),
@@ -142,22 +143,22 @@ impl Shared {
     }
 
     /// Notes that the session has ended; returns whether that is new.
-    pub fn end(&mut self, session: &str) -> bool {
+    pub fn end_session(&mut self, session: &str) -> bool {
         let Some(at) = self.all.iter().position(|said| said.session == session && said.is_open) else {
             return false;
         };
         let said = self.all.remove(at);
-        self.all.push(Said { is_open: false, ..said });
+        self.all.push(SharingClaim { is_open: false, ..said });
         true
     }
 
     /// Whether anything of a session is remembered.
-    pub fn knows(&self, session: &str) -> bool {
+    pub fn has_session(&self, session: &str) -> bool {
         self.all.iter().any(|said| said.session == session)
     }
 
     /// After a restart: only these sessions are open.
-    pub fn open_are(&mut self, is_open: impl Fn(&str) -> bool) {
+    pub fn set_open_sessions(&mut self, is_open: impl Fn(&str) -> bool) {
         self.all.iter_mut().for_each(|said| said.is_open = is_open(&said.session));
     }
 
@@ -168,16 +169,16 @@ impl Shared {
 
     /// Whether an open session writes a store here.
     pub fn is_written(&self, store: &str) -> bool {
-        self.all.iter().any(|said| said.is_open && said.writes(store))
+        self.all.iter().any(|said| said.is_open && said.writes_store(store))
     }
 
-    fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Place {
+    fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> HolderLocation {
         let mut elsewhere = None;
         for said in self.all.iter().filter(|said| said.is_open) {
             match said.whereabouts(store, &has) {
-                Some(Place::Here) => return Place::Here,
+                Some(HolderLocation::Here) => return HolderLocation::Here,
                 // Sessions that write the store know better than those that do not.
-                Some(at) if elsewhere.is_none() || said.writes(store) => elsewhere = Some(at),
+                Some(at) if elsewhere.is_none() || said.writes_store(store) => elsewhere = Some(at),
                 _ => {}
             }
         }
@@ -185,25 +186,26 @@ impl Shared {
             let mut ended = self.all.iter().rev().filter(|said| !said.is_open);
             ended.find_map(|said| said.whereabouts(store, &has))
         };
-        elsewhere.or_else(ended).unwrap_or(Place::Here)
+        elsewhere.or_else(ended).unwrap_or(HolderLocation::Here)
     }
 
     /// The collector that has all of a store of which no session writes anything here.
     pub fn elsewhere(&self, store: &str) -> Option<String> {
-        let deciding = self.deciding(store);
-        if deciding.iter().any(|said| said.writes(store)) {
+        let deciding = self.deciding_claims(store);
+        if deciding.iter().any(|said| said.writes_store(store)) {
             return None;
         }
         deciding.into_iter().find_map(|said| match said.whereabouts(store, |_| true) {
-            Some(Place::At(address)) => Some(address),
+            Some(HolderLocation::At(address)) => Some(address),
             _ => None,
         })
     }
 
     /// The sessions that decide what is here of a store: open sessions concerned with it or, without any, the last
     /// ended one that was.
-    fn deciding(&self, store: &str) -> Vec<&Said> {
-        let concerns = |said: &&Said| said.writes(store) || said.whereabouts(store, |_| true).is_some();
+    fn deciding_claims(&self, store: &str) -> Vec<&SharingClaim> {
+        let concerns =
+            |said: &&SharingClaim| said.writes_store(store) || said.whereabouts(store, |_| true).is_some();
         let open: Vec<_> = self.all.iter().filter(|said| said.is_open).filter(concerns).collect();
         if !open.is_empty() {
             return open;
@@ -216,29 +218,29 @@ impl Shared {
     }
 
     /// Where the keys of a bucket of a keyed store are, of which so many collectors have each.
-    pub fn bucket(&self, store: &str, replicas: usize, bucket: u8) -> Place {
-        self.whereabouts(store, |share| share.buckets.first(replicas).of_bucket(bucket).is_some())
+    pub fn bucket_place(&self, store: &str, replicas: usize, bucket: u8) -> HolderLocation {
+        self.whereabouts(store, |share| share.buckets.first_copies(replicas).of_bucket(bucket).is_some())
     }
 
     /// Where a sketch is: it is at one collector.
-    pub fn sketch(&self, store: &str) -> Place {
+    pub fn sketch_place(&self, store: &str) -> HolderLocation {
         self.whereabouts(store, |share| share.has_store(store))
     }
 
     /// Where a list of an append store is.
-    pub fn list(&self, store: &str, list: u32) -> Place {
+    pub fn list_place(&self, store: &str, list: u32) -> HolderLocation {
         self.whereabouts(store, |share| share.has_list(store, list))
     }
 
     /// Buckets and lists of a store that are here, if so many collectors have each key; all of them if it is not shared.
-    pub fn here(&self, store: &str, replicas: usize) -> (Copies, Vec<ListRange>) {
+    pub fn local_share(&self, store: &str, replicas: usize) -> (Copies, Vec<ListRange>) {
         let mut here: Option<(Copies, Vec<ListRange>)> = None;
-        for said in self.deciding(store).into_iter().filter(|said| said.writes(store)) {
+        for said in self.deciding_claims(store).into_iter().filter(|said| said.writes_store(store)) {
             let Some(share) = said.sharing.as_ref().and_then(|s| s.all.get(s.own)) else {
                 return (Copies::default(), Vec::new());
             };
             let (buckets, lists) = here.get_or_insert((Copies::NONE, Vec::new()));
-            *buckets = buckets.or(share.buckets.first(replicas));
+            *buckets = buckets.union(share.buckets.first_copies(replicas));
             lists.extend(share.lists.iter().filter(|range| range.store == store).cloned());
         }
         here.unwrap_or((Copies::default(), Vec::new()))
@@ -260,25 +262,27 @@ struct Stored {
 
 const FILE: &str = "sharing.bin";
 
-pub(super) fn save(dir: &Path, shared: &Shared) -> Result<(), StateError> {
+pub(super) fn save_sharing(dir: &Path, shared: &SharingClaims) -> Result<(), StateError> {
     let share = |share: &Share| {
         let lists = share.lists.iter().map(|l| (l.store.clone(), l.first, l.count)).collect();
-        let of_copies: Vec<_> = (0..share.buckets.count()).map(|n| share.buckets.copy(n).ranges()).collect();
+        let of_copies: Vec<_> =
+            (0..share.buckets.copy_count()).map(|n| share.buckets.buckets_of_copy(n).to_ranges()).collect();
         (share.address.clone(), share.stores.clone(), of_copies.join(&NEXT_COPY), lists)
     };
-    let stored = |said: &Said| Stored {
+    let stored = |said: &SharingClaim| Stored {
         session: said.session.clone(),
         stores: said.stores.clone(),
         sharing: said.sharing.as_ref().map(|s| (s.all.iter().map(share).collect(), s.own as u16)),
     };
     let all: Vec<Stored> = shared.all.iter().map(stored).collect();
-    state::save(&dir.join(FILE), &all)
+    state::save_state(&dir.join(FILE), &all)
 }
 
-/// All of them as ended: [`Shared::open_are`] marks those that are not.
-pub(super) fn load(dir: &Path) -> Result<Shared, StateError> {
-    let of_ranges =
-        |ranges: &[(u8, u8)]| ranges.iter().fold(Buckets::NONE, |all, (a, b)| all.or(Buckets::range(*a, *b)));
+/// All of them as ended: [`SharingClaims::set_open_sessions`] marks those that are not.
+pub(super) fn load(dir: &Path) -> Result<SharingClaims, StateError> {
+    let of_ranges = |ranges: &[(u8, u8)]| {
+        ranges.iter().fold(Buckets::NONE, |all, (a, b)| all.union(Buckets::from_range(*a, *b)))
+    };
     let share = |(address, stores, buckets, lists): StoredShare| Share {
         address,
         stores,
@@ -289,10 +293,10 @@ pub(super) fn load(dir: &Path) -> Result<Shared, StateError> {
         let sharing = stored
             .sharing
             .map(|(all, own)| Sharing { all: all.into_iter().map(share).collect(), own: own.into() });
-        Said { session: stored.session, is_open: false, stores: stored.stores, sharing }
+        SharingClaim { session: stored.session, is_open: false, stores: stored.stores, sharing }
     };
     let all = state::load::<Vec<Stored>>(&dir.join(FILE))?.unwrap_or_default();
-    Ok(Shared { all: all.into_iter().map(said).collect(), ..Shared::default() })
+    Ok(SharingClaims { all: all.into_iter().map(said).collect(), ..SharingClaims::default() })
 }
 
 #[cfg(test)]
@@ -319,28 +323,31 @@ mod tests {
 
     #[test]
     fn what_another_collector_has_is_told_with_its_address() {
-        let mut shared = Shared::default();
-        assert_eq!(shared.bucket("flows", 1, 200), Place::Here);
-        assert!(shared.note("tor1", &names(&["flows", "events"]), Some(&sharing(0))));
-        assert!(!shared.note("tor1", &names(&["flows", "events"]), Some(&sharing(0))));
-        let at_b = || Place::At("b:1".into());
-        let of = |buckets: [u8; 5]| buckets.map(|bucket| shared.bucket("flows", 1, bucket));
+        let mut shared = SharingClaims::default();
+        assert_eq!(shared.bucket_place("flows", 1, 200), HolderLocation::Here);
+        assert!(shared.record_claim("tor1", &names(&["flows", "events"]), Some(&sharing(0))));
+        assert!(!shared.record_claim("tor1", &names(&["flows", "events"]), Some(&sharing(0))));
+        let at_b = || HolderLocation::At("b:1".into());
+        let of = |buckets: [u8; 5]| buckets.map(|bucket| shared.bucket_place("flows", 1, bucket));
         // What nobody has is queried here.
-        assert_eq!(of([0, 127, 128, 254, 255]), [Place::Here, Place::Here, at_b(), at_b(), Place::Here]);
         assert_eq!(
-            [0, 3, 4, 7].map(|list| shared.list("events", list)),
-            [Place::Here, Place::Here, at_b(), at_b()]
+            of([0, 127, 128, 254, 255]),
+            [HolderLocation::Here, HolderLocation::Here, at_b(), at_b(), HolderLocation::Here]
+        );
+        assert_eq!(
+            [0, 3, 4, 7].map(|list| shared.list_place("events", list)),
+            [HolderLocation::Here, HolderLocation::Here, at_b(), at_b()]
         );
         // A store that the session does not write, or another session writes completely, is here.
-        assert_eq!(shared.bucket("others", 1, 200), Place::Here);
-        assert_eq!(shared.here("flows", 1), (Buckets::range(0, 127).into(), Vec::new()));
-        assert_eq!(shared.here("events", 1).1.len(), 1);
-        assert!(shared.note("tor2", &names(&["flows"]), None));
+        assert_eq!(shared.bucket_place("others", 1, 200), HolderLocation::Here);
+        assert_eq!(shared.local_share("flows", 1), (Buckets::from_range(0, 127).into(), Vec::new()));
+        assert_eq!(shared.local_share("events", 1).1.len(), 1);
+        assert!(shared.record_claim("tor2", &names(&["flows"]), None));
         assert_eq!(
-            (shared.bucket("flows", 1, 200), shared.here("flows", 1).0),
-            (Place::Here, Copies::default())
+            (shared.bucket_place("flows", 1, 200), shared.local_share("flows", 1).0),
+            (HolderLocation::Here, Copies::default())
         );
-        assert_eq!(shared.list("events", 4), at_b());
+        assert_eq!(shared.list_place("events", 4), at_b());
     }
 
     #[test]
@@ -349,97 +356,104 @@ mod tests {
         let mut both = sharing(0);
         both.all[0].buckets =
             ["0-127", "200-255"].map(|text| text.parse::<Buckets>().unwrap()).into_iter().collect();
-        let mut shared = Shared::default();
-        shared.note("tor1", &names(&["flows"]), Some(&both));
-        let at_b = Place::At("b:1".into());
-        assert_eq!([1, 2].map(|replicas| shared.bucket("flows", replicas, 200)), [at_b.clone(), Place::Here]);
-        assert_eq!(shared.bucket("flows", 2, 199), at_b);
-        assert_eq!(shared.here("flows", 1).0, Buckets::range(0, 127).into());
-        assert_eq!(shared.here("flows", 2).0, both.all[0].buckets);
-        save(dir.path(), &shared).unwrap();
-        assert_eq!(load(dir.path()).unwrap().here("flows", 4).0, both.all[0].buckets);
+        let mut shared = SharingClaims::default();
+        shared.record_claim("tor1", &names(&["flows"]), Some(&both));
+        let at_b = HolderLocation::At("b:1".into());
+        assert_eq!(
+            [1, 2].map(|replicas| shared.bucket_place("flows", replicas, 200)),
+            [at_b.clone(), HolderLocation::Here]
+        );
+        assert_eq!(shared.bucket_place("flows", 2, 199), at_b);
+        assert_eq!(shared.local_share("flows", 1).0, Buckets::from_range(0, 127).into());
+        assert_eq!(shared.local_share("flows", 2).0, both.all[0].buckets);
+        save_sharing(dir.path(), &shared).unwrap();
+        assert_eq!(load(dir.path()).unwrap().local_share("flows", 4).0, both.all[0].buckets);
     }
 
     #[test]
     fn a_store_that_is_wanted_of_another_collector_alone_is_there() {
         let mut all = sharing(1);
         all.all[1].stores = names(&["flows", "events"]);
-        let mut shared = Shared::default();
-        shared.note("tor1", &names(&["flows", "events"]), Some(&all));
-        let at_a = || Place::At("a:1".into());
-        assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (at_a(), Some("a:1".into())));
-        assert_eq!((shared.bucket("counts", 1, 200), shared.elsewhere("flows")), (at_a(), None));
-        assert_eq!(shared.bucket("flows", 1, 200), Place::Here);
+        let mut shared = SharingClaims::default();
+        shared.record_claim("tor1", &names(&["flows", "events"]), Some(&all));
+        let at_a = || HolderLocation::At("a:1".into());
+        assert_eq!((shared.sketch_place("sketch"), shared.elsewhere("sketch")), (at_a(), Some("a:1".into())));
+        assert_eq!((shared.bucket_place("counts", 1, 200), shared.elsewhere("flows")), (at_a(), None));
+        assert_eq!(shared.bucket_place("flows", 1, 200), HolderLocation::Here);
         // Where another session writes it here, it is here.
-        shared.note("tor2", &names(&["sketch"]), None);
-        assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (Place::Here, None));
+        shared.record_claim("tor2", &names(&["sketch"]), None);
+        assert_eq!((shared.sketch_place("sketch"), shared.elsewhere("sketch")), (HolderLocation::Here, None));
         // What nobody claims to have is looked up here.
         let mut both = sharing(0);
         both.all.iter_mut().for_each(|share| share.stores = names(&["flows"]));
-        let mut shared = Shared::default();
-        shared.note("tor1", &names(&["flows"]), Some(&both));
-        assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (Place::Here, None));
+        let mut shared = SharingClaims::default();
+        shared.record_claim("tor1", &names(&["flows"]), Some(&both));
+        assert_eq!((shared.sketch_place("sketch"), shared.elsewhere("sketch")), (HolderLocation::Here, None));
     }
 
     #[test]
     fn ended_sessions_claim_nothing_against_open_ones_and_what_they_wrote_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        let (flows, at_b) = (names(&["flows"]), || Place::At("b:1".into()));
-        let mut shared = Shared::default();
-        shared.note("alone", &flows, None);
-        assert!(shared.end("alone") && !shared.end("alone") && !shared.is_written("flows"));
-        assert_eq!(shared.bucket("flows", 1, 233), Place::Here);
-        shared.note("both", &flows, Some(&sharing(0)));
-        shared.note("both@1", &flows, Some(&sharing(0)));
-        let is_spread = |shared: &Shared| {
-            (shared.bucket("flows", 1, 233), shared.bucket("flows", 1, 3)) == (at_b(), Place::Here)
-                && shared.here("flows", 1).0 == Buckets::range(0, 127).into()
+        let (flows, at_b) = (names(&["flows"]), || HolderLocation::At("b:1".into()));
+        let mut shared = SharingClaims::default();
+        shared.record_claim("alone", &flows, None);
+        assert!(shared.end_session("alone") && !shared.end_session("alone") && !shared.is_written("flows"));
+        assert_eq!(shared.bucket_place("flows", 1, 233), HolderLocation::Here);
+        shared.record_claim("both", &flows, Some(&sharing(0)));
+        shared.record_claim("both@1", &flows, Some(&sharing(0)));
+        let is_spread = |shared: &SharingClaims| {
+            (shared.bucket_place("flows", 1, 233), shared.bucket_place("flows", 1, 3))
+                == (at_b(), HolderLocation::Here)
+                && shared.local_share("flows", 1).0 == Buckets::from_range(0, 127).into()
         };
         assert!(is_spread(&shared) && shared.is_written("flows"));
         // What no open session has, an ended one may.
-        assert_eq!(shared.bucket("flows", 1, 255), Place::Here);
+        assert_eq!(shared.bucket_place("flows", 1, 255), HolderLocation::Here);
         // It stays so across a restart, and when the newer ones have ended as well.
-        save(dir.path(), &shared).unwrap();
+        save_sharing(dir.path(), &shared).unwrap();
         let mut again = load(dir.path()).unwrap();
-        again.open_are(|name| name.starts_with("both"));
+        again.set_open_sessions(|name| name.starts_with("both"));
         assert!(is_spread(&again));
         for session in ["both", "both@1"] {
-            shared.end(session);
+            shared.end_session(session);
         }
         assert!(is_spread(&shared));
-        save(dir.path(), &shared).unwrap();
+        save_sharing(dir.path(), &shared).unwrap();
         let mut shared = load(dir.path()).unwrap();
         assert!(is_spread(&shared));
         // The first one comes back.
-        shared.note("alone", &flows, None);
+        shared.record_claim("alone", &flows, None);
         assert_eq!(
-            (shared.bucket("flows", 1, 233), shared.here("flows", 1).0),
-            (Place::Here, Copies::default())
+            (shared.bucket_place("flows", 1, 233), shared.local_share("flows", 1).0),
+            (HolderLocation::Here, Copies::default())
         );
         // A session that writes other lists does not make the lists of ended ones absent.
         let events = names(&["events"]);
-        let mut shared = Shared::default();
-        shared.note("tor1", &events, Some(&sharing(0)));
-        shared.end("tor1");
+        let mut shared = SharingClaims::default();
+        shared.record_claim("tor1", &events, Some(&sharing(0)));
+        shared.end_session("tor1");
         let others = Sharing { all: vec![share("a:1", "0-254", &[(8, 4)])], own: 0 };
-        shared.note("tor2", &events, Some(&others));
-        assert_eq!((shared.list("events", 5), shared.list("events", 8)), (at_b(), Place::Here));
+        shared.record_claim("tor2", &events, Some(&others));
+        assert_eq!(
+            (shared.list_place("events", 5), shared.list_place("events", 8)),
+            (at_b(), HolderLocation::Here)
+        );
     }
 
     #[test]
     fn a_newcomer_is_noted_however_many_there_were() {
-        let mut shared = Shared::default();
+        let mut shared = SharingClaims::default();
         let flows = names(&["flows"]);
         for n in 0..MOST + 100 {
             // Most of them shared nothing; those are forgotten first.
             let sharing = sharing(0);
-            assert!(shared.note(&format!("s{n}"), &flows, (n < 20).then_some(&sharing)));
-            assert!(shared.end(&format!("s{n}")));
+            assert!(shared.record_claim(&format!("s{n}"), &flows, (n < 20).then_some(&sharing)));
+            assert!(shared.end_session(&format!("s{n}")));
         }
         assert_eq!(shared.all.len(), MOST);
         assert_eq!(shared.all.iter().filter(|said| said.sharing.is_some()).count(), 20);
-        assert!(shared.note("newcomer", &flows, Some(&sharing(0))));
-        assert_eq!(shared.bucket("flows", 1, 200), Place::At("b:1".into()));
+        assert!(shared.record_claim("newcomer", &flows, Some(&sharing(0))));
+        assert_eq!(shared.bucket_place("flows", 1, 200), HolderLocation::At("b:1".into()));
     }
 
     #[test]
@@ -448,11 +462,11 @@ mod tests {
         let writer = std::sync::Arc::new(log.reopen().unwrap());
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
         tracing::subscriber::with_default(subscriber, || {
-            let mut shared = Shared::default();
+            let mut shared = SharingClaims::default();
             let flows = names(&["flows"]);
             let mut come_and_go = |name: &str, sharing: Option<&Sharing>| {
-                shared.note(name, &flows, sharing);
-                shared.end(name);
+                shared.record_claim(name, &flows, sharing);
+                shared.end_session(name);
             };
             (1..MOST).for_each(|n| come_and_go(&format!("spread{n}"), Some(&sharing(0))));
             come_and_go("alone", None);
@@ -470,14 +484,14 @@ mod tests {
     fn it_outlives_the_collector() {
         let dir = tempfile::tempdir().unwrap();
         assert!(load(dir.path()).unwrap().is_empty());
-        let mut shared = Shared::default();
-        shared.note("tor1", &names(&["flows"]), Some(&sharing(1)));
-        shared.note("tor2", &names(&["others"]), None);
-        save(dir.path(), &shared).unwrap();
+        let mut shared = SharingClaims::default();
+        shared.record_claim("tor1", &names(&["flows"]), Some(&sharing(1)));
+        shared.record_claim("tor2", &names(&["others"]), None);
+        save_sharing(dir.path(), &shared).unwrap();
         let mut again = load(dir.path()).unwrap();
-        again.open_are(|_| true);
-        assert_eq!(again.bucket("flows", 1, 5), Place::At("a:1".into()));
-        assert_eq!(again.bucket("flows", 1, 128), Place::Here);
+        again.set_open_sessions(|_| true);
+        assert_eq!(again.bucket_place("flows", 1, 5), HolderLocation::At("a:1".into()));
+        assert_eq!(again.bucket_place("flows", 1, 128), HolderLocation::Here);
         assert_eq!(format!("{again:?}"), format!("{shared:?}"));
     }
 }

@@ -44,12 +44,12 @@ pub enum StateError {
 }
 
 /// Replaces the file by `value`: readers see the old or the new one, complete.
-pub(crate) fn save(path: &Path, value: &impl Encode) -> Result<(), StateError> {
-    write(path, &encode(path, value)?)
+pub(crate) fn save_state(path: &Path, value: &impl Encode) -> Result<(), StateError> {
+    write_state(path, &encode_state(path, value)?)
 }
 
-/// The bytes that [`write`] needs for `value`.
-pub(crate) fn encode(path: &Path, value: &impl Encode) -> Result<Vec<u8>, StateError> {
+/// The bytes that [`write_state`] needs for `value`.
+pub(crate) fn encode_state(path: &Path, value: &impl Encode) -> Result<Vec<u8>, StateError> {
     let body = bincode::encode_to_vec(value, bincode::config::standard()).map_err(|e| {
         StateError::Damaged { path: path.to_owned(), reason: format!("cannot be encoded: {e}") }
     })?;
@@ -61,16 +61,16 @@ pub(crate) fn encode(path: &Path, value: &impl Encode) -> Result<Vec<u8>, StateE
     Ok(bytes)
 }
 
-/// Replaces the file by what [`encode`] returned. It is on disk when this returns, so it may take long.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
-    own_file::replace(path, bytes).map_err(|source| StateError::File {
+/// Replaces the file by what [`encode_state`] returned. It is on disk when this returns, so it may take long.
+pub(crate) fn write_state(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    own_file::replace_file(path, bytes).map_err(|source| StateError::File {
         path: path.to_owned(),
         action: "replace it",
         source,
     })
 }
 
-/// Reads a file that [`save`] wrote; `None` if there is none.
+/// Reads a file that [`save_state`] wrote; `None` if there is none.
 pub(crate) fn load<T: Decode<()>>(path: &Path) -> Result<Option<T>, StateError> {
     let bytes = match own_file::read(path) {
         Ok(bytes) => bytes,
@@ -113,8 +113,8 @@ mod tests {
         let path = dir.path().join("state.bin");
         assert_eq!(load::<Vec<u64>>(&path).unwrap(), None);
         let value = vec![1u64, 2, 1 << 40];
-        save(&path, &value).unwrap();
-        save(&path, &value).unwrap();
+        save_state(&path, &value).unwrap();
+        save_state(&path, &value).unwrap();
         assert_eq!(load(&path).unwrap(), Some(value));
 
         let good = std::fs::read(&path).unwrap();

@@ -18,7 +18,7 @@ use bincode::enc::Encoder;
 use bincode::error::{DecodeError, EncodeError};
 use bincode::{Decode, Encode};
 use dta_files::moment;
-use dta_proto::counter::{Kind, Node, Stage, reporter};
+use dta_proto::counter::{CounterKind, CounterNode, Stage, reporter};
 
 /// Nodes kept before ended sessions are folded, and room for living ones is short.
 pub const KEPT_NODES: usize = 1 << 16;
@@ -123,7 +123,7 @@ pub struct LeftOut {
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Room {
+struct StatisticsSize {
     nodes: usize,
     bytes: usize,
 }
@@ -134,12 +134,12 @@ pub(super) struct Nodes(BTreeMap<(String, String), NodeTotals>);
 
 /// The last counters of all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct SessionStatistics {
     nodes: Nodes,
     /// The size of all nodes.
-    taken: Room,
+    taken: StatisticsSize,
     /// The size of each session's nodes.
-    of_session: BTreeMap<String, Room>,
+    of_session: BTreeMap<String, StatisticsSize>,
     /// Ended sessions that have nodes, the first to end in front.
     ended: VecDeque<String>,
 }
@@ -147,7 +147,7 @@ pub struct Statistics {
 impl NodeTotals {
     /// Adds the counts of the current life, which has ended, to the earlier ones. Returns whether there was room for
     /// all names.
-    fn end_life(&mut self, of: Node) -> bool {
+    fn fold_ended_life(&mut self, of: CounterNode) -> bool {
         let mut all = true;
         for (name, value) in std::mem::take(&mut self.current) {
             if let Some(name) = after_life(of, name) {
@@ -158,30 +158,30 @@ impl NodeTotals {
     }
 
     /// The names of the earlier lives once this one has ended, and their size in bytes.
-    fn bytes_after_life(&self, of: Node) -> usize {
+    fn bytes_after_life(&self, of: CounterNode) -> usize {
         let new = self.current.keys().filter_map(|name| after_life(of, name.clone()));
         let mut new: Vec<_> = new.filter(|name| !self.earlier.contains_key(name)).collect();
         new.sort_unstable();
         new.dedup();
         new.truncate(MAX_COUNTERS.saturating_sub(self.earlier.len()));
-        bytes_of(self.earlier.keys()) + bytes_of(new.iter())
+        name_bytes(self.earlier.keys()) + name_bytes(new.iter())
     }
 
-    fn bytes(&self) -> usize {
-        bytes_of(self.earlier.keys()) + bytes_of(self.current.keys())
+    fn size_in_bytes(&self) -> usize {
+        name_bytes(self.earlier.keys()) + name_bytes(self.current.keys())
     }
 }
 
-impl Statistics {
+impl SessionStatistics {
     /// Restores nodes of living and ended sessions.
-    pub(super) fn restore(nodes: Nodes, lives: impl Fn(&str) -> bool) -> Self {
-        let mut all = Statistics { nodes, ..Statistics::default() };
+    pub(super) fn from_stored(nodes: Nodes, lives: impl Fn(&str) -> bool) -> Self {
+        let mut all = SessionStatistics { nodes, ..SessionStatistics::default() };
         let mut last_word: BTreeMap<&str, u64> = BTreeMap::new();
         for (key @ (session, _), kept) in &mut all.nodes.0 {
             while kept.earlier.len() > MAX_COUNTERS {
                 kept.earlier.pop_last();
             }
-            let takes = bytes_of_key(key) + kept.bytes();
+            let takes = bytes_of_key(key) + kept.size_in_bytes();
             let of_session = all.of_session.entry(session.clone()).or_default();
             for room in [&mut all.taken, of_session] {
                 room.nodes += 1;
@@ -208,35 +208,35 @@ impl Statistics {
 
     /// Takes what a session hands in, in one call or in several. Returns how many nodes were left out; nodes without
     /// room keep their earlier counters.
-    pub fn hand_in(&mut self, session: &str, nodes: &[NodeCounters], now: SystemTime) -> LeftOut {
-        let at = moment::of(now);
+    pub fn record_statistics(&mut self, session: &str, nodes: &[NodeCounters], now: SystemTime) -> LeftOut {
+        let at = moment::from_system_time(now);
         let mut left_out = LeftOut::default();
         for node in nodes {
-            if !is_good(node) {
+            if !is_valid_node(node) {
                 left_out.bad += 1;
                 continue;
             }
             let key = (session.to_owned(), node.node.clone());
             let current: BTreeMap<String, u64> = node.counters.iter().cloned().collect();
-            let of = Node::of(&node.node);
+            let of = CounterNode::from_node_name(&node.node);
             let kept = self.nodes.0.get(&key);
             let earlier = match kept {
-                Some(kept) if kept.life == node.life => bytes_of(kept.earlier.keys()),
+                Some(kept) if kept.life == node.life => name_bytes(kept.earlier.keys()),
                 Some(kept) => kept.bytes_after_life(of),
                 None => 0,
             };
-            let before = kept.map(|kept| bytes_of_key(&key) + kept.bytes());
-            let takes = bytes_of_key(&key) + earlier + bytes_of(current.keys());
-            let more = Room {
+            let before = kept.map(|kept| bytes_of_key(&key) + kept.size_in_bytes());
+            let takes = bytes_of_key(&key) + earlier + name_bytes(current.keys());
+            let more = StatisticsSize {
                 nodes: usize::from(before.is_none()),
                 bytes: takes.saturating_sub(before.unwrap_or_default()),
             };
-            if !self.has_room(session, more) {
+            if !self.try_make_room(session, more) {
                 left_out.no_room += 1;
                 continue;
             }
-            let all = self.change(key, |kept| {
-                let all = kept.life == node.life || kept.end_life(of);
+            let all = self.update_node(key, |kept| {
+                let all = kept.life == node.life || kept.fold_ended_life(of);
                 kept.life = node.life;
                 kept.current = current;
                 kept.at = at;
@@ -249,13 +249,13 @@ impl Statistics {
     }
 
     /// A session is opened: its nodes are kept one by one again.
-    pub fn begin(&mut self, session: &str) {
+    pub fn begin_session(&mut self, session: &str) {
         self.ended.retain(|ended| ended != session);
     }
 
     /// A session has ended. Its counts stay, one by one as long as there is room.
-    pub fn end(&mut self, session: &str) {
-        self.begin(session);
+    pub fn end_session(&mut self, session: &str) {
+        self.begin_session(session);
         if self.of_session.contains_key(session) {
             self.ended.push_back(session.to_owned());
         }
@@ -263,8 +263,8 @@ impl Statistics {
     }
 
     /// Whether a session may grow by this much. Ended sessions are folded first to make room.
-    fn has_room(&mut self, session: &str, more: Room) -> bool {
-        let fits = |taken: Room, nodes: usize, bytes: usize| {
+    fn try_make_room(&mut self, session: &str, more: StatisticsSize) -> bool {
+        let fits = |taken: StatisticsSize, nodes: usize, bytes: usize| {
             (more.nodes == 0 || taken.nodes + more.nodes <= nodes)
                 && (more.bytes == 0 || taken.bytes + more.bytes <= bytes)
         };
@@ -292,8 +292,8 @@ impl Statistics {
         let names: Vec<_> = of.map(|(key, _)| key.clone()).collect();
         for key in names {
             let Some(mut kept) = self.nodes.0.remove(&key) else { continue };
-            kept.end_life(Node::of(&key.1));
-            self.change((ENDED.to_owned(), stage(&key.1).node(ENDED)), |all| {
+            kept.fold_ended_life(CounterNode::from_node_name(&key.1));
+            self.update_node((ENDED.to_owned(), node_stage(&key.1).node_name(ENDED)), |all| {
                 all.at = all.at.max(kept.at);
                 for (name, value) in kept.earlier {
                     // Sessions choose the names of counters, so there is a limit on this, too.
@@ -305,18 +305,18 @@ impl Statistics {
     }
 
     /// Changes a node, creating it if needed, and updates its size.
-    fn change<T>(&mut self, key: (String, String), change: impl FnOnce(&mut NodeTotals) -> T) -> T {
+    fn update_node<T>(&mut self, key: (String, String), change: impl FnOnce(&mut NodeTotals) -> T) -> T {
         let (session, of_key) = (key.0.clone(), bytes_of_key(&key));
         let (kept, before) = match self.nodes.0.entry(key) {
             Entry::Occupied(there) => {
                 let kept = there.into_mut();
-                let before = Room { nodes: 1, bytes: of_key + kept.bytes() };
+                let before = StatisticsSize { nodes: 1, bytes: of_key + kept.size_in_bytes() };
                 (kept, before)
             }
-            Entry::Vacant(new) => (new.insert(NodeTotals::default()), Room::default()),
+            Entry::Vacant(new) => (new.insert(NodeTotals::default()), StatisticsSize::default()),
         };
         let result = change(kept);
-        let takes = of_key + kept.bytes();
+        let takes = of_key + kept.size_in_bytes();
         for room in [&mut self.taken, self.of_session.entry(session).or_default()] {
             room.nodes = room.nodes + 1 - before.nodes;
             room.bytes = room.bytes + takes - before.bytes;
@@ -326,14 +326,14 @@ impl Statistics {
 
     /// How far the translators of a session had heard their reporters when they last handed in.
     pub fn reporters(&self, session: &str) -> Vec<ReporterPosition> {
-        let from = (session.to_owned(), Stage::Reporter.node(""));
+        let from = (session.to_owned(), Stage::Reporter.node_name(""));
         self.nodes
             .0
             .range(from..)
             .take_while(|((of, _), _)| of == session)
             .filter_map(|((_, node), kept)| {
                 Some(ReporterPosition {
-                    reporter: Stage::Reporter.of_node(node)?.parse().ok()?,
+                    reporter: Stage::Reporter.strip_stage(node)?.parse().ok()?,
                     sequence: u32::try_from(*kept.current.get(reporter::NEWEST.name)?).ok()?,
                 })
             })
@@ -341,7 +341,7 @@ impl Statistics {
     }
 
     /// The sums of all nodes, by session and node.
-    pub fn sums(&self, now: SystemTime) -> Vec<NodeSums> {
+    pub fn node_sums(&self, now: SystemTime) -> Vec<NodeSums> {
         self.nodes
             .0
             .iter()
@@ -362,7 +362,7 @@ impl Statistics {
                     session: session.clone(),
                     node: node.clone(),
                     counters,
-                    age: Duration::from_millis(moment::of(now).saturating_sub(kept.at)),
+                    age: Duration::from_millis(moment::from_system_time(now).saturating_sub(kept.at)),
                     time_us: kept.time_us,
                 }
             })
@@ -371,7 +371,7 @@ impl Statistics {
 }
 
 /// Whether the names of a node are valid, and not too many.
-fn is_good(node: &NodeCounters) -> bool {
+fn is_valid_node(node: &NodeCounters) -> bool {
     let name_ok =
         |name: &String| (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic());
     let mut names = std::iter::once(&node.node).chain(node.counters.iter().map(|(name, _)| name));
@@ -380,8 +380,8 @@ fn is_good(node: &NodeCounters) -> bool {
 
 /// The kind of a node, by its name, as far as sums distinguish kinds: sessions hand in only translators and
 /// reporters.
-fn stage(node: &str) -> Stage {
-    match Stage::of(node) {
+fn node_stage(node: &str) -> Stage {
+    match Stage::from_node_name(node) {
         stage @ (Stage::Reporter | Stage::Translator) => stage,
         Stage::Agent | Stage::Nic | Stage::Collector | Stage::Other => Stage::Other,
     }
@@ -389,11 +389,11 @@ fn stage(node: &str) -> Stage {
 
 /// The name of a counter in the sums of ended lives: what a life still held was never sent, and nobody holds it any
 /// more. `None` if it has no sum over lives. An unknown name is a counter that only rises.
-fn after_life(of: Node, name: String) -> Option<String> {
-    match of.find(&name).map(|found| (found, found.definition.kind)) {
-        Some((found, Kind::Held { becomes })) => Some(found.name_of(becomes)),
-        Some((_, Kind::Position | Kind::Now)) => None,
-        Some((_, Kind::Counter)) | None => Some(name),
+fn after_life(of: CounterNode, name: String) -> Option<String> {
+    match of.find_counter(&name).map(|found| (found, found.definition.kind)) {
+        Some((found, CounterKind::Held { becomes })) => Some(found.sibling_name(becomes)),
+        Some((_, CounterKind::Position | CounterKind::Now)) => None,
+        Some((_, CounterKind::Counter)) | None => Some(name),
     }
 }
 
@@ -401,7 +401,7 @@ fn bytes_of_key((session, node): &(String, String)) -> usize {
     NODE_BYTES + session.len() + node.len()
 }
 
-fn bytes_of<'a>(names: impl Iterator<Item = &'a String>) -> usize {
+fn name_bytes<'a>(names: impl Iterator<Item = &'a String>) -> usize {
     names.map(|name| COUNTER_BYTES + name.len()).sum()
 }
 
@@ -434,60 +434,60 @@ mod tests {
         }
     }
 
-    fn received(statistics: &Statistics) -> u64 {
-        statistics.sums(UNIX_EPOCH)[0].counters[0].1
+    fn received(statistics: &SessionStatistics) -> u64 {
+        statistics.node_sums(UNIX_EPOCH)[0].counters[0].1
     }
 
     #[test]
     fn a_later_word_replaces_an_earlier_one_of_the_same_life() {
-        let mut s = Statistics::default();
-        s.hand_in("t", &[node(7, 10)], UNIX_EPOCH);
-        s.hand_in("t", &[node(7, 25)], UNIX_EPOCH + Duration::from_secs(5));
+        let mut s = SessionStatistics::default();
+        s.record_statistics("t", &[node(7, 10)], UNIX_EPOCH);
+        s.record_statistics("t", &[node(7, 25)], UNIX_EPOCH + Duration::from_secs(5));
         assert_eq!(received(&s), 25);
-        assert_eq!(s.sums(UNIX_EPOCH + Duration::from_secs(8))[0].age, Duration::from_secs(3));
+        assert_eq!(s.node_sums(UNIX_EPOCH + Duration::from_secs(8))[0].age, Duration::from_secs(3));
     }
 
     #[test]
     fn the_time_is_the_nodes_own_or_when_its_word_came() {
-        let mut s = Statistics::default();
+        let mut s = SessionStatistics::default();
         let came = UNIX_EPOCH + Duration::from_secs(50);
-        let time = |s: &Statistics| s.sums(came)[0].time_us;
-        s.hand_in("t", &[node(7, 10)], came);
+        let time = |s: &SessionStatistics| s.node_sums(came)[0].time_us;
+        s.record_statistics("t", &[node(7, 10)], came);
         assert_eq!(time(&s), 50_000_000);
-        s.hand_in("t", &[NodeCounters { time_us: 7_000_001, ..node(7, 11) }], came);
+        s.record_statistics("t", &[NodeCounters { time_us: 7_000_001, ..node(7, 11) }], came);
         assert_eq!(time(&s), 7_000_001);
         // A restarted collector does not know it, and reads what older ones wrote.
         let bytes = bincode::encode_to_vec(s.nodes(), bincode::config::standard()).unwrap();
         let (nodes, _): (Nodes, _) = bincode::decode_from_slice(&bytes, bincode::config::standard()).unwrap();
-        let again = Statistics::restore(nodes, |_| true);
+        let again = SessionStatistics::from_stored(nodes, |_| true);
         assert_eq!((time(&again), received(&again)), (0, 11));
     }
 
     #[test]
     fn lives_add_up() {
-        let mut s = Statistics::default();
-        s.hand_in("t", &[node(7, 10)], UNIX_EPOCH);
+        let mut s = SessionStatistics::default();
+        s.record_statistics("t", &[node(7, 10)], UNIX_EPOCH);
         // A new life that has already counted more is still a new life.
-        s.hand_in("t", &[node(8, 25)], UNIX_EPOCH);
+        s.record_statistics("t", &[node(8, 25)], UNIX_EPOCH);
         assert_eq!(received(&s), 35);
-        s.hand_in("t", &[node(8, 26)], UNIX_EPOCH);
+        s.record_statistics("t", &[node(8, 26)], UNIX_EPOCH);
         assert_eq!(received(&s), 36);
     }
 
     #[test]
     fn what_a_life_held_at_its_end_is_told_as_discarded() {
-        let mut s = Statistics::default();
+        let mut s = SessionStatistics::default();
         let holding = |life, held| NodeCounters {
             node: "t".into(),
             life,
             counters: vec![("held".into(), held)],
             ..NodeCounters::default()
         };
-        s.hand_in("t", &[holding(1, 5)], UNIX_EPOCH);
-        s.hand_in("t", &[holding(1, 3)], UNIX_EPOCH);
-        s.hand_in("t", &[holding(2, 1)], UNIX_EPOCH);
+        s.record_statistics("t", &[holding(1, 5)], UNIX_EPOCH);
+        s.record_statistics("t", &[holding(1, 3)], UNIX_EPOCH);
+        s.record_statistics("t", &[holding(2, 1)], UNIX_EPOCH);
         assert_eq!(
-            s.sums(UNIX_EPOCH)[0].counters,
+            s.node_sums(UNIX_EPOCH)[0].counters,
             [("discarded.held_at_restart".to_owned(), 3), ("held".to_owned(), 1)]
         );
         // Per primitive, too, including one that only a newer translator has; but a suffix of a word does not count.
@@ -499,41 +499,41 @@ mod tests {
             ("queue_pair.write.outstanding", None),
             ("queue_pair.write.sent", Some("queue_pair.write.sent")),
         ] {
-            assert_eq!(after_life(Node::Translator, name.into()).as_deref(), after, "{name}");
+            assert_eq!(after_life(CounterNode::Translator, name.into()).as_deref(), after, "{name}");
         }
     }
 
     #[test]
     fn how_far_reporters_were_heard_is_kept_and_not_added_up() {
-        let mut s = Statistics::default();
+        let mut s = SessionStatistics::default();
         let heard = |reporter: u16, life, newest| NodeCounters {
             node: format!("reporter/{reporter}"),
             life,
             counters: vec![("newest".into(), newest)],
             ..NodeCounters::default()
         };
-        s.hand_in("t", &[heard(7, 1, 100), heard(300, 1, 5), node(1, 10)], UNIX_EPOCH);
-        s.hand_in("u", &[heard(7, 1, 900)], UNIX_EPOCH);
-        s.hand_in("t", &[heard(7, 2, 150)], UNIX_EPOCH);
+        s.record_statistics("t", &[heard(7, 1, 100), heard(300, 1, 5), node(1, 10)], UNIX_EPOCH);
+        s.record_statistics("u", &[heard(7, 1, 900)], UNIX_EPOCH);
+        s.record_statistics("t", &[heard(7, 2, 150)], UNIX_EPOCH);
         let position = |reporter, sequence| ReporterPosition { reporter, sequence };
         assert_eq!(s.reporters("t"), [position(300, 5), position(7, 150)]);
         assert_eq!(s.reporters("u"), [position(7, 900)]);
         assert_eq!(s.reporters("v"), []);
-        let told = s.sums(UNIX_EPOCH).into_iter().find(|n| n.session == "t" && n.node == "reporter/7");
+        let told = s.node_sums(UNIX_EPOCH).into_iter().find(|n| n.session == "t" && n.node == "reporter/7");
         assert_eq!(told.unwrap().counters, [("newest".to_owned(), 150)]);
     }
 
     #[test]
     fn two_sessions_that_hear_one_reporter_are_kept_apart() {
-        let mut s = Statistics::default();
-        s.hand_in("t", &[node(1, 10)], UNIX_EPOCH);
-        s.hand_in("u", &[node(1, 20)], UNIX_EPOCH);
-        assert_eq!(s.sums(UNIX_EPOCH).len(), 2);
+        let mut s = SessionStatistics::default();
+        s.record_statistics("t", &[node(1, 10)], UNIX_EPOCH);
+        s.record_statistics("u", &[node(1, 20)], UNIX_EPOCH);
+        assert_eq!(s.node_sums(UNIX_EPOCH).len(), 2);
     }
 
     #[test]
     fn bad_names_and_floods_are_left_out_and_the_rest_is_taken() {
-        let mut s = Statistics::default();
+        let mut s = SessionStatistics::default();
         let mut bad = node(1, 1);
         bad.counters.push(("two words".into(), 1));
         let many = NodeCounters {
@@ -544,9 +544,9 @@ mod tests {
         };
         let nameless = NodeCounters::default();
         let called_so = NodeCounters { node: format!("reporter/{ENDED}"), ..node(1, 9) };
-        let left_out = s.hand_in("t", &[bad, node(1, 5), many, nameless, called_so], UNIX_EPOCH);
+        let left_out = s.record_statistics("t", &[bad, node(1, 5), many, nameless, called_so], UNIX_EPOCH);
         assert_eq!(left_out, LeftOut { bad: 4, no_room: 0 });
-        assert_eq!(s.sums(UNIX_EPOCH).len(), 1);
+        assert_eq!(s.node_sums(UNIX_EPOCH).len(), 1);
         assert_eq!(received(&s), 5);
     }
 
@@ -555,26 +555,26 @@ mod tests {
         nodes.map(node).collect()
     }
 
-    fn total(s: &Statistics) -> u64 {
-        s.sums(UNIX_EPOCH).iter().flat_map(|n| &n.counters).map(|(_, value)| value).sum()
+    fn total(s: &SessionStatistics) -> u64 {
+        s.node_sums(UNIX_EPOCH).iter().flat_map(|n| &n.counters).map(|(_, value)| value).sum()
     }
 
     /// Whether the recorded sizes match the nodes.
-    fn room_is_right(s: &Statistics) -> bool {
-        let again = Statistics::restore(s.nodes.clone(), |_| true);
+    fn room_is_right(s: &SessionStatistics) -> bool {
+        let again = SessionStatistics::from_stored(s.nodes.clone(), |_| true);
         (again.taken, &again.of_session) == (s.taken, &s.of_session)
     }
 
     #[test]
     fn what_has_no_room_is_left_out_until_there_is_some() {
-        let mut s = Statistics::default();
-        s.hand_in("big", &flood(1, 0..KEPT_NODES, 1), UNIX_EPOCH);
+        let mut s = SessionStatistics::default();
+        s.record_statistics("big", &flood(1, 0..KEPT_NODES, 1), UNIX_EPOCH);
         let more = 5000;
         // In several calls, as translators do, and each node in a new life.
-        let hand_in = |s: &mut Statistics, life: u64, received| -> LeftOut {
+        let hand_in = |s: &mut SessionStatistics, life: u64, received| -> LeftOut {
             let mut nodes = flood(life, 0..more, received);
             nodes.iter_mut().enumerate().for_each(|(n, node)| node.life += 10 * n as u64);
-            let calls = nodes.chunks(1000).map(|call| s.hand_in("late", call, UNIX_EPOCH));
+            let calls = nodes.chunks(1000).map(|call| s.record_statistics("late", call, UNIX_EPOCH));
             calls.reduce(|a, b| LeftOut { bad: a.bad + b.bad, no_room: a.no_room + b.no_room }).unwrap()
         };
         let left_out = LeftOut { bad: 0, no_room: more - SESSION_NODES };
@@ -586,7 +586,7 @@ mod tests {
         }
         assert!(room_is_right(&s));
         // The first makes room: each node has all of its current life, and the kept ones all of both.
-        s.end("big");
+        s.end_session("big");
         assert_eq!(hand_in(&mut s, 2, 9), LeftOut::default());
         assert_eq!(total(&s), (KEPT_NODES + more * 9 + SESSION_NODES * 4) as u64);
         assert!(room_is_right(&s));
@@ -601,9 +601,9 @@ mod tests {
 
     #[test]
     fn a_node_that_names_its_counters_anew_has_no_more_than_there_can_be() {
-        let mut s = Statistics::default();
+        let mut s = SessionStatistics::default();
         for life in 1..=10 {
-            let left_out = s.hand_in("t", &[heavy(0, life, 500)], UNIX_EPOCH);
+            let left_out = s.record_statistics("t", &[heavy(0, life, 500)], UNIX_EPOCH);
             // There is room for two more lives next to the current one, and for part of a third.
             assert_eq!(left_out.no_room, usize::from(life > 3), "life {life}");
         }
@@ -614,36 +614,39 @@ mod tests {
 
     #[test]
     fn counters_are_bounded_in_bytes_and_each_session_has_its_own() {
-        let mut s = Statistics::default();
+        let mut s = SessionStatistics::default();
         let many: Vec<_> = (0..1000).map(|n| heavy(n, 1, MAX_COUNTERS)).collect();
-        let left_out = s.hand_in("big", &many, UNIX_EPOCH);
+        let left_out = s.record_statistics("big", &many, UNIX_EPOCH);
         let each =
             bytes_of_key(&("big".into(), "reporter/100".into())) + MAX_COUNTERS * (MAX_NAME + COUNTER_BYTES);
         assert!(left_out.no_room.abs_diff(1000 - KEPT_BYTES / each) <= 1, "{left_out:?}");
         assert!(s.taken.bytes <= KEPT_BYTES);
         // The kept ones go on; a new life of theirs has no room, and their earlier counters stay.
         let told = total(&s);
-        assert_eq!(s.hand_in("big", &many, UNIX_EPOCH), left_out);
-        assert_eq!(s.hand_in("big", &[heavy(0, 2, MAX_COUNTERS)], UNIX_EPOCH).no_room, 1);
+        assert_eq!(s.record_statistics("big", &many, UNIX_EPOCH), left_out);
+        assert_eq!(s.record_statistics("big", &[heavy(0, 2, MAX_COUNTERS)], UNIX_EPOCH).no_room, 1);
         assert_eq!(total(&s), told);
         // Others keep their share.
-        assert_eq!(s.hand_in("small", &flood(1, 0..SESSION_NODES, 1), UNIX_EPOCH), LeftOut::default());
-        assert_eq!(s.hand_in("other", &many, UNIX_EPOCH).no_room, 999);
+        assert_eq!(
+            s.record_statistics("small", &flood(1, 0..SESSION_NODES, 1), UNIX_EPOCH),
+            LeftOut::default()
+        );
+        assert_eq!(s.record_statistics("other", &many, UNIX_EPOCH).no_room, 999);
         assert!(s.of_session["other"].bytes <= SESSION_BYTES);
         assert!(room_is_right(&s));
         // An ended session makes room for bytes, too.
-        s.end("big");
-        assert_eq!(s.hand_in("other", &many[..300], UNIX_EPOCH), LeftOut::default());
+        s.end_session("big");
+        assert_eq!(s.record_statistics("other", &many[..300], UNIX_EPOCH), LeftOut::default());
         assert!(room_is_right(&s));
     }
 
     #[test]
     fn what_was_kept_when_it_was_full_is_taken_and_the_ended_make_room() {
-        let mut s = Statistics::default();
+        let mut s = SessionStatistics::default();
         let mut left_out = 0;
         for n in 0..400 {
             let now = UNIX_EPOCH + Duration::from_secs(n);
-            left_out += s.hand_in(&format!("s{n}"), &flood(1, 0..300, 2), now).no_room as u64;
+            left_out += s.record_statistics(&format!("s{n}"), &flood(1, 0..300, 2), now).no_room as u64;
         }
         let (before, all) = (s.nodes.0.len(), total(&s));
         assert!(left_out > 0);
@@ -651,25 +654,25 @@ mod tests {
         assert!(before > KEPT_NODES);
         let bytes = bincode::encode_to_vec(s.nodes(), bincode::config::standard()).unwrap();
         let (nodes, _): (Nodes, _) = bincode::decode_from_slice(&bytes, bincode::config::standard()).unwrap();
-        let s = Statistics::restore(nodes.clone(), |_| true);
+        let s = SessionStatistics::from_stored(nodes.clone(), |_| true);
         assert_eq!((s.nodes.0.len(), total(&s)), (before, all), "all of them live");
-        let mut s = Statistics::restore(nodes, |name| name == "s7");
+        let mut s = SessionStatistics::from_stored(nodes, |name| name == "s7");
         assert!(s.ended.len() <= MAX_ENDED && s.nodes.0.len() <= KEPT_NODES);
         assert_eq!(total(&s), all);
         assert!(!s.of_session.contains_key("s0") && s.of_session.contains_key("s399"), "the oldest went");
         assert!(s.of_session.contains_key("s7"), "it lives");
         // All but what lives, and the sums of what ended.
         let has = KEPT_NODES - 300 - 1;
-        let left_out = s.hand_in("new", &flood(1, 0..KEPT_NODES, 1), UNIX_EPOCH);
+        let left_out = s.record_statistics("new", &flood(1, 0..KEPT_NODES, 1), UNIX_EPOCH);
         assert_eq!(left_out.no_room, KEPT_NODES - has);
         assert_eq!(total(&s), all + has as u64);
         assert_eq!(s.ended.len(), 0);
         assert_eq!(s.of_session.values().map(|room| room.nodes).sum::<usize>(), s.nodes.0.len());
         // An ended session that is reopened goes on, whether it was folded or not.
-        s.end("new");
-        s.begin("new");
-        s.hand_in("new", &flood(2, 0..KEPT_NODES, 2), UNIX_EPOCH);
-        s.hand_in("s0", &flood(2, 0..SESSION_NODES, 1), UNIX_EPOCH);
+        s.end_session("new");
+        s.begin_session("new");
+        s.record_statistics("new", &flood(2, 0..KEPT_NODES, 2), UNIX_EPOCH);
+        s.record_statistics("s0", &flood(2, 0..SESSION_NODES, 1), UNIX_EPOCH);
         assert_eq!(total(&s), all + (3 * has + SESSION_NODES) as u64);
     }
 }

@@ -8,7 +8,7 @@ use dta_proto::store::{Merge, StoreKind, StoreSpec};
 
 use super::sharing::{Share, Sharing};
 use super::*;
-use crate::cluster::Place;
+use crate::cluster::HolderLocation;
 use crate::config::MemoryConfig;
 use crate::nic::{
     Access, Device, Endpoint, Immediate, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState,
@@ -73,7 +73,7 @@ impl Books {
 }
 
 impl Nic for Books {
-    fn device(&self) -> Device {
+    fn describe_device(&self) -> Device {
         Device {
             name: "books".into(),
             endpoint: Endpoint::new(IpAddr::V4(Ipv4Addr::LOCALHOST)),
@@ -83,11 +83,11 @@ impl Nic for Books {
         }
     }
 
-    fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
+    fn register_region(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
         self.begin();
         let rkey = self.next.fetch_add(1, Ordering::Relaxed);
         self.keys.lock().unwrap().insert(rkey, access);
-        Ok(Registration { iova: region.iova(), len: region.len(), rkey })
+        Ok(Registration { iova: region.wire_address(), len: region.len(), rkey })
     }
 
     fn deregister(&self, rkey: u32) -> Result<(), NicError> {
@@ -120,7 +120,7 @@ impl Nic for Books {
         Ok(Some(pairs.remove(at).expected_psn))
     }
 
-    fn epoch(&self) -> u64 {
+    fn device_epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }
 
@@ -131,11 +131,11 @@ impl Nic for Books {
         Ok(self.pairs.lock().unwrap().clone())
     }
 
-    fn counters(&self) -> Vec<(String, u64)> {
+    fn named_counters(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
 
-    fn failure(&self) -> Option<String> {
+    fn fatal_failure(&self) -> Option<String> {
         None
     }
 
@@ -167,20 +167,21 @@ fn specs() -> Vec<StoreSpec> {
     ]
 }
 
-fn stores(memory: &MemoryConfig) -> Arc<Stores> {
-    Arc::new(Stores::open(&specs(), memory, RegionOptions { huge_pages: false }).unwrap())
+fn stores(memory: &MemoryConfig) -> Arc<ServedStores> {
+    Arc::new(ServedStores::open(&specs(), memory, RegionOptions { huge_pages: false }).unwrap())
 }
 
 struct Bench {
     nic: Arc<Books>,
-    sessions: Sessions,
+    sessions: CollectorSessions,
     t0: Instant,
 }
 
 fn bench() -> Bench {
     let (nic, t0) = (Books::new(), Instant::now());
     let sessions =
-        Sessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0).unwrap();
+        CollectorSessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0)
+            .unwrap();
     Bench { nic, sessions, t0 }
 }
 
@@ -197,7 +198,7 @@ fn request(name: &str, qpn: u32) -> OpenRequest {
         lists: Vec::new(),
         fresh: false,
         sharing: None,
-        caller: Caller::ANYBODY,
+        caller: SessionCaller::ANYBODY,
     }
 }
 
@@ -211,12 +212,12 @@ fn lists(mut request: OpenRequest, store: &str, first: u32, count: u32) -> OpenR
 }
 
 /// The keys of a session's regions.
-fn keys(session: &Session) -> Vec<u32> {
+fn keys(session: &GrantedSession) -> Vec<u32> {
     session.grant.regions.iter().map(|r| r.registration.rkey).collect()
 }
 
 /// The generations of a session's queue pairs and regions.
-fn generations(session: &Session) -> Vec<u64> {
+fn generations(session: &GrantedSession) -> Vec<u64> {
     let pairs = session.grant.queue_pairs.iter().map(|q| q.generation);
     pairs.chain(session.grant.regions.iter().map(|r| r.generation)).collect()
 }
@@ -269,9 +270,10 @@ fn another_life_of_the_translator_gets_new_queue_pairs_and_keys_and_the_old_one_
     let old = keys(&first);
     assert!(keys(&second).iter().all(|rkey| !old.contains(rkey)));
     assert_eq!(b.nic.live(), (2, 5), "what the first had is gone");
-    let told = refusal(b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0));
+    let told =
+        refusal(b.sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], b.t0));
     assert!(told.contains("another translator has opened session"), "{told}");
-    b.sessions.renew("t", &Caller::ANYBODY, second.lease.generation, &[], b.t0).unwrap();
+    b.sessions.renew_session("t", &SessionCaller::ANYBODY, second.lease.generation, &[], b.t0).unwrap();
 }
 
 #[test]
@@ -279,14 +281,14 @@ fn a_lease_ends_unless_it_is_renewed() {
     let b = bench();
     let s = |n| b.t0 + Duration::from_secs(n);
     let g = b.sessions.open(&request("t", 50), s(0)).unwrap().lease.generation;
-    b.sessions.renew("t", &Caller::ANYBODY, g, &[], s(9)).unwrap();
-    b.sessions.tick(s(18)).unwrap();
+    b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &[], s(9)).unwrap();
+    b.sessions.run_upkeep(s(18)).unwrap();
     assert_eq!(b.nic.live(), (2, 5));
-    b.sessions.tick(s(19)).unwrap();
+    b.sessions.run_upkeep(s(19)).unwrap();
     assert_eq!(b.nic.live(), (0, 0));
-    let told = refusal(b.sessions.renew("t", &Caller::ANYBODY, g, &[], s(19)));
+    let told = refusal(b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &[], s(19)));
     assert!(told.contains("\"t\"") && told.contains("open it again"), "{told}");
-    assert_eq!(b.sessions.counters().expired, 1);
+    assert_eq!(b.sessions.session_counters().expired, 1);
     assert!(b.sessions.open(&request("t", 50), s(20)).unwrap().lease.generation > g);
 }
 
@@ -294,7 +296,7 @@ fn a_lease_ends_unless_it_is_renewed() {
 fn a_lease_without_expiry_stays() {
     let b = bench();
     b.sessions.open(&OpenRequest { lease: None, ..request("t", 50) }, b.t0).unwrap();
-    b.sessions.tick(b.t0 + Duration::from_secs(1 << 30)).unwrap();
+    b.sessions.run_upkeep(b.t0 + Duration::from_secs(1 << 30)).unwrap();
     assert_eq!(b.nic.live(), (2, 5));
 }
 
@@ -302,9 +304,9 @@ fn a_lease_without_expiry_stays() {
 fn ending_gives_everything_back() {
     let b = bench();
     b.sessions.open(&request("t", 50), b.t0).unwrap();
-    b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
+    b.sessions.end_session("t", &SessionCaller::ANYBODY, None, b.t0).unwrap();
     assert_eq!(b.nic.live(), (0, 0));
-    assert!(refusal(b.sessions.end("t", &Caller::ANYBODY, None, b.t0)).contains("\"t\""));
+    assert!(refusal(b.sessions.end_session("t", &SessionCaller::ANYBODY, None, b.t0)).contains("\"t\""));
 }
 
 /// One translator had only this collector; after its end another spreads the stores over this and a second collector.
@@ -314,7 +316,8 @@ fn an_ended_session_claims_no_bucket_against_an_open_one_over_a_restart_too() {
     let open = || {
         let (nic, directory) = (Books::new(), Some(dir.path().to_owned()));
         let now = Instant::now();
-        Sessions::open_state(nic, stores(&MemoryConfig::Anonymous), Transport::Uc, directory, now).unwrap()
+        CollectorSessions::open_state(nic, stores(&MemoryConfig::Anonymous), Transport::Uc, directory, now)
+            .unwrap()
     };
     let share = |address: &str, buckets: &str| Share {
         address: address.into(),
@@ -325,23 +328,29 @@ fn an_ended_session_claims_no_bucket_against_an_open_one_over_a_restart_too() {
     let spread = Sharing { all: vec![share("a:1", "0-127"), share("b:1", "128-254")], own: 0 };
     let both =
         |name: &str| OpenRequest { sharing: Some(spread.clone()), lease: None, ..wanting(name, &["flows"]) };
-    let at_b = || Place::At("b:1".into());
-    let places = |sessions: &Sessions| [3, 233].map(|bucket| sessions.shared().bucket("flows", 1, bucket));
+    let at_b = || HolderLocation::At("b:1".into());
+    let places = |sessions: &CollectorSessions| {
+        [3, 233].map(|bucket| sessions.sharing_claims().bucket_place("flows", 1, bucket))
+    };
     let sessions = open();
     let t0 = Instant::now();
     sessions.open(&wanting("alone", &["flows"]), t0).unwrap();
     sessions.open(&wanting("expires", &["flows"]), t0).unwrap();
     sessions.open(&both("both"), t0).unwrap();
-    assert_eq!(places(&sessions), [Place::Here, Place::Here], "three write it, two of them all of it");
-    sessions.end("alone", &Caller::ANYBODY, None, t0).unwrap();
-    assert_eq!(places(&sessions), [Place::Here, Place::Here]);
-    sessions.tick(t0 + Duration::from_secs(11)).unwrap();
-    assert_eq!(sessions.count(), Some(1));
-    assert_eq!(places(&sessions), [Place::Here, at_b()]);
+    assert_eq!(
+        places(&sessions),
+        [HolderLocation::Here, HolderLocation::Here],
+        "three write it, two of them all of it"
+    );
+    sessions.end_session("alone", &SessionCaller::ANYBODY, None, t0).unwrap();
+    assert_eq!(places(&sessions), [HolderLocation::Here, HolderLocation::Here]);
+    sessions.run_upkeep(t0 + Duration::from_secs(11)).unwrap();
+    assert_eq!(sessions.session_count(), Some(1));
+    assert_eq!(places(&sessions), [HolderLocation::Here, at_b()]);
     drop(sessions);
 
     let sessions = open();
-    assert_eq!((sessions.count(), places(&sessions)), (Some(1), [Place::Here, at_b()]));
+    assert_eq!((sessions.session_count(), places(&sessions)), (Some(1), [HolderLocation::Here, at_b()]));
 }
 
 #[test]
@@ -350,7 +359,8 @@ fn a_translator_ends_its_own_session_and_not_its_successors() {
     let old = b.sessions.open(&request("t", 50), b.t0).unwrap().lease.generation;
     let new = b.sessions.open(&request("t", 60), b.t0).unwrap().lease.generation;
     assert!(
-        refusal(b.sessions.end("t", &Caller::ANYBODY, Some((old, &[])), b.t0)).contains("another translator")
+        refusal(b.sessions.end_session("t", &SessionCaller::ANYBODY, Some((old, &[])), b.t0))
+            .contains("another translator")
     );
     let told = NodeCounters {
         node: "translator/t".into(),
@@ -358,7 +368,7 @@ fn a_translator_ends_its_own_session_and_not_its_successors() {
         time_us: 1,
         counters: vec![("received".into(), 5)],
     };
-    b.sessions.end("t", &Caller::ANYBODY, Some((new, &[told])), b.t0).unwrap();
+    b.sessions.end_session("t", &SessionCaller::ANYBODY, Some((new, &[told])), b.t0).unwrap();
     assert_eq!(b.sessions.statistics()[0].counters, [("received".to_owned(), 5)]);
 }
 
@@ -375,7 +385,7 @@ fn single_writer_stores_are_refused_by_name_and_others_are_shared() {
         assert!(told.contains(what) && told.contains("\"first\""), "{told}");
     }
     b.sessions.open(&wanting("second", &["flows", "bytes"]), b.t0).unwrap();
-    b.sessions.end("first", &Caller::ANYBODY, None, b.t0).unwrap();
+    b.sessions.end_session("first", &SessionCaller::ANYBODY, None, b.t0).unwrap();
     b.sessions.open(&wanting("third", &["paths", "packets", "events"]), b.t0).unwrap();
 }
 
@@ -383,7 +393,8 @@ fn single_writer_stores_are_refused_by_name_and_others_are_shared() {
 fn workers_of_one_translator_share_what_has_one_writer_and_another_certificate_does_not() {
     let b = bench();
     let by = |name: &str, who: Option<&str>| {
-        let caller = Caller { identity: who.map(str::to_owned), sessions: 9, ..Caller::ANYBODY };
+        let caller =
+            SessionCaller { identity: who.map(str::to_owned), sessions: 9, ..SessionCaller::ANYBODY };
         OpenRequest { caller, ..request(name, 40) }
     };
     for name in ["t", "t@1", "t@15"] {
@@ -439,7 +450,7 @@ fn bad_requests_say_what_to_do() {
     assert!(refusal(b.sessions.open(&wanting("t", &["heap"]), b.t0)).contains("flows, paths"));
     assert!(refusal(b.sessions.open(&request("", 50), b.t0)).contains("session name"));
     assert_eq!(b.nic.live(), (0, 0));
-    assert_eq!(b.sessions.counters().refused, 4);
+    assert_eq!(b.sessions.session_counters().refused, 4);
 }
 
 #[test]
@@ -447,10 +458,11 @@ fn what_a_refused_open_got_is_given_back() {
     let t0 = Instant::now();
     let nic = Arc::new(Books { most_pairs: 1, atomics: true, ..Books::default() });
     let sessions =
-        Sessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0).unwrap();
+        CollectorSessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0)
+            .unwrap();
     assert!(refusal(sessions.open(&request("t", 50), t0)).contains("queue pairs"));
     assert_eq!(nic.live(), (0, 0));
-    assert!(sessions.list(t0).unwrap().is_empty());
+    assert!(sessions.list_sessions(t0).unwrap().is_empty());
 }
 
 #[test]
@@ -458,7 +470,8 @@ fn a_device_without_atomics_is_told() {
     let t0 = Instant::now();
     let nic = Arc::new(Books { most_pairs: 9, ..Books::default() });
     let sessions =
-        Sessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0).unwrap();
+        CollectorSessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0)
+            .unwrap();
     assert!(refusal(sessions.open(&request("t", 50), t0)).contains("\"bytes\" needs atomics"));
     sessions.open(&wanting("t", &["flows"]), t0).unwrap();
 }
@@ -469,19 +482,24 @@ fn a_broken_queue_pair_is_made_anew_and_told_how_it_ended() {
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let atomic = first.grant.queue_pairs[1].info.qpn;
     b.nic.break_pair(atomic, 1234);
-    let renewed = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0).unwrap();
+    let renewed =
+        b.sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], b.t0).unwrap();
     assert!(renewed.lease.generation > first.lease.generation);
     assert_eq!(renewed.grant.queue_pairs[0].info.qpn, first.grant.queue_pairs[0].info.qpn);
     assert_ne!(renewed.grant.queue_pairs[1].info.qpn, atomic);
-    assert_eq!(renewed.grant.queue_pairs[1].replaced, Some(Ended { qpn: atomic, expected_psn: 1234 }));
+    assert_eq!(
+        renewed.grant.queue_pairs[1].replaced,
+        Some(RetiredQueuePair { qpn: atomic, expected_psn: 1234 })
+    );
     // Not where it stood: its last answers may still be on their way.
     assert_eq!(renewed.grant.queue_pairs[1].info.expected_psn, 1234 + 65_536);
     assert_eq!(renewed.grant.regions, first.grant.regions);
-    assert_eq!(b.sessions.counters().queue_pairs_rebuilt, 1);
+    assert_eq!(b.sessions.session_counters().queue_pairs_rebuilt, 1);
     assert_eq!(b.nic.live(), (2, 5));
     // The answer may be lost: a translator that still knows the generation before is not taken for
     // another one.
-    let late = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0).unwrap();
+    let late =
+        b.sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], b.t0).unwrap();
     assert_eq!(late.lease.generation, renewed.lease.generation);
     assert_eq!(late.grant.queue_pairs[1].replaced, renewed.grant.queue_pairs[1].replaced);
 }
@@ -495,36 +513,41 @@ fn each_queue_pair_and_each_region_has_a_generation_of_its_own() {
     assert_eq!((generations(&first), g), (vec![g; 7], other.lease.generation + 1));
     // One queue pair breaks: only that one is new.
     b.nic.break_pair(first.grant.queue_pairs[1].info.qpn, 70);
-    let second = b.sessions.renew("t", &Caller::ANYBODY, g, &[], b.t0).unwrap();
+    let second = b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &[], b.t0).unwrap();
     assert_eq!(second.lease.generation, g + 1);
     assert_eq!(generations(&second), [g, g + 1, g, g, g, g, g]);
     // A store gets another region: it alone is new.
-    b.sessions.stores.replace(b.sessions.stores.successor("paths").unwrap(), false).unwrap();
-    let third = b.sessions.renew("t", &Caller::ANYBODY, g + 1, &[], b.t0).unwrap();
+    b.sessions.stores.replace_memory(b.sessions.stores.successor("paths").unwrap(), false).unwrap();
+    let third = b.sessions.renew_session("t", &SessionCaller::ANYBODY, g + 1, &[], b.t0).unwrap();
     assert_eq!(third.lease.generation, g + 2);
     assert_eq!(generations(&third), [g, g + 1, g, g + 2, g, g, g]);
     assert_eq!(pairs(&third), pairs(&second));
     // Nothing of that is another session's.
-    let renewed = b.sessions.renew("other", &Caller::ANYBODY, other.lease.generation, &[], b.t0).unwrap();
+    let renewed = b
+        .sessions
+        .renew_session("other", &SessionCaller::ANYBODY, other.lease.generation, &[], b.t0)
+        .unwrap();
     assert_eq!((renewed.lease.generation, renewed.grant), (other.lease.generation, other.grant));
 }
 
 #[test]
 fn a_region_that_was_replaced_comes_with_another_key_and_the_old_one_lives_until_that_is_confirmed() {
     let b = bench();
-    let renew = |generation| b.sessions.renew("t", &Caller::ANYBODY, generation, &[], b.t0).unwrap();
+    let renew =
+        |generation| b.sessions.renew_session("t", &SessionCaller::ANYBODY, generation, &[], b.t0).unwrap();
     let is_there = |rkey: u32| b.nic.keys.lock().unwrap().contains_key(&rkey);
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let g = first.lease.generation;
-    let store = b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
+    let store =
+        b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     // Until then it has what it had, though the store of that name has other memory.
     assert_eq!(b.nic.live(), (2, 5));
     let second = renew(g);
     assert_eq!(second.lease.generation, g + 1);
     assert_ne!(keys(&second)[0], keys(&first)[0]);
     assert_eq!(keys(&second)[1..], keys(&first)[1..]);
-    let iova = |session: &Session| session.grant.regions[0].registration.iova;
-    assert_eq!(iova(&second), store.region.iova());
+    let iova = |session: &GrantedSession| session.grant.regions[0].registration.iova;
+    assert_eq!(iova(&second), store.region.wire_address());
     assert!(iova(&second).abs_diff(iova(&first)) >= store.region.len());
     assert_eq!(b.nic.keys.lock().unwrap()[&keys(&second)[0]], Access::WRITE);
     // The answer may be lost, and the translator may not be through with what is on its way.
@@ -532,7 +555,7 @@ fn a_region_that_was_replaced_comes_with_another_key_and_the_old_one_lives_until
         assert_eq!((renew(g).lease.generation, b.nic.live()), (g + 1, (2, 6)));
     }
     assert!(is_there(keys(&first)[0]));
-    let writers = || b.sessions.writers("flows", store.generation - 1);
+    let writers = || b.sessions.store_writers("flows", store.generation - 1);
     assert_eq!(writers(), Writers::There);
     let third = renew(g + 1);
     assert_eq!(writers(), Writers::Moved);
@@ -545,35 +568,36 @@ fn a_region_that_was_replaced_comes_with_another_key_and_the_old_one_lives_until
 fn memory_whose_writer_ended_without_its_word_says_so() {
     let b = bench();
     let stores = &b.sessions.stores;
-    let replace = || stores.replace(stores.successor("flows").unwrap(), false).unwrap().generation - 1;
+    let replace = || stores.replace_memory(stores.successor("flows").unwrap(), false).unwrap().generation - 1;
     // By an operator, in the middle of a move; by another translator; by its own translator.
     let mut generation = b.sessions.open(&request("t", 50), b.t0).unwrap().lease.generation;
     let first = replace();
-    b.sessions.renew("t", &Caller::ANYBODY, generation, &[], b.t0).unwrap();
-    b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
-    assert_eq!(b.sessions.writers("flows", first), Writers::Gone);
-    assert_eq!(b.sessions.writers("flows", first + 1), Writers::Gone);
+    b.sessions.renew_session("t", &SessionCaller::ANYBODY, generation, &[], b.t0).unwrap();
+    b.sessions.end_session("t", &SessionCaller::ANYBODY, None, b.t0).unwrap();
+    assert_eq!(b.sessions.store_writers("flows", first), Writers::Gone);
+    assert_eq!(b.sessions.store_writers("flows", first + 1), Writers::Gone);
     b.sessions.open(&request("t", 50), b.t0).unwrap();
     let second = replace();
     generation = b.sessions.open(&request("t", 51), b.t0).unwrap().lease.generation;
-    assert_eq!(b.sessions.writers("flows", second), Writers::Gone);
+    assert_eq!(b.sessions.store_writers("flows", second), Writers::Gone);
     let third = replace();
-    b.sessions.end("t", &Caller::ANYBODY, Some((generation, &[])), b.t0).unwrap();
-    assert_eq!(b.sessions.writers("flows", third), Writers::Moved);
+    b.sessions.end_session("t", &SessionCaller::ANYBODY, Some((generation, &[])), b.t0).unwrap();
+    assert_eq!(b.sessions.store_writers("flows", third), Writers::Moved);
     // What was before is forgotten.
-    assert_eq!(b.sessions.writers("flows", first), Writers::Moved);
+    assert_eq!(b.sessions.store_writers("flows", first), Writers::Moved);
 }
 
 #[test]
 fn a_region_that_is_replaced_again_waits_until_the_one_before_is_confirmed() {
     let b = bench();
-    let renew = |generation| b.sessions.renew("t", &Caller::ANYBODY, generation, &[], b.t0).unwrap();
+    let renew =
+        |generation| b.sessions.renew_session("t", &SessionCaller::ANYBODY, generation, &[], b.t0).unwrap();
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let g = first.lease.generation;
-    b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
+    b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     let second = renew(g);
     for _ in 0..5 {
-        b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
+        b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
         let again = renew(g);
         assert_eq!((again.lease.generation, keys(&again)), (g + 1, keys(&second)));
         assert_eq!(b.nic.live(), (2, 6), "one waits, and no more");
@@ -581,26 +605,27 @@ fn a_region_that_is_replaced_again_waits_until_the_one_before_is_confirmed() {
     let newest = b.sessions.stores.get("flows").unwrap();
     let third = renew(g + 1);
     assert_eq!(third.lease.generation, g + 2);
-    assert_eq!(third.grant.regions[0].registration.iova, newest.region.iova());
+    assert_eq!(third.grant.regions[0].registration.iova, newest.region.wire_address());
     assert_eq!((newest.generation, b.nic.live()), (7, (2, 6)));
     renew(g + 2);
     assert_eq!(b.nic.live(), (2, 5));
     // Who opens the session gets the newest, and what waited longest makes room.
-    b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
+    b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     let fourth = renew(g + 2);
-    let newest = b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
+    let newest =
+        b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     let opened = b.sessions.open(&request("t", 50), b.t0).unwrap();
     assert!(opened.lease.generation > fourth.lease.generation);
-    assert_eq!(opened.grant.regions[0].registration.iova, newest.region.iova());
+    assert_eq!(opened.grant.regions[0].registration.iova, newest.region.wire_address());
     assert_eq!(b.nic.live(), (2, 6));
     // Another translator has nothing to do with what is on its way for this one.
     b.sessions.open(&request("t", 60), b.t0).unwrap();
     assert_eq!(b.nic.live(), (2, 5));
-    b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
-    let generation = b.sessions.lock().leases.get("t").unwrap().generation;
+    b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
+    let generation = b.sessions.lock_sessions().leases.get("t").unwrap().generation;
     renew(generation);
     assert_eq!(b.nic.live(), (2, 6));
-    b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
+    b.sessions.end_session("t", &SessionCaller::ANYBODY, None, b.t0).unwrap();
     assert_eq!(b.nic.live(), (0, 0));
 }
 
@@ -609,8 +634,8 @@ fn keys_that_wait_go_with_the_device() {
     let b = bench();
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let g = first.lease.generation;
-    let renew = |generation| b.sessions.renew("t", &Caller::ANYBODY, generation, &[], b.t0);
-    b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
+    let renew = |generation| b.sessions.renew_session("t", &SessionCaller::ANYBODY, generation, &[], b.t0);
+    b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     renew(g).unwrap();
     assert_eq!(b.nic.live(), (2, 6));
     b.nic.lose();
@@ -621,7 +646,7 @@ fn keys_that_wait_go_with_the_device() {
     renew(renewed.lease.generation).unwrap();
     assert_eq!(b.nic.live(), (2, 5));
     // A grant that cannot be made leaves the key that waits.
-    b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
+    b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     let waits = renew(renewed.lease.generation).unwrap();
     assert_eq!(b.nic.live(), (2, 6));
     b.nic.break_pair(waits.grant.queue_pairs[0].info.qpn, 70);
@@ -636,14 +661,17 @@ fn keys_that_wait_go_with_the_device() {
 fn a_translator_that_begins_anew_gets_new_rc_queue_pairs() {
     let b = bench();
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
-    let numbers = |s: &Session| s.grant.queue_pairs.iter().map(|q| q.info.qpn).collect::<Vec<_>>();
+    let numbers = |s: &GrantedSession| s.grant.queue_pairs.iter().map(|q| q.info.qpn).collect::<Vec<_>>();
     let again = b.sessions.open(&request("t", 50), b.t0).unwrap();
     assert_eq!(numbers(&again), numbers(&first));
     let fresh = b.sessions.open(&OpenRequest { fresh: true, ..request("t", 50) }, b.t0).unwrap();
     // UC has nothing to mix up.
     assert_eq!(numbers(&fresh)[0], numbers(&first)[0]);
     assert_ne!(numbers(&fresh)[1], numbers(&first)[1]);
-    assert_eq!(fresh.grant.queue_pairs[1].replaced, Some(Ended { qpn: numbers(&first)[1], expected_psn: 9 }));
+    assert_eq!(
+        fresh.grant.queue_pairs[1].replaced,
+        Some(RetiredQueuePair { qpn: numbers(&first)[1], expected_psn: 9 })
+    );
     assert!(fresh.lease.generation > first.lease.generation);
     assert_eq!(fresh.grant.regions, first.grant.regions);
     assert_eq!(b.nic.live(), (2, 5));
@@ -663,23 +691,30 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
     };
     let s = |n| b.t0 + Duration::from_secs(n);
     assert!(
-        refusal(b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[told], s(9)))
-            .contains("away")
+        refusal(b.sessions.renew_session(
+            "t",
+            &SessionCaller::ANYBODY,
+            first.lease.generation,
+            &[told],
+            s(9)
+        ))
+        .contains("away")
     );
     assert_eq!(b.sessions.statistics()[0].counters, [("received".to_owned(), 5)]);
-    b.sessions.tick(s(18)).unwrap();
+    b.sessions.run_upkeep(s(18)).unwrap();
 
     b.nic.come_back();
-    let renewed = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], s(18)).unwrap();
+    let renewed =
+        b.sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], s(18)).unwrap();
     assert!(renewed.lease.generation > first.lease.generation);
     // The same numbers as before: ending the old ones by number would end the new ones.
-    let numbers = |session: &Session| pairs(session).iter().map(|pair| pair.0).collect::<Vec<_>>();
+    let numbers = |session: &GrantedSession| pairs(session).iter().map(|pair| pair.0).collect::<Vec<_>>();
     assert_eq!(numbers(&renewed), numbers(&first));
     // Their generations tell them apart.
     assert!(generations(&renewed).iter().all(|g| *g == renewed.lease.generation));
     assert_eq!(b.nic.live(), (2, 5));
-    assert_eq!(b.sessions.counters().queue_pairs_rebuilt, 2);
-    b.sessions.end("t", &Caller::ANYBODY, None, s(18)).unwrap();
+    assert_eq!(b.sessions.session_counters().queue_pairs_rebuilt, 2);
+    b.sessions.end_session("t", &SessionCaller::ANYBODY, None, s(18)).unwrap();
     assert_eq!(b.nic.live(), (0, 0));
 }
 
@@ -687,7 +722,8 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
 fn rc_can_be_asked_for_writes() {
     let (nic, t0) = (Books::new(), Instant::now());
     let sessions =
-        Sessions::open_state(nic, stores(&MemoryConfig::Anonymous), Transport::Rc, None, t0).unwrap();
+        CollectorSessions::open_state(nic, stores(&MemoryConfig::Anonymous), Transport::Rc, None, t0)
+            .unwrap();
     let session = sessions.open(&request("t", 50), t0).unwrap();
     assert!(session.grant.queue_pairs.iter().all(|p| p.transport == crate::nic::Transport::Rc));
 }
@@ -700,8 +736,8 @@ fn a_new_writer_continues_where_lists_stand() {
     let mut batch = [0u8; 64];
     // Sequence 5 was lost: its place still holds 1.
     for sequence in [1u32, 2, 3, 4, 6] {
-        append::encode(&mut batch, 3, sequence, 1, &[1, 2, 3, 4]);
-        region.write(append::offset(3, sequence, 4, 64), &batch).unwrap();
+        append::encode_batch(&mut batch, 3, sequence, 1, &[1, 2, 3, 4]);
+        region.write(append::batch_offset(3, sequence, 4, 64), &batch).unwrap();
     }
     let session = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let at = |sequence| [ListPosition { store: "events".into(), list: 3, sequence }];
@@ -714,7 +750,7 @@ fn a_new_writer_continues_where_lists_stand() {
     assert_eq!(anew().positions, at(6));
     b.sessions.note_leaving("t", false);
     assert_eq!(anew().positions, at(10));
-    b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
+    b.sessions.end_session("t", &SessionCaller::ANYBODY, None, b.t0).unwrap();
     let told = b.sessions.open(&lists(wanting("t", &["events"]), "events", 4, 1), b.t0).unwrap();
     assert!(told.positions.is_empty());
 }
@@ -725,7 +761,7 @@ fn a_restarted_collector_knows_its_sessions() {
     let memory = MemoryConfig::Directory(dir.path().to_owned());
     let open = || {
         let nic = Books::new();
-        let sessions = Sessions::open_state(
+        let sessions = CollectorSessions::open_state(
             nic.clone(),
             stores(&memory),
             Transport::Uc,
@@ -743,8 +779,8 @@ fn a_restarted_collector_knows_its_sessions() {
         time_us: 1,
         counters: vec![("received".into(), 5)],
     };
-    sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[told], t0).unwrap();
-    sessions.tick(t0).unwrap();
+    sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[told], t0).unwrap();
+    sessions.run_upkeep(t0).unwrap();
     // Nothing is closed in order: a kill does not either.
     drop(sessions);
     assert!(region_path(dir.path(), "flows").exists());
@@ -752,20 +788,21 @@ fn a_restarted_collector_knows_its_sessions() {
     let (nic, sessions) = open();
     let t1 = Instant::now();
     assert_eq!(nic.live(), (0, 0));
-    assert_eq!(sessions.list(t1).unwrap()[0].lease.name, "t");
+    assert_eq!(sessions.list_sessions(t1).unwrap()[0].lease.name, "t");
     assert_eq!(sessions.statistics()[0].counters, [("received".to_owned(), 5)]);
     assert!(refusal(sessions.open(&wanting("other", &["paths"]), t1)).contains("\"t\""));
-    let resumed = sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t1).unwrap();
+    let resumed =
+        sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], t1).unwrap();
     assert!(resumed.lease.generation > first.lease.generation);
     assert_eq!(nic.live(), (2, 5));
-    assert_eq!(sessions.counters().queue_pairs_rebuilt, 2);
+    assert_eq!(sessions.session_counters().queue_pairs_rebuilt, 2);
     // A lease has its full time again after the restart.
-    sessions.tick(t1 + Duration::from_secs(11)).unwrap();
+    sessions.run_upkeep(t1 + Duration::from_secs(11)).unwrap();
     assert_eq!(nic.live(), (0, 0));
     drop(sessions);
 
     let (_, sessions) = open();
-    assert!(sessions.list(Instant::now()).unwrap().is_empty(), "an expired session stays away");
+    assert!(sessions.list_sessions(Instant::now()).unwrap().is_empty(), "an expired session stays away");
 }
 
 #[test]
@@ -773,7 +810,7 @@ fn queue_pairs_begin_elsewhere_where_nobody_knows_how_far_the_ones_before_had_go
     let (t0, dir) = (Instant::now(), tempfile::tempdir().unwrap());
     let (_, sessions) = sessions_with_rc(Some(dir.path().to_owned()), t0);
     let first = sessions.open(&request("t", 50), t0).unwrap();
-    let psns = |session: &Session| pairs(session).iter().map(|pair| pair.1).collect::<Vec<_>>();
+    let psns = |session: &GrantedSession| pairs(session).iter().map(|pair| pair.1).collect::<Vec<_>>();
     assert_eq!(psns(&first), [7, 9]);
     drop(sessions);
     // By a renewal, and by an open of the same translator.
@@ -781,7 +818,9 @@ fn queue_pairs_begin_elsewhere_where_nobody_knows_how_far_the_ones_before_had_go
     for opens in [false, true] {
         let (_, sessions) = sessions_with_rc(Some(dir.path().to_owned()), t0);
         let again = match opens {
-            false => sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t0).unwrap(),
+            false => {
+                sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], t0).unwrap()
+            }
             true => sessions.open(&request("t", 50), t0).unwrap(),
         };
         seen.extend(psns(&again));
@@ -794,29 +833,30 @@ fn queue_pairs_begin_elsewhere_where_nobody_knows_how_far_the_ones_before_had_go
 fn a_preview_gives_and_changes_nothing() {
     let b = bench();
     let s = |n| b.t0 + Duration::from_secs(n);
-    let seen = b.sessions.preview(&request("t", 50), b.t0).unwrap();
+    let seen = b.sessions.preview_open(&request("t", 50), b.t0).unwrap();
     assert!(!seen.resumed);
     assert_eq!(keys(&seen), [0; 5]);
     assert!(seen.grant.regions.iter().all(|r| r.registration.len != 0));
     assert!(seen.grant.queue_pairs.iter().all(|q| q.info.qpn == 0));
     assert_eq!(generations(&seen), [0; 7]);
     assert_eq!(b.nic.live(), (0, 0));
-    assert!(b.sessions.list(b.t0).unwrap().is_empty());
+    assert!(b.sessions.list_sessions(b.t0).unwrap().is_empty());
 
     // Of a session that is there: what it holds, whichever address asks, for however long.
     let opened = b.sessions.open(&OpenRequest { lease: None, ..request("t", 50) }, b.t0).unwrap();
     let elsewhere = Endpoint::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)));
-    let seen = b.sessions.preview(&OpenRequest { translator: elsewhere, ..request("t", 70) }, s(1)).unwrap();
+    let seen =
+        b.sessions.preview_open(&OpenRequest { translator: elsewhere, ..request("t", 70) }, s(1)).unwrap();
     assert!(seen.resumed);
     assert_eq!(seen.grant, opened.grant);
     assert_eq!(seen.lease, opened.lease);
-    assert_eq!(b.sessions.list(s(1_000_000)).unwrap()[0].lease, opened.lease);
+    assert_eq!(b.sessions.list_sessions(s(1_000_000)).unwrap()[0].lease, opened.lease);
     assert_eq!(b.nic.live(), (2, 5));
 
     // What another session owns is refused, as it would be.
-    let told = refusal(b.sessions.preview(&wanting("u", &["paths"]), s(1)));
+    let told = refusal(b.sessions.preview_open(&wanting("u", &["paths"]), s(1)));
     assert!(told.contains("owned by session \"t\""), "{told}");
-    assert_eq!(b.sessions.counters().opened, 1);
+    assert_eq!(b.sessions.session_counters().opened, 1);
 }
 
 #[test]
@@ -839,35 +879,41 @@ fn a_translator_that_was_replaced_is_told_by_whom() {
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let elsewhere = Endpoint::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)));
     b.sessions.open(&OpenRequest { translator: elsewhere, ..request("t", 50) }, b.t0).unwrap();
-    let told = refusal(b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], b.t0));
+    let told =
+        refusal(b.sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], b.t0));
     assert!(told.contains("another translator has opened session \"t\", from 127.0.0.3:4791"), "{told}");
 }
 
 #[test]
 fn a_session_is_its_openers_alone() {
     let b = bench();
-    let caller =
-        |name: &str, operator| Caller { identity: Some(name.into()), operator, sessions: 2, address: None };
+    let caller = |name: &str, operator| SessionCaller {
+        identity: Some(name.into()),
+        operator,
+        sessions: 2,
+        address: None,
+    };
     let (tor1, tor2, ops) =
         (caller("tor1.example", false), caller("tor2.example", false), caller("ops.example", true));
-    let opened =
-        |caller: &Caller| b.sessions.open(&OpenRequest { caller: caller.clone(), ..request("t", 50) }, b.t0);
+    let opened = |caller: &SessionCaller| {
+        b.sessions.open(&OpenRequest { caller: caller.clone(), ..request("t", 50) }, b.t0)
+    };
     let g = opened(&tor1).unwrap().lease.generation;
     // Neither taken over, nor renewed, nor ended by another, whatever it knows.
     for other in [&tor2, &ops] {
         assert!(refusal(opened(other)).contains("belongs to \"tor1.example\""));
-        assert!(refusal(b.sessions.renew("t", other, g, &[], b.t0)).contains("tor1.example"));
-        assert!(refusal(b.sessions.end("t", other, Some((g, &[])), b.t0)).contains("tor1.example"));
+        assert!(refusal(b.sessions.renew_session("t", other, g, &[], b.t0)).contains("tor1.example"));
+        assert!(refusal(b.sessions.end_session("t", other, Some((g, &[])), b.t0)).contains("tor1.example"));
     }
-    assert!(refusal(b.sessions.end("t", &tor2, None, b.t0)).contains("operators"));
-    assert_eq!(b.sessions.renew("t", &tor1, g, &[], b.t0).unwrap().lease.generation, g);
+    assert!(refusal(b.sessions.end_session("t", &tor2, None, b.t0)).contains("operators"));
+    assert_eq!(b.sessions.renew_session("t", &tor1, g, &[], b.t0).unwrap().lease.generation, g);
     // An operator may end it; then the name is free.
-    b.sessions.end("t", &ops, None, b.t0).unwrap();
+    b.sessions.end_session("t", &ops, None, b.t0).unwrap();
     let g = opened(&tor2).unwrap().lease.generation;
-    b.sessions.end("t", &tor2, Some((g, &[])), b.t0).unwrap();
+    b.sessions.end_session("t", &tor2, Some((g, &[])), b.t0).unwrap();
     // Where there is no TLS, everybody is anybody.
     opened(&tor1).unwrap();
-    b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
+    b.sessions.end_session("t", &SessionCaller::ANYBODY, None, b.t0).unwrap();
 }
 
 #[test]
@@ -875,29 +921,33 @@ fn one_address_without_tls_leaves_room_for_others() {
     let (stores, now) = (specs(), Instant::now());
     let stores: Vec<&StoreSpec> = stores.iter().collect();
     let mut leases = Leases::default();
-    let from = |last: u8| Caller { address: Some([192, 0, 2, last].into()), ..Caller::ANYBODY };
+    let from = |last: u8| SessionCaller { address: Some([192, 0, 2, last].into()), ..SessionCaller::ANYBODY };
     let ask = |name: String, last| OpenRequest {
         stores: vec!["flows".into()],
         caller: from(last),
         ..request(&name, 50)
     };
     for n in 0..lease::MAX_FROM {
-        let lease = leases.prepare(&ask(format!("t{n}"), 1), &stores, now).unwrap();
+        let lease = leases.prepare_lease(&ask(format!("t{n}"), 1), &stores, now).unwrap();
         leases.insert(lease);
     }
-    let refused = leases.prepare(&ask("more".into(), 1), &stores, now).unwrap_err();
+    let refused = leases.prepare_lease(&ask("more".into(), 1), &stores, now).unwrap_err();
     assert!(matches!(&refused, LeaseError::TooMany(why) if why.contains("for one address")), "{refused}");
     // Its own it may open again, and others come in.
-    leases.prepare(&ask("t0".into(), 1), &stores, now).unwrap();
-    leases.prepare(&ask("more".into(), 2), &stores, now).unwrap();
+    leases.prepare_lease(&ask("t0".into(), 1), &stores, now).unwrap();
+    leases.prepare_lease(&ask("more".into(), 2), &stores, now).unwrap();
 }
 
 #[test]
 fn one_certificate_has_so_many_sessions_and_no_more() {
     let b = bench();
-    let caller =
-        |name: &str| Caller { identity: Some(name.into()), operator: false, sessions: 2, address: None };
-    let open = |caller: Caller, name: &str, qpn| {
+    let caller = |name: &str| SessionCaller {
+        identity: Some(name.into()),
+        operator: false,
+        sessions: 2,
+        address: None,
+    };
+    let open = |caller: SessionCaller, name: &str, qpn| {
         let stores = vec!["flows".to_owned()];
         b.sessions.open(&OpenRequest { caller, stores, ..request(name, qpn) }, b.t0)
     };
@@ -908,11 +958,11 @@ fn one_certificate_has_so_many_sessions_and_no_more() {
     // Its own are opened again, and another's are another's.
     open(caller("DNS:tor1.example"), "b", 60).unwrap();
     open(caller("DNS:tor2.example"), "c", 70).unwrap();
-    b.sessions.end("a", &caller("DNS:tor1.example"), None, b.t0).unwrap();
+    b.sessions.end_session("a", &caller("DNS:tor1.example"), None, b.t0).unwrap();
     open(caller("DNS:tor1.example"), "d", 80).unwrap();
     // Without TLS callers cannot be told apart.
     for n in 0..5 {
-        open(Caller::ANYBODY, &format!("n{n}"), 100 + 10 * n).unwrap();
+        open(SessionCaller::ANYBODY, &format!("n{n}"), 100 + 10 * n).unwrap();
     }
 }
 
@@ -921,18 +971,25 @@ fn owners_outlive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let open = |t0| {
         let directory = Some(dir.path().to_owned());
-        Sessions::open_state(Books::new(), stores(&MemoryConfig::Anonymous), Transport::Uc, directory, t0)
-            .unwrap()
+        CollectorSessions::open_state(
+            Books::new(),
+            stores(&MemoryConfig::Anonymous),
+            Transport::Uc,
+            directory,
+            t0,
+        )
+        .unwrap()
     };
     let (t0, tor1) = (
         Instant::now(),
-        Caller { identity: Some("DNS:tor1.example".into()), sessions: 2, ..Caller::ANYBODY },
+        SessionCaller { identity: Some("DNS:tor1.example".into()), sessions: 2, ..SessionCaller::ANYBODY },
     );
     let first = open(t0).open(&OpenRequest { caller: tor1.clone(), ..request("t", 50) }, t0).unwrap();
     let again = open(t0);
-    let tor2 = Caller { identity: Some("DNS:tor2.example".into()), sessions: 2, ..Caller::ANYBODY };
-    assert!(refusal(again.end("t", &tor2, None, t0)).contains("tor1.example"));
-    assert!(again.renew("t", &tor1, first.lease.generation, &[], t0).is_ok());
+    let tor2 =
+        SessionCaller { identity: Some("DNS:tor2.example".into()), sessions: 2, ..SessionCaller::ANYBODY };
+    assert!(refusal(again.end_session("t", &tor2, None, t0)).contains("tor1.example"));
+    assert!(again.renew_session("t", &tor1, first.lease.generation, &[], t0).is_ok());
 }
 
 #[test]
@@ -946,18 +1003,18 @@ fn a_device_lost_in_the_middle_of_a_grant_keeps_nothing_that_nobody_holds() {
             Ok(generation) => generation,
             Err(_) => b.sessions.open(&request("t", 50), b.t0).unwrap().lease.generation,
         };
-        b.sessions.renew("t", &Caller::ANYBODY, g, &[], b.t0).unwrap();
+        b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &[], b.t0).unwrap();
         assert_eq!(b.nic.live(), (2, 5), "lost in call {call} of the open");
 
         b.nic.lose();
         b.nic.come_back();
         b.nic.lost_in.store(call, Ordering::Relaxed);
-        if b.sessions.renew("t", &Caller::ANYBODY, g, &[], b.t0).is_err() {
-            b.sessions.renew("t", &Caller::ANYBODY, g, &[], b.t0).unwrap();
+        if b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &[], b.t0).is_err() {
+            b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &[], b.t0).unwrap();
         }
-        b.sessions.renew("t", &Caller::ANYBODY, g, &[], b.t0).unwrap();
+        b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &[], b.t0).unwrap();
         assert_eq!(b.nic.live(), (2, 5), "lost in call {call} of the renewal");
-        b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
+        b.sessions.end_session("t", &SessionCaller::ANYBODY, None, b.t0).unwrap();
         assert_eq!(b.nic.live(), (0, 0));
     }
 }
@@ -974,7 +1031,7 @@ fn reporters(of: std::ops::Range<u32>, received: u64) -> Vec<NodeCounters> {
 }
 
 /// What all nodes of the sessions received, together.
-fn received(sessions: &Sessions) -> u64 {
+fn received(sessions: &CollectorSessions) -> u64 {
     let told = sessions.statistics();
     told.iter().flat_map(|n| &n.counters).filter(|(name, _)| name == "received").map(|(_, n)| n).sum()
 }
@@ -985,12 +1042,12 @@ fn no_statistics_refuse_a_renewal_and_what_has_no_room_is_counted() {
     let t0 = Instant::now();
     let open = || {
         let (directory, stores) = (Some(dir.path().to_owned()), stores(&MemoryConfig::Anonymous));
-        Sessions::open_state(Books::new(), stores, Transport::Uc, directory, t0).unwrap()
+        CollectorSessions::open_state(Books::new(), stores, Transport::Uc, directory, t0).unwrap()
     };
     // As translators do: in several calls.
-    let renew = |sessions: &Sessions, name, generation, nodes: &[NodeCounters]| {
+    let renew = |sessions: &CollectorSessions, name, generation, nodes: &[NodeCounters]| {
         for call in nodes.chunks(8192) {
-            sessions.renew(name, &Caller::ANYBODY, generation, call, t0).unwrap();
+            sessions.renew_session(name, &SessionCaller::ANYBODY, generation, call, t0).unwrap();
         }
     };
     let sessions = open();
@@ -999,25 +1056,25 @@ fn no_statistics_refuse_a_renewal_and_what_has_no_room_is_counted() {
     // As many as there can be, and then some.
     let (many, more) = (reporters(0..1 << 16, 1), reporters(1 << 16..(1 << 16) + 9000, 1));
     renew(&sessions, "first", first, &many);
-    assert_eq!(sessions.counters().statistics_no_room, 0);
+    assert_eq!(sessions.session_counters().statistics_no_room, 0);
     renew(&sessions, "second", second, &many);
-    assert_eq!(sessions.counters().statistics_no_room, (1 << 16) - 256);
+    assert_eq!(sessions.session_counters().statistics_no_room, (1 << 16) - 256);
     renew(&sessions, "first", first, &more);
-    assert_eq!(sessions.counters().statistics_no_room, (1 << 16) - 256 + 9000);
+    assert_eq!(sessions.session_counters().statistics_no_room, (1 << 16) - 256 + 9000);
     assert_eq!(received(&sessions), (1 << 16) + 256);
     // However often they say it, and however much it has become.
     renew(&sessions, "second", second, &reporters(0..1 << 16, 1));
     renew(&sessions, "second", second, &reporters(0..1 << 16, 3));
     assert_eq!(received(&sessions), (1 << 16) + 3 * 256);
-    sessions.tick(t0).unwrap();
+    sessions.run_upkeep(t0).unwrap();
     drop(sessions);
 
     let sessions = open();
     assert_eq!(received(&sessions), (1 << 16) + 3 * 256);
     // When there is room again, nothing is counted twice.
-    sessions.end("first", &Caller::ANYBODY, None, t0).unwrap();
+    sessions.end_session("first", &SessionCaller::ANYBODY, None, t0).unwrap();
     renew(&sessions, "second", second, &reporters(0..1 << 16, 4));
-    let left_out = sessions.counters().statistics_no_room;
+    let left_out = sessions.session_counters().statistics_no_room;
     assert!(left_out <= 1, "one place is the sum of what has ended");
     assert_eq!(received(&sessions), 5 * (1 << 16) - 4 * left_out);
 }
@@ -1028,7 +1085,7 @@ fn a_node_whose_names_are_none_refuses_no_renewal() {
     let g = b.sessions.open(&request("t", 50), b.t0).unwrap().lease.generation;
     let mut told = reporters(0..2, 5);
     told[0].node = "two words".into();
-    b.sessions.renew("t", &Caller::ANYBODY, g, &told, b.t0).unwrap();
+    b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &told, b.t0).unwrap();
     assert_eq!(received(&b.sessions), 5);
 }
 
@@ -1048,7 +1105,7 @@ fn sessions_that_ended_are_folded_into_sums() {
             },
             reporters(n..n + 1, 3).remove(0),
         ];
-        b.sessions.end(&name, &Caller::ANYBODY, Some((g, &told)), b.t0).unwrap();
+        b.sessions.end_session(&name, &SessionCaller::ANYBODY, Some((g, &told)), b.t0).unwrap();
     }
     let told = b.sessions.statistics();
     assert!(told.len() < 600, "{} nodes of sessions that ended", told.len());
@@ -1077,32 +1134,35 @@ fn queue_pairs_that_are_broken_again_and_again_are_made_anew_at_intervals() {
         let now = b.t0 + Duration::from_millis(100 * u64::from(n));
         b.nic.break_pair(atomic, n);
         let told = reporters(0..1, u64::from(n));
-        let renewed = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &told, now).unwrap();
+        let renewed = b
+            .sessions
+            .renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &told, now)
+            .unwrap();
         let pair = renewed.grant.queue_pairs[1].info.qpn;
         rebuilt += u32::from(pair != atomic);
         atomic = pair;
         assert_eq!(received(&b.sessions), u64::from(n), "its counters are taken all the same");
     }
     assert!((10..=20).contains(&rebuilt), "{rebuilt} rebuilds");
-    let counted = b.sessions.counters();
+    let counted = b.sessions.session_counters();
     assert_eq!(counted.queue_pairs_rebuilt, u64::from(rebuilt));
     assert_eq!(counted.rebuilds_held_back, u64::from(600 - rebuilt));
     // When it ends, it is well again after a few seconds, and what broke is given back.
     let later = b.t0 + Duration::from_secs(66);
-    b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], later).unwrap();
+    b.sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], later).unwrap();
     let pairs = b.nic.pairs.lock().unwrap();
     assert!(pairs.iter().all(|p| p.state == QueuePairState::ReadyToReceive));
 }
 
 /// The numbers and places of a session's queue pairs.
-fn pairs(session: &Session) -> Vec<(u32, u32, Option<Ended>)> {
+fn pairs(session: &GrantedSession) -> Vec<(u32, u32, Option<RetiredQueuePair>)> {
     session.grant.queue_pairs.iter().map(|q| (q.info.qpn, q.info.expected_psn, q.replaced)).collect()
 }
 
-fn sessions_with_rc(directory: Option<PathBuf>, t0: Instant) -> (Arc<Books>, Sessions) {
+fn sessions_with_rc(directory: Option<PathBuf>, t0: Instant) -> (Arc<Books>, CollectorSessions) {
     let nic = Books::new();
     let stores = stores(&MemoryConfig::Anonymous);
-    let sessions = Sessions::open_state(nic.clone(), stores, Transport::Rc, directory, t0).unwrap();
+    let sessions = CollectorSessions::open_state(nic.clone(), stores, Transport::Rc, directory, t0).unwrap();
     (nic, sessions)
 }
 
@@ -1112,7 +1172,7 @@ fn a_grant_that_fails_half_way_ends_nothing() {
     let (nic, sessions) = sessions_with_rc(None, t0);
     let first = sessions.open(&request("t", 50), t0).unwrap();
     let fresh = OpenRequest { fresh: true, ..request("t", 50) };
-    let renew = || sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t0);
+    let renew = || sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], t0);
 
     nic.fails_in.store(2, Ordering::Relaxed);
     assert!(refusal(sessions.open(&fresh, t0)).contains("no neighbour"));
@@ -1126,14 +1186,14 @@ fn a_grant_that_fails_half_way_ends_nothing() {
     nic.fails_in.store(2, Ordering::Relaxed);
     assert!(refusal(renew()).contains("no neighbour"));
     assert_eq!(nic.live(), (2, 5));
-    assert_eq!(sessions.counters().queue_pairs_rebuilt, 0);
+    assert_eq!(sessions.session_counters().queue_pairs_rebuilt, 0);
     let renewed = renew().unwrap();
     for (new, old) in pairs(&renewed).into_iter().zip(pairs(&first)) {
         assert_ne!(new.0, old.0);
-        assert_eq!((new.1, new.2), (70 + 65_536, Some(Ended { qpn: old.0, expected_psn: 70 })));
+        assert_eq!((new.1, new.2), (70 + 65_536, Some(RetiredQueuePair { qpn: old.0, expected_psn: 70 })));
     }
     assert_eq!(nic.live(), (2, 5));
-    assert_eq!(sessions.counters().queue_pairs_rebuilt, 2);
+    assert_eq!(sessions.session_counters().queue_pairs_rebuilt, 2);
 }
 
 #[test]
@@ -1144,7 +1204,7 @@ fn a_grant_that_cannot_be_kept_ends_nothing() {
     let (nic, sessions) = sessions_with_rc(Some(state.clone()), t0);
     let first = sessions.open(&request("t", 50), t0).unwrap();
     let fresh = OpenRequest { fresh: true, ..request("t", 50) };
-    let renew = || sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t0);
+    let renew = || sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], t0);
 
     let away = dir.path().join("away");
     std::fs::rename(&state, &away).unwrap();
@@ -1157,7 +1217,7 @@ fn a_grant_that_cannot_be_kept_ends_nothing() {
     std::fs::rename(&away, &state).unwrap();
     let renewed = renew().unwrap();
     assert_eq!(pairs(&renewed)[0], pairs(&first)[0]);
-    assert_eq!(pairs(&renewed)[1].2, Some(Ended { qpn: pairs(&first)[1].0, expected_psn: 70 }));
+    assert_eq!(pairs(&renewed)[1].2, Some(RetiredQueuePair { qpn: pairs(&first)[1].0, expected_psn: 70 }));
     assert_eq!(nic.live(), (2, 5));
 }
 
@@ -1188,14 +1248,14 @@ fn an_open_that_resumes_makes_no_more_queue_pairs_anew_than_renewals_may() {
         }
     }
     assert!((10..=20).contains(&rebuilt), "{rebuilt} rebuilds");
-    let counted = b.sessions.counters();
+    let counted = b.sessions.session_counters();
     assert_eq!((counted.queue_pairs_rebuilt, counted.rebuilds_held_back), (rebuilt, held_back));
     assert_eq!((counted.opened, counted.resumed, counted.expired), (1, rebuilt, 0));
     // Renewals have no more left than opens.
     let now = b.t0 + Duration::from_millis(59_500);
-    let generation = b.sessions.lock().leases.get("t").unwrap().generation;
+    let generation = b.sessions.lock_sessions().leases.get("t").unwrap().generation;
     b.nic.break_pair(atomic, 1);
-    let renewed = b.sessions.renew("t", &Caller::ANYBODY, generation, &[], now).unwrap();
+    let renewed = b.sessions.renew_session("t", &SessionCaller::ANYBODY, generation, &[], now).unwrap();
     assert_eq!(pairs(&renewed)[1].0, atomic);
     // A renewal that needs nothing new gets its session, and after a while everybody does.
     b.sessions.open(&fresh, now + rebuilds::EVERY).unwrap();
@@ -1212,12 +1272,12 @@ fn many_ranges_of_lists_are_compared_in_no_time() {
         (0..of).rev().fold(wanting(name, &["events"]), |r, n| lists(r, "events", from + 2 * n, 1))
     };
     let mut leases = Leases::default();
-    leases.insert(leases.prepare(&ranges("other", 1, 60_000), &[&spec], t0).unwrap());
+    leases.insert(leases.prepare_lease(&ranges("other", 1, 60_000), &[&spec], t0).unwrap());
     let quickest = |of| {
         let request = ranges("t", 0, of);
         let once = || {
             let began = Instant::now();
-            assert_eq!(leases.prepare(&request, &[&spec], t0).unwrap().lists.len(), of as usize);
+            assert_eq!(leases.prepare_lease(&request, &[&spec], t0).unwrap().lists.len(), of as usize);
             began.elapsed()
         };
         (0..5).map(|_| once()).min().unwrap()
@@ -1231,22 +1291,24 @@ fn many_ranges_of_lists_are_compared_in_no_time() {
     });
     assert!(grows_little, "for 6,000 ranges, and for 60,000: {seen:?}");
     // Overlaps are still found, and the first one reported.
-    let told = |request| leases.prepare(&request, &[&spec], t0).unwrap_err().to_string();
+    let told = |request| leases.prepare_lease(&request, &[&spec], t0).unwrap_err().to_string();
     let twice = told(lists(ranges("t", 0, 60_000), "events", 500, 9));
     assert!(twice.contains("list 500 of store \"events\" is asked for twice"), "{twice}");
     let owned = told(lists(wanting("t", &["events"]), "events", 500, 9));
     assert!(owned.contains("list 501 of store \"events\" is owned by session \"other\""), "{owned}");
-    assert!(leases.prepare(&lists(wanting("t", &["events"]), "events", 120_000, 9), &[&spec], t0).is_ok());
+    assert!(
+        leases.prepare_lease(&lists(wanting("t", &["events"]), "events", 120_000, 9), &[&spec], t0).is_ok()
+    );
 }
 
 #[test]
 fn a_refusal_before_the_counters_are_read_is_counted() {
     let b = bench();
-    assert!(refusal(b.sessions.may_renew("t", &Caller::ANYBODY)).contains("no session"));
-    assert_eq!(b.sessions.counters().refused, 1);
+    assert!(refusal(b.sessions.may_renew("t", &SessionCaller::ANYBODY)).contains("no session"));
+    assert_eq!(b.sessions.session_counters().refused, 1);
     b.sessions.open(&request("t", 50), b.t0).unwrap();
-    b.sessions.may_renew("t", &Caller::ANYBODY).unwrap();
-    assert_eq!(b.sessions.counters().refused, 1);
+    b.sessions.may_renew("t", &SessionCaller::ANYBODY).unwrap();
+    assert_eq!(b.sessions.session_counters().refused, 1);
 }
 
 /// Where a test of this module finds a disk that it may freeze.
@@ -1297,26 +1359,28 @@ fn sessions_do_not_wait_for_a_disk_that_statistics_and_ended_ones_are_written_to
     let t0 = Instant::now();
     let open = || {
         let stores = stores(&MemoryConfig::Anonymous);
-        Sessions::open_state(Books::new(), stores, Transport::Uc, Some(folder.clone()), t0).unwrap()
+        CollectorSessions::open_state(Books::new(), stores, Transport::Uc, Some(folder.clone()), t0).unwrap()
     };
     let sessions = Arc::new(open());
     let generation = sessions.open(&wanting("t", &["flows"]), t0).unwrap().lease.generation;
     sessions
         .open(&OpenRequest { lease: Some(Duration::from_secs(5)), ..wanting("short", &["flows"]) }, t0)
         .unwrap();
-    let renew = move |sessions: &Sessions, value| {
+    let renew = move |sessions: &CollectorSessions, value| {
         let now = t0 + Duration::from_secs(6);
-        sessions.renew("t", &Caller::ANYBODY, generation, &reporters(0..2, value), now).unwrap();
+        sessions
+            .renew_session("t", &SessionCaller::ANYBODY, generation, &reporters(0..2, value), now)
+            .unwrap();
     };
     let frozen = Frozen::freeze(&folder);
     let (ticking, renewing) = (sessions.clone(), sessions.clone());
     // The short one has run out.
-    let ticks = std::thread::spawn(move || ticking.tick(t0 + Duration::from_secs(6)).unwrap());
+    let ticks = std::thread::spawn(move || ticking.run_upkeep(t0 + Duration::from_secs(6)).unwrap());
     let (sender, renewed) = std::sync::mpsc::channel();
     let renews = std::thread::spawn(move || {
         for value in 1..=20 {
             renew(&renewing, value);
-            renewing.list(t0).unwrap();
+            renewing.list_sessions(t0).unwrap();
             sender.send(value).unwrap();
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -1328,11 +1392,11 @@ fn sessions_do_not_wait_for_a_disk_that_statistics_and_ended_ones_are_written_to
     renews.join().unwrap();
     assert_eq!((last, waits), (Some(20), true));
     // And all of it is on the disk after the next second.
-    sessions.tick(t0).unwrap();
+    sessions.run_upkeep(t0).unwrap();
     drop(sessions);
     let sessions = open();
     assert_eq!(received(&sessions), 40);
-    assert_eq!(sessions.list(t0).unwrap().len(), 1);
+    assert_eq!(sessions.list_sessions(t0).unwrap().len(), 1);
 }
 
 #[test]
@@ -1354,23 +1418,24 @@ fn sessions_do_not_wait_for_a_disk_that_another_is_opened_on() {
     let (opening, rebuilding) = (sessions.clone(), sessions.clone());
     let opens = std::thread::spawn(move || opening.open(&wanting("slow", &["packets"]), t0));
     let generation = broken.lease.generation;
-    let rebuilds =
-        std::thread::spawn(move || rebuilding.renew("broken", &Caller::ANYBODY, generation, &[], t0));
+    let rebuilds = std::thread::spawn(move || {
+        rebuilding.renew_session("broken", &SessionCaller::ANYBODY, generation, &[], t0)
+    });
     let (sender, told) = std::sync::mpsc::channel();
     let (renewing, generation) = (sessions.clone(), first.lease.generation);
     let renews = std::thread::spawn(move || {
-        while renewing.list(t0).unwrap().len() < 3 {
+        while renewing.list_sessions(t0).unwrap().len() < 3 {
             std::thread::sleep(Duration::from_millis(5));
         }
         for n in 1..=20 {
             // Later than the leases of those two last.
             let now = t0 + Duration::from_secs(n);
-            renewing.renew("t", &Caller::ANYBODY, generation, &[], now).unwrap();
-            renewing.preview(&wanting("u", &["paths"]), now).unwrap();
+            renewing.renew_session("t", &SessionCaller::ANYBODY, generation, &[], now).unwrap();
+            renewing.preview_open(&wanting("u", &["paths"]), now).unwrap();
             // The slow one has a key to it, which its translator is yet to be told.
             let memory = renewing.stores.get("packets").unwrap().generation;
-            assert_eq!(renewing.writers("packets", memory), Writers::There);
-            sender.send(renewing.list(now).unwrap().len()).unwrap();
+            assert_eq!(renewing.store_writers("packets", memory), Writers::There);
+            sender.send(renewing.list_sessions(now).unwrap().len()).unwrap();
             std::thread::sleep(Duration::from_millis(20));
         }
     });
@@ -1381,18 +1446,18 @@ fn sessions_do_not_wait_for_a_disk_that_another_is_opened_on() {
     let slow = opens.join().unwrap().unwrap();
     let rebuilt = rebuilds.join().unwrap().unwrap();
     assert_eq!((answers, wait), (vec![3; 20], [false; 2]));
-    assert_eq!(pairs(&rebuilt)[0].2, Some(Ended { qpn: pairs(&broken)[0].0, expected_psn: 70 }));
+    assert_eq!(pairs(&rebuilt)[0].2, Some(RetiredQueuePair { qpn: pairs(&broken)[0].0, expected_psn: 70 }));
     assert_eq!((slow.resumed, nic.live()), (false, (6, 3)));
-    assert_eq!(sessions.counters().queue_pairs_rebuilt, 1);
+    assert_eq!(sessions.session_counters().queue_pairs_rebuilt, 1);
     // Both are on the disk, and run out like any other from now on.
     drop(sessions);
     let (_, sessions) = sessions_with_rc(Some(folder.clone()), t0);
     let known: Vec<_> =
-        sessions.list(t0).unwrap().into_iter().map(|s| (s.lease.name, s.lease.generation)).collect();
-    let generation = |session: &Session| session.lease.generation;
+        sessions.list_sessions(t0).unwrap().into_iter().map(|s| (s.lease.name, s.lease.generation)).collect();
+    let generation = |session: &GrantedSession| session.lease.generation;
     let expected = [("broken", &rebuilt), ("slow", &slow), ("t", &first)];
     assert_eq!(known, expected.map(|(name, session)| (name.to_owned(), generation(session))));
-    assert_eq!(sessions.list(t0 + Duration::from_secs(60)).unwrap().len(), 0);
+    assert_eq!(sessions.list_sessions(t0 + Duration::from_secs(60)).unwrap().len(), 0);
 }
 
 #[test]
@@ -1403,10 +1468,10 @@ fn who_cannot_be_written_down_leaves_nothing_behind_while_others_go_on() {
     let in_the_way = dir.path().join("sessions.bin.new");
     std::fs::create_dir(&in_the_way).unwrap();
     assert!(refusal(sessions.open(&wanting("u", &["packets"]), t0)).contains("cannot keep the session"));
-    assert_eq!((sessions.list(t0).unwrap().len(), nic.live()), (1, (2, 1)));
+    assert_eq!((sessions.list_sessions(t0).unwrap().len(), nic.live()), (1, (2, 1)));
     std::fs::remove_dir(&in_the_way).unwrap();
     // Its name is free, and so is what it had asked for.
     sessions.open(&OpenRequest { fresh: true, ..wanting("v", &["packets"]) }, t0).unwrap();
     assert!(!sessions.open(&wanting("u", &["bytes"]), t0).unwrap().resumed);
-    sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t0).unwrap();
+    sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], t0).unwrap();
 }

@@ -9,14 +9,14 @@ use super::{MemoryError, Store, load};
 ///
 /// # Errors
 /// The memory does not match the store's description.
-pub fn info(store: &Store) -> Result<StoreInfo, MemoryError> {
-    let load = load::measure(store).map_err(|error| store.outside(error))?;
+pub fn store_info(store: &Store) -> Result<StoreInfo, MemoryError> {
+    let load = load::measure_load(store).map_err(|error| store.outside_region(error))?;
     Ok(StoreInfo {
         store: Some((&store.spec).into()),
         generation: store.generation,
         length: store.region.len(),
-        memory: store.region.pages().to_string(),
-        file: store.region.path().map(|p| p.display().to_string()).unwrap_or_default(),
+        memory: store.region.page_kind().to_string(),
+        file: store.region.file_path().map(|p| p.display().to_string()).unwrap_or_default(),
         used: load.used,
         capacity: load.capacity,
         load: load.load,

@@ -31,8 +31,8 @@ pub struct Load {
 ///
 /// # Errors
 /// An element lies outside the region: the region does not match the store's description.
-pub fn measure(store: &Store) -> Result<Load, AccessError> {
-    let elements = store.spec.elements();
+pub fn measure_load(store: &Store) -> Result<Load, AccessError> {
+    let elements = store.spec.element_count();
     let element = store.spec.element_len();
     // Hashing spreads keys evenly, so neighbours are as good a sample as any and fast to read; rings and epochs fill
     // in order, so their sample must be spread.
@@ -61,9 +61,9 @@ pub fn measure(store: &Store) -> Result<Load, AccessError> {
     // A sample without a free slot says only "at least this many".
     let keys = load::estimate_keys(used.min(sampled - 1), sampled, n).unwrap_or_default() * scale;
     let a = load::load(keys, elements);
-    let survival = match store.spec.kind.primitive().purpose() {
+    let survival = match store.spec.kind.primitive().queue_pair_purpose() {
         // A counter is exact if at least one of the key's slots is used by no other key, earlier or later.
-        Purpose::Atomic => load::survival(a, n),
+        Purpose::Atomic => load::survival_probability(a, n),
         Purpose::Write => load::mean_survival(a, n),
     };
     Ok(Load {

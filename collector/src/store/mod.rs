@@ -1,13 +1,13 @@
-//! Stores: regions with a meaning. [`load`] measures how full one is; [`reader`](crate::reader) answers from them.
+//! Stores: regions with a meaning. [`load`] measures how full one is; [`open_reader`](crate::open_reader) answers from them.
 //!
-//! A store's memory can be replaced while it is in use ([`Stores::replace`]). [`Stores`] returns the current memory,
+//! A store's memory can be replaced while it is in use ([`ServedStores::replace_memory`]). [`ServedStores`] returns the current memory,
 //! which its holder may use for as long as it wants: memory is freed when nobody, including the NIC, holds it any
 //! more.
 
 mod info;
 pub mod load;
 
-pub use info::info;
+pub use info::store_info;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -46,12 +46,12 @@ impl Store {
                 Region::open_or_create(region_path(dir, &spec.name), &header, options)?
             }
         };
-        let generation = region.header().map_or(header.generation, |h| h.generation);
+        let generation = region.file_header().map_or(header.generation, |h| h.generation);
         Ok(Self { spec: spec.clone(), region: Arc::new(region), generation })
     }
 
     /// A reader reached the end of this store's region.
-    pub fn outside(&self, source: AccessError) -> MemoryError {
+    pub fn outside_region(&self, source: AccessError) -> MemoryError {
         MemoryError { store: self.spec.name.clone(), source }
     }
 
@@ -105,7 +105,7 @@ pub fn former_path(directory: &Path, store: &str, generation: u64) -> PathBuf {
 
 /// All stores of a collector, in the order of its configuration; those that were added later are last.
 #[derive(Debug)]
-pub struct Stores {
+pub struct ServedStores {
     /// Each with its current memory. Locked only to copy or replace the pointer.
     now: RwLock<Arc<[Arc<Store>]>>,
     /// Where memory is created.
@@ -159,7 +159,7 @@ pub enum StoreError {
     },
 }
 
-impl Stores {
+impl ServedStores {
     /// Opens all stores of a configuration.
     pub fn open(
         specs: &[StoreSpec],
@@ -174,7 +174,7 @@ impl Stores {
     }
 
     /// All of them with their current memory, in the order of the configuration.
-    pub fn all(&self) -> Arc<[Arc<Store>]> {
+    pub fn current_stores(&self) -> Arc<[Arc<Store>]> {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -184,9 +184,9 @@ impl Stores {
     }
 
     /// Puts `store` in the place of the one with its id. The caller holds `changing`.
-    fn put(&self, store: &Arc<Store>) {
+    fn swap_store(&self, store: &Arc<Store>) {
         let same = |old: &Arc<Store>| old.spec.id == store.spec.id;
-        self.set(self.all().iter().map(|old| Arc::clone(if same(old) { store } else { old })));
+        self.set(self.current_stores().iter().map(|old| Arc::clone(if same(old) { store } else { old })));
     }
 
     /// Opens or creates further stores: either all of them are added, or none.
@@ -206,21 +206,21 @@ impl Stores {
             }
         }
         Region::look_up_pages(stores.iter().map(|store| &*store.region));
-        self.set(self.all().iter().cloned().chain(stores.into_iter().map(Arc::new)));
+        self.set(self.current_stores().iter().cloned().chain(stores.into_iter().map(Arc::new)));
         Ok(())
     }
 
     /// Removes the region file of a store that was created but is not needed after all. One that existed before
     /// stays.
     fn take_back(&self, store: &Store) {
-        if let (MemoryConfig::Directory(dir), false) = (&self.memory, store.region.found())
+        if let (MemoryConfig::Directory(dir), false) = (&self.memory, store.region.is_preexisting())
             && let Err(error) = std::fs::remove_file(region_path(dir, &store.spec.name))
         {
             tracing::warn!(%error, store = %store.spec.name, "cannot remove a region file that is not needed");
         }
     }
 
-    /// Makes the memory that [`Stores::replace`] gives to a store: of the same layout, all zero, at another address
+    /// Makes the memory that [`ServedStores::replace_memory`] gives to a store: of the same layout, all zero, at another address
     /// on the wire.
     ///
     /// # Errors
@@ -241,21 +241,21 @@ impl Stores {
     ///
     /// # Errors
     /// There is no such store, or its file cannot be replaced.
-    pub fn replace(&self, successor: Successor, keep: bool) -> Result<Arc<Store>, ReplaceError> {
+    pub fn replace_memory(&self, successor: Successor, keep: bool) -> Result<Arc<Store>, ReplaceError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let Successor { header: RegionHeader { spec, generation, .. }, mut region } = successor;
         let former = self.get(&spec.name)?;
         if let MemoryConfig::Directory(dir) = &self.memory {
             let kept = keep.then(|| former_path(dir, &spec.name, former.generation));
-            region.succeed(&region_path(dir, &spec.name), kept.as_deref())?;
+            region.replace_region_file(&region_path(dir, &spec.name), kept.as_deref())?;
         }
         let store = Arc::new(Store { region: Arc::new(region), generation, spec });
-        self.put(&store);
+        self.swap_store(&store);
         Ok(store)
     }
 
     /// Where memory is made.
-    pub(crate) fn memory(&self) -> &MemoryConfig {
+    pub(crate) fn memory_config(&self) -> &MemoryConfig {
         &self.memory
     }
 
@@ -265,14 +265,14 @@ impl Stores {
     /// # Errors
     /// The file cannot be read.
     pub fn follow_files(&self) -> Result<(), RegionError> {
-        for store in self.all().iter() {
-            if let Some(region) = store.region.reopened()?
-                && let Some(header) = region.header()
+        for store in self.current_stores().iter() {
+            if let Some(region) = store.region.open_replacement()?
+                && let Some(header) = region.file_header()
                 && header.spec == store.spec
             {
                 let (spec, generation) = (header.spec.clone(), header.generation);
                 let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-                self.put(&Arc::new(Store { spec, region: Arc::new(region), generation }));
+                self.swap_store(&Arc::new(Store { spec, region: Arc::new(region), generation }));
             }
         }
         Ok(())
@@ -280,22 +280,24 @@ impl Stores {
 
     /// The store with a name or id ([`dta_proto::store::named`]).
     pub fn get(&self, name: &str) -> Result<Arc<Store>, StoreError> {
-        let all = self.all();
-        let found = dta_proto::store::named(all.iter(), |store| &store.spec, name);
+        let all = self.current_stores();
+        let found = dta_proto::store::find_store(all.iter(), |store| &store.spec, name);
         found.cloned().ok_or_else(|| StoreError::Unknown {
             name: name.to_owned(),
-            have: list(all.iter().map(|store| format!("{} ({})", store.spec.name, store.spec.primitive()))),
+            have: join_names(
+                all.iter().map(|store| format!("{} ({})", store.spec.name, store.spec.primitive())),
+            ),
         })
     }
 
     /// The store of a name (or id) and primitive; without one, the only one
-    /// of that primitive, where those for INT do not count ([`telemetry::is_store`]).
+    /// of that primitive, where those for INT do not count ([`telemetry::is_telemetry_store`]).
     pub fn of_primitive(&self, name: &str, wanted: Primitive) -> Result<Arc<Store>, StoreError> {
-        let stores = self.all();
+        let stores = self.current_stores();
         let candidates = || stores.iter().filter(|s| s.spec.kind.primitive() == wanted);
-        let have = || list(candidates().map(|s| s.spec.name.clone()));
+        let have = || join_names(candidates().map(|s| s.spec.name.clone()));
         if name.is_empty() {
-            let mut all = candidates().filter(|store| !telemetry::is_store(&store.spec.name));
+            let mut all = candidates().filter(|store| !telemetry::is_telemetry_store(&store.spec.name));
             return match (all.next(), all.next()) {
                 (Some(store), None) => Ok(Arc::clone(store)),
                 _ => Err(StoreError::Ambiguous { wanted, have: have() }),
@@ -311,13 +313,13 @@ impl Stores {
     }
 }
 
-fn list(names: impl Iterator<Item = String>) -> String {
+fn join_names(names: impl Iterator<Item = String>) -> String {
     let names = names.collect::<Vec<_>>().join(", ");
     if names.is_empty() { "none".into() } else { names }
 }
 
-/// What [`Stores::successor`] makes for them is anonymous.
-impl FromIterator<Store> for Stores {
+/// What [`ServedStores::successor`] makes for them is anonymous.
+impl FromIterator<Store> for ServedStores {
     fn from_iter<T: IntoIterator<Item = Store>>(stores: T) -> Self {
         Self {
             now: RwLock::new(stores.into_iter().map(Arc::new).collect()),

@@ -24,12 +24,14 @@ pub(crate) fn write(store: &Store, key: &Key, value: &[u8], which: impl Fn(usize
     };
     let mut slot = vec![0; store.spec.element_len() as usize];
     match keys {
-        SlotKeys::Hashed => layout::key_write::encode(&mut slot, key, value),
-        SlotKeys::Inline => {
-            layout::key_write::encode(&mut slot, key, &layout::key_write::inline(key, value).unwrap())
-        }
+        SlotKeys::Hashed => layout::key_write::encode_slot(&mut slot, key, value),
+        SlotKeys::Inline => layout::key_write::encode_slot(
+            &mut slot,
+            key,
+            &layout::key_write::inline_value(key, value).unwrap(),
+        ),
     }
-    for (_, at) in hash::slots(key, redundancy, slots).iter().enumerate().filter(|(n, _)| which(*n)) {
+    for (_, at) in hash::key_slots(key, redundancy, slots).iter().enumerate().filter(|(n, _)| which(*n)) {
         store.region.write(at * store.spec.element_len(), &slot).unwrap();
     }
 }
@@ -44,8 +46,8 @@ pub(crate) fn put_batch(store: &Store, list: u32, sequence: u32) {
     let len = store.spec.element_len() as usize;
     let mut batch = vec![0; len];
     let entries: Vec<u8> = (0..(len - 8) / 4).flat_map(|_| sequence.to_be_bytes()).collect();
-    layout::append::encode(&mut batch, list, sequence, (entries.len() / 4) as u8, &entries);
-    store.region.write(layout::append::offset(list, sequence, RING, len as u8), &batch).unwrap();
+    layout::append::encode_batch(&mut batch, list, sequence, (entries.len() / 4) as u8, &entries);
+    store.region.write(layout::append::batch_offset(list, sequence, RING, len as u8), &batch).unwrap();
 }
 
 #[test]
@@ -53,10 +55,10 @@ fn load_is_estimated_from_a_sample() {
     // 64 MiB, of which 4 are read.
     let store =
         store(StoreKind::KeyWrite { slots: 1 << 22, value_len: 12, redundancy: 2, keys: Default::default() });
-    assert_eq!(load::measure(&store).unwrap().used, 0);
+    assert_eq!(load::measure_load(&store).unwrap().used, 0);
     let keys = 400_000u32;
     (0..keys).for_each(|i| write(&store, &key(i.wrapping_mul(0x9e37_79b9)), &[1; 12], |_| true));
-    let told = load::measure(&store).unwrap();
+    let told = load::measure_load(&store).unwrap();
     assert!((f64::from(keys) - told.used as f64).abs() / f64::from(keys) < 0.02, "{told:?}");
     assert!(told.survival.is_some_and(|s| s > 0.95) && told.advised_redundancy.is_some_and(|n| n >= 3));
 }
@@ -65,7 +67,7 @@ fn load_is_estimated_from_a_sample() {
 fn load_of_rings_and_epochs_counts_what_is_there() {
     let lists = list_store(64);
     (1..=100).for_each(|s| put_batch(&lists, 1, s));
-    let told = load::measure(&lists).unwrap();
+    let told = load::measure_load(&lists).unwrap();
     assert_eq!((told.used, told.capacity, told.survival), (100, 4 * RING, None));
 }
 
@@ -73,15 +75,18 @@ fn load_of_rings_and_epochs_counts_what_is_there() {
 fn a_full_store_says_at_least() {
     let store = store(StoreKind::KeyIncrement { slots: 64, redundancy: 2, replicas: 1 });
     (0..64).for_each(|i| store.region.store_u64(8 * i, 1).unwrap());
-    let told = load::measure(&store).unwrap();
+    let told = load::measure_load(&store).unwrap();
     assert!(told.used > 64 && told.survival.is_some_and(|s| s < 0.2), "{told:?}");
 }
 
 #[test]
 fn stores_are_found_by_name_and_kind() {
-    let stores =
-        Stores::open(&crate::config::default_stores(), &MemoryConfig::Anonymous, RegionOptions::default())
-            .unwrap();
+    let stores = ServedStores::open(
+        &crate::config::default_stores(),
+        &MemoryConfig::Anonymous,
+        RegionOptions::default(),
+    )
+    .unwrap();
     assert_eq!(stores.of_primitive("", Primitive::KeyWrite).unwrap().spec.name, "flows");
     assert_eq!(stores.of_primitive("flows", Primitive::KeyWrite).unwrap().spec.name, "flows");
     assert_eq!(stores.of_primitive("1", Primitive::KeyWrite).unwrap().spec.name, "flows");
@@ -92,7 +97,11 @@ fn stores_are_found_by_name_and_kind() {
         stores.of_primitive("x", Primitive::Append).unwrap_err().to_string().contains("paths (postcarding)")
     );
     assert!(
-        Stores::from_iter([]).of_primitive("", Primitive::Append).unwrap_err().to_string().contains("none")
+        ServedStores::from_iter([])
+            .of_primitive("", Primitive::Append)
+            .unwrap_err()
+            .to_string()
+            .contains("none")
     );
 }
 
@@ -107,45 +116,47 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
     let specs = [spec(1, "flows"), spec(2, "others")];
     let options = RegionOptions { huge_pages: false };
     let found = |store: &Store| {
-        let reader = key_write::Reader::new(store).unwrap();
-        let (mut answers, mut values) = ([key_write::Answer::default()], [0; 12]);
+        let reader = key_write::KeyWriteReader::new(store).unwrap();
+        let (mut answers, mut values) = ([key_write::KeyWriteReading::default()], [0; 12]);
         let policy = layout::key_write::Choice::First;
-        reader.query(&[key(1)], policy, &mut answers, &mut values).unwrap();
+        reader.query_keys(&[key(1)], policy, &mut answers, &mut values).unwrap();
         answers[0].found
     };
     for memory in [MemoryConfig::Anonymous, MemoryConfig::Directory(dir.path().to_owned())] {
-        let stores = Stores::open(&specs, &memory, options).unwrap();
+        let stores = ServedStores::open(&specs, &memory, options).unwrap();
         let others = stores.get("others").unwrap();
         let before = stores.get("flows").unwrap();
         write(&before, &key(1), &[7; 12], |_| true);
-        let after = stores.replace(stores.successor("flows").unwrap(), false).unwrap();
+        let after = stores.replace_memory(stores.successor("flows").unwrap(), false).unwrap();
         assert_eq!((before.generation, after.generation), (1, 2));
         assert_eq!((before.region.len(), &before.spec), (after.region.len(), &after.spec));
-        assert!(before.region.iova().abs_diff(after.region.iova()) >= after.region.len());
+        assert!(before.region.wire_address().abs_diff(after.region.wire_address()) >= after.region.len());
         assert!(found(&before) && !found(&after));
         assert!(Arc::ptr_eq(&stores.of_primitive("flows", Primitive::KeyWrite).unwrap(), &after));
-        assert!(stores.all().iter().zip([&after, &others]).all(|(now, store)| Arc::ptr_eq(now, store)));
+        assert!(
+            stores.current_stores().iter().zip([&after, &others]).all(|(now, store)| Arc::ptr_eq(now, store))
+        );
         write(&after, &key(1), &[8; 12], |_| true);
-        assert_eq!(stores.replace(stores.successor("flows").unwrap(), false).unwrap().generation, 3);
+        assert_eq!(stores.replace_memory(stores.successor("flows").unwrap(), false).unwrap().generation, 3);
         assert!(stores.successor("x").unwrap_err().to_string().contains("others (key-write)"));
         if let MemoryConfig::Directory(dir) = &memory {
             // A reader in another process switches over, and a collector started later finds the newest.
             let path = region_path(dir, "flows");
             let region = Region::open_read_only(&path).unwrap();
-            let spec = region.header().unwrap().spec.clone();
-            let beside = Stores::from_iter([Store { spec, region: region.into(), generation: 3 }]);
+            let spec = region.file_header().unwrap().spec.clone();
+            let beside = ServedStores::from_iter([Store { spec, region: region.into(), generation: 3 }]);
             beside.follow_files().unwrap();
             assert_eq!(beside.get("flows").unwrap().generation, 3);
-            let newest = stores.replace(stores.successor("flows").unwrap(), false).unwrap();
+            let newest = stores.replace_memory(stores.successor("flows").unwrap(), false).unwrap();
             write(&newest, &key(1), &[9; 12], |_| true);
             beside.follow_files().unwrap();
             let there = beside.get("flows").unwrap();
             assert!(there.generation == 4 && found(&there));
-            let iova = newest.region.iova();
+            let iova = newest.region.wire_address();
             drop((stores, before, after, newest, others));
-            let again = Stores::open(&specs, &memory, options).unwrap().get("flows").unwrap();
-            assert_eq!((again.generation, again.region.iova()), (4, iova));
-            assert!(again.region.found() && found(&again));
+            let again = ServedStores::open(&specs, &memory, options).unwrap().get("flows").unwrap();
+            assert_eq!((again.generation, again.region.wire_address()), (4, iova));
+            assert!(again.region.is_preexisting() && found(&again));
             let files = std::fs::read_dir(dir).unwrap().count();
             assert_eq!(files, 2, "the files of before are gone");
         }
@@ -162,10 +173,10 @@ fn open_many(count: u16) -> std::time::Duration {
         .collect();
     let clock = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let begin = clock();
-    let stores = Stores::open(&specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
-    for store in stores.all().iter() {
+    let stores = ServedStores::open(&specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+    for store in stores.current_stores().iter() {
         // As a start does, for its log.
-        assert!(!store.region.pages().to_string().is_empty());
+        assert!(!store.region.page_kind().to_string().is_empty());
     }
     let end = clock();
     std::time::Duration::new((end.tv_sec - begin.tv_sec) as u64, 0)

@@ -3,8 +3,8 @@
 
 use std::net::SocketAddrV4;
 
-use dta_proto::wire::datagram::{self, Datagram};
-use dta_proto::wire::roce::{Opcode, Packet, icrc, icrc_ok};
+use dta_proto::wire::datagram::{self, UdpDatagram};
+use dta_proto::wire::roce::{Opcode, RocePacket, compute_icrc, has_valid_icrc};
 
 use super::list::{DestQp, Icrc, Op, Reply, Rkey, Send, Source, Transport, UdpChecksum};
 use super::run::Handles;
@@ -95,7 +95,7 @@ pub fn emit(send: &Send, transport: Transport, start_psn: u32, at: &Handles) -> 
         Some(Source::Stranger) => at.stranger,
     };
     let from = SocketAddrV4::new(source, send.source_port.unwrap_or(0xc123));
-    let mut packet = datagram::header(from, at.responder, bth.len() + rest.len() + 4).to_vec();
+    let mut packet = datagram::encode_header(from, at.responder, bth.len() + rest.len() + 4).to_vec();
     packet[1] = send.tos;
     packet[4..6].copy_from_slice(&send.id.to_be_bytes());
     packet[6] = u8::from(send.df) << 6;
@@ -109,9 +109,9 @@ pub fn emit(send: &Send, transport: Transport, start_psn: u32, at: &Handles) -> 
     packet.extend(bth);
     packet.extend(rest);
     let crc = match send.icrc {
-        Icrc::Right => icrc(&packet).to_le_bytes(),
-        Icrc::Wrong => (icrc(&packet) ^ 0x0100).to_le_bytes(),
-        Icrc::BigEndian => icrc(&packet).to_be_bytes(),
+        Icrc::Right => compute_icrc(&packet).to_le_bytes(),
+        Icrc::Wrong => (compute_icrc(&packet) ^ 0x0100).to_le_bytes(),
+        Icrc::BigEndian => compute_icrc(&packet).to_be_bytes(),
     };
     packet.extend(crc);
     if send.udp_checksum != UdpChecksum::None {
@@ -131,7 +131,7 @@ pub fn emit(send: &Send, transport: Transport, start_psn: u32, at: &Handles) -> 
         packet[2..4].copy_from_slice(&total.to_be_bytes());
         packet[24..26].copy_from_slice(&(total - 20).to_be_bytes());
         packet.truncate(packet.len() - 4);
-        let crc = icrc(&packet).to_le_bytes();
+        let crc = compute_icrc(&packet).to_le_bytes();
         packet.extend(crc);
     }
     packet
@@ -139,15 +139,15 @@ pub fn emit(send: &Send, transport: Transport, start_psn: u32, at: &Handles) -> 
 
 /// What an answer says, in the list's words. The error says what no answer of a right responder has.
 pub fn read(packet: &[u8], start_psn: u32, at: &Handles) -> Result<Reply, String> {
-    if !icrc_ok(packet) {
+    if !has_valid_icrc(packet) {
         return Err("its iCRC is wrong".into());
     }
-    let datagram = Datagram::parse_exact(packet).map_err(|error| error.to_string())?;
+    let datagram = UdpDatagram::parse_exact(packet).map_err(|error| error.to_string())?;
     if (*datagram.source().ip(), datagram.destination()) != (*at.responder.ip(), at.answers_to) {
         return Err(format!("it goes from {} to {}", datagram.source(), datagram.destination()));
     }
-    let transport = Packet::new_checked(datagram.payload()).map_err(|e| e.to_string())?;
-    let bth = transport.bth();
+    let transport = RocePacket::new_checked(datagram.payload()).map_err(|e| e.to_string())?;
+    let bth = transport.base_header();
     if bth.dest_qp != at.peer_qpn {
         return Err(format!("it goes to queue pair {:#x}", bth.dest_qp));
     }
@@ -163,13 +163,13 @@ pub fn read(packet: &[u8], start_psn: u32, at: &Handles) -> Result<Reply, String
         Opcode::RcReadResponseOnly => Op::ReadResponseOnly,
         other => return Err(format!("it is a {other:?}")),
     };
-    let aeth = transport.aeth().map_err(|e| e.to_string())?;
-    let psn = i64::from(bth.psn.minus(start_psn).get());
+    let aeth = transport.ack_header().map_err(|e| e.to_string())?;
+    let psn = i64::from(bth.psn.wrapping_sub(start_psn).get());
     Ok(Reply {
         op,
         // PSNs before the first show as negative numbers.
         psn: if psn >= 1 << 23 { psn - (1 << 24) } else { psn },
-        syndrome: aeth.map(|a| a.syndrome.byte()),
+        syndrome: aeth.map(|a| a.syndrome.to_byte()),
         msn: aeth.map(|a| a.msn),
         before: transport.atomic_ack(),
         payload: super::bytes::Bytes(transport.payload().to_vec()),

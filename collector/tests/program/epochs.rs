@@ -3,11 +3,11 @@
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
-use dta_rpc::{KeyAnswer, Question, QuestionKind};
 use dta_collector::region::Region;
-use dta_history::{Kept, Table};
+use dta_history::{EpochTable, KeptEpoch};
 use dta_proto::control::Policy;
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_rpc::{KeyAnswer, Question, QuestionKind};
 use tempfile::TempDir;
 
 use super::*;
@@ -44,13 +44,13 @@ impl World {
         std::fs::write(world.path("collector.toml"), text).unwrap();
         std::fs::create_dir(world.path("memory")).unwrap();
         let memory = MemoryConfig::Directory(world.path("memory"));
-        let stores = Stores::open(&[spec()], &memory, RegionOptions::default()).unwrap();
+        let stores = ServedStores::open(&[spec()], &memory, RegionOptions::default()).unwrap();
         let region = stores.get("flows").unwrap().region.clone();
         for n in 0..keys {
             let mut slot = [0; 16];
-            layout::key_write::encode(&mut slot, &key(n), &value(n));
-            let at = hash::slots(&key(n), 1, SLOTS)[0];
-            region.write(layout::key_write::offset(at, 12), &slot).unwrap();
+            layout::key_write::encode_slot(&mut slot, &key(n), &value(n));
+            let at = hash::key_slots(&key(n), 1, SLOTS)[0];
+            region.write(layout::key_write::slot_offset(at, 12), &slot).unwrap();
         }
         world
     }
@@ -86,14 +86,14 @@ impl World {
     pub(super) fn write(&self, n: u32, value: &[u8; 12]) -> u64 {
         let path = self.path("memory/flows.region");
         let mut slot = [0; 16];
-        layout::key_write::encode(&mut slot, &key(n), value);
-        let at = layout::key_write::offset(hash::slots(&key(n), 1, SLOTS)[0], 12);
+        layout::key_write::encode_slot(&mut slot, &key(n), value);
+        let at = layout::key_write::slot_offset(hash::key_slots(&key(n), 1, SLOTS)[0], 12);
         loop {
             let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
             let mut data = [0; 8];
             file.read_exact_at(&mut data, 16).unwrap();
             file.write_all_at(&slot, u64::from_le_bytes(data) + at).unwrap();
-            let generation = Region::open_read_only(&path).unwrap().header().unwrap().generation;
+            let generation = Region::open_read_only(&path).unwrap().file_header().unwrap().generation;
             // The epoch may have ended meanwhile.
             if std::fs::metadata(&path).unwrap().ino() == file.metadata().unwrap().ino() {
                 return generation;
@@ -101,10 +101,10 @@ impl World {
         }
     }
 
-    pub(super) fn kept(&self) -> Vec<Kept> {
-        let table = Table::open_existing(&self.path("history"), "flows");
-        let epochs = table.and_then(|table| table.epochs());
-        epochs.map_or(Vec::new(), |epochs| epochs.iter().map(|kept| Kept::clone(kept)).collect())
+    pub(super) fn kept(&self) -> Vec<KeptEpoch> {
+        let table = EpochTable::open_existing(&self.path("history"), "flows");
+        let epochs = table.and_then(|table| table.kept_epochs());
+        epochs.map_or(Vec::new(), |epochs| epochs.iter().map(|kept| KeptEpoch::clone(kept)).collect())
     }
 
     /// Whether a file of an epoch is being written.
@@ -130,11 +130,11 @@ pub(super) fn until(what: &str, mut is: impl FnMut() -> bool) {
 
 /// The values that keys had at a moment; an error is what the collector says.
 async fn held(collector: &Running, keys: &[u32], at: u64) -> Result<Vec<Option<Vec<u8>>>, String> {
-    let client = Client::connect(&ClientOptions::plain(&collector.address)).await.unwrap();
+    let client = RemoteCollector::connect(&ClientOptions::without_tls(&collector.address)).await.unwrap();
     let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
     let keys: Vec<Key> = keys.iter().map(|n| key(*n)).collect();
     let question = Question { at: at.into(), ..Question::now("flows", &keys[..], kind) };
-    let answers = client.ask(question).await.map_err(|error| error.to_string())?;
+    let answers = client.query_keys(question).await.map_err(|error| error.to_string())?;
     let value = |answer| match answer {
         KeyAnswer::KeyWrite(answer) => answer.value,
         other => panic!("{other:?}"),
@@ -143,7 +143,7 @@ async fn held(collector: &Running, keys: &[u32], at: u64) -> Result<Vec<Option<V
 }
 
 pub(super) async fn counter(collector: &Running, name: &str) -> u64 {
-    let client = Client::connect(&ClientOptions::plain(&collector.address)).await.unwrap();
+    let client = RemoteCollector::connect(&ClientOptions::without_tls(&collector.address)).await.unwrap();
     let nodes = client.statistics().await.unwrap();
     let own = nodes.iter().find(|node| node.node == "collector").unwrap();
     own.counters.iter().find(|counter| counter.name == name).unwrap().value
@@ -153,7 +153,7 @@ pub(super) async fn counter(collector: &Running, name: &str) -> u64 {
 async fn a_kill_while_an_epoch_is_written_leaves_it_whole_or_in_memory_and_the_next_start_writes_it() {
     let mut world = World::new(KEYS);
     let asked: Vec<u32> = (0..KEYS).step_by(997).collect();
-    let whole = |kept: &[Kept]| kept.first().is_none_or(|first| first.rows > u64::from(KEYS) * 4 / 5);
+    let whole = |kept: &[KeptEpoch]| kept.first().is_none_or(|first| first.rows > u64::from(KEYS) * 4 / 5);
     let mut in_the_middle = 0;
     // Kills at ever later moments, until one comes too late; on a slow machine that may be the first.
     let (mut tries, mut after) = (0, Duration::ZERO);
@@ -196,7 +196,7 @@ async fn a_kill_while_an_epoch_is_written_leaves_it_whole_or_in_memory_and_the_n
 async fn a_translator_that_does_not_confirm_keeps_an_epoch_open_until_its_lease_ends_and_the_epoch_says_so() {
     let world = World::new(10);
     let collector = world.start();
-    let mut client = Client::connect(&ClientOptions::plain(&collector.address)).await.unwrap();
+    let mut client = RemoteCollector::connect(&ClientOptions::without_tls(&collector.address)).await.unwrap();
     let open = control::OpenSessionRequest { lease_seconds: 6, ..open_leaf1() };
     let begun = Instant::now();
     client.open_session(open).await.unwrap();
@@ -277,7 +277,7 @@ async fn a_wall_clock_that_jumps_by_an_hour_and_back_loses_no_epoch_and_each_is_
     let world = World::new(0);
     let clock = Clock::new(world.0.path());
     let collector = world.start_with(&clock.variables());
-    let mut all: Vec<(Kept, u32)> = Vec::new();
+    let mut all: Vec<(KeptEpoch, u32)> = Vec::new();
     for (phase, ahead) in [(1, "+0"), (2, "+3600"), (3, "+0"), (4, "-3600"), (5, "+0")] {
         clock.set(ahead);
         // The epochs that the jump is in, before those that count.
@@ -303,7 +303,7 @@ async fn a_wall_clock_that_jumps_by_an_hour_and_back_loses_no_epoch_and_each_is_
     let kept = world.kept();
     let numbers: Vec<u64> = kept.iter().map(|kept| kept.epoch.number).collect();
     assert_eq!(numbers, (1..=kept.len() as u64).collect::<Vec<_>>(), "none is lost or removed");
-    for Kept { epoch, .. } in &kept {
+    for KeptEpoch { epoch, .. } in &kept {
         assert!(epoch.opened < epoch.flipped_from && epoch.flipped_from <= epoch.flipped_to, "{epoch:?}");
         assert!(epoch.flipped_to - epoch.opened < 3_700_000, "{epoch:?}");
     }

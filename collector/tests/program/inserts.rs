@@ -1,13 +1,13 @@
 //! Histories inserted into ClickHouse, which a server of our own stands in for.
 
-#[path = "../../../testbed/clickhouse.rs"]
+#[path = "../../../testbed/tests/shared/clickhouse.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is needed here")]
 mod clickhouse;
 
 use std::collections::BTreeSet;
 
 use clickhouse::{ClickHouse, DATABASE, Fate, LOGIN};
-use dta_history::Table;
+use dta_history::EpochTable;
 
 use super::epochs::{World, counter, until, value};
 use super::*;
@@ -30,11 +30,11 @@ fn world(keys: u32, server: &ClickHouse, password: &str) -> World {
 
 /// The rows of the table on disk, as epochs and slots.
 fn rows(world: &World) -> BTreeSet<(u64, u64)> {
-    let table = Table::open_existing(&world.path("history"), "flows").unwrap();
+    let table = EpochTable::open_existing(&world.path("history"), "flows").unwrap();
     let mut rows = BTreeSet::new();
-    for kept in table.epochs().unwrap() {
+    for kept in table.kept_epochs().unwrap() {
         let number = kept.epoch.number;
-        table.scan(number, |slot, _| assert!(rows.insert((number, slot)))).unwrap();
+        table.scan_epoch(number, |slot, _| assert!(rows.insert((number, slot)))).unwrap();
     }
     rows
 }

@@ -11,18 +11,18 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, ClientOptions};
 use dta_collector::config::{MemoryConfig, default_stores};
 use dta_collector::region::RegionOptions;
-use dta_collector::store::Stores;
+use dta_collector::store::ServedStores;
 use dta_link::{Link, UdpConfig, UdpLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::control;
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
-use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{Bth, Opcode, Psn, Repr, Reth};
+use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::roce::{Bth, Opcode, Psn, Reth, RoceRepr};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, ClientOptions};
 use serde_json::Value;
 
 const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
@@ -106,27 +106,27 @@ fn told(output: &Output) -> String {
 fn fill(memory: &Path) {
     std::fs::create_dir(memory).unwrap();
     let memory = MemoryConfig::Directory(memory.to_owned());
-    let stores = Stores::open(&default_stores(), &memory, RegionOptions::default()).unwrap();
+    let stores = ServedStores::open(&default_stores(), &memory, RegionOptions::default()).unwrap();
     let key: Key = FLOW.parse().unwrap();
     let region = |name| stores.get(name).unwrap().region.clone();
     let mut slot = [0; 16];
-    layout::key_write::encode(&mut slot, &key, &[0xab; 12]);
-    for at in hash::slots(&key, 2, 1 << 20).iter() {
-        region("flows").write(layout::key_write::offset(*at, 12), &slot).unwrap();
-        region("bytes").fetch_add(layout::key_increment::offset(*at), 1234567).unwrap();
+    layout::key_write::encode_slot(&mut slot, &key, &[0xab; 12]);
+    for at in hash::key_slots(&key, 2, 1 << 20).iter() {
+        region("flows").write(layout::key_write::slot_offset(*at, 12), &slot).unwrap();
+        region("bytes").fetch_add(layout::key_increment::counter_offset(*at), 1234567).unwrap();
     }
-    let mut path = layout::postcarding::Path { length: 3, ..Default::default() };
+    let mut path = layout::postcarding::PostcardPath { length: 3, ..Default::default() };
     path.set(0, 7);
     path.set(2, 9);
     let mut row = [0; 32];
-    layout::postcarding::encode(&mut row, &key, &path);
-    for at in hash::slots(&key, 2, 1 << 18).iter() {
-        region("paths").write(layout::postcarding::offset(*at, 6), &row).unwrap();
+    layout::postcarding::encode_row(&mut row, &key, &path);
+    for at in hash::key_slots(&key, 2, 1 << 18).iter() {
+        region("paths").write(layout::postcarding::row_offset(*at, 6), &row).unwrap();
     }
     let mut batch = [0; 64];
     for sequence in [1u32, 2, 4] {
-        layout::append::encode(&mut batch, 0, sequence, 1, &[sequence as u8; 16]);
-        region("events").write(layout::append::offset(0, sequence, 1 << 12, 64), &batch).unwrap();
+        layout::append::encode_batch(&mut batch, 0, sequence, 1, &[sequence as u8; 16]);
+        region("events").write(layout::append::batch_offset(0, sequence, 1 << 12, 64), &batch).unwrap();
     }
 }
 
@@ -167,7 +167,7 @@ fn commands_answer_for_people_and_for_programs() {
     for node in stats["nodes"].as_array().unwrap() {
         let name = node["node"].as_str().unwrap();
         for (counter, _) in node["counters"].as_object().unwrap() {
-            let found = dta_proto::counter::find(name, counter);
+            let found = dta_proto::counter::find_counter(name, counter);
             assert!(found.is_some_and(|found| found.known), "{name}: {counter} is in no document");
         }
     }
@@ -313,7 +313,9 @@ fn a_signal_ends_a_start_that_is_under_way() {
 async fn who_guesses_is_named_in_the_log_and_no_key_is() {
     let (child, ready) = serve(Path::new("anonymous"), Stdio::piped());
     let roce: std::net::SocketAddrV4 = ready["roce"].as_str().unwrap().parse().unwrap();
-    let mut client = Client::connect(&ClientOptions::plain(ready["listen"].as_str().unwrap())).await.unwrap();
+    let mut client = RemoteCollector::connect(&ClientOptions::without_tls(ready["listen"].as_str().unwrap()))
+        .await
+        .unwrap();
     let open = open_leaf1();
     let session = client.open_session(open).await.unwrap();
     let (qpn, region) = (session.queue_pairs[0].qpn, session.regions[0].clone());
@@ -321,19 +323,19 @@ async fn who_guesses_is_named_in_the_log_and_no_key_is() {
     // The translator's address, and another one.
     let [mut peer, mut stranger] = [2, 3].map(|n| {
         let ip = std::net::Ipv4Addr::new(127, 0, 0, n);
-        UdpLink::open(&UdpConfig::roce((ip, 0).into())).unwrap()
+        UdpLink::open(&UdpConfig::for_roce_frames((ip, 0).into())).unwrap()
     });
     let send = |link: &mut UdpLink, qpn: u32, rkey: u32| {
         let from = link.local_addr();
-        let mut batch = Batch::default();
+        let mut batch = PacketBatch::default();
         for n in 0..50 {
-            let route = Route {
+            let route = FrameRoute {
                 src_port: from.port(),
                 dst_port: roce.port(),
-                ..Route::new(*from.ip(), *roce.ip(), qpn)
+                ..FrameRoute::new(*from.ip(), *roce.ip(), qpn)
             };
             let (va, length) = (region.address, 4);
-            let repr = Repr {
+            let repr = RoceRepr {
                 bth: Bth::new(Opcode::UcWriteOnly, qpn, Psn::new(n), false),
                 reth: Some(Reth { va, rkey: rkey.wrapping_add(n), length }),
                 atomic: None,
@@ -343,7 +345,7 @@ async fn who_guesses_is_named_in_the_log_and_no_key_is() {
                 payload: b"mine",
             };
             let mut packet = [0; 256];
-            let len = route.emit(&repr, &mut packet).unwrap();
+            let len = route.write_frame(&repr, &mut packet).unwrap();
             batch.push(&packet[..len], 0).unwrap();
         }
         link.send(&mut batch).unwrap();
@@ -392,7 +394,7 @@ async fn after_a_kill_everything_is_there() {
     let memory = dir.path().join("m");
     fill(&memory);
     let mut first = Running::start(&memory);
-    let mut client = Client::connect(&ClientOptions::plain(&first.address)).await.unwrap();
+    let mut client = RemoteCollector::connect(&ClientOptions::without_tls(&first.address)).await.unwrap();
     let pair = |purpose: control::Purpose, qpn| control::RequesterQueuePair {
         purpose: purpose.into(),
         qpn,
@@ -433,7 +435,7 @@ async fn after_a_kill_everything_is_there() {
     assert_eq!(sessions[0]["queue_pairs"], serde_json::json!([]));
     assert!(second.text(&["sessions"]).contains("none until it renews"));
     assert!(second.text(&["stats"]).contains("translator/leaf1"));
-    let mut client = Client::connect(&ClientOptions::plain(&second.address)).await.unwrap();
+    let mut client = RemoteCollector::connect(&ClientOptions::without_tls(&second.address)).await.unwrap();
     let resumed = client.renew_session(renew(Vec::new())).await.unwrap();
     assert!(resumed.generation > session.generation);
     assert_eq!(second.json(&["sessions"])[0]["queue_pairs"][0]["state"], "rtr");

@@ -42,7 +42,7 @@ enum Does {
 }
 
 struct World {
-    client: Client,
+    client: RemoteCollector,
     link: UdpLink,
     roce: SocketAddrV4,
     /// Answers that were not looked at yet.
@@ -107,7 +107,8 @@ async fn each_case_is_as_before_after_a_kill_of_the_collector() {
         collector.child.kill().unwrap();
         collector.child.wait().unwrap();
         (collector, _) = start(&memory, roce.port());
-        world.client = Client::connect(&ClientOptions::plain(&collector.address)).await.unwrap();
+        world.client =
+            RemoteCollector::connect(&ClientOptions::without_tls(&collector.address)).await.unwrap();
         let before = world.renew().await;
         for (now, before) in [(world.write, before[0]), (world.atomic, before[1])] {
             assert!(now.qpn != before.qpn && now.rkey != before.rkey && now.iova == before.iova);
@@ -121,8 +122,8 @@ async fn each_case_is_as_before_after_a_kill_of_the_collector() {
 
 impl World {
     async fn open(address: &str, roce: SocketAddrV4, start_psn: [u32; 2]) -> World {
-        let mut client = Client::connect(&ClientOptions::plain(address)).await.unwrap();
-        let link = UdpLink::open(&UdpConfig::roce("127.0.0.2:0".parse().unwrap())).unwrap();
+        let mut client = RemoteCollector::connect(&ClientOptions::without_tls(address)).await.unwrap();
+        let link = UdpLink::open(&UdpConfig::for_roce_frames("127.0.0.2:0".parse().unwrap())).unwrap();
         let pair = |purpose: control::Purpose, n: usize| control::RequesterQueuePair {
             purpose: purpose.into(),
             qpn: OWN[n],
@@ -177,9 +178,9 @@ impl World {
             Does::WriteWithImmediate(bytes) => (Opcode::RcWriteOnlyImm, &bytes[..]),
             Does::Add(_) => (Opcode::RcFetchAdd, &[][..]),
         };
-        let (va, rkey, shape) = (pair.iova + self.at, pair.rkey, opcode.shape());
+        let (va, rkey, shape) = (pair.iova + self.at, pair.rkey, opcode.header_layout());
         let add = if let Does::Add(add) = does { add } else { 0 };
-        let repr = Repr {
+        let repr = RoceRepr {
             bth: Bth::new(opcode, pair.qpn, Psn::new(psn), true),
             reth: shape.reth.then_some(Reth { va, rkey, length: 8 }),
             atomic: shape.atomic.then_some(AtomicEth { va, rkey, swap_add: add, compare: 0 }),
@@ -188,14 +189,14 @@ impl World {
             imm: shape.imm.then_some(ImmDt(7)),
             payload,
         };
-        let route = Route {
+        let route = FrameRoute {
             src_port: from.port(),
             dst_port: self.roce.port(),
-            ..Route::new(*from.ip(), *self.roce.ip(), pair.qpn)
+            ..FrameRoute::new(*from.ip(), *self.roce.ip(), pair.qpn)
         };
         let mut packet = [0; 256];
-        let len = route.emit(&repr, &mut packet).unwrap();
-        let mut batch = Batch::default();
+        let len = route.write_frame(&repr, &mut packet).unwrap();
+        let mut batch = PacketBatch::default();
         batch.push(&packet[..len], 0).unwrap();
         self.link.send(&mut batch).unwrap();
     }
@@ -203,16 +204,16 @@ impl World {
     /// The next answer. What was not answered is known by the answer to what came after it.
     fn next(&mut self) -> Said {
         let until = Instant::now() + Duration::from_secs(60);
-        let mut batch = Batch::default();
+        let mut batch = PacketBatch::default();
         while self.answers.is_empty() {
             assert!(Instant::now() < until, "no answer");
             self.link.recv(&mut batch, Some(Duration::from_millis(100))).unwrap();
             self.answers.extend(batch.iter().map(|answer| {
-                let roce = Received::parse(answer).unwrap().roce;
+                let roce = Received::parse_packet(answer).unwrap().roce;
                 Said {
-                    from: roce.bth().dest_qp,
-                    psn: roce.bth().psn.get(),
-                    syndrome: roce.aeth().unwrap().expect("an answer").syndrome,
+                    from: roce.base_header().dest_qp,
+                    psn: roce.base_header().psn.get(),
+                    syndrome: roce.ack_header().unwrap().expect("an answer").syndrome,
                     before: roce.atomic_ack(),
                 }
             }));
@@ -338,10 +339,10 @@ impl World {
             assert!(Instant::now() < until, "{:?}", self.counted(&names).await);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let mut batch = Batch::default();
+        let mut batch = PacketBatch::default();
         assert_eq!(self.link.recv(&mut batch, Some(Duration::ZERO)).unwrap(), 0, "they are not answered");
         assert_eq!(self.memory().await, (self.written, self.added));
-        let sessions = self.client.sessions().await.unwrap();
+        let sessions = self.client.fetch_sessions().await.unwrap();
         assert!(sessions.sessions[0].queue_pairs.iter().all(|pair| pair.state == "error"));
     }
 

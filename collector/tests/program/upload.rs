@@ -1,13 +1,13 @@
 //! Copies of histories in object storage, which moto's server stands in for.
 
-#[path = "../../../testbed/object_storage.rs"]
+#[path = "../../../testbed/tests/shared/object_storage.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is needed here")]
 mod object_storage;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use dta_history::Table;
+use dta_history::EpochTable;
 use object_storage::{Fate, ObjectStorage};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -35,13 +35,15 @@ fn start(world: &World, storage: &ObjectStorage) -> Running {
 }
 
 fn rows(folder: &Path) -> BTreeMap<u64, BTreeMap<u64, Vec<u8>>> {
-    let table = Table::open_existing(folder, "flows").unwrap();
-    assert_eq!(table.damage(), [""; 0]);
+    let table = EpochTable::open_existing(folder, "flows").unwrap();
+    assert_eq!(table.log_damage(), [""; 0]);
     let mut all: BTreeMap<u64, BTreeMap<u64, Vec<u8>>> = BTreeMap::new();
-    for kept in table.epochs().unwrap() {
+    for kept in table.kept_epochs().unwrap() {
         let rows = all.entry(kept.epoch.number).or_default();
         table
-            .scan(kept.epoch.number, |slot, element| assert!(rows.insert(slot, element.to_vec()).is_none()))
+            .scan_epoch(kept.epoch.number, |slot, element| {
+                assert!(rows.insert(slot, element.to_vec()).is_none())
+            })
             .unwrap();
     }
     all

@@ -5,18 +5,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::common::{config, key, open_request, start, status_of};
 use std::sync::Arc;
 
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, AskKeys, ClientError, ClientOptions, Following, Question, QuestionKind};
 use dta_collector::config::{Config, MemoryConfig, default_stores};
 use dta_collector::region::{Region, RegionHeader, RegionOptions};
-use dta_collector::server::Server;
+use dta_collector::server::RunningCollector;
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{self, Policy, query_request};
 use dta_proto::control::{MAX_KEYS, MAX_READ};
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
 use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::trace::{self, Entry};
+use dta_proto::trace::{self, TraceEntry};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, AskKeys, ClientError, ClientOptions, Question, QuestionKind, TailMessages};
 use tonic::Code;
 
 /// Code and words of a refusal.
@@ -25,16 +25,16 @@ fn status<T>(result: Result<T, ClientError>) -> (Code, String) {
     (status.code(), status.message().to_owned())
 }
 
-fn region(server: &Server, store: &str) -> Arc<Region> {
+fn region(server: &RunningCollector, store: &str) -> Arc<Region> {
     server.stores().get(store).unwrap().region.clone()
 }
 
 /// Writes a value to all copies of a key, as a NIC would.
-fn write_flow(server: &Server, key: &Key, value: &[u8; 12]) {
+fn write_flow(server: &RunningCollector, key: &Key, value: &[u8; 12]) {
     let mut slot = [0; 16];
-    layout::key_write::encode(&mut slot, key, value);
-    for at in hash::slots(key, 2, 1 << 20).iter() {
-        region(server, "flows").write(layout::key_write::offset(*at, 12), &slot).unwrap();
+    layout::key_write::encode_slot(&mut slot, key, value);
+    for at in hash::key_slots(key, 2, 1 << 20).iter() {
+        region(server, "flows").write(layout::key_write::slot_offset(*at, 12), &slot).unwrap();
     }
 }
 
@@ -62,7 +62,7 @@ async fn key_write() {
     assert!(code == Code::NotFound && told.contains("flows (key-write)"), "{told}");
     let too_many = vec![key(1); MAX_KEYS + 1];
     let question = Question::now("", too_many, QuestionKind::KeyIncrement);
-    let (code, told) = status(client.ask(question).await);
+    let (code, told) = status(client.query_keys(question).await);
     assert!(code == Code::InvalidArgument && told.contains("ask in several"), "{told}");
     // What no client of ours sends.
     let mut raw = CollectorClient::connect(format!("http://{}", server.listen)).await.unwrap();
@@ -72,7 +72,7 @@ async fn key_write() {
         let told = raw.query(request).await.unwrap_err();
         assert!(told.code() == Code::InvalidArgument && told.message().contains(words), "{told}");
     }
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,37 +80,37 @@ async fn long_queries_are_split_and_stay_below_the_limit_of_a_message() {
     let (server, client) = start(&config()).await;
     let keys: Vec<Key> = (0..MAX_KEYS as u32 + 1).map(key).collect();
     // Every hop of the longest paths.
-    let mut path = layout::postcarding::Path { length: 6, ..Default::default() };
+    let mut path = layout::postcarding::PostcardPath { length: 6, ..Default::default() };
     (0..6).for_each(|h| assert!(path.set(h, u32::MAX)));
     for key in &keys {
         let mut row = [0; 32];
-        layout::postcarding::encode(&mut row, key, &path);
-        for at in hash::slots(key, 2, 1 << 18).iter() {
-            region(&server, "paths").write(layout::postcarding::offset(*at, 6), &row).unwrap();
+        layout::postcarding::encode_row(&mut row, key, &path);
+        for at in hash::key_slots(key, 2, 1 << 18).iter() {
+            region(&server, "paths").write(layout::postcarding::row_offset(*at, 6), &row).unwrap();
         }
     }
-    let answers = client.path("", &keys).await.unwrap();
+    let answers = client.query_paths("", &keys).await.unwrap();
     assert_eq!(answers.len(), keys.len());
     assert_eq!(
         answers.iter().filter(|a| a.complete && a.hops == [u32::MAX; 6]).count(),
         answers.iter().filter(|a| a.found).count()
     );
     assert!(answers.iter().filter(|a| a.found).count() > keys.len() * 9 / 10);
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn partial_paths_are_told_as_partial() {
     let (server, client) = start(&config()).await;
-    let mut path = layout::postcarding::Path { length: 5, ..Default::default() };
+    let mut path = layout::postcarding::PostcardPath { length: 5, ..Default::default() };
     path.set(0, 10);
     path.set(2, 30);
     let mut row = [0; 32];
-    layout::postcarding::encode(&mut row, &key(1), &path);
+    layout::postcarding::encode_row(&mut row, &key(1), &path);
     region(&server, "paths")
-        .write(layout::postcarding::offset(hash::slots(&key(1), 2, 1 << 18)[1], 6), &row)
+        .write(layout::postcarding::row_offset(hash::key_slots(&key(1), 2, 1 << 18)[1], 6), &row)
         .unwrap();
-    let answer = client.path("", &[key(1), key(2)]).await.unwrap();
+    let answer = client.query_paths("", &[key(1), key(2)]).await.unwrap();
     assert_eq!(answer[0].hops, [10, 0, 30, 0, 0]);
     assert_eq!(answer[0].present, [true, false, true, false, false]);
     assert_eq!(
@@ -118,16 +118,16 @@ async fn partial_paths_are_told_as_partial() {
         (true, false, 5, 1)
     );
     assert!(!answer[1].found);
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counter_and_sketch() {
     let (server, client) = start(&config()).await;
-    for at in hash::slots(&key(1), 2, 1 << 20).iter() {
-        region(&server, "bytes").fetch_add(layout::key_increment::offset(*at), 1 << 40).unwrap();
+    for at in hash::key_slots(&key(1), 2, 1 << 20).iter() {
+        region(&server, "bytes").fetch_add(layout::key_increment::counter_offset(*at), 1 << 40).unwrap();
     }
-    let answers = client.counter("", &[key(1), key(2)]).await.unwrap();
+    let answers = client.query_counters("", &[key(1), key(2)]).await.unwrap();
     assert_eq!([answers[0].value, answers[1].value], [1 << 40, 0]);
 
     let StoreKind::SketchMerge { columns, rows, epochs, .. } =
@@ -138,35 +138,35 @@ async fn counter_and_sketch() {
     for column in layout::sketch_merge::columns_of(&key(1), rows, columns).iter() {
         let mut bytes = [0; 32];
         let column_of_epoch =
-            layout::sketch_merge::Column { epoch: 9, merged: 1, expected: 2, cells: [5, 4, 6, 0] };
-        layout::sketch_merge::encode(&mut bytes, rows, &column_of_epoch);
-        let at = layout::sketch_merge::offset(9, *column as u32, epochs, columns, rows);
+            layout::sketch_merge::SketchColumn { epoch: 9, merged: 1, expected: 2, cells: [5, 4, 6, 0] };
+        layout::sketch_merge::encode_column(&mut bytes, rows, &column_of_epoch);
+        let at = layout::sketch_merge::column_offset(9, *column as u32, epochs, columns, rows);
         region(&server, "packets").write(at, &bytes).unwrap();
     }
-    let answer = client.sketch("", &[key(1)], 9).await.unwrap();
+    let answer = client.query_sketches("", &[key(1)], 9).await.unwrap();
     assert_eq!((answer[0].estimate, answer[0].merged, answer[0].expected), (Some(4), 1, 2));
-    assert_eq!(client.sketch("", &[key(1)], 5).await.unwrap()[0].estimate, None);
-    server.stop().await.unwrap();
+    assert_eq!(client.query_sketches("", &[key(1)], 5).await.unwrap()[0].estimate, None);
+    server.shut_down().await.unwrap();
 }
 
 /// Writes batch `sequence` of list 3 of `events`, with entries that hold the sequence.
-fn write_batch(server: &Server, sequence: u32) {
+fn write_batch(server: &RunningCollector, sequence: u32) {
     let mut batch = [0; 64];
     let entries: Vec<u8> =
         (0..3).flat_map(|_| [[0; 12].as_slice(), &sequence.to_be_bytes()].concat()).collect();
-    layout::append::encode(&mut batch, 3, sequence, 3, &entries);
-    region(server, "events").write(layout::append::offset(3, sequence, 1 << 12, 64), &batch).unwrap();
+    layout::append::encode_batch(&mut batch, 3, sequence, 3, &entries);
+    region(server, "events").write(layout::append::batch_offset(3, sequence, 1 << 12, 64), &batch).unwrap();
 }
 
 /// Writes batch `sequence` of the names of `trace-events`: what hosts say of their packets.
-fn write_books(server: &Server, sequence: u32, of: &[(u16, trace::Books)]) {
+fn write_books(server: &RunningCollector, sequence: u32, of: &[(u16, trace::Books)]) {
     let list = trace::list::NAMES;
     let time = 1_000_000_000 * u64::from(sequence);
     let entries: Vec<u8> =
-        of.iter().flat_map(|&(host, books)| Entry::Books { time, host, books }.bytes()).collect();
+        of.iter().flat_map(|&(host, books)| TraceEntry::Books { time, host, books }.to_bytes()).collect();
     let mut batch = [0; 128];
-    layout::append::encode(&mut batch, list, sequence, of.len() as u8, &entries);
-    let at = layout::append::offset(list, sequence, 1 << 13, 128);
+    layout::append::encode_batch(&mut batch, list, sequence, of.len() as u8, &entries);
+    let at = layout::append::batch_offset(list, sequence, 1 << 13, 128);
     region(server, trace::store::EVENTS).write(at, &batch).unwrap();
 }
 
@@ -189,18 +189,21 @@ async fn what_rings_of_hosts_lost_is_in_the_statistics() {
     assert_eq!(of("agent/7", "seen"), Some(100));
     assert_eq!(of("agent/9", "dropped.ring-full"), Some(0));
     assert_eq!(of("agent/9", "dropped.refused"), Some(1));
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 fn tail_request() -> control::TailRequest {
     control::TailRequest { store: "events".into(), list: 3, ..Default::default() }
 }
 
-async fn read_until(stream: &mut Following, sequence: u64) -> control::TailResponse {
+async fn read_until(stream: &mut TailMessages, sequence: u64) -> control::TailResponse {
     let mut sum = control::TailResponse::default();
     while sum.sequence < sequence {
-        let message =
-            tokio::time::timeout(Duration::from_secs(60), stream.message()).await.unwrap().unwrap().unwrap();
+        let message = tokio::time::timeout(Duration::from_secs(60), stream.next_message())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
         sum.entries.extend(message.entries);
         sum.overwritten_batches += message.overwritten_batches;
         sum.missing_batches += message.missing_batches;
@@ -213,9 +216,11 @@ async fn read_until(stream: &mut Following, sequence: u64) -> control::TailRespo
 async fn tail_follows_what_is_written() {
     let (server, client) = start(&config()).await;
     (1..=2000).for_each(|s| write_batch(&server, s));
-    let mut old = client.tail(control::TailRequest { from_start: true, ..tail_request() }).await.unwrap();
-    let mut new = client.tail(tail_request()).await.unwrap();
-    let mut at = client.tail(control::TailRequest { from_sequence: 1999, ..tail_request() }).await.unwrap();
+    let mut old =
+        client.tail_list(control::TailRequest { from_start: true, ..tail_request() }).await.unwrap();
+    let mut new = client.tail_list(tail_request()).await.unwrap();
+    let mut at =
+        client.tail_list(control::TailRequest { from_sequence: 1999, ..tail_request() }).await.unwrap();
     assert_eq!(read_until(&mut old, 2000).await.entries.len(), 6000);
     assert_eq!(read_until(&mut at, 2000).await.entries.len(), 6);
     // The stream that began with what comes next has to be there before anything comes.
@@ -227,11 +232,11 @@ async fn tail_follows_what_is_written() {
         assert_eq!(sum.entries[26][12..], 2010u32.to_be_bytes());
     }
     let mut once = client
-        .tail(control::TailRequest { from_start: true, until_caught_up: true, ..tail_request() })
+        .tail_list(control::TailRequest { from_start: true, until_caught_up: true, ..tail_request() })
         .await
         .unwrap();
     let mut entries = 0;
-    while let Some(message) = once.message().await.unwrap() {
+    while let Some(message) = once.next_message().await.unwrap() {
         entries += message.entries.len();
     }
     assert_eq!(entries, 3 * 2009);
@@ -239,32 +244,32 @@ async fn tail_follows_what_is_written() {
     // want to wait ends.
     for from_sequence in [2011, 2012, 6000, 1 << 30] {
         let request = control::TailRequest { from_sequence, until_caught_up: true, ..tail_request() };
-        let mut ahead = client.tail(request).await.unwrap();
-        let ended = tokio::time::timeout(Duration::from_secs(60), ahead.message()).await;
+        let mut ahead = client.tail_list(request).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(60), ahead.next_message()).await;
         assert_eq!(ended.expect("it ends").unwrap(), None, "from {from_sequence}");
     }
     // More than half of all sequences ahead is behind, as they turn: what was there is told as
     // overwritten, at once.
     let request =
         control::TailRequest { from_sequence: 3_000_000_000, until_caught_up: true, ..tail_request() };
-    let mut behind = client.tail(request).await.unwrap();
+    let mut behind = client.tail_list(request).await.unwrap();
     let (mut entries, mut overwritten) = (0, 0);
     let read = async {
-        while let Some(message) = behind.message().await.unwrap() {
+        while let Some(message) = behind.next_message().await.unwrap() {
             entries += message.entries.len();
             overwritten += message.overwritten_batches;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), read).await.expect("it ends");
     assert_eq!((entries, overwritten), (3 * 2009, u64::from(u32::MAX) - 3_000_000_000 + 1));
-    let (code, told) = status(client.tail(control::TailRequest { list: 16, ..tail_request() }).await);
+    let (code, told) = status(client.tail_list(control::TailRequest { list: 16, ..tail_request() }).await);
     assert!(code == Code::InvalidArgument && told.contains("lists 0 to 15"), "{told}");
     let (code, _) =
-        status(client.tail(control::TailRequest { store: "flows".into(), ..tail_request() }).await);
+        status(client.tail_list(control::TailRequest { store: "flows".into(), ..tail_request() }).await);
     assert_eq!(code, Code::InvalidArgument);
     // A stream that waits does not keep the collector from ending.
-    tokio::time::timeout(Duration::from_secs(60), server.stop()).await.unwrap().unwrap();
-    let (code, told) = status(old.message().await);
+    tokio::time::timeout(Duration::from_secs(60), server.shut_down()).await.unwrap().unwrap();
+    let (code, told) = status(old.next_message().await);
     assert!(code == Code::Unavailable && told.contains("again later"), "{told}");
 }
 
@@ -272,18 +277,19 @@ async fn tail_follows_what_is_written() {
 async fn a_slow_tail_is_told_what_it_missed() {
     let (server, client) = start(&config()).await;
     (1..=5000).for_each(|s| write_batch(&server, s));
-    let mut tail = client.tail(control::TailRequest { from_sequence: 1, ..tail_request() }).await.unwrap();
+    let mut tail =
+        client.tail_list(control::TailRequest { from_sequence: 1, ..tail_request() }).await.unwrap();
     let sum = read_until(&mut tail, 5000).await;
     assert_eq!(sum.overwritten_batches, 5000 - 4096);
     assert_eq!(sum.entries.len(), 3 * 4096);
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_memory_and_statistics() {
     let (server, client) = start(&config()).await;
     (0..50_000).for_each(|i| write_flow(&server, &key(i), &[7; 12]));
-    let stores = client.stores().await.unwrap();
+    let stores = client.fetch_stores().await.unwrap();
     assert_eq!(stores.len(), 15);
     let flows = &stores[0];
     assert_eq!(flows.store.as_ref().unwrap().name, "flows");
@@ -293,7 +299,7 @@ async fn stores_memory_and_statistics() {
     assert!(stores[2].survival.is_none());
 
     let bytes = |offset, length| control::ReadMemoryRequest { store: "flows".into(), offset, length };
-    let at = layout::key_write::offset(hash::slots(&key(1), 2, 1 << 20)[0], 12);
+    let at = layout::key_write::slot_offset(hash::key_slots(&key(1), 2, 1 << 20)[0], 12);
     let read = client.read_memory(bytes(at, 16)).await.unwrap();
     assert_eq!(read.data[4..], [7; 12]);
     let (code, told) = status(client.read_memory(bytes(16 << 20, 1)).await);
@@ -310,7 +316,7 @@ async fn stores_memory_and_statistics() {
     assert_eq!(count("collector", "query.key-write.keys"), Some(2));
     assert_eq!(count("collector", "query.key-write.found"), Some(1));
     assert_eq!(count("nic/soft", "received"), Some(0));
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -373,7 +379,7 @@ async fn sessions() {
     let collector = nodes.iter().find(|n| n.node == "collector").unwrap();
     assert!(collector.counters.iter().any(|c| c.name == "session.statistics_left_out" && c.value == 1));
 
-    let listed = client.sessions().await.unwrap().sessions;
+    let listed = client.fetch_sessions().await.unwrap().sessions;
     assert_eq!(
         (listed.len(), listed[0].name.as_str(), listed[0].stores.len()),
         (1, "t", default_stores().len())
@@ -383,12 +389,12 @@ async fn sessions() {
     assert!(listed[0].queue_pairs.iter().all(|p| p.state == "rtr"));
 
     client.end_session("t").await.unwrap();
-    assert!(client.sessions().await.unwrap().sessions.is_empty());
+    assert!(client.fetch_sessions().await.unwrap().sessions.is_empty());
     assert_eq!(status(client.end_session("t").await).0, Code::NotFound);
     assert_eq!(status(client.renew_session(renew(session.generation, vec![])).await).0, Code::NotFound);
     // What it handed in stays.
     assert!(client.statistics().await.unwrap().iter().any(|n| n.node == "translator/t"));
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -404,7 +410,7 @@ async fn a_session_that_cannot_be_written_down_is_to_be_asked_for_again() {
     assert!(message.contains("sessions.bin"), "{message}");
     std::fs::remove_dir(&in_the_way).unwrap();
     client.open_session(open_request("t", 50)).await.unwrap();
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -431,7 +437,7 @@ async fn a_bad_open_is_told_what_is_wrong_with_it() {
         let (code, told) = status(client.open_session(request).await);
         assert!(code == Code::InvalidArgument && told.contains(wanted), "{told}");
     }
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -444,13 +450,13 @@ async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
     // A kernel that joins no pages of files leaves them.
     let probe = RegionHeader::new(config.stores[0].clone());
     let probe = Region::open_or_create(dir.path().join("probe"), &probe, RegionOptions::default()).unwrap();
-    let refused = probe.collapse(|| false).err();
+    let refused = probe.collapse_pages(|| false).err();
     let can = refused.is_none();
     // Then again with memory that a store gets later. 4 MiB of data after 2 MiB of header.
     for _ in 0..2 {
         let until = Instant::now() + Duration::from_secs(60);
         let told = loop {
-            let told = client.stores().await.unwrap()[0].memory.clone();
+            let told = client.fetch_stores().await.unwrap()[0].memory.clone();
             if told != "4 KiB pages" || !can || Instant::now() > until {
                 break told;
             }
@@ -462,9 +468,9 @@ async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
             false if refused.as_ref().is_some_and(|e| e.kind() == std::io::ErrorKind::OutOfMemory) => {}
             false => assert_eq!(told, "4 KiB pages"),
         }
-        server.stores().replace(server.stores().successor("flows").unwrap(), false).unwrap();
+        server.stores().replace_memory(server.stores().successor("flows").unwrap(), false).unwrap();
     }
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -475,9 +481,11 @@ async fn a_restarted_collector_serves_what_was_there() {
     write_flow(&server, &key(1), b"still there!");
     let session = client.open_session(open_request("t", 50)).await.unwrap();
 
-    let Err(second) = Server::start(&config).await else { panic!("two collectors in one directory") };
+    let Err(second) = RunningCollector::start(&config).await else {
+        panic!("two collectors in one directory")
+    };
     assert!(second.to_string().starts_with("another collector uses the memory directory"), "{second}");
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
     drop(client);
 
     let (server, mut client) = start(&config).await;
@@ -490,7 +498,7 @@ async fn a_restarted_collector_serves_what_was_there() {
     };
     let resumed = client.renew_session(request).await.unwrap();
     assert!(resumed.generation > session.generation && resumed.queue_pairs.len() == 2);
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -498,19 +506,19 @@ async fn a_port_in_use_is_told() {
     let (server, _client) = start(&config()).await;
     let mut second = config();
     second.listen = server.listen;
-    let Err(error) = Server::start(&second).await else { panic!("two on one port") };
+    let Err(error) = RunningCollector::start(&second).await else { panic!("two on one port") };
     let told = error.to_string();
     assert!(told.contains(&server.listen.to_string()) && told.contains("--listen"), "{told}");
     let mut third = config();
     third.soft.port = server.device.endpoint.port;
-    let Err(error) = Server::start(&third).await else { panic!("two NICs on one port") };
+    let Err(error) = RunningCollector::start(&third).await else { panic!("two NICs on one port") };
     assert!(error.is::<dta_collector::nic::NicError>(), "{error}");
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_that_needs_verbs_says_how_to_get_them() {
-    let Err(error) = Server::start(&Config { device: "mlx5_0".into(), ..config() }).await else {
+    let Err(error) = RunningCollector::start(&Config { device: "mlx5_0".into(), ..config() }).await else {
         panic!("no device")
     };
     let told = error.to_string();
@@ -527,10 +535,11 @@ async fn nobody_there_is_told_with_a_cure() {
     for (address, wanted) in
         [("localhost", "no port"), ("https://127.0.0.1:1", "--ca"), ("ftp://127.0.0.1:1", "neither")]
     {
-        let told = Client::connect(&ClientOptions::plain(address)).await.unwrap_err().to_string();
+        let told =
+            RemoteCollector::connect(&ClientOptions::without_tls(address)).await.unwrap_err().to_string();
         assert!(told.contains(wanted), "{told}");
     }
-    let options = ClientOptions::plain("http://127.0.0.1:1");
-    let told = Client::connect(&options).await.unwrap_err().to_string();
+    let options = ClientOptions::without_tls("http://127.0.0.1:1");
+    let told = RemoteCollector::connect(&options).await.unwrap_err().to_string();
     assert!(told.contains("127.0.0.1:1") && told.contains("dta-collector serve"), "{told}");
 }

@@ -1,11 +1,11 @@
 //! A whole collector in this process, and a client of it.
 
-use dta_rpc::collector::Client;
-use dta_rpc::{ClientError, ClientOptions};
 use dta_collector::config::{Config, MemoryConfig};
-use dta_collector::server::Server;
+use dta_collector::server::RunningCollector;
 use dta_proto::control;
 use dta_proto::key::Key;
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{ClientError, ClientOptions};
 use tonic::Status;
 
 /// A configuration on free ports of loopback, with anonymous memory.
@@ -19,9 +19,9 @@ pub(crate) fn config() -> Config {
     config
 }
 
-pub(crate) async fn start(config: &Config) -> (Server, Client) {
-    let server = Server::start(config).await.unwrap();
-    let client = Client::connect(&ClientOptions::plain(server.listen)).await.unwrap();
+pub(crate) async fn start(config: &Config) -> (RunningCollector, RemoteCollector) {
+    let server = RunningCollector::start(config).await.unwrap();
+    let client = RemoteCollector::connect(&ClientOptions::without_tls(server.listen)).await.unwrap();
     (server, client)
 }
 

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::common::{config, key, open_request, start, status_of};
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, AskKeys, ClientOptions};
-use dta_collector::config::{Config, Limits};
-use dta_collector::server::Server;
+use dta_collector::config::{CollectorLimits, Config};
+use dta_collector::server::RunningCollector;
 use dta_proto::codec::BoundedCodec;
 use dta_proto::control::MAX_NODES;
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{self, Policy};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, AskKeys, ClientOptions};
 use tokio::io::AsyncReadExt;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -45,7 +45,7 @@ async fn long_messages_are_refused_and_short_ones_that_unfold_too() {
     // The longest query is one of these no more than it was.
     let keys: Vec<_> = (0..dta_proto::control::MAX_KEYS as u32).map(key).collect();
     client.key_write("", &keys, Policy::First, 0).await.unwrap();
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,19 +64,19 @@ async fn a_renewal_is_bounded_and_its_session_looked_up_first() {
     let refused = status_of(client.renew_session(with(MAX_NODES + 1)).await);
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     client.renew_session(with(MAX_NODES)).await.unwrap();
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 /// A client whose connection comes from an address of loopback.
-async fn from(server: &Server, address: [u8; 4]) -> CollectorClient<Channel> {
+async fn from(server: &RunningCollector, address: [u8; 4]) -> CollectorClient<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{}", server.listen)).unwrap();
     CollectorClient::new(endpoint.local_address(Some(IpAddr::from(address))).connect().await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_caller_cannot_take_all_tails() {
-    let limits = Limits { tails: 4, tails_per_caller: 3, ..Limits::default() };
-    let server = Server::start(&Config { limits, ..config() }).await.unwrap();
+    let limits = CollectorLimits { tails: 4, tails_per_caller: 3, ..CollectorLimits::default() };
+    let server = RunningCollector::start(&Config { limits, ..config() }).await.unwrap();
     let (mut one, mut again, mut other) = (
         from(&server, [127, 0, 0, 1]).await,
         from(&server, [127, 0, 0, 1]).await,
@@ -101,7 +101,7 @@ async fn one_caller_cannot_take_all_tails() {
         assert!(Instant::now() < until, "no place becomes free");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 /// Begins a call and does not send its message.
@@ -117,8 +117,9 @@ async fn stall(client: Channel) -> Status {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_stall_keep_nobody_waiting_but_their_caller() {
     let start = async |call_seconds| {
-        let limits = Limits { calls: 8, calls_per_caller: 4, call_seconds, ..Limits::default() };
-        let server = Server::start(&Config { limits, ..config() }).await.unwrap();
+        let limits =
+            CollectorLimits { calls: 8, calls_per_caller: 4, call_seconds, ..CollectorLimits::default() };
+        let server = RunningCollector::start(&Config { limits, ..config() }).await.unwrap();
         let endpoint = Endpoint::from_shared(format!("http://{}", server.listen)).unwrap();
         let channel = endpoint.connect().await.unwrap();
         let stalled: Vec<_> = (0..12).map(|_| tokio::spawn(stall(channel.clone()))).collect();
@@ -133,7 +134,7 @@ async fn calls_that_stall_keep_nobody_waiting_but_their_caller() {
     answer.expect("another caller waits").unwrap();
     stalled.iter().for_each(tokio::task::JoinHandle::abort);
     drop(channel);
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 
     let began = Instant::now();
     let (server, channel, stalled) = start(3).await;
@@ -143,13 +144,13 @@ async fn calls_that_stall_keep_nobody_waiting_but_their_caller() {
     }
     assert!(began.elapsed() >= Duration::from_secs(3));
     CollectorClient::new(channel).list_stores(list).await.unwrap();
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_are_bounded_for_each_address() {
-    let limits = Limits { connections: 8, connections_per_address: 3, ..Limits::default() };
-    let server = Server::start(&Config { limits, ..config() }).await.unwrap();
+    let limits = CollectorLimits { connections: 8, connections_per_address: 3, ..CollectorLimits::default() };
+    let server = RunningCollector::start(&Config { limits, ..config() }).await.unwrap();
     let list = control::ListStoresRequest {};
     let mut one = Vec::new();
     for _ in 0..3 {
@@ -166,21 +167,28 @@ async fn connections_are_bounded_for_each_address() {
     let collector = nodes.iter().find(|n| n.node == "collector").unwrap();
     let count = |name: &str| collector.counters.iter().find(|c| c.name == name).map(|c| c.value);
     assert_eq!((count("connections.accepted"), count("connections.refused")), (Some(4), Some(1)));
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_comes_through_silent_connections() {
-    let limits = Limits { connections: 16, connections_per_address: 16, ..Limits::default() };
-    let server = Server::start(&Config { limits, ..config() }).await.unwrap();
+    let limits =
+        CollectorLimits { connections: 16, connections_per_address: 16, ..CollectorLimits::default() };
+    let server = RunningCollector::start(&Config { limits, ..config() }).await.unwrap();
     let mut silent = Vec::new();
     for _ in 0..100 {
         silent.push(tokio::net::TcpStream::connect(server.listen).await.unwrap());
     }
-    let ask = async { Client::connect(&ClientOptions::plain(server.listen)).await.unwrap().stores().await };
+    let ask = async {
+        RemoteCollector::connect(&ClientOptions::without_tls(server.listen))
+            .await
+            .unwrap()
+            .fetch_stores()
+            .await
+    };
     let stores = tokio::time::timeout(Duration::from_secs(60), ask).await.expect("an answer").unwrap();
     assert_eq!(stores.len(), 15);
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 /// The sockets of this process that were accepted at an address.
@@ -199,11 +207,11 @@ fn accepted_at(listen: std::net::SocketAddr) -> Vec<std::net::TcpStream> {
 #[tokio::test(flavor = "multi_thread")]
 async fn long_answers_do_not_wait_for_an_acknowledgement() {
     let (server, client) = start(&config()).await;
-    client.stores().await.unwrap();
+    client.fetch_stores().await.unwrap();
     let accepted = accepted_at(server.listen);
     assert_eq!(accepted.len(), 1);
     // Without it the last part of an answer waits until the client acknowledges the one before.
     assert!(accepted[0].nodelay().unwrap());
     drop(accepted);
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }

@@ -5,18 +5,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, AskKeys, ClientOptions, Member, Moment, Question, QuestionKind, Spread};
 use dta_collector::config::{Config, MemoryConfig};
-use dta_collector::server::Server;
-use dta_collector::service::Service;
+use dta_collector::server::RunningCollector;
+use dta_collector::service::CollectorService;
 use dta_proto::buckets::{self, Buckets};
 use dta_proto::control::collector_server::CollectorServer;
 use dta_proto::control::{
-    CollectorShare, OpenSessionRequest, Policy, RenewSessionRequest, bucket_ranges, buckets as read,
+    CollectorShare, OpenSessionRequest, Policy, RenewSessionRequest, bucket_ranges,
+    copies_from_ranges as read,
 };
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_write};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, AskKeys, ClientOptions, Moment, Question, QuestionKind, Spread, SpreadMember};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::codegen::{BoxFuture, Service as TowerService, http};
 use tonic::server::NamedService;
@@ -28,7 +29,7 @@ const KEY_WRITE: QuestionKind = QuestionKind::KeyWrite { policy: Policy::First, 
 
 /// A session in which each of these collectors has its buckets.
 fn shared(addresses: [&str; 2], limit: u8, own_share: u32) -> OpenSessionRequest {
-    let buckets = [Buckets::range(0, limit - 1), Buckets::range(limit, 255)];
+    let buckets = [Buckets::from_range(0, limit - 1), Buckets::from_range(limit, 255)];
     let share = |(address, buckets): (&str, Buckets)| CollectorShare {
         address: address.into(),
         buckets: bucket_ranges(&buckets.into()),
@@ -39,9 +40,9 @@ fn shared(addresses: [&str; 2], limit: u8, own_share: u32) -> OpenSessionRequest
 }
 
 /// The version of a collector's placement, which its answers have as well.
-async fn version(client: &Client) -> u64 {
+async fn version(client: &RemoteCollector) -> u64 {
     let placed = client.placement().await.unwrap();
-    let answers = client.ask(Question::now("flows", [], KEY_WRITE)).await.unwrap();
+    let answers = client.query_keys(Question::now("flows", [], KEY_WRITE)).await.unwrap();
     assert_eq!(answers.placement, placed.version);
     placed.version
 }
@@ -56,7 +57,10 @@ async fn a_placement_has_another_version_after_each_change_and_each_start() {
     let opened = version(&client).await;
     assert!(all.insert(opened));
     let flows = &client.placement().await.unwrap().stores[0];
-    assert_eq!((read(&flows.buckets).unwrap(), flows.written), (Buckets::range(0, 99).into(), Some(true)));
+    assert_eq!(
+        (read(&flows.buckets).unwrap(), flows.written),
+        (Buckets::from_range(0, 99).into(), Some(true))
+    );
     // Nothing changes with a renewal.
     let request =
         RenewSessionRequest { name: "t".into(), generation: session.generation, ..Default::default() };
@@ -66,24 +70,24 @@ async fn a_placement_has_another_version_after_each_change_and_each_start() {
     assert!(all.insert(version(&client).await));
     client.end_session("t").await.unwrap();
     assert!(all.insert(version(&client).await));
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
     let (server, client) = start(&config).await;
     assert!(all.insert(version(&client).await));
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 /// Writes the number of a collector under a key.
-fn write(server: &Server, key: &Key, number: u8) {
+fn write(server: &RunningCollector, key: &Key, number: u8) {
     let mut slot = [0; 16];
-    key_write::encode(&mut slot, key, &[number; 12]);
-    for at in hash::slots(key, 2, 1 << 20).iter() {
+    key_write::encode_slot(&mut slot, key, &[number; 12]);
+    for at in hash::key_slots(key, 2, 1 << 20).iter() {
         let store = server.stores().get("flows").unwrap();
-        store.region.write(key_write::offset(*at, 12), &slot).unwrap();
+        store.region.write(key_write::slot_offset(*at, 12), &slot).unwrap();
     }
 }
 
-async fn client_of(address: &str) -> Client {
-    Client::connect(&ClientOptions::plain(address)).await.unwrap()
+async fn client_of(address: &str) -> RemoteCollector {
+    RemoteCollector::connect(&ClientOptions::without_tls(address)).await.unwrap()
 }
 
 /// The numbers of the collectors that answer for keys.
@@ -102,25 +106,25 @@ async fn keys_that_change_hands_are_found_by_who_kept_where_they_were() {
     let mut members = Vec::new();
     for address in addresses {
         let ask = Arc::new(client_of(address).await);
-        members.push(Member { address: address.into(), ask });
+        members.push(SpreadMember { address: address.into(), ask });
     }
     let both = Spread::new(members);
     for limit in [100, 200, 50] {
         for (own, address) in (0..).zip(addresses) {
             client_of(address).await.open_session(shared(addresses, limit, own)).await.unwrap();
         }
-        let expected = keys.iter().map(|key| if buckets::of_key(key) < limit { 1 } else { 2 });
+        let expected = keys.iter().map(|key| if buckets::bucket_of_key(key) < limit { 1 } else { 2 });
         for _ in 0..2 {
             assert_eq!(answering(&both, &keys).await, expected.clone().collect::<Vec<u8>>());
         }
     }
-    first.stop().await.unwrap();
-    second.stop().await.unwrap();
+    first.shut_down().await.unwrap();
+    second.shut_down().await.unwrap();
 }
 
 /// A collector older than the call `Placement`.
 #[derive(Clone)]
-struct Older(CollectorServer<Service>);
+struct Older(CollectorServer<CollectorService>);
 
 impl TowerService<http::Request<Body>> for Older {
     type Response = http::Response<Body>;
@@ -158,9 +162,9 @@ async fn an_older_collector_is_asked_for_its_stores() {
     for (own, address) in (0..).zip(addresses) {
         let mut client = client_of(address).await;
         client.open_session(shared(addresses, 128, own)).await.unwrap();
-        members.push(Member { address: address.into(), ask: Arc::new(client) });
+        members.push(SpreadMember { address: address.into(), ask: Arc::new(client) });
     }
-    let expected = keys.iter().map(|key| if buckets::of_key(key) < 128 { 1 } else { 2 });
+    let expected = keys.iter().map(|key| if buckets::bucket_of_key(key) < 128 { 1 } else { 2 });
     assert_eq!(answering(&Spread::new(members), &keys).await, expected.collect::<Vec<u8>>());
     assert_eq!(client_of(&older).await.placement().await.unwrap().version, 0);
 
@@ -168,10 +172,10 @@ async fn an_older_collector_is_asked_for_its_stores() {
     for address in addresses {
         let at = Moment::from(1_700_000_000_000);
         let question = Question { at, ..Question::now("flows", [], KEY_WRITE) };
-        let refused = crate::common::status_of(client_of(address).await.ask(question).await);
+        let refused = crate::common::status_of(client_of(address).await.query_keys(question).await);
         assert_eq!(refused.code(), Code::Unimplemented, "{refused}");
     }
     serving.abort();
-    first.stop().await.unwrap();
-    second.stop().await.unwrap();
+    first.shut_down().await.unwrap();
+    second.shut_down().await.unwrap();
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dta_rpc::Ask;
-use dta_rpc::collector::Client;
-use dta_rpc::{ClientError, ClientOptions};
-use dta_collector::config::{Config, Limits, MemoryConfig, Transport};
+use dta_collector::config::{CollectorLimits, Config, MemoryConfig, Transport};
 use dta_proto::control::{RenewSessionRequest, TailRequest};
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_rpc::Ask;
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{ClientError, ClientOptions};
 
 use crate::common::{config, open_request, start};
 
@@ -22,8 +22,8 @@ fn more() -> StoreSpec {
 }
 
 /// How many stores there are.
-async fn stores(client: &Client) -> usize {
-    client.stores().await.unwrap().len()
+async fn stores(client: &RemoteCollector) -> usize {
+    client.fetch_stores().await.unwrap().len()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,15 +33,17 @@ async fn stores_that_were_added_are_served_and_granted() {
     let (mut server, mut client) = start(&old).await;
     let session = client.open_session(open_request("t", 0x21)).await.unwrap();
     assert_eq!((session.regions.len(), session.stores_offered), (15, 15));
-    let mut follows =
-        client.tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() }).await.unwrap();
+    let mut follows = client
+        .tail_list(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() })
+        .await
+        .unwrap();
 
     let mut new = old.clone();
     new.stores.push(more());
     let placed = client.placement().await.unwrap().version;
-    assert_eq!(server.reload(&new).await.unwrap(), ["store more (new)"]);
+    assert_eq!(server.reload_config(&new).await.unwrap(), ["store more (new)"]);
     assert_ne!(client.placement().await.unwrap().version, placed);
-    assert_eq!(server.reload(&new).await.unwrap(), Vec::<String>::new());
+    assert_eq!(server.reload_config(&new).await.unwrap(), Vec::<String>::new());
     assert_eq!(stores(&client).await, 16);
     assert!(dir.path().join("m/more.region").exists());
     // The translator is told of it when it renews, and gets it when it opens its session again: with
@@ -66,10 +68,10 @@ async fn stores_that_were_added_are_served_and_granted() {
     };
     assert_eq!(numbers(&again), numbers(&session));
     // A list that was followed before is followed on.
-    let waited = tokio::time::timeout(Duration::from_millis(300), follows.message()).await;
+    let waited = tokio::time::timeout(Duration::from_millis(300), follows.next_message()).await;
     assert!(waited.is_err(), "it ended: {waited:?}");
     drop(follows);
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,12 +86,13 @@ async fn what_cannot_change_is_named_and_then_nothing_changes() {
     new.stores[0].kind =
         StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() };
     new.stores.remove(1);
-    let refused = server.reload(&new).await.unwrap_err().to_string();
+    let refused = server.reload_config(&new).await.unwrap_err().to_string();
     let keys = "collector.transport, store flows, store paths (removed) cannot change";
     assert!(refused.starts_with(keys), "{refused}");
     assert_eq!(stores(&client).await, 15);
     assert!(!dir.path().join("m/more.region").exists());
-    let follow = || client.tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() });
+    let follow =
+        || client.tail_list(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() });
     let _two = (follow().await.unwrap(), follow().await.unwrap());
 
     // A store whose memory cannot be made takes the others of its configuration with it.
@@ -97,30 +100,32 @@ async fn what_cannot_change_is_named_and_then_nothing_changes() {
     let blocked = StoreSpec { id: 10, name: "blocked".into(), ..more() };
     new.stores.extend([more(), blocked]);
     std::fs::create_dir(dir.path().join("m/blocked.region")).unwrap();
-    assert!(server.reload(&new).await.unwrap_err().is::<dta_collector::region::RegionError>());
+    assert!(server.reload_config(&new).await.unwrap_err().is::<dta_collector::region::RegionError>());
     assert_eq!(stores(&client).await, 15);
     assert!(!dir.path().join("m/more.region").exists());
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_are_those_of_now() {
     let old = config();
     let (mut server, client) = start(&old).await;
-    let tail = |client: &Client| {
+    let tail = |client: &RemoteCollector| {
         let client = client.clone();
-        async move { client.tail(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() }).await }
+        async move {
+            client.tail_list(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() }).await
+        }
     };
     let _before = (tail(&client).await.unwrap(), tail(&client).await.unwrap());
-    let new = Config { limits: Limits { tails_per_caller: 1, ..Limits::default() }, ..old };
-    assert_eq!(server.reload(&new).await.unwrap(), ["limits.tails_per_caller"]);
-    let client = Client::connect(&ClientOptions::plain(server.listen)).await.unwrap();
+    let new = Config { limits: CollectorLimits { tails_per_caller: 1, ..CollectorLimits::default() }, ..old };
+    assert_eq!(server.reload_config(&new).await.unwrap(), ["limits.tails_per_caller"]);
+    let client = RemoteCollector::connect(&ClientOptions::without_tls(server.listen)).await.unwrap();
     let _one = tail(&client).await.unwrap();
     match tail(&client).await {
         Err(ClientError::Status(status)) => assert_eq!(status.code(), tonic::Code::ResourceExhausted),
         other => panic!("{:?}", other.map(|_| ())),
     }
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 /// Readers do not notice that the configuration is read again, whenever their calls fall.
@@ -144,7 +149,7 @@ async fn calls_go_on_while_it_changes() {
         .collect();
     for round in 0..50 {
         new.limits.tails_per_caller = 100 + round;
-        assert_eq!(server.reload(&new).await.unwrap(), ["limits.tails_per_caller"]);
+        assert_eq!(server.reload_config(&new).await.unwrap(), ["limits.tails_per_caller"]);
         assert_eq!(stores(&client).await, 15);
         tokio::time::sleep(Duration::from_millis(20)).await;
         // A call is made again a few times: no configuration ends before each reader has begun and ended a
@@ -160,5 +165,5 @@ async fn calls_go_on_while_it_changes() {
     for reader in readers {
         reader.await.unwrap();
     }
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }

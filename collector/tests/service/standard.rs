@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dta_collector::server::Server;
+use dta_collector::server::RunningCollector;
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -14,7 +14,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use crate::common::config;
 
-async fn channel(server: &Server) -> Channel {
+async fn channel(server: &RunningCollector) -> Channel {
     Channel::from_shared(format!("http://{}", server.listen)).unwrap().connect().await.unwrap()
 }
 
@@ -33,7 +33,7 @@ async fn becomes(channel: &Channel, service: &str, status: ServingStatus) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_is_true_to_life() {
-    let server = Server::start(&config()).await.unwrap();
+    let server = RunningCollector::start(&config()).await.unwrap();
     let channel = channel(&server).await;
     for service in ["", "dta.v1.Collector"] {
         becomes(&channel, service, ServingStatus::Serving).await;
@@ -51,14 +51,14 @@ async fn health_is_true_to_life() {
     let request = HealthCheckRequest { service: String::new() };
     let mut watched = HealthClient::new(channel.clone()).watch(request).await.unwrap().into_inner();
     assert_eq!(watched.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
-    let (told, stopped) = tokio::join!(watched.message(), server.stop());
+    let (told, stopped) = tokio::join!(watched.message(), server.shut_down());
     stopped.unwrap();
     assert_eq!(told.unwrap().unwrap().status(), ServingStatus::NotServing);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reflection_tells_services_and_their_messages() {
-    let server = Server::start(&config()).await.unwrap();
+    let server = RunningCollector::start(&config()).await.unwrap();
     let mut client = ServerReflectionClient::new(channel(&server).await);
     let ask = |message: MessageRequest| ServerReflectionRequest {
         host: String::new(),
@@ -83,5 +83,5 @@ async fn reflection_tells_services_and_their_messages() {
     };
     let text = String::from_utf8_lossy(&file.file_descriptor_proto[0]).into_owned();
     assert!(text.contains("QuerySeries"), "{text:?}");
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }

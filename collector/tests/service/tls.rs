@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::common::{open_request, status_of};
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, ClientError, ClientOptions, ClientTls};
-use dta_collector::config::{Config, Limits, Tls};
-use dta_collector::server::Server;
+use dta_collector::config::{CollectorLimits, CollectorTlsConfig, Config};
+use dta_collector::server::RunningCollector;
 use dta_proto::control;
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, ClientError, ClientOptions, ClientTls};
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, IsCa, Issuer, KeyPair, SanType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
@@ -57,14 +57,14 @@ fn file(dir: &Path, name: &str, text: &str) -> PathBuf {
 struct Ground {
     dir: tempfile::TempDir,
     ca: Authority,
-    tls: Tls,
+    tls: CollectorTlsConfig,
 }
 
 impl Ground {
     fn new() -> Self {
         let (dir, ca) = (tempfile::tempdir().unwrap(), authority());
         let (cert, key) = ca.issue(&["collector.example"], |_| {});
-        let tls = Tls {
+        let tls = CollectorTlsConfig {
             cert: file(dir.path(), "c.crt", &cert),
             key: file(dir.path(), "c.key", &key),
             client_ca: file(dir.path(), "ca.crt", &ca.pem),
@@ -78,7 +78,7 @@ impl Ground {
     }
 
     /// What a client needs that has this certificate.
-    fn client(&self, server: &Server, (cert, key): &(String, String)) -> ClientOptions {
+    fn client(&self, server: &RunningCollector, (cert, key): &(String, String)) -> ClientOptions {
         let mut n = 0;
         let path = loop {
             n += 1;
@@ -98,16 +98,16 @@ impl Ground {
         ClientOptions::new(format!("127.0.0.1:{}", server.listen.port()), Some(tls))
     }
 
-    async fn connect(&self, server: &Server, name: &str) -> Client {
+    async fn connect(&self, server: &RunningCollector, name: &str) -> RemoteCollector {
         let options = self.client(server, &self.ca.issue(&[name], |_| {}));
-        Client::connect(&options).await.unwrap()
+        RemoteCollector::connect(&options).await.unwrap()
     }
 }
 
 /// The handshake of TLS 1.3 ends for the client before the server has judged it: a refusal may come
 /// with the first call.
 async fn ask(options: &ClientOptions) -> Result<usize, ClientError> {
-    Ok(Client::connect(options).await?.stores().await?.len())
+    Ok(RemoteCollector::connect(options).await?.fetch_stores().await?.len())
 }
 
 async fn refusal(options: &ClientOptions) -> String {
@@ -116,9 +116,9 @@ async fn refusal(options: &ClientOptions) -> String {
 }
 
 /// When the certificate in use ends, by the metrics, in days from now.
-async fn days_left(server: &Server) -> f64 {
+async fn days_left(server: &RunningCollector) -> f64 {
     let mut stream =
-        tokio::net::TcpStream::connect(server.metrics().expect("they are served")).await.unwrap();
+        tokio::net::TcpStream::connect(server.scrape_address().expect("they are served")).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).await.unwrap();
@@ -139,53 +139,53 @@ async fn metrics_say_when_the_certificate_in_use_ends() {
     replace(11);
     let mut config = ground.config();
     config.metrics.listen = dta_export::metrics::Address::At("127.0.0.1:0".parse().unwrap());
-    let mut server = Server::start(&config).await.unwrap();
+    let mut server = RunningCollector::start(&config).await.unwrap();
     assert!((9.9..10.1).contains(&days_left(&server).await));
     // One that lies there and is not in use says nothing yet.
     replace(91);
     // A page is kept for a second.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert!((9.9..10.1).contains(&days_left(&server).await));
-    server.reload(&config).await.unwrap();
+    server.reload_config(&config).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert!((89.9..90.1).contains(&days_left(&server).await));
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_read_again_and_bad_ones_change_nothing() {
     let ground = Ground::new();
-    let mut server = Server::start(&ground.config()).await.unwrap();
+    let mut server = RunningCollector::start(&ground.config()).await.unwrap();
     let good = ground.client(&server, &ground.ca.issue(&["client.example"], |_| {}));
-    let connected = Client::connect(&good).await.unwrap();
+    let connected = RemoteCollector::connect(&good).await.unwrap();
     // A key of another pair.
     let (_, other) = ground.ca.issue(&["other.example"], |_| {});
     std::fs::write(&ground.tls.key, other).unwrap();
-    let refused = server.reload(&ground.config()).await.unwrap_err().to_string();
+    let refused = server.reload_config(&ground.config()).await.unwrap_err().to_string();
     assert!(refused.contains("does not belong to the certificate"), "{refused}");
     assert_eq!(ask(&good).await.unwrap(), 15);
 
     let (cert, key) = ground.ca.issue(&["second.example"], |_| {});
     std::fs::write(&ground.tls.cert, cert).unwrap();
     std::fs::write(&ground.tls.key, key).unwrap();
-    assert_eq!(server.reload(&ground.config()).await.unwrap(), ["the TLS files"]);
+    assert_eq!(server.reload_config(&ground.config()).await.unwrap(), ["the TLS files"]);
     assert!(refusal(&good).await.contains("second.example"));
     let mut second = good.clone();
     second.tls.as_mut().unwrap().domain = Some("second.example".into());
     assert_eq!(ask(&second).await.unwrap(), 15);
     // Connected clients are asked to reconnect, and see the new certificate.
     let until = std::time::Instant::now() + Duration::from_secs(60);
-    while connected.stores().await.is_ok() {
+    while connected.fetch_stores().await.is_ok() {
         assert!(std::time::Instant::now() < until, "the connection of before goes on");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
     let ground = Ground::new();
-    let server = Server::start(&ground.config()).await.unwrap();
+    let server = RunningCollector::start(&ground.config()).await.unwrap();
     let good = ground.client(&server, &ground.ca.issue(&["client.example"], |_| {}));
     assert_eq!(ask(&good).await.unwrap(), 15);
 
@@ -211,20 +211,20 @@ async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
     assert!(told.contains("wants TLS") && told.contains("https://"), "{told}");
 
     assert_eq!(ask(&good).await.unwrap(), 15, "none of these harmed it");
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 
     // TLS to a collector that has none.
-    let plain = Server::start(&crate::common::config()).await.unwrap();
+    let plain = RunningCollector::start(&crate::common::config()).await.unwrap();
     let told = refusal(&ClientOptions { address: plain.listen.to_string(), ..good }).await;
     assert!(told.contains("does not speak TLS"), "{told}");
-    plain.stop().await.unwrap();
+    plain.shut_down().await.unwrap();
 }
 
 /// A server that somebody else runs, or this one when its certificate ended while it ran.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_server_is_told_as_that() {
     let ground = Ground::new();
-    let server = Server::start(&ground.config()).await.unwrap();
+    let server = RunningCollector::start(&ground.config()).await.unwrap();
     let good = ground.client(&server, &ground.ca.issue(&["client.example"], |_| {}));
     let (cert, key) = ground.ca.issue(&["collector.example"], for_days(10, 7));
     let identity = tonic::transport::Identity::from_pem(cert, key);
@@ -239,20 +239,24 @@ async fn an_expired_server_is_told_as_that() {
     let told = refusal(&ClientOptions { address, ..good }).await;
     assert!(told.contains("its certificate expired 3 days ago"), "{told}");
     serving.abort();
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_cannot_be_used_are_named() {
     let ground = Ground::new();
     let dir = ground.dir.path();
-    let start =
-        async |tls: Tls| match Server::start(&Config { tls: Some(tls), ..crate::common::config() }).await {
-            Err(error) if error.is::<dta_rpc::transport::tls::TlsError>() => error.to_string(),
-            Err(error) => panic!("another error: {error}"),
-            Ok(_) => panic!("started with junk"),
-        };
-    let told = start(Tls { cert: dir.join("missing.pem"), ..ground.tls.clone() }).await;
+    let start = async |tls: CollectorTlsConfig| match RunningCollector::start(&Config {
+        tls: Some(tls),
+        ..crate::common::config()
+    })
+    .await
+    {
+        Err(error) if error.is::<dta_rpc::transport::tls::TlsError>() => error.to_string(),
+        Err(error) => panic!("another error: {error}"),
+        Ok(_) => panic!("started with junk"),
+    };
+    let told = start(CollectorTlsConfig { cert: dir.join("missing.pem"), ..ground.tls.clone() }).await;
     assert!(told.contains("missing.pem"), "{told}");
     for which in 0..3 {
         let mut tls = ground.tls.clone();
@@ -262,11 +266,11 @@ async fn files_that_cannot_be_used_are_named() {
         assert!(told.contains(&format!("junk{which}.pem")) && told.contains("PEM"), "{told}");
     }
     let (_, other) = ground.ca.issue(&["collector.example"], |_| {});
-    let told = start(Tls { key: file(dir, "other.key", &other), ..ground.tls.clone() }).await;
+    let told = start(CollectorTlsConfig { key: file(dir, "other.key", &other), ..ground.tls.clone() }).await;
     assert!(told.contains("other.key does not belong to the certificate"), "{told}");
     let (cert, key) = ground.ca.issue(&["collector.example"], for_days(10, 7));
     let (cert, key) = (file(dir, "old.crt", &cert), file(dir, "old.key", &key));
-    let told = start(Tls { cert, key, ..ground.tls.clone() }).await;
+    let told = start(CollectorTlsConfig { cert, key, ..ground.tls.clone() }).await;
     assert!(told.contains("old.crt expired 3 days ago"), "{told}");
 }
 
@@ -274,11 +278,11 @@ async fn files_that_cannot_be_used_are_named() {
 async fn a_session_is_of_the_certificate_that_opened_it() {
     let mut ground = Ground::new();
     ground.tls.operators = vec!["ops.example".into()];
-    let server = Server::start(&ground.config()).await.unwrap();
+    let server = RunningCollector::start(&ground.config()).await.unwrap();
     let (mut tor1, mut tor2) =
         (ground.connect(&server, "tor1.example").await, ground.connect(&server, "tor2.example").await);
     let session = tor1.open_session(open_request("tor1", 50)).await.unwrap();
-    assert_eq!(tor2.sessions().await.unwrap().sessions[0].owner, "DNS:tor1.example");
+    assert_eq!(tor2.fetch_sessions().await.unwrap().sessions[0].owner, "DNS:tor1.example");
 
     let renew = control::RenewSessionRequest {
         name: "tor1".into(),
@@ -292,41 +296,41 @@ async fn a_session_is_of_the_certificate_that_opened_it() {
     assert!(tor2.end_session("tor1").await.is_err());
     // The same letters as a URI are another's name.
     let uri = ground.ca.issue(&[], |p| p.subject_alt_names = vec![uri_name("tor1.example")]);
-    let mut uri = Client::connect(&ground.client(&server, &uri)).await.unwrap();
+    let mut uri = RemoteCollector::connect(&ground.client(&server, &uri)).await.unwrap();
     let refused = status_of(uri.open_session(open_request("tor1", 60)).await);
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     let operator = ground.ca.issue(&[], |p| p.subject_alt_names = vec![uri_name("ops.example")]);
-    let mut operator = Client::connect(&ground.client(&server, &operator)).await.unwrap();
+    let mut operator = RemoteCollector::connect(&ground.client(&server, &operator)).await.unwrap();
     assert!(operator.end_session("tor1").await.is_err(), "an operator by its DNS name alone");
     // The same names with another key are the same caller: certificates are renewed.
     let mut renewed = ground.connect(&server, "tor1.example").await;
     assert_eq!(renewed.renew_session(renew).await.unwrap().generation, session.generation);
     ground.connect(&server, "ops.example").await.end_session("tor1").await.unwrap();
     tor2.open_session(open_request("tor1", 60)).await.unwrap();
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_without_names_is_refused() {
     let ground = Ground::new();
-    let server = Server::start(&ground.config()).await.unwrap();
+    let server = RunningCollector::start(&ground.config()).await.unwrap();
     let empty = ground.ca.issue(&[], |p| p.distinguished_name = DistinguishedName::new());
     for certificate in [empty, ground.ca.issue(&[], |_| {})] {
         let options = ground.client(&server, &certificate);
         let told = refusal(&options).await;
         assert!(told.contains("no DNS or URI name") && told.contains("subject alternative name"), "{told}");
-        let mut client = Client::connect(&options).await.unwrap();
+        let mut client = RemoteCollector::connect(&options).await.unwrap();
         let refused = status_of(client.open_session(open_request("t", 50)).await);
         assert_eq!(refused.code(), Code::PermissionDenied);
     }
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_certificate_cannot_take_all_sessions() {
     let ground = Ground::new();
-    let limits = Limits { sessions_per_certificate: 2, ..Limits::default() };
-    let server = Server::start(&Config { limits, ..ground.config() }).await.unwrap();
+    let limits = CollectorLimits { sessions_per_certificate: 2, ..CollectorLimits::default() };
+    let server = RunningCollector::start(&Config { limits, ..ground.config() }).await.unwrap();
     let mut tor1 = ground.connect(&server, "tor1.example").await;
     let open = |name: &str, qpn| control::OpenSessionRequest {
         stores: vec!["flows".into()],
@@ -338,7 +342,7 @@ async fn one_certificate_cannot_take_all_sessions() {
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().contains("sessions_per_certificate"), "{refused}");
     ground.connect(&server, "tor2.example").await.open_session(open("c", 70)).await.unwrap();
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 }
 
 fn uri_name(name: &str) -> SanType {

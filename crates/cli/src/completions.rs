@@ -15,7 +15,7 @@ const FLAGS: [&str; 5] = ["--collector", "--ca", "--client-cert", "--client-key"
 
 /// Prints the names of the stores, one a line, in every shell; `flags` is its syntax for the flags found.
 /// Names appear in the JSON as `"name": "flows"`.
-fn stores(flags: &str) -> String {
+fn list_stores_command(flags: &str) -> String {
     format!(
         r#"timeout 2 dta-collector stores -o json {flags} 2>/dev/null | sed -n 's/^ *"name": "\(.*\)",\{{0,1\}}$/\1/p'"#
     )
@@ -23,7 +23,7 @@ fn stores(flags: &str) -> String {
 
 /// The kind of a value, by its placeholder in help texts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CompletionKind {
     /// `NAME|ID`
     Store,
     /// `HOST` or `HOST:PORT`
@@ -31,7 +31,7 @@ enum Kind {
 }
 
 /// The script of a program for a shell.
-pub(crate) fn script(shell: Shell, command: &mut Command) -> String {
+pub(crate) fn completion_script(shell: Shell, command: &mut Command) -> String {
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(shell, command, &name, &mut script);
@@ -40,32 +40,32 @@ pub(crate) fn script(shell: Shell, command: &mut Command) -> String {
     let (looked_up, noted) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
     let script = String::from_utf8_lossy(&script).replace(&looked_up, &noted);
     let mut kinds = BTreeMap::new();
-    note(command, &mut kinds);
+    collect_flag_kinds(command, &mut kinds);
     let function = name.replace('-', "_");
     match shell {
-        Shell::Bash => bash(&script, &kinds, &function),
-        Shell::Zsh => zsh(&script, &function),
-        Shell::Fish => fish(&script, &kinds, &function),
+        Shell::Bash => extend_bash_script(&script, &kinds, &function),
+        Shell::Zsh => extend_zsh_script(&script, &function),
+        Shell::Fish => extend_fish_script(&script, &kinds, &function),
         _ => script,
     }
 }
 
 /// The flags with such values, as typed.
-fn note(command: &Command, kinds: &mut BTreeMap<String, Kind>) {
+fn collect_flag_kinds(command: &Command, kinds: &mut BTreeMap<String, CompletionKind>) {
     for arg in command.get_arguments() {
         let kind = match arg.get_value_names().unwrap_or_default() {
-            [name] if name == "NAME|ID" => Kind::Store,
-            [name] if name == "HOST" || name == "HOST:PORT" => Kind::Host,
+            [name] if name == "NAME|ID" => CompletionKind::Store,
+            [name] if name == "HOST" || name == "HOST:PORT" => CompletionKind::Host,
             _ => continue,
         };
         kinds.extend(arg.get_long().map(|long| (format!("--{long}"), kind)));
         kinds.extend(arg.get_short().map(|short| (format!("-{short}"), kind)));
     }
-    command.get_subcommands().for_each(|command| note(command, kinds));
+    command.get_subcommands().for_each(|command| collect_flag_kinds(command, kinds));
 }
 
 /// bash splits words at colons, so the line is examined instead.
-fn bash(script: &str, kinds: &BTreeMap<String, Kind>, function: &str) -> String {
+fn extend_bash_script(script: &str, kinds: &BTreeMap<String, CompletionKind>, function: &str) -> String {
     let files = "compgen -f \"${cur}\"";
     let mut flag = None;
     let (bare, with_value) = (FLAGS.join("|"), FLAGS.map(|flag| format!("{flag}=*")).join("|"));
@@ -87,7 +87,7 @@ fn bash(script: &str, kinds: &BTreeMap<String, Kind>, function: &str) -> String 
     {}
 }}
 "#,
-        stores("\"${flags[@]}\"")
+        list_stores_command("\"${flags[@]}\"")
     );
     for line in script.lines() {
         match line.trim().strip_suffix(')') {
@@ -95,10 +95,10 @@ fn bash(script: &str, kinds: &BTreeMap<String, Kind>, function: &str) -> String 
             _ => {}
         }
         let line = match flag {
-            Some(Kind::Store) => {
+            Some(CompletionKind::Store) => {
                 line.replace(files, &format!("compgen -W \"$(_{function}_stores)\" -- \"${{cur}}\""))
             }
-            Some(Kind::Host) => line.replace(files, "compgen -A hostname -- \"${cur}\""),
+            Some(CompletionKind::Host) => line.replace(files, "compgen -A hostname -- \"${cur}\""),
             None => line.to_owned(),
         };
         lines += &line;
@@ -108,7 +108,7 @@ fn bash(script: &str, kinds: &BTreeMap<String, Kind>, function: &str) -> String 
 }
 
 /// clap_complete 4.6 does not escape the colon in `HOST:PORT`, which zsh takes for the end of the name.
-fn zsh(script: &str, function: &str) -> String {
+fn extend_zsh_script(script: &str, function: &str) -> String {
     let (bare, with_value) = (FLAGS.join("|"), FLAGS.map(|flag| format!("{flag}=*")).join("|"));
     let stores = format!(
         r#"_{function}_stores() {{
@@ -130,7 +130,7 @@ fn zsh(script: &str, function: &str) -> String {
 }}
 
 "#,
-        stores("\"${flags[@]}\"")
+        list_stores_command("\"${flags[@]}\"")
     );
     script
         .replace(":NAME|ID:_default", &format!(":NAME or ID:_{function}_stores"))
@@ -140,7 +140,7 @@ fn zsh(script: &str, function: &str) -> String {
         .replacen("autoload -U is-at-least\n\n", &format!("autoload -U is-at-least\n\n{stores}"), 1)
 }
 
-fn fish(script: &str, kinds: &BTreeMap<String, Kind>, function: &str) -> String {
+fn extend_fish_script(script: &str, kinds: &BTreeMap<String, CompletionKind>, function: &str) -> String {
     let (bare, with_value) = (FLAGS.join(" "), FLAGS.map(|flag| format!("'{flag}=*'")).join(" "));
     let mut lines = format!(
         r#"function __fish_{function}_stores
@@ -162,14 +162,14 @@ fn fish(script: &str, kinds: &BTreeMap<String, Kind>, function: &str) -> String 
     {}
 end
 "#,
-        stores("$flags")
+        list_stores_command("$flags")
     );
     for line in script.lines() {
         lines += line;
         let long = line.split_once(" -l ").and_then(|(_, rest)| rest.split(' ').next());
         match long.filter(|_| line.ends_with(" -r")).and_then(|long| kinds.get(&format!("--{long}"))) {
-            Some(Kind::Store) => lines += &format!(" -f -a '(__fish_{function}_stores)'"),
-            Some(Kind::Host) => lines += " -f -a '(__fish_print_hostnames)'",
+            Some(CompletionKind::Store) => lines += &format!(" -f -a '(__fish_{function}_stores)'"),
+            Some(CompletionKind::Host) => lines += " -f -a '(__fish_print_hostnames)'",
             None => {}
         }
         lines.push('\n');
@@ -211,7 +211,7 @@ mod tests {
         .unwrap();
         std::fs::set_permissions(&collector, PermissionsExt::from_mode(0o755)).unwrap();
         std::fs::write(folder.path().join("hosts"), "10.0.0.5 collector.example\n").unwrap();
-        std::fs::write(folder.path().join("script"), script(Shell::Bash, &mut command())).unwrap();
+        std::fs::write(folder.path().join("script"), completion_script(Shell::Bash, &mut command())).unwrap();
         let ask = format!(
             ". ./script; HOSTFILE=$PWD/hosts; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n\
              _dta__test dta-test \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\""
@@ -240,13 +240,13 @@ mod tests {
 
     #[test]
     fn zsh_and_fish_ask_for_stores_and_hosts() {
-        let zsh = script(Shell::Zsh, &mut command());
+        let zsh = completion_script(Shell::Zsh, &mut command());
         assert!(
             zsh.contains(":NAME or ID:_dta_test_stores'") && zsh.contains("\n_dta_test_stores() {"),
             "{zsh}"
         );
         assert!(zsh.contains(":HOST\\:PORT:_hosts'") && !zsh.contains("HOST:PORT"), "{zsh}");
-        let fish = script(Shell::Fish, &mut command());
+        let fish = completion_script(Shell::Fish, &mut command());
         assert!(fish.contains(" -l store -r -f -a '(__fish_dta_test_stores)'"), "{fish}");
         for script in [&zsh, &fish] {
             assert!(script.contains("--collector=*") && script.contains("stores -o json "), "{script}");

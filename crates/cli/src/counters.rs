@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// The counters of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Node {
+pub struct NodeCountersDocument {
     /// Its name: `reporter/ID`, `translator/NAME`, `nic/DEVICE`, `collector`, …
     pub node: String,
     /// Its stage: `reporter`, `translator`, `nic`, `collector` or `other`.
@@ -19,7 +19,7 @@ pub struct Node {
     pub counters: BTreeMap<String, u64>,
 }
 
-impl Node {
+impl NodeCountersDocument {
     /// A node that was queried just now.
     pub fn now(
         node: impl Into<String>,
@@ -27,6 +27,12 @@ impl Node {
         counters: impl IntoIterator<Item = (String, u64)>,
     ) -> Self {
         let counters = counters.into_iter().collect();
-        Node { node: node.into(), stage: stage.into(), session: None, age_seconds: 0.0, counters }
+        NodeCountersDocument {
+            node: node.into(),
+            stage: stage.into(),
+            session: None,
+            age_seconds: 0.0,
+            counters,
+        }
     }
 }

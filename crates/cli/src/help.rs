@@ -15,18 +15,18 @@ const NARROWEST: usize = 80;
 /// If clap finds a fault in the arguments, or the help breaks a rule; the message names the command.
 pub fn assert_sound(command: Command) {
     command.clone().debug_assert();
-    let faults = faults(command);
+    let faults = help_faults(command);
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-fn faults(mut command: Command) -> Vec<String> {
+fn help_faults(mut command: Command) -> Vec<String> {
     command.build();
     let mut faults = Vec::new();
-    look(&command, &mut faults);
+    check_command_help(&command, &mut faults);
     faults
 }
 
-fn look(command: &Command, faults: &mut Vec<String>) {
+fn check_command_help(command: &Command, faults: &mut Vec<String>) {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     let own = [
         command.get_about(),
@@ -36,7 +36,8 @@ fn look(command: &Command, faults: &mut Vec<String>) {
     ];
     let args = command.get_arguments().flat_map(|arg| [arg.get_help(), arg.get_long_help()]);
     for text in own.into_iter().chain(args).flatten() {
-        faults.extend(of_text(&text.to_string()).into_iter().map(|fault| format!("{name}: {fault}")));
+        faults
+            .extend(help_text_faults(&text.to_string()).into_iter().map(|fault| format!("{name}: {fault}")));
     }
     let mut help = command.clone().term_width(NARROWEST);
     if !help.render_long_help().to_string().lines().any(|line| line.starts_with("Example")) {
@@ -48,10 +49,10 @@ fn look(command: &Command, faults: &mut Vec<String>) {
     }
     // `help` itself is clap's.
     let own = command.get_subcommands().filter(|command| command.get_name() != "help");
-    own.for_each(|command| look(command, faults));
+    own.for_each(|command| check_command_help(command, faults));
 }
 
-fn of_text(text: &str) -> Vec<String> {
+fn help_text_faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut before: Option<&str> = None;
     for line in text.lines() {
@@ -74,15 +75,18 @@ mod tests {
 
     #[test]
     fn paragraphs_are_lines_and_examples_fit() {
-        assert_eq!(of_text(&format!("{}\n\nExamples:\n  a\n    b\nAnother.", "word ".repeat(40))), [""; 0]);
-        assert_eq!(of_text("One\ntwo").len(), 1);
-        assert_eq!(of_text(&format!("Examples:\n  {}", "x".repeat(79))).len(), 1);
+        assert_eq!(
+            help_text_faults(&format!("{}\n\nExamples:\n  a\n    b\nAnother.", "word ".repeat(40))),
+            [""; 0]
+        );
+        assert_eq!(help_text_faults("One\ntwo").len(), 1);
+        assert_eq!(help_text_faults(&format!("Examples:\n  {}", "x".repeat(79))).len(), 1);
         let command = Command::new("a")
             .after_help("Example:\n  a b")
             .subcommand(Command::new("b").after_help("One\ntwo\nExamples:\n  a b c"))
             .subcommand(Command::new("c"));
         assert_eq!(
-            faults(command),
+            help_faults(command),
             [
                 "a b: a paragraph of several lines: two",
                 "a b: a paragraph of several lines: Examples:",

@@ -1,12 +1,12 @@
 //! Common parts of all programs' command lines.
 //!
 //! - [`program`]: version, flag variables, exit statuses, `completions` and `man`.
-//! - [`status`]: exit statuses and their meaning.
-//! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
+//! - [`notify_status`]: exit statuses and their meaning.
+//! - [`output`]: the flag `-o`; [`table`], [`for_terminal`], [`number`]: what people see.
 //! - [`counters`]: the shape of counters in JSON.
 //! - [`service_manager`]: notifications of a daemon to its service manager.
 //! - [`enough_threads`]: whether a daemon can have its threads.
-//! - [`help`]: rules for help texts.
+//! - [`exit_status_help`]: rules for help texts.
 
 mod completions;
 pub mod counters;
@@ -31,14 +31,14 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
 pub use static_names::choose_name_sources;
-pub use status::{Misuse, Status, misuse};
+pub use status::{CommandStatus, Misuse, misuse_error};
 pub use threads::enough_threads;
 
 /// Prints a line to standard output.
 ///
 /// The system's error, where `println!` would panic: the disk is full, or the reader has gone
-/// ([`ErrorKind::BrokenPipe`]), which [`exit`] treats as success.
-pub fn print(text: impl Display) -> io::Result<()> {
+/// ([`ErrorKind::BrokenPipe`]), which [`report_result`] treats as success.
+pub fn print_line(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }
 
@@ -46,18 +46,18 @@ pub fn print(text: impl Display) -> io::Result<()> {
 /// warnings and that it is valid.
 ///
 /// # Errors
-/// As [`print`].
-pub fn configuration_is_good(text: &str, warnings: &[String]) -> anyhow::Result<Status> {
-    print(text.trim_end())?;
+/// As [`print_line`].
+pub fn configuration_is_good(text: &str, warnings: &[String]) -> anyhow::Result<CommandStatus> {
+    print_line(text.trim_end())?;
     for warning in warnings {
         eprintln!("WARNING: {warning}");
     }
     eprintln!("the configuration is valid");
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }
 
 /// Parses a value from a fixed set of names, which `--help` and completions then list.
-pub fn one_of<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+pub fn one_of_names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: FromStr + Clone + Send + Sync + 'static,
     T::Err: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -68,15 +68,15 @@ where
 /// The exit status of a program; an error is first printed on standard error. A reader that has gone
 /// (`| head`) has seen what it wanted, and is not an error. Where it is one, as for a daemon's ready line, it
 /// needs another message than the system's.
-pub fn exit(program: &str, result: anyhow::Result<impl Into<ExitCode>>) -> ExitCode {
+pub fn report_result(program: &str, result: anyhow::Result<impl Into<ExitCode>>) -> ExitCode {
     match result {
         Ok(code) => code.into(),
-        Err(error) if is_broken_pipe(&error) => Status::Done.into(),
+        Err(error) if is_broken_pipe(&error) => CommandStatus::Done.into(),
         Err(error) => {
             // With standard error closed there is nowhere left to report it.
             let text = terminal::for_stderr(&format!("{program}: {}", error_line(&error)));
             let _ = writeln!(io::stderr().lock(), "{text}");
-            let status = if error.is::<Misuse>() { Status::Misuse } else { Status::Failed };
+            let status = if error.is::<Misuse>() { CommandStatus::Misuse } else { CommandStatus::Failed };
             status.into()
         }
     }
@@ -132,7 +132,7 @@ const KAFKA: &str = "rskafka";
 /// Writes logs to standard error, in colour on a terminal. `filter` is in `RUST_LOG` syntax (`info`,
 /// `dta_collector=debug`); an invalid or empty one counts as `info`. A program that has set up its own log
 /// keeps it.
-pub fn log(filter: &str, format: LogFormat) {
+pub fn init_logging(filter: &str, format: LogFormat) {
     // An empty filter would be accepted, and let only errors through.
     let filter = if filter.trim().is_empty() { "info" } else { filter };
     let mut read = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
@@ -165,10 +165,13 @@ mod tests {
 
     #[test]
     fn a_reader_that_has_gone_is_no_error() {
-        let gone = || Err::<Status, _>(io::Error::from(ErrorKind::BrokenPipe).into());
-        assert_eq!(exit("x", gone()), ExitCode::SUCCESS);
-        assert_eq!(exit("x", gone().context("cannot print")), ExitCode::SUCCESS);
-        assert_eq!(exit("x", Err::<Status, _>(anyhow::anyhow!("else"))), ExitCode::from(1));
-        assert_eq!(exit("x", Err::<Status, _>(misuse(anyhow::anyhow!("else")))), ExitCode::from(2));
+        let gone = || Err::<CommandStatus, _>(io::Error::from(ErrorKind::BrokenPipe).into());
+        assert_eq!(report_result("x", gone()), ExitCode::SUCCESS);
+        assert_eq!(report_result("x", gone().context("cannot print")), ExitCode::SUCCESS);
+        assert_eq!(report_result("x", Err::<CommandStatus, _>(anyhow::anyhow!("else"))), ExitCode::from(1));
+        assert_eq!(
+            report_result("x", Err::<CommandStatus, _>(misuse_error(anyhow::anyhow!("else")))),
+            ExitCode::from(2)
+        );
     }
 }

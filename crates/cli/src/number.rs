@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A count with thousands separators: `1,234,567`.
-pub fn grouped(n: u64) -> String {
+pub fn format_grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (place, digit) in digits.chars().enumerate() {
@@ -16,12 +16,12 @@ pub fn grouped(n: u64) -> String {
 }
 
 /// A count and its noun: `1 packet`, `1,234 packets`.
-pub fn counted(n: u64, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(n), if n == 1 { one } else { many })
+pub fn format_count(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", format_grouped(n), if n == 1 { one } else { many })
 }
 
 /// A rate in a few characters: `950`, `12.3k`, `4.50M`.
-pub fn short(rate: f64) -> String {
+pub fn format_short(rate: f64) -> String {
     match rate {
         r if r < 1000.0 => format!("{r:.0}"),
         r if r < 1e6 => format!("{:.1}k", r / 1e3),
@@ -30,7 +30,7 @@ pub fn short(rate: f64) -> String {
     }
 }
 
-/// Reads a count from 1 as [`short`] writes it: `250k`, `1.5M`, `10G`, or all of its digits.
+/// Reads a count from 1 as [`format_short`] writes it: `250k`, `1.5M`, `10G`, or all of its digits.
 ///
 /// # Errors
 /// What it must be, in words.
@@ -48,12 +48,12 @@ pub fn parse_short(text: &str) -> Result<u64, String> {
 }
 
 /// A share in per cent.
-pub fn percent(share: f64) -> String {
+pub fn format_percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }
 
 /// Bytes in a readable unit.
-pub fn bytes(n: u64) -> String {
+pub fn format_bytes(n: u64) -> String {
     let (mut value, mut unit) = (n as f64, "B");
     for next in ["KiB", "MiB", "GiB", "TiB"] {
         if value < 1024.0 {
@@ -65,7 +65,7 @@ pub fn bytes(n: u64) -> String {
 }
 
 /// A duration in a readable unit: `90 s`, `5 min`, `3 h`.
-pub fn ago(time: Duration) -> String {
+pub fn format_duration(time: Duration) -> String {
     match time.as_secs() {
         seconds if seconds < 120 => format!("{seconds} s"),
         seconds if seconds < 7200 => format!("{} min", seconds / 60),
@@ -79,14 +79,14 @@ mod tests {
 
     #[test]
     fn numbers_are_for_people() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([0, 999, 1000, 1_234_567].map(format_grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(
-            [0, 1, 1234].map(|n| counted(n, "batch", "batches")),
+            [0, 1, 1234].map(|n| format_count(n, "batch", "batches")),
             ["0 batches", "1 batch", "1,234 batches"]
         );
-        assert_eq!([5.0, 12_300.0, 4_500_000.0].map(short), ["5", "12.3k", "4.50M"]);
-        assert_eq!(short(16_621.310_1), "16.6k");
-        assert_eq!([512, 1024, 1536, 16 << 20].map(bytes), ["512 B", "1 KiB", "1.5 KiB", "16 MiB"]);
+        assert_eq!([5.0, 12_300.0, 4_500_000.0].map(format_short), ["5", "12.3k", "4.50M"]);
+        assert_eq!(format_short(16_621.310_1), "16.6k");
+        assert_eq!([512, 1024, 1536, 16 << 20].map(format_bytes), ["512 B", "1 KiB", "1.5 KiB", "16 MiB"]);
         assert_eq!(
             ["7", "1000000", "250k", "1.5M", "10G"].map(|text| parse_short(text).unwrap()),
             [7, 1_000_000, 250_000, 1_500_000, 10_000_000_000]
@@ -94,9 +94,9 @@ mod tests {
         for bad in ["", "0", "0.0001k", "-5k", "1.5", "nanM", "infG", "1e30k", "5 M", "5T"] {
             assert!(parse_short(bad).is_err(), "{bad}");
         }
-        assert_eq!(percent(0.25), "25.00 %");
+        assert_eq!(format_percent(0.25), "25.00 %");
         assert_eq!(
-            [7, 119, 300, 7200].map(|s| ago(Duration::from_secs(s))),
+            [7, 119, 300, 7200].map(|s| format_duration(Duration::from_secs(s))),
             ["7 s", "119 s", "5 min", "2 h"]
         );
     }

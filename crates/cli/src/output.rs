@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::print;
+use crate::print_line;
 
 /// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Output {
+pub enum OutputFormat {
     /// For people
     #[default]
     #[value(alias = "table")]
@@ -25,23 +25,27 @@ pub enum Output {
 pub struct OutputFlag {
     /// Output format
     #[arg(long, short, env, value_enum, default_value_t, global = true)]
-    pub output: Output,
+    pub output: OutputFormat,
 }
 
 impl OutputFlag {
     /// Whether it is for programs.
     pub fn is_json(self) -> bool {
-        self.output == Output::Json
+        self.output == OutputFormat::Json
     }
 
     /// Prints a document for programs, or the text from `text` for people.
     ///
     /// # Errors
-    /// As [`print`].
-    pub fn print<T: Serialize>(self, document: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+    /// As [`print_document`].
+    pub fn print_document<T: Serialize>(
+        self,
+        document: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
         match self.output {
-            Output::Json => json(document),
-            Output::Text | Output::Wide => Ok(print(text(document))?),
+            OutputFormat::Json => print_json(document),
+            OutputFormat::Text | OutputFormat::Wide => Ok(print_line(text(document))?),
         }
     }
 }
@@ -49,17 +53,17 @@ impl OutputFlag {
 /// Prints a JSON document on several lines.
 ///
 /// # Errors
-/// As [`print`].
-pub fn json(document: &impl Serialize) -> anyhow::Result<()> {
-    Ok(print(serde_json::to_string_pretty(document)?)?)
+/// As [`print_document`].
+pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
+    Ok(print_line(serde_json::to_string_pretty(document)?)?)
 }
 
 /// Prints a JSON document on one line.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print_document`].
 pub fn json_line(document: &impl Serialize) -> anyhow::Result<()> {
-    Ok(print(serde_json::to_string(document)?)?)
+    Ok(print_line(serde_json::to_string(document)?)?)
 }
 
 /// Writes a JSON document to a file.

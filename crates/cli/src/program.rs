@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{Command, CommandFactory, Parser};
 use clap_complete::Shell;
 
-use crate::status::{self, Status};
+use crate::status::{self, CommandStatus};
 
 /// The commit of this build; empty if unknown.
 const COMMIT: &str = env!("DTA_COMMIT");
@@ -55,52 +55,52 @@ impl Common {
     ///
     /// # Errors
     /// Standard output or the directory is not writable.
-    pub fn run<C: CommandFactory>(&self, features: &[&str]) -> anyhow::Result<Status> {
-        let mut command = command::<C>(features);
+    pub fn run<C: CommandFactory>(&self, features: &[&str]) -> anyhow::Result<CommandStatus> {
+        let mut command = program_command::<C>(features);
         match self {
             Self::Completions { shell } => {
-                write(crate::completions::script(*shell, &mut command).as_bytes())?;
+                write_stdout(crate::completions::completion_script(*shell, &mut command).as_bytes())?;
             }
             Self::Man { dir: None } => {
                 let mut page = Vec::new();
-                clap_mangen::Man::new(pages(command)).render(&mut page)?;
-                write(&page)?;
+                clap_mangen::Man::new(for_manual_pages(command)).render(&mut page)?;
+                write_stdout(&page)?;
             }
-            Self::Man { dir: Some(dir) } => manual(command, dir)?,
+            Self::Man { dir: Some(dir) } => write_manual_pages(command, dir)?,
         }
-        Ok(Status::Done)
+        Ok(CommandStatus::Done)
     }
 }
 
-fn write(bytes: &[u8]) -> std::io::Result<()> {
+fn write_stdout(bytes: &[u8]) -> std::io::Result<()> {
     use std::io::Write;
     std::io::stdout().lock().write_all(bytes)
 }
 
 /// A program as in its manual: the commit would change every page.
-fn pages(command: Command) -> Command {
+fn for_manual_pages(command: Command) -> Command {
     command.version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true)
 }
 
-fn manual(command: Command, dir: &Path) -> anyhow::Result<()> {
+fn write_manual_pages(command: Command, dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    clap_mangen::generate_to(pages(command), dir)
+    clap_mangen::generate_to(for_manual_pages(command), dir)
         .with_context(|| format!("cannot write manual pages into {}", dir.display()))
 }
 
 /// The program's commands plus those that all programs have. `features` are the cargo features it is built
 /// with.
-pub fn command<C: CommandFactory>(features: &[&str]) -> Command {
-    complete(C::command(), features)
+pub fn program_command<C: CommandFactory>(features: &[&str]) -> Command {
+    with_common_parts(C::command(), features)
 }
 
-fn complete(command: Command, features: &[&str]) -> Command {
+fn with_common_parts(command: Command, features: &[&str]) -> Command {
     let name = command.get_name().to_owned();
     let help = command.get_after_help().map(ToString::to_string);
-    let help = help.into_iter().chain([status::help()]).collect::<Vec<_>>().join("\n\n");
+    let help = help.into_iter().chain([status::exit_status_help()]).collect::<Vec<_>>().join("\n\n");
     let prefix = format!("{}_", name.to_uppercase().replace('-', "_"));
     let command = with_names(with_variables(command, &prefix), &name);
-    command.version(leaked(version(features))).after_help(help).max_term_width(WIDEST)
+    command.version(leak_text(version_text(features))).after_help(help).max_term_width(WIDEST)
 }
 
 /// Gives each flag with a variable its name: `--soft-port` of dta-collector has DTA_COLLECTOR_SOFT_PORT.
@@ -109,7 +109,7 @@ fn with_variables(command: Command, prefix: &str) -> Command {
     let command = command.mut_args(|arg| match (arg.get_env(), arg.get_long()) {
         (Some(_), Some(long)) => {
             let name = format!("{prefix}{}", long.to_uppercase().replace('-', "_"));
-            arg.env(leaked(name)).hide_env_values(true)
+            arg.env(leak_text(name)).hide_env_values(true)
         }
         _ => arg,
     });
@@ -134,17 +134,17 @@ fn with_names(command: Command, name: &str) -> Command {
 }
 
 /// A text that lives as long as the program, because clap accepts names in no other way.
-fn leaked(text: String) -> &'static str {
+fn leak_text(text: String) -> &'static str {
     text.leak()
 }
 
 /// Version and commit: two programs with both in common are compatible.
-pub fn build() -> String {
+pub fn build_version() -> String {
     let commit = if COMMIT.is_empty() { "unknown" } else { COMMIT };
     format!("{} (commit {commit})", env!("CARGO_PKG_VERSION"))
 }
 
-fn version(features: &[&str]) -> String {
+fn version_text(features: &[&str]) -> String {
     let commit = if COMMIT.is_empty() { "unknown" } else { COMMIT };
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     let features = match features {
@@ -161,14 +161,14 @@ pub fn run<P: Parser, S: Into<ExitCode>>(
     features: &[&str],
     work: impl FnOnce(P) -> anyhow::Result<S>,
 ) -> ExitCode {
-    let command = command::<P>(features);
+    let command = program_command::<P>(features);
     let name = command.get_name().to_owned();
     let parsed = command.try_get_matches_from(args).and_then(|matches| P::from_arg_matches(&matches));
     match parsed {
-        Ok(program) => crate::exit(&name, work(program)),
+        Ok(program) => crate::report_result(&name, work(program)),
         Err(error) => {
             // Help and version are errors to clap, but not to the user.
-            let status = if error.use_stderr() { Status::Misuse } else { Status::Done };
+            let status = if error.use_stderr() { CommandStatus::Misuse } else { CommandStatus::Done };
             let _ = error.print();
             status.into()
         }
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_flag_with_a_variable_has_the_one_of_its_name() {
-        let mut command = command::<Test>(&[]);
+        let mut command = program_command::<Test>(&[]);
         command.build();
         let one = command.find_subcommand("one").unwrap();
         let variable = |name: &str| {
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_version_says_commit_and_features() {
-        let version = |features: &[&str]| command::<Test>(features).render_version();
+        let version = |features: &[&str]| program_command::<Test>(features).render_version();
         let told = version(&[]);
         assert!(told.starts_with(&format!("dta-test {} (commit ", env!("CARGO_PKG_VERSION"))), "{told}");
         assert!(told.trim_end().ends_with("no features)"), "{told}");
@@ -230,32 +230,35 @@ mod tests {
     fn every_shell_has_completions_and_every_command_a_page() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut command::<Test>(&[]), "dta-test", &mut script);
+            clap_complete::generate(shell, &mut program_command::<Test>(&[]), "dta-test", &mut script);
             let script = String::from_utf8(script).unwrap();
             assert!(script.contains("dta-test") && script.contains("private-key"), "{shell}: {script}");
         }
         let dir = tempfile::tempdir().unwrap();
-        manual(command::<Test>(&[]), &dir.path().join("man1")).unwrap();
+        write_manual_pages(program_command::<Test>(&[]), &dir.path().join("man1")).unwrap();
         let page = |name: &str| std::fs::read_to_string(dir.path().join("man1").join(name)).unwrap();
         assert!(page("dta-test-one.1").contains("DTA_TEST_PRIVATE_KEY"), "{}", page("dta-test-one.1"));
         assert!(page("dta-test-completions.1").contains("completions fish"));
         let all = page("dta-test.1");
         assert!(all.contains("Exit status:") && all.contains("dta\\-test one"), "{all}");
         assert!(!all.contains("commit"), "{all}");
-        assert!(manual(command::<Test>(&[]), Path::new("/dev/null/x")).is_err());
+        assert!(write_manual_pages(program_command::<Test>(&[]), Path::new("/dev/null/x")).is_err());
     }
 
     #[test]
     fn statuses_tell_what_was_wrong() {
-        let run = |args: &[&str], work: fn() -> anyhow::Result<Status>| {
-            run::<Test, Status>(args.iter().map(OsString::from), &[], |_| work())
+        let run = |args: &[&str], work: fn() -> anyhow::Result<CommandStatus>| {
+            run::<Test, CommandStatus>(args.iter().map(OsString::from), &[], |_| work())
         };
-        let is = |code: ExitCode, status: Status| assert_eq!(code, status.into());
-        is(run(&["dta-test", "one"], || Ok(Status::Done)), Status::Done);
-        is(run(&["dta-test", "one"], || Ok(Status::Absent)), Status::Absent);
-        is(run(&["dta-test", "one"], || Err(anyhow::anyhow!("no"))), Status::Failed);
-        is(run(&["dta-test", "one"], || Err(status::misuse(anyhow::anyhow!("no")))), Status::Misuse);
-        is(run(&["dta-test", "two"], || Ok(Status::Done)), Status::Misuse);
-        is(run(&["dta-test", "--version"], || Ok(Status::Failed)), Status::Done);
+        let is = |code: ExitCode, status: CommandStatus| assert_eq!(code, status.into());
+        is(run(&["dta-test", "one"], || Ok(CommandStatus::Done)), CommandStatus::Done);
+        is(run(&["dta-test", "one"], || Ok(CommandStatus::Absent)), CommandStatus::Absent);
+        is(run(&["dta-test", "one"], || Err(anyhow::anyhow!("no"))), CommandStatus::Failed);
+        is(
+            run(&["dta-test", "one"], || Err(status::misuse_error(anyhow::anyhow!("no")))),
+            CommandStatus::Misuse,
+        );
+        is(run(&["dta-test", "two"], || Ok(CommandStatus::Done)), CommandStatus::Misuse);
+        is(run(&["dta-test", "--version"], || Ok(CommandStatus::Failed)), CommandStatus::Done);
     }
 }

@@ -58,48 +58,50 @@ impl ServiceManager {
     }
 
     /// Whether there is a manager.
-    pub fn is_there(&self) -> bool {
+    pub fn is_present(&self) -> bool {
         self.to.is_some()
     }
 
     /// How often to send a sign of life: half of the manager's timeout.
-    pub fn watchdog(&self) -> Option<Duration> {
+    pub fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.map(|time| time / 2)
     }
 
     /// The service is up, or has finished reloading.
-    pub fn ready(&self, status: &str) {
-        self.tell(&format!("READY=1\nSTATUS={}", one_line(status)));
+    pub fn notify_ready(&self, status: &str) {
+        self.send_message(&format!("READY=1\nSTATUS={}", single_line(status)));
     }
 
     /// One line for people (`systemctl status`).
-    pub fn status(&self, status: &str) {
-        self.tell(&format!("STATUS={}", one_line(status)));
+    pub fn notify_status(&self, status: &str) {
+        self.send_message(&format!("STATUS={}", single_line(status)));
     }
 
     /// The service makes progress.
-    pub fn alive(&self) {
-        self.tell("WATCHDOG=1");
+    pub fn notify_alive(&self) {
+        self.send_message("WATCHDOG=1");
     }
 
     /// Extends the start timeout by `time` from now, whatever the unit's `TimeoutStartSec=` is.
-    pub fn longer(&self, time: Duration) {
-        self.tell(&format!("EXTEND_TIMEOUT_USEC={}", time.as_micros()));
+    pub fn extend_start_timeout(&self, time: Duration) {
+        self.send_message(&format!("EXTEND_TIMEOUT_USEC={}", time.as_micros()));
     }
 
-    /// The configuration is being reloaded; [`ServiceManager::ready`] ends that.
+    /// The configuration is being reloaded; [`ServiceManager::notify_ready`] ends that.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading the configuration"));
+        self.send_message(&format!(
+            "RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading the configuration"
+        ));
     }
 
     /// The service is shutting down.
-    pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=ending");
+    pub fn notify_stopping(&self) {
+        self.send_message("STOPPING=1\nSTATUS=ending");
     }
 
-    fn tell(&self, message: &str) {
+    fn send_message(&self, message: &str) {
         if let Some((own, address)) = &self.to {
             // If the manager is gone or does not read, the message is lost.
             let _ = own.send_to_addr(message.as_bytes(), address);
@@ -109,19 +111,19 @@ impl ServiceManager {
 
 /// Whether all parts of a daemon make progress: counters that increase as long as they do.
 #[derive(Debug)]
-pub struct Progress<const N: usize> {
+pub struct DaemonProgress<const N: usize> {
     patience: Duration,
     seen: Option<[(u64, Instant); N]>,
 }
 
-impl<const N: usize> Progress<N> {
+impl<const N: usize> DaemonProgress<N> {
     /// A counter that has not increased for longer than `patience` means that something is stuck.
-    pub fn new(patience: Duration) -> Progress<N> {
-        Progress { patience, seen: None }
+    pub fn new(patience: Duration) -> DaemonProgress<N> {
+        DaemonProgress { patience, seen: None }
     }
 
     /// Takes the current counters. Returns whether all of them increase.
-    pub fn is_made(&mut self, counters: [u64; N], now: Instant) -> bool {
+    pub fn is_advancing(&mut self, counters: [u64; N], now: Instant) -> bool {
         let seen = self.seen.get_or_insert(counters.map(|counter| (counter, now)));
         for ((last, at), counter) in seen.iter_mut().zip(counters) {
             if *last != counter {
@@ -133,7 +135,7 @@ impl<const N: usize> Progress<N> {
 }
 
 /// A status is one line: anything after a line end would be read as another message.
-fn one_line(status: &str) -> String {
+fn single_line(status: &str) -> String {
     status.replace(['\n', '\r'], " ")
 }
 
@@ -149,19 +151,19 @@ mod tests {
     }
 
     fn tells_all(manager: &ServiceManager, socket: &UnixDatagram) {
-        manager.ready("two\nlines");
+        manager.notify_ready("two\nlines");
         assert_eq!(told(socket), "READY=1\nSTATUS=two lines");
-        manager.status("busy");
+        manager.notify_status("busy");
         assert_eq!(told(socket), "STATUS=busy");
-        manager.alive();
+        manager.notify_alive();
         assert_eq!(told(socket), "WATCHDOG=1");
-        manager.longer(Duration::from_secs(2));
+        manager.extend_start_timeout(Duration::from_secs(2));
         assert_eq!(told(socket), "EXTEND_TIMEOUT_USEC=2000000");
         manager.reloading();
         let reloading = told(socket);
         assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
         assert_ne!(reloading.lines().nth(1), Some("MONOTONIC_USEC=0"));
-        manager.stopping();
+        manager.notify_stopping();
         assert_eq!(told(socket).lines().next(), Some("STOPPING=1"));
     }
 
@@ -171,14 +173,14 @@ mod tests {
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         let manager = ServiceManager::new(path.as_os_str(), Some(Duration::from_secs(3))).unwrap();
-        assert_eq!(manager.watchdog(), Some(Duration::from_millis(1500)));
+        assert_eq!(manager.watchdog_interval(), Some(Duration::from_millis(1500)));
         tells_all(&manager, &socket);
 
         let name = format!("dta-cli-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();
         let manager = ServiceManager::new(OsStr::new(&format!("@{name}")), None).unwrap();
-        assert_eq!(manager.watchdog(), None);
+        assert_eq!(manager.watchdog_interval(), None);
         tells_all(&manager, &socket);
     }
 
@@ -186,12 +188,12 @@ mod tests {
     fn one_counter_that_stands_still_is_no_progress() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut progress = Progress::new(Duration::from_secs(5));
-        assert!(progress.is_made([1, 1], at(0)));
-        assert!(progress.is_made([2, 1], at(5)));
-        assert!(!progress.is_made([3, 1], at(6)));
-        assert!(progress.is_made([3, 2], at(7)));
-        assert!(!progress.is_made([3, 3], at(12)));
+        let mut progress = DaemonProgress::new(Duration::from_secs(5));
+        assert!(progress.is_advancing([1, 1], at(0)));
+        assert!(progress.is_advancing([2, 1], at(5)));
+        assert!(!progress.is_advancing([3, 1], at(6)));
+        assert!(progress.is_advancing([3, 2], at(7)));
+        assert!(!progress.is_advancing([3, 3], at(12)));
     }
 
     #[test]
@@ -201,12 +203,12 @@ mod tests {
         let socket = UnixDatagram::bind(&path).unwrap();
         let manager = ServiceManager::new(path.as_os_str(), None).unwrap();
         for _ in 0..10_000 {
-            manager.alive();
+            manager.notify_alive();
         }
         drop(socket);
-        manager.alive();
-        ServiceManager::default().ready("nobody");
-        assert!(!ServiceManager::default().is_there());
+        manager.notify_alive();
+        ServiceManager::default().notify_ready("nobody");
+        assert!(!ServiceManager::default().is_present());
         assert!(ServiceManager::new(OsStr::new("vsock:2:1"), None).is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Status {
+pub enum CommandStatus {
     /// It was done, and all is well.
     Done = 0,
     /// It failed, in whole or in part.
@@ -28,21 +28,21 @@ pub const STATUSES: [(&str, &str); 6] = [
     ("130, 143", "it was ended by SIGINT (Ctrl-C) or by SIGTERM; daemons end with 0"),
 ];
 
-impl From<Status> for ExitCode {
-    fn from(status: Status) -> ExitCode {
+impl From<CommandStatus> for ExitCode {
+    fn from(status: CommandStatus) -> ExitCode {
         ExitCode::from(status as u8)
     }
 }
 
-impl Status {
-    /// [`Status::Done`] if `well`, otherwise [`Status::NotWell`].
-    pub fn of(well: bool) -> Status {
-        if well { Status::Done } else { Status::NotWell }
+impl CommandStatus {
+    /// [`CommandStatus::Done`] if `well`, otherwise [`CommandStatus::NotWell`].
+    pub fn from_check(well: bool) -> CommandStatus {
+        if well { CommandStatus::Done } else { CommandStatus::NotWell }
     }
 }
 
 /// A wrong command line or configuration that the parser of arguments cannot see. Programs end with
-/// [`Status::Misuse`] because of it.
+/// [`CommandStatus::Misuse`] because of it.
 #[derive(Debug)]
 pub struct Misuse(anyhow::Error);
 
@@ -59,12 +59,12 @@ impl std::error::Error for Misuse {
 }
 
 /// Says of an error that the command line or the configuration is wrong.
-pub fn misuse(error: impl Into<anyhow::Error>) -> anyhow::Error {
+pub fn misuse_error(error: impl Into<anyhow::Error>) -> anyhow::Error {
     Misuse(error.into()).into()
 }
 
 /// The part of a help text that explains exit statuses.
-pub(crate) fn help() -> String {
+pub(crate) fn exit_status_help() -> String {
     let lines = STATUSES.map(|(status, meaning)| format!("  {status:<10}{meaning}"));
     format!("Exit status:\n{}", lines.join("\n"))
 }
@@ -75,16 +75,22 @@ mod tests {
 
     #[test]
     fn the_table_has_each_status() {
-        let all = [Status::Done, Status::Failed, Status::Misuse, Status::Absent, Status::NotWell];
+        let all = [
+            CommandStatus::Done,
+            CommandStatus::Failed,
+            CommandStatus::Misuse,
+            CommandStatus::Absent,
+            CommandStatus::NotWell,
+        ];
         for (status, (number, _)) in all.into_iter().zip(STATUSES) {
             assert_eq!((status as u8).to_string(), number);
         }
-        assert!(help().lines().all(|line| line.len() <= 80), "{}", help());
+        assert!(exit_status_help().lines().all(|line| line.len() <= 80), "{}", exit_status_help());
     }
 
     #[test]
     fn a_misuse_tells_its_causes() {
-        let error = misuse(anyhow::anyhow!("the port is 0").context("cannot use c.toml"));
+        let error = misuse_error(anyhow::anyhow!("the port is 0").context("cannot use c.toml"));
         assert_eq!(crate::error_line(&error), "cannot use c.toml: the port is 0");
     }
 }

@@ -36,85 +36,92 @@ impl<T: Into<String>> From<T> for Cell {
 
 impl Cell {
     /// Text in a colour.
-    pub fn coloured(text: impl Into<String>, colour: Colour) -> Self {
+    pub fn with_colour(text: impl Into<String>, colour: Colour) -> Self {
         Cell { text: text.into(), colour: Some(colour) }
     }
 }
 
 /// The output that a table is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct OutputStyle {
     /// Width of the terminal; `None` if there is none.
     pub columns: Option<u16>,
     /// Whether there are colours.
     pub colours: bool,
 }
 
-impl Look {
+impl OutputStyle {
     /// Standard output's properties.
-    pub fn stdout() -> Self {
-        Look { columns: terminal::columns(), colours: terminal::has_colours(&std::io::stdout()) }
+    pub fn for_stdout() -> Self {
+        OutputStyle {
+            columns: terminal::stdout_columns(),
+            colours: terminal::has_colours(&std::io::stdout()),
+        }
     }
 
     /// A terminal without colours.
-    pub fn terminal(columns: u16) -> Self {
-        Look { columns: Some(columns), colours: false }
+    pub fn for_terminal(columns: u16) -> Self {
+        OutputStyle { columns: Some(columns), colours: false }
     }
 
     /// A file or a pipe.
-    pub const PIPE: Look = Look { columns: None, colours: false };
+    pub const PIPE: OutputStyle = OutputStyle { columns: None, colours: false };
 }
 
 /// A table with a header.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct TextTable {
     header: Vec<String>,
     right: Vec<bool>,
     rows: Vec<Vec<Cell>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table without rows. `right` lists the columns of numbers, which are right-aligned and never wrapped.
     pub fn new(header: &[&str], right: &[usize]) -> Self {
         let header: Vec<_> = header.iter().map(ToString::to_string).collect();
         let right = (0..header.len()).map(|column| right.contains(&column)).collect();
-        Table { header, right, rows: Vec::new() }
+        TextTable { header, right, rows: Vec::new() }
     }
 
     /// Adds a row with a cell for each column of the header.
-    pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
+    pub fn add_row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
         let mut row: Vec<Cell> = cells.into_iter().map(Into::into).collect();
         row.resize_with(self.header.len(), || Cell::from(""));
         self.rows.push(row);
     }
 
     /// Formats the table for this output.
-    pub fn draw(&self, look: Look) -> String {
+    pub fn render_for(&self, look: OutputStyle) -> String {
         let Some(columns) = look.columns.map(usize::from) else {
-            return self.plain();
+            return self.render_plain();
         };
         let sum = |widths: &[usize]| widths.iter().map(|width| width + SPACE).sum::<usize>();
-        let least: Vec<usize> = (0..self.header.len()).map(|column| self.least(column)).collect();
-        if sum(&least) <= columns { self.framed(&least, columns, look) } else { self.blocks(columns) }
+        let least: Vec<usize> = (0..self.header.len()).map(|column| self.minimum_width(column)).collect();
+        if sum(&least) <= columns {
+            self.render_framed(&least, columns, look)
+        } else {
+            self.render_blocks(columns)
+        }
     }
 
     /// A column's texts including the header.
-    fn texts(&self, column: usize) -> impl Iterator<Item = &str> {
+    fn column_texts(&self, column: usize) -> impl Iterator<Item = &str> {
         let cells = self.rows.iter().map(move |row| row[column].text.as_str());
         std::iter::once(self.header[column].as_str()).chain(cells)
     }
 
     /// Minimum width of a column.
-    fn least(&self, column: usize) -> usize {
+    fn minimum_width(&self, column: usize) -> usize {
         let width = |text: &str| match self.right[column] {
-            true => text.lines().map(length).max().unwrap_or(0),
-            false => text.split_whitespace().map(length).max().unwrap_or(0),
+            true => text.lines().map(display_width).max().unwrap_or(0),
+            false => text.split_whitespace().map(display_width).max().unwrap_or(0),
         };
-        self.texts(column).map(width).max().unwrap_or(0)
+        self.column_texts(column).map(width).max().unwrap_or(0)
     }
 
     /// For a terminal: rules above, below, and under the header; words wrapped.
-    fn framed(&self, least: &[usize], columns: usize, look: Look) -> String {
+    fn render_framed(&self, least: &[usize], columns: usize, look: OutputStyle) -> String {
         let mut table = comfy_table::Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
         table.set_width(columns.try_into().unwrap_or(u16::MAX));
@@ -153,16 +160,16 @@ impl Table {
     }
 
     /// For programs such as grep and awk: one line per row.
-    fn plain(&self) -> String {
+    fn render_plain(&self) -> String {
         let one_line = |text: &str| text.lines().collect::<Vec<_>>().join(" ");
         let rows: Vec<Vec<String>> = std::iter::once(self.header.clone())
             .chain(self.rows.iter().map(|row| row.iter().map(|cell| one_line(&cell.text)).collect()))
             .collect();
-        let width = |column: usize| rows.iter().map(|row| length(&row[column])).max().unwrap_or(0);
+        let width = |column: usize| rows.iter().map(|row| display_width(&row[column])).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.header.len()).map(width).collect();
         let line = |row: &Vec<String>| {
             let cells = row.iter().enumerate().map(|(column, text)| {
-                let space = " ".repeat(widths[column] - length(text));
+                let space = " ".repeat(widths[column] - display_width(text));
                 if self.right[column] { space + text } else { text.clone() + &space }
             });
             cells.collect::<Vec<_>>().join(&" ".repeat(SPACE)).trim_end().to_owned()
@@ -172,12 +179,12 @@ impl Table {
 
     /// For a terminal that is too narrow: each row as a block, with one line per cell, or several for long
     /// cells.
-    fn blocks(&self, columns: usize) -> String {
-        let names = self.header.iter().map(|name| length(name)).max().unwrap_or(0);
+    fn render_blocks(&self, columns: usize) -> String {
+        let names = self.header.iter().map(|name| display_width(name)).max().unwrap_or(0);
         let line = |(name, cell): (&String, &Cell)| {
             let begin = names + SPACE;
             let lines = words_in_lines(&cell.text, columns.saturating_sub(begin));
-            let space = " ".repeat(begin - length(name));
+            let space = " ".repeat(begin - display_width(name));
             let text = lines.join(&format!("\n{}", " ".repeat(begin)));
             (!text.is_empty()).then(|| format!("{name}{space}{text}"))
         };
@@ -187,9 +194,9 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.draw(Look::stdout()))
+        f.write_str(&self.render_for(OutputStyle::for_stdout()))
     }
 }
 
@@ -198,7 +205,7 @@ pub fn words_in_lines(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if length(line) + 1 + length(word) <= columns => {
+            Some(line) if display_width(line) + 1 + display_width(word) <= columns => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -209,7 +216,7 @@ pub fn words_in_lines(text: &str, columns: usize) -> Vec<String> {
 }
 
 /// Display width of a text.
-fn length(text: &str) -> usize {
+fn display_width(text: &str) -> usize {
     unicode_width::UnicodeWidthStr::width(text)
 }
 
@@ -217,10 +224,14 @@ fn length(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn table() -> Table {
-        let mut table = Table::new(&["key", "found, and what to do", "count"], &[2]);
-        table.row(["10.0.0.1:5000->10.0.0.2:5000/udp", "one two three four five six seven eight", "1,234"]);
-        table.row(["abcd", "nothing", "5"]);
+    fn table() -> TextTable {
+        let mut table = TextTable::new(&["key", "found, and what to do", "count"], &[2]);
+        table.add_row([
+            "10.0.0.1:5000->10.0.0.2:5000/udp",
+            "one two three four five six seven eight",
+            "1,234",
+        ]);
+        table.add_row(["abcd", "nothing", "5"]);
         table
     }
 
@@ -230,16 +241,16 @@ mod tests {
 
     #[test]
     fn no_word_is_broken_at_any_width() {
-        let whole = words(&table().draw(Look::PIPE));
+        let whole = words(&table().render_for(OutputStyle::PIPE));
         for columns in 1..=120 {
-            let text = table().draw(Look::terminal(columns));
+            let text = table().render_for(OutputStyle::for_terminal(columns));
             let drawn = words(&text);
             for word in &whole {
                 assert!(drawn.contains(word), "{word} is broken at {columns}:\n{text}");
             }
             // 32 for a key, 7 for a word, 5 for a number, and the space after each.
             if columns >= 50 {
-                let widest = text.lines().map(length).max().unwrap();
+                let widest = text.lines().map(display_width).max().unwrap();
                 assert!(widest <= usize::from(columns), "{widest} at {columns}:\n{text}");
             }
         }
@@ -247,7 +258,7 @@ mod tests {
 
     #[test]
     fn in_a_pipe_a_row_is_a_line() {
-        let text = table().draw(Look::PIPE);
+        let text = table().render_for(OutputStyle::PIPE);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert_eq!(
@@ -259,7 +270,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_shown_as_blocks() {
-        let text = table().draw(Look::terminal(40));
+        let text = table().render_for(OutputStyle::for_terminal(40));
         assert!(text.starts_with("key                    10.0.0.1:5000->10.0.0.2:5000/udp\n"), "{text}");
         assert!(text.contains("\n\nkey                    abcd\n"), "{text}");
         let wrapped = "found, and what to do  one two three\n                       four five six\n";
@@ -268,10 +279,10 @@ mod tests {
 
     #[test]
     fn colours_are_there_only_where_they_are_wanted() {
-        let mut table = Table::new(&["a"], &[]);
-        table.row([Cell::coloured("wrong", Colour::Red)]);
-        let escapes = |colours| table.draw(Look { columns: Some(80), colours }).contains('\x1b');
+        let mut table = TextTable::new(&["a"], &[]);
+        table.add_row([Cell::with_colour("wrong", Colour::Red)]);
+        let escapes = |colours| table.render_for(OutputStyle { columns: Some(80), colours }).contains('\x1b');
         assert!(escapes(true) && !escapes(false));
-        assert!(!table.draw(Look { columns: None, colours: true }).contains('\x1b'));
+        assert!(!table.render_for(OutputStyle { columns: None, colours: true }).contains('\x1b'));
     }
 }

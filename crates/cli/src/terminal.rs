@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 const USUAL: u16 = 80;
 
 /// Width of the terminal at standard output; `None` for a file or a pipe, where lines are not wrapped.
-pub fn columns() -> Option<u16> {
+pub fn stdout_columns() -> Option<u16> {
     let stdout = io::stdout();
     stdout.is_terminal().then(|| match terminal_size::terminal_size_of(stdout) {
         Some((terminal_size::Width(columns), _)) if columns > 0 => columns,
@@ -17,12 +17,13 @@ pub fn columns() -> Option<u16> {
 /// Whether colours may be sent to this output: it is a terminal that supports them, and the variable
 /// `NO_COLOR` is unset or empty (<https://no-color.org>).
 pub fn has_colours(output: &impl IsTerminal) -> bool {
-    output.is_terminal() && wanted(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()))
+    output.is_terminal()
+        && allows_colours(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()))
 }
 
 /// Whether codes that clear the screen or move the cursor may be sent to standard output.
 pub fn has_screen() -> bool {
-    io::stdout().is_terminal() && !is_dumb(std::env::var("TERM").ok().as_deref())
+    io::stdout().is_terminal() && !is_dumb_terminal(std::env::var("TERM").ok().as_deref())
 }
 
 /// A text for standard error: on a terminal, wrapped between words, where the terminal would break inside
@@ -31,7 +32,7 @@ pub fn for_stderr(text: &str) -> String {
     let stderr = io::stderr();
     match terminal_size::terminal_size_of(&stderr) {
         Some((terminal_size::Width(columns), _)) if columns > 0 && stderr.is_terminal() => {
-            wrapped(text, columns.into())
+            wrap_lines(text, columns.into())
         }
         _ => text.to_owned(),
     }
@@ -39,14 +40,14 @@ pub fn for_stderr(text: &str) -> String {
 
 /// A text for standard output, as [`for_stderr`].
 pub fn for_stdout(text: &str) -> String {
-    match columns() {
-        Some(columns) => wrapped(text, columns.into()),
+    match stdout_columns() {
+        Some(columns) => wrap_lines(text, columns.into()),
         None => text.to_owned(),
     }
 }
 
 /// Wraps lines between words at this width; longer words stay whole.
-fn wrapped(text: &str, columns: usize) -> String {
+fn wrap_lines(text: &str, columns: usize) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
         let mut now = String::new();
@@ -64,11 +65,12 @@ fn wrapped(text: &str, columns: usize) -> String {
     lines.join("\n")
 }
 
-fn wanted(variable: impl Fn(&str) -> Option<String>) -> bool {
-    variable("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb(variable("TERM").as_deref())
+fn allows_colours(variable: impl Fn(&str) -> Option<String>) -> bool {
+    variable("NO_COLOR").is_none_or(|value| value.is_empty())
+        && !is_dumb_terminal(variable("TERM").as_deref())
 }
 
-fn is_dumb(term: Option<&str>) -> bool {
+fn is_dumb_terminal(term: Option<&str>) -> bool {
     term == Some("dumb")
 }
 
@@ -79,15 +81,15 @@ mod tests {
     #[test]
     fn errors_are_broken_between_words() {
         let text = "dta-collector: this program was built without libibverbs";
-        assert_eq!(wrapped(text, 20), "dta-collector: this\nprogram was built\nwithout libibverbs");
-        assert_eq!(wrapped(text, 200), text);
-        assert_eq!(wrapped("a\nbb cc", 3), "a\nbb\ncc");
+        assert_eq!(wrap_lines(text, 20), "dta-collector: this\nprogram was built\nwithout libibverbs");
+        assert_eq!(wrap_lines(text, 200), text);
+        assert_eq!(wrap_lines("a\nbb cc", 3), "a\nbb\ncc");
     }
 
     #[test]
     fn no_color_and_dumb_terminals_have_no_colours() {
         let with = |name: &'static str, value: &'static str| {
-            wanted(move |asked| (asked == name).then(|| value.to_owned()))
+            allows_colours(move |asked| (asked == name).then(|| value.to_owned()))
         };
         assert!(with("TERM", "xterm") && with("NO_COLOR", ""));
         assert!(!with("TERM", "dumb") && !with("NO_COLOR", "1") && !with("NO_COLOR", "0"));

@@ -10,13 +10,13 @@ use std::thread;
 /// # Errors
 /// The system has no room for so many threads; the message says what to do.
 pub fn enough_threads(count: usize) -> anyhow::Result<()> {
-    enough(count, |scope, work| thread::Builder::new().spawn_scoped(scope, work).map(drop))
+    try_create_threads(count, |scope, work| thread::Builder::new().spawn_scoped(scope, work).map(drop))
 }
 
 type Make = for<'scope, 'env> fn(&'scope thread::Scope<'scope, 'env>, Work<'scope>) -> io::Result<()>;
 type Work<'scope> = Box<dyn FnOnce() + Send + 'scope>;
 
-fn enough(count: usize, make: Make) -> anyhow::Result<()> {
+fn try_create_threads(count: usize, make: Make) -> anyhow::Result<()> {
     let (over, ended) = (Mutex::new(false), Condvar::new());
     thread::scope(|scope| {
         let wait = || {
@@ -44,7 +44,8 @@ mod tests {
     #[test]
     fn a_system_without_room_for_threads_is_told_in_words() {
         enough_threads(40).unwrap();
-        let error = enough(40, |_, _| Err(io::Error::from_raw_os_error(11))).unwrap_err().to_string();
+        let error =
+            try_create_threads(40, |_, _| Err(io::Error::from_raw_os_error(11))).unwrap_err().to_string();
         assert!(error.contains("cannot create threads") && error.contains("TasksMax="), "{error}");
     }
 }

@@ -10,7 +10,7 @@ use crate::EtcdError;
 
 /// How etcd is reached: in a configuration a URL, or a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "EtcdSetting")]
 pub struct Config {
     /// The nodes: HOST:PORT, http:// or https://.
     pub endpoints: Vec<String>,
@@ -18,7 +18,7 @@ pub struct Config {
     pub prefix: String,
     /// Files for TLS; all nodes are asked over it then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tls: Option<Tls>,
+    pub tls: Option<EtcdTls>,
     /// A file whose first line is NAME:PASSWORD, where etcd wants authentication. It is read for each connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub struct Config {
 
 impl Config {
     /// How long a collector's lease lasts without news.
-    pub fn lease(&self) -> Duration {
+    pub fn lease_duration(&self) -> Duration {
         Duration::from_secs(self.lease_seconds.max(1).into())
     }
 }
@@ -39,33 +39,33 @@ impl Config {
     untagged,
     expecting = "etcd is a URL, etcd://HOST:PORT[,HOST:PORT][/PREFIX], or a table with `endpoints`"
 )]
-enum Written {
+enum EtcdSetting {
     Url(String),
-    Table(Table),
+    Table(EtcdConfigTable),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct EtcdConfigTable {
     endpoints: Vec<String>,
-    #[serde(default = "prefix")]
+    #[serde(default = "default_prefix")]
     prefix: String,
-    tls: Option<Tls>,
+    tls: Option<EtcdTls>,
     credentials: Option<PathBuf>,
     #[serde(default = "lease_seconds")]
     lease_seconds: u32,
 }
 
-impl TryFrom<Written> for Config {
+impl TryFrom<EtcdSetting> for Config {
     type Error = EtcdError;
 
-    fn try_from(written: Written) -> Result<Config, EtcdError> {
+    fn try_from(written: EtcdSetting) -> Result<Config, EtcdError> {
         match written {
-            Written::Url(url) => url.parse(),
-            Written::Table(Table { endpoints, .. }) if endpoints.is_empty() => {
+            EtcdSetting::Url(url) => url.parse(),
+            EtcdSetting::Table(EtcdConfigTable { endpoints, .. }) if endpoints.is_empty() => {
                 Err(EtcdError("`endpoints` is empty: give the addresses of etcd's nodes".into()))
             }
-            Written::Table(Table { endpoints, prefix, tls, credentials, lease_seconds }) => {
+            EtcdSetting::Table(EtcdConfigTable { endpoints, prefix, tls, credentials, lease_seconds }) => {
                 let prefix = format!("{}/", prefix.trim_end_matches('/'));
                 Ok(Config { endpoints, prefix, tls, credentials, lease_seconds })
             }
@@ -76,7 +76,7 @@ impl TryFrom<Written> for Config {
 /// Files for TLS, all PEM. They are read for each connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tls {
+pub struct EtcdTls {
     /// The CA of etcd's certificates.
     pub ca: PathBuf,
     /// The client's certificate chain, leaf first.
@@ -88,7 +88,7 @@ pub struct Tls {
     pub domain: Option<String>,
 }
 
-fn prefix() -> String {
+fn default_prefix() -> String {
     "/dta/".into()
 }
 
@@ -102,7 +102,13 @@ const SCHEME: &str = "etcd://";
 impl Config {
     /// The nodes with these addresses, and the defaults.
     pub fn new(endpoints: Vec<String>) -> Config {
-        Config { endpoints, prefix: prefix(), tls: None, credentials: None, lease_seconds: lease_seconds() }
+        Config {
+            endpoints,
+            prefix: default_prefix(),
+            tls: None,
+            credentials: None,
+            lease_seconds: lease_seconds(),
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dta_proto::placement::Placement;
+use dta_proto::placement::ClusterPlacement;
 
 use crate::View;
 
@@ -21,14 +21,14 @@ const HEARD: u64 = 5000;
 pub struct InEffect {
     newest: Arc<View>,
     /// Placements since the oldest that a store goes by, oldest first.
-    recent: Vec<Arc<Placement>>,
+    recent: Vec<Arc<ClusterPlacement>>,
     /// Of stores with epochs.
     of_epochs: BTreeMap<String, OfEpoch>,
 }
 
 #[derive(Debug)]
 struct OfEpoch {
-    placement: Arc<Placement>,
+    placement: Arc<ClusterPlacement>,
     /// The first generation of the store's memory that goes by it.
     from: u64,
     /// The version that earlier generations went by.
@@ -38,7 +38,7 @@ struct OfEpoch {
 }
 
 /// When a placement must have been written that the epoch of a moment takes.
-fn heard_by(moment: u64, length: u64) -> u64 {
+fn placement_deadline(moment: u64, length: u64) -> u64 {
     let begins = moment - moment % length.max(1);
     begins.saturating_sub(HEARD.min(length / 2))
 }
@@ -54,62 +54,63 @@ impl InEffect {
 
     /// Takes in a newer view, at a moment in milliseconds since 1970. A collector that was started again in the middle of
     /// an epoch goes by what the others have gone by since it began.
-    pub fn learn(&mut self, view: Arc<View>, now: u64) {
+    pub fn update_view(&mut self, view: Arc<View>, now: u64) {
         for of in self.of_epochs.values_mut() {
             let is_first = of.placement.version == 0;
-            let taken = if is_first { view.taken_by(heard_by(now, of.length)) } else { None };
-            let next = taken.cloned().unwrap_or_else(|| view.still(&of.placement));
+            let taken =
+                if is_first { view.placement_taken_by(placement_deadline(now, of.length)) } else { None };
+            let next = taken.cloned().unwrap_or_else(|| view.effective_placement(&of.placement));
             if next.version != of.placement.version {
                 of.before = next.version;
                 of.placement = next;
             }
         }
-        view.recent(&mut self.recent);
+        view.append_recent(&mut self.recent);
         self.newest = view;
-        self.forget();
+        self.forget_placements();
     }
 
     /// An epoch of a store begins with this generation of its memory: the one that a moment is in, in milliseconds since
     /// 1970. All collectors mean the same epoch, whenever they notice.
-    pub fn turn(&mut self, store: &str, generation: u64, moment: u64) {
+    pub fn begin_epoch(&mut self, store: &str, generation: u64, moment: u64) {
         let Some(of) = self.of_epochs.get_mut(store) else { return };
-        let by = heard_by(moment, of.length);
-        let heard = |placement: &&Arc<Placement>| placement.since <= by;
+        let by = placement_deadline(moment, of.length);
+        let heard = |placement: &&Arc<ClusterPlacement>| placement.since <= by;
         if let Some(placement) = self.recent.iter().rev().find(heard)
             && placement.version > of.placement.version
         {
             of.before = of.placement.version;
             of.from = generation;
-            of.placement = self.newest.still(placement);
+            of.placement = self.newest.effective_placement(placement);
         }
-        self.forget();
+        self.forget_placements();
     }
 
     /// Forgets placements that no store will go by.
-    fn forget(&mut self) {
+    fn forget_placements(&mut self) {
         let oldest = self.of_epochs.values().map(|of| of.placement.version).min();
         let oldest = oldest.unwrap_or(self.newest.placement.version);
         self.recent.retain(|placement| placement.version >= oldest);
     }
 
     /// The newest view.
-    pub fn view(&self) -> &Arc<View> {
+    pub fn newest_view(&self) -> &Arc<View> {
         &self.newest
     }
 
     /// The placement that a store goes by.
-    pub fn of(&self, store: &str) -> &Placement {
+    pub fn store_placement(&self, store: &str) -> &ClusterPlacement {
         self.of_epochs.get(store).map_or(&self.newest.placement, |of| &of.placement)
     }
 
     /// The version that a store with epochs goes by in a generation of its memory; `None` for other stores.
-    pub fn version(&self, store: &str, generation: u64) -> Option<u64> {
+    pub fn version_in_generation(&self, store: &str, generation: u64) -> Option<u64> {
         let of = self.of_epochs.get(store)?;
         Some(if generation >= of.from { of.placement.version } else { of.before })
     }
 
     /// Changes whenever any store goes by another placement; stays if none does.
-    pub fn versions(&self) -> u64 {
+    pub fn combined_version(&self) -> u64 {
         let of_epochs = self.of_epochs.values().map(|of| of.placement.version);
         of_epochs.fold(self.newest.placement.version, u64::wrapping_add)
     }
@@ -123,12 +124,13 @@ mod tests {
     fn view(version: u64, since: u64, ids: &[&str], holders: &[(&str, &str)]) -> Arc<View> {
         let buckets = |(id, buckets): &(&str, &str)| ((*id).to_owned(), buckets.parse().unwrap());
         let keys = vec![holders.iter().map(buckets).collect()];
-        let placement = Placement { since, ..Placement::new(version, keys, BTreeMap::new()).unwrap() };
+        let placement =
+            ClusterPlacement { since, ..ClusterPlacement::new(version, keys, BTreeMap::new()).unwrap() };
         Arc::new(View::of_test(ids, placement))
     }
 
     fn version(of: &InEffect, store: &str) -> u64 {
-        of.of(store).version
+        of.store_placement(store).version
     }
 
     #[test]
@@ -136,25 +138,34 @@ mod tests {
         let mut of = InEffect::new([("flows", 60_000)]);
         let two: &[_] = &[("a", "0-127"), ("b", "128-255")];
         // The first one holds at once: nothing was placed before.
-        of.learn(view(1, 1000, &["a", "b"], two), 1000);
-        assert_eq!((version(&of, "flows"), version(&of, "other"), of.version("other", 1)), (1, 1, None));
+        of.update_view(view(1, 1000, &["a", "b"], two), 1000);
+        assert_eq!(
+            (version(&of, "flows"), version(&of, "other"), of.version_in_generation("other", 1)),
+            (1, 1, None)
+        );
         let three: &[_] = &[("a", "0-99"), ("b", "100-199"), ("c", "200-255")];
-        of.learn(view(2, 60_000, &["a", "b", "c"], three), 60_000);
-        of.learn(view(3, 118_000, &["a", "b", "c"], two), 118_000);
-        let before = of.versions();
+        of.update_view(view(2, 60_000, &["a", "b", "c"], three), 60_000);
+        of.update_view(view(3, 118_000, &["a", "b", "c"], two), 118_000);
+        let before = of.combined_version();
         assert_eq!((version(&of, "flows"), version(&of, "other")), (1, 3));
         // Version 3 comes too late for this epoch.
-        of.turn("flows", 8, 120_000);
-        assert_eq!((version(&of, "flows"), of.versions()), (2, before + 1));
-        assert_eq!((of.version("flows", 7), of.version("flows", 8)), (Some(1), Some(2)));
-        of.turn("flows", 9, 180_040);
-        assert_eq!((of.version("flows", 8), of.version("flows", 9)), (Some(2), Some(3)));
+        of.begin_epoch("flows", 8, 120_000);
+        assert_eq!((version(&of, "flows"), of.combined_version()), (2, before + 1));
+        assert_eq!(
+            (of.version_in_generation("flows", 7), of.version_in_generation("flows", 8)),
+            (Some(1), Some(2))
+        );
+        of.begin_epoch("flows", 9, 180_040);
+        assert_eq!(
+            (of.version_in_generation("flows", 8), of.version_in_generation("flows", 9)),
+            (Some(2), Some(3))
+        );
         assert_eq!(of.recent.len(), 1);
         // Of short epochs, half is enough.
         let mut of = InEffect::new([("flows", 2000)]);
-        of.learn(view(3, 118_000, &["a", "b", "c"], two), 181_000);
-        of.learn(view(4, 181_000, &["a", "b", "c"], three), 181_000);
-        of.turn("flows", 10, 182_000);
+        of.update_view(view(3, 118_000, &["a", "b", "c"], two), 181_000);
+        of.update_view(view(4, 181_000, &["a", "b", "c"], three), 181_000);
+        of.begin_epoch("flows", 10, 182_000);
         assert_eq!(version(&of, "flows"), 4);
     }
 
@@ -162,28 +173,28 @@ mod tests {
     fn nobody_waits_for_a_collector_that_is_gone() {
         let mut of = InEffect::new([("flows", 60_000)]);
         let two: &[_] = &[("a", "0-127"), ("b", "128-255")];
-        of.learn(view(1, 1000, &["a", "b"], two), 1000);
+        of.update_view(view(1, 1000, &["a", "b"], two), 1000);
         // It is gone, and nothing is placed elsewhere yet.
-        of.learn(view(1, 1000, &["a"], two), 1000);
+        of.update_view(view(1, 1000, &["a"], two), 1000);
         assert_eq!(version(&of, "flows"), 1);
-        of.learn(view(2, 61_000, &["a"], &[("a", "0-255")]), 61_000);
-        assert_eq!((version(&of, "flows"), of.version("flows", 1)), (2, Some(2)));
+        of.update_view(view(2, 61_000, &["a"], &[("a", "0-255")]), 61_000);
+        assert_eq!((version(&of, "flows"), of.version_in_generation("flows", 1)), (2, Some(2)));
     }
 
     #[test]
     fn a_collector_that_was_started_again_goes_by_what_the_others_have_gone_by_since_the_epoch_began() {
         let earlier = |version, since, is_waited_for| {
             let keys = vec![BTreeMap::from([("a".to_owned(), "0-255".parse().unwrap())])];
-            let placement = Placement::new(version, keys, BTreeMap::new()).unwrap();
-            Earlier { placement: Arc::new(Placement { since, ..placement }), is_waited_for }
+            let placement = ClusterPlacement::new(version, keys, BTreeMap::new()).unwrap();
+            Earlier { placement: Arc::new(ClusterPlacement { since, ..placement }), is_waited_for }
         };
         let goes_by = |earlier: &[Earlier], now| {
             let newest = view(9, 150_000, &["a", "b"], &[("a", "0-127"), ("b", "128-255")]);
             let mut of = InEffect::new([("flows", 60_000), ("short", 4000)]);
-            of.learn(Arc::new(View { earlier: earlier.into(), ..View::clone(&newest) }), now);
+            of.update_view(Arc::new(View { earlier: earlier.into(), ..View::clone(&newest) }), now);
             assert_eq!(version(&of, "other"), 9);
             let versions = [version(&of, "flows"), version(&of, "short")];
-            of.turn("flows", 3, 180_000);
+            of.begin_epoch("flows", 3, 180_000);
             assert_eq!(version(&of, "flows"), 9);
             versions
         };

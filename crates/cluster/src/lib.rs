@@ -1,9 +1,9 @@
 //! Who has which keys and lists, where collectors find each other in etcd.
 //!
 //! - [`View`] is what is known: the collectors, and the placement.
-//! - [`follow`] gives the newest view, and tells when there is another one; [`read`] asks once.
-//! - [`join`]: a collector is there as long as its lease, and plans who has what if it is elected.
-//! - [`drain`], [`rebalance`]: what people change.
+//! - [`follow_cluster`] gives the newest view, and tells when there is another one; [`read`] asks once.
+//! - [`join_cluster`]: a collector is there as long as its lease, and plans who has what if it is elected.
+//! - [`set_drained`], [`rebalance`]: what people change.
 //! - [`InEffect`]: which placement the stores of a collector go by, as those with epochs take one at an epoch's start.
 //!
 //! Without the feature `etcd` all of this refuses, and says so.
@@ -19,13 +19,13 @@ mod views;
 #[cfg(not(feature = "etcd"))]
 mod without;
 
-pub use config::{Config, Tls};
+pub use config::{Config, EtcdTls};
 pub use error::EtcdError;
 #[cfg(feature = "etcd")]
-pub use etcd::{drain, follow, join, read, rebalance};
+pub use etcd::{follow_cluster, join_cluster, read, rebalance, set_drained};
 pub use in_effect::InEffect;
 pub use membership::{Lease, Membership};
-pub use view::{Collector, Earlier, View};
+pub use view::{CollectorRecord, Earlier, View};
 pub use views::Views;
 #[cfg(not(feature = "etcd"))]
-pub use without::{drain, follow, join, read, rebalance};
+pub use without::{follow_cluster, join_cluster, read, rebalance, set_drained};

@@ -24,7 +24,7 @@ pub struct Lease(watch::Receiver<Option<Instant>>);
 impl Lease {
     /// Whether the collector is certainly in the cluster: nobody can have been given what it has because it counts as
     /// dead. A process that was stopped for longer than its lease sees at once that it is not.
-    pub fn is_in(&self) -> bool {
+    pub fn is_in_cluster(&self) -> bool {
         self.0.borrow().is_some_and(|until| Instant::now() < until)
     }
 }
@@ -52,7 +52,7 @@ impl Membership {
     }
 
     /// Leaves at once, in place of when the lease ends. Whoever is not in a hurry is drained first.
-    pub async fn leave(mut self) {
+    pub async fn leave_cluster(mut self) {
         if let Some(leave) = self.leave.take() {
             let _ = leave.send(());
             let _ = (&mut self.left).await;

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dta_proto::placement::plan::Member;
-use dta_proto::placement::{Placement, plan};
+use dta_proto::placement::plan::PlacementMember;
+use dta_proto::placement::{ClusterPlacement, plan};
 use serde::{Deserialize, Serialize};
 
 /// A collector, as it says itself. In etcd this is JSON; fields that a reader does not know are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Collector {
+pub struct CollectorRecord {
     /// Its gRPC address.
     pub address: String,
     /// Where its metrics are scraped, as `HOST:PORT`; empty = nowhere that others reach.
@@ -36,11 +36,11 @@ pub struct Collector {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// The collectors that are there, by id.
-    pub collectors: BTreeMap<String, Collector>,
+    pub collectors: BTreeMap<String, CollectorRecord>,
     /// The ids of those that are to have nothing.
     pub drained: BTreeSet<String>,
     /// Who has what. It may name collectors that are no longer there.
-    pub placement: Placement,
+    pub placement: ClusterPlacement,
     /// The placements before it, oldest first: as far as etcd still had them when this was read first, and no more than
     /// stores with epochs may still go by. [`read`](crate::read) leaves them out.
     pub earlier: Arc<[Earlier]>,
@@ -50,7 +50,7 @@ pub struct View {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Earlier {
     /// The placement.
-    pub placement: Arc<Placement>,
+    pub placement: Arc<ClusterPlacement>,
     /// Whether all who have something by it have been there since before the next one was written: nobody took another one
     /// because somebody was gone.
     pub is_waited_for: bool,
@@ -60,24 +60,24 @@ pub struct Earlier {
 pub(crate) const EARLIER: usize = 64;
 
 /// The collectors that have something by a placement.
-pub(crate) fn holders(placement: &Placement) -> impl Iterator<Item = &String> {
+pub(crate) fn placement_holders(placement: &ClusterPlacement) -> impl Iterator<Item = &String> {
     placement.keys.iter().flat_map(BTreeMap::keys).chain(placement.lists.keys())
 }
 
 impl View {
     /// The gRPC address of a collector that is there.
-    pub fn address(&self, id: &str) -> Option<&str> {
+    pub fn grpc_address(&self, id: &str) -> Option<&str> {
         self.collectors.get(id).map(|collector| collector.address.as_str())
     }
 
     /// Whether all who have something by a placement are still there, so that those who go by it can wait before they
     /// take another one.
-    pub(crate) fn can_wait(&self, placement: &Placement) -> bool {
-        placement.version != 0 && holders(placement).all(|id| self.collectors.contains_key(id))
+    pub(crate) fn can_wait(&self, placement: &ClusterPlacement) -> bool {
+        placement.version != 0 && placement_holders(placement).all(|id| self.collectors.contains_key(id))
     }
 
     /// Another placement takes the place of this one.
-    pub(crate) fn replace(&mut self, placement: Placement) {
+    pub(crate) fn replace_placement(&mut self, placement: ClusterPlacement) {
         let former = std::mem::replace(&mut self.placement, placement);
         if former.version != self.placement.version {
             let former = Earlier { is_waited_for: self.can_wait(&former), placement: Arc::new(former) };
@@ -87,9 +87,9 @@ impl View {
     }
 
     /// A collector is gone: who goes by what it has something of takes the next placement.
-    pub(crate) fn lose(&mut self, id: &str) {
+    pub(crate) fn remove_collector(&mut self, id: &str) {
         self.collectors.remove(id);
-        let gone = |of: &Earlier| holders(&of.placement).any(|holder| holder == id);
+        let gone = |of: &Earlier| placement_holders(&of.placement).any(|holder| holder == id);
         if self.earlier.iter().any(|of| of.is_waited_for && gone(of)) {
             let still = |of: &Earlier| Earlier { is_waited_for: of.is_waited_for && !gone(of), ..of.clone() };
             self.earlier = self.earlier.iter().map(still).collect();
@@ -97,7 +97,7 @@ impl View {
     }
 
     /// The placement that stores with epochs go by that went by this one: the same, unless somebody has been gone.
-    pub fn still(&self, placement: &Arc<Placement>) -> Arc<Placement> {
+    pub fn effective_placement(&self, placement: &Arc<ClusterPlacement>) -> Arc<ClusterPlacement> {
         let newest = || Arc::new(self.placement.clone());
         match self.earlier.iter().position(|earlier| earlier.placement.version == placement.version) {
             _ if placement.version == 0 => newest(),
@@ -108,7 +108,7 @@ impl View {
     }
 
     /// Adds the placements that are later than the last of these.
-    pub fn recent(&self, all: &mut Vec<Arc<Placement>>) {
+    pub fn append_recent(&self, all: &mut Vec<Arc<ClusterPlacement>>) {
         let last = all.last().map_or(0, |last| last.version);
         let earlier = self.earlier.iter().map(|earlier| &earlier.placement);
         all.extend(earlier.filter(|placement| placement.version > last).cloned());
@@ -117,13 +117,13 @@ impl View {
         }
     }
 
-    fn waited_for_from(&self, place: usize) -> Option<&Arc<Placement>> {
+    fn waited_for_from(&self, place: usize) -> Option<&Arc<ClusterPlacement>> {
         self.earlier[place..].iter().find(|earlier| earlier.is_waited_for).map(|earlier| &earlier.placement)
     }
 
     /// The placement that stores go by whose epoch took the newest of those that were written by a moment, in milliseconds
     /// since 1970; `None` if it is the newest of all, or not known.
-    pub(crate) fn taken_by(&self, moment: u64) -> Option<&Arc<Placement>> {
+    pub(crate) fn placement_taken_by(&self, moment: u64) -> Option<&Arc<ClusterPlacement>> {
         if self.placement.since <= moment {
             return None;
         }
@@ -132,15 +132,15 @@ impl View {
     }
 
     /// What follows from who is there: [`plan::next`].
-    pub fn next(&self) -> Placement {
-        let member = |(id, collector): (&String, &Collector)| Member {
+    pub fn next(&self) -> ClusterPlacement {
+        let member = |(id, collector): (&String, &CollectorRecord)| PlacementMember {
             id: id.clone(),
             zone: collector.zone.clone(),
             weight: collector.free_memory,
             drained: self.drained.contains(id),
             lists: collector.lists.clone(),
         };
-        let members: Vec<Member> = self.collectors.iter().map(member).collect();
+        let members: Vec<PlacementMember> = self.collectors.iter().map(member).collect();
         let copies = self.collectors.values().map(|collector| collector.copies).max().unwrap_or(1).max(1);
         plan::next(&self.placement, &members, copies.into())
     }
@@ -151,9 +151,9 @@ mod tests {
     use super::*;
     use dta_proto::buckets::Buckets;
 
-    impl Collector {
-        fn of_test(copies: u8) -> Collector {
-            Collector {
+    impl CollectorRecord {
+        fn of_test(copies: u8) -> CollectorRecord {
+            CollectorRecord {
                 address: "10.0.0.1:40050".into(),
                 metrics: String::new(),
                 device: "soft".into(),
@@ -167,8 +167,8 @@ mod tests {
     }
 
     impl View {
-        pub(crate) fn of_test(ids: &[&str], placement: Placement) -> View {
-            let collectors = ids.iter().map(|id| ((*id).to_owned(), Collector::of_test(1))).collect();
+        pub(crate) fn of_test(ids: &[&str], placement: ClusterPlacement) -> View {
+            let collectors = ids.iter().map(|id| ((*id).to_owned(), CollectorRecord::of_test(1))).collect();
             View { collectors, placement, ..View::default() }
         }
     }
@@ -177,30 +177,33 @@ mod tests {
     fn what_came_before_is_known_however_seldom_somebody_looks() {
         let placed = |version, ids: &[&str]| {
             let buckets = |(n, id): (usize, &&str)| {
-                ((*id).to_owned(), Buckets::range(128 * n as u8, 127 + 128 * n as u8))
+                ((*id).to_owned(), Buckets::from_range(128 * n as u8, 127 + 128 * n as u8))
             };
             let keys = vec![ids.iter().enumerate().map(buckets).collect()];
-            let placement = Placement::new(version, keys, BTreeMap::new()).unwrap();
-            Placement { since: 1000 * version, ..placement }
+            let placement = ClusterPlacement::new(version, keys, BTreeMap::new()).unwrap();
+            ClusterPlacement { since: 1000 * version, ..placement }
         };
         let two = |version| placed(version, &["a", "b"]);
-        let still = |view: &View, version| view.still(&Arc::new(two(version))).version;
-        let mut view = View::of_test(&["a", "b", "c"], Placement::default());
-        (3..6).for_each(|version| view.replace(two(version)));
+        let still = |view: &View, version| view.effective_placement(&Arc::new(two(version))).version;
+        let mut view = View::of_test(&["a", "b", "c"], ClusterPlacement::default());
+        (3..6).for_each(|version| view.replace_placement(two(version)));
         assert_eq!([3, 4, 5].map(|version| still(&view, version)), [3, 4, 5]);
-        assert_eq!([2000, 3000, 4999].map(|by| view.taken_by(by).unwrap().version), [3, 3, 4]);
-        assert_eq!((view.taken_by(5000), view.still(&Arc::default()).version), (None, 5));
+        assert_eq!([2000, 3000, 4999].map(|by| view.placement_taken_by(by).unwrap().version), [3, 3, 4]);
+        assert_eq!(
+            (view.placement_taken_by(5000), view.effective_placement(&Arc::default()).version),
+            (None, 5)
+        );
         let mut recent = vec![Arc::new(two(3))];
-        view.recent(&mut recent);
+        view.append_recent(&mut recent);
         assert_eq!(recent.iter().map(|of| of.version).collect::<Vec<_>>(), [3, 4, 5]);
         // One was gone, and is back before anybody looks.
         let b = view.collectors["b"].clone();
-        view.lose("b");
-        view.replace(placed(6, &["a", "c"]));
+        view.remove_collector("b");
+        view.replace_placement(placed(6, &["a", "c"]));
         view.collectors.insert("b".into(), b);
-        view.replace(two(7));
+        view.replace_placement(two(7));
         assert_eq!([3, 5, 6, 7].map(|version| still(&view, version)), [6, 6, 6, 7]);
-        (8..100).for_each(|version| view.replace(two(version)));
+        (8..100).for_each(|version| view.replace_placement(two(version)));
         assert_eq!((view.earlier.len(), view.earlier[0].placement.version), (EARLIER, 99 - EARLIER as u64));
     }
 
@@ -208,13 +211,13 @@ mod tests {
     fn the_next_placement_follows_from_who_is_there() {
         let mut view = View::default();
         assert_eq!(view.next(), view.placement);
-        view.collectors = ["a", "b", "c"].map(|id| (id.to_owned(), Collector::of_test(1))).into();
+        view.collectors = ["a", "b", "c"].map(|id| (id.to_owned(), CollectorRecord::of_test(1))).into();
         view.placement = view.next();
         assert_eq!((view.placement.version, view.placement.keys.len()), (1, 1));
         // One store with two copies is enough.
-        view.collectors.insert("c".into(), Collector::of_test(2));
+        view.collectors.insert("c".into(), CollectorRecord::of_test(2));
         view.drained.insert("b".into());
         let next = view.next();
-        assert_eq!((next.version, next.keys.len(), next.buckets(0, "b")), (2, 2, Buckets::NONE));
+        assert_eq!((next.version, next.keys.len(), next.buckets_of_copy(0, "b")), (2, 2, Buckets::NONE));
     }
 }

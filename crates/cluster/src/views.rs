@@ -27,7 +27,7 @@ impl Views {
     }
 
     /// Waits for another view than the last one that this call returned.
-    pub async fn changed(&mut self) -> Arc<View> {
+    pub async fn next_view(&mut self) -> Arc<View> {
         if self.newest.changed().await.is_err() {
             // Nobody will say anything new.
             std::future::pending::<()>().await;

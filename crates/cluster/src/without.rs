@@ -1,28 +1,32 @@
 //! A build without the feature `etcd`: it knows what a cluster is, and can be in none.
 
-use dta_proto::placement::Placement;
+use dta_proto::placement::ClusterPlacement;
 use tokio::sync::watch;
 
-use crate::{Collector, Config, EtcdError, Membership, View, Views};
+use crate::{CollectorRecord, Config, EtcdError, Membership, View, Views};
 
-fn refuse<T>() -> Result<T, EtcdError> {
+fn refuse_without_etcd<T>() -> Result<T, EtcdError> {
     Err(EtcdError("this program was built without etcd: build it with the feature `etcd`".into()))
 }
 
-/// `follow` of a build with `etcd`.
+/// `follow_cluster` of a build with `etcd`.
 ///
 /// # Errors
 /// Always.
-pub fn follow(_: Config) -> Result<Views, EtcdError> {
-    refuse()
+pub fn follow_cluster(_: Config) -> Result<Views, EtcdError> {
+    refuse_without_etcd()
 }
 
-/// `join` of a build with `etcd`.
+/// `join_cluster` of a build with `etcd`.
 ///
 /// # Errors
 /// Always.
-pub fn join(_: Config, _: String, _: watch::Receiver<Collector>) -> Result<Membership, EtcdError> {
-    refuse()
+pub fn join_cluster(
+    _: Config,
+    _: String,
+    _: watch::Receiver<CollectorRecord>,
+) -> Result<Membership, EtcdError> {
+    refuse_without_etcd()
 }
 
 /// `read` of a build with `etcd`.
@@ -30,21 +34,21 @@ pub fn join(_: Config, _: String, _: watch::Receiver<Collector>) -> Result<Membe
 /// # Errors
 /// Always.
 pub async fn read(_: &Config) -> Result<View, EtcdError> {
-    refuse()
+    refuse_without_etcd()
 }
 
-/// `drain` of a build with `etcd`.
+/// `set_drained` of a build with `etcd`.
 ///
 /// # Errors
 /// Always.
-pub async fn drain(_: &Config, _: &str, _: bool) -> Result<(), EtcdError> {
-    refuse()
+pub async fn set_drained(_: &Config, _: &str, _: bool) -> Result<(), EtcdError> {
+    refuse_without_etcd()
 }
 
 /// `rebalance` of a build with `etcd`.
 ///
 /// # Errors
 /// Always.
-pub async fn rebalance(_: &Config) -> Result<[Placement; 2], EtcdError> {
-    refuse()
+pub async fn rebalance(_: &Config) -> Result<[ClusterPlacement; 2], EtcdError> {
+    refuse_without_etcd()
 }

@@ -29,7 +29,7 @@ impl AgeList {
     }
 
     /// Insertion time of an element; 0 if it is not in the list.
-    pub(crate) fn born(&self, index: usize) -> u64 {
+    pub(crate) fn insertion_time(&self, index: usize) -> u64 {
         self.born[index].saturating_sub(1)
     }
 
@@ -65,7 +65,7 @@ impl AgeList {
     }
 
     /// The oldest element and its insertion time.
-    pub(crate) fn oldest(&self) -> Option<(usize, u64)> {
+    pub(crate) fn oldest_element(&self) -> Option<(usize, u64)> {
         match self.head {
             0 => None,
             head => Some((head as usize - 1, self.born[head as usize - 1] - 1)),
@@ -93,7 +93,7 @@ mod tests {
                     list.remove(index);
                     model.retain(|(i, _)| *i != index);
                 }
-                prop_assert_eq!(list.oldest(), model.first().copied());
+                prop_assert_eq!(list.oldest_element(), model.first().copied());
                 for i in 0..8 {
                     prop_assert_eq!(list.contains(i), model.iter().any(|(m, _)| *m == i));
                 }

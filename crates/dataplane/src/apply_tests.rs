@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::tests::{AP, Bench, KW, PC, SM, any_body, datagram, program};
-use super::{Limits, SetupError};
+use super::{EngineLimits, SetupError};
 use dta_proto::program::*;
 
 /// The sample, every table of it, as JSON.
 fn entries() -> Vec<Value> {
     let mut program = program(Transport::Uc, false);
-    program.set(Entry::SketchReporter(SketchReporter { store: SM, reporter: 3, bit: 1 }));
-    program.set(Entry::Session(Session { collector: 0, generation: 1 }));
+    program.set(DataPlaneEntry::SketchReporter(SketchReporter { store: SM, reporter: 3, bit: 1 }));
+    program.set(DataPlaneEntry::Session(ProgramSession { collector: 0, generation: 1 }));
     program.entries().map(|entry| json!(entry)).collect()
 }
 
@@ -44,7 +44,7 @@ fn forget(entry: &Value) -> Value {
     json!({"change": "forget", "entry": entry})
 }
 
-fn parse(changes: &[Value]) -> Vec<Change> {
+fn parse(changes: &[Value]) -> Vec<DataPlaneChange> {
     serde_json::from_str(&json!(changes).to_string()).expect("they are changes")
 }
 
@@ -97,26 +97,26 @@ fn what_cannot_be_held_is_refused_with_the_reason_before_anything_is_applied() {
             "delete the one and insert the other",
         ),
     ] {
-        let limits = Limits { sketch_columns: 1 << 12, ..Limits::default() };
+        let limits = EngineLimits { sketch_columns: 1 << 12, ..EngineLimits::default() };
         let mut bench = Bench::new(&program(Transport::Uc, false), limits);
         let reserved = parse(&[insert(&entry("sketch-reporter", "bit", 1))]);
-        bench.engine.apply(0, &reserved, &mut bench.out).unwrap();
-        let before = bench.engine.program().clone();
+        bench.engine.apply_changes(0, &reserved, &mut bench.out).unwrap();
+        let before = bench.engine.installed_program().clone();
         // A good one before and after it is not applied either.
         let good = |ms: u64| insert(&with(entry("flush", "primitive", "append"), "/after_ms", ms));
         let all = [&[good(77)][..], &changes, &[good(78)]].concat();
-        let told = bench.engine.apply(0, &parse(&all), &mut bench.out).map_err(|e| e.to_string());
+        let told = bench.engine.apply_changes(0, &parse(&all), &mut bench.out).map_err(|e| e.to_string());
         assert!(told.as_ref().is_err_and(|told| told.contains(reason)), "{reason}: {told:?}");
-        assert_eq!(bench.engine.program(), &before, "{reason}");
+        assert_eq!(bench.engine.installed_program(), &before, "{reason}");
     }
 }
 
 #[test]
 fn reporters_may_change_their_bits() {
-    let mut bench = Bench::new(&program(Transport::Uc, false), Limits::default());
+    let mut bench = Bench::new(&program(Transport::Uc, false), EngineLimits::default());
     let reporter = |reporter: u16, bit: u8| json!({"table": "sketch-reporter", "store": SM, "reporter": reporter, "bit": bit});
     let change = |from: &Value, to: &Value| json!({"change": "modify", "from": from, "to": to});
-    let mut apply = |changes: &[Value]| bench.engine.apply(0, &parse(changes), &mut bench.out);
+    let mut apply = |changes: &[Value]| bench.engine.apply_changes(0, &parse(changes), &mut bench.out);
     apply(&[insert(&reporter(1, 0)), insert(&reporter(2, 1))]).unwrap();
     let swap = [change(&reporter(1, 0), &reporter(1, 1)), change(&reporter(2, 1), &reporter(2, 0))];
     let twice = "bit 1 of store";
@@ -126,14 +126,14 @@ fn reporters_may_change_their_bits() {
 
 #[test]
 fn a_store_may_be_replaced_by_one_of_another_id() {
-    let mut bench = Bench::new(&program(Transport::Uc, false), Limits::default());
+    let mut bench = Bench::new(&program(Transport::Uc, false), EngineLimits::default());
     let mut want = program(Transport::Uc, false);
-    let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KW, 0)) else { panic!() };
-    want.set(Entry::Store(Store { spec: StoreSpec { id: 99, ..store.spec }, ..store }));
-    want.set(Entry::Version0(Version0 { primitive: Primitive::KeyWrite, store: 99 }));
-    let changes = diff(bench.engine.program(), &want);
-    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
-    assert_eq!(bench.engine.program(), &want);
+    let Some(DataPlaneEntry::Store(store)) = want.remove(&EntryKey::Store(KW, 0)) else { panic!() };
+    want.set(DataPlaneEntry::Store(Store { spec: StoreSpec { id: 99, ..store.spec }, ..store }));
+    want.set(DataPlaneEntry::Version0(Version0 { primitive: Primitive::KeyWrite, store: 99 }));
+    let changes = diff_programs(bench.engine.installed_program(), &want);
+    bench.engine.apply_changes(0, &changes, &mut bench.out).unwrap();
+    assert_eq!(bench.engine.installed_program(), &want);
 }
 
 fn number() -> impl Strategy<Value = u64> {
@@ -213,17 +213,17 @@ proptest! {
         writes_on_rc: bool,
         name_reports: bool,
     ) {
-        let limits = Limits { postcard_rows: 4, sketch_columns: 1 << 12, name_reports, ..Limits::default() };
+        let limits = EngineLimits { postcard_rows: 4, sketch_columns: 1 << 12, name_reports, ..EngineLimits::default() };
         let transport = if writes_on_rc { Transport::Rc } else { Transport::Uc };
         let mut bench = Bench::new(&program(transport, false), limits);
         for (now, (changes, reports)) in rounds.iter().enumerate() {
             let now = now as u64 * 6_000_000;
-            let changes: Vec<Change> =
+            let changes: Vec<DataPlaneChange> =
                 changes.iter().filter_map(|c| serde_json::from_str(&c.to_string()).ok()).collect();
-            let before = bench.engine.program().clone();
-            match bench.engine.apply(now, &changes, &mut bench.out) {
-                Ok(()) => prop_assert_eq!(Ok(bench.engine.program().clone()), checked(&before, &changes)),
-                Err(_) => prop_assert_eq!(bench.engine.program(), &before),
+            let before = bench.engine.installed_program().clone();
+            match bench.engine.apply_changes(now, &changes, &mut bench.out) {
+                Ok(()) => prop_assert_eq!(Ok(bench.engine.installed_program().clone()), apply_changes(&before, &changes)),
+                Err(_) => prop_assert_eq!(bench.engine.installed_program(), &before),
             }
             bench.out.clear();
             for ((store, bytes), argument) in reports {
@@ -237,14 +237,14 @@ proptest! {
                 payload.extend_from_slice(bytes);
                 bench.ingest(now, &[datagram(&payload)]);
             }
-            bench.engine.tick(now + 3_000_000, &mut bench.out);
+            bench.engine.run_timers(now + 3_000_000, &mut bench.out);
             bench.out.clear();
-            prop_assert_eq!(bench.engine.counters().check(), None);
+            prop_assert_eq!(bench.engine.engine_counters().find_imbalance(), None);
         }
-        bench.engine.flush(u64::MAX / 2, &mut bench.out);
+        bench.engine.flush_held_reports(u64::MAX / 2, &mut bench.out);
         bench.out.clear();
-        prop_assert_eq!(bench.engine.counters().check(), None);
-        let held: u64 = bench.engine.counters().primitives.iter().map(|p| p.held).sum();
+        prop_assert_eq!(bench.engine.engine_counters().find_imbalance(), None);
+        let held: u64 = bench.engine.engine_counters().primitives.iter().map(|p| p.held).sum();
         prop_assert_eq!(held, 0);
     }
 }

@@ -7,13 +7,13 @@ use dta_proto::buckets::{self, Buckets};
 use dta_proto::key::Key;
 use dta_proto::program::*;
 use dta_proto::store::StoreSpec;
-use dta_proto::wire::dta::Body;
-use dta_proto::wire::frame::{Received, Route};
-use dta_proto::wire::roce::{Aeth, Bth, Opcode, Psn, Repr, Syndrome};
+use dta_proto::wire::dta::DtaBody;
+use dta_proto::wire::frame::{FrameRoute, Received};
+use dta_proto::wire::roce::{Aeth, Bth, Opcode, Psn, RoceRepr, Syndrome};
 
 use super::counters::{Discard, LossCause, Reason};
 use super::tests::{AP, Bench, KI, KW, PC, SM, key, program};
-use super::{Limits, Output};
+use super::{EngineLimits, EngineOutput};
 
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
@@ -24,29 +24,35 @@ const BEYOND: u16 = 20;
 
 /// The sample's entries as those of a collector. The second one's are at another address, with other
 /// numbers, keys, PSNs and store ids.
-fn entries_of(collector: u8, writes: Transport) -> Vec<Entry> {
+fn entries_of(collector: u8, writes: Transport) -> Vec<DataPlaneEntry> {
     let second = u32::from(collector);
     let id = |id: u16| id + u16::from(collector) * BEYOND;
-    let entry = |entry: &Entry| match entry {
-        Entry::QueuePair(pair) => {
-            let mut pair = QueuePair { collector, ..pair.clone() };
+    let entry = |entry: &DataPlaneEntry| match entry {
+        DataPlaneEntry::QueuePair(pair) => {
+            let mut pair = ProgramQueuePair { collector, ..pair.clone() };
             pair.remote_qpn += second * 0x40;
             pair.local_qpn += second * 2;
             if collector == 1 {
                 pair.destination.ip = SECOND.into();
                 pair.start_psn = 500;
             }
-            Some(Entry::QueuePair(pair))
+            Some(DataPlaneEntry::QueuePair(pair))
         }
-        Entry::Store(store) => {
+        DataPlaneEntry::Store(store) => {
             let id = id(store.spec.id);
             let spec =
                 StoreSpec { id, name: format!("{}{collector}", store.spec.name), ..store.spec.clone() };
             let rkey = Rkey(0x1000 + u32::from(id));
-            Some(Entry::Store(Store { collector, spec, address: u64::from(id) << 32, rkey, ..store.clone() }))
+            Some(DataPlaneEntry::Store(Store {
+                collector,
+                spec,
+                address: u64::from(id) << 32,
+                rkey,
+                ..store.clone()
+            }))
         }
-        Entry::Lists(lists) => {
-            Some(Entry::Lists(Lists { store: id(lists.store), collector, ..lists.clone() }))
+        DataPlaneEntry::Lists(lists) => {
+            Some(DataPlaneEntry::Lists(Lists { store: id(lists.store), collector, ..lists.clone() }))
         }
         // The others concern the translator as a whole.
         _ => None,
@@ -54,14 +60,16 @@ fn entries_of(collector: u8, writes: Transport) -> Vec<Entry> {
     program(writes, false).entries().filter_map(entry).collect()
 }
 
-fn with(mut program: Program, entries: impl IntoIterator<Item = Entry>) -> Program {
+fn with(mut program: Program, entries: impl IntoIterator<Item = DataPlaneEntry>) -> Program {
     entries.into_iter().for_each(|entry| program.set(entry));
     program
 }
 
 /// What is of no collector.
 fn common() -> Program {
-    let is_common = |entry: &&Entry| matches!(entry, Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_));
+    let is_common = |entry: &&DataPlaneEntry| {
+        matches!(entry, DataPlaneEntry::Service(_) | DataPlaneEntry::Mode(_) | DataPlaneEntry::Flush(_))
+    };
     program(Transport::Uc, false).entries().filter(is_common).cloned().collect::<Vec<_>>().into()
 }
 
@@ -71,15 +79,17 @@ fn both(writes: [Transport; 2]) -> Program {
 }
 
 fn bench(program: &Program) -> Bench {
-    Bench::new(program, Limits { name_reports: true, ..Limits::default() })
+    Bench::new(program, EngineLimits { name_reports: true, ..EngineLimits::default() })
 }
 
 /// The engine of a translator that has this collector alone: its entries, as those of the first one.
 fn alone(collector: u8) -> Bench {
-    let first = |entry: Entry| match entry {
-        Entry::QueuePair(pair) => Entry::QueuePair(QueuePair { collector: 0, ..pair }),
-        Entry::Store(store) => Entry::Store(Store { collector: 0, ..store }),
-        Entry::Lists(lists) => Entry::Lists(Lists { collector: 0, ..lists }),
+    let first = |entry: DataPlaneEntry| match entry {
+        DataPlaneEntry::QueuePair(pair) => {
+            DataPlaneEntry::QueuePair(ProgramQueuePair { collector: 0, ..pair })
+        }
+        DataPlaneEntry::Store(store) => DataPlaneEntry::Store(Store { collector: 0, ..store }),
+        DataPlaneEntry::Lists(lists) => DataPlaneEntry::Lists(Lists { collector: 0, ..lists }),
         other => other,
     };
     bench(&with(common(), entries_of(collector, Transport::Uc).into_iter().map(first)))
@@ -88,18 +98,19 @@ fn alone(collector: u8) -> Bench {
 /// Reports of every primitive for the stores of a collector.
 fn reports(bench: &mut Bench, collector: u8) -> Vec<Vec<u8>> {
     let id = |id: u16| id + u16::from(collector) * BEYOND;
-    let postcard = |hop| Body::Postcard { key: key(3), hop, path_length: 2, value: 7 + u32::from(hop) };
+    let postcard = |hop| DtaBody::Postcard { key: key(3), hop, path_length: 2, value: 7 + u32::from(hop) };
     let mut bodies = vec![
-        (KW, Body::KeyWrite { redundancy: 0, key: key(1), value: &[1; 12] }),
-        (KI, Body::KeyIncrement { redundancy: 0, key: key(1), delta: 5 }),
+        (KW, DtaBody::KeyWrite { redundancy: 0, key: key(1), value: &[1; 12] }),
+        (KI, DtaBody::KeyIncrement { redundancy: 0, key: key(1), delta: 5 }),
         (PC, postcard(0)),
-        (KW, Body::KeyWrite { redundancy: 1, key: key(2), value: &[2; 4] }),
+        (KW, DtaBody::KeyWrite { redundancy: 1, key: key(2), value: &[2; 4] }),
         (PC, postcard(1)),
-        (SM, Body::SketchMerge { epoch: 1, column: 2, cells: &[1; 8] }),
+        (SM, DtaBody::SketchMerge { epoch: 1, column: 2, cells: &[1; 8] }),
     ];
     // The first two leave by time or by a flush, the others as a full batch.
-    bodies
-        .extend((0..5).map(|n| (AP, Body::Append { list: 1, value: if n < 3 { &[9; 8] } else { &[8; 8] } })));
+    bodies.extend(
+        (0..5).map(|n| (AP, DtaBody::Append { list: 1, value: if n < 3 { &[9; 8] } else { &[8; 8] } })),
+    );
     bodies.into_iter().map(|(store, body)| bench.v1(7, id(store), body)).collect()
 }
 
@@ -112,18 +123,19 @@ fn mixed(bench: &mut Bench) -> Vec<Vec<u8>> {
 /// Everything that leaves for these reports, with what was held.
 fn frames(bench: &mut Bench, reports: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut frames = bench.ingest(0, reports);
-    bench.engine.flush(1, &mut bench.out);
+    bench.engine.flush_held_reports(1, &mut bench.out);
     frames.extend(bench.out.frames.iter().map(<[u8]>::to_vec));
     bench.out.clear();
     frames
 }
 
 fn accepted(bench: &Bench) -> u64 {
-    bench.engine.counters().primitives.iter().map(|p| p.accepted).sum()
+    bench.engine.engine_counters().primitives.iter().map(|p| p.accepted).sum()
 }
 
 fn to(frames: &[Vec<u8>], destination: Ipv4Addr) -> Vec<Vec<u8>> {
-    let goes = |frame: &&Vec<u8>| Received::parse(frame).unwrap().ipv4.dst() == destination;
+    let goes =
+        |frame: &&Vec<u8>| Received::parse_packet(frame).unwrap().ipv4.destination_address() == destination;
     frames.iter().filter(goes).cloned().collect()
 }
 
@@ -148,12 +160,12 @@ fn each_store_is_written_by_the_queue_pairs_of_its_collector() {
     // What that means: queue pairs, keys and sequences of PSNs of its own.
     let mut psns: BTreeMap<(Ipv4Addr, u32), Vec<u32>> = BTreeMap::new();
     for frame in &frames {
-        let received = Received::parse(frame).unwrap();
-        let (bth, to) = (received.roce.bth(), received.ipv4.dst());
+        let received = Received::parse_packet(frame).unwrap();
+        let (bth, to) = (received.roce.base_header(), received.ipv4.destination_address());
         psns.entry((to, bth.dest_qp)).or_default().push(bth.psn.get());
-        let (va, rkey) = match received.roce.atomic() {
+        let (va, rkey) = match received.roce.atomic_header() {
             Some(atomic) => (atomic.va, atomic.rkey),
-            None => received.roce.reth().map(|reth| (reth.va, reth.rkey)).unwrap(),
+            None => received.roce.rdma_header().map(|reth| (reth.va, reth.rkey)).unwrap(),
         };
         let store = (va >> 32) as u16;
         assert_eq!(store > BEYOND, to == SECOND, "store {store} at {to}");
@@ -163,7 +175,7 @@ fn each_store_is_written_by_the_queue_pairs_of_its_collector() {
     assert_eq!(pairs, [(FIRST, 0x11), (FIRST, 0x12), (SECOND, 0x51), (SECOND, 0x52)]);
     for ((to, _), psns) in psns {
         let start = if to == SECOND { 500 } else { 0xff_fffe };
-        let next = |n| Psn::new(start).plus(n as u32).get();
+        let next = |n| Psn::new(start).wrapping_add(n as u32).get();
         assert_eq!(psns, (0..psns.len()).map(next).collect::<Vec<_>>(), "{to}");
     }
 }
@@ -181,12 +193,12 @@ fn the_last_of_as_many_collectors_as_possible_gets_its_own() {
 #[test]
 fn a_collector_that_is_taken_away_is_missed_by_its_own_stores_alone() {
     let mut bench = bench(&both([Transport::Uc; 2]));
-    let mut want = bench.engine.program().clone();
+    let mut want = bench.engine.installed_program().clone();
     for purpose in Purpose::ALL {
         assert!(want.remove(&EntryKey::QueuePair(1, purpose)).is_some());
     }
-    let changes = diff(bench.engine.program(), &want);
-    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    let changes = diff_programs(bench.engine.installed_program(), &want);
+    bench.engine.apply_changes(0, &changes, &mut bench.out).unwrap();
     let reports = mixed(&mut bench);
     let first = frames(&mut bench, &reports);
     assert_eq!(first, expected(0));
@@ -194,18 +206,18 @@ fn a_collector_that_is_taken_away_is_missed_by_its_own_stores_alone() {
     assert_eq!(accepted(&bench), reports.len() as u64 / 2);
 
     // It returns, and the other one's PSNs continue.
-    let back = diff(bench.engine.program(), &both([Transport::Uc; 2]));
+    let back = diff_programs(bench.engine.installed_program(), &both([Transport::Uc; 2]));
     assert_eq!(back.len(), 2);
-    bench.engine.apply(0, &back, &mut bench.out).unwrap();
+    bench.engine.apply_changes(0, &back, &mut bench.out).unwrap();
     let again = [bench.v1(7, KW, kw()), bench.v1(7, KW + BEYOND, kw())];
     let frames = frames(&mut bench, &again);
     let place = |frame: &Vec<u8>| {
-        let received = Received::parse(frame).unwrap();
-        (received.roce.bth().dest_qp, received.roce.bth().psn)
+        let received = Received::parse_packet(frame).unwrap();
+        (received.roce.base_header().dest_qp, received.roce.base_header().psn)
     };
     let writes = first.iter().filter(|frame| place(frame).0 == 0x11).count();
     let psns: Vec<_> = frames.iter().map(place).collect();
-    let next = Psn::new(0xff_fffe).plus(writes as u32);
+    let next = Psn::new(0xff_fffe).wrapping_add(writes as u32);
     assert_eq!(psns, [(0x11, next), (0x51, Psn::new(500))]);
 }
 
@@ -214,11 +226,11 @@ fn what_a_queue_pair_counted_goes_on_when_it_is_back() {
     let mut bench = bench(&both([Transport::Uc; 2]));
     let one = bench.v1(7, KW + BEYOND, kw());
     assert_eq!(frames(&mut bench, &[one]).len(), 1);
-    let mut without = bench.engine.program().clone();
+    let mut without = bench.engine.installed_program().clone();
     without.remove(&EntryKey::QueuePair(1, Purpose::Write)).unwrap();
     for want in [without, both([Transport::Uc; 2])] {
-        let changes = diff(bench.engine.program(), &want);
-        bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+        let changes = diff_programs(bench.engine.installed_program(), &want);
+        bench.engine.apply_changes(0, &changes, &mut bench.out).unwrap();
     }
     let one = bench.v1(7, KW + BEYOND, kw());
     assert_eq!(frames(&mut bench, &[one]).len(), 1);
@@ -227,31 +239,31 @@ fn what_a_queue_pair_counted_goes_on_when_it_is_back() {
     assert_eq!(writes.counters.sent, 2);
 }
 
-fn kw() -> Body<'static> {
-    Body::KeyWrite { redundancy: 1, key: key(5), value: &[3; 12] }
+fn kw() -> DtaBody<'static> {
+    DtaBody::KeyWrite { redundancy: 1, key: key(5), value: &[3; 12] }
 }
 
 #[test]
 fn what_was_held_for_a_collector_that_is_taken_away_is_lost_and_goes_to_no_other() {
     let mut bench = bench(&both([Transport::Uc; 2]));
-    let entry = || Body::Append { list: 1, value: &[9; 8] };
+    let entry = || DtaBody::Append { list: 1, value: &[9; 8] };
     let held = [bench.v1(7, AP, entry()), bench.v1(7, AP + BEYOND, entry())];
     assert_eq!(bench.ingest(0, &held), Vec::<Vec<u8>>::new());
-    let mut want = bench.engine.program().clone();
+    let mut want = bench.engine.installed_program().clone();
     want.remove(&EntryKey::QueuePair(1, Purpose::Write)).unwrap();
-    let changes = diff(bench.engine.program(), &want);
-    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    let changes = diff_programs(bench.engine.installed_program(), &want);
+    bench.engine.apply_changes(0, &changes, &mut bench.out).unwrap();
     let frames = frames(&mut bench, &[]);
     assert_eq!(frames.len(), 1);
     assert_eq!(to(&frames, FIRST), frames);
-    let counters = bench.engine.counters();
-    assert_eq!(counters.lost(LossCause::QueuePairDown), (1, 1));
-    assert_eq!(counters.check(), None);
+    let counters = bench.engine.engine_counters();
+    assert_eq!(counters.lost_by_cause(LossCause::QueuePairDown), (1, 1));
+    assert_eq!(counters.find_imbalance(), None);
 }
 
 /// An ACK to a queue pair of the translator, from an address.
 fn ack(from: Ipv4Addr, qpn: u32, psn: u32) -> Vec<u8> {
-    let repr = Repr {
+    let repr = RoceRepr {
         bth: Bth::new(Opcode::RcAtomicAck, qpn, Psn::new(psn), false),
         reth: None,
         atomic: None,
@@ -261,14 +273,14 @@ fn ack(from: Ipv4Addr, qpn: u32, psn: u32) -> Vec<u8> {
         payload: &[],
     };
     let mut bytes = [0; 100];
-    let len = Route::new(from, TRANSLATOR, qpn).emit(&repr, &mut bytes).unwrap();
+    let len = FrameRoute::new(from, TRANSLATOR, qpn).write_frame(&repr, &mut bytes).unwrap();
     bytes[..len].to_vec()
 }
 
 #[test]
 fn an_answer_finds_the_queue_pair_of_its_number_if_its_collector_sent_it() {
     let mut bench = bench(&both([Transport::Uc; 2]));
-    let increment = || Body::KeyIncrement { redundancy: 0, key: key(1), delta: 1 };
+    let increment = || DtaBody::KeyIncrement { redundancy: 0, key: key(1), delta: 1 };
     let reports = [bench.v1(7, KI, increment()), bench.v1(7, KI + BEYOND, increment())];
     assert_eq!(bench.ingest(0, &reports).len(), 4);
     let out = |bench: &Bench| -> Vec<(u8, u32)> {
@@ -277,7 +289,7 @@ fn an_answer_finds_the_queue_pair_of_its_number_if_its_collector_sent_it() {
     };
     assert_eq!(out(&bench), [(0, 2), (1, 2)]);
     let answer = |bench: &mut Bench, packet: Vec<u8>| {
-        bench.engine.answers(0, [&*packet], &mut Output::default());
+        bench.engine.handle_answers(0, [&*packet], &mut EngineOutput::default());
         bench.engine.answers_ignored()
     };
     // The second one's number, but from the first one.
@@ -293,7 +305,7 @@ fn an_answer_finds_the_queue_pair_of_its_number_if_its_collector_sent_it() {
 fn whether_a_frame_leaves_once_is_told_by_the_transport_of_its_collector() {
     let mut bench = bench(&both([Transport::Uc, Transport::Rc]));
     let reports = [bench.v1(7, KW, kw()), bench.v1(7, KW + BEYOND, kw())];
-    bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
+    bench.engine.ingest_packets(0, reports.iter().map(Vec::as_slice), &mut bench.out);
     let once: Vec<_> = bench.out.meta.iter().map(|meta| bench.engine.leaves_once(meta)).collect();
     assert_eq!(once, [true, false]);
 }
@@ -303,21 +315,23 @@ fn the_session_of_one_collector_lets_nothing_go_that_is_of_another() {
     let have = both([Transport::Uc; 2]);
     let mut want = have.clone();
     for purpose in Purpose::ALL {
-        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(1, purpose)) else { panic!() };
-        want.set(Entry::QueuePair(QueuePair { generation: 9, ..pair }));
+        let Some(DataPlaneEntry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(1, purpose)) else {
+            panic!()
+        };
+        want.set(DataPlaneEntry::QueuePair(ProgramQueuePair { generation: 9, ..pair }));
     }
-    want.set(Entry::Session(Session { collector: 1, generation: 9 }));
+    want.set(DataPlaneEntry::Session(ProgramSession { collector: 1, generation: 9 }));
     let changes = changes_for_session(&have, &want);
-    let of_first = |change: &&Change| match change.key() {
+    let of_first = |change: &&DataPlaneChange| match change.entry_key() {
         EntryKey::QueuePair(collector, _) | EntryKey::Store(_, collector) | EntryKey::Session(collector) => {
             collector == 0
         }
         EntryKey::Lists(store, _) | EntryKey::SketchReporter(store, _) => store < BEYOND,
         _ => true,
     };
-    assert_eq!(changes.iter().filter(of_first).collect::<Vec<_>>(), Vec::<&Change>::new());
+    assert_eq!(changes.iter().filter(of_first).collect::<Vec<_>>(), Vec::<&DataPlaneChange>::new());
     // Everything is done for the second one that a session needs after another one's: see `diff.rs`.
-    let tables: Vec<_> = changes.iter().map(Change::key).collect();
+    let tables: Vec<_> = changes.iter().map(DataPlaneChange::entry_key).collect();
     assert!(
         tables.contains(&EntryKey::Store(PC + BEYOND, 1))
             && tables.contains(&EntryKey::Store(SM + BEYOND, 1))
@@ -332,26 +346,26 @@ fn the_session_of_one_collector_lets_nothing_go_that_is_of_another() {
 pub(super) fn shared(at: u8) -> Program {
     let mut program = with(common(), entries_of(0, Transport::Uc));
     for entry in entries_of(1, Transport::Uc) {
-        if let Entry::QueuePair(_) = entry {
+        if let DataPlaneEntry::QueuePair(_) = entry {
             program.set(entry);
         }
     }
     for entry in entries_of(0, Transport::Uc) {
         match entry {
-            Entry::Store(store) => {
-                let buckets = Buckets::range(0, at - 1);
+            DataPlaneEntry::Store(store) => {
+                let buckets = Buckets::from_range(0, at - 1);
                 let second = Store {
                     collector: 1,
                     address: store.address << 8,
                     rkey: Rkey(store.rkey.0 + 0x1000),
-                    buckets: buckets.others().into(),
+                    buckets: buckets.complement().into(),
                     ..store.clone()
                 };
-                program.set(Entry::Store(Store { buckets: buckets.into(), ..store }));
-                program.set(Entry::Store(second));
+                program.set(DataPlaneEntry::Store(Store { buckets: buckets.into(), ..store }));
+                program.set(DataPlaneEntry::Store(second));
             }
-            Entry::Lists(lists) if lists.first == 4 => {
-                program.set(Entry::Lists(Lists { collector: 1, ..lists }));
+            DataPlaneEntry::Lists(lists) if lists.first == 4 => {
+                program.set(DataPlaneEntry::Lists(Lists { collector: 1, ..lists }));
             }
             _ => {}
         }
@@ -367,18 +381,18 @@ pub(super) fn numbered(n: u32) -> Key {
 
 /// Keys of the first collector and of the second, where they share at this bucket.
 fn keys(at: u8) -> [Vec<Key>; 2] {
-    let (first, second) = (0..200).map(numbered).partition(|key| buckets::of_key(key) < at);
+    let (first, second) = (0..200).map(numbered).partition(|key| buckets::bucket_of_key(key) < at);
     [first, second]
 }
 
 /// Collector, address and remote key of each frame.
 pub(super) fn places(frames: &[Vec<u8>]) -> Vec<(u8, u64, u32)> {
     let place = |frame: &Vec<u8>| {
-        let received = Received::parse(frame).unwrap();
-        let collector = u8::from(received.ipv4.dst() == SECOND);
-        match received.roce.atomic() {
+        let received = Received::parse_packet(frame).unwrap();
+        let collector = u8::from(received.ipv4.destination_address() == SECOND);
+        match received.roce.atomic_header() {
             Some(atomic) => (collector, atomic.va, atomic.rkey),
-            None => received.roce.reth().map(|reth| (collector, reth.va, reth.rkey)).unwrap(),
+            None => received.roce.rdma_header().map(|reth| (collector, reth.va, reth.rkey)).unwrap(),
         }
     };
     frames.iter().map(place).collect()
@@ -393,14 +407,15 @@ fn each_key_is_written_at_the_collector_of_its_bucket() {
             // No more than the limit of outstanding atomics.
             for key in keys.iter().take(8) {
                 let bodies = [
-                    (KW, Body::KeyWrite { redundancy: 0, key: *key, value: &[1; 12] }),
-                    (KI, Body::KeyIncrement { redundancy: 0, key: *key, delta: 5 }),
-                    (PC, Body::Postcard { key: *key, hop: 0, path_length: 1, value: 7 }),
+                    (KW, DtaBody::KeyWrite { redundancy: 0, key: *key, value: &[1; 12] }),
+                    (KI, DtaBody::KeyIncrement { redundancy: 0, key: *key, delta: 5 }),
+                    (PC, DtaBody::Postcard { key: *key, hop: 0, path_length: 1, value: 7 }),
                 ];
                 for (store, body) in bodies {
                     let report = bench.v1(7, store, body);
                     let frames = bench.ingest(0, &[report]);
-                    let entry = bench.engine.program().part(store, collector as u8).unwrap().clone();
+                    let entry =
+                        bench.engine.installed_program().store_part(store, collector as u8).unwrap().clone();
                     assert_eq!(frames.len(), 2);
                     for (of, va, rkey) in places(&frames) {
                         assert_eq!((usize::from(of), rkey), (collector, entry.rkey.0));
@@ -416,13 +431,13 @@ fn each_key_is_written_at_the_collector_of_its_bucket() {
 #[test]
 fn lists_and_columns_are_at_the_collector_that_has_them() {
     let mut bench = bench(&shared(128));
-    let entry = |list| Body::Append { list, value: &[9; 8] };
+    let entry = |list| DtaBody::Append { list, value: &[9; 8] };
     for (list, collector) in [(0, 0), (1, 0), (4, 1), (5, 1)] {
         let reports: Vec<_> = (0..3).map(|_| bench.v1(7, AP, entry(list))).collect();
         let frames = bench.ingest(0, &reports);
         assert_eq!(places(&frames).iter().map(|place| place.0).collect::<Vec<_>>(), [collector], "{list}");
     }
-    let column = |column| Body::SketchMerge { epoch: 1, column, cells: &[1; 8] };
+    let column = |column| DtaBody::SketchMerge { epoch: 1, column, cells: &[1; 8] };
     let mut of_each = [0; 2];
     for n in 0..16 {
         let reports = [bench.v1(1, SM, column(n)), bench.v1(2, SM, column(n))];
@@ -435,7 +450,7 @@ fn lists_and_columns_are_at_the_collector_that_has_them() {
 
 /// Where a batch of a list goes.
 fn batch(bench: &mut Bench, list: u32) -> (u8, u64) {
-    let reports: Vec<_> = (0..3).map(|_| bench.v1(7, AP, Body::Append { list, value: &[9; 8] })).collect();
+    let reports: Vec<_> = (0..3).map(|_| bench.v1(7, AP, DtaBody::Append { list, value: &[9; 8] })).collect();
     let [(collector, va, _)] = places(&bench.ingest(0, &reports))[..] else { panic!("not one batch") };
     (collector, va)
 }
@@ -443,20 +458,26 @@ fn batch(bench: &mut Bench, list: u32) -> (u8, u64) {
 #[test]
 fn a_list_goes_on_at_each_collector_where_it_was_there() {
     let mut bench = bench(&shared(128));
-    let base = [0, 1].map(|of| bench.engine.program().part(AP, of).unwrap().address);
+    let base = [0, 1].map(|of| bench.engine.installed_program().store_part(AP, of).unwrap().address);
     let (first, second) = (batch(&mut bench, 0).1, batch(&mut bench, 0).1);
     let next = second - first;
     let of_list_1 = batch(&mut bench, 1).1;
     // What collectors said of their rings before all that is what the program has.
     let ranges = |bench: &mut Bench, ranges: &[(u8, u32, u32)]| {
-        let mut want = bench.engine.program().clone();
+        let mut want = bench.engine.installed_program().clone();
         want.remove(&EntryKey::Lists(AP, 0));
         want.remove(&EntryKey::Lists(AP, 1));
         for &(collector, first, count) in ranges {
-            want.set(Entry::Lists(Lists { store: AP, collector, first, count, positions: Vec::new() }));
+            want.set(DataPlaneEntry::Lists(Lists {
+                store: AP,
+                collector,
+                first,
+                count,
+                positions: Vec::new(),
+            }));
         }
-        let changes = diff(bench.engine.program(), &want);
-        bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+        let changes = diff_programs(bench.engine.installed_program(), &want);
+        bench.engine.apply_changes(0, &changes, &mut bench.out).unwrap();
     };
     ranges(&mut bench, &[(1, 0, 2)]);
     assert_eq!(batch(&mut bench, 0), (1, base[1] + (first - base[0])), "the second one's ring is empty");
@@ -469,12 +490,12 @@ fn a_list_goes_on_at_each_collector_where_it_was_there() {
     ranges(&mut bench, &[(0, 1, 1)]);
     assert_eq!(batch(&mut bench, 1), (0, of_list_1 + 2 * next));
     // What it holds leaves before it does. The ring has four batches, and the first one was the second of them.
-    let report = bench.v1(7, AP, Body::Append { list: 1, value: &[9; 8] });
+    let report = bench.v1(7, AP, DtaBody::Append { list: 1, value: &[9; 8] });
     assert!(bench.ingest(0, &[report]).is_empty());
     ranges(&mut bench, &[(1, 0, 2)]);
     let [(collector, va, _)] = places(&bench.frames())[..] else { panic!("not one batch") };
     assert_eq!((collector, va), (0, of_list_1 - next));
-    assert_eq!(bench.engine.counters().discarded(Discard::StoreRemoved), 0);
+    assert_eq!(bench.engine.engine_counters().discarded(Discard::StoreRemoved), 0);
     ranges(&mut bench, &[(0, 0, 2)]);
     assert_eq!(batch(&mut bench, 1), (0, of_list_1));
 }
@@ -482,9 +503,9 @@ fn a_list_goes_on_at_each_collector_where_it_was_there() {
 /// Reports of each primitive for a key, of which the postcard is held.
 fn of_key(bench: &mut Bench, key: Key) -> Vec<Vec<u8>> {
     vec![
-        bench.v1(7, KW, Body::KeyWrite { redundancy: 0, key, value: &[1; 12] }),
-        bench.v1(7, KI, Body::KeyIncrement { redundancy: 0, key, delta: 5 }),
-        bench.v1(7, PC, Body::Postcard { key, hop: 0, path_length: 2, value: 7 }),
+        bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 0, key, value: &[1; 12] }),
+        bench.v1(7, KI, DtaBody::KeyIncrement { redundancy: 0, key, delta: 5 }),
+        bench.v1(7, PC, DtaBody::Postcard { key, hop: 0, path_length: 2, value: 7 }),
     ]
 }
 
@@ -495,14 +516,14 @@ fn a_collector_whose_session_has_ended_is_missed_by_its_own_keys_and_lists_alone
     let held: Vec<_> = [first, second].into_iter().flat_map(|key| of_key(&mut bench, key)).collect();
     assert_eq!(bench.ingest(0, &held).len(), 8);
 
-    let mut ended = bench.engine.program().clone();
+    let mut ended = bench.engine.installed_program().clone();
     for purpose in Purpose::ALL {
         ended.remove(&EntryKey::QueuePair(1, purpose)).unwrap();
     }
-    let changes = diff(bench.engine.program(), &ended);
-    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
-    let entry = |list| Body::Append { list, value: &[9; 8] };
-    let column = |column| Body::SketchMerge { epoch: 1, column, cells: &[1; 8] };
+    let changes = diff_programs(bench.engine.installed_program(), &ended);
+    bench.engine.apply_changes(0, &changes, &mut bench.out).unwrap();
+    let entry = |list| DtaBody::Append { list, value: &[9; 8] };
+    let column = |column| DtaBody::SketchMerge { epoch: 1, column, cells: &[1; 8] };
     // Columns 0 and 4 have the buckets 66 and 129.
     let others = [(AP, entry(0)), (AP, entry(4)), (SM, column(0)), (SM, column(4))];
     let mut reports: Vec<_> = [first, second].into_iter().flat_map(|key| of_key(&mut bench, key)).collect();
@@ -512,12 +533,12 @@ fn a_collector_whose_session_has_ended_is_missed_by_its_own_keys_and_lists_alone
     // Key-write and counter, and the flushed row twice, batch and column.
     assert_eq!(places(&frames).iter().map(|place| place.0).collect::<Vec<_>>(), [0; 8]);
     // The row that was held for the other is lost with its queue pair.
-    let counters = bench.engine.counters();
-    assert_eq!((counters.lost(LossCause::QueuePairDown), counters.check()), ((1, 2), None));
+    let counters = bench.engine.engine_counters();
+    assert_eq!((counters.lost_by_cause(LossCause::QueuePairDown), counters.find_imbalance()), ((1, 2), None));
 
-    let changes = diff(bench.engine.program(), &shared(128));
+    let changes = diff_programs(bench.engine.installed_program(), &shared(128));
     assert_eq!(changes.len(), 2);
-    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    bench.engine.apply_changes(0, &changes, &mut bench.out).unwrap();
     let again = of_key(&mut bench, second);
     assert_eq!(places(&bench.ingest(0, &again)).iter().map(|place| place.0).collect::<Vec<_>>(), [1; 4]);
 }
@@ -526,12 +547,12 @@ fn a_collector_whose_session_has_ended_is_missed_by_its_own_keys_and_lists_alone
 fn keys_of_nobody_are_dropped_by_name() {
     let mut program = shared(128);
     for id in [KW, KI, PC, SM] {
-        let part = program.part(id, 1).unwrap().clone();
-        program.set(Entry::Store(Store { buckets: Buckets::range(128, 254).into(), ..part }));
+        let part = program.store_part(id, 1).unwrap().clone();
+        program.set(DataPlaneEntry::Store(Store { buckets: Buckets::from_range(128, 254).into(), ..part }));
     }
     let mut bench = bench(&program);
-    let last = (0..100_000).map(numbered).find(|key| buckets::of_key(key) == 255).unwrap();
-    let before = (0..100_000).map(numbered).find(|key| buckets::of_key(key) == 254).unwrap();
+    let last = (0..100_000).map(numbered).find(|key| buckets::bucket_of_key(key) == 255).unwrap();
+    let before = (0..100_000).map(numbered).find(|key| buckets::bucket_of_key(key) == 254).unwrap();
     let reports: Vec<_> = [last, before].into_iter().flat_map(|key| of_key(&mut bench, key)).collect();
     assert_eq!(frames(&mut bench, &reports).len(), 6);
     assert_eq!((bench.drops(Reason::NoBucket), bench.drops(Reason::NoQueuePair)), (3, 0));
@@ -542,21 +563,21 @@ fn buckets_that_change_hands_take_what_is_held_along() {
     let mut bench = bench(&shared(128));
     let all: Vec<Key> = (0..40).map(numbered).collect();
     let card = |bench: &mut Bench, key, hop| {
-        bench.v1(7, PC, Body::Postcard { key, hop, path_length: 2, value: u32::from(hop) })
+        bench.v1(7, PC, DtaBody::Postcard { key, hop, path_length: 2, value: u32::from(hop) })
     };
     for key in &all {
         let report = card(&mut bench, *key, 0);
         assert!(bench.ingest(0, &[report]).is_empty());
     }
     let want = shared(30);
-    let changes = diff(bench.engine.program(), &want);
-    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    let changes = diff_programs(bench.engine.installed_program(), &want);
+    bench.engine.apply_changes(0, &changes, &mut bench.out).unwrap();
     for key in &all {
         let report = card(&mut bench, *key, 1);
-        let at = u8::from(buckets::of_key(key) >= 30);
+        let at = u8::from(buckets::bucket_of_key(key) >= 30);
         assert_eq!(places(&bench.ingest(0, &[report])).iter().map(|p| p.0).collect::<Vec<_>>(), [at; 2]);
     }
-    assert_eq!(bench.engine.counters().check(), None);
+    assert_eq!(bench.engine.engine_counters().find_imbalance(), None);
 }
 
 /// Another translator may have written to the second collector: what is held for it is discarded, and nothing
@@ -565,29 +586,30 @@ fn buckets_that_change_hands_take_what_is_held_along() {
 fn what_is_forgotten_is_what_is_held_for_that_collector() {
     let mut bench = bench(&shared(128));
     let keys = keys(128);
-    let column = |column| Body::SketchMerge { epoch: 1, column, cells: &[1; 8] };
+    let column = |column| DtaBody::SketchMerge { epoch: 1, column, cells: &[1; 8] };
     let mut reports = vec![bench.v1(7, SM, column(0)), bench.v1(7, SM, column(4))];
     for key in keys.iter().flat_map(|keys| &keys[..10]) {
-        reports.push(bench.v1(7, PC, Body::Postcard { key: *key, hop: 0, path_length: 2, value: 1 }));
+        reports.push(bench.v1(7, PC, DtaBody::Postcard { key: *key, hop: 0, path_length: 2, value: 1 }));
     }
     assert!(bench.ingest(0, &reports).is_empty());
     for id in [PC, SM] {
-        let entry = Entry::Store(bench.engine.program().part(id, 1).unwrap().clone());
-        bench.engine.apply(0, &[Change::Forget { entry }], &mut bench.out).unwrap();
+        let entry =
+            DataPlaneEntry::Store(bench.engine.installed_program().store_part(id, 1).unwrap().clone());
+        bench.engine.apply_changes(0, &[DataPlaneChange::Forget { entry }], &mut bench.out).unwrap();
     }
-    assert_eq!(bench.engine.counters().discarded(Discard::StoreRemoved), 11);
+    assert_eq!(bench.engine.engine_counters().discarded(Discard::StoreRemoved), 11);
     let left = frames(&mut bench, &[]);
     assert_eq!(places(&left).iter().map(|place| place.0).collect::<Vec<_>>(), [0; 21]);
     // Removing a part discards what is held for it, and the other stays.
     let reports: Vec<_> = keys
         .iter()
-        .map(|keys| bench.v1(7, PC, Body::Postcard { key: keys[0], hop: 0, path_length: 2, value: 1 }))
+        .map(|keys| bench.v1(7, PC, DtaBody::Postcard { key: keys[0], hop: 0, path_length: 2, value: 1 }))
         .collect();
     assert!(bench.ingest(0, &reports).is_empty());
-    let mut want = bench.engine.program().clone();
+    let mut want = bench.engine.installed_program().clone();
     want.remove(&EntryKey::Store(PC, 1)).unwrap();
-    let changes = diff(bench.engine.program(), &want);
-    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
-    assert_eq!(bench.engine.counters().discarded(Discard::StoreRemoved), 12);
+    let changes = diff_programs(bench.engine.installed_program(), &want);
+    bench.engine.apply_changes(0, &changes, &mut bench.out).unwrap();
+    assert_eq!(bench.engine.engine_counters().discarded(Discard::StoreRemoved), 12);
     assert_eq!(places(&frames(&mut bench, &[])).len(), 2);
 }

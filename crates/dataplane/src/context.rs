@@ -1,8 +1,8 @@
 //! What a primitive needs beside a report: the time, its store's place, and the outputs.
 
 use super::counters::Reason;
-use super::egress::{Egress, Write};
-use super::frame::Output;
+use super::egress::{Egress, StoreWrite};
+use super::frame::EngineOutput;
 use super::losses::Origin;
 use super::regions::Regions;
 
@@ -15,20 +15,20 @@ pub(crate) struct Context<'a> {
     /// Queue pairs and counters.
     pub(crate) egress: &'a mut Egress,
     /// Where finished packets go.
-    pub(crate) out: &'a mut Output,
+    pub(crate) out: &'a mut EngineOutput,
 }
 
 impl Context<'_> {
     /// The place of the region with the keys of this hash, if it can be sent to.
     #[inline]
     pub(crate) fn place_of_hash(&self, h: u32) -> Result<usize, Reason> {
-        self.with_pair(self.regions.of_hash(h).ok_or(Reason::NoBucket)?)
+        self.with_pair(self.regions.place_of_hash(h).ok_or(Reason::NoBucket)?)
     }
 
     /// Whether any region with the keys of this hash can be sent to.
     #[inline]
-    pub(crate) fn reach(&self, h: u32) -> Result<(), Reason> {
-        let mut places = (0..self.regions.replicas()).filter_map(|n| self.regions.of_replica(h, n));
+    pub(crate) fn check_reachable(&self, h: u32) -> Result<(), Reason> {
+        let mut places = (0..self.regions.replica_count()).filter_map(|n| self.regions.of_replica(h, n));
         let first = self.with_pair(places.next().ok_or(Reason::NoBucket)?).map(|_| ());
         if places.any(|place| self.egress.has_pair_of(place)) { Ok(()) } else { first }
     }
@@ -47,15 +47,15 @@ impl Context<'_> {
     /// Sends copies of one payload to the region at a place, copy n to `offset_of(n)`. It carries the reports
     /// of `origins`. Without a place they count as lost.
     #[inline]
-    pub(crate) fn write(
+    pub(crate) fn write_copies(
         &mut self,
         place: Option<usize>,
-        write: &Write<'_>,
+        write: &StoreWrite<'_>,
         offset_of: impl Fn(u8) -> u64,
         origins: impl Iterator<Item = Origin>,
     ) {
         let place = place.unwrap_or(usize::MAX);
-        self.egress.write(self.now, place, write, offset_of, origins, self.out);
+        self.egress.write_copies(self.now, place, write, offset_of, origins, self.out);
     }
 
     /// Sends copies of one payload to the regions with the keys of this hash: copy n to the `replica_of(n)`-th, at
@@ -64,13 +64,13 @@ impl Context<'_> {
     pub(crate) fn write_replicas(
         &mut self,
         h: u32,
-        write: &Write<'_>,
+        write: &StoreWrite<'_>,
         replica_of: impl Fn(u8) -> usize,
         offset_of: impl Fn(u8) -> u64,
         origins: impl Iterator<Item = Origin>,
     ) {
-        if self.regions.replicas() == 1 {
-            return self.write(self.regions.of_hash(h), write, offset_of, origins);
+        if self.regions.replica_count() == 1 {
+            return self.write_copies(self.regions.place_of_hash(h), write, offset_of, origins);
         }
         let place = |n| self.regions.of_replica(h, replica_of(n)).unwrap_or(usize::MAX);
         self.egress.write_apart(self.now, write, |n| (place(n), offset_of(n)), origins, self.out);

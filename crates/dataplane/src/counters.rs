@@ -79,7 +79,7 @@ impl EngineCounters {
     }
 
     /// Reports dropped for a reason.
-    pub fn dropped(&self, reason: Reason) -> u64 {
+    pub fn dropped_reports(&self, reason: Reason) -> u64 {
         self.dropped[reason as usize]
     }
 
@@ -89,24 +89,24 @@ impl EngineCounters {
     }
 
     /// Reports and operations lost by a cause.
-    pub fn lost(&self, cause: LossCause) -> (u64, u64) {
+    pub fn lost_by_cause(&self, cause: LossCause) -> (u64, u64) {
         self.lost[cause as usize]
     }
 
-    pub(crate) fn lose(&mut self, cause: LossCause, primitive: Primitive, reports: u64) {
+    pub(crate) fn count_lost(&mut self, cause: LossCause, primitive: Primitive, reports: u64) {
         let entry = &mut self.lost[cause as usize];
         entry.0 += reports;
         entry.1 += 1;
-        let p = self.of(primitive);
+        let p = self.primitive_counters_mut(primitive);
         p.lost_reports += reports;
         p.lost_operations += 1;
     }
 
-    pub(crate) fn drop_one(&mut self, reason: Reason) {
+    pub(crate) fn count_dropped(&mut self, reason: Reason) {
         self.dropped[reason as usize] += 1;
     }
 
-    pub(crate) fn discard(&mut self, reason: Discard, reports: u64) {
+    pub(crate) fn count_discarded(&mut self, reason: Discard, reports: u64) {
         self.discarded[reason as usize] += reports;
     }
 
@@ -119,7 +119,7 @@ impl EngineCounters {
         self.stores.len() - 1
     }
 
-    pub(crate) fn of(&mut self, primitive: Primitive) -> &mut PrimitiveCounters {
+    pub(crate) fn primitive_counters_mut(&mut self, primitive: Primitive) -> &mut PrimitiveCounters {
         &mut self.primitives[primitive.index()]
     }
 
@@ -155,7 +155,7 @@ impl EngineCounters {
     }
 
     /// What does not add up; `None` when every report is accounted for exactly once.
-    pub fn check(&self) -> Option<String> {
+    pub fn find_imbalance(&self) -> Option<String> {
         let dropped: u64 = self.dropped.iter().sum();
         let discarded: u64 = self.discarded.iter().sum();
         let accepted = self.sum(|p| p.accepted);
@@ -183,7 +183,7 @@ impl EngineCounters {
     }
 
     /// Every counter by its dotted name, without rare reasons that are zero.
-    pub fn named(&self) -> Vec<(String, u64)> {
+    pub fn named_counters(&self) -> Vec<(String, u64)> {
         let all = [
             (&names::RECEIVED, self.received),
             (&names::ACCEPTED, self.sum(|p| p.accepted)),
@@ -205,17 +205,17 @@ impl EngineCounters {
             (&names::LOST_OPERATIONS, self.sum(|p| p.lost_operations)),
         ];
         let mut list: Vec<(String, u64)> =
-            all.into_iter().map(|(counter, value)| (counter.of(&[]), value)).collect();
+            all.into_iter().map(|(counter, value)| (counter.format_name(&[]), value)).collect();
         for (reason, count) in Reason::ALL.iter().zip(&self.dropped).filter(|(_, c)| **c != 0) {
-            list.push((names::DROPPED.of(&[reason.name()]), *count));
+            list.push((names::DROPPED.format_name(&[reason.name()]), *count));
         }
         for (reason, count) in Discard::ALL.iter().zip(&self.discarded).filter(|(_, c)| **c != 0) {
-            list.push((names::DISCARDED.of(&[reason.name()]), *count));
+            list.push((names::DISCARDED.format_name(&[reason.name()]), *count));
         }
         for (cause, (reports, operations)) in LossCause::ALL.iter().zip(&self.lost).filter(|(_, l)| l.1 != 0)
         {
-            list.push((names::LOST_BY.of(&[cause.name()]), *reports));
-            list.push((names::LOST_OPERATIONS_BY.of(&[cause.name()]), *operations));
+            list.push((names::LOST_BY.format_name(&[cause.name()]), *reports));
+            list.push((names::LOST_OPERATIONS_BY.format_name(&[cause.name()]), *operations));
         }
         for (primitive, p) in Primitive::ALL.iter().zip(&self.primitives) {
             let of_primitive = [
@@ -229,10 +229,13 @@ impl EngineCounters {
                 (&names::OF_LOST, p.lost_reports),
                 (&names::OF_LOST_OPERATIONS, p.lost_operations),
             ];
-            list.extend(of_primitive.map(|(counter, value)| (counter.of(&[primitive.name()]), value)));
+            list.extend(
+                of_primitive
+                    .map(|(counter, value)| (counter.format_name(&[primitive.canonical_name()]), value)),
+            );
         }
         let stores = self.stores.iter();
-        list.extend(stores.map(|(store, frames)| (names::STORE_FRAMES.of(&[store]), *frames)));
+        list.extend(stores.map(|(store, frames)| (names::STORE_FRAMES.format_name(&[store]), *frames)));
         list
     }
 }
@@ -240,16 +243,16 @@ impl EngineCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_proto::counter::{Kind, Node};
+    use dta_proto::counter::{CounterKind, CounterNode};
 
     #[test]
     fn counters_of_two_data_planes_are_added_under_every_name() {
         let mut one = EngineCounters { stores: vec![("flows".into(), 1)], ..EngineCounters::default() };
-        Reason::ALL.iter().for_each(|reason| one.drop_one(*reason));
-        Discard::ALL.iter().for_each(|reason| one.discard(*reason, 1));
-        LossCause::ALL.iter().for_each(|cause| one.lose(*cause, Primitive::Append, 1));
+        Reason::ALL.iter().for_each(|reason| one.count_dropped(*reason));
+        Discard::ALL.iter().for_each(|reason| one.count_discarded(*reason, 1));
+        LossCause::ALL.iter().for_each(|cause| one.count_lost(*cause, Primitive::Append, 1));
         for primitive in Primitive::ALL {
-            let p = one.of(primitive);
+            let p = one.primitive_counters_mut(primitive);
             (p.received, p.accepted, p.emitted, p.superseded, p.held) = (1, 2, 3, 4, 5);
             (p.operations, p.coalesced) = (6, 7);
         }
@@ -259,8 +262,8 @@ mod tests {
         let mut two = one.clone();
         two.stores.insert(0, ("paths".into(), 4));
         two.add(&one);
-        for (name, count) in one.named() {
-            let sum = two.named().into_iter().find(|(other, _)| *other == name).map(|(_, sum)| sum);
+        for (name, count) in one.named_counters() {
+            let sum = two.named_counters().into_iter().find(|(other, _)| *other == name).map(|(_, sum)| sum);
             assert_eq!(sum, Some(2 * count), "{name}");
         }
         assert_eq!(two.stores, [("paths".to_owned(), 4), ("flows".to_owned(), 2)]);
@@ -269,10 +272,10 @@ mod tests {
     #[test]
     fn every_counter_of_the_data_plane_is_defined_and_those_that_wait_may_fall() {
         let mut counters = EngineCounters { stores: vec![("flows".into(), 1)], ..EngineCounters::default() };
-        Reason::ALL.iter().for_each(|reason| counters.drop_one(*reason));
-        Discard::ALL.iter().for_each(|reason| counters.discard(*reason, 1));
-        LossCause::ALL.iter().for_each(|cause| counters.lose(*cause, Primitive::Append, 1));
-        let named = counters.named();
+        Reason::ALL.iter().for_each(|reason| counters.count_dropped(*reason));
+        Discard::ALL.iter().for_each(|reason| counters.count_discarded(*reason, 1));
+        LossCause::ALL.iter().for_each(|cause| counters.count_lost(*cause, Primitive::Append, 1));
+        let named = counters.named_counters();
         assert!(
             named.len()
                 > 16 + 9 * Primitive::ALL.len()
@@ -281,10 +284,12 @@ mod tests {
                     + 2 * LossCause::ALL.len()
         );
         for (name, _) in &named {
-            let found = Node::Translator.find(name).unwrap_or_else(|| panic!("{name} has no definition"));
+            let found = CounterNode::Translator
+                .find_counter(name)
+                .unwrap_or_else(|| panic!("{name} has no definition"));
             assert!(found.known, "{name}");
             assert_eq!(
-                found.definition.kind == Kind::Counter,
+                found.definition.kind == CounterKind::Counter,
                 name != "held" && !name.ends_with(".held"),
                 "{name}"
             );

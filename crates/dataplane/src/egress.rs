@@ -10,20 +10,22 @@ use dta_proto::layout::key_write::{self, CHECKSUM_LEN};
 use dta_proto::wire::roce::Psn;
 
 use super::counters::{EngineCounters, LossCause};
-use super::frame::{IdleFrames, Output, StoreFrames};
+use super::frame::{EngineOutput, IdleFrames, StoreFrames};
 use super::losses::{FrameMeta, LossTracker, Origin, Origins};
 use super::pair_place;
-use super::requester::{Action, Answer, Depart, Departure, Requester, RequesterCounters, Successor, Timing};
+use super::requester::{
+    Depart, Departure, OperationEffect, Requester, RequesterCounters, ResponderAnswer, Successor, Timing,
+};
 use super::run::VALUE_LEN;
-use dta_proto::program::{Primitive, QueuePair, Store, Transport};
+use dta_proto::program::{Primitive, ProgramQueuePair, Store, Transport};
 
 /// Destination of an operation: index of its store in the engine, and byte offset in the store's region.
 pub(crate) type Target = (usize, u64);
 
 /// One payload for a store.
 #[derive(Clone, Copy)]
-pub(crate) struct Write<'a> {
-    pub(crate) action: Action,
+pub(crate) struct StoreWrite<'a> {
+    pub(crate) action: OperationEffect,
     /// Number of copies, each to its own place.
     pub(crate) copies: u8,
     pub(crate) payload: &'a [u8],
@@ -32,7 +34,7 @@ pub(crate) struct Write<'a> {
     pub(crate) reports: u16,
 }
 
-/// Key-writes of 12 bytes for one store, at most as many as a [`Run`](super::run::Run) holds.
+/// Key-writes of 12 bytes for one store, at most as many as a [`KeyWriteRun`](super::run::KeyWriteRun) holds.
 pub(crate) struct Elements<'a> {
     pub(crate) keys: &'a [Key],
     /// One value per key.
@@ -44,8 +46,8 @@ pub(crate) struct Elements<'a> {
 }
 
 /// A queue pair with its requester.
-pub(crate) struct Pair {
-    pub(crate) entry: QueuePair,
+pub(crate) struct ActiveQueuePair {
+    pub(crate) entry: ProgramQueuePair,
     pub(crate) requester: Requester,
     idle: Option<IdleFrames>,
 }
@@ -68,7 +70,7 @@ const FORMER: usize = 1 << 16;
 /// Everything downstream of the primitives.
 pub(crate) struct Egress {
     /// By their places ([`pair_place`]).
-    pairs: Vec<Option<Pair>>,
+    pairs: Vec<Option<ActiveQueuePair>>,
     /// Counters of removed queue pairs, by their places: the next one continues them.
     counted: Vec<RequesterCounters>,
     stores: Vec<Option<StoreFrames>>,
@@ -93,14 +95,14 @@ struct Sink<'a> {
     origins: &'a Origins,
     losses: &'a mut LossTracker,
     name_reports: bool,
-    out: &'a mut Output,
+    out: &'a mut EngineOutput,
 }
 
 impl Depart for Sink<'_> {
     #[inline]
-    fn depart(&mut self, departure: Departure<'_>) {
+    fn emit_departure(&mut self, departure: Departure<'_>) {
         let frames = match departure.action {
-            Action::IDLE => None,
+            OperationEffect::IDLE => None,
             _ => self.stores.get(departure.store).and_then(Option::as_ref),
         };
         match frames {
@@ -114,12 +116,12 @@ impl Depart for Sink<'_> {
         self.out.meta.push(*departure.meta);
     }
 
-    fn lost(&mut self, meta: &FrameMeta, cause: LossCause) {
+    fn note_lost_operation(&mut self, meta: &FrameMeta, cause: LossCause) {
         let Some(primitive) = meta.primitive else { return };
-        let reports = self.losses.lose(meta, self.origins);
-        self.counters.lose(cause, primitive, reports);
+        let reports = self.losses.record_lost_frame(meta, self.origins);
+        self.counters.count_lost(cause, primitive, reports);
         if self.name_reports {
-            self.out.lost.extend(self.origins.of(meta).map(|origin| (origin, meta.copy)));
+            self.out.lost.extend(self.origins.frame_origins(meta).map(|origin| (origin, meta.copy)));
         }
     }
 }
@@ -130,7 +132,7 @@ impl Sink<'_> {
     #[cold]
     fn depart_otherwise(&mut self, departure: &Departure<'_>) -> bool {
         let former = || self.former.get(departure.store.checked_sub(FORMER)?)?.as_ref()?.frames.as_ref();
-        if departure.action != Action::IDLE
+        if departure.action != OperationEffect::IDLE
             && let Some(frames) = former()
         {
             frames.write_departure(departure, &mut self.out.frames);
@@ -138,9 +140,9 @@ impl Sink<'_> {
             return true;
         }
         // A removed store takes its operations with it, so nothing else lacks a template.
-        debug_assert!(departure.action == Action::IDLE);
+        debug_assert!(departure.action == OperationEffect::IDLE);
         let Some(idle) = self.idle else { return false };
-        idle.write(departure, &mut self.out.frames);
+        idle.append_frame(departure, &mut self.out.frames);
         self.counters.frames += 1;
         self.counters.idle_frames += 1;
         true
@@ -149,9 +151,9 @@ impl Sink<'_> {
 
 /// What a key-write store holds for a key: the checksum and the value.
 #[inline(always)]
-fn element(key: &Key, value: &[u8; VALUE_LEN]) -> [u8; CHECKSUM_LEN + VALUE_LEN] {
+fn encode_element(key: &Key, value: &[u8; VALUE_LEN]) -> [u8; CHECKSUM_LEN + VALUE_LEN] {
     let mut element = [0; CHECKSUM_LEN + VALUE_LEN];
-    key_write::encode(&mut element, key, value);
+    key_write::encode_slot(&mut element, key, value);
     element
 }
 
@@ -179,24 +181,24 @@ impl Egress {
     }
 
     /// All queue pairs, with their places.
-    pub(crate) fn pairs(&self) -> impl Iterator<Item = (u8, &Pair)> {
-        self.places().filter_map(|place| Some((place, self.pair(place)?)))
+    pub(crate) fn queue_pairs(&self) -> impl Iterator<Item = (u8, &ActiveQueuePair)> {
+        self.pair_places().filter_map(|place| Some((place, self.queue_pair(place)?)))
     }
 
     #[inline]
-    fn pair(&self, place: u8) -> Option<&Pair> {
+    fn queue_pair(&self, place: u8) -> Option<&ActiveQueuePair> {
         self.pairs.get(usize::from(place))?.as_ref()
     }
 
     /// All places, empty ones too.
     #[inline]
-    fn places(&self) -> std::ops::Range<u8> {
+    fn pair_places(&self) -> std::ops::Range<u8> {
         0..self.pairs.len() as u8
     }
 
     /// The place of the queue pair for a store's frames; [`pair_place::NONE`] if they cannot be sent.
     #[inline]
-    pub(crate) fn pair_of(&self, store: usize) -> u8 {
+    pub(crate) fn pair_place_of(&self, store: usize) -> u8 {
         match self.stores.get(store) {
             Some(Some(frames)) => frames.pair,
             _ => pair_place::NONE,
@@ -204,7 +206,12 @@ impl Egress {
     }
 
     #[inline(always)] // on the path of every report: the closure has to melt into it
-    fn with(&mut self, place: u8, out: &mut Output, f: impl FnOnce(&mut Requester, &mut Sink<'_>)) -> bool {
+    fn with_requester(
+        &mut self,
+        place: u8,
+        out: &mut EngineOutput,
+        f: impl FnOnce(&mut Requester, &mut Sink<'_>),
+    ) -> bool {
         let Some(Some(pair)) = self.pairs.get_mut(usize::from(place)) else { return false };
         let mut sink = Sink {
             stores: &self.stores,
@@ -222,26 +229,26 @@ impl Egress {
 
     /// Sends copies of one payload to a store, copy n to `offset_of(n)`. It carries the reports of `origins`.
     #[inline]
-    pub(crate) fn write(
+    pub(crate) fn write_copies(
         &mut self,
         now: u64,
         store: usize,
-        write: &Write<'_>,
+        write: &StoreWrite<'_>,
         offset_of: impl Fn(u8) -> u64,
         origins: impl Iterator<Item = Origin>,
-        out: &mut Output,
+        out: &mut EngineOutput,
     ) {
-        let Write { action, copies, payload, .. } = *write;
-        let pair = self.pair_of(store);
+        let StoreWrite { action, copies, payload, .. } = *write;
+        let pair = self.pair_place_of(store);
         let meta = FrameMeta { pair, ..self.begin_write(write, origins) };
         // Unacknowledged operations are sent at once and not kept.
-        if let Some(Some(Pair { requester, .. })) = self.pairs.get_mut(usize::from(pair))
+        if let Some(Some(ActiveQueuePair { requester, .. })) = self.pairs.get_mut(usize::from(pair))
             && let Some(Some(frames)) = self.stores.get(store)
             && let Some(first) = requester.leave_at_once(copies)
         {
             for copy in 0..copies {
-                let (psn, offset) = (first.plus(copy.into()), offset_of(copy));
-                frames.write(psn, false, action, offset, payload, &mut out.frames);
+                let (psn, offset) = (first.wrapping_add(copy.into()), offset_of(copy));
+                frames.append_frame(psn, false, action, offset, payload, &mut out.frames);
                 out.meta.push(FrameMeta { copy, ..meta });
             }
             self.counters.count_frames(frames.counter, copies.into());
@@ -249,31 +256,31 @@ impl Egress {
         }
         for copy in 0..copies {
             let meta = FrameMeta { copy, ..meta };
-            self.post(now, (store, offset_of(copy)), action, payload, &meta, out);
+            self.post_operation(now, (store, offset_of(copy)), action, payload, &meta, out);
         }
     }
 
-    /// As [`Egress::write`], with each copy to a target of its own.
+    /// As [`Egress::write_copies`], with each copy to a target of its own.
     pub(crate) fn write_apart(
         &mut self,
         now: u64,
-        write: &Write<'_>,
+        write: &StoreWrite<'_>,
         target_of: impl Fn(u8) -> Target,
         origins: impl Iterator<Item = Origin>,
-        out: &mut Output,
+        out: &mut EngineOutput,
     ) {
         let meta = self.begin_write(write, origins);
         for copy in 0..write.copies {
             let target = target_of(copy);
-            let meta = FrameMeta { copy, pair: self.pair_of(target.0), ..meta };
-            self.post(now, target, write.action, write.payload, &meta, out);
+            let meta = FrameMeta { copy, pair: self.pair_place_of(target.0), ..meta };
+            self.post_operation(now, target, write.action, write.payload, &meta, out);
         }
     }
 
     /// Counts a write, and describes what its frames carry, but for their queue pair.
     #[inline]
-    fn begin_write(&mut self, write: &Write<'_>, origins: impl Iterator<Item = Origin>) -> FrameMeta {
-        let Write { copies, primitive, reports, .. } = *write;
+    fn begin_write(&mut self, write: &StoreWrite<'_>, origins: impl Iterator<Item = Origin>) -> FrameMeta {
+        let StoreWrite { copies, primitive, reports, .. } = *write;
         let first_origin = self.origins.next();
         if self.name_reports {
             origins.for_each(|o| self.origins.push(o));
@@ -281,7 +288,7 @@ impl Egress {
         let named = (self.origins.next() - first_origin) as u16;
         let group = self.next_group;
         self.next_group = group.wrapping_add(1);
-        let p = self.counters.of(primitive);
+        let p = self.counters.primitive_counters_mut(primitive);
         p.emitted += u64::from(reports);
         p.operations += u64::from(copies);
         FrameMeta {
@@ -298,25 +305,25 @@ impl Egress {
     /// Whether operations on the region at a place use UC, so that nothing acknowledges them. Not in
     /// reference mode: a switch keeps nothing either.
     pub(crate) fn keeps_nothing(&self, place: usize) -> bool {
-        let pair = self.pair(self.pair_of(place));
+        let pair = self.queue_pair(self.pair_place_of(place));
         !self.reference && pair.is_some_and(|pair| pair.entry.transport == Transport::Uc)
     }
 
     /// Resends an operation whose reports are already counted.
-    pub(crate) fn repeat(
+    pub(crate) fn resend_operation(
         &mut self,
         now: u64,
         target: Target,
-        action: Action,
+        action: OperationEffect,
         payload: &[u8],
-        out: &mut Output,
+        out: &mut EngineOutput,
     ) {
-        let meta = FrameMeta { pair: self.pair_of(target.0), ..FrameMeta::IDLE };
+        let meta = FrameMeta { pair: self.pair_place_of(target.0), ..FrameMeta::IDLE };
         self.counters.repeated_frames += 1;
-        self.post(now, target, action, payload, &meta, out);
+        self.post_operation(now, target, action, payload, &meta, out);
     }
 
-    /// Sends elements to a store, copy n of the one with hash h to `offset_of(h, n)`, as [`Egress::write`]
+    /// Sends elements to a store, copy n of the one with hash h to `offset_of(h, n)`, as [`Egress::write_copies`]
     /// would one by one without naming reports.
     #[inline]
     pub(crate) fn write_elements(
@@ -325,13 +332,13 @@ impl Egress {
         store: usize,
         elements: &Elements<'_>,
         offset_of: impl Fn(u32, u8) -> u64,
-        out: &mut Output,
+        out: &mut EngineOutput,
     ) {
         let Elements { keys, values, hashes, copies } = *elements;
         let each = keys.iter().zip(values).zip(hashes);
         let count = each.len();
-        let pair = self.pair_of(store);
-        if let Some(Some(Pair { requester, .. })) = self.pairs.get_mut(usize::from(pair))
+        let pair = self.pair_place_of(store);
+        if let Some(Some(ActiveQueuePair { requester, .. })) = self.pairs.get_mut(usize::from(pair))
             && let Some(Some(frames)) = self.stores.get(store)
             && let Some(mut psn) = requester.leave_at_once(count as u8 * copies)
         {
@@ -347,7 +354,7 @@ impl Egress {
                 ..FrameMeta::IDLE
             };
             for ((key, value), hash) in each {
-                let element = element(key, value);
+                let element = encode_element(key, value);
                 for copy in 0..copies {
                     frames.write_element(psn, offset_of(*hash, copy), &element, &mut out.frames);
                     out.meta.push(FrameMeta { copy, ..meta });
@@ -356,71 +363,79 @@ impl Egress {
                 meta.group = meta.group.wrapping_add(1);
             }
             self.next_group = meta.group;
-            let p = self.counters.of(Primitive::KeyWrite);
+            let p = self.counters.primitive_counters_mut(Primitive::KeyWrite);
             p.emitted += count as u64;
             p.operations += operations;
             self.counters.count_frames(frames.counter, operations);
             return;
         }
         for ((key, value), hash) in each {
-            let write = Write {
-                action: Action::WRITE,
+            let write = StoreWrite {
+                action: OperationEffect::WRITE,
                 copies,
-                payload: &element(key, value),
+                payload: &encode_element(key, value),
                 primitive: Primitive::KeyWrite,
                 reports: 1,
             };
-            self.write(now, store, &write, |n| offset_of(*hash, n), std::iter::empty(), out);
+            self.write_copies(now, store, &write, |n| offset_of(*hash, n), std::iter::empty(), out);
         }
     }
 
     /// Sends one operation on the queue pair that `meta` names. The caller counts its reports.
     #[inline]
-    pub(crate) fn post(
+    pub(crate) fn post_operation(
         &mut self,
         now: u64,
         target: Target,
-        action: Action,
+        action: OperationEffect,
         payload: &[u8],
         meta: &FrameMeta,
-        out: &mut Output,
+        out: &mut EngineOutput,
     ) {
-        let posted = self
-            .with(meta.pair, out, |requester, sink| requester.post(now, action, target, payload, meta, sink));
+        let posted = self.with_requester(meta.pair, out, |requester, sink| {
+            requester.post_operation(now, action, target, payload, meta, sink)
+        });
         if !posted {
-            let reports = self.losses.lose(meta, &self.origins);
+            let reports = self.losses.record_lost_frame(meta, &self.origins);
             if let Some(primitive) = meta.primitive {
-                self.counters.lose(LossCause::QueuePairDown, primitive, reports);
+                self.counters.count_lost(LossCause::QueuePairDown, primitive, reports);
             }
             if self.name_reports {
-                out.lost.extend(self.origins.of(meta).map(|origin| (origin, meta.copy)));
+                out.lost.extend(self.origins.frame_origins(meta).map(|origin| (origin, meta.copy)));
             }
         }
     }
 
     /// Whether the loss of a frame means the loss of its reports: not on RC, where it is sent again.
     pub(crate) fn leaves_once(&self, meta: &FrameMeta) -> bool {
-        let uc = |pair: &Pair| pair.entry.transport == Transport::Uc;
-        meta.primitive.is_some() && self.pair(meta.pair).is_some_and(uc)
+        let uc = |pair: &ActiveQueuePair| pair.entry.transport == Transport::Uc;
+        meta.primitive.is_some() && self.queue_pair(meta.pair).is_some_and(uc)
     }
 
     /// Counts a frame as lost to a fault injector, unless it is retransmitted.
     pub(crate) fn injected_loss(&mut self, meta: &FrameMeta) {
         let Some(primitive) = meta.primitive.filter(|_| self.leaves_once(meta)) else { return };
-        let reports = self.losses.lose(meta, &self.origins);
-        self.counters.lose(LossCause::Injected, primitive, reports);
+        let reports = self.losses.record_lost_frame(meta, &self.origins);
+        self.counters.count_lost(LossCause::Injected, primitive, reports);
     }
 
     /// Handles an answer for the queue pair at this place.
-    pub(crate) fn answer(&mut self, now: u64, place: u8, psn: Psn, answer: Answer, out: &mut Output) {
-        self.with(place, out, |requester, sink| requester.answer(now, psn, answer, sink));
+    pub(crate) fn handle_answer(
+        &mut self,
+        now: u64,
+        place: u8,
+        psn: Psn,
+        answer: ResponderAnswer,
+        out: &mut EngineOutput,
+    ) {
+        self.with_requester(place, out, |requester, sink| requester.handle_answer(now, psn, answer, sink));
     }
 
     /// Sends what is waiting on all queue pairs, as far as there is room.
     #[inline]
-    pub(crate) fn transmit(&mut self, now: u64, out: &mut Output) {
-        for place in self.places() {
-            self.with(place, out, |requester, sink| requester.transmit(now, sink));
+    pub(crate) fn transmit_waiting(&mut self, now: u64, out: &mut EngineOutput) {
+        for place in self.pair_places() {
+            self.with_requester(place, out, |requester, sink| requester.transmit_waiting(now, sink));
         }
     }
 
@@ -433,12 +448,12 @@ impl Egress {
     }
 
     /// Removes a store with its operations.
-    pub(crate) fn forget_store(&mut self, store: usize, out: &mut Output) {
+    pub(crate) fn forget_store(&mut self, store: usize, out: &mut EngineOutput) {
         let of = |former: &Option<Former>| former.as_ref().is_some_and(|former| former.place == store);
         let former = self.former.iter().enumerate().filter(|(_, f)| of(f)).map(|(n, _)| FORMER + n);
         let places: Vec<usize> = former.chain([store]).collect();
-        for pair in self.places() {
-            self.with(pair, out, |requester, sink| {
+        for pair in self.pair_places() {
+            self.with_requester(pair, out, |requester, sink| {
                 places.iter().for_each(|place| requester.forget_store(*place, sink));
             });
         }
@@ -453,7 +468,9 @@ impl Egress {
             .iter_mut()
             .filter(|f| f.as_ref().is_some_and(|f| !is_needed(pairs, f)))
             .for_each(|f| *f = None);
-        let Some(Some(pair)) = pairs.get_mut(usize::from(pair_place::of_store(before))) else { return };
+        let Some(Some(pair)) = pairs.get_mut(usize::from(pair_place::place_for_store(before))) else {
+            return;
+        };
         let free = former.iter().position(Option::is_none).unwrap_or(former.len());
         let Some(behind) = pair.requester.rename_store(place, FORMER + free) else { return };
         if free == former.len() {
@@ -472,29 +489,29 @@ impl Egress {
     fn leave_former(&mut self, pair: u8) {
         let Some(Some(by)) = self.pairs.get_mut(usize::from(pair)) else { return };
         for (n, place) in self.former.iter_mut().enumerate() {
-            if let Some(former) = place.take_if(|former| pair_place::of_store(&former.store) == pair) {
+            if let Some(former) = place.take_if(|former| pair_place::place_for_store(&former.store) == pair) {
                 by.requester.rename_store(FORMER + n, former.place);
             }
         }
     }
 
     /// Ends all queue pairs: unacknowledged operations are lost.
-    pub(crate) fn end(&mut self, out: &mut Output) {
-        for place in self.places() {
-            self.with(place, out, |requester, sink| requester.end(sink));
+    pub(crate) fn end_queue_pairs(&mut self, out: &mut EngineOutput) {
+        for place in self.pair_places() {
+            self.with_requester(place, out, |requester, sink| requester.end_queue_pair(sink));
         }
     }
 
     /// Runs the timers of all queue pairs.
-    pub(crate) fn tick(&mut self, now: u64, out: &mut Output) {
-        for place in self.places() {
-            self.with(place, out, |requester, sink| requester.tick(now, sink));
+    pub(crate) fn run_timers(&mut self, now: u64, out: &mut EngineOutput) {
+        for place in self.pair_places() {
+            self.with_requester(place, out, |requester, sink| requester.run_timers(now, sink));
         }
     }
 
-    /// Earliest time at which [`Egress::tick`] has something to do.
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        self.pairs.iter().flatten().filter_map(|p| p.requester.deadline()).min()
+    /// Earliest time at which [`Egress::run_timers`] has something to do.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.pairs.iter().flatten().filter_map(|p| p.requester.next_deadline()).min()
     }
 
     /// Installs or replaces a queue pair; returns whether it differs from the previous one. A new one starts
@@ -503,11 +520,11 @@ impl Egress {
     pub(crate) fn set_pair(
         &mut self,
         now: u64,
-        entry: &QueuePair,
+        entry: &ProgramQueuePair,
         stores: &[Option<&Store>],
-        out: &mut Output,
+        out: &mut EngineOutput,
     ) -> bool {
-        let place = pair_place::of_pair(entry.collector, entry.purpose);
+        let place = pair_place::place_for_pair(entry.collector, entry.purpose);
         let at = usize::from(place);
         let mut is_another = true;
         if self.pairs.len() <= at {
@@ -518,7 +535,7 @@ impl Egress {
         match &mut self.pairs[at] {
             Some(pair) => {
                 let old = &pair.entry;
-                let identity = |e: &QueuePair| (e.transport, e.remote_qpn, e.local_qpn, e.generation);
+                let identity = |e: &ProgramQueuePair| (e.transport, e.remote_qpn, e.local_qpn, e.generation);
                 let unchanged = identity(old) == identity(entry);
                 is_another = !unchanged;
                 let by = Successor {
@@ -540,7 +557,9 @@ impl Egress {
                     if !(by.same && by.transport == Transport::Rc) {
                         self.leave_former(place);
                     }
-                    self.with(place, out, |requester, sink| requester.replace(now, &by, sink));
+                    self.with_requester(place, out, |requester, sink| {
+                        requester.replace_queue_pair(now, &by, sink)
+                    });
                 }
             }
             none => {
@@ -552,7 +571,7 @@ impl Egress {
                 );
                 requester.set_reference(self.reference);
                 requester.counters = self.counted[at];
-                *none = Some(Pair { entry: entry.clone(), requester, idle });
+                *none = Some(ActiveQueuePair { entry: entry.clone(), requester, idle });
             }
         }
         self.set_templates(stores);
@@ -560,10 +579,15 @@ impl Egress {
     }
 
     /// Removes a queue pair: unacknowledged operations are lost. Templates are rebuilt for `stores`.
-    pub(crate) fn remove_pair(&mut self, entry: &QueuePair, stores: &[Option<&Store>], out: &mut Output) {
-        let place = pair_place::of_pair(entry.collector, entry.purpose);
+    pub(crate) fn remove_pair(
+        &mut self,
+        entry: &ProgramQueuePair,
+        stores: &[Option<&Store>],
+        out: &mut EngineOutput,
+    ) {
+        let place = pair_place::place_for_pair(entry.collector, entry.purpose);
         self.leave_former(place);
-        self.with(place, out, |requester, sink| requester.end(sink));
+        self.with_requester(place, out, |requester, sink| requester.end_queue_pair(sink));
         let at = usize::from(place);
         if let Some(pair) = self.pairs.get_mut(at).and_then(Option::take) {
             self.counted[at] = pair.requester.counters;
@@ -575,7 +599,7 @@ impl Egress {
     pub(crate) fn set_templates(&mut self, stores: &[Option<&Store>]) {
         let Self { pairs, counters, former, .. } = self;
         let mut frames = |store: &Store| {
-            let pair = pairs.get(usize::from(pair_place::of_store(store)))?.as_ref()?;
+            let pair = pairs.get(usize::from(pair_place::place_for_store(store)))?.as_ref()?;
             StoreFrames::new(&pair.entry, store, counters.place_of_store(&store.spec.name))
         };
         self.stores = stores.iter().map(|store| frames((*store)?)).collect();
@@ -584,7 +608,7 @@ impl Egress {
 }
 
 /// Whether operations for a former region are still unacknowledged.
-fn is_needed(pairs: &[Option<Pair>], former: &Former) -> bool {
-    let pair = pairs.get(usize::from(pair_place::of_store(&former.store)));
-    pair.and_then(Option::as_ref).is_some_and(|p| p.requester.oldest() < former.behind)
+fn is_needed(pairs: &[Option<ActiveQueuePair>], former: &Former) -> bool {
+    let pair = pairs.get(usize::from(pair_place::place_for_store(&former.store)));
+    pair.and_then(Option::as_ref).is_some_and(|p| p.requester.oldest_number() < former.behind)
 }

@@ -28,12 +28,12 @@ pub(crate) struct EpochWindow {
     step: u32,
     weight: u32,
     /// The last rejected epoch, if nothing was accepted since.
-    far: Option<Far>,
+    far: Option<FarEpoch>,
     /// Consecutive reports that were too old.
     old: u32,
 }
 
-struct Far {
+struct FarEpoch {
     epoch: u32,
     reporter: u16,
     reports: u32,
@@ -45,29 +45,29 @@ impl EpochWindow {
     }
 
     /// The newest confirmed epoch; 0 before the first report.
-    pub(crate) fn newest(&self) -> u32 {
+    pub(crate) fn newest_epoch(&self) -> u32 {
         self.newest.unwrap_or(0)
     }
 
     /// Whether an epoch is currently accepted.
-    pub(crate) fn has(&self, epoch: u32) -> bool {
-        let newest = self.newest();
+    pub(crate) fn is_accepted(&self, epoch: u32) -> bool {
+        let newest = self.newest_epoch();
         newest.saturating_sub(epoch) < self.epochs && epoch.saturating_sub(newest) <= self.epochs
     }
 
     /// Notes a report of `epoch`, and returns whether to merge it.
     #[inline]
-    pub(crate) fn admit(&mut self, epoch: u32, reporter: u16) -> Result<(), Reason> {
+    pub(crate) fn admit_epoch(&mut self, epoch: u32, reporter: u16) -> Result<(), Reason> {
         let Some(newest) = self.newest else {
             (self.newest, self.alone) = (Some(epoch), true);
             return Ok(());
         };
-        if self.has(epoch) {
+        if self.is_accepted(epoch) {
             (self.alone, self.far, self.old) = (false, None, 0);
             if epoch <= newest {
                 self.weight = self.weight.saturating_sub(1);
             } else {
-                self.ahead(epoch);
+                self.advance_towards(epoch);
             }
             return Ok(());
         }
@@ -79,10 +79,14 @@ impl EpochWindow {
             (self.newest, self.weight, self.old) = (Some(epoch), 0, 0);
             return Ok(());
         }
-        self.far(epoch, reporter, if epoch < newest { Reason::EpochOld } else { Reason::EpochAhead })
+        self.consider_far_epoch(
+            epoch,
+            reporter,
+            if epoch < newest { Reason::EpochOld } else { Reason::EpochAhead },
+        )
     }
 
-    fn ahead(&mut self, epoch: u32) {
+    fn advance_towards(&mut self, epoch: u32) {
         self.step = if self.weight == 0 { epoch } else { self.step.min(epoch) };
         self.weight += WEIGHT;
         if self.weight >= MOVES {
@@ -91,7 +95,7 @@ impl EpochWindow {
     }
 
     #[cold]
-    fn far(&mut self, epoch: u32, reporter: u16, refusal: Reason) -> Result<(), Reason> {
+    fn consider_far_epoch(&mut self, epoch: u32, reporter: u16, refusal: Reason) -> Result<(), Reason> {
         match &mut self.far {
             Some(far) if far.epoch.abs_diff(epoch) < self.epochs => {
                 far.reports += 1;
@@ -101,7 +105,7 @@ impl EpochWindow {
                     return Ok(());
                 }
             }
-            _ => self.far = Some(Far { epoch, reporter, reports: 1 }),
+            _ => self.far = Some(FarEpoch { epoch, reporter, reports: 1 }),
         }
         Err(refusal)
     }
@@ -116,25 +120,25 @@ mod tests {
 
     fn at(epoch: u32) -> EpochWindow {
         let mut window = EpochWindow::new(4);
-        window.admit(epoch, 1).unwrap();
-        window.admit(epoch, 2).unwrap();
+        window.admit_epoch(epoch, 1).unwrap();
+        window.admit_epoch(epoch, 2).unwrap();
         window
     }
 
     #[test]
     fn the_ring_and_one_ring_ahead() {
         let mut window = at(10);
-        assert_eq!(window.admit(7, 1), Ok(()));
-        assert_eq!(window.admit(6, 1), OLD);
+        assert_eq!(window.admit_epoch(7, 1), Ok(()));
+        assert_eq!(window.admit_epoch(6, 1), OLD);
         // A single report moves nothing; two in a row do.
-        assert_eq!(window.admit(14, 1), Ok(()));
-        assert_eq!(window.admit(10, 1), Ok(()));
-        assert_eq!(window.admit(8, 2), Ok(()));
-        assert_eq!(window.admit(14, 1), Ok(()));
-        assert_eq!(window.admit(14, 1), Ok(()));
-        assert_eq!(window.admit(11, 1), Ok(()));
-        assert_eq!(window.admit(10, 1), OLD);
-        assert_eq!(window.admit(19, 1), AHEAD);
+        assert_eq!(window.admit_epoch(14, 1), Ok(()));
+        assert_eq!(window.admit_epoch(10, 1), Ok(()));
+        assert_eq!(window.admit_epoch(8, 2), Ok(()));
+        assert_eq!(window.admit_epoch(14, 1), Ok(()));
+        assert_eq!(window.admit_epoch(14, 1), Ok(()));
+        assert_eq!(window.admit_epoch(11, 1), Ok(()));
+        assert_eq!(window.admit_epoch(10, 1), OLD);
+        assert_eq!(window.admit_epoch(19, 1), AHEAD);
     }
 
     #[test]
@@ -142,8 +146,8 @@ mod tests {
         let mut window = at(10);
         for epoch in 11..1000 {
             for _ in 0..8 {
-                assert_eq!(window.admit(epoch, 1), Ok(()));
-                let _ = window.admit(10, 2);
+                assert_eq!(window.admit_epoch(epoch, 1), Ok(()));
+                let _ = window.admit_epoch(10, 2);
             }
         }
     }
@@ -153,41 +157,41 @@ mod tests {
         for absurd in [u32::MAX, 1 << 31, 15] {
             let mut window = at(10);
             for _ in 0..1000 {
-                assert_eq!(window.admit(absurd, 1), AHEAD);
-                assert_eq!(window.admit(10, 2), Ok(()), "after {absurd}");
+                assert_eq!(window.admit_epoch(absurd, 1), AHEAD);
+                assert_eq!(window.admit_epoch(10, 2), Ok(()), "after {absurd}");
             }
         }
         let mut window = EpochWindow::new(4);
-        assert_eq!(window.admit(u32::MAX, 1), Ok(()), "who comes first cannot be wrong");
-        assert_eq!(window.admit(3, 2), OLD);
-        assert_eq!(window.admit(3, 3), Ok(()), "but two against one can be right");
-        assert_eq!(window.admit(4, 2), Ok(()));
-        assert_eq!(window.admit(u32::MAX, 1), AHEAD);
+        assert_eq!(window.admit_epoch(u32::MAX, 1), Ok(()), "who comes first cannot be wrong");
+        assert_eq!(window.admit_epoch(3, 2), OLD);
+        assert_eq!(window.admit_epoch(3, 3), Ok(()), "but two against one can be right");
+        assert_eq!(window.admit_epoch(4, 2), Ok(()));
+        assert_eq!(window.admit_epoch(u32::MAX, 1), AHEAD);
     }
 
     #[test]
     fn two_reporters_or_many_reports_of_one_are_believed() {
         let mut window = at(10);
-        assert_eq!(window.admit(1000, 1), AHEAD);
-        assert_eq!(window.admit(1003, 2), Ok(()));
-        assert_eq!(window.admit(1000, 1), Ok(()));
-        assert_eq!(window.admit(10, 2), OLD);
+        assert_eq!(window.admit_epoch(1000, 1), AHEAD);
+        assert_eq!(window.admit_epoch(1003, 2), Ok(()));
+        assert_eq!(window.admit_epoch(1000, 1), Ok(()));
+        assert_eq!(window.admit_epoch(10, 2), OLD);
 
         let mut window = at(10);
-        assert!((1..CONFIRM).all(|_| window.admit(1000, 1) == AHEAD));
-        assert_eq!(window.admit(1000, 1), Ok(()));
+        assert!((1..CONFIRM).all(|_| window.admit_epoch(1000, 1) == AHEAD));
+        assert_eq!(window.admit_epoch(1000, 1), Ok(()));
 
         // Two that disagree are both wrong.
         let mut window = at(10);
-        assert_eq!(window.admit(1000, 1), AHEAD);
-        assert_eq!(window.admit(2000, 2), AHEAD);
-        assert_eq!(window.admit(1000, 3), AHEAD);
+        assert_eq!(window.admit_epoch(1000, 1), AHEAD);
+        assert_eq!(window.admit_epoch(2000, 2), AHEAD);
+        assert_eq!(window.admit_epoch(1000, 3), AHEAD);
         // Late reports never move it back.
-        assert!((0..1000).all(|i| window.admit(1, i % 3) == OLD));
-        assert_eq!(window.admit(11, 1), Ok(()));
+        assert!((0..1000).all(|i| window.admit_epoch(1, i % 3) == OLD));
+        assert_eq!(window.admit_epoch(11, 1), Ok(()));
         // But if nothing else arrives, they are right.
-        assert!((0..1023).all(|i| window.admit(1, i % 3) == OLD));
-        assert_eq!(window.admit(1, 1), Ok(()));
-        assert_eq!(window.admit(2, 1), Ok(()));
+        assert!((0..1023).all(|i| window.admit_epoch(1, i % 3) == OLD));
+        assert_eq!(window.admit_epoch(1, 1), Ok(()));
+        assert_eq!(window.admit_epoch(2, 1), Ok(()));
     }
 }

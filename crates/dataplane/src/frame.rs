@@ -3,14 +3,14 @@
 
 use std::net::IpAddr;
 
-use dta_proto::batch::{Addresses, Batch};
-use dta_proto::wire::frame::{FetchAddTemplate, Route, WriteImmTemplate, WriteTemplate};
+use dta_proto::batch::{Addresses, PacketBatch};
+use dta_proto::wire::frame::{FetchAddTemplate, FrameRoute, WriteImmTemplate, WriteTemplate};
 use dta_proto::wire::roce::{self, Psn};
 
 use super::losses::FrameMeta;
 use super::pair_place;
-use super::requester::{Action, Departure, Verb};
-use dta_proto::program::{QueuePair, Store, Transport};
+use super::requester::{Departure, OperationEffect, Verb};
+use dta_proto::program::{ProgramQueuePair, Store, Transport};
 
 /// Packets per batch.
 const BATCH: usize = 128;
@@ -19,58 +19,58 @@ const PACKET: usize = 240;
 
 /// Finished packets from the IPv4 header, in as many batches as needed. A link can send each batch as is.
 ///
-/// Packets are numbered from 0, continuing across [`Frames::clear`]. The number is the packet's cookie in the
+/// Packets are numbered from 0, continuing across [`PacketBatches::clear`]. The number is the packet's cookie in the
 /// batch, by which a fault injector reports its fate.
 #[derive(Debug)]
-pub struct Frames {
+pub struct PacketBatches {
     /// The first to `current` are in use, all but that one full.
-    batches: Vec<Batch>,
+    batches: Vec<PacketBatch>,
     current: usize,
     /// Number of the next packet.
     next: u64,
 }
 
-impl Default for Frames {
+impl Default for PacketBatches {
     fn default() -> Self {
-        Frames { batches: vec![batch()], current: 0, next: 0 }
+        PacketBatches { batches: vec![new_batch()], current: 0, next: 0 }
     }
 }
 
-fn batch() -> Batch {
-    Batch::with_packet_capacity(BATCH, PACKET)
+fn new_batch() -> PacketBatch {
+    PacketBatch::with_packet_capacity(BATCH, PACKET)
 }
 
-impl Frames {
+impl PacketBatches {
     /// Number of packets.
     pub fn len(&self) -> usize {
-        self.batches().iter().map(Batch::len).sum()
+        self.batches().iter().map(PacketBatch::len).sum()
     }
 
     /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
-        self.batches().iter().all(Batch::is_empty)
+        self.batches().iter().all(PacketBatch::is_empty)
     }
 
     /// All packets in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.batches().iter().flat_map(Batch::iter)
+        self.batches().iter().flat_map(PacketBatch::iter)
     }
 
     /// The batches with the packets, in order: at least one, which may be empty.
     #[inline]
-    pub fn batches(&self) -> &[Batch] {
+    pub fn batches(&self) -> &[PacketBatch] {
         &self.batches[..=self.current]
     }
 
-    /// The same, to send, which empties them; [`Frames::clear`] must follow.
+    /// The same, to send, which empties them; [`PacketBatches::clear`] must follow.
     #[inline]
-    pub fn batches_mut(&mut self) -> &mut [Batch] {
+    pub fn batches_mut(&mut self) -> &mut [PacketBatch] {
         &mut self.batches[..=self.current]
     }
 
     /// Removes all packets; keeps the memory.
     pub fn clear(&mut self) {
-        self.batches_mut().iter_mut().for_each(Batch::clear);
+        self.batches_mut().iter_mut().for_each(PacketBatch::clear);
         self.current = 0;
     }
 
@@ -90,26 +90,26 @@ impl Frames {
     fn next_batch(&mut self) {
         self.current += 1;
         if self.current == self.batches.len() {
-            self.batches.push(batch());
+            self.batches.push(new_batch());
         }
     }
 }
 
 /// Everything that leaves the data plane at once. Links send these batches without copying.
 #[derive(Debug, Default)]
-pub struct Output {
+pub struct EngineOutput {
     /// RoCEv2 packets for the collector's NIC, in order of departure.
-    pub frames: Frames,
+    pub frames: PacketBatches,
     /// What each of `frames` carries, in the same order.
     pub meta: Vec<FrameMeta>,
     /// NACK datagrams for reporters, as IPv4 packets.
-    pub nacks: Frames,
+    pub nacks: PacketBatches,
     /// Reports lost with queue pairs, one per report and copy. Filled only if the data plane keeps the
     /// origins of reports.
     pub lost: Vec<(super::losses::Origin, u8)>,
 }
 
-impl Output {
+impl EngineOutput {
     /// Clears everything; keeps the memory.
     pub fn clear(&mut self) {
         self.frames.clear();
@@ -142,18 +142,18 @@ pub(crate) struct IdleFrames {
 }
 
 /// Everything below the BTH that a queue pair's frames share; `None` for IPv6.
-fn route(pair: &QueuePair) -> Option<Route> {
+fn frame_route(pair: &ProgramQueuePair) -> Option<FrameRoute> {
     let (IpAddr::V4(src), IpAddr::V4(dst)) = (pair.source.ip, pair.destination.ip) else { return None };
-    let plain = Route::new(src, dst, pair.remote_qpn);
-    Some(Route { dst_port: pair.destination.port, tos: pair.tos, ..plain })
+    let plain = FrameRoute::new(src, dst, pair.remote_qpn);
+    Some(FrameRoute { dst_port: pair.destination.port, tos: pair.tos, ..plain })
 }
 
 /// Source and destination of a route's frames on a queue pair.
-fn addresses(route: &Route, pair: &QueuePair) -> Addresses {
+fn addresses(route: &FrameRoute, pair: &ProgramQueuePair) -> Addresses {
     Addresses { source: route.source(), destination: route.destination(), runs: pair.destination.runs }
 }
 
-fn transport(pair: &QueuePair) -> roce::Transport {
+fn transport(pair: &ProgramQueuePair) -> roce::Transport {
     match pair.transport {
         Transport::Uc => roce::Transport::Uc,
         Transport::Rc => roce::Transport::Rc,
@@ -161,25 +161,25 @@ fn transport(pair: &QueuePair) -> roce::Transport {
 }
 
 impl IdleFrames {
-    pub(crate) fn new(pair: &QueuePair) -> Option<IdleFrames> {
-        let route = route(pair)?;
+    pub(crate) fn new(pair: &ProgramQueuePair) -> Option<IdleFrames> {
+        let route = frame_route(pair)?;
         let write = WriteTemplate::new(&route, transport(pair), pair.remote_qpn, 0).ok()?;
         Some(IdleFrames { addresses: addresses(&route, pair), write })
     }
 
-    pub(crate) fn write(&self, departure: &Departure<'_>, frames: &mut Frames) {
+    pub(crate) fn append_frame(&self, departure: &Departure<'_>, frames: &mut PacketBatches) {
         let frame = frames.push(self.write.frame_len(), self.addresses);
-        let written = self.write.emit(departure.psn, departure.ack_request, 0, 0, &[], frame);
+        let written = self.write.write_frame(departure.psn, departure.ack_request, 0, 0, &[], frame);
         debug_assert!(written.is_ok());
     }
 }
 
 impl StoreFrames {
-    pub(crate) fn new(pair: &QueuePair, store: &Store, counter: usize) -> Option<StoreFrames> {
-        let route = route(pair)?;
+    pub(crate) fn new(pair: &ProgramQueuePair, store: &Store, counter: usize) -> Option<StoreFrames> {
+        let route = frame_route(pair)?;
         let (transport, qpn, len) = (transport(pair), pair.remote_qpn, store.spec.element_len() as usize);
         Some(StoreFrames {
-            pair: pair_place::of_store(store),
+            pair: pair_place::place_for_store(store),
             counter,
             addresses: addresses(&route, pair),
             base: store.address,
@@ -192,46 +192,52 @@ impl StoreFrames {
 
     /// Appends the frame of a departure.
     #[inline]
-    pub(crate) fn write_departure(&self, departure: &Departure<'_>, frames: &mut Frames) {
+    pub(crate) fn write_departure(&self, departure: &Departure<'_>, frames: &mut PacketBatches) {
         let Departure { psn, ack_request, action, offset, payload, .. } = *departure;
-        self.write(psn, ack_request, action, offset, payload, frames);
+        self.append_frame(psn, ack_request, action, offset, payload, frames);
     }
 
     /// Appends the frame of a WRITE of 16 bytes at `offset`.
     #[inline(always)] // for runs of them
-    pub(crate) fn write_element(&self, psn: Psn, offset: u64, element: &[u8; 16], frames: &mut Frames) {
+    pub(crate) fn write_element(
+        &self,
+        psn: Psn,
+        offset: u64,
+        element: &[u8; 16],
+        frames: &mut PacketBatches,
+    ) {
         let frame = frames.push(self.write.frame_len(), self.addresses);
-        let written = self.write.emit(psn, false, self.base | offset, self.rkey, element, frame);
+        let written = self.write.write_frame(psn, false, self.base | offset, self.rkey, element, frame);
         // As in `write`.
         debug_assert!(written.is_ok());
     }
 
     /// Appends the frame of an operation on the element at `offset`.
     #[inline]
-    pub(crate) fn write(
+    pub(crate) fn append_frame(
         &self,
         psn: Psn,
         ack_request: bool,
-        action: Action,
+        action: OperationEffect,
         offset: u64,
         payload: &[u8],
-        frames: &mut Frames,
+        frames: &mut PacketBatches,
     ) {
         // Bases are aligned to their region's length.
         let va = self.base | offset;
         let written = match action.verb {
             Verb::Write | Verb::Idle => {
                 let frame = frames.push(self.write.frame_len(), self.addresses);
-                self.write.emit(psn, ack_request, va, self.rkey, payload, frame)
+                self.write.write_frame(psn, ack_request, va, self.rkey, payload, frame)
             }
             Verb::WriteImmediate => {
                 let immediate = action.number as u32;
                 let frame = frames.push(self.write_immediate.frame_len(), self.addresses);
-                self.write_immediate.emit(psn, ack_request, va, self.rkey, immediate, payload, frame)
+                self.write_immediate.write_frame(psn, ack_request, va, self.rkey, immediate, payload, frame)
             }
             Verb::FetchAdd => {
                 let frame = frames.push(self.fetch_add.frame_len(), self.addresses);
-                self.fetch_add.emit(psn, ack_request, va, self.rkey, action.number, frame)
+                self.fetch_add.write_frame(psn, ack_request, va, self.rkey, action.number, frame)
             }
         };
         // The buffer has the template's length, and the payload is one element of the store.
@@ -251,14 +257,14 @@ mod tests {
     }
 
     /// Adds a packet that contains its number.
-    fn add(frames: &mut Frames, number: usize) {
+    fn add(frames: &mut PacketBatches, number: usize) {
         let packet = frames.push(28 + number % 150, ends(number as u16));
         packet.fill(number as u8);
     }
 
     #[test]
     fn packets_fill_one_batch_after_another_and_keep_their_numbers() {
-        let mut frames = Frames::default();
+        let mut frames = PacketBatches::default();
         assert!(frames.is_empty());
         let mut number = 0;
         for count in [1, BATCH, 3 * BATCH + 5, 0, 2 * BATCH] {
@@ -275,7 +281,7 @@ mod tests {
                 for index in 0..batch.len() {
                     assert_eq!(batch.packet(index), vec![at as u8; 28 + at % 150]);
                     assert_eq!(batch.addresses(index), Some(ends(at as u16)));
-                    assert_eq!(batch.cookie(index), at as u64);
+                    assert_eq!(batch.packet_cookie(index), at as u64);
                     at += 1;
                 }
             }
@@ -287,13 +293,13 @@ mod tests {
 
     #[test]
     fn batches_that_a_link_has_emptied_are_filled_anew() {
-        let mut frames = Frames::default();
+        let mut frames = PacketBatches::default();
         (0..2 * BATCH).for_each(|number| add(&mut frames, number));
-        frames.batches_mut().iter_mut().for_each(Batch::clear);
+        frames.batches_mut().iter_mut().for_each(PacketBatch::clear);
         assert!(frames.is_empty());
         frames.clear();
         add(&mut frames, 2 * BATCH);
         assert_eq!((frames.batches().len(), frames.len()), (1, 1));
-        assert_eq!(frames.batches()[0].cookie(0), 2 * BATCH as u64);
+        assert_eq!(frames.batches()[0].packet_cookie(0), 2 * BATCH as u64);
     }
 }

@@ -5,27 +5,27 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use dta_proto::key::Key;
 use dta_proto::random::SplitMix64;
-use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::dta::{DtaBody, DtaReport, Version};
 
 use super::counters::Reason;
 use super::tests::{Bench, KW, SM, program};
-use super::{Engine, Limits};
+use super::{Engine, EngineLimits};
 use dta_proto::program::Transport;
 
 const SECOND: u64 = 1_000_000_000;
 const DST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040);
 const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 7), 5555);
 const ELSEWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 66), 6666);
-const VALUE: Body<'_> = Body::KeyWrite { redundancy: 1, key: Key([9; 16]), value: &[1; 12] };
+const VALUE: DtaBody<'_> = DtaBody::KeyWrite { redundancy: 1, key: Key([9; 16]), value: &[1; 12] };
 
-fn report(from: SocketAddrV4, reporter: u16, sequence: u32, body: Body<'_>) -> Vec<u8> {
+fn report(from: SocketAddrV4, reporter: u16, sequence: u32, body: DtaBody<'_>) -> Vec<u8> {
     flagged(from, reporter, sequence, body, false)
 }
 
-fn flagged(from: SocketAddrV4, reporter: u16, sequence: u32, body: Body<'_>, restarted: bool) -> Vec<u8> {
+fn flagged(from: SocketAddrV4, reporter: u16, sequence: u32, body: DtaBody<'_>, restarted: bool) -> Vec<u8> {
     let version = Version::V1;
-    let store = if matches!(body, Body::SketchMerge { .. }) { SM } else { KW };
-    let report = Report {
+    let store = if matches!(body, DtaBody::SketchMerge { .. }) { SM } else { KW };
+    let report = DtaReport {
         version,
         immediate: false,
         retransmittable: false,
@@ -36,19 +36,20 @@ fn flagged(from: SocketAddrV4, reporter: u16, sequence: u32, body: Body<'_>, res
         body,
     };
     let mut payload = [0; 200];
-    let len = report.emit(&mut payload).unwrap();
-    let mut packet = dta_proto::wire::datagram::header(from, DST, len).to_vec();
+    let len = report.encode_into(&mut payload).unwrap();
+    let mut packet = dta_proto::wire::datagram::encode_header(from, DST, len).to_vec();
     packet.extend_from_slice(&payload[..len]);
     packet
 }
 
 fn bench() -> Bench {
-    Bench::new(&program(Transport::Uc, false), Limits::default())
+    Bench::new(&program(Transport::Uc, false), EngineLimits::default())
 }
 
 /// Whether a report was taken.
 fn taken(bench: &mut Bench, now: u64, packet: Vec<u8>) -> bool {
-    let accepted = |bench: &Bench| bench.engine.counters().primitives.iter().map(|p| p.accepted).sum::<u64>();
+    let accepted =
+        |bench: &Bench| bench.engine.engine_counters().primitives.iter().map(|p| p.accepted).sum::<u64>();
     let before = accepted(bench);
     bench.ingest(now, &[packet]);
     accepted(bench) != before
@@ -108,7 +109,7 @@ fn one_in_a_thousand_hostile_does_not_blind() {
         for n in 0..200_000u32 {
             let sequence = n.wrapping_sub(100_000);
             if n % 1000 == 999 {
-                let random = numbers.draw();
+                let random = numbers.next_u64();
                 let from = if random >> 40 & 1 == 0 { HERE } else { ELSEWHERE };
                 let guessed = guess(sequence, random);
                 forged.insert(guessed);
@@ -184,7 +185,7 @@ fn no_sender_elsewhere_silences_a_reporter() {
                         true => (SocketAddrV4::new(*HERE.ip(), 5556), n - 10_000),
                         false => (HERE, 1000 + n),
                     };
-                    for (forged, restarted, port) in attack(n, sequence, numbers.draw()) {
+                    for (forged, restarted, port) in attack(n, sequence, numbers.next_u64()) {
                         let forged = flagged(port_of(ELSEWHERE, port), 7, forged, VALUE, restarted);
                         bench.ingest(0, &[forged]);
                     }
@@ -211,7 +212,7 @@ fn a_reporter_whose_socket_was_forged_recovers_within_a_window() {
         let mut numbers = SplitMix64(3);
         let (mut bench, mut dropped, mut used) = (bench(), 0, HashSet::new());
         for n in 0..20_000 {
-            for (forged, restarted, port) in attack(n, n, numbers.draw()) {
+            for (forged, restarted, port) in attack(n, n, numbers.next_u64()) {
                 used.insert(forged);
                 bench.ingest(0, &[flagged(port_of(HERE, port), 7, forged, VALUE, restarted)]);
             }
@@ -338,7 +339,7 @@ fn what_was_sent_while_the_translator_was_away_is_counted_however_much_it_is() {
 fn invented_reporters_take_no_sketch_away() {
     let mut bench = bench();
     let cells = [0, 0, 0, 1, 0, 0, 0, 2];
-    let column = |epoch, column| Body::SketchMerge { epoch, column, cells: &cells };
+    let column = |epoch, column| DtaBody::SketchMerge { epoch, column, cells: &cells };
     for id in 0..32 {
         assert!(taken(&mut bench, 0, report(ELSEWHERE, 1000 + id, 5, column(5, 3))));
     }
@@ -362,7 +363,7 @@ fn one_in_a_thousand_hostile_does_not_move_a_sketch() {
     for ahead in [1, 2, 3, 1000, u32::MAX / 2] {
         let mut bench = bench();
         let cells = [0, 0, 0, 1, 0, 0, 0, 2];
-        let column = |epoch, column| Body::SketchMerge { epoch, column, cells: &cells };
+        let column = |epoch, column| DtaBody::SketchMerge { epoch, column, cells: &cells };
         let (mut sequence, mut lost, mut sent) = (0, 0, 0);
         for epoch in 5..400u32 {
             for c in 0..16 {

@@ -1,7 +1,7 @@
 //! The software data plane: reports in, RoCEv2 frames and NACKs out.
 //!
 //! [`Engine`] is pure: no socket, no clock, no thread; time is an argument (nanoseconds from any
-//! fixed point). A batch of datagrams goes in, finished IPv4 packets come out in an [`Output`] that
+//! fixed point). A batch of datagrams goes in, finished IPv4 packets come out in an [`EngineOutput`] that
 //! is used again and again. Nothing is allocated per report. Reports that another source has parsed
 //! and admitted go in by [`Engine::execute_unnumbered`]; [`telemetry::Telemetry`] makes such reports of INT reports and
 //! flow records.
@@ -55,6 +55,6 @@ mod version0;
 pub mod window;
 pub mod workers;
 
-pub use engine::{Engine, Limits, Offender, QueuePairStatus, SetupError};
-pub use frame::{Frames, Output};
-pub use reporters::{Reporter, ReporterCounters};
+pub use engine::{Engine, EngineLimits, Offender, QueuePairStatus, SetupError};
+pub use frame::{EngineOutput, PacketBatches};
+pub use reporters::{ReporterCounters, ReporterStatus};

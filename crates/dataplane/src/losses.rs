@@ -86,7 +86,7 @@ impl Origins {
 
     /// The origins of a frame's reports; fewer than it carries if the ring has wrapped past them, or none if
     /// origins are not kept.
-    pub fn of(&self, meta: &FrameMeta) -> impl Iterator<Item = Origin> + '_ {
+    pub fn frame_origins(&self, meta: &FrameMeta) -> impl Iterator<Item = Origin> + '_ {
         let oldest = self.next.saturating_sub(self.ring.len() as u64);
         let mask = self.ring.len() as u64 - 1;
         let end = meta.first_origin + u64::from(meta.origins);
@@ -108,13 +108,13 @@ pub struct LossTracker {
 
 impl LossTracker {
     /// How many more reports are lost now that this frame is.
-    pub fn lose(&mut self, meta: &FrameMeta, origins: &Origins) -> u64 {
+    pub fn record_lost_frame(&mut self, meta: &FrameMeta, origins: &Origins) -> u64 {
         match meta.primitive {
             None => 0,
             Some(Primitive::KeyIncrement) => {
                 let (mut lost, mut named) = (0, 0);
                 let replica = 1u8 << (meta.copy / meta.copies.max(1)).min(7);
-                for origin in origins.of(meta) {
+                for origin in origins.frame_origins(meta) {
                     named += 1;
                     let earlier = self.increments[1].remove(&origin.serial).unwrap_or(0);
                     let replicas = self.increments[0].entry(origin.serial).or_insert(earlier);
@@ -164,11 +164,11 @@ mod tests {
         let origins = Origins::new(8);
         let mut tracker = LossTracker::default();
         let row = meta(Primitive::Postcarding, 7, 3, 5);
-        assert_eq!(tracker.lose(&row, &origins), 0);
-        assert_eq!(tracker.lose(&meta(Primitive::KeyWrite, 8, 2, 1), &origins), 0);
-        assert_eq!(tracker.lose(&row, &origins), 0);
-        assert_eq!(tracker.lose(&row, &origins), 5);
-        assert_eq!(tracker.lose(&meta(Primitive::Append, 9, 1, 14), &origins), 14);
+        assert_eq!(tracker.record_lost_frame(&row, &origins), 0);
+        assert_eq!(tracker.record_lost_frame(&meta(Primitive::KeyWrite, 8, 2, 1), &origins), 0);
+        assert_eq!(tracker.record_lost_frame(&row, &origins), 0);
+        assert_eq!(tracker.record_lost_frame(&row, &origins), 5);
+        assert_eq!(tracker.record_lost_frame(&meta(Primitive::Append, 9, 1, 14), &origins), 14);
     }
 
     #[test]
@@ -180,8 +180,8 @@ mod tests {
         let mut tracker = LossTracker::default();
         let first = FrameMeta { first_origin: 0, origins: 2, ..meta(Primitive::KeyIncrement, 0, 2, 2) };
         let second = FrameMeta { first_origin: 2, origins: 2, ..first };
-        assert_eq!(tracker.lose(&first, &origins), 2);
-        assert_eq!(tracker.lose(&second, &origins), 1);
+        assert_eq!(tracker.record_lost_frame(&first, &origins), 2);
+        assert_eq!(tracker.record_lost_frame(&second, &origins), 1);
     }
 
     #[test]
@@ -192,12 +192,12 @@ mod tests {
         }
         let mut tracker = LossTracker::default();
         let both = FrameMeta { origins: 2, replicas: 2, ..meta(Primitive::KeyIncrement, 0, 2, 2) };
-        assert_eq!(tracker.lose(&both, &origins), 0);
-        assert_eq!(tracker.lose(&FrameMeta { copy: 1, ..both }, &origins), 0);
+        assert_eq!(tracker.record_lost_frame(&both, &origins), 0);
+        assert_eq!(tracker.record_lost_frame(&FrameMeta { copy: 1, ..both }, &origins), 0);
         // That of serial 2 is at the other collector, too.
         let second = FrameMeta { copy: 2, first_origin: 1, origins: 1, ..both };
-        assert_eq!(tracker.lose(&second, &origins), 1);
-        assert_eq!(tracker.lose(&FrameMeta { copy: 3, ..second }, &origins), 0);
+        assert_eq!(tracker.record_lost_frame(&second, &origins), 1);
+        assert_eq!(tracker.record_lost_frame(&FrameMeta { copy: 3, ..second }, &origins), 0);
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         let mut tracker = LossTracker::default();
         let first = FrameMeta { first_origin: 10, origins: 4, ..meta(Primitive::KeyIncrement, 0, 2, 4) };
         // Of serials 10 to 13 the ring still has 12 and 13.
-        assert_eq!(tracker.lose(&first, &origins), 4);
-        assert_eq!(tracker.lose(&FrameMeta { copy: 1, ..first }, &origins), 0);
+        assert_eq!(tracker.record_lost_frame(&first, &origins), 4);
+        assert_eq!(tracker.record_lost_frame(&FrameMeta { copy: 1, ..first }, &origins), 0);
     }
 }

@@ -4,14 +4,14 @@ use dta_proto::program::{MAX_COLLECTORS, Purpose, Store};
 
 /// The place of a collector's queue pair.
 #[inline]
-pub(crate) fn of_pair(collector: u8, purpose: Purpose) -> u8 {
+pub(crate) fn place_for_pair(collector: u8, purpose: Purpose) -> u8 {
     collector * Purpose::ALL.len() as u8 + purpose as u8
 }
 
 /// The place of the queue pair for operations on a store.
 #[inline]
-pub(crate) fn of_store(store: &Store) -> u8 {
-    of_pair(store.collector, store.queue_pair)
+pub(crate) fn place_for_store(store: &Store) -> u8 {
+    place_for_pair(store.collector, store.queue_pair)
 }
 
 /// A place that never has a queue pair: beyond the last collector's last.

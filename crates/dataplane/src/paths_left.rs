@@ -7,7 +7,7 @@
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
-use dta_proto::layout::postcarding::{MAX_HOPS, Path};
+use dta_proto::layout::postcarding::{MAX_HOPS, PostcardPath};
 
 use super::window::WINDOW;
 
@@ -28,9 +28,9 @@ pub(crate) struct Mark {
 
 /// A path that was sent.
 #[derive(Clone, Copy, Default)]
-struct Left {
+struct SentPath {
     key: Key,
-    path: Path,
+    path: PostcardPath,
     marks: [Mark; MAX_HOPS],
     /// When it was sent, or the start of the oldest row that contributed hops; and its serial number, 0 =
     /// free.
@@ -53,14 +53,14 @@ pub(crate) enum Postcard {
 
 /// The last paths sent of one store. Allocates once.
 pub(crate) struct PathsLeft {
-    places: Vec<Left>,
+    places: Vec<SentPath>,
     order: u64,
 }
 
 impl PathsLeft {
     /// `paths` is rounded up to a power of two of at least 4.
     pub(crate) fn new(paths: usize) -> Self {
-        PathsLeft { places: vec![Left::default(); paths.max(WAYS).next_power_of_two()], order: 0 }
+        PathsLeft { places: vec![SentPath::default(); paths.max(WAYS).next_power_of_two()], order: 0 }
     }
 
     fn set(&self, key: &Key) -> std::ops::Range<usize> {
@@ -69,7 +69,7 @@ impl PathsLeft {
         set..set + WAYS
     }
 
-    fn find(&self, key: &Key, restarts: u32) -> Option<usize> {
+    fn find_sent_path(&self, key: &Key, restarts: u32) -> Option<usize> {
         self.set(key).find(|at| {
             let left = &self.places[*at];
             left.order != 0 && left.key == *key && left.restarts == restarts
@@ -78,8 +78,15 @@ impl PathsLeft {
 
     /// Judges a postcard; `length` is 0 if it has none.
     #[inline]
-    pub(crate) fn judge(&self, key: &Key, hop: u8, length: u8, mark: Mark, restarts: u32) -> Postcard {
-        let Some(at) = self.find(key, restarts) else { return Postcard::New };
+    pub(crate) fn classify_postcard(
+        &self,
+        key: &Key,
+        hop: u8,
+        length: u8,
+        mark: Mark,
+        restarts: u32,
+    ) -> Postcard {
+        let Some(at) = self.find_sent_path(key, restarts) else { return Postcard::New };
         let left = &self.places[at];
         if (length != 0 && length != left.path.length) || hop >= left.path.length {
             return Postcard::New;
@@ -100,8 +107,15 @@ impl PathsLeft {
     }
 
     /// Adds a hop to the path that was sent without it, and returns the path.
-    pub(crate) fn join(&mut self, key: &Key, hop: u8, value: u32, mark: Mark, restarts: u32) -> Option<Path> {
-        let at = self.find(key, restarts)?;
+    pub(crate) fn add_late_hop(
+        &mut self,
+        key: &Key,
+        hop: u8,
+        value: u32,
+        mark: Mark,
+        restarts: u32,
+    ) -> Option<PostcardPath> {
+        let at = self.find_sent_path(key, restarts)?;
         let left = &mut self.places[at];
         left.path.set(hop, value);
         left.marks[usize::from(hop)] = mark;
@@ -111,16 +125,16 @@ impl PathsLeft {
     /// Records a path that is sent now; `began` is when its first postcard arrived. If hops are missing, and
     /// it began soon after the previous path of its key and does not contradict it, the two are one path:
     /// returns the whole.
-    pub(crate) fn leave(
+    pub(crate) fn record_sent_path(
         &mut self,
         now: u64,
         began: u64,
         key: &Key,
-        path: &Path,
+        path: &PostcardPath,
         marks: &[Mark],
         restarts: u32,
-    ) -> Path {
-        let mut new = Left { key: *key, path: *path, at: now, restarts, ..Left::default() };
+    ) -> PostcardPath {
+        let mut new = SentPath { key: *key, path: *path, at: now, restarts, ..SentPath::default() };
         new.marks[..marks.len()].copy_from_slice(marks);
         let set = self.set(key);
         let known = set.clone().find(|at| self.places[*at].order != 0 && self.places[*at].key == *key);
@@ -154,7 +168,7 @@ impl PathsLeft {
     }
 
     /// Clears everything.
-    pub(crate) fn forget(&mut self) {
-        self.places.fill(Left::default());
+    pub(crate) fn clear_paths(&mut self) {
+        self.places.fill(SentPath::default());
     }
 }

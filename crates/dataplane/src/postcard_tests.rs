@@ -1,11 +1,11 @@
 //! Postcards that arrive after their path was sent.
 
-use dta_proto::layout::postcarding::{self, Path};
-use dta_proto::wire::dta::Body;
+use dta_proto::layout::postcarding::{self, PostcardPath};
+use dta_proto::wire::dta::DtaBody;
 use dta_proto::wire::frame::Received;
 use proptest::prelude::*;
 
-use super::Limits;
+use super::EngineLimits;
 use super::counters::Reason;
 use super::tests::{Bench, PC, key, program};
 use dta_proto::program::Transport;
@@ -19,34 +19,34 @@ struct Paths {
 
 impl Paths {
     fn new(reference: bool) -> Paths {
-        Paths { bench: Bench::new(&program(Transport::Uc, reference), Limits::default()) }
+        Paths { bench: Bench::new(&program(Transport::Uc, reference), EngineLimits::default()) }
     }
 
-    fn send(&mut self, now: u64, reporter: u16, sequence: u32, hop: u8, value: u32) -> Option<Path> {
+    fn send(&mut self, now: u64, reporter: u16, sequence: u32, hop: u8, value: u32) -> Option<PostcardPath> {
         self.bench.sequence = sequence;
-        let body = Body::Postcard { key: key(1), hop, path_length: 4, value };
+        let body = DtaBody::Postcard { key: key(1), hop, path_length: 4, value };
         let report = self.bench.v1(reporter, PC, body);
         let frames = self.bench.ingest(now, &[report]);
         Self::path(&frames)
     }
 
-    fn flush(&mut self, now: u64) -> Option<Path> {
+    fn flush(&mut self, now: u64) -> Option<PostcardPath> {
         let mut out = std::mem::take(&mut self.bench.out);
-        self.bench.engine.tick(now, &mut out);
+        self.bench.engine.run_timers(now, &mut out);
         let frames: Vec<Vec<u8>> = out.frames.iter().map(<[u8]>::to_vec).collect();
         out.clear();
         self.bench.out = out;
         Self::path(&frames)
     }
 
-    fn path(frames: &[Vec<u8>]) -> Option<Path> {
-        let received = Received::parse(frames.last()?).unwrap();
-        postcarding::matches(received.roce.payload(), &key(1))
+    fn path(frames: &[Vec<u8>]) -> Option<PostcardPath> {
+        let received = Received::parse_packet(frames.last()?).unwrap();
+        postcarding::verified_path(received.roce.payload(), &key(1))
     }
 }
 
-fn whole(of: u32) -> Path {
-    let mut path = Path { length: 4, ..Path::default() };
+fn whole(of: u32) -> PostcardPath {
+    let mut path = PostcardPath { length: 4, ..PostcardPath::default() };
     (0..4).for_each(|hop| assert!(path.set(hop, of + u32::from(hop))));
     path
 }
@@ -77,11 +77,11 @@ fn a_late_postcard_of_an_earlier_packet_does_not_replace_the_path() {
         for hop in 0..3u16 {
             assert_eq!(paths.send(at * MS, 10 + hop, sequence, hop as u8, 90 + u32::from(hop)), None);
         }
-        assert_eq!(paths.flush((at + 50) * MS).map(|p| p.present()), Some(present));
+        assert_eq!(paths.flush((at + 50) * MS).map(|p| p.present_hops()), Some(present));
     }
     // One that contradicts it is another path at once.
     assert_eq!(paths.send(2200 * MS, 10, 110, 0, 33), None);
-    assert_eq!(paths.flush(2250 * MS).map(|p| p.present()), Some(1));
+    assert_eq!(paths.flush(2250 * MS).map(|p| p.present_hops()), Some(1));
     assert_eq!(paths.bench.drops(Reason::LatePostcard), 1);
 }
 
@@ -92,13 +92,13 @@ fn a_late_postcard_of_one_reporter_completes_its_path() {
     for (sequence, hop) in [(10, 0), (11, 1), (13, 3)] {
         assert_eq!(paths.send(0, 7, sequence, hop, 60 + u32::from(hop)), None);
     }
-    assert_eq!(paths.flush(20 * MS).map(|p| p.present()), Some(3));
+    assert_eq!(paths.flush(20 * MS).map(|p| p.present_hops()), Some(3));
     assert_eq!(paths.send(21 * MS, 7, 12, 2, 62), Some(whole(60)));
-    let c = paths.bench.engine.counters();
+    let c = paths.bench.engine.engine_counters();
     assert_eq!((c.joined_postcards, c.partial_rows), (1, 1));
     // The network repeats the last after so many others that the window has forgotten it: only its
     // sequence tells.
-    assert_eq!(paths.bench.engine.counters().check(), None);
+    assert_eq!(paths.bench.engine.engine_counters().find_imbalance(), None);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_late_postcard_of_a_switch_that_was_not_heard_completes_the_path() {
     for hop in [0, 1, 3u16] {
         paths.send(0, 10 + hop, 5, hop as u8, 60 + u32::from(hop));
     }
-    assert_eq!(paths.flush(20 * MS).map(|p| p.present()), Some(3));
+    assert_eq!(paths.flush(20 * MS).map(|p| p.present_hops()), Some(3));
     assert_eq!(paths.send(30 * MS, 12, 77, 2, 62), None);
     assert_eq!(paths.flush(50 * MS), Some(whole(60)));
     // Long after, it is one of a new path.
@@ -116,7 +116,7 @@ fn a_late_postcard_of_a_switch_that_was_not_heard_completes_the_path() {
     }
     paths.flush(80 * MS);
     paths.send(5000 * MS, 12, 78, 2, 82);
-    assert_eq!(paths.flush(5020 * MS).map(|p| p.present()), Some(1));
+    assert_eq!(paths.flush(5020 * MS).map(|p| p.present_hops()), Some(1));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn sequences_mean_nothing_after_a_restart_and_a_switch_remembers_nothing() {
     // It restarts just below where it was, and announces it by being out of its window for so long.
     for n in 0..1024 {
         paths.bench.sequence = 100 + n;
-        let other = paths.bench.v1(7, 999, Body::Append { list: 0, value: &[0; 4] });
+        let other = paths.bench.v1(7, 999, DtaBody::Append { list: 0, value: &[0; 4] });
         paths.bench.ingest(0, &[other]);
     }
     assert_eq!(card(&mut paths, 4500), Some(whole(60)));
@@ -143,7 +143,7 @@ fn sequences_mean_nothing_after_a_restart_and_a_switch_remembers_nothing() {
         assert_eq!(
             switch.send(0, 7, 4 + u32::from(hop), hop, 1),
             (hop == 3).then(|| {
-                let mut path = Path { length: 4, ..Path::default() };
+                let mut path = PostcardPath { length: 4, ..PostcardPath::default() };
                 (0..4).for_each(|hop| assert!(path.set(hop, 1)));
                 path
             })

@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use super::counters::LossCause;
 use super::losses::FrameMeta;
 use super::requester::{
-    Action, Answer, Depart, Departure, Requester, RequesterCounters, Successor, Timing, Verb,
+    Depart, Departure, OperationEffect, Requester, RequesterCounters, ResponderAnswer, Successor, Timing,
+    Verb,
 };
 use dta_proto::program::{Primitive, Transport};
 
@@ -31,7 +32,7 @@ fn timing() -> Timing {
 struct Frame {
     psn: Psn,
     ack_request: bool,
-    action: Action,
+    action: OperationEffect,
     operation: u32,
 }
 
@@ -53,15 +54,15 @@ impl Wire {
 }
 
 impl Depart for Wire {
-    fn depart(&mut self, d: Departure<'_>) {
+    fn emit_departure(&mut self, d: Departure<'_>) {
         let operation = d.meta.group;
-        if d.action != Action::IDLE {
+        if d.action != OperationEffect::IDLE {
             assert_eq!((d.store, d.offset, d.payload), place_of(operation), "operation {operation}");
         }
         self.frames.push(Frame { psn: d.psn, ack_request: d.ack_request, action: d.action, operation });
     }
 
-    fn lost(&mut self, meta: &FrameMeta, cause: LossCause) {
+    fn note_lost_operation(&mut self, meta: &FrameMeta, cause: LossCause) {
         assert_eq!(self.lost.insert(meta.group, cause), None, "operation {} is lost twice", meta.group);
     }
 }
@@ -113,35 +114,35 @@ impl Responder {
         }
     }
 
-    fn take(&mut self, frame: &Frame) -> Option<(Psn, Answer)> {
+    fn take(&mut self, frame: &Frame) -> Option<(Psn, ResponderAnswer)> {
         if self.error || self.gone {
             return None;
         }
         let atomic = frame.action.verb == Verb::FetchAdd;
-        let ahead = frame.psn.since(self.expected);
+        let ahead = frame.psn.distance_from(self.expected);
         if ahead > 0 {
             if self.nak_sent {
                 return None;
             }
             self.nak_sent = true;
-            return Some((self.expected, Answer::NakSequence));
+            return Some((self.expected, ResponderAnswer::NakSequence));
         }
         if ahead < 0 {
             // A repeat: the last PSN executed, or the atomic's first answer again if it is still kept.
             if atomic {
-                return self.resources.contains(&frame.psn).then_some((frame.psn, Answer::Ack));
+                return self.resources.contains(&frame.psn).then_some((frame.psn, ResponderAnswer::Ack));
             }
             let answers = frame.ack_request || self.acknowledges_repeats;
-            return answers.then_some((self.expected.minus(1), Answer::Ack));
+            return answers.then_some((self.expected.wrapping_sub(1), ResponderAnswer::Ack));
         }
         self.nak_sent = false;
-        if frame.action != Action::IDLE {
+        if frame.action != OperationEffect::IDLE {
             if self.poison.contains(&frame.operation) {
                 self.error = true;
-                return Some((frame.psn, Answer::NakError));
+                return Some((frame.psn, ResponderAnswer::NakError));
             }
             if self.not_ready.remove(&frame.operation) {
-                return Some((frame.psn, Answer::ReceiverNotReady(MS)));
+                return Some((frame.psn, ResponderAnswer::ReceiverNotReady(MS)));
             }
             self.executed.push(frame.operation);
         }
@@ -152,7 +153,7 @@ impl Responder {
             }
         }
         self.expected = self.expected.next();
-        (atomic || frame.ack_request).then_some((frame.psn, Answer::Ack))
+        (atomic || frame.ack_request).then_some((frame.psn, ResponderAnswer::Ack))
     }
 }
 
@@ -217,7 +218,7 @@ struct World {
     wire: Wire,
     responder: Responder,
     there: Direction<Frame>,
-    back: Direction<(Psn, Answer)>,
+    back: Direction<(Psn, ResponderAnswer)>,
     now: u64,
     posted: u32,
     atomics: bool,
@@ -290,10 +291,17 @@ impl World {
             let operation = self.posted;
             self.posted += 1;
             let (store, offset, payload) = place_of(operation);
-            let action = if self.atomics { Action::fetch_add(1) } else { Action::WRITE };
-            self.requester.post(self.now, action, (store, offset), payload, &meta(operation), &mut self.wire);
+            let action = if self.atomics { OperationEffect::fetch_add(1) } else { OperationEffect::WRITE };
+            self.requester.post_operation(
+                self.now,
+                action,
+                (store, offset),
+                payload,
+                &meta(operation),
+                &mut self.wire,
+            );
         }
-        self.requester.transmit(self.now, &mut self.wire);
+        self.requester.transmit_waiting(self.now, &mut self.wire);
         self.carry();
     }
 
@@ -312,9 +320,9 @@ impl World {
                 }
             }
             for (psn, answer) in self.back.arrive(self.now) {
-                self.requester.answer(self.now, psn, answer, &mut self.wire);
+                self.requester.handle_answer(self.now, psn, answer, &mut self.wire);
             }
-            self.requester.transmit(self.now, &mut self.wire);
+            self.requester.transmit_waiting(self.now, &mut self.wire);
             if self.wire.frames.is_empty() {
                 break;
             }
@@ -325,7 +333,7 @@ impl World {
         let until = self.now + time;
         while self.now < until {
             self.now += STEP;
-            self.requester.tick(self.now, &mut self.wire);
+            self.requester.run_timers(self.now, &mut self.wire);
             self.carry();
         }
     }
@@ -333,7 +341,7 @@ impl World {
     /// Waits until everything is acknowledged, and says how long that took.
     fn finish(&mut self) -> u64 {
         let start = self.now;
-        while self.requester.outstanding() != 0 || self.requester.waiting() != 0 {
+        while self.requester.outstanding() != 0 || self.requester.waiting_operations() != 0 {
             assert!(self.now < start + 600_000 * MS, "no end: {:?}", self.requester.counters);
             self.wait(MS);
         }
@@ -355,8 +363,8 @@ impl World {
             same: false,
             before,
         };
-        self.requester.replace(self.now, &by, &mut self.wire);
-        self.requester.transmit(self.now, &mut self.wire);
+        self.requester.replace_queue_pair(self.now, &by, &mut self.wire);
+        self.requester.transmit_waiting(self.now, &mut self.wire);
         self.carry();
     }
 
@@ -389,7 +397,7 @@ fn without_faults_every_frame_leaves_once() {
         for mut w in World::lives(atomics, &[0], &[0]) {
             w.post(1000);
             w.post(1);
-            assert_eq!((w.requester.outstanding(), w.requester.waiting()), (0, 0));
+            assert_eq!((w.requester.outstanding(), w.requester.waiting_operations()), (0, 0));
             w.wait(100 * MS);
             w.check_all();
             let c = w.counters();
@@ -452,11 +460,16 @@ fn a_late_nak_for_what_was_executed_since_is_stale() {
         w.post(10);
         w.finish();
         w.post(1);
-        w.back.flying.push_back((w.now, (w.start.plus(3), Answer::NakSequence)));
-        w.back.flying.push_back((w.now, (w.start.plus(2), Answer::Ack)));
+        w.back.flying.push_back((w.now, (w.start.wrapping_add(3), ResponderAnswer::NakSequence)));
+        w.back.flying.push_back((w.now, (w.start.wrapping_add(2), ResponderAnswer::Ack)));
         // And of a PSN that was never sent, as after a restart.
-        for answer in [Answer::Ack, Answer::NakSequence, Answer::NakError, Answer::ReceiverNotReady(MS)] {
-            w.back.flying.push_back((w.now, (w.start.plus(500), answer)));
+        for answer in [
+            ResponderAnswer::Ack,
+            ResponderAnswer::NakSequence,
+            ResponderAnswer::NakError,
+            ResponderAnswer::ReceiverNotReady(MS),
+        ] {
+            w.back.flying.push_back((w.now, (w.start.wrapping_add(500), answer)));
         }
         w.post(5);
         w.check_all();
@@ -472,14 +485,14 @@ fn a_straggler_does_no_harm() {
         for mut w in World::lives(atomics, &[0], &[0]) {
             w.post(10);
             let straggler = Frame {
-                psn: w.start.plus(3),
+                psn: w.start.wrapping_add(3),
                 ack_request: true,
-                action: if atomics { Action::fetch_add(1) } else { Action::WRITE },
+                action: if atomics { OperationEffect::fetch_add(1) } else { OperationEffect::WRITE },
                 operation: 3,
             };
             for n in 0..40 {
                 w.there.leave(w.now, straggler);
-                w.back.leave(w.now, (w.start.plus(n), Answer::Ack));
+                w.back.leave(w.now, (w.start.wrapping_add(n), ResponderAnswer::Ack));
                 w.post(2);
             }
             w.finish();
@@ -497,9 +510,14 @@ fn late_answers_of_queue_pairs_that_ended_change_nothing() {
         let (is, counters) = (known(&w), w.counters());
         assert_eq!(is.0, 10);
         let mut late = 0;
-        for psn in FORMER.into_iter().flat_map(|former| (0..20).map(move |n| former.plus(n))) {
-            for answer in [Answer::Ack, Answer::NakSequence, Answer::NakError, Answer::ReceiverNotReady(MS)] {
-                w.requester.answer(w.now, psn, answer, &mut w.wire);
+        for psn in FORMER.into_iter().flat_map(|former| (0..20).map(move |n| former.wrapping_add(n))) {
+            for answer in [
+                ResponderAnswer::Ack,
+                ResponderAnswer::NakSequence,
+                ResponderAnswer::NakError,
+                ResponderAnswer::ReceiverNotReady(MS),
+            ] {
+                w.requester.handle_answer(w.now, psn, answer, &mut w.wire);
                 late += 1;
             }
         }
@@ -554,9 +572,9 @@ fn in_reference_mode_first_frames_ask_by_psn_alone() {
     let mut first = START;
     for n in [100, 30, 7, 200] {
         for _ in 0..n {
-            w.requester.post(
+            w.requester.post_operation(
                 w.now,
-                Action::WRITE,
+                OperationEffect::WRITE,
                 (0, u64::from(w.posted) * 8),
                 &[],
                 &meta(w.posted),
@@ -564,7 +582,7 @@ fn in_reference_mode_first_frames_ask_by_psn_alone() {
             );
             w.posted += 3 * 43; // store 0, no payload
             for frame in &w.wire.frames {
-                if frame.psn.since(first) >= 0 {
+                if frame.psn.distance_from(first) >= 0 {
                     assert_eq!(frame.psn, first);
                     assert_eq!(frame.ack_request, frame.psn.get() & 63 == 63, "{first:?}");
                     first = first.next();
@@ -573,7 +591,7 @@ fn in_reference_mode_first_frames_ask_by_psn_alone() {
             w.carry();
         }
         w.wait(50 * MS);
-        assert_eq!((w.requester.outstanding(), w.requester.waiting()), (0, 0));
+        assert_eq!((w.requester.outstanding(), w.requester.waiting_operations()), (0, 0));
     }
     // The tail of a burst is acknowledged when it is sent again.
     assert!(w.requester.counters.timeouts != 0);
@@ -585,7 +603,7 @@ fn what_is_kept_is_bounded() {
     let mut w = World::new(true, vec![1], vec![0]);
     w.requester = Requester::new(Transport::Rc, START, 4, Timing { queue: 70, window: 64, ..timing() });
     w.post(80);
-    assert_eq!((w.requester.outstanding(), w.requester.waiting()), (4, 66));
+    assert_eq!((w.requester.outstanding(), w.requester.waiting_operations()), (4, 66));
     assert_eq!(w.wire.lost(LossCause::QueueFull), (70..80).collect::<Vec<_>>());
     w.there.pattern = vec![0];
     w.finish();
@@ -607,7 +625,7 @@ fn a_silent_queue_pair_is_given_up_and_taken_back_when_it_answers() {
     w.post(100);
     w.wait(3000 * MS);
     assert!(w.requester.is_down() && w.wire.lost.is_empty());
-    assert!(w.requester.deadline().is_some());
+    assert!(w.requester.next_deadline().is_some());
     w.responder.gone = false;
     w.finish();
     assert!(!w.requester.is_down());
@@ -665,7 +683,7 @@ fn of_a_queue_pair_that_is_gone_writes_leave_again_and_atomics_where_that_is_saf
     assert!(w.wire.lost.is_empty());
 
     let mut w = world(true);
-    w.replace(Psn::new(3), Some(START.plus(7)));
+    w.replace(Psn::new(3), Some(START.wrapping_add(7)));
     w.finish();
     w.check_all();
 
@@ -694,8 +712,8 @@ fn the_same_queue_pair_under_another_generation_goes_on() {
             same: true,
             before: None,
         };
-        w.requester.replace(w.now, &by, &mut w.wire);
-        w.requester.transmit(w.now, &mut w.wire);
+        w.requester.replace_queue_pair(w.now, &by, &mut w.wire);
+        w.requester.transmit_waiting(w.now, &mut w.wire);
         assert_eq!(w.requester.outstanding(), 0);
         w.back.pattern = vec![0];
         w.post(10);
@@ -715,17 +733,17 @@ fn on_uc_what_waits_leaves_at_once() {
         same: false,
         before: None,
     };
-    w.requester.replace(w.now, &by, &mut w.wire);
-    w.requester.transmit(w.now, &mut w.wire);
+    w.requester.replace_queue_pair(w.now, &by, &mut w.wire);
+    w.requester.transmit_waiting(w.now, &mut w.wire);
     let frames = w.wire.take();
     assert_eq!(frames.iter().map(|f| f.operation).collect::<Vec<_>>(), (0..300).collect::<Vec<_>>());
     assert_eq!((frames[0].psn, frames[2].psn), (Psn::new(0xff_fffe), Psn::new(0)));
     assert!(frames.iter().all(|f| !f.ack_request));
     assert_eq!(w.requester.next_psn(), Psn::new(298));
-    assert_eq!((w.requester.outstanding(), w.requester.deadline()), (0, None));
+    assert_eq!((w.requester.outstanding(), w.requester.next_deadline()), (0, None));
     let by = Successor { transport: Transport::Rc, expected: START, ..by };
-    w.requester.replace(w.now, &by, &mut w.wire);
-    w.requester.transmit(w.now, &mut w.wire);
+    w.requester.replace_queue_pair(w.now, &by, &mut w.wire);
+    w.requester.transmit_waiting(w.now, &mut w.wire);
     w.there.pattern = vec![0];
     w.responder.executed = (0..300).collect();
     w.post(10);
@@ -755,10 +773,13 @@ fn operations_of_a_store_that_goes_away_do_nothing_any_more() {
 fn what_is_out_at_the_end_is_lost_or_unknown() {
     let mut w = World::new(true, vec![1], vec![0]);
     w.post(20);
-    w.requester.end(&mut w.wire);
+    w.requester.end_queue_pair(&mut w.wire);
     assert_eq!(w.wire.lost(LossCause::Unknown), (0..16).collect::<Vec<_>>());
     assert_eq!(w.wire.lost(LossCause::QueuePairDown), (16..20).collect::<Vec<_>>());
-    assert_eq!((w.requester.outstanding(), w.requester.waiting(), w.requester.deadline()), (0, 0, None));
+    assert_eq!(
+        (w.requester.outstanding(), w.requester.waiting_operations(), w.requester.next_deadline()),
+        (0, 0, None)
+    );
 }
 
 /// What happens to packets: of twenty, so many are dropped, sent twice, and reordered.

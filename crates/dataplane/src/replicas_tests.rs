@@ -5,10 +5,10 @@ use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_increment, key_write, postcarding};
 use dta_proto::program::*;
 use dta_proto::store::StoreKind;
-use dta_proto::wire::dta::Body;
+use dta_proto::wire::dta::DtaBody;
 use proptest::prelude::*;
 
-use super::Limits;
+use super::EngineLimits;
 use super::collectors_tests::{numbered, places, shared};
 use super::counters::Discard;
 use super::tests::{Bench, KI, KW, PC};
@@ -17,39 +17,39 @@ use super::tests::{Bench, KI, KW, PC};
 fn apart() -> Program {
     let mut program = shared(128);
     for id in [KW, KI, PC] {
-        let parts: Vec<Store> = program.parts_of(id).cloned().collect();
+        let parts: Vec<Store> = program.store_parts(id).cloned().collect();
         for part in parts {
-            let own = part.buckets.copy(0);
-            let buckets = [own, own.others()].into_iter().collect();
+            let own = part.buckets.buckets_of_copy(0);
+            let buckets = [own, own.complement()].into_iter().collect();
             let mut spec = part.spec.clone();
             if let StoreKind::KeyIncrement { replicas, .. } = &mut spec.kind {
                 *replicas = 2;
             }
-            program.set(Entry::Store(Store { buckets, spec, ..part }));
+            program.set(DataPlaneEntry::Store(Store { buckets, spec, ..part }));
         }
     }
     program
 }
 
 fn bench(program: &Program) -> Bench {
-    Bench::new(program, Limits { name_reports: true, ..Limits::default() })
+    Bench::new(program, EngineLimits { name_reports: true, ..EngineLimits::default() })
 }
 
 /// Collector, address and rkey of each operation that is due for a report of a key, in the order of the places.
 fn due(program: &Program, id: u16, key: &Key, copies: u8) -> Vec<(u8, u64, u32)> {
-    let first = buckets::of_key(key) / 128;
+    let first = buckets::bucket_of_key(key) / 128;
     let at = |replica: u8, n: u8| {
         let collector = (first + replica) % 2;
-        let part = program.part(id, collector).unwrap();
-        let of_copy = |copy, slots| hash::slot(hash::key_hash(key), copy, slots);
+        let part = program.store_part(id, collector).unwrap();
+        let of_copy = |copy, slots| hash::slot_index(hash::key_hash(key), copy, slots);
         let slot = |slots| of_copy(n.into(), slots);
         let offset = match part.spec.kind {
-            StoreKind::KeyWrite { slots, value_len, .. } => key_write::offset(slot(slots), value_len),
+            StoreKind::KeyWrite { slots, value_len, .. } => key_write::slot_offset(slot(slots), value_len),
             StoreKind::KeyIncrement { slots, redundancy, .. } => {
                 let copy = key_increment::copy_in_lane(replica.into(), n, redundancy);
-                key_increment::offset(of_copy(copy, slots))
+                key_increment::counter_offset(of_copy(copy, slots))
             }
-            StoreKind::Postcarding { slots, hops, .. } => postcarding::offset(slot(slots), hops),
+            StoreKind::Postcarding { slots, hops, .. } => postcarding::row_offset(slot(slots), hops),
             _ => unreachable!("stores with keys"),
         };
         (collector, part.address + offset, part.rkey.0)
@@ -70,9 +70,9 @@ fn due(program: &Program, id: u16, key: &Key, copies: u8) -> Vec<(u8, u64, u32)>
 fn reports(bench: &mut Bench, key: Key, redundancy: u8) -> [(u16, u8, Vec<u8>); 3] {
     let asked = if redundancy == 0 { 2 } else { redundancy };
     [
-        (KW, asked, bench.v1(7, KW, Body::KeyWrite { redundancy, key, value: &[1; 12] })),
-        (KI, 2, bench.v1(7, KI, Body::KeyIncrement { redundancy: 0, key, delta: 5 })),
-        (PC, 2, bench.v1(7, PC, Body::Postcard { key, hop: 0, path_length: 1, value: 7 })),
+        (KW, asked, bench.v1(7, KW, DtaBody::KeyWrite { redundancy, key, value: &[1; 12] })),
+        (KI, 2, bench.v1(7, KI, DtaBody::KeyIncrement { redundancy: 0, key, delta: 5 })),
+        (PC, 2, bench.v1(7, PC, DtaBody::Postcard { key, hop: 0, path_length: 1, value: 7 })),
     ]
 }
 
@@ -100,8 +100,8 @@ proptest! {
         for (id, copies, report) in reports(&mut bench, Key(key), redundancy) {
             prop_assert_eq!(sorted(&bench.ingest(0, &[report])), due(&program, id, &Key(key), copies));
         }
-        prop_assert_eq!(bench.engine.counters().check(), None);
-        prop_assert_eq!(bench.engine.counters().named().into_iter().find(|(name, _)| name == "lost_operations"), Some(("lost_operations".into(), 0)));
+        prop_assert_eq!(bench.engine.engine_counters().find_imbalance(), None);
+        prop_assert_eq!(bench.engine.engine_counters().named_counters().into_iter().find(|(name, _)| name == "lost_operations"), Some(("lost_operations".into(), 0)));
     }
 
     /// Without its queue pairs, or without its region.
@@ -126,9 +126,9 @@ proptest! {
             let sent = sorted(&bench.ingest(0, &[report]));
             prop_assert_eq!(sent, left);
         }
-        let counters = bench.engine.counters();
-        prop_assert_eq!(counters.check(), None);
-        let named = |name: &str| counters.named().into_iter().find(|(of, _)| of == name).map(|(_, count)| count);
+        let counters = bench.engine.engine_counters();
+        prop_assert_eq!(counters.find_imbalance(), None);
+        let named = |name: &str| counters.named_counters().into_iter().find(|(of, _)| of == name).map(|(_, count)| count);
         prop_assert_eq!((named("lost"), named("lost_operations"), named("accepted")), (Some(0), Some(lost), Some(3)));
     }
 }
@@ -136,11 +136,11 @@ proptest! {
 #[test]
 fn a_run_of_values_is_spread_like_single_ones() {
     let program = apart();
-    let mut bench = Bench::new(&program, Limits::default());
+    let mut bench = Bench::new(&program, EngineLimits::default());
     let keys: Vec<Key> = (0..20).map(numbered).collect();
     let reports: Vec<_> = keys
         .iter()
-        .map(|key| bench.v1(7, KW, Body::KeyWrite { redundancy: 0, key: *key, value: &[1; 12] }))
+        .map(|key| bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 0, key: *key, value: &[1; 12] }))
         .collect();
     let mut all: Vec<_> = keys.iter().flat_map(|key| due(&program, KW, key, 2)).collect();
     all.sort_unstable();
@@ -152,13 +152,13 @@ fn a_path_that_is_held_for_both_stays_when_one_of_them_is_forgotten() {
     let program = apart();
     let mut bench = bench(&program);
     let key = numbered(3);
-    let report = bench.v1(7, PC, Body::Postcard { key, hop: 0, path_length: 2, value: 7 });
+    let report = bench.v1(7, PC, DtaBody::Postcard { key, hop: 0, path_length: 2, value: 7 });
     assert!(bench.ingest(0, &[report]).is_empty());
     for collector in [0, 1] {
-        let entry = Entry::Store(program.part(PC, collector).unwrap().clone());
-        bench.engine.apply(0, &[Change::Forget { entry }], &mut bench.out).unwrap();
-        assert_eq!(bench.engine.counters().discarded(Discard::StoreRemoved), 0);
+        let entry = DataPlaneEntry::Store(program.store_part(PC, collector).unwrap().clone());
+        bench.engine.apply_changes(0, &[DataPlaneChange::Forget { entry }], &mut bench.out).unwrap();
+        assert_eq!(bench.engine.engine_counters().discarded(Discard::StoreRemoved), 0);
     }
-    let report = bench.v1(7, PC, Body::Postcard { key, hop: 1, path_length: 2, value: 8 });
+    let report = bench.v1(7, PC, DtaBody::Postcard { key, hop: 1, path_length: 2, value: 8 });
     assert_eq!(sorted(&bench.ingest(0, &[report])), due(&program, PC, &key, 2));
 }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::age::AgeList;
-use super::sequences::Arrival;
+use super::sequences::SequenceArrival;
 use super::sockets::Sockets;
 
 /// A reporter not heard for this long (nanoseconds) is evicted for a new one if no other place is free.
@@ -13,34 +13,34 @@ const LOOKED_AT: usize = 8;
 
 /// An address and port in one number: the per-report path compares it and rarely needs its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Source(u64);
+pub(crate) struct PackedSocketAddr(u64);
 
-impl Source {
+impl PackedSocketAddr {
     #[inline]
-    pub(crate) fn new(ip: Ipv4Addr, port: u16) -> Source {
-        Source(u64::from(u32::from(ip)) << 16 | u64::from(port))
+    pub(crate) fn new(ip: Ipv4Addr, port: u16) -> PackedSocketAddr {
+        PackedSocketAddr(u64::from(u32::from(ip)) << 16 | u64::from(port))
     }
 
     #[inline]
-    pub(crate) fn of(socket: SocketAddrV4) -> Source {
-        Source::new(*socket.ip(), socket.port())
+    pub(crate) fn from_socket_addr(socket: SocketAddrV4) -> PackedSocketAddr {
+        PackedSocketAddr::new(*socket.ip(), socket.port())
     }
 
-    pub(crate) fn ip(self) -> Ipv4Addr {
+    pub(crate) fn ip_address(self) -> Ipv4Addr {
         Ipv4Addr::from((self.0 >> 16) as u32)
     }
 
-    pub(crate) fn socket(self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.ip(), self.0 as u16)
+    pub(crate) fn to_socket_addr(self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.ip_address(), self.0 as u16)
     }
 
-    /// Both as one number, for [`Source::from_bits`].
-    pub(crate) fn bits(self) -> u64 {
+    /// Both as one number, for [`PackedSocketAddr::from_bits`].
+    pub(crate) fn to_bits(self) -> u64 {
         self.0
     }
 
-    pub(crate) fn from_bits(bits: u64) -> Source {
-        Source(bits)
+    pub(crate) fn from_bits(bits: u64) -> PackedSocketAddr {
+        PackedSocketAddr(bits)
     }
 }
 
@@ -69,7 +69,7 @@ dta_proto::counters! {
 
 /// Status of one version-1 reporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reporter {
+pub struct ReporterStatus {
     /// Its id.
     pub id: u16,
     /// Its counters.
@@ -166,7 +166,7 @@ impl Reporters {
     }
 
     /// Accepts only these ids, each only from its address; everybody if there are none.
-    pub(crate) fn list(&mut self, reporters: &[(u16, Ipv4Addr)]) {
+    pub(crate) fn accept_only(&mut self, reporters: &[(u16, Ipv4Addr)]) {
         self.listed = vec![None; if reporters.is_empty() { 0 } else { 1 << 16 }];
         for (id, address) in reporters {
             self.listed[usize::from(*id)] = Some(*address);
@@ -184,17 +184,17 @@ impl Reporters {
     }
 
     /// Every reporter with a place and more than one report.
-    pub fn iter(&self) -> impl Iterator<Item = Reporter> {
-        self.list.iter().filter(|place| place.sockets.is_confirmed()).map(|place| Reporter {
+    pub fn iter(&self) -> impl Iterator<Item = ReporterStatus> {
+        self.list.iter().filter(|place| place.sockets.is_confirmed()).map(|place| ReporterStatus {
             id: place.id,
-            counters: place.sockets.counters(),
-            newest: place.sockets.newest(),
+            counters: place.sockets.reporter_counters(),
+            newest: place.sockets.newest_sequence(),
             since: place.since,
         })
     }
 
     /// Total counters of evicted reporters.
-    pub fn evicted(&self) -> ReporterCounters {
+    pub fn evicted_counters(&self) -> ReporterCounters {
         self.evicted
     }
 
@@ -204,48 +204,48 @@ impl Reporters {
     }
 
     /// Changes whenever a reporter restarts its sequence, or may do so unnoticed.
-    pub(crate) fn restarts(&self) -> u32 {
+    pub(crate) fn restart_count(&self) -> u32 {
         self.restarts
     }
 
     /// Accepts a report if it is the next of its reporter, as nearly all are. Otherwise nothing changes, and
-    /// [`Reporters::admit`] judges it.
+    /// [`Reporters::admit_unexpected`] judges it.
     #[inline]
-    pub(crate) fn take_expected(&mut self, now: u64, id: u16, arrival: &Arrival) -> bool {
+    pub(crate) fn take_expected(&mut self, now: u64, id: u16, arrival: &SequenceArrival) -> bool {
         // No reporter has place 0, so index -1 never occurs.
         let at = usize::from(self.index[usize::from(id)]).wrapping_sub(1);
         self.list.get_mut(at).is_some_and(|place| place.sockets.take_expected(now, arrival))
     }
 
     /// Judges a report that is not the next in its sequence.
-    pub(crate) fn admit(&mut self, now: u64, id: u16, arrival: &Arrival) -> Admission {
+    pub(crate) fn admit_unexpected(&mut self, now: u64, id: u16, arrival: &SequenceArrival) -> Admission {
         match self.index[usize::from(id)] {
             0 => self.admit_first(now, id, arrival),
             place => self.admit_again(now, usize::from(place) - 1, arrival),
         }
     }
 
-    fn admit_again(&mut self, now: u64, at: usize, arrival: &Arrival) -> Admission {
+    fn admit_again(&mut self, now: u64, at: usize, arrival: &SequenceArrival) -> Admission {
         let KnownReporter { id, sockets, .. } = &mut self.list[at];
-        if !sockets.is_from(arrival.source) && !may_report(&self.listed, *id, arrival.source) {
+        if !sockets.is_from_source(arrival.source) && !may_report(&self.listed, *id, arrival.source) {
             return Admission::NotListed;
         }
-        let (known, restarts) = (sockets.is_confirmed(), sockets.counters().restarts);
+        let (known, restarts) = (sockets.is_confirmed(), sockets.reporter_counters().restarts);
         let admission = match self.reference {
             true => sockets.admit_in_reference(now, arrival),
-            false => sockets.admit(now, arrival),
+            false => sockets.admit_arrival(now, arrival),
         };
         if sockets.is_confirmed() && !known {
             self.unconfirmed.remove(at);
             self.confirmed.push(at, now);
         }
-        if sockets.counters().restarts != restarts {
+        if sockets.reporter_counters().restarts != restarts {
             self.restarts = self.restarts.wrapping_add(1);
         }
         admission
     }
 
-    fn admit_first(&mut self, now: u64, id: u16, arrival: &Arrival) -> Admission {
+    fn admit_first(&mut self, now: u64, id: u16, arrival: &SequenceArrival) -> Admission {
         if !may_report(&self.listed, id, arrival.source) {
             return Admission::NotListed;
         }
@@ -266,16 +266,16 @@ impl Reporters {
 
     /// Evicts the oldest reporter that was heard once, or an idle one.
     fn make_room(&mut self, now: u64) -> Option<usize> {
-        if let Some((at, _)) = self.unconfirmed.oldest() {
+        if let Some((at, _)) = self.unconfirmed.oldest_element() {
             self.unconfirmed.remove(at);
-            self.evicted.add(&self.list[at].sockets.counters());
+            self.evicted.add(&self.list[at].sockets.reporter_counters());
             self.unconfirmed_evictions += 1;
             self.index[usize::from(self.list[at].id)] = 0;
             return Some(at);
         }
         let mut idle: Option<(usize, u64)> = None;
         for _ in 0..LOOKED_AT.min(self.list.len()) {
-            let (at, _) = self.confirmed.oldest()?;
+            let (at, _) = self.confirmed.oldest_element()?;
             let last_heard = self.list[at].sockets.last_heard();
             self.confirmed.remove(at);
             self.confirmed.push(at, now);
@@ -286,18 +286,18 @@ impl Reporters {
         let (at, _) = idle?;
         let KnownReporter { id, sockets, .. } = &self.list[at];
         self.confirmed.remove(at);
-        self.evicted.add(&sockets.counters());
+        self.evicted.add(&sockets.reporter_counters());
         self.evictions += 1;
         self.restarts = self.restarts.wrapping_add(1);
         // Losses until it has a place again are counted when it returns.
-        self.earlier[usize::from(*id)] = Some(sockets.newest());
+        self.earlier[usize::from(*id)] = Some(sockets.newest_sequence());
         self.index[usize::from(*id)] = 0;
         Some(at)
     }
 }
 
-fn may_report(listed: &[Option<Ipv4Addr>], id: u16, source: Source) -> bool {
-    listed.is_empty() || listed[usize::from(id)] == Some(source.ip())
+fn may_report(listed: &[Option<Ipv4Addr>], id: u16, source: PackedSocketAddr) -> bool {
+    listed.is_empty() || listed[usize::from(id)] == Some(source.ip_address())
 }
 
 #[cfg(test)]
@@ -305,11 +305,11 @@ mod tests {
     use super::*;
 
     fn send(r: &mut Reporters, now: u64, id: u16, sequence: u32) -> Admission {
-        let source = Source::new(Ipv4Addr::new(127, 0, 0, 1), id);
-        let arrival = Arrival { sequence, restarted: false, retransmittable: true, source };
+        let source = PackedSocketAddr::new(Ipv4Addr::new(127, 0, 0, 1), id);
+        let arrival = SequenceArrival { sequence, restarted: false, retransmittable: true, source };
         match r.take_expected(now, id, &arrival) {
             true => Admission::Apply(None),
-            false => r.admit(now, id, &arrival),
+            false => r.admit_unexpected(now, id, &arrival),
         }
     }
 
@@ -330,13 +330,13 @@ mod tests {
         assert_eq!(send(&mut r, 0, 1, 120), APPLY);
         assert_eq!(counted(&r, 1), (30, 1, 0));
         // It continues; it restarts, announced or from further back; it was far ahead.
-        let restarted = Arrival {
+        let restarted = SequenceArrival {
             sequence: 130,
             restarted: true,
             retransmittable: true,
-            source: Source::new(Ipv4Addr::LOCALHOST, 3),
+            source: PackedSocketAddr::new(Ipv4Addr::LOCALHOST, 3),
         };
-        r.admit(0, 3, &restarted);
+        r.admit_unexpected(0, 3, &restarted);
         for (id, first) in [(2, 100), (3, 131), (4, 5), (5, 0x7000_0000)] {
             send(&mut r, 0, id, first);
             send(&mut r, 0, id, first + 1);
@@ -364,14 +364,14 @@ mod tests {
         assert_eq!(send(&mut r, IDLE, 4, 0), APPLY);
         assert_eq!(send(&mut r, IDLE, 4, 1), APPLY);
         assert_eq!(r.iter().map(|r| r.id).collect::<Vec<_>>(), [1, 4, 3]);
-        assert_eq!((r.evicted().received, r.evictions()), (10, (1, 0)));
+        assert_eq!((r.evicted_counters().received, r.evictions()), (10, (1, 0)));
         // It returns after ten more of its reports, in another's place: nothing is forgotten.
         assert_eq!(send(&mut r, IDLE + 5, 2, 20), APPLY);
         assert_eq!(send(&mut r, IDLE + 5, 2, 21), APPLY);
         let back = r.iter().find(|r| r.id == 2).unwrap();
         assert_eq!((back.counters.received, back.counters.gaps), (2, 10));
         assert_ne!(back.since, 0);
-        assert_eq!((r.evicted().received, r.evictions()), (20, (2, 0)));
+        assert_eq!((r.evicted_counters().received, r.evictions()), (20, (2, 0)));
     }
 
     #[test]
@@ -385,6 +385,6 @@ mod tests {
         assert_eq!(send(&mut r, 0, 999, 8), APPLY);
         assert_eq!(send(&mut r, 0, 999, 8), Admission::Duplicate);
         assert_eq!(send(&mut r, 0, 1000, 8), Admission::TooMany);
-        assert_eq!(r.evicted().received, 989);
+        assert_eq!(r.evicted_counters().received, 989);
     }
 }

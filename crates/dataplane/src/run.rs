@@ -12,7 +12,7 @@ pub(crate) const VALUE_LEN: usize = 12;
 
 /// What to record of a report if it is dropped.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Shown<'a> {
+pub(crate) enum DropEvidence<'a> {
     /// Its packet.
     Packet(&'a [u8]),
     /// Its reporter, if another worker parsed the packet.
@@ -20,24 +20,24 @@ pub(crate) enum Shown<'a> {
 }
 
 /// Consecutively admitted key-writes for one store.
-pub(crate) struct Run<'a> {
+pub(crate) struct KeyWriteRun<'a> {
     /// Id of the store, and requested copies; stale when there are no reports.
     of: (u16, u8),
     len: usize,
     keys: [Key; MOST],
     values: [[u8; VALUE_LEN]; MOST],
-    shown: [Shown<'a>; MOST],
+    shown: [DropEvidence<'a>; MOST],
 }
 
-impl<'a> Run<'a> {
+impl<'a> KeyWriteRun<'a> {
     /// No reports.
-    pub(crate) fn new() -> Run<'a> {
-        Run {
+    pub(crate) fn new() -> KeyWriteRun<'a> {
+        KeyWriteRun {
             of: (0, 0),
             len: 0,
             keys: [Key([0; 16]); MOST],
             values: [[0; VALUE_LEN]; MOST],
-            shown: [Shown::Reporter(0); MOST],
+            shown: [DropEvidence::Reporter(0); MOST],
         }
     }
 
@@ -49,24 +49,24 @@ impl<'a> Run<'a> {
 
     /// Their store and requested copies.
     #[inline]
-    pub(crate) fn of(&self) -> (u16, u8) {
+    pub(crate) fn store_and_copies(&self) -> (u16, u8) {
         self.of
     }
 
     /// Whether a report for this store and number of copies can join.
     #[inline]
-    pub(crate) fn goes_on(&self, of: (u16, u8)) -> bool {
+    pub(crate) fn can_continue_with(&self, of: (u16, u8)) -> bool {
         self.of == of && (1..MOST).contains(&self.len)
     }
 
     /// Starts over, for this store and number of copies.
-    pub(crate) fn begin(&mut self, of: (u16, u8)) {
+    pub(crate) fn restart_for(&mut self, of: (u16, u8)) {
         (self.of, self.len) = (of, 0);
     }
 
     /// Adds a report, if there is [room](MOST).
     #[inline(always)]
-    pub(crate) fn push(&mut self, key: Key, value: [u8; VALUE_LEN], shown: Shown<'a>) {
+    pub(crate) fn push(&mut self, key: Key, value: [u8; VALUE_LEN], shown: DropEvidence<'a>) {
         let at = self.len;
         if let (Some(keys), Some(values), Some(place)) =
             (self.keys.get_mut(at), self.values.get_mut(at), self.shown.get_mut(at))
@@ -78,19 +78,19 @@ impl<'a> Run<'a> {
 
     /// Their keys.
     #[inline]
-    pub(crate) fn keys(&self) -> &[Key] {
+    pub(crate) fn run_keys(&self) -> &[Key] {
         &self.keys[..self.len]
     }
 
     /// Their values.
     #[inline]
-    pub(crate) fn values(&self) -> &[[u8; VALUE_LEN]] {
+    pub(crate) fn run_values(&self) -> &[[u8; VALUE_LEN]] {
         &self.values[..self.len]
     }
 
     /// What to record of those that are dropped.
     #[inline]
-    pub(crate) fn shown(&self) -> &[Shown<'a>] {
+    pub(crate) fn drop_evidence(&self) -> &[DropEvidence<'a>] {
         &self.shown[..self.len]
     }
 }

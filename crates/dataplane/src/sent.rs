@@ -8,8 +8,8 @@ const FOR: u64 = 60_000_000_000;
 
 /// The last batches of one store, in a ring.
 #[derive(Default)]
-pub(crate) struct Sent {
-    batches: Vec<Batch>,
+pub(crate) struct SentBatches {
+    batches: Vec<SentBatch>,
     /// Their bytes, all of equal length.
     bytes: Vec<u8>,
     /// The next place once the ring is full: that of the oldest.
@@ -18,7 +18,7 @@ pub(crate) struct Sent {
 
 /// A batch that was sent.
 #[derive(Clone, Copy)]
-pub(crate) struct Batch {
+pub(crate) struct SentBatch {
     pub(crate) collector: u8,
     pub(crate) list: u32,
     pub(crate) sequence: u32,
@@ -26,9 +26,9 @@ pub(crate) struct Batch {
     pub(crate) at: u64,
 }
 
-impl Sent {
+impl SentBatches {
     /// Keeps a batch, replacing the oldest if full.
-    pub(crate) fn keep(&mut self, batch: Batch, bytes: &[u8]) {
+    pub(crate) fn keep_batch(&mut self, batch: SentBatch, bytes: &[u8]) {
         if self.batches.len() < BATCHES {
             if self.batches.is_empty() {
                 self.batches.reserve_exact(BATCHES);
@@ -44,18 +44,23 @@ impl Sent {
     }
 
     /// Recent batches to a collector with their bytes, oldest first.
-    pub(crate) fn to(&self, collector: u8, now: u64) -> impl Iterator<Item = (Batch, &[u8])> {
+    pub(crate) fn recent_batches_to(
+        &self,
+        collector: u8,
+        now: u64,
+    ) -> impl Iterator<Item = (SentBatch, &[u8])> {
         let len = self.bytes.len() / self.batches.len().max(1);
         let (newer, older) = self.batches.split_at(self.next);
         let places = (self.next..self.next + older.len()).chain(0..newer.len());
-        let wanted = move |batch: &Batch| batch.collector == collector && now.saturating_sub(batch.at) < FOR;
+        let wanted =
+            move |batch: &SentBatch| batch.collector == collector && now.saturating_sub(batch.at) < FOR;
         places
             .map(move |place| (self.batches[place], &self.bytes[place * len..][..len]))
             .filter(move |(batch, _)| wanted(batch))
     }
 
     /// Drops batches.
-    pub(crate) fn forget(&mut self, is_over: impl Fn(&Batch) -> bool) {
+    pub(crate) fn forget_batches(&mut self, is_over: impl Fn(&SentBatch) -> bool) {
         // No collector has this number.
         let over = self.batches.iter_mut().filter(|batch| is_over(batch));
         over.for_each(|batch| batch.collector = u8::MAX);
@@ -68,20 +73,20 @@ mod tests {
 
     #[test]
     fn the_last_ones_are_kept_in_their_order() {
-        let mut sent = Sent::default();
-        assert_eq!(sent.to(0, 0).count(), 0);
+        let mut sent = SentBatches::default();
+        assert_eq!(sent.recent_batches_to(0, 0).count(), 0);
         for sequence in 1..=BATCHES as u32 + 10 {
             let collector = u8::from(sequence % 5 == 0);
-            sent.keep(Batch { collector, list: 3, sequence, at: 7 }, &sequence.to_be_bytes());
+            sent.keep_batch(SentBatch { collector, list: 3, sequence, at: 7 }, &sequence.to_be_bytes());
         }
-        let all = sent.to(0, 8).map(|(batch, bytes)| {
+        let all = sent.recent_batches_to(0, 8).map(|(batch, bytes)| {
             assert_eq!(bytes, batch.sequence.to_be_bytes());
             batch.sequence
         });
         let expected = (11..=BATCHES as u32 + 10).filter(|n| n % 5 != 0).collect::<Vec<_>>();
         assert_eq!(all.collect::<Vec<_>>(), expected);
-        assert_eq!(sent.to(0, FOR + 7).count(), 0);
-        sent.forget(|batch| batch.list == 3 && batch.sequence < 4000);
-        assert_eq!(sent.to(1, 8).next().map(|(batch, _)| batch.sequence), Some(4000));
+        assert_eq!(sent.recent_batches_to(0, FOR + 7).count(), 0);
+        sent.forget_batches(|batch| batch.list == 3 && batch.sequence < 4000);
+        assert_eq!(sent.recent_batches_to(1, 8).next().map(|(batch, _)| batch.sequence), Some(4000));
     }
 }

@@ -6,8 +6,8 @@
 //! accepted twice.
 
 use super::budget::{Budget, Rate};
-use super::reporters::{Admission, Missing, ReporterCounters, Source};
-use super::window::{HALF, LastSeen, NEAR, Verdict, WINDOW, Window};
+use super::reporters::{Admission, Missing, PackedSocketAddr, ReporterCounters};
+use super::window::{HALF, LastSeen, NEAR, SequenceWindow, Verdict, WINDOW};
 
 /// Reports behind the window in a row, without any inside, after which the window is placed anew:
 /// the reporter counts from elsewhere, on the socket that it had, and none of its reports that said
@@ -27,11 +27,11 @@ const UNEXPECTED: u64 = u64::MAX;
 
 /// The parts of a report that matter for its sequence.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct SequenceArrival {
     pub(crate) sequence: u32,
     pub(crate) restarted: bool,
     pub(crate) retransmittable: bool,
-    pub(crate) source: Source,
+    pub(crate) source: PackedSocketAddr,
 }
 
 /// State of one socket under one reporter's id.
@@ -42,10 +42,10 @@ pub(crate) struct Sequences {
     pub(crate) last_heard: u64,
     /// Whether a second report agreed with the first.
     pub(crate) confirmed: bool,
-    source: Source,
+    source: PackedSocketAddr,
     /// The next sequence, if only the window need be checked; else [`UNEXPECTED`].
     expected: u64,
-    window: Window,
+    window: SequenceWindow,
     other: Option<Other>,
     candidate: Candidate,
     beyond: Option<Beyond>,
@@ -67,7 +67,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn agrees(&self, sequence: u32, received: u64) -> bool {
+    fn agrees_with(&self, sequence: u32, received: u64) -> bool {
         let near =
             sequence.wrapping_sub(self.sequence) <= AGREE || self.sequence.wrapping_sub(sequence) < WINDOW;
         self.mark + 1 == received && sequence != self.sequence && near
@@ -87,7 +87,7 @@ struct Beyond {
 }
 
 impl Beyond {
-    fn holds(&self, sequence: u32) -> bool {
+    fn contains_sequence(&self, sequence: u32) -> bool {
         sequence.wrapping_sub(self.first) <= self.last.wrapping_sub(self.first)
     }
 }
@@ -95,8 +95,8 @@ impl Beyond {
 /// A position beside the window.
 #[derive(Clone, Debug)]
 struct Other {
-    kind: Kind,
-    window: Window,
+    kind: PositionKind,
+    window: SequenceWindow,
     /// Reports accepted here.
     taken: u32,
     /// No sequence ahead of the window and before this was accepted here.
@@ -110,7 +110,7 @@ struct Other {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum PositionKind {
     /// Further ahead in the same count: a long gap.
     Ahead,
     /// Another count: the reporter restarted, announced or not.
@@ -124,14 +124,14 @@ enum Kind {
 
 impl Sequences {
     /// For a socket heard for the first time: this report is accepted.
-    pub(crate) fn new(now: u64, first: &Arrival, earlier: Option<u32>) -> Self {
+    pub(crate) fn new(now: u64, first: &SequenceArrival, earlier: Option<u32>) -> Self {
         Sequences {
             counters: ReporterCounters { received: 1, ..Default::default() },
             last_heard: now,
             confirmed: false,
             source: first.source,
             expected: UNEXPECTED,
-            window: Window::new(first.sequence),
+            window: SequenceWindow::new(first.sequence),
             other: None,
             candidate: Candidate::default(),
             beyond: None,
@@ -143,8 +143,8 @@ impl Sequences {
     }
 
     /// The newest of its sequences heard.
-    pub(crate) fn newest(&self) -> u32 {
-        self.window.newest()
+    pub(crate) fn newest_sequence(&self) -> u32 {
+        self.window.newest_sequence()
     }
 
     /// Sets how far it was heard before: everything in between is missing.
@@ -162,7 +162,7 @@ impl Sequences {
     }
 
     /// Takes over the rest of another socket's NACK budget.
-    pub(crate) fn inherit(&mut self, other: &Sequences) {
+    pub(crate) fn inherit_nack_budget(&mut self, other: &Sequences) {
         self.nacks = other.nacks;
     }
 
@@ -172,17 +172,17 @@ impl Sequences {
     }
 
     /// Marks as seen what the same socket sent before.
-    pub(crate) fn remember(&mut self, last: LastSeen) {
-        self.window.remember(last);
+    pub(crate) fn mark_last_seen(&mut self, last: LastSeen) {
+        self.window.mark_last_seen(last);
     }
 
     /// Its socket.
-    pub(crate) fn source(&self) -> Source {
+    pub(crate) fn source_socket(&self) -> PackedSocketAddr {
         self.source
     }
 
     /// Takes over as the reporter's count from another socket; `anew` if the reporter restarted.
-    pub(crate) fn follow(&mut self, other: &mut Sequences, anew: bool) {
+    pub(crate) fn take_over_from(&mut self, other: &mut Sequences, anew: bool) {
         if anew {
             self.counters.restarts += 1;
             self.began_anew = true;
@@ -198,48 +198,48 @@ impl Sequences {
     }
 
     /// Whether its datagrams come from this source.
-    pub(crate) fn is_from(&self, source: Source) -> bool {
+    pub(crate) fn is_from_source(&self, source: PackedSocketAddr) -> bool {
         self.source == source
     }
 
     /// Accepts a report if it is the next in sequence, as nearly all are.
     #[inline]
-    pub(crate) fn take_expected(&mut self, now: u64, arrival: &Arrival) -> bool {
+    pub(crate) fn take_expected(&mut self, now: u64, arrival: &SequenceArrival) -> bool {
         if u64::from(arrival.sequence) != self.expected || arrival.source != self.source {
             return false;
         }
         self.counters.received += 1;
         self.last_heard = now;
-        self.window.advance();
+        self.window.advance_by_one();
         self.expected = arrival.sequence.wrapping_add(1).into();
         true
     }
 
     /// Judges any report.
-    pub(crate) fn admit(&mut self, now: u64, arrival: &Arrival) -> Admission {
+    pub(crate) fn admit_arrival(&mut self, now: u64, arrival: &SequenceArrival) -> Admission {
         self.counters.received += 1;
         self.last_heard = now;
-        let admission = self.consider(now, arrival);
+        let admission = self.consider_arrival(now, arrival);
         let plain = self.confirmed && self.other.is_none() && self.beyond.is_none() && self.strangers == 0;
-        self.expected = if plain { self.window.newest().wrapping_add(1).into() } else { UNEXPECTED };
+        self.expected = if plain { self.window.newest_sequence().wrapping_add(1).into() } else { UNEXPECTED };
         admission
     }
 
     /// Judges any report by the rules of a switch, which knows only the next sequence: all are accepted, and
     /// skipped sequences are requested.
-    pub(crate) fn admit_in_reference(&mut self, now: u64, arrival: &Arrival) -> Admission {
-        let &Arrival { sequence, restarted, retransmittable, source } = arrival;
+    pub(crate) fn admit_in_reference(&mut self, now: u64, arrival: &SequenceArrival) -> Admission {
+        let &SequenceArrival { sequence, restarted, retransmittable, source } = arrival;
         self.counters.received += 1;
         self.last_heard = now;
         self.confirmed = true;
         self.source = source;
-        let missing = sequence.wrapping_sub(self.window.newest()).wrapping_sub(1);
+        let missing = sequence.wrapping_sub(self.window.newest_sequence()).wrapping_sub(1);
         if restarted && missing != 0 {
             self.counters.restarts += 1;
         } else if missing >= HALF {
             return Admission::Apply(None);
         }
-        self.window = Window::new(sequence);
+        self.window = SequenceWindow::new(sequence);
         self.expected = sequence.wrapping_add(1).into();
         if restarted || missing == 0 {
             return Admission::Apply(None);
@@ -254,26 +254,31 @@ impl Sequences {
     }
 
     /// The same reporter at its position, without what was seen before.
-    pub(crate) fn met_anew(&self) -> Self {
+    pub(crate) fn without_history(&self) -> Self {
         let Sequences { counters, last_heard, confirmed, source, .. } = *self;
-        let newest = Arrival { sequence: self.newest(), restarted: false, retransmittable: false, source };
+        let newest = SequenceArrival {
+            sequence: self.newest_sequence(),
+            restarted: false,
+            retransmittable: false,
+            source,
+        };
         Sequences { counters, confirmed, ..Sequences::new(last_heard, &newest, None) }
     }
 
-    fn consider(&mut self, now: u64, arrival: &Arrival) -> Admission {
-        let &Arrival { sequence, restarted, .. } = arrival;
-        self.forget();
+    fn consider_arrival(&mut self, now: u64, arrival: &SequenceArrival) -> Admission {
+        let &SequenceArrival { sequence, restarted, .. } = arrival;
+        self.forget_stale_positions();
         let announced = restarted && !self.window.is_near(sequence, WINDOW - 1);
         if !announced {
-            if self.beyond.is_some_and(|beyond| beyond.holds(sequence)) {
+            if self.beyond.is_some_and(|beyond| beyond.contains_sequence(sequence)) {
                 self.counters.out_of_window += 1;
                 return Admission::OutOfWindow;
             }
-            match self.offer(sequence) {
-                Verdict::New { missing } => return self.step(now, arrival, missing),
+            match self.offer_sequence(sequence) {
+                Verdict::New { missing } => return self.advance_window(now, arrival, missing),
                 Verdict::Late { fills } => {
                     self.strangers = 0;
-                    self.fill(sequence, fills);
+                    self.count_gap_filled(sequence, fills);
                     return Admission::Apply(None);
                 }
                 Verdict::Duplicate => return self.duplicate(),
@@ -281,9 +286,9 @@ impl Sequences {
             }
         }
         match &self.other {
-            Some(other) if other.fits(&self.window, arrival, announced) => {
+            Some(other) if other.can_include(&self.window, arrival, announced) => {
                 if other.would_forget(sequence, self.counters.received) {
-                    return self.propose(now, arrival);
+                    return self.propose_jump(now, arrival);
                 }
                 self.take_elsewhere(now, arrival)
             }
@@ -292,24 +297,24 @@ impl Sequences {
     }
 
     /// Offers a sequence to the window.
-    fn offer(&mut self, sequence: u32) -> Verdict {
-        if !self.confirmed && self.window.is_near(sequence, NEAR) && !self.window.has(sequence) {
-            self.confirm();
+    fn offer_sequence(&mut self, sequence: u32) -> Verdict {
+        if !self.confirmed && self.window.is_near(sequence, NEAR) && !self.window.has_seen(sequence) {
+            self.mark_confirmed();
         }
         let Sequences { window, other, .. } = self;
-        let Some(Other { kind: Kind::Ahead, window: ahead, taken, earliest, .. }) = other else {
-            return window.offer(sequence, NEAR, |_| false);
+        let Some(Other { kind: PositionKind::Ahead, window: ahead, taken, earliest, .. }) = other else {
+            return window.offer_sequence(sequence, NEAR, |_| false);
         };
-        if ahead.has(sequence) {
+        if ahead.has_seen(sequence) {
             return Verdict::Duplicate;
         }
-        let verdict = window.offer(sequence, NEAR, |skipped| {
-            let came = ahead.has(skipped);
+        let verdict = window.offer_sequence(sequence, NEAR, |skipped| {
+            let came = ahead.has_seen(skipped);
             *taken -= u32::from(came && *taken > 0);
             came
         });
-        if window.newest().wrapping_sub(*earliest) < HALF {
-            *earliest = window.newest().wrapping_add(1);
+        if window.newest_sequence().wrapping_sub(*earliest) < HALF {
+            *earliest = window.newest_sequence().wrapping_add(1);
         }
         if *taken == 0 {
             // The window has reached all that was accepted further ahead.
@@ -333,18 +338,18 @@ impl Sequences {
     }
 
     /// The window has moved ahead to a report, past `missing` others.
-    fn step(&mut self, now: u64, arrival: &Arrival, missing: u32) -> Admission {
+    fn advance_window(&mut self, now: u64, arrival: &SequenceArrival, missing: u32) -> Admission {
         self.strangers = 0;
         self.counters.gaps += u64::from(missing);
         match missing.min(WINDOW - 1) {
             0 => Admission::Apply(None),
-            count => self.ask(now, arrival, arrival.sequence.wrapping_sub(count), count),
+            count => self.request_missing(now, arrival, arrival.sequence.wrapping_sub(count), count),
         }
     }
 
     /// Requests `count` sequences from `first`, if they are retransmittable and the budget allows it. Whether
     /// each of them is retransmittable is unknown: the report that revealed the gap stands for all.
-    fn ask(&mut self, now: u64, arrival: &Arrival, first: u32, count: u32) -> Admission {
+    fn request_missing(&mut self, now: u64, arrival: &SequenceArrival, first: u32, count: u32) -> Admission {
         if !arrival.retransmittable || count == 0 {
             return Admission::Apply(None);
         }
@@ -356,9 +361,9 @@ impl Sequences {
         Admission::Apply(Some(missing))
     }
 
-    fn fill(&mut self, sequence: u32, fills: bool) {
+    fn count_gap_filled(&mut self, sequence: u32, fills: bool) {
         self.counters.gaps_filled += u64::from(fills);
-        if let Some(Other { kind: Kind::Before { from, owed, .. }, .. }) = &mut self.other
+        if let Some(Other { kind: PositionKind::Before { from, owed, .. }, .. }) = &mut self.other
             && sequence.wrapping_sub(*from) < HALF
         {
             *owed = owed.saturating_sub(u64::from(fills));
@@ -366,10 +371,10 @@ impl Sequences {
     }
 
     /// Accepts a report near the other position.
-    fn take_elsewhere(&mut self, now: u64, arrival: &Arrival) -> Admission {
+    fn take_elsewhere(&mut self, now: u64, arrival: &SequenceArrival) -> Admission {
         let received = self.counters.received;
         let Some(other) = &mut self.other else { return Admission::OutOfWindow };
-        let verdict = other.window.offer(arrival.sequence, AGREE, |_| false);
+        let verdict = other.window.offer_sequence(arrival.sequence, AGREE, |_| false);
         let (ahead, inner, fills) = match verdict {
             Verdict::New { missing } => (true, missing, false),
             Verdict::Late { fills } => (false, 0, fills),
@@ -383,11 +388,11 @@ impl Sequences {
         }
         other.missing = other.missing.saturating_add(inner).saturating_sub(fills.into());
         let needed = match other.kind {
-            Kind::Ahead | Kind::Anew { .. } => {
+            PositionKind::Ahead | PositionKind::Anew { .. } => {
                 other.run = if in_a_row { other.run + 1 } else { 1 };
                 TWO
             }
-            Kind::Before { .. } | Kind::Life => {
+            PositionKind::Before { .. } | PositionKind::Life => {
                 other.run = if in_a_row { other.run + u32::from(ahead) } else { 1 };
                 BACK
             }
@@ -395,35 +400,35 @@ impl Sequences {
         let (kind, run) = (other.kind, other.run);
         match kind {
             // Everything it skips was counted missing with the gap.
-            Kind::Before { .. } => self.fill(arrival.sequence, ahead || fills),
-            Kind::Life => {
+            PositionKind::Before { .. } => self.count_gap_filled(arrival.sequence, ahead || fills),
+            PositionKind::Life => {
                 self.counters.gaps += u64::from(inner);
                 self.counters.gaps_filled += u64::from(fills);
             }
-            Kind::Ahead | Kind::Anew { .. } => {}
+            PositionKind::Ahead | PositionKind::Anew { .. } => {}
         }
-        if run >= needed { self.go_there(now, arrival, inner) } else { Admission::Apply(None) }
+        if run >= needed { self.move_to_other(now, arrival, inner) } else { Admission::Apply(None) }
     }
 
     /// Moves the window to the other position: the reporter is there.
-    fn go_there(&mut self, now: u64, arrival: &Arrival, inner: u32) -> Admission {
+    fn move_to_other(&mut self, now: u64, arrival: &SequenceArrival, inner: u32) -> Admission {
         let Some(other) = self.other.take() else { return Admission::Apply(None) };
         self.strangers = 0;
         let trusted = self.confirmed;
         match other.kind {
-            Kind::Before { owed, .. } => {
+            PositionKind::Before { owed, .. } => {
                 // There was no such gap: the jump was not the reporter's.
                 self.counters.gaps_filled += owed;
                 self.window = other.window;
                 Admission::Apply(None)
             }
-            Kind::Life => {
+            PositionKind::Life => {
                 self.counters.restarts += 1;
                 self.window = other.window;
                 self.beyond = None;
                 Admission::Apply(None)
             }
-            Kind::Anew { announced } => {
+            PositionKind::Anew { announced } => {
                 let left = std::mem::replace(&mut self.window, other.window);
                 self.beyond = None;
                 if trusted || announced {
@@ -431,30 +436,30 @@ impl Sequences {
                     self.began_anew = true;
                 }
                 if trusted {
-                    self.keep(Kind::Life, left);
+                    self.keep_position(PositionKind::Life, left);
                 }
                 // Two agree against the one heard first.
-                self.confirm();
+                self.mark_confirmed();
                 self.counters.gaps += u64::from(other.missing);
                 let asked = inner.min(WINDOW - 1);
-                self.ask(now, arrival, arrival.sequence.wrapping_sub(asked), asked)
+                self.request_missing(now, arrival, arrival.sequence.wrapping_sub(asked), asked)
             }
-            Kind::Ahead => {
-                let newest = other.window.newest();
-                let skipped_to = if inner == 0 { other.window.first() } else { newest };
-                self.jump(now, arrival, newest, skipped_to, Some(other))
+            PositionKind::Ahead => {
+                let newest = other.window.newest_sequence();
+                let skipped_to = if inner == 0 { other.window.first_sequence() } else { newest };
+                self.jump_ahead(now, arrival, newest, skipped_to, Some(other))
             }
         }
     }
 
     /// A report so far ahead that earlier ones accepted there would be forgotten: only a second one is
     /// accepted.
-    fn propose(&mut self, now: u64, arrival: &Arrival) -> Admission {
+    fn propose_jump(&mut self, now: u64, arrival: &SequenceArrival) -> Admission {
         let received = self.counters.received;
-        if self.candidate.agrees(arrival.sequence, received) {
+        if self.candidate.agrees_with(arrival.sequence, received) {
             self.strangers = 0;
             let other = self.other.take();
-            return self.jump(now, arrival, arrival.sequence, arrival.sequence, other);
+            return self.jump_ahead(now, arrival, arrival.sequence, arrival.sequence, other);
         }
         self.candidate = Candidate { sequence: arrival.sequence, mark: received };
         self.counters.out_of_window += 1;
@@ -463,28 +468,28 @@ impl Sequences {
 
     /// Moves the window ahead to `newest`, just accepted. `other` was beside the window. What is missing
     /// before `skipped_to` is requested.
-    fn jump(
+    fn jump_ahead(
         &mut self,
         now: u64,
-        arrival: &Arrival,
+        arrival: &SequenceArrival,
         newest: u32,
         skipped_to: u32,
         other: Option<Other>,
     ) -> Admission {
-        self.confirm();
+        self.mark_confirmed();
         let left = self.window.clone();
-        let from = left.newest();
+        let from = left.newest_sequence();
         let distance = newest.wrapping_sub(from);
-        let ahead = other.filter(|o| o.kind == Kind::Ahead);
-        let came = |skipped| ahead.as_ref().is_some_and(|o| o.window.has(skipped));
-        if !matches!(self.window.offer(newest, HALF - 1, came), Verdict::New { .. }) {
-            self.window = Window::new(newest);
+        let ahead = other.filter(|o| o.kind == PositionKind::Ahead);
+        let came = |skipped| ahead.as_ref().is_some_and(|o| o.window.has_seen(skipped));
+        if !matches!(self.window.offer_sequence(newest, HALF - 1, came), Verdict::New { .. }) {
+            self.window = SequenceWindow::new(newest);
             return Admission::Apply(None);
         }
         // Not from the window: the first of those accepted may have left it.
         let (mut taken, mut untaken) = (1, distance);
         if let Some(place) = &ahead {
-            let last = place.window.newest();
+            let last = place.window.newest_sequence();
             if last.wrapping_sub(from) > distance {
                 self.beyond =
                     Some(Beyond { first: place.earliest, last, taken: place.taken, mark: place.mark });
@@ -506,17 +511,17 @@ impl Sequences {
             // What was accepted further ahead leaves the window in time, and must not be accepted again at
             // the former position.
             let reach = untaken.min(distance - 1).min(AGREE);
-            self.keep(Kind::Before { from, owed: gap, reach }, left);
+            self.keep_position(PositionKind::Before { from, owed: gap, reach }, left);
         }
         // What is older than the window would not be accepted if it came again.
         let first = newest.wrapping_sub((WINDOW - 1).min(distance - 1));
         let count = skipped_to.wrapping_sub(first);
-        self.ask(now, arrival, first, if count < WINDOW { count } else { 0 })
+        self.request_missing(now, arrival, first, if count < WINDOW { count } else { 0 })
     }
 
-    fn keep(&mut self, kind: Kind, window: Window) {
+    fn keep_position(&mut self, kind: PositionKind, window: SequenceWindow) {
         self.other = Some(Other {
-            earliest: window.newest(),
+            earliest: window.newest_sequence(),
             kind,
             window,
             taken: 0,
@@ -527,12 +532,12 @@ impl Sequences {
     }
 
     /// A report at a new position.
-    fn open(&mut self, now: u64, arrival: &Arrival, announced: bool) -> Admission {
-        let forward = arrival.sequence.wrapping_sub(self.window.newest()) < HALF;
+    fn open(&mut self, now: u64, arrival: &SequenceArrival, announced: bool) -> Admission {
+        let forward = arrival.sequence.wrapping_sub(self.window.newest_sequence()) < HALF;
         let kind = if announced || (!forward && !self.confirmed) {
-            Kind::Anew { announced }
+            PositionKind::Anew { announced }
         } else if forward {
-            Kind::Ahead
+            PositionKind::Ahead
         } else {
             self.strangers += 1;
             if self.strangers >= STRANGERS {
@@ -542,19 +547,20 @@ impl Sequences {
             self.counters.out_of_window += 1;
             return Admission::OutOfWindow;
         };
-        let taken_ahead = self.beyond.is_some() || self.other.as_ref().is_some_and(|o| o.kind == Kind::Ahead);
-        if kind == Kind::Ahead && taken_ahead {
-            return self.propose(now, arrival);
+        let taken_ahead =
+            self.beyond.is_some() || self.other.as_ref().is_some_and(|o| o.kind == PositionKind::Ahead);
+        if kind == PositionKind::Ahead && taken_ahead {
+            return self.propose_jump(now, arrival);
         }
-        self.keep(kind, Window::new(arrival.sequence));
+        self.keep_position(kind, SequenceWindow::new(arrival.sequence));
         if let Some(other) = &mut self.other {
             (other.taken, other.run) = (1, 1);
         }
         Admission::Apply(None)
     }
 
-    fn begin_anew(&mut self, arrival: &Arrival) {
-        self.window = Window::new(arrival.sequence);
+    fn begin_anew(&mut self, arrival: &SequenceArrival) {
+        self.window = SequenceWindow::new(arrival.sequence);
         self.other = None;
         self.beyond = None;
         self.strangers = 0;
@@ -562,7 +568,7 @@ impl Sequences {
         self.counters.restarts += 1;
     }
 
-    fn confirm(&mut self) {
+    fn mark_confirmed(&mut self) {
         if !std::mem::replace(&mut self.confirmed, true) {
             self.count_since_earlier();
         }
@@ -578,15 +584,15 @@ impl Sequences {
 
     /// Drops a position after a window's worth of reports without one there, unless the window is about to
     /// reach it.
-    fn forget(&mut self) {
+    fn forget_stale_positions(&mut self) {
         if let Some(Beyond { last, mark, .. }) = self.beyond {
             let long_silent = self.counters.received - mark > WINDOW.into();
-            let left = self.window.newest().wrapping_sub(last).wrapping_sub(WINDOW) < HALF;
-            let before_us = last.wrapping_sub(self.window.newest()) <= 2 * WINDOW;
-            let behind_us = self.window.newest().wrapping_sub(last) < WINDOW;
+            let left = self.window.newest_sequence().wrapping_sub(last).wrapping_sub(WINDOW) < HALF;
+            let before_us = last.wrapping_sub(self.window.newest_sequence()) <= 2 * WINDOW;
+            let behind_us = self.window.newest_sequence().wrapping_sub(last) < WINDOW;
             // The former window does not know what was accepted there.
             let needed = self.other.as_ref().is_some_and(|other| {
-                matches!(other.kind, Kind::Before { .. }) && other.window.is_near(last, AGREE)
+                matches!(other.kind, PositionKind::Before { .. }) && other.window.is_near(last, AGREE)
             });
             if !needed && (left || long_silent && !before_us && !behind_us) {
                 self.beyond = None;
@@ -594,8 +600,9 @@ impl Sequences {
         }
         let Some(other) = &self.other else { return };
         let long_silent = self.counters.received - other.mark > WINDOW.into();
-        let before_us = other.window.newest().wrapping_sub(self.window.newest()) <= 2 * WINDOW;
-        if long_silent && !(other.kind == Kind::Ahead && before_us) {
+        let before_us =
+            other.window.newest_sequence().wrapping_sub(self.window.newest_sequence()) <= 2 * WINDOW;
+        if long_silent && !(other.kind == PositionKind::Ahead && before_us) {
             self.other = None;
         }
     }
@@ -606,22 +613,22 @@ impl Other {
     fn would_forget(&self, sequence: u32, received: u64) -> bool {
         let further = sequence.wrapping_sub(self.earliest);
         let believed = self.mark + 1 == received;
-        self.kind == Kind::Ahead && !believed && (WINDOW..HALF).contains(&further)
+        self.kind == PositionKind::Ahead && !believed && (WINDOW..HALF).contains(&further)
     }
 
     /// Whether a report that is not near the window may belong to this position.
-    fn fits(&self, window: &Window, arrival: &Arrival, announced: bool) -> bool {
+    fn can_include(&self, window: &SequenceWindow, arrival: &SequenceArrival, announced: bool) -> bool {
         let sequence = arrival.sequence;
-        let ahead = sequence.wrapping_sub(window.newest()) < HALF;
+        let ahead = sequence.wrapping_sub(window.newest_sequence()) < HALF;
         match self.kind {
-            Kind::Ahead => !announced && ahead && self.window.is_near(sequence, AGREE),
-            Kind::Anew { .. } => self.window.is_near(sequence, AGREE),
-            Kind::Before { from, reach, .. } => {
+            PositionKind::Ahead => !announced && ahead && self.window.is_near(sequence, AGREE),
+            PositionKind::Anew { .. } => self.window.is_near(sequence, AGREE),
+            PositionKind::Before { from, reach, .. } => {
                 let further = sequence.wrapping_sub(from);
                 let untaken = further <= reach || further >= HALF;
                 !announced && !ahead && untaken && self.window.is_near(sequence, reach)
             }
-            Kind::Life => !announced && self.window.is_near(sequence, NEAR),
+            PositionKind::Life => !announced && self.window.is_near(sequence, NEAR),
         }
     }
 }
@@ -636,8 +643,8 @@ mod tests {
     use super::*;
     use crate::sockets::Sockets;
 
-    fn at(port: u16) -> Source {
-        Source::new(Ipv4Addr::LOCALHOST, port)
+    fn at(port: u16) -> PackedSocketAddr {
+        PackedSocketAddr::new(Ipv4Addr::LOCALHOST, port)
     }
 
     /// A reporter whose first report is the first sent here.
@@ -645,7 +652,7 @@ mod tests {
 
     impl Heard {
         fn send(&mut self, sequence: u32, restarted: bool, retransmittable: bool, port: u16) -> Admission {
-            let arrival = Arrival { sequence, restarted, retransmittable, source: at(port) };
+            let arrival = SequenceArrival { sequence, restarted, retransmittable, source: at(port) };
             match &mut self.0 {
                 None => {
                     self.0 = Some(Sockets::new(0, &arrival, None));
@@ -653,13 +660,13 @@ mod tests {
                 }
                 Some(s) => match s.take_expected(0, &arrival) {
                     true => Admission::Apply(None),
-                    false => s.admit(0, &arrival),
+                    false => s.admit_arrival(0, &arrival),
                 },
             }
         }
 
         fn counters(&self) -> ReporterCounters {
-            self.0.as_ref().unwrap().counters()
+            self.0.as_ref().unwrap().reporter_counters()
         }
     }
 
@@ -781,7 +788,7 @@ mod tests {
             assert_eq!(r.send(s, false, false, 1), APPLY);
         }
         assert_eq!(r.counters().gaps, r.counters().gaps_filled);
-        assert_eq!(r.0.unwrap().newest(), 199);
+        assert_eq!(r.0.unwrap().newest_sequence(), 199);
     }
 
     #[test]
@@ -932,7 +939,7 @@ mod tests {
                 }
             }
             let c = r.counters();
-            let newest = r.0.unwrap().newest();
+            let newest = r.0.unwrap().newest_sequence();
             prop_assert_eq!(newest, next.wrapping_add(2));
             let before_first = taken.iter().filter(|s| (s.wrapping_sub(start) as i32) < 0).count();
             prop_assert_eq!(before_first, 0);

@@ -5,8 +5,8 @@
 //! report of the real reporter is dropped because of someone else's. Consecutive reports decide whose count
 //! is the reporter's.
 
-use super::reporters::{Admission, ReporterCounters, Source};
-use super::sequences::{Arrival, Sequences};
+use super::reporters::{Admission, PackedSocketAddr, ReporterCounters};
+use super::sequences::{SequenceArrival, Sequences};
 use super::window::LastSeen;
 
 /// A new socket continues the same count if it starts at most this far ahead; otherwise the reporter has
@@ -29,13 +29,13 @@ pub(crate) struct Sockets {
     /// Counters of earlier ones.
     let_go: ReporterCounters,
     /// The last of those.
-    left: Vec<(Source, LastSeen)>,
+    left: Vec<(PackedSocketAddr, LastSeen)>,
 }
 
 #[derive(Clone, Debug)]
 struct Rival {
     sequences: Sequences,
-    kind: Kind,
+    kind: RivalKind,
     /// Its current consecutive run of reports that moved its window ahead.
     run: u32,
     /// What the current one had received when the last of them arrived.
@@ -43,7 +43,7 @@ struct Rival {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum RivalKind {
     /// It has not been the reporter's so far, so its gaps do not count yet. Whether it began where the
     /// current one was.
     New { goes_on: bool },
@@ -53,10 +53,10 @@ enum Kind {
 
 impl Rival {
     /// Its counters on the reporter's account.
-    fn counters(&self) -> ReporterCounters {
+    fn reporter_counters(&self) -> ReporterCounters {
         let (gaps, restarts) = match self.kind {
-            Kind::New { .. } => (0, 0),
-            Kind::Former { gaps, restarts } => (gaps, restarts),
+            RivalKind::New { .. } => (0, 0),
+            RivalKind::Former { gaps, restarts } => (gaps, restarts),
         };
         let counters = self.sequences.counters;
         ReporterCounters { gaps, gaps_filled: counters.gaps_filled.min(gaps), restarts, ..counters }
@@ -65,17 +65,17 @@ impl Rival {
 
 impl Sockets {
     /// For a reporter heard for the first time: this report is accepted.
-    pub(crate) fn new(now: u64, first: &Arrival, earlier: Option<u32>) -> Self {
+    pub(crate) fn new(now: u64, first: &SequenceArrival, earlier: Option<u32>) -> Self {
         let current = Sequences::new(now, first, earlier);
         Sockets { current, rival: None, let_go: ReporterCounters::default(), left: Vec::new() }
     }
 
     /// The reporter's counters.
-    pub(crate) fn counters(&self) -> ReporterCounters {
+    pub(crate) fn reporter_counters(&self) -> ReporterCounters {
         let mut counters = self.let_go;
         counters.add(&self.current.counters);
         if let Some(rival) = &self.rival {
-            counters.add(&rival.counters());
+            counters.add(&rival.reporter_counters());
         }
         counters.gaps_filled = counters.gaps_filled.min(counters.gaps);
         counters
@@ -93,13 +93,13 @@ impl Sockets {
     }
 
     /// The newest of its sequences heard.
-    pub(crate) fn newest(&self) -> u32 {
-        self.current.newest()
+    pub(crate) fn newest_sequence(&self) -> u32 {
+        self.current.newest_sequence()
     }
 
     /// Whether its datagrams come from this source.
-    pub(crate) fn is_from(&self, source: Source) -> bool {
-        self.current.is_from(source)
+    pub(crate) fn is_from_source(&self, source: PackedSocketAddr) -> bool {
+        self.current.is_from_source(source)
     }
 
     /// Sets how far it was heard before: everything in between is missing.
@@ -110,38 +110,39 @@ impl Sockets {
     /// The same reporter at its position, without what was seen before.
     pub(crate) fn meet_anew(&mut self) {
         self.let_rival_go();
-        self.current = self.current.met_anew();
+        self.current = self.current.without_history();
     }
 
     /// Accepts a report if it is the next in sequence, as nearly all are.
     #[inline]
-    pub(crate) fn take_expected(&mut self, now: u64, arrival: &Arrival) -> bool {
+    pub(crate) fn take_expected(&mut self, now: u64, arrival: &SequenceArrival) -> bool {
         self.current.take_expected(now, arrival)
     }
 
     /// Judges any report by the rules of a switch, which does not distinguish sockets.
-    pub(crate) fn admit_in_reference(&mut self, now: u64, arrival: &Arrival) -> Admission {
+    pub(crate) fn admit_in_reference(&mut self, now: u64, arrival: &SequenceArrival) -> Admission {
         self.current.admit_in_reference(now, arrival)
     }
 
     /// Judges any report.
-    pub(crate) fn admit(&mut self, now: u64, arrival: &Arrival) -> Admission {
-        if self.current.is_from(arrival.source) {
-            return self.current.admit(now, arrival);
+    pub(crate) fn admit_arrival(&mut self, now: u64, arrival: &SequenceArrival) -> Admission {
+        if self.current.is_from_source(arrival.source) {
+            return self.current.admit_arrival(now, arrival);
         }
         let received = self.current.counters.received;
-        let Some(rival) = self.rival.as_mut().filter(|rival| rival.sequences.is_from(arrival.source)) else {
-            return self.meet(now, arrival);
+        let Some(rival) = self.rival.as_mut().filter(|rival| rival.sequences.is_from_source(arrival.source))
+        else {
+            return self.admit_new_socket(now, arrival);
         };
-        let newest = rival.sequences.newest();
-        let admission = rival.sequences.admit(now, arrival);
+        let newest = rival.sequences.newest_sequence();
+        let admission = rival.sequences.admit_arrival(now, arrival);
         if rival.mark != received {
             (rival.run, rival.mark) = (0, received);
         }
-        rival.run += u32::from(rival.sequences.newest() != newest);
+        rival.run += u32::from(rival.sequences.newest_sequence() != newest);
         let needed = match rival.kind {
-            Kind::New { .. } => TWO,
-            Kind::Former { .. } => BACK,
+            RivalKind::New { .. } => TWO,
+            RivalKind::Former { .. } => BACK,
         };
         if rival.run >= needed && rival.sequences.confirmed {
             self.change_over();
@@ -150,33 +151,33 @@ impl Sockets {
     }
 
     /// The first report of a socket, which is accepted unless the socket was here before and already sent it.
-    fn meet(&mut self, now: u64, arrival: &Arrival) -> Admission {
+    fn admit_new_socket(&mut self, now: u64, arrival: &SequenceArrival) -> Admission {
         let mut sequences = Sequences::new(now, arrival, None);
         if let Some((_, before)) = self.left.iter().find(|(source, _)| *source == arrival.source) {
-            if before.has(arrival.sequence) {
+            if before.has_seen(arrival.sequence) {
                 self.let_go.received += 1;
                 self.let_go.duplicates += 1;
                 return Admission::Duplicate;
             }
-            sequences.remember(*before);
+            sequences.mark_last_seen(*before);
         }
-        let ahead = arrival.sequence.wrapping_sub(self.current.newest());
+        let ahead = arrival.sequence.wrapping_sub(self.current.newest_sequence());
         let goes_on = !arrival.restarted && self.current.confirmed && (1..=STRANGE_JUMP).contains(&ahead);
         if goes_on {
-            sequences.goes_on_from(self.current.newest());
+            sequences.goes_on_from(self.current.newest_sequence());
         }
         if let Some(before) = self.let_rival_go() {
-            sequences.inherit(&before);
+            sequences.inherit_nack_budget(&before);
         }
         let mark = self.current.counters.received;
-        self.rival = Some(Rival { sequences, kind: Kind::New { goes_on }, run: 1, mark });
+        self.rival = Some(Rival { sequences, kind: RivalKind::New { goes_on }, run: 1, mark });
         Admission::Apply(None)
     }
 
     fn let_rival_go(&mut self) -> Option<Sequences> {
         let rival = self.rival.take()?;
-        self.let_go.add(&rival.counters());
-        let (source, seen) = (rival.sequences.source(), rival.sequences.last_seen());
+        self.let_go.add(&rival.reporter_counters());
+        let (source, seen) = (rival.sequences.source_socket(), rival.sequences.last_seen());
         self.left.retain(|(other, _)| *other != source);
         if self.left.len() == LEFT {
             self.left.remove(0);
@@ -192,18 +193,18 @@ impl Sockets {
         let Some(Rival { sequences, kind, .. }) = self.rival.take() else { return };
         let mut left = std::mem::replace(&mut self.current, sequences);
         match kind {
-            Kind::New { goes_on } => {
+            RivalKind::New { goes_on } => {
                 let anew = !goes_on && (left.confirmed || self.current.began_anew());
-                self.current.follow(&mut left, anew);
+                self.current.take_over_from(&mut left, anew);
             }
-            Kind::Former { .. } => {
+            RivalKind::Former { .. } => {
                 // The reporter was never there, so nothing of that count is missing.
-                self.current.follow(&mut left, true);
+                self.current.take_over_from(&mut left, true);
                 left.counters.gaps_filled = left.counters.gaps;
             }
         }
         let ReporterCounters { gaps, restarts, .. } = left.counters;
-        let (kind, mark) = (Kind::Former { gaps, restarts }, self.current.counters.received);
+        let (kind, mark) = (RivalKind::Former { gaps, restarts }, self.current.counters.received);
         self.rival = Some(Rival { sequences: left, kind, run: 0, mark });
     }
 }

@@ -6,10 +6,10 @@ use dta_proto::batch::Addresses;
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};
 use dta_proto::store::{SlotKeys, StoreKind};
-use dta_proto::wire::datagram::{self, Datagram};
-use dta_proto::wire::dta::{Body, Nack, Report, Version};
-use dta_proto::wire::frame::{Received, Route};
-use dta_proto::wire::roce::{self, Aeth, Bth, BthFields, NakCode, Opcode, Psn, Repr, Syndrome};
+use dta_proto::wire::datagram::{self, UdpDatagram};
+use dta_proto::wire::dta::{DtaBody, DtaReport, Nack, Version};
+use dta_proto::wire::frame::{FrameRoute, Received};
+use dta_proto::wire::roce::{self, Aeth, Bth, BthFields, NakCode, Opcode, Psn, RoceRepr, Syndrome};
 use proptest::prelude::*;
 
 use super::counters::{LossCause, Reason};
@@ -42,10 +42,10 @@ fn rkey(id: u16) -> u32 {
 /// The sample with writes on this transport. In reference mode nothing leaves by time.
 pub(crate) fn program(writes: Transport, reference: bool) -> Program {
     let mut program = sample();
-    if let Some(Entry::QueuePair(pair)) = program.remove(&EntryKey::QueuePair(0, Purpose::Write)) {
-        program.set(Entry::QueuePair(QueuePair { transport: writes, ..pair }));
+    if let Some(DataPlaneEntry::QueuePair(pair)) = program.remove(&EntryKey::QueuePair(0, Purpose::Write)) {
+        program.set(DataPlaneEntry::QueuePair(ProgramQueuePair { transport: writes, ..pair }));
     }
-    program.set(Entry::Mode(Mode { reference }));
+    program.set(DataPlaneEntry::Mode(Mode { reference }));
     if reference {
         for primitive in Primitive::ALL {
             program.remove(&EntryKey::Flush(primitive));
@@ -56,37 +56,37 @@ pub(crate) fn program(writes: Transport, reference: bool) -> Program {
 
 pub(super) struct Bench {
     pub(super) engine: Engine,
-    pub(super) out: Output,
+    pub(super) out: EngineOutput,
     pub(super) sequence: u32,
 }
 
 impl Bench {
-    pub(super) fn new(program: &Program, limits: Limits) -> Bench {
+    pub(super) fn new(program: &Program, limits: EngineLimits) -> Bench {
         let mut engine = Engine::new(limits);
-        let mut out = Output::default();
-        engine.apply(0, &diff(&Program::default(), program), &mut out).unwrap();
-        assert_eq!(diff(engine.program(), program), vec![]);
+        let mut out = EngineOutput::default();
+        engine.apply_changes(0, &diff_programs(&Program::default(), program), &mut out).unwrap();
+        assert_eq!(diff_programs(engine.installed_program(), program), vec![]);
         Bench { engine, out, sequence: 0 }
     }
 
     fn plain() -> Bench {
-        Bench::new(&program(Transport::Uc, false), Limits::default())
+        Bench::new(&program(Transport::Uc, false), EngineLimits::default())
     }
 
-    pub(super) fn v1(&mut self, reporter: u16, store: u16, body: Body<'_>) -> Vec<u8> {
-        let report = Report { sequence: self.sequence, reporter, ..Report::new(store, body) };
+    pub(super) fn v1(&mut self, reporter: u16, store: u16, body: DtaBody<'_>) -> Vec<u8> {
+        let report = DtaReport { sequence: self.sequence, reporter, ..DtaReport::new(store, body) };
         self.sequence += 1;
         packet(&report)
     }
 
     pub(super) fn ingest(&mut self, now: u64, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
         self.out.clear();
-        self.engine.ingest(now, packets.iter().map(Vec::as_slice), &mut self.out);
+        self.engine.ingest_packets(now, packets.iter().map(Vec::as_slice), &mut self.out);
         self.frames()
     }
 
     pub(super) fn frames(&mut self) -> Vec<Vec<u8>> {
-        assert_eq!(self.engine.counters().check(), None);
+        assert_eq!(self.engine.engine_counters().find_imbalance(), None);
         assert_eq!(self.out.frames.len(), self.out.meta.len());
         told_as_written(&self.out.frames);
         told_as_written(&self.out.nacks);
@@ -96,21 +96,21 @@ impl Bench {
     }
 
     pub(super) fn tick(&mut self, now: u64) -> Vec<Vec<u8>> {
-        self.engine.tick(now, &mut self.out);
+        self.engine.run_timers(now, &mut self.out);
         self.frames()
     }
 
     fn flush(&mut self, now: u64) -> (u64, Vec<Vec<u8>>) {
-        let flushed = self.engine.flush(now, &mut self.out);
+        let flushed = self.engine.flush_held_reports(now, &mut self.out);
         (flushed, self.frames())
     }
 
     pub(super) fn drops(&self, reason: Reason) -> u64 {
-        self.engine.counters().dropped(reason)
+        self.engine.engine_counters().dropped_reports(reason)
     }
 
     /// Sends one report that must be dropped for a reason.
-    fn refuse(&mut self, store: u16, body: Body<'_>, reason: Reason) {
+    fn refuse(&mut self, store: u16, body: DtaBody<'_>, reason: Reason) {
         let before = self.drops(reason);
         let packet = self.v1(1, store, body);
         assert_eq!(self.ingest(0, &[packet]), Vec::<Vec<u8>>::new());
@@ -119,24 +119,24 @@ impl Bench {
 }
 
 /// The batches record for each packet what its headers say.
-fn told_as_written(frames: &Frames) {
+fn told_as_written(frames: &PacketBatches) {
     for batch in frames.batches() {
         for index in 0..batch.len() {
-            let datagram = Datagram::parse_exact(batch.packet(index)).unwrap();
+            let datagram = UdpDatagram::parse_exact(batch.packet(index)).unwrap();
             let written = Addresses::new(datagram.source(), datagram.destination());
             assert_eq!(batch.addresses(index), Some(written));
         }
     }
 }
 
-fn packet(report: &Report<'_>) -> Vec<u8> {
+fn packet(report: &DtaReport<'_>) -> Vec<u8> {
     let mut payload = [0; 200];
-    let len = report.emit(&mut payload).unwrap();
+    let len = report.encode_into(&mut payload).unwrap();
     datagram(&payload[..len])
 }
 
 pub(super) fn datagram(payload: &[u8]) -> Vec<u8> {
-    let mut packet = datagram::header(SRC, DST, payload.len()).to_vec();
+    let mut packet = datagram::encode_header(SRC, DST, payload.len()).to_vec();
     packet.extend_from_slice(payload);
     packet
 }
@@ -146,25 +146,25 @@ pub(super) fn key(n: u8) -> Key {
 }
 
 /// The frame that carries `repr` by the profile, built without templates.
-fn frame(repr: &Repr<'_>) -> Vec<u8> {
+fn frame(repr: &RoceRepr<'_>) -> Vec<u8> {
     let qpn = repr.bth.dest_qp;
-    let route = Route::new(Ipv4Addr::new(10, 9, 0, 2), Ipv4Addr::new(10, 9, 0, 1), qpn);
+    let route = FrameRoute::new(Ipv4Addr::new(10, 9, 0, 2), Ipv4Addr::new(10, 9, 0, 1), qpn);
     let mut bytes = [0; 300];
-    let len = route.emit(repr, &mut bytes).unwrap();
+    let len = route.write_frame(repr, &mut bytes).unwrap();
     bytes[..len].to_vec()
 }
 
 fn write(psn: u32, store: u16, offset: u64, payload: &[u8], imm: Option<u32>) -> Vec<u8> {
     let place = BthFields { dest_qp: 0x11, psn: Psn::new(psn), ack_req: false };
-    frame(&Repr::write(roce::Transport::Uc, place, base(store) + offset, rkey(store), payload, imm))
+    frame(&RoceRepr::write(roce::Transport::Uc, place, base(store) + offset, rkey(store), payload, imm))
 }
 
 #[test]
 fn a_key_write_becomes_these_bytes() {
     let mut bench = Bench::plain();
-    let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[0xaa; 12] });
+    let report = bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 1, key: key(1), value: &[0xaa; 12] });
     let frames = bench.ingest(0, &[report]);
-    let hex = dta_proto::hex(&frames[0]);
+    let hex = dta_proto::to_hex_digits(&frames[0]);
     // IPv4, UDP, BTH, RETH, checksum and value, iCRC.
     assert_eq!(
         hex,
@@ -175,30 +175,30 @@ fn a_key_write_becomes_these_bytes() {
          0a7e81faaaaaaaaaaaaaaaaaaaaaaaaa\
          f2b8b0e6"
     );
-    let slot = hash::slots(&key(1), 1, 1 << 16)[0];
+    let slot = hash::key_slots(&key(1), 1, 1 << 16)[0];
     let mut element = [0; 16];
-    key_write::encode(&mut element, &key(1), &[0xaa; 12]);
-    assert_eq!(frames, [write(0xff_fffe, KW, key_write::offset(slot, 12), &element, None)]);
+    key_write::encode_slot(&mut element, &key(1), &[0xaa; 12]);
+    assert_eq!(frames, [write(0xff_fffe, KW, key_write::slot_offset(slot, 12), &element, None)]);
 }
 
 #[test]
 fn an_inline_key_stands_before_the_value() {
     let mut changed = program(Transport::Uc, false);
-    let entries: Vec<Entry> = changed.entries().cloned().collect();
+    let entries: Vec<DataPlaneEntry> = changed.entries().cloned().collect();
     for entry in entries {
-        if let Entry::Store(mut store) = entry
+        if let DataPlaneEntry::Store(mut store) = entry
             && let StoreKind::KeyWrite { keys, .. } = &mut store.spec.kind
         {
             *keys = SlotKeys::Inline;
             store.length = store.spec.region_len();
-            changed.set(Entry::Store(store));
+            changed.set(DataPlaneEntry::Store(store));
         }
     }
-    let mut bench = Bench::new(&changed, Limits::default());
+    let mut bench = Bench::new(&changed, EngineLimits::default());
     let values = [&[1; 12][..], &[2; 4], &[3; 12]];
     let reports: Vec<Vec<u8>> = (1u8..)
         .zip(values)
-        .map(|(k, value)| bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(k), value }))
+        .map(|(k, value)| bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 1, key: key(k), value }))
         .collect();
     let frames = bench.ingest(0, &reports);
     let expected = (0u8..).zip(values).map(|(n, value)| {
@@ -206,30 +206,30 @@ fn an_inline_key_stands_before_the_value() {
         let mut element = [0; 32];
         element[4..20].copy_from_slice(&key.0);
         element[20..20 + value.len()].copy_from_slice(value);
-        let sum = hash::checksum(&key, &element[4..]);
+        let sum = hash::value_checksum(&key, &element[4..]);
         element[..4].copy_from_slice(&sum.to_be_bytes());
-        let offset = 32 * hash::slots(&key, 1, 1 << 16)[0];
+        let offset = 32 * hash::key_slots(&key, 1, 1 << 16)[0];
         write((0xff_fffe + u32::from(n)) & 0xff_ffff, KW, offset, &element, None)
     });
     assert_eq!(frames, expected.collect::<Vec<_>>());
-    bench.refuse(KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 28] }, Reason::ValueLength);
-    bench.refuse(KW, Body::KeyWrite { redundancy: 3, key: key(1), value: &[1; 12] }, Reason::Redundancy);
+    bench.refuse(KW, DtaBody::KeyWrite { redundancy: 1, key: key(1), value: &[1; 28] }, Reason::ValueLength);
+    bench.refuse(KW, DtaBody::KeyWrite { redundancy: 3, key: key(1), value: &[1; 12] }, Reason::Redundancy);
 }
 
 #[test]
 fn copies_leave_in_order_and_a_report_may_ask_for_fewer() {
     let mut bench = Bench::plain();
     let reports = [
-        bench.v1(7, KW, Body::KeyWrite { redundancy: 0, key: key(1), value: &[1; 12] }),
-        bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(2), value: &[2; 4] }),
+        bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 0, key: key(1), value: &[1; 12] }),
+        bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 1, key: key(2), value: &[2; 4] }),
     ];
     let frames = bench.ingest(0, &reports);
     let element = |k: u8, value: &[u8]| {
         let mut element = [0; 16];
-        key_write::encode(&mut element, &key(k), value);
+        key_write::encode_slot(&mut element, &key(k), value);
         element
     };
-    let offset = |k: u8, n: usize| key_write::offset(hash::slots(&key(k), 2, 1 << 16)[n], 12);
+    let offset = |k: u8, n: usize| key_write::slot_offset(hash::key_slots(&key(k), 2, 1 << 16)[n], 12);
     assert_eq!(
         frames,
         [
@@ -239,10 +239,14 @@ fn copies_leave_in_order_and_a_report_may_ask_for_fewer() {
             write(0, KW, offset(2, 0), &element(2, &[2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0]), None),
         ]
     );
-    bench.refuse(KW, Body::KeyWrite { redundancy: 3, key: key(1), value: &[1; 12] }, Reason::Redundancy);
-    bench.refuse(KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 16] }, Reason::ValueLength);
-    bench.refuse(99, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] }, Reason::UnknownStore);
-    bench.refuse(AP, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] }, Reason::WrongPrimitive);
+    bench.refuse(KW, DtaBody::KeyWrite { redundancy: 3, key: key(1), value: &[1; 12] }, Reason::Redundancy);
+    bench.refuse(KW, DtaBody::KeyWrite { redundancy: 1, key: key(1), value: &[1; 16] }, Reason::ValueLength);
+    bench.refuse(99, DtaBody::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] }, Reason::UnknownStore);
+    bench.refuse(
+        AP,
+        DtaBody::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] },
+        Reason::WrongPrimitive,
+    );
 }
 
 #[test]
@@ -250,57 +254,57 @@ fn appended_entries_leave_in_batches_that_go_on_where_the_ring_stands() {
     let mut bench = Bench::plain();
     let batch = |list, sequence, count, entries: &[u8]| {
         let mut bytes = [0; 32];
-        append::encode(&mut bytes, list, sequence, count, entries);
+        append::encode_batch(&mut bytes, list, sequence, count, entries);
         bytes
     };
     // List 1 stands at 5, so the next batch is 6; 3 entries of 8 bytes fill a batch.
     let reports: Vec<_> =
-        (1..=4).map(|n: u8| bench.v1(7, AP, Body::Append { list: 1, value: &[n; 8] })).collect();
+        (1..=4).map(|n: u8| bench.v1(7, AP, DtaBody::Append { list: 1, value: &[n; 8] })).collect();
     let entries: Vec<u8> = (1..=3).flat_map(|n: u8| [n; 8]).collect();
-    let expected = write(0xff_fffe, AP, append::offset(1, 6, 4, 32), &batch(1, 6, 3, &entries), None);
+    let expected = write(0xff_fffe, AP, append::batch_offset(1, 6, 4, 32), &batch(1, 6, 3, &entries), None);
     assert_eq!(bench.ingest(5 * MS, &reports), [expected]);
     // The fourth waits until it is old enough.
     assert_eq!(bench.tick(14 * MS), Vec::<Vec<u8>>::new());
-    assert_eq!(bench.engine.deadline(), Some(15 * MS));
-    let expected = write(0xff_ffff, AP, append::offset(1, 7, 4, 32), &batch(1, 7, 1, &[4; 8]), None);
+    assert_eq!(bench.engine.next_deadline(), Some(15 * MS));
+    let expected = write(0xff_ffff, AP, append::batch_offset(1, 7, 4, 32), &batch(1, 7, 1, &[4; 8]), None);
     assert_eq!(bench.tick(15 * MS), [expected]);
-    assert_eq!(bench.engine.deadline(), None);
-    let c = bench.engine.counters().primitives[Primitive::Append.index()];
+    assert_eq!(bench.engine.next_deadline(), None);
+    let c = bench.engine.engine_counters().primitives[Primitive::Append.index()];
     assert_eq!((c.received, c.accepted, c.emitted, c.held, c.operations), (4, 4, 4, 0, 2));
 
-    bench.refuse(AP, Body::Append { list: 8, value: &[0; 8] }, Reason::ListRange);
-    bench.refuse(AP, Body::Append { list: 2, value: &[0; 8] }, Reason::ListNotOwned);
-    bench.refuse(AP, Body::Append { list: 6, value: &[0; 8] }, Reason::ListNotOwned);
-    bench.refuse(AP, Body::Append { list: 4, value: &[0; 4] }, Reason::ValueLength);
+    bench.refuse(AP, DtaBody::Append { list: 8, value: &[0; 8] }, Reason::ListRange);
+    bench.refuse(AP, DtaBody::Append { list: 2, value: &[0; 8] }, Reason::ListNotOwned);
+    bench.refuse(AP, DtaBody::Append { list: 6, value: &[0; 8] }, Reason::ListNotOwned);
+    bench.refuse(AP, DtaBody::Append { list: 4, value: &[0; 4] }, Reason::ValueLength);
 }
 
 #[test]
 fn a_list_that_another_has_written_goes_on_after_it_and_keeps_what_it_holds() {
     let mut bench = Bench::plain();
     let lists = |positions: Vec<(u32, u32)>| {
-        Entry::Lists(Lists { store: AP, collector: 0, first: 0, count: 2, positions })
+        DataPlaneEntry::Lists(Lists { store: AP, collector: 0, first: 0, count: 2, positions })
     };
     let take = |bench: &mut Bench, positions| {
         let key = EntryKey::Lists(AP, 0);
-        let from = bench.engine.program().get(&key).unwrap().clone();
-        let change = Change::Modify { from, to: lists(positions) };
-        bench.engine.apply(0, &[change], &mut bench.out).unwrap();
+        let from = bench.engine.installed_program().get(&key).unwrap().clone();
+        let change = DataPlaneChange::Modify { from, to: lists(positions) };
+        bench.engine.apply_changes(0, &[change], &mut bench.out).unwrap();
         assert!(bench.frames().is_empty());
     };
     let batch = |list, sequence, count, byte: u8| {
         let mut batch = [0; 32];
-        append::encode(&mut batch, list, sequence, count, &vec![byte; 8 * usize::from(count)]);
-        (append::offset(list, sequence, 4, 32), batch)
+        append::encode_batch(&mut batch, list, sequence, count, &vec![byte; 8 * usize::from(count)]);
+        (append::batch_offset(list, sequence, 4, 32), batch)
     };
     // List 0 has written batch 1 and holds an entry; list 1 stood at 5 and holds none.
     for byte in [1, 1, 1, 2] {
-        let report = bench.v1(1, AP, Body::Append { list: 0, value: &[byte; 8] });
+        let report = bench.v1(1, AP, DtaBody::Append { list: 0, value: &[byte; 8] });
         bench.ingest(0, &[report]);
     }
     // Another writer got as far as batch 30 of list 0. What memory says of list 1 is older than
     // what is on its way from here.
     take(&mut bench, vec![(0, 30), (1, 3)]);
-    let report = bench.v1(1, AP, Body::Append { list: 1, value: &[3; 8] });
+    let report = bench.v1(1, AP, DtaBody::Append { list: 1, value: &[3; 8] });
     bench.ingest(0, &[report]);
     let (flushed, frames) = bench.flush(1);
     assert_eq!(flushed, 2);
@@ -313,34 +317,37 @@ fn a_list_that_another_has_written_goes_on_after_it_and_keeps_what_it_holds() {
     take(&mut bench, vec![(0, 2)]);
     take(&mut bench, vec![(0, u32::MAX - 1)]);
     for list in [0, 1] {
-        let report = bench.v1(1, AP, Body::Append { list, value: &[4; 8] });
+        let report = bench.v1(1, AP, DtaBody::Append { list, value: &[4; 8] });
         bench.ingest(1, &[report]);
     }
     let frames = bench.flush(2).1;
     assert_eq!(frames, [expect(1, batch(0, 3, 1, 4)), expect(2, batch(1, 101, 1, 4))]);
-    assert_eq!(bench.engine.counters().discarded(super::counters::Discard::StoreRemoved), 0);
+    assert_eq!(bench.engine.engine_counters().discarded(super::counters::Discard::StoreRemoved), 0);
 }
 
 #[test]
 fn without_its_queue_pairs_it_drops_by_name_until_they_are_back() {
     for transport in [Transport::Uc, Transport::Rc] {
-        let mut bench = Bench::new(&program(transport, false), Limits::default());
-        let write = Body::KeyWrite { redundancy: 2, key: key(1), value: &[1; 12] };
-        let reports = [bench.v1(1, KW, write), bench.v1(1, AP, Body::Append { list: 0, value: &[1; 8] })];
+        let mut bench = Bench::new(&program(transport, false), EngineLimits::default());
+        let write = DtaBody::KeyWrite { redundancy: 2, key: key(1), value: &[1; 12] };
+        let reports = [bench.v1(1, KW, write), bench.v1(1, AP, DtaBody::Append { list: 0, value: &[1; 8] })];
         assert_eq!(bench.ingest(0, &reports).len(), 2);
-        let mut without = bench.engine.program().clone();
+        let mut without = bench.engine.installed_program().clone();
         for purpose in Purpose::ALL {
             without.remove(&EntryKey::QueuePair(0, purpose));
         }
-        bench.engine.apply(1, &diff(&program(transport, false), &without), &mut bench.out).unwrap();
+        bench
+            .engine
+            .apply_changes(1, &diff_programs(&program(transport, false), &without), &mut bench.out)
+            .unwrap();
         assert!(bench.frames().is_empty());
         bench.refuse(KW, write, Reason::NoQueuePair);
         assert!(bench.tick(60 * MS).is_empty());
-        let lost = bench.engine.counters().lost(LossCause::QueuePairDown).0;
+        let lost = bench.engine.engine_counters().lost_by_cause(LossCause::QueuePairDown).0;
         // The entry that was held; and on RC what was not acknowledged.
         assert_eq!(lost, if transport == Transport::Uc { 1 } else { 2 });
-        let back = diff(&without, &program(transport, false));
-        bench.engine.apply(61 * MS, &back, &mut bench.out).unwrap();
+        let back = diff_programs(&without, &program(transport, false));
+        bench.engine.apply_changes(61 * MS, &back, &mut bench.out).unwrap();
         let report = bench.v1(1, KW, write);
         assert_eq!(bench.ingest(62 * MS, &[report]).len(), 2);
     }
@@ -350,26 +357,28 @@ fn without_its_queue_pairs_it_drops_by_name_until_they_are_back() {
 fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
     let mut bench = Bench::plain();
     let reports = [
-        bench.v1(1, PC, Body::Postcard { key: key(1), hop: 0, path_length: 3, value: 7 }),
-        bench.v1(1, SM, Body::SketchMerge { epoch: 1, column: 2, cells: &[1; 8] }),
-        bench.v1(1, AP, Body::Append { list: 0, value: &[1; 8] }),
+        bench.v1(1, PC, DtaBody::Postcard { key: key(1), hop: 0, path_length: 3, value: 7 }),
+        bench.v1(1, SM, DtaBody::SketchMerge { epoch: 1, column: 2, cells: &[1; 8] }),
+        bench.v1(1, AP, DtaBody::Append { list: 0, value: &[1; 8] }),
     ];
     assert!(bench.ingest(0, &reports).is_empty());
     let mut want = program(Transport::Uc, false);
     for purpose in Purpose::ALL {
-        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, purpose)) else { panic!() };
-        want.set(Entry::QueuePair(QueuePair { generation: 3, start_psn: 0, ..pair }));
+        let Some(DataPlaneEntry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, purpose)) else {
+            panic!()
+        };
+        want.set(DataPlaneEntry::QueuePair(ProgramQueuePair { generation: 3, start_psn: 0, ..pair }));
     }
-    want.set(Entry::Session(Session { collector: 0, generation: 3 }));
-    let changes = changes_for_session(bench.engine.program(), &want);
-    bench.engine.apply(1, &changes, &mut bench.out).unwrap();
+    want.set(DataPlaneEntry::Session(ProgramSession { collector: 0, generation: 3 }));
+    let changes = changes_for_session(bench.engine.installed_program(), &want);
+    bench.engine.apply_changes(1, &changes, &mut bench.out).unwrap();
     assert!(bench.frames().is_empty());
-    assert_eq!(diff(bench.engine.program(), &want), vec![]);
-    assert_eq!(bench.engine.counters().discarded(super::counters::Discard::StoreRemoved), 2);
+    assert_eq!(diff_programs(bench.engine.installed_program(), &want), vec![]);
+    assert_eq!(bench.engine.engine_counters().discarded(super::counters::Discard::StoreRemoved), 2);
     // The entry is nobody else's, and leaves.
     assert_eq!(bench.flush(2).0, 1);
     // New reports are accepted as ever, and the reporter's column is not a repeat.
-    let report = bench.v1(1, SM, Body::SketchMerge { epoch: 1, column: 2, cells: &[1; 8] });
+    let report = bench.v1(1, SM, DtaBody::SketchMerge { epoch: 1, column: 2, cells: &[1; 8] });
     bench.ingest(3, &[report]);
     assert_eq!(bench.flush(4).0, 1);
     assert_eq!(bench.drops(Reason::DuplicateColumn), 0);
@@ -377,52 +386,55 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
 
 #[test]
 fn to_forget_a_store_leaves_the_operations_that_are_on_their_way() {
-    let mut bench = Bench::new(&program(Transport::Rc, false), Limits::default());
+    let mut bench = Bench::new(&program(Transport::Rc, false), EngineLimits::default());
     let mut postcard =
-        |k, hop| bench.v1(1, PC, Body::Postcard { key: key(k), hop, path_length: 2, value: 7 });
+        |k, hop| bench.v1(1, PC, DtaBody::Postcard { key: key(k), hop, path_length: 2, value: 7 });
     // One path is complete and leaves, in two copies; one lacks a hop.
     let reports = [postcard(1, 0), postcard(1, 1), postcard(2, 0)];
     let sent = bench.ingest(0, &reports);
     assert_eq!(sent.len(), 2);
-    let store = bench.engine.program().get(&EntryKey::Store(PC, 0)).unwrap().clone();
-    bench.engine.apply(1, &[Change::Forget { entry: store.clone() }], &mut bench.out).unwrap();
+    let store = bench.engine.installed_program().get(&EntryKey::Store(PC, 0)).unwrap().clone();
+    bench
+        .engine
+        .apply_changes(1, &[DataPlaneChange::Forget { entry: store.clone() }], &mut bench.out)
+        .unwrap();
     assert!(bench.frames().is_empty());
-    assert_eq!(bench.engine.program().get(&EntryKey::Store(PC, 0)), Some(&store));
-    assert_eq!(bench.engine.counters().discarded(super::counters::Discard::StoreRemoved), 1);
-    assert_eq!(bench.engine.counters().lost(LossCause::StoreRemoved), (0, 0));
+    assert_eq!(bench.engine.installed_program().get(&EntryKey::Store(PC, 0)), Some(&store));
+    assert_eq!(bench.engine.engine_counters().discarded(super::counters::Discard::StoreRemoved), 1);
+    assert_eq!(bench.engine.engine_counters().lost_by_cause(LossCause::StoreRemoved), (0, 0));
     let write = |bench: &Bench| {
         bench.engine.queue_pairs().into_iter().find(|q| q.purpose == Purpose::Write).expect("it is there")
     };
     assert_eq!(write(&bench).outstanding, 2);
     // Nobody answers, so they are sent again, the oldest twice.
     let places = |frames: &[Vec<u8>]| {
-        let place = |frame: &Vec<u8>| Received::parse(frame).unwrap().roce.reth().unwrap().va;
+        let place = |frame: &Vec<u8>| Received::parse_packet(frame).unwrap().roce.rdma_header().unwrap().va;
         frames.iter().map(place).collect::<std::collections::BTreeSet<_>>()
     };
     let again = bench.tick(1000 * MS);
     assert_eq!(places(&again), places(&sent));
     assert_eq!(again.len(), 3);
     // Nothing is left of the path that lacked a hop: this hop starts a new one.
-    let report = bench.v1(1, PC, Body::Postcard { key: key(2), hop: 1, path_length: 2, value: 7 });
+    let report = bench.v1(1, PC, DtaBody::Postcard { key: key(2), hop: 1, path_length: 2, value: 7 });
     assert!(bench.ingest(1001 * MS, &[report]).is_empty());
 }
 
 #[test]
 fn a_sketch_that_was_forgotten_takes_epochs_and_reporters_as_a_new_one() {
     let mut bench = Bench::plain();
-    let reserved = Entry::SketchReporter(SketchReporter { store: SM, reporter: 40, bit: 31 });
-    bench.engine.apply(0, &[Change::Insert { entry: reserved }], &mut bench.out).unwrap();
+    let reserved = DataPlaneEntry::SketchReporter(SketchReporter { store: SM, reporter: 40, bit: 31 });
+    bench.engine.apply_changes(0, &[DataPlaneChange::Insert { entry: reserved }], &mut bench.out).unwrap();
     // All other bits are assigned, each with several columns.
     for reporter in 0..31 {
         for column in 0..2 {
-            let report = bench.v1(reporter, SM, Body::SketchMerge { epoch: 1, column, cells: &[1; 8] });
+            let report = bench.v1(reporter, SM, DtaBody::SketchMerge { epoch: 1, column, cells: &[1; 8] });
             bench.ingest(0, &[report]);
         }
     }
-    let body = |epoch| Body::SketchMerge { epoch, column: 3, cells: &[1; 8] };
+    let body = |epoch| DtaBody::SketchMerge { epoch, column: 3, cells: &[1; 8] };
     bench.refuse(SM, body(1000), Reason::EpochAhead);
-    let store = bench.engine.program().get(&EntryKey::Store(SM, 0)).unwrap().clone();
-    bench.engine.apply(1, &[Change::Forget { entry: store }], &mut bench.out).unwrap();
+    let store = bench.engine.installed_program().get(&EntryKey::Store(SM, 0)).unwrap().clone();
+    bench.engine.apply_changes(1, &[DataPlaneChange::Forget { entry: store }], &mut bench.out).unwrap();
     assert!(bench.frames().is_empty());
     // Another reporter than any before, in an epoch that was too far ahead.
     let reports = [bench.v1(77, SM, body(1000)), bench.v1(40, SM, body(1000))];
@@ -432,44 +444,44 @@ fn a_sketch_that_was_forgotten_takes_epochs_and_reporters_as_a_new_one() {
 #[test]
 fn lists_marked_notify_come_with_immediate_and_wake_at_once_when_asked() {
     let mut bench = Bench::plain();
-    let report = Report {
+    let report = DtaReport {
         immediate: true,
         restarted: true,
         reporter: 7,
-        ..Report::new(NOTIFY, Body::Append { list: 1, value: &[9; 4] })
+        ..DtaReport::new(NOTIFY, DtaBody::Append { list: 1, value: &[9; 4] })
     };
     let mut bytes = [0; 16];
-    append::encode(&mut bytes, 1, 1, 1, &[9; 4]);
-    let expected = write(0xff_fffe, NOTIFY, append::offset(1, 1, 4, 16), &bytes, Some(1));
+    append::encode_batch(&mut bytes, 1, 1, 1, &[9; 4]);
+    let expected = write(0xff_fffe, NOTIFY, append::batch_offset(1, 1, 4, 16), &bytes, Some(1));
     assert_eq!(bench.ingest(0, &[packet(&report)]), [expected]);
-    assert_eq!(bench.engine.counters().immediate_ignored, 0);
+    assert_eq!(bench.engine.engine_counters().immediate_ignored, 0);
 }
 
 /// A report with the immediate flag for a store that wakes no reader: it lands, and the request is counted.
 #[test]
 fn a_wish_to_wake_a_reader_that_nobody_can_fulfil_is_counted_and_the_report_lands() {
     let bodies = [
-        (KW, Body::KeyWrite { redundancy: 0, key: key(1), value: &[1; 12] }),
-        (AP, Body::Append { list: 0, value: &[2; 8] }),
-        (KI, Body::KeyIncrement { redundancy: 0, key: key(2), delta: 3 }),
-        (PC, Body::Postcard { key: key(3), hop: 0, path_length: 1, value: 4 }),
-        (SM, Body::SketchMerge { epoch: 1, column: 2, cells: &[5; 8] }),
+        (KW, DtaBody::KeyWrite { redundancy: 0, key: key(1), value: &[1; 12] }),
+        (AP, DtaBody::Append { list: 0, value: &[2; 8] }),
+        (KI, DtaBody::KeyIncrement { redundancy: 0, key: key(2), delta: 3 }),
+        (PC, DtaBody::Postcard { key: key(3), hop: 0, path_length: 1, value: 4 }),
+        (SM, DtaBody::SketchMerge { epoch: 1, column: 2, cells: &[5; 8] }),
     ];
     let frames_of = |immediate: bool| {
         let mut bench = Bench::plain();
         let mut frames = Vec::new();
         for (sequence, (store, body)) in (0..).zip(bodies) {
-            let report = Report { immediate, sequence, reporter: 7, ..Report::new(store, body) };
+            let report = DtaReport { immediate, sequence, reporter: 7, ..DtaReport::new(store, body) };
             frames.extend(bench.ingest(0, &[packet(&report)]));
             let wishes = if immediate { u64::from(sequence) + 1 } else { 0 };
-            assert_eq!(bench.engine.counters().immediate_ignored, wishes, "{body:?}");
+            assert_eq!(bench.engine.engine_counters().immediate_ignored, wishes, "{body:?}");
         }
         // A dropped report with the flag is not counted.
         let (store, body) = bodies[0];
-        let report = Report { immediate: true, reporter: 7, ..Report::new(store, body) };
+        let report = DtaReport { immediate: true, reporter: 7, ..DtaReport::new(store, body) };
         bench.ingest(0, &[packet(&report)]);
         assert_eq!(bench.drops(Reason::Duplicate), 1);
-        assert_eq!(bench.engine.counters().immediate_ignored, if immediate { 5 } else { 0 });
+        assert_eq!(bench.engine.engine_counters().immediate_ignored, if immediate { 5 } else { 0 });
         // What is held stays held: nobody waits for it.
         let (flushed, rest) = bench.flush(1);
         assert_eq!(flushed, 2);
@@ -481,30 +493,30 @@ fn a_wish_to_wake_a_reader_that_nobody_can_fulfil_is_counted_and_the_report_land
     assert_eq!(with.len(), 8);
     assert_eq!(with, without);
     for frame in &with {
-        assert_eq!(Received::parse(frame).unwrap().roce.imm(), None);
+        assert_eq!(Received::parse_packet(frame).unwrap().roce.immediate_data(), None);
     }
 }
 
 #[test]
 fn increments_of_one_counter_in_one_batch_are_one_operation() {
     let add = |psn, k: u8, n: usize, delta| {
-        let va = base(KI) + key_increment::offset(hash::slots(&key(k), 2, 1 << 12)[n]);
+        let va = base(KI) + key_increment::counter_offset(hash::key_slots(&key(k), 2, 1 << 12)[n]);
         let place = BthFields { dest_qp: 0x12, psn: Psn::new(psn), ack_req: psn & 63 == 63 };
-        frame(&Repr::fetch_add(place, va, rkey(KI), delta))
+        frame(&RoceRepr::fetch_add(place, va, rkey(KI), delta))
     };
-    let body = |k, delta| Body::KeyIncrement { redundancy: 0, key: key(k), delta };
+    let body = |k, delta| DtaBody::KeyIncrement { redundancy: 0, key: key(k), delta };
     let mut bench = Bench::plain();
     let reports =
         [bench.v1(7, KI, body(1, 5)), bench.v1(7, KI, body(2, 1)), bench.v1(7, KI, body(1, u64::MAX))];
     // 5 + (2^64 - 1) is 4, as two FETCH_ADDs would make it.
     let expected = [add(0xff_fffe, 1, 0, 4), add(0xff_ffff, 1, 1, 4), add(0, 2, 0, 1), add(1, 2, 1, 1)];
     assert_eq!(bench.ingest(0, &reports), expected);
-    let c = bench.engine.counters().primitives[Primitive::KeyIncrement.index()];
+    let c = bench.engine.engine_counters().primitives[Primitive::KeyIncrement.index()];
     assert_eq!((c.accepted, c.emitted, c.operations, c.coalesced), (3, 3, 4, 2));
-    bench.refuse(KI, Body::KeyIncrement { redundancy: 1, key: key(1), delta: 1 }, Reason::Redundancy);
+    bench.refuse(KI, DtaBody::KeyIncrement { redundancy: 1, key: key(1), delta: 1 }, Reason::Redundancy);
 
     // In reference mode each report has operations of its own.
-    let mut bench = Bench::new(&program(Transport::Uc, true), Limits::default());
+    let mut bench = Bench::new(&program(Transport::Uc, true), EngineLimits::default());
     let reports = [bench.v1(7, KI, body(1, 5)), bench.v1(7, KI, body(1, 6))];
     let expected = [add(0xff_fffe, 1, 0, 5), add(0xff_ffff, 1, 1, 5), add(0, 1, 0, 6), add(1, 1, 1, 6)];
     assert_eq!(bench.ingest(0, &reports), expected);
@@ -513,14 +525,14 @@ fn increments_of_one_counter_in_one_batch_are_one_operation() {
 #[test]
 fn a_path_leaves_when_its_hops_are_there_or_when_it_is_flushed() {
     let row = |hops: &[(u8, u32)], length| {
-        let mut path = postcarding::Path { length, ..Default::default() };
+        let mut path = postcarding::PostcardPath { length, ..Default::default() };
         hops.iter().for_each(|(h, v)| assert!(path.set(*h, *v)));
         let mut bytes = [0; 32];
-        postcarding::encode(&mut bytes, &key(1), &path);
+        postcarding::encode_row(&mut bytes, &key(1), &path);
         bytes
     };
-    let offset = |n: usize| postcarding::offset(hash::slots(&key(1), 2, 1 << 10)[n], 6);
-    let card = |hop, value| Body::Postcard { key: key(1), hop, path_length: 3, value };
+    let offset = |n: usize| postcarding::row_offset(hash::key_slots(&key(1), 2, 1 << 10)[n], 6);
+    let card = |hop, value| DtaBody::Postcard { key: key(1), hop, path_length: 3, value };
     let mut bench = Bench::plain();
     let reports = [
         bench.v1(7, PC, card(2, 32)),
@@ -534,33 +546,33 @@ fn a_path_leaves_when_its_hops_are_there_or_when_it_is_flushed() {
         bench.ingest(0, &reports),
         [write(0xff_fffe, PC, offset(0), &whole, None), write(0xff_ffff, PC, offset(1), &whole, None)]
     );
-    let c = bench.engine.counters().primitives[Primitive::Postcarding.index()];
+    let c = bench.engine.engine_counters().primitives[Primitive::Postcarding.index()];
     assert_eq!((c.accepted, c.emitted, c.superseded, c.held, c.operations), (5, 3, 1, 1, 2));
     let partial = row(&[(1, 41)], 3);
     assert_eq!(
         bench.flush(1),
         (1, vec![write(0, PC, offset(0), &partial, None), write(1, PC, offset(1), &partial, None)])
     );
-    bench.refuse(PC, Body::Postcard { key: key(1), hop: 6, path_length: 0, value: 0 }, Reason::Hop);
-    bench.refuse(PC, Body::Postcard { key: key(1), hop: 2, path_length: 7, value: 0 }, Reason::PathLength);
+    bench.refuse(PC, DtaBody::Postcard { key: key(1), hop: 6, path_length: 0, value: 0 }, Reason::Hop);
+    bench.refuse(PC, DtaBody::Postcard { key: key(1), hop: 2, path_length: 7, value: 0 }, Reason::PathLength);
 }
 
 #[test]
 fn a_full_cache_evicts_the_oldest_of_its_place_and_never_mixes_keys() {
-    let limits = Limits { postcard_rows: 4, ..Limits::default() };
+    let limits = EngineLimits { postcard_rows: 4, ..EngineLimits::default() };
     let mut bench = Bench::new(&program(Transport::Uc, false), limits);
     for k in 0..5 {
         let report = bench.v1(
             7,
             PC,
-            Body::Postcard { key: key(k), hop: 0, path_length: 2, value: 100 + u32::from(k) },
+            DtaBody::Postcard { key: key(k), hop: 0, path_length: 2, value: 100 + u32::from(k) },
         );
         let frames = bench.ingest(u64::from(k), &[report]);
         // The fifth key evicts the first.
         assert_eq!(frames.len(), if k == 4 { 2 } else { 0 });
         for frame in frames {
-            let received = Received::parse(&frame).unwrap();
-            let path = postcarding::matches(received.roce.payload(), &key(0)).unwrap();
+            let received = Received::parse_packet(&frame).unwrap();
+            let path = postcarding::verified_path(received.roce.payload(), &key(0)).unwrap();
             assert_eq!((path.bitmap, path.hops[0]), (1, 100));
         }
     }
@@ -571,14 +583,18 @@ fn columns_of_all_reporters_become_one() {
     let column = |epoch, merged, cells: [u32; 2]| {
         let mut bytes = [0; 16];
         let cells = [cells[0], cells[1], 0, 0];
-        sketch_merge::encode(&mut bytes, 2, &sketch_merge::Column { epoch, merged, expected: 2, cells });
+        sketch_merge::encode_column(
+            &mut bytes,
+            2,
+            &sketch_merge::SketchColumn { epoch, merged, expected: 2, cells },
+        );
         bytes
     };
     let cells = |a: u32, b: u32| [a.to_be_bytes(), b.to_be_bytes()].concat();
-    let offset = |epoch| sketch_merge::offset(epoch, 3, 2, 16, 2);
+    let offset = |epoch| sketch_merge::column_offset(epoch, 3, 2, 16, 2);
     let mut bench = Bench::plain();
     let (a, b, c) = (cells(1, 2), cells(10, u32::MAX), cells(100, 100));
-    let body = |epoch, cells| Body::SketchMerge { epoch, column: 3, cells };
+    let body = |epoch, cells| DtaBody::SketchMerge { epoch, column: 3, cells };
     let reports = [bench.v1(7, SM, body(5, &a)), bench.v1(8, SM, body(5, &b))];
     assert_eq!(
         bench.ingest(0, &reports),
@@ -605,21 +621,21 @@ fn columns_of_all_reporters_become_one() {
     let newer = bench.v1(7, SM, body(7, &a));
     assert_eq!(bench.ingest(13 * MS, &[newer]), Vec::<Vec<u8>>::new());
     bench.refuse(SM, body(5, &a), Reason::EpochOld);
-    let more = bench.v1(7, SM, Body::SketchMerge { epoch: 7, column: 4, cells: &a });
+    let more = bench.v1(7, SM, DtaBody::SketchMerge { epoch: 7, column: 4, cells: &a });
     assert_eq!(bench.ingest(13 * MS, &[more]), Vec::<Vec<u8>>::new());
     // Epoch 9 takes the place of 7 before that was sent.
     let newest = bench.v1(7, SM, body(9, &a));
     assert_eq!(bench.ingest(14 * MS, &[newest]), Vec::<Vec<u8>>::new());
-    let c = bench.engine.counters().primitives[Primitive::SketchMerge.index()];
+    let c = bench.engine.engine_counters().primitives[Primitive::SketchMerge.index()];
     assert_eq!((c.emitted, c.superseded, c.held), (5, 1, 2));
-    bench.refuse(SM, Body::SketchMerge { epoch: 9, column: 16, cells: &a }, Reason::Column);
-    bench.refuse(SM, Body::SketchMerge { epoch: 9, column: 1, cells: &a[..4] }, Reason::ValueLength);
+    bench.refuse(SM, DtaBody::SketchMerge { epoch: 9, column: 16, cells: &a }, Reason::Column);
+    bench.refuse(SM, DtaBody::SketchMerge { epoch: 9, column: 1, cells: &a[..4] }, Reason::ValueLength);
 }
 
 #[test]
 fn one_absurd_epoch_makes_no_real_one_old() {
     let cells = [1u32.to_be_bytes(), 2u32.to_be_bytes()].concat();
-    let body = |epoch, column| Body::SketchMerge { epoch, column, cells: &cells };
+    let body = |epoch, column| DtaBody::SketchMerge { epoch, column, cells: &cells };
     let mut bench = Bench::plain();
     // Both reporters of the store: the column is complete and leaves.
     let real = [bench.v1(7, SM, body(5, 3)), bench.v1(8, SM, body(5, 3))];
@@ -635,10 +651,10 @@ fn one_absurd_epoch_makes_no_real_one_old() {
 
 #[test]
 fn version_0_reports_go_to_the_stores_that_configuration_names() {
-    let limits = Limits { version0_nacks: 100, ..Limits::default() };
+    let limits = EngineLimits { version0_nacks: 100, ..EngineLimits::default() };
     let mut bench = Bench::new(&program(Transport::Uc, false), limits);
     let report = |sequence, retransmittable, body| {
-        packet(&Report {
+        packet(&DtaReport {
             version: Version::V0,
             immediate: false,
             retransmittable,
@@ -649,40 +665,41 @@ fn version_0_reports_go_to_the_stores_that_configuration_names() {
             body,
         })
     };
-    let k = Key::from_v0([1, 2, 3, 4]);
-    let body = Body::KeyWrite { redundancy: 2, key: k, value: &[7; 4] };
+    let k = Key::from_version_0([1, 2, 3, 4]);
+    let body = DtaBody::KeyWrite { redundancy: 2, key: k, value: &[7; 4] };
     // Generators send zeros: not duplicates, as they cannot be sent again.
     let frames = bench.ingest(0, &[report(0, false, body), report(0, false, body)]);
     assert_eq!(frames.len(), 4);
     let mut element = [0; 16];
-    key_write::encode(&mut element, &k, &[7; 4]);
-    let slot = hash::slots(&k, 2, 1 << 16)[0];
-    assert_eq!(frames[0], write(0xff_fffe, KW, key_write::offset(slot, 12), &element, None));
+    key_write::encode_slot(&mut element, &k, &[7; 4]);
+    let slot = hash::key_slots(&k, 2, 1 << 16)[0];
+    assert_eq!(frames[0], write(0xff_fffe, KW, key_write::slot_offset(slot, 12), &element, None));
     // Retransmittable ones are tracked: 1 and 2 are requested one by one.
     let reports = [report(0, true, body), report(3, true, body), report(3, true, body)];
     bench.out.clear();
-    bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
-    let nacks: Vec<_> = bench.out.nacks.iter().map(|p| (p[12..24].to_vec(), Nack::parse(&p[28..]))).collect();
+    bench.engine.ingest_packets(0, reports.iter().map(Vec::as_slice), &mut bench.out);
+    let nacks: Vec<_> =
+        bench.out.nacks.iter().map(|p| (p[12..24].to_vec(), Nack::parse_payload(&p[28..]))).collect();
     let addresses = [127, 0, 0, 1, 127, 0, 0, 9, 0x9c, 0x68, 0x9c, 0x6c].to_vec();
     assert_eq!(nacks, [1, 2].map(|sequence| (addresses.clone(), Ok(Nack::V0 { sequence }))));
     assert_eq!(bench.drops(Reason::Duplicate), 1);
     // Not from another's budget, and not without limit: 32 a report would be 320.
     bench.out.clear();
     let reports: Vec<_> = (1..=10).map(|n| report((3 + 40 * n) & 0xff, true, body)).collect();
-    bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
-    assert_eq!((bench.out.nacks.len(), bench.engine.counters().nacks_withheld), (98, 222));
+    bench.engine.ingest_packets(0, reports.iter().map(Vec::as_slice), &mut bench.out);
+    assert_eq!((bench.out.nacks.len(), bench.engine.engine_counters().nacks_withheld), (98, 222));
     // Without a configured rate, none at all.
     let mut silent = Bench::plain();
-    silent.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut silent.out);
-    assert_eq!((silent.out.nacks.len(), silent.engine.counters().version0_gaps), (0, 9 * 39));
+    silent.engine.ingest_packets(0, reports.iter().map(Vec::as_slice), &mut silent.out);
+    assert_eq!((silent.out.nacks.len(), silent.engine.engine_counters().version0_gaps), (0, 9 * 39));
     // Without a store for it, it is dropped under that name.
     bench
         .engine
-        .apply(
+        .apply_changes(
             0,
-            &diff(bench.engine.program(), &Program::default())
+            &diff_programs(bench.engine.installed_program(), &Program::default())
                 .into_iter()
-                .filter(|c| matches!(c.key(), EntryKey::Version0(_)))
+                .filter(|c| matches!(c.entry_key(), EntryKey::Version0(_)))
                 .collect::<Vec<_>>(),
             &mut bench.out,
         )
@@ -696,19 +713,19 @@ fn version_0_reports_go_to_the_stores_that_configuration_names() {
 fn a_gap_is_answered_with_a_nack_to_where_the_report_came_from() {
     let mut bench = Bench::plain();
     let report = |sequence| {
-        packet(&Report {
+        packet(&DtaReport {
             retransmittable: true,
             sequence,
             reporter: 7,
-            ..Report::new(KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] })
+            ..DtaReport::new(KW, DtaBody::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] })
         })
     };
     let reports = [report(10), report(14), report(12), report(12)];
-    bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
+    bench.engine.ingest_packets(0, reports.iter().map(Vec::as_slice), &mut bench.out);
     assert_eq!(bench.out.nacks.len(), 1);
-    let nack = Datagram::parse(bench.out.nacks.iter().next().unwrap()).unwrap();
+    let nack = UdpDatagram::parse_packet(bench.out.nacks.iter().next().unwrap()).unwrap();
     assert_eq!((nack.source(), nack.destination()), (DST, SRC));
-    assert_eq!(Nack::parse(nack.payload()), Ok(Nack::V1 { reporter: 7, first: 11, count: 3 }));
+    assert_eq!(Nack::parse_payload(nack.payload()), Ok(Nack::V1 { reporter: 7, first: 11, count: 3 }));
     assert_eq!(bench.drops(Reason::Duplicate), 1);
     assert_eq!(bench.frames().len(), 3);
 }
@@ -716,7 +733,7 @@ fn a_gap_is_answered_with_a_nack_to_where_the_report_came_from() {
 #[test]
 fn a_list_of_reporters_keeps_others_out_by_name() {
     let mut bench = Bench::plain();
-    let body = Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] };
+    let body = DtaBody::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] };
     bench.engine.list_reporters(&[(7, *SRC.ip()), (8, Ipv4Addr::new(10, 0, 0, 8))]);
     for reporter in [7, 7, 8, 9] {
         let report = bench.v1(reporter, KW, body);
@@ -733,7 +750,7 @@ fn a_list_of_reporters_keeps_others_out_by_name() {
 #[test]
 fn damaged_datagrams_are_dropped_by_reason() {
     let mut bench = Bench::plain();
-    let good = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
+    let good = bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
     let mut summed = good.clone();
     datagram::fill_udp_checksum(&mut summed);
     let mut flipped = summed.clone();
@@ -758,61 +775,66 @@ fn damaged_datagrams_are_dropped_by_reason() {
 
 #[test]
 fn without_a_program_nothing_is_taken_and_everything_counted() {
-    let mut engine = Engine::new(Limits::default());
-    let mut out = Output::default();
+    let mut engine = Engine::new(EngineLimits::default());
+    let mut out = EngineOutput::default();
     let mut bench = Bench::plain();
-    let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
-    engine.ingest(0, [report.as_slice()], &mut out);
-    assert_eq!(engine.counters().dropped(Reason::UnknownStore), 1);
-    let stores: Vec<_> = diff(&Program::default(), &program(Transport::Uc, false))
+    let report = bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
+    engine.ingest_packets(0, [report.as_slice()], &mut out);
+    assert_eq!(engine.engine_counters().dropped_reports(Reason::UnknownStore), 1);
+    let stores: Vec<_> = diff_programs(&Program::default(), &program(Transport::Uc, false))
         .into_iter()
-        .filter(|c| matches!(c.key(), EntryKey::Store(..)))
+        .filter(|c| matches!(c.entry_key(), EntryKey::Store(..)))
         .collect();
-    engine.apply(0, &stores, &mut out).unwrap();
-    let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
-    engine.ingest(0, [report.as_slice()], &mut out);
-    assert_eq!(engine.counters().dropped(Reason::NoQueuePair), 1);
+    engine.apply_changes(0, &stores, &mut out).unwrap();
+    let report = bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
+    engine.ingest_packets(0, [report.as_slice()], &mut out);
+    assert_eq!(engine.engine_counters().dropped_reports(Reason::NoQueuePair), 1);
     assert!(out.frames.is_empty());
 }
 
 #[test]
 fn a_moved_region_takes_what_is_held_and_a_removed_one_discards_it() {
     let mut bench = Bench::plain();
-    let report = bench.v1(7, AP, Body::Append { list: 0, value: &[1; 8] });
+    let report = bench.v1(7, AP, DtaBody::Append { list: 0, value: &[1; 8] });
     assert_eq!(bench.ingest(0, &[report]).len(), 0);
     let mut moved = program(Transport::Uc, false);
-    let Some(Entry::Store(store)) = moved.get(&EntryKey::Store(AP, 0)).cloned() else { panic!() };
-    moved.set(Entry::Store(Store { address: 0x7700_0000_0000, rkey: Rkey(77), generation: 2, ..store }));
-    let changes = diff(bench.engine.program(), &moved);
+    let Some(DataPlaneEntry::Store(store)) = moved.get(&EntryKey::Store(AP, 0)).cloned() else { panic!() };
+    moved.set(DataPlaneEntry::Store(Store {
+        address: 0x7700_0000_0000,
+        rkey: Rkey(77),
+        generation: 2,
+        ..store
+    }));
+    let changes = diff_programs(bench.engine.installed_program(), &moved);
     assert_eq!(changes.len(), 1);
-    bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    bench.engine.apply_changes(0, &changes, &mut bench.out).unwrap();
     let (flushed, frames) = bench.flush(1);
-    let reth = Received::parse(&frames[0]).unwrap().roce.reth().unwrap();
+    let reth = Received::parse_packet(&frames[0]).unwrap().roce.rdma_header().unwrap();
     assert_eq!((flushed, reth.va, reth.rkey), (1, 0x7700_0000_0000, 77));
 
-    let report = bench.v1(7, AP, Body::Append { list: 0, value: &[1; 8] });
+    let report = bench.v1(7, AP, DtaBody::Append { list: 0, value: &[1; 8] });
     bench.ingest(0, &[report]);
     let mut without = moved.clone();
     without.remove(&EntryKey::Store(AP, 0));
     without.remove(&EntryKey::Lists(AP, 0));
     without.remove(&EntryKey::Lists(AP, 4));
-    bench.engine.apply(0, &diff(&moved, &without), &mut bench.out).unwrap();
+    bench.engine.apply_changes(0, &diff_programs(&moved, &without), &mut bench.out).unwrap();
     assert_eq!(bench.flush(2), (0, vec![]));
-    assert_eq!(bench.engine.counters().discarded(super::counters::Discard::StoreRemoved), 1);
-    bench.refuse(AP, Body::Append { list: 0, value: &[1; 8] }, Reason::UnknownStore);
+    assert_eq!(bench.engine.engine_counters().discarded(super::counters::Discard::StoreRemoved), 1);
+    bench.refuse(AP, DtaBody::Append { list: 0, value: &[1; 8] }, Reason::UnknownStore);
 }
 
 #[test]
 fn injected_losses_are_counted_in_reports_on_uc_alone() {
     let mut bench = Bench::plain();
     let reports = [
-        bench.v1(7, KW, Body::KeyWrite { redundancy: 2, key: key(1), value: &[1; 12] }),
-        bench.v1(7, KI, Body::KeyIncrement { redundancy: 0, key: key(1), delta: 1 }),
+        bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 2, key: key(1), value: &[1; 12] }),
+        bench.v1(7, KI, DtaBody::KeyIncrement { redundancy: 0, key: key(1), delta: 1 }),
     ];
-    bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
+    bench.engine.ingest_packets(0, reports.iter().map(Vec::as_slice), &mut bench.out);
     let meta = bench.out.meta.clone();
     assert_eq!(meta.len(), 4);
-    let lost = |b: &Bench| b.engine.counters().lost(LossCause::Injected);
+    let lost = |b: &Bench| b.engine.engine_counters().lost_by_cause(LossCause::Injected);
     bench.engine.injected_loss(&meta[0]);
     assert_eq!(lost(&bench), (0, 1));
     bench.engine.injected_loss(&meta[1]);
@@ -866,7 +888,7 @@ fn any_reply() -> impl Strategy<Value = Syndrome> {
 pub(super) fn answer(qpn: u32, psn: Psn, syndrome: Syndrome) -> Vec<u8> {
     let atomic = qpn == ATOMIC_QPN && matches!(syndrome, Syndrome::Ack { .. });
     let ours = qpn + 0x100;
-    let repr = Repr {
+    let repr = RoceRepr {
         bth: Bth::new(if atomic { Opcode::RcAtomicAck } else { Opcode::RcAck }, ours, psn, false),
         reth: None,
         atomic: None,
@@ -875,9 +897,9 @@ pub(super) fn answer(qpn: u32, psn: Psn, syndrome: Syndrome) -> Vec<u8> {
         imm: None,
         payload: &[],
     };
-    let route = Route::new(Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2), ours);
+    let route = FrameRoute::new(Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2), ours);
     let mut bytes = [0; 100];
-    let len = route.emit(&repr, &mut bytes).unwrap();
+    let len = route.write_frame(&repr, &mut bytes).unwrap();
     bytes[..len].to_vec()
 }
 
@@ -913,32 +935,32 @@ proptest! {
         reference: bool,
     ) {
         let transport = if writes_on_rc { Transport::Rc } else { Transport::Uc };
-        let limits = Limits { postcard_rows: 4, reporters: 3, name_reports, ..Limits::default() };
+        let limits = EngineLimits { postcard_rows: 4, reporters: 3, name_reports, ..EngineLimits::default() };
         let mut bench = Bench::new(&program(transport, reference), limits);
-        let bit = Entry::SketchReporter(SketchReporter { store: SM, reporter: 1, bit: 5 });
-        bench.engine.apply(0, &[Change::Insert { entry: bit }], &mut bench.out).unwrap();
+        let bit = DataPlaneEntry::SketchReporter(SketchReporter { store: SM, reporter: 1, bit: 5 });
+        bench.engine.apply_changes(0, &[DataPlaneChange::Insert { entry: bit }], &mut bench.out).unwrap();
         // All frames so far, with their queue pair and PSN.
         let mut sent: Vec<(u32, Psn)> = Vec::new();
         let (mut reports, mut no_answers, mut refused) = (0, 0, false);
         let note = |sent: &mut Vec<(u32, Psn)>, frames: Vec<Vec<u8>>| {
             for frame in frames {
-                let received = Received::parse(&frame).expect("a RoCEv2 frame");
-                sent.push((received.roce.bth().dest_qp, received.roce.bth().psn));
+                let received = Received::parse_packet(&frame).expect("a RoCEv2 frame");
+                sent.push((received.roce.base_header().dest_qp, received.roce.base_header().psn));
             }
         };
         let mut now = 0;
         for step in &steps {
             match step {
                 Step::Packet(packet) => {
-                    bench.engine.ingest(now, [packet.as_slice()], &mut bench.out);
-                    bench.engine.answers(now, [packet.as_slice()], &mut bench.out);
+                    bench.engine.ingest_packets(now, [packet.as_slice()], &mut bench.out);
+                    bench.engine.handle_answers(now, [packet.as_slice()], &mut bench.out);
                     reports += 1;
                     no_answers += 1;
                 }
                 Step::Answer(of, reply) if !sent.is_empty() => {
                     let (qpn, psn) = *of.get(&sent);
                     let answer = answer(qpn, psn, *reply);
-                    bench.engine.answers(now, [answer.as_slice()], &mut bench.out);
+                    bench.engine.handle_answers(now, [answer.as_slice()], &mut bench.out);
                     if qpn == WRITE_QPN && !writes_on_rc {
                         no_answers += 1;
                     }
@@ -946,12 +968,12 @@ proptest! {
                 }
                 Step::Answer(..) => {}
                 Step::Mode(reference) => {
-                    let mut want = bench.engine.program().clone();
-                    want.set(Entry::Mode(Mode { reference: *reference }));
-                    let changes = diff(bench.engine.program(), &want);
-                    bench.engine.apply(now, &changes, &mut bench.out).unwrap();
+                    let mut want = bench.engine.installed_program().clone();
+                    want.set(DataPlaneEntry::Mode(Mode { reference: *reference }));
+                    let changes = diff_programs(bench.engine.installed_program(), &want);
+                    bench.engine.apply_changes(now, &changes, &mut bench.out).unwrap();
                 }
-                Step::Time => bench.engine.tick(now, &mut bench.out),
+                Step::Time => bench.engine.run_timers(now, &mut bench.out),
             }
             note(&mut sent, bench.frames());
             now += 3 * MS;
@@ -964,19 +986,19 @@ proptest! {
             for (qpn, psn) in [WRITE_QPN, ATOMIC_QPN].into_iter().filter_map(newest) {
                 if qpn == ATOMIC_QPN || writes_on_rc {
                     let answer = answer(qpn, psn, Syndrome::ACK);
-                    bench.engine.answers(now, [answer.as_slice()], &mut bench.out);
+                    bench.engine.handle_answers(now, [answer.as_slice()], &mut bench.out);
                 }
             }
             now += 20 * MS;
-            bench.engine.tick(now, &mut bench.out);
+            bench.engine.run_timers(now, &mut bench.out);
             note(&mut sent, bench.frames());
             if bench.engine.queue_pairs().iter().all(|q| q.outstanding == 0 && q.waiting == 0) {
                 break;
             }
         }
-        bench.engine.end(&mut bench.out);
+        bench.engine.end_queue_pairs(&mut bench.out);
         note(&mut sent, bench.frames());
-        let c = bench.engine.counters();
+        let c = bench.engine.engine_counters();
         prop_assert_eq!(c.received, reports);
         prop_assert_eq!(c.frames, sent.len() as u64);
         prop_assert!(flushed <= c.received);
@@ -1001,22 +1023,22 @@ proptest! {
     #[test]
     fn coalescing_keeps_sums(deltas in prop::collection::vec((0u8..4, any::<u64>()), 1..200), split in 1usize..200) {
         let total = |coalesce: bool| {
-            let limits = Limits { rc: requester::Timing { window: 4096, ..Default::default() }, ..Limits::default() };
+            let limits = EngineLimits { rc: requester::Timing { window: 4096, ..Default::default() }, ..EngineLimits::default() };
             let mut p = program(Transport::Uc, !coalesce);
-            if let Some(Entry::QueuePair(pair)) = p.get(&EntryKey::QueuePair(0, Purpose::Atomic)).cloned() {
-                p.set(Entry::QueuePair(QueuePair { max_dest_rd_atomic: 4096, ..pair }));
+            if let Some(DataPlaneEntry::QueuePair(pair)) = p.get(&EntryKey::QueuePair(0, Purpose::Atomic)).cloned() {
+                p.set(DataPlaneEntry::QueuePair(ProgramQueuePair { max_dest_rd_atomic: 4096, ..pair }));
             }
             let mut bench = Bench::new(&p, limits);
             let mut sums = std::collections::BTreeMap::<u64, u64>::new();
             for batch in deltas.chunks(split) {
                 let reports: Vec<_> = batch
                     .iter()
-                    .map(|(k, delta)| bench.v1(7, KI, Body::KeyIncrement { redundancy: 2, key: key(*k), delta: *delta }))
+                    .map(|(k, delta)| bench.v1(7, KI, DtaBody::KeyIncrement { redundancy: 2, key: key(*k), delta: *delta }))
                     .collect();
                 for frame in bench.ingest(0, &reports) {
-                    let received = Received::parse(&frame).unwrap();
-                    assert_eq!(received.roce.bth().opcode, Opcode::RcFetchAdd);
-                    let atomic = received.roce.atomic().unwrap();
+                    let received = Received::parse_packet(&frame).unwrap();
+                    assert_eq!(received.roce.base_header().opcode, Opcode::RcFetchAdd);
+                    let atomic = received.roce.atomic_header().unwrap();
                     let sum = sums.entry(atomic.va).or_default();
                     *sum = sum.wrapping_add(atomic.swap_add);
                 }
@@ -1030,23 +1052,24 @@ proptest! {
 #[test]
 fn what_leaves_again_on_another_queue_pair_has_the_keys_of_now() {
     for next in [Transport::Rc, Transport::Uc] {
-        let mut bench = Bench::new(&program(Transport::Rc, false), Limits::default());
-        let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
+        let mut bench = Bench::new(&program(Transport::Rc, false), EngineLimits::default());
+        let report = bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
         assert_eq!(bench.ingest(0, &[report]).len(), 1);
         // A restarted collector: another queue pair, and another rkey for the same store.
         let mut want = program(next, false);
-        let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, Purpose::Write)) else {
+        let Some(DataPlaneEntry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, Purpose::Write))
+        else {
             panic!()
         };
-        want.set(Entry::QueuePair(QueuePair { remote_qpn: 0x99, generation: 2, ..pair }));
-        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KW, 0)) else { panic!() };
-        want.set(Entry::Store(Store { rkey: Rkey(0x7777), generation: 2, ..store }));
-        let changes = diff(bench.engine.program(), &want);
-        bench.engine.apply(1, &changes, &mut bench.out).unwrap();
+        want.set(DataPlaneEntry::QueuePair(ProgramQueuePair { remote_qpn: 0x99, generation: 2, ..pair }));
+        let Some(DataPlaneEntry::Store(store)) = want.remove(&EntryKey::Store(KW, 0)) else { panic!() };
+        want.set(DataPlaneEntry::Store(Store { rkey: Rkey(0x7777), generation: 2, ..store }));
+        let changes = diff_programs(bench.engine.installed_program(), &want);
+        bench.engine.apply_changes(1, &changes, &mut bench.out).unwrap();
         let frames = bench.frames();
         assert_eq!(frames.len(), 1, "{next}");
-        let received = Received::parse(&frames[0]).unwrap();
-        assert_eq!(received.roce.bth().dest_qp, 0x99);
-        assert_eq!(received.roce.reth().unwrap().rkey, 0x7777, "{next}");
+        let received = Received::parse_packet(&frames[0]).unwrap();
+        assert_eq!(received.roce.base_header().dest_qp, 0x99);
+        assert_eq!(received.roce.rdma_header().unwrap().rkey, 0x7777, "{next}");
     }
 }

@@ -57,7 +57,7 @@ impl Version0Reporters {
     }
 
     /// Accepts reports only from these addresses; from all if there are none.
-    pub(crate) fn list(&mut self, addresses: impl Iterator<Item = Ipv4Addr>) {
+    pub(crate) fn accept_only(&mut self, addresses: impl Iterator<Item = Ipv4Addr>) {
         self.listed = addresses.collect();
     }
 
@@ -66,7 +66,7 @@ impl Version0Reporters {
         self.listed.is_empty() || self.listed.contains(&source)
     }
 
-    pub(crate) fn admit(&mut self, source: Ipv4Addr, sequence: u8, restarted: bool) -> Admission0 {
+    pub(crate) fn admit_sequence(&mut self, source: Ipv4Addr, sequence: u8, restarted: bool) -> Admission0 {
         const TAKE: Admission0 = Admission0::Apply { gap: 0 };
         let Some(window) = self.windows.get_mut(&source) else {
             if self.windows.len() < self.limit {
@@ -96,7 +96,7 @@ impl Version0Reporters {
     }
 
     /// How many of a gap's last sequences may be requested: at most [`MOST_NACKS`] and the source's budget.
-    pub(crate) fn may_ask(&mut self, now: u64, source: Ipv4Addr, gap: u8) -> u8 {
+    pub(crate) fn requestable_sequences(&mut self, now: u64, source: Ipv4Addr, gap: u8) -> u8 {
         let (Some(rate), Some(window)) = (self.nacks, self.windows.get_mut(&source)) else { return 0 };
         (0..gap.min(MOST_NACKS)).take_while(|_| window.nacks.take(now, rate)).count() as u8
     }
@@ -111,39 +111,39 @@ mod tests {
         let a = Ipv4Addr::LOCALHOST;
         let mut r = Version0Reporters::new(1, 0);
         let apply = |gap| Admission0::Apply { gap };
-        assert_eq!(r.admit(a, 250, false), apply(0));
-        assert_eq!(r.admit(a, 251, false), apply(0));
-        assert_eq!(r.admit(a, 1, false), apply(5));
-        assert_eq!(r.admit(a, 253, false), apply(0));
-        assert_eq!(r.admit(a, 253, false), Admission0::Duplicate);
-        assert_eq!(r.admit(a, 1, false), Admission0::Duplicate);
-        assert_eq!(r.admit(a, 101, false), apply(99));
+        assert_eq!(r.admit_sequence(a, 250, false), apply(0));
+        assert_eq!(r.admit_sequence(a, 251, false), apply(0));
+        assert_eq!(r.admit_sequence(a, 1, false), apply(5));
+        assert_eq!(r.admit_sequence(a, 253, false), apply(0));
+        assert_eq!(r.admit_sequence(a, 253, false), Admission0::Duplicate);
+        assert_eq!(r.admit_sequence(a, 1, false), Admission0::Duplicate);
+        assert_eq!(r.admit_sequence(a, 101, false), apply(99));
         // One source more than is tracked: always accepted.
-        assert_eq!(r.admit(Ipv4Addr::UNSPECIFIED, 5, false), apply(0));
-        assert_eq!(r.admit(Ipv4Addr::UNSPECIFIED, 5, false), apply(0));
+        assert_eq!(r.admit_sequence(Ipv4Addr::UNSPECIFIED, 5, false), apply(0));
+        assert_eq!(r.admit_sequence(Ipv4Addr::UNSPECIFIED, 5, false), apply(0));
     }
 
     #[test]
     fn nacks_are_asked_for_and_bounded() {
         let a = Ipv4Addr::LOCALHOST;
         let mut none = Version0Reporters::new(4, 0);
-        none.admit(a, 0, false);
-        assert_eq!(none.may_ask(0, a, 99), 0);
+        none.admit_sequence(a, 0, false);
+        assert_eq!(none.requestable_sequences(0, a, 99), 0);
 
         let mut some = Version0Reporters::new(4, 40);
-        some.admit(a, 0, false);
-        assert_eq!(some.may_ask(0, a, 99), 32);
-        assert_eq!(some.may_ask(0, a, 99), 8);
-        assert_eq!(some.may_ask(0, a, 99), 0);
-        assert_eq!(some.may_ask(500_000_000, a, 99), 20);
-        assert_eq!(some.may_ask(500_000_000, Ipv4Addr::UNSPECIFIED, 99), 0, "nobody watched");
+        some.admit_sequence(a, 0, false);
+        assert_eq!(some.requestable_sequences(0, a, 99), 32);
+        assert_eq!(some.requestable_sequences(0, a, 99), 8);
+        assert_eq!(some.requestable_sequences(0, a, 99), 0);
+        assert_eq!(some.requestable_sequences(500_000_000, a, 99), 20);
+        assert_eq!(some.requestable_sequences(500_000_000, Ipv4Addr::UNSPECIFIED, 99), 0, "nobody watched");
     }
 
     #[test]
     fn a_list_of_addresses_keeps_others_out() {
         let mut r = Version0Reporters::new(4, 0);
         assert!(r.may_report(Ipv4Addr::LOCALHOST));
-        r.list([Ipv4Addr::LOCALHOST].into_iter());
+        r.accept_only([Ipv4Addr::LOCALHOST].into_iter());
         assert!(r.may_report(Ipv4Addr::LOCALHOST) && !r.may_report(Ipv4Addr::BROADCAST));
     }
 }

@@ -22,7 +22,7 @@ pub struct LastSeen {
 
 impl LastSeen {
     /// Whether it contains a sequence.
-    pub fn has(&self, sequence: u32) -> bool {
+    pub fn has_seen(&self, sequence: u32) -> bool {
         let behind = self.newest.wrapping_sub(sequence);
         behind < LAST && self.seen >> behind & 1 == 1
     }
@@ -52,7 +52,7 @@ pub enum Verdict {
 
 /// Sequences seen, modulo 2^32.
 #[derive(Clone, Debug)]
-pub struct Window {
+pub struct SequenceWindow {
     newest: u32,
     /// What came after this and has not arrived was counted missing.
     first: u32,
@@ -60,11 +60,11 @@ pub struct Window {
     seen: [u64; WORDS],
 }
 
-impl Window {
+impl SequenceWindow {
     /// A window that has seen one sequence.
     pub fn new(first: u32) -> Self {
-        let mut window = Window { newest: first, first, seen: [0; WORDS] };
-        window.mark(first);
+        let mut window = SequenceWindow { newest: first, first, seen: [0; WORDS] };
+        window.mark_seen(first);
         window
     }
 
@@ -80,17 +80,17 @@ impl Window {
     }
 
     /// The newest sequence seen.
-    pub fn newest(&self) -> u32 {
+    pub fn newest_sequence(&self) -> u32 {
         self.newest
     }
 
-    /// The first sequence seen, or the one given to [`Window::missing_since`].
-    pub fn first(&self) -> u32 {
+    /// The first sequence seen, or the one given to [`SequenceWindow::missing_since`].
+    pub fn first_sequence(&self) -> u32 {
         self.first
     }
 
     /// Whether a sequence is in the window and seen.
-    pub fn has(&self, sequence: u32) -> bool {
+    pub fn has_seen(&self, sequence: u32) -> bool {
         self.newest.wrapping_sub(sequence) < WINDOW && self.is_marked(sequence)
     }
 
@@ -107,20 +107,20 @@ impl Window {
     }
 
     /// Marks sequences of another window as seen if they are near.
-    pub fn remember(&mut self, last: LastSeen) {
+    pub fn mark_last_seen(&mut self, last: LastSeen) {
         let mine = self.newest;
         if (1..WINDOW).contains(&last.newest.wrapping_sub(mine)) {
-            *self = Window::new(last.newest);
-            self.mark(mine);
+            *self = SequenceWindow::new(last.newest);
+            self.mark_seen(mine);
         }
-        for sequence in (0..LAST).map(|d| last.newest.wrapping_sub(d)).filter(|it| last.has(*it)) {
+        for sequence in (0..LAST).map(|d| last.newest.wrapping_sub(d)).filter(|it| last.has_seen(*it)) {
             if self.newest.wrapping_sub(sequence) < WINDOW {
-                self.mark(sequence);
+                self.mark_seen(sequence);
             }
         }
     }
 
-    fn mark(&mut self, sequence: u32) {
+    fn mark_seen(&mut self, sequence: u32) {
         let bit = sequence % WINDOW;
         self.seen[(bit / 64) as usize] |= 1 << (bit % 64);
     }
@@ -133,14 +133,19 @@ impl Window {
     /// Accepts the sequence after the newest: the common case. The new one takes the bit of the one that
     /// leaves the window.
     #[inline]
-    pub fn advance(&mut self) {
+    pub fn advance_by_one(&mut self) {
         self.newest = self.newest.wrapping_add(1);
-        self.mark(self.newest);
+        self.mark_seen(self.newest);
     }
 
     /// Judges a sequence up to `reach` ahead and records it. `came` says whether skipped sequences arrived by
     /// another way: those are not missing.
-    pub fn offer(&mut self, sequence: u32, reach: u32, mut came: impl FnMut(u32) -> bool) -> Verdict {
+    pub fn offer_sequence(
+        &mut self,
+        sequence: u32,
+        reach: u32,
+        mut came: impl FnMut(u32) -> bool,
+    ) -> Verdict {
         let ahead = sequence.wrapping_sub(self.newest);
         if ahead != 0 && ahead <= reach {
             let mut missing = ahead - 1;
@@ -153,11 +158,11 @@ impl Window {
                 self.seen[(bit / 64) as usize] &= !(1 << (bit % 64));
                 if came(skipped) {
                     missing -= 1;
-                    self.mark(skipped);
+                    self.mark_seen(skipped);
                 }
             }
             self.newest = sequence;
-            self.mark(sequence);
+            self.mark_seen(sequence);
             return Verdict::New { missing };
         }
         let behind = self.newest.wrapping_sub(sequence);
@@ -167,7 +172,7 @@ impl Window {
         if self.is_marked(sequence) {
             return Verdict::Duplicate;
         }
-        self.mark(sequence);
+        self.mark_seen(sequence);
         // Signed distance: `first` is at most 2^31 behind before this fails, and by then the window is long
         // past it.
         Verdict::Late { fills: (sequence.wrapping_sub(self.first) as i32) > 0 || self.first_is_far() }
@@ -215,27 +220,27 @@ mod tests {
         fn agrees_with_a_set(start in any::<u32>(), far in any::<bool>(), steps in prop::collection::vec(
             prop_oneof![8 => -40i64..40, 2 => -1100i64..1100, 1 => -70_000i64..70_000], 0..400)) {
             let reach = if far { 1 << 16 } else { NEAR };
-            let mut window = Window::new(start);
+            let mut window = SequenceWindow::new(start);
             let mut naive = Naive { newest: start, first: start, seen: HashSet::from([start]) };
             for step in steps {
                 let s = naive.newest.wrapping_add(step as u32);
                 let has = naive.newest.wrapping_sub(s) < WINDOW && naive.seen.contains(&s);
-                prop_assert_eq!(window.has(s), has);
+                prop_assert_eq!(window.has_seen(s), has);
                 if s == naive.newest.wrapping_add(1) && s.is_multiple_of(2) {
-                    window.advance();
+                    window.advance_by_one();
                     naive.offer(s, reach);
                 } else {
-                    prop_assert_eq!(window.offer(s, reach, |_| false), naive.offer(s, reach));
+                    prop_assert_eq!(window.offer_sequence(s, reach, |_| false), naive.offer(s, reach));
                 }
-                prop_assert_eq!(window.newest(), naive.newest);
+                prop_assert_eq!(window.newest_sequence(), naive.newest);
             }
         }
     }
 
     #[test]
     fn wraps_around() {
-        let mut w = Window::new(u32::MAX - 1);
-        let mut offer = |s| w.offer(s, NEAR, |_| false);
+        let mut w = SequenceWindow::new(u32::MAX - 1);
+        let mut offer = |s| w.offer_sequence(s, NEAR, |_| false);
         assert_eq!(offer(u32::MAX), Verdict::New { missing: 0 });
         assert_eq!(offer(2), Verdict::New { missing: 2 });
         assert_eq!(offer(0), Verdict::Late { fills: true });
@@ -247,8 +252,8 @@ mod tests {
 
     #[test]
     fn what_came_by_another_way_is_not_missing() {
-        let mut w = Window::new(10);
-        assert_eq!(w.offer(20, NEAR, |s| s == 15), Verdict::New { missing: 8 });
-        assert_eq!(w.offer(15, NEAR, |_| false), Verdict::Duplicate);
+        let mut w = SequenceWindow::new(10);
+        assert_eq!(w.offer_sequence(20, NEAR, |s| s == 15), Verdict::New { missing: 8 });
+        assert_eq!(w.offer_sequence(15, NEAR, |_| false), Verdict::Duplicate);
     }
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use dta_dataplane::reference::Reference;
-use dta_proto::hex;
-use dta_proto::program::{Entry, Program, Purpose, QueuePair, Transport};
+use dta_proto::program::{DataPlaneEntry, Program, ProgramQueuePair, Purpose, Transport};
+use dta_proto::to_hex_digits;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -15,7 +15,7 @@ struct Case {
     name: String,
     transport: Transport,
     start_psn: u32,
-    entries: Vec<Entry>,
+    entries: Vec<DataPlaneEntry>,
     reports: Vec<String>,
     frames: Vec<String>,
     flushed: usize,
@@ -38,10 +38,10 @@ fn program(case: &Case) -> Program {
     let mut program: Program =
         serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
     for entry in program.clone().entries() {
-        if let Entry::QueuePair(pair) = entry {
+        if let DataPlaneEntry::QueuePair(pair) = entry {
             let transport = if pair.purpose == Purpose::Write { case.transport } else { pair.transport };
             let start_psn = case.start_psn;
-            program.set(Entry::QueuePair(QueuePair { transport, start_psn, ..pair.clone() }));
+            program.set(DataPlaneEntry::QueuePair(ProgramQueuePair { transport, start_psn, ..pair.clone() }));
         }
     }
     case.entries.iter().for_each(|entry| program.set(entry.clone()));
@@ -62,18 +62,18 @@ fn frames_are_as_the_other_implementation_makes_them() {
         let mut switch = Reference::new(&program(case), 1 << 16).unwrap();
         let (mut frames, mut nacks, mut dropped) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (report, payload) in case.reports.iter().enumerate() {
-            let made = switch.report(reporter, service, &bytes(payload));
-            frames.extend(made.frames.iter().map(|frame| hex(frame)));
-            nacks.extend(made.nacks.iter().map(|payload| Nack { report, payload: hex(payload) }));
+            let made = switch.process_report(reporter, service, &bytes(payload));
+            frames.extend(made.frames.iter().map(|frame| to_hex_digits(frame)));
+            nacks.extend(made.nacks.iter().map(|payload| Nack { report, payload: to_hex_digits(payload) }));
             if let Some(reason) = made.dropped {
                 *dropped.entry(reason.name().to_string()).or_insert(0) += 1;
             }
         }
-        let counters = switch.counters();
+        let counters = switch.engine_counters();
         assert_eq!(counters.received, case.reports.len() as u64, "{}", case.name);
-        assert_eq!(counters.check(), None, "{}", case.name);
-        let flushed = switch.flush();
-        frames.extend(flushed.iter().map(|frame| hex(frame)));
+        assert_eq!(counters.find_imbalance(), None, "{}", case.name);
+        let flushed = switch.flush_held_reports();
+        frames.extend(flushed.iter().map(|frame| to_hex_digits(frame)));
         assert_eq!(frames, case.frames, "{}", case.name);
         assert_eq!(flushed.len(), case.flushed, "{}", case.name);
         assert_eq!(nacks, case.nacks, "{}", case.name);
@@ -88,8 +88,11 @@ fn nothing_waits_for_a_responder_that_is_not_there() {
     let mut switch = Reference::new(&program(&case), 1 << 10).unwrap();
     let reporter = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), 5555);
     for _ in 0..20_000 {
-        let made =
-            switch.report(reporter, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040), &bytes(&case.reports[0]));
+        let made = switch.process_report(
+            reporter,
+            SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040),
+            &bytes(&case.reports[0]),
+        );
         assert_eq!((made.frames.len(), made.dropped), (2, None));
     }
 }

@@ -3,11 +3,11 @@
 
 use std::net::IpAddr;
 
-use dta_dataplane::telemetry::{Arrival, Made, Rules, StoreIds, Telemetry};
+use dta_dataplane::telemetry::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
 use dta_proto::key::Flow;
-use dta_proto::wire::dta::Body;
-use dta_proto::wire::int::emit::{Datagram, Hop, Local, Packet, Report, Stack};
-use dta_proto::wire::int::{Fill, Flags, IntVersion, ReportVersion, Settings};
+use dta_proto::wire::dta::DtaBody;
+use dta_proto::wire::int::emit::{EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
+use dta_proto::wire::int::{Fill, Flags, IntSettings, IntVersion, ReportVersion};
 
 const STORES: StoreIds =
     StoreIds { paths: Some(1), values: Some(2), events: Some(3), counters: Some(4), postcards: Some(5) };
@@ -32,12 +32,13 @@ fn report() -> Vec<u8> {
         ..Hop::default()
     };
     let flow: Flow = "10.0.0.1:5000->10.0.0.2:80/udp".parse().unwrap();
-    let packet = Packet::new(flow).with(Stack::new(IntVersion::V10, 0xff00, vec![hop; 3]));
+    let packet = EmittedPacket::new(flow).with_stack(Stack::new(IntVersion::V10, 0xff00, vec![hop; 3]));
     let flags = Flags { tracked: true, ..Flags::default() };
-    let report = Report { flags, local: Local::Nothing, hop, halved_queue: false, packet, ethernet: true };
+    let report =
+        EmittedReport { flags, local: Local::Nothing, hop, halved_queue: false, packet, ethernet: true };
     let version = ReportVersion::V10;
-    Datagram { version, version_nibble: 0, switch: 9, hardware: 1, sequence: 0, reports: vec![report] }
-        .bytes()
+    EmittedDatagram { version, version_nibble: 0, switch: 9, hardware: 1, sequence: 0, reports: vec![report] }
+        .to_bytes()
 }
 
 /// Any generator does; this one is xorshift64*.
@@ -68,11 +69,11 @@ fn a_flood_of_random_flows_is_in_the_accounting_and_takes_no_more_memory() {
     let keys = rules.keys as u64;
     let mut telemetry = Telemetry::new(rules);
     telemetry.set_stores(STORES);
-    let (template, settings) = (report(), Settings::default());
+    let (template, settings) = (report(), IntSettings::default());
     let from = IpAddr::from([127, 0, 0, 1]);
     let mut random = Random(0x1234_5678_9abc_def1);
     let mut batch = vec![template.clone(); BATCH as usize];
-    let (mut made, mut taken, mut primitives, mut counted) = (Made::default(), 0, 0, 0);
+    let (mut made, mut taken, mut primitives, mut counted) = (PrimitiveBatch::default(), 0, 0, 0);
     let mut memory = None;
     let mut now = 0;
     while taken < reports {
@@ -97,24 +98,24 @@ fn a_flood_of_random_flows_is_in_the_accounting_and_takes_no_more_memory() {
             taken += 1;
         }
         now += 20_000 * BATCH;
-        let at = Arrival { now, wall: 1_700_000_000 * SECOND + now };
+        let at = ArrivalTime { now, wall: 1_700_000_000 * SECOND + now };
         telemetry.ingest_all(at, batch.iter().map(|bytes| (from, &bytes[..])), &settings, &mut made);
-        telemetry.tick(now, usize::MAX, &mut made);
+        telemetry.write_due_counts(now, usize::MAX, &mut made);
         primitives += made.len() as u64;
         counted += increments(&made);
         made.clear();
-        assert_eq!(telemetry.counters().check(), None);
+        assert_eq!(telemetry.int_counters().find_imbalance(), None);
         if memory.is_none() && taken >= reports / 10 {
             memory = Some(resident());
         }
     }
     let after = resident();
-    telemetry.flush();
-    telemetry.tick(now, usize::MAX, &mut made);
+    telemetry.request_flush();
+    telemetry.write_due_counts(now, usize::MAX, &mut made);
     primitives += made.len() as u64;
     counted += increments(&made);
 
-    let named = telemetry.named();
+    let named = telemetry.named_counters();
     let count = |name: &str| named.iter().find(|(of, _)| of == name).map_or(0, |(_, count)| *count);
     let dropped: u64 =
         named.iter().filter(|(name, _)| name.starts_with("int.dropped.")).map(|(_, count)| *count).sum();
@@ -135,10 +136,10 @@ fn a_flood_of_random_flows_is_in_the_accounting_and_takes_no_more_memory() {
 }
 
 /// What is added to the counts of flows: their keys end in zeros, those of packets and bytes in their names.
-fn increments(made: &Made) -> u64 {
+fn increments(made: &PrimitiveBatch) -> u64 {
     made.iter()
         .filter_map(|(_, body)| match body {
-            Body::KeyIncrement { key, delta, .. } if matches!(key.0[13..], [0, 0, 0 | 6]) => Some(delta),
+            DtaBody::KeyIncrement { key, delta, .. } if matches!(key.0[13..], [0, 0, 0 | 6]) => Some(delta),
             _ => None,
         })
         .sum()

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use dta_files::config_file::ConfigError;
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
-use dta_proto::telemetry::{Entry, Metric, Why};
+use dta_proto::telemetry::{Metric, TelemetryEntry, Why};
 use serde::{Deserialize, Serialize};
 
-use crate::events::{Event, Stores};
+use crate::events::{LookupStores, TelemetryEvent};
 use crate::schema::Schema;
 use crate::source::DEFAULT_STORE;
 
@@ -45,7 +45,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        let Stores { paths, values } = Stores::default();
+        let LookupStores { paths, values } = LookupStores::default();
         Self {
             events: DEFAULT_STORE.into(),
             paths,
@@ -144,7 +144,7 @@ dta_proto::named! {
 
 impl Signal {
     /// The name of its exporter in counters and logs.
-    pub fn sink(self) -> &'static str {
+    pub fn sink_name(self) -> &'static str {
         match self {
             Signal::Logs => "otlp-logs",
             Signal::Metrics => "otlp-metrics",
@@ -196,9 +196,9 @@ pub struct Otlp {
     /// Seconds after which metrics are sent again.
     pub metrics_seconds: u64,
     /// Which paths are traces.
-    pub traces: Traces,
+    pub traces: TraceSelection,
     /// Which packets of hosts are traces.
-    pub host_traces: Traces,
+    pub host_traces: TraceSelection,
 }
 
 impl Default for Otlp {
@@ -215,8 +215,8 @@ impl Default for Otlp {
             spool_mib: 256,
             flush_ms: 200,
             metrics_seconds: 60,
-            traces: Traces::default(),
-            host_traces: Traces::default(),
+            traces: TraceSelection::default(),
+            host_traces: TraceSelection::default(),
         }
     }
 }
@@ -225,7 +225,7 @@ impl Default for Otlp {
 /// and `[export.otlp.host_traces]`: which packets of hosts are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Traces {
+pub struct TraceSelection {
     /// One in so many of these.
     pub one_in: u64,
     /// Only flows with an end in this prefix.
@@ -234,16 +234,16 @@ pub struct Traces {
     pub least_latency_ns: u64,
 }
 
-impl Default for Traces {
+impl Default for TraceSelection {
     fn default() -> Self {
         Self { one_in: 100, prefix: None, least_latency_ns: 0 }
     }
 }
 
-impl Traces {
+impl TraceSelection {
     /// Whether an event is to be a trace.
-    pub(crate) fn admit(&self, event: &Event) -> bool {
-        let Entry::Change { metric, why, key, time, new, .. } = event.entry else { return false };
+    pub(crate) fn selects_event(&self, event: &TelemetryEvent) -> bool {
+        let TelemetryEntry::Change { metric, why, key, time, new, .. } = event.entry else { return false };
         // Nothing changed; or the path of the entry before, which says that it loops.
         if matches!(why, Why::KeepAlive | Why::Loop) {
             return false;
@@ -256,12 +256,13 @@ impl Traces {
             _ => return false,
         };
         let identity = [&key.0[..], &time.to_be_bytes()].concat();
-        let flow = event.meaning.and_then(|meaning| meaning.flow());
-        self.takes(&identity, flow.into_iter()) && latency.unwrap_or_default() >= self.least_latency_ns
+        let flow = event.meaning.and_then(|meaning| meaning.known_flow());
+        self.selects_flows(&identity, flow.into_iter())
+            && latency.unwrap_or_default() >= self.least_latency_ns
     }
 
     /// Whether what these bytes identify, of these flows, is in the share and in the prefix.
-    pub(crate) fn takes(&self, identity: &[u8], mut flows: impl Iterator<Item = Flow>) -> bool {
+    pub(crate) fn selects_flows(&self, identity: &[u8], mut flows: impl Iterator<Item = Flow>) -> bool {
         // The same in each life of this program.
         u64::from(crc32fast::hash(identity)).is_multiple_of(self.one_in)
             && self.prefix.is_none_or(|prefix| flows.any(|flow| prefix.has_end_of(&flow)))
@@ -422,17 +423,17 @@ pub struct Json {
     /// The file that lines are appended to, or `-` for standard output.
     pub file: PathBuf,
     /// Whether names of switches, ports and drop reasons are written next to their numbers.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub names: bool,
 }
 
-const fn yes() -> bool {
+const fn default_true() -> bool {
     true
 }
 
 impl Config {
     /// Whether anything is to be exported.
-    pub fn is_on(&self) -> bool {
+    pub fn has_exporters(&self) -> bool {
         self.has_events() || self.has_metrics() || self.has_host_traces()
     }
 
@@ -441,27 +442,27 @@ impl Config {
         self.influx.is_some()
             || self.json.is_some()
             || self.kafka.is_some()
-            || self.has(Signal::Logs)
-            || self.has(Signal::Traces)
+            || self.exports_signal(Signal::Logs)
+            || self.exports_signal(Signal::Traces)
     }
 
     /// Whether metrics are to be exported.
     pub fn has_metrics(&self) -> bool {
-        self.remote_write.is_some() || self.has(Signal::Metrics)
+        self.remote_write.is_some() || self.exports_signal(Signal::Metrics)
     }
 
     /// Whether ways of packets through hosts are to be exported.
     pub fn has_host_traces(&self) -> bool {
-        self.has(Signal::HostTraces)
+        self.exports_signal(Signal::HostTraces)
     }
 
-    fn has(&self, signal: Signal) -> bool {
+    fn exports_signal(&self, signal: Signal) -> bool {
         self.otlp.as_ref().is_some_and(|otlp| otlp.signals.contains(&signal))
     }
 
     /// The exporters that have a spool: their names, the spools' directories, and their limits in bytes. `name` is the
     /// collector's.
-    pub fn spools(&self, name: &str) -> Vec<(&'static str, PathBuf, u64)> {
+    pub fn configured_spools(&self, name: &str) -> Vec<(&'static str, PathBuf, u64)> {
         let mut all = Vec::new();
         if let Some(influx) = &self.influx {
             all.push((Influx::SINK, influx.spool_directory(name), influx.spool_mib << 20));
@@ -469,7 +470,7 @@ impl Config {
         for (otlp, signal) in
             self.otlp.iter().flat_map(|otlp| otlp.signals.iter().map(move |one| (otlp, *one)))
         {
-            all.push((signal.sink(), otlp.spool_directory(name, signal), otlp.spool_mib << 20));
+            all.push((signal.sink_name(), otlp.spool_directory(name, signal), otlp.spool_mib << 20));
         }
         if let Some(remote) = &self.remote_write {
             all.push((RemoteWrite::SINK, remote.spool_directory(name), remote.spool_mib << 20));
@@ -481,11 +482,11 @@ impl Config {
     }
 
     /// Tables that name a secret, each with its URL.
-    pub(crate) fn secrets(&self) -> Vec<(&'static str, &str)> {
+    pub(crate) fn tables_with_secret(&self) -> Vec<(&'static str, &str)> {
         let influx = self.influx.iter().filter(|influx| influx.user.is_some() || influx.org.is_some());
-        let otlp = self.otlp.iter().filter(|otlp| is_set(&otlp.secret_file, OTLP_SECRET_VARIABLE));
+        let otlp = self.otlp.iter().filter(|otlp| is_secret_set(&otlp.secret_file, OTLP_SECRET_VARIABLE));
         let remote = self.remote_write.iter();
-        let remote = remote.filter(|remote| is_set(&remote.secret_file, REMOTE_WRITE_SECRET_VARIABLE));
+        let remote = remote.filter(|remote| is_secret_set(&remote.secret_file, REMOTE_WRITE_SECRET_VARIABLE));
         influx
             .map(|influx| ("export.influx", influx.url.as_str()))
             .chain(otlp.map(|otlp| ("export.otlp", otlp.url.as_str())))
@@ -494,15 +495,15 @@ impl Config {
     }
 
     /// The stores other than that of the events.
-    pub fn stores(&self) -> Stores {
-        Stores { paths: self.paths.clone(), values: self.values.clone() }
+    pub fn lookup_stores(&self) -> LookupStores {
+        LookupStores { paths: self.paths.clone(), values: self.values.clone() }
     }
 
     /// Checks it. Reads no file and makes no connection.
     ///
     /// # Errors
     /// The first problem.
-    pub fn check(&self) -> Result<(), ConfigError> {
+    pub fn validate(&self) -> Result<(), ConfigError> {
         for (key, name) in
             [("export.events", &self.events), ("export.paths", &self.paths), ("export.values", &self.values)]
         {
@@ -521,14 +522,14 @@ impl Config {
                 "`file` must name a file, or \"-\" for standard output",
             ));
         }
-        self.influx.as_ref().map_or(Ok(()), Influx::check)?;
-        self.otlp.as_ref().map_or(Ok(()), Otlp::check)?;
-        self.remote_write.as_ref().map_or(Ok(()), RemoteWrite::check)?;
-        self.kafka.as_ref().map_or(Ok(()), Kafka::check)
+        self.influx.as_ref().map_or(Ok(()), Influx::validate)?;
+        self.otlp.as_ref().map_or(Ok(()), Otlp::validate)?;
+        self.remote_write.as_ref().map_or(Ok(()), RemoteWrite::validate)?;
+        self.kafka.as_ref().map_or(Ok(()), Kafka::validate)
     }
 }
 
-fn is_set(secret_file: &Option<PathBuf>, variable: &str) -> bool {
+fn is_secret_set(secret_file: &Option<PathBuf>, variable: &str) -> bool {
     secret_file.is_some() || std::env::var_os(variable).is_some_and(|secret| !secret.is_empty())
 }
 
@@ -598,7 +599,7 @@ fn check_numbers(table: &str, numbers: &[(&str, u64, u64, u64)]) -> Result<(), C
 const SPOOL: [u64; 2] = [16, 1 << 20];
 
 impl Otlp {
-    fn check(&self) -> Result<(), ConfigError> {
+    fn validate(&self) -> Result<(), ConfigError> {
         const TABLE: &str = "export.otlp";
         let what = ["an OpenTelemetry collector", "http://HOST:4318"];
         check_url(TABLE, &self.url, &self.ca, OTLP_SECRET_VARIABLE, what)?;
@@ -642,7 +643,7 @@ fn is_header(name: &str) -> bool {
 }
 
 impl RemoteWrite {
-    fn check(&self) -> Result<(), ConfigError> {
+    fn validate(&self) -> Result<(), ConfigError> {
         const TABLE: &str = "export.remote_write";
         let what = ["a receiver of remote write", "http://HOST:9090/api/v1/write"];
         check_url(TABLE, &self.url, &self.ca, REMOTE_WRITE_SECRET_VARIABLE, what)?;
@@ -658,7 +659,7 @@ impl RemoteWrite {
 }
 
 impl Kafka {
-    fn check(&self) -> Result<(), ConfigError> {
+    fn validate(&self) -> Result<(), ConfigError> {
         const TABLE: &str = "export.kafka";
         let wrong = |key: &str, reason: &str| Err(ConfigError::new(format!("{TABLE}.{key}"), reason));
         let is_broker = |broker: &String| {
@@ -685,7 +686,7 @@ impl Kafka {
 }
 
 impl Influx {
-    fn check(&self) -> Result<(), ConfigError> {
+    fn validate(&self) -> Result<(), ConfigError> {
         const TABLE: &str = "export.influx";
         let what = ["an InfluxDB server", "http://HOST:8086"];
         check_url(TABLE, &self.url, &self.ca, SECRET_VARIABLE, what)?;

@@ -46,10 +46,10 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
 
 impl ExportCounters {
     /// All counters by name, for the exporter to `sink`, such as `influx`.
-    pub fn named(&self, sink: &str) -> Vec<(String, u64)> {
+    pub fn named_counters(&self, sink: &str) -> Vec<(String, u64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let [entries, unreadable, overwritten, missing, damaged, interrupted] =
-            self.source.named().map(|(_, value)| value);
+            self.source.named_counters().map(|(_, value)| value);
         let spool = self.spool.get();
         [
             (&names::EXPORT_ENTRIES, entries),
@@ -68,13 +68,13 @@ impl ExportCounters {
             (&names::EXPORT_MADE, load(&self.made)),
             (&names::EXPORT_STATE, load(&self.state)),
             (&names::EXPORT_DELIVERED, load(&self.delivered)),
-            (&names::EXPORT_SPOOLED, spool.map_or(0, |spool| spool.points())),
-            (&names::EXPORT_DROPPED_SPOOL_FULL, spool.map_or(0, |spool| spool.dropped())),
-            (&names::EXPORT_DROPPED_SPOOL_DAMAGED, spool.map_or(0, |spool| spool.damaged())),
+            (&names::EXPORT_SPOOLED, spool.map_or(0, |spool| spool.pending_points())),
+            (&names::EXPORT_DROPPED_SPOOL_FULL, spool.map_or(0, |spool| spool.dropped_points())),
+            (&names::EXPORT_DROPPED_SPOOL_DAMAGED, spool.map_or(0, |spool| spool.damaged_points())),
             (&names::EXPORT_DROPPED_REJECTED, load(&self.rejected)),
             (&names::EXPORT_RETRIED, load(&self.retried)),
         ]
-        .map(|(counter, value)| (counter.of(&[sink]), value))
+        .map(|(counter, value)| (counter.format_name(&[sink]), value))
         .into()
     }
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use dta_proto::backoff::Backoff;
 
 use crate::counters::{ExportCounters, add};
-use crate::receiver::{Receiver, Written};
-use crate::spool::{Record, Spool};
+use crate::receiver::{RecordReceiver, WriteOutcome};
+use crate::spool::{Spool, SpoolRecord};
 
 /// How long a receiver is left alone before it is tried again.
-const AGAIN: Backoff = Backoff::within(Duration::from_millis(250), Duration::from_secs(10));
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 /// The longest that a receiver may ask to be left alone.
 const LEFT_ALONE: Duration = Duration::from_secs(300);
 /// How often the log says that a receiver is still down.
@@ -20,20 +20,20 @@ const REMIND: Duration = Duration::from_secs(60);
 const SPOOL: Duration = Duration::from_secs(1);
 
 /// Delivers until the spool is closed.
-pub(crate) fn run(sink: &str, spool: &Spool, receiver: &dyn Receiver, counters: &Arc<ExportCounters>) {
-    let mut away = Away::default();
+pub(crate) fn run(sink: &str, spool: &Spool, receiver: &dyn RecordReceiver, counters: &Arc<ExportCounters>) {
+    let mut away = DeliveryOutage::default();
     let mut told = false;
     loop {
-        let oldest = spool.oldest(Duration::from_secs(3600));
+        let oldest = spool.wait_for_oldest(Duration::from_secs(3600));
         let is_failed = oldest.is_err();
         match oldest {
             Ok(Some(record)) => {
-                if !deliver(sink, spool, receiver, counters, &record, &mut away) {
+                if !deliver_record(sink, spool, receiver, counters, &record, &mut away) {
                     return;
                 }
             }
             Ok(None) => {
-                if spool.sleep(Duration::ZERO) {
+                if spool.wait_for_close(Duration::ZERO) {
                     return;
                 }
             }
@@ -41,7 +41,7 @@ pub(crate) fn run(sink: &str, spool: &Spool, receiver: &dyn Receiver, counters: 
                 if !told {
                     tracing::error!(sink, %error, "cannot read the spool; trying again");
                 }
-                if spool.sleep(SPOOL) {
+                if spool.wait_for_close(SPOOL) {
                     return;
                 }
             }
@@ -51,7 +51,7 @@ pub(crate) fn run(sink: &str, spool: &Spool, receiver: &dyn Receiver, counters: 
 }
 
 /// What went wrong with the last record.
-struct Away {
+struct DeliveryOutage {
     since: Option<Instant>,
     told: Option<Instant>,
     again: Backoff,
@@ -59,26 +59,26 @@ struct Away {
     is_unwritten: bool,
 }
 
-impl Default for Away {
+impl Default for DeliveryOutage {
     fn default() -> Self {
-        Away { since: None, told: None, again: AGAIN, is_unwritten: false }
+        DeliveryOutage { since: None, told: None, again: AGAIN, is_unwritten: false }
     }
 }
 
 /// Sends a record until it is accepted; `false` if the spool was closed before that.
-fn deliver(
+fn deliver_record(
     sink: &str,
     spool: &Spool,
-    receiver: &dyn Receiver,
+    receiver: &dyn RecordReceiver,
     counters: &ExportCounters,
-    record: &Record,
-    away: &mut Away,
+    record: &SpoolRecord,
+    away: &mut DeliveryOutage,
 ) -> bool {
     // An answer may be so wrong that a library panics.
-    let written = catch_unwind(AssertUnwindSafe(|| receiver.write(&record.body, record.points)));
-    let rejected = match written.unwrap_or_else(|_| Written::later("its answer cannot be read")) {
-        Written::Done => 0,
-        Written::Rejected { points, reason } => {
+    let written = catch_unwind(AssertUnwindSafe(|| receiver.write_record(&record.body, record.points)));
+    let rejected = match written.unwrap_or_else(|_| WriteOutcome::retry_later("its answer cannot be read")) {
+        WriteOutcome::Done => 0,
+        WriteOutcome::Rejected { points, reason } => {
             if points > 0 {
                 tracing::warn!(
                     sink,
@@ -95,7 +95,7 @@ fn deliver(
             }
             points
         }
-        Written::Later { reason, after } => {
+        WriteOutcome::Later { reason, after } => {
             add(&counters.retried, 1);
             away.since.get_or_insert_with(Instant::now);
             if away.told.is_none_or(|told| told.elapsed() > REMIND) {
@@ -103,20 +103,20 @@ fn deliver(
                 tracing::warn!(
                     sink,
                     reason,
-                    points = spool.points(),
+                    points = spool.pending_points(),
                     "the receiver does not accept points: they stay in the spool until it does"
                 );
             }
             // The next turn takes the oldest record again: this one may have been dropped meanwhile.
-            return !spool.sleep(pause(away.again.pause(), after));
+            return !spool.wait_for_close(retry_delay(away.again.next_pause(), after));
         }
     };
     if let Some(since) = away.since {
         tracing::info!(sink, seconds = since.elapsed().as_secs_f64(), "the receiver accepts points again");
-        *away = Away { is_unwritten: away.is_unwritten, ..Away::default() };
+        *away = DeliveryOutage { is_unwritten: away.is_unwritten, ..DeliveryOutage::default() };
     }
     // Dropped while being sent: it counts as dropped.
-    let done = spool.done(record, || {
+    let done = spool.mark_delivered(record, || {
         add(&counters.rejected, rejected);
         add(&counters.delivered, record.points - rejected);
     });
@@ -131,7 +131,7 @@ fn deliver(
 }
 
 /// How long to wait: as long as the receiver asks, within reason.
-fn pause(own: Duration, asked: Option<Duration>) -> Duration {
+fn retry_delay(own: Duration, asked: Option<Duration>) -> Duration {
     own.max(asked.unwrap_or_default().min(LEFT_ALONE))
 }
 
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_receiver_is_left_alone_as_long_as_it_asks_within_reason() {
         let own = Duration::from_secs(1);
-        let pause = |asked: Option<u64>| pause(own, asked.map(Duration::from_secs));
+        let pause = |asked: Option<u64>| retry_delay(own, asked.map(Duration::from_secs));
         assert_eq!(pause(None), own);
         assert_eq!(pause(Some(0)), own);
         assert_eq!(pause(Some(7)), Duration::from_secs(7));

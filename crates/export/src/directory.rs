@@ -5,7 +5,7 @@
 //! counted. The translator reports each key again with its keep-alive, so that a forgotten one comes back.
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, Location, Means};
+use dta_proto::telemetry::{self, Location, Means, TelemetryEntry};
 use lru::LruCache;
 
 /// Default number of keys in a directory: some 30 megabytes if it is full.
@@ -61,7 +61,7 @@ pub enum Meaning {
 
 impl Meaning {
     /// The flow that it is about, if known.
-    pub fn flow(&self) -> Option<Flow> {
+    pub fn known_flow(&self) -> Option<Flow> {
         match *self {
             Meaning::Flow(flow) => Some(flow),
             Meaning::Hop { flow, .. } | Meaning::FlowDrops { flow, .. } => flow,
@@ -70,7 +70,7 @@ impl Meaning {
     }
 
     /// The switch, port and queue that it is about.
-    pub fn place(&self) -> Location {
+    pub fn location(&self) -> Location {
         let at = |switch| Location { switch: Some(switch), ..Location::default() };
         match *self {
             Meaning::Flow(_) | Meaning::FlowDrops { .. } => Location::default(),
@@ -81,7 +81,7 @@ impl Meaning {
     }
 
     /// Why packets were dropped, if it is about drops.
-    pub fn reason(&self) -> Option<u8> {
+    pub fn drop_reason(&self) -> Option<u8> {
         match *self {
             Meaning::FlowDrops { reason, .. } | Meaning::SwitchDrops { reason, .. } => Some(reason),
             Meaning::Flow(_) | Meaning::Hop { .. } | Meaning::Queue { .. } | Meaning::Port { .. } => None,
@@ -110,14 +110,14 @@ impl Directory {
     }
 
     /// Learns from an entry of the key directory; ignores all others.
-    pub fn take(&mut self, entry: &Entry) {
-        if let Entry::Key { key, means } = entry {
-            self.learn(*key, *means);
+    pub fn take(&mut self, entry: &TelemetryEntry) {
+        if let TelemetryEntry::Key { key, means } = entry {
+            self.remember_key(*key, *means);
         }
     }
 
     /// Remembers what a key stands for.
-    pub fn learn(&mut self, key: Key, means: Means) {
+    pub fn remember_key(&mut self, key: Key, means: Means) {
         self.keys.put(key, means);
         if self.keys.len() > self.capacity {
             self.keys.pop_lru();
@@ -127,7 +127,7 @@ impl Directory {
 
     /// What a key stands for; `None` if neither the key itself nor the directory says, or the directory has forgotten
     /// it. A hop of an unknown IPv6 flow has a meaning without a flow. Keeps the key from being forgotten.
-    pub fn meaning(&mut self, key: &Key) -> Option<Meaning> {
+    pub fn resolve_key(&mut self, key: &Key) -> Option<Meaning> {
         if let Some(own) = of_itself(key) {
             // Only to keep it.
             self.keys.promote(key);
@@ -137,21 +137,21 @@ impl Directory {
             Means::Itself | Means::Name(_) => None,
             Means::Flow(flow) => Some(Meaning::Flow(flow)),
             Means::Hop(flow_key, number) => {
-                let flow = self.flow(&flow_key);
+                let flow = self.flow_of_key(&flow_key);
                 Some(match key.0.last_chunk::<4>() {
                     Some(b"fdrp") => Meaning::FlowDrops { flow, flow_key, reason: number as u8 },
                     _ => Meaning::Hop { flow, flow_key, switch: number },
                 })
             }
             Means::Leaves { flow: flow_key, switch, .. } => {
-                Some(Meaning::Hop { flow: self.flow(&flow_key), flow_key, switch })
+                Some(Meaning::Hop { flow: self.flow_of_key(&flow_key), flow_key, switch })
             }
         }
     }
 
     /// Where the flow leaves its hop, and when that was reported; `None` if unknown. The inner port is `None` if the
     /// switch does not report it.
-    pub fn port(&self, key: &Key) -> Option<(u64, Option<u32>)> {
+    pub fn egress_port(&self, key: &Key) -> Option<(u64, Option<u32>)> {
         match self.keys.peek(key)? {
             Means::Leaves { port, time, .. } => Some((*time, *port)),
             _ => None,
@@ -161,23 +161,23 @@ impl Directory {
     /// The name of an interface, as the switch reports it.
     pub fn interface(&self, switch: u32, port: u32) -> Option<String> {
         match self.keys.peek(&telemetry::interface_name_key(switch, port))? {
-            Means::Name(name) => Some(name.text()),
+            Means::Name(name) => Some(name.to_lossy_string()),
             _ => None,
         }
     }
 
     /// The flow of this key: an IPv4 key contains its flow, an IPv6 one must be in the directory. Keeps it from being
     /// forgotten.
-    pub fn flow(&mut self, key: &Key) -> Option<Flow> {
+    pub fn flow_of_key(&mut self, key: &Key) -> Option<Flow> {
         if let Some(Means::Flow(flow)) = self.keys.get(key) {
             return Some(*flow);
         }
-        key.flow()
+        key.to_ipv4_flow()
     }
 
     /// Every key that was reported and is remembered, including those that contain their meaning; the most recently
     /// reported or looked up first.
-    pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+    pub fn known_keys(&self) -> impl Iterator<Item = Key> + '_ {
         self.keys.iter().map(|(key, _)| *key)
     }
 
@@ -210,6 +210,6 @@ pub fn of_itself(key: &Key) -> Option<Meaning> {
         }
         Some(b"util") => Some(Meaning::Port { switch: word(0), port: known(word(4)) }),
         Some(b"drop") => Some(Meaning::SwitchDrops { switch: word(0), reason: key.0[4] }),
-        _ => key.flow().map(Meaning::Flow),
+        _ => key.to_ipv4_flow().map(Meaning::Flow),
     }
 }

@@ -12,16 +12,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dta_rpc::{Ask, AskKeys, ClientError, Policy};
 use dta_proto::control::MAX_KEYS;
 use dta_proto::key::Key;
-use dta_proto::telemetry::{Entry, Metric, Path, Value, Via, Why, hop_latency_key, list, store};
+use dta_proto::telemetry::{
+    Metric, SwitchPath, TelemetryEntry, TimedValue, Via, Why, hop_latency_key, list, store,
+};
+use dta_rpc::{Ask, AskKeys, ClientError, Policy};
 use lru::LruCache;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use crate::config::Traces;
+use crate::config::TraceSelection;
 use crate::directory::{Directory, Meaning};
-use crate::source::{Batch, LISTS, Source};
+use crate::source::{EntryBatch, EventSource, LISTS};
 
 /// Ticks that an event waits for its key. The translator holds an entry for at most `append_ms`, 100 ms by default;
 /// the rest is for a busy host.
@@ -35,13 +37,13 @@ const PATHS: usize = 65_536;
 
 /// An event of a list.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Event {
+pub struct TelemetryEvent {
     /// The translator's entry; never one of the key directory.
-    pub entry: Entry,
+    pub entry: TelemetryEntry,
     /// What its key stands for; `None` if unknown, or if the packet could not be read.
     pub meaning: Option<Meaning>,
     /// The path of the flow, for a [`Metric::FlowPath`] or [`Metric::FlowLatency`].
-    pub path: Option<Path>,
+    pub path: Option<SwitchPath>,
     /// Latency of the flow at that time, for a [`Metric::FlowPath`].
     pub latency: Option<u32>,
     /// Nanoseconds in each switch on the path, at that time, as far as known; `None` if it is not to be a trace.
@@ -50,7 +52,7 @@ pub struct Event {
 
 /// Events that came together.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Events<E = Event> {
+pub struct Events<E = TelemetryEvent> {
     /// In list order.
     pub events: Vec<E>,
     /// Others, which a rule excludes.
@@ -64,14 +66,14 @@ pub type Positions = [u32; LISTS];
 
 /// Stores other than that of the events, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stores {
+pub struct LookupStores {
     /// Paths of flows (key-write).
     pub paths: String,
     /// Values (key-write).
     pub values: String,
 }
 
-impl Default for Stores {
+impl Default for LookupStores {
     fn default() -> Self {
         Self { paths: store::PATHS.into(), values: store::VALUES.into() }
     }
@@ -92,16 +94,16 @@ pub struct LookupCounters {
 /// Reads events from a source and completes them.
 #[derive(Debug)]
 pub struct EventReader {
-    source: Source,
+    source: EventSource,
     directory: Directory,
     lookup: Lookup,
     counters: Arc<LookupCounters>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingBatch>,
     /// Runs while something waits.
     tick: Interval,
     ticks: u64,
     /// The pending lookup.
-    completing: Option<Vec<Event>>,
+    completing: Option<Vec<TelemetryEvent>>,
     /// Events in `waiting`.
     held: usize,
     ended: bool,
@@ -109,8 +111,8 @@ pub struct EventReader {
 }
 
 #[derive(Debug)]
-struct Waiting {
-    batch: Batch,
+struct PendingBatch {
+    batch: EntryBatch,
     /// Ticks.
     until: u64,
 }
@@ -119,10 +121,10 @@ impl EventReader {
     /// Completes events of `source`, with queries to `ask`; needs a tokio runtime.
     /// Those that `traces` wants get the latency of each switch on their path.
     pub fn new(
-        source: Source,
+        source: EventSource,
         ask: Arc<dyn Ask>,
-        stores: Stores,
-        traces: Option<Traces>,
+        stores: LookupStores,
+        traces: Option<TraceSelection>,
         counters: Arc<LookupCounters>,
     ) -> Self {
         let mut tick = tokio::time::interval(TICK);
@@ -147,7 +149,7 @@ impl EventReader {
     /// Cancel-safe: no event is lost if this is dropped and called again.
     ///
     /// # Errors
-    /// As [`Source::next`].
+    /// As [`EventSource::next`].
     pub async fn next(&mut self) -> Option<Result<Events, ClientError>> {
         loop {
             if self.completing.is_none() {
@@ -156,7 +158,7 @@ impl EventReader {
             if let Some(events) = self.completing.as_mut() {
                 let mut missing = 0;
                 for events in events.chunks_mut(MAX_KEYS) {
-                    missing += self.lookup.complete(events).await;
+                    missing += self.lookup.complete_events(events).await;
                     self.lookup.complete_hops(events).await;
                 }
                 self.counters.without_path.fetch_add(missing, Ordering::Relaxed);
@@ -170,7 +172,7 @@ impl EventReader {
                 // Read all that is there before passing on an event without its meaning.
                 biased;
                 batch = self.source.next() => match batch {
-                    Some(Ok(batch)) => self.put(batch),
+                    Some(Ok(batch)) => self.queue_batch(batch),
                     Some(Err(error)) => return Some(Err(error)),
                     None => self.ended = true,
                 },
@@ -179,63 +181,65 @@ impl EventReader {
         }
     }
 
-    fn put(&mut self, batch: Batch) {
+    fn queue_batch(&mut self, batch: EntryBatch) {
         if batch.list == list::KEYS {
             batch.entries.iter().for_each(|entry| self.directory.take(entry));
             self.counters.forgotten.store(self.directory.forgotten(), Ordering::Relaxed);
             return;
         }
         self.held += batch.entries.len();
-        self.waiting.push_back(Waiting { batch, until: self.ticks + WAIT });
+        self.waiting.push_back(PendingBatch { batch, until: self.ticks + WAIT });
     }
 
     /// The first batch, if it need not wait.
-    fn take(&mut self) -> Option<Vec<Event>> {
+    fn take(&mut self) -> Option<Vec<TelemetryEvent>> {
         let first = self.waiting.front()?;
         let must_go = self.ended || self.held > WAITING || self.ticks >= first.until;
         let directory = &mut self.directory;
-        let mut named = |entry: &Entry| match key(entry) {
-            Some(key) => directory.meaning(&key).filter(complete),
+        let mut named = |entry: &TelemetryEntry| match subject_key(entry) {
+            Some(key) => directory.resolve_key(&key).filter(is_complete),
             None => None,
         };
-        let is_known = |entry: &Entry| key(entry).is_none_or(|key| key == Key::default());
+        let is_known = |entry: &TelemetryEntry| subject_key(entry).is_none_or(|key| key == Key::default());
         if !must_go && !first.batch.entries.iter().all(|entry| is_known(entry) || named(entry).is_some()) {
             return None;
         }
-        let Waiting { batch, .. } = self.waiting.pop_front()?;
+        let PendingBatch { batch, .. } = self.waiting.pop_front()?;
         self.held -= batch.entries.len();
         if batch.sequence != 0 {
             self.read[batch.list as usize] = batch.sequence;
         }
-        let event = |entry: Entry| {
-            let meaning = key(&entry).and_then(|key| self.directory.meaning(&key));
-            if !is_known(&entry) && !meaning.is_some_and(|meaning| complete(&meaning)) {
+        let event = |entry: TelemetryEntry| {
+            let meaning = subject_key(&entry).and_then(|key| self.directory.resolve_key(&key));
+            if !is_known(&entry) && !meaning.is_some_and(|meaning| is_complete(&meaning)) {
                 self.counters.unnamed.fetch_add(1, Ordering::Relaxed);
             }
-            Event { entry, meaning, path: None, latency: None, hops: None }
+            TelemetryEvent { entry, meaning, path: None, latency: None, hops: None }
         };
         Some(batch.entries.into_iter().map(event).collect())
     }
 
     /// Replaces earlier changes by the values that their keys have now, at `time`. They stay unchanged if their store
     /// does not answer.
-    pub async fn refresh(&self, events: &mut [Event], time: u64) {
+    pub async fn refresh_values(&self, events: &mut [TelemetryEvent], time: u64) {
         for events in events.chunks_mut(MAX_KEYS) {
-            self.lookup.refresh(events, time).await;
+            self.lookup.refresh_values(events, time).await;
         }
     }
 }
 
 /// The key of an entry that is about something.
-fn key(entry: &Entry) -> Option<Key> {
+fn subject_key(entry: &TelemetryEntry) -> Option<Key> {
     match entry {
-        Entry::Change { key, .. } | Entry::Drop { key, .. } | Entry::Congestion { key, .. } => Some(*key),
-        Entry::Key { .. } => None,
+        TelemetryEntry::Change { key, .. }
+        | TelemetryEntry::Drop { key, .. }
+        | TelemetryEntry::Congestion { key, .. } => Some(*key),
+        TelemetryEntry::Key { .. } => None,
     }
 }
 
 /// Whether the meaning of a key is complete.
-fn complete(meaning: &Meaning) -> bool {
+fn is_complete(meaning: &Meaning) -> bool {
     match meaning {
         Meaning::Hop { flow, .. } | Meaning::FlowDrops { flow, .. } => flow.is_some(),
         _ => true,
@@ -244,10 +248,10 @@ fn complete(meaning: &Meaning) -> bool {
 
 struct Lookup {
     ask: Arc<dyn Ask>,
-    stores: Stores,
-    traces: Option<Traces>,
+    stores: LookupStores,
+    traces: Option<TraceSelection>,
     /// The last path of each flow, from its events; at most [`PATHS`].
-    paths: LruCache<Key, Path>,
+    paths: LruCache<Key, SwitchPath>,
 }
 
 impl std::fmt::Debug for Lookup {
@@ -258,16 +262,18 @@ impl std::fmt::Debug for Lookup {
 
 impl Lookup {
     /// Completes at most [`MAX_KEYS`] events; returns how many paths are unknown.
-    async fn complete(&mut self, events: &mut [Event]) -> u64 {
+    async fn complete_events(&mut self, events: &mut [TelemetryEvent]) -> u64 {
         let (mut of_paths, mut of_latencies) = (Vec::new(), Vec::new());
         for event in &mut *events {
-            let Entry::Change { key, metric, place, path: Some(via), .. } = event.entry else { continue };
+            let TelemetryEntry::Change { key, metric, place, path: Some(via), .. } = event.entry else {
+                continue;
+            };
             if metric == Metric::FlowPath && place.switch.is_none() {
                 of_latencies.push(key);
             }
             event.path = match via {
                 Via::Path(path) => Some(path),
-                Via::Digest(_) => self.paths.get(&key).filter(|path| via.is(path)).copied(),
+                Via::Digest(_) => self.paths.get(&key).filter(|path| via.matches_path(path)).copied(),
             };
             match event.path {
                 Some(path) if metric == Metric::FlowPath => {
@@ -280,13 +286,13 @@ impl Lookup {
                 None => of_paths.push(key),
             }
         }
-        let paths = self.values(&self.stores.paths, of_paths, Path::parse).await;
-        let latencies = self.values(&self.stores.values, of_latencies, Value::parse).await;
+        let paths = self.fetch_values(&self.stores.paths, of_paths, SwitchPath::parse_bytes).await;
+        let latencies = self.fetch_values(&self.stores.values, of_latencies, TimedValue::parse_bytes).await;
         let mut missing = 0;
         for event in events {
-            let Entry::Change { key, metric, time, path, .. } = event.entry else { continue };
+            let TelemetryEntry::Change { key, metric, time, path, .. } = event.entry else { continue };
             if let (None, Some(via)) = (event.path, path) {
-                event.path = paths.get(&key).filter(|path| via.is(path)).copied();
+                event.path = paths.get(&key).filter(|path| via.matches_path(path)).copied();
                 missing += u64::from(event.path.is_none());
             }
             if metric == Metric::FlowPath {
@@ -299,17 +305,22 @@ impl Lookup {
     }
 
     /// Adds the latencies of all switches on the paths of events that are to be traces.
-    async fn complete_hops(&self, events: &mut [Event]) {
+    async fn complete_hops(&self, events: &mut [TelemetryEvent]) {
         let Some(traces) = &self.traces else { return };
-        let keys = |event: &Event| -> Option<Vec<Option<Key>>> {
-            let (flow, path) = (event.meaning?.flow()?, event.path.filter(|_| traces.admit(event))?);
+        let keys = |event: &TelemetryEvent| -> Option<Vec<Option<Key>>> {
+            let (flow, path) =
+                (event.meaning?.known_flow()?, event.path.filter(|_| traces.selects_event(event))?);
             let key = |switch: &u32| (*switch != u32::MAX).then(|| hop_latency_key(&flow, *switch));
-            Some(path.switches().iter().map(key).collect())
+            Some(path.stored_switches().iter().map(key).collect())
         };
         for event in events {
-            let (Some(keys), Some(time)) = (keys(event), event.entry.time()) else { continue };
+            let (Some(keys), Some(time)) = (keys(event), event.entry.event_time()) else { continue };
             let values = self
-                .values(&self.stores.values, keys.iter().flatten().copied().collect(), Value::parse)
+                .fetch_values(
+                    &self.stores.values,
+                    keys.iter().flatten().copied().collect(),
+                    TimedValue::parse_bytes,
+                )
                 .await;
             let latency = |key: &Option<Key>| {
                 // A later value belongs to a later event.
@@ -320,25 +331,29 @@ impl Lookup {
         }
     }
 
-    async fn refresh(&self, events: &mut [Event], now: u64) {
+    async fn refresh_values(&self, events: &mut [TelemetryEvent], now: u64) {
         let (mut of_values, mut of_paths) = (Vec::new(), Vec::new());
         for event in &*events {
             match event.entry {
-                Entry::Change { metric: Metric::FlowPath, key, place, .. } if place.switch.is_none() => {
+                TelemetryEntry::Change { metric: Metric::FlowPath, key, place, .. }
+                    if place.switch.is_none() =>
+                {
                     of_paths.push(key);
                 }
-                Entry::Change { metric: Metric::FlowPath, .. } => {}
-                Entry::Change { metric, key, .. } => {
+                TelemetryEntry::Change { metric: Metric::FlowPath, .. } => {}
+                TelemetryEntry::Change { metric, key, .. } => {
                     of_values.push(key);
                     of_paths.extend((metric == Metric::FlowLatency).then_some(key));
                 }
                 _ => {}
             }
         }
-        let values = self.values(&self.stores.values, of_values, Value::parse).await;
-        let paths = self.values(&self.stores.paths, of_paths, Path::parse).await;
+        let values = self.fetch_values(&self.stores.values, of_values, TimedValue::parse_bytes).await;
+        let paths = self.fetch_values(&self.stores.paths, of_paths, SwitchPath::parse_bytes).await;
         for event in events {
-            let Entry::Change { metric, key, why, old, new, time, .. } = &mut event.entry else { continue };
+            let TelemetryEntry::Change { metric, key, why, old, new, time, .. } = &mut event.entry else {
+                continue;
+            };
             (*why, *old, *time) = (Why::KeepAlive, *new, now);
             event.latency = None;
             if let Some(path) = paths.get(key) {
@@ -355,7 +370,7 @@ impl Lookup {
     }
 
     /// The values of these keys in a key-write store; none if it does not answer.
-    async fn values<T>(
+    async fn fetch_values<T>(
         &self,
         store: &str,
         mut keys: Vec<Key>,

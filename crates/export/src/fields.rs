@@ -1,16 +1,16 @@
 //! What an event says, field by field.
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{Entry, Location, Metric, Path, Via, Why};
+use dta_proto::telemetry::{Location, Metric, SwitchPath, TelemetryEntry, Via, Why};
 
 use crate::directory::Meaning;
-use crate::kind::Kind;
+use crate::kind::EventKind;
 
 /// The fields of an event; `None` = it has no such field, or the switch did not report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fields {
+pub struct EventFields {
     /// What it is about.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// Nanoseconds since 1970, or the number of a switch; keys have none.
     pub time: Option<u64>,
     /// The key that it is about; for drops and congested packets the flow's. `None` if the packet could not be read.
@@ -28,7 +28,7 @@ pub struct Fields {
     /// The value. Of a path, its number of hops.
     pub new: Option<u64>,
     /// The path, if the event has room for it.
-    pub path: Option<Path>,
+    pub path: Option<SwitchPath>,
     /// Whether a path passes a switch twice.
     pub looped: Option<bool>,
     /// Why packets were dropped.
@@ -39,21 +39,21 @@ pub struct Fields {
     pub latency: Option<u32>,
 }
 
-impl Fields {
+impl EventFields {
     /// Those of an entry of a list; `meaning` says what its key stands for.
-    pub fn of(entry: &Entry, meaning: impl FnOnce(&Key) -> Option<Meaning>) -> Fields {
-        let (Entry::Change { key, .. }
-        | Entry::Drop { key, .. }
-        | Entry::Congestion { key, .. }
-        | Entry::Key { key, .. }) = entry;
+    pub fn from_entry(entry: &TelemetryEntry, meaning: impl FnOnce(&Key) -> Option<Meaning>) -> EventFields {
+        let (TelemetryEntry::Change { key, .. }
+        | TelemetryEntry::Drop { key, .. }
+        | TelemetryEntry::Congestion { key, .. }
+        | TelemetryEntry::Key { key, .. }) = entry;
         // Zeros stand for a packet that could not be read.
         let key = Some(*key).filter(|key| *key != Key::default());
         let meaning = key.as_ref().and_then(meaning);
-        let mut fields = Fields {
-            kind: Kind::of(entry),
-            time: entry.time(),
+        let mut fields = EventFields {
+            kind: EventKind::from_entry(entry),
+            time: entry.event_time(),
             key,
-            flow: meaning.and_then(|meaning| meaning.flow()),
+            flow: meaning.and_then(|meaning| meaning.known_flow()),
             place: Location::default(),
             ingress_port: None,
             why: None,
@@ -66,7 +66,7 @@ impl Fields {
             latency: None,
         };
         match *entry {
-            Entry::Change { metric, why, old, new, place, path, .. } => {
+            TelemetryEntry::Change { metric, why, old, new, place, path, .. } => {
                 fields.place = place;
                 fields.why = Some(why).filter(|why| *why != Why::Loop);
                 // A new key has no previous value.
@@ -81,15 +81,15 @@ impl Fields {
                     };
                 }
             }
-            Entry::Drop { place, ingress_port, reason, .. } => {
+            TelemetryEntry::Drop { place, ingress_port, reason, .. } => {
                 (fields.place, fields.ingress_port, fields.reason) = (place, ingress_port, Some(reason));
             }
-            Entry::Congestion { place, occupancy, latency, .. } => {
+            TelemetryEntry::Congestion { place, occupancy, latency, .. } => {
                 (fields.place, fields.occupancy, fields.latency) = (place, occupancy, latency);
             }
-            Entry::Key { .. } => {
+            TelemetryEntry::Key { .. } => {
                 if let Some(meaning) = meaning {
-                    (fields.place, fields.reason) = (meaning.place(), meaning.reason());
+                    (fields.place, fields.reason) = (meaning.location(), meaning.drop_reason());
                 }
             }
         }

@@ -15,28 +15,28 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dta_rpc::Ask;
-use crate::metrics::{Kind, Labels, Page};
+use crate::metrics::{Labels, MetricKind, MetricsPage};
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{Entry, Means, Metric, list};
+use dta_proto::telemetry::{Means, Metric, TelemetryEntry, list};
+use dta_rpc::Ask;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Directory, Meaning};
 use crate::names::Names;
 use crate::schema::Schema;
-use crate::source::{Batch, LISTS, ListCounters, Options, Source};
+use crate::source::{EntryBatch, EventSource, LISTS, ListCounters, SourceOptions};
 
 /// What is exported, and how much.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct GaugeLimits {
     /// Most series of each family.
     pub series: usize,
     /// Seconds without news after which a series is dropped.
     pub keep_seconds: u32,
 }
 
-impl Default for Limits {
+impl Default for GaugeLimits {
     /// Three default keep-alives of the translator's rules.
     fn default() -> Self {
         Self { series: 2000, keep_seconds: 180 }
@@ -57,7 +57,13 @@ struct Latest {
 
 impl<K: Eq + Hash> Series<K> {
     /// Changes a value; returns whether there was room for it.
-    fn change(&mut self, key: K, now: Instant, limits: &Limits, change: impl FnOnce(u64) -> u64) -> bool {
+    fn update_value(
+        &mut self,
+        key: K,
+        now: Instant,
+        limits: &GaugeLimits,
+        change: impl FnOnce(u64) -> u64,
+    ) -> bool {
         if self.of.len() >= limits.series && !self.of.contains_key(&key) {
             return false;
         }
@@ -66,7 +72,7 @@ impl<K: Eq + Hash> Series<K> {
         true
     }
 
-    fn leave(&mut self, now: Instant, keep: Duration) {
+    fn expire_values(&mut self, now: Instant, keep: Duration) {
         self.of.retain(|_, latest| now.saturating_duration_since(latest.at) <= keep);
     }
 }
@@ -75,7 +81,7 @@ impl<K: Eq + Hash> Series<K> {
 #[derive(Debug)]
 pub struct Gauges {
     schema: Schema,
-    limits: Limits,
+    limits: GaugeLimits,
     names: Arc<Names>,
     directory: Directory,
     /// Keys that the directory may learn before those of all series are looked up again.
@@ -100,7 +106,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 impl Gauges {
     /// No series yet. With names, switches, ports and reasons have their name in a label next to the number (schema
     /// `tags`).
-    pub fn new(schema: Schema, limits: Limits, names: Arc<Names>) -> Self {
+    pub fn new(schema: Schema, limits: GaugeLimits, names: Arc<Names>) -> Self {
         // Both of a flow's families use its key; a hop has its own key, and its flow's.
         let of_series = limits.series.saturating_mul(4);
         let keys = limits.series.saturating_mul(6).max(1 << 16);
@@ -122,39 +128,39 @@ impl Gauges {
     }
 
     /// Takes what was read from a list.
-    pub fn take(&mut self, batch: &Batch, now: Instant) {
+    pub fn take(&mut self, batch: &EntryBatch, now: Instant) {
         if let Some(events) = self.events.get_mut(batch.list as usize) {
             *events += batch.entries.len() as u64;
         }
         for entry in &batch.entries {
-            if !self.change(entry, now) {
+            if !self.apply_entry(entry, now) {
                 if now.saturating_duration_since(self.swept) >= SWEEP {
-                    self.sweep(now);
+                    self.expire_series(now);
                 }
-                if !self.change(entry, now) {
+                if !self.apply_entry(entry, now) {
                     self.left_out += 1;
                 }
             }
         }
     }
 
-    fn change(&mut self, entry: &Entry, now: Instant) -> bool {
+    fn apply_entry(&mut self, entry: &TelemetryEntry, now: Instant) -> bool {
         let limits = &self.limits;
         match *entry {
-            Entry::Change { key, metric, new, .. } => {
-                self.values[metric.index()].change(key, now, limits, |_| new)
+            TelemetryEntry::Change { key, metric, new, .. } => {
+                self.values[metric.index()].update_value(key, now, limits, |_| new)
             }
-            Entry::Drop { place, reason, .. } => {
-                self.drops.change((place.switch, reason), now, limits, |count| count + 1)
+            TelemetryEntry::Drop { place, reason, .. } => {
+                self.drops.update_value((place.switch, reason), now, limits, |count| count + 1)
             }
-            Entry::Congestion { place, .. } => {
+            TelemetryEntry::Congestion { place, .. } => {
                 let place = [place.switch, place.port, place.queue];
-                self.congested.change(place, now, limits, |count| count + 1)
+                self.congested.update_value(place, now, limits, |count| count + 1)
             }
             // What a key contains itself takes no room.
-            Entry::Key { means: Means::Itself, .. } => true,
-            Entry::Key { key, means } => {
-                self.directory.learn(key, means);
+            TelemetryEntry::Key { means: Means::Itself, .. } => true,
+            TelemetryEntry::Key { key, means } => {
+                self.directory.remember_key(key, means);
                 self.learned += 1;
                 if self.learned >= self.room {
                     self.keep_names();
@@ -167,32 +173,32 @@ impl Gauges {
     /// Looks up the keys of all series, so that the directory forgets others instead.
     fn keep_names(&mut self) {
         for key in self.values.iter().flat_map(|series| series.of.keys()) {
-            self.directory.meaning(key);
+            self.directory.resolve_key(key);
         }
         self.learned = 0;
     }
 
     /// Drops old series.
-    fn sweep(&mut self, now: Instant) {
+    fn expire_series(&mut self, now: Instant) {
         let keep = Duration::from_secs(self.limits.keep_seconds.into());
-        self.values.iter_mut().for_each(|series| series.leave(now, keep));
-        self.drops.leave(now, keep);
-        self.congested.leave(now, keep);
+        self.values.iter_mut().for_each(|series| series.expire_values(now, keep));
+        self.drops.expire_values(now, keep);
+        self.congested.expire_values(now, keep);
         self.swept = now;
     }
 
     /// Adds all series that are not old to a page.
-    pub fn put(&mut self, page: &mut Page, now: Instant) {
-        self.sweep(now);
+    pub fn add_to_page(&mut self, page: &mut MetricsPage, now: Instant) {
+        self.expire_series(now);
         let mut unnamed = 0;
         for metric in Metric::ALL {
-            let Some(family) = family(self.schema, metric) else { continue };
+            let Some(family) = metric_family(self.schema, metric) else { continue };
             for (key, latest) in &self.values[metric.index()].of {
-                let meaning = self.directory.meaning(key);
-                match meaning.and_then(|meaning| labels(self.schema, metric, &meaning, &self.names)) {
+                let meaning = self.directory.resolve_key(key);
+                match meaning.and_then(|meaning| series_labels(self.schema, metric, &meaning, &self.names)) {
                     Some(labels) => {
-                        let value = family.unit.of(latest.value);
-                        page.real(family.name, family.help, labels, value);
+                        let value = family.unit.convert_value(latest.value);
+                        page.add_real_gauge(family.name, family.help, labels, value);
                     }
                     None => unnamed += 1,
                 }
@@ -202,32 +208,32 @@ impl Gauges {
             for ((switch, reason), latest) in &self.drops.of {
                 let mut labels = place_labels([*switch, None, None], &self.names);
                 labels.push(("reason".into(), reason.to_string()));
-                name(&mut labels, "reason_name", self.names.drop_reason(*switch, *reason));
-                page.add("dta_int_dropped_packets", Kind::Counter, DROPPED, labels, latest.value);
+                add_name_label(&mut labels, "reason_name", self.names.drop_reason(*switch, *reason));
+                page.add("dta_int_dropped_packets", MetricKind::Counter, DROPPED, labels, latest.value);
             }
             for (place, latest) in &self.congested.of {
                 let labels = place_labels(*place, &self.names);
-                page.add("dta_int_congested_packets", Kind::Counter, CONGESTED, labels, latest.value);
+                page.add("dta_int_congested_packets", MetricKind::Counter, CONGESTED, labels, latest.value);
             }
         }
         for (list, events) in LIST_NAMES.iter().zip(self.events) {
             let labels = vec![("list".into(), (*list).to_owned())];
             page.add(
                 "dta_int_events",
-                Kind::Counter,
+                MetricKind::Counter,
                 "entries read from the lists of events",
                 labels,
                 events,
             );
         }
         let help = "changes without a series, because their family had no room";
-        page.add("dta_int_left_out_events", Kind::Counter, help, Labels::new(), self.left_out);
+        page.add("dta_int_left_out_events", MetricKind::Counter, help, Labels::new(), self.left_out);
         let help = "series left out because the meaning of their key is not known yet";
-        page.add("dta_int_unnamed_series", Kind::Gauge, help, Labels::new(), unnamed);
+        page.add("dta_int_unnamed_series", MetricKind::Gauge, help, Labels::new(), unnamed);
     }
 
     /// How many series there are.
-    pub fn series(&self) -> usize {
+    pub fn series_count(&self) -> usize {
         let values: usize = self.values.iter().map(|series| series.of.len()).sum();
         values + self.drops.of.len() + self.congested.of.len()
     }
@@ -264,7 +270,7 @@ enum Unit {
 }
 
 impl Unit {
-    fn of(&self, value: u64) -> f64 {
+    fn convert_value(&self, value: u64) -> f64 {
         match self {
             Unit::Own => value as f64,
             Unit::Seconds => value as f64 / 1e9,
@@ -274,7 +280,7 @@ impl Unit {
 }
 
 /// The family of a metric; `None` if the schema has none.
-fn family(schema: Schema, metric: Metric) -> Option<Family> {
+fn metric_family(schema: Schema, metric: Metric) -> Option<Family> {
     let (name, help, unit) = match (schema, metric) {
         (Schema::Tags, Metric::FlowPath) => {
             ("dta_int_flow_hops", "switches on the path of a flow", Unit::Hops)
@@ -306,7 +312,7 @@ fn family(schema: Schema, metric: Metric) -> Option<Family> {
 }
 
 /// The labels of a series; `None` if its key is of another kind, or of an unknown flow.
-fn labels(schema: Schema, metric: Metric, meaning: &Meaning, names: &Names) -> Option<Labels> {
+fn series_labels(schema: Schema, metric: Metric, meaning: &Meaning, names: &Names) -> Option<Labels> {
     Some(match (schema, metric, *meaning) {
         (Schema::Tags, Metric::FlowPath | Metric::FlowLatency, Meaning::Flow(flow)) => flow_labels(flow),
         (Schema::Tags, Metric::HopLatency, Meaning::Hop { flow, switch, .. }) => {
@@ -330,17 +336,17 @@ fn labels(schema: Schema, metric: Metric, meaning: &Meaning, names: &Names) -> O
         }
         // INTCollector has no word for "not available": it writes 0.
         (Schema::IntCollector, Metric::LinkUtilization, Meaning::Port { switch, port }) => {
-            numbers(&[("sw_id", Some(switch)), ("p_id", port.or(Some(0)))])
+            number_labels(&[("sw_id", Some(switch)), ("p_id", port.or(Some(0)))])
         }
         (Schema::IntCollector, Metric::QueueOccupancy, Meaning::Queue { switch, queue, .. }) => {
-            numbers(&[("sw_id", Some(switch)), ("q_id", queue.or(Some(0)))])
+            number_labels(&[("sw_id", Some(switch)), ("q_id", queue.or(Some(0)))])
         }
         _ => return None,
     })
 }
 
 /// Labels of the numbers that are known.
-fn numbers(numbers: &[(&'static str, Option<u32>)]) -> Labels {
+fn number_labels(numbers: &[(&'static str, Option<u32>)]) -> Labels {
     let known =
         numbers.iter().filter_map(|(name, number)| Some((Cow::Borrowed(*name), (*number)?.to_string())));
     known.collect()
@@ -348,13 +354,13 @@ fn numbers(numbers: &[(&'static str, Option<u32>)]) -> Labels {
 
 /// A switch, its egress port and a queue of it, as far as they are known, and their names.
 fn place_labels([switch, port, queue]: [Option<u32>; 3], names: &Names) -> Labels {
-    let mut labels = numbers(&[("switch", switch), ("port", port), ("queue", queue)]);
-    name(&mut labels, "switch_name", switch.and_then(|switch| names.switch(switch)));
-    name(&mut labels, "port_name", names.port_of(switch, port));
+    let mut labels = number_labels(&[("switch", switch), ("port", port), ("queue", queue)]);
+    add_name_label(&mut labels, "switch_name", switch.and_then(|switch| names.switch_name(switch)));
+    add_name_label(&mut labels, "port_name", names.port_name_if_known(switch, port));
     labels
 }
 
-fn name(labels: &mut Labels, label: &'static str, name: Option<&str>) {
+fn add_name_label(labels: &mut Labels, label: &'static str, name: Option<&str>) {
     labels.extend(name.map(|name| (label.into(), name.to_owned())));
 }
 
@@ -384,23 +390,23 @@ fn intcollector_flow(flow: Flow) -> Labels {
 
 /// Gauges that follow a collector's events in the background, until this is dropped.
 #[derive(Debug)]
-pub struct Following {
+pub struct GaugeFollower {
     gauges: Arc<Mutex<Gauges>>,
     counters: Arc<ListCounters>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Following {
+impl GaugeFollower {
     /// Starts to follow the events of `store`, from the oldest on; needs a tokio runtime.
     pub fn start(ask: Arc<dyn Ask>, store: &str, gauges: Gauges) -> Self {
         let counters = Arc::new(ListCounters::default());
-        let options = Options { store: store.to_owned(), ..Options::default() };
+        let options = SourceOptions { store: store.to_owned(), ..SourceOptions::default() };
         let gauges = Arc::new(Mutex::new(gauges));
-        let (shared, mut source) = (gauges.clone(), Source::new(ask, &options, counters.clone()));
+        let (shared, mut source) = (gauges.clone(), EventSource::new(ask, &options, counters.clone()));
         let task = tokio::spawn(async move {
             while let Some(read) = source.next().await {
                 match read {
-                    Ok(batch) => lock(&shared).take(&batch, Instant::now()),
+                    Ok(batch) => lock_gauges(&shared).take(&batch, Instant::now()),
                     Err(error) => {
                         tracing::warn!(%error, "cannot follow events for metrics; trying again");
                     }
@@ -411,26 +417,26 @@ impl Following {
     }
 
     /// Adds them to a page.
-    pub fn put(&self, page: &mut Page) {
-        lock(&self.gauges).put(page, Instant::now());
-        for (cause, batches) in self.counters.named() {
+    pub fn add_to_page(&self, page: &mut MetricsPage) {
+        lock_gauges(&self.gauges).add_to_page(page, Instant::now());
+        for (cause, batches) in self.counters.named_counters() {
             // Entries are counted per list.
             if cause != "entries" {
                 let labels = vec![("cause".into(), cause.to_owned())];
                 let help = "batches of events, or entries if unreadable, that were skipped, and times that a list could not be followed";
-                page.add("dta_int_passed_over", Kind::Counter, help, labels, batches);
+                page.add("dta_int_passed_over", MetricKind::Counter, help, labels, batches);
             }
         }
     }
 }
 
-impl Drop for Following {
+impl Drop for GaugeFollower {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// Valid even after a panic: each change is a single step.
-fn lock(gauges: &Mutex<Gauges>) -> std::sync::MutexGuard<'_, Gauges> {
+fn lock_gauges(gauges: &Mutex<Gauges>) -> std::sync::MutexGuard<'_, Gauges> {
     gauges.lock().unwrap_or_else(PoisonError::into_inner)
 }

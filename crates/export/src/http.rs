@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use ureq::Agent;
 
 use crate::ExportError;
-use crate::receiver::Written;
+use crate::receiver::WriteOutcome;
 
 /// Timeout of a request.
 pub(crate) const CALL: Duration = Duration::from_secs(30);
@@ -19,38 +19,38 @@ const ANSWER: u64 = 16 << 10;
 
 /// A response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ReceiverResponse {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
     headers: ureq::http::HeaderMap,
 }
 
-impl Answer {
+impl ReceiverResponse {
     /// The value of a header.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header_value(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
     /// How long the receiver asks to be left alone, in seconds; a date is not taken.
-    fn after(&self) -> Option<Duration> {
-        self.header("Retry-After")?.trim().parse().ok().map(Duration::from_secs)
+    fn retry_after(&self) -> Option<Duration> {
+        self.header_value("Retry-After")?.trim().parse().ok().map(Duration::from_secs)
     }
 
     /// The message, in one line of limited length: the text in its JSON, or the whole.
-    pub(crate) fn words(&self) -> String {
-        words(&String::from_utf8_lossy(&self.body))
+    pub(crate) fn error_message(&self) -> String {
+        extract_message(&String::from_utf8_lossy(&self.body))
     }
 
     /// That it is to be sent again, because of this response. `what` names the receiver.
-    pub(crate) fn later(&self, what: &str) -> Written {
+    pub(crate) fn retry_later(&self, what: &str) -> WriteOutcome {
         let hint = match self.status {
             401 | 403 => "; is this token or password valid, and may it write there?".to_owned(),
             404 => format!("; is this the URL of {what}?"),
             301 | 302 | 307 | 308 => "; it redirects: give the new URL".to_owned(),
             _ => String::new(),
         };
-        let reason = format!("it answers {} ({}){hint}", self.status, self.words());
-        Written::Later { reason, after: self.after() }
+        let reason = format!("it answers {} ({}){hint}", self.status, self.error_message());
+        WriteOutcome::Later { reason, after: self.retry_after() }
     }
 }
 
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Http {
 impl Http {
     /// Reads the certificate authorities; makes no connection. `secret` is name and value of a header.
     pub(crate) fn new(ca: Option<&Path>, secret: Option<(String, String)>) -> Result<Self, ExportError> {
-        let agent = dta_files::http::client(ca, concat!("dta-export/", env!("CARGO_PKG_VERSION")))
+        let agent = dta_files::http::client_config(ca, concat!("dta-export/", env!("CARGO_PKG_VERSION")))
             .map_err(|reason| cannot_read(ca.unwrap_or(Path::new("")), &reason))?
             .timeout_global(Some(CALL))
             .timeout_connect(Some(CONNECT))
@@ -80,7 +80,12 @@ impl Http {
     }
 
     /// The response, or why there is none.
-    pub(crate) fn post(&self, url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Answer, String> {
+    pub(crate) fn post_body(
+        &self,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<ReceiverResponse, String> {
         let mut request = self.agent.post(url);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -90,7 +95,7 @@ impl Http {
         }
         let (parts, mut body) = request.send(body).map_err(|error| error.to_string())?.into_parts();
         let body = body.with_config().limit(ANSWER).read_to_vec().unwrap_or_default();
-        Ok(Answer { status: parts.status.as_u16(), body, headers: parts.headers })
+        Ok(ReceiverResponse { status: parts.status.as_u16(), body, headers: parts.headers })
     }
 }
 
@@ -100,17 +105,17 @@ pub(crate) fn authorization(scheme: &str, secret: &str) -> (String, String) {
 }
 
 /// The header with a user's password.
-pub(crate) fn basic(user: &str, password: &str) -> (String, String) {
+pub(crate) fn basic_authorization(user: &str, password: &str) -> (String, String) {
     authorization("Basic", &BASE64.encode(format!("{user}:{password}")))
 }
 
 /// The first line of the file or the variable, if any.
-pub(crate) fn secret(file: Option<&Path>, variable: &str) -> Result<Option<String>, ExportError> {
-    dta_files::http::secret(file, variable).map_err(ExportError)
+pub(crate) fn read_secret(file: Option<&Path>, variable: &str) -> Result<Option<String>, ExportError> {
+    dta_files::http::read_secret(file, variable).map_err(ExportError)
 }
 
 /// A secret that is not there.
-pub(crate) fn lacks(what: &str, variable: &str) -> ExportError {
+pub(crate) fn missing_secret(what: &str, variable: &str) -> ExportError {
     ExportError(format!("{what}: name its file (`secret_file`) or set {variable}"))
 }
 
@@ -119,7 +124,7 @@ pub(crate) fn cannot_read(path: &Path, reason: &str) -> ExportError {
     ExportError(format!("cannot read {}: {reason}", path.display()))
 }
 
-fn words(said: &str) -> String {
+fn extract_message(said: &str) -> String {
     let json: Option<serde_json::Value> = serde_json::from_str(said).ok();
     let field = |name: &str| json.as_ref()?.get(name)?.as_str().map(str::to_owned);
     let text = field("error").or_else(|| field("message")).unwrap_or_else(|| said.to_owned());
@@ -132,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_message_of_an_answer_is_one_line() {
-        assert_eq!(words("{\"error\":\"no\\nway\"}\n"), "no way");
-        assert_eq!(words("plain\ttext\n"), "plain text");
+        assert_eq!(extract_message("{\"error\":\"no\\nway\"}\n"), "no way");
+        assert_eq!(extract_message("plain\ttext\n"), "plain text");
     }
 }

@@ -7,46 +7,46 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::ExportError;
 use crate::config::{Influx, SECRET_VARIABLE};
-use crate::encode::{EncodeEvents, part};
-use crate::events::Event;
-use crate::http::{self, Answer, Http};
+use crate::encode::{EncodeEvents, series_part};
+use crate::events::TelemetryEvent;
+use crate::http::{self, Http, ReceiverResponse};
 use crate::names::Names;
-use crate::receiver::{Receiver, Written, halving};
+use crate::receiver::{RecordReceiver, WriteOutcome, write_halving};
 use crate::schema::Schema;
-use crate::sink::{Sink, What, wanted};
-use crate::unique::Times;
+use crate::sink::{Sink, SinkInput, names_to_write};
+use crate::unique::SeriesTimes;
 
 /// The sink of this server.
-pub(crate) fn sink(config: &Influx, name: &str, names: &Arc<Names>) -> Result<Sink, ExportError> {
-    let names = wanted(names, config.names);
-    let encoder = Box::new(Lines { schema: config.schema, names, text: String::new() });
+pub(crate) fn build_sink(config: &Influx, name: &str, names: &Arc<Names>) -> Result<Sink, ExportError> {
+    let names = names_to_write(names, config.names);
+    let encoder = Box::new(LineProtocolEncoder { schema: config.schema, names, text: String::new() });
     Ok(Sink {
         name: Influx::SINK,
         spool: config.spool_directory(name),
         most: config.spool_mib << 20,
-        what: What::Events {
+        what: SinkInput::Events {
             encoder,
             flush: Duration::from_millis(config.flush_ms),
             state_every: (config.state_seconds > 0).then(|| Duration::from_secs(config.state_seconds)),
             traces: None,
         },
-        receiver: Box::new(Server::new(config)?),
+        receiver: Box::new(InfluxServer::new(config)?),
     })
 }
 
 /// Lines of points.
-struct Lines {
+struct LineProtocolEncoder {
     schema: Schema,
     names: Arc<Names>,
     text: String,
 }
 
-impl EncodeEvents for Lines {
-    fn put(&mut self, event: &Event, times: &mut Times) -> bool {
-        let Some(point) = self.schema.point(event, &self.names) else { return false };
-        let series = point.series();
-        let time = times.give(&series, part(event), point.time);
-        point.write(&mut self.text, &series, time);
+impl EncodeEvents for LineProtocolEncoder {
+    fn encode_event(&mut self, event: &TelemetryEvent, times: &mut SeriesTimes) -> bool {
+        let Some(point) = self.schema.build_point(event, &self.names) else { return false };
+        let series = point.series_name();
+        let time = times.assign_time(&series, series_part(event), point.time);
+        point.write_line(&mut self.text, &series, time);
         true
     }
 
@@ -56,26 +56,26 @@ impl EncodeEvents for Lines {
 }
 
 /// A server.
-struct Server {
+struct InfluxServer {
     http: Http,
     write: String,
     /// Creates the database; 1.x only.
     create: Option<(String, String)>,
 }
 
-impl Server {
+impl InfluxServer {
     /// Reads secrets and certificates; makes no connection.
     fn new(config: &Influx) -> Result<Self, ExportError> {
-        let secret = http::secret(config.secret_file.as_deref(), SECRET_VARIABLE)?;
-        let lacks = |what| http::lacks(what, SECRET_VARIABLE);
+        let secret = http::read_secret(config.secret_file.as_deref(), SECRET_VARIABLE)?;
+        let lacks = |what| http::missing_secret(what, SECRET_VARIABLE);
         let url = config.url.trim_end_matches('/');
         let (write, create, authorization) = match (&config.database, &config.org, &config.bucket) {
             (None, Some(org), Some(bucket)) => {
                 let token = secret.ok_or_else(|| lacks("a 2.x server needs a token"))?;
                 let write = format!(
                     "{url}/api/v2/write?org={}&bucket={}&precision=ns",
-                    percent(org),
-                    percent(bucket)
+                    percent_encode(org),
+                    percent_encode(bucket)
                 );
                 (write, None, Some(http::authorization("Token", &token)))
             }
@@ -85,46 +85,50 @@ impl Server {
                     Some(user) => {
                         let password =
                             secret.ok_or_else(|| lacks("the user of a 1.x server has a password"))?;
-                        Some(http::basic(user, &password))
+                        Some(http::basic_authorization(user, &password))
                     }
                     None => None,
                 };
                 let name = database.replace('\\', "\\\\").replace('"', "\\\"");
                 let create = (
                     format!("{url}/query"),
-                    format!("q={}", percent(&format!("CREATE DATABASE \"{name}\""))),
+                    format!("q={}", percent_encode(&format!("CREATE DATABASE \"{name}\""))),
                 );
-                (format!("{url}/write?db={}&precision=ns", percent(database)), Some(create), authorization)
+                (
+                    format!("{url}/write?db={}&precision=ns", percent_encode(database)),
+                    Some(create),
+                    authorization,
+                )
             }
         };
         Ok(Self { http: Http::new(config.ca.as_deref(), authorization)?, write, create })
     }
 
-    fn write_whole(&self, lines: &[u8], points: u64) -> Result<Written, String> {
-        let answer = match self.post(lines) {
+    fn write_whole(&self, lines: &[u8], points: u64) -> Result<WriteOutcome, String> {
+        let answer = match self.post_lines(lines) {
             Ok(answer) => answer,
-            Err(reason) => return Ok(Written::later(reason)),
+            Err(reason) => return Ok(WriteOutcome::retry_later(reason)),
         };
         match &self.create {
-            Some(create) if answer.status == 404 && answer.words().contains("database not found") => {
-                match self.created(create).and_then(|()| self.post(lines)) {
-                    Ok(answer) => outcome(&answer, points),
-                    Err(reason) => Ok(Written::later(reason)),
+            Some(create) if answer.status == 404 && answer.error_message().contains("database not found") => {
+                match self.create_database(create).and_then(|()| self.post_lines(lines)) {
+                    Ok(answer) => write_outcome(&answer, points),
+                    Err(reason) => Ok(WriteOutcome::retry_later(reason)),
                 }
             }
-            _ => outcome(&answer, points),
+            _ => write_outcome(&answer, points),
         }
     }
 
-    fn post(&self, lines: &[u8]) -> Result<Answer, String> {
-        self.http.post(&self.write, &[("Content-Type", "text/plain; charset=utf-8")], lines)
+    fn post_lines(&self, lines: &[u8]) -> Result<ReceiverResponse, String> {
+        self.http.post_body(&self.write, &[("Content-Type", "text/plain; charset=utf-8")], lines)
     }
 
     /// Creates the database.
-    fn created(&self, (url, form): &(String, String)) -> Result<(), String> {
+    fn create_database(&self, (url, form): &(String, String)) -> Result<(), String> {
         let headers = [("Content-Type", "application/x-www-form-urlencoded")];
-        let answer = self.http.post(url, &headers, form.as_bytes())?;
-        let said = answer.words();
+        let answer = self.http.post_body(url, &headers, form.as_bytes())?;
+        let said = answer.error_message();
         if matches!(answer.status, 200 | 204) && !said.contains("error") {
             tracing::info!("the database did not exist and was created");
             return Ok(());
@@ -137,41 +141,43 @@ impl Server {
 }
 
 /// The outcome of a write with this answer; the error is why all points are refused.
-fn outcome(answer: &Answer, points: u64) -> Result<Written, String> {
+fn write_outcome(answer: &ReceiverResponse, points: u64) -> Result<WriteOutcome, String> {
     match answer.status {
-        200..=299 => Ok(Written::Done),
+        200..=299 => Ok(WriteOutcome::Done),
         // Lines that it cannot parse, has with another type, or finds too old: that never changes.
         400 | 413 | 422 => {
-            let reason = answer.words();
+            let reason = answer.error_message();
             // With a number, the database has the others. 0 dropped but still an error: it does not say which are bad.
-            match dropped(&reason) {
-                Some(dropped) if dropped > 0 => Ok(Written::Rejected { points: dropped.min(points), reason }),
+            match parse_dropped_points(&reason) {
+                Some(dropped) if dropped > 0 => {
+                    Ok(WriteOutcome::Rejected { points: dropped.min(points), reason })
+                }
                 _ => Err(reason),
             }
         }
-        _ => Ok(answer.later("an InfluxDB server, and is there such a bucket")),
+        _ => Ok(answer.retry_later("an InfluxDB server, and is there such a bucket")),
     }
 }
 
-impl Receiver for Server {
+impl RecordReceiver for InfluxServer {
     /// Writes lines. A database that does not exist is created (1.x). Points that arrive twice are the same.
-    fn write(&self, lines: &[u8], _: u64) -> Written {
+    fn write_record(&self, lines: &[u8], _: u64) -> WriteOutcome {
         let lines: Vec<&[u8]> = lines.split_inclusive(|byte| *byte == b'\n').collect();
-        halving(&lines, &|part| part.len() as u64, &mut |part| {
+        write_halving(&lines, &|part| part.len() as u64, &mut |part| {
             self.write_whole(&part.concat(), part.len() as u64)
         })
     }
 }
 
 /// How many points a 1.x server says that it dropped: `partial write: .. dropped=3`.
-fn dropped(said: &str) -> Option<u64> {
+fn parse_dropped_points(said: &str) -> Option<u64> {
     let (_, rest) = said.rsplit_once("dropped=")?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
 /// Encodes a text for a query (RFC 3986): all but the unreserved characters in hex.
-fn percent(text: &str) -> impl std::fmt::Display {
+fn percent_encode(text: &str) -> impl std::fmt::Display {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(text, RESERVED)
 }
@@ -182,8 +188,8 @@ mod tests {
 
     #[test]
     fn texts_of_queries_and_answers() {
-        assert_eq!(percent("a b&c=\u{fc}").to_string(), "a%20b%26c%3D%C3%BC");
-        assert_eq!(dropped("partial write: points beyond retention policy dropped=3"), Some(3));
-        assert_eq!(dropped("unable to parse"), None);
+        assert_eq!(percent_encode("a b&c=\u{fc}").to_string(), "a%20b%26c%3D%C3%BC");
+        assert_eq!(parse_dropped_points("partial write: points beyond retention policy dropped=3"), Some(3));
+        assert_eq!(parse_dropped_points("unable to parse"), None);
     }
 }

@@ -5,18 +5,18 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use dta_proto::hex;
-use dta_proto::telemetry::{Entry, Location};
+use dta_proto::telemetry::{Location, TelemetryEntry};
+use dta_proto::to_hex_digits;
 use serde::Serialize;
 
-use crate::events::{Event, Positions};
-use crate::fields::Fields;
+use crate::events::{Positions, TelemetryEvent};
+use crate::fields::EventFields;
 use crate::names::Names;
-use crate::networks::Ends;
+use crate::networks::FlowNetworks;
 
 /// An event as a line of JSON. Unknown values are left out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct EventLine {
     /// Nanoseconds since 1970, or as the translator's setting says.
     pub time: u64,
     /// `change`, `drop` or `congestion`.
@@ -35,7 +35,7 @@ pub struct Line {
     pub flow: Option<String>,
     /// Whose its ends are.
     #[serde(flatten)]
-    pub ends: Ends,
+    pub ends: FlowNetworks,
     /// Switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<u32>,
@@ -83,30 +83,30 @@ pub struct Line {
     pub latency: Option<u32>,
 }
 
-impl Line {
+impl EventLine {
     /// What is known about an event; `None` for an entry of the key directory.
-    pub fn of(event: &Event, names: &Names) -> Option<Line> {
+    pub fn from_event(event: &TelemetryEvent, names: &Names) -> Option<EventLine> {
         let (kind, time, change) = match event.entry {
-            Entry::Change { time, metric, why, .. } => ("change", time, Some((metric, why))),
-            Entry::Drop { time, .. } => ("drop", time, None),
-            Entry::Congestion { time, .. } => ("congestion", time, None),
-            Entry::Key { .. } => return None,
+            TelemetryEntry::Change { time, metric, why, .. } => ("change", time, Some((metric, why))),
+            TelemetryEntry::Drop { time, .. } => ("drop", time, None),
+            TelemetryEntry::Congestion { time, .. } => ("congestion", time, None),
+            TelemetryEntry::Key { .. } => return None,
         };
-        let fields = Fields::of(&event.entry, |_| event.meaning);
+        let fields = EventFields::from_entry(&event.entry, |_| event.meaning);
         let Location { switch, port, queue } = fields.place;
-        let port_name = |port| names.port_of(switch, port).map(str::to_owned);
+        let port_name = |port| names.port_name_if_known(switch, port).map(str::to_owned);
         let reason_name = fields.reason.and_then(|reason| names.drop_reason(switch, reason));
         let known = |number: u32| Some(number).filter(|number| *number != u32::MAX);
-        Some(Line {
+        Some(EventLine {
             time,
             event: kind,
             metric: change.map(|(metric, _)| metric.name()),
             why: change.map(|(_, why)| why.name()),
-            key: fields.key.map(|key| hex(&key.0)),
+            key: fields.key.map(|key| to_hex_digits(&key.0)),
             flow: fields.flow.map(|flow| flow.to_string()),
-            ends: names.ends(fields.flow),
+            ends: names.flow_networks(fields.flow),
             switch,
-            switch_name: switch.and_then(|switch| names.switch(switch)).map(str::to_owned),
+            switch_name: switch.and_then(|switch| names.switch_name(switch)).map(str::to_owned),
             ingress_port: fields.ingress_port,
             ingress_port_name: port_name(fields.ingress_port),
             port,
@@ -114,7 +114,7 @@ impl Line {
             queue,
             value: fields.new,
             old: fields.old,
-            path: event.path.map(|path| path.switches().iter().map(|switch| known(*switch)).collect()),
+            path: event.path.map(|path| path.stored_switches().iter().map(|switch| known(*switch)).collect()),
             looped: fields.looped,
             reason: fields.reason,
             reason_name: reason_name.map(str::to_owned),
@@ -126,14 +126,14 @@ impl Line {
 
 /// Where lines go.
 #[derive(Debug)]
-pub(crate) enum Output {
+pub(crate) enum LineOutput {
     /// Standard output.
     Stdout,
     /// A file that is appended to, and the one next to it with the positions in the lists.
     File { path: PathBuf, file: File },
 }
 
-impl Output {
+impl LineOutput {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
@@ -144,12 +144,12 @@ impl Output {
     /// The positions in the lists when the file was last written; `None` if unknown.
     pub(crate) fn read(&self) -> Option<Positions> {
         let Self::File { path, .. } = self else { return None };
-        serde_json::from_slice(&std::fs::read(position(path)).ok()?).ok()
+        serde_json::from_slice(&std::fs::read(position_path(path)).ok()?).ok()
     }
 
     /// Writes whole lines, and the positions once they are on disk. A file that was moved away meanwhile is created
     /// again.
-    pub(crate) fn write(&mut self, lines: &str, read: Positions) -> io::Result<()> {
+    pub(crate) fn write_lines(&mut self, lines: &str, read: Positions) -> io::Result<()> {
         match self {
             Self::Stdout => {
                 let mut out = io::stdout().lock();
@@ -164,7 +164,7 @@ impl Output {
                 }
                 file.write_all(lines.as_bytes())?;
                 file.sync_data()?;
-                dta_files::own_file::replace(&position(path), &serde_json::to_vec(&read)?)
+                dta_files::own_file::replace_file(&position_path(path), &serde_json::to_vec(&read)?)
             }
         }
     }
@@ -174,7 +174,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o640).open(path)
 }
 
-fn position(path: &Path) -> PathBuf {
+fn position_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".position");
     name.into()

@@ -25,13 +25,13 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use crate::ExportError;
 use crate::config::{KAFKA_SECRET_VARIABLE, Kafka, KafkaLogin};
 use crate::encode::EncodeEvents;
-use crate::events::Event;
+use crate::events::TelemetryEvent;
 use crate::http;
-use crate::json::Line;
+use crate::json::EventLine;
 use crate::names::Names;
-use crate::receiver::{Receiver, Written, halving};
-use crate::sink::{Sink, What, wanted};
-use crate::unique::{Ids, Times};
+use crate::receiver::{RecordReceiver, WriteOutcome, write_halving};
+use crate::sink::{Sink, SinkInput, names_to_write};
+use crate::unique::{Ids, SeriesTimes};
 
 /// How long the client tries by itself, and how long a record may take in all.
 const TRY: Duration = Duration::from_secs(5);
@@ -46,14 +46,14 @@ const AHEAD: Duration = Duration::from_secs(300);
 const ID: &str = "uid";
 
 /// The sink of this topic.
-pub(crate) fn sink(config: &Kafka, name: &str, names: &Arc<Names>) -> Result<Sink, ExportError> {
+pub(crate) fn build_sink(config: &Kafka, name: &str, names: &Arc<Names>) -> Result<Sink, ExportError> {
     let encoder =
-        Box::new(Messages { names: wanted(names, config.names), ids: Ids::new(), lines: Vec::new() });
+        Box::new(Messages { names: names_to_write(names, config.names), ids: Ids::new(), lines: Vec::new() });
     Ok(Sink {
         name: Kafka::SINK,
         spool: config.spool_directory(name),
         most: config.spool_mib << 20,
-        what: What::Events {
+        what: SinkInput::Events {
             encoder,
             flush: Duration::from_millis(config.flush_ms),
             state_every: None,
@@ -71,8 +71,9 @@ struct Messages {
 }
 
 impl EncodeEvents for Messages {
-    fn put(&mut self, event: &Event, _: &mut Times) -> bool {
-        let Some(value) = Line::of(event, &self.names).and_then(|line| serde_json::to_string(&line).ok())
+    fn encode_event(&mut self, event: &TelemetryEvent, _: &mut SeriesTimes) -> bool {
+        let Some(value) =
+            EventLine::from_event(event, &self.names).and_then(|line| serde_json::to_string(&line).ok())
         else {
             return false;
         };
@@ -95,19 +96,19 @@ struct Subject<'a> {
 
 /// A message of a record.
 #[derive(Clone, Copy)]
-struct Message<'a> {
+struct KafkaMessage<'a> {
     id: &'a str,
     value: &'a str,
 }
 
-impl<'a> Message<'a> {
-    fn of(line: &'a str) -> Option<Self> {
+impl<'a> KafkaMessage<'a> {
+    fn parse_line(line: &'a str) -> Option<Self> {
         let (id, value) = line.split_once(' ')?;
         Some(Self { id, value })
     }
 
     /// Its key, and what is sent.
-    fn record(&self) -> Record {
+    fn to_kafka_record(&self) -> Record {
         let subject: Option<Subject<'_>> = serde_json::from_str(self.value).ok();
         let key = subject.as_ref().and_then(|subject| subject.flow.or(subject.key));
         // A switch's own time is no moment, and brokers refuse what is ahead of them.
@@ -141,11 +142,11 @@ struct Topic {
 impl Topic {
     /// Reads secrets and certificates; makes no connection.
     fn new(config: &Kafka) -> Result<Self, ExportError> {
-        let secret = http::secret(config.secret_file.as_deref(), KAFKA_SECRET_VARIABLE)?;
+        let secret = http::read_secret(config.secret_file.as_deref(), KAFKA_SECRET_VARIABLE)?;
         let login = match &config.user {
             Some(user) => {
-                let password =
-                    secret.ok_or_else(|| http::lacks("the user has a password", KAFKA_SECRET_VARIABLE))?;
+                let password = secret
+                    .ok_or_else(|| http::missing_secret("the user has a password", KAFKA_SECRET_VARIABLE))?;
                 let credentials = Credentials::new(user.clone(), password);
                 Some(match config.login {
                     KafkaLogin::Plain => SaslConfig::Plain(credentials),
@@ -155,7 +156,7 @@ impl Topic {
             }
             None => None,
         };
-        let tls = if config.tls { Some(Arc::new(tls(config.ca.as_deref())?)) } else { None };
+        let tls = if config.tls { Some(Arc::new(tls_config(config.ca.as_deref())?)) } else { None };
         Ok(Self {
             config: config.clone(),
             login,
@@ -168,7 +169,7 @@ impl Topic {
     }
 
     /// Clients of all partitions.
-    async fn connect(&self) -> Result<Vec<PartitionClient>, String> {
+    async fn connect_partitions(&self) -> Result<Vec<PartitionClient>, String> {
         let topic = &self.config.topic;
         // This module's caller tries again itself, and says so.
         let once = BackoffConfig { deadline: Some(TRY), ..BackoffConfig::default() };
@@ -193,12 +194,12 @@ impl Topic {
     }
 
     /// Sends messages; the error is why they are refused.
-    async fn send(&self, messages: &[Message<'_>]) -> Result<Written, String> {
+    async fn send(&self, messages: &[KafkaMessage<'_>]) -> Result<WriteOutcome, String> {
         let partitions = match self.partitions.take() {
             Some(partitions) => partitions,
-            None => match self.connect().await {
+            None => match self.connect_partitions().await {
                 Ok(partitions) => partitions,
-                Err(reason) => return Ok(Written::later(reason)),
+                Err(reason) => return Ok(WriteOutcome::retry_later(reason)),
             },
         };
         let mut by_partition: BTreeMap<usize, (Vec<Record>, Vec<&str>)> = BTreeMap::new();
@@ -206,7 +207,7 @@ impl Topic {
             if self.taken.borrow().contains(message.id) {
                 continue;
             }
-            let record = message.record();
+            let record = message.to_kafka_record();
             let of = crc32fast::hash(record.key.as_deref().unwrap_or_default()) as usize % partitions.len();
             let (records, ids) = by_partition.entry(of).or_default();
             records.push(record);
@@ -218,16 +219,16 @@ impl Topic {
                 Ok(_) => self.taken.borrow_mut().extend(ids.into_iter().map(str::to_owned)),
                 Err(error) if is_refusal(&error) => refused = Some(error.to_string()),
                 // The clients are made anew.
-                Err(error) => return Ok(Written::later(error.to_string())),
+                Err(error) => return Ok(WriteOutcome::retry_later(error.to_string())),
             }
         }
         self.partitions.replace(Some(partitions));
-        refused.map_or(Ok(Written::Done), Err)
+        refused.map_or(Ok(WriteOutcome::Done), Err)
     }
 }
 
 /// TLS to servers that these authorities vouch for.
-fn tls(ca: Option<&Path>) -> Result<ClientConfig, ExportError> {
+fn tls_config(ca: Option<&Path>) -> Result<ClientConfig, ExportError> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
@@ -246,7 +247,7 @@ fn tls(ca: Option<&Path>) -> Result<ClientConfig, ExportError> {
 
 /// Whether a message fits into one request with those before it: what brokers refuse whole is sent again in parts, which changes
 /// the order.
-fn fits_beside(most: usize) -> impl FnMut(&Message<'_>, &Message<'_>) -> bool {
+fn fits_beside(most: usize) -> impl FnMut(&KafkaMessage<'_>, &KafkaMessage<'_>) -> bool {
     let mut bytes = 0;
     move |before, next| {
         bytes += before.value.len() + OVERHEAD;
@@ -270,17 +271,17 @@ fn is_refusal(error: &Error) -> bool {
     )
 }
 
-impl Receiver for Topic {
-    fn write(&self, record: &[u8], points: u64) -> Written {
+impl RecordReceiver for Topic {
+    fn write_record(&self, record: &[u8], points: u64) -> WriteOutcome {
         let Ok(text) = std::str::from_utf8(record) else {
-            return Written::Rejected { points, reason: "it is no text".into() };
+            return WriteOutcome::Rejected { points, reason: "it is no text".into() };
         };
-        let messages: Vec<Message<'_>> = text.lines().filter_map(Message::of).collect();
+        let messages: Vec<KafkaMessage<'_>> = text.lines().filter_map(KafkaMessage::parse_line).collect();
         let runtime = match self.runtime.get() {
             Some(runtime) => runtime,
             None => match Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => self.runtime.get_or_init(|| runtime),
-                Err(error) => return Written::later(error.to_string()),
+                Err(error) => return WriteOutcome::retry_later(error.to_string()),
             },
         };
         // The one before may have been dropped.
@@ -291,20 +292,20 @@ impl Receiver for Topic {
         }
         let mut refused: Option<(u64, String)> = None;
         for part in messages.chunk_by(fits_beside(REQUEST)) {
-            let written = halving(part, &|part| part.len() as u64, &mut |part| {
+            let written = write_halving(part, &|part| part.len() as u64, &mut |part| {
                 let sent = runtime.block_on(async { tokio::time::timeout(CALL, self.send(part)).await });
-                sent.unwrap_or_else(|_| Ok(Written::later("no answer in time")))
+                sent.unwrap_or_else(|_| Ok(WriteOutcome::retry_later("no answer in time")))
             });
             match written {
-                Written::Done => {}
-                Written::Rejected { points, reason } => {
+                WriteOutcome::Done => {}
+                WriteOutcome::Rejected { points, reason } => {
                     refused = Some((refused.map_or(0, |(before, _)| before) + points, reason));
                 }
-                later @ Written::Later { .. } => return later,
+                later @ WriteOutcome::Later { .. } => return later,
             }
         }
         self.taken.borrow_mut().clear();
-        refused.map_or(Written::Done, |(points, reason)| Written::Rejected { points, reason })
+        refused.map_or(WriteOutcome::Done, |(points, reason)| WriteOutcome::Rejected { points, reason })
     }
 }
 
@@ -315,7 +316,7 @@ mod tests {
     #[test]
     fn a_request_has_as_many_messages_as_fit() {
         let value = "v".repeat(72);
-        let messages: Vec<_> = (0..7).map(|_| Message { id: "1", value: &value }).collect();
+        let messages: Vec<_> = (0..7).map(|_| KafkaMessage { id: "1", value: &value }).collect();
         let lens = |most| messages.chunk_by(fits_beside(most)).map(<[_]>::len).collect::<Vec<_>>();
         assert_eq!(lens(1400), [7]);
         assert_eq!(lens(1399), [6, 1]);
@@ -328,7 +329,8 @@ mod tests {
     fn a_time_that_is_ahead_is_that_of_sending() {
         let of = |time: u64| {
             let value = format!("{{\"time\":{time}}}");
-            Message { id: "1", value: &value }.record().timestamp.timestamp_nanos_opt().unwrap() as u64
+            KafkaMessage { id: "1", value: &value }.to_kafka_record().timestamp.timestamp_nanos_opt().unwrap()
+                as u64
         };
         let begin = now_ns();
         assert_eq!(of(begin), begin);

@@ -1,13 +1,13 @@
 //! What events are about, by name.
 
-use dta_proto::telemetry::{Entry, Metric, Why, list};
+use dta_proto::telemetry::{Metric, TelemetryEntry, Why, list};
 use serde::Serialize;
 
 dta_proto::named! {
     /// What an event is about.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Kind {
+    pub enum EventKind {
         /// The switches that a flow passes.
         FlowPath: "flow-path",
         /// The latency of a flow through all hops.
@@ -31,47 +31,47 @@ dta_proto::named! {
     }
 }
 
-impl Kind {
+impl EventKind {
     /// Those shown by default: all but keys.
-    pub const SHOWN: [Kind; 9] = [
-        Kind::Drop,
-        Kind::CongestedPacket,
-        Kind::Loop,
-        Kind::FlowPath,
-        Kind::FlowLatency,
-        Kind::HopLatency,
-        Kind::QueueOccupancy,
-        Kind::QueueCongestion,
-        Kind::LinkUtilization,
+    pub const SHOWN: [EventKind; 9] = [
+        EventKind::Drop,
+        EventKind::CongestedPacket,
+        EventKind::Loop,
+        EventKind::FlowPath,
+        EventKind::FlowLatency,
+        EventKind::HopLatency,
+        EventKind::QueueOccupancy,
+        EventKind::QueueCongestion,
+        EventKind::LinkUtilization,
     ];
 
     /// The list that has it.
-    pub fn list(self) -> u32 {
+    pub fn list_number(self) -> u32 {
         match self {
-            Kind::Drop => list::DROPS,
-            Kind::CongestedPacket => list::CONGESTION,
-            Kind::Key => list::KEYS,
+            EventKind::Drop => list::DROPS,
+            EventKind::CongestedPacket => list::CONGESTION,
+            EventKind::Key => list::KEYS,
             _ => list::CHANGES,
         }
     }
 
     /// What an entry is about.
-    pub fn of(entry: &Entry) -> Kind {
+    pub fn from_entry(entry: &TelemetryEntry) -> EventKind {
         match entry {
-            Entry::Change { why: Why::Loop, .. } => Kind::Loop,
-            Entry::Change { metric, .. } => match metric {
-                Metric::FlowPath => Kind::FlowPath,
-                Metric::FlowLatency => Kind::FlowLatency,
-                Metric::HopLatency => Kind::HopLatency,
-                Metric::QueueOccupancy => Kind::QueueOccupancy,
-                Metric::QueueCongestion => Kind::QueueCongestion,
-                Metric::LinkUtilization => Kind::LinkUtilization,
+            TelemetryEntry::Change { why: Why::Loop, .. } => EventKind::Loop,
+            TelemetryEntry::Change { metric, .. } => match metric {
+                Metric::FlowPath => EventKind::FlowPath,
+                Metric::FlowLatency => EventKind::FlowLatency,
+                Metric::HopLatency => EventKind::HopLatency,
+                Metric::QueueOccupancy => EventKind::QueueOccupancy,
+                Metric::QueueCongestion => EventKind::QueueCongestion,
+                Metric::LinkUtilization => EventKind::LinkUtilization,
             },
-            Entry::Drop { .. } => Kind::Drop,
-            Entry::Congestion { .. } => Kind::CongestedPacket,
-            Entry::Key { .. } => Kind::Key,
+            TelemetryEntry::Drop { .. } => EventKind::Drop,
+            TelemetryEntry::Congestion { .. } => EventKind::CongestedPacket,
+            TelemetryEntry::Key { .. } => EventKind::Key,
         }
     }
 }
 
-dta_proto::parse_by_name!(Kind);
+dta_proto::parse_by_name!(EventKind);

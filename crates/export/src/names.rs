@@ -24,10 +24,10 @@ use std::sync::Arc;
 
 use dta_files::config_file::{self, FileError};
 use dta_proto::key::Flow;
-use dta_proto::wire::int::drop_reason::Table;
+use dta_proto::wire::int::drop_reason::DropReasonTable;
 use serde::Deserialize;
 
-use crate::networks::{Ends, Networks};
+use crate::networks::{FlowNetworks, Networks};
 
 /// The default file, if it exists: `~/.config/dta/names.toml`, or `/etc/dta/names.toml`.
 pub const FILE: &str = "names.toml";
@@ -40,7 +40,7 @@ const LONGEST: usize = 40;
 pub struct Names {
     switches: BTreeMap<u32, Switch>,
     reasons: BTreeMap<u8, String>,
-    table: Table,
+    table: DropReasonTable,
     networks: Option<Arc<Networks>>,
 }
 
@@ -48,12 +48,12 @@ pub struct Names {
 struct Switch {
     name: Option<String>,
     ports: BTreeMap<u32, String>,
-    table: Option<Table>,
+    table: Option<DropReasonTable>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-struct File {
+struct NamesFile {
     drop_reasons: Option<String>,
     networks: Option<PathBuf>,
     maxmind: Vec<PathBuf>,
@@ -71,8 +71,8 @@ struct SwitchTable {
 
 impl Names {
     /// No names at all, not even of drop reasons.
-    pub fn none() -> Self {
-        Self { table: Table::None, ..Self::default() }
+    pub fn empty() -> Self {
+        Self { table: DropReasonTable::None, ..Self::default() }
     }
 
     /// The names in the requested file, or else the one in the usual place ([`FILE`]), or else none; and which file
@@ -80,8 +80,8 @@ impl Names {
     ///
     /// # Errors
     /// As [`Names::load`].
-    pub fn find(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>), FileError> {
-        match config_file::place(asked, FILE) {
+    pub fn find_and_load(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>), FileError> {
+        match config_file::find_config_file(asked, FILE) {
             Some(path) => Ok((Self::load(&path)?, Some(path))),
             None => Ok((Self::default(), None)),
         }
@@ -100,11 +100,11 @@ impl Names {
     /// # Errors
     /// As [`Names::load`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
-        let (file, places) = config_file::parse::<File>(text, path)?;
+        let (file, places) = config_file::parse_config::<NamesFile>(text, path)?;
         let mut names = Self::default();
         let table = |text: Option<String>, key: &str| {
-            let table = text.map(|text| text.parse::<Table>()).transpose();
-            table.map_err(|error| places.wrong(key, error.to_string()))
+            let table = text.map(|text| text.parse::<DropReasonTable>()).transpose();
+            table.map_err(|error| places.value_error(key, error.to_string()))
         };
         names.table = table(file.drop_reasons, "drop-reasons")?.unwrap_or_default();
         if file.networks.is_some() || !file.maxmind.is_empty() {
@@ -113,30 +113,32 @@ impl Names {
             let key = if file.networks.is_some() { "networks" } else { "maxmind" };
             let maxmind = file.maxmind.into_iter().map(beside).collect();
             let networks = Networks::open(file.networks.map(beside), maxmind);
-            names.networks = Some(networks.map_err(|what| places.wrong(key, what))?);
+            names.networks = Some(networks.map_err(|what| places.value_error(key, what))?);
         }
         for (number, SwitchTable { name, drop_reasons, port }) in file.switch {
             let key = format!("switch.{number}");
-            let number: u32 = self::number(&number, u32::MAX - 1).map_err(|what| places.wrong(&key, what))?;
+            let number: u32 =
+                self::parse_number(&number, u32::MAX - 1).map_err(|what| places.value_error(&key, what))?;
             let table = table(drop_reasons, &format!("{key}.drop-reasons"))?;
             let mut switch = Switch { table, ..Switch::default() };
             if let Some(name) = name {
                 let key = format!("{key}.name");
-                let name = of_switch(name).map_err(|what| places.wrong(&key, what))?;
+                let name = of_switch(name).map_err(|what| places.value_error(&key, what))?;
                 if names.number_of(&name).is_some() {
                     let what = format!("another switch is called {name:?}: give each its own name");
-                    return Err(places.wrong(&key, what));
+                    return Err(places.value_error(&key, what));
                 }
                 switch.name = Some(name);
             }
             for (port, name) in port {
                 let key = format!("{key}.port.{port}");
-                let port = self::number(&port, u32::MAX - 1).map_err(|what| places.wrong(&key, what))?;
-                let name = plain(name).map_err(|what| places.wrong(&key, what))?;
+                let port =
+                    self::parse_number(&port, u32::MAX - 1).map_err(|what| places.value_error(&key, what))?;
+                let name = validate_name(name).map_err(|what| places.value_error(&key, what))?;
                 if switch.ports.values().any(|other| *other == name) {
                     let what =
                         format!("another port of this switch is called {name:?}: give each its own name");
-                    return Err(places.wrong(&key, what));
+                    return Err(places.value_error(&key, what));
                 }
                 switch.ports.insert(port, name);
             }
@@ -144,8 +146,9 @@ impl Names {
         }
         for (reason, name) in file.drop_reason {
             let key = format!("drop-reason.{reason}");
-            let reason = self::number(&reason, u8::MAX.into()).map_err(|what| places.wrong(&key, what))?;
-            let name = plain(name).map_err(|what| places.wrong(&key, what))?;
+            let reason =
+                self::parse_number(&reason, u8::MAX.into()).map_err(|what| places.value_error(&key, what))?;
+            let name = validate_name(name).map_err(|what| places.value_error(&key, what))?;
             // Cannot fail: it is at most 255.
             names.reasons.insert(u8::try_from(reason).unwrap_or(u8::MAX), name);
         }
@@ -153,24 +156,27 @@ impl Names {
     }
 
     /// The name of a switch.
-    pub fn switch(&self, number: u32) -> Option<&str> {
+    pub fn switch_name(&self, number: u32) -> Option<&str> {
         self.switches.get(&number)?.name.as_deref()
     }
 
     /// The name of a switch's port.
-    pub fn port(&self, switch: u32, port: u32) -> Option<&str> {
+    pub fn port_name(&self, switch: u32, port: u32) -> Option<&str> {
         self.switches.get(&switch)?.ports.get(&port).map(String::as_str)
     }
 
     /// The name of a switch's port, either of which may be unavailable.
-    pub fn port_of(&self, switch: Option<u32>, port: Option<u32>) -> Option<&str> {
-        self.port(switch?, port?)
+    pub fn port_name_if_known(&self, switch: Option<u32>, port: Option<u32>) -> Option<&str> {
+        self.port_name(switch?, port?)
     }
 
     /// The name of a drop reason of a switch: from the file, or else from the switch's table.
     pub fn drop_reason(&self, switch: Option<u32>, reason: u8) -> Option<&str> {
         let own = switch.and_then(|switch| self.switches.get(&switch)?.table);
-        self.reasons.get(&reason).map(String::as_str).or_else(|| own.unwrap_or(self.table).of(reason))
+        self.reasons
+            .get(&reason)
+            .map(String::as_str)
+            .or_else(|| own.unwrap_or(self.table).reason_name(reason))
     }
 
     /// The name of a reason for which several switches dropped; `None` if they mean different things by it.
@@ -181,8 +187,8 @@ impl Names {
     }
 
     /// Whose the ends of a flow are, as far as files say.
-    pub fn ends(&self, flow: Option<Flow>) -> Ends {
-        let ends = |networks: &Arc<Networks>| Some(networks.ends(&flow?));
+    pub fn flow_networks(&self, flow: Option<Flow>) -> FlowNetworks {
+        let ends = |networks: &Arc<Networks>| Some(networks.flow_networks(&flow?));
         self.networks.as_ref().and_then(ends).unwrap_or_default()
     }
 
@@ -194,13 +200,13 @@ impl Names {
 }
 
 /// A number without sign or leading zeros, so that no two keys mean the same.
-fn number(text: &str, most: u32) -> Result<u32, String> {
+fn parse_number(text: &str, most: u32) -> Result<u32, String> {
     let read = text.parse::<u32>().ok().filter(|read| read.to_string() == text && *read <= most);
     read.ok_or_else(|| format!("{text:?} is not a number of 0 to {most}"))
 }
 
 /// A name that fits into one line.
-fn plain(name: String) -> Result<String, String> {
+fn validate_name(name: String) -> Result<String, String> {
     let fits = (1..=LONGEST).contains(&name.chars().count()) && name.trim() == name;
     if fits && !name.chars().any(char::is_control) {
         return Ok(name);
@@ -215,7 +221,7 @@ fn of_switch(name: String) -> Result<String, String> {
     if name.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() {
         return Err(format!("{name:?} reads as the number of a switch: give it a letter"));
     }
-    plain(name)
+    validate_name(name)
 }
 
 #[cfg(test)]
@@ -233,9 +239,12 @@ mod tests {
              [drop-reason]\n200 = \"quota\"\n80 = \"firewall\"\n",
         )
         .unwrap();
-        assert_eq!((names.switch(6), names.switch(4), names.switch(7)), (Some("leaf1"), None, None));
         assert_eq!(
-            (names.port(6, 12), names.port(4, 1), names.port(6, 1)),
+            (names.switch_name(6), names.switch_name(4), names.switch_name(7)),
+            (Some("leaf1"), None, None)
+        );
+        assert_eq!(
+            (names.port_name(6, 12), names.port_name(4, 1), names.port_name(6, 1)),
             (Some("uplink"), Some("uplink"), None)
         );
         assert_eq!((names.number_of("leaf1"), names.number_of("x")), (Some(6), None));
@@ -253,7 +262,7 @@ mod tests {
         assert_eq!(of("", Some(6), 133), "upf-downlink-session-drop");
         assert_eq!(of("drop-reasons = \"fabric-tna-1.0\"", Some(6), 133), "upf-uplink-pdr-miss");
         assert_eq!(of("drop-reasons = \"none\"", None, 71), "");
-        assert_eq!(Names::none().drop_reason(None, 71), None);
+        assert_eq!(Names::empty().drop_reason(None, 71), None);
         let mixed = "drop-reasons = \"switch.p4\"\n[switch.6]\ndrop-reasons = \"fabric-tna-1.0\"\n\
                      [drop-reason]\n133 = \"mine\"";
         assert_eq!(of(mixed, Some(6), 71), "traffic-manager");

@@ -38,7 +38,7 @@ pub struct Network {
 
 /// Whose the two ends of a flow are. Unknown ones are left out of JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Ends {
+pub struct FlowNetworks {
     /// The name of the source's network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_network: Option<String>,
@@ -53,11 +53,11 @@ pub struct Ends {
     pub destination_as: Option<u32>,
 }
 
-impl Ends {
+impl FlowNetworks {
     /// In words, such as `campus -> Example Net (AS 64496)`, with `?` for an unknown end; `None` if both are.
-    pub fn words(&self) -> Option<String> {
-        let from = in_words(self.source_network.as_deref(), self.source_as);
-        let to = in_words(self.destination_network.as_deref(), self.destination_as);
+    pub fn describe(&self) -> Option<String> {
+        let from = describe_network(self.source_network.as_deref(), self.source_as);
+        let to = describe_network(self.destination_network.as_deref(), self.destination_as);
         let unknown = || "?".to_owned();
         match (from, to) {
             (None, None) => None,
@@ -67,7 +67,7 @@ impl Ends {
 }
 
 /// Such as `campus (AS 64512)`; `None` if nothing is known.
-fn in_words(name: Option<&str>, asn: Option<u32>) -> Option<String> {
+fn describe_network(name: Option<&str>, asn: Option<u32>) -> Option<String> {
     match (name, asn) {
         (Some(name), Some(asn)) => Some(format!("{name} (AS {asn})")),
         (Some(name), None) => Some(name.to_owned()),
@@ -78,19 +78,19 @@ fn in_words(name: Option<&str>, asn: Option<u32>) -> Option<String> {
 
 /// The networks of some files.
 pub struct Networks {
-    files: Files,
-    known: RwLock<Arc<Known>>,
+    files: NetworkFiles,
+    known: RwLock<Arc<NetworkIndex>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Files {
+struct NetworkFiles {
     csv: Option<PathBuf>,
     maxmind: Vec<PathBuf>,
 }
 
 /// What the files say.
 #[derive(Default)]
-struct Known {
+struct NetworkIndex {
     v4: PrefixMap<Ipv4Net, Network>,
     v6: PrefixMap<Ipv6Net, Network>,
     databases: Vec<Reader<Vec<u8>>>,
@@ -106,27 +106,28 @@ impl Networks {
     /// # Errors
     /// A sentence that names the file and, in the CSV file, the line.
     pub fn open(csv: Option<PathBuf>, maxmind: Vec<PathBuf>) -> Result<Arc<Self>, String> {
-        let files = Files { csv, maxmind };
+        let files = NetworkFiles { csv, maxmind };
         // Looked at first: what changes while it is read is read again.
-        let stamp = files.stamp();
+        let stamp = files.file_stamps();
         let known = RwLock::new(Arc::new(files.read()?));
         let networks = Arc::new(Self { files, known });
         let of = Arc::downgrade(&networks);
-        let thread = thread::Builder::new().name("dta-networks".into()).spawn(move || follow(&of, stamp));
+        let thread =
+            thread::Builder::new().name("dta-networks".into()).spawn(move || watch_files(&of, stamp));
         thread.map_err(|error| format!("cannot start a thread: {error}"))?;
         Ok(networks)
     }
 
     /// Whose an address is.
-    pub fn of(&self, address: IpAddr) -> Network {
+    pub fn find_network(&self, address: IpAddr) -> Network {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
-        known.of(address)
+        known.find_network(address)
     }
 
     /// Whose the ends of a flow are.
-    pub fn ends(&self, flow: &Flow) -> Ends {
-        let [from, to] = [flow.src, flow.dst].map(|address| self.of(address));
-        Ends {
+    pub fn flow_networks(&self, flow: &Flow) -> FlowNetworks {
+        let [from, to] = [flow.src, flow.dst].map(|address| self.find_network(address));
+        FlowNetworks {
             source_network: from.name,
             source_as: from.asn,
             destination_network: to.name,
@@ -150,11 +151,11 @@ impl PartialEq for Networks {
 impl Eq for Networks {}
 
 /// Reads changed files again, as long as somebody has them.
-fn follow(of: &Weak<Networks>, mut last: Stamp) {
+fn watch_files(of: &Weak<Networks>, mut last: Stamp) {
     loop {
         thread::sleep(LOOK);
         let Some(networks) = of.upgrade() else { return };
-        let stamp = networks.files.stamp();
+        let stamp = networks.files.file_stamps();
         if stamp == last {
             continue;
         }
@@ -178,8 +179,8 @@ fn follow(of: &Weak<Networks>, mut last: Stamp) {
     }
 }
 
-impl Files {
-    fn stamp(&self) -> Stamp {
+impl NetworkFiles {
+    fn file_stamps(&self) -> Stamp {
         let stamp = |path: &PathBuf| {
             let metadata = fs::metadata(path).ok()?;
             Some((metadata.modified().ok()?, metadata.len()))
@@ -187,13 +188,13 @@ impl Files {
         self.csv.iter().chain(&self.maxmind).map(stamp).collect()
     }
 
-    fn read(&self) -> Result<Known, String> {
-        let mut known = Known::default();
+    fn read(&self) -> Result<NetworkIndex, String> {
+        let mut known = NetworkIndex::default();
         if let Some(path) = &self.csv {
             known.read(path).map_err(|reason| format!("{}{reason}", path.display()))?;
         }
         for path in &self.maxmind {
-            let database = database(path);
+            let database = open_database(path);
             known.databases.push(database.map_err(|reason| format!("{}: {reason}", path.display()))?);
         }
         Ok(known)
@@ -201,7 +202,7 @@ impl Files {
 }
 
 /// A database that says whose addresses are.
-fn database(path: &Path) -> Result<Reader<Vec<u8>>, String> {
+fn open_database(path: &Path) -> Result<Reader<Vec<u8>>, String> {
     let reader = Reader::open_readfile(path).map_err(|error| error.to_string())?;
     let kind = &reader.metadata().database_type;
     if !["ASN", "ISP", "Enterprise"].iter().any(|has| kind.contains(has)) {
@@ -215,7 +216,7 @@ fn database(path: &Path) -> Result<Reader<Vec<u8>>, String> {
 /// A line of the CSV file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct NetworkRow {
     prefix: String,
     #[serde(default)]
     name: Option<String>,
@@ -223,7 +224,7 @@ struct Row {
     asn: Option<u32>,
 }
 
-impl Known {
+impl NetworkIndex {
     /// Takes the lines of a file; the error begins with what follows its name.
     fn read(&mut self, path: &Path) -> Result<(), String> {
         let text = fs::read_to_string(path).map_err(|error| format!(": {error}"))?;
@@ -235,12 +236,12 @@ impl Known {
             return Err(": the first line must name the columns: prefix, name, asn".into());
         }
         while reader.read_record(&mut record).map_err(|error| format!(": {error}"))? {
-            let row: Result<Row, _> = record.deserialize(Some(&headers));
+            let row: Result<NetworkRow, _> = record.deserialize(Some(&headers));
             let row = row.map_err(|error| match error.kind() {
                 csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
                 _ => error.to_string(),
             });
-            row.and_then(|row| self.put(row)).map_err(|reason| {
+            row.and_then(|row| self.insert_row(row)).map_err(|reason| {
                 // The reader's own number leaves out comments and empty lines before the record.
                 let read = text.get(..reader.position().byte() as usize).unwrap_or(&text);
                 format!(", line {}: {reason}", read.trim_end().lines().count())
@@ -249,7 +250,7 @@ impl Known {
         Ok(())
     }
 
-    fn put(&mut self, Row { prefix, name, asn }: Row) -> Result<(), String> {
+    fn insert_row(&mut self, NetworkRow { prefix, name, asn }: NetworkRow) -> Result<(), String> {
         let parsed = prefix.parse::<IpNet>().or_else(|_| prefix.parse::<IpAddr>().map(IpNet::from));
         let parsed = parsed.map_err(|_| format!("{prefix:?} is no prefix, such as 10.0.0.0/8"))?;
         let is_plain = |name: &String| name.chars().count() <= LONGEST && !name.chars().any(char::is_control);
@@ -268,7 +269,7 @@ impl Known {
         if before.is_some() { Err(format!("{prefix} is there twice")) } else { Ok(()) }
     }
 
-    fn of(&self, address: IpAddr) -> Network {
+    fn find_network(&self, address: IpAddr) -> Network {
         let found = match address {
             IpAddr::V4(address) => self.v4.get_lpm(&address.into()).map(|(_, network)| network),
             IpAddr::V6(address) => self.v6.get_lpm(&address.into()).map(|(_, network)| network),
@@ -296,8 +297,8 @@ mod tests {
     const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
 
     fn told(networks: &Networks, address: &str) -> String {
-        let network = networks.of(address.parse().unwrap());
-        in_words(network.name.as_deref(), network.asn).unwrap_or_default()
+        let network = networks.find_network(address.parse().unwrap());
+        describe_network(network.name.as_deref(), network.asn).unwrap_or_default()
     }
 
     #[test]
@@ -328,11 +329,11 @@ mod tests {
         assert_eq!(told(&alone, "198.51.100.1"), "AS 64497");
         assert_eq!(told(&alone, "10.0.0.1"), "");
         let flow = "192.0.2.1:1->10.0.0.1:2/udp".parse().unwrap();
-        let ends = alone.ends(&flow);
-        assert_eq!(ends.words().as_deref(), Some("Example Net (AS 64496) -> ?"));
+        let ends = alone.flow_networks(&flow);
+        assert_eq!(ends.describe().as_deref(), Some("Example Net (AS 64496) -> ?"));
         let json = serde_json::to_value(&ends).unwrap();
         assert_eq!(json, serde_json::json!({"source_network": "Example Net", "source_as": 64496}));
-        assert_eq!(Ends::default().words(), None);
+        assert_eq!(FlowNetworks::default().describe(), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// A value of a field.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Field {
+pub enum PointValue {
     /// Written `5i`; values beyond an `i64` become its largest.
     Integer(u64),
     /// Written `5`: a float to InfluxDB, which is what INTCollector writes.
@@ -21,43 +21,43 @@ pub enum Field {
 
 /// A point.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub struct InfluxPoint {
     /// The measurement.
     pub measurement: String,
     /// Tags: together with the measurement, they name the series. Empty values are not written.
     pub tags: Vec<(&'static str, String)>,
     /// At least one.
-    pub fields: Vec<(&'static str, Field)>,
+    pub fields: Vec<(&'static str, PointValue)>,
     /// Nanoseconds since 1970, or whatever the translator was configured to send.
     pub time: u64,
 }
 
-impl Point {
+impl InfluxPoint {
     /// Measurement and tags in line protocol: the name of the series.
-    pub fn series(&self) -> String {
+    pub fn series_name(&self) -> String {
         let mut series = String::with_capacity(128);
-        escaped(&mut series, &self.measurement, &[',', ' ']);
+        push_escaped(&mut series, &self.measurement, &[',', ' ']);
         for (name, value) in self.tags.iter().filter(|(_, value)| !value.is_empty()) {
             let _ = write!(series, ",{name}=");
-            escaped(&mut series, value, &[',', ' ', '=']);
+            push_escaped(&mut series, value, &[',', ' ', '=']);
         }
         series
     }
 
-    /// Appends the line, with its newline, of this point of `series` ([`Point::series`]) at `time`.
-    pub fn write(&self, line: &mut String, series: &str, time: u64) {
+    /// Appends the line, with its newline, of this point of `series` ([`InfluxPoint::series_name`]) at `time`.
+    pub fn write_line(&self, line: &mut String, series: &str, time: u64) {
         line.push_str(series);
         for (n, (name, value)) in self.fields.iter().enumerate() {
             line.push(if n == 0 { ' ' } else { ',' });
             line.push_str(name);
             line.push('=');
             let _ = match value {
-                Field::Integer(number) => write!(line, "{}i", (*number).min(i64::MAX as u64)),
-                Field::Number(number) => write!(line, "{number}"),
-                Field::Bool(truth) => write!(line, "{truth}"),
-                Field::Text(text) => {
+                PointValue::Integer(number) => write!(line, "{}i", (*number).min(i64::MAX as u64)),
+                PointValue::Number(number) => write!(line, "{number}"),
+                PointValue::Bool(truth) => write!(line, "{truth}"),
+                PointValue::Text(text) => {
                     line.push('"');
-                    escaped(line, text, &['"', '\\']);
+                    push_escaped(line, text, &['"', '\\']);
                     line.push('"');
                     Ok(())
                 }
@@ -68,7 +68,7 @@ impl Point {
 }
 
 /// Appends a text, with these characters escaped. A newline would end the line: it becomes a space.
-fn escaped(to: &mut String, text: &str, special: &[char]) {
+fn push_escaped(to: &mut String, text: &str, special: &[char]) {
     for c in text.chars() {
         let c = if c == '\n' { ' ' } else { c };
         if special.contains(&c) {

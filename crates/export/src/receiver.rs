@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The outcome of sending a record, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum WriteOutcome {
     /// It has all points.
     Done,
     /// It will never take this many of the points, and has the others.
@@ -23,17 +23,17 @@ pub(crate) enum Written {
     },
 }
 
-impl Written {
+impl WriteOutcome {
     /// To be retried when it suits the sender.
-    pub(crate) fn later(reason: impl Into<String>) -> Written {
-        Written::Later { reason: reason.into(), after: None }
+    pub(crate) fn retry_later(reason: impl Into<String>) -> WriteOutcome {
+        WriteOutcome::Later { reason: reason.into(), after: None }
     }
 }
 
 /// A database or collector of telemetry. Called from a thread that may wait.
-pub(crate) trait Receiver: Send {
+pub(crate) trait RecordReceiver: Send {
     /// Sends a record with so many points.
-    fn write(&self, record: &[u8], points: u64) -> Written;
+    fn write_record(&self, record: &[u8], points: u64) -> WriteOutcome;
 }
 
 /// Items of a rejected part that are tried alone before the part is halved.
@@ -42,50 +42,50 @@ const ALONE: usize = 32;
 /// Writes items with `write`, whose error says why it refuses all of them. What is refused is halved until the bad ones
 /// are alone, so that no other is lost with them. If each of [`ALONE`] items spread over a part is refused alone, too,
 /// the part is given up: to find out that nothing is good would take two requests per item.
-pub(crate) fn halving<T>(
+pub(crate) fn write_halving<T>(
     items: &[T],
     points: &impl Fn(&[T]) -> u64,
-    write: &mut impl FnMut(&[T]) -> Result<Written, String>,
-) -> Written {
+    write: &mut impl FnMut(&[T]) -> Result<WriteOutcome, String>,
+) -> WriteOutcome {
     let reason = match write(items) {
         Ok(written) => return written,
         Err(reason) => reason,
     };
     if items.len() < 2 {
-        return Written::Rejected { points: points(items), reason };
+        return WriteOutcome::Rejected { points: points(items), reason };
     }
     if items.len() > 2 * ALONE {
         match is_any_taken(items, write) {
             Ok(true) => {}
-            Ok(false) => return Written::Rejected { points: points(items), reason },
+            Ok(false) => return WriteOutcome::Rejected { points: points(items), reason },
             Err(later) => return later,
         }
     }
     let (first, second) = items.split_at(items.len() / 2);
     let (mut rejected, mut is_refused) = (0, false);
     for half in [first, second] {
-        match halving(half, points, write) {
-            Written::Done => {}
-            Written::Rejected { points, .. } => (rejected, is_refused) = (rejected + points, true),
-            later @ Written::Later { .. } => return later,
+        match write_halving(half, points, write) {
+            WriteOutcome::Done => {}
+            WriteOutcome::Rejected { points, .. } => (rejected, is_refused) = (rejected + points, true),
+            later @ WriteOutcome::Later { .. } => return later,
         }
     }
-    if is_refused { Written::Rejected { points: rejected, reason } } else { Written::Done }
+    if is_refused { WriteOutcome::Rejected { points: rejected, reason } } else { WriteOutcome::Done }
 }
 
 /// Whether one of [`ALONE`] items, spread over all but not evenly, is accepted: each third or fifth one may be bad; or that it cannot be found out now.
 fn is_any_taken<T>(
     items: &[T],
-    write: &mut impl FnMut(&[T]) -> Result<Written, String>,
-) -> Result<bool, Written> {
+    write: &mut impl FnMut(&[T]) -> Result<WriteOutcome, String>,
+) -> Result<bool, WriteOutcome> {
     for n in 0..ALONE {
         // Multiples of the golden ratio, within the n-th part.
         let within = (n * 40_503 + 20_000) % 65_536;
         let at = items.len() * (n * 65_536 + within) / (ALONE * 65_536);
         match write(&items[at..=at]) {
-            Ok(Written::Done) => return Ok(true),
-            Ok(Written::Rejected { .. }) | Err(_) => {}
-            Ok(later @ Written::Later { .. }) => return Err(later),
+            Ok(WriteOutcome::Done) => return Ok(true),
+            Ok(WriteOutcome::Rejected { .. }) | Err(_) => {}
+            Ok(later @ WriteOutcome::Later { .. }) => return Err(later),
         }
     }
     Ok(false)
@@ -98,50 +98,51 @@ mod tests {
     use super::*;
 
     /// The outcome, the accepted items, and the number of writes.
-    fn halved(count: u64, is_refused: impl Fn(&[u64]) -> bool) -> (Written, BTreeSet<u64>, usize) {
+    fn halved(count: u64, is_refused: impl Fn(&[u64]) -> bool) -> (WriteOutcome, BTreeSet<u64>, usize) {
         let (mut taken, mut calls) = (BTreeSet::new(), 0);
         let items: Vec<u64> = (0..count).collect();
-        let written = halving(&items, &|part| part.len() as u64, &mut |part| {
+        let written = write_halving(&items, &|part| part.len() as u64, &mut |part| {
             calls += 1;
             if is_refused(part) {
                 return Err("no".to_owned());
             }
             taken.extend(part);
-            Ok(Written::Done)
+            Ok(WriteOutcome::Done)
         });
         (written, taken, calls)
     }
 
-    fn rejected(points: u64) -> Written {
-        Written::Rejected { points, reason: "no".into() }
+    fn rejected(points: u64) -> WriteOutcome {
+        WriteOutcome::Rejected { points, reason: "no".into() }
     }
 
     #[test]
     fn what_is_refused_whole_is_halved_until_the_bad_items_are_alone() {
         // Too large (413): everything arrives, in parts.
         let (written, taken, _) = halved(100, |part| part.len() > 20);
-        assert_eq!((written, taken.len()), (Written::Done, 100));
+        assert_eq!((written, taken.len()), (WriteOutcome::Done, 100));
         // Items that cannot be parsed (400): only they are lost.
         let (written, taken, calls) = halved(100, |part| part.iter().any(|item| [7, 99].contains(item)));
         assert_eq!((written, taken.len()), (rejected(2), 98));
         assert!(calls < 40, "{calls}");
         // The number of dropped points is trusted; and a server that is down is down.
         let one = |items: &[u8]| items.len() as u64;
-        assert_eq!(halving(&[0; 100], &one, &mut |_| Ok(rejected(3))), rejected(3));
+        assert_eq!(write_halving(&[0; 100], &one, &mut |_| Ok(rejected(3))), rejected(3));
         let mut calls = 0;
-        let written = halving(&[0; 100], &one, &mut |_| {
+        let written = write_halving(&[0; 100], &one, &mut |_| {
             calls += 1;
-            if calls == 3 { Ok(Written::later("away")) } else { Err("no".into()) }
+            if calls == 3 { Ok(WriteOutcome::retry_later("away")) } else { Err("no".into()) }
         });
-        assert_eq!((written, calls), (Written::later("away"), 3));
+        assert_eq!((written, calls), (WriteOutcome::retry_later("away"), 3));
         // Items may have several points each.
         let two = |items: &[u8]| 2 * items.len() as u64;
-        let write = &mut |part: &[u8]| if part.contains(&3) { Err("no".into()) } else { Ok(Written::Done) };
-        assert_eq!(halving(&[3, 1, 1, 3], &two, write), rejected(4));
+        let write =
+            &mut |part: &[u8]| if part.contains(&3) { Err("no".into()) } else { Ok(WriteOutcome::Done) };
+        assert_eq!(write_halving(&[3, 1, 1, 3], &two, write), rejected(4));
         // Or none: that they are rejected is told.
         let none = |_: &[u8]| 0;
-        assert_eq!(halving(&[3, 1, 1, 3], &none, write), rejected(0));
-        assert_eq!(halving(&[1, 1], &none, write), Written::Done);
+        assert_eq!(write_halving(&[3, 1, 1, 3], &none, write), rejected(0));
+        assert_eq!(write_halving(&[1, 1], &none, write), WriteOutcome::Done);
     }
 
     #[test]

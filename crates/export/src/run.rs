@@ -7,31 +7,31 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use dta_rpc::{Ask, ClientError};
+use crate::metrics::MetricsPage;
 use dta_files::moment::now_ns;
-use crate::metrics::Page;
 use dta_proto::key::Key;
-use dta_proto::telemetry::{Entry, Metric, is_since_1970};
+use dta_proto::telemetry::{Metric, TelemetryEntry, is_since_1970};
 use dta_proto::trace;
+use dta_rpc::{Ask, ClientError};
 use lru::LruCache;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::config::{Config, KafkaLogin, Traces};
+use crate::config::{Config, KafkaLogin, TraceSelection};
 use crate::counters::{ExportCounters, OfSinks, add};
 use crate::deliver;
 use crate::encode::{EncodeEvents, EncodePages};
 use crate::error::ExportError;
-use crate::events::{Event, EventReader, Events, Positions};
+use crate::events::{EventReader, Events, Positions, TelemetryEvent};
 use crate::hosts::journey::HostTrace;
 use crate::hosts::reader::HostReader;
-use crate::json::{Line, Output};
+use crate::json::{EventLine, LineOutput};
 use crate::names::Names;
-use crate::sink::{Sink, What, sinks, wanted};
-use crate::source::{Begin, LISTS, Options, Source};
+use crate::sink::{Sink, SinkInput, build_sinks, names_to_write};
+use crate::source::{Begin, EventSource, LISTS, SourceOptions};
 use crate::spool::{Checkpoint, Spool};
-use crate::unique::Times;
+use crate::unique::SeriesTimes;
 
 /// Most points per record.
 pub(crate) const RECORD: u64 = 5_000;
@@ -45,19 +45,20 @@ const AGAIN: Duration = Duration::from_secs(1);
 const END: Duration = Duration::from_secs(3);
 
 /// Makes a page of metrics, or says why it cannot.
-pub type Pages = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Page, String>> + Send>> + Send + Sync>;
+pub type Pages =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<MetricsPage, String>> + Send>> + Send + Sync>;
 
-/// Checks what [`Exporters::start`] would check: secrets and certificates. Makes no connection and changes nothing.
+/// Checks what [`Exporters::start_tail`] would check: secrets and certificates. Makes no connection and changes nothing.
 ///
 /// # Errors
 /// What would keep it from starting, as far as that can be checked.
-pub fn look(config: &Config) -> Result<(), ExportError> {
-    config.check()?;
-    sinks(config, "", &Arc::default()).map(drop)
+pub fn check_exporters(config: &Config) -> Result<(), ExportError> {
+    config.validate()?;
+    build_sinks(config, "", &Arc::default()).map(drop)
 }
 
 /// Warns of a table whose secret goes to its URL as it is.
-pub fn in_clear(table: &str, url: &str) -> Option<String> {
+pub fn clear_text_warning(table: &str, url: &str) -> Option<String> {
     let is_hidden = url.starts_with("https://") || url.strip_prefix("http://").is_some_and(is_this_host);
     (!is_hidden).then(|| {
         format!("[{table}] {url} is not https: anyone who sees the traffic sees the token or password")
@@ -65,8 +66,9 @@ pub fn in_clear(table: &str, url: &str) -> Option<String> {
 }
 
 /// Warnings, in sentences.
-pub fn warnings(config: &Config) -> Vec<String> {
-    let in_clear = config.secrets().into_iter().filter_map(|(table, url)| in_clear(table, url));
+pub fn config_warnings(config: &Config) -> Vec<String> {
+    let in_clear =
+        config.tables_with_secret().into_iter().filter_map(|(table, url)| clear_text_warning(table, url));
     let kafka = config
         .kafka
         .iter()
@@ -92,7 +94,7 @@ fn is_this_host(rest: &str) -> bool {
 
 /// Where to begin without an earlier run, whether to end, and names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Run {
+pub struct ExportOptions {
     /// Where to begin.
     pub begin: Begin,
     /// End when everything there has been exported.
@@ -101,7 +103,7 @@ pub struct Run {
     pub names: Arc<Names>,
 }
 
-/// Running exporters. Dropping it leaves them running until the runtime ends; [`Exporters::stop`] ends them in order.
+/// Running exporters. Dropping it leaves them running until the runtime ends; [`Exporters::stop_exporters`] ends them in order.
 #[derive(Debug)]
 pub struct Exporters {
     stop: watch::Sender<bool>,
@@ -121,23 +123,23 @@ impl Exporters {
         name: &str,
         ask: &Arc<dyn Ask>,
         pages: &Pages,
-        run: Run,
+        run: ExportOptions,
     ) -> Result<Self, ExportError> {
-        config.check()?;
+        config.validate()?;
         let (stop, stopped) = watch::channel(false);
         let mut all = Self { stop, tasks: Vec::new(), counters: Vec::new(), deliveries: Vec::new() };
         // What can fail comes before anything is started.
         let mut opened = Vec::new();
-        for sink in sinks(config, name, &run.names)? {
+        for sink in build_sinks(config, name, &run.names)? {
             let spool = Arc::new(Spool::open(&sink.spool, sink.most)?);
             opened.push((sink, spool));
         }
         let json = match &config.json {
             Some(json) => {
                 let path = &json.file;
-                let output = Output::open(path)
+                let output = LineOutput::open(path)
                     .map_err(|source| ExportError(format!("cannot write {}: {source}", path.display())))?;
-                Some((output, wanted(&run.names, json.names)))
+                Some((output, names_to_write(&run.names, json.names)))
             }
             None => None,
         };
@@ -146,36 +148,36 @@ impl Exporters {
                 0 => Some(run.begin),
                 sequence => Some(Begin::Behind(sequence)),
             });
-            Options { store: store.into(), begin, once: run.once }
+            SourceOptions { store: store.into(), begin, once: run.once }
         };
-        let reader = |read: Positions, traces: Option<Traces>, counters: &ExportCounters| {
+        let reader = |read: Positions, traces: Option<TraceSelection>, counters: &ExportCounters| {
             let options = options(&config.events, read);
-            let source = Source::new(ask.clone(), &options, counters.source.clone());
-            EventReader::new(source, ask.clone(), config.stores(), traces, counters.events.clone())
+            let source = EventSource::new(ask.clone(), &options, counters.source.clone());
+            EventReader::new(source, ask.clone(), config.lookup_stores(), traces, counters.events.clone())
         };
-        let of_hosts = |read: Positions, traces: Traces, counters: &ExportCounters| {
+        let of_hosts = |read: Positions, traces: TraceSelection, counters: &ExportCounters| {
             let mut options = options(trace::store::EVENTS, read);
             options.begin[trace::list::SLOW as usize] = None;
-            let source = Source::new(ask.clone(), &options, counters.source.clone());
+            let source = EventSource::new(ask.clone(), &options, counters.source.clone());
             HostReader::new(source, ask.clone(), traces, counters.events.clone())
         };
         for (Sink { name, what, receiver, .. }, spool) in opened {
             let counters = Arc::new(ExportCounters::default());
-            add(&counters.found, spool.points());
+            add(&counters.found, spool.pending_points());
             let _ = counters.spool.set(spool.clone());
             let into = ToSpool { spool: spool.clone(), counters: counters.clone(), stopped: stopped.clone() };
             let task = match what {
-                What::Events { encoder, flush, state_every, traces } => {
+                SinkInput::Events { encoder, flush, state_every, traces } => {
                     let kept = spool.checkpoint();
                     let reader = reader(kept.read, traces, &counters);
                     tokio::spawn(Points::new(encoder, flush, state_every, reader, kept, into).run(run.once))
                 }
-                What::Packets { encoder, flush, traces } => {
+                SinkInput::Packets { encoder, flush, traces } => {
                     let kept = spool.checkpoint();
                     let reader = of_hosts(kept.read, traces, &counters);
                     tokio::spawn(Points::new(encoder, flush, None, reader, kept, into).run(run.once))
                 }
-                What::Pages { encoder, every } => {
+                SinkInput::Pages { encoder, every } => {
                     tokio::spawn(send_pages(pages.clone(), encoder, every, into, run.once))
                 }
             };
@@ -192,19 +194,19 @@ impl Exporters {
             let counters = Arc::new(ExportCounters::default());
             let read = output.read().unwrap_or([0; LISTS]);
             let reader = reader(read, None, &counters);
-            all.tasks.push(tokio::spawn(lines(reader, names, output, counters.clone(), stopped)));
+            all.tasks.push(tokio::spawn(export_lines(reader, names, output, counters.clone(), stopped)));
             all.counters.push(("json", counters));
         }
         Ok(all)
     }
 
-    /// Their counters: see [`ExportCounters::named`].
-    pub fn counters(&self) -> OfSinks {
+    /// Their counters: see [`ExportCounters::named_counters`].
+    pub fn exporter_counters(&self) -> OfSinks {
         self.counters.clone()
     }
 
-    /// Waits until everything there has been exported, which ends only with [`Run::once`].
-    pub async fn ended(&mut self) {
+    /// Waits until everything there has been exported, which ends only with [`ExportOptions::once`].
+    pub async fn wait_until_done(&mut self) {
         for task in &mut self.tasks {
             if !task.is_finished() {
                 let _ = task.await;
@@ -213,7 +215,7 @@ impl Exporters {
     }
 
     /// Ends them: what was read is in the spool, and what is in the spool stays there.
-    pub async fn stop(mut self) {
+    pub async fn stop_exporters(mut self) {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {
             if !task.is_finished() && tokio::time::timeout(END, task).await.is_err() {
@@ -232,7 +234,7 @@ impl Exporters {
     }
 }
 
-async fn until(mut stopped: watch::Receiver<bool>) {
+async fn wait_for_stop(mut stopped: watch::Receiver<bool>) {
     // `Err` means that the sender is gone, and this with it.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
@@ -251,12 +253,12 @@ struct ToSpool {
 
 impl ToSpool {
     /// Adds a record to the spool. Retries until the end if that fails.
-    async fn append(&self, record: Vec<u8>, points: u64, kept: Checkpoint) {
+    async fn append_record(&self, record: Vec<u8>, points: u64, kept: Checkpoint) {
         let record = Arc::new(record);
         let mut told = false;
         loop {
             let (spool, record, kept) = (self.spool.clone(), record.clone(), kept.clone());
-            let append = move || spool.append(&record, points, kept);
+            let append = move || spool.append_record(&record, points, kept);
             let error = match tokio::task::spawn_blocking(append).await {
                 Ok(Ok(())) => {
                     add(&self.counters.made, points);
@@ -277,8 +279,8 @@ impl ToSpool {
     }
 
     /// Waits until everything is delivered or dropped.
-    async fn empty(&self) {
-        while self.spool.points() > 0 && !*self.stopped.borrow() {
+    async fn wait_until_empty(&self) {
+        while self.spool.pending_points() > 0 && !*self.stopped.borrow() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -298,13 +300,13 @@ async fn send_pages(
     loop {
         tokio::select! {
             _ = interval.tick() => {}
-            () = until(into.stopped.clone()) => return,
+            () = wait_for_stop(into.stopped.clone()) => return,
         }
         match pages().await {
             Ok(page) => {
                 is_told = false;
-                for (record, points) in encoder.records(page, now_ns()) {
-                    into.append(record, points, Checkpoint::default()).await;
+                for (record, points) in encoder.encode_page(page, now_ns()) {
+                    into.append_record(record, points, Checkpoint::default()).await;
                 }
             }
             Err(error) => {
@@ -315,49 +317,49 @@ async fn send_pages(
             }
         }
         if once && !is_told {
-            return into.empty().await;
+            return into.wait_until_empty().await;
         }
     }
 }
 
 /// What reads events, or packets of hosts.
-trait Reader: Send {
+trait ExportReader: Send {
     type Event: Clone + Send + Sync;
 
     /// Waits for the next ones: see [`EventReader::next`].
     fn next(&mut self) -> impl Future<Output = Option<Result<Events<Self::Event>, ClientError>>> + Send;
 
     /// What an event is the last value of; `None` if it has no state to export.
-    fn value_of(_: &Self::Event) -> Option<(Key, Metric)> {
+    fn state_key(_: &Self::Event) -> Option<(Key, Metric)> {
         None
     }
 
     /// Replaces earlier events by the values at `time`.
-    fn refresh(&self, _: &mut [Self::Event], _: u64) -> impl Future<Output = ()> + Send {
+    fn refresh_values(&self, _: &mut [Self::Event], _: u64) -> impl Future<Output = ()> + Send {
         async {}
     }
 }
 
-impl Reader for EventReader {
-    type Event = Event;
+impl ExportReader for EventReader {
+    type Event = TelemetryEvent;
 
     async fn next(&mut self) -> Option<Result<Events, ClientError>> {
         EventReader::next(self).await
     }
 
-    fn value_of(event: &Event) -> Option<(Key, Metric)> {
+    fn state_key(event: &TelemetryEvent) -> Option<(Key, Metric)> {
         match event.entry {
-            Entry::Change { key, metric, time, .. } if is_since_1970(time) => Some((key, metric)),
+            TelemetryEntry::Change { key, metric, time, .. } if is_since_1970(time) => Some((key, metric)),
             _ => None,
         }
     }
 
-    async fn refresh(&self, events: &mut [Event], time: u64) {
-        EventReader::refresh(self, events, time).await;
+    async fn refresh_values(&self, events: &mut [TelemetryEvent], time: u64) {
+        EventReader::refresh_values(self, events, time).await;
     }
 }
 
-impl Reader for HostReader {
+impl ExportReader for HostReader {
     type Event = HostTrace;
 
     async fn next(&mut self) -> Option<Result<Events<HostTrace>, ClientError>> {
@@ -366,20 +368,20 @@ impl Reader for HostReader {
 }
 
 /// From events to the spool.
-struct Points<R: Reader> {
+struct Points<R: ExportReader> {
     reader: R,
     encoder: Box<dyn EncodeEvents<R::Event>>,
     into: ToSpool,
     flush: Duration,
     state_every: Option<Duration>,
-    times: Times,
+    times: SeriesTimes,
     points: u64,
     read: Positions,
     /// The last event of each key and metric; empty if the state is not exported.
     state: LruCache<(Key, Metric), R::Event>,
 }
 
-impl<R: Reader> Points<R> {
+impl<R: ExportReader> Points<R> {
     fn new(
         encoder: Box<dyn EncodeEvents<R::Event>>,
         flush: Duration,
@@ -395,7 +397,7 @@ impl<R: Reader> Points<R> {
             into,
             flush,
             state_every,
-            times: Times::new(&kept.recent),
+            times: SeriesTimes::new(&kept.recent),
             points: 0,
             read: kept.read,
             state: if state_every.is_some() { LruCache::new(most) } else { LruCache::unbounded() },
@@ -423,11 +425,11 @@ impl<R: Reader> Points<R> {
                     self.tell_state().await;
                     state_at = self.state_every.map(|every| Instant::now() + every);
                 }
-                () = until(self.into.stopped.clone()) => break,
+                () = wait_for_stop(self.into.stopped.clone()) => break,
             }
             let is_due = flush_at.is_some_and(|at| Instant::now() >= at);
             if self.points >= RECORD || (self.points > 0 && is_due) {
-                self.spool().await;
+                self.spool_points().await;
             }
             flush_at = match flush_at {
                 _ if self.points == 0 => None,
@@ -435,9 +437,9 @@ impl<R: Reader> Points<R> {
                 _ => Some(Instant::now() + self.flush),
             };
         }
-        self.spool().await;
+        self.spool_points().await;
         if once {
-            self.into.empty().await;
+            self.into.wait_until_empty().await;
         }
     }
 
@@ -445,11 +447,11 @@ impl<R: Reader> Points<R> {
         add(&self.into.counters.taken, events.len() as u64 + left_out);
         add(&self.into.counters.skipped, left_out);
         for event in events {
-            if !self.put(&event) {
+            if !self.add_event(&event) {
                 add(&self.into.counters.skipped, 1);
             }
             if self.state_every.is_some()
-                && let Some(of) = R::value_of(&event)
+                && let Some(of) = R::state_key(&event)
             {
                 self.state.put(of, event);
             }
@@ -458,8 +460,8 @@ impl<R: Reader> Points<R> {
     }
 
     /// Adds an event to the next record; `false` if it has no point.
-    fn put(&mut self, event: &R::Event) -> bool {
-        let is_put = self.encoder.put(event, &mut self.times);
+    fn add_event(&mut self, event: &R::Event) -> bool {
+        let is_put = self.encoder.encode_event(event, &mut self.times);
         self.points += u64::from(is_put);
         is_put
     }
@@ -468,33 +470,33 @@ impl<R: Reader> Points<R> {
     async fn tell_state(&mut self) {
         let now = now_ns();
         let mut events: Vec<R::Event> = self.state.iter().map(|(_, event)| event.clone()).collect();
-        self.reader.refresh(&mut events, now).await;
+        self.reader.refresh_values(&mut events, now).await;
         for event in &events {
-            if self.put(event) {
+            if self.add_event(event) {
                 add(&self.into.counters.state, 1);
             }
             if self.points >= RECORD {
-                self.spool().await;
+                self.spool_points().await;
             }
         }
     }
 
     /// Moves new points into the spool.
-    async fn spool(&mut self) {
+    async fn spool_points(&mut self) {
         if self.points == 0 {
             return;
         }
-        let kept = Checkpoint { read: self.read, recent: self.times.recent(RECENT) };
+        let kept = Checkpoint { read: self.read, recent: self.times.recent_series(RECENT) };
         let points = std::mem::take(&mut self.points);
-        self.into.append(self.encoder.take(), points, kept).await;
+        self.into.append_record(self.encoder.take(), points, kept).await;
     }
 }
 
 /// From events to lines of JSON.
-async fn lines(
+async fn export_lines(
     mut reader: EventReader,
     names: Arc<Names>,
-    output: Output,
+    output: LineOutput,
     counters: Arc<ExportCounters>,
     stopped: watch::Receiver<bool>,
 ) {
@@ -509,11 +511,11 @@ async fn lines(
                 }
                 None => return,
             },
-            () = until(stopped.clone()) => return,
+            () = wait_for_stop(stopped.clone()) => return,
         };
         add(&counters.taken, events.len() as u64);
         let mut text = String::new();
-        for line in events.iter().filter_map(|event| Line::of(event, &names)) {
+        for line in events.iter().filter_map(|event| EventLine::from_event(event, &names)) {
             match serde_json::to_string(&line) {
                 Ok(line) => text.extend([line.as_str(), "\n"]),
                 Err(error) => tracing::error!(%error, "cannot write an event as JSON"),
@@ -526,11 +528,11 @@ async fn lines(
             let Some(mut to) = output.take() else { return };
             let lines = text.clone();
             let write = move || {
-                let written = to.write(&lines, read);
+                let written = to.write_lines(&lines, read);
                 (to, written)
             };
             let Ok((to, written)) = tokio::task::spawn_blocking(write).await else { return };
-            let is_stdout = matches!(to, Output::Stdout);
+            let is_stdout = matches!(to, LineOutput::Stdout);
             output = Some(to);
             match written {
                 Ok(()) => break,
@@ -580,7 +582,7 @@ mod tests {
             ..Config::default()
         };
         let brokers = ["127.0.0.1:9092", "broker.example:9092"];
-        let told = warnings(&kafka(Some("dta"), KafkaLogin::Plain, false, &brokers));
+        let told = config_warnings(&kafka(Some("dta"), KafkaLogin::Plain, false, &brokers));
         assert_eq!(told.len(), 1);
         assert!(told[0].contains("broker.example:9092"), "{told:?}");
         for silent in [
@@ -589,7 +591,7 @@ mod tests {
             kafka(Some("dta"), KafkaLogin::ScramSha256, false, &brokers),
             kafka(Some("dta"), KafkaLogin::Plain, false, &brokers[..1]),
         ] {
-            assert_eq!(warnings(&silent), [""; 0]);
+            assert_eq!(config_warnings(&silent), [""; 0]);
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Turns events into points of a database.
 
-use dta_proto::hex;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{Entry, Location, Metric, Path, Why};
+use dta_proto::telemetry::{Location, Metric, SwitchPath, TelemetryEntry, Why};
+use dta_proto::to_hex_digits;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::Meaning;
-use crate::events::Event;
+use crate::events::TelemetryEvent;
 use crate::names::Names;
-use crate::point::{Field, Point};
+use crate::point::{InfluxPoint, PointValue};
 
 dta_proto::named! {
     /// Naming scheme of events in a database.
@@ -51,9 +51,9 @@ dta_proto::named! {
 
 impl Schema {
     /// The point of an event; `None` if this schema has none.
-    pub fn point(self, event: &Event, names: &Names) -> Option<Point> {
+    pub fn build_point(self, event: &TelemetryEvent, names: &Names) -> Option<InfluxPoint> {
         match self {
-            Schema::Tags => tags(event, names),
+            Schema::Tags => tagged_point(event, names),
             Schema::IntCollector => intcollector(event),
         }
     }
@@ -66,48 +66,50 @@ fn known_before(why: Why, old: u64) -> Option<u64> {
     Some(old).filter(|_| why != Why::New)
 }
 
-fn text(number: Option<u32>) -> String {
+fn number_text(number: Option<u32>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
 /// The tags of an event's subject.
 fn flow_tags(meaning: Option<Meaning>, key: &Key, names: &Names) -> Vec<(&'static str, String)> {
-    match meaning.and_then(|meaning| meaning.flow()) {
+    match meaning.and_then(|meaning| meaning.known_flow()) {
         Some(flow) => {
-            let ends = names.ends(Some(flow));
+            let ends = names.flow_networks(Some(flow));
             vec![
                 ("dport", flow.dport.to_string()),
                 ("dst", flow.dst.to_string()),
-                ("dst_as", text(ends.destination_as)),
+                ("dst_as", number_text(ends.destination_as)),
                 ("dst_network", ends.destination_network.unwrap_or_default()),
                 ("flow", flow.to_string()),
                 ("proto", flow.proto.to_string()),
                 ("sport", flow.sport.to_string()),
                 ("src", flow.src.to_string()),
-                ("src_as", text(ends.source_as)),
+                ("src_as", number_text(ends.source_as)),
                 ("src_network", ends.source_network.unwrap_or_default()),
             ]
         }
         None if *key == Key::default() => Vec::new(),
-        None => vec![("key", hex(&key.0))],
+        None => vec![("key", to_hex_digits(&key.0))],
     }
 }
 
 /// Fields of known numbers.
-fn numbers(numbers: &[(&'static str, Option<u32>)]) -> impl Iterator<Item = (&'static str, Field)> {
-    numbers.iter().filter_map(|(name, number)| Some((*name, Field::Integer((*number)?.into()))))
+fn number_fields(
+    numbers: &[(&'static str, Option<u32>)],
+) -> impl Iterator<Item = (&'static str, PointValue)> {
+    numbers.iter().filter_map(|(name, number)| Some((*name, PointValue::Integer((*number)?.into()))))
 }
 
-fn tags(event: &Event, names: &Names) -> Option<Point> {
+fn tagged_point(event: &TelemetryEvent, names: &Names) -> Option<InfluxPoint> {
     match event.entry {
-        Entry::Change { time, key, metric, why, old, new, place, .. } => {
+        TelemetryEntry::Change { time, key, metric, why, old, new, place, .. } => {
             let measurement = metric.name().replace('-', "_");
             let mut fields = Vec::new();
             let tags = match metric {
                 Metric::FlowPath => {
-                    fields.extend(event.path.map(|path| ("path", Field::Text(path.to_string()))));
-                    fields.push(("hops", Field::Integer(new & 0xff)));
-                    fields.push(("loop", Field::Bool(new >> 8 != 0)));
+                    fields.extend(event.path.map(|path| ("path", PointValue::Text(path.to_string()))));
+                    fields.push(("hops", PointValue::Integer(new & 0xff)));
+                    fields.push(("loop", PointValue::Bool(new >> 8 != 0)));
                     flow_tags(event.meaning, &key, names)
                 }
                 Metric::FlowLatency => flow_tags(event.meaning, &key, names),
@@ -120,80 +122,81 @@ fn tags(event: &Event, names: &Names) -> Option<Point> {
                 Metric::LinkUtilization => place_tags(Location { queue: None, ..place }, names),
             };
             if metric != Metric::FlowPath {
-                fields.push(("value", Field::Integer(new)));
-                fields.extend(known_before(why, old).map(|old| ("old", Field::Integer(old))));
-                fields.extend(event.path.map(|path| ("path", Field::Text(path.to_string()))));
+                fields.push(("value", PointValue::Integer(new)));
+                fields.extend(known_before(why, old).map(|old| ("old", PointValue::Integer(old))));
+                fields.extend(event.path.map(|path| ("path", PointValue::Text(path.to_string()))));
             }
-            fields.push(("why", Field::Text(why.name().into())));
-            Some(Point { measurement, tags, fields, time })
+            fields.push(("why", PointValue::Text(why.name().into())));
+            Some(InfluxPoint { measurement, tags, fields, time })
         }
-        Entry::Drop { time, key, place, ingress_port, reason } => {
+        TelemetryEntry::Drop { time, key, place, ingress_port, reason } => {
             let mut tags = flow_tags(event.meaning, &key, names);
             let reason_name = names.drop_reason(place.switch, reason).unwrap_or_default();
             tags.extend([("reason", reason.to_string()), ("reason_name", reason_name.to_owned())]);
             tags.extend(switch_tags(place.switch, names));
-            let mut fields = vec![("value", Field::Integer(1))];
-            fields.extend(numbers(&[
+            let mut fields = vec![("value", PointValue::Integer(1))];
+            fields.extend(number_fields(&[
                 ("ingress_port", ingress_port),
                 ("egress_port", place.port),
                 ("queue", place.queue),
             ]));
             for (field, port) in [("ingress_port_name", ingress_port), ("egress_port_name", place.port)] {
-                let name = names.port_of(place.switch, port);
-                fields.extend(name.map(|name| (field, Field::Text(name.to_owned()))));
+                let name = names.port_name_if_known(place.switch, port);
+                fields.extend(name.map(|name| (field, PointValue::Text(name.to_owned()))));
             }
-            Some(Point { measurement: "drops".into(), tags, fields, time })
+            Some(InfluxPoint { measurement: "drops".into(), tags, fields, time })
         }
-        Entry::Congestion { time, key, place, occupancy, latency } => {
+        TelemetryEntry::Congestion { time, key, place, occupancy, latency } => {
             let mut tags = flow_tags(event.meaning, &key, names);
             tags.extend(place_tags(place, names));
-            let mut fields = vec![("value", Field::Integer(1))];
-            fields.extend(numbers(&[("occupancy", occupancy), ("latency", latency)]));
-            Some(Point { measurement: "congestion".into(), tags, fields, time })
+            let mut fields = vec![("value", PointValue::Integer(1))];
+            fields.extend(number_fields(&[("occupancy", occupancy), ("latency", latency)]));
+            Some(InfluxPoint { measurement: "congestion".into(), tags, fields, time })
         }
-        Entry::Key { .. } => None,
+        TelemetryEntry::Key { .. } => None,
     }
 }
 
 fn place_tags(place: Location, names: &Names) -> Vec<(&'static str, String)> {
-    let name = names.port_of(place.switch, place.port).unwrap_or_default().to_owned();
-    let mut tags = vec![("port", text(place.port)), ("port_name", name), ("queue", text(place.queue))];
+    let name = names.port_name_if_known(place.switch, place.port).unwrap_or_default().to_owned();
+    let mut tags =
+        vec![("port", number_text(place.port)), ("port_name", name), ("queue", number_text(place.queue))];
     tags.extend(switch_tags(place.switch, names));
     tags
 }
 
 /// A switch with its name. An empty text is not a tag.
 fn switch_tags(switch: Option<u32>, names: &Names) -> [(&'static str, String); 2] {
-    let name = switch.and_then(|switch| names.switch(switch)).unwrap_or_default();
-    [("switch", text(switch)), ("switch_name", name.to_owned())]
+    let name = switch.and_then(|switch| names.switch_name(switch)).unwrap_or_default();
+    [("switch", number_text(switch)), ("switch_name", name.to_owned())]
 }
 
 /// A flow as INTCollector writes it.
 fn intcollector_flow(meaning: Option<Meaning>, key: &Key) -> String {
-    match meaning.and_then(|meaning| meaning.flow()) {
+    match meaning.and_then(|meaning| meaning.known_flow()) {
         Some(Flow { src, dst, sport, dport, proto }) => format!("{src}:{sport}->{dst}:{dport},proto={proto}"),
-        None => hex(&key.0),
+        None => to_hex_digits(&key.0),
     }
 }
 
-fn intcollector(event: &Event) -> Option<Point> {
-    let Entry::Change { time, key, metric, why, new, place, .. } = event.entry else { return None };
+fn intcollector(event: &TelemetryEvent) -> Option<InfluxPoint> {
+    let TelemetryEntry::Change { time, key, metric, why, new, place, .. } = event.entry else { return None };
     let number = |number: Option<u32>| number.unwrap_or(0);
     let flow = || intcollector_flow(event.meaning, &key);
-    let path = |path: Path| ("path", Field::Text(path.to_string()));
-    let value = vec![("value", Field::Number(new))];
+    let path = |path: SwitchPath| ("path", PointValue::Text(path.to_string()));
+    let value = vec![("value", PointValue::Number(new))];
     let (measurement, fields) = match metric {
         Metric::FlowPath if why == Why::Loop => return None,
         Metric::FlowPath => {
             let mut fields: Vec<_> = event.path.map(path).into_iter().collect();
-            fields.extend(event.latency.map(|latency| ("flow_latency", Field::Number(latency.into()))));
+            fields.extend(event.latency.map(|latency| ("flow_latency", PointValue::Number(latency.into()))));
             if fields.is_empty() {
                 return None;
             }
             (format!("flow_stat,{}", flow()), fields)
         }
         Metric::FlowLatency => {
-            let mut fields = vec![("flow_latency", Field::Number(new))];
+            let mut fields = vec![("flow_latency", PointValue::Number(new))];
             fields.extend(event.path.map(path));
             (format!("flow_stat,{}", flow()), fields)
         }
@@ -208,5 +211,5 @@ fn intcollector(event: &Event) -> Option<Point> {
         }
         Metric::QueueCongestion => return None,
     };
-    Some(Point { measurement, tags: Vec::new(), fields, time })
+    Some(InfluxPoint { measurement, tags: Vec::new(), fields, time })
 }

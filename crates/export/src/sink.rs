@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Config, Traces};
+use crate::config::{Config, TraceSelection};
 use crate::encode::{EncodeEvents, EncodePages};
 use crate::error::ExportError;
 use crate::hosts::journey::HostTrace;
 use crate::influx;
 use crate::names::Names;
-use crate::receiver::Receiver;
+use crate::receiver::RecordReceiver;
 
 /// One of them.
 pub(crate) struct Sink {
@@ -20,12 +20,12 @@ pub(crate) struct Sink {
     pub(crate) spool: PathBuf,
     /// Limit of the spool in bytes.
     pub(crate) most: u64,
-    pub(crate) what: What,
-    pub(crate) receiver: Box<dyn Receiver>,
+    pub(crate) what: SinkInput,
+    pub(crate) receiver: Box<dyn RecordReceiver>,
 }
 
 /// What is sent.
-pub(crate) enum What {
+pub(crate) enum SinkInput {
     Events {
         encoder: Box<dyn EncodeEvents>,
         /// How long events may wait to be sent together.
@@ -33,7 +33,7 @@ pub(crate) enum What {
         /// How often each known value is sent again; `None` = never.
         state_every: Option<Duration>,
         /// Which events have the latencies of all switches on their path, for traces; `None` = none.
-        traces: Option<Traces>,
+        traces: Option<TraceSelection>,
     },
     /// Packets of hosts.
     #[cfg_attr(not(feature = "otlp"), expect(dead_code))]
@@ -42,7 +42,7 @@ pub(crate) enum What {
         /// How long they may wait to be sent together.
         flush: Duration,
         /// Which of them.
-        traces: Traces,
+        traces: TraceSelection,
     },
     /// Pages of metrics, this often.
     #[cfg_attr(not(any(feature = "otlp", feature = "remote-write")), expect(dead_code))]
@@ -51,7 +51,7 @@ pub(crate) enum What {
 
 /// The sinks of a configuration. Reads secrets and certificates; opens no spool and makes no connection. `name` is the
 /// collector's.
-pub(crate) fn sinks(config: &Config, name: &str, names: &Arc<Names>) -> Result<Vec<Sink>, ExportError> {
+pub(crate) fn build_sinks(config: &Config, name: &str, names: &Arc<Names>) -> Result<Vec<Sink>, ExportError> {
     let lacks = |table: &str, feature: &str| {
         ExportError(format!(
             "[{table}] is configured, but this program was built without it: build it with `--features dta-collector/{feature}`"
@@ -68,24 +68,24 @@ pub(crate) fn sinks(config: &Config, name: &str, names: &Arc<Names>) -> Result<V
     }
     let mut all = Vec::new();
     if let Some(config) = &config.influx {
-        all.push(influx::sink(config, name, names)?);
+        all.push(influx::build_sink(config, name, names)?);
     }
     #[cfg(feature = "otlp")]
     if let Some(config) = &config.otlp {
-        all.extend(crate::otlp::sinks(config, name, names)?);
+        all.extend(crate::otlp::build_sinks(config, name, names)?);
     }
     #[cfg(feature = "remote-write")]
     if let Some(config) = &config.remote_write {
-        all.push(crate::remote_write::sink(config, name)?);
+        all.push(crate::remote_write::build_sink(config, name)?);
     }
     #[cfg(feature = "kafka")]
     if let Some(config) = &config.kafka {
-        all.push(crate::kafka::sink(config, name, names)?);
+        all.push(crate::kafka::build_sink(config, name, names)?);
     }
     Ok(all)
 }
 
 /// The names that an exporter writes next to numbers: none if it is not to.
-pub(crate) fn wanted(names: &Arc<Names>, is_wanted: bool) -> Arc<Names> {
-    if is_wanted { names.clone() } else { Arc::new(Names::none()) }
+pub(crate) fn names_to_write(names: &Arc<Names>, is_wanted: bool) -> Arc<Names> {
+    if is_wanted { names.clone() } else { Arc::new(Names::empty()) }
 }

@@ -1,26 +1,26 @@
 //! The event lists of one collector, followed for as long as needed.
 //!
-//! A [`Source`] follows each list in a task of its own, through any [`Ask`]. A collector that goes down is retried,
-//! and each list continues after the last batch read. Callers that keep the [`Batch::sequence`]s of what they have
+//! A [`EventSource`] follows each list in a task of its own, through any [`Ask`]. A collector that goes down is retried,
+//! and each list continues after the last batch read. Callers that keep the [`EntryBatch::next_sequence`]s of what they have
 //! processed can continue there in another process ([`Begin::Behind`]).
 //!
 //! The key directory is read from its beginning, whatever [`Begin`] says, and before the other lists, whose entries
 //! need it. Still, a key and the first event about it are in different lists: an event may arrive a moment before its
 //! key.
 //!
-//! The lists that hosts write ([`dta_proto::trace::list`]) are followed in the same way: their names are where the key
+//! The lists that hosts write ([`dta_proto::trace::list_number`]) are followed in the same way: their names are where the key
 //! directory is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dta_rpc::{Ask, ClientError, Following};
 use dta_proto::backoff::Backoff;
 use dta_proto::control::{TailRequest, TailResponse};
-use dta_proto::layout::append::{forward, is_after};
-use dta_proto::telemetry::{Entry, list};
+use dta_proto::layout::append::{advance_sequence, is_sequence_after};
+use dta_proto::telemetry::{TelemetryEntry, list};
 use dta_proto::trace;
+use dta_rpc::{Ask, ClientError, TailMessages};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -28,34 +28,34 @@ use tokio::task::JoinSet;
 /// The default store to which the translator's rules append events.
 pub const DEFAULT_STORE: &str = dta_proto::telemetry::store::EVENTS;
 
-/// How many lists there are; their numbers are in [`dta_proto::telemetry::list`].
+/// How many lists there are; their numbers are in [`dta_proto::telemetry::list_number`].
 pub const LISTS: usize = list::COUNT as usize;
 
 // The lists of hosts are as many, and their names are where the key directory is.
 const _: () = assert!(trace::list::COUNT == list::COUNT && trace::list::NAMES == list::KEYS);
 
-/// An entry of lists that a [`Source`] can follow.
+/// An entry of lists that a [`EventSource`] can follow.
 pub trait ListEntry: Sized + Send + 'static {
     /// Decodes it; `None` if the bytes are not one.
-    fn parse(bytes: &[u8]) -> Option<Self>;
+    fn parse_entry(bytes: &[u8]) -> Option<Self>;
 }
 
-impl ListEntry for Entry {
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        Entry::parse(bytes)
+impl ListEntry for TelemetryEntry {
+    fn parse_entry(bytes: &[u8]) -> Option<Self> {
+        TelemetryEntry::parse_bytes(bytes)
     }
 }
 
-impl ListEntry for trace::Entry {
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        trace::Entry::parse(bytes)
+impl ListEntry for trace::TraceEntry {
+    fn parse_entry(bytes: &[u8]) -> Option<Self> {
+        trace::TraceEntry::parse_bytes(bytes)
     }
 }
 
 /// How often it is looked whether an empty list has something.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long to wait before a collector is tried again.
-const AGAIN: Backoff = Backoff::within(Duration::from_millis(100), Duration::from_secs(2));
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// Batches that wait to be taken; beyond this the lists wait, and the writer may overtake them, which is reported.
 const QUEUE: usize = 4;
 
@@ -75,7 +75,7 @@ pub enum Begin {
 
 /// What to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct SourceOptions {
     /// The append store with the events.
     pub store: String,
     /// Where to begin in each list, by its number; `None` = not followed. The key directory always begins with its
@@ -85,7 +85,7 @@ pub struct Options {
     pub once: bool,
 }
 
-impl Default for Options {
+impl Default for SourceOptions {
     /// All lists of `int-events`, from the oldest batch on, without end.
     fn default() -> Self {
         Self { store: DEFAULT_STORE.into(), begin: [Some(Begin::Oldest); LISTS], once: false }
@@ -94,8 +94,8 @@ impl Default for Options {
 
 /// The result of one read: at most some hundred entries of one list, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Batch<E = Entry> {
-    /// Number of the list ([`dta_proto::telemetry::list`]).
+pub struct EntryBatch<E = TelemetryEntry> {
+    /// Number of the list ([`dta_proto::telemetry::list_number`]).
     pub list: u32,
     /// Sequence of the last batch that was read, to continue after ([`Begin::Behind`]). 0 if none was read yet.
     pub sequence: u32,
@@ -105,25 +105,25 @@ pub struct Batch<E = Entry> {
     pub lost: Lost,
 }
 
-impl<E> Default for Batch<E> {
+impl<E> Default for EntryBatch<E> {
     /// Of nothing.
     fn default() -> Self {
-        Batch { list: 0, sequence: 0, entries: Vec::new(), lost: Lost::default() }
+        EntryBatch { list: 0, sequence: 0, entries: Vec::new(), lost: Lost::default() }
     }
 }
 
-impl<E: ListEntry> Batch<E> {
+impl<E: ListEntry> EntryBatch<E> {
     /// What a message has of a list.
-    pub fn of(list: u32, message: TailResponse) -> Self {
+    pub fn from_message(list: u32, message: TailResponse) -> Self {
         let count = message.entries.len();
-        let entries: Vec<E> = message.entries.iter().filter_map(|entry| E::parse(entry)).collect();
+        let entries: Vec<E> = message.entries.iter().filter_map(|entry| E::parse_entry(entry)).collect();
         let lost = Lost {
             overwritten: message.overwritten_batches,
             missing: message.missing_batches,
             damaged: message.damaged_batches,
             unreadable: (count - entries.len()) as u64,
         };
-        Batch { list, sequence: message.sequence as u32, entries, lost }
+        EntryBatch { list, sequence: message.sequence as u32, entries, lost }
     }
 }
 
@@ -150,7 +150,7 @@ impl Lost {
     }
 
     /// Batches.
-    pub fn batches(&self) -> u64 {
+    pub fn lost_batches(&self) -> u64 {
         self.overwritten + self.missing + self.damaged
     }
 }
@@ -169,7 +169,7 @@ pub struct ListCounters {
 impl ListCounters {
     /// The counters with their names. `entries` and `unreadable` count entries; `overwritten`, `missing` and
     /// `damaged` batches of the lists; `interrupted` how often a list could no longer be followed.
-    pub fn named(&self) -> [(&'static str, u64); 6] {
+    pub fn named_counters(&self) -> [(&'static str, u64); 6] {
         [
             ("entries", &self.entries),
             ("unreadable", &self.unreadable),
@@ -181,7 +181,7 @@ impl ListCounters {
         .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
     }
 
-    fn count<E>(&self, batch: &Batch<E>) {
+    fn count_batch<E>(&self, batch: &EntryBatch<E>) {
         for (counter, n) in [
             (&self.entries, batch.entries.len() as u64),
             (&self.unreadable, batch.lost.unreadable),
@@ -196,15 +196,15 @@ impl ListCounters {
 
 /// The events of one collector. Dropping it stops following.
 #[derive(Debug)]
-pub struct Source<E = Entry> {
-    receiver: mpsc::Receiver<Result<Batch<E>, ClientError>>,
+pub struct EventSource<E = TelemetryEntry> {
+    receiver: mpsc::Receiver<Result<EntryBatch<E>, ClientError>>,
     /// Ends with the source.
     _lists: JoinSet<()>,
 }
 
-impl<E: ListEntry> Source<E> {
+impl<E: ListEntry> EventSource<E> {
     /// Starts to follow what `options` names; needs a tokio runtime.
-    pub fn new(ask: Arc<dyn Ask>, options: &Options, counters: Arc<ListCounters>) -> Self {
+    pub fn new(ask: Arc<dyn Ask>, options: &SourceOptions, counters: Arc<ListCounters>) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
         // True once the key directory has been read to its end, or if it is not followed.
         let (named, is_named) = watch::channel(options.begin[list::KEYS as usize].is_none());
@@ -223,22 +223,22 @@ impl<E: ListEntry> Source<E> {
                 counters: counters.clone(),
             };
             if is_keys {
-                lists.spawn(list.keys(named.clone()));
+                lists.spawn(list.follow_keys(named.clone()));
             } else {
-                lists.spawn(list.behind(is_named.clone()));
+                lists.spawn(list.follow_after_keys(is_named.clone()));
             }
         }
         Self { receiver, _lists: lists }
     }
 
-    /// Waits for the next batch. `None` at the end, which comes only with [`Options::once`].
+    /// Waits for the next batch. `None` at the end, which comes only with [`SourceOptions::once`].
     ///
     /// Cancel-safe: no batch is lost if this is dropped and called again.
     ///
     /// # Errors
     /// Why a list cannot be followed at the moment. Each new failure is returned once, and the list is retried
     /// automatically: to go on, just call again.
-    pub async fn next(&mut self) -> Option<Result<Batch<E>, ClientError>> {
+    pub async fn next(&mut self) -> Option<Result<EntryBatch<E>, ClientError>> {
         self.receiver.recv().await
     }
 }
@@ -250,64 +250,68 @@ struct List<E> {
     list: u32,
     at: Begin,
     once: bool,
-    sender: mpsc::Sender<Result<Batch<E>, ClientError>>,
+    sender: mpsc::Sender<Result<EntryBatch<E>, ClientError>>,
     counters: Arc<ListCounters>,
 }
 
 /// The source was dropped.
-struct Gone;
+struct SourceDropped;
 
 impl<E: ListEntry> List<E> {
     /// The key directory: first to its current end, then what comes.
-    async fn keys(mut self, named: Arc<watch::Sender<bool>>) {
-        if self.follow(true).await.is_ok() {
+    async fn follow_keys(mut self, named: Arc<watch::Sender<bool>>) {
+        if self.follow_list(true).await.is_ok() {
             named.send_replace(true);
             if !self.once {
-                let _ = self.follow(false).await;
+                let _ = self.follow_list(false).await;
             }
         }
     }
 
     /// Another list, once the key directory has been read to its current end.
-    async fn behind(mut self, mut named: watch::Receiver<bool>) {
+    async fn follow_after_keys(mut self, mut named: watch::Receiver<bool>) {
         if named.wait_for(|named| *named).await.is_ok() {
-            let _ = self.follow(self.once).await;
+            let _ = self.follow_list(self.once).await;
         }
     }
 
     /// Follows the list; ends when everything there has been read, if `once`.
-    async fn follow(&mut self, once: bool) -> Result<(), Gone> {
+    async fn follow_list(&mut self, once: bool) -> Result<(), SourceDropped> {
         let (mut again, mut told) = (AGAIN, false);
         loop {
-            match self.attempt(once, &mut told).await? {
+            match self.try_follow(once, &mut told).await? {
                 Ok(()) => return Ok(()),
                 Err(error) => {
                     // What was followed and broke off is retried soon.
                     if !told {
                         (again, told) = (AGAIN, true);
                         self.counters.interrupted.fetch_add(1, Ordering::Relaxed);
-                        self.sender.send(Err(error)).await.map_err(|_| Gone)?;
+                        self.sender.send(Err(error)).await.map_err(|_| SourceDropped)?;
                     }
                 }
             }
-            tokio::time::sleep(again.pause()).await;
+            tokio::time::sleep(again.next_pause()).await;
         }
     }
 
     /// Follows the list until it fails. `told` becomes false as soon as it can be followed.
-    async fn attempt(&mut self, once: bool, told: &mut bool) -> Result<Result<(), ClientError>, Gone> {
-        let following = match self.start(once).await {
+    async fn try_follow(
+        &mut self,
+        once: bool,
+        told: &mut bool,
+    ) -> Result<Result<(), ClientError>, SourceDropped> {
+        let following = match self.start_tail(once).await {
             Ok(following) => following,
             Err(error) => return Ok(Err(error)),
         };
         let Some(mut following) = following else { return Ok(Ok(())) };
         *told = false;
         loop {
-            match following.message().await {
+            match following.next_message().await {
                 Ok(Some(message)) => {
-                    let batch = self.batch(message);
-                    self.counters.count(&batch);
-                    self.sender.send(Ok(batch)).await.map_err(|_| Gone)?;
+                    let batch = self.read_message(message);
+                    self.counters.count_batch(&batch);
+                    self.sender.send(Ok(batch)).await.map_err(|_| SourceDropped)?;
                 }
                 Ok(None) => return Ok(Ok(())),
                 Err(error) => return Ok(Err(error)),
@@ -316,7 +320,7 @@ impl<E: ListEntry> List<E> {
     }
 
     /// Starts to follow; `None` if there is nothing to read and no more is wanted.
-    async fn start(&self, once: bool) -> Result<Option<Following>, ClientError> {
+    async fn start_tail(&self, once: bool) -> Result<Option<TailMessages>, ClientError> {
         let request = TailRequest {
             store: self.store.clone(),
             list: self.list,
@@ -326,8 +330,10 @@ impl<E: ListEntry> List<E> {
         let request = match self.at {
             Begin::Oldest => TailRequest { from_start: true, ..request },
             // Sequences wrap: after two thousand million batches the first one lies ahead.
-            Begin::First => match self.newest().await? {
-                newest if newest == 1 || is_after(newest, 1) => TailRequest { from_sequence: 1, ..request },
+            Begin::First => match self.newest_sequence().await? {
+                newest if newest == 1 || is_sequence_after(newest, 1) => {
+                    TailRequest { from_sequence: 1, ..request }
+                }
                 _ => TailRequest { from_start: true, ..request },
             },
             Begin::Next => request,
@@ -335,24 +341,24 @@ impl<E: ListEntry> List<E> {
             Begin::Behind(sequence) => {
                 // An empty list does not say whether it continues there: its first batch will tell.
                 let newest = loop {
-                    match self.newest().await? {
+                    match self.newest_sequence().await? {
                         0 if once => return Ok(None),
                         0 => tokio::time::sleep(LOOK).await,
                         newest => break newest,
                     }
                 };
-                if newest == sequence || is_after(newest, sequence) {
-                    TailRequest { from_sequence: forward(sequence, 1), ..request }
+                if newest == sequence || is_sequence_after(newest, sequence) {
+                    TailRequest { from_sequence: advance_sequence(sequence, 1), ..request }
                 } else {
                     TailRequest { from_start: true, ..request }
                 }
             }
         };
-        self.ask.tail(request).await.map(Some)
+        self.ask.tail_list(request).await.map(Some)
     }
 
     /// Sequence of the newest batch; 0 if there is none.
-    async fn newest(&self) -> Result<u32, ClientError> {
+    async fn newest_sequence(&self) -> Result<u32, ClientError> {
         let request = TailRequest {
             store: self.store.clone(),
             list: self.list,
@@ -360,16 +366,16 @@ impl<E: ListEntry> List<E> {
             from_start: true,
             ..TailRequest::default()
         };
-        let mut following = self.ask.tail(request).await?;
+        let mut following = self.ask.tail_list(request).await?;
         let mut newest = 0;
-        while let Some(message) = following.message().await? {
+        while let Some(message) = following.next_message().await? {
             newest = if message.sequence == 0 { newest } else { message.sequence as u32 };
         }
         Ok(newest)
     }
 
     /// The contents of a message; the list continues after it.
-    fn batch(&mut self, message: TailResponse) -> Batch<E> {
+    fn read_message(&mut self, message: TailResponse) -> EntryBatch<E> {
         if message.sequence != 0 {
             self.at = Begin::Behind(message.sequence as u32);
         }
@@ -377,6 +383,6 @@ impl<E: ListEntry> List<E> {
             Begin::Behind(sequence) => sequence,
             Begin::Oldest | Begin::First | Begin::Next => 0,
         };
-        Batch { sequence, ..Batch::of(self.list, message) }
+        EntryBatch { sequence, ..EntryBatch::from_message(self.list, message) }
     }
 }

@@ -46,9 +46,9 @@ pub(crate) struct Last {
 
 /// Assigns times. One that is taken in its series becomes the next free nanosecond.
 #[derive(Debug)]
-pub(crate) struct Times(LruCache<u64, Last>);
+pub(crate) struct SeriesTimes(LruCache<u64, Last>);
 
-impl Times {
+impl SeriesTimes {
     /// Continues after times assigned earlier.
     pub(crate) fn new(recent: &[Last]) -> Self {
         let mut times = LruCache::new(SERIES);
@@ -59,7 +59,7 @@ impl Times {
     }
 
     /// The time for a point of this series; `part` separates points that should have the same time.
-    pub(crate) fn give(&mut self, series: &str, part: u8, own: u64) -> u64 {
+    pub(crate) fn assign_time(&mut self, series: &str, part: u8, own: u64) -> u64 {
         // Its keys are constant, so that saved hashes mean the same in another process.
         let mut hasher = DefaultHasher::new();
         (series, part).hash(&mut hasher);
@@ -74,7 +74,7 @@ impl Times {
     }
 
     /// The series with the most recently assigned times, newest first.
-    pub(crate) fn recent(&self, most: usize) -> Vec<Last> {
+    pub(crate) fn recent_series(&self, most: usize) -> Vec<Last> {
         self.0.iter().take(most).map(|(_, last)| *last).collect()
     }
 }
@@ -85,12 +85,12 @@ mod tests {
 
     #[test]
     fn no_time_is_given_twice_in_a_series() {
-        let mut times = Times::new(&[]);
-        assert_eq!([5, 5, 6, 5, 9].map(|own| times.give("a", 0, own)), [5, 6, 7, 8, 9]);
-        assert_eq!([times.give("b", 0, 5), times.give("a", 1, 5)], [5, 5]);
+        let mut times = SeriesTimes::new(&[]);
+        assert_eq!([5, 5, 6, 5, 9].map(|own| times.assign_time("a", 0, own)), [5, 6, 7, 8, 9]);
+        assert_eq!([times.assign_time("b", 0, 5), times.assign_time("a", 1, 5)], [5, 5]);
         // A switch's time may go back.
-        assert_eq!(times.give("a", 0, 3), 3);
-        let mut again = Times::new(&times.recent(8));
-        assert_eq!(again.give("a", 0, 3), 4);
+        assert_eq!(times.assign_time("a", 0, 3), 3);
+        let mut again = SeriesTimes::new(&times.recent_series(8));
+        assert_eq!(again.assign_time("a", 0, 3), 4);
     }
 }

@@ -4,36 +4,45 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_export::gauges::{Gauges, Limits};
+use dta_export::gauges::{GaugeLimits, Gauges};
+use dta_export::metrics::MetricsPage;
 use dta_export::names::Names;
 use dta_export::schema::Schema;
-use dta_export::source::Batch;
-use dta_export::metrics::Page;
+use dta_export::source::EntryBatch;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, Location, Means, Metric, Why, list};
+use dta_proto::telemetry::{self, Location, Means, Metric, TelemetryEntry, Why, list};
 
 fn flow(n: u32) -> Flow {
     let src = IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n));
     Flow { src, dst: IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)), sport: 5000, dport: 80, proto: 6 }
 }
 
-fn change(metric: Metric, key: Key, new: u64) -> Entry {
-    Entry::Change { time: 1, key, metric, why: Why::New, old: 0, new, place: Location::default(), path: None }
+fn change(metric: Metric, key: Key, new: u64) -> TelemetryEntry {
+    TelemetryEntry::Change {
+        time: 1,
+        key,
+        metric,
+        why: Why::New,
+        old: 0,
+        new,
+        place: Location::default(),
+        path: None,
+    }
 }
 
-fn changes(entries: Vec<Entry>) -> Batch {
-    Batch { list: list::CHANGES, sequence: 1, entries, ..Batch::default() }
+fn changes(entries: Vec<TelemetryEntry>) -> EntryBatch {
+    EntryBatch { list: list::CHANGES, sequence: 1, entries, ..EntryBatch::default() }
 }
 
-fn keys(entries: Vec<Entry>) -> Batch {
-    Batch { list: list::KEYS, sequence: 1, entries, ..Batch::default() }
+fn keys(entries: Vec<TelemetryEntry>) -> EntryBatch {
+    EntryBatch { list: list::KEYS, sequence: 1, entries, ..EntryBatch::default() }
 }
 
 /// The lines of a page that are no comments and begin with one of these.
 fn lines(gauges: &mut Gauges, now: Instant, begin: &[&str]) -> Vec<String> {
-    let mut page = Page::default();
-    gauges.put(&mut page, now);
-    let text = page.text();
+    let mut page = MetricsPage::default();
+    gauges.add_to_page(&mut page, now);
+    let text = page.into_text();
     let told = text.lines().filter(|line| begin.iter().any(|begin| line.starts_with(begin)));
     told.map(Into::into).collect()
 }
@@ -43,34 +52,35 @@ fn every_metric_has_its_gauge_in_both_schemas() {
     let now = Instant::now();
     let f = flow(1);
     let entries = vec![
-        change(Metric::FlowPath, f.key(), 3),
-        change(Metric::FlowLatency, f.key(), 408),
+        change(Metric::FlowPath, f.to_key(), 3),
+        change(Metric::FlowLatency, f.to_key(), 408),
         change(Metric::HopLatency, telemetry::hop_latency_key(&f, 4), 400),
         change(Metric::QueueOccupancy, telemetry::queue_occupancy_key(4, None, Some(7)), 40),
         change(Metric::QueueCongestion, telemetry::queue_congestion_key(4, Some(2), Some(7)), 1),
         change(Metric::LinkUtilization, telemetry::link_utilization_key(4, Some(2)), 50),
-        Entry::Drop {
+        TelemetryEntry::Drop {
             time: 1,
-            key: f.key(),
+            key: f.to_key(),
             place: Location { switch: Some(4), ..Location::default() },
             ingress_port: None,
             reason: 71,
         },
-        Entry::Congestion {
+        TelemetryEntry::Congestion {
             time: 1,
-            key: f.key(),
+            key: f.to_key(),
             place: Location { switch: Some(4), port: Some(2), queue: Some(7) },
             occupancy: Some(9),
             latency: None,
         },
     ];
     let told = |schema| {
-        let mut gauges = Gauges::new(schema, Limits::default(), Arc::new(Names::none()));
+        let mut gauges = Gauges::new(schema, GaugeLimits::default(), Arc::new(Names::empty()));
         gauges.take(&changes(entries.clone()), now);
         // The key of the hop comes after the event about it.
         let unnamed = lines(&mut gauges, now, &["dta_int_unnamed"]);
         assert_eq!(unnamed, ["dta_int_unnamed_series 1"]);
-        let hop = Entry::Key { key: telemetry::hop_latency_key(&f, 4), means: Means::Hop(f.key(), 4) };
+        let hop =
+            TelemetryEntry::Key { key: telemetry::hop_latency_key(&f, 4), means: Means::Hop(f.to_key(), 4) };
         gauges.take(&keys(vec![hop]), now);
         assert_eq!(lines(&mut gauges, now, &["dta_int_unnamed"]), ["dta_int_unnamed_series 0"]);
         lines(&mut gauges, now, &["dta_int_", "flow_", "tx_", "queue_"])
@@ -120,7 +130,7 @@ fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
         "[switch.4]\nname = \"leaf1\"\ndrop-reasons = \"fabric-tna-1.0\"\n[switch.4.port]\n2 = \"uplink\"\n";
     let file = Names::parse(file, std::path::Path::new("names.toml")).unwrap();
     let place = Location { switch: Some(4), port: Some(2), queue: Some(7) };
-    let dropped = |switch, reason| Entry::Drop {
+    let dropped = |switch, reason| TelemetryEntry::Drop {
         time: 1,
         key: Key::default(),
         place: Location { switch: Some(switch), ..place },
@@ -136,11 +146,11 @@ fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
         dropped(4, 133),
         dropped(5, 133),
         dropped(5, 1),
-        Entry::Congestion { time: 1, key: Key::default(), place, occupancy: None, latency: None },
+        TelemetryEntry::Congestion { time: 1, key: Key::default(), place, occupancy: None, latency: None },
     ];
     let told = |schema, names| {
-        let mut gauges = Gauges::new(schema, Limits::default(), Arc::new(names));
-        gauges.take(&keys(vec![Entry::Key { key: hop, means: Means::Hop(of.key(), 4) }]), now);
+        let mut gauges = Gauges::new(schema, GaugeLimits::default(), Arc::new(names));
+        gauges.take(&keys(vec![TelemetryEntry::Key { key: hop, means: Means::Hop(of.to_key(), 4) }]), now);
         gauges.take(&changes(entries.clone()), now);
         let metrics = ["link", "queue_occ", "hop", "dropped", "congested"].map(|of| format!("dta_int_{of}"));
         let begin: Vec<&str> = metrics.iter().map(String::as_str).chain(["tx_"]).collect();
@@ -161,17 +171,17 @@ fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
     named.sort();
     of_tags.sort();
     assert_eq!(of_tags, named);
-    assert!(told(Schema::Tags, Names::none()).iter().all(|line| !line.contains("_name=")));
+    assert!(told(Schema::Tags, Names::empty()).iter().all(|line| !line.contains("_name=")));
     assert_eq!(told(Schema::IntCollector, file), ["tx_utilize{sw_id=\"4\",p_id=\"2\"} 50.0"]);
 }
 
 #[test]
 fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
-    let limits = Limits { series: 500, keep_seconds: 60 };
+    let limits = GaugeLimits { series: 500, keep_seconds: 60 };
     let mut gauges = Gauges::new(Schema::Tags, limits, Arc::default());
     let start = Instant::now();
     let good = flow(0);
-    gauges.take(&changes(vec![change(Metric::FlowLatency, good.key(), 1)]), start);
+    gauges.take(&changes(vec![change(Metric::FlowLatency, good.to_key(), 1)]), start);
     // 200,000 flows, of IPv6 and IPv4, each with a hop, a queue, a link and a drop of its own.
     let mut longest = 0;
     for n in 0..10_000_u32 {
@@ -185,26 +195,32 @@ fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
             };
             let place = Location { switch: Some(n), port: Some(n), queue: Some(n) };
             batch.extend([
-                change(Metric::FlowPath, f.key(), 1),
-                change(Metric::FlowLatency, f.key(), 1),
+                change(Metric::FlowPath, f.to_key(), 1),
+                change(Metric::FlowLatency, f.to_key(), 1),
                 change(Metric::HopLatency, telemetry::hop_latency_key(&f, n), 1),
                 change(Metric::QueueOccupancy, telemetry::queue_occupancy_key(n, Some(n), Some(n)), 1),
                 change(Metric::LinkUtilization, telemetry::link_utilization_key(n, Some(n)), 1),
-                Entry::Drop { time: 1, key: f.key(), place, ingress_port: None, reason: n as u8 },
-                Entry::Congestion { time: 1, key: f.key(), place, occupancy: None, latency: None },
+                TelemetryEntry::Drop { time: 1, key: f.to_key(), place, ingress_port: None, reason: n as u8 },
+                TelemetryEntry::Congestion {
+                    time: 1,
+                    key: f.to_key(),
+                    place,
+                    occupancy: None,
+                    latency: None,
+                },
             ]);
         }
         gauges.take(&changes(batch), now);
-        longest = longest.max(gauges.series());
+        longest = longest.max(gauges.series_count());
     }
     assert!(longest <= 8 * 500, "{longest} series");
     let now = start + Duration::from_secs(10);
-    let mut page = Page::default();
-    gauges.put(&mut page, now);
-    assert!(page.series() <= 8 * 500 + 16, "{} series", page.series());
+    let mut page = MetricsPage::default();
+    gauges.add_to_page(&mut page, now);
+    assert!(page.series_count() <= 8 * 500 + 16, "{} series", page.series_count());
     // The earlier one is still there, and goes on.
     let latency = "dta_int_flow_latency_seconds{flow=\"10.0.0.0:5000->";
-    gauges.take(&changes(vec![change(Metric::FlowLatency, good.key(), 2_000_000_000)]), now);
+    gauges.take(&changes(vec![change(Metric::FlowLatency, good.to_key(), 2_000_000_000)]), now);
     let told = lines(&mut gauges, now, &[latency]);
     assert!(told.len() == 1 && told[0].ends_with(" 2.0"), "{told:?}");
     let left_out = lines(&mut gauges, now, &["dta_int_left_out_events_total "]);
@@ -212,23 +228,23 @@ fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
     assert!(left_out > 7 * 200_000 - 8 * 500, "{left_out}");
     // Old series leave, those of the attack too, and others find room.
     let later = now + Duration::from_secs(61);
-    gauges.take(&changes(vec![change(Metric::FlowLatency, flow(7).key(), 3)]), later);
-    assert_eq!(gauges.series(), 1);
+    gauges.take(&changes(vec![change(Metric::FlowLatency, flow(7).to_key(), 3)]), later);
+    assert_eq!(gauges.series_count(), 1);
 }
 
 /// Anyone who can send packets can make up flows, and so keys in the directory: more than it holds.
 #[test]
 fn a_flood_of_flows_takes_no_name_from_a_series_that_is_there() {
-    let mut gauges = Gauges::new(Schema::Tags, Limits::default(), Arc::default());
+    let mut gauges = Gauges::new(Schema::Tags, GaugeLimits::default(), Arc::default());
     let now = Instant::now();
     let v6 = |n: u32| Flow { src: IpAddr::V6(Ipv6Addr::from(u128::from(n))), ..flow(0) };
     // As for a report of a new flow of one hop: the hop comes before its flow.
     let mut tell = |f: &Flow| {
         let hop = telemetry::hop_latency_key(f, 4);
         gauges.take(&changes(vec![change(Metric::HopLatency, hop, 400)]), now);
-        let of_hop = Entry::Key { key: hop, means: Means::Hop(f.key(), 4) };
+        let of_hop = TelemetryEntry::Key { key: hop, means: Means::Hop(f.to_key(), 4) };
         let means = if f.src.is_ipv4() { Means::Itself } else { Means::Flow(*f) };
-        gauges.take(&keys(vec![of_hop, Entry::Key { key: f.key(), means }]), now);
+        gauges.take(&keys(vec![of_hop, TelemetryEntry::Key { key: f.to_key(), means }]), now);
     };
     (0..5).for_each(|n| tell(&flow(n)));
     (0..5).for_each(|n| tell(&v6(n)));

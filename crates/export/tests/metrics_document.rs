@@ -6,29 +6,29 @@
 use std::fmt::Write as _;
 
 use dta_export::metrics::metric_name;
-use dta_proto::counter::{Kind, Node};
+use dta_proto::counter::{CounterKind, CounterNode};
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
 const END: &str = "<!-- end -->\n";
 
 /// The nodes whose counters are metrics, by the word by which the document asks for them.
-const NODES: [(&str, Node); 6] = [
-    ("translator", Node::Translator),
-    ("reporter", Node::HeardReporter),
-    ("agent", Node::HeardAgent),
-    ("collector", Node::Collector),
-    ("software NIC", Node::SoftNic),
-    ("RDMA device", Node::RdmaDevice),
+const NODES: [(&str, CounterNode); 6] = [
+    ("translator", CounterNode::Translator),
+    ("reporter", CounterNode::HeardReporter),
+    ("agent", CounterNode::HeardAgent),
+    ("collector", CounterNode::Collector),
+    ("software NIC", CounterNode::SoftNic),
+    ("RDMA device", CounterNode::RdmaDevice),
 ];
 
-fn table(node: Node) -> String {
+fn table(node: CounterNode) -> String {
     let mut text = String::from("| counter | metric | labels |\n|---|---|---|\n");
-    for definition in node.tables().iter().flat_map(|table| table.definitions) {
-        if definition.kind == Kind::Position {
+    for definition in node.counter_tables().iter().flat_map(|table| table.definitions) {
+        if definition.kind == CounterKind::Position {
             continue;
         }
         let name = metric_name(node, definition).expect("a name");
-        let total = if definition.kind == Kind::Counter { "_total" } else { "" };
+        let total = if definition.kind == CounterKind::Counter { "_total" } else { "" };
         let labels: Vec<_> = definition
             .variables
             .iter()

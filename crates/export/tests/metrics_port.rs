@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dta_export::metrics::{Address, Kind, Labels, Page, Port, Targets};
+use dta_export::metrics::{Address, Labels, MetricKind, MetricsPage, MetricsPort, Targets};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const REQUEST: &str = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
 
-async fn open(address: &str) -> Port {
+async fn open(address: &str) -> MetricsPort {
     let address: Address = address.parse().unwrap();
-    Port::open(&address, "127.0.0.1:0".parse().unwrap()).await.unwrap().expect("a port")
+    MetricsPort::open(&address, "127.0.0.1:0".parse().unwrap()).await.unwrap().expect("a port")
 }
 
-fn page() -> Page {
-    let mut page = Page::default();
-    page.add("dta_test", Kind::Gauge, "a test", Labels::new(), 1);
+fn page() -> MetricsPage {
+    let mut page = MetricsPage::default();
+    page.add("dta_test", MetricKind::Gauge, "a test", Labels::new(), 1);
     page
 }
 
@@ -33,7 +33,7 @@ async fn ask(address: SocketAddr, request: &str) -> String {
 
 #[tokio::test]
 async fn it_answers_what_scrapers_ask() {
-    let served = open("127.0.0.1:0").await.serve(|| async { Ok(page()) });
+    let served = open("127.0.0.1:0").await.serve_pages(|| async { Ok(page()) });
     let at = served.address;
     let answer = ask(at, REQUEST).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
@@ -81,7 +81,7 @@ async fn it_names_targets_where_there_are_some() {
 async fn one_page_is_made_for_many_who_ask() {
     let made = Arc::new(AtomicU64::new(0));
     let count = made.clone();
-    let served = open("127.0.0.1:0").await.serve(move || {
+    let served = open("127.0.0.1:0").await.serve_pages(move || {
         count.fetch_add(1, Ordering::Relaxed);
         async {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -99,14 +99,14 @@ async fn one_page_is_made_for_many_who_ask() {
 
 #[tokio::test]
 async fn a_page_that_cannot_be_made_is_told() {
-    let served = open("127.0.0.1:0").await.serve(|| async { Err("the data plane stopped".into()) });
+    let served = open("127.0.0.1:0").await.serve_pages(|| async { Err("the data plane stopped".into()) });
     let answer = ask(served.address, REQUEST).await;
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("the data plane stopped\n"), "{answer}");
 }
 
 #[tokio::test]
 async fn silent_connections_keep_nobody_out_and_are_counted() {
-    let served = open("127.0.0.1:0").await.serve(|| async { Ok(page()) });
+    let served = open("127.0.0.1:0").await.serve_pages(|| async { Ok(page()) });
     let mut silent = Vec::new();
     for _ in 0..40 {
         silent.push(TcpStream::connect(served.address).await.unwrap());
@@ -121,9 +121,9 @@ async fn silent_connections_keep_nobody_out_and_are_counted() {
 async fn connections_that_ask_and_read_nothing_keep_nobody_out() {
     // More than sockets hold, so that the answers stay under way.
     let long = "a".repeat(16 << 20);
-    let served = open("127.0.0.1:0").await.serve(move || {
+    let served = open("127.0.0.1:0").await.serve_pages(move || {
         let mut page = page();
-        page.add("dta_long", Kind::Gauge, "long", vec![("label".into(), long.clone())], 1);
+        page.add("dta_long", MetricKind::Gauge, "long", vec![("label".into(), long.clone())], 1);
         async { Ok(page) }
     });
     let mut unread = Vec::new();
@@ -152,16 +152,19 @@ async fn connections_that_ask_and_read_nothing_keep_nobody_out() {
 #[tokio::test]
 async fn a_port_that_is_taken_is_told_or_done_without() {
     let taken = open("127.0.0.1:0").await;
-    let own = taken.address();
-    let error = Port::open(&Address::At(own), own).await.unwrap_err().to_string();
+    let own = taken.listen_address();
+    let error = MetricsPort::open(&Address::At(own), own).await.unwrap_err().to_string();
     assert_eq!(
         error,
         format!(
             "cannot serve metrics on {own}: Address already in use (os error 98); choose another --metrics, or `off`"
         )
     );
-    assert!(Port::open(&Address::Auto, own).await.unwrap().is_none());
-    assert!(Port::open(&Address::Off, own).await.unwrap().is_none());
+    assert!(MetricsPort::open(&Address::Auto, own).await.unwrap().is_none());
+    assert!(MetricsPort::open(&Address::Off, own).await.unwrap().is_none());
     drop(taken);
-    assert_eq!(Port::open(&Address::Auto, own).await.unwrap().expect("it is free").address(), own);
+    assert_eq!(
+        MetricsPort::open(&Address::Auto, own).await.unwrap().expect("it is free").listen_address(),
+        own
+    );
 }

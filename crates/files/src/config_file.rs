@@ -1,7 +1,7 @@
 //! Configuration files: TOML, with line and key of any error.
 //!
 //! Keys are written as in messages (`store.redundancy`), except that arrays of tables have indices
-//! (`store[1].redundancy`); [`plain`] removes the indices.
+//! (`store[1].redundancy`); [`strip_indices`] removes the indices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
@@ -21,13 +21,13 @@ pub const NONE: &str = "none";
 
 /// The file to read: the one `asked` for, or else the first that exists of `$XDG_CONFIG_HOME/dta/NAME`
 /// (`~/.config/dta/NAME`) and `/etc/dta/NAME`. `None` = the defaults.
-pub fn place(asked: Option<&Path>, name: &str) -> Option<PathBuf> {
+pub fn find_config_file(asked: Option<&Path>, name: &str) -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
-    choose(asked, name, &[user.as_deref(), Some(Path::new("/etc"))])
+    choose_config_file(asked, name, &[user.as_deref(), Some(Path::new("/etc"))])
 }
 
-fn choose(asked: Option<&Path>, name: &str, folders: &[Option<&Path>]) -> Option<PathBuf> {
+fn choose_config_file(asked: Option<&Path>, name: &str, folders: &[Option<&Path>]) -> Option<PathBuf> {
     match asked {
         Some(path) => (path != Path::new(NONE)).then(|| path.to_owned()),
         None => folders
@@ -41,22 +41,22 @@ fn choose(asked: Option<&Path>, name: &str, folders: &[Option<&Path>]) -> Option
 
 /// Positions of a file's keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct KeyPositions {
     path: PathBuf,
     lines: BTreeMap<String, usize>,
     forgotten: Vec<String>,
 }
 
 /// Whether a key equals this one or is below it.
-fn is_of(key: &str, this: &str) -> bool {
+fn is_at_or_below(key: &str, this: &str) -> bool {
     key.strip_prefix(this).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-impl Places {
+impl KeyPositions {
     /// The line, from 1, of a key or, if it is not in the file, of the table it belongs to. `None` if neither
     /// is, or if the key was forgotten.
-    pub fn line(&self, key: &str) -> Option<usize> {
-        if self.forgotten.iter().any(|forgotten| is_of(key, forgotten)) {
+    pub fn line_of_key(&self, key: &str) -> Option<usize> {
+        if self.forgotten.iter().any(|forgotten| is_at_or_below(key, forgotten)) {
             return None;
         }
         let mut key = key;
@@ -69,54 +69,54 @@ impl Places {
     }
 
     /// The file.
-    pub fn path(&self) -> &Path {
+    pub fn file_path(&self) -> &Path {
         &self.path
     }
 
     /// The error with the file and the line of its key, if that or its table is in the file.
-    pub fn at(&self, error: ConfigError) -> ConfigError {
-        let place = self.line(&error.key).map(|line| (self.path.clone(), line));
+    pub fn locate_error(&self, error: ConfigError) -> ConfigError {
+        let place = self.line_of_key(&error.key).map(|line| (self.path.clone(), line));
         ConfigError { place, ..error }
     }
 
     /// An error about a value that parses but cannot be used, in the parser's form.
-    pub fn wrong(&self, key: &str, message: String) -> FileError {
-        let wrong = Wrong { line: self.line(key), key: Some(key.to_owned()), message };
+    pub fn value_error(&self, key: &str, message: String) -> FileError {
+        let wrong = Wrong { line: self.line_of_key(key), key: Some(key.to_owned()), message };
         FileError::Parse { path: self.path.clone(), wrong }
     }
 
     /// Applies a flag, if given: its value replaces that of the key.
-    pub fn over<T: Clone>(&mut self, key: &str, field: &mut T, flag: &Option<T>) {
+    pub fn apply_flag<T: Clone>(&mut self, key: &str, field: &mut T, flag: &Option<T>) {
         if let Some(flag) = flag {
             field.clone_from(flag);
-            self.forget(key);
+            self.forget_key(key);
         }
     }
 
     /// Forgets a key because something else, such as a flag, has replaced its value.
-    pub fn forget(&mut self, key: &str) {
-        self.lines.retain(|other, _| !is_of(other, key));
+    pub fn forget_key(&mut self, key: &str) {
+        self.lines.retain(|other, _| !is_at_or_below(other, key));
         self.forgotten.push(key.to_owned());
     }
 }
 
 /// The keys whose values differ between two configurations.
-pub fn changes(old: &impl Serialize, new: &impl Serialize) -> Vec<String> {
+pub fn changed_keys(old: &impl Serialize, new: &impl Serialize) -> Vec<String> {
     // Flags may have numbers that TOML cannot hold.
     let (old, new) = (serde_json::to_value(old), serde_json::to_value(new));
     let mut keys = Vec::new();
     if let (Ok(Json::Object(old)), Ok(Json::Object(new))) = (&old, &new) {
-        compare(old, new, "", &mut keys);
+        compare_tables(old, new, "", &mut keys);
     }
     keys
 }
 
-fn compare(old: &Map<String, Json>, new: &Map<String, Json>, under: &str, keys: &mut Vec<String>) {
+fn compare_tables(old: &Map<String, Json>, new: &Map<String, Json>, under: &str, keys: &mut Vec<String>) {
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     for name in names {
         let path = if under.is_empty() { name.clone() } else { format!("{under}.{name}") };
         match (old.get(name), new.get(name)) {
-            (Some(Json::Object(old)), Some(Json::Object(new))) => compare(old, new, &path, keys),
+            (Some(Json::Object(old)), Some(Json::Object(new))) => compare_tables(old, new, &path, keys),
             (old, new) if old != new => keys.push(path),
             _ => {}
         }
@@ -143,7 +143,7 @@ impl fmt::Display for Wrong {
             write!(f, "line {line}, ")?;
         }
         if let Some(key) = &self.key {
-            write!(f, "key `{}`: ", plain(key))?;
+            write!(f, "key `{}`: ", strip_indices(key))?;
         }
         // Some of the parser's messages have several lines.
         f.write_str(&self.message.trim().replace('\n', ", "))
@@ -192,22 +192,30 @@ impl ConfigError {
     }
 
     /// A value that cannot be used, as it is shown, and what it may be.
-    pub fn shown(key: impl Into<String>, value: impl fmt::Display, must: impl fmt::Display) -> ConfigError {
+    pub fn invalid_value(
+        key: impl Into<String>,
+        value: impl fmt::Display,
+        must: impl fmt::Display,
+    ) -> ConfigError {
         let key = key.into();
-        let reason = format!("{} is {value}, but must be {must}", plain(&key));
+        let reason = format!("{} is {value}, but must be {must}", strip_indices(&key));
         ConfigError::new(key, reason)
     }
 
     /// The same for a value in quotation marks.
-    pub fn value(key: impl Into<String>, value: impl fmt::Display, must: impl fmt::Display) -> ConfigError {
-        ConfigError::shown(key, format_args!("{:?}", value.to_string()), must)
+    pub fn invalid_quoted(
+        key: impl Into<String>,
+        value: impl fmt::Display,
+        must: impl fmt::Display,
+    ) -> ConfigError {
+        ConfigError::invalid_value(key, format_args!("{:?}", value.to_string()), must)
     }
 
     /// Checks that a value is in its range.
     ///
     /// # Errors
     /// It is not.
-    pub fn range(
+    pub fn check_range(
         key: impl Into<String>,
         value: impl Into<u64>,
         range: RangeInclusive<u64>,
@@ -215,20 +223,22 @@ impl ConfigError {
         let value = value.into();
         match range.contains(&value) {
             true => Ok(()),
-            false => {
-                Err(ConfigError::shown(key, value, format_args!("{} to {}", range.start(), range.end())))
-            }
+            false => Err(ConfigError::invalid_value(
+                key,
+                value,
+                format_args!("{} to {}", range.start(), range.end()),
+            )),
         }
     }
 
     /// The key at fault.
-    pub fn key(&self) -> &str {
+    pub fn config_key(&self) -> &str {
         &self.key
     }
 
     /// The same error, of another key.
     #[must_use]
-    pub fn of_key(self, key: String) -> ConfigError {
+    pub fn with_key(self, key: String) -> ConfigError {
         ConfigError { key, ..self }
     }
 }
@@ -251,7 +261,7 @@ impl From<FileError> for ConfigError {
 }
 
 /// A key without the indices of tables.
-pub fn plain(key: &str) -> String {
+pub fn strip_indices(key: &str) -> String {
     let mut plain = String::new();
     let mut numbers = false;
     for c in key.chars() {
@@ -277,43 +287,46 @@ pub fn read(path: &Path, what: &'static str) -> Result<String, FileError> {
 ///
 /// # Errors
 /// [`FileError::Parse`].
-pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, Places), FileError> {
+pub fn parse_config<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, KeyPositions), FileError> {
     parse_text(text, path).map_err(|wrong| FileError::Parse { path: path.to_owned(), wrong })
 }
 
-fn parse_text<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, Places), Wrong> {
-    let lines = Lines::of(text);
+fn parse_text<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, KeyPositions), Wrong> {
+    let lines = LineEnds::from_text(text);
     let document = DeTable::parse(text).map_err(|error| Wrong {
-        line: error.span().map(|span| lines.line(span.start)).or_else(|| lines.first(text, error.message())),
+        line: error
+            .span()
+            .map(|span| lines.line_at(span.start))
+            .or_else(|| lines.first_failing_line(text, error.message())),
         key: None,
         message: error.message().to_owned(),
     })?;
     let mut spots = Vec::new();
-    walk(&lines, document.get_ref(), "", &mut spots);
+    collect_table_spots(&lines, document.get_ref(), "", &mut spots);
     match toml::from_str::<T>(text) {
         Ok(read) => {
             let lines = spots.into_iter().map(|spot| (spot.path, spot.line)).collect();
-            Ok((read, Places { path: path.to_owned(), lines, forgotten: Vec::new() }))
+            Ok((read, KeyPositions { path: path.to_owned(), lines, forgotten: Vec::new() }))
         }
-        Err(error) => Err(wrong::<T>(text, &lines, &spots, &error)),
+        Err(error) => Err(explain_parse_error::<T>(text, &lines, &spots, &error)),
     }
 }
 
 /// The ends of a text's lines.
-struct Lines(Vec<usize>);
+struct LineEnds(Vec<usize>);
 
-impl Lines {
-    fn of(text: &str) -> Self {
+impl LineEnds {
+    fn from_text(text: &str) -> Self {
         Self(text.match_indices('\n').map(|(at, _)| at).collect())
     }
 
     /// The line, from 1, of a byte offset.
-    fn line(&self, at: usize) -> usize {
+    fn line_at(&self, at: usize) -> usize {
         self.0.partition_point(|end| *end < at) + 1
     }
 
     /// The shortest text, in lines, for which the parser gives `message`: some errors have no position.
-    fn first(&self, text: &str, message: &str) -> Option<usize> {
+    fn first_failing_line(&self, text: &str, message: &str) -> Option<usize> {
         let says = |count: usize| {
             let until = self.0.get(count - 1).map_or(text.len(), |end| end + 1);
             DeTable::parse_recoverable(&text[..until]).1.iter().any(|error| error.message() == message)
@@ -340,35 +353,46 @@ struct Spot {
     is_table: bool,
 }
 
-fn walk(lines: &Lines, table: &DeTable<'_>, under: &str, spots: &mut Vec<Spot>) {
+fn collect_table_spots(lines: &LineEnds, table: &DeTable<'_>, under: &str, spots: &mut Vec<Spot>) {
     for (key, value) in table {
         let path =
             if under.is_empty() { key.get_ref().to_string() } else { format!("{under}.{}", key.get_ref()) };
-        spot(lines, path, key.span(), value, spots);
+        collect_spots(lines, path, key.span(), value, spots);
     }
 }
 
-fn spot(lines: &Lines, path: String, key: Range<usize>, value: &Spanned<DeValue<'_>>, spots: &mut Vec<Spot>) {
+fn collect_spots(
+    lines: &LineEnds,
+    path: String,
+    key: Range<usize>,
+    value: &Spanned<DeValue<'_>>,
+    spots: &mut Vec<Spot>,
+) {
     let start = if key.is_empty() { value.span().start } else { key.start };
     let is_table = matches!(value.get_ref(), DeValue::Table(_));
-    spots.push(Spot { path: path.clone(), line: lines.line(start), key, value: value.span(), is_table });
+    spots.push(Spot { path: path.clone(), line: lines.line_at(start), key, value: value.span(), is_table });
     match value.get_ref() {
-        DeValue::Table(table) => walk(lines, table, &path, spots),
+        DeValue::Table(table) => collect_table_spots(lines, table, &path, spots),
         DeValue::Array(array) => {
             for (index, element) in array.iter().enumerate() {
-                spot(lines, format!("{path}[{index}]"), 0..0, element, spots);
+                collect_spots(lines, format!("{path}[{index}]"), 0..0, element, spots);
             }
         }
         _ => {}
     }
 }
 
-fn wrong<T: DeserializeOwned>(text: &str, lines: &Lines, spots: &[Spot], error: &toml::de::Error) -> Wrong {
+fn explain_parse_error<T: DeserializeOwned>(
+    text: &str,
+    lines: &LineEnds,
+    spots: &[Spot],
+    error: &toml::de::Error,
+) -> Wrong {
     let message = error.message().to_owned();
     let Some(span) = error.span() else {
         return Wrong { line: None, key: None, message };
     };
-    let at_line = lines.line(span.start);
+    let at_line = lines.line_at(span.start);
     // The name of a key that is unknown or duplicated.
     if let Some(spot) = spots.iter().find(|spot| !spot.key.is_empty() && spot.key == span) {
         return Wrong { line: Some(spot.line), key: Some(spot.path.clone()), message };
@@ -380,7 +404,7 @@ fn wrong<T: DeserializeOwned>(text: &str, lines: &Lines, spots: &[Spot], error: 
     let Some(inner) = inner else {
         return Wrong { line: Some(at_line), key: None, message };
     };
-    let culprit = inner.is_table.then(|| culprit::<T>(text, &inner.path, &message)).flatten();
+    let culprit = inner.is_table.then(|| find_culprit_key::<T>(text, &inner.path, &message)).flatten();
     let key = culprit.unwrap_or_else(|| inner.path.clone());
     let line = spots.iter().find(|spot| spot.path == key).map_or(at_line, |spot| spot.line);
     Wrong { line: Some(line), key: Some(key), message }
@@ -389,9 +413,9 @@ fn wrong<T: DeserializeOwned>(text: &str, lines: &Lines, spots: &[Spot], error: 
 /// Which key of a table makes the parser give `message`. For some tables the parser reports only the table,
 /// because it must read all of it first (a store for its `kind`, a switch for its `type`). So it is run again
 /// with one value after another changed or left out.
-fn culprit<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Option<String> {
+fn find_culprit_key<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Option<String> {
     let whole: Table = toml::from_str(text).ok()?;
-    let keys: Vec<String> = at(&mut whole.clone(), table)?.keys().cloned().collect();
+    let keys: Vec<String> = table_at_path(&mut whole.clone(), table)?.keys().cloned().collect();
     let of = |key: &String| format!("{table}.{key}");
     if let Some(name) = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) {
         return keys.iter().find(|key| *key == name).map(of);
@@ -402,16 +426,17 @@ fn culprit<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Optio
     }
     let with = |change: &dyn Fn(&mut Table)| -> Option<Option<String>> {
         let mut changed = whole.clone();
-        change(at(&mut changed, table)?);
+        change(table_at_path(&mut changed, table)?);
         let text = toml::to_string(&changed).ok()?;
         Some(toml::from_str::<T>(&text).err().map(|error| error.message().to_owned()))
     };
     // Another value of the same type: the message disappears, or contains that value instead.
     let speaks_of_it = |key: &&String| {
-        let Some(value) = at(&mut whole.clone(), table).and_then(|table| table.get(*key).cloned()) else {
+        let Some(value) = table_at_path(&mut whole.clone(), table).and_then(|table| table.get(*key).cloned())
+        else {
             return false;
         };
-        let Some((old, new, other)) = another(&value) else { return false };
+        let Some((old, new, other)) = alternative_value(&value) else { return false };
         let said = with(&|table| {
             table.insert((*key).clone(), other.clone());
         });
@@ -434,7 +459,7 @@ fn culprit<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Optio
 }
 
 /// A value as in messages, a different one of its type as in messages, and that one.
-fn another(value: &Value) -> Option<(String, String, Value)> {
+fn alternative_value(value: &Value) -> Option<(String, String, Value)> {
     let new = match value {
         Value::String(text) => Value::String(format!("{text}?")),
         Value::Integer(n) => Value::Integer(n.wrapping_add(1)),
@@ -450,7 +475,7 @@ fn another(value: &Value) -> Option<(String, String, Value)> {
 }
 
 /// The table at a path.
-fn at<'t>(whole: &'t mut Table, path: &str) -> Option<&'t mut Table> {
+fn table_at_path<'t>(whole: &'t mut Table, path: &str) -> Option<&'t mut Table> {
     let mut now: Option<&mut Value> = None;
     let mut top = Some(whole);
     for step in path.split('.') {
@@ -574,7 +599,7 @@ mod tests {
             let begun = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             let (read, places) = parse_text::<Table>(&text, Path::new("x")).unwrap();
             let ended = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-            assert_eq!((read.len(), places.line(&format!("key{}", keys - 1))), (keys, Some(keys)));
+            assert_eq!((read.len(), places.line_of_key(&format!("key{}", keys - 1))), (keys, Some(keys)));
             (ended.tv_sec - begun.tv_sec) as f64 + (ended.tv_nsec - begun.tv_nsec) as f64 / 1e9
         };
         // CPU time of this thread, independent of other load; the fastest of three.
@@ -587,17 +612,17 @@ mod tests {
     fn places_are_known_and_forgotten() {
         let text = "[main]\nport = 1\n[[store]]\nid = 1\nkind = 'heap'\nslots = 1\ncopies = 2\n";
         let (_, mut places) = parse_text::<File>(text, Path::new("x.toml")).unwrap();
-        assert_eq!(places.line("main.port"), Some(2));
-        assert_eq!(places.line("main.other.deeper"), Some(1));
-        assert_eq!(places.line("store[0].copies"), Some(7));
-        assert_eq!((places.path(), places.line("store[0]")), (Path::new("x.toml"), Some(3)));
-        assert_eq!(places.line("nothing.of.this"), None);
+        assert_eq!(places.line_of_key("main.port"), Some(2));
+        assert_eq!(places.line_of_key("main.other.deeper"), Some(1));
+        assert_eq!(places.line_of_key("store[0].copies"), Some(7));
+        assert_eq!((places.file_path(), places.line_of_key("store[0]")), (Path::new("x.toml"), Some(3)));
+        assert_eq!(places.line_of_key("nothing.of.this"), None);
         // The table stays, but is not to blame for a key whose value comes from elsewhere.
-        places.forget("main.port");
-        assert_eq!((places.line("main.port"), places.line("main.other")), (None, Some(1)));
-        places.forget("main");
-        assert_eq!(places.line("main.other"), None);
-        assert_eq!(plain("store[12].copies"), "store.copies");
+        places.forget_key("main.port");
+        assert_eq!((places.line_of_key("main.port"), places.line_of_key("main.other")), (None, Some(1)));
+        places.forget_key("main");
+        assert_eq!(places.line_of_key("main.other"), None);
+        assert_eq!(strip_indices("store[12].copies"), "store.copies");
     }
 
     #[test]
@@ -605,14 +630,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (user, system) = (folder.path().join("user"), folder.path().join("etc"));
         let folders = [Some(&*user), None, Some(&*system)];
-        assert_eq!(choose(None, "x.toml", &folders), None);
+        assert_eq!(choose_config_file(None, "x.toml", &folders), None);
         for folder in [&system, &user] {
             std::fs::create_dir_all(folder.join("dta")).unwrap();
             std::fs::write(folder.join("dta/x.toml"), "").unwrap();
-            assert_eq!(choose(None, "x.toml", &folders), Some(folder.join("dta/x.toml")));
+            assert_eq!(choose_config_file(None, "x.toml", &folders), Some(folder.join("dta/x.toml")));
         }
-        assert_eq!(choose(Some(Path::new("y")), "x.toml", &folders), Some("y".into()));
-        assert_eq!(choose(Some(Path::new("none")), "x.toml", &folders), None);
+        assert_eq!(choose_config_file(Some(Path::new("y")), "x.toml", &folders), Some("y".into()));
+        assert_eq!(choose_config_file(Some(Path::new("none")), "x.toml", &folders), None);
     }
 
     #[test]
@@ -620,9 +645,9 @@ mod tests {
         let of = |text: &str| toml::from_str::<Table>(text).unwrap();
         let old = of("a = 1\nb = [1]\n[t]\nx = 1\ny = 2\n[gone]\nz = 1");
         let new = of("a = 1\nb = [2]\n[t]\nx = 1\ny = 3\n[new]\nz = 1");
-        assert_eq!(changes(&old, &new), ["b", "gone", "new", "t.y"]);
-        assert_eq!(changes(&old, &old), Vec::<String>::new());
+        assert_eq!(changed_keys(&old, &new), ["b", "gone", "new", "t.y"]);
+        assert_eq!(changed_keys(&old, &old), Vec::<String>::new());
         let beyond = |port| BTreeMap::from([("seed", u64::MAX), ("port", port)]);
-        assert_eq!(changes(&beyond(1), &beyond(2)), ["port"]);
+        assert_eq!(changed_keys(&beyond(1), &beyond(2)), ["port"]);
     }
 }

@@ -35,13 +35,13 @@ pub fn open(path: &Path, takes: impl Fn(&Metadata) -> bool) -> io::Result<File> 
     // Checked before opening: opening a pipe waits for a writer.
     let about = std::fs::metadata(path)?;
     if !takes(&about) {
-        let what = kind(about.file_type());
+        let what = file_type_name(about.file_type());
         return Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {what}, not a regular file")));
     }
     File::open(path)
 }
 
-fn kind(kind: FileType) -> &'static str {
+fn file_type_name(kind: FileType) -> &'static str {
     match kind {
         _ if kind.is_dir() => "a directory",
         _ if kind.is_char_device() || kind.is_block_device() => "a device",

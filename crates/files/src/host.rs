@@ -7,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 ///
 /// # Errors
 /// Why the text is invalid, or that the host has no address.
-pub fn socket(text: &str) -> Result<SocketAddr, String> {
+pub fn resolve_socket(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
-    let (host, port) = split(text)?;
-    first(host, look_up(host, port)?)
+    let (host, port) = split_host_port(text)?;
+    first_address(host, look_up_host(host, port)?)
 }
 
 /// Parses `HOST:PORT`, IPv4 only.
@@ -20,9 +20,9 @@ pub fn socket(text: &str) -> Result<SocketAddr, String> {
 /// # Errors
 /// As [`socket`]; and for a host that has only IPv6 addresses.
 pub fn socket_v4(text: &str) -> Result<SocketAddrV4, String> {
-    match socket(text)? {
+    match resolve_socket(text)? {
         SocketAddr::V4(address) => Ok(address),
-        SocketAddr::V6(address) => Err(no_ipv4(text, address.to_string())),
+        SocketAddr::V6(address) => Err(no_ipv4_message(text, address.to_string())),
     }
 }
 
@@ -30,11 +30,13 @@ pub fn socket_v4(text: &str) -> Result<SocketAddrV4, String> {
 ///
 /// # Errors
 /// As [`socket`].
-pub fn ip(text: &str) -> Result<IpAddr, String> {
+pub fn resolve_ip(text: &str) -> Result<IpAddr, String> {
     match text.parse() {
         Ok(address) => Ok(address),
-        Err(_) if !is_name(text) => Err(format!("{text:?} is neither an address nor the name of a host")),
-        Err(_) => Ok(first(text, look_up(text, 0)?)?.ip()),
+        Err(_) if !is_host_name(text) => {
+            Err(format!("{text:?} is neither an address nor the name of a host"))
+        }
+        Err(_) => Ok(first_address(text, look_up_host(text, 0)?)?.ip()),
     }
 }
 
@@ -42,14 +44,14 @@ pub fn ip(text: &str) -> Result<IpAddr, String> {
 ///
 /// # Errors
 /// As [`socket_v4`].
-pub fn ipv4(text: &str) -> Result<Ipv4Addr, String> {
-    match ip(text)? {
+pub fn resolve_ipv4(text: &str) -> Result<Ipv4Addr, String> {
+    match resolve_ip(text)? {
         IpAddr::V4(address) => Ok(address),
-        IpAddr::V6(address) => Err(no_ipv4(text, address.to_string())),
+        IpAddr::V6(address) => Err(no_ipv4_message(text, address.to_string())),
     }
 }
 
-fn no_ipv4(text: &str, address: String) -> String {
+fn no_ipv4_message(text: &str, address: String) -> String {
     if text == address {
         format!("{text:?} is not an IPv4 address")
     } else {
@@ -57,30 +59,30 @@ fn no_ipv4(text: &str, address: String) -> String {
     }
 }
 
-fn split(text: &str) -> Result<(&str, u16), String> {
+fn split_host_port(text: &str) -> Result<(&str, u16), String> {
     let bad = || {
         format!("{text:?} is not an address: give HOST:PORT, such as 127.0.0.1:40040 or tor1.example:40040")
     };
     let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
-    if !is_name(host) {
+    if !is_host_name(host) {
         return Err(bad());
     }
     Ok((host, port.parse().map_err(|_| format!("{port:?} in {text:?} is not a port: ports are 0 to 65535"))?))
 }
 
 /// Whether this may be a host name (RFC 1123), so that invalid ones are not looked up.
-fn is_name(host: &str) -> bool {
+fn is_host_name(host: &str) -> bool {
     let mark = |c: u8| c.is_ascii_alphanumeric() || b"-._".contains(&c);
     (1..=253).contains(&host.len())
         && host.bytes().all(mark)
         && !host.bytes().all(|c| c.is_ascii_digit() || c == b'.')
 }
 
-fn look_up(host: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr>, String> {
+fn look_up_host(host: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr>, String> {
     (host, port).to_socket_addrs().map_err(|error| format!("no known address for host {host:?}: {error}"))
 }
 
-fn first(host: &str, addresses: impl Iterator<Item = SocketAddr>) -> Result<SocketAddr, String> {
+fn first_address(host: &str, addresses: impl Iterator<Item = SocketAddr>) -> Result<SocketAddr, String> {
     let all: Vec<_> = addresses.collect();
     let of_v4 = all.iter().find(|address| address.is_ipv4());
     of_v4.or(all.first()).copied().ok_or_else(|| format!("the host {host:?} has no address"))
@@ -96,8 +98,8 @@ pub mod serde {
     ///
     /// # Errors
     /// As there.
-    pub fn socket<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
-        super::socket(&String::deserialize(from)?).map_err(Error::custom)
+    pub fn deserialize_socket<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
+        super::resolve_socket(&String::deserialize(from)?).map_err(Error::custom)
     }
 
     /// As [`socket`](super::socket), if the key is present.
@@ -105,31 +107,31 @@ pub mod serde {
     /// # Errors
     /// As there.
     pub fn some_socket<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
-        socket(from).map(Some)
+        deserialize_socket(from).map(Some)
     }
 
     /// As [`ip`](super::ip).
     ///
     /// # Errors
     /// As there.
-    pub fn ip<'de, D: Deserializer<'de>>(from: D) -> Result<IpAddr, D::Error> {
-        super::ip(&String::deserialize(from)?).map_err(Error::custom)
+    pub fn deserialize_ip<'de, D: Deserializer<'de>>(from: D) -> Result<IpAddr, D::Error> {
+        super::resolve_ip(&String::deserialize(from)?).map_err(Error::custom)
     }
 
     /// As [`ip`](super::ip), if the key is present.
     ///
     /// # Errors
     /// As there.
-    pub fn some_ip<'de, D: Deserializer<'de>>(from: D) -> Result<Option<IpAddr>, D::Error> {
-        ip(from).map(Some)
+    pub fn deserialize_some_ip<'de, D: Deserializer<'de>>(from: D) -> Result<Option<IpAddr>, D::Error> {
+        deserialize_ip(from).map(Some)
     }
 
     /// As [`ipv4`](super::ipv4).
     ///
     /// # Errors
     /// As there.
-    pub fn ipv4<'de, D: Deserializer<'de>>(from: D) -> Result<Ipv4Addr, D::Error> {
-        super::ipv4(&String::deserialize(from)?).map_err(Error::custom)
+    pub fn deserialize_ipv4<'de, D: Deserializer<'de>>(from: D) -> Result<Ipv4Addr, D::Error> {
+        super::resolve_ipv4(&String::deserialize(from)?).map_err(Error::custom)
     }
 }
 
@@ -139,13 +141,13 @@ mod tests {
 
     #[test]
     fn numbers_and_names_are_taken() {
-        assert_eq!(socket("10.0.0.1:7"), Ok(SocketAddr::from(([10, 0, 0, 1], 7))));
-        assert_eq!(socket("[::1]:7").unwrap().to_string(), "[::1]:7");
-        assert_eq!(socket("localhost:7"), Ok(SocketAddr::from(([127, 0, 0, 1], 7))));
+        assert_eq!(resolve_socket("10.0.0.1:7"), Ok(SocketAddr::from(([10, 0, 0, 1], 7))));
+        assert_eq!(resolve_socket("[::1]:7").unwrap().to_string(), "[::1]:7");
+        assert_eq!(resolve_socket("localhost:7"), Ok(SocketAddr::from(([127, 0, 0, 1], 7))));
         assert_eq!(socket_v4("localhost:7").unwrap().to_string(), "127.0.0.1:7");
-        assert_eq!(ip("localhost"), Ok(Ipv4Addr::LOCALHOST.into()));
-        assert_eq!(ipv4("localhost"), Ok(Ipv4Addr::LOCALHOST));
-        assert_eq!(ip("::1").unwrap().to_string(), "::1");
+        assert_eq!(resolve_ip("localhost"), Ok(Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(resolve_ipv4("localhost"), Ok(Ipv4Addr::LOCALHOST));
+        assert_eq!(resolve_ip("::1").unwrap().to_string(), "::1");
     }
 
     #[test]
@@ -159,11 +161,11 @@ mod tests {
             // RFC 6761: names under .invalid do not exist.
             ("nobody.invalid:7", "no known address for host \"nobody.invalid\""),
         ] {
-            let error = socket(text).unwrap_err();
+            let error = resolve_socket(text).unwrap_err();
             assert!(error.contains(told), "{text}: {error}");
         }
         assert!(socket_v4("[::1]:7").unwrap_err().contains("not an IPv4 address"));
-        assert!(ip("a b").unwrap_err().contains("neither an address nor the name of a host"));
-        assert!(ipv4("::1").unwrap_err().contains("not an IPv4 address"));
+        assert!(resolve_ip("a b").unwrap_err().contains("neither an address nor the name of a host"));
+        assert!(resolve_ipv4("::1").unwrap_err().contains("not an IPv4 address"));
     }
 }

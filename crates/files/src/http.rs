@@ -14,7 +14,7 @@ use ureq::typestate::AgentScope;
 ///
 /// # Errors
 /// Why the file cannot be used, without its path.
-pub fn client(ca: Option<&Path>, user_agent: &str) -> Result<ConfigBuilder<AgentScope>, String> {
+pub fn client_config(ca: Option<&Path>, user_agent: &str) -> Result<ConfigBuilder<AgentScope>, String> {
     let roots = match ca {
         Some(path) => RootCerts::Specific(Arc::new(authorities(path)?)),
         None => RootCerts::WebPki,
@@ -33,7 +33,7 @@ pub fn client(ca: Option<&Path>, user_agent: &str) -> Result<ConfigBuilder<Agent
 ///
 /// # Errors
 /// Why the file cannot be used, with its path.
-pub fn secret(file: Option<&Path>, variable: &str) -> Result<Option<String>, String> {
+pub fn read_secret(file: Option<&Path>, variable: &str) -> Result<Option<String>, String> {
     let Some(path) = file else {
         return Ok(std::env::var(variable).ok().filter(|secret| !secret.is_empty()));
     };

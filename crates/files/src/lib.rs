@@ -1,7 +1,7 @@
 //! What programs read from files and keep in them, without command line parsing.
 //!
 //! - [`config_file`]: what is wrong in a configuration, and where; [`host`]: addresses and names of hosts in it.
-//! - [`file`]: files that people name.
+//! - [`locked_file`]: files that people name.
 //! - [`own_file`]: files that a daemon keeps; [`lock`]: those that it locks; [`state_directory`]: where they are.
 //! - `http` (feature `http`): how HTTP clients are set up.
 //! - [`moment`]: moments; [`span`]: lengths of time; [`size`]: sizes.

@@ -28,7 +28,7 @@ impl Lock {
     }
 
     /// The file.
-    pub fn file(&self) -> &File {
+    pub fn locked_file(&self) -> &File {
         &self.0
     }
 }
@@ -53,7 +53,7 @@ mod tests {
         let lock = Lock::take(open()).unwrap().expect("free");
         assert!(Lock::take(open()).unwrap().is_none());
         // A child's state between fork and exec: another descriptor of the same open file description.
-        let childs = lock.file().try_clone().unwrap();
+        let childs = lock.locked_file().try_clone().unwrap();
         drop(lock);
         assert!(Lock::take(open()).unwrap().is_some());
         drop(childs);

@@ -7,13 +7,13 @@ use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
 /// A system time; what lies before 1970 is 0.
-pub fn of(time: SystemTime) -> u64 {
+pub fn from_system_time(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Now, by this machine's clock.
 pub fn now() -> u64 {
-    of(SystemTime::now())
+    from_system_time(SystemTime::now())
 }
 
 /// Now, in nanoseconds since 1970.
@@ -21,8 +21,8 @@ pub fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// A moment in UTC, as [`parse`] takes it: `2026-11-24T14:00:00.250Z`. Beyond the year 9999, its number.
-pub fn utc(at: u64) -> String {
+/// A moment in UTC, as [`parse_moment`] takes it: `2026-11-24T14:00:00.250Z`. Beyond the year 9999, its number.
+pub fn format_utc(at: u64) -> String {
     let moment = i64::try_from(at).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
     moment.map_or_else(|| at.to_string(), |moment| format!("{moment:.3}"))
 }
@@ -32,7 +32,7 @@ pub fn utc(at: u64) -> String {
 ///
 /// # Errors
 /// What it must be, in words.
-pub fn parse(text: &str) -> Result<u64, String> {
+pub fn parse_moment(text: &str) -> Result<u64, String> {
     let must = || {
         "must be a moment such as 2026-11-24T14:00 or 2026-11-24T14:00Z, or a time ago such as -1h".to_owned()
     };
@@ -54,22 +54,25 @@ mod tests {
 
     #[test]
     fn moments_are_read_and_others_are_refused() {
-        assert_eq!(parse("2026-11-24T14:00:00Z"), Ok(1_795_528_800_000));
-        assert_eq!(parse("2026-11-24T14:00:00.250+02:00"), Ok(1_795_521_600_250));
-        assert!(parse("2026-11-24T14:00").is_ok() && parse("2026-11-24").is_ok());
+        assert_eq!(parse_moment("2026-11-24T14:00:00Z"), Ok(1_795_528_800_000));
+        assert_eq!(parse_moment("2026-11-24T14:00:00.250+02:00"), Ok(1_795_521_600_250));
+        assert!(parse_moment("2026-11-24T14:00").is_ok() && parse_moment("2026-11-24").is_ok());
         let now = now();
-        let ago = parse("-1h").unwrap();
+        let ago = parse_moment("-1h").unwrap();
         assert!((now - 3_600_000..now).contains(&ago), "{ago} {now}");
         for bad in ["", "now", "14", "-", "-soon", "2026-13-01", "1960-01-01T00:00Z"] {
-            assert!(parse(bad).is_err_and(|must| must.contains("-1h")), "{bad}");
+            assert!(parse_moment(bad).is_err_and(|must| must.contains("-1h")), "{bad}");
         }
     }
 
     #[test]
     fn moments_are_written_as_they_are_read() {
-        assert_eq!(utc(1_795_528_800_250), "2026-11-24T14:00:00.250Z");
-        assert_eq!((utc(0).as_str(), utc(u64::MAX)), ("1970-01-01T00:00:00.000Z", u64::MAX.to_string()));
-        assert_eq!(parse(&utc(1_795_528_800_000)), Ok(1_795_528_800_000));
-        assert_eq!(of(UNIX_EPOCH - std::time::Duration::from_secs(1)), 0);
+        assert_eq!(format_utc(1_795_528_800_250), "2026-11-24T14:00:00.250Z");
+        assert_eq!(
+            (format_utc(0).as_str(), format_utc(u64::MAX)),
+            ("1970-01-01T00:00:00.000Z", u64::MAX.to_string())
+        );
+        assert_eq!(parse_moment(&format_utc(1_795_528_800_000)), Ok(1_795_528_800_000));
+        assert_eq!(from_system_time(UNIX_EPOCH - std::time::Duration::from_secs(1)), 0);
     }
 }

@@ -43,7 +43,7 @@ pub fn open_to_read(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// It cannot be written; the old one remains.
-pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let mut new = PathBuf::from(new);
@@ -52,7 +52,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     put_in_place(&file, &mut new, path)
 }
 
-/// The last steps of [`replace`], for a `file` that is written in another way: syncs it, renames it to `path`, which
+/// The last steps of [`replace_file`], for a `file` that is written in another way: syncs it, renames it to `path`, which
 /// is in the same directory, and syncs the directory. `at` is its path, and `path` once it has been renamed, even if
 /// syncing the directory then fails.
 ///
@@ -106,7 +106,7 @@ mod tests {
             let told = read(&at(name)).unwrap_err().to_string();
             assert!(told.contains("regular file"), "{name}: {told}");
             std::fs::rename(at(name), at("state.bin.new")).unwrap();
-            let told = replace(&at("state.bin"), b"mine").unwrap_err().to_string();
+            let told = replace_file(&at("state.bin"), b"mine").unwrap_err().to_string();
             assert!(told.contains("regular file"), "{name}: {told}");
             assert!(!at("state.bin").exists());
             std::fs::rename(at("state.bin.new"), at(name)).unwrap();
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(std::fs::read(at("other")).unwrap(), b"somebody's");
         assert_eq!(open_to_read(&at("link")).unwrap().metadata().unwrap().len(), 10);
         assert!(open_to_read(&at("fifo")).unwrap_err().to_string().contains("regular file"));
-        replace(&at("state.bin"), b"mine").unwrap();
+        replace_file(&at("state.bin"), b"mine").unwrap();
         assert_eq!(read(&at("state.bin")).unwrap(), b"mine");
     }
 }

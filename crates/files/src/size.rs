@@ -9,7 +9,7 @@ const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 
 ///
 /// # Errors
 /// What it must be, in words.
-pub fn parse(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let of_unit = |(unit, shift): &(&str, u32)| {
         let number: u64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
         number.checked_mul(1 << shift)
@@ -21,10 +21,10 @@ pub fn parse(text: &str) -> Result<u64, String> {
 /// For fields of configurations (`#[serde(with = "dta_files::size")]`).
 ///
 /// # Errors
-/// As [`parse`].
+/// As [`parse_size`].
 pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let text = String::deserialize(from)?;
-    parse(&text).map_err(|must| serde::de::Error::custom(format!("{text:?} is not {must}")))
+    parse_size(&text).map_err(|must| serde::de::Error::custom(format!("{text:?} is not {must}")))
 }
 
 /// For fields of configurations.
@@ -50,12 +50,12 @@ mod tests {
     #[test]
     fn sizes_are_read_and_written_and_others_are_refused() {
         for (text, size) in [("20GiB", 20 << 30), ("1536 MiB", 1536 << 20), ("7B", 7), ("1TiB", 1 << 40)] {
-            assert_eq!(parse(text), Ok(size), "{text}");
+            assert_eq!(parse_size(text), Ok(size), "{text}");
             let written = toml::to_string(&Table { size }).unwrap();
             assert_eq!(toml::from_str::<Table>(&written).unwrap(), Table { size }, "{written}");
         }
         for bad in ["", "20", "0GiB", "-1GiB", "1.5GiB", "GiB", "20GB", "99999999999TiB"] {
-            assert!(parse(bad).is_err_and(|must| must.contains("20GiB")), "{bad}");
+            assert!(parse_size(bad).is_err_and(|must| must.contains("20GiB")), "{bad}");
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serializer};
 ///
 /// # Errors
 /// What it must be, in words.
-pub fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let span: Result<Span, _> = text.parse();
     let length = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()));
     let length =
@@ -20,10 +20,10 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 /// For fields of configurations (`#[serde(with = "dta_files::span")]`).
 ///
 /// # Errors
-/// As [`parse`].
+/// As [`parse_duration`].
 pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
-    parse(&text).map_err(|must| serde::de::Error::custom(format!("{text:?} is not {must}")))
+    parse_duration(&text).map_err(|must| serde::de::Error::custom(format!("{text:?} is not {must}")))
 }
 
 /// For fields of configurations.
@@ -41,11 +41,11 @@ mod tests {
 
     #[test]
     fn lengths_are_read_and_others_are_refused() {
-        let seconds = |text: &str| parse(text).map(|length| length.as_secs());
+        let seconds = |text: &str| parse_duration(text).map(|length| length.as_secs());
         assert_eq!(seconds("60s"), Ok(60));
         assert_eq!(seconds("1h 30m"), Ok(5400));
         assert_eq!(seconds("7d"), Ok(7 * 86_400));
-        assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         for bad in ["", "60", "0s", "-1h", "soon", "1y", "99999999999999999999s"] {
             assert!(seconds(bad).is_err_and(|must| must.contains("60s")), "{bad}");
         }

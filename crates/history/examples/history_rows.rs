@@ -7,18 +7,18 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dta_history::{Cell, Entry, Epoch, Flush, Retention, Table};
-use dta_proto::hex;
+use dta_history::{Cell, EpochFlush, EpochTable, HistoryEntry, HistoryEpoch, Retention};
 use dta_proto::key::Key;
 use dta_proto::layout::{key_increment, key_write, postcarding, sketch_merge};
 use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
+use dta_proto::to_hex_digits;
 use serde_json::{Value, json};
 
 fn main() {
     let dir = PathBuf::from(std::env::args_os().nth(1).expect("usage: history_rows FOLDER [URL]"));
     let key_write = |slots, keys| StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2, keys };
     let table = |name: &str, kind| {
-        Table::open(&dir, &StoreSpec { id: 1, name: name.to_owned(), kind }).expect("a table")
+        EpochTable::open(&dir, &StoreSpec { id: 1, name: name.to_owned(), kind }).expect("a table")
     };
     let paths = StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 2 };
     let counters = StoreKind::KeyIncrement { slots: 1 << 15, redundancy: 2, replicas: 1 };
@@ -36,17 +36,17 @@ fn main() {
     for table in &tables {
         (0..7).for_each(|number| write(table, number));
         // Epochs 1 to 3 are one file, 0 is removed, 4 to 6 are as they were written; 5 is empty.
-        table.compact(1..4).expect("compacted").expect("files");
+        table.compact_span(1..4).expect("compacted").expect("files");
         let retention = Retention { keep: Some(Duration::from_millis(100)), keep_bytes: None };
-        assert_eq!(table.retain(&retention, 102).expect("removed").epochs, [0]);
+        assert_eq!(table.apply_retention(&retention, 102).expect("removed").epochs, [0]);
     }
     let checkpointed = table("key-write-checkpoint", key_write(1 << 8, SlotKeys::Hashed));
     (0..98).for_each(|number| write(&checkpointed, number));
-    checkpointed.compact(0..50).expect("compacted").expect("files");
+    checkpointed.compact_span(0..50).expect("compacted").expect("files");
     (98..102).for_each(|number| write(&checkpointed, number));
     // As after a day.
     for version in 0..100 {
-        let commit = checkpointed.path().join(format!("_delta_log/{version:020}.json"));
+        let commit = checkpointed.table_path().join(format!("_delta_log/{version:020}.json"));
         std::fs::remove_file(commit).expect("a commit");
     }
     let mut told: Vec<Value> = tables.iter().chain([&checkpointed]).map(said).collect();
@@ -60,41 +60,43 @@ fn main() {
 }
 
 #[cfg(feature = "s3")]
-fn upload<'a>(url: &str, tables: impl Iterator<Item = &'a Table>) {
-    use dta_history::s3::{Bucket, Followed, Mirror};
+fn upload<'a>(url: &str, tables: impl Iterator<Item = &'a EpochTable>) {
+    use dta_history::s3::{Followed, Mirror, StorageBucket};
 
     let (_stop, stopped) = tokio::sync::watch::channel(false);
-    let bucket = Bucket::open(url, &std::env::vars().collect(), stopped).expect("a place");
+    let bucket = StorageBucket::open(url, &std::env::vars().collect(), stopped).expect("a place");
     let bucket = std::sync::Arc::new(bucket);
     for table in tables {
-        Mirror::new(bucket.clone(), &table.name()).follow(table, &mut Followed::default()).expect("a copy");
+        Mirror::new(bucket.clone(), &table.table_name())
+            .mirror_table(table, &mut Followed::default())
+            .expect("a copy");
     }
 }
 
 #[cfg(not(feature = "s3"))]
-fn upload<'a>(url: &str, _: impl Iterator<Item = &'a Table>) {
+fn upload<'a>(url: &str, _: impl Iterator<Item = &'a EpochTable>) {
     panic!("{url}: built without the feature s3");
 }
 
 #[cfg(feature = "clickhouse")]
-fn insert<'a>(url: &str, tables: impl Iterator<Item = &'a Table>) {
-    use dta_history::clickhouse::{Inserted, Inserter, Server};
+fn insert<'a>(url: &str, tables: impl Iterator<Item = &'a EpochTable>) {
+    use dta_history::clickhouse::{ClickHouseServer, Inserted, Inserter};
 
-    let server = std::sync::Arc::new(Server::open(url, "dta", None, None, "c1").expect("a URL"));
-    server.check().expect("a server");
+    let server = std::sync::Arc::new(ClickHouseServer::open(url, "dta", None, None, "c1").expect("a URL"));
+    server.check_server().expect("a server");
     for table in tables {
-        let mut inserter = Inserter::new(server.clone(), &table.name());
-        inserter.follow(table, &mut Inserted::default()).expect("all rows");
+        let mut inserter = Inserter::new(server.clone(), &table.table_name());
+        inserter.insert_new_epochs(table, &mut Inserted::default()).expect("all rows");
     }
 }
 
 #[cfg(not(feature = "clickhouse"))]
-fn insert<'a>(url: &str, _: impl Iterator<Item = &'a Table>) {
+fn insert<'a>(url: &str, _: impl Iterator<Item = &'a EpochTable>) {
     panic!("{url}: built without the feature clickhouse");
 }
 
 /// Makes a table of rows with names.
-fn flows(dir: &Path) -> (Table, Value) {
+fn flows(dir: &Path) -> (EpochTable, Value) {
     let kind = StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 1, keys: SlotKeys::Hashed };
     let spec = StoreSpec { id: 1, name: "int-values".to_owned(), kind };
     let cells = [
@@ -105,10 +107,10 @@ fn flows(dir: &Path) -> (Table, Value) {
         ("latency", Cell::U32),
         ("time", Cell::U64),
     ];
-    let table = Table::open_rows(dir, "int-values.flows", &spec, "flow", &cells).expect("a table");
+    let table = EpochTable::open_rows(dir, "int-values.flows", &spec, "flow", &cells).expect("a table");
     let mut rows = Vec::new();
     for number in 0..6 {
-        let mut flush = table.begin(number).expect("a new epoch");
+        let mut flush = table.begin_epoch(number).expect("a new epoch");
         for n in (0..20_000u32).filter(|_| number != 3) {
             let (v4, v6) = (Ipv4Addr::from_bits(n << 8), Ipv6Addr::from_bits(u128::MAX - u128::from(n)));
             // Above the first ones, some that need all bits.
@@ -121,26 +123,27 @@ fn flows(dir: &Path) -> (Table, Value) {
             let text: [u8; 16] = std::array::from_fn(|at| name.as_bytes().get(at).copied().unwrap_or(0));
             let numbers =
                 [&sport.to_be_bytes()[..], &latency.to_be_bytes(), &time.to_be_bytes(), &[0; 2]].concat();
-            flush.put(id, &[addresses.as_flattened(), &text, &numbers].concat()).expect("a row");
+            flush.write_slots(id, &[addresses.as_flattened(), &text, &numbers].concat()).expect("a row");
             let time = time.cast_signed();
             rows.push(json!([number, id, v4.to_string(), v6.to_string(), name, sport, latency, time]));
         }
-        let epoch = Epoch { number, opened: number, flipped_to: number + 1, ..Epoch::default() };
+        let epoch =
+            HistoryEpoch { number, opened: number, flipped_to: number + 1, ..HistoryEpoch::default() };
         flush.finish(&epoch).expect("committed");
     }
-    table.compact(1..3).expect("compacted").expect("files");
+    table.compact_span(1..3).expect("compacted").expect("files");
     (table, json!({ "store": "int-values.flows", "rows": rows }))
 }
 
 /// Makes a table of entries with names.
-fn events(dir: &Path) -> (Table, Value) {
+fn events(dir: &Path) -> (EpochTable, Value) {
     let kind = StoreKind::Append { lists: 4, ring: 64, batch_len: 64, entry_len: 12, notify: false };
     let spec = StoreSpec { id: 1, name: "int-events".to_owned(), kind };
     let cells = [("name", Cell::Text), ("time", Cell::U64), ("src", Cell::Address)];
-    let table = Table::open_entries(dir, "int-events.events", &spec, &cells).expect("a table");
+    let table = EpochTable::open_entries(dir, "int-events.events", &spec, &cells).expect("a table");
     let mut rows = Vec::new();
     for epoch in 0..6 {
-        let mut flush = table.begin(epoch).expect("a new epoch");
+        let mut flush = table.begin_epoch(epoch).expect("a new epoch");
         for n in 0..20_000u32 {
             let (list, sequence, number) = (n % 4, u32::MAX - n, (n % 5) as u16);
             let (name, source) = (&"congested-packet"[..n as usize % 17], Ipv4Addr::from_bits(n << 8));
@@ -148,46 +151,55 @@ fn events(dir: &Path) -> (Table, Value) {
             bytes.resize(16, 0);
             bytes.extend(u64::from(n).to_be_bytes());
             bytes.extend(source.to_ipv6_mapped().octets());
-            flush.push(Entry { list, sequence, number, bytes: &bytes }).expect("an entry");
+            flush.push(HistoryEntry { list, sequence, number, bytes: &bytes }).expect("an entry");
             rows.push(json!([epoch, list, sequence, number, name, n, source.to_string()]));
         }
-        let of = Epoch { number: epoch, opened: epoch, flipped_to: epoch + 1, ..Epoch::default() };
+        let of =
+            HistoryEpoch { number: epoch, opened: epoch, flipped_to: epoch + 1, ..HistoryEpoch::default() };
         flush.finish(&of).expect("committed");
     }
-    table.compact(1..3).expect("compacted").expect("files");
+    table.compact_span(1..3).expect("compacted").expect("files");
     (table, json!({ "store": "int-events.events", "rows": rows }))
 }
 
 /// The table's name, and all of its rows.
-fn said(table: &Table) -> Value {
+fn said(table: &EpochTable) -> Value {
     let mut rows = Vec::new();
-    for kept in table.epochs().expect("a log") {
+    for kept in table.kept_epochs().expect("a log") {
         let number = kept.epoch.number;
-        let read = match table.spec().kind {
-            StoreKind::Append { .. } => table.entries(number, |entry| {
-                rows.push(json!([number, entry.list, entry.sequence, entry.number, hex(entry.bytes)]));
+        let read = match table.store_spec().kind {
+            StoreKind::Append { .. } => table.scan_entries(number, |entry| {
+                rows.push(json!([
+                    number,
+                    entry.list,
+                    entry.sequence,
+                    entry.number,
+                    to_hex_digits(entry.bytes)
+                ]));
                 ControlFlow::Continue(())
             }),
-            _ => table.scan(number, |slot, element| rows.push(row(table.spec(), number, slot, element))),
+            _ => table.scan_epoch(number, |slot, element| {
+                rows.push(row(table.store_spec(), number, slot, element))
+            }),
         };
         read.expect("an epoch");
     }
-    json!({ "store": table.spec().name, "rows": rows })
+    json!({ "store": table.store_spec().name, "rows": rows })
 }
 
 /// Writes an epoch with something in every third slot; of lists, as many entries.
-fn write(table: &Table, number: u64) {
-    let slots = match table.spec().kind {
+fn write(table: &EpochTable, number: u64) {
+    let slots = match table.store_spec().kind {
         StoreKind::SketchMerge { columns, .. } => columns.into(),
         StoreKind::Append { .. } => 1 << 15,
-        _ => table.spec().elements(),
+        _ => table.store_spec().element_count(),
     };
     let used = (0..slots).filter(|slot| slot % 3 == number % 3 && number != 5);
-    let mut flush = table.begin(number).expect("a new epoch");
+    let mut flush = table.begin_epoch(number).expect("a new epoch");
     for slot in used {
-        put(&mut flush, table.spec(), number, slot);
+        put(&mut flush, table.store_spec(), number, slot);
     }
-    let epoch = Epoch {
+    let epoch = HistoryEpoch {
         number,
         generation: 1,
         opened: number,
@@ -195,13 +207,13 @@ fn write(table: &Table, number: u64) {
         flipped_to: number + 1,
         confirmed: true,
         waterfall: json!({ "landed": number }),
-        ..Epoch::default()
+        ..HistoryEpoch::default()
     };
     flush.finish(&epoch).expect("committed");
 }
 
 /// Puts in a slot, or an entry.
-fn put(flush: &mut Flush<'_>, spec: &StoreSpec, number: u64, slot: u64) {
+fn put(flush: &mut EpochFlush<'_>, spec: &StoreSpec, number: u64, slot: u64) {
     let key = Key(u128::from(number << 32 | slot).to_be_bytes());
     let value = (slot as u32).wrapping_mul(0x9e37_79b9);
     let mut element = [0; 64];
@@ -210,35 +222,37 @@ fn put(flush: &mut Flush<'_>, spec: &StoreSpec, number: u64, slot: u64) {
         StoreKind::KeyWrite { keys, .. } => {
             let value = [value.to_be_bytes(), [0xff; 4], [0; 4]].concat();
             match keys {
-                SlotKeys::Hashed => key_write::encode(element, &key, &value),
-                SlotKeys::Inline => {
-                    key_write::encode(element, &key, &key_write::inline(&key, &value).expect("12 bytes"))
-                }
+                SlotKeys::Hashed => key_write::encode_slot(element, &key, &value),
+                SlotKeys::Inline => key_write::encode_slot(
+                    element,
+                    &key,
+                    &key_write::inline_value(&key, &value).expect("12 bytes"),
+                ),
             }
         }
         StoreKind::Postcarding { .. } => {
-            let mut path = postcarding::Path { length: 5, ..postcarding::Path::default() };
+            let mut path = postcarding::PostcardPath { length: 5, ..postcarding::PostcardPath::default() };
             for hop in (0..5).filter(|hop| slot >> hop & 1 == 1 || *hop == 0) {
                 path.set(hop, if hop == 4 { value } else { u32::MAX - u32::from(hop) });
             }
-            postcarding::encode(element, &key, &path);
+            postcarding::encode_row(element, &key, &path);
         }
         StoreKind::KeyIncrement { .. } => {
-            element.copy_from_slice(&key_increment::encode(u64::from(value) << (slot % 31) | 1))
+            element.copy_from_slice(&key_increment::encode_counter(u64::from(value) << (slot % 31) | 1))
         }
         StoreKind::SketchMerge { rows, .. } => {
             let cells = [value, 0, u32::MAX, 0];
             let column =
-                sketch_merge::Column { epoch: u32::MAX - number as u32, merged: 1, expected: 2, cells };
-            sketch_merge::encode(element, rows, &column);
+                sketch_merge::SketchColumn { epoch: u32::MAX - number as u32, merged: 1, expected: 2, cells };
+            sketch_merge::encode_column(element, rows, &column);
         }
         StoreKind::Append { .. } => {
             let (list, sequence, place) = ((slot % 4) as u32, value | 1, (slot % 5) as u16);
             let bytes = &key.0[..12];
-            return flush.push(Entry { list, sequence, number: place, bytes }).expect("an entry");
+            return flush.push(HistoryEntry { list, sequence, number: place, bytes }).expect("an entry");
         }
     }
-    flush.put(slot, element).expect("a slot");
+    flush.write_slots(slot, element).expect("a slot");
 }
 
 /// A row as the table's columns have it; bytes in hexadecimal.
@@ -249,10 +263,13 @@ fn row(spec: &StoreSpec, epoch: u64, slot: u64, element: &[u8]) -> Value {
     let mut row = vec![Value::from(epoch), Value::from(slot)];
     match spec.kind {
         StoreKind::KeyWrite { keys, .. } => {
-            let (key, value) = element[4..].split_at(keys.key_len().into());
+            let (key, value) = element[4..].split_at(keys.inline_key_len().into());
             row.push(be32(0));
             row.extend(
-                [key, value].into_iter().filter(|bytes| !bytes.is_empty()).map(|bytes| hex(bytes).into()),
+                [key, value]
+                    .into_iter()
+                    .filter(|bytes| !bytes.is_empty())
+                    .map(|bytes| to_hex_digits(bytes).into()),
             );
         }
         StoreKind::Postcarding { .. } => {
@@ -261,7 +278,7 @@ fn row(spec: &StoreSpec, epoch: u64, slot: u64, element: &[u8]) -> Value {
         }
         StoreKind::KeyIncrement { .. } => {
             // As Delta has it, which knows no unsigned numbers.
-            row.push(key_increment::decode(element).expect("eight bytes").cast_signed().into())
+            row.push(key_increment::decode_counter(element).expect("eight bytes").cast_signed().into())
         }
         _ => row.extend([be32(0), be16(4), be16(6), be32(8), be32(12), be32(16)]),
     }

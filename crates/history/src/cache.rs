@@ -12,45 +12,45 @@ const FILES: usize = 64;
 const BYTES: usize = 32 << 20;
 
 #[derive(Default)]
-pub(crate) struct Cache(Mutex<Files>);
+pub(crate) struct Cache(Mutex<CachedFiles>);
 
-struct Files {
+struct CachedFiles {
     by_name: LruCache<String, Arc<DataFile>>,
     bytes: usize,
 }
 
-impl Default for Files {
-    fn default() -> Files {
-        Files { by_name: LruCache::unbounded(), bytes: 0 }
+impl Default for CachedFiles {
+    fn default() -> CachedFiles {
+        CachedFiles { by_name: LruCache::unbounded(), bytes: 0 }
     }
 }
 
 impl Cache {
-    fn files(&self) -> std::sync::MutexGuard<'_, Files> {
+    fn lock_files(&self) -> std::sync::MutexGuard<'_, CachedFiles> {
         // Nothing in here is left half done by a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<DataFile>> {
-        self.files().by_name.get(name).cloned()
+        self.lock_files().by_name.get(name).cloned()
     }
 
-    pub(crate) fn put(&self, name: &str, file: Arc<DataFile>) {
-        let mut files = self.files();
-        files.bytes += file.memory();
+    pub(crate) fn insert_file(&self, name: &str, file: Arc<DataFile>) {
+        let mut files = self.lock_files();
+        files.bytes += file.memory_bytes();
         if let Some((_, old)) = files.by_name.push(name.to_owned(), file) {
-            files.bytes -= old.memory();
+            files.bytes -= old.memory_bytes();
         }
         while files.by_name.len() > FILES || (files.bytes > BYTES && files.by_name.len() > 1) {
             let Some((_, old)) = files.by_name.pop_lru() else { break };
-            files.bytes -= old.memory();
+            files.bytes -= old.memory_bytes();
         }
     }
 
-    pub(crate) fn forget(&self, name: &str) {
-        let mut files = self.files();
+    pub(crate) fn evict_file(&self, name: &str) {
+        let mut files = self.lock_files();
         if let Some(old) = files.by_name.pop(name) {
-            files.bytes -= old.memory();
+            files.bytes -= old.memory_bytes();
         }
     }
 }

@@ -11,14 +11,14 @@ use dta_proto::wire::dta::EpochEnd;
 use serde_json::json;
 
 use crate::data::{DataFile, NewFile, Scan};
-use crate::epoch::{Epoch, Kept};
+use crate::epoch::{HistoryEpoch, KeptEpoch};
 use crate::flush::FILE;
 use crate::layout::Order;
-use crate::log::action::{Action, Add};
-use crate::log::replay::Entry;
-use crate::retention::remove;
-use crate::temporary::random;
-use crate::{HistoryError, Table};
+use crate::log::action::{Add, LogAction};
+use crate::log::replay::LoggedFile;
+use crate::retention::remove_action;
+use crate::temporary::random_number;
+use crate::{EpochTable, HistoryError};
 
 /// What became one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +40,13 @@ pub struct Spanned {
     pub epochs: usize,
 }
 
-impl Table {
-    /// What [`Table::compact`] and [`Table::coarsen`] find in spans of a length (milliseconds), by their begins, which are multiples of it
+impl EpochTable {
+    /// What [`EpochTable::compact_span`] and [`EpochTable::coarsen_span`] find in spans of a length (milliseconds), by their begins, which are multiples of it
     /// since 1970.
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn spans(&self, length: u64) -> Result<BTreeMap<u64, Spanned>, HistoryError> {
+    pub fn compaction_spans(&self, length: u64) -> Result<BTreeMap<u64, Spanned>, HistoryError> {
         let mut spans: BTreeMap<u64, Spanned> = BTreeMap::new();
         for entry in self.refreshed()?.files.values() {
             let mut begins = entry.epochs.iter().map(|kept| kept.epoch.opened / length * length);
@@ -62,47 +62,49 @@ impl Table {
     }
 
     /// Makes one file of those whose epochs were all opened in a span (milliseconds since 1970). `None` if there are fewer than two, or one
-    /// of them was removed meanwhile. The files stay for ten minutes, for whoever is reading them; [`Table::vacuum`] removes them.
+    /// of them was removed meanwhile. The files stay for ten minutes, for whoever is reading them; [`EpochTable::vacuum_files`] removes them.
     ///
     /// # Errors
     /// A file cannot be read, or the new one cannot be written: all stays as it was.
-    pub fn compact(&self, opened: Range<u64>) -> Result<Option<Compacted>, HistoryError> {
+    pub fn compact_span(&self, opened: Range<u64>) -> Result<Option<Compacted>, HistoryError> {
         let (files, epochs) = self.opened_in(opened)?;
         if files.len() < 2 {
             return Ok(None);
         }
-        let merged = self.merge(&files, None)?;
-        self.replace(&files, merged, &epochs, false)
+        let merged = self.merge_files(&files, None)?;
+        self.replace_files(&files, merged, &epochs, false)
     }
 
     /// Makes one epoch of all that were opened in a span, as far as their files have no others, with the newest element of each slot. It has the
     /// number and generation of the last one, and is open from the first one's opening on; `waterfall` makes its waterfall of theirs.
-    /// `None` as [`Table::compact`] says, if there are fewer than two epochs.
+    /// `None` as [`EpochTable::compact_span`] says, if there are fewer than two epochs.
     ///
     /// # Errors
-    /// As [`Table::compact`]; entries of lists and epochs of sketches do not replace one another.
-    pub fn coarsen(
+    /// As [`EpochTable::compact_span`]; entries of lists and epochs of sketches do not replace one another.
+    pub fn coarsen_span(
         &self,
         opened: Range<u64>,
-        waterfall: impl FnOnce(&[Kept]) -> serde_json::Value,
+        waterfall: impl FnOnce(&[KeptEpoch]) -> serde_json::Value,
     ) -> Result<Option<Compacted>, HistoryError> {
         if !self.can_be_coarse() {
-            return Err(self.unfit("cannot be made coarser: nothing in them replaces what was there before"));
+            return Err(
+                self.unfit_error("cannot be made coarser: nothing in them replaces what was there before")
+            );
         }
         let (files, epochs) = self.opened_in(opened)?;
         let [first, .., last] = &epochs[..] else { return Ok(None) };
-        let merged = self.merge(&files, Some(last.epoch.number))?;
-        let epoch = Epoch {
+        let merged = self.merge_files(&files, Some(last.epoch.number))?;
+        let epoch = HistoryEpoch {
             opened: first.epoch.opened,
             confirmed: epochs.iter().all(|kept| kept.epoch.confirmed),
             waterfall: waterfall(&epochs),
             ..last.epoch.clone()
         };
-        let rows = merged.rows();
-        self.replace(&files, merged, &[Kept { epoch, rows }], true)
+        let rows = merged.row_count();
+        self.replace_files(&files, merged, &[KeptEpoch { epoch, rows }], true)
     }
 
-    /// Whether [`Table::coarsen`] makes sense: a slot of a later epoch replaces that of an earlier one.
+    /// Whether [`EpochTable::coarsen_span`] makes sense: a slot of a later epoch replaces that of an earlier one.
     pub fn can_be_coarse(&self) -> bool {
         match self.spec.kind.primitive().epoch_end() {
             EpochEnd::Replaces | EpochEnd::Reads => true,
@@ -111,57 +113,57 @@ impl Table {
     }
 
     /// The files whose epochs were all opened in a span, and their epochs by number.
-    fn opened_in(&self, opened: Range<u64>) -> Result<(Vec<Arc<Entry>>, Vec<Kept>), HistoryError> {
-        let inside = |entry: &&Arc<Entry>| {
+    fn opened_in(&self, opened: Range<u64>) -> Result<(Vec<Arc<LoggedFile>>, Vec<KeptEpoch>), HistoryError> {
+        let inside = |entry: &&Arc<LoggedFile>| {
             !entry.epochs.is_empty() && entry.epochs.iter().all(|kept| opened.contains(&kept.epoch.opened))
         };
-        let files: Vec<Arc<Entry>> = self.refreshed()?.files.values().filter(inside).cloned().collect();
+        let files: Vec<Arc<LoggedFile>> = self.refreshed()?.files.values().filter(inside).cloned().collect();
         let epochs = files.iter().flat_map(|entry| &entry.epochs);
-        let mut epochs: Vec<Kept> = epochs.map(|kept| Kept::clone(kept)).collect();
+        let mut epochs: Vec<KeptEpoch> = epochs.map(|kept| KeptEpoch::clone(kept)).collect();
         epochs.sort_by_key(|kept| kept.epoch.number);
         Ok((files, epochs))
     }
 
     /// Commits a file in the place of others. `data`: what they held is not all in it.
-    fn replace(
+    fn replace_files(
         &self,
-        files: &[Arc<Entry>],
+        files: &[Arc<LoggedFile>],
         by: NewFile,
-        epochs: &[Kept],
+        epochs: &[KeptEpoch],
         data: bool,
     ) -> Result<Option<Compacted>, HistoryError> {
         let (first, last) = (epochs[0].epoch.number, epochs[epochs.len() - 1].epoch.number);
-        let name = format!("{FILE}{first:012}-{last:012}-{:016x}.parquet", random());
+        let name = format!("{FILE}{first:012}-{last:012}-{:016x}.parquet", random_number());
         let (file, made) = by.finish(&name)?;
         let now = now();
         let mut add = Add::new(name, &made, epochs, &self.layout, now);
         add.data_change = data;
-        let done = self.commit(|state| {
+        let done = self.commit_actions(|state| {
             if !files.iter().all(|entry| state.files.contains_key(&entry.add.path)) {
                 return Ok(None);
             }
             let operation = if data { "MERGE" } else { "OPTIMIZE" };
-            let info = Action::info(operation, json!({ "files": files.len().to_string() }), now);
-            let removes = files.iter().map(|entry| Action::Remove(remove(entry, data, now)));
-            let actions = std::iter::once(info).chain(removes).chain([Action::Add(add.clone())]);
+            let info = LogAction::commit_info(operation, json!({ "files": files.len().to_string() }), now);
+            let removes = files.iter().map(|entry| LogAction::Remove(remove_action(entry, data, now)));
+            let actions = std::iter::once(info).chain(removes).chain([LogAction::Add(add.clone())]);
             Ok(Some(actions.collect()))
         })?;
         if !done {
             return Ok(None);
         }
-        file.keep();
+        file.persist_file();
         for entry in files {
-            self.cache.forget(&entry.add.path);
+            self.cache.evict_file(&entry.add.path);
         }
         Ok(Some(Compacted { files: files.len(), rows: made.rows, bytes: made.bytes }))
     }
 
     /// The rows of all files in the order of the layout; of each slot the last one alone, as of epoch `one`, if there is to be one.
-    fn merge(&self, files: &[Arc<Entry>], one: Option<u64>) -> Result<NewFile, HistoryError> {
+    fn merge_files(&self, files: &[Arc<LoggedFile>], one: Option<u64>) -> Result<NewFile, HistoryError> {
         let mut merged = NewFile::new(&self.path, &self.spec, &self.layout)?;
         // Not by way of the cache: what is in it has been asked for.
-        let open = |entry: &Arc<Entry>| {
-            DataFile::open(&self.path.join(&entry.add.path), self.layout.clone(), entry.add.tail())
+        let open = |entry: &Arc<LoggedFile>| {
+            DataFile::open(&self.path.join(&entry.add.path), self.layout.clone(), entry.add.expected_tail())
         };
         let opened: Vec<DataFile> = files.iter().map(open).collect::<Result<_, _>>()?;
         let mut scans: Vec<(Scan, usize)> = opened.iter().map(|file| (Scan::new(file), 0)).collect();
@@ -181,10 +183,10 @@ impl Table {
             let slot = scan.slots[*at];
             let element = &scan.elements[*at * len..][..len];
             match one {
-                None => merged.put(epoch.cast_unsigned(), slot.cast_unsigned(), element)?,
+                None => merged.append_row(epoch.cast_unsigned(), slot.cast_unsigned(), element)?,
                 Some(one) => {
                     if newest.0 != slot && !newest.1.is_empty() {
-                        merged.put(one, newest.0.cast_unsigned(), &newest.1)?;
+                        merged.append_row(one, newest.0.cast_unsigned(), &newest.1)?;
                     }
                     newest.0 = slot;
                     newest.1.clear();
@@ -204,7 +206,7 @@ impl Table {
         if let Some(one) = one
             && !newest.1.is_empty()
         {
-            merged.put(one, newest.0.cast_unsigned(), &newest.1)?;
+            merged.append_row(one, newest.0.cast_unsigned(), &newest.1)?;
         }
         Ok(merged)
     }

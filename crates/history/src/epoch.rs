@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A span of time, and what is known of a store's reports in it. Moments are milliseconds since 1970 (UTC).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Epoch {
+pub struct HistoryEpoch {
     /// Its number: of a table's epochs each has its own, below 2^63.
     pub number: u64,
     /// The memory's generation, as answers carry it.
@@ -28,15 +28,15 @@ pub struct Epoch {
     pub lists: Vec<(u32, u32)>,
 }
 
-impl Epoch {
+impl HistoryEpoch {
     /// Whether reports of this moment are in it.
-    pub fn holds(&self, moment: u64) -> bool {
+    pub fn contains_moment(&self, moment: u64) -> bool {
         (self.opened..=self.flipped_to).contains(&moment)
     }
 
     /// Whether it is another one, or all of that is part of it.
     #[cfg(any(feature = "clickhouse", feature = "s3"))]
-    pub(crate) fn spans(&self, other: &Epoch) -> bool {
+    pub(crate) fn covers_epoch(&self, other: &HistoryEpoch) -> bool {
         self.opened <= other.opened && other.flipped_to <= self.flipped_to
     }
 
@@ -48,10 +48,10 @@ impl Epoch {
 
 /// An epoch in a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct KeptEpoch {
     /// The epoch.
     #[serde(flatten)]
-    pub epoch: Epoch,
+    pub epoch: HistoryEpoch,
     /// Its rows: used slots or columns, or entries.
     pub rows: u64,
 }

@@ -84,12 +84,12 @@ pub enum HistoryError {
 }
 
 impl HistoryError {
-    pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HistoryError {
+    pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HistoryError {
         move |source| HistoryError::Io { what, path: path.to_owned(), source }
     }
 
     /// The system's error inside, of whatever it was.
-    pub(crate) fn parquet(path: &Path) -> impl FnOnce(ParquetError) -> HistoryError {
+    pub(crate) fn parquet_error(path: &Path) -> impl FnOnce(ParquetError) -> HistoryError {
         move |source| match source {
             ParquetError::External(inner) if inner.is::<io::Error>() => match inner.downcast::<io::Error>() {
                 Ok(source) => {
@@ -104,7 +104,7 @@ impl HistoryError {
     }
 
     /// Whether the disk (or the quota) is full: removing old epochs helps.
-    pub fn is_full(&self) -> bool {
+    pub fn is_disk_full(&self) -> bool {
         matches!(self, HistoryError::Io { source, .. }
             if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
     }

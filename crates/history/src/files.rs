@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use dta_proto::store::StoreSpec;
 
-use crate::epoch::Kept;
+use crate::epoch::KeptEpoch;
 use crate::layout::Layout;
-use crate::{HistoryError, Table};
+use crate::{EpochTable, HistoryError};
 
 /// A data file of a table.
 #[derive(Clone, Debug)]
@@ -17,15 +17,15 @@ pub struct FileOfTable {
     /// Its length in bytes.
     pub bytes: u64,
     /// Its epochs, ascending by number; none if the log's words on them are damaged.
-    pub epochs: Vec<Arc<Kept>>,
+    pub epochs: Vec<Arc<KeptEpoch>>,
 }
 
-impl Table {
+impl EpochTable {
     /// The files that have the rows, by name, as the log says now. Those that another process removes stay for ten minutes.
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn files(&self) -> Result<Vec<FileOfTable>, HistoryError> {
+    pub fn data_files(&self) -> Result<Vec<FileOfTable>, HistoryError> {
         let state = self.refreshed()?;
         let of_table = state.files.iter().map(|(name, entry)| FileOfTable {
             name: name.clone(),
@@ -36,8 +36,8 @@ impl Table {
     }
 
     /// Its columns as Delta's `schemaString`: a JSON object with `fields`, each with `name`, `type` and `nullable`.
-    pub fn schema(&self) -> String {
-        let of_log = self.state().meta.as_ref().map(|meta| meta.schema_string.clone());
+    pub fn delta_schema(&self) -> String {
+        let of_log = self.lock_state().meta.as_ref().map(|meta| meta.schema_string.clone());
         of_log.unwrap_or_else(|| self.layout.delta_schema())
     }
 
@@ -46,18 +46,18 @@ impl Table {
     /// # Errors
     /// The file is no longer one of the table's, cannot be read, or is damaged.
     pub fn check_file(&self, name: &str) -> Result<(), HistoryError> {
-        let entry = self.state().files.get(name).cloned();
+        let entry = self.lock_state().files.get(name).cloned();
         let path = self.path.join(name);
         let entry = entry.ok_or_else(|| HistoryError::Foreign {
             path: path.clone(),
             problem: "its log does not name it any more".to_owned(),
         })?;
-        let file = File::open(&path).map_err(HistoryError::io("open", &path))?;
-        entry.add.tail().map_or(Ok(()), |tail| tail.check(&file, &path))
+        let file = File::open(&path).map_err(HistoryError::io_error("open", &path))?;
+        entry.add.expected_tail().map_or(Ok(()), |tail| tail.verify_file(&file, &path))
     }
 }
 
-/// The columns that the table of a store has, as [`Table::schema`] gives them.
-pub fn schema(spec: &StoreSpec) -> String {
-    Layout::of(spec).delta_schema()
+/// The columns that the table of a store has, as [`EpochTable::schema`] gives them.
+pub fn store_delta_schema(spec: &StoreSpec) -> String {
+    Layout::from_spec(spec).delta_schema()
 }

@@ -20,14 +20,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use dta_proto::layout::{Field, fields};
+use dta_proto::layout::{ElementField, element_fields};
 use dta_proto::store::{StoreKind, StoreSpec};
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{Type, TypePtr};
 
 /// What a column holds of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum CellSource {
     /// The epoch's number.
     Epoch,
     /// The number of the slot, column or list.
@@ -50,15 +50,15 @@ pub(crate) enum Part {
     Text(usize),
 }
 
-impl Part {
+impl CellSource {
     /// A field of an element, whose first byte this is.
-    fn of(field: Field, at: usize) -> Part {
+    fn from_field(field: ElementField, at: usize) -> CellSource {
         match field {
-            Field::Be16 => Part::Be16(at),
-            Field::Be32 => Part::Be32(at),
-            Field::Le16 => Part::Le16(at),
-            Field::Le64 => Part::Le64(at),
-            Field::Bytes(size) => Part::Bytes(at..at + size),
+            ElementField::Be16 => CellSource::Be16(at),
+            ElementField::Be32 => CellSource::Be32(at),
+            ElementField::Le16 => CellSource::Le16(at),
+            ElementField::Le64 => CellSource::Le64(at),
+            ElementField::Bytes(size) => CellSource::Bytes(at..at + size),
         }
     }
 }
@@ -67,13 +67,13 @@ impl Part {
 pub(crate) const TEXT: usize = 16;
 
 /// Where a text of an element, without the zeros behind it, begins and ends.
-pub(crate) fn text(element: &[u8], at: usize) -> Range<usize> {
+pub(crate) fn text_range(element: &[u8], at: usize) -> Range<usize> {
     let len = element[at..][..TEXT].iter().position(|byte| *byte == 0);
     at..at + len.unwrap_or(TEXT)
 }
 
-/// What a column of [`Table::open_rows`](crate::Table::open_rows) and
-/// [`Table::open_entries`](crate::Table::open_entries) holds: the next bytes of a row.
+/// What a column of [`EpochTable::open_rows`](crate::EpochTable::open_rows) and
+/// [`EpochTable::open_entries`](crate::EpochTable::open_entries) holds: the next bytes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// An integer: 2 bytes, big-endian.
@@ -90,31 +90,35 @@ pub enum Cell {
 
 /// A column.
 #[derive(Clone, Debug)]
-pub(crate) struct Column {
+pub(crate) struct LayoutColumn {
     pub(crate) name: String,
-    pub(crate) part: Part,
+    pub(crate) part: CellSource,
 }
 
-impl Column {
-    fn new(name: &str, part: Part) -> Column {
-        Column { name: name.to_owned(), part }
+impl LayoutColumn {
+    fn new(name: &str, part: CellSource) -> LayoutColumn {
+        LayoutColumn { name: name.to_owned(), part }
     }
 
-    pub(crate) fn physical(&self) -> Physical {
+    pub(crate) fn physical_type(&self) -> Physical {
         match self.part {
-            Part::Epoch | Part::Slot | Part::Be32(_) | Part::Be64(_) | Part::Le64(_) => Physical::INT64,
-            Part::Be16(_) | Part::Le16(_) => Physical::INT32,
-            Part::Bytes(_) | Part::Address(_) | Part::Text(_) => Physical::BYTE_ARRAY,
+            CellSource::Epoch
+            | CellSource::Slot
+            | CellSource::Be32(_)
+            | CellSource::Be64(_)
+            | CellSource::Le64(_) => Physical::INT64,
+            CellSource::Be16(_) | CellSource::Le16(_) => Physical::INT32,
+            CellSource::Bytes(_) | CellSource::Address(_) | CellSource::Text(_) => Physical::BYTE_ARRAY,
         }
     }
 
     fn is_text(&self) -> bool {
-        matches!(self.part, Part::Address(_) | Part::Text(_))
+        matches!(self.part, CellSource::Address(_) | CellSource::Text(_))
     }
 
     /// Its type in Delta's schema.
-    fn delta(&self) -> &'static str {
-        match self.physical() {
+    fn delta_type(&self) -> &'static str {
+        match self.physical_type() {
             Physical::INT64 => "long",
             Physical::INT32 => "integer",
             _ if self.is_text() => "string",
@@ -134,7 +138,7 @@ const ENTRY_COLUMN: usize = 4;
 /// The columns of a store's table.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    pub(crate) columns: Vec<Column>,
+    pub(crate) columns: Vec<LayoutColumn>,
     /// Bytes of an element: a slot, a column, or a list's row.
     pub(crate) element_len: usize,
     /// Slots, columns of one epoch, or lists.
@@ -153,46 +157,48 @@ pub(crate) enum Order {
 }
 
 impl Layout {
-    pub(crate) fn of(spec: &StoreSpec) -> Layout {
+    pub(crate) fn from_spec(spec: &StoreSpec) -> Layout {
         if let StoreKind::Append { lists, entry_len, .. } = spec.kind {
             let element_len = ENTRY + usize::from(entry_len);
             let columns = [
-                ("epoch", Part::Epoch),
-                ("list", Part::Slot),
-                ("sequence", Part::Be32(0)),
-                ("number", Part::Be16(4)),
-                ("entry", Part::Bytes(ENTRY..element_len)),
+                ("epoch", CellSource::Epoch),
+                ("list", CellSource::Slot),
+                ("sequence", CellSource::Be32(0)),
+                ("number", CellSource::Be16(4)),
+                ("entry", CellSource::Bytes(ENTRY..element_len)),
             ];
-            let columns = columns.map(|(name, part)| Column::new(name, part)).into();
+            let columns = columns.map(|(name, part)| LayoutColumn::new(name, part)).into();
             return Layout { columns, element_len, elements: lists.into(), order: Order::AsTheyCame };
         }
         let (slot, elements) = match spec.kind {
             StoreKind::SketchMerge { columns, .. } => ("column", columns.into()),
-            _ => ("slot", spec.elements()),
+            _ => ("slot", spec.element_count()),
         };
-        let mut columns = vec![Column::new("epoch", Part::Epoch), Column::new(slot, Part::Slot)];
+        let mut columns =
+            vec![LayoutColumn::new("epoch", CellSource::Epoch), LayoutColumn::new(slot, CellSource::Slot)];
         let mut at = 0;
-        for (name, field) in fields(&spec.kind) {
-            columns.push(Column::new(&name, Part::of(field, at)));
-            at += field.size();
+        for (name, field) in element_fields(&spec.kind) {
+            columns.push(LayoutColumn::new(&name, CellSource::from_field(field, at)));
+            at += field.size_in_bytes();
         }
         Layout { columns, element_len: spec.element_len() as usize, elements, order: Order::BySlot }
     }
 
     /// The columns of a table of rows, the second one under the name `id`.
-    pub(crate) fn of_rows(id: &str, cells: &[(&str, Cell)]) -> Layout {
-        let mut columns = vec![Column::new("epoch", Part::Epoch), Column::new(id, Part::Slot)];
+    pub(crate) fn from_cells(id: &str, cells: &[(&str, Cell)]) -> Layout {
+        let mut columns =
+            vec![LayoutColumn::new("epoch", CellSource::Epoch), LayoutColumn::new(id, CellSource::Slot)];
         // Elements are whole words.
-        let element_len = cells_at(0, cells, &mut columns).next_multiple_of(8);
+        let element_len = append_columns(0, cells, &mut columns).next_multiple_of(8);
         Layout { columns, element_len, elements: 1 << 63, order: Order::BySlot }
     }
 
     /// The columns of a table that has cells for each entry of a store of lists.
     pub(crate) fn of_entries(spec: &StoreSpec, cells: &[(&str, Cell)]) -> Layout {
-        let mut layout = Layout::of(spec);
+        let mut layout = Layout::from_spec(spec);
         assert_eq!(layout.order, Order::AsTheyCame, "a store of lists");
         layout.columns.truncate(ENTRY_COLUMN);
-        layout.element_len = cells_at(ENTRY, cells, &mut layout.columns);
+        layout.element_len = append_columns(ENTRY, cells, &mut layout.columns);
         layout
     }
 
@@ -202,9 +208,9 @@ impl Layout {
     }
 
     /// The schema of its Parquet files.
-    pub(crate) fn schema(&self) -> TypePtr {
-        let field = |column: &Column| {
-            let field = Type::primitive_type_builder(&column.name, column.physical());
+    pub(crate) fn parquet_schema(&self) -> TypePtr {
+        let field = |column: &LayoutColumn| {
+            let field = Type::primitive_type_builder(&column.name, column.physical_type());
             let text = column.is_text().then_some(LogicalType::String);
             let field = field.with_repetition(Repetition::REQUIRED).with_logical_type(text);
             Arc::new(field.build().expect("a plain column"))
@@ -215,23 +221,23 @@ impl Layout {
 
     /// The same as Delta's `schemaString`.
     pub(crate) fn delta_schema(&self) -> String {
-        let field = |column: &Column| serde_json::json!({ "name": column.name, "type": column.delta(), "nullable": false, "metadata": {} });
+        let field = |column: &LayoutColumn| serde_json::json!({ "name": column.name, "type": column.delta_type(), "nullable": false, "metadata": {} });
         let fields: Vec<_> = self.columns.iter().map(field).collect();
         serde_json::json!({ "type": "struct", "fields": fields }).to_string()
     }
 }
 
 /// Puts columns for cells behind others, which lie in a row from `at` on; returns where they end.
-fn cells_at(mut at: usize, cells: &[(&str, Cell)], columns: &mut Vec<Column>) -> usize {
+fn append_columns(mut at: usize, cells: &[(&str, Cell)], columns: &mut Vec<LayoutColumn>) -> usize {
     for (name, cell) in cells {
         let (part, len) = match cell {
-            Cell::U16 => (Part::Be16(at), 2),
-            Cell::U32 => (Part::Be32(at), 4),
-            Cell::U64 => (Part::Be64(at), 8),
-            Cell::Address => (Part::Address(at), 16),
-            Cell::Text => (Part::Text(at), TEXT),
+            Cell::U16 => (CellSource::Be16(at), 2),
+            Cell::U32 => (CellSource::Be32(at), 4),
+            Cell::U64 => (CellSource::Be64(at), 8),
+            Cell::Address => (CellSource::Address(at), 16),
+            Cell::Text => (CellSource::Text(at), TEXT),
         };
-        columns.push(Column::new(name, part));
+        columns.push(LayoutColumn::new(name, part));
         at += len;
     }
     at

@@ -1,14 +1,14 @@
 //! What stores held, epoch by epoch: a table for each store, in Delta Lake's format with Parquet files, so that others read it as it
 //! is. All calls block. `docs/decisions/history.md` says why in this format.
 //!
-//! - A [`Table`] is a folder. [`Table::begin`] takes the used slots of a region, or the entries of lists, and makes a file of them;
-//!   [`Flush::finish`] commits it: a killed writer leaves a whole epoch or none.
-//! - [`Table::epochs`] and [`Table::at`] say which epochs are kept; [`Table::slots`] looks slots up, [`Table::scan`] and
-//!   [`Table::entries`] read all.
-//! - [`Table::files`] and [`Table::schema`] say which files have the rows, and their columns: for other readers of Parquet.
-//! - [`Table::open_rows`] is a table whose rows say by name what a store held.
-//! - [`Table::retain`] and [`Table::make_room`] remove the oldest; [`Table::compact`] makes one file of many epochs' files,
-//!   [`Table::coarsen`] one epoch of many.
+//! - A [`EpochTable`] is a folder. [`EpochTable::begin_epoch`] takes the used slots of a region, or the entries of lists, and makes a file of them;
+//!   [`EpochFlush::finish`] commits it: a killed writer leaves a whole epoch or none.
+//! - [`EpochTable::kept_epochs`] and [`EpochTable::epoch_at_moment`] say which epochs are kept; [`EpochTable::read_slots`] looks slots up, [`EpochTable::scan_epoch`] and
+//!   [`EpochTable::scan_entries`] read all.
+//! - [`EpochTable::files`] and [`EpochTable::schema`] say which files have the rows, and their columns: for other readers of Parquet.
+//! - [`EpochTable::open_rows`] is a table whose rows say by name what a store held.
+//! - [`EpochTable::apply_retention`] and [`EpochTable::make_room`] remove the oldest; [`EpochTable::compact_span`] makes one file of many epochs' files,
+//!   [`EpochTable::coarsen_span`] one epoch of many.
 //! - With the feature `s3`, `s3::Mirror` keeps a copy of a table in object storage; with the feature `clickhouse`,
 //!   `clickhouse::Inserter` inserts its rows into a table of a ClickHouse server.
 
@@ -31,10 +31,10 @@ mod temporary;
 mod vacuum;
 
 pub use compact::{Compacted, Spanned};
-pub use epoch::{Epoch, Kept};
+pub use epoch::{HistoryEpoch, KeptEpoch};
 pub use error::HistoryError;
-pub use files::{FileOfTable, schema};
-pub use flush::{Flush, Written};
+pub use files::{FileOfTable, store_delta_schema};
+pub use flush::{EpochFlush, WrittenEpoch};
 pub use layout::Cell;
 pub use retention::{Removed, Retention};
-pub use table::{Entry, Table};
+pub use table::{EpochTable, HistoryEntry};

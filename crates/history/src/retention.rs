@@ -6,9 +6,9 @@ use std::time::Duration;
 use dta_files::moment::now;
 use serde_json::json;
 
-use crate::log::action::{Action, Remove};
-use crate::log::replay::{Entry, State};
-use crate::{HistoryError, Table};
+use crate::log::action::{LogAction, Remove};
+use crate::log::replay::{LogState, LoggedFile};
+use crate::{EpochTable, HistoryError};
 
 /// What is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,21 +28,21 @@ pub struct Removed {
     pub bytes: u64,
 }
 
-impl Table {
+impl EpochTable {
     /// Removes what is older or more than is to be kept, at this moment (milliseconds since 1970). A file that has several epochs goes
     /// when all of them may.
     ///
     /// # Errors
     /// The log cannot be read or written.
-    pub fn retain(&self, retention: &Retention, moment: u64) -> Result<Removed, HistoryError> {
+    pub fn apply_retention(&self, retention: &Retention, moment: u64) -> Result<Removed, HistoryError> {
         let horizon = retention.keep.map(|keep| moment.saturating_sub(keep.as_millis() as u64));
-        self.remove(|state| {
-            let mut bytes = state.bytes();
+        self.remove_files(|state| {
+            let mut bytes = state.data_bytes();
             let files = oldest_first(state);
             let newest = files.len().saturating_sub(1);
-            let goes = |(number, entry): &(usize, Arc<Entry>)| {
+            let goes = |(number, entry): &(usize, Arc<LoggedFile>)| {
                 // One whose end is yet to come, by a clock that was set back since, stays without keeping others.
-                let old = horizon.is_some_and(|horizon| end(entry) < horizon);
+                let old = horizon.is_some_and(|horizon| last_epoch_end(entry) < horizon);
                 let much = retention.keep_bytes.is_some_and(|most| bytes > most) && *number < newest;
                 if old || much {
                     bytes -= entry.add.size;
@@ -58,9 +58,9 @@ impl Table {
     /// # Errors
     /// The log cannot be read or written.
     pub fn make_room(&self, bytes: u64, floor: usize) -> Result<Removed, HistoryError> {
-        self.remove(|state| {
+        self.remove_files(|state| {
             let (mut freed, mut left) = (0, state.epochs.len());
-            let goes = |entry: &Arc<Entry>| {
+            let goes = |entry: &Arc<LoggedFile>| {
                 let goes = freed < bytes && left >= floor + entry.epochs.len();
                 if goes {
                     freed += entry.add.size;
@@ -72,31 +72,34 @@ impl Table {
         })
     }
 
-    fn remove(&self, choose: impl Fn(&State) -> Vec<Arc<Entry>>) -> Result<Removed, HistoryError> {
+    fn remove_files(
+        &self,
+        choose: impl Fn(&LogState) -> Vec<Arc<LoggedFile>>,
+    ) -> Result<Removed, HistoryError> {
         let gone = std::cell::RefCell::new(Vec::new());
         let now = now();
-        let decide = |state: &State| {
+        let decide = |state: &LogState| {
             let files = choose(state);
             if files.is_empty() {
                 return Ok(None);
             }
-            let info = Action::info("DELETE", json!({ "files": files.len().to_string() }), now);
-            let remove = |entry: &Arc<Entry>| Action::Remove(remove(entry, true, now));
+            let info = LogAction::commit_info("DELETE", json!({ "files": files.len().to_string() }), now);
+            let remove = |entry: &Arc<LoggedFile>| LogAction::Remove(remove_action(entry, true, now));
             let actions = std::iter::once(info).chain(files.iter().map(remove)).collect();
             gone.replace(files);
             Ok(Some(actions))
         };
-        match self.commit(decide) {
+        match self.commit_actions(decide) {
             // Not even a commit fits: room is made for it first. Until it is there, readers miss the files that it is about.
-            Err(error) if error.is_full() => {
-                gone.take().iter().try_for_each(|entry| self.delete(&entry.add.path))?;
-                self.commit(decide)?
+            Err(error) if error.is_disk_full() => {
+                gone.take().iter().try_for_each(|entry| self.delete_file(&entry.add.path))?;
+                self.commit_actions(decide)?
             }
             done => done?,
         };
         let mut removed = Removed::default();
         for entry in gone.into_inner() {
-            self.delete(&entry.add.path)?;
+            self.delete_file(&entry.add.path)?;
             removed.bytes += entry.add.size;
             removed.epochs.extend(entry.epochs.iter().map(|kept| kept.epoch.number));
         }
@@ -105,24 +108,24 @@ impl Table {
     }
 
     /// Deletes a data file that the log names no longer.
-    fn delete(&self, name: &str) -> Result<(), HistoryError> {
+    fn delete_file(&self, name: &str) -> Result<(), HistoryError> {
         self.delete_at(&self.path.join(name), name)
     }
 }
 
 /// The action that takes a file out of the table. `data`: what it held goes too.
-pub(crate) fn remove(entry: &Entry, data: bool, now: u64) -> Remove {
+pub(crate) fn remove_action(entry: &LoggedFile, data: bool, now: u64) -> Remove {
     Remove { path: entry.add.path.clone(), deletion_timestamp: Some(now), data_change: data }
 }
 
 /// The end of a file's last epoch; if its epochs are not known, the moment when it was written.
-fn end(entry: &Entry) -> u64 {
+fn last_epoch_end(entry: &LoggedFile) -> u64 {
     let ends = entry.epochs.iter().map(|kept| kept.epoch.flipped_to);
     ends.max().unwrap_or(entry.add.modification_time.max(0).cast_unsigned())
 }
 
 /// All files, in the order in which their last epochs were written; those whose epochs are not known first.
-fn oldest_first(state: &State) -> Vec<Arc<Entry>> {
+fn oldest_first(state: &LogState) -> Vec<Arc<LoggedFile>> {
     let mut files: Vec<_> = state.files.values().cloned().collect();
     files.sort_by_key(|entry| entry.epochs.last().map(|kept| kept.epoch.number));
     files

@@ -13,35 +13,35 @@ use dta_proto::store::StoreSpec;
 
 use crate::HistoryError;
 use crate::cache::Cache;
-use crate::data::read::Wanted;
+use crate::data::read::WantedSlot;
 use crate::data::{DataFile, Scan};
-use crate::epoch::Kept;
+use crate::epoch::KeptEpoch;
 use crate::layout::{Cell, ENTRY, Layout, Order};
 use crate::log::FOLDER;
-use crate::log::action::{Action, MetaData, PROTOCOL, lines};
+use crate::log::action::{LogAction, MetaData, PROTOCOL, commit_text};
 use crate::log::checkpoint;
-use crate::log::commit::Prepared;
-use crate::log::replay::{self, State};
-use crate::temporary::random;
+use crate::log::commit::PreparedCommit;
+use crate::log::replay::{self, LogState};
+use crate::temporary::random_number;
 
 /// The history of one store. All of its methods can be called by several threads, and several processes can have the same table.
-pub struct Table {
+pub struct EpochTable {
     pub(crate) path: PathBuf,
     pub(crate) spec: StoreSpec,
     pub(crate) layout: Arc<Layout>,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     pub(crate) cache: Cache,
 }
 
-impl Table {
+impl EpochTable {
     /// Opens the table of a store in `dir`, where it has a folder by its name; makes it if it is not there, and cleans up behind
     /// writers that were killed.
     ///
     /// # Errors
     /// What is there is no table of this store, or of a store with another layout; the
     /// system refuses.
-    pub fn open(dir: &Path, spec: &StoreSpec) -> Result<Table, HistoryError> {
-        Table::open_with(dir.join(&spec.name), spec, Layout::of(spec))
+    pub fn open(dir: &Path, spec: &StoreSpec) -> Result<EpochTable, HistoryError> {
+        EpochTable::open_with(dir.join(&spec.name), spec, Layout::from_spec(spec))
     }
 
     /// Opens a table of rows that say by name what a store held, in the folder `name` of `dir`; makes it if it is not there. Its columns are
@@ -49,15 +49,15 @@ impl Table {
     /// elements are rows: the bytes of all cells, and zeros up to a multiple of eight.
     ///
     /// # Errors
-    /// As [`Table::open`].
+    /// As [`EpochTable::open`].
     pub fn open_rows(
         dir: &Path,
         name: &str,
         spec: &StoreSpec,
         id: &str,
         cells: &[(&str, Cell)],
-    ) -> Result<Table, HistoryError> {
-        Table::open_with(dir.join(name), spec, Layout::of_rows(id, cells))
+    ) -> Result<EpochTable, HistoryError> {
+        EpochTable::open_with(dir.join(name), spec, Layout::from_cells(id, cells))
     }
 
     /// Opens a table that has for entries of a store of lists what they say, in columns with names, in the folder `name` of `dir`; makes it
@@ -65,7 +65,7 @@ impl Table {
     /// the bytes of all cells.
     ///
     /// # Errors
-    /// As [`Table::open`].
+    /// As [`EpochTable::open`].
     ///
     /// # Panics
     /// If it is no store of lists.
@@ -74,29 +74,33 @@ impl Table {
         name: &str,
         spec: &StoreSpec,
         cells: &[(&str, Cell)],
-    ) -> Result<Table, HistoryError> {
-        Table::open_with(dir.join(name), spec, Layout::of_entries(spec, cells))
+    ) -> Result<EpochTable, HistoryError> {
+        EpochTable::open_with(dir.join(name), spec, Layout::of_entries(spec, cells))
     }
 
-    fn open_with(path: PathBuf, spec: &StoreSpec, layout: Layout) -> Result<Table, HistoryError> {
+    fn open_with(path: PathBuf, spec: &StoreSpec, layout: Layout) -> Result<EpochTable, HistoryError> {
         let log = path.join(FOLDER);
-        DirBuilder::new().recursive(true).mode(0o750).create(&log).map_err(HistoryError::io("make", &log))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(&log)
+            .map_err(HistoryError::io_error("make", &log))?;
         for folder in [&log, &path] {
-            own_file::sync_directory(folder).map_err(HistoryError::io("sync", folder))?;
+            own_file::sync_directory(folder).map_err(HistoryError::io_error("sync", folder))?;
         }
-        let mut state = State::read(&path)?;
+        let mut state = LogState::read(&path)?;
         if state.next == 0 {
             let now = now();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let meta = MetaData::of(&name, spec, &layout, guid(), now);
+            let meta = MetaData::new(&name, spec, &layout, random_guid(), now);
             let create = [
-                Action::info("CREATE TABLE", serde_json::json!({}), now),
-                Action::Protocol(PROTOCOL),
-                Action::MetaData(meta),
+                LogAction::commit_info("CREATE TABLE", serde_json::json!({}), now),
+                LogAction::Protocol(PROTOCOL),
+                LogAction::MetaData(meta),
             ];
             // Somebody else may have made it at the same moment.
-            Prepared::new(&path, &lines(&create))?.take(&path, 0)?;
-            state.refresh(&path)?;
+            PreparedCommit::new(&path, &commit_text(&create))?.take(&path, 0)?;
+            state.read_new_commits(&path)?;
         }
         if let Some(kept) = described(&path, &state)?
             && kept.kind != spec.kind
@@ -107,14 +111,14 @@ impl Table {
                 kept: format!(
                     "{} with {} elements, {}",
                     kept.primitive(),
-                    kept.elements(),
-                    kept.kind.shape()
+                    kept.element_count(),
+                    kept.kind.describe_layout()
                 ),
                 asked: format!(
                     "{} with {} elements, {}",
                     spec.primitive(),
-                    spec.elements(),
-                    spec.kind.shape()
+                    spec.element_count(),
+                    spec.kind.describe_layout()
                 ),
             });
         }
@@ -122,8 +126,8 @@ impl Table {
             let problem = "it has other columns than this version writes: move the folder away".to_owned();
             return Err(HistoryError::NotATable { path, problem });
         }
-        let table = Table::new(path, spec.clone(), layout, state);
-        table.vacuum()?;
+        let table = EpochTable::new(path, spec.clone(), layout, state);
+        table.vacuum_files()?;
         Ok(table)
     }
 
@@ -131,48 +135,48 @@ impl Table {
     ///
     /// # Errors
     /// There is none, or it is not one of a store; the system refuses.
-    pub fn open_existing(dir: &Path, store: &str) -> Result<Table, HistoryError> {
+    pub fn open_existing(dir: &Path, store: &str) -> Result<EpochTable, HistoryError> {
         let path = dir.join(store);
-        let state = State::read(&path)?;
+        let state = LogState::read(&path)?;
         let unknown = || HistoryError::NotATable {
             path: path.clone(),
             problem: format!("nothing in its log says which store it is of: {}", state.damage.join("; ")),
         };
         let spec = described(&path, &state)?.ok_or_else(unknown)?;
-        let layout = Layout::of(&spec);
-        Ok(Table::new(path, spec, layout, state))
+        let layout = Layout::from_spec(&spec);
+        Ok(EpochTable::new(path, spec, layout, state))
     }
 
-    fn new(path: PathBuf, spec: StoreSpec, layout: Layout, state: State) -> Table {
-        Table { path, spec, layout: Arc::new(layout), state: Mutex::new(state), cache: Cache::default() }
+    fn new(path: PathBuf, spec: StoreSpec, layout: Layout, state: LogState) -> EpochTable {
+        EpochTable { path, spec, layout: Arc::new(layout), state: Mutex::new(state), cache: Cache::default() }
     }
 
     /// Its folder.
-    pub fn path(&self) -> &Path {
+    pub fn table_path(&self) -> &Path {
         &self.path
     }
 
     /// Its name: that of its folder.
-    pub fn name(&self) -> String {
+    pub fn table_name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// The store.
-    pub fn spec(&self) -> &StoreSpec {
+    pub fn store_spec(&self) -> &StoreSpec {
         &self.spec
     }
 
     /// What tells it from a table by the same name; empty if the log's words on that are damaged.
     #[cfg(feature = "clickhouse")]
     pub(crate) fn id(&self) -> String {
-        self.state().meta.as_ref().map_or(String::new(), |meta| meta.id.clone())
+        self.lock_state().meta.as_ref().map_or(String::new(), |meta| meta.id.clone())
     }
 
     /// The epochs that are kept, by number.
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn epochs(&self) -> Result<Vec<Arc<Kept>>, HistoryError> {
+    pub fn kept_epochs(&self) -> Result<Vec<Arc<KeptEpoch>>, HistoryError> {
         Ok(self.refreshed()?.epochs.values().map(|(kept, _)| kept.clone()).collect())
     }
 
@@ -181,13 +185,14 @@ impl Table {
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn at(&self, moment: u64) -> Result<Option<Arc<Kept>>, HistoryError> {
+    pub fn epoch_at_moment(&self, moment: u64) -> Result<Option<Arc<KeptEpoch>>, HistoryError> {
         let state = self.refreshed()?;
-        let mut holding = state.epochs.values().map(|(kept, _)| kept).filter(|kept| kept.epoch.holds(moment));
+        let mut holding =
+            state.epochs.values().map(|(kept, _)| kept).filter(|kept| kept.epoch.contains_moment(moment));
         let found = holding.next_back();
         // Reports of this moment were no longer for an epoch of which the next one had begun, be it over by now. Only a moment
         // behind its end needs a look at later ones.
-        let has_next = |found: &&Arc<Kept>| {
+        let has_next = |found: &&Arc<KeptEpoch>| {
             let mut later = state.epochs.range(found.epoch.number + 1..);
             moment >= found.epoch.flipped_from
                 && later.any(|(_, (next, _))| found.epoch.is_before(next.epoch.opened, moment))
@@ -196,13 +201,13 @@ impl Table {
     }
 
     /// Bytes of the data files.
-    pub fn bytes(&self) -> u64 {
-        self.state().bytes()
+    pub fn data_bytes(&self) -> u64 {
+        self.lock_state().data_bytes()
     }
 
     /// What is wrong with the log, a sentence for each place with the name of the file. What else it says is taken as it is.
-    pub fn damage(&self) -> Vec<String> {
-        self.state().damage.clone()
+    pub fn log_damage(&self) -> Vec<String> {
+        self.lock_state().damage.clone()
     }
 
     /// Writes the elements of slots (of a sketch, its columns), as they were at the end of an epoch, into `out`, one behind the other; zeros
@@ -213,28 +218,33 @@ impl Table {
     ///
     /// # Panics
     /// If `out` has not as many elements as there are slots.
-    pub fn slots(&self, epoch: u64, slots: &[u64], out: &mut [u8]) -> Result<(), HistoryError> {
-        self.series(&[epoch], slots, out)
+    pub fn read_slots(&self, epoch: u64, slots: &[u64], out: &mut [u8]) -> Result<(), HistoryError> {
+        self.read_slot_series(&[epoch], slots, out)
     }
 
-    /// As [`Table::slots`] of several epochs: the elements of the first one, then those of the next. Of epochs in one file each page is
+    /// As [`EpochTable::read_slots`] of several epochs: the elements of the first one, then those of the next. Of epochs in one file each page is
     /// read once.
     ///
     /// # Errors
-    /// As [`Table::slots`]; `out` is partly written then.
+    /// As [`EpochTable::read_slots`]; `out` is partly written then.
     ///
     /// # Panics
     /// If `out` has not as many elements for each epoch as there are slots.
-    pub fn series(&self, epochs: &[u64], slots: &[u64], out: &mut [u8]) -> Result<(), HistoryError> {
+    pub fn read_slot_series(
+        &self,
+        epochs: &[u64],
+        slots: &[u64],
+        out: &mut [u8],
+    ) -> Result<(), HistoryError> {
         if self.layout.order != Order::BySlot {
-            return Err(self.unfit("have no slots that could be looked up: read an epoch's entries"));
+            return Err(self.unfit_error("have no slots that could be looked up: read an epoch's entries"));
         }
         let len = self.layout.element_len;
         let size = slots.len() * len;
         assert_eq!(out.len(), epochs.len() * size, "{} slots of {len} bytes", slots.len());
         let wanted =
-            slots.iter().enumerate().map(|(answer, slot)| Wanted { slot: slot.cast_signed(), answer });
-        let mut wanted: Vec<Wanted> = wanted.collect();
+            slots.iter().enumerate().map(|(answer, slot)| WantedSlot { slot: slot.cast_signed(), answer });
+        let mut wanted: Vec<WantedSlot> = wanted.collect();
         wanted.sort_unstable();
         let all = wanted.clone();
         wanted.dedup_by_key(|wanted| wanted.slot);
@@ -254,7 +264,7 @@ impl Table {
                     }
                     !here || again
                 });
-                file.look_up(&of_file, entry.epochs.len() > 1, &wanted, out)
+                file.look_up_slots(&of_file, entry.epochs.len() > 1, &wanted, out)
             })?;
         }
         // Slots that were asked for twice.
@@ -270,8 +280,8 @@ impl Table {
     ///
     /// # Errors
     /// The epoch is not kept; its file cannot be read, or is damaged. Part of them may have been handed over.
-    pub fn scan(&self, epoch: u64, mut each: impl FnMut(u64, &[u8])) -> Result<(), HistoryError> {
-        self.rows(epoch, |slot, element| {
+    pub fn scan_epoch(&self, epoch: u64, mut each: impl FnMut(u64, &[u8])) -> Result<(), HistoryError> {
+        self.scan_rows(epoch, |slot, element| {
             each(slot, element);
             ControlFlow::Continue(())
         })
@@ -280,32 +290,32 @@ impl Table {
     /// Hands over the entries of all lists in an epoch, those of each list in their order, until `each` breaks.
     ///
     /// # Errors
-    /// As [`Table::scan`]; the table is of another kind of store.
-    pub fn entries(
+    /// As [`EpochTable::scan_epoch`]; the table is of another kind of store.
+    pub fn scan_entries(
         &self,
         epoch: u64,
-        mut each: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+        mut each: impl FnMut(HistoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), HistoryError> {
         if self.layout.order != Order::AsTheyCame {
-            return Err(self.unfit("have no entries: scan an epoch's slots"));
+            return Err(self.unfit_error("have no entries: scan an epoch's slots"));
         }
-        self.rows(epoch, |list, row| {
+        self.scan_rows(epoch, |list, row| {
             let [a, b, c, d, high, low, ..] = *row else {
                 unreachable!("a row has {ENTRY} bytes and an entry")
             };
             let (sequence, number) = (u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([high, low]));
-            each(Entry { list: list as u32, sequence, number, bytes: &row[ENTRY..] })
+            each(HistoryEntry { list: list as u32, sequence, number, bytes: &row[ENTRY..] })
         })
     }
 
     /// Hands over the rows of an epoch, until `each` breaks: always in the same order, whichever files have them.
-    pub(crate) fn rows(
+    pub(crate) fn scan_rows(
         &self,
         epoch: u64,
         mut each: impl FnMut(u64, &[u8]) -> ControlFlow<()>,
     ) -> Result<(), HistoryError> {
         self.with_file(epoch, |file, _| {
-            let mut scan = Scan::of(file, epoch.cast_signed());
+            let mut scan = Scan::for_epoch(file, epoch.cast_signed());
             while scan.next()? {
                 let elements = scan.elements.chunks_exact(self.layout.element_len);
                 for ((slot, of), element) in scan.slots.iter().zip(&scan.epochs).zip(elements) {
@@ -319,7 +329,7 @@ impl Table {
     }
 
     /// What makes no sense for this kind of store.
-    pub(crate) fn unfit(&self, problem: &'static str) -> HistoryError {
+    pub(crate) fn unfit_error(&self, problem: &'static str) -> HistoryError {
         HistoryError::Kind { store: self.spec.name.clone(), primitive: self.spec.primitive(), problem }
     }
 
@@ -327,9 +337,9 @@ impl Table {
     fn with_file(
         &self,
         epoch: u64,
-        read: impl FnOnce(&DataFile, &replay::Entry) -> Result<(), HistoryError>,
+        read: impl FnOnce(&DataFile, &replay::LoggedFile) -> Result<(), HistoryError>,
     ) -> Result<(), HistoryError> {
-        let known = self.state().epochs.get(&epoch).map(|(_, entry)| entry.clone());
+        let known = self.lock_state().epochs.get(&epoch).map(|(_, entry)| entry.clone());
         if let Some(entry) = known {
             // It may have been compacted into another file, or removed, by another process.
             match self.open_file(&entry) {
@@ -342,42 +352,43 @@ impl Table {
         read(&*self.open_file(&entry)?, &entry)
     }
 
-    pub(crate) fn open_file(&self, entry: &replay::Entry) -> Result<Arc<DataFile>, HistoryError> {
+    pub(crate) fn open_file(&self, entry: &replay::LoggedFile) -> Result<Arc<DataFile>, HistoryError> {
         let name = &entry.add.path;
         if let Some(file) = self.cache.get(name) {
             return Ok(file);
         }
-        let file = Arc::new(DataFile::open(&self.path.join(name), self.layout.clone(), entry.add.tail())?);
-        self.cache.put(name, file.clone());
+        let file =
+            Arc::new(DataFile::open(&self.path.join(name), self.layout.clone(), entry.add.expected_tail())?);
+        self.cache.insert_file(name, file.clone());
         Ok(file)
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock_state(&self) -> MutexGuard<'_, LogState> {
         // A panic in the middle of a commit leaves what was read until then: the rest is read again.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the log says now.
-    pub(crate) fn refreshed(&self) -> Result<MutexGuard<'_, State>, HistoryError> {
-        let mut state = self.state();
-        state.refresh(&self.path)?;
+    pub(crate) fn refreshed(&self) -> Result<MutexGuard<'_, LogState>, HistoryError> {
+        let mut state = self.lock_state();
+        state.read_new_commits(&self.path)?;
         Ok(state)
     }
 
     /// Commits what `decide` makes of the log's newest state, until nobody else has taken the version. `None`: nothing is to be done.
-    pub(crate) fn commit(
+    pub(crate) fn commit_actions(
         &self,
-        decide: impl Fn(&State) -> Result<Option<Vec<Action>>, HistoryError>,
+        decide: impl Fn(&LogState) -> Result<Option<Vec<LogAction>>, HistoryError>,
     ) -> Result<bool, HistoryError> {
         loop {
             let mut state = self.refreshed()?;
             let Some(actions) = decide(&state)? else { return Ok(false) };
             let version = state.next;
-            if Prepared::new(&self.path, &lines(&actions))?.take(&self.path, version)? {
-                state.refresh(&self.path)?;
+            if PreparedCommit::new(&self.path, &commit_text(&actions))?.take(&self.path, version)? {
+                state.read_new_commits(&self.path)?;
                 // Of a damaged log the commits are all that there is; and without a checkpoint the next one has more to say.
                 if version > 0 && version.is_multiple_of(checkpoint::EVERY) && state.damage.is_empty() {
-                    let _ = checkpoint::write(&self.path, &state, now());
+                    let _ = checkpoint::write_checkpoint(&self.path, &state, now());
                 }
                 return Ok(true);
             }
@@ -387,7 +398,7 @@ impl Table {
 
 /// An entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct HistoryEntry<'a> {
     /// The list.
     pub list: u32,
     /// The sequence of its batch.
@@ -399,7 +410,7 @@ pub struct Entry<'a> {
 }
 
 /// The store that the log says it is of; `None` if that is damaged.
-fn described(path: &Path, state: &State) -> Result<Option<StoreSpec>, HistoryError> {
+fn described(path: &Path, state: &LogState) -> Result<Option<StoreSpec>, HistoryError> {
     let not = |problem: String| HistoryError::NotATable { path: path.to_owned(), problem };
     if let Some(protocol) = state.protocol
         && (protocol.min_reader_version > PROTOCOL.min_reader_version
@@ -414,7 +425,7 @@ fn described(path: &Path, state: &State) -> Result<Option<StoreSpec>, HistoryErr
         )));
     }
     match &state.meta {
-        Some(meta) => match meta.store() {
+        Some(meta) => match meta.store_spec() {
             Some(store) => Ok(Some(store)),
             None => Err(not(
                 "it is a Delta table of something else: its configuration has no dta.store".to_owned()
@@ -426,8 +437,8 @@ fn described(path: &Path, state: &State) -> Result<Option<StoreSpec>, HistoryErr
 }
 
 /// A name that no other table has, in the form that Delta asks for (RFC 9562, version 4).
-fn guid() -> String {
-    let (high, low) = (random(), random());
+fn random_guid() -> String {
+    let (high, low) = (random_number(), random_number());
     let high = high & !0xf000 | 0x4000;
     let low = low & (u64::MAX >> 2) | 1 << 63;
     format!(

@@ -26,35 +26,35 @@ pub(crate) struct Temporary {
 impl Temporary {
     pub(crate) fn new(folder: &Path) -> Result<Temporary, HistoryError> {
         loop {
-            let path = folder.join(format!("{PREFIX}{:016x}", random()));
+            let path = folder.join(format!("{PREFIX}{:016x}", random_number()));
             let made = OpenOptions::new().read(true).write(true).create_new(true).mode(MODE).open(&path);
-            let file = made.map_err(HistoryError::io("make", &path))?;
-            let lock = Lock::take(file).map_err(HistoryError::io("lock", &path))?;
+            let file = made.map_err(HistoryError::io_error("make", &path))?;
+            let lock = Lock::take(file).map_err(HistoryError::io_error("lock", &path))?;
             // A cleaner may have found it before it was locked.
             if let Some(lock) = lock
-                && lock.file().metadata().map_err(HistoryError::io("read", &path))?.nlink() > 0
+                && lock.locked_file().metadata().map_err(HistoryError::io_error("read", &path))?.nlink() > 0
             {
                 return Ok(Temporary { path, lock, named: false });
             }
         }
     }
 
-    pub(crate) fn file(&self) -> &File {
-        self.lock.file()
+    pub(crate) fn locked_file(&self) -> &File {
+        self.lock.locked_file()
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub(crate) fn file_path(&self) -> &Path {
         &self.path
     }
 
     /// Has it on disk under this name, in place of what is there, in the same folder.
-    pub(crate) fn rename(&mut self, path: &Path) -> Result<(), HistoryError> {
-        let put = own_file::put_in_place(self.lock.file(), &mut self.path, path);
-        put.map_err(HistoryError::io("make", path))
+    pub(crate) fn rename_to(&mut self, path: &Path) -> Result<(), HistoryError> {
+        let put = own_file::put_in_place(self.lock.locked_file(), &mut self.path, path);
+        put.map_err(HistoryError::io_error("make", path))
     }
 
     /// It stays: the log names it.
-    pub(crate) fn keep(mut self) {
+    pub(crate) fn persist_file(mut self) {
         self.named = true;
     }
 }
@@ -69,7 +69,7 @@ impl Drop for Temporary {
 }
 
 /// A number that no other file of the table has in its name.
-pub(crate) fn random() -> u64 {
+pub(crate) fn random_number() -> u64 {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the system has random numbers");
     u64::from_ne_bytes(bytes)

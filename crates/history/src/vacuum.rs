@@ -9,22 +9,22 @@ use dta_files::moment::now;
 use crate::flush::FILE;
 use crate::log::FOLDER;
 use crate::temporary::PREFIX;
-use crate::{HistoryError, Table};
+use crate::{EpochTable, HistoryError};
 
 /// For how long a file that was compacted into another one stays, for whoever is reading it (milliseconds).
 pub(crate) const GRACE: u64 = 10 * 60 * 1000;
 
-impl Table {
+impl EpochTable {
     /// Removes temporary files and data files that no commit names, unless somebody is writing them, and files that were compacted
     /// into others ten minutes ago or longer. Gives the number of files. While the log is damaged data files stay.
     ///
     /// # Errors
     /// The system refuses.
-    pub fn vacuum(&self) -> Result<usize, HistoryError> {
+    pub fn vacuum_files(&self) -> Result<usize, HistoryError> {
         let mut gone = 0;
         for folder in [self.path.clone(), self.path.join(FOLDER)] {
-            for entry in std::fs::read_dir(&folder).map_err(HistoryError::io("read", &folder))? {
-                let entry = entry.map_err(HistoryError::io("read", &folder))?;
+            for entry in std::fs::read_dir(&folder).map_err(HistoryError::io_error("read", &folder))? {
+                let entry = entry.map_err(HistoryError::io_error("read", &folder))?;
                 let name = entry.file_name();
                 let Some(name) = name.to_str() else { continue };
                 let data = name.starts_with(FILE) && name.ends_with(".parquet");
@@ -41,7 +41,7 @@ impl Table {
 
     /// Whether the log does not name a data file, and nobody needs it.
     fn is_orphan(&self, name: &str) -> bool {
-        let state = self.state();
+        let state = self.lock_state();
         let recent = |removed: &u64| removed.saturating_add(GRACE) > now();
         // What a damaged commit named is not known.
         state.damage.is_empty()
@@ -54,9 +54,9 @@ impl Table {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(HistoryError::io("open", path)(error)),
+            Err(error) => return Err(HistoryError::io_error("open", path)(error)),
         };
-        if Lock::take(file).map_err(HistoryError::io("lock", path))?.is_none() {
+        if Lock::take(file).map_err(HistoryError::io_error("lock", path))?.is_none() {
             return Ok(false);
         }
         // Its writer ends the lock behind the commit, so what it committed is seen now.
@@ -67,12 +67,12 @@ impl Table {
     pub(crate) fn delete_at(&self, path: &Path, name: &str) -> Result<(), HistoryError> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(HistoryError::io("remove", path)(error))
+                Err(HistoryError::io_error("remove", path)(error))
             }
             _ => {
                 // Not before: a reader would open it once more.
-                self.cache.forget(name);
-                self.state().removed.remove(name);
+                self.cache.evict_file(name);
+                self.lock_state().removed.remove(name);
                 Ok(())
             }
         }

@@ -1,6 +1,6 @@
 //! Epochs as rows in ClickHouse, which a server of our own stands in for. tests/outside has them in ClickHouse's engine.
 
-#[path = "../../../testbed/clickhouse.rs"]
+#[path = "../../../testbed/tests/shared/clickhouse.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is needed here")]
 mod clickhouse;
 
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clickhouse::{ClickHouse, DATABASE, Fate, LOGIN};
-use dta_history::clickhouse::{BLOCK, ClickHouseError, Inserted, Inserter, Server};
-use dta_history::{Epoch, Retention, Table};
-use dta_proto::hex;
+use dta_history::clickhouse::{BLOCK, ClickHouseError, ClickHouseServer, Inserted, Inserter};
+use dta_history::{EpochTable, HistoryEpoch, Retention};
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::to_hex_digits;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -23,20 +23,20 @@ const BEGIN: u64 = 1_795_687_200_000;
 /// A table with nothing in it, and a server.
 struct World {
     folder: TempDir,
-    table: Table,
+    table: EpochTable,
     clickhouse: ClickHouse,
 }
 
 impl World {
     fn new() -> World {
         let folder = tempfile::tempdir().unwrap();
-        let table = Table::open(folder.path(), &spec()).unwrap();
+        let table = EpochTable::open(folder.path(), &spec()).unwrap();
         World { folder, table, clickhouse: ClickHouse::start() }
     }
 
-    fn server(&self, database: &str, password: &str) -> Server {
+    fn server(&self, database: &str, password: &str) -> ClickHouseServer {
         let login = Some((LOGIN.0.to_owned(), password.to_owned()));
-        Server::open(&self.clickhouse.url(), database, login, None, "c1").unwrap()
+        ClickHouseServer::open(&self.clickhouse.url(), database, login, None, "c1").unwrap()
     }
 
     fn inserter(&self) -> Inserter {
@@ -45,30 +45,36 @@ impl World {
 
     /// Writes the epoch of this minute.
     fn write(&self, number: u64, minute: u64, rows: u64) {
-        let mut flush = self.table.begin(number).unwrap();
+        let mut flush = self.table.begin_epoch(number).unwrap();
         for slot in 0..rows {
             let noise = (slot << 20 | minute).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let element = [noise.to_ne_bytes(), noise.rotate_left(29).to_ne_bytes()].concat();
-            flush.put(slot, &element).unwrap();
+            flush.write_slots(slot, &element).unwrap();
         }
         let opened = BEGIN + minute * MINUTE;
         let flipped_from = opened + MINUTE;
-        let epoch = Epoch { number, opened, flipped_from, flipped_to: flipped_from + 20, ..Epoch::default() };
+        let epoch = HistoryEpoch {
+            number,
+            opened,
+            flipped_from,
+            flipped_to: flipped_from + 20,
+            ..HistoryEpoch::default()
+        };
         flush.finish(&epoch).unwrap();
     }
 
     /// The rows of the table, as ClickHouse is to have them.
     fn rows(&self) -> BTreeMap<(u64, u64), Vec<Value>> {
         let mut all = BTreeMap::new();
-        for kept in self.table.epochs().unwrap() {
-            let Epoch { number, opened, flipped_to, .. } = kept.epoch;
+        for kept in self.table.kept_epochs().unwrap() {
+            let HistoryEpoch { number, opened, flipped_to, .. } = kept.epoch;
             let row = |slot: u64, element: &[u8]| {
                 let checksum = u32::from_be_bytes(element[..4].try_into().unwrap());
-                let value = hex(&element[4..]);
+                let value = to_hex_digits(&element[4..]);
                 let row = json!(["c1", opened, flipped_to, number, slot, checksum, value]);
                 all.insert((number, slot), row.as_array().unwrap().clone());
             };
-            self.table.scan(number, row).unwrap();
+            self.table.scan_epoch(number, row).unwrap();
         }
         all
     }
@@ -93,9 +99,9 @@ fn spec() -> StoreSpec {
 }
 
 /// Follows until it has no fault; gives how often it had one.
-fn follow(inserter: &mut Inserter, table: &Table, done: &mut Inserted) -> usize {
+fn follow(inserter: &mut Inserter, table: &EpochTable, done: &mut Inserted) -> usize {
     let mut failed = 0;
-    while let Err(error) = inserter.follow(table, done) {
+    while let Err(error) = inserter.insert_new_epochs(table, done) {
         failed += 1;
         assert!(failed < 1000, "{error}");
     }
@@ -112,7 +118,7 @@ fn epochs_become_rows_in_blocks() {
     let mut done = Inserted::default();
     assert_eq!(follow(&mut inserter, &world.table, &mut done), 0);
     assert_eq!(done, Inserted { epochs: 3, rows: 3 * BLOCK + 50, missed: 0, made: 1 });
-    assert_eq!(inserter.waiting(), 0);
+    assert_eq!(inserter.waiting_epoch_count(), 0);
     world.check();
     let inserts = world.clickhouse.statements();
     let inserts: Vec<_> = inserts.iter().filter(|(statement, ..)| statement.starts_with("INSERT")).collect();
@@ -159,7 +165,7 @@ fn rows_are_there_once_whatever_goes_wrong() {
         failed += follow(&mut inserter, &world.table, &mut done);
         if minute % 10 == 5 {
             // The same rows in other files are no news.
-            world.table.compact(BEGIN..BEGIN + minute * MINUTE).unwrap();
+            world.table.compact_span(BEGIN..BEGIN + minute * MINUTE).unwrap();
         }
     }
     assert_eq!(
@@ -189,27 +195,27 @@ fn a_restart_goes_on_where_the_last_run_was() {
         inserts += usize::from(statement.starts_with("INSERT"));
         if inserts == 4 { Fate::AnswerLost } else { Fate::Answered }
     });
-    let error = world.inserter().follow(&world.table, &mut done).unwrap_err();
-    assert!(error.is_away(), "{error}");
+    let error = world.inserter().insert_new_epochs(&world.table, &mut done).unwrap_err();
+    assert!(error.is_transient(), "{error}");
     assert_eq!((done.epochs, done.rows), (1, 300 + BLOCK));
     world.clickhouse.faults(|_| Fate::Answered);
     world.clickhouse.statements();
     // Its files are compacted meanwhile.
-    world.table.compact(BEGIN..BEGIN + 60 * MINUTE).unwrap().unwrap();
+    world.table.compact_span(BEGIN..BEGIN + 60 * MINUTE).unwrap().unwrap();
     let mut again = world.inserter();
     assert_eq!(follow(&mut again, &world.table, &mut done), 0);
     assert_eq!((done.epochs, done.rows), (2, 300 + 3 * BLOCK));
     assert_eq!(world.clickhouse.statements().len(), 2);
     world.check();
     // Also without what it knew: the server remembers the blocks.
-    std::fs::remove_file(world.table.path().join("_clickhouse.json")).unwrap();
+    std::fs::remove_file(world.table.table_path().join("_clickhouse.json")).unwrap();
     assert_eq!(follow(&mut world.inserter(), &world.table, &mut Inserted::default()), 0);
     assert_eq!(world.clickhouse.statements().len(), 4);
     world.check();
     // Another server gets all of it.
     let other = ClickHouse::start();
     let login = Some((LOGIN.0.to_owned(), LOGIN.1.to_owned()));
-    let server = Server::open(&other.url(), DATABASE, login, None, "c1").unwrap();
+    let server = ClickHouseServer::open(&other.url(), DATABASE, login, None, "c1").unwrap();
     follow(&mut Inserter::new(Arc::new(server), "last"), &world.table, &mut Inserted::default());
     assert_eq!(other.table("last").unwrap().rows.len() as u64, 300 + 3 * BLOCK);
     // The first one gets nothing twice for that.
@@ -224,26 +230,26 @@ fn epochs_that_go_before_the_server_is_there_are_counted() {
     let mut done = Inserted::default();
     (1..=10).for_each(|minute| world.write(minute, minute, 500));
     world.clickhouse.faults(|_| Fate::Refused);
-    inserter.follow(&world.table, &mut done).unwrap_err();
-    assert_eq!((inserter.waiting(), done.missed), (10, 0));
+    inserter.insert_new_epochs(&world.table, &mut done).unwrap_err();
+    assert_eq!((inserter.waiting_epoch_count(), done.missed), (10, 0));
     // 3 go; the others become one.
     let retention = Retention { keep: Some(Duration::from_millis(MINUTE)), keep_bytes: None };
-    assert_eq!(world.table.retain(&retention, BEGIN + 5 * MINUTE + 21).unwrap().epochs, [1, 2, 3]);
-    world.table.coarsen(BEGIN..BEGIN + 60 * MINUTE, |_| Value::Null).unwrap().unwrap();
-    inserter.follow(&world.table, &mut done).unwrap_err();
-    assert_eq!((inserter.waiting(), done.missed), (1, 3));
+    assert_eq!(world.table.apply_retention(&retention, BEGIN + 5 * MINUTE + 21).unwrap().epochs, [1, 2, 3]);
+    world.table.coarsen_span(BEGIN..BEGIN + 60 * MINUTE, |_| Value::Null).unwrap().unwrap();
+    inserter.insert_new_epochs(&world.table, &mut done).unwrap_err();
+    assert_eq!((inserter.waiting_epoch_count(), done.missed), (1, 3));
     world.clickhouse.faults(|_| Fate::Answered);
     follow(&mut inserter, &world.table, &mut done);
-    assert_eq!((inserter.waiting(), done.epochs, done.missed), (0, 1, 3));
+    assert_eq!((inserter.waiting_epoch_count(), done.epochs, done.missed), (0, 1, 3));
     world.check();
     // Those that the server has may become one, or go.
     world.write(11, 11, 500);
     follow(&mut inserter, &world.table, &mut done);
     let rows = world.rows();
-    world.table.coarsen(BEGIN..BEGIN + 60 * MINUTE, |_| Value::Null).unwrap().unwrap();
+    world.table.coarsen_span(BEGIN..BEGIN + 60 * MINUTE, |_| Value::Null).unwrap().unwrap();
     follow(&mut inserter, &world.table, &mut done);
     let retention = Retention { keep: Some(Duration::ZERO), keep_bytes: None };
-    world.table.retain(&retention, BEGIN + 60 * MINUTE).unwrap();
+    world.table.apply_retention(&retention, BEGIN + 60 * MINUTE).unwrap();
     follow(&mut inserter, &world.table, &mut done);
     assert_eq!((done.epochs, done.rows, done.missed), (2, 1000, 3));
     world.check_rows(rows);
@@ -268,22 +274,22 @@ fn an_epoch_that_changes_while_it_is_inserted_is_not_mixed() {
         if inserts > 3 { Fate::Refused } else { Fate::Answered }
     });
     // The table is made, and gets the first epoch; the second has a block left.
-    inserter.follow(&world.table, &mut done).unwrap_err();
+    inserter.insert_new_epochs(&world.table, &mut done).unwrap_err();
     assert_eq!((done.epochs, done.rows), (1, 500));
     let mut inserts = 0;
     world.clickhouse.faults(move |_| {
         inserts += 1;
         if inserts > 1 { Fate::Refused } else { Fate::Answered }
     });
-    inserter.follow(&world.table, &mut done).unwrap_err();
+    inserter.insert_new_epochs(&world.table, &mut done).unwrap_err();
     assert_eq!((done.epochs, done.rows), (1, 500 + BLOCK));
     let mut rows = world.rows();
     rows.retain(|(epoch, slot), _| *epoch == 1 || *slot < BLOCK);
-    world.table.coarsen(BEGIN..BEGIN + 60 * MINUTE, |_| Value::Null).unwrap().unwrap();
+    world.table.coarsen_span(BEGIN..BEGIN + 60 * MINUTE, |_| Value::Null).unwrap().unwrap();
     world.clickhouse.faults(|_| Fate::Answered);
     let mut inserter = world.inserter();
     follow(&mut inserter, &world.table, &mut done);
-    assert_eq!((done.epochs, done.missed, inserter.waiting()), (1, 1, 0));
+    assert_eq!((done.epochs, done.missed, inserter.waiting_epoch_count()), (1, 1, 0));
     world.check_rows(rows);
 }
 
@@ -292,13 +298,13 @@ fn what_cannot_be_read_does_not_hold_up_the_rest() {
     let world = World::new();
     (1..=3).for_each(|minute| world.write(minute, minute, 500));
     let file =
-        world.table.files().unwrap().into_iter().find(|file| file.epochs[0].epoch.number == 2).unwrap();
+        world.table.data_files().unwrap().into_iter().find(|file| file.epochs[0].epoch.number == 2).unwrap();
     let mut rows = world.rows();
     let path = world.folder.path().join("last").join(file.name);
     std::fs::write(path, b"nothing of the kind").unwrap();
-    let (table, mut done) = (Table::open(world.folder.path(), &spec()).unwrap(), Inserted::default());
+    let (table, mut done) = (EpochTable::open(world.folder.path(), &spec()).unwrap(), Inserted::default());
     let mut inserter = world.inserter();
-    let error = inserter.follow(&table, &mut done).unwrap_err();
+    let error = inserter.insert_new_epochs(&table, &mut done).unwrap_err();
     assert!(matches!(error, ClickHouseError::Table(_)), "{error}");
     assert_eq!(follow(&mut inserter, &table, &mut done), 0);
     assert_eq!((done.epochs, done.missed), (2, 1));
@@ -309,8 +315,8 @@ fn what_cannot_be_read_does_not_hold_up_the_rest() {
 #[test]
 fn what_a_server_refuses_is_said() {
     let world = World::new();
-    let told = |server: &Server| server.check().unwrap_err().to_string();
-    world.server(DATABASE, LOGIN.1).check().unwrap();
+    let told = |server: &ClickHouseServer| server.check_server().unwrap_err().to_string();
+    world.server(DATABASE, LOGIN.1).check_server().unwrap();
     let url = world.clickhouse.url();
     let refused = told(&world.server(DATABASE, "guessed"));
     assert_eq!(
@@ -332,18 +338,21 @@ fn what_a_server_refuses_is_said() {
         (200, "<html>\n", "it answers \"<html>\\n\"; is this the HTTP port of ClickHouse?"),
     ] {
         world.clickhouse.faults(move |_| Fate::Status(status, body));
-        let error = server.check().unwrap_err();
-        assert!(error.is_of_all() && !error.is_away() && error.to_string().contains(expected), "{error}");
+        let error = server.check_server().unwrap_err();
+        assert!(
+            error.is_of_all() && !error.is_transient() && error.to_string().contains(expected),
+            "{error}"
+        );
     }
     for (status, body) in [(503, ""), (500, "Code: 202. DB::Exception: Too many simultaneous queries")] {
         world.clickhouse.faults(move |_| Fate::Status(status, body));
-        assert!(server.check().unwrap_err().is_away());
+        assert!(server.check_server().unwrap_err().is_transient());
     }
     // Another table may be taken.
     world.write(1, 1, 5);
     let body = "Code: 16. DB::Exception: No such column checksum in table dta.last";
     world.clickhouse.faults(move |_| Fate::Status(500, body));
-    let error = world.inserter().follow(&world.table, &mut Inserted::default()).unwrap_err();
+    let error = world.inserter().insert_new_epochs(&world.table, &mut Inserted::default()).unwrap_err();
     assert_eq!(error.to_string(), format!("{url}/, table last: {body}"));
     assert!(!error.is_of_all());
     let body = "Code: 497. DB::Exception: dta: Not enough privileges";
@@ -351,9 +360,9 @@ fn what_a_server_refuses_is_said() {
         true => Fate::Status(404, "Code: 60. DB::Exception: Table dta.last does not exist"),
         false => Fate::Status(403, body),
     });
-    let error = world.inserter().follow(&world.table, &mut Inserted::default()).unwrap_err();
+    let error = world.inserter().insert_new_epochs(&world.table, &mut Inserted::default()).unwrap_err();
     assert!(error.to_string().contains("the user may not insert into this table, or make it"), "{error}");
-    assert!(!error.is_of_all() && server.check().unwrap_err().is_of_all());
+    assert!(!error.is_of_all() && server.check_server().unwrap_err().is_of_all());
     // A password is in no error and no log.
     assert!(!format!("{server:?}").contains(LOGIN.1));
 }

@@ -16,7 +16,7 @@ const LONGEST: usize = (64 << 10) + 3 * 64;
 fn open() -> Result<(OwnedFd, SocketAddrV4)> {
     let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
     let socket = UdpSocket::bind(any).map_err(|error| LinkError::bind(any.into(), error))?;
-    match socket.local_addr().map_err(LinkError::io("cannot read a socket's address"))? {
+    match socket.local_addr().map_err(LinkError::io_with_context("cannot read a socket's address"))? {
         std::net::SocketAddr::V4(local) => Ok((socket.into(), local)),
         other => Err(LinkError::Ipv6(other)),
     }
@@ -63,7 +63,7 @@ impl BareSender {
         match self.messages.send(self.socket.as_fd(), messages) {
             Ok(sent) => Ok(sent * self.run),
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(0),
-            Err(error) => Err(LinkError::io("cannot send datagrams")(error)),
+            Err(error) => Err(LinkError::io_with_context("cannot send datagrams")(error)),
         }
     }
 }
@@ -88,7 +88,7 @@ impl BareReceiver {
         set_receive_buffer(socket.as_fd(), 8 << 20)?;
         if runs {
             sys::set_option(socket.as_fd(), libc::SOL_UDP, sys::UDP_GRO, 1)
-                .map_err(LinkError::io("cannot receive runs (UDP_GRO)"))?;
+                .map_err(LinkError::io_with_context("cannot receive runs (UDP_GRO)"))?;
         }
         let (count, each) = if runs { (RUNS, LONGEST) } else { (128, 2048) };
         Ok(Self { socket, local, messages: Messages::new(count), buffers: vec![0; count * each], each })
@@ -116,10 +116,10 @@ impl BareReceiver {
         let count = match received {
             Ok(count) => count,
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => 0,
-            Err(error) => return Err(LinkError::io("cannot receive datagrams")(error)),
+            Err(error) => return Err(LinkError::io_with_context("cannot receive datagrams")(error)),
         };
         let datagrams = |index| {
-            let incoming = messages.incoming(index);
+            let incoming = messages.incoming_metadata(index);
             incoming.segment.map_or(1, |segment| incoming.len.div_ceil(segment.get()))
         };
         Ok((0..count).map(datagrams).sum())

@@ -21,7 +21,7 @@ dta_proto::counters! {
         pub dropped_too_long: u64,
         /// Datagrams that the kernel dropped at this link's receive queue: the queue was full, or (UDP) the
         /// checksum was wrong; for AF_XDP, there was no free chunk, or the frame was longer than one. The kernel
-        /// counts messages: where runs are received whole ([`crate::RunUse::receive`]), each is one datagram, or
+        /// counts messages: where runs are received whole ([`crate::RunUse::push_received_frame`]), each is one datagram, or
         /// a run of up to 64.
         pub dropped_by_kernel: u64,
         /// Packets not sent because the send queue stayed full (EAGAIN) through all retries.
@@ -46,7 +46,7 @@ dta_proto::counters! {
 
 impl LinkCounters {
     /// Packets handed to `send` but not sent, for all reasons.
-    pub fn unsent(&self) -> u64 {
+    pub fn unsent_packets(&self) -> u64 {
         self.unsent_queue_full
             + self.unsent_no_buffers
             + self.unsent_too_long
@@ -59,7 +59,7 @@ impl LinkCounters {
 
     /// Each reason for which packets were lost in the link, the zero ones too, in the order of
     /// [`LinkLoss::ALL`].
-    pub fn losses(&self) -> [(LinkLoss, u64); 10] {
+    pub fn losses_by_reason(&self) -> [(LinkLoss, u64); 10] {
         [
             (LinkLoss::TooLong, self.dropped_too_long),
             (LinkLoss::ReceiveQueue, self.dropped_by_kernel),
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn every_loss_is_told_once_in_order() {
-        let losses = LinkCounters::default().losses().map(|(loss, _)| loss);
+        let losses = LinkCounters::default().losses_by_reason().map(|(loss, _)| loss);
         assert_eq!(losses, LinkLoss::ALL);
     }
 }

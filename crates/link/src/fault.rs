@@ -25,10 +25,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::counter::Fault;
 use dta_proto::random::SplitMix64;
-use dta_proto::wire::datagram::{self, Datagram};
+use dta_proto::wire::datagram::{self, UdpDatagram};
 use dta_proto::wire::ipv4;
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +71,7 @@ impl Faults {
 
     /// Whether frames may be corrupted, for which some links need a privilege
     /// ([`crate::UdpConfig::corrupt`]).
-    pub fn corrupts(&self) -> bool {
+    pub fn can_corrupt(&self) -> bool {
         self.corrupt > 0.0
     }
 
@@ -80,7 +80,7 @@ impl Faults {
         self.drop > 0.0 && *self == Self { drop: self.drop, ..Self::NONE }
     }
 
-    fn named(&self) -> [(&'static str, f64); 4] {
+    fn named_probabilities(&self) -> [(&'static str, f64); 4] {
         [("drop", self.drop), ("dup", self.dup), ("reorder", self.reorder), ("corrupt", self.corrupt)]
     }
 }
@@ -133,7 +133,9 @@ impl FromStr for Faults {
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
-        for (name, probability) in self.named().into_iter().filter(|(_, probability)| *probability > 0.0) {
+        for (name, probability) in
+            self.named_probabilities().into_iter().filter(|(_, probability)| *probability > 0.0)
+        {
             write!(f, "{separator}{name}={probability}")?;
             separator = ",";
         }
@@ -145,7 +147,7 @@ dta_proto::serde_as_text!(Faults);
 
 /// The fate of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum FaultOutcome {
     /// Sent unchanged.
     Passed,
     /// Not sent.
@@ -194,7 +196,7 @@ dta_proto::counters! {
 
 impl FaultCounts {
     /// How often each fault happened.
-    pub fn by_fault(&self) -> [(Fault, u64); 4] {
+    pub fn counts_by_fault(&self) -> [(Fault, u64); 4] {
         [
             (Fault::Dropped, self.dropped),
             (Fault::Duplicated, self.duplicated),
@@ -211,14 +213,14 @@ pub struct FaultInjector {
     random: SplitMix64,
     counts: FaultCounts,
     /// Oldest first.
-    held: Vec<Held>,
-    /// The held frames, by [`Held::slot`].
-    store: Batch,
+    held: Vec<HeldFrame>,
+    /// The held frames, by [`HeldFrame::slot`].
+    store: PacketBatch,
     free: Vec<usize>,
-    leaving: Batch,
+    leaving: PacketBatch,
 }
 
-struct Held {
+struct HeldFrame {
     slot: usize,
     /// Its number among all frames seen.
     number: u64,
@@ -228,7 +230,7 @@ struct Held {
 }
 
 impl FaultInjector {
-    /// An injector for a link whose [`crate::Link::scope`] is `scope`.
+    /// An injector for a link whose [`crate::Link::corruption_scope`] is `scope`.
     pub fn new(faults: Faults, seed: u64, scope: Scope) -> Self {
         Self {
             faults,
@@ -236,9 +238,9 @@ impl FaultInjector {
             random: SplitMix64(seed),
             counts: FaultCounts::default(),
             held: Vec::with_capacity(HELD_MAX),
-            store: Batch::new(0),
+            store: PacketBatch::new(0),
             free: Vec::new(),
-            leaving: Batch::new(0),
+            leaving: PacketBatch::new(0),
         }
     }
 
@@ -248,100 +250,103 @@ impl FaultInjector {
     ///
     /// `observe` receives the fate, the cookie and the packet (before any flip) of each frame, once its fate
     /// is known, which may be in a later call.
-    pub fn apply<'a>(
+    pub fn apply_to_batch<'a>(
         &'a mut self,
-        batch: &'a mut Batch,
+        batch: &'a mut PacketBatch,
         now: Instant,
-        mut observe: impl FnMut(Fate, u64, &[u8]),
-    ) -> &'a mut Batch {
+        mut observe: impl FnMut(FaultOutcome, u64, &[u8]),
+    ) -> &'a mut PacketBatch {
         if self.faults.is_none() {
             self.counts.frames += batch.len() as u64;
             self.counts.passed += batch.len() as u64;
             for index in 0..batch.len() {
-                observe(Fate::Passed, batch.cookie(index), batch.packet(index));
+                observe(FaultOutcome::Passed, batch.packet_cookie(index), batch.packet(index));
             }
             return batch;
         }
         self.make_room(batch);
         self.leaving.clear();
         while self.held.first().is_some_and(|held| now.saturating_duration_since(held.since) >= HOLD) {
-            self.release(0, &mut observe);
+            self.release_frame(0, &mut observe);
         }
         for index in 0..batch.len() {
-            self.decide(batch, index, now, &mut observe);
+            self.decide_fate(batch, index, now, &mut observe);
         }
         batch.clear();
         &mut self.leaving
     }
 
     /// Returns the frames still held, oldest first, to send now: the last call when a link closes.
-    pub fn flush(&mut self, mut observe: impl FnMut(Fate, u64, &[u8])) -> &mut Batch {
+    pub fn flush_held_frames(
+        &mut self,
+        mut observe: impl FnMut(FaultOutcome, u64, &[u8]),
+    ) -> &mut PacketBatch {
         self.leaving.clear();
         while !self.held.is_empty() {
-            self.release(0, &mut observe);
+            self.release_frame(0, &mut observe);
         }
         &mut self.leaving
     }
 
     /// Frames by fate so far.
-    pub fn counts(&self) -> FaultCounts {
+    pub fn fault_counts(&self) -> FaultCounts {
         FaultCounts { held: self.held.len() as u64, ..self.counts }
     }
 
-    fn decide(
+    fn decide_fate(
         &mut self,
-        batch: &Batch,
+        batch: &PacketBatch,
         index: usize,
         now: Instant,
-        observe: &mut impl FnMut(Fate, u64, &[u8]),
+        observe: &mut impl FnMut(FaultOutcome, u64, &[u8]),
     ) {
         let number = self.counts.frames;
         self.counts.frames += 1;
-        let (cookie, packet) = (batch.cookie(index), batch.packet(index));
+        let (cookie, packet) = (batch.packet_cookie(index), batch.packet(index));
         let Faults { drop, dup, reorder, corrupt } = self.faults;
-        let at = fraction(&mut self.random);
+        let at = random_fraction(&mut self.random);
         if at < drop {
             self.counts.dropped += 1;
-            observe(Fate::Dropped, cookie, packet);
+            observe(FaultOutcome::Dropped, cookie, packet);
             return;
         }
         if at < drop + dup {
             self.counts.duplicated += 1;
             self.leaving.copy_from(batch, index);
             self.leaving.copy_from(batch, index);
-            observe(Fate::Duplicated, cookie, packet);
-            return self.overtake(number, observe);
+            observe(FaultOutcome::Duplicated, cookie, packet);
+            return self.release_overtaken(number, observe);
         }
         if at < drop + dup + reorder
             && let Some(slot) = self.free.pop()
         {
-            let places = 1 + below(&mut self.random, REORDER_MAX.into()) as u8;
+            let places = 1 + random_below(&mut self.random, REORDER_MAX.into()) as u8;
             self.store.overwrite(slot, batch, index);
-            self.held.push(Held { slot, number, overtaken: 0, places, since: now });
+            self.held.push(HeldFrame { slot, number, overtaken: 0, places, since: now });
             return;
         }
         self.leaving.copy_from(batch, index);
         let corrupted = drop + dup + reorder <= at && at < drop + dup + reorder + corrupt;
-        match corrupted.then(|| self.flip()).flatten() {
+        match corrupted.then(|| self.flip_random_bit()).flatten() {
             Some(bit) => {
                 self.counts.corrupted += 1;
-                observe(Fate::Corrupted { bit }, cookie, packet);
+                observe(FaultOutcome::Corrupted { bit }, cookie, packet);
             }
             None => {
                 self.counts.passed += 1;
-                observe(Fate::Passed, cookie, packet);
+                observe(FaultOutcome::Passed, cookie, packet);
             }
         }
-        self.overtake(number, observe);
+        self.release_overtaken(number, observe);
     }
 
     /// Frame `number` was sent: releases held frames that have now been overtaken often enough, which in turn
     /// overtake older ones.
-    fn overtake(&mut self, number: u64, observe: &mut impl FnMut(Fate, u64, &[u8])) {
+    fn release_overtaken(&mut self, number: u64, observe: &mut impl FnMut(FaultOutcome, u64, &[u8])) {
         self.count_overtaken(number);
         // The oldest first: it overtakes no other, so no frame is overtaken too often.
         while let Some(position) = self.held.iter().position(|held| held.overtaken >= held.places) {
-            self.release(position, observe);
+            self.release_frame(position, observe);
         }
     }
 
@@ -351,37 +356,37 @@ impl FaultInjector {
         }
     }
 
-    fn release(&mut self, position: usize, observe: &mut impl FnMut(Fate, u64, &[u8])) {
-        let Held { slot, number, overtaken, .. } = self.held.remove(position);
+    fn release_frame(&mut self, position: usize, observe: &mut impl FnMut(FaultOutcome, u64, &[u8])) {
+        let HeldFrame { slot, number, overtaken, .. } = self.held.remove(position);
         self.leaving.copy_from(&self.store, slot);
         let fate = match overtaken {
-            0 => Fate::Passed,
-            places => Fate::Reordered { places },
+            0 => FaultOutcome::Passed,
+            places => FaultOutcome::Reordered { places },
         };
         match fate {
-            Fate::Passed => self.counts.passed += 1,
+            FaultOutcome::Passed => self.counts.passed += 1,
             _ => self.counts.reordered += 1,
         }
-        observe(fate, self.store.cookie(slot), self.store.packet(slot));
+        observe(fate, self.store.packet_cookie(slot), self.store.packet(slot));
         self.free.push(slot);
         self.count_overtaken(number);
     }
 
     /// Flips one bit of the last outgoing frame and returns which; `None` if there is no bit to flip.
-    fn flip(&mut self) -> Option<u32> {
+    fn flip_random_bit(&mut self) -> Option<u32> {
         let last = self.leaving.len() - 1;
         let packet = self.leaving.packet_mut(last);
         let first = match self.scope {
             Scope::Packet => 0,
             Scope::Payload => datagram::HEADER_LEN,
             Scope::Datagram => {
-                Datagram::parse_exact(packet).ok()?;
+                UdpDatagram::parse_exact(packet).ok()?;
                 datagram::fill_udp_checksum(packet);
                 ipv4::HEADER_LEN
             }
         };
         let bits = packet.len().checked_sub(first).filter(|bytes| *bytes > 0)? as u64 * 8;
-        let mut chosen = below(&mut self.random, bits);
+        let mut chosen = random_below(&mut self.random, bits);
         let toggle = |packet: &mut [u8], bit: usize| packet[bit / 8] ^= 0x80 >> (bit % 8);
         let mut bit = first * 8 + chosen as usize;
         toggle(packet, bit);
@@ -402,17 +407,18 @@ impl FaultInjector {
 
     /// Grows the batches for what may be sent at once; allocates only at the first call, unless later batches
     /// are larger.
-    fn make_room(&mut self, batch: &Batch) {
-        let (slots, bytes) = (2 * batch.capacity() + HELD_MAX, batch.packet_capacity());
-        if self.leaving.capacity() < slots || self.leaving.packet_capacity() < bytes {
-            self.leaving = Batch::with_packet_capacity(slots, bytes.max(self.leaving.packet_capacity()));
+    fn make_room(&mut self, batch: &PacketBatch) {
+        let (slots, bytes) = (2 * batch.slot_count() + HELD_MAX, batch.packet_capacity());
+        if self.leaving.slot_count() < slots || self.leaving.packet_capacity() < bytes {
+            self.leaving =
+                PacketBatch::with_packet_capacity(slots, bytes.max(self.leaving.packet_capacity()));
         }
-        if self.store.packet_capacity() < bytes || self.store.capacity() == 0 {
-            let mut store = Batch::with_packet_capacity(HELD_MAX, bytes);
+        if self.store.packet_capacity() < bytes || self.store.slot_count() == 0 {
+            let mut store = PacketBatch::with_packet_capacity(HELD_MAX, bytes);
             for slot in 0..HELD_MAX {
                 match self.held.iter().find(|held| held.slot == slot) {
                     Some(_) => store.copy_from(&self.store, slot),
-                    None => store.commit(0, 0),
+                    None => store.commit_packet(0, 0),
                 }
             }
             self.store = store;
@@ -423,11 +429,11 @@ impl FaultInjector {
 }
 
 /// A number in 0..1.
-fn fraction(random: &mut SplitMix64) -> f64 {
-    (random.draw() >> 11) as f64 / (1u64 << 53) as f64
+fn random_fraction(random: &mut SplitMix64) -> f64 {
+    (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// A number in 0..bound.
-fn below(random: &mut SplitMix64, bound: u64) -> u64 {
-    ((u128::from(random.draw()) * u128::from(bound)) >> 64) as u64
+fn random_below(random: &mut SplitMix64, bound: u64) -> u64 {
+    ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
 }

@@ -14,10 +14,10 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use dta_proto::batch::Batch;
-use dta_proto::wire::datagram::Datagram;
+use dta_proto::batch::PacketBatch;
+use dta_proto::wire::datagram::UdpDatagram;
 
-use crate::shared_ring::{Arrivals, Door, End, Over, Sent, admit};
+use crate::shared_ring::{Arrivals, Door, End, Over, PushOutcome, confirm_ring_token};
 use crate::sys;
 use crate::{Link, LinkCounters, LinkError, Result, RingCounters, Scope, UdpLink};
 
@@ -32,7 +32,7 @@ const BEFORE_A_RING: u32 = 64;
 /// A UDP link with shared rings.
 pub struct HostLink {
     udp: UdpLink,
-    rings: Vec<Ring>,
+    rings: Vec<HostRing>,
     arrivals: Option<Arrivals>,
     /// The ring to read next.
     next: usize,
@@ -40,7 +40,7 @@ pub struct HostLink {
     /// Batches to read from the socket before any ring.
     socket_first: u32,
     /// Received through the socket, waiting until ending rings are empty.
-    later: Option<Batch>,
+    later: Option<PacketBatch>,
     /// Counters of frames that rings lost or rejected.
     lost: LinkCounters,
     /// Counters of ended rings.
@@ -50,7 +50,7 @@ pub struct HostLink {
     over: Vec<(SocketAddrV4, Over)>,
 }
 
-struct Ring {
+struct HostRing {
     end: End,
     /// Its other end is gone or has another ring: it is read to its end.
     ending: bool,
@@ -87,14 +87,14 @@ impl HostLink {
     }
 
     /// The socket.
-    pub fn udp(&self) -> &UdpLink {
+    pub fn udp_link(&self) -> &UdpLink {
         &self.udp
     }
 
     /// Sends frames for the address and port of `end` through it from now on, replacing any earlier ring.
     pub fn add(&mut self, end: End) {
-        self.listen();
-        for ring in self.rings.iter_mut().filter(|ring| ring.end.route() == end.route()) {
+        self.read_ring_signals();
+        for ring in self.rings.iter_mut().filter(|ring| ring.end.served_address() == end.served_address()) {
             ring.ending = true;
         }
         self.settle_endings();
@@ -102,12 +102,12 @@ impl HostLink {
             // Its other end sees it close, and continues by UDP.
             return;
         }
-        self.rings.push(Ring { end, ending: false, begun: false });
+        self.rings.push(HostRing { end, ending: false, begun: false });
     }
 
     /// Whether frames to this address go through a ring.
     pub fn has_ring(&self, route: SocketAddrV4) -> bool {
-        self.rings.iter().any(|ring| !ring.ending && ring.end.route() == route)
+        self.rings.iter().any(|ring| !ring.ending && ring.end.served_address() == route)
     }
 
     /// Rings that ended since the last call, and why.
@@ -119,25 +119,29 @@ impl HostLink {
     ///
     /// # Errors
     /// As there.
-    pub fn wait(&mut self, others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
-        let ready = self.sleep(others, timeout);
+    pub fn wait_for_input(&mut self, others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
+        let ready = self.sleep_until_input(others, timeout);
         for ring in &mut self.rings {
-            ring.end.wake();
+            ring.end.cancel_sleep();
         }
-        let ready = ready.map_err(LinkError::io("cannot wait for datagrams"))?;
+        let ready = ready.map_err(LinkError::io_with_context("cannot wait for datagrams"))?;
         if ready {
-            self.listen();
+            self.read_ring_signals();
         }
         Ok(ready)
     }
 
-    fn sleep(&mut self, others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> std::io::Result<bool> {
+    fn sleep_until_input(
+        &mut self,
+        others: &[BorrowedFd<'_>],
+        timeout: Option<Duration>,
+    ) -> std::io::Result<bool> {
         if self.later.is_some() {
             return Ok(true);
         }
         for ring in &mut self.rings {
             // An error shows when frames are read.
-            if ring.ending || ring.end.sleep().unwrap_or(true) {
+            if ring.ending || ring.end.announce_sleep().unwrap_or(true) {
                 return Ok(true);
             }
         }
@@ -148,13 +152,13 @@ impl HostLink {
             *place = fd;
             count += 1;
         }
-        sys::wait(&fds[..count], sys::READABLE, timeout)
+        sys::wait_for_events(&fds[..count], sys::READABLE, timeout)
     }
 
     /// Reads the other ends' signals: those that are gone have sent all they will.
-    fn listen(&mut self) {
+    fn read_ring_signals(&mut self) {
         for ring in self.rings.iter_mut().filter(|ring| !ring.ending) {
-            ring.ending = ring.end.hear().is_err();
+            ring.ending = ring.end.read_signals().is_err();
         }
         self.settle_endings();
     }
@@ -165,9 +169,9 @@ impl HostLink {
         while index < self.rings.len() {
             let ring = &mut self.rings[index];
             if ring.ending
-                && let Err(over) = ring.end.end_here()
+                && let Err(over) = ring.end.stop_at_written()
             {
-                self.remove(index, over);
+                self.remove_ring(index, over);
             } else {
                 index += 1;
             }
@@ -175,11 +179,11 @@ impl HostLink {
     }
 
     /// Adds rings that were joined.
-    fn admit(&mut self) {
+    fn admit_joined_ring(&mut self) {
         let Some(arrivals) = &self.arrivals else { return };
         let Ok((mut end, token)) = arrivals.try_recv() else { return };
         // Protocol violators are not served.
-        if admit(&mut end, &token) == Ok(true) {
+        if confirm_ring_token(&mut end, &token) == Ok(true) {
             self.add(end);
         }
     }
@@ -187,13 +191,13 @@ impl HostLink {
     /// Reads the socket; returns whether `batch` has packets now. If a ring has ended meanwhile, these are
     /// the ring's, and the socket's wait.
     /// what the ring has, and what the socket had waits.
-    fn take_from_socket(&mut self, batch: &mut Batch) -> Result<bool> {
+    fn take_from_socket(&mut self, batch: &mut PacketBatch) -> Result<bool> {
         if self.udp.recv(batch, Some(Duration::ZERO))? == 0 {
             return Ok(false);
         }
-        self.listen();
+        self.read_ring_signals();
         if self.rings.iter().any(|ring| ring.ending) {
-            let empty = Batch::with_packet_capacity(batch.capacity(), batch.packet_capacity());
+            let empty = PacketBatch::with_packet_capacity(batch.slot_count(), batch.packet_capacity());
             self.later = Some(std::mem::replace(batch, empty));
             self.take_ending(batch);
         }
@@ -201,14 +205,14 @@ impl HostLink {
     }
 
     /// Takes what waited for ending rings; returns whether there was anything.
-    fn take_later(&mut self, batch: &mut Batch) -> bool {
+    fn take_later(&mut self, batch: &mut PacketBatch) -> bool {
         let Some(later) = self.later.take() else { return false };
         *batch = later;
         true
     }
 
     /// Reads ending rings.
-    fn take_ending(&mut self, batch: &mut Batch) {
+    fn take_ending(&mut self, batch: &mut PacketBatch) {
         let mut index = 0;
         while index < self.rings.len() {
             if !self.rings[index].ending {
@@ -220,13 +224,13 @@ impl HostLink {
                 return;
             }
             if self.rings.get(index).is_some_and(|ring| ring.ending && ring.end.is_at_end()) {
-                self.remove(index, Over::Gone);
+                self.remove_ring(index, Over::Gone);
             }
         }
     }
 
     /// Reads the rings, ending ones first.
-    fn take(&mut self, batch: &mut Batch) {
+    fn take(&mut self, batch: &mut PacketBatch) {
         self.take_ending(batch);
         if !batch.is_empty() {
             return;
@@ -249,25 +253,25 @@ impl HostLink {
         self.turn = LOOK_AROUND - 1;
     }
 
-    fn take_from(&mut self, index: usize, batch: &mut Batch) {
+    fn take_from(&mut self, index: usize, batch: &mut PacketBatch) {
         match self.rings[index].end.take(batch) {
             Ok(too_long) => self.lost.dropped_too_long += too_long,
-            Err(over) => self.remove(index, over),
+            Err(over) => self.remove_ring(index, over),
         }
     }
 
-    fn remove(&mut self, index: usize, over: Over) {
+    fn remove_ring(&mut self, index: usize, over: Over) {
         let ring = self.rings.remove(index);
         self.former.add(&ring.end.last_counters());
         self.former.broken += u64::from(matches!(over, Over::Broken(_)));
-        self.over.push((ring.end.route(), over));
+        self.over.push((ring.end.served_address(), over));
         // A caller that never asks does not need all of them.
         let most = self.over.len().saturating_sub(RINGS_MAX);
         self.over.drain(..most);
     }
 
     /// Puts packets for rings into them; returns how many.
-    fn send_by_rings(&mut self, batch: &Batch) -> usize {
+    fn send_by_rings(&mut self, batch: &PacketBatch) -> usize {
         let mut sent = 0;
         self.done.clear();
         self.done.resize(batch.len(), false);
@@ -276,14 +280,15 @@ impl HostLink {
             let packet = batch.packet(index);
             let to = match batch.addresses(index) {
                 Some(told) => told.destination,
-                None => match Datagram::parse_exact(packet) {
+                None => match UdpDatagram::parse_exact(packet) {
                     Ok(read) => read.destination(),
                     Err(_) => continue,
                 },
             };
             let at = match last {
                 Some((route, at)) if route == to => at,
-                _ => match self.rings.iter().position(|ring| !ring.ending && ring.end.route() == to) {
+                _ => match self.rings.iter().position(|ring| !ring.ending && ring.end.served_address() == to)
+                {
                     Some(at) => at,
                     None => continue,
                 },
@@ -293,20 +298,20 @@ impl HostLink {
                 Ok(what) => {
                     self.done[index] = true;
                     match what {
-                        Sent::Yes => sent += 1,
-                        Sent::Full => self.lost.unsent_queue_full += 1,
-                        Sent::TooLong => self.lost.unsent_too_long += 1,
+                        PushOutcome::Yes => sent += 1,
+                        PushOutcome::Full => self.lost.unsent_queue_full += 1,
+                        PushOutcome::TooLong => self.lost.unsent_too_long += 1,
                     }
                 }
                 Err(over) => {
                     // The rest goes through the socket.
                     last = None;
-                    self.remove(at, over);
+                    self.remove_ring(at, over);
                 }
             }
         }
         for ring in &mut self.rings {
-            ring.end.publish();
+            ring.end.publish_frames();
         }
         sent
     }
@@ -319,7 +324,7 @@ impl AsFd for HostLink {
 }
 
 impl Link for HostLink {
-    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+    fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
         self.turn = self.turn.wrapping_add(1);
         let around = self.turn.is_multiple_of(LOOK_AROUND);
         if self.rings.is_empty() && self.arrivals.is_none() && self.later.is_none() {
@@ -333,8 +338,8 @@ impl Link for HostLink {
             }
         }
         if around {
-            self.listen();
-            self.admit();
+            self.read_ring_signals();
+            self.admit_joined_ring();
         }
         let mut waited = false;
         loop {
@@ -362,13 +367,13 @@ impl Link for HostLink {
             if waited || timeout == Some(Duration::ZERO) {
                 return Ok(0);
             }
-            self.wait(&[], timeout)?;
-            self.admit();
+            self.wait_for_input(&[], timeout)?;
+            self.admit_joined_ring();
             waited = true;
         }
     }
 
-    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+    fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         if self.rings.is_empty() {
             return self.udp.send(batch);
         }
@@ -386,8 +391,8 @@ impl Link for HostLink {
         Ok(sent + self.udp.send(batch)?)
     }
 
-    fn counters(&self) -> LinkCounters {
-        let (udp, ring) = (self.udp.counters(), self.ring_counters());
+    fn link_counters(&self) -> LinkCounters {
+        let (udp, ring) = (self.udp.link_counters(), self.ring_counters());
         LinkCounters {
             received: udp.received + ring.received,
             received_bytes: udp.received_bytes + ring.received_bytes,
@@ -402,12 +407,12 @@ impl Link for HostLink {
 
     fn ring_counters(&self) -> RingCounters {
         let mut sum = self.former;
-        self.rings.iter().for_each(|ring| sum.add(&ring.end.counters()));
+        self.rings.iter().for_each(|ring| sum.add(&ring.end.ring_counters()));
         sum
     }
 
     /// The socket's: any frame may go through it.
-    fn scope(&self) -> Scope {
-        self.udp.scope()
+    fn corruption_scope(&self) -> Scope {
+        self.udp.corruption_scope()
     }
 }

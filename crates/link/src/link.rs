@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 
 use crate::{LinkCounters, LinkError, Result, RingCounters, sys};
 
@@ -25,14 +25,14 @@ pub trait Link: Send {
     /// Replaces the contents of `batch` by what has arrived, up to its capacity, waiting until there is
     /// something: `None` forever, `Some(ZERO)` not at all. Returns the number of packets: 0 after the
     /// timeout, or earlier if a signal arrived or everything was dropped as too long. So call it in a loop.
-    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize>;
+    fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize>;
 
     /// Sends all packets and empties the batch. Returns how many were sent; the others are counted by reason.
     /// An error will recur next time.
-    fn send(&mut self, batch: &mut Batch) -> Result<usize>;
+    fn send(&mut self, batch: &mut PacketBatch) -> Result<usize>;
 
     /// Counters so far.
-    fn counters(&self) -> LinkCounters;
+    fn link_counters(&self) -> LinkCounters;
 
     /// The part of them that went through shared rings.
     fn ring_counters(&self) -> RingCounters {
@@ -40,11 +40,12 @@ pub trait Link: Send {
     }
 
     /// Which bits a corrupting fault may flip on this link.
-    fn scope(&self) -> Scope;
+    fn corruption_scope(&self) -> Scope;
 }
 
 /// Waits until one of several receivers has something, or the timeout (`None`: no limit). Returns whether one
 /// has. A signal makes it return `false` early.
 pub fn wait_readable(receivers: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
-    sys::wait(receivers, sys::READABLE, timeout).map_err(LinkError::io("cannot wait for datagrams"))
+    sys::wait_for_events(receivers, sys::READABLE, timeout)
+        .map_err(LinkError::io_with_context("cannot wait for datagrams"))
 }

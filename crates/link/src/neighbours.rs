@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use dta_proto::batch::ETHERNET_LEN;
-use dta_proto::wire::arp::{self, Operation, TYPE_ARP};
+use dta_proto::wire::arp::{self, ArpOperation, TYPE_ARP};
 use dta_proto::wire::ethernet::{self, Mac, TYPE_IPV4};
 
 /// Interval between requests for the same address.
@@ -39,7 +39,7 @@ impl Neighbours {
     }
 
     /// Makes `ip` a neighbour, with its Ethernet address if known.
-    pub(crate) fn want(&mut self, ip: Ipv4Addr, mac: Option<Mac>, now: Instant) {
+    pub(crate) fn add_neighbour(&mut self, ip: Ipv4Addr, mac: Option<Mac>, now: Instant) {
         let fresh = Neighbour { ip, mac, since: now, asked: None };
         match self.all.iter_mut().find(|n| n.ip == ip) {
             // An address learned by ARP stays unless a better one is given.
@@ -50,60 +50,60 @@ impl Neighbours {
     }
 
     /// Whether every neighbour is known, or was requested in vain for long enough.
-    pub(crate) fn settled(&self, now: Instant) -> bool {
+    pub(crate) fn is_settled(&self, now: Instant) -> bool {
         self.all.iter().all(|n| n.mac.is_some() || now.duration_since(n.since) >= GIVE_UP)
     }
 
     /// Neighbours that do not answer.
-    pub(crate) fn silent(&self) -> impl Iterator<Item = Ipv4Addr> {
+    pub(crate) fn silent_neighbours(&self) -> impl Iterator<Item = Ipv4Addr> {
         self.all.iter().filter(|n| n.mac.is_none()).map(|n| n.ip)
     }
 
     /// The Ethernet header of an IPv4 packet to `ip`.
-    pub(crate) fn header(&self, ip: Ipv4Addr) -> Option<[u8; ETHERNET_LEN]> {
+    pub(crate) fn ethernet_header(&self, ip: Ipv4Addr) -> Option<[u8; ETHERNET_LEN]> {
         let mac = self.all.iter().find(|n| n.ip == ip)?.mac?;
-        Some(header(mac, self.mac, TYPE_IPV4))
+        Some(build_ethernet_header(mac, self.mac, TYPE_IPV4))
     }
 
     /// Processes an ARP message; returns the reply if it is a request for us.
-    pub(crate) fn hear(&mut self, message: &[u8]) -> Option<[u8; ARP_FRAME]> {
-        let message = arp::Repr::parse(message).ok()?;
+    pub(crate) fn handle_arp_message(&mut self, message: &[u8]) -> Option<[u8; ARP_FRAME]> {
+        let message = arp::ArpRepr::parse_bytes(message).ok()?;
         if let Some(known) = self.all.iter_mut().find(|n| n.ip == message.sender_ip) {
             known.mac = Some(message.sender_mac);
         }
-        let asked = message.operation == Operation::Request && message.target_ip == self.ip;
-        asked.then(|| frame(message.sender_mac, &message.reply(self.mac)))
+        let asked = message.operation == ArpOperation::Request && message.target_ip == self.ip;
+        asked.then(|| build_arp_frame(message.sender_mac, &message.reply_with_mac(self.mac)))
     }
 
     /// The next request that is due, if any.
-    pub(crate) fn ask(&mut self, now: Instant) -> Option<[u8; ARP_FRAME]> {
+    pub(crate) fn next_due_request(&mut self, now: Instant) -> Option<[u8; ARP_FRAME]> {
         let due = |n: &&mut Neighbour| {
             n.mac.is_none() && n.asked.is_none_or(|at| now.duration_since(at) >= ASK_AGAIN)
         };
         let neighbour = self.all.iter_mut().find(due)?;
         neighbour.asked = Some(now);
-        let question = arp::Repr {
-            operation: Operation::Request,
+        let question = arp::ArpRepr {
+            operation: ArpOperation::Request,
             sender_mac: self.mac,
             sender_ip: self.ip,
             target_mac: Mac([0; 6]),
             target_ip: neighbour.ip,
         };
-        Some(frame(BROADCAST, &question))
+        Some(build_arp_frame(BROADCAST, &question))
     }
 }
 
-fn header(dst: Mac, src: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
+fn build_ethernet_header(dst: Mac, src: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
     let mut header = [0; ETHERNET_LEN];
-    ethernet::Repr { dst, src, ethertype }.emit(&mut header);
+    ethernet::EthernetRepr { dst, src, ethertype }.encode_into(&mut header);
     header
 }
 
-fn frame(to: Mac, message: &arp::Repr) -> [u8; ARP_FRAME] {
+fn build_arp_frame(to: Mac, message: &arp::ArpRepr) -> [u8; ARP_FRAME] {
     let mut body = [0; arp::LEN];
-    message.emit(&mut body);
+    message.encode_into(&mut body);
     let mut frame = [0; ARP_FRAME];
-    frame[..ETHERNET_LEN].copy_from_slice(&header(to, message.sender_mac, TYPE_ARP));
+    frame[..ETHERNET_LEN].copy_from_slice(&build_ethernet_header(to, message.sender_mac, TYPE_ARP));
     frame[ETHERNET_LEN..].copy_from_slice(&body);
     frame
 }
@@ -117,70 +117,70 @@ mod tests {
 
     fn asks(sender: (Mac, Ipv4Addr), target: Ipv4Addr) -> Vec<u8> {
         let mut others = Neighbours::new(sender.0, sender.1);
-        others.want(target, None, Instant::now());
-        others.ask(Instant::now()).expect("a question")[ETHERNET_LEN..].to_vec()
+        others.add_neighbour(target, None, Instant::now());
+        others.next_due_request(Instant::now()).expect("a question")[ETHERNET_LEN..].to_vec()
     }
 
     #[test]
     fn a_question_for_us_is_answered() {
         let mut us = Neighbours::new(US.0, US.1);
-        let answer = us.hear(&asks(PEER, US.1)).expect("an answer");
+        let answer = us.handle_arp_message(&asks(PEER, US.1)).expect("an answer");
         let expected = [
             2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6, // Ethernet
             0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 10, 9, 0, 2, 2, 0, 0, 0, 0, 1, 10, 9, 0, 1,
         ];
         assert_eq!(answer, expected);
-        assert_eq!(us.hear(&asks(PEER, Ipv4Addr::new(10, 9, 0, 3))), None, "for somebody else");
-        assert_eq!(us.hear(&answer[ETHERNET_LEN..]), None, "an answer is not answered");
-        assert_eq!(us.hear(b"no ARP"), None);
+        assert_eq!(us.handle_arp_message(&asks(PEER, Ipv4Addr::new(10, 9, 0, 3))), None, "for somebody else");
+        assert_eq!(us.handle_arp_message(&answer[ETHERNET_LEN..]), None, "an answer is not answered");
+        assert_eq!(us.handle_arp_message(b"no ARP"), None);
     }
 
     #[test]
     fn a_neighbour_is_asked_for_until_it_answers() {
         let start = Instant::now();
         let mut us = Neighbours::new(US.0, US.1);
-        assert!(us.settled(start), "nobody is wanted");
-        us.want(PEER.1, None, start);
-        assert!(!us.settled(start));
-        assert_eq!(us.header(PEER.1), None);
-        let question = us.ask(start).expect("a question");
+        assert!(us.is_settled(start), "nobody is wanted");
+        us.add_neighbour(PEER.1, None, start);
+        assert!(!us.is_settled(start));
+        assert_eq!(us.ethernet_header(PEER.1), None);
+        let question = us.next_due_request(start).expect("a question");
         assert_eq!(question[..6], [0xff; 6]);
-        assert_eq!(us.ask(start), None, "asked already");
-        assert!(us.ask(start + ASK_AGAIN).is_some(), "asked again");
+        assert_eq!(us.next_due_request(start), None, "asked already");
+        assert!(us.next_due_request(start + ASK_AGAIN).is_some(), "asked again");
 
         let mut peer = Neighbours::new(PEER.0, PEER.1);
-        let answer = peer.hear(&question[ETHERNET_LEN..]).expect("it answers");
-        assert_eq!(us.hear(&answer[ETHERNET_LEN..]), None);
-        assert!(us.settled(start));
-        assert_eq!(us.header(PEER.1), Some([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]));
-        assert_eq!(us.ask(start + 9 * ASK_AGAIN), None);
+        let answer = peer.handle_arp_message(&question[ETHERNET_LEN..]).expect("it answers");
+        assert_eq!(us.handle_arp_message(&answer[ETHERNET_LEN..]), None);
+        assert!(us.is_settled(start));
+        assert_eq!(us.ethernet_header(PEER.1), Some([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]));
+        assert_eq!(us.next_due_request(start + 9 * ASK_AGAIN), None);
     }
 
     #[test]
     fn who_does_not_answer_is_not_waited_for() {
         let start = Instant::now();
         let mut us = Neighbours::new(US.0, US.1);
-        us.want(PEER.1, None, start);
-        assert!(us.settled(start + GIVE_UP));
-        assert_eq!(us.silent().collect::<Vec<_>>(), [PEER.1]);
-        assert!(us.ask(start + GIVE_UP).is_some(), "but still asked");
+        us.add_neighbour(PEER.1, None, start);
+        assert!(us.is_settled(start + GIVE_UP));
+        assert_eq!(us.silent_neighbours().collect::<Vec<_>>(), [PEER.1]);
+        assert!(us.next_due_request(start + GIVE_UP).is_some(), "but still asked");
     }
 
     #[test]
     fn what_is_told_and_what_is_heard() {
         let start = Instant::now();
         let mut us = Neighbours::new(US.0, US.1);
-        us.want(PEER.1, Some(PEER.0), start);
-        assert!(us.settled(start) && us.ask(start).is_none());
+        us.add_neighbour(PEER.1, Some(PEER.0), start);
+        assert!(us.is_settled(start) && us.next_due_request(start).is_none());
         // It returns with another Ethernet address and asks for us.
-        us.hear(&asks((Mac([2, 0, 0, 0, 0, 9]), PEER.1), US.1));
-        assert_eq!(us.header(PEER.1).map(|h| h[5]), Some(9));
-        us.want(PEER.1, None, start);
-        assert_eq!(us.header(PEER.1).map(|h| h[5]), Some(9), "knowing nothing is no news");
-        us.want(PEER.1, Some(PEER.0), start);
-        assert_eq!(us.header(PEER.1).map(|h| h[5]), Some(1));
+        us.handle_arp_message(&asks((Mac([2, 0, 0, 0, 0, 9]), PEER.1), US.1));
+        assert_eq!(us.ethernet_header(PEER.1).map(|h| h[5]), Some(9));
+        us.add_neighbour(PEER.1, None, start);
+        assert_eq!(us.ethernet_header(PEER.1).map(|h| h[5]), Some(9), "knowing nothing is no news");
+        us.add_neighbour(PEER.1, Some(PEER.0), start);
+        assert_eq!(us.ethernet_header(PEER.1).map(|h| h[5]), Some(1));
         // Strangers are not recorded.
-        us.hear(&asks((Mac([2, 0, 0, 0, 0, 7]), Ipv4Addr::new(10, 9, 0, 7)), US.1));
-        assert_eq!(us.header(Ipv4Addr::new(10, 9, 0, 7)), None);
+        us.handle_arp_message(&asks((Mac([2, 0, 0, 0, 0, 7]), Ipv4Addr::new(10, 9, 0, 7)), US.1));
+        assert_eq!(us.ethernet_header(Ipv4Addr::new(10, 9, 0, 7)), None);
     }
 }

@@ -31,12 +31,12 @@ impl UdpStats {
     /// `/proc` is not mounted, or does not have the counters.
     pub fn read() -> Result<Self> {
         // Not /proc/net: that is the namespace of the process's first thread.
-        Self::parse(&read_proc("/proc/thread-self/net/snmp")?)
+        Self::parse_snmp_text(&read_proc("/proc/thread-self/net/snmp")?)
             .ok_or_else(|| malformed("/proc/thread-self/net/snmp has no Udp counters"))
     }
 
     /// The increase since `earlier`.
-    pub fn since(&self, earlier: &Self) -> Self {
+    pub fn increase_since(&self, earlier: &Self) -> Self {
         Self {
             in_datagrams: self.in_datagrams.wrapping_sub(earlier.in_datagrams),
             no_ports: self.no_ports.wrapping_sub(earlier.no_ports),
@@ -46,7 +46,7 @@ impl UdpStats {
         }
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    fn parse_snmp_text(text: &str) -> Option<Self> {
         let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
         let (names, values) = (lines.next()?, lines.next()?);
         let find = |wanted: &str| {
@@ -85,7 +85,7 @@ pub fn socket_backlog(local: SocketAddrV4) -> Result<Option<u64>> {
 ///
 /// # Errors
 /// `/proc` is not mounted.
-pub fn is_bound(local: SocketAddrV4) -> Result<bool> {
+pub fn is_udp_bound(local: SocketAddrV4) -> Result<bool> {
     let text = read_proc("/proc/thread-self/net/udp")?;
     let every = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, local.port());
     if [local, every].iter().any(|address| socket_lines(&text, *address).next().is_some()) {
@@ -101,7 +101,7 @@ pub fn is_bound(local: SocketAddrV4) -> Result<bool> {
 /// `false` if that cannot be determined, as for other hosts.
 pub fn is_nobody_at(to: SocketAddrV4) -> bool {
     let is_ours = std::net::UdpSocket::bind((*to.ip(), 0)).is_ok();
-    is_ours && is_bound(to).is_ok_and(|bound| !bound)
+    is_ours && is_udp_bound(to).is_ok_and(|bound| !bound)
 }
 
 fn parse_socket_drops(text: &str, local: SocketAddrV4) -> Option<u64> {
@@ -136,7 +136,7 @@ fn socket_lines(text: &str, local: SocketAddrV4) -> impl Iterator<Item = std::st
 }
 
 fn read_proc(path: &str) -> Result<String> {
-    std::fs::read_to_string(path).map_err(LinkError::io(format!("cannot read {path}")))
+    std::fs::read_to_string(path).map_err(LinkError::io_with_context(format!("cannot read {path}")))
 }
 
 fn malformed(what: &str) -> LinkError {
@@ -154,17 +154,20 @@ mod tests {
 
     #[test]
     fn counters_are_found_by_name() {
-        let stats = UdpStats::parse(SNMP).unwrap();
+        let stats = UdpStats::parse_snmp_text(SNMP).unwrap();
         assert_eq!((stats.in_datagrams, stats.no_ports, stats.in_errors), (100, 2, 30));
         assert_eq!((stats.rcvbuf_errors, stats.in_csum_errors), (20, 10));
-        assert_eq!(UdpStats::parse("Icmp: InMsgs\nIcmp: 7\n"), None);
+        assert_eq!(UdpStats::parse_snmp_text("Icmp: InMsgs\nIcmp: 7\n"), None);
     }
 
     #[test]
     fn the_difference_is_what_happened_between() {
         let earlier = UdpStats { in_errors: 5, in_datagrams: 60, ..UdpStats::default() };
         let later = UdpStats { in_errors: 7, in_datagrams: 100, ..UdpStats::default() };
-        assert_eq!(later.since(&earlier), UdpStats { in_errors: 2, in_datagrams: 40, ..UdpStats::default() });
+        assert_eq!(
+            later.increase_since(&earlier),
+            UdpStats { in_errors: 2, in_datagrams: 40, ..UdpStats::default() }
+        );
     }
 
     #[test]
@@ -191,7 +194,7 @@ mod tests {
         let before = UdpStats::read().unwrap();
         socket.send_to(&[1], local).unwrap();
         socket.recv(&mut [0; 8]).unwrap();
-        let moved = UdpStats::read().unwrap().since(&before);
+        let moved = UdpStats::read().unwrap().increase_since(&before);
         assert!(moved.in_datagrams >= 1, "{moved:?}");
         assert_eq!(socket_drops(local).unwrap(), Some(0));
     }

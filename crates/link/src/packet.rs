@@ -10,14 +10,14 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use dta_proto::batch::{Batch, ETHERNET_LEN};
+use dta_proto::batch::{ETHERNET_LEN, PacketBatch};
 use dta_proto::wire::arp::TYPE_ARP;
 use dta_proto::wire::ethernet::{self, TYPE_IPV4};
 use dta_proto::wire::ipv4;
 use libc::sock_filter;
 
 use crate::sys::{self, Frame, FrameRing, Messages, Outgoing};
-use crate::udp::{SEND_RETRIES, send_all};
+use crate::udp::{SEND_RETRIES, send_queue};
 use crate::{Link, LinkCounters, LinkError, Result, Scope};
 
 /// Most UDP ports of one link.
@@ -31,7 +31,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A network interface of this namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
+pub struct NetworkInterface {
     /// Its name.
     pub name: String,
     /// Its index.
@@ -44,15 +44,15 @@ pub struct Interface {
     pub ipv4: Option<Ipv4Addr>,
 }
 
-impl Interface {
+impl NetworkInterface {
     /// Looks up an interface by name.
     ///
     /// # Errors
     /// There is no interface with this name.
-    pub fn lookup(name: &str) -> Result<Self> {
+    pub fn lookup_by_name(name: &str) -> Result<Self> {
         let facts = sys::interface(name).map_err(|error| match error.raw_os_error() {
             Some(libc::ENODEV) => LinkError::NoInterface(name.into()),
-            _ => LinkError::io(format!("cannot look up interface {name}"))(error),
+            _ => LinkError::io_with_context(format!("cannot look up interface {name}"))(error),
         })?;
         Ok(Self { name: name.into(), index: facts.index, mac: facts.mac, mtu: facts.mtu, ipv4: facts.ipv4 })
     }
@@ -87,14 +87,14 @@ impl PacketConfig {
 /// frames that find the ring full count as dropped by the
 /// kernel.
 ///
-/// Received packets are preceded by their Ethernet header ([`Batch::frame`]); padding after an IPv4 packet is
+/// Received packets are preceded by their Ethernet header ([`Batch::build_arp_frame`]); padding after an IPv4 packet is
 /// removed. Of a fragmented UDP datagram, the first fragment is received if it is to one of the ports; the
 /// others have no ports and are always received, so that the caller can count them. Frames with a VLAN tag
 /// and frames sent by this host are not received. Packets without Ethernet header are not sent, and count as
 /// malformed. For two threads, open two links, one without ports.
 pub struct PacketLink {
     socket: OwnedFd,
-    interface: Interface,
+    interface: NetworkInterface,
     /// `None` without ports.
     ring: Option<FrameRing>,
     messages: Messages,
@@ -112,7 +112,7 @@ impl PacketLink {
     /// # Errors
     /// No such interface, no CAP_NET_RAW, or too many ports.
     pub fn open(config: &PacketConfig) -> Result<Self> {
-        Self::open_with(config, &filter(&config.ports), !config.ports.is_empty())
+        Self::open_with(config, &udp_ports_filter(&config.ports), !config.ports.is_empty())
     }
 
     /// Opens a link that receives only ARP, under the addresses of `config`.
@@ -125,31 +125,33 @@ impl PacketLink {
         if config.ports.len() > PORTS_MAX {
             return Err(LinkError::TooManyPorts(config.ports.len()));
         }
-        let interface = Interface::lookup(&config.interface)?;
+        let interface = NetworkInterface::lookup_by_name(&config.interface)?;
         // Protocol 0 receives nothing until the filter is in place and the socket bound.
-        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => LinkError::NeedsNetRaw("raw frames on an interface"),
-            _ => LinkError::io("cannot open a packet socket")(error),
-        })?;
+        let socket =
+            sys::open_socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => LinkError::NeedsNetRaw("raw frames on an interface"),
+                _ => LinkError::io_with_context("cannot open a packet socket")(error),
+            })?;
         let fd = socket.as_fd();
-        sys::attach_filter(fd, filter).map_err(LinkError::io("cannot attach a packet filter"))?;
-        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)
-            .map_err(LinkError::io("cannot set PACKET_IGNORE_OUTGOING (Linux 4.20 or newer has it)"))?;
+        sys::attach_filter(fd, filter)
+            .map_err(LinkError::io_with_context("cannot attach a packet filter"))?;
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1).map_err(
+            LinkError::io_with_context("cannot set PACKET_IGNORE_OUTGOING (Linux 4.20 or newer has it)"),
+        )?;
         let ring = match receives {
             false => None,
-            true => Some(
-                FrameRing::new(fd, interface.mtu as usize, config.receive_buffer)
-                    .map_err(LinkError::io("cannot have a ring for received frames (PACKET_RX_RING)"))?,
-            ),
+            true => Some(FrameRing::new(fd, interface.mtu as usize, config.receive_buffer).map_err(
+                LinkError::io_with_context("cannot have a ring for received frames (PACKET_RX_RING)"),
+            )?),
         };
         if let Some(mac) = config.mac {
-            sys::receive_unicast(fd, interface.index, mac).map_err(LinkError::io(format!(
+            sys::receive_unicast(fd, interface.index, mac).map_err(LinkError::io_with_context(format!(
                 "cannot receive under another address on {}",
                 interface.name
             )))?;
         }
         sys::bind_packet(fd, interface.index)
-            .map_err(LinkError::io(format!("cannot bind to interface {}", config.interface)))?;
+            .map_err(LinkError::io_with_context(format!("cannot bind to interface {}", config.interface)))?;
         Ok(Self {
             socket,
             interface,
@@ -163,7 +165,7 @@ impl PacketLink {
     }
 
     /// The interface, as of when the link was opened.
-    pub fn interface(&self) -> &Interface {
+    pub fn interface(&self) -> &NetworkInterface {
         &self.interface
     }
 
@@ -178,21 +180,23 @@ impl PacketLink {
     /// # Errors
     /// [`LinkError::NoInterface`] if it was removed.
     fn check_interface(&self) -> Result<()> {
-        match Interface::lookup(&self.interface.name)?.index {
+        match NetworkInterface::lookup_by_name(&self.interface.name)?.index {
             index if index == self.interface.index => Ok(()),
             _ => Err(LinkError::NoInterface(self.interface.name.clone())),
         }
     }
 
     /// Adds what has arrived to a batch, up to its capacity, without a system call.
-    pub(crate) fn take(&mut self, batch: &mut Batch) {
+    pub(crate) fn take(&mut self, batch: &mut PacketBatch) {
         if let Self { ring: Some(ring), counters, .. } = self {
-            while !batch.is_full() && ring.take(|frame| receive(frame, batch, counters)).is_some() {}
+            while !batch.is_full() && ring.take(|frame| push_received_frame(frame, batch, counters)).is_some()
+            {
+            }
         }
     }
 
     /// As [`Link::recv`], without waiting.
-    pub(crate) fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
+    pub(crate) fn recv_nonblocking(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         batch.clear();
         self.take(batch);
         if !batch.is_empty() {
@@ -208,9 +212,10 @@ impl PacketLink {
                 self.check_interface()?;
             }
             Err(error) => {
-                return Err(LinkError::io(format!("cannot receive frames on {}", self.interface.name))(
-                    error,
-                ));
+                return Err(LinkError::io_with_context(format!(
+                    "cannot receive frames on {}",
+                    self.interface.name
+                ))(error));
             }
         }
         if self.silent_since.is_some_and(|since| since.elapsed() >= LOOK_AGAIN) {
@@ -222,7 +227,7 @@ impl PacketLink {
 }
 
 /// Adds a frame to a batch that is not full, or counts why it cannot.
-pub(crate) fn receive(frame: Frame<'_>, batch: &mut Batch, counters: &mut LinkCounters) {
+pub(crate) fn push_received_frame(frame: Frame<'_>, batch: &mut PacketBatch, counters: &mut LinkCounters) {
     let len = packet_len(frame.bytes);
     let end = (ETHERNET_LEN + len).min(frame.bytes.len());
     if frame.truncated || batch.push_frame(&frame.bytes[..end], 0).is_err() {
@@ -242,24 +247,25 @@ impl AsFd for PacketLink {
 }
 
 impl Link for PacketLink {
-    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
-        let received = self.recv_now(batch)?;
+    fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
+        let received = self.recv_nonblocking(batch)?;
         if received > 0 || timeout == Some(Duration::ZERO) {
             return Ok(received);
         }
         crate::wait_readable(&[self.as_fd()], timeout)?;
-        self.recv_now(batch)
+        self.recv_nonblocking(batch)
     }
 
-    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+    fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         let Self { socket, messages, queue, counters, .. } = self;
         let before = counters.sent;
         queue.clear();
-        queue
-            .extend((0..batch.len()).filter(|index| batch.frame(*index).is_some()).map(|index| index as u16));
+        queue.extend(
+            (0..batch.len()).filter(|index| batch.ethernet_frame(*index).is_some()).map(|index| index as u16),
+        );
         counters.unsent_malformed += (batch.len() - queue.len()) as u64;
-        send_all(socket.as_fd(), messages, counters, queue, SEND_RETRIES, |index| {
-            let bytes = batch.frame(index).unwrap_or_default();
+        send_queue(socket.as_fd(), messages, counters, queue, SEND_RETRIES, |index| {
+            let bytes = batch.ethernet_frame(index).unwrap_or_default();
             (Outgoing { bytes, ..Outgoing::default() }, batch.packet(index).len())
         });
         let sent = (counters.sent - before) as usize;
@@ -267,21 +273,21 @@ impl Link for PacketLink {
         Ok(sent)
     }
 
-    fn counters(&self) -> LinkCounters {
+    fn link_counters(&self) -> LinkCounters {
         self.dropped.set(self.dropped.get() + sys::ring_drops(self.as_fd()));
         LinkCounters { dropped_by_kernel: self.dropped.get(), ..self.counters }
     }
 
-    fn scope(&self) -> Scope {
+    fn corruption_scope(&self) -> Scope {
         Scope::Packet
     }
 }
 
 /// Length of the packet in a frame, without Ethernet padding after a short IPv4 packet.
 fn packet_len(frame: &[u8]) -> usize {
-    let Ok(frame) = ethernet::Packet::new_checked(frame) else { return 0 };
+    let Ok(frame) = ethernet::EthernetFrame::new_checked(frame) else { return 0 };
     let packet = frame.payload();
-    let total = match ipv4::Header::of(packet) {
+    let total = match ipv4::Ipv4Header::from_first_bytes(packet) {
         Some(header) if frame.ethertype() == TYPE_IPV4 => usize::from(header.total_length()),
         _ => packet.len(),
     };
@@ -289,7 +295,7 @@ fn packet_len(frame: &[u8]) -> usize {
     if (ipv4::HEADER_LEN..packet.len()).contains(&total) { total } else { packet.len() }
 }
 
-/// As [`filter`], for ARP only.
+/// As [`udp_ports_filter`], for ARP only.
 fn arp_filter() -> [sock_filter; 4] {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     [
@@ -302,7 +308,7 @@ fn arp_filter() -> [sock_filter; 4] {
 
 /// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP over IPv4
 /// to `ports`, and UDP fragments without ports, all without VLAN tag.
-fn filter(ports: &[u16]) -> Vec<sock_filter> {
+fn udp_ports_filter(ports: &[u16]) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let jump = |code: u32, k: u32, jt: usize, jf: usize| sock_filter {
         code: (libc::BPF_JMP | code) as u16,

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::str::FromStr;
 use std::time::Duration;
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 
-use crate::packet::Interface;
+use crate::packet::NetworkInterface;
 use crate::{Link, LinkCounters, LinkError, PacketConfig, PacketLink, Result, Scope, XdpConfig, XdpLink};
 
 dta_proto::named! {
@@ -63,18 +63,18 @@ impl fmt::Display for Wire {
 
 /// Whole frames of an interface, either way.
 pub struct WireLink {
-    inner: Inner,
+    inner: WireBackend,
     /// Why it is not AF_XDP, if that was tried.
     fallback: Option<LinkError>,
 }
 
-enum Inner {
+enum WireBackend {
     Packet(Box<PacketLink>),
     Xdp(Box<XdpLink>),
 }
 
 impl WireLink {
-    /// Opens a link with sockets of this `kind` and with `config`. `address` is ours ([`XdpConfig::address`]).
+    /// Opens a link with sockets of this `kind` and with `config`. `address` is ours ([`XdpConfig::abstract_address`]).
     ///
     /// # Errors
     /// As [`PacketLink::open`] and [`XdpLink::open`]. With [`SocketKind::Auto`], AF_XDP errors are not errors.
@@ -99,79 +99,81 @@ impl WireLink {
     }
 
     /// The interface, as of when the link was opened.
-    pub fn interface(&self) -> &Interface {
+    pub fn interface(&self) -> &NetworkInterface {
         match &self.inner {
-            Inner::Packet(link) => link.interface(),
-            Inner::Xdp(link) => link.interface(),
+            WireBackend::Packet(link) => link.interface(),
+            WireBackend::Xdp(link) => link.interface(),
         }
     }
 
     /// A description of what carries the frames.
     pub fn describe(&self) -> String {
         match (&self.inner, &self.fallback) {
-            (Inner::Packet(_), None) => "AF_PACKET".into(),
-            (Inner::Packet(_), Some(why)) => format!("AF_PACKET, because AF_XDP is not available: {why}"),
-            (Inner::Xdp(link), _) => {
-                let mode = link.mode().map(|mode| format!(", {mode} mode")).unwrap_or_default();
+            (WireBackend::Packet(_), None) => "AF_PACKET".into(),
+            (WireBackend::Packet(_), Some(why)) => {
+                format!("AF_PACKET, because AF_XDP is not available: {why}")
+            }
+            (WireBackend::Xdp(link), _) => {
+                let mode = link.program_mode().map(|mode| format!(", {mode} mode")).unwrap_or_default();
                 let copies = if link.zero_copy() { "without copies" } else { "with a copy" };
-                format!("AF_XDP{mode}, {copies} in the kernel, queues: {}", link.queues())
+                format!("AF_XDP{mode}, {copies} in the kernel, queues: {}", link.queue_count())
             }
         }
     }
 
     /// Why it is not AF_XDP, if that was tried ([`SocketKind::Auto`]).
-    pub fn fallback(&self) -> Option<&LinkError> {
+    pub fn fallback_reason(&self) -> Option<&LinkError> {
         self.fallback.as_ref()
     }
 }
 
 impl From<PacketLink> for WireLink {
     fn from(link: PacketLink) -> Self {
-        Self { inner: Inner::Packet(Box::new(link)), fallback: None }
+        Self { inner: WireBackend::Packet(Box::new(link)), fallback: None }
     }
 }
 
 impl From<XdpLink> for WireLink {
     fn from(link: XdpLink) -> Self {
-        Self { inner: Inner::Xdp(Box::new(link)), fallback: None }
+        Self { inner: WireBackend::Xdp(Box::new(link)), fallback: None }
     }
 }
 
 impl AsFd for WireLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.inner {
-            Inner::Packet(link) => link.as_fd(),
-            Inner::Xdp(link) => link.as_fd(),
+            WireBackend::Packet(link) => link.as_fd(),
+            WireBackend::Xdp(link) => link.as_fd(),
         }
     }
 }
 
 impl Link for WireLink {
-    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+    fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
         match &mut self.inner {
-            Inner::Packet(link) => link.recv(batch, timeout),
-            Inner::Xdp(link) => link.recv(batch, timeout),
+            WireBackend::Packet(link) => link.recv(batch, timeout),
+            WireBackend::Xdp(link) => link.recv(batch, timeout),
         }
     }
 
-    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+    fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         match &mut self.inner {
-            Inner::Packet(link) => link.send(batch),
-            Inner::Xdp(link) => link.send(batch),
+            WireBackend::Packet(link) => link.send(batch),
+            WireBackend::Xdp(link) => link.send(batch),
         }
     }
 
-    fn counters(&self) -> LinkCounters {
+    fn link_counters(&self) -> LinkCounters {
         match &self.inner {
-            Inner::Packet(link) => link.counters(),
-            Inner::Xdp(link) => link.counters(),
+            WireBackend::Packet(link) => link.link_counters(),
+            WireBackend::Xdp(link) => link.link_counters(),
         }
     }
 
-    fn scope(&self) -> Scope {
+    fn corruption_scope(&self) -> Scope {
         match &self.inner {
-            Inner::Packet(link) => link.scope(),
-            Inner::Xdp(link) => link.scope(),
+            WireBackend::Packet(link) => link.corruption_scope(),
+            WireBackend::Xdp(link) => link.corruption_scope(),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use dta_link::Scope;
-use dta_link::fault::{Fate, FaultCounts, FaultInjector, Faults, HOLD, REORDER_MAX};
-use dta_proto::batch::Batch;
+use dta_link::fault::{FaultCounts, FaultInjector, FaultOutcome, Faults, HOLD, REORDER_MAX};
+use dta_proto::batch::PacketBatch;
 use dta_proto::wire::datagram;
 use proptest::prelude::*;
 
@@ -18,33 +18,33 @@ fn run(
     scope: Scope,
     frames: u64,
     size: usize,
-) -> (Vec<Vec<u8>>, HashMap<u64, Fate>, FaultCounts) {
+) -> (Vec<Vec<u8>>, HashMap<u64, FaultOutcome>, FaultCounts) {
     let mut injector = FaultInjector::new(faults, seed, scope);
     let now = Instant::now();
-    let mut batch = Batch::new(size);
+    let mut batch = PacketBatch::new(size);
     let mut left = Vec::new();
     let mut fates = HashMap::new();
-    let mut observe = |fate: Fate, cookie: u64, packet: &[u8]| {
+    let mut observe = |fate: FaultOutcome, cookie: u64, packet: &[u8]| {
         assert_eq!(packet, numbered(cookie), "the observer gets the packet as it came");
         assert_eq!(fates.insert(cookie, fate), None, "frame {cookie} has two fates");
     };
     for number in 0..frames {
         batch.push(&numbered(number), number).unwrap();
         if batch.is_full() || number + 1 == frames {
-            let leaving = injector.apply(&mut batch, now, &mut observe);
+            let leaving = injector.apply_to_batch(&mut batch, now, &mut observe);
             left.extend(leaving.iter().map(<[u8]>::to_vec));
             leaving.clear();
         }
     }
-    left.extend(injector.flush(&mut observe).iter().map(<[u8]>::to_vec));
-    (left, fates, injector.counts())
+    left.extend(injector.flush_held_frames(&mut observe).iter().map(<[u8]>::to_vec));
+    (left, fates, injector.fault_counts())
 }
 
 fn numbered(number: u64) -> Vec<u8> {
     let from = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 50000);
     let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040);
-    let mut batch = Batch::new(1);
-    batch.push_udp(from, to, &number.to_be_bytes(), 0).unwrap();
+    let mut batch = PacketBatch::new(1);
+    batch.push_datagram(from, to, &number.to_be_bytes(), 0).unwrap();
     batch.packet(0).to_vec()
 }
 
@@ -108,13 +108,13 @@ proptest! {
         for (number, fate) in &fates {
             let mut packet = numbered(*number);
             let copies = match *fate {
-                Fate::Dropped => 0,
-                Fate::Duplicated => 2,
-                Fate::Corrupted { bit } => {
+                FaultOutcome::Dropped => 0,
+                FaultOutcome::Duplicated => 2,
+                FaultOutcome::Corrupted { bit } => {
                     packet[bit as usize / 8] ^= 0x80 >> (bit % 8);
                     1
                 }
-                Fate::Passed | Fate::Reordered { .. } => 1,
+                FaultOutcome::Passed | FaultOutcome::Reordered { .. } => 1,
             };
             *expected.entry(packet).or_default() += copies;
         }
@@ -137,7 +137,7 @@ proptest! {
         for (position, number) in numbers.iter().enumerate() {
             let overtakers = numbers[..position].iter().filter(|other| *other > number).count();
             match fates[number] {
-                Fate::Reordered { places } => {
+                FaultOutcome::Reordered { places } => {
                     prop_assert!((1..=REORDER_MAX).contains(&places));
                     prop_assert_eq!(overtakers, usize::from(places));
                 }
@@ -152,7 +152,7 @@ fn all_distances_from_1_to_16_occur() {
     let (_, fates, _) = run("reorder=0.05".parse().unwrap(), 3, Scope::Packet, 50_000, 64);
     let mut seen = [0u32; 17];
     for fate in fates.values() {
-        if let Fate::Reordered { places } = fate {
+        if let FaultOutcome::Reordered { places } = fate {
             seen[usize::from(*places)] += 1;
         }
     }
@@ -166,19 +166,22 @@ fn all_distances_from_1_to_16_occur() {
 fn a_held_frame_leaves_after_a_while_though_nothing_follows() {
     let mut injector = FaultInjector::new("reorder=1".parse().unwrap(), 1, Scope::Packet);
     let start = Instant::now();
-    let mut batch = Batch::new(4);
+    let mut batch = PacketBatch::new(4);
     for number in 0..4 {
         batch.push(&numbered(number), number).unwrap();
     }
-    assert!(injector.apply(&mut batch, start, |_, _, _| ()).is_empty());
+    assert!(injector.apply_to_batch(&mut batch, start, |_, _, _| ()).is_empty());
     assert!(batch.is_empty());
-    assert_eq!(injector.counts().held, 4);
-    assert!(injector.apply(&mut batch, start + HOLD - Duration::from_millis(1), |_, _, _| ()).is_empty());
+    assert_eq!(injector.fault_counts().held, 4);
+    assert!(
+        injector.apply_to_batch(&mut batch, start + HOLD - Duration::from_millis(1), |_, _, _| ()).is_empty()
+    );
     let mut fates = Vec::new();
-    let leaving = injector.apply(&mut batch, start + HOLD, |fate, cookie, _| fates.push((cookie, fate)));
+    let leaving =
+        injector.apply_to_batch(&mut batch, start + HOLD, |fate, cookie, _| fates.push((cookie, fate)));
     assert_eq!(leaving.iter().map(number_of).collect::<Vec<_>>(), [0, 1, 2, 3]);
-    assert_eq!(fates, [0, 1, 2, 3].map(|cookie| (cookie, Fate::Passed)), "nothing overtook them");
-    assert_eq!(injector.counts().held, 0);
+    assert_eq!(fates, [0, 1, 2, 3].map(|cookie| (cookie, FaultOutcome::Passed)), "nothing overtook them");
+    assert_eq!(injector.fault_counts().held, 0);
 }
 
 #[test]
@@ -194,7 +197,7 @@ fn corruption_stays_within_what_the_link_can_carry() {
         let (_, fates, _) = run("corrupt=1".parse().unwrap(), 4, scope, 20_000, 64);
         let mut seen = [0u32; 36 * 8];
         for fate in fates.values() {
-            let Fate::Corrupted { bit } = fate else { panic!("{fate:?} at corrupt=1") };
+            let FaultOutcome::Corrupted { bit } = fate else { panic!("{fate:?} at corrupt=1") };
             seen[*bit as usize] += 1;
         }
         assert!(seen[..first * 8].iter().all(|count| *count == 0), "{scope:?}");
@@ -211,7 +214,7 @@ fn a_corrupted_datagram_keeps_the_checksum_of_what_it_was() {
     assert_eq!(left.len(), 20_000);
     for (number, packet) in left.iter().enumerate() {
         assert!(!datagram::udp_checksum_ok(packet), "a receiver must be able to see it");
-        let Fate::Corrupted { bit } = fates[&(number as u64)] else { panic!("not corrupted") };
+        let FaultOutcome::Corrupted { bit } = fates[&(number as u64)] else { panic!("not corrupted") };
         let mut mended = packet.clone();
         mended[bit as usize / 8] ^= 0x80 >> (bit % 8);
         assert!(datagram::udp_checksum_ok(&mended));
@@ -224,37 +227,38 @@ fn a_corrupted_datagram_keeps_the_checksum_of_what_it_was() {
 #[test]
 fn what_has_no_bit_to_flip_passes() {
     let mut injector = FaultInjector::new("corrupt=1".parse().unwrap(), 1, Scope::Payload);
-    let mut batch = Batch::new(2);
+    let mut batch = PacketBatch::new(2);
     batch.push(&numbered(0)[..datagram::HEADER_LEN], 0).unwrap();
     batch.push(&[], 1).unwrap();
     let mut fates = Vec::new();
-    injector.apply(&mut batch, Instant::now(), |fate, _, _| fates.push(fate));
-    assert_eq!(fates, [Fate::Passed, Fate::Passed]);
+    injector.apply_to_batch(&mut batch, Instant::now(), |fate, _, _| fates.push(fate));
+    assert_eq!(fates, [FaultOutcome::Passed, FaultOutcome::Passed]);
 }
 
 #[test]
 fn without_faults_the_batch_itself_leaves() {
     let mut injector = FaultInjector::new(Faults::NONE, 1, Scope::Packet);
-    let mut batch = Batch::new(2);
+    let mut batch = PacketBatch::new(2);
     batch.push_frame(&[9; 60], 77).unwrap();
     let mut fates = Vec::new();
-    let leaving = injector.apply(&mut batch, Instant::now(), |fate, cookie, _| fates.push((fate, cookie)));
-    assert_eq!(leaving.frame(0), Some(&[9; 60][..]));
-    assert_eq!(fates, [(Fate::Passed, 77)]);
-    assert_eq!(injector.counts(), FaultCounts { frames: 1, passed: 1, ..FaultCounts::default() });
+    let leaving =
+        injector.apply_to_batch(&mut batch, Instant::now(), |fate, cookie, _| fates.push((fate, cookie)));
+    assert_eq!(leaving.ethernet_frame(0), Some(&[9; 60][..]));
+    assert_eq!(fates, [(FaultOutcome::Passed, 77)]);
+    assert_eq!(injector.fault_counts(), FaultCounts { frames: 1, passed: 1, ..FaultCounts::default() });
 }
 
 #[test]
 fn ethernet_headers_and_cookies_come_through_holding_and_duplicating() {
     for faults in ["reorder=1", "dup=1"] {
         let mut injector = FaultInjector::new(faults.parse().unwrap(), 1, Scope::Packet);
-        let mut batch = Batch::new(2);
+        let mut batch = PacketBatch::new(2);
         batch.push_frame(&[9; 60], 77).unwrap();
         let now = Instant::now();
-        let first = injector.apply(&mut batch, now, |_, _, _| ());
-        let leaving = if first.is_empty() { injector.flush(|_, _, _| ()) } else { first };
-        assert_eq!(leaving.frame(0), Some(&[9; 60][..]), "{faults}");
-        assert_eq!(leaving.cookie(0), 77);
+        let first = injector.apply_to_batch(&mut batch, now, |_, _, _| ());
+        let leaving = if first.is_empty() { injector.flush_held_frames(|_, _, _| ()) } else { first };
+        assert_eq!(leaving.ethernet_frame(0), Some(&[9; 60][..]), "{faults}");
+        assert_eq!(leaving.packet_cookie(0), 77);
     }
 }
 
@@ -263,7 +267,7 @@ fn faults_are_written_one_way_everywhere() {
     let text = "drop=0.01,dup=0.02,reorder=0.03,corrupt=0.04";
     let faults: Faults = text.parse().unwrap();
     assert_eq!(faults.to_string(), text);
-    assert!(faults.corrupts() && !faults.is_none());
+    assert!(faults.can_corrupt() && !faults.is_none());
     assert_eq!(serde_json::to_string(&faults).unwrap(), format!("\"{text}\""));
     assert_eq!(serde_json::from_str::<Faults>(&format!("\"{text}\"")).unwrap(), faults);
     assert_eq!(" corrupt = 0.5 , drop = 0 ".parse::<Faults>().unwrap().to_string(), "corrupt=0.5");

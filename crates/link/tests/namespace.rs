@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use dta_link::fault::FaultInjector;
 use dta_link::netstat::{UdpStats, socket_drops};
-use dta_link::packet::Interface;
+use dta_link::packet::NetworkInterface;
 use dta_link::{EthernetLink, Link, LinkError, PacketConfig, PacketLink, Scope, UdpConfig, UdpLink};
-use dta_proto::batch::{Addresses, Batch};
+use dta_proto::batch::{Addresses, PacketBatch};
 use dta_proto::wire::datagram;
-use dta_proto::wire::frame::{Route, WriteTemplate};
+use dta_proto::wire::frame::{FrameRoute, WriteTemplate};
 use dta_proto::wire::roce::{Psn, Transport};
 
 mod common;
@@ -25,15 +25,15 @@ fn roce_frames_really_leave_with_the_header_that_the_icrc_covers() {
         let mut tap = PacketLink::open(&PacketConfig::new("far", [4791])).unwrap();
         let own = at([10, 9, 0, 1], 4791).into();
         // Frames to somebody who takes no runs leave alike.
-        for config in [UdpConfig::roce(own), UdpConfig::roce_in_runs(own)] {
+        for config in [UdpConfig::for_roce_frames(own), UdpConfig::roce_in_runs(own)] {
             let mut link = UdpLink::open(&config).unwrap();
-            let mut batch = Batch::new(256);
+            let mut batch = PacketBatch::new(256);
             let ports = [0xc000 | 0x11, 0xc000 | 0x3fff, 4791];
             let payload = [0xa5; 44];
             // Enough of them that a counting id would show.
             while !batch.is_full() {
                 let source = at([10, 9, 0, 1], ports[batch.len() % 3]);
-                batch.push_udp(source, at([10, 9, 0, 2], 4791), &payload, 0).unwrap();
+                batch.push_datagram(source, at([10, 9, 0, 2], 4791), &payload, 0).unwrap();
             }
             assert_eq!(link.send(&mut batch).unwrap(), 256);
             let mut by_port = [0; 3];
@@ -45,7 +45,8 @@ fn roce_frames_really_leave_with_the_header_that_the_icrc_covers() {
                 by_port[which] += 1;
                 // Exactly what the receiving side of a UDP link reconstructs: id 0, DF, no UDP checksum.
                 let to = at([10, 9, 0, 2], 4791);
-                let mut expected = datagram::header(at([10, 9, 0, 1], port), to, payload.len()).to_vec();
+                let mut expected =
+                    datagram::encode_header(at([10, 9, 0, 1], port), to, payload.len()).to_vec();
                 expected.extend(payload);
                 assert_eq!(packet, expected);
                 assert_eq!(packet[4..8], [0, 0, 0x40, 0], "id 0, DF");
@@ -72,26 +73,28 @@ fn frames_that_left_in_runs_have_the_icrc_that_covers_their_ids() {
         let mut tap = PacketLink::open(&PacketConfig::new("far", [4791])).unwrap();
         let mut link = UdpLink::open(&UdpConfig::roce_in_runs(at([10, 9, 0, 1], 4791).into())).unwrap();
         let nic = at([10, 9, 0, 2], 4791);
-        let mut batch = Batch::new(250);
+        let mut batch = PacketBatch::new(250);
         let mut captured = Vec::new();
         let mut psns = [0u32; 2];
         while captured.len() < FRAMES {
             // Of two queue pairs, which have a source port each, in turns; at times of another length.
             while !batch.is_full() {
                 let pair = batch.len() % 2;
-                let route = Route::new([10, 9, 0, 1].into(), *nic.ip(), 0x11 + pair as u32);
+                let route = FrameRoute::new([10, 9, 0, 1].into(), *nic.ip(), 0x11 + pair as u32);
                 let length = if psns[pair] % 100 < 95 { 16 } else { 64 };
                 let template = WriteTemplate::new(&route, Transport::Uc, 0x11 + pair as u32, length).unwrap();
                 let addresses = Addresses { source: route.source(), destination: nic, runs: true };
                 let slot = batch.add_datagram(template.frame_len(), addresses, 0);
                 let value = vec![psns[pair] as u8; length];
-                template.emit(Psn::new(psns[pair]), false, psns[pair].into(), 7, &value, slot).unwrap();
+                template
+                    .write_frame(Psn::new(psns[pair]), false, psns[pair].into(), 7, &value, slot)
+                    .unwrap();
                 psns[pair] += 1;
             }
             assert_eq!(link.send(&mut batch).unwrap(), 250);
             captured.extend(frames(&mut tap, 250));
         }
-        assert_eq!(link.counters().sent, FRAMES as u64);
+        assert_eq!(link.link_counters().sent, FRAMES as u64);
 
         // Ids and iCRC as tshark reads them. It does not check the iCRC: that is done here, from its definition.
         let mut pcap = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_le_bytes).concat();
@@ -151,17 +154,17 @@ fn raw_frames_come_through_a_veth_pair_filtered_by_port() {
         assert_eq!(near.interface().mac, [2, 0, 0, 0, 0, 1]);
         assert_eq!(near.interface().mtu, 1500);
         assert_eq!(near.interface().ipv4, Some(Ipv4Addr::new(10, 9, 0, 1)));
-        assert_eq!(Interface::lookup("far").unwrap().ipv4, None);
+        assert_eq!(NetworkInterface::lookup_by_name("far").unwrap().ipv4, None);
 
         let ethernet = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
-        let mut batch = Batch::new(16);
+        let mut batch = PacketBatch::new(16);
         let mut wanted = Vec::new();
         for (port, payload) in [(4791, 100), (80, 5), (40040, 3), (4790, 7), (4791, 1)] {
-            batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], port), &vec![7; payload], 0).unwrap();
+            batch.push_datagram(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], port), &vec![7; payload], 0).unwrap();
             let index = batch.len() - 1;
             batch.set_ethernet(index, &ethernet);
             if [4791, 40040].contains(&port) {
-                wanted.push(batch.frame(index).unwrap().to_vec());
+                wanted.push(batch.ethernet_frame(index).unwrap().to_vec());
             }
         }
         // First fragments to a right and a wrong port, later ones, which have no ports, a TCP
@@ -169,12 +172,12 @@ fn raw_frames_come_through_a_veth_pair_filtered_by_port() {
         for (port, byte, value, received) in
             [(4791, 6, 0x20, true), (80, 6, 0x20, false), (80, 7, 3, true), (4791, 9, 6, false)]
         {
-            batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], port), &[7; 5], 0).unwrap();
+            batch.push_datagram(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], port), &[7; 5], 0).unwrap();
             let index = batch.len() - 1;
             batch.packet_mut(index)[byte] = value;
             batch.set_ethernet(index, &ethernet);
             if received {
-                wanted.push(batch.frame(index).unwrap().to_vec());
+                wanted.push(batch.ethernet_frame(index).unwrap().to_vec());
             }
         }
         let mut arp = vec![0xff; 12];
@@ -185,7 +188,7 @@ fn raw_frames_come_through_a_veth_pair_filtered_by_port() {
         batch.push(&[0x45; 40], 0).unwrap();
 
         assert_eq!(near.send(&mut batch).unwrap(), 10);
-        assert_eq!(near.counters().unsent_malformed, 1);
+        assert_eq!(near.link_counters().unsent_malformed, 1);
         assert_eq!(frames(&mut far, 6), wanted);
         assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
         // What this host sends itself is not received.
@@ -206,9 +209,9 @@ fn an_interface_may_go_down_and_come_up_but_not_away() {
     in_namespace(|| {
         let mut near = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
         let mut far = PacketLink::open(&PacketConfig::new("far", [4791])).unwrap();
-        let mut batch = Batch::default();
-        let mut send = |batch: &mut Batch| {
-            batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &[7; 20], 0).unwrap();
+        let mut batch = PacketBatch::default();
+        let mut send = |batch: &mut PacketBatch| {
+            batch.push_datagram(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &[7; 20], 0).unwrap();
             batch.set_ethernet(0, &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
             near.send(batch).unwrap()
         };
@@ -242,8 +245,8 @@ fn padding_after_a_short_packet_is_cut_off() {
     in_namespace(|| {
         let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
         let mut far = PacketLink::open(&PacketConfig::new("far", [4791])).unwrap();
-        let mut batch = Batch::new(1);
-        batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &[7; 4], 0).unwrap();
+        let mut batch = PacketBatch::new(1);
+        batch.push_datagram(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &[7; 4], 0).unwrap();
         let packet = batch.packet(0).to_vec();
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
         frame.extend(&packet);
@@ -262,9 +265,9 @@ fn padding_after_a_short_packet_is_cut_off() {
 fn a_checksum_left_to_the_device_is_marked_as_pending() {
     in_namespace(|| {
         let mut far = PacketLink::open(&PacketConfig::new("far", [40040])).unwrap();
-        let mut reports = UdpLink::open(&UdpConfig::reports(at([10, 9, 0, 1], 0).into(), false)).unwrap();
-        let mut batch = Batch::new(1);
-        batch.push_udp(reports.local_addr(), at([10, 9, 0, 2], 40040), &[7; 20], 0).unwrap();
+        let mut reports = UdpLink::open(&UdpConfig::for_reports(at([10, 9, 0, 1], 0).into(), false)).unwrap();
+        let mut batch = PacketBatch::new(1);
+        batch.push_datagram(reports.local_addr(), at([10, 9, 0, 2], 40040), &[7; 20], 0).unwrap();
         assert_eq!(reports.send(&mut batch).unwrap(), 1);
         assert_eq!(far.recv(&mut batch, SOON).unwrap(), 1);
         assert!(batch.checksum_pending(0));
@@ -287,16 +290,16 @@ fn what_the_kernel_drops_before_a_raw_link_is_counted_exactly() {
         let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
         let config = PacketConfig { receive_buffer: 8192, ..PacketConfig::new("far", [4791]) };
         let mut far = PacketLink::open(&config).unwrap();
-        let mut batch = Batch::new(64);
+        let mut batch = PacketBatch::new(64);
         for _ in 0..16 {
             while !batch.is_full() {
-                batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &[7; 500], 0).unwrap();
+                batch.push_datagram(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &[7; 500], 0).unwrap();
                 batch.set_ethernet(batch.len() - 1, &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
             }
             assert_eq!(near.send(&mut batch).unwrap(), 64);
         }
         while far.recv(&mut batch, Some(Duration::from_millis(500))).unwrap() > 0 {}
-        let counters = far.counters();
+        let counters = far.link_counters();
         assert!(counters.dropped_by_kernel > 0, "{counters:?}");
         assert_eq!(counters.received + counters.dropped_by_kernel, 1024);
     });
@@ -311,39 +314,40 @@ fn a_raw_link_goes_round_its_ring_in_order() {
         let config = PacketConfig { receive_buffer: 1, ..PacketConfig::new("far", [4791]) };
         let mut far = PacketLink::open(&config).unwrap();
         assert_eq!(far.receive_buffer(), 65_536);
-        let (mut sent, mut batch) = (0u32, Batch::new(64));
+        let (mut sent, mut batch) = (0u32, PacketBatch::new(64));
         // Bursts of all sizes that the ring holds, each longer than the batches that they are taken by.
         for burst in (1..=32).chain([32, 1, 31]) {
             let mut wanted = Vec::new();
             for _ in 0..burst {
                 let payload = sent.to_be_bytes().repeat(1 + sent as usize % 367);
-                batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &payload, 0).unwrap();
+                batch.push_datagram(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &payload, 0).unwrap();
                 let index = batch.len() - 1;
                 batch.set_ethernet(index, &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
-                wanted.push(batch.frame(index).unwrap().to_vec());
+                wanted.push(batch.ethernet_frame(index).unwrap().to_vec());
                 sent += 1;
             }
             assert_eq!(near.send(&mut batch).unwrap(), burst);
-            let mut few = Batch::new(5);
+            let mut few = PacketBatch::new(5);
             for wanted in wanted.chunks(5) {
                 assert_eq!(far.recv(&mut few, SOON).unwrap(), wanted.len());
-                let got: Vec<_> = (0..few.len()).map(|index| few.frame(index).unwrap().to_vec()).collect();
+                let got: Vec<_> =
+                    (0..few.len()).map(|index| few.ethernet_frame(index).unwrap().to_vec()).collect();
                 assert_eq!(got, wanted);
             }
             assert_eq!(far.recv(&mut few, Some(Duration::ZERO)).unwrap(), 0);
         }
-        let counters = far.counters();
+        let counters = far.link_counters();
         assert_eq!((counters.received, counters.dropped_by_kernel), (u64::from(sent), 0));
 
         // One longer than a slot of the batch is counted, and the next one arrives.
         for payload in [1400, 8] {
-            batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &vec![7; payload], 0).unwrap();
+            batch.push_datagram(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &vec![7; payload], 0).unwrap();
             batch.set_ethernet(batch.len() - 1, &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
         }
         assert_eq!(near.send(&mut batch).unwrap(), 2);
-        let mut short = Batch::with_packet_capacity(4, 100);
+        let mut short = PacketBatch::with_packet_capacity(4, 100);
         assert_eq!(far.recv(&mut short, SOON).unwrap(), 1);
-        assert_eq!((short.packet(0).len(), far.counters().dropped_too_long), (36, 1));
+        assert_eq!((short.packet(0).len(), far.link_counters().dropped_too_long), (36, 1));
     });
 }
 
@@ -352,20 +356,20 @@ fn a_raw_link_goes_round_its_ring_in_order() {
 fn a_corrupted_report_is_dropped_and_counted_by_the_receiving_kernel() {
     in_namespace(|| {
         const FRAMES: u64 = 20_000;
-        let mut reports = UdpLink::open(&UdpConfig::reports(at([127, 0, 0, 2], 0).into(), true)).unwrap();
+        let mut reports = UdpLink::open(&UdpConfig::for_reports(at([127, 0, 0, 2], 0).into(), true)).unwrap();
         let mut translator =
-            UdpLink::open(&UdpConfig::reports(at([127, 0, 0, 1], 40040).into(), false)).unwrap();
-        assert_eq!(reports.scope(), Scope::Datagram);
-        let mut injector = FaultInjector::new("corrupt=0.5".parse().unwrap(), 11, reports.scope());
+            UdpLink::open(&UdpConfig::for_reports(at([127, 0, 0, 1], 40040).into(), false)).unwrap();
+        assert_eq!(reports.corruption_scope(), Scope::Datagram);
+        let mut injector = FaultInjector::new("corrupt=0.5".parse().unwrap(), 11, reports.corruption_scope());
         let before = UdpStats::read().unwrap();
-        let mut batch = Batch::new(64);
+        let mut batch = PacketBatch::new(64);
         let mut received = 0;
         for number in 0..FRAMES {
             batch
-                .push_udp(reports.local_addr(), translator.local_addr(), &number.to_be_bytes(), number)
+                .push_datagram(reports.local_addr(), translator.local_addr(), &number.to_be_bytes(), number)
                 .unwrap();
             if batch.is_full() || number + 1 == FRAMES {
-                let leaving = injector.apply(&mut batch, Instant::now(), |_, _, _| ());
+                let leaving = injector.apply_to_batch(&mut batch, Instant::now(), |_, _, _| ());
                 let count = leaving.len();
                 assert_eq!(reports.send(leaving).unwrap(), count);
                 while translator.recv(&mut batch, Some(Duration::ZERO)).unwrap() > 0 {
@@ -379,16 +383,16 @@ fn a_corrupted_report_is_dropped_and_counted_by_the_receiving_kernel() {
                 batch.clear();
             }
         }
-        let counts = injector.counts();
+        let counts = injector.fault_counts();
         assert!(counts.corrupted > FRAMES / 3);
-        let moved = UdpStats::read().unwrap().since(&before);
+        let moved = UdpStats::read().unwrap().increase_since(&before);
         assert_eq!(received, counts.passed, "what was not corrupted arrives");
         assert_eq!(moved.in_errors, counts.corrupted, "the kernel saw each corruption: {moved:?}");
         // Nearly all as checksum errors; a longer UDP length than the packet's is another kind of error.
         assert!(moved.in_csum_errors > counts.corrupted * 8 / 10, "{moved:?}");
         assert_eq!((moved.no_ports, moved.rcvbuf_errors), (0, 0), "{moved:?}");
         assert_eq!(
-            Some(translator.counters().dropped_by_kernel),
+            Some(translator.link_counters().dropped_by_kernel),
             socket_drops(translator.local_addr()).unwrap(),
             "the socket's own count agrees with /proc/net/udp"
         );
@@ -403,15 +407,17 @@ fn without_net_raw_the_error_says_what_to_do() {
         sets.effective.remove(rustix::thread::CapabilitySet::NET_RAW);
         rustix::thread::set_capabilities(None, sets).unwrap();
         let text = |error: LinkError| error.to_string();
-        let error =
-            UdpLink::open(&UdpConfig::reports(at([127, 0, 0, 1], 0).into(), true)).err().map(text).unwrap();
+        let error = UdpLink::open(&UdpConfig::for_reports(at([127, 0, 0, 1], 0).into(), true))
+            .err()
+            .map(text)
+            .unwrap();
         assert!(
             error.contains("corrupt faults on a UDP link with checksum") && error.contains("CAP_NET_RAW")
         );
         let error = PacketLink::open(&PacketConfig::new("near", [4791])).err().map(text).unwrap();
         assert!(error.contains("raw frames") && error.contains("CAP_NET_RAW"), "{error}");
         // RoCEv2 has no UDP checksum, so its corruption needs no privilege.
-        let config = UdpConfig { corrupt: true, ..UdpConfig::roce(at([127, 0, 0, 1], 0).into()) };
+        let config = UdpConfig { corrupt: true, ..UdpConfig::for_roce_frames(at([127, 0, 0, 1], 0).into()) };
         assert!(UdpLink::open(&config).is_ok());
     });
 }
@@ -440,47 +446,51 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         assert!(status.success());
         let mut far =
             EthernetLink::open(&PacketConfig::new("far", [4791]), Ipv4Addr::new(10, 9, 0, 2)).unwrap();
-        let mut near = UdpLink::open(&UdpConfig::roce(at([10, 9, 0, 1], 4791).into())).unwrap();
+        let mut near = UdpLink::open(&UdpConfig::for_roce_frames(at([10, 9, 0, 1], 4791).into())).unwrap();
         let (us, kernel) = (at([10, 9, 0, 2], 4791), at([10, 9, 0, 1], 4791));
-        let mut batch = Batch::new(16);
+        let mut batch = PacketBatch::new(16);
 
         // To an unknown address, then to a silent one: counted, not sent.
-        batch.push_udp(us, kernel, &[1; 8], 0).unwrap();
+        batch.push_datagram(us, kernel, &[1; 8], 0).unwrap();
         assert_eq!(far.send(&mut batch).unwrap(), 0);
-        assert_eq!((far.counters().unsent_unreachable, far.counters().unsent()), (1, 1));
-        far.want(Ipv4Addr::new(10, 9, 0, 99), None);
-        assert!(!far.settle().unwrap());
-        assert_eq!(far.silent().collect::<Vec<_>>(), [Ipv4Addr::new(10, 9, 0, 99)]);
+        assert_eq!((far.link_counters().unsent_unreachable, far.link_counters().unsent_packets()), (1, 1));
+        far.add_neighbour(Ipv4Addr::new(10, 9, 0, 99), None);
+        assert!(!far.resolve_neighbours().unwrap());
+        assert_eq!(far.silent_neighbours().collect::<Vec<_>>(), [Ipv4Addr::new(10, 9, 0, 99)]);
 
         // Under an Ethernet address of its own, too.
         let own = [2, 0, 0, 0, 0, 0x42];
         let config = PacketConfig { mac: Some(own), ..PacketConfig::new("far", [4791]) };
         let mut far = EthernetLink::open(&config, Ipv4Addr::new(10, 9, 0, 2)).unwrap();
-        assert_eq!((far.mac(), far.interface().mac), (own, [2, 0, 0, 0, 0, 2]));
-        far.want(*kernel.ip(), None);
+        assert_eq!((far.mac_address(), far.interface().mac), (own, [2, 0, 0, 0, 0, 2]));
+        far.add_neighbour(*kernel.ip(), None);
         let end = Instant::now() + Duration::from_secs(60);
-        while !far.settle().unwrap() {
+        while !far.resolve_neighbours().unwrap() {
             assert!(Instant::now() < end, "the kernel answers ARP");
             assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap(), 0);
         }
         batch.clear();
-        batch.push_udp(us, kernel, &[2; 8], 0).unwrap();
+        batch.push_datagram(us, kernel, &[2; 8], 0).unwrap();
         assert_eq!(far.send(&mut batch).unwrap(), 1);
         assert_eq!(near.recv(&mut batch, SOON).unwrap(), 1);
-        assert_eq!(batch.udp(0).unwrap().payload(), [2; 8]);
+        assert_eq!(batch.udp_datagram(0).unwrap().payload(), [2; 8]);
 
         // And back: the kernel asks first, and sends once it was answered.
         batch.clear();
-        batch.push_udp(kernel, us, &[3; 8], 0).unwrap();
+        batch.push_datagram(kernel, us, &[3; 8], 0).unwrap();
         assert_eq!(near.send(&mut batch).unwrap(), 1);
         let end = Instant::now() + Duration::from_secs(60);
         while far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap() == 0 {
             assert!(Instant::now() < end, "the kernel's question is answered");
         }
-        assert_eq!(batch.udp(0).unwrap().payload(), [3; 8]);
-        assert_eq!(batch.frame(0).unwrap()[..12], [2, 0, 0, 0, 0, 0x42, 2, 0, 0, 0, 0, 1]);
-        let counters = far.counters();
-        assert_eq!((counters.received, counters.sent, counters.unsent()), (1, 1, 0), "ARP is not counted");
+        assert_eq!(batch.udp_datagram(0).unwrap().payload(), [3; 8]);
+        assert_eq!(batch.ethernet_frame(0).unwrap()[..12], [2, 0, 0, 0, 0, 0x42, 2, 0, 0, 0, 0, 1]);
+        let counters = far.link_counters();
+        assert_eq!(
+            (counters.received, counters.sent, counters.unsent_packets()),
+            (1, 1, 0),
+            "ARP is not counted"
+        );
         assert_eq!((counters.received_bytes, counters.sent_bytes), (36, 36));
     });
 }
@@ -498,13 +508,13 @@ fn frames_with_a_vlan_tag_are_not_received() {
         let mut far = PacketLink::open(&PacketConfig::new("far", [])).unwrap();
         let packet = |mark: u8| {
             let (from, to) = (at([10, 9, 0, 2], 9), at([10, 9, 0, 1], 4791));
-            [&datagram::header(from, to, 32)[..], &[mark; 32]].concat()
+            [&datagram::encode_header(from, to, 32)[..], &[mark; 32]].concat()
         };
         let macs = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         let untagged = |mark| [&macs[..], &[8, 0], &packet(mark)].concat();
         let tagged =
             |id: u16, mark| [&macs[..], &[0x81, 0], &id.to_be_bytes(), &[8, 0], &packet(mark)].concat();
-        let mut batch = Batch::new(8);
+        let mut batch = PacketBatch::new(8);
         // A VLAN, one with a priority, a priority alone, and two tags.
         let twice = [&tagged(5, 4)[..16], &tagged(6, 4)[12..]].concat();
         let frames_out =
@@ -513,15 +523,15 @@ fn frames_with_a_vlan_tag_are_not_received() {
         assert_eq!(far.send(&mut batch).unwrap(), 6);
         assert_eq!(frames(&mut near, 2), [untagged(0), untagged(5)]);
         assert_eq!(near.recv(&mut batch, Some(Duration::from_millis(100))).unwrap(), 0);
-        assert_eq!(near.counters().received, 2);
+        assert_eq!(near.link_counters().received, 2);
     });
 }
 
 /// 200 datagrams of 1,000 bytes to the other end of the wire.
-fn many(batch: &mut Batch) {
+fn many(batch: &mut PacketBatch) {
     batch.clear();
     for _ in 0..200 {
-        batch.push_udp(at([10, 9, 0, 1], 4791), at([10, 9, 0, 2], 4791), &[7; 972], 0).unwrap();
+        batch.push_datagram(at([10, 9, 0, 1], 4791), at([10, 9, 0, 2], 4791), &[7; 972], 0).unwrap();
     }
 }
 
@@ -529,17 +539,17 @@ fn many(batch: &mut Batch) {
 #[ignore = "needs root: makes a network namespace with a veth pair"]
 fn a_socket_whose_queue_is_full_is_waited_for_and_then_counted() {
     in_namespace(|| {
-        let config = UdpConfig::roce(at([10, 9, 0, 1], 4791).into());
-        let mut batch = Batch::new(256);
+        let config = UdpConfig::for_roce_frames(at([10, 9, 0, 1], 4791).into());
+        let mut batch = PacketBatch::new(256);
         // One kilobyte a second: what is sent fills the socket's queue (EAGAIN).
         tc("qdisc add dev near root tbf rate 8kbit burst 1540 limit 10000000");
         let mut link = UdpLink::open(&config).unwrap().without_waiting();
         many(&mut batch);
         let sent = link.send(&mut batch).unwrap() as u64;
-        let counters = link.counters();
+        let counters = link.link_counters();
         assert!((1..200).contains(&sent), "{sent}");
         assert_eq!(
-            (counters.sent, counters.unsent_queue_full, counters.unsent()),
+            (counters.sent, counters.unsent_queue_full, counters.unsent_packets()),
             (sent, 200 - sent, 200 - sent)
         );
         drop(link);
@@ -548,7 +558,7 @@ fn a_socket_whose_queue_is_full_is_waited_for_and_then_counted() {
         let mut link = UdpLink::open(&config).unwrap();
         many(&mut batch);
         assert_eq!(link.send(&mut batch).unwrap(), 200);
-        assert_eq!(link.counters().unsent(), 0);
+        assert_eq!(link.link_counters().unsent_packets(), 0);
     });
 }
 
@@ -557,10 +567,10 @@ fn a_socket_whose_queue_is_full_is_waited_for_and_then_counted() {
 fn a_device_whose_queue_is_full_is_waited_for_and_then_counted() {
     in_namespace(|| {
         let ethernet = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
-        let mut batch = Batch::new(256);
+        let mut batch = PacketBatch::new(256);
         let mut fill = |count: usize| {
             many(&mut batch);
-            let mut some = Batch::new(count);
+            let mut some = PacketBatch::new(count);
             for index in 0..count {
                 some.push(batch.packet(index), 0).unwrap();
                 some.set_ethernet(index, &ethernet);
@@ -571,17 +581,17 @@ fn a_device_whose_queue_is_full_is_waited_for_and_then_counted() {
         tc("qdisc add dev near root tbf rate 8kbit burst 1540 limit 3200");
         let mut link = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
         let sent = link.send(&mut fill(20)).unwrap() as u64;
-        let counters = link.counters();
+        let counters = link.link_counters();
         assert!((1..20).contains(&sent), "{sent}");
         assert_eq!(
-            (counters.sent, counters.unsent_no_buffers, counters.unsent()),
+            (counters.sent, counters.unsent_no_buffers, counters.unsent_packets()),
             (sent, 20 - sent, 20 - sent)
         );
         // A thousand a second: with patience everything leaves.
         tc("qdisc replace dev near root tbf rate 8mbit burst 1540 limit 3200");
         let mut link = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
         assert_eq!(link.send(&mut fill(100)).unwrap(), 100);
-        assert_eq!(link.counters().unsent(), 0);
+        assert_eq!(link.link_counters().unsent_packets(), 0);
     });
 }
 
@@ -590,17 +600,17 @@ fn a_device_whose_queue_is_full_is_waited_for_and_then_counted() {
 fn datagrams_of_a_run_that_are_longer_than_the_path_are_counted_and_runs_go_on() {
     in_namespace(|| {
         let near = at([10, 9, 0, 1], 0).into();
-        let mut link = UdpLink::open(&UdpConfig::reports(near, false)).unwrap();
+        let mut link = UdpLink::open(&UdpConfig::for_reports(near, false)).unwrap();
         let (from, to) = (link.local_addr(), at([10, 9, 0, 2], 40040));
-        let mut batch = Batch::with_packet_capacity(64, 3000);
+        let mut batch = PacketBatch::with_packet_capacity(64, 3000);
         for _ in 0..20 {
             for length in [40, 40, 40, 1473, 1473, 1472, 1472, 50] {
-                batch.push_udp(from, to, &vec![1; length], 0).unwrap();
+                batch.push_datagram(from, to, &vec![1; length], 0).unwrap();
             }
             assert_eq!(link.send(&mut batch).unwrap(), 6);
         }
-        let counters = link.counters();
-        assert_eq!((counters.sent, counters.unsent_too_long, counters.unsent()), (120, 40, 40));
-        assert!(link.runs().send, "it is not the kernel that refuses runs");
+        let counters = link.link_counters();
+        assert_eq!((counters.sent, counters.unsent_too_long, counters.unsent_packets()), (120, 40, 40));
+        assert!(link.run_use().send, "it is not the kernel that refuses runs");
     });
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use dta_link::udp::RUN_MAX;
 use dta_link::{Link, LinkError, RunUse, UdpConfig, UdpLink};
-use dta_proto::batch::{Addresses, Batch};
-use dta_proto::wire::datagram::{self, Datagram};
-use dta_proto::wire::frame::{Route, WriteTemplate};
-use dta_proto::wire::roce::{Psn, Transport, icrc_ok, icrc_ok_for_any_id, settle_icrc};
+use dta_proto::batch::{Addresses, PacketBatch};
+use dta_proto::wire::datagram::{self, UdpDatagram};
+use dta_proto::wire::frame::{FrameRoute, WriteTemplate};
+use dta_proto::wire::roce::{Psn, Transport, has_valid_icrc, icrc_ok_for_any_id, settle_icrc};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(60));
 
@@ -17,12 +17,12 @@ fn loopback(last: u8, port: u16) -> SocketAddrV4 {
 }
 
 fn roce(address: SocketAddrV4) -> UdpLink {
-    UdpLink::open(&UdpConfig::roce(address.into())).unwrap()
+    UdpLink::open(&UdpConfig::for_roce_frames(address.into())).unwrap()
 }
 
 /// Receives until `count` packets have come.
 fn collect(link: &mut UdpLink, count: usize) -> Vec<Vec<u8>> {
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     let mut all = Vec::new();
     while all.len() < count {
         assert_ne!(link.recv(&mut batch, SOON).unwrap(), 0, "only {} of {count} packets came", all.len());
@@ -35,11 +35,11 @@ fn collect(link: &mut UdpLink, count: usize) -> Vec<Vec<u8>> {
 fn packets_arrive_as_they_were_sent() {
     let mut a = roce(loopback(2, 0));
     let mut b = roce(loopback(1, 0));
-    let mut batch = Batch::new(100);
+    let mut batch = PacketBatch::new(100);
     let mut sent = Vec::new();
     for length in 0..100 {
         let payload = vec![length as u8; length * 14];
-        batch.push_udp(a.local_addr(), b.local_addr(), &payload, 0).unwrap();
+        batch.push_datagram(a.local_addr(), b.local_addr(), &payload, 0).unwrap();
         sent.push(batch.packet(length).to_vec());
     }
     assert_eq!(a.send(&mut batch).unwrap(), 100);
@@ -47,9 +47,9 @@ fn packets_arrive_as_they_were_sent() {
     assert_eq!(collect(&mut b, 100), sent);
 
     let bytes: usize = sent.iter().map(Vec::len).sum();
-    assert_eq!((a.counters().sent, a.counters().sent_bytes), (100, bytes as u64));
-    assert_eq!((b.counters().received, b.counters().received_bytes), (100, bytes as u64));
-    assert_eq!(b.counters().dropped_by_kernel, 0);
+    assert_eq!((a.link_counters().sent, a.link_counters().sent_bytes), (100, bytes as u64));
+    assert_eq!((b.link_counters().received, b.link_counters().received_bytes), (100, bytes as u64));
+    assert_eq!(b.link_counters().dropped_by_kernel, 0);
 }
 
 #[test]
@@ -63,17 +63,17 @@ fn each_source_port_has_its_socket_and_keeps_its_order() {
         .iter()
         .map(|socket| socket.local_addr().unwrap().port())
         .collect();
-    let mut batch = Batch::new(64);
+    let mut batch = PacketBatch::new(64);
     for number in 0..60u8 {
         let source = loopback(3, ports[usize::from(number) % 3]);
-        batch.push_udp(source, b.local_addr(), &[number], 0).unwrap();
+        batch.push_datagram(source, b.local_addr(), &[number], 0).unwrap();
     }
     assert_eq!(a.send(&mut batch).unwrap(), 60);
     let packets = collect(&mut b, 60);
     for (which, port) in ports.iter().enumerate() {
         let got: Vec<u8> = packets
             .iter()
-            .map(|packet| Datagram::parse_exact(packet).unwrap())
+            .map(|packet| UdpDatagram::parse_exact(packet).unwrap())
             .filter(|datagram| datagram.source() == loopback(3, *port))
             .map(|datagram| datagram.payload()[0])
             .collect();
@@ -86,20 +86,20 @@ fn bound_to_all_addresses_it_knows_the_one_that_was_meant_and_answers_from_it() 
     let mut server = roce(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
     let port = server.local_addr().port();
     let mut client = roce(loopback(1, 0));
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     for last in 1..=5 {
-        batch.push_udp(client.local_addr(), loopback(last, port), &[last], 0).unwrap();
+        batch.push_datagram(client.local_addr(), loopback(last, port), &[last], 0).unwrap();
     }
     client.send(&mut batch).unwrap();
-    let mut answers = Batch::default();
+    let mut answers = PacketBatch::default();
     for packet in collect(&mut server, 5) {
-        let question = Datagram::parse_exact(&packet).unwrap();
+        let question = UdpDatagram::parse_exact(&packet).unwrap();
         assert_eq!(question.destination(), loopback(question.payload()[0], port));
-        answers.push_udp(question.destination(), question.source(), question.payload(), 0).unwrap();
+        answers.push_datagram(question.destination(), question.source(), question.payload(), 0).unwrap();
     }
     assert_eq!(server.send(&mut answers).unwrap(), 5);
     for packet in collect(&mut client, 5) {
-        let answer = Datagram::parse_exact(&packet).unwrap();
+        let answer = UdpDatagram::parse_exact(&packet).unwrap();
         assert_eq!(answer.source(), loopback(answer.payload()[0], port));
     }
 }
@@ -108,33 +108,33 @@ fn bound_to_all_addresses_it_knows_the_one_that_was_meant_and_answers_from_it() 
 fn a_datagram_longer_than_a_slot_is_counted_and_the_others_are_kept() {
     let mut a = roce(loopback(2, 0));
     let mut b = roce(loopback(1, 0));
-    let mut long = Batch::with_packet_capacity(8, 9000);
+    let mut long = PacketBatch::with_packet_capacity(8, 9000);
     for length in [4, 5000, 8, 5001, 12] {
-        long.push_udp(a.local_addr(), b.local_addr(), &vec![7; length], 0).unwrap();
+        long.push_datagram(a.local_addr(), b.local_addr(), &vec![7; length], 0).unwrap();
     }
     assert_eq!(a.send(&mut long).unwrap(), 5);
     let lengths: Vec<usize> =
         collect(&mut b, 3).iter().map(|packet| packet.len() - datagram::HEADER_LEN).collect();
     assert_eq!(lengths, [4, 8, 12]);
-    assert_eq!(b.counters().dropped_too_long, 2);
-    assert_eq!(b.counters().received, 3);
+    assert_eq!(b.link_counters().dropped_too_long, 2);
+    assert_eq!(b.link_counters().received, 3);
 }
 
 #[test]
 fn what_the_kernel_drops_at_a_full_queue_is_counted_exactly() {
-    let config = UdpConfig { receive_buffer: 4096, ..UdpConfig::roce(loopback(1, 0).into()) };
+    let config = UdpConfig { receive_buffer: 4096, ..UdpConfig::for_roce_frames(loopback(1, 0).into()) };
     let mut b = UdpLink::open(&config).unwrap();
     assert!(b.receive_buffer() < 64 << 10);
     let mut a = roce(loopback(2, 0));
-    let mut batch = Batch::new(64);
+    let mut batch = PacketBatch::new(64);
     for _ in 0..16 {
         while !batch.is_full() {
-            batch.push_udp(a.local_addr(), b.local_addr(), &[1; 500], 0).unwrap();
+            batch.push_datagram(a.local_addr(), b.local_addr(), &[1; 500], 0).unwrap();
         }
         assert_eq!(a.send(&mut batch).unwrap(), 64);
     }
     while b.recv(&mut batch, Some(Duration::from_millis(500))).unwrap() > 0 {}
-    let counters = b.counters();
+    let counters = b.link_counters();
     assert!(counters.dropped_by_kernel > 900, "{counters:?}");
     assert_eq!(counters.received + counters.dropped_by_kernel, 1024);
 }
@@ -143,19 +143,19 @@ fn what_the_kernel_drops_at_a_full_queue_is_counted_exactly() {
 fn what_is_not_a_udp_packet_is_counted_and_the_others_leave() {
     let mut a = roce(loopback(2, 0));
     let mut b = roce(loopback(1, 0));
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     batch.push(&[0; 10], 0).unwrap();
-    batch.push_udp(a.local_addr(), b.local_addr(), &[1], 0).unwrap();
+    batch.push_datagram(a.local_addr(), b.local_addr(), &[1], 0).unwrap();
     batch.push(&[0x60; 100], 0).unwrap();
     assert_eq!(a.send(&mut batch).unwrap(), 1);
-    assert_eq!(a.counters().unsent_malformed, 2);
+    assert_eq!(a.link_counters().unsent_malformed, 2);
     assert_eq!(collect(&mut b, 1).len(), 1);
 }
 
 #[test]
 fn a_wait_ends_after_its_time() {
     let mut link = roce(loopback(1, 0));
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     assert_eq!(link.recv(&mut batch, Some(Duration::ZERO)).unwrap(), 0);
     let start = std::time::Instant::now();
     assert_eq!(link.recv(&mut batch, Some(Duration::from_millis(30))).unwrap(), 0);
@@ -167,13 +167,13 @@ fn errors_say_what_to_do() {
     let message = |config: UdpConfig| UdpLink::open(&config).err().unwrap().to_string();
     let held = UdpSocket::bind(loopback(1, 0)).unwrap();
     let address = held.local_addr().unwrap();
-    let text = message(UdpConfig::roce(address));
+    let text = message(UdpConfig::for_roce_frames(address));
     assert!(text.contains(&format!("UDP port {} of 127.0.0.1 is in use", address.port())), "{text}");
     assert!(text.contains("choose another port"), "{text}");
 
-    let text = message(UdpConfig::roce("192.0.2.1:4791".parse().unwrap()));
+    let text = message(UdpConfig::for_roce_frames("192.0.2.1:4791".parse().unwrap()));
     assert!(text.contains("192.0.2.1 is not an address of this host"), "{text}");
-    let text = message(UdpConfig::roce("[::1]:4791".parse().unwrap()));
+    let text = message(UdpConfig::for_roce_frames("[::1]:4791".parse().unwrap()));
     assert!(text.contains("IPv4 only"), "{text}");
 }
 
@@ -184,16 +184,16 @@ fn a_source_that_cannot_be_bound_is_counted_and_tried_again_and_the_others_leave
     let held = UdpSocket::bind(loopback(2, 0)).unwrap();
     let taken = loopback(2, held.local_addr().unwrap().port());
     assert!(matches!(a.open_source(taken), Err(LinkError::PortInUse(address)) if address == taken.into()));
-    let mut batch = Batch::default();
-    batch.push_udp(taken, b.local_addr(), &[1], 0).unwrap();
-    batch.push_udp(a.local_addr(), b.local_addr(), &[2], 0).unwrap();
+    let mut batch = PacketBatch::default();
+    batch.push_datagram(taken, b.local_addr(), &[1], 0).unwrap();
+    batch.push_datagram(a.local_addr(), b.local_addr(), &[2], 0).unwrap();
     assert_eq!(a.send(&mut batch).unwrap(), 1);
-    assert_eq!((a.counters().sent, a.counters().unsent_no_source), (1, 1));
+    assert_eq!((a.link_counters().sent, a.link_counters().unsent_no_source), (1, 1));
     assert_eq!(collect(&mut b, 1)[0][datagram::HEADER_LEN..], [2]);
     drop(held);
     // Not at once: a bind per datagram would be expensive.
     std::thread::sleep(Duration::from_millis(1100));
-    batch.push_udp(taken, b.local_addr(), &[3], 0).unwrap();
+    batch.push_datagram(taken, b.local_addr(), &[3], 0).unwrap();
     assert_eq!(a.send(&mut batch).unwrap(), 1);
     assert_eq!(collect(&mut b, 1)[0][datagram::HEADER_LEN..], [3]);
 }
@@ -204,12 +204,12 @@ fn sources_come_and_go_and_sockets_with_them() {
     let mut b = roce(loopback(1, 0));
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = open();
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     let mut sent = 0;
     // Addresses of 127/8, so that no other program has one of the ports.
     for n in 0..300u32 {
         let source = SocketAddrV4::new(Ipv4Addr::from(0x7f01_0000 + n), 0xc123);
-        batch.push_udp(source, b.local_addr(), &[n as u8], 0).unwrap();
+        batch.push_datagram(source, b.local_addr(), &[n as u8], 0).unwrap();
         sent += a.send(&mut batch).unwrap();
         assert_eq!(collect(&mut b, 1)[0][datagram::HEADER_LEN..], [n as u8]);
     }
@@ -223,25 +223,26 @@ fn a_datagram_goes_where_its_writer_told_and_a_changed_one_where_its_headers_say
     let mut a = roce(loopback(2, 0));
     let (mut b, mut c) = (roce(loopback(1, 0)), roce(loopback(1, 0)));
     let told = Addresses::new(a.local_addr(), b.local_addr());
-    let header = datagram::header(told.source, told.destination, 4);
-    let mut batch = Batch::default();
+    let header = datagram::encode_header(told.source, told.destination, 4);
+    let mut batch = PacketBatch::default();
     batch.add_datagram(32, told, 7).copy_from_slice(&[&header[..], &[1; 4]].concat());
     let slot = batch.next_slot().unwrap();
     slot[..32].copy_from_slice(&[&header[..], &[2; 4]].concat());
     batch.commit_datagram(32, told, 8);
-    batch.push_udp(told.source, told.destination, &[3; 4], 9).unwrap();
+    batch.push_datagram(told.source, told.destination, &[3; 4], 9).unwrap();
     let copy = batch.packet(0).to_vec();
     batch.push(&copy, 10).unwrap();
-    let addresses = |batch: &Batch| (0..batch.len()).map(|index| batch.addresses(index)).collect::<Vec<_>>();
+    let addresses =
+        |batch: &PacketBatch| (0..batch.len()).map(|index| batch.addresses(index)).collect::<Vec<_>>();
     assert_eq!(addresses(&batch), [Some(told), Some(told), Some(told), None]);
-    assert_eq!((0..4).map(|index| batch.cookie(index)).collect::<Vec<_>>(), [7, 8, 9, 10]);
+    assert_eq!((0..4).map(|index| batch.packet_cookie(index)).collect::<Vec<_>>(), [7, 8, 9, 10]);
     assert_eq!(a.send(&mut batch).unwrap(), 4);
     let payloads: Vec<_> = collect(&mut b, 4).iter().map(|packet| packet[datagram::HEADER_LEN]).collect();
     assert_eq!(payloads, [1, 2, 3, 1]);
 
     // Who changes a packet may change where it goes.
-    batch.push_udp(told.source, told.destination, &[4; 4], 0).unwrap();
-    let elsewhere = datagram::header(told.source, c.local_addr(), 4);
+    batch.push_datagram(told.source, told.destination, &[4; 4], 0).unwrap();
+    let elsewhere = datagram::encode_header(told.source, c.local_addr(), 4);
     batch.packet_mut(0)[..datagram::HEADER_LEN].copy_from_slice(&elsewhere);
     assert_eq!(batch.addresses(0), None);
     assert_eq!(a.send(&mut batch).unwrap(), 1);
@@ -252,15 +253,15 @@ fn a_datagram_goes_where_its_writer_told_and_a_changed_one_where_its_headers_say
 #[should_panic(expected = "shorter than its headers")]
 fn a_datagram_has_its_headers() {
     let told = Addresses::new(loopback(2, 1), loopback(1, 1));
-    Batch::default().commit_datagram(27, told, 0);
+    PacketBatch::default().commit_datagram(27, told, 0);
 }
 
 #[test]
 fn bytes_after_the_total_length_are_not_sent() {
     let mut a = roce(loopback(2, 0));
     let mut b = roce(loopback(1, 0));
-    let mut batch = Batch::default();
-    batch.push_udp(a.local_addr(), b.local_addr(), &[1; 4], 0).unwrap();
+    let mut batch = PacketBatch::default();
+    batch.push_datagram(a.local_addr(), b.local_addr(), &[1; 4], 0).unwrap();
     let mut padded = batch.packet(0).to_vec();
     padded.extend([0xee; 14]);
     batch.clear();
@@ -273,16 +274,16 @@ fn bytes_after_the_total_length_are_not_sent() {
 fn the_largest_datagram_fits_a_batch_made_for_it() {
     let mut a = roce(loopback(2, 0));
     let mut b = roce(loopback(1, 0));
-    let mut batch = Batch::with_packet_capacity(1, 65_535);
-    assert!(batch.push_udp(a.local_addr(), b.local_addr(), &[1; 65_508], 0).is_err());
-    batch.push_udp(a.local_addr(), b.local_addr(), &[1; 65_507], 0).unwrap();
+    let mut batch = PacketBatch::with_packet_capacity(1, 65_535);
+    assert!(batch.push_datagram(a.local_addr(), b.local_addr(), &[1; 65_508], 0).is_err());
+    batch.push_datagram(a.local_addr(), b.local_addr(), &[1; 65_507], 0).unwrap();
     assert_eq!(a.send(&mut batch).unwrap(), 1);
     assert_eq!(b.recv(&mut batch, SOON).unwrap(), 1);
-    assert_eq!(batch.udp(0).unwrap().payload(), [1; 65_507]);
+    assert_eq!(batch.udp_datagram(0).unwrap().payload(), [1; 65_507]);
 }
 
 fn reports(address: SocketAddrV4, runs: RunUse) -> UdpLink {
-    UdpLink::open(&UdpConfig { runs, ..UdpConfig::reports(address.into(), false) }).unwrap()
+    UdpLink::open(&UdpConfig { runs, ..UdpConfig::for_reports(address.into(), false) }).unwrap()
 }
 
 const SEND: RunUse = RunUse { send: true, receive: false };
@@ -292,33 +293,38 @@ const RECEIVE: RunUse = RunUse { send: false, receive: true };
 fn links_use_the_runs_that_they_are_asked_to() {
     let link = reports(loopback(1, 0), RunUse::BOTH);
     // Every kernel since 5.0 can.
-    assert_eq!(link.runs(), RunUse::BOTH);
-    assert_eq!(reports(loopback(1, 0), SEND).runs(), SEND);
-    assert_eq!(roce(loopback(1, 0)).runs(), RunUse::NONE);
+    assert_eq!(link.run_use(), RunUse::BOTH);
+    assert_eq!(reports(loopback(1, 0), SEND).run_use(), SEND);
+    assert_eq!(roce(loopback(1, 0)).run_use(), RunUse::NONE);
     for runs in [RunUse::BOTH, SEND, RECEIVE] {
-        assert_eq!(frames(loopback(1, 0), runs).runs(), runs);
+        assert_eq!(frames(loopback(1, 0), runs).run_use(), runs);
     }
 }
 
 fn frames(address: SocketAddrV4, runs: RunUse) -> UdpLink {
-    UdpLink::open(&UdpConfig { runs, ..UdpConfig::roce(address.into()) }).unwrap()
+    UdpLink::open(&UdpConfig { runs, ..UdpConfig::for_roce_frames(address.into()) }).unwrap()
 }
 
 /// Appends WRITEs of these lengths from one queue pair; `runs`: whether they may leave in runs.
-fn writes(batch: &mut Batch, from: SocketAddrV4, to: SocketAddrV4, runs: bool, lengths: &[usize]) {
-    let route =
-        Route { src_port: from.port(), dst_port: to.port(), ..Route::new(*from.ip(), *to.ip(), 0x11) };
+fn writes(batch: &mut PacketBatch, from: SocketAddrV4, to: SocketAddrV4, runs: bool, lengths: &[usize]) {
+    let route = FrameRoute {
+        src_port: from.port(),
+        dst_port: to.port(),
+        ..FrameRoute::new(*from.ip(), *to.ip(), 0x11)
+    };
     let addresses = Addresses { source: from, destination: to, runs };
     for (n, &length) in lengths.iter().enumerate() {
         let template = WriteTemplate::new(&route, Transport::Uc, 0x11, length).unwrap();
         let slot = batch.add_datagram(template.frame_len(), addresses, 0);
-        template.emit(Psn::new(n as u32), false, 64 * n as u64, 7, &vec![n as u8; length], slot).unwrap();
+        template
+            .write_frame(Psn::new(n as u32), false, 64 * n as u64, 7, &vec![n as u8; length], slot)
+            .unwrap();
     }
 }
 
 /// As [`collect`], with the ids settled where they are not known.
 fn settled(link: &mut UdpLink, count: usize) -> Vec<Vec<u8>> {
-    let (mut batch, mut all) = (Batch::default(), Vec::new());
+    let (mut batch, mut all) = (PacketBatch::default(), Vec::new());
     while all.len() < count {
         assert_ne!(link.recv(&mut batch, SOON).unwrap(), 0, "only {} of {count} packets came", all.len());
         for index in 0..batch.len() {
@@ -338,24 +344,24 @@ fn frames_in_runs_have_the_icrc_of_their_number_and_arrive_as_they_were_made() {
     for receiver in [RunUse::BOTH, RECEIVE] {
         let (mut a, mut b) = (frames(loopback(2, 0), RunUse::BOTH), frames(loopback(1, 0), receiver));
         let (from, to) = (a.local_addr(), b.local_addr());
-        let mut batch = Batch::new(lengths.len());
+        let mut batch = PacketBatch::new(lengths.len());
         writes(&mut batch, from, to, true, &lengths);
         let sent: Vec<Vec<u8>> = batch.iter().map(<[u8]>::to_vec).collect();
-        assert!(sent.iter().all(|packet| icrc_ok(packet)));
+        assert!(sent.iter().all(|packet| has_valid_icrc(packet)));
         assert_eq!(a.send(&mut batch).unwrap(), lengths.len());
         assert_eq!(settled(&mut b, lengths.len()), sent);
         let bytes = sent.iter().map(Vec::len).sum::<usize>() as u64;
-        let (out, back) = (a.counters(), b.counters());
-        assert_eq!((out.sent, out.sent_bytes, out.unsent()), (lengths.len() as u64, bytes, 0));
+        let (out, back) = (a.link_counters(), b.link_counters());
+        assert_eq!((out.sent, out.sent_bytes, out.unsent_packets()), (lengths.len() as u64, bytes, 0));
         assert_eq!((back.received, back.received_bytes, back.dropped_by_kernel), (out.sent, bytes, 0));
-        assert_eq!((a.runs(), b.runs()), (RunUse::BOTH, receiver), "nothing was refused");
+        assert_eq!((a.run_use(), b.run_use()), (RunUse::BOTH, receiver), "nothing was refused");
     }
 }
 
 #[test]
 fn a_frame_that_a_fault_has_changed_keeps_its_place_and_stays_wrong() {
     let (mut a, mut b) = (frames(loopback(2, 0), RunUse::BOTH), frames(loopback(1, 0), RECEIVE));
-    let mut batch = Batch::new(64);
+    let mut batch = PacketBatch::new(64);
     writes(&mut batch, a.local_addr(), b.local_addr(), true, &[16; 64]);
     batch.packet_mut(10)[60] ^= 1;
     assert_eq!(a.send(&mut batch).unwrap(), 64);
@@ -369,14 +375,14 @@ fn a_frame_that_a_fault_has_changed_keeps_its_place_and_stays_wrong() {
 #[test]
 fn frames_leave_in_runs_only_where_their_writer_allows_it() {
     let (mut a, mut b) = (frames(loopback(2, 0), RunUse::BOTH), roce(loopback(1, 0)));
-    let mut batch = Batch::new(64);
+    let mut batch = PacketBatch::new(64);
     for (runs, other_ids) in [(false, 0), (true, 63)] {
         writes(&mut batch, a.local_addr(), b.local_addr(), runs, &[16; 64]);
         assert_eq!(a.send(&mut batch).unwrap(), 64);
         // The kernel cuts what a link without runs receives, and the link takes each id for 0.
         let all = collect(&mut b, 64);
         assert!(all.iter().all(|packet| icrc_ok_for_any_id(packet)));
-        assert_eq!(all.iter().filter(|packet| !icrc_ok(packet)).count(), other_ids);
+        assert_eq!(all.iter().filter(|packet| !has_valid_icrc(packet)).count(), other_ids);
     }
 }
 
@@ -389,30 +395,30 @@ fn datagrams_stay_datagrams_in_their_order_whatever_runs_they_make() {
         [(RunUse::BOTH, RunUse::BOTH), (SEND, RunUse::NONE), (RunUse::NONE, RECEIVE), (SEND, RECEIVE)]
     {
         let (mut a, mut b) = (reports(loopback(2, 0), sender), reports(loopback(1, 0), receiver));
-        let mut batch = Batch::new(lengths.len());
+        let mut batch = PacketBatch::new(lengths.len());
         for (n, length) in lengths.iter().enumerate() {
-            batch.push_udp(a.local_addr(), b.local_addr(), &vec![n as u8; *length], 0).unwrap();
+            batch.push_datagram(a.local_addr(), b.local_addr(), &vec![n as u8; *length], 0).unwrap();
         }
         let sent: Vec<Vec<u8>> = batch.iter().map(<[u8]>::to_vec).collect();
         assert_eq!(a.send(&mut batch).unwrap(), lengths.len());
         assert_eq!(collect(&mut b, lengths.len()), sent, "{sender} to {receiver}");
         let bytes = sent.iter().map(Vec::len).sum::<usize>() as u64;
-        let (from, to) = (a.counters(), b.counters());
-        assert_eq!((from.sent, from.sent_bytes, from.unsent()), (lengths.len() as u64, bytes, 0));
+        let (from, to) = (a.link_counters(), b.link_counters());
+        assert_eq!((from.sent, from.sent_bytes, from.unsent_packets()), (lengths.len() as u64, bytes, 0));
         assert_eq!((to.received, to.received_bytes, to.dropped_by_kernel), (from.sent, bytes, 0));
-        assert_eq!((a.runs(), b.runs()), (sender, receiver), "nothing was refused");
+        assert_eq!((a.run_use(), b.run_use()), (sender, receiver), "nothing was refused");
     }
 }
 
 #[test]
 fn a_run_that_is_longer_than_a_batch_is_handed_out_in_parts_without_waiting() {
     let (mut a, mut b) = (reports(loopback(2, 0), SEND), reports(loopback(1, 0), RECEIVE));
-    let mut all = Batch::new(200);
+    let mut all = PacketBatch::new(200);
     for n in 0..200u8 {
-        all.push_udp(a.local_addr(), b.local_addr(), &[n; 12], 0).unwrap();
+        all.push_datagram(a.local_addr(), b.local_addr(), &[n; 12], 0).unwrap();
     }
     assert_eq!(a.send(&mut all).unwrap(), 200);
-    let (mut small, mut got) = (Batch::new(7), Vec::new());
+    let (mut small, mut got) = (PacketBatch::new(7), Vec::new());
     while b.recv(&mut small, Some(Duration::ZERO)).unwrap() > 0 {
         got.extend(small.iter().map(|packet| packet[datagram::HEADER_LEN]));
     }
@@ -422,15 +428,15 @@ fn a_run_that_is_longer_than_a_batch_is_handed_out_in_parts_without_waiting() {
 #[test]
 fn each_datagram_of_a_run_that_is_too_long_is_counted() {
     let (mut a, mut b) = (reports(loopback(2, 0), SEND), reports(loopback(1, 0), RECEIVE));
-    let mut long = Batch::with_packet_capacity(16, 9000);
+    let mut long = PacketBatch::with_packet_capacity(16, 9000);
     for length in [8, 8, 5000, 5000, 5000, 4999, 12] {
-        long.push_udp(a.local_addr(), b.local_addr(), &vec![7; length], 0).unwrap();
+        long.push_datagram(a.local_addr(), b.local_addr(), &vec![7; length], 0).unwrap();
     }
     assert_eq!(a.send(&mut long).unwrap(), 7);
     let lengths: Vec<_> =
         collect(&mut b, 3).iter().map(|packet| packet.len() - datagram::HEADER_LEN).collect();
     assert_eq!(lengths, [8, 8, 12]);
-    assert_eq!((b.counters().dropped_too_long, b.counters().received), (4, 3));
+    assert_eq!((b.link_counters().dropped_too_long, b.link_counters().received), (4, 3));
 }
 
 #[test]
@@ -438,28 +444,28 @@ fn runs_to_many_places_come_to_each_and_tell_where_they_were_meant_to() {
     let mut server = reports(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), RunUse::BOTH);
     let port = server.local_addr().port();
     let mut client = reports(loopback(9, 0), RunUse::BOTH);
-    let mut batch = Batch::new(90);
+    let mut batch = PacketBatch::new(90);
     for n in 0..90u8 {
         // Runs of ten, and one by one.
         let last = 1 + if n < 60 { n / 10 } else { n % 3 };
-        batch.push_udp(client.local_addr(), loopback(last, port), &[last, n], 0).unwrap();
+        batch.push_datagram(client.local_addr(), loopback(last, port), &[last, n], 0).unwrap();
     }
     assert_eq!(client.send(&mut batch).unwrap(), 90);
-    let mut answers = Batch::new(90);
+    let mut answers = PacketBatch::new(90);
     for packet in collect(&mut server, 90) {
-        let question = Datagram::parse_exact(&packet).unwrap();
+        let question = UdpDatagram::parse_exact(&packet).unwrap();
         assert_eq!(question.destination(), loopback(question.payload()[0], port));
         assert_eq!(question.source(), client.local_addr());
-        answers.push_udp(question.destination(), question.source(), question.payload(), 0).unwrap();
+        answers.push_datagram(question.destination(), question.source(), question.payload(), 0).unwrap();
     }
     // From the intended address, in runs.
     assert_eq!(server.send(&mut answers).unwrap(), 90);
     for (n, packet) in collect(&mut client, 90).iter().enumerate() {
-        let answer = Datagram::parse_exact(packet).unwrap();
+        let answer = UdpDatagram::parse_exact(packet).unwrap();
         assert_eq!(answer.source(), loopback(answer.payload()[0], port));
         assert_eq!(usize::from(answer.payload()[1]), n);
     }
-    assert_eq!(server.runs(), RunUse::BOTH);
+    assert_eq!(server.run_use(), RunUse::BOTH);
 }
 
 /// What the kernel counts when it drops runs, on which the accounting relies: a run is lost whole, and counts
@@ -470,17 +476,17 @@ fn a_full_queue_drops_whole_runs_and_counts_each_as_one() {
         let config = UdpConfig {
             receive_buffer: 10_000,
             runs: receiver,
-            ..UdpConfig::reports(loopback(1, 0).into(), false)
+            ..UdpConfig::for_reports(loopback(1, 0).into(), false)
         };
         let (mut a, mut b) = (reports(loopback(2, 0), SEND), UdpLink::open(&config).unwrap());
-        let (mut batch, mut number) = (Batch::new(256), 0u32);
+        let (mut batch, mut number) = (PacketBatch::new(256), 0u32);
         let mut runs = Vec::new();
         // Each batch is one run.
         for n in 0..40 {
             let run = [RUN_MAX as u32, 30][n % 2];
             for _ in 0..run {
                 let payload = [&number.to_be_bytes()[..], &[0; 96]].concat();
-                batch.push_udp(a.local_addr(), b.local_addr(), &payload, 0).unwrap();
+                batch.push_datagram(a.local_addr(), b.local_addr(), &payload, 0).unwrap();
                 number += 1;
             }
             runs.push(number - run..number);
@@ -488,14 +494,13 @@ fn a_full_queue_drops_whole_runs_and_counts_each_as_one() {
         }
         let mut got = Vec::new();
         while b.recv(&mut batch, Some(Duration::ZERO)).unwrap() > 0 {
-            got.extend(
-                (0..batch.len())
-                    .map(|n| u32::from_be_bytes(batch.udp(n).unwrap().payload()[..4].try_into().unwrap())),
-            );
+            got.extend((0..batch.len()).map(|n| {
+                u32::from_be_bytes(batch.udp_datagram(n).unwrap().payload()[..4].try_into().unwrap())
+            }));
         }
         assert!(got.is_sorted(), "in their order");
         let missing = u64::from(number) - got.len() as u64;
-        let counted = b.counters().dropped_by_kernel;
+        let counted = b.link_counters().dropped_by_kernel;
         if counts_datagrams {
             assert!(counted > 1000);
             assert_eq!(counted, missing);

@@ -14,7 +14,7 @@ use dta_link::{
     EthernetLink, Link, LinkError, PacketConfig, PacketLink, SocketKind, UdpConfig, UdpLink, WireLink,
     XdpConfig, XdpLink,
 };
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::wire::datagram;
 
 mod common;
@@ -30,13 +30,13 @@ fn xdp(interface: &str, ports: &[u16], mode: Option<Mode>) -> XdpConfig {
 }
 
 /// Adds a frame from the peer to `far`.
-fn add(batch: &mut Batch, port: u16, payload: &[u8]) {
-    batch.push_udp(at(PEER, 9), at(FAR, port), payload, 0).unwrap();
+fn add(batch: &mut PacketBatch, port: u16, payload: &[u8]) {
+    batch.push_datagram(at(PEER, 9), at(FAR, port), payload, 0).unwrap();
     batch.set_ethernet(batch.len() - 1, &HEADER);
 }
 
 fn frame_of(port: u16, payload: &[u8]) -> Vec<u8> {
-    [&HEADER[..], &datagram::header(at(PEER, 9), at(FAR, port), payload.len()), payload].concat()
+    [&HEADER[..], &datagram::encode_header(at(PEER, 9), at(FAR, port), payload.len()), payload].concat()
 }
 
 fn both_modes(test: fn(Mode)) {
@@ -73,7 +73,7 @@ fn our_ports_come_here_and_the_rest_reaches_the_kernel() {
         let mut near = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
         let config = XdpConfig { address: Some(FAR.into()), ..xdp("far", &[4791, 40040], Some(mode)) };
         let mut far = XdpLink::open(&config).unwrap();
-        assert_eq!((far.mode(), far.queues(), far.zero_copy()), (Some(mode), 1, false));
+        assert_eq!((far.program_mode(), far.queue_count(), far.zero_copy()), (Some(mode), 1, false));
         let kernel = |port| {
             let socket = UdpSocket::bind((Ipv4Addr::from(FAR), port)).unwrap();
             socket.set_read_timeout(SOON).unwrap();
@@ -81,12 +81,12 @@ fn our_ports_come_here_and_the_rest_reaches_the_kernel() {
         };
         let (ours, other) = (kernel(4791), kernel(80));
 
-        let mut batch = Batch::new(16);
+        let mut batch = PacketBatch::new(16);
         let mut wanted = Vec::new();
         for (port, payload) in [(4791, 100), (80, 5), (40040, 3), (4790, 7), (4791, 1), (4791, 1472)] {
             add(&mut batch, port, &vec![7; payload]);
             if [4791, 40040].contains(&port) {
-                wanted.push(batch.frame(batch.len() - 1).unwrap().to_vec());
+                wanted.push(batch.ethernet_frame(batch.len() - 1).unwrap().to_vec());
             }
         }
         // First fragments to a right and a wrong port, later ones to us and to somebody else, and TCP.
@@ -97,19 +97,19 @@ fn our_ports_come_here_and_the_rest_reaches_the_kernel() {
             (4791, 7, 3, [10, 9, 1, 3], false),
             (4791, 9, 6, FAR, false),
         ] {
-            batch.push_udp(at(PEER, 9), at(to, port), &[7; 5], 0).unwrap();
+            batch.push_datagram(at(PEER, 9), at(to, port), &[7; 5], 0).unwrap();
             let index = batch.len() - 1;
             batch.packet_mut(index)[byte] = value;
             batch.set_ethernet(index, &HEADER);
             if received {
-                wanted.push(batch.frame(index).unwrap().to_vec());
+                wanted.push(batch.ethernet_frame(index).unwrap().to_vec());
             }
         }
         let count = batch.len();
         assert_eq!(near.send(&mut batch).unwrap(), count);
         assert_eq!(frames(&mut far, wanted.len()), wanted, "{mode}");
         assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
-        let counters = far.counters();
+        let counters = far.link_counters();
         assert_eq!((counters.received, counters.dropped_by_kernel), (wanted.len() as u64, 0));
         let mut buffer = [0; 100];
         assert_eq!(other.recv(&mut buffer).unwrap(), 5, "the kernel has the other port");
@@ -146,14 +146,14 @@ fn frames_there_and_back_go_round_the_rings_in_order() {
         // Few chunks, so that each is used many times; sending has 1,024.
         let few = |interface| XdpConfig { receive_buffer: 64 * 2048, ..xdp(interface, &[4791], Some(mode)) };
         let (mut near, mut far) = (XdpLink::open(&few("near")).unwrap(), XdpLink::open(&few("far")).unwrap());
-        let (mut batch, mut back) = (Batch::new(64), Batch::new(64));
+        let (mut batch, mut back) = (PacketBatch::new(64), PacketBatch::new(64));
         let mut sent = 0u32;
         for burst in (1..=64).cycle().take(256) {
             let mut wanted = Vec::new();
             for _ in 0..burst {
                 let payload = sent.to_be_bytes().repeat(1 + sent as usize % 367);
                 add(&mut batch, 4791, &payload);
-                wanted.push(batch.frame(batch.len() - 1).unwrap().to_vec());
+                wanted.push(batch.ethernet_frame(batch.len() - 1).unwrap().to_vec());
                 sent += 1;
             }
             assert_eq!(near.send(&mut batch).unwrap(), burst);
@@ -165,10 +165,10 @@ fn frames_there_and_back_go_round_the_rings_in_order() {
             assert_eq!(far.send(&mut back).unwrap(), burst);
             assert_eq!(frames(&mut near, burst), wanted);
         }
-        for link in [near.counters(), far.counters()] {
+        for link in [near.link_counters(), far.link_counters()] {
             let total = u64::from(sent);
             assert_eq!(
-                (link.sent, link.received, link.unsent(), link.dropped_by_kernel),
+                (link.sent, link.received, link.unsent_packets(), link.dropped_by_kernel),
                 (total, total, 0, 0)
             );
             assert_eq!(link.sent_bytes, link.received_bytes);
@@ -182,14 +182,14 @@ fn every_frame_is_received_or_counted_when_nobody_reads() {
     both_modes(|mode| {
         const FRAMES: u64 = 20_000;
         let mut near = XdpLink::open(&xdp("near", &[], None)).unwrap();
-        assert_eq!(near.mode(), None, "who receives nothing loads no program");
+        assert_eq!(near.program_mode(), None, "who receives nothing loads no program");
         let config = XdpConfig { receive_buffer: 256 * 2048, ..xdp("far", &[4791], Some(mode)) };
         let mut far = XdpLink::open(&config).unwrap();
-        let mut batch = Batch::new(100);
+        let mut batch = PacketBatch::new(100);
         let mut received = 0;
         let mut book = vec![false; FRAMES as usize];
         let mut take = |far: &mut XdpLink, wait| {
-            let mut batch = Batch::default();
+            let mut batch = PacketBatch::default();
             while far.recv(&mut batch, Some(wait)).unwrap() > 0 {
                 for index in 0..batch.len() {
                     let number = u64::from_be_bytes(batch.packet(index)[28..36].try_into().unwrap());
@@ -210,18 +210,20 @@ fn every_frame_is_received_or_counted_when_nobody_reads() {
             }
         }
         // What is in flight between the two ends arrives gradually.
-        let (mut counters, until) = (far.counters(), Instant::now() + Duration::from_secs(60));
-        while near.counters().sent != take(&mut far, Duration::from_millis(20)) + counters.dropped_by_kernel {
-            counters = far.counters();
-            assert!(Instant::now() < until, "{mode}: sent {:?}, received {counters:?}", near.counters());
+        let (mut counters, until) = (far.link_counters(), Instant::now() + Duration::from_secs(60));
+        while near.link_counters().sent
+            != take(&mut far, Duration::from_millis(20)) + counters.dropped_by_kernel
+        {
+            counters = far.link_counters();
+            assert!(Instant::now() < until, "{mode}: sent {:?}, received {counters:?}", near.link_counters());
         }
-        let sent = near.counters();
-        assert_eq!(sent.sent + sent.unsent(), FRAMES, "{sent:?}");
+        let sent = near.link_counters();
+        assert_eq!(sent.sent + sent.unsent_packets(), FRAMES, "{sent:?}");
         assert!(counters.dropped_by_kernel > 0, "{counters:?}");
-        assert_eq!(far.counters().received + counters.dropped_by_kernel, sent.sent);
+        assert_eq!(far.link_counters().received + counters.dropped_by_kernel, sent.sent);
         // Nothing is left over: it continues as at first.
         add(&mut batch, 4791, &[5; 50]);
-        let wanted = batch.frame(0).unwrap().to_vec();
+        let wanted = batch.ethernet_frame(0).unwrap().to_vec();
         assert_eq!(near.send(&mut batch).unwrap(), 1);
         assert_eq!(frames(&mut far, 1), [wanted]);
     });
@@ -244,14 +246,14 @@ fn faults_are_seen_as_they_were_made() {
         let mut near = XdpLink::open(&xdp("near", &[], None)).unwrap();
         let mut far = XdpLink::open(&xdp("far", &[4791], Some(mode))).unwrap();
         let faults = "drop=0.1,dup=0.1,reorder=0.1,corrupt=0.3".parse().unwrap();
-        let mut injector = FaultInjector::new(faults, 7, near.scope());
-        let mut batch = Batch::new(64);
+        let mut injector = FaultInjector::new(faults, 7, near.corruption_scope());
+        let mut batch = PacketBatch::new(64);
         let mut wanted = Vec::new();
         let mut got = Vec::new();
-        let mut send = |near: &mut XdpLink, far: &mut XdpLink, leaving: &mut Batch| {
+        let mut send = |near: &mut XdpLink, far: &mut XdpLink, leaving: &mut PacketBatch| {
             let ours = (0..leaving.len()).filter(|index| is_ours(leaving.packet(*index), 4791));
             let before = wanted.len();
-            wanted.extend(ours.map(|index| leaving.frame(index).unwrap().to_vec()));
+            wanted.extend(ours.map(|index| leaving.ethernet_frame(index).unwrap().to_vec()));
             let count = leaving.len();
             assert_eq!(near.send(leaving).unwrap(), count);
             got.extend(frames(far, wanted.len() - before));
@@ -259,12 +261,12 @@ fn faults_are_seen_as_they_were_made() {
         for number in 0..2000u32 {
             add(&mut batch, 4791, &number.to_be_bytes().repeat(8));
             if batch.is_full() {
-                let leaving = injector.apply(&mut batch, Instant::now(), |_, _, _| ());
+                let leaving = injector.apply_to_batch(&mut batch, Instant::now(), |_, _, _| ());
                 send(&mut near, &mut far, leaving);
             }
         }
-        send(&mut near, &mut far, injector.flush(|_, _, _| ()));
-        let counts = injector.counts();
+        send(&mut near, &mut far, injector.flush_held_frames(|_, _, _| ()));
+        let counts = injector.fault_counts();
         assert!(counts.corrupted > 300 && counts.dropped > 100, "{counts:?}");
         // A corrupted total length cuts the packet off as padding is, or does nothing: compared up to there.
         assert_eq!(got.len(), wanted.len());
@@ -274,7 +276,7 @@ fn faults_are_seen_as_they_were_made() {
         let same = got.iter().zip(&wanted).filter(|(got, wanted)| got == wanted).count();
         assert!(same * 10 > wanted.len() * 9, "{same} of {}", wanted.len());
         assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
-        assert_eq!(far.counters().dropped_by_kernel, 0);
+        assert_eq!(far.link_counters().dropped_by_kernel, 0);
     });
 }
 
@@ -285,7 +287,7 @@ fn short_frames_and_frames_with_a_vlan_tag_are_left_to_the_kernel() {
         let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
         let mut far = XdpLink::open(&xdp("far", &[4791], Some(mode))).unwrap();
         let whole = frame_of(4791, &[3; 32]);
-        let mut batch = Batch::new(128);
+        let mut batch = PacketBatch::new(128);
         // Cut off at each byte: the UDP header has to be there.
         for len in 15..=whole.len() {
             batch.push_frame(&whole[..len], 0).unwrap();
@@ -308,11 +310,11 @@ fn short_frames_and_frames_with_a_vlan_tag_are_left_to_the_kernel() {
         batch.push_frame(&whole, 0).unwrap();
         batch.push_frame(&padded, 0).unwrap();
         assert_eq!(near.send(&mut batch).unwrap(), 2);
-        let mut short = Batch::with_packet_capacity(4, 40);
+        let mut short = PacketBatch::with_packet_capacity(4, 40);
         while far.recv(&mut short, SOON).unwrap() == 0 {}
-        assert_eq!((short.len(), short.frame(0).unwrap()), (1, &frame_of(4791, &[4; 4])[..]));
+        assert_eq!((short.len(), short.ethernet_frame(0).unwrap()), (1, &frame_of(4791, &[4; 4])[..]));
         // As many as fit with headroom in a multiple of 64 bytes: 48.
-        assert_eq!((short.packet_capacity(), far.counters().dropped_too_long), (48, 1));
+        assert_eq!((short.packet_capacity(), far.link_counters().dropped_too_long), (48, 1));
     });
 }
 
@@ -329,16 +331,16 @@ fn the_longest_packets_come_and_go_and_longer_ones_are_counted() {
             ip(&format!("link set far mtu {mtu}"));
             let mut near = XdpLink::open(&xdp("near", &[], None)).unwrap();
             let mut far = XdpLink::open(&xdp("far", &[4791], Some(mode))).unwrap();
-            let mut batch = Batch::with_packet_capacity(8, 4096);
+            let mut batch = PacketBatch::with_packet_capacity(8, 4096);
             let longest = vec![6; mtu - 28];
             for _ in 0..3 {
                 add(&mut batch, 4791, &longest);
                 add(&mut batch, 4791, &[&longest[..], &[6]].concat());
             }
             assert_eq!(near.send(&mut batch).unwrap(), 3);
-            assert_eq!(near.counters().unsent_too_long, 3);
+            assert_eq!(near.link_counters().unsent_too_long, 3);
             assert_eq!(far.recv(&mut batch, SOON).unwrap(), 3, "mtu {mtu}");
-            assert_eq!(batch.frame(0).unwrap(), frame_of(4791, &longest));
+            assert_eq!(batch.ethernet_frame(0).unwrap(), frame_of(4791, &longest));
         });
     }
     in_namespace(|| {
@@ -360,14 +362,16 @@ fn each_queue_has_a_socket() {
         for mode in [Mode::Native, Mode::Generic] {
             let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
             let mut far = XdpLink::open(&xdp("far", &[4791], Some(mode))).unwrap();
-            assert_eq!(far.queues(), 4);
+            assert_eq!(far.queue_count(), 4);
             // The sending end spreads flows over its queues.
-            let mut batch = Batch::new(256);
+            let mut batch = PacketBatch::new(256);
             let mut wanted = Vec::new();
             for source in 0..256 {
-                batch.push_udp(at(PEER, 1000 + source), at(FAR, 4791), &source.to_be_bytes(), 0).unwrap();
+                batch
+                    .push_datagram(at(PEER, 1000 + source), at(FAR, 4791), &source.to_be_bytes(), 0)
+                    .unwrap();
                 batch.set_ethernet(usize::from(source), &HEADER);
-                wanted.push(batch.frame(usize::from(source)).unwrap().to_vec());
+                wanted.push(batch.ethernet_frame(usize::from(source)).unwrap().to_vec());
             }
             assert_eq!(near.send(&mut batch).unwrap(), 256);
             let mut got = frames(&mut far, 256);
@@ -379,7 +383,7 @@ fn each_queue_has_a_socket() {
                 add(&mut batch, 4791, &[1; 8]);
             }
             assert_eq!(near.send(&mut batch).unwrap(), 3);
-            let mut one = Batch::new(1);
+            let mut one = PacketBatch::new(1);
             for _ in 0..3 {
                 assert_eq!(far.recv(&mut one, SOON).unwrap(), 1);
             }
@@ -393,11 +397,11 @@ fn an_interface_may_go_down_and_come_up_but_not_away() {
     both_modes(|mode| {
         let mut near = XdpLink::open(&xdp("near", &[], None)).unwrap();
         let mut far = XdpLink::open(&xdp("far", &[4791], Some(mode))).unwrap();
-        let mut batch = Batch::default();
+        let mut batch = PacketBatch::default();
         ip("link set near down");
         add(&mut batch, 4791, &[7; 20]);
         assert_eq!(near.send(&mut batch).unwrap(), 0);
-        assert_eq!(near.counters().unsent(), 1, "{:?}", near.counters());
+        assert_eq!(near.link_counters().unsent_packets(), 1, "{:?}", near.link_counters());
         ip("link set near up");
         ip("link set far down");
         assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
@@ -423,9 +427,9 @@ fn an_interface_may_go_down_and_come_up_but_not_away() {
         assert!(matches!(&error, LinkError::NoInterface(name) if name == "far"), "{error}");
         // Sending counts, and does not hang.
         add(&mut batch, 4791, &[7; 20]);
-        let before = near.counters();
+        let before = near.link_counters();
         assert_eq!(near.send(&mut batch).unwrap(), 0);
-        assert_eq!(near.counters().unsent(), before.unsent() + 1);
+        assert_eq!(near.link_counters().unsent_packets(), before.unsent_packets() + 1);
     });
 }
 
@@ -435,7 +439,7 @@ fn what_is_refused_says_what_to_do() {
     in_namespace(|| {
         let refused = |config: &XdpConfig| XdpLink::open(config).err().unwrap().to_string();
         let first = XdpLink::open(&xdp("far", &[4791], None)).unwrap();
-        assert_eq!(first.mode(), Some(Mode::Native), "in the driver where that can");
+        assert_eq!(first.program_mode(), Some(Mode::Native), "in the driver where that can");
         let error = refused(&xdp("far", &[40040], None));
         assert!(error.contains("already has an XDP program") && error.contains("bpftool"), "{error}");
         let error = refused(&xdp("far", &[], None));
@@ -443,7 +447,7 @@ fn what_is_refused_says_what_to_do() {
         // A request for either gets the other, with the reason.
         let auto = WireLink::open(SocketKind::Auto, &PacketConfig::new("far", [4791]), None).unwrap();
         assert!(auto.describe().starts_with("AF_PACKET, because"), "{}", auto.describe());
-        assert!(matches!(auto.fallback(), Some(LinkError::XdpInUse(name)) if name == "far"));
+        assert!(matches!(auto.fallback_reason(), Some(LinkError::XdpInUse(name)) if name == "far"));
         assert!(WireLink::open(SocketKind::Xdp, &PacketConfig::new("far", [4791]), None).is_err());
         drop((first, auto));
         let auto = WireLink::open(SocketKind::Auto, &PacketConfig::new("far", [4791]), None).unwrap();
@@ -480,34 +484,39 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         ip("neighbour delete 10.9.0.2 dev near");
         let own = [2, 0, 0, 0, 0, 0x42];
         let config = PacketConfig { mac: Some(own), ..PacketConfig::new("far", [4791]) };
-        let mut far = EthernetLink::open_by(SocketKind::Xdp, &config, Ipv4Addr::new(10, 9, 0, 2)).unwrap();
-        assert!(far.wire().describe().starts_with("AF_XDP"));
-        let mut near = UdpLink::open(&UdpConfig::roce(at([10, 9, 0, 1], 4791).into())).unwrap();
+        let mut far =
+            EthernetLink::open_with_kind(SocketKind::Xdp, &config, Ipv4Addr::new(10, 9, 0, 2)).unwrap();
+        assert!(far.wire_link().describe().starts_with("AF_XDP"));
+        let mut near = UdpLink::open(&UdpConfig::for_roce_frames(at([10, 9, 0, 1], 4791).into())).unwrap();
         let (us, kernel) = (at([10, 9, 0, 2], 4791), at([10, 9, 0, 1], 4791));
-        let mut batch = Batch::new(16);
-        far.want(*kernel.ip(), None);
+        let mut batch = PacketBatch::new(16);
+        far.add_neighbour(*kernel.ip(), None);
         let end = Instant::now() + Duration::from_secs(60);
-        while !far.settle().unwrap() || far.silent().count() > 0 {
+        while !far.resolve_neighbours().unwrap() || far.silent_neighbours().count() > 0 {
             assert!(Instant::now() < end, "the kernel answers ARP");
             assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap(), 0);
         }
-        batch.push_udp(us, kernel, &[2; 8], 0).unwrap();
+        batch.push_datagram(us, kernel, &[2; 8], 0).unwrap();
         assert_eq!(far.send(&mut batch).unwrap(), 1);
         assert_eq!(near.recv(&mut batch, SOON).unwrap(), 1);
-        assert_eq!(batch.udp(0).unwrap().payload(), [2; 8]);
+        assert_eq!(batch.udp_datagram(0).unwrap().payload(), [2; 8]);
 
         // And back: the kernel asks first, and sends once it was answered.
         let end = Instant::now() + Duration::from_secs(60);
         batch.clear();
-        batch.push_udp(kernel, us, &[3; 8], 0).unwrap();
+        batch.push_datagram(kernel, us, &[3; 8], 0).unwrap();
         assert_eq!(near.send(&mut batch).unwrap(), 1);
         while far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap() == 0 {
             assert!(Instant::now() < end, "the kernel's question is answered");
         }
-        assert_eq!(batch.udp(0).unwrap().payload(), [3; 8]);
-        assert_eq!(batch.frame(0).unwrap()[..12], [2, 0, 0, 0, 0, 0x42, 2, 0, 0, 0, 0, 1]);
-        let counters = far.counters();
-        assert_eq!((counters.received, counters.sent, counters.unsent()), (1, 1, 0), "ARP is not counted");
+        assert_eq!(batch.udp_datagram(0).unwrap().payload(), [3; 8]);
+        assert_eq!(batch.ethernet_frame(0).unwrap()[..12], [2, 0, 0, 0, 0, 0x42, 2, 0, 0, 0, 0, 1]);
+        let counters = far.link_counters();
+        assert_eq!(
+            (counters.received, counters.sent, counters.unsent_packets()),
+            (1, 1, 0),
+            "ARP is not counted"
+        );
         assert_eq!((counters.received_bytes, counters.sent_bytes), (36, 36));
     });
 }
@@ -556,6 +565,6 @@ fn a_killed_process_leaves_no_program() {
                 Err(error) => assert!(Instant::now() < until, "{mode}: {error}"),
             }
         };
-        assert_eq!(link.mode(), Some(mode));
+        assert_eq!(link.program_mode(), Some(mode));
     });
 }

@@ -5,35 +5,35 @@ use dta_proto::control::{AgentStatus, AgentStatusRequest, SetTraceRequest, Trace
 use tonic::Status;
 use tonic::transport::Channel;
 
-use crate::{ClientError, ClientOptions, Server, channel};
+use crate::{ClientError, ClientOptions, ServerKind, channel};
 
 /// A connected client. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct RemoteAgent {
     inner: AgentClient<Channel>,
     address: String,
 }
 
-impl Client {
+impl RemoteAgent {
     /// Connects.
     pub async fn connect(options: &ClientOptions) -> Result<Self, ClientError> {
-        let inner = AgentClient::new(channel::connect(Server::Agent, options).await?);
+        let inner = AgentClient::new(channel::connect(ServerKind::Agent, options).await?);
         Ok(Self { inner, address: options.address.clone() })
     }
 
     /// What it traces, and its counters.
-    pub async fn status(&mut self) -> Result<AgentStatus, ClientError> {
+    pub async fn fetch_status(&mut self) -> Result<AgentStatus, ClientError> {
         let answer = self.inner.status(AgentStatusRequest {}).await;
-        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+        Ok(answer.map_err(|status| self.call_error(status))?.into_inner())
     }
 
     /// Sets what it traces; without `trace`, back to its configuration.
     pub async fn set_trace(&mut self, trace: Option<TraceWanted>) -> Result<AgentStatus, ClientError> {
         let answer = self.inner.set_trace(SetTraceRequest { trace }).await;
-        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+        Ok(answer.map_err(|status| self.call_error(status))?.into_inner())
     }
 
-    fn error(&self, status: Status) -> ClientError {
+    fn call_error(&self, status: Status) -> ClientError {
         ClientError::Agent { address: self.address.clone(), status }
     }
 }

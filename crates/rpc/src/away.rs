@@ -14,23 +14,23 @@ pub(crate) const REST: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What became of the last question to each of several collectors.
-pub(crate) struct Away(Mutex<Vec<Option<(Instant, Status)>>>);
+pub(crate) struct UnreachableMembers(Mutex<Vec<Option<(Instant, Status)>>>);
 
-impl Away {
+impl UnreachableMembers {
     /// So many collectors, all of which are there.
-    pub(crate) fn none(members: usize) -> Away {
-        Away(Mutex::new(vec![None; members]))
+    pub(crate) fn all_reachable(members: usize) -> UnreachableMembers {
+        UnreachableMembers(Mutex::new(vec![None; members]))
     }
 
     /// Why a collector is not asked, if it did not answer within the last [`REST`].
-    pub(crate) fn why(&self, member: usize) -> Option<Status> {
+    pub(crate) fn unreachable_reason(&self, member: usize) -> Option<Status> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, why) = all.get(member)?.as_ref()?;
         (since.elapsed() < REST).then(|| why.clone())
     }
 
     /// Notes whether a collector answered.
-    pub(crate) fn note(&self, member: usize, away: Option<Status>) {
+    pub(crate) fn record_outcome(&self, member: usize, away: Option<Status>) {
         if let Some(place) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(member) {
             *place = away.map(|why| (Instant::now(), why));
         }

@@ -3,37 +3,44 @@
 use crate::transport::dial;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{ClientError, ClientOptions, Server};
+use crate::{ClientError, ClientOptions, ServerKind};
 
 /// Connects at once.
-pub(crate) async fn connect(server: Server, options: &ClientOptions) -> Result<Channel, ClientError> {
+pub(crate) async fn connect(server: ServerKind, options: &ClientOptions) -> Result<Channel, ClientError> {
     let address = options.address.clone();
-    dial::connect(&endpoint(server, options)?).await.map_err(|e| match crate::transport::known(&e) {
-        Some(reason) => ClientError::Security { server, address, reason },
-        None => ClientError::Unreachable { server, address, reason: crate::transport::reason(&e) },
+    dial::connect(&build_endpoint(server, options)?).await.map_err(|e| {
+        match crate::transport::known_tls_reason(&e) {
+            Some(reason) => ClientError::Security { server, address, reason },
+            None => {
+                ClientError::Unreachable { server, address, reason: crate::transport::failure_reason(&e) }
+            }
+        }
     })
 }
 
 /// Connects with the first call, and again after the connection broke.
-pub(crate) fn connect_lazy(server: Server, options: &ClientOptions) -> Result<Channel, ClientError> {
-    Ok(dial::connect_lazy(&endpoint(server, options)?))
+pub(crate) fn connect_lazy(server: ServerKind, options: &ClientOptions) -> Result<Channel, ClientError> {
+    Ok(dial::connect_lazy(&build_endpoint(server, options)?))
 }
 
 /// A channel to a server at `unix:PATH`, without host and TLS, and without waiting: the socket exists or not.
-pub(crate) fn unix_lazy(server: Server, options: &ClientOptions) -> Result<Channel, ClientError> {
+pub(crate) fn unix_lazy(server: ServerKind, options: &ClientOptions) -> Result<Channel, ClientError> {
     let endpoint = Endpoint::from_shared(options.address.clone())
-        .map_err(|e| bad(server, options, crate::transport::reason(&e)))?;
-    Ok(limited(endpoint, options).connect_lazy())
+        .map_err(|e| address_error(server, options, crate::transport::failure_reason(&e)))?;
+    Ok(with_call_timeout(endpoint, options).connect_lazy())
 }
 
 /// An endpoint with its timeouts and TLS; reads the TLS files.
-fn endpoint(server: Server, options: &ClientOptions) -> Result<Endpoint, ClientError> {
-    Ok(dial::endpoint(limited(address(server, options)?, options), options.tls.as_ref())?)
+fn build_endpoint(server: ServerKind, options: &ClientOptions) -> Result<Endpoint, ClientError> {
+    Ok(dial::configure_endpoint(
+        with_call_timeout(parse_endpoint(server, options)?, options),
+        options.tls.as_ref(),
+    )?)
 }
 
 /// The parsed address; reads no file.
-pub(crate) fn address(server: Server, options: &ClientOptions) -> Result<Endpoint, ClientError> {
-    let bad = |reason: &str| bad(server, options, reason.to_owned());
+pub(crate) fn parse_endpoint(server: ServerKind, options: &ClientOptions) -> Result<Endpoint, ClientError> {
+    let bad = |reason: &str| address_error(server, options, reason.to_owned());
     let host = match options.address.split_once("://") {
         Some(("http", host)) if options.tls.is_none() => host,
         Some(("https", host)) if options.tls.is_some() => host,
@@ -45,8 +52,8 @@ pub(crate) fn address(server: Server, options: &ClientOptions) -> Result<Endpoin
         None => options.address.as_str(),
     };
     let scheme = if options.tls.is_some() { "https" } else { "http" };
-    let endpoint =
-        Endpoint::from_shared(format!("{scheme}://{host}")).map_err(|e| bad(&crate::transport::reason(&e)))?;
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
+        .map_err(|e| bad(&crate::transport::failure_reason(&e)))?;
     let uri = endpoint.uri();
     if uri.host().is_none_or(str::is_empty) {
         return Err(bad("no host"));
@@ -57,14 +64,14 @@ pub(crate) fn address(server: Server, options: &ClientOptions) -> Result<Endpoin
     Ok(endpoint)
 }
 
-fn limited(endpoint: Endpoint, options: &ClientOptions) -> Endpoint {
+fn with_call_timeout(endpoint: Endpoint, options: &ClientOptions) -> Endpoint {
     match options.call {
         Some(time) => endpoint.timeout(time),
         None => endpoint,
     }
 }
 
-fn bad(server: Server, options: &ClientOptions, reason: String) -> ClientError {
+fn address_error(server: ServerKind, options: &ClientOptions, reason: String) -> ClientError {
     ClientError::Address { server, address: options.address.clone(), reason }
 }
 
@@ -73,15 +80,15 @@ mod tests {
     use super::*;
     use crate::ClientTls;
 
-    fn told(server: Server, options: &ClientOptions) -> String {
-        endpoint(server, options).expect_err(&options.address).to_string()
+    fn told(server: ServerKind, options: &ClientOptions) -> String {
+        build_endpoint(server, options).expect_err(&options.address).to_string()
     }
 
     #[test]
     fn an_address_has_host_and_port_and_a_known_scheme() {
-        for server in [Server::Collector, Server::Translator] {
+        for server in [ServerKind::Collector, ServerKind::Translator] {
             for good in ["127.0.0.1:40050", "http://127.0.0.1:40050", "collector.example:1", "[::1]:40050"] {
-                let made = endpoint(server, &ClientOptions::plain(good)).expect(good);
+                let made = build_endpoint(server, &ClientOptions::without_tls(good)).expect(good);
                 assert_eq!(made.uri().scheme_str(), Some("http"), "{good}");
                 assert_eq!(made.uri().authority().unwrap().as_str(), good.trim_start_matches("http://"));
             }
@@ -97,7 +104,7 @@ mod tests {
                 ("a b:1", "address"),
                 ("127.0.0.1:70000", "address"),
             ] {
-                let told = told(server, &ClientOptions::plain(bad));
+                let told = told(server, &ClientOptions::without_tls(bad));
                 assert!(told.contains(reason), "{told}");
                 assert!(told.contains(&format!("{bad:?}")) && told.contains(&server.to_string()), "{told}");
             }
@@ -108,11 +115,11 @@ mod tests {
     fn files_of_tls_are_never_left_aside() {
         let tls = ClientTls { ca: "ca".into(), cert: "none.crt".into(), key: "key".into(), domain: None };
         let of = |address: &str| ClientOptions::new(address, Some(tls.clone()));
-        let told_of = |address: &str| told(Server::Collector, &of(address));
+        let told_of = |address: &str| told(ServerKind::Collector, &of(address));
         assert!(told_of("http://127.0.0.1:1").contains("TLS files are given"));
         // They are read, which fails here: there are none.
         for address in ["https://127.0.0.1:1", "127.0.0.1:1"] {
-            let error = endpoint(Server::Collector, &of(address)).unwrap_err();
+            let error = build_endpoint(ServerKind::Collector, &of(address)).unwrap_err();
             assert!(matches!(error, ClientError::Tls(_)), "{error}");
         }
     }

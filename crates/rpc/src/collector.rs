@@ -4,31 +4,31 @@ use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{EndSessionRequest, OpenSessionRequest, RenewSessionRequest, Session};
 use tonic::transport::Channel;
 
-use crate::{ClientError, ClientOptions, MAX_ANSWER, Server, channel};
+use crate::{ClientError, ClientOptions, MAX_ANSWER, ServerKind, channel};
 
 /// A connected client. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct RemoteCollector {
     inner: CollectorClient<Channel>,
 }
 
-impl Client {
+impl RemoteCollector {
     /// Connects.
     pub async fn connect(options: &ClientOptions) -> Result<Self, ClientError> {
-        Ok(Self::over(channel::connect(Server::Collector, options).await?))
+        Ok(Self::from_channel(channel::connect(ServerKind::Collector, options).await?))
     }
 
     /// A client that connects on first use, and again after the collector was down.
     pub fn connect_lazy(options: &ClientOptions) -> Result<Self, ClientError> {
-        Ok(Self::over(channel::connect_lazy(Server::Collector, options)?))
+        Ok(Self::from_channel(channel::connect_lazy(ServerKind::Collector, options)?))
     }
 
-    fn over(channel: Channel) -> Self {
+    fn from_channel(channel: Channel) -> Self {
         Self { inner: CollectorClient::new(channel).max_decoding_message_size(MAX_ANSWER) }
     }
 
     /// The generated client: a handle of the same connection.
-    pub(crate) fn grpc(&self) -> CollectorClient<Channel> {
+    pub(crate) fn grpc_client(&self) -> CollectorClient<Channel> {
         self.inner.clone()
     }
 
@@ -37,7 +37,7 @@ impl Client {
         Ok(self.inner.open_session(request).await?.into_inner())
     }
 
-    /// What [`Client::open_session`] would return; nothing changes in the collector.
+    /// What [`RemoteCollector::open_session`] would return; nothing changes in the collector.
     pub async fn preview_session(&mut self, request: OpenSessionRequest) -> Result<Session, ClientError> {
         Ok(self.inner.preview_session(request).await?.into_inner())
     }

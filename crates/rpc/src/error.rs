@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 dta_proto::named! {
     /// The servers of DTA.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Server {
+    pub enum ServerKind {
         /// A collector.
         Collector: "collector",
         /// A running translator's own service.
@@ -17,9 +17,9 @@ dta_proto::named! {
     }
 }
 
-impl Server {
+impl ServerKind {
     /// With its article.
-    fn one(self) -> &'static str {
+    fn name_with_article(self) -> &'static str {
         match self {
             Self::Collector => "a collector",
             Self::Translator => "a translator",
@@ -28,7 +28,7 @@ impl Server {
     }
 
     /// An example of an address.
-    fn example(self) -> &'static str {
+    fn example_address(self) -> &'static str {
         match self {
             Self::Collector => crate::DEFAULT_COLLECTOR,
             Self::Translator => "127.0.0.1:40051 or unix:PATH",
@@ -36,7 +36,7 @@ impl Server {
         }
     }
 
-    fn command(self) -> &'static str {
+    fn start_command(self) -> &'static str {
         match self {
             Self::Collector => "dta-collector serve",
             Self::Translator => "dta-translator run",
@@ -60,10 +60,10 @@ impl Server {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address is not valid.
-    #[error("{address:?} is not an address of {} ({reason}); write it as {}", server.one(), server.example())]
+    #[error("{address:?} is not an address of {} ({reason}); write it as {}", server.name_with_article(), server.example_address())]
     Address {
         /// Which server it is for.
-        server: Server,
+        server: ServerKind,
         /// The address.
         address: String,
         /// What is wrong.
@@ -76,7 +76,7 @@ pub enum ClientError {
     #[error("cannot talk to the {server} at {address}: {reason}")]
     Security {
         /// The expected server.
-        server: Server,
+        server: ServerKind,
         /// The address.
         address: String,
         /// What is wrong and what to do.
@@ -91,10 +91,10 @@ pub enum ClientError {
         reason: MessageError,
     },
     /// No answer.
-    #[error("no {server} answers at {address}: {reason}; is it running (`{}`)?", server.command())]
+    #[error("no {server} answers at {address}: {reason}; is it running (`{}`)?", server.start_command())]
     Unreachable {
         /// The expected server.
-        server: Server,
+        server: ServerKind,
         /// The address.
         address: String,
         /// The reason from the transport.
@@ -113,7 +113,7 @@ pub enum ClientError {
         status: Status,
     },
     /// A host's agent refused, or the connection to it broke.
-    #[error("{}", of_agent(address, status))]
+    #[error("{}", agent_message(address, status))]
     Agent {
         /// The address.
         address: String,
@@ -153,7 +153,7 @@ fn of_collector(status: &Status) -> String {
         return "the port given as the collector's is not a collector's, or the collector has another version: is it a translator's (40051)?"
             .into();
     }
-    match std::error::Error::source(status).and_then(crate::transport::known) {
+    match std::error::Error::source(status).and_then(crate::transport::known_tls_reason) {
         Some(known) => format!("cannot talk to the collector: {known}"),
         None => crate::transport::status_reason(status),
     }
@@ -178,11 +178,11 @@ fn of_translator(address: &str, status: &Status) -> String {
     }
 }
 
-fn of_agent(address: &str, status: &Status) -> String {
+fn agent_message(address: &str, status: &Status) -> String {
     if is_foreign(status) {
         return format!("what answers at {address} is not an agent (`dta-reporter agent`, port 40054)");
     }
-    match std::error::Error::source(status).and_then(crate::transport::known) {
+    match std::error::Error::source(status).and_then(crate::transport::known_tls_reason) {
         Some(known) => format!("cannot talk to the agent at {address}: {known}"),
         None => format!("the agent at {address} says: {}", crate::transport::status_reason(status)),
     }

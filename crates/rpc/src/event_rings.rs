@@ -5,14 +5,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dta_proto::control::TailRequest;
 use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::telemetry::{Entry, KEEP_ALIVE_SECONDS, Means, age, list, store};
+use dta_proto::telemetry::{KEEP_ALIVE_SECONDS, Means, TelemetryEntry, age_in_seconds, list, store};
 use serde::Serialize;
 
 use crate::{Ask, ClientError};
 
 /// A ring that has wrapped: its first batches are overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Ring {
+pub struct WrappedRing {
     /// The list.
     pub list: &'static str,
     /// Age in seconds of the oldest entry in it.
@@ -21,15 +21,15 @@ pub struct Ring {
     pub wants: u64,
 }
 
-impl Ring {
+impl WrappedRing {
     /// Whether entries may be overwritten before they are reported again, at the default keep-alive.
     pub fn is_short(&self) -> bool {
         self.seconds < KEEP_ALIVE_SECONDS as f64
     }
 
     /// A sentence that says so, and one that says what to do.
-    pub fn words(&self) -> (String, String) {
-        let Ring { list, seconds, wants } = self;
+    pub fn describe_with_advice(&self) -> (String, String) {
+        let WrappedRing { list, seconds, wants } = self;
         (
             format!(
                 "the ring of list {list:?} of {} reaches back {seconds:.0} s, and unchanged values are reported again after \
@@ -45,7 +45,7 @@ impl Ring {
 ///
 /// # Errors
 /// A list cannot be read.
-pub async fn turned_over(ask: &dyn Ask, spec: &StoreSpec) -> Result<Vec<Ring>, ClientError> {
+pub async fn turned_over(ask: &dyn Ask, spec: &StoreSpec) -> Result<Vec<WrappedRing>, ClientError> {
     let StoreKind::Append { lists, ring, .. } = spec.kind else { return Ok(Vec::new()) };
     let mut rings = Vec::new();
     if spec.name != store::EVENTS {
@@ -59,32 +59,35 @@ pub async fn turned_over(ask: &dyn Ask, spec: &StoreSpec) -> Result<Vec<Ring>, C
             until_caught_up: true,
             ..TailRequest::default()
         };
-        let mut messages = ask.tail(request).await?;
+        let mut messages = ask.tail_list(request).await?;
         // In a cluster, what other collectors have of the list comes first, without sequences.
         let oldest = loop {
-            match messages.message().await? {
+            match messages.next_message().await? {
                 Some(message) if message.sequence == 0 => {}
                 message => break message,
             }
         };
         let Some(oldest) = oldest else { continue };
-        let mut times = oldest.entries.iter().filter_map(|entry| time(&Entry::parse(entry)?));
+        let mut times =
+            oldest.entries.iter().filter_map(|entry| entry_time(&TelemetryEntry::parse_bytes(entry)?));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-        let age = times.next().and_then(|time| age(time, now));
+        let age = times.next().and_then(|time| age_in_seconds(time, now));
         if let (Some(seconds), 1..) = (age, oldest.overwritten_batches) {
             let turns = 2.0 * KEEP_ALIVE_SECONDS as f64 / seconds.max(0.01);
             let wants = ((ring as f64 * turns) as u64).max(1).next_power_of_two();
-            rings.push(Ring { list: list::name(of), seconds, wants });
+            rings.push(WrappedRing { list: list::list_name(of), seconds, wants });
         }
     }
     Ok(rings)
 }
 
 /// The time of an entry, if it has one.
-fn time(entry: &Entry) -> Option<u64> {
+fn entry_time(entry: &TelemetryEntry) -> Option<u64> {
     match entry {
-        Entry::Change { time, .. } | Entry::Drop { time, .. } | Entry::Congestion { time, .. } => Some(*time),
-        Entry::Key { means: Means::Leaves { time, .. }, .. } => Some(*time),
-        Entry::Key { .. } => None,
+        TelemetryEntry::Change { time, .. }
+        | TelemetryEntry::Drop { time, .. }
+        | TelemetryEntry::Congestion { time, .. } => Some(*time),
+        TelemetryEntry::Key { means: Means::Leaves { time, .. }, .. } => Some(*time),
+        TelemetryEntry::Key { .. } => None,
     }
 }

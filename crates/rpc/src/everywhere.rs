@@ -10,28 +10,28 @@ use dta_proto::control::{EntriesRequest, EpochsRequest, EpochsResponse, TailResp
 use futures_util::stream;
 
 use crate::merge::{self, TOGETHER};
-use crate::spread::{Group, Parts, fewer_keys, is_away, is_not_kept};
-use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Question, Series, Span, epochs};
+use crate::spread::{CollectorGroup, StoreParts, fewer_keys, is_not_kept, is_unreachable};
+use crate::{Ask, ClientError, KeyAnswer, QueryAnswers, Question, Series, Span, TailMessages, epochs};
 
-impl Group {
+impl CollectorGroup {
     /// Queries all collectors of a cluster for all keys: each may have a part of the answer. One that has nothing of the
     /// moment was not there then; all others must answer.
-    pub(crate) async fn ask_all(
+    pub(crate) async fn query_all_members(
         &self,
-        parts: &Parts<'_>,
+        parts: &StoreParts<'_>,
         question: &Question,
-    ) -> Result<Answers, ClientError> {
+    ) -> Result<QueryAnswers, ClientError> {
         let question = Question { store: parts.name.to_owned(), ..question.clone() };
         let asked = |ask: Arc<dyn Ask>| {
             let question = question.clone();
             async move {
-                match ask.ask(question).await {
+                match ask.query_keys(question).await {
                     Err(error) if is_not_kept(&error) => Ok(Err(error)),
                     answer => answer.map(Ok),
                 }
             }
         };
-        let told = self.enough(asked, 1).await?;
+        let told = self.query_with_coverage(asked, 1).await?;
         let mut found: Vec<Vec<(u64, KeyAnswer)>> = vec![Vec::new(); question.keys.len()];
         let (mut epochs, mut not_kept) = (Vec::new(), None);
         for (_, answers) in told {
@@ -43,7 +43,7 @@ impl Group {
                     continue;
                 }
             };
-            let opened = opened(&answers);
+            let opened = epoch_start_time(&answers);
             epochs.push(answers.epoch);
             found.iter_mut().zip(answers.of_keys).for_each(|(found, answer)| found.push((opened, answer)));
         }
@@ -52,26 +52,30 @@ impl Group {
         }
         let of_keys = found.into_iter().filter_map(|mut found| {
             merge::keep_latest(&mut found, |(opened, answer)| (*opened, answer));
-            found.into_iter().map(|(_, answer)| answer).reduce(merge::both)
+            found.into_iter().map(|(_, answer)| answer).reduce(merge::merge_answers)
         });
         let of_keys = of_keys.collect();
-        Ok(Answers { of_keys, generation: 0, placement: 0, epoch: epochs::in_common(epochs) })
+        Ok(QueryAnswers { of_keys, generation: 0, placement: 0, epoch: epochs::in_common(epochs) })
     }
 
     /// What keys had in each epoch of a span, where the epochs that collectors opened together are one.
     pub(crate) async fn series_of_all(
         &self,
-        parts: &Parts<'_>,
+        parts: &StoreParts<'_>,
         question: &Question,
         span: Span,
     ) -> Result<Series, ClientError> {
         let question = Question { store: parts.name.to_owned(), ..question.clone() };
         let asked = |ask: Arc<dyn Ask>| {
             let question = question.clone();
-            async move { ask.series(question, span).await }
+            async move { ask.query_keys_in_span(question, span).await }
         };
-        let told = self.enough(asked, parts.replicas()).await?;
-        let next = told.iter().filter_map(|(_, series)| series.next).min().map(|next| before(next, span));
+        let told = self.query_with_coverage(asked, parts.replica_count()).await?;
+        let next = told
+            .iter()
+            .filter_map(|(_, series)| series.next)
+            .min()
+            .map(|next| continuation_start(next, span));
         let mut found = Vec::new();
         for (member, series) in told {
             for answers in series.epochs {
@@ -81,8 +85,8 @@ impl Group {
                 found.push((member, answers));
             }
         }
-        let mut epochs = by_epoch(found);
-        epochs.retain(|answers| next.is_none_or(|next| opened(answers) < next.get()));
+        let mut epochs = merge_by_epoch(found);
+        epochs.retain(|answers| next.is_none_or(|next| epoch_start_time(answers) < next.get()));
         Ok(Series { epochs, next })
     }
 
@@ -94,35 +98,37 @@ impl Group {
     ) -> Result<EpochsResponse, ClientError> {
         let asked = |ask: Arc<dyn Ask>| {
             let request = request.clone();
-            async move { ask.epochs(request).await }
+            async move { ask.fetch_epochs(request).await }
         };
-        let told = self.enough(asked, replicas).await?;
+        let told = self.query_with_coverage(asked, replicas).await?;
         let address = |member: usize| self.members[member].address.as_str();
-        Ok(epochs::together(told.into_iter().map(|(member, answer)| (address(member), answer)).collect()))
+        Ok(epochs::merge_epoch_lists(
+            told.into_iter().map(|(member, answer)| (address(member), answer)).collect(),
+        ))
     }
 
     /// The entries of a list, one epoch after the other. Where a list moved within an epoch, entries of one collector come
     /// after those of the other.
-    pub(crate) async fn entries_of_all(&self, request: EntriesRequest) -> Result<Following, ClientError> {
+    pub(crate) async fn entries_of_all(&self, request: EntriesRequest) -> Result<TailMessages, ClientError> {
         let (mut lists, mut not_kept) = (Vec::new(), None);
         // One after the other and always in this order, as each has room for few readers: so readers never wait for each
         // other in a circle.
         for (n, member) in self.members.iter().enumerate() {
-            match member.ask.entries(request.clone()).await {
+            match member.ask.stream_entries(request.clone()).await {
                 Ok(messages) => {
-                    let mut list = Entries { messages, next: None, opened: 0 };
+                    let mut list = MemberEntries { messages, next: None, opened: 0 };
                     list.read().await?;
                     lists.push(list);
                 }
                 Err(error) if is_not_kept(&error) => not_kept = Some(error),
-                Err(error) if is_away(&error) => return Err(self.is_silent(n, &error).into()),
+                Err(error) if is_unreachable(&error) => return Err(self.is_silent(n, &error).into()),
                 Err(error) => return Err(error),
             }
         }
         if let (true, Some(error)) = (lists.is_empty(), not_kept) {
             return Err(error);
         }
-        Ok(Following::new(stream::try_unfold(lists, async |mut lists| {
+        Ok(TailMessages::new(stream::try_unfold(lists, async |mut lists| {
             let there = lists.iter_mut().filter(|list| list.next.is_some());
             let Some(oldest) = there.min_by_key(|list| list.opened) else { return Ok(None) };
             let message = oldest.next.take().unwrap_or_default();
@@ -137,7 +143,7 @@ impl Group {
     }
 
     /// What all return for `ask`, but for as many as may be away while each key is at one that answers.
-    pub(crate) async fn enough<T, F>(
+    pub(crate) async fn query_with_coverage<T, F>(
         &self,
         ask: impl Fn(Arc<dyn Ask>) -> F,
         replicas: usize,
@@ -145,7 +151,7 @@ impl Group {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        match self.each(ask).await? {
+        match self.query_members(ask).await? {
             (told, Some(away)) if self.may_be_all(self.members.len() - told.len(), replicas) => {
                 Err(away.into())
             }
@@ -156,23 +162,23 @@ impl Group {
 
 /// From when on a series is continued whose next epoch some collector opened then: others may have opened theirs a little
 /// earlier.
-fn before(next: NonZeroU64, span: Span) -> NonZeroU64 {
+fn continuation_start(next: NonZeroU64, span: Span) -> NonZeroU64 {
     let before = next.get().checked_sub(TOGETHER).filter(|before| *before > span.since);
     before.and_then(NonZeroU64::new).unwrap_or(next)
 }
 
 /// One collector's entries of a list.
-struct Entries {
-    messages: Following,
+struct MemberEntries {
+    messages: TailMessages,
     /// The message that comes next; `None` at the end.
     next: Option<TailResponse>,
     /// When the epoch was opened that it is of.
     opened: u64,
 }
 
-impl Entries {
+impl MemberEntries {
     async fn read(&mut self) -> Result<(), ClientError> {
-        self.next = self.messages.message().await?;
+        self.next = self.messages.next_message().await?;
         if let Some(epoch) = self.next.as_ref().and_then(|message| message.epoch.as_ref()) {
             self.opened = epoch.opened;
         }
@@ -180,54 +186,60 @@ impl Entries {
     }
 }
 
-fn opened(answers: &Answers) -> u64 {
+fn epoch_start_time(answers: &QueryAnswers) -> u64 {
     answers.epoch.as_ref().map_or(0, |epoch| epoch.opened)
 }
 
 /// When the epoch was over; never, if it is open.
-fn end(answers: &Answers) -> u64 {
+fn epoch_end_time(answers: &QueryAnswers) -> u64 {
     answers.epoch.as_ref().map(|epoch| epoch.flipped_from).filter(|end| *end != 0).unwrap_or(u64::MAX)
 }
 
 /// Whether epochs of two collectors are one: opened together, and ended together if both are over.
-fn are_one(a: &Answers, b: &Answers) -> bool {
-    let is_open = end(a).max(end(b)) == u64::MAX;
-    opened(a).abs_diff(opened(b)) <= TOGETHER && (is_open || end(a).abs_diff(end(b)) <= TOGETHER)
+fn are_same_epoch(a: &QueryAnswers, b: &QueryAnswers) -> bool {
+    let is_open = epoch_end_time(a).max(epoch_end_time(b)) == u64::MAX;
+    epoch_start_time(a).abs_diff(epoch_start_time(b)) <= TOGETHER
+        && (is_open || epoch_end_time(a).abs_diff(epoch_end_time(b)) <= TOGETHER)
 }
 
 /// Answers of several collectors about the same keys, of which those of epochs that were opened together become one, in
 /// order of time. A key that an epoch does not have is left out if a collector had another epoch then, which may have it.
-fn by_epoch(mut all: Vec<(usize, Answers)>) -> Vec<Answers> {
-    all.sort_by_key(|(member, answers)| (opened(answers), *member));
-    let spans: Vec<(usize, u64, u64)> =
-        all.iter().map(|(member, answers)| (*member, opened(answers), end(answers))).collect();
-    let mut groups: Vec<Vec<(usize, Answers)>> = Vec::new();
+fn merge_by_epoch(mut all: Vec<(usize, QueryAnswers)>) -> Vec<QueryAnswers> {
+    all.sort_by_key(|(member, answers)| (epoch_start_time(answers), *member));
+    let spans: Vec<(usize, u64, u64)> = all
+        .iter()
+        .map(|(member, answers)| (*member, epoch_start_time(answers), epoch_end_time(answers)))
+        .collect();
+    let mut groups: Vec<Vec<(usize, QueryAnswers)>> = Vec::new();
     for (member, answers) in all {
         match groups.last_mut() {
-            Some(group) if group.iter().all(|(other, with)| *other != member && are_one(with, &answers)) => {
+            Some(group)
+                if group.iter().all(|(other, with)| *other != member && are_same_epoch(with, &answers)) =>
+            {
                 group.push((member, answers));
             }
             _ => groups.push(vec![(member, answers)]),
         }
     }
-    let one = |group: Vec<(usize, Answers)>| {
+    let one = |group: Vec<(usize, QueryAnswers)>| {
         let members: Vec<usize> = group.iter().map(|(member, _)| *member).collect();
-        let both = |a: Answers, b: Answers| Answers {
-            of_keys: a.of_keys.into_iter().zip(b.of_keys).map(|(a, b)| merge::both(a, b)).collect(),
+        let both = |a: QueryAnswers, b: QueryAnswers| QueryAnswers {
+            of_keys: a.of_keys.into_iter().zip(b.of_keys).map(|(a, b)| merge::merge_answers(a, b)).collect(),
             generation: 0,
             placement: 0,
             epoch: epochs::in_common(vec![a.epoch, b.epoch]),
         };
         let mut answers = group.into_iter().map(|(_, answers)| answers).reduce(both)?;
-        let end = end(&answers);
+        let end = epoch_end_time(&answers);
         // The epochs before it may end a little later at other collectors.
-        let begin = opened(&answers) + TOGETHER.min(end.saturating_sub(opened(&answers)) / 2);
+        let begin =
+            epoch_start_time(&answers) + TOGETHER.min(end.saturating_sub(epoch_start_time(&answers)) / 2);
         let is_other =
             |(member, from, to): &(usize, u64, u64)| !members.contains(member) && *from < end && *to > begin;
         if spans.iter().any(is_other) {
-            answers.of_keys.retain(|answer| answer.known() > 0);
+            answers.of_keys.retain(|answer| answer.completeness() > 0);
         }
-        (!answers.of_keys.is_empty()).then_some(Answers { placement: 0, ..answers })
+        (!answers.of_keys.is_empty()).then_some(QueryAnswers { placement: 0, ..answers })
     };
     groups.into_iter().filter_map(one).collect()
 }
@@ -239,27 +251,30 @@ mod tests {
     use super::*;
 
     /// The answer of a collector's epoch about two keys.
-    fn of(member: usize, [opened, end]: [u64; 2], values: [Option<u8>; 2]) -> (usize, Answers) {
+    fn of(member: usize, [opened, end]: [u64; 2], values: [Option<u8>; 2]) -> (usize, QueryAnswers) {
         let answer = |(key, value): (u8, Option<u8>)| {
             let value = value.map(|value| vec![value]);
             KeyAnswer::from(KeyWriteAnswer { key: vec![key], value, ..KeyWriteAnswer::default() })
         };
         let of_keys = [1, 2].into_iter().zip(values).map(answer).collect();
         let epoch = Epoch { generation: 7, opened, flipped_from: end, flipped_to: end, ..Epoch::default() };
-        (member, Answers { of_keys, generation: 7, placement: 9, epoch: Some(epoch) })
+        (member, QueryAnswers { of_keys, generation: 7, placement: 9, epoch: Some(epoch) })
     }
 
     type Values = Vec<(u8, Option<u8>)>;
 
     /// When each epoch was opened, and the keys in it with their values.
-    fn told(all: Vec<(usize, Answers)>) -> Vec<(u64, Values)> {
+    fn told(all: Vec<(usize, QueryAnswers)>) -> Vec<(u64, Values)> {
         let of_key = |answer: &KeyAnswer| match answer {
             KeyAnswer::KeyWrite(answer) => (answer.key[0], answer.value.as_ref().map(|value| value[0])),
             other => panic!("{other:?}"),
         };
-        let epochs = by_epoch(all);
+        let epochs = merge_by_epoch(all);
         assert!(epochs.iter().all(|answers| answers.placement == 0));
-        epochs.iter().map(|answers| (opened(answers), answers.of_keys.iter().map(of_key).collect())).collect()
+        epochs
+            .iter()
+            .map(|answers| (epoch_start_time(answers), answers.of_keys.iter().map(of_key).collect()))
+            .collect()
     }
 
     #[test]

@@ -28,16 +28,16 @@ mod tails;
 pub mod translator;
 pub mod transport;
 
-pub use ask::{
-    Answers, Ask, AskKeys, AtLeastError, Following, KeyAnswer, Moment, Question, QuestionError, QuestionKind,
-    Series, Span, series_question,
-};
 pub use crate::transport::tls::ClientTls;
+pub use ask::{
+    Ask, AskKeys, AtLeastError, KeyAnswer, Moment, QueryAnswers, Question, QuestionError, QuestionKind,
+    Series, Span, TailMessages, series_question,
+};
 pub use dta_proto::control::Policy;
 pub use dta_proto::key::Key;
-pub use error::{ClientError, Server};
+pub use error::{ClientError, ServerKind};
 pub use options::ClientOptions;
-pub use spread::{Member, Spread};
+pub use spread::{Spread, SpreadMember};
 
 /// The default address of a collector, on this host.
 pub const DEFAULT_COLLECTOR: &str = "127.0.0.1:40050";

@@ -4,7 +4,7 @@
 //! at the collector that had the bucket then.
 
 use dta_proto::control::CounterAnswer;
-use dta_proto::layout::key_increment::whole;
+use dta_proto::layout::key_increment::total_count;
 use dta_proto::wire::dta::Replicas;
 
 use crate::KeyAnswer;
@@ -16,7 +16,8 @@ pub(crate) const TOGETHER: u64 = 1000;
 /// of counters, all. `of` is when an answer's epoch was opened, and the answer. A collector that died answers with its
 /// last epoch until the end that it was to have; by then others may have had the key.
 pub(crate) fn keep_latest<T>(found: &mut Vec<T>, of: impl Fn(&T) -> (u64, &KeyAnswer)) {
-    let says = |found: &T| Some(of(found)).filter(|(_, answer)| answer.known() > 0).map(|(opened, _)| opened);
+    let says =
+        |found: &T| Some(of(found)).filter(|(_, answer)| answer.completeness() > 0).map(|(opened, _)| opened);
     let latest = found.iter().filter_map(says).max().unwrap_or(0);
     found.retain(|found| {
         let (opened, answer) = of(found);
@@ -25,20 +26,20 @@ pub(crate) fn keep_latest<T>(found: &mut Vec<T>, of: impl Fn(&T) -> (u64, &KeyAn
 }
 
 /// What two collectors counted of a key.
-fn added(a: CounterAnswer, b: &CounterAnswer) -> CounterAnswer {
+fn add_counters(a: CounterAnswer, b: &CounterAnswer) -> CounterAnswer {
     if a.by_colour.is_empty() || a.by_colour.len() != b.by_colour.len() {
         return CounterAnswer { value: a.value.saturating_add(b.value), by_colour: Vec::new(), ..a };
     }
     let by_colour: Vec<u64> =
         a.by_colour.iter().zip(&b.by_colour).map(|(a, b)| a.saturating_add(*b)).collect();
-    CounterAnswer { value: whole(&by_colour), key: a.key, by_colour }
+    CounterAnswer { value: total_count(&by_colour), key: a.key, by_colour }
 }
 
 /// What two collectors together say of a key: counters are added up; of all else, the one that has more of it.
-pub(crate) fn both(a: KeyAnswer, b: KeyAnswer) -> KeyAnswer {
+pub(crate) fn merge_answers(a: KeyAnswer, b: KeyAnswer) -> KeyAnswer {
     match (a, b) {
-        (KeyAnswer::KeyIncrement(a), KeyAnswer::KeyIncrement(b)) => added(a, &b).into(),
-        (a, b) if b.known() > a.known() => b,
+        (KeyAnswer::KeyIncrement(a), KeyAnswer::KeyIncrement(b)) => add_counters(a, &b).into(),
+        (a, b) if b.completeness() > a.completeness() => b,
         (a, _) => a,
     }
 }
@@ -47,7 +48,7 @@ pub(crate) fn both(a: KeyAnswer, b: KeyAnswer) -> KeyAnswer {
 mod tests {
     use super::*;
     use dta_proto::control::{KeyWriteAnswer, PathAnswer};
-    use dta_proto::layout::key_increment::Role;
+    use dta_proto::layout::key_increment::CountingRole;
 
     #[test]
     fn of_a_moment_the_epoch_that_was_opened_last_counts() {
@@ -72,24 +73,28 @@ mod tests {
     #[test]
     fn counters_are_added_up_and_of_all_else_the_fuller_answer_counts() {
         let count = |value| KeyAnswer::from(CounterAnswer { value, ..CounterAnswer::default() });
-        assert_eq!(both(count(3), count(4)), count(7));
+        assert_eq!(merge_answers(count(3), count(4)), count(7));
         let of_colour = |colour, lanes: [u64; 4]| {
-            let by_colour = Role { colour, lanes: [true; 4] }.by_colour(&lanes);
-            KeyAnswer::from(CounterAnswer { value: whole(&by_colour), by_colour, ..CounterAnswer::default() })
+            let by_colour = CountingRole { colour, lanes: [true; 4] }.by_colour(&lanes);
+            KeyAnswer::from(CounterAnswer {
+                value: total_count(&by_colour),
+                by_colour,
+                ..CounterAnswer::default()
+            })
         };
         // Colour 1 was alone for a while, and colour 0 has missed 2 of what both counted.
-        let found = both(of_colour(1, [7, 4, 0, 0]), of_colour(0, [0, 5, 0, 0]));
+        let found = merge_answers(of_colour(1, [7, 4, 0, 0]), of_colour(0, [0, 5, 0, 0]));
         assert_eq!(CounterAnswer::try_from(found).unwrap().value, 11);
         let value = |value: Option<u8>| {
             KeyAnswer::from(KeyWriteAnswer { value: value.map(|v| vec![v]), ..KeyWriteAnswer::default() })
         };
-        assert_eq!(both(value(None), value(Some(5))), value(Some(5)));
-        assert_eq!(both(value(Some(4)), value(Some(5))), value(Some(4)));
+        assert_eq!(merge_answers(value(None), value(Some(5))), value(Some(5)));
+        assert_eq!(merge_answers(value(Some(4)), value(Some(5))), value(Some(4)));
         let path = |present: &[bool]| {
             let found = !present.is_empty();
             KeyAnswer::from(PathAnswer { found, present: present.to_vec(), ..PathAnswer::default() })
         };
-        assert_eq!(both(path(&[true, false]), path(&[true, true])), path(&[true, true]));
-        assert_eq!(both(path(&[]), path(&[])), path(&[]));
+        assert_eq!(merge_answers(path(&[true, false]), path(&[true, true])), path(&[true, true]));
+        assert_eq!(merge_answers(path(&[]), path(&[])), path(&[]));
     }
 }

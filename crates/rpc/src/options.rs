@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{ClientError, ClientTls, Server, channel};
+use crate::{ClientError, ClientTls, ServerKind, channel};
 
 /// A server's address, and how to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl ClientOptions {
     }
 
     /// A server without TLS. Calls are unlimited.
-    pub fn plain(address: impl ToString) -> Self {
+    pub fn without_tls(address: impl ToString) -> Self {
         Self::new(address, None)
     }
 
@@ -30,7 +30,7 @@ impl ClientOptions {
     ///
     /// # Errors
     /// [`ClientError::Address`].
-    pub fn check(&self, server: Server) -> Result<(), ClientError> {
-        channel::address(server, self).map(drop)
+    pub fn check_address(&self, server: ServerKind) -> Result<(), ClientError> {
+        channel::parse_endpoint(server, self).map(drop)
     }
 }

@@ -8,21 +8,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dta_proto::buckets;
 use dta_proto::control::{KeyWriteAnswer, PathAnswer};
-use dta_proto::layout::key_write::{Choice, Outcome, choose};
+use dta_proto::layout::key_write::{Choice, CombinedCopies, combine_copies};
 
 use crate::away::patiently;
 use crate::spread::{
-    Group, Part, Parts, Placement, fewer_keys, is_away, is_not_kept, part_of, refusal, the_one,
+    CollectorGroup, GroupPlacement, StorePart, StoreParts, authoritative_part, fewer_keys, invalid_argument,
+    is_not_kept, is_unreachable, sub_question,
 };
 use crate::{
-    Answers, AtLeastError, ClientError, KeyAnswer, Moment, Policy, Question, QuestionKind, epochs, merge,
+    AtLeastError, ClientError, KeyAnswer, Moment, Policy, QueryAnswers, Question, QuestionKind, epochs, merge,
 };
 
 /// The keys to ask each collector for, by their places in the question; and the copy, if it is asked for one.
 type Asked = BTreeMap<(usize, Option<u8>), Vec<usize>>;
 
 /// An answer about a key. Where answers differ, the first in order comes first.
-struct Found {
+struct ReplicaAnswer {
     /// When its collector started; the last if that is not known.
     started: u64,
     /// When the epoch was opened that it is of; 0 if it is of now.
@@ -31,29 +32,29 @@ struct Found {
     answer: KeyAnswer,
 }
 
-impl Found {
+impl ReplicaAnswer {
     /// Whether it has what it was asked for; of what is not copied, always.
     fn has_copy(&self) -> bool {
         !matches!(&self.answer, KeyAnswer::KeyWrite(KeyWriteAnswer { value: None, .. }))
     }
 }
 
-impl Group {
+impl CollectorGroup {
     /// Queries all collectors that have the keys, or all that there are, as keys may have moved. Also returns whether the
     /// placement of one has changed since `placement`.
     pub(crate) async fn ask_replicas(
         &self,
-        placement: &Placement,
-        parts: &Parts<'_>,
+        placement: &GroupPlacement,
+        parts: &StoreParts<'_>,
         question: &Question,
         everywhere: bool,
-    ) -> Result<(Answers, bool), ClientError> {
+    ) -> Result<(QueryAnswers, bool), ClientError> {
         let asked = match everywhere {
             true => self.asked_everywhere(parts, question)?,
             false => self.asked_of_replicas(parts, question)?,
         };
         // Those that did not answer lately are asked if there is nobody else.
-        let some_are_there = asked.keys().any(|(member, _)| self.away.why(*member).is_none());
+        let some_are_there = asked.keys().any(|(member, _)| self.away.unreachable_reason(*member).is_none());
         let answered = patiently(asked.iter().map(|(&(member, copy), places)| {
             let kind = match (question.kind, copy) {
                 (QuestionKind::KeyWrite { .. }, Some(copy)) => {
@@ -61,23 +62,23 @@ impl Group {
                 }
                 (kind, _) => kind,
             };
-            let question = Question { kind, ..part_of(question, parts.name, places) };
+            let question = Question { kind, ..sub_question(question, parts.name, places) };
             async move {
-                match self.away.why(member).filter(|_| some_are_there) {
+                match self.away.unreachable_reason(member).filter(|_| some_are_there) {
                     Some(why) => Err(why.into()),
-                    None => self.members[member].ask.ask(question).await,
+                    None => self.members[member].ask.query_keys(question).await,
                 }
             }
         }));
-        let mut of_keys: Vec<Vec<Found>> = question.keys.iter().map(|_| Vec::new()).collect();
+        let mut of_keys: Vec<Vec<ReplicaAnswer>> = question.keys.iter().map(|_| Vec::new()).collect();
         let (mut is_old, mut epochs, mut missing) = (false, Vec::new(), None);
         let mut away = BTreeSet::new();
         for ((&(member, copy), places), answers) in asked.iter().zip(answered.await) {
             let answers = match answers {
                 Ok(answers) => answers,
-                Err(error) if is_away(&error) => {
-                    if self.away.why(member).is_none() {
-                        self.away.note(member, error.status().cloned());
+                Err(error) if is_unreachable(&error) => {
+                    if self.away.unreachable_reason(member).is_none() {
+                        self.away.record_outcome(member, error.status().cloned());
                     }
                     missing = Some(self.is_silent(member, &error).into());
                     away.insert(member);
@@ -90,33 +91,34 @@ impl Group {
                 }
                 Err(error) => return Err(error),
             };
-            self.away.note(member, None);
+            self.away.record_outcome(member, None);
             is_old |= !everywhere && answers.placement != placement.versions[member];
             let is_past = question.at != Moment::Now;
             let opened = answers.epoch.as_ref().filter(|_| is_past).map_or(0, |epoch| epoch.opened);
             epochs.push(answers.epoch);
             let started = placement.started[member].wrapping_sub(1);
             for (place, answer) in places.iter().zip(answers.of_keys) {
-                of_keys[*place].push(Found { started, opened, copy, answer });
+                of_keys[*place].push(ReplicaAnswer { started, opened, copy, answer });
             }
         }
         // Any of them may have had a key then.
-        if let Some(error) = missing.take_if(|_| everywhere && self.may_be_all(away.len(), parts.replicas()))
+        if let Some(error) =
+            missing.take_if(|_| everywhere && self.may_be_all(away.len(), parts.replica_count()))
         {
             return Err(error);
         }
-        let answer = |found: Vec<Found>| {
+        let answer = |found: Vec<ReplicaAnswer>| {
             if found.is_empty() {
                 return Err(missing.take().unwrap_or_else(fewer_keys));
             }
-            together(question.kind, found)
+            merge_replicas(question.kind, found)
         };
         let of_keys = of_keys.into_iter().map(answer).collect::<Result<_, _>>()?;
-        Ok((Answers { of_keys, generation: 0, placement: 0, epoch: epochs::in_common(epochs) }, is_old))
+        Ok((QueryAnswers { of_keys, generation: 0, placement: 0, epoch: epochs::in_common(epochs) }, is_old))
     }
 
     /// All copies of all keys, of all collectors: also of those that have nothing of the store now.
-    fn asked_everywhere(&self, parts: &Parts<'_>, question: &Question) -> Result<Asked, ClientError> {
+    fn asked_everywhere(&self, parts: &StoreParts<'_>, question: &Question) -> Result<Asked, ClientError> {
         let places: Vec<usize> = (0..question.keys.len()).collect();
         let copies = parts.all.first().and_then(|part| part.spec.redundancy()).unwrap_or(1);
         let copies = copies_at(question.kind, copies, 0, 1)?;
@@ -124,19 +126,19 @@ impl Group {
         Ok(each.map(|asked| (asked, places.clone())).collect())
     }
 
-    fn asked_of_replicas(&self, parts: &Parts<'_>, question: &Question) -> Result<Asked, ClientError> {
-        let replicas = parts.replicas();
+    fn asked_of_replicas(&self, parts: &StoreParts<'_>, question: &Question) -> Result<Asked, ClientError> {
+        let replicas = parts.replica_count();
         let mut asked = Asked::new();
         for (place, key) in question.keys.iter().enumerate() {
-            let bucket = buckets::of_key(key);
+            let bucket = buckets::bucket_of_key(key);
             let mut is_there = false;
             for replica in 0..replicas {
-                let has = |part: &&Part| part.buckets.copy(replica).contains(bucket);
-                let part = match the_one(parts.all.iter().copied().filter(has)) {
+                let has = |part: &&StorePart| part.buckets.buckets_of_copy(replica).contains(bucket);
+                let part = match authoritative_part(parts.all.iter().copied().filter(has)) {
                     Ok(part) => part,
                     // Its collector did not answer when it was asked what it has.
                     Err(None) => continue,
-                    Err(Some(two)) => return Err(self.at_both(&format!("bucket {bucket}"), two)),
+                    Err(Some(two)) => return Err(self.two_holders_error(&format!("bucket {bucket}"), two)),
                 };
                 is_there = true;
                 let copies = part.spec.redundancy().unwrap_or(1);
@@ -145,7 +147,7 @@ impl Group {
                 }
             }
             if !is_there {
-                return Err(self.at_none(&format!("bucket {bucket}, of {key},"), parts));
+                return Err(self.no_holder_error(&format!("bucket {bucket}, of {key},"), parts));
             }
         }
         Ok(asked)
@@ -164,7 +166,7 @@ fn copies_at(
         _ => return Ok(vec![None]),
     };
     if policy == Policy::AtLeast && !(1..=u32::from(copies)).contains(&at_least) {
-        return Err(refusal(AtLeastError { at_least, copies }.to_string()));
+        return Err(invalid_argument(AtLeastError { at_least, copies }.to_string()));
     }
     let is_there = |copy: &u8| usize::from(*copy) % replicas == replica;
     let is_asked = |copy: &u8| policy != Policy::OneCopy || u32::from(*copy) == at_least;
@@ -172,7 +174,7 @@ fn copies_at(
 }
 
 /// One answer of those about one key, at least one.
-fn together(kind: QuestionKind, mut found: Vec<Found>) -> Result<KeyAnswer, ClientError> {
+fn merge_replicas(kind: QuestionKind, mut found: Vec<ReplicaAnswer>) -> Result<KeyAnswer, ClientError> {
     merge::keep_latest(&mut found, |found| (found.opened, &found.answer));
     found.sort_by_key(|found| (found.started, found.copy));
     // Of a copy that was asked of several, it counts who has it.
@@ -180,30 +182,32 @@ fn together(kind: QuestionKind, mut found: Vec<Found>) -> Result<KeyAnswer, Clie
     found.retain(|found| found.has_copy() || known.insert(found.copy));
     let answers = found.into_iter().map(|found| found.answer);
     Ok(match kind {
-        QuestionKind::KeyWrite { policy, at_least } => value(policy, at_least, &all(answers)?).into(),
-        QuestionKind::Postcarding => path(all(answers)?).into(),
-        _ => answers.reduce(merge::both).unwrap_or_else(|| kind.answer_of_none()),
+        QuestionKind::KeyWrite { policy, at_least } => {
+            choose_value(policy, at_least, &convert_answers(answers)?).into()
+        }
+        QuestionKind::Postcarding => choose_path(convert_answers(answers)?).into(),
+        _ => answers.reduce(merge::merge_answers).unwrap_or_else(|| kind.answer_of_none()),
     })
 }
 
-fn all<A: TryFrom<KeyAnswer, Error = ClientError>>(
+fn convert_answers<A: TryFrom<KeyAnswer, Error = ClientError>>(
     answers: impl Iterator<Item = KeyAnswer>,
 ) -> Result<Vec<A>, ClientError> {
     answers.map(A::try_from).collect()
 }
 
 /// The value that the policy chooses among single copies.
-fn value(policy: Policy, at_least: u32, copies: &[KeyWriteAnswer]) -> KeyWriteAnswer {
+fn choose_value(policy: Policy, at_least: u32, copies: &[KeyWriteAnswer]) -> KeyWriteAnswer {
     let values: Vec<Option<&[u8]>> = copies.iter().map(|copy| copy.value.as_deref()).collect();
     let choice = match policy {
         Policy::First | Policy::OneCopy => Choice::First,
         Policy::Plurality => Choice::Plurality,
         Policy::AtLeast => Choice::AtLeast(u8::try_from(at_least).unwrap_or(u8::MAX)),
     };
-    let (value, agreeing, differing) = match choose(choice, &values) {
-        Outcome::Absent => (None, 0, 0),
-        Outcome::Undecided { agreeing, differing } => (None, agreeing, differing),
-        Outcome::Found { value, agreeing, differing } => (Some(value.to_vec()), agreeing, differing),
+    let (value, agreeing, differing) = match combine_copies(choice, &values) {
+        CombinedCopies::Absent => (None, 0, 0),
+        CombinedCopies::Undecided { agreeing, differing } => (None, agreeing, differing),
+        CombinedCopies::Found { value, agreeing, differing } => (Some(value.to_vec()), agreeing, differing),
     };
     KeyWriteAnswer {
         key: copies.first().map(|copy| copy.key.clone()).unwrap_or_default(),
@@ -215,7 +219,7 @@ fn value(policy: Policy, at_least: u32, copies: &[KeyWriteAnswer]) -> KeyWriteAn
 }
 
 /// The path of which most is known; among several, the first.
-fn path(answers: Vec<PathAnswer>) -> PathAnswer {
+fn choose_path(answers: Vec<PathAnswer>) -> PathAnswer {
     let known = |answer: &PathAnswer| {
         (answer.found, answer.complete, answer.present.iter().filter(|present| **present).count())
     };
@@ -235,22 +239,24 @@ fn path(answers: Vec<PathAnswer>) -> PathAnswer {
 #[cfg(test)]
 mod tests {
     use dta_proto::control::CounterAnswer;
-    use dta_proto::layout::key_increment::{Role, whole};
+    use dta_proto::layout::key_increment::{CountingRole, total_count};
 
     use super::*;
 
-    fn found(started: u64, answer: impl Into<KeyAnswer>) -> Found {
-        Found { started, opened: 0, copy: None, answer: answer.into() }
+    fn found(started: u64, answer: impl Into<KeyAnswer>) -> ReplicaAnswer {
+        ReplicaAnswer { started, opened: 0, copy: None, answer: answer.into() }
     }
 
     #[test]
     fn a_counter_is_the_most_that_two_collectors_have_counted_together() {
         let count = |colour, lanes: [u64; 4]| {
-            let by_colour = Role { colour, lanes: [true; 4] }.by_colour(&lanes);
-            found(1, CounterAnswer { key: vec![9], value: whole(&by_colour), by_colour })
+            let by_colour = CountingRole { colour, lanes: [true; 4] }.by_colour(&lanes);
+            found(1, CounterAnswer { key: vec![9], value: total_count(&by_colour), by_colour })
         };
         let of = |answers| {
-            CounterAnswer::try_from(together(QuestionKind::KeyIncrement, answers).unwrap()).unwrap().value
+            CounterAnswer::try_from(merge_replicas(QuestionKind::KeyIncrement, answers).unwrap())
+                .unwrap()
+                .value
         };
         let moved = vec![count(1, [3, 0, 4, 0]), count(0, [0, 2, 0, 0]), count(2, [0, 5, 0, 0])];
         assert_eq!(of(moved), 8);
@@ -259,11 +265,11 @@ mod tests {
     #[test]
     fn of_a_copy_that_several_were_asked_for_it_counts_who_has_it() {
         let kind = QuestionKind::KeyWrite { policy: Policy::AtLeast, at_least: 2 };
-        let copy = |started, copy, value: Option<u8>| Found {
+        let copy = |started, copy, value: Option<u8>| ReplicaAnswer {
             copy: Some(copy),
             ..found(started, KeyWriteAnswer { value: value.map(|v| vec![v]), ..KeyWriteAnswer::default() })
         };
-        let of = |answers| KeyWriteAnswer::try_from(together(kind, answers).unwrap()).unwrap();
+        let of = |answers| KeyWriteAnswer::try_from(merge_replicas(kind, answers).unwrap()).unwrap();
         let moved = of(vec![copy(1, 0, None), copy(1, 1, Some(7)), copy(2, 0, Some(7)), copy(2, 1, None)]);
         assert_eq!((moved.value, moved.agreeing, moved.copies), (Some(vec![7]), 2, 2));
         let none = of(vec![copy(1, 0, None), copy(1, 1, None), copy(2, 0, None), copy(2, 1, None)]);
@@ -275,9 +281,9 @@ mod tests {
         let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
         let copy = |started, opened, copy, value: Option<u8>| {
             let answer = KeyWriteAnswer { value: value.map(|v| vec![v]), ..KeyWriteAnswer::default() };
-            Found { copy: Some(copy), opened, ..found(started, answer) }
+            ReplicaAnswer { copy: Some(copy), opened, ..found(started, answer) }
         };
-        let of = |answers| KeyWriteAnswer::try_from(together(kind, answers).unwrap()).unwrap();
+        let of = |answers| KeyWriteAnswer::try_from(merge_replicas(kind, answers).unwrap()).unwrap();
         // The first was down, and is back; by its clock it has been running longest.
         let moved = of(vec![copy(1, 3000, 0, Some(7)), copy(2, 9000, 0, None), copy(2, 9000, 1, Some(8))]);
         assert_eq!((moved.value, moved.differing, moved.copies), (Some(vec![8]), 0, 2));
@@ -295,8 +301,8 @@ mod tests {
             agreeing: copies,
             ..PathAnswer::default()
         };
-        let of = |answers: Vec<Found>| {
-            PathAnswer::try_from(together(QuestionKind::Postcarding, answers).unwrap()).unwrap()
+        let of = |answers: Vec<ReplicaAnswer>| {
+            PathAnswer::try_from(merge_replicas(QuestionKind::Postcarding, answers).unwrap()).unwrap()
         };
         let (whole, part) = (path(&[Some(1), Some(2)], true, 1), path(&[Some(1), None], false, 2));
         let none = PathAnswer::default();

@@ -27,12 +27,14 @@ use dta_proto::wire::dta::{Addressing, Primitive, Replicas};
 use futures_util::future::join_all;
 use tonic::{Code, Status};
 
-use crate::away::{Away, REST, patiently};
-use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question, Series, Span, epochs, tails};
+use crate::away::{REST, UnreachableMembers, patiently};
+use crate::{
+    Ask, ClientError, KeyAnswer, Moment, QueryAnswers, Question, Series, Span, TailMessages, epochs, tails,
+};
 
 /// One of several collectors.
 #[derive(Clone)]
-pub struct Member {
+pub struct SpreadMember {
     /// Its address, for messages.
     pub address: String,
     /// How to query it.
@@ -42,24 +44,24 @@ pub struct Member {
 /// Several collectors, queried as one; a single one is used as it is. Clones share the collectors and the cache.
 #[derive(Clone)]
 pub struct Spread {
-    group: Arc<Mutex<Arc<Group>>>,
+    group: Arc<Mutex<Arc<CollectorGroup>>>,
     /// The moment that questions about now are about.
     at: Moment,
 }
 
 /// The collectors that there are at one time, and what is known of them.
-pub(crate) struct Group {
-    pub(crate) members: Arc<[Member]>,
-    kept: Mutex<Option<Arc<Placement>>>,
-    pub(crate) away: Away,
+pub(crate) struct CollectorGroup {
+    pub(crate) members: Arc<[SpreadMember]>,
+    kept: Mutex<Option<Arc<GroupPlacement>>>,
+    pub(crate) away: UnreachableMembers,
 }
 
 /// What several collectors answered, each with its index.
 type ByMember<T> = Vec<(usize, T)>;
 
 /// What the collectors that answer have.
-pub(crate) struct Placement {
-    parts: Vec<Part>,
+pub(crate) struct GroupPlacement {
+    parts: Vec<StorePart>,
     /// Whether one of the collectors is in a cluster.
     is_cluster: bool,
     /// Of each collector; 0 = it may change without notice, or did not answer.
@@ -73,17 +75,17 @@ pub(crate) struct Placement {
 }
 
 /// What is known about a store.
-pub(crate) struct Parts<'a> {
+pub(crate) struct StoreParts<'a> {
     /// Its name.
     pub(crate) name: &'a str,
     /// What each answering collector has of it; never empty.
-    pub(crate) all: Vec<&'a Part>,
+    pub(crate) all: Vec<&'a StorePart>,
     /// Why one of the collectors did not answer.
     away: Option<&'a Status>,
 }
 
 /// A part of a store.
-pub(crate) struct Part {
+pub(crate) struct StorePart {
     pub(crate) member: usize,
     pub(crate) spec: StoreSpec,
     /// Whether anything of the store is at this collector.
@@ -94,12 +96,12 @@ pub(crate) struct Part {
     lists: Vec<ListRange>,
 }
 
-impl Parts<'_> {
+impl StoreParts<'_> {
     /// How many collectors have each key.
-    pub(crate) fn replicas(&self) -> usize {
-        let of = |part: &&Part| match part.spec.kind {
+    pub(crate) fn replica_count(&self) -> usize {
+        let of = |part: &&StorePart| match part.spec.kind {
             StoreKind::KeyIncrement { replicas, .. } => replicas.into(),
-            _ => part.buckets.count(),
+            _ => part.buckets.copy_count(),
         };
         self.all.iter().map(of).max().unwrap_or(1)
     }
@@ -107,8 +109,10 @@ impl Parts<'_> {
 
 /// The only one of these parts or, of several, the only one that is being written. `Err(None)` if there is none, and
 /// two of them if there are several.
-pub(crate) fn the_one<'a>(have: impl Iterator<Item = &'a Part>) -> Result<&'a Part, Option<[&'a Part; 2]>> {
-    let mut have: Vec<&Part> = have.collect();
+pub(crate) fn authoritative_part<'a>(
+    have: impl Iterator<Item = &'a StorePart>,
+) -> Result<&'a StorePart, Option<[&'a StorePart; 2]>> {
+    let mut have: Vec<&StorePart> = have.collect();
     // Those being written first, then those for which it is unknown.
     have.sort_by_key(|part| std::cmp::Reverse(part.is_written.map_or(1, |is| 2 * u8::from(is))));
     match have[..] {
@@ -121,34 +125,34 @@ pub(crate) fn the_one<'a>(have: impl Iterator<Item = &'a Part>) -> Result<&'a Pa
 
 impl Spread {
     /// Queries all of these, at least one.
-    pub fn new(members: Vec<Member>) -> Spread {
-        Spread { group: Arc::new(Mutex::new(Group::new(members))), at: Moment::Now }
+    pub fn new(members: Vec<SpreadMember>) -> Spread {
+        Spread { group: Arc::new(Mutex::new(CollectorGroup::new(members))), at: Moment::Now }
     }
 
     /// From now on, queries go to these; of none, they fail.
-    pub fn set_members(&self, members: Vec<Member>) {
-        *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Group::new(members);
+    pub fn set_members(&self, members: Vec<SpreadMember>) {
+        *self.group.lock().unwrap_or_else(PoisonError::into_inner) = CollectorGroup::new(members);
     }
 
-    fn group(&self) -> Arc<Group> {
+    fn current_group(&self) -> Arc<CollectorGroup> {
         self.group.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The addresses of those that did not answer the last question to them, a short time ago.
-    pub fn away(&self) -> Vec<String> {
-        let group = self.group();
-        let is_away = |(n, _): &(usize, &Member)| group.away.why(*n).is_some();
+    pub fn unreachable_addresses(&self) -> Vec<String> {
+        let group = self.current_group();
+        let is_away = |(n, _): &(usize, &SpreadMember)| group.away.unreachable_reason(*n).is_some();
         group.members.iter().enumerate().filter(is_away).map(|(_, member)| member.address.clone()).collect()
     }
 
     /// The same collectors; what is asked about now is asked about this moment.
-    pub fn at(self, at: Moment) -> Spread {
+    pub fn at_moment(self, at: Moment) -> Spread {
         Spread { at, ..self }
     }
 
     /// The collectors.
-    pub fn members(&self) -> Arc<[Member]> {
-        self.group().members.clone()
+    pub fn members(&self) -> Arc<[SpreadMember]> {
+        self.current_group().members.clone()
     }
 
     /// [`Ask::statistics`]; with several collectors, nodes of the collectors themselves have their collector's
@@ -157,37 +161,37 @@ impl Spread {
     /// # Errors
     /// As [`Ask::statistics`].
     pub async fn statistics_by_address(&self) -> Result<Vec<NodeStatistics>, ClientError> {
-        let group = self.group();
-        let is_one = group.only().is_some();
+        let group = self.current_group();
+        let is_one = group.only_member().is_some();
         let with_address = |(member, mut node): (usize, NodeStatistics)| {
             if node.session.is_empty() && !is_one {
                 node.session.clone_from(&group.members[member].address);
             }
             node
         };
-        Ok(group.nodes().await?.into_iter().map(with_address).collect())
+        Ok(group.query_nodes().await?.into_iter().map(with_address).collect())
     }
 
     /// The stores of those collectors that answer: one of each name.
     pub async fn stores_that_answer(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        let group = self.group();
-        Ok(group.summed(group.any(|ask| async move { ask.stores().await }).await?))
+        let group = self.current_group();
+        Ok(group.merge_stores(group.query_reachable(|ask| async move { ask.fetch_stores().await }).await?))
     }
 
     /// [`Ask::placement`] of those collectors that answer.
     pub async fn placement_that_answers(&self) -> Result<PlacementResponse, ClientError> {
-        let group = self.group();
-        Ok(group.merged(group.any(|ask| async move { ask.placement().await }).await?))
+        let group = self.current_group();
+        Ok(group.merge_placements(group.query_reachable(|ask| async move { ask.placement().await }).await?))
     }
 }
 
-impl Group {
-    fn new(members: Vec<Member>) -> Arc<Group> {
-        let away = Away::none(members.len());
-        Arc::new(Group { members: members.into(), kept: Mutex::default(), away })
+impl CollectorGroup {
+    fn new(members: Vec<SpreadMember>) -> Arc<CollectorGroup> {
+        let away = UnreachableMembers::all_reachable(members.len());
+        Arc::new(CollectorGroup { members: members.into(), kept: Mutex::default(), away })
     }
 
-    fn only(&self) -> Option<&Arc<dyn Ask>> {
+    fn only_member(&self) -> Option<&Arc<dyn Ask>> {
         match &self.members[..] {
             [only] => Some(&only.ask),
             _ => None,
@@ -196,18 +200,18 @@ impl Group {
 
     /// What each answering collector returns for `ask`, and why one of the others did not answer. They are queried in
     /// parallel.
-    pub(crate) async fn each<T, F>(
+    pub(crate) async fn query_members<T, F>(
         &self,
         ask: impl Fn(Arc<dyn Ask>) -> F,
     ) -> Result<(ByMember<T>, Option<Status>), ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        self.told(join_all(self.members.iter().map(|member| ask(member.ask.clone()))).await)
+        self.collect_answers(join_all(self.members.iter().map(|member| ask(member.ask.clone()))).await)
     }
 
     /// What each returned that answered, and why one of the others did not.
-    fn told<T>(
+    fn collect_answers<T>(
         &self,
         answers: Vec<Result<T, ClientError>>,
     ) -> Result<(ByMember<T>, Option<Status>), ClientError> {
@@ -218,11 +222,11 @@ impl Group {
         for (member, answer) in answers.into_iter().enumerate() {
             match answer {
                 Ok(answer) => {
-                    self.away.note(member, None);
+                    self.away.record_outcome(member, None);
                     all.push((member, answer));
                 }
-                Err(error) if is_away(&error) && self.members.len() > 1 => {
-                    self.away.note(member, error.status().cloned());
+                Err(error) if is_unreachable(&error) && self.members.len() > 1 => {
+                    self.away.record_outcome(member, error.status().cloned());
                     away = Some(self.is_silent(member, &error));
                 }
                 Err(error) => return Err(error),
@@ -238,11 +242,11 @@ impl Group {
     }
 
     /// The same for those that answer, at least one.
-    async fn any<T, F>(&self, ask: impl Fn(Arc<dyn Ask>) -> F) -> Result<ByMember<T>, ClientError>
+    async fn query_reachable<T, F>(&self, ask: impl Fn(Arc<dyn Ask>) -> F) -> Result<ByMember<T>, ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        match self.each(ask).await? {
+        match self.query_members(ask).await? {
             (all, Some(away)) if all.is_empty() => Err(away.into()),
             (all, _) => Ok(all),
         }
@@ -250,35 +254,35 @@ impl Group {
 
     /// Queries who has what, and caches it if all answer with a version; if some do not, but others may have the same, for a
     /// short time.
-    async fn learn(&self) -> Result<Arc<Placement>, ClientError> {
+    async fn fetch_placement(&self) -> Result<Arc<GroupPlacement>, ClientError> {
         let asked = self.members.iter().map(|member| member.ask.placement());
-        let (told, away) = self.told(patiently(asked).await)?;
+        let (told, away) = self.collect_answers(patiently(asked).await)?;
         let (until, none) = (away.is_some().then(|| Instant::now() + REST), vec![0; self.members.len()]);
         let (parts, versions) = (Vec::new(), none.clone());
-        let mut placement = Placement { parts, is_cluster: false, versions, started: none, away, until };
+        let mut placement = GroupPlacement { parts, is_cluster: false, versions, started: none, away, until };
         let mut all_versioned = true;
         for (member, PlacementResponse { version, stores, started, cluster }) in told {
             all_versioned &= version != 0;
             placement.is_cluster |= cluster != 0;
             (placement.versions[member], placement.started[member]) = (version, started);
-            placement.parts.extend(stores.into_iter().filter_map(|store| part(member, store)));
+            placement.parts.extend(stores.into_iter().filter_map(|store| parse_store_part(member, store)));
         }
-        let has_replicas = placement.parts.iter().any(|part| part.buckets.count() > 1);
+        let has_replicas = placement.parts.iter().any(|part| part.buckets.copy_count() > 1);
         let placement = Arc::new(placement);
         let is_kept = all_versioned && (until.is_none() || has_replicas);
-        *self.kept() = is_kept.then(|| placement.clone());
+        *self.lock_placement() = is_kept.then(|| placement.clone());
         Ok(placement)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Arc<Placement>>> {
+    fn lock_placement(&self) -> MutexGuard<'_, Option<Arc<GroupPlacement>>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The nodes of all collectors that answer, and which of them answered. A node that hands its counters to several
     /// of them appears once, with the latest.
-    async fn nodes(&self) -> Result<ByMember<NodeStatistics>, ClientError> {
+    async fn query_nodes(&self) -> Result<ByMember<NodeStatistics>, ClientError> {
         let mut all: ByMember<NodeStatistics> = Vec::new();
-        for (member, nodes) in self.any(|ask| async move { ask.statistics().await }).await? {
+        for (member, nodes) in self.query_reachable(|ask| async move { ask.statistics().await }).await? {
             for node in nodes {
                 let is_same = |(_, known): &&mut (usize, NodeStatistics)| {
                     let of = |n: &NodeStatistics| (n.node.clone(), n.session.clone(), n.life);
@@ -296,9 +300,9 @@ impl Group {
 
     /// The placements of several collectors as one; a single one unchanged. The generation of a store on several
     /// collectors is the sum of theirs, so it changes when any of them has other memory.
-    fn merged(&self, answers: ByMember<PlacementResponse>) -> PlacementResponse {
+    fn merge_placements(&self, answers: ByMember<PlacementResponse>) -> PlacementResponse {
         let mut answers = answers.into_iter().map(|(_, answer)| answer);
-        if self.only().is_some() {
+        if self.only_member().is_some() {
             return answers.next().unwrap_or_default();
         }
         let (mut stores, mut newest): (Vec<StorePlacement>, u64) = (Vec::new(), 0);
@@ -317,42 +321,42 @@ impl Group {
     }
 
     /// The stores of several collectors as one; those of a single one unchanged.
-    fn summed(&self, told: ByMember<Vec<StoreInfo>>) -> Vec<StoreInfo> {
+    fn merge_stores(&self, told: ByMember<Vec<StoreInfo>>) -> Vec<StoreInfo> {
         let infos = told.into_iter().flat_map(|(_, infos)| infos);
-        if self.only().is_some() { infos.collect() } else { summed(infos) }
+        if self.only_member().is_some() { infos.collect() } else { merge_store_infos(infos) }
     }
 
     /// The parts of a store at all collectors. An empty name stands for the only store of the primitive, not counting
     /// those for INT.
-    fn parts<'a>(
+    fn find_store_parts<'a>(
         &self,
-        placement: &'a Placement,
+        placement: &'a GroupPlacement,
         name: &str,
         primitive: Primitive,
-    ) -> Result<Parts<'a>, ClientError> {
-        let Placement { parts, away, .. } = placement;
+    ) -> Result<StoreParts<'a>, ClientError> {
+        let GroupPlacement { parts, away, .. } = placement;
         let away = away.as_ref();
         let name: &str = match (name, away) {
             // Only all collectors together can say whether it is the only one.
             ("", Some(away)) => return Err(away.clone().into()),
             ("", None) => only_name(parts, primitive)?,
-            (name, _) => match store::named(parts.iter(), |part| &part.spec, name) {
+            (name, _) => match store::find_store(parts.iter(), |part| &part.spec, name) {
                 Some(part) => &part.spec.name,
                 None => {
-                    let unknown = || Status::not_found(self.unknown(name, parts));
+                    let unknown = || Status::not_found(self.unknown_store_message(name, parts));
                     return Err(away.cloned().unwrap_or_else(unknown).into());
                 }
             },
         };
-        let all: Vec<&Part> = parts.iter().filter(|part| part.spec.name == name).collect();
+        let all: Vec<&StorePart> = parts.iter().filter(|part| part.spec.name == name).collect();
         if let Some(other) = all.iter().find(|part| part.spec.kind.primitive() != primitive) {
             let kind = other.spec.kind.primitive();
-            return Err(refusal(format!("store {name:?} is a {kind} store, not {primitive}")));
+            return Err(invalid_argument(format!("store {name:?} is a {kind} store, not {primitive}")));
         }
-        Ok(Parts { name, all: all.into_iter().filter(|part| part.is_here).collect(), away })
+        Ok(StoreParts { name, all: all.into_iter().filter(|part| part.is_here).collect(), away })
     }
 
-    fn unknown(&self, name: &str, all: &[Part]) -> String {
+    fn unknown_store_message(&self, name: &str, all: &[StorePart]) -> String {
         let mut have: Vec<&str> = all.iter().map(|part| part.spec.name.as_str()).collect();
         have.sort_unstable();
         have.dedup();
@@ -364,52 +368,61 @@ impl Group {
     }
 
     /// Refuses if `what` is at two collectors, according to both.
-    pub(crate) fn at_both(&self, what: &str, parts: [&Part; 2]) -> ClientError {
+    pub(crate) fn two_holders_error(&self, what: &str, parts: [&StorePart; 2]) -> ClientError {
         let [a, b] = parts.map(|part| &self.members[part.member].address);
-        refusal(format!(
+        invalid_argument(format!(
             "{what} of store {:?} is at {a} and at {b}, according to both; if these are two stores, ask one collector at a time",
             parts[0].spec.name
         ))
     }
 
     /// The member to query for a key, or for a sketch, which is whole at one collector.
-    fn member_of(&self, parts: &Parts<'_>, primitive: Primitive, key: &Key) -> Result<usize, ClientError> {
+    fn member_of(
+        &self,
+        parts: &StoreParts<'_>,
+        primitive: Primitive,
+        key: &Key,
+    ) -> Result<usize, ClientError> {
         let is_sketch = primitive.addressing() == Addressing::Column;
-        let bucket = buckets::of_key(key);
-        let of_replica = |n: usize| -> Result<&Part, Option<[&Part; 2]>> {
-            let has = |part: &&Part| is_sketch || part.buckets.copy(n).contains(bucket);
-            the_one(parts.all.iter().copied().filter(has))
+        let bucket = buckets::bucket_of_key(key);
+        let of_replica = |n: usize| -> Result<&StorePart, Option<[&StorePart; 2]>> {
+            let has = |part: &&StorePart| is_sketch || part.buckets.buckets_of_copy(n).contains(bucket);
+            authoritative_part(parts.all.iter().copied().filter(has))
         };
         // Of several that have it, the first that answers.
-        let answers = |found: &Result<&Part, Option<[&Part; 2]>>| match found {
-            Ok(part) => self.away.why(part.member).is_none(),
+        let answers = |found: &Result<&StorePart, Option<[&StorePart; 2]>>| match found {
+            Ok(part) => self.away.unreachable_reason(part.member).is_none(),
             Err(claims) => claims.is_some(),
         };
-        let further = (1..parts.replicas()).map(of_replica);
+        let further = (1..parts.replica_count()).map(of_replica);
         let found = std::iter::once(of_replica(0)).chain(further).find(answers);
         match found.unwrap_or_else(|| of_replica(0)) {
             Ok(part) => Ok(part.member),
-            Err(Some(two)) if is_sketch => Err(self.at_both("a sketch", two)),
-            Err(None) if is_sketch => Err(self.at_none("a sketch", parts)),
-            Err(Some(two)) => Err(self.at_both(&format!("bucket {bucket}"), two)),
-            Err(None) => Err(self.at_none(&format!("bucket {bucket}, of {key},"), parts)),
+            Err(Some(two)) if is_sketch => Err(self.two_holders_error("a sketch", two)),
+            Err(None) if is_sketch => Err(self.no_holder_error("a sketch", parts)),
+            Err(Some(two)) => Err(self.two_holders_error(&format!("bucket {bucket}"), two)),
+            Err(None) => Err(self.no_holder_error(&format!("bucket {bucket}, of {key},"), parts)),
         }
     }
 
     /// The member that has a list.
-    fn member_of_list(&self, parts: &Parts<'_>, list: u32) -> Result<usize, ClientError> {
+    fn member_of_list(&self, parts: &StoreParts<'_>, list: u32) -> Result<usize, ClientError> {
         let has =
-            |part: &&&Part| part.lists.is_empty() || part.lists.iter().any(|range| range.contains(list));
+            |part: &&&StorePart| part.lists.is_empty() || part.lists.iter().any(|range| range.contains(list));
         let what = format!("list {list}");
-        match the_one(parts.all.iter().filter(has).copied()) {
+        match authoritative_part(parts.all.iter().filter(has).copied()) {
             Ok(part) => Ok(part.member),
-            Err(Some(two)) => Err(self.at_both(&what, two)),
-            Err(None) => Err(self.at_none(&what, parts)),
+            Err(Some(two)) => Err(self.two_holders_error(&what, two)),
+            Err(None) => Err(self.no_holder_error(&what, parts)),
         }
     }
 
     /// Refuses what no answering collector has.
-    pub(crate) fn at_none(&self, what: &str, Parts { name, away, .. }: &Parts<'_>) -> ClientError {
+    pub(crate) fn no_holder_error(
+        &self,
+        what: &str,
+        StoreParts { name, away, .. }: &StoreParts<'_>,
+    ) -> ClientError {
         if let Some(away) = away {
             let message = format!(
                 "{what} of store {name:?} is at none of the answering collectors; {}",
@@ -425,9 +438,9 @@ impl Group {
     }
 
     /// Which of a question's keys each member has, by their places; of members that have some.
-    fn places(
+    fn keys_by_member(
         &self,
-        parts: &Parts<'_>,
+        parts: &StoreParts<'_>,
         question: &Question,
     ) -> Result<Vec<(usize, Vec<usize>)>, ClientError> {
         let mut places: Vec<(usize, Vec<usize>)> = (0..self.members.len()).map(|n| (n, Vec::new())).collect();
@@ -440,27 +453,26 @@ impl Group {
 
     /// Queries each member for its keys in parallel, and returns answers in the order of all keys, and whether a
     /// member's placement has changed since `placement`.
-    async fn ask_by(
+    async fn query_by_member(
         &self,
-        placement: &Placement,
+        placement: &GroupPlacement,
         question: &Question,
-    ) -> Result<(Answers, bool), ClientError> {
+    ) -> Result<(QueryAnswers, bool), ClientError> {
         let primitive = question.kind.primitive();
-        let parts = self.parts(placement, &question.store, primitive)?;
+        let parts = self.find_store_parts(placement, &question.store, primitive)?;
         // What was counted stays where it was.
         let is_past = question.at != Moment::Now || primitive.replicas() == Replicas::Counts;
         let everywhere = placement.is_cluster && is_past;
-        if parts.replicas() > 1 {
+        if parts.replica_count() > 1 {
             return self.ask_replicas(placement, &parts, question, everywhere).await;
         }
         if everywhere {
-            return Ok((self.ask_all(&parts, question).await?, false));
+            return Ok((self.query_all_members(&parts, question).await?, false));
         }
-        let places = self.places(&parts, question)?;
-        let answered =
-            join_all(places.iter().map(|(member, places)| {
-                self.members[*member].ask.ask(part_of(question, parts.name, places))
-            }));
+        let places = self.keys_by_member(&parts, question)?;
+        let answered = join_all(places.iter().map(|(member, places)| {
+            self.members[*member].ask.query_keys(sub_question(question, parts.name, places))
+        }));
         let (mut of_keys, mut is_old): (Vec<Option<KeyAnswer>>, _) = (vec![None; question.keys.len()], false);
         let (mut generation, mut epochs) = (0, Vec::new());
         for ((member, mine), answers) in places.iter().zip(answered.await) {
@@ -474,7 +486,7 @@ impl Group {
         }
         let of_keys: Option<Vec<KeyAnswer>> = of_keys.into_iter().collect();
         let of_keys = of_keys.ok_or_else(fewer_keys)?;
-        Ok((Answers { of_keys, generation, placement: 0, epoch: epochs::in_common(epochs) }, is_old))
+        Ok((QueryAnswers { of_keys, generation, placement: 0, epoch: epochs::in_common(epochs) }, is_old))
     }
 }
 
@@ -484,40 +496,44 @@ pub(crate) fn fewer_keys() -> ClientError {
 }
 
 /// A question about some of its keys.
-pub(crate) fn part_of(question: &Question, store: &str, places: &[usize]) -> Question {
+pub(crate) fn sub_question(question: &Question, store: &str, places: &[usize]) -> Question {
     let keys = places.iter().map(|place| question.keys[*place]).collect();
     Question { store: store.to_owned(), keys, kind: question.kind, at: question.at }
 }
 
-pub(crate) fn refusal(message: String) -> ClientError {
+pub(crate) fn invalid_argument(message: String) -> ClientError {
     Status::invalid_argument(message).into()
 }
 
-fn part(member: usize, store: StorePlacement) -> Option<Part> {
+fn parse_store_part(member: usize, store: StorePlacement) -> Option<StorePart> {
     let spec = StoreSpec::try_from(store.store.as_ref()?).ok()?;
     // It lists nothing, which means everything.
-    let buckets = control::buckets(&store.buckets).ok()?;
+    let buckets = control::copies_from_ranges(&store.buckets).ok()?;
     let lists = store.lists.into_iter().map(ListRange::from).collect();
     let is_here = store.elsewhere.is_empty();
-    Some(Part { member, spec, is_here, is_written: store.written, buckets, lists })
+    Some(StorePart { member, spec, is_here, is_written: store.written, buckets, lists })
 }
 
-fn only_name(all: &[Part], primitive: Primitive) -> Result<&str, ClientError> {
-    let of_kind =
-        |part: &&Part| part.spec.kind.primitive() == primitive && !telemetry::is_store(&part.spec.name);
+fn only_name(all: &[StorePart], primitive: Primitive) -> Result<&str, ClientError> {
+    let of_kind = |part: &&StorePart| {
+        part.spec.kind.primitive() == primitive && !telemetry::is_telemetry_store(&part.spec.name)
+    };
     let mut names: Vec<&str> = all.iter().filter(of_kind).map(|part| part.spec.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     match names[..] {
         [only] => Ok(only),
         [] => Err(Status::not_found(format!("there is no {primitive} store")).into()),
-        _ => Err(refusal(format!("there are several {primitive} stores: name one of {}", names.join(", ")))),
+        _ => Err(invalid_argument(format!(
+            "there are several {primitive} stores: name one of {}",
+            names.join(", ")
+        ))),
     }
 }
 
 /// One store of each name: as described by the first collector that has it, with usage summed over all that have a
 /// part of it.
-fn summed(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
+fn merge_store_infos(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
     let name = |info: &StoreInfo| info.store.as_ref().map(|store| store.name.clone());
     let (here, elsewhere): (Vec<_>, Vec<_>) = infos.partition(|info| info.elsewhere.is_empty());
     let mut all: Vec<StoreInfo> = Vec::new();
@@ -559,139 +575,144 @@ fn summed(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
 #[tonic::async_trait]
 impl Ask for Spread {
     /// One of each name, with usage summed if several share it. All must answer.
-    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        let group = self.group();
-        Ok(group.summed(group.enough(|ask| async move { ask.stores().await }, 1).await?))
+    async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        let group = self.current_group();
+        Ok(group
+            .merge_stores(group.query_with_coverage(|ask| async move { ask.fetch_stores().await }, 1).await?))
     }
 
     /// One of each name: together the collectors have all of it. All must answer.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
-        let group = self.group();
-        Ok(group.merged(group.enough(|ask| async move { ask.placement().await }, 1).await?))
+        let group = self.current_group();
+        Ok(group.merge_placements(
+            group.query_with_coverage(|ask| async move { ask.placement().await }, 1).await?,
+        ))
     }
 
-    async fn ask(&self, mut question: Question) -> Result<Answers, ClientError> {
-        let group = self.group();
+    async fn query_keys(&self, mut question: Question) -> Result<QueryAnswers, ClientError> {
+        let group = self.current_group();
         if question.at == Moment::Now {
             question.at = self.at;
         }
-        if let Some(only) = group.only() {
-            return only.ask(question).await;
+        if let Some(only) = group.only_member() {
+            return only.query_keys(question).await;
         }
-        let is_fresh = |kept: &Arc<Placement>| kept.until.is_none_or(|until| Instant::now() < until);
-        let kept = group.kept().clone().filter(is_fresh);
+        let is_fresh = |kept: &Arc<GroupPlacement>| kept.until.is_none_or(|until| Instant::now() < until);
+        let kept = group.lock_placement().clone().filter(is_fresh);
         if let Some(kept) = kept {
-            match group.ask_by(&kept, &question).await {
+            match group.query_by_member(&kept, &question).await {
                 Ok((answers, false)) => return Ok(answers),
                 Err(error) if !may_be_old(&error) => return Err(error),
                 _ => {}
             }
         }
-        let placement = group.learn().await?;
-        Ok(group.ask_by(&placement, &question).await?.0)
+        let placement = group.fetch_placement().await?;
+        Ok(group.query_by_member(&placement, &question).await?.0)
     }
 
     /// Each collector has epochs of its own, with the answers for its keys. Of several that have a key, one is asked.
-    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
-        let group = self.group();
-        if let Some(only) = group.only() {
-            return only.series(question, span).await;
+    async fn query_keys_in_span(&self, question: Question, span: Span) -> Result<Series, ClientError> {
+        let group = self.current_group();
+        if let Some(only) = group.only_member() {
+            return only.query_keys_in_span(question, span).await;
         }
-        let placement = group.learn().await?;
-        let parts = group.parts(&placement, &question.store, question.kind.primitive())?;
+        let placement = group.fetch_placement().await?;
+        let parts = group.find_store_parts(&placement, &question.store, question.kind.primitive())?;
         if placement.is_cluster {
             return group.series_of_all(&parts, &question, span).await;
         }
-        let asked = group.places(&parts, &question)?.into_iter().map(|(member, places)| {
-            group.members[member].ask.series(part_of(&question, parts.name, &places), span)
+        let asked = group.keys_by_member(&parts, &question)?.into_iter().map(|(member, places)| {
+            group.members[member].ask.query_keys_in_span(sub_question(&question, parts.name, &places), span)
         });
         let told = join_all(asked).await.into_iter().collect::<Result<Vec<Series>, _>>()?;
         // What comes after the end of one is asked of all again.
         let next = told.iter().filter_map(|series| series.next).min();
-        let is_before = |answers: &Answers| {
+        let is_before = |answers: &QueryAnswers| {
             answers.epoch.as_ref().is_some_and(|epoch| next.is_none_or(|next| epoch.opened < next.get()))
         };
         let epochs = told.into_iter().flat_map(|series| series.epochs).filter(is_before);
-        let mut epochs: Vec<Answers> = epochs.map(|answers| Answers { placement: 0, ..answers }).collect();
+        let mut epochs: Vec<QueryAnswers> =
+            epochs.map(|answers| QueryAnswers { placement: 0, ..answers }).collect();
         epochs.sort_by_key(|answers| answers.epoch.as_ref().map(|epoch| epoch.opened));
         Ok(Series { epochs, next })
     }
 
     /// Those of each collector that has a part of the store, with its address.
-    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
-        let group = self.group();
-        if let Some(only) = group.only() {
-            return only.epochs(request).await;
+    async fn fetch_epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        let group = self.current_group();
+        if let Some(only) = group.only_member() {
+            return only.fetch_epochs(request).await;
         }
-        let placement = group.learn().await?;
-        let named = store::named(placement.parts.iter(), |part| &part.spec, &request.store);
+        let placement = group.fetch_placement().await?;
+        let named = store::find_store(placement.parts.iter(), |part| &part.spec, &request.store);
         let primitive = named.map_or(Primitive::KeyWrite, |part| part.spec.kind.primitive());
-        let parts = group.parts(&placement, &request.store, primitive)?;
+        let parts = group.find_store_parts(&placement, &request.store, primitive)?;
         let request = EpochsRequest { store: parts.name.to_owned(), ..request };
         if placement.is_cluster {
-            return group.epochs_of_all(request, parts.replicas()).await;
+            return group.epochs_of_all(request, parts.replica_count()).await;
         }
         // Without those of one that does not answer, a list would look whole.
-        if let Some(away) = parts.away.filter(|_| parts.replicas() == 1) {
+        if let Some(away) = parts.away.filter(|_| parts.replica_count() == 1) {
             return Err(away.clone().into());
         }
-        let asked =
-            join_all(parts.all.iter().map(|part| group.members[part.member].ask.epochs(request.clone())));
+        let asked = join_all(
+            parts.all.iter().map(|part| group.members[part.member].ask.fetch_epochs(request.clone())),
+        );
         let mut told = Vec::new();
         for (part, answer) in parts.all.iter().zip(asked.await) {
             told.push((group.members[part.member].address.as_str(), answer?));
         }
-        Ok(epochs::together(told))
+        Ok(epochs::merge_epoch_lists(told))
     }
 
-    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
-        let group = self.group();
+    async fn tail_list(&self, request: TailRequest) -> Result<TailMessages, ClientError> {
+        let group = self.current_group();
         // What is followed has no version that would show when a cached placement is old.
-        let placement = match (group.only(), group.learn().await) {
+        let placement = match (group.only_member(), group.fetch_placement().await) {
             (None, placement) => placement?,
             // A cluster may have one collector now.
             (Some(_), Ok(placement)) if placement.is_cluster => placement,
-            (Some(only), _) => return only.tail(request).await,
+            (Some(only), _) => return only.tail_list(request).await,
         };
-        let parts = group.parts(&placement, &request.store, Primitive::Append)?;
+        let parts = group.find_store_parts(&placement, &request.store, Primitive::Append)?;
         let member = &group.members[group.member_of_list(&parts, request.list)?];
         let request = TailRequest { store: parts.name.to_owned(), ..request };
         // Sequences are one collector's, but all begin with 1.
         match (placement.is_cluster, request.from_sequence, request.until_caught_up) {
-            (true, 0, false) => tails::follow(self.clone(), request, member.address.clone()).await,
-            (true, 0 | 1, true) => Ok(tails::once(self, request, member.address.clone())),
-            _ => member.ask.tail(request).await,
+            (true, 0, false) => tails::follow_list(self.clone(), request, member.address.clone()).await,
+            (true, 0 | 1, true) => Ok(tails::read_list_once(self, request, member.address.clone())),
+            _ => member.ask.tail_list(request).await,
         }
     }
 
-    async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError> {
-        let group = self.group();
-        if let Some(only) = group.only() {
-            return only.entries(request).await;
+    async fn stream_entries(&self, request: EntriesRequest) -> Result<TailMessages, ClientError> {
+        let group = self.current_group();
+        if let Some(only) = group.only_member() {
+            return only.stream_entries(request).await;
         }
-        let placement = group.learn().await?;
-        let parts = group.parts(&placement, &request.store, Primitive::Append)?;
+        let placement = group.fetch_placement().await?;
+        let parts = group.find_store_parts(&placement, &request.store, Primitive::Append)?;
         let request = EntriesRequest { store: parts.name.to_owned(), ..request };
         if placement.is_cluster {
             return group.entries_of_all(request).await;
         }
         let member = group.member_of_list(&parts, request.list)?;
-        group.members[member].ask.entries(request).await
+        group.members[member].ask.stream_entries(request).await
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
-        let group = self.group();
-        match group.only() {
+        let group = self.current_group();
+        match group.only_member() {
             Some(only) => only.read_memory(request).await,
-            None => Err(refusal("memory can be read from one collector at a time".into())),
+            None => Err(invalid_argument("memory can be read from one collector at a time".into())),
         }
     }
 
     /// Those of all collectors that answer. The NIC is that of the first one.
-    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
-        let group = self.group();
+    async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+        let group = self.current_group();
         let mut all = ListSessionsResponse::default();
-        for (_, told) in group.any(|ask| async move { ask.sessions().await }).await? {
+        for (_, told) in group.query_reachable(|ask| async move { ask.fetch_sessions().await }).await? {
             if all.device.is_empty() {
                 (all.device, all.collector) = (told.device, told.collector);
             }
@@ -702,13 +723,13 @@ impl Ask for Spread {
 
     /// Those of all collectors that answer.
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
-        let group = self.group();
-        Ok(group.nodes().await?.into_iter().map(|(_, node)| node).collect())
+        let group = self.current_group();
+        Ok(group.query_nodes().await?.into_iter().map(|(_, node)| node).collect())
     }
 }
 
 /// Whether a collector did not answer at all.
-pub(crate) fn is_away(error: &ClientError) -> bool {
+pub(crate) fn is_unreachable(error: &ClientError) -> bool {
     error.status().is_some_and(|status| status.code() == Code::Unavailable)
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dta_proto::control::{CounterAnswer, Epoch, KeyWriteAnswer, Policy, TailResponse, bucket_ranges};
-use dta_proto::layout::key_increment::{Role, whole};
+use dta_proto::layout::key_increment::{CountingRole, total_count};
 use dta_proto::store::{Merge, StoreKind};
 use tokio::sync::Barrier;
 
@@ -47,7 +47,7 @@ impl Fake {
 
 #[tonic::async_trait]
 impl Ask for Fake {
-    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+    async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         self.asked[0].fetch_add(1, Ordering::Relaxed);
         self.there(self.stores.clone())
     }
@@ -63,7 +63,7 @@ impl Ask for Fake {
         self.there(PlacementResponse { version, stores, started, cluster })
     }
 
-    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+    async fn query_keys(&self, question: Question) -> Result<QueryAnswers, ClientError> {
         if let Some(together) = &self.together {
             together.wait().await;
         }
@@ -75,7 +75,7 @@ impl Ask for Fake {
                 keys.map(|key| answer(key).into()).collect()
             }
             QuestionKind::KeyIncrement => {
-                let value = whole(&self.counts);
+                let value = total_count(&self.counts);
                 keys.map(|key| CounterAnswer { key, value, by_colour: self.counts.clone() }.into()).collect()
             }
             _ => return self.refuses(),
@@ -85,34 +85,37 @@ impl Ask for Fake {
             of_keys.pop();
         }
         let epoch = self.epochs.first().cloned();
-        self.there(Answers { of_keys, generation: 3, placement: self.version, epoch })
+        self.there(QueryAnswers { of_keys, generation: 3, placement: self.version, epoch })
     }
 
     /// Each epoch that it has, two in each answer.
-    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
+    async fn query_keys_in_span(&self, question: Question, span: Span) -> Result<Series, ClientError> {
         let all: Vec<Epoch> = self.epochs.iter().rev().cloned().collect();
         let first = all.partition_point(|epoch| epoch.opened <= span.since).saturating_sub(1);
         let mut epochs = Vec::new();
         for epoch in all.iter().skip(first).take(2) {
-            epochs.push(Answers { epoch: Some(epoch.clone()), ..self.ask(question.clone()).await? });
+            epochs.push(QueryAnswers {
+                epoch: Some(epoch.clone()),
+                ..self.query_keys(question.clone()).await?
+            });
         }
         let next = all.get(first + 2).and_then(|epoch| NonZeroU64::new(epoch.opened));
         self.there(Series { epochs, next })
     }
 
-    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+    async fn fetch_epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
         let first = self.epochs.partition_point(|epoch| request.until != 0 && epoch.opened >= request.until);
         let epochs: Vec<Epoch> = self.epochs[first..].iter().take(2).cloned().collect();
         let older = if self.epochs.len() > first + 2 { epochs[1].opened } else { 0 };
         self.there(EpochsResponse { epochs, older })
     }
 
-    async fn tail(&self, _: TailRequest) -> Result<Following, ClientError> {
+    async fn tail_list(&self, _: TailRequest) -> Result<TailMessages, ClientError> {
         self.refuses()
     }
 
     /// An entry with its number in each epoch that it has, the oldest first.
-    async fn entries(&self, _: EntriesRequest) -> Result<Following, ClientError> {
+    async fn stream_entries(&self, _: EntriesRequest) -> Result<TailMessages, ClientError> {
         if self.epochs.is_empty() {
             return self.refuses();
         }
@@ -121,14 +124,14 @@ impl Ask for Fake {
             [epoch, TailResponse { entries: vec![vec![self.number]], ..TailResponse::default() }]
         });
         let messages: Vec<_> = messages.map(Ok).collect();
-        self.there(Following::new(tokio_stream::iter(messages)))
+        self.there(TailMessages::new(tokio_stream::iter(messages)))
     }
 
     async fn read_memory(&self, _: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
         self.refuses()
     }
 
-    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+    async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         self.refuses()
     }
 
@@ -175,14 +178,15 @@ fn fake(number: u8, buckets: &str, first: u32, sketch_at: &str) -> Fake {
 }
 
 fn spread(fakes: &[Fake]) -> Spread {
-    let member = |fake: &Fake| Member { address: format!("{}:1", fake.number), ask: Arc::new(fake.clone()) };
+    let member =
+        |fake: &Fake| SpreadMember { address: format!("{}:1", fake.number), ask: Arc::new(fake.clone()) };
     Spread::new(fakes.iter().map(member).collect())
 }
 
 /// Other members in place of these, with what was learned from them.
 fn with_members(of: &Spread, fakes: &[Fake]) -> Spread {
     let other = spread(fakes);
-    *other.group().kept() = of.group().kept().clone();
+    *other.current_group().lock_placement() = of.current_group().lock_placement().clone();
     other
 }
 
@@ -205,7 +209,8 @@ async fn told<A>(answer: impl Future<Output = Result<A, ClientError>>) -> String
 async fn each_key_list_and_sketch_is_asked_where_it_is() {
     let (a, b) = (fake(1, "0-99", 0, ""), fake(2, "100-255", 4, "1:1"));
     let keys = keys();
-    let expected: Vec<u8> = keys.iter().map(|key| if buckets::of_key(key) < 100 { 1 } else { 2 }).collect();
+    let expected: Vec<u8> =
+        keys.iter().map(|key| if buckets::bucket_of_key(key) < 100 { 1 } else { 2 }).collect();
     assert!(expected.contains(&1) && expected.contains(&2));
     for order in [[a.clone(), b.clone()], [b.clone(), a.clone()]] {
         let both = spread(&order);
@@ -214,12 +219,12 @@ async fn each_key_list_and_sketch_is_asked_where_it_is() {
         }
         for (list, number) in [(0, 1), (3, 1), (4, 2), (7, 2)] {
             let request = TailRequest { store: "events".into(), list, ..TailRequest::default() };
-            assert!(told(both.tail(request)).await.contains(&format!("{number} was asked")));
+            assert!(told(both.tail_list(request)).await.contains(&format!("{number} was asked")));
             let request = EntriesRequest { store: "events".into(), list, ..EntriesRequest::default() };
-            assert!(told(both.entries(request)).await.contains(&format!("{number} was asked")));
+            assert!(told(both.stream_entries(request)).await.contains(&format!("{number} was asked")));
         }
-        assert!(told(both.sketch("", &keys[..1], 0)).await.contains("1 was asked"));
-        let stores = both.stores().await.unwrap();
+        assert!(told(both.query_sketches("", &keys[..1], 0)).await.contains("1 was asked"));
+        let stores = both.fetch_stores().await.unwrap();
         assert_eq!(stores.iter().map(|info| info.used).collect::<Vec<_>>(), [20, 20, 20, 10]);
         assert!(stores[3].elsewhere.is_empty());
     }
@@ -243,13 +248,13 @@ fn a_store_that_is_shared_survives_as_its_parts_do() {
         advised_redundancy,
         ..StoreInfo::default()
     };
-    let whole = summed([info(300, Some(0.9), Some(3)), info(100, Some(0.5), Some(4))].into_iter());
+    let whole = merge_store_infos([info(300, Some(0.9), Some(3)), info(100, Some(0.5), Some(4))].into_iter());
     assert_eq!((whole.len(), whole[0].used, whole[0].capacity, whole[0].load), (1, 400, 2000, 0.2));
     assert!((whole[0].survival.unwrap() - 0.8).abs() < 1e-9);
     let advised = dta_proto::layout::load::advised_redundancy(0.2);
     assert_eq!(whole[0].advised_redundancy, Some(advised.into()));
     // Lists have neither.
-    let lists = summed([info(3, None, None), info(0, None, None)].into_iter());
+    let lists = merge_store_infos([info(3, None, None), info(0, None, None)].into_iter());
     assert_eq!((lists[0].used, lists[0].survival, lists[0].advised_redundancy), (3, None, None));
 }
 
@@ -266,8 +271,8 @@ async fn of_two_that_say_to_have_a_key_the_one_that_is_written_to_has_it() {
         let both = spread(&order);
         assert_eq!(asked(&both, "flows", &keys).await, Ok(vec![2; keys.len()]));
         let list = TailRequest { store: "events".into(), list: 1, ..TailRequest::default() };
-        assert!(told(both.tail(list)).await.contains("2 was asked"));
-        assert!(told(both.sketch("", &keys[..1], 0)).await.contains("2 was asked"));
+        assert!(told(both.tail_list(list)).await.contains("2 was asked"));
+        assert!(told(both.query_sketches("", &keys[..1], 0)).await.contains("2 was asked"));
     }
     // One that does not say whether it is written to may be.
     let unsaid = fake(1, None);
@@ -285,7 +290,8 @@ async fn who_has_what_is_asked_once_until_an_answer_says_that_it_is_old() {
     let counts = [a.asked.clone(), b.asked.clone()];
     let asked_for = |of: usize| counts.each_ref().map(|counts| counts[of].load(Ordering::Relaxed));
     let both = spread(&[a.clone(), b.clone()]);
-    let of_a = |limit: u8| keys.iter().map(|key| if buckets::of_key(key) < limit { 1 } else { 2 }).collect();
+    let of_a =
+        |limit: u8| keys.iter().map(|key| if buckets::bucket_of_key(key) < limit { 1 } else { 2 }).collect();
     for _ in 0..5 {
         assert_eq!(asked(&both.clone(), "flows", &keys).await, Ok(of_a(100)));
     }
@@ -317,10 +323,11 @@ async fn in_a_cluster_collectors_come_and_go_and_what_moved_is_asked_of_all() {
     let cluster = spread(&[of_cluster(1, "0-99"), of_cluster(2, "100-255")]);
     let becomes = |fakes: &[Fake]| cluster.set_members(spread(fakes).members().to_vec());
     let keys = keys();
-    let both: Vec<u8> = keys.iter().map(|key| if buckets::of_key(key) < 100 { 1 } else { 2 }).collect();
+    let both: Vec<u8> =
+        keys.iter().map(|key| if buckets::bucket_of_key(key) < 100 { 1 } else { 2 }).collect();
     assert_eq!(asked(&cluster, "flows", &keys).await, Ok(both));
     // All are asked about a moment that is past. Each answers, and the first one's value is taken.
-    let past = cluster.clone().at(Moment::UnixMillis(NonZeroU64::new(7).unwrap()));
+    let past = cluster.clone().at_moment(Moment::UnixMillis(NonZeroU64::new(7).unwrap()));
     assert_eq!(asked(&past, "flows", &keys).await, Ok(vec![1; keys.len()]));
     // One that was down says what it had before.
     let since = |opened, fake| Fake { epochs: vec![Epoch { opened, ..Epoch::default() }], ..fake };
@@ -328,13 +335,14 @@ async fn in_a_cluster_collectors_come_and_go_and_what_moved_is_asked_of_all() {
     assert_eq!(asked(&past, "flows", &keys).await, Ok(vec![2; keys.len()]));
     // Another one comes, and one goes.
     becomes(&[of_cluster(2, "0-199"), of_cluster(3, "200-255")]);
-    let others: Vec<u8> = keys.iter().map(|key| if buckets::of_key(key) < 200 { 2 } else { 3 }).collect();
+    let others: Vec<u8> =
+        keys.iter().map(|key| if buckets::bucket_of_key(key) < 200 { 2 } else { 3 }).collect();
     assert_eq!(asked(&cluster, "flows", &keys).await, Ok(others));
     // Counters need all of them.
     becomes(&[of_cluster(2, "0-255"), Fake { is_away: true, ..of_cluster(3, "0-255") }]);
-    assert!(told(cluster.counter("counts", &keys)).await.contains("collector at 3:1 does not answer"));
+    assert!(told(cluster.query_counters("counts", &keys)).await.contains("collector at 3:1 does not answer"));
     becomes(&[]);
-    assert!(told(cluster.counter("counts", &keys)).await.contains("no collector is in the cluster"));
+    assert!(told(cluster.query_counters("counts", &keys)).await.contains("no collector is in the cluster"));
 }
 
 #[tokio::test]
@@ -367,8 +375,9 @@ async fn in_a_cluster_the_past_is_asked_of_all_and_in_order() {
     let all = [(60_000, 2), (120_020, 2), (180_010, 1), (240_020, 1)];
     assert_eq!(told, all.map(|(opened, number)| (opened, number, keys().len())));
     let request = EntriesRequest { store: "events".into(), list: 1, ..EntriesRequest::default() };
-    let (mut entries, mut told, mut of) = (both.entries(request.clone()).await.unwrap(), Vec::new(), 0);
-    while let Some(message) = entries.message().await.unwrap() {
+    let (mut entries, mut told, mut of) =
+        (both.stream_entries(request.clone()).await.unwrap(), Vec::new(), 0);
+    while let Some(message) = entries.next_message().await.unwrap() {
         of = message.epoch.map_or(of, |epoch| epoch.opened);
         told.extend(message.entries.iter().map(|entry| (of, entry[0])));
     }
@@ -376,7 +385,9 @@ async fn in_a_cluster_the_past_is_asked_of_all_and_in_order() {
     assert_eq!(told, all);
     // What one that does not answer has may be missing.
     let some = spread(&[Fake { is_away: true, ..of_cluster(1, "0-255", &[60_000]) }, b]);
-    assert!(told_of(some.entries(request).await.map(drop)).contains("collector at 1:1 does not answer"));
+    assert!(
+        told_of(some.stream_entries(request).await.map(drop)).contains("collector at 1:1 does not answer")
+    );
     let refused = some.series_of::<KeyWriteAnswer>("flows", &keys(), kind, Span::default()).await;
     assert!(told_of(refused.map(drop)).contains("collector at 1:1 does not answer"));
 }
@@ -403,9 +414,11 @@ async fn what_two_or_none_have_is_refused_in_words() {
     let refused = asked(&both, "flows", &keys).await.unwrap_err();
     assert!(refused.contains("is at 1:1 and at 2:1") && refused.contains("bucket"), "{refused}");
     let list = |list| TailRequest { store: "events".into(), list, ..TailRequest::default() };
-    assert!(told(both.tail(list(3))).await.contains("list 3 of store \"events\" is at 1:1 and at 2:1"));
-    assert!(told(both.tail(list(6))).await.contains("list 6 of store \"events\" is at none of 1:1, 2:1"));
-    assert!(told(both.sketch("", &keys[..1], 0)).await.contains("a sketch"));
+    assert!(told(both.tail_list(list(3))).await.contains("list 3 of store \"events\" is at 1:1 and at 2:1"));
+    assert!(
+        told(both.tail_list(list(6))).await.contains("list 6 of store \"events\" is at none of 1:1, 2:1")
+    );
+    assert!(told(both.query_sketches("", &keys[..1], 0)).await.contains("a sketch"));
     let holes = spread(&[fake(1, "0-99", 0, ""), fake(2, "128-255", 4, "1:1")]);
     let refused = asked(&holes, "flows", &keys).await.unwrap_err();
     assert!(refused.contains("at none of 1:1, 2:1") && refused.contains("--collector A,B"), "{refused}");
@@ -414,14 +427,15 @@ async fn what_two_or_none_have_is_refused_in_words() {
     assert!(asked(&both, "events", &keys).await.unwrap_err().contains("append"));
     // An answer that lacks a key is none.
     let whole = spread(&[fake(1, "0-99", 0, ""), fake(2, "100-255", 4, "1:1")]);
-    assert!(told(whole.counter("counts", &keys[..1])).await.contains("fewer keys"));
+    assert!(told(whole.query_counters("counts", &keys[..1])).await.contains("fewer keys"));
 }
 
 #[tokio::test]
 async fn a_collector_that_is_away_is_missed_by_what_it_has_alone() {
     let away = Fake { is_away: true, ..fake(2, "128-255", 4, "1:1") };
     let both = spread(&[fake(1, "0-127", 0, ""), away.clone()]);
-    let (here, there): (Vec<Key>, Vec<Key>) = keys().into_iter().partition(|key| buckets::of_key(key) < 128);
+    let (here, there): (Vec<Key>, Vec<Key>) =
+        keys().into_iter().partition(|key| buckets::bucket_of_key(key) < 128);
     assert_eq!(asked(&both, "flows", &here).await, Ok(vec![1; here.len()]));
     for (store, keys) in [("flows", &there), ("", &here), ("others", &here)] {
         let refused = asked(&both, store, keys).await.unwrap_err();
@@ -431,7 +445,8 @@ async fn a_collector_that_is_away_is_missed_by_what_it_has_alone() {
     assert_eq!(both.placement_that_answers().await.unwrap().stores.len(), 4);
     assert!(both.placement().await.unwrap_err().to_string().contains("collector at 2:1 does not answer"));
     assert!(
-        both.stores().await.is_err() && spread(&[away.clone(), away]).stores_that_answer().await.is_err()
+        both.fetch_stores().await.is_err()
+            && spread(&[away.clone(), away]).stores_that_answer().await.is_err()
     );
 }
 
@@ -463,7 +478,7 @@ async fn epochs_of_all_collectors_are_listed_and_answers_name_what_they_have_in_
     all.sort_unstable_by(|a, b| b.cmp(a));
     assert_eq!(told, all);
     let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
-    let epoch = both.ask(Question::now("flows", keys(), kind)).await.unwrap().epoch.unwrap();
+    let epoch = both.query_keys(Question::now("flows", keys(), kind)).await.unwrap().epoch.unwrap();
     assert_eq!((epoch.opened, epoch.generation), (181, 0));
     // A series has each epoch of each collector once, though both go on with each answer.
     let series = both.series_of::<KeyWriteAnswer>("flows", &keys(), kind, Span::default()).await.unwrap();
@@ -471,7 +486,7 @@ async fn epochs_of_all_collectors_are_listed_and_answers_name_what_they_have_in_
         .iter()
         .map(|(epoch, answers)| (epoch.opened, answers[0].value.as_ref().unwrap()[0], answers.len()))
         .collect();
-    let here = keys().iter().filter(|key| buckets::of_key(key) < 128).count();
+    let here = keys().iter().filter(|key| buckets::bucket_of_key(key) < 128).count();
     let mut all: Vec<_> = [30, 60, 120, 180].map(|opened| (opened, 2, keys().len() - here)).into();
     all.extend([61, 121, 181].map(|opened| (opened, 1, here)));
     all.sort_unstable();
@@ -516,7 +531,7 @@ async fn copies_at_two_collectors_are_weighed_together_and_one_may_be_away() {
         let refused = told(both.key_write("flows", &keys, Policy::AtLeast, wrong)).await;
         assert!(refused.contains(&format!("`at_least` is {wrong}")), "{refused}");
     }
-    assert!(both.away().is_empty());
+    assert!(both.unreachable_addresses().is_empty());
 
     let gone = Fake { is_away: true, ..early.clone() };
     let asked = || gone.asked[1].load(Ordering::Relaxed);
@@ -529,7 +544,7 @@ async fn copies_at_two_collectors_are_weighed_together_and_one_may_be_away() {
         };
         for _ in 0..3 {
             assert_eq!(told_of(&all, Policy::First, 0).await, (Some(vec![2]), 1, 0, 1));
-            assert_eq!(all.away(), ["1:1"]);
+            assert_eq!(all.unreachable_addresses(), ["1:1"]);
         }
     }
     // It was asked what it has once, by the one that found it away.
@@ -549,7 +564,7 @@ async fn of_a_moment_fewer_may_be_away_than_have_each_key() {
             member(2, ["100-199", "200-255"], b),
             member(3, ["200-255", "0-99"], c),
         ];
-        let told = spread(&members).at(moment).key_write("flows", &keys, Policy::First, 0).await;
+        let told = spread(&members).at_moment(moment).key_write("flows", &keys, Policy::First, 0).await;
         told.map(|answers| answers.len()).map_err(|error| error.to_string())
     };
     assert_eq!(asked([false; 3]).await, Ok(keys.len()));
@@ -567,7 +582,7 @@ async fn two_that_say_to_have_the_same_copy_are_refused() {
 
 #[tokio::test]
 async fn what_two_collectors_count_together_is_known_while_either_is_there() {
-    let of = |colour, lanes: [u64; 4]| Role { colour, lanes: [true; 4] }.by_colour(&lanes);
+    let of = |colour, lanes: [u64; 4]| CountingRole { colour, lanes: [true; 4] }.by_colour(&lanes);
     let counter = |number, cluster, copies: [&str; 2], counts: Vec<u64>| {
         let mut fake = Fake { cluster, counts, ..replica(number, copies) };
         let kind = StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 2 };
@@ -576,11 +591,11 @@ async fn what_two_collectors_count_together_is_known_while_either_is_there() {
         fake
     };
     let counts = async |members: &[Fake], keys: &[Key]| {
-        let answers = spread(members).counter("flows", keys).await.map_err(|e| e.to_string())?;
+        let answers = spread(members).query_counters("flows", keys).await.map_err(|e| e.to_string())?;
         Ok::<Vec<u64>, String>(answers.into_iter().map(|answer| answer.value).collect())
     };
     let away = |fake: &Fake| Fake { is_away: true, ..fake.clone() };
-    let (low, high) = keys().into_iter().partition::<Vec<Key>, _>(|key| buckets::of_key(key) < 128);
+    let (low, high) = keys().into_iter().partition::<Vec<Key>, _>(|key| buckets::bucket_of_key(key) < 128);
     let each = [low[0], high[0]];
     // In a cluster the third has something, though it is given nothing now. The first has missed 2 of what both counted.
     let mut in_cluster = [

@@ -11,7 +11,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_stream::{StreamExt, StreamMap};
 use tonic::Code;
 
-use crate::{ClientError, Following, Member, Spread};
+use crate::{ClientError, Spread, SpreadMember, TailMessages};
 
 /// How often it is looked for collectors that have come, or come back.
 const LOOK: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ struct Tails {
     request: TailRequest,
     holder: String,
     /// By the collector's address.
-    open: StreamMap<String, Following>,
+    open: StreamMap<String, TailMessages>,
     /// The sequence of the last batch of each collector, by its address.
     last: BTreeMap<String, u32>,
     look: Interval,
@@ -35,11 +35,11 @@ struct Tails {
 
 /// Follows a list at all collectors, and from its first entry on at those that come later. Sequences are those of `holder`,
 /// the address of the collector that has the list now: each counts for itself.
-pub(crate) async fn follow(
+pub(crate) async fn follow_list(
     spread: Spread,
     request: TailRequest,
     holder: String,
-) -> Result<Following, ClientError> {
+) -> Result<TailMessages, ClientError> {
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     look.reset();
@@ -50,11 +50,13 @@ pub(crate) async fn follow(
     if let (true, Some(error)) = (tails.open.is_empty(), tails.broken.take()) {
         return Err(error);
     }
-    Ok(Following::new(stream::try_unfold(tails, async |mut tails| Ok(Some((tails.message().await?, tails))))))
+    Ok(TailMessages::new(stream::try_unfold(tails, async |mut tails| {
+        Ok(Some((tails.next_message().await?, tails)))
+    })))
 }
 
 impl Tails {
-    async fn message(&mut self) -> Result<TailResponse, ClientError> {
+    async fn next_message(&mut self) -> Result<TailResponse, ClientError> {
         loop {
             tokio::select! {
                 Some((address, message)) = self.open.next() => match message {
@@ -95,7 +97,7 @@ impl Tails {
             }
             let after = |last: &u32| TailRequest { from_sequence: next(*last), ..request.clone() };
             let request = self.last.get(&member.address).map_or_else(|| request.clone(), after);
-            match timeout(LOOK, member.ask.tail(request)).await {
+            match timeout(LOOK, member.ask.tail_list(request)).await {
                 Ok(Ok(messages)) => drop(self.open.insert(member.address.clone(), messages)),
                 Ok(Err(error)) => self.broken = Some(error),
                 // It is asked again with the next look.
@@ -110,28 +112,28 @@ struct Once {
     request: TailRequest,
     holder: String,
     /// Collectors that are still to be read.
-    left: VecDeque<Member>,
+    left: VecDeque<SpreadMember>,
     /// The one that is being read, and whether it has the list now.
-    open: Option<(Following, bool)>,
+    open: Option<(TailMessages, bool)>,
 }
 
 /// Reads a list once: what is left of it at collectors that had it, as far as they answer, then at `holder`, the address of
 /// the collector that has it now. Sequences are the holder's.
-pub(crate) fn once(spread: &Spread, request: TailRequest, holder: String) -> Following {
-    let (last, mut left): (Vec<Member>, Vec<Member>) =
+pub(crate) fn read_list_once(spread: &Spread, request: TailRequest, holder: String) -> TailMessages {
+    let (last, mut left): (Vec<SpreadMember>, Vec<SpreadMember>) =
         spread.members().iter().cloned().partition(|member| member.address == holder);
     left.extend(last);
     let once = Once { request, holder, left: left.into(), open: None };
-    Following::new(stream::try_unfold(once, async |mut once| {
-        Ok(once.message().await?.map(|message| (message, once)))
+    TailMessages::new(stream::try_unfold(once, async |mut once| {
+        Ok(once.next_message().await?.map(|message| (message, once)))
     }))
 }
 
 impl Once {
-    async fn message(&mut self) -> Result<Option<TailResponse>, ClientError> {
+    async fn next_message(&mut self) -> Result<Option<TailResponse>, ClientError> {
         loop {
             if let Some((messages, is_holder)) = &mut self.open {
-                match messages.message().await {
+                match messages.next_message().await {
                     Ok(Some(message)) if *is_holder => return Ok(Some(message)),
                     Ok(Some(message)) => return Ok(Some(TailResponse { sequence: 0, ..message })),
                     Err(error) if *is_holder || !is_broken(&error) => return Err(error),
@@ -139,7 +141,7 @@ impl Once {
                 }
             }
             let Some(next) = self.left.pop_front() else { return Ok(None) };
-            let messages = next.ask.tail(self.request.clone());
+            let messages = next.ask.tail_list(self.request.clone());
             if next.address == self.holder {
                 self.open = Some((messages.await?, true));
             } else if let Ok(Ok(messages)) = timeout(LOOK, messages).await {

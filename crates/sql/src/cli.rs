@@ -21,7 +21,7 @@ Examples:
 
 docs/sql.md has the tables, the functions, and questions with their SQL."
 )]
-struct Cli {
+struct HistoryCli {
     #[command(subcommand)]
     command: Command,
 }
@@ -37,10 +37,10 @@ enum Command {
 }
 
 pub(crate) fn main() -> ExitCode {
-    dta_cli::program::run(std::env::args_os(), &[], |cli: Cli| match cli.command {
+    dta_cli::program::run(std::env::args_os(), &[], |cli: HistoryCli| match cli.command {
         Command::Sql(args) => sql::run(&args),
         Command::Serve(args) => serve::run(args),
-        Command::Common(common) => common.run::<Cli>(&[]),
+        Command::Common(common) => common.run::<HistoryCli>(&[]),
     })
 }
 
@@ -50,6 +50,6 @@ mod tests {
 
     #[test]
     fn arguments_are_sound_and_each_help_page_has_an_example() {
-        dta_cli::help::assert_sound(dta_cli::program::command::<Cli>(&[]));
+        dta_cli::help::assert_sound(dta_cli::program::program_command::<HistoryCli>(&[]));
     }
 }

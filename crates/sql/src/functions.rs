@@ -18,15 +18,25 @@ use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{hash, key_write, postcarding};
 
 /// Makes the functions known to a session.
-pub(crate) fn register(context: &SessionContext) {
+pub(crate) fn register_functions(context: &SessionContext) {
     for function in [
-        fixed("dta_flow", &[DataType::Utf8], DataType::Binary, flow),
-        fixed("dta_key", &[DataType::Utf8], DataType::Binary, key),
-        fixed("dta_key_text", &[DataType::Binary], DataType::Utf8, key_text),
-        fixed("dta_slot", &[DataType::Binary, DataType::Int64, DataType::Int64], DataType::Int64, slot),
-        fixed("dta_uint", &[DataType::Binary, DataType::Int64, DataType::Int64], DataType::UInt64, uint),
-        matches(),
-        path(),
+        fixed_function("dta_flow", &[DataType::Utf8], DataType::Binary, flow_keys),
+        fixed_function("dta_key", &[DataType::Utf8], DataType::Binary, keys_from_text),
+        fixed_function("dta_key_text", &[DataType::Binary], DataType::Utf8, format_keys),
+        fixed_function(
+            "dta_slot",
+            &[DataType::Binary, DataType::Int64, DataType::Int64],
+            DataType::Int64,
+            key_slots,
+        ),
+        fixed_function(
+            "dta_uint",
+            &[DataType::Binary, DataType::Int64, DataType::Int64],
+            DataType::UInt64,
+            read_uints,
+        ),
+        matches_function(),
+        path_function(),
     ] {
         context.register_udf(function);
     }
@@ -34,13 +44,13 @@ pub(crate) fn register(context: &SessionContext) {
 
 /// Whether a row is the key's: `(key, checksum, value)` of a key-write store, or `(key, checksum, bitmap, length, hop_0, …)` of a postcarding
 /// store.
-pub(crate) fn matches() -> ScalarUDF {
-    any("dta_match", DataType::Boolean, is_of_key)
+pub(crate) fn matches_function() -> ScalarUDF {
+    variadic_function("dta_match", DataType::Boolean, is_of_key)
 }
 
 /// The path of a row of `(bitmap, length, hop_0, …)`, as text.
-pub(crate) fn path() -> ScalarUDF {
-    any("dta_path", DataType::Utf8, path_text)
+pub(crate) fn path_function() -> ScalarUDF {
+    variadic_function("dta_path", DataType::Utf8, path_text)
 }
 
 /// A function of whole columns, which have one length.
@@ -54,12 +64,12 @@ struct Function {
     work: Work,
 }
 
-fn fixed(name: &'static str, takes: &[DataType], returns: DataType, work: Work) -> ScalarUDF {
+fn fixed_function(name: &'static str, takes: &[DataType], returns: DataType, work: Work) -> ScalarUDF {
     let signature = Signature::exact(takes.to_vec(), Volatility::Immutable);
     Function { name, signature, returns, work }.into()
 }
 
-fn any(name: &'static str, returns: DataType, work: Work) -> ScalarUDF {
+fn variadic_function(name: &'static str, returns: DataType, work: Work) -> ScalarUDF {
     Function { name, signature: Signature::variadic_any(Volatility::Immutable), returns, work }.into()
 }
 
@@ -120,33 +130,33 @@ fn text_to_key(texts: &ArrayRef, parse: impl Fn(&str) -> Result<Key>) -> Result<
     Ok(Arc::new(keys.finish()))
 }
 
-fn wrong(error: impl fmt::Display) -> DataFusionError {
+fn execution_error(error: impl fmt::Display) -> DataFusionError {
     DataFusionError::Execution(error.to_string())
 }
 
 /// The key of a flow.
-fn flow(columns: &[ArrayRef]) -> Result<ArrayRef> {
-    text_to_key(&columns[0], |text| Ok(text.parse::<Flow>().map_err(wrong)?.key()))
+fn flow_keys(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    text_to_key(&columns[0], |text| Ok(text.parse::<Flow>().map_err(execution_error)?.to_key()))
 }
 
 /// A key as people write it: a flow or hex.
-fn key(columns: &[ArrayRef]) -> Result<ArrayRef> {
-    text_to_key(&columns[0], |text| text.parse().map_err(wrong))
+fn keys_from_text(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    text_to_key(&columns[0], |text| text.parse().map_err(execution_error))
 }
 
 /// Bytes as a key.
-fn of_bytes(bytes: &[u8]) -> Result<Key> {
+fn key_from_bytes(bytes: &[u8]) -> Result<Key> {
     match bytes.try_into() {
         Ok(bytes) => Ok(Key(bytes)),
         Err(_) => exec_err!("a key has 16 bytes, not {}: dta_key('…') makes one of text", bytes.len()),
     }
 }
 
-fn key_text(columns: &[ArrayRef]) -> Result<ArrayRef> {
+fn format_keys(columns: &[ArrayRef]) -> Result<ArrayRef> {
     let mut texts = StringBuilder::new();
     for bytes in columns[0].as_binary::<i32>() {
         match bytes {
-            Some(bytes) => texts.append_value(of_bytes(bytes)?.to_string()),
+            Some(bytes) => texts.append_value(key_from_bytes(bytes)?.to_string()),
             None => texts.append_null(),
         }
     }
@@ -154,7 +164,7 @@ fn key_text(columns: &[ArrayRef]) -> Result<ArrayRef> {
 }
 
 /// The slot of copy number `copy` of a key, in a store of so many slots.
-fn slot(columns: &[ArrayRef]) -> Result<ArrayRef> {
+fn key_slots(columns: &[ArrayRef]) -> Result<ArrayRef> {
     let (keys, copies, sizes) = (
         columns[0].as_binary::<i32>(),
         columns[1].as_primitive::<Int64Type>(),
@@ -171,13 +181,13 @@ fn slot(columns: &[ArrayRef]) -> Result<ArrayRef> {
         let (Some(copy), Some(size)) = (copy, size) else {
             return exec_err!("dta_slot(key, copy, slots): copy is 0 to 7, slots a power of two up to 2^32");
         };
-        slots.append_value(hash::slot(hash::key_hash(&of_bytes(key)?), copy, size).cast_signed());
+        slots.append_value(hash::slot_index(hash::key_hash(&key_from_bytes(key)?), copy, size).cast_signed());
     }
     Ok(Arc::new(slots.finish()))
 }
 
 /// `length` bytes of a value from byte `offset` on, as a big-endian number; null beyond its end.
-fn uint(columns: &[ArrayRef]) -> Result<ArrayRef> {
+fn read_uints(columns: &[ArrayRef]) -> Result<ArrayRef> {
     let (values, offsets, lengths) = (
         columns[0].as_binary::<i32>(),
         columns[1].as_primitive::<Int64Type>(),
@@ -201,24 +211,24 @@ fn uint(columns: &[ArrayRef]) -> Result<ArrayRef> {
 }
 
 /// Columns of numbers, whatever their width.
-fn longs(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+fn cast_to_longs(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
     columns.iter().map(|column| Ok(cast(column, &DataType::Int64)?)).collect()
 }
 
-/// A cell of a column of [`longs`]; `None` if it is null.
-fn cell(column: &ArrayRef, row: usize) -> Option<i64> {
+/// A cell of a column of [`cast_to_longs`]; `None` if it is null.
+fn long_at(column: &ArrayRef, row: usize) -> Option<i64> {
     let column = column.as_primitive::<Int64Type>();
     column.is_valid(row).then(|| column.value(row))
 }
 
 /// The path in a row of `bitmap`, `length`, `hop_0`, …; `None` if there are nulls, or numbers that no row has.
-fn path_of(columns: &[ArrayRef], row: usize) -> Option<postcarding::Path> {
+fn path_in_row(columns: &[ArrayRef], row: usize) -> Option<postcarding::PostcardPath> {
     let (header, hops) = columns.split_at(2);
-    let bitmap = u16::try_from(cell(&header[0], row)?).ok()?;
-    let length = u8::try_from(cell(&header[1], row)?).ok()?;
-    let mut path = postcarding::Path { bitmap, length, ..postcarding::Path::default() };
+    let bitmap = u16::try_from(long_at(&header[0], row)?).ok()?;
+    let length = u8::try_from(long_at(&header[1], row)?).ok()?;
+    let mut path = postcarding::PostcardPath { bitmap, length, ..postcarding::PostcardPath::default() };
     for (value, hop) in path.hops.iter_mut().zip(hops) {
-        *value = u32::try_from(cell(hop, row)?).ok()?;
+        *value = u32::try_from(long_at(hop, row)?).ok()?;
     }
     let fits = hops.len() <= postcarding::MAX_HOPS
         && u32::from(bitmap) >> hops.len() == 0
@@ -242,16 +252,16 @@ fn is_of_key(columns: &[ArrayRef]) -> Result<ArrayRef> {
         let values = cast(values, &DataType::Binary)?;
         let mut slot = Vec::new();
         for (row, (key, value)) in keys.iter().zip(values.as_binary::<i32>()).enumerate() {
-            answers.append_option(match (key, cell(&checksums, row), value) {
+            answers.append_option(match (key, long_at(&checksums, row), value) {
                 (Some(key), Some(checksum), Some(value)) => {
                     slot.clear();
                     slot.extend_from_slice(&(checksum as u32).to_be_bytes());
                     slot.extend_from_slice(inline.map_or(&[], |inline| inline.value(row)));
                     slot.extend_from_slice(value);
-                    let key = of_bytes(key)?;
+                    let key = key_from_bytes(key)?;
                     let of_key = match inline {
                         Some(_) => key_write::matches_inline(&slot, &key),
-                        None => key_write::matches(&slot, &key),
+                        None => key_write::verified_value(&slot, &key),
                     };
                     Some(of_key.is_some())
                 }
@@ -261,21 +271,22 @@ fn is_of_key(columns: &[ArrayRef]) -> Result<ArrayRef> {
         return Ok(Arc::new(answers.finish()));
     }
     let hops = rest.len().checked_sub(2).and_then(|hops| u8::try_from(hops).ok());
-    let Some(hops) = hops.filter(|hops| matches!(postcarding::row_len(*hops), 32 | 64)) else {
+    let Some(hops) = hops.filter(|hops| matches!(postcarding::row_length(*hops), 32 | 64)) else {
         return exec_err!("write {MATCH}");
     };
-    let rest = longs(rest)?;
-    let mut element = vec![0; postcarding::row_len(hops) as usize];
+    let rest = cast_to_longs(rest)?;
+    let mut element = vec![0; postcarding::row_length(hops) as usize];
     for row in 0..checksums.len() {
         if keys.is_null(row) {
             answers.append_null();
             continue;
         }
-        let key = of_bytes(keys.value(row))?;
-        let of_key = path_of(&rest, row).is_some_and(|path| {
-            postcarding::encode(&mut element, &key, &path);
+        let key = key_from_bytes(keys.value(row))?;
+        let of_key = path_in_row(&rest, row).is_some_and(|path| {
+            postcarding::encode_row(&mut element, &key, &path);
             let checksum = u32::from_be_bytes(element[..4].try_into().expect("four bytes"));
-            cell(&checksums, row) == Some(checksum.into()) && postcarding::matches(&element, &key).is_some()
+            long_at(&checksums, row) == Some(checksum.into())
+                && postcarding::verified_path(&element, &key).is_some()
         });
         answers.append_value(of_key);
     }
@@ -287,13 +298,13 @@ fn path_text(columns: &[ArrayRef]) -> Result<ArrayRef> {
     if columns.len() < 3 {
         return exec_err!("write dta_path(bitmap, length, hop_0, …) with all hops of the table");
     }
-    let columns = longs(columns)?;
+    let columns = cast_to_longs(columns)?;
     let mut texts = StringBuilder::new();
     for row in 0..columns[0].len() {
-        texts.append_option(path_of(&columns, row).map(|path| {
+        texts.append_option(path_in_row(&columns, row).map(|path| {
             // Of an unknown length, up to the last hop that arrived.
             let last = (u16::BITS - path.bitmap.leading_zeros()) as u8;
-            let hops = (0..path.length.max(last)).map(|hop| path.hop(hop));
+            let hops = (0..path.length.max(last)).map(|hop| path.hop_value(hop));
             let texts = hops.map(|hop| hop.map_or("?".to_owned(), |hop| hop.to_string()));
             texts.collect::<Vec<_>>().join(" > ")
         }));

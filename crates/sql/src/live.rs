@@ -10,11 +10,11 @@ use anyhow::Context;
 use datafusion::catalog::Session;
 use datafusion::datasource::object_store::ObjectStoreUrl;
 use datafusion::object_store::local::LocalFileSystem;
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, ClientOptions};
-use dta_history::{Epoch, Table};
+use dta_history::{EpochTable, HistoryEpoch};
 use dta_proto::control::{MAX_READ, ReadMemoryRequest};
 use dta_proto::store::StoreSpec;
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, ClientOptions};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
@@ -24,21 +24,24 @@ use crate::tables::OpenTable;
 const TRIES: usize = 5;
 
 /// A collector whose memory is read.
-pub(crate) struct Collector {
-    client: Client,
+pub(crate) struct LiveCollector {
+    client: RemoteCollector,
     address: String,
 }
 
-impl Collector {
-    pub(crate) fn new(options: &ClientOptions) -> anyhow::Result<Collector> {
-        Ok(Collector { client: Client::connect_lazy(options)?, address: options.address.clone() })
+impl LiveCollector {
+    pub(crate) fn new(options: &ClientOptions) -> anyhow::Result<LiveCollector> {
+        Ok(LiveCollector {
+            client: RemoteCollector::connect_lazy(options)?,
+            address: options.address.clone(),
+        })
     }
 
     /// The stores whose memory is read as tables: those whose elements are slots.
     ///
     /// # Errors
     /// The collector does not answer.
-    pub(crate) async fn stores(&self) -> anyhow::Result<Vec<StoreSpec>> {
+    pub(crate) async fn slot_stores(&self) -> anyhow::Result<Vec<StoreSpec>> {
         let placement =
             self.client.placement().await.with_context(|| format!("live stores of {}", self.address))?;
         let specs =
@@ -47,13 +50,13 @@ impl Collector {
     }
 
     /// Writes what the store holds into a table in this folder.
-    async fn copy(&self, spec: &StoreSpec, folder: &Path) -> anyhow::Result<Table> {
-        let table = Table::open(folder, spec)?;
+    async fn copy_store(&self, spec: &StoreSpec, folder: &Path) -> anyhow::Result<EpochTable> {
+        let table = EpochTable::open(folder, spec)?;
         let len = spec.element_len();
         // Whole elements.
         let piece = u64::from(MAX_READ) / len * len;
         'copy: for number in 0..TRIES as u64 {
-            let (mut flush, mut generation) = (table.begin(number)?, None);
+            let (mut flush, mut generation) = (table.begin_epoch(number)?, None);
             let mut offset = 0;
             while offset < spec.region_len() {
                 let length = piece.min(spec.region_len() - offset) as u32;
@@ -70,12 +73,12 @@ impl Collector {
                     read.data.len(),
                     spec.name
                 );
-                flush.put(offset / len, &read.data)?;
+                flush.write_slots(offset / len, &read.data)?;
                 offset += u64::from(length);
             }
             // Nobody is shown its moments.
             let generation = generation.unwrap_or_default();
-            flush.finish(&Epoch { number, generation, ..Epoch::default() })?;
+            flush.finish(&HistoryEpoch { number, generation, ..HistoryEpoch::default() })?;
             return Ok(table);
         }
         anyhow::bail!(
@@ -88,13 +91,13 @@ impl Collector {
 
 /// A store's memory, copied when it is first read.
 pub(crate) struct LiveMemory {
-    collector: Arc<Collector>,
+    collector: Arc<LiveCollector>,
     pub(crate) spec: StoreSpec,
     copied: OnceCell<(TempDir, OpenTable)>,
 }
 
 impl LiveMemory {
-    pub(crate) fn new(collector: Arc<Collector>, spec: StoreSpec) -> LiveMemory {
+    pub(crate) fn new(collector: Arc<LiveCollector>, spec: StoreSpec) -> LiveMemory {
         LiveMemory { collector, spec, copied: OnceCell::new() }
     }
 
@@ -102,14 +105,14 @@ impl LiveMemory {
     ///
     /// # Errors
     /// The memory cannot be read or copied.
-    pub(crate) async fn table(&self, state: &dyn Session) -> anyhow::Result<&OpenTable> {
-        let (_, table) = self.copied.get_or_try_init(|| self.copy(state)).await?;
+    pub(crate) async fn copied_table(&self, state: &dyn Session) -> anyhow::Result<&OpenTable> {
+        let (_, table) = self.copied.get_or_try_init(|| self.copy_memory(state)).await?;
         Ok(table)
     }
 
-    async fn copy(&self, state: &dyn Session) -> anyhow::Result<(TempDir, OpenTable)> {
+    async fn copy_memory(&self, state: &dyn Session) -> anyhow::Result<(TempDir, OpenTable)> {
         let folder = TempDir::with_prefix("dta-history-live").context("a folder for live memory")?;
-        let table = self.collector.copy(&self.spec, folder.path()).await?;
+        let table = self.collector.copy_store(&self.spec, folder.path()).await?;
         let at = ObjectStoreUrl::parse(format!("live://{}/", self.spec.id))?;
         let files = LocalFileSystem::new_with_prefix(folder.path())?;
         state.runtime_env().register_object_store(at.as_ref(), Arc::new(files));

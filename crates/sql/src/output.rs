@@ -10,14 +10,14 @@ use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::basic::{Compression, ZstdLevel};
 use datafusion::parquet::file::properties::WriterProperties;
-use dta_cli::table::{Look, Table};
+use dta_cli::table::{OutputStyle, TextTable};
 use futures_util::StreamExt;
 
-use crate::session::Answer;
+use crate::session::StatementAnswer;
 
 /// How answers are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum SqlOutputFormat {
     /// For people
     #[default]
     #[value(alias = "text")]
@@ -37,12 +37,12 @@ const SHOWN: usize = 10_000;
 ///
 /// # Errors
 /// The statement fails; the answer cannot be written.
-pub(crate) async fn print(mut answer: Answer, format: Format) -> anyhow::Result<()> {
+pub(crate) async fn print_answer(mut answer: StatementAnswer, format: SqlOutputFormat) -> anyhow::Result<()> {
     let schema = answer.rows.schema();
     let mut stdout = io::stdout();
     match format {
-        Format::Table => {
-            let mut table = empty(&schema);
+        SqlOutputFormat::Table => {
+            let mut table = empty_table(&schema);
             let mut rows = 0;
             while let Some(batch) = answer.rows.next().await {
                 let mut batch = batch?;
@@ -50,13 +50,13 @@ pub(crate) async fn print(mut answer: Answer, format: Format) -> anyhow::Result<
                     batch = batch.slice(0, SHOWN - rows);
                     rows = SHOWN + 1;
                 }
-                put(&mut table, &batch)?;
+                append_batch(&mut table, &batch)?;
                 if rows > SHOWN {
                     break;
                 }
                 rows += batch.num_rows();
             }
-            writeln!(stdout, "{}", table.draw(Look::stdout()))?;
+            writeln!(stdout, "{}", table.render_for(OutputStyle::for_stdout()))?;
             if rows > SHOWN {
                 stdout.flush()?;
                 anyhow::bail!(
@@ -64,7 +64,7 @@ pub(crate) async fn print(mut answer: Answer, format: Format) -> anyhow::Result<
                 );
             }
         }
-        Format::Csv => {
+        SqlOutputFormat::Csv => {
             let mut bytes = Vec::new();
             WriterBuilder::new().build(&mut bytes).write(&RecordBatch::new_empty(schema))?;
             stdout.write_all(&bytes)?;
@@ -74,7 +74,7 @@ pub(crate) async fn print(mut answer: Answer, format: Format) -> anyhow::Result<
                 stdout.write_all(&bytes)?;
             }
         }
-        Format::Json => {
+        SqlOutputFormat::Json => {
             while let Some(batch) = answer.rows.next().await {
                 let lines = json::WriterBuilder::new().with_explicit_nulls(true);
                 let mut lines = lines.build::<_, LineDelimited>(Vec::new());
@@ -83,7 +83,7 @@ pub(crate) async fn print(mut answer: Answer, format: Format) -> anyhow::Result<
                 stdout.write_all(&lines.into_inner())?;
             }
         }
-        Format::Parquet => {
+        SqlOutputFormat::Parquet => {
             let zstd = Compression::ZSTD(ZstdLevel::try_new(1)?);
             let properties = WriterProperties::builder().set_compression(zstd).build();
             let mut file = ArrowWriter::try_new(io::stdout(), schema, Some(properties))?;
@@ -100,28 +100,28 @@ pub(crate) async fn print(mut answer: Answer, format: Format) -> anyhow::Result<
 ///
 /// # Errors
 /// It is a terminal, which shows no Parquet file.
-pub(crate) fn check(format: Format) -> anyhow::Result<()> {
-    if format == Format::Parquet && io::stdout().is_terminal() {
-        return Err(dta_cli::misuse(anyhow::anyhow!(
+pub(crate) fn check_format(format: SqlOutputFormat) -> anyhow::Result<()> {
+    if format == SqlOutputFormat::Parquet && io::stdout().is_terminal() {
+        return Err(dta_cli::misuse_error(anyhow::anyhow!(
             "-o parquet writes a file to standard output: redirect it with > FILE"
         )));
     }
     Ok(())
 }
 
-fn empty(schema: &Schema) -> Table {
+fn empty_table(schema: &Schema) -> TextTable {
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let numbers = schema.fields().iter().enumerate().filter(|(_, field)| field.data_type().is_numeric());
-    Table::new(&names, &numbers.map(|(column, _)| column).collect::<Vec<_>>())
+    TextTable::new(&names, &numbers.map(|(column, _)| column).collect::<Vec<_>>())
 }
 
-fn put(table: &mut Table, batch: &RecordBatch) -> anyhow::Result<()> {
+fn append_batch(table: &mut TextTable, batch: &RecordBatch) -> anyhow::Result<()> {
     let options = FormatOptions::new().with_null("null");
     let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
     let columns = columns.collect::<Result<Vec<_>, _>>()?;
     for row in 0..batch.num_rows() {
         let cells = columns.iter().map(|column| column.value(row).try_to_string());
-        table.row(cells.collect::<Result<Vec<String>, _>>()?);
+        table.add_row(cells.collect::<Result<Vec<String>, _>>()?);
     }
     Ok(())
 }

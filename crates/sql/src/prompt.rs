@@ -10,8 +10,8 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Editor, Helper};
 use tokio::runtime::Runtime;
 
-use crate::output::{self, Format};
-use crate::session::{Engine, in_words, statements};
+use crate::output::{self, SqlOutputFormat};
+use crate::session::{Engine, describe_error, statements};
 
 const HELP: &str = "\
 A statement may have several lines, and ends with `;`. Besides statements:
@@ -21,21 +21,21 @@ A statement may have several lines, and ends with `;`. Besides statements:
 Ctrl-C ends a statement that takes too long.";
 
 /// A statement is complete when it ends with `;`.
-struct Lines;
+struct StatementHelper;
 
-impl Completer for Lines {
+impl Completer for StatementHelper {
     type Candidate = String;
 }
 
-impl Hinter for Lines {
+impl Hinter for StatementHelper {
     type Hint = String;
 }
 
-impl Highlighter for Lines {}
+impl Highlighter for StatementHelper {}
 
-impl Helper for Lines {}
+impl Helper for StatementHelper {}
 
-impl Validator for Lines {
+impl Validator for StatementHelper {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let text = context.input().trim();
         let complete = text.is_empty() || text.starts_with('\\') || text.ends_with(';');
@@ -47,14 +47,14 @@ impl Validator for Lines {
 ///
 /// # Errors
 /// The terminal cannot be read.
-pub(crate) fn run(runtime: &Runtime, engine: &Engine, format: Format) -> anyhow::Result<()> {
-    output::check(format)?;
-    let mut editor: Editor<Lines, FileHistory> = Editor::new().context("the terminal")?;
-    editor.set_helper(Some(Lines));
+pub(crate) fn run(runtime: &Runtime, engine: &Engine, format: SqlOutputFormat) -> anyhow::Result<()> {
+    output::check_format(format)?;
+    let mut editor: Editor<StatementHelper, FileHistory> = Editor::new().context("the terminal")?;
+    editor.set_helper(Some(StatementHelper));
     let kept = dta_files::state_directory("sql-prompt");
     // Without it, or where it cannot be kept, the history begins empty.
     let _ = editor.load_history(&kept);
-    dta_cli::print("SQL over the history of stores; \\? for help")?;
+    dta_cli::print_line("SQL over the history of stores; \\? for help")?;
     loop {
         let text = match editor.readline("dta> ") {
             Ok(text) => text,
@@ -73,13 +73,13 @@ pub(crate) fn run(runtime: &Runtime, engine: &Engine, format: Format) -> anyhow:
             ("\\d", None) => "show tables".to_owned(),
             ("\\d", Some(table)) => format!("describe {table}"),
             (command, _) if command.starts_with('\\') => {
-                dta_cli::print(HELP)?;
+                dta_cli::print_line(HELP)?;
                 continue;
             }
             _ => text.to_owned(),
         };
-        if let Err(error) = runtime.block_on(answer(engine, &text, format)) {
-            eprintln!("{}", dta_cli::terminal::for_stderr(&in_words(&error)));
+        if let Err(error) = runtime.block_on(answer_statements(engine, &text, format)) {
+            eprintln!("{}", dta_cli::terminal::for_stderr(&describe_error(&error)));
         }
     }
     if let Some(folder) = kept.parent() {
@@ -89,10 +89,10 @@ pub(crate) fn run(runtime: &Runtime, engine: &Engine, format: Format) -> anyhow:
     Ok(())
 }
 
-async fn answer(engine: &Engine, text: &str, format: Format) -> anyhow::Result<()> {
+async fn answer_statements(engine: &Engine, text: &str, format: SqlOutputFormat) -> anyhow::Result<()> {
     for statement in statements(text)? {
         tokio::select! {
-            printed = async { output::print(engine.begin(statement).await?, format).await } => printed?,
+            printed = async { output::print_answer(engine.begin_statement(statement).await?, format).await } => printed?,
             _ = tokio::signal::ctrl_c() => anyhow::bail!("ended by Ctrl-C"),
         }
     }

@@ -22,9 +22,9 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
 
 use crate::functions;
-use crate::live::{Collector, LiveMemory};
+use crate::live::{LiveCollector, LiveMemory};
 use crate::source::SourceFlags;
-use crate::tables::{EPOCHS, History, LOSSES, LogTable, RowsOfKey, Source, StoreTable};
+use crate::tables::{EPOCHS, HistoryFolder, LOSSES, LogTable, RowSource, RowsOfKey, StoreTable};
 
 /// The names under which tables are found: `flows` is `dta.history.flows`, `live.flows` is `dta.live.flows`.
 pub(crate) const CATALOG: &str = "dta";
@@ -40,7 +40,7 @@ const MIB_OF_CORE: u32 = 64;
 
 /// What a statement may take.
 #[derive(clap::Args, Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct StatementLimits {
     /// Memory of a statement, in MiB, which uses a core for each 64; sorts and groups that need more go to files in the system's temporary folder
     #[arg(long, env, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(i64::from(MIB_OF_CORE)..))]
     pub(crate) memory_mib: u32,
@@ -49,16 +49,16 @@ pub(crate) struct Limits {
 /// Runs statements.
 pub(crate) struct Engine {
     folder: PathBuf,
-    history: History,
-    collector: Option<Arc<Collector>>,
-    limits: Limits,
+    history: HistoryFolder,
+    collector: Option<Arc<LiveCollector>>,
+    limits: StatementLimits,
     /// With what statements share: what is known of the files' indexes.
     shared: RuntimeEnv,
     at: ObjectStoreUrl,
 }
 
 /// The rows of an answer, as they are found.
-pub(crate) struct Answer {
+pub(crate) struct StatementAnswer {
     pub(crate) rows: SendableRecordBatchStream,
     /// Has the copies of live memory that rows are read from.
     _context: SessionContext,
@@ -67,13 +67,13 @@ pub(crate) struct Answer {
 impl Engine {
     /// # Errors
     /// There is no history; the collector's address or TLS files are wrong.
-    pub(crate) fn new(source: &SourceFlags, limits: Limits) -> anyhow::Result<Engine> {
+    pub(crate) fn new(source: &SourceFlags, limits: StatementLimits) -> anyhow::Result<Engine> {
         let folder = source.directory()?;
         let at = ObjectStoreUrl::parse("history://tables/")?;
         let collector =
-            source.collector().map(|options| Collector::new(&options).map(Arc::new)).transpose()?;
+            source.collector().map(|options| LiveCollector::new(&options).map(Arc::new)).transpose()?;
         let engine = Engine {
-            history: History::new(folder.clone(), at.clone()),
+            history: HistoryFolder::new(folder.clone(), at.clone()),
             folder,
             collector,
             limits,
@@ -81,12 +81,12 @@ impl Engine {
             at,
         };
         // A wrong folder is told before the first statement.
-        engine.history.tables().map_err(dta_cli::misuse)?;
+        engine.history.open_tables().map_err(dta_cli::misuse_error)?;
         Ok(engine)
     }
 
     /// The memory that a statement may take, and where it can read: the folder of the history and nothing else.
-    fn runtime(&self) -> anyhow::Result<Arc<RuntimeEnv>> {
+    fn build_runtime(&self) -> anyhow::Result<Arc<RuntimeEnv>> {
         let memory = usize::try_from(self.limits.memory_mib)? << 20;
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::OsTmpDirectory)
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// A session with all tables as they are now.
-    pub(crate) async fn session(&self) -> anyhow::Result<SessionContext> {
+    pub(crate) async fn open_sql_session(&self) -> anyhow::Result<SessionContext> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let config = SessionConfig::new()
             .with_target_partitions(cores.min((self.limits.memory_mib / MIB_OF_CORE) as usize))
@@ -111,42 +111,42 @@ impl Engine {
             .with_default_catalog_and_schema(CATALOG, HISTORY)
             // Clients that do not know views of strings are many.
             .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false);
-        let context = SessionContext::new_with_config_rt(config, self.runtime()?);
+        let context = SessionContext::new_with_config_rt(config, self.build_runtime()?);
         let catalog = MemoryCatalogProvider::new();
         let mut of_keys = BTreeMap::new();
 
-        let mut tables = self.history.tables()?;
+        let mut tables = self.history.open_tables()?;
         let history = MemorySchemaProvider::new();
         for (name, kept) in &tables {
-            let table: Arc<dyn TableProvider> = Arc::new(StoreTable::new(Source::Kept(kept.clone()))?);
+            let table: Arc<dyn TableProvider> = Arc::new(StoreTable::new(RowSource::Kept(kept.clone()))?);
             if kept.is_of_slots() {
-                of_keys.insert(name.clone(), (kept.table.spec().clone(), table.clone()));
+                of_keys.insert(name.clone(), (kept.table.store_spec().clone(), table.clone()));
             }
             history.register_table(name.clone(), table)?;
         }
         tables.retain(|_, table| table.is_of_slots());
-        history.register_table(EPOCHS.to_owned(), Arc::new(LogTable::epochs(tables.clone())))?;
-        history.register_table(LOSSES.to_owned(), Arc::new(LogTable::losses(tables)))?;
+        history.register_table(EPOCHS.to_owned(), Arc::new(LogTable::for_epochs(tables.clone())))?;
+        history.register_table(LOSSES.to_owned(), Arc::new(LogTable::for_losses(tables)))?;
         catalog.register_schema(HISTORY, Arc::new(history))?;
 
         if let Some(collector) = &self.collector {
             let live = MemorySchemaProvider::new();
             // History is there without the collector.
-            let stores = collector.stores().await.unwrap_or_else(|error| {
-                self.history.warn(&format!("{}: no live.STORE", dta_cli::error_line(&error)));
+            let stores = collector.slot_stores().await.unwrap_or_else(|error| {
+                self.history.warn_once(&format!("{}: no live.STORE", dta_cli::error_line(&error)));
                 Vec::new()
             });
             for spec in stores {
                 let name = spec.name.clone();
                 let memory = Box::new(LiveMemory::new(collector.clone(), spec.clone()));
-                let table: Arc<dyn TableProvider> = Arc::new(StoreTable::new(Source::Live(memory))?);
+                let table: Arc<dyn TableProvider> = Arc::new(StoreTable::new(RowSource::Live(memory))?);
                 of_keys.insert(format!("{LIVE}.{name}"), (spec, table.clone()));
                 live.register_table(name, table)?;
             }
             catalog.register_schema(LIVE, Arc::new(live))?;
         }
         context.register_catalog(CATALOG, Arc::new(catalog));
-        functions::register(&context);
+        functions::register_functions(&context);
         context.register_udtf("dta_rows", Arc::new(RowsOfKey(of_keys)));
         Ok(context)
     }
@@ -155,8 +155,8 @@ impl Engine {
     ///
     /// # Errors
     /// It is no statement that reads, or it cannot be planned.
-    pub(crate) async fn begin(&self, statement: Statement) -> anyhow::Result<Answer> {
-        let context = self.session().await?;
+    pub(crate) async fn begin_statement(&self, statement: Statement) -> anyhow::Result<StatementAnswer> {
+        let context = self.open_sql_session().await?;
         let plan = context.state().statement_to_plan(statement).await?;
         let reads =
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
@@ -165,15 +165,15 @@ impl Engine {
             other => other.into(),
         })?;
         let rows = context.execute_logical_plan(plan).await?.execute_stream().await?;
-        Ok(Answer { rows, _context: context })
+        Ok(StatementAnswer { rows, _context: context })
     }
 
     /// The columns of a statement's answer.
     ///
     /// # Errors
-    /// As [`Engine::begin`].
-    pub(crate) async fn columns(&self, statement: Statement) -> anyhow::Result<SchemaRef> {
-        let context = self.session().await?;
+    /// As [`Engine::begin_statement`].
+    pub(crate) async fn answer_columns(&self, statement: Statement) -> anyhow::Result<SchemaRef> {
+        let context = self.open_sql_session().await?;
         let plan = context.state().statement_to_plan(statement).await?;
         Ok(Arc::new(plan.schema().as_arrow().clone()))
     }
@@ -207,7 +207,7 @@ pub(crate) fn statement(text: &str) -> anyhow::Result<Statement> {
 }
 
 /// An error in words; what a statement lacks in memory, with how to give it more.
-pub(crate) fn in_words(error: &anyhow::Error) -> String {
+pub(crate) fn describe_error(error: &anyhow::Error) -> String {
     let text = dta_cli::error_line(error);
     let root = error.downcast_ref::<DataFusionError>().map(DataFusionError::find_root);
     match root {

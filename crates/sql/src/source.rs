@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use dta_rpc::{ClientOptions, ClientTls};
 use dta_files::{config_file, state_directory};
+use dta_rpc::{ClientOptions, ClientTls};
 use serde::Deserialize;
 
 /// The history, and the collector whose memory is beside it.
@@ -58,10 +58,10 @@ impl SourceFlags {
         if let Some(directory) = &self.history {
             return Ok(directory.clone());
         }
-        let file = match config_file::place(None, "collector.toml") {
+        let file = match config_file::find_config_file(None, "collector.toml") {
             Some(path) => {
                 let text = config_file::read(&path, "configuration file");
-                let parsed = text.and_then(|text| config_file::parse::<CollectorFile>(&text, &path));
+                let parsed = text.and_then(|text| config_file::parse_config::<CollectorFile>(&text, &path));
                 parsed
                     .context(
                         "the collector's configuration says where the tables are, unless --history DIR is given",

@@ -2,11 +2,11 @@
 
 use std::io::{IsTerminal, Read};
 
-use dta_cli::{LogFormat, Status};
+use dta_cli::{CommandStatus, LogFormat};
 
-use crate::output::{self, Format};
+use crate::output::{self, SqlOutputFormat};
 use crate::prompt;
-use crate::session::{Engine, Limits, in_words, statements};
+use crate::session::{Engine, StatementLimits, describe_error, statements};
 use crate::source::SourceFlags;
 
 #[derive(clap::Args)]
@@ -29,14 +29,14 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: SourceFlags,
     #[command(flatten)]
-    limits: Limits,
+    limits: StatementLimits,
     /// How answers are printed
     #[arg(long, short, env, value_enum, default_value_t)]
-    output: Format,
+    output: SqlOutputFormat,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<Status> {
-    dta_cli::log("warn", LogFormat::Text);
+pub(crate) fn run(args: &Args) -> anyhow::Result<CommandStatus> {
+    dta_cli::init_logging("warn", LogFormat::Text);
     let runtime = tokio::runtime::Runtime::new()?;
     let _entered = runtime.enter();
     let engine = Engine::new(&args.source, args.limits)?;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Status> {
         Some(text) => text.clone(),
         None if std::io::stdin().is_terminal() => {
             prompt::run(&runtime, &engine, args.output)?;
-            return Ok(Status::Done);
+            return Ok(CommandStatus::Done);
         }
         None => {
             let mut text = String::new();
@@ -52,20 +52,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Status> {
             text
         }
     };
-    output::check(args.output)?;
-    let statements = statements(&text).map_err(dta_cli::misuse)?;
-    if args.output == Format::Parquet && statements.len() > 1 {
-        return Err(dta_cli::misuse(anyhow::anyhow!(
+    output::check_format(args.output)?;
+    let statements = statements(&text).map_err(dta_cli::misuse_error)?;
+    if args.output == SqlOutputFormat::Parquet && statements.len() > 1 {
+        return Err(dta_cli::misuse_error(anyhow::anyhow!(
             "a Parquet file has the answer of one statement, not of {}",
             statements.len()
         )));
     }
     for statement in statements {
-        let printed =
-            runtime.block_on(async { output::print(engine.begin(statement).await?, args.output).await });
+        let printed = runtime.block_on(async {
+            output::print_answer(engine.begin_statement(statement).await?, args.output).await
+        });
         printed.map_err(|error| {
-            if error.is::<std::io::Error>() { error } else { anyhow::anyhow!(in_words(&error)) }
+            if error.is::<std::io::Error>() { error } else { anyhow::anyhow!(describe_error(&error)) }
         })?;
     }
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }

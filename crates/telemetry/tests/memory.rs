@@ -2,10 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use dta_telemetry::flows::Decoder;
-use dta_telemetry::flows::emit::{self, FIELDS, of, record, set, template};
 use dta_proto::counter::FlowReason;
 use dta_proto::flow_record::Exported;
+use dta_telemetry::flows::Decoder;
+use dta_telemetry::flows::emit::{self, FIELDS, encode_record, encode_template, set, unsampled_record};
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const SECOND: u64 = 1_000_000_000;
@@ -17,7 +17,7 @@ fn decode(
     datagram: &[u8],
 ) -> Vec<Result<Exported, FlowReason>> {
     let mut all = Vec::new();
-    decoder.decode(now, from, datagram, |one| all.push(one));
+    decoder.decode_datagram(now, from, datagram, |one| all.push(one));
     all
 }
 
@@ -31,8 +31,9 @@ fn resident() -> usize {
 fn a_million_templates() {
     let before = resident();
     let mut decoder = Decoder::new(16);
-    let body = template(256, &[(8, 4); 128]);
-    let mut datagrams = [emit::v9(0, 0, &[set(0, &body)]), emit::ipfix(0, 0, &[set(2, &body)])];
+    let body = encode_template(256, &[(8, 4); 128]);
+    let mut datagrams =
+        [emit::netflow_v9_datagram(0, 0, &[set(0, &body)]), emit::ipfix_message(0, 0, &[set(2, &body)])];
     for n in 0..1_000_000u32 {
         let datagram = &mut datagrams[n as usize & 1];
         // Of the header, then of the template behind it and its set.
@@ -49,39 +50,43 @@ fn a_million_templates() {
 fn a_hundred_thousand_exporters() {
     let before = resident();
     let mut decoder = Decoder::new(1024);
-    let tcp = of("10.0.0.1:5000->10.0.0.2:80/tcp".parse().unwrap(), 7, 4200);
-    let data = [set(256, &record(&tcp))];
-    let sets = [&[set(0, &template(256, &FIELDS))][..], &data].concat();
+    let tcp = unsampled_record("10.0.0.1:5000->10.0.0.2:80/tcp".parse().unwrap(), 7, 4200);
+    let data = [set(256, &encode_record(&tcp))];
+    let sets = [&[set(0, &encode_template(256, &FIELDS))][..], &data].concat();
     let mut refused = 0;
     for n in 0..100_000u32 {
         let from = Ipv4Addr::from_bits(0x0a00_0000 + n);
-        let decoded = decode(&mut decoder, u64::from(n) * 1000, from, &emit::v9(1, 0, &sets));
+        let decoded =
+            decode(&mut decoder, u64::from(n) * 1000, from, &emit::netflow_v9_datagram(1, 0, &sets));
         refused += usize::from(decoded == [Err(FlowReason::NoRoom)]);
     }
-    assert_eq!((refused, decoder.sources().count()), (100_000 - 1024, 1024));
+    assert_eq!((refused, decoder.source_gaps().count()), (100_000 - 1024, 1024));
     let grown = resident().saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes");
     // The first keep their templates; one that is silent for long gives its place.
     let first = Ipv4Addr::from_bits(0x0a00_0000);
-    assert!(decode(&mut decoder, SECOND, first, &emit::v9(2, 0, &data))[0].is_ok());
+    assert!(decode(&mut decoder, SECOND, first, &emit::netflow_v9_datagram(2, 0, &data))[0].is_ok());
     let late = Ipv4Addr::new(192, 0, 2, 1);
-    assert_eq!(decode(&mut decoder, 2 * SECOND, late, &emit::v9(1, 0, &sets)), [Err(FlowReason::NoRoom)]);
-    assert!(decode(&mut decoder, 1801 * SECOND, late, &emit::v9(1, 0, &sets))[0].is_ok());
-    assert_eq!(decoder.sources().count(), 1, "those silent for half an hour are gone");
+    assert_eq!(
+        decode(&mut decoder, 2 * SECOND, late, &emit::netflow_v9_datagram(1, 0, &sets)),
+        [Err(FlowReason::NoRoom)]
+    );
+    assert!(decode(&mut decoder, 1801 * SECOND, late, &emit::netflow_v9_datagram(1, 0, &sets))[0].is_ok());
+    assert_eq!(decoder.source_gaps().count(), 1, "those silent for half an hour are gone");
 }
 
 fn a_hundred_thousand_agents() {
     let before = resident();
     let mut decoder = Decoder::new(1024);
-    let sample = emit::sample(5, &[1, 0, 3, 0, 3, 4, 258], &[]);
+    let sample = emit::sflow_sample(5, &[1, 0, 3, 0, 3, 4, 258], &[]);
     let mut refused = 0;
     for n in 0..100_000u32 {
         let agent = Ipv4Addr::from_bits(0x0a00_0000 + n);
-        let datagram = emit::sflow(agent, 0, 1, std::slice::from_ref(&sample));
+        let datagram = emit::sflow_datagram(agent, 0, 1, std::slice::from_ref(&sample));
         let decoded = decode(&mut decoder, u64::from(n) * 1000, HERE, &datagram);
         refused += usize::from(decoded == [Err(FlowReason::NoRoom)]);
     }
-    assert_eq!((refused, decoder.sources().count()), (100_000 - 1024, 1024));
+    assert_eq!((refused, decoder.source_gaps().count()), (100_000 - 1024, 1024));
     let grown = resident().saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes");
 }

@@ -1,10 +1,10 @@
 //! sFlow of real traffic, made by an independent script, is what tshark counts in the capture and reads in the datagrams.
 
-#[path = "../../../testbed/captures.rs"]
+#[path = "../../../testbed/tests/shared/captures.rs"]
 mod beside;
-#[path = "../../../testbed/sflow.rs"]
+#[path = "../../../testbed/tests/shared/sflow.rs"]
 mod sflow;
-#[path = "../../../testbed/softflowd.rs"]
+#[path = "../../../testbed/tests/shared/softflowd.rs"]
 #[allow(dead_code, reason = "softflowd itself is not used here")]
 mod softflowd;
 
@@ -12,9 +12,9 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
-use dta_telemetry::flows::Decoder;
 use dta_proto::counter::FlowReason;
 use dta_proto::flow_record::Exported;
+use dta_telemetry::flows::Decoder;
 use sflow::{Drops, made, truth};
 use softflowd::{Flows, is_lost, traffic};
 
@@ -30,7 +30,7 @@ struct Told {
 fn decode<'a>(decoder: &mut Decoder, datagrams: impl IntoIterator<Item = &'a Vec<u8>>) -> Told {
     let mut told = Told::default();
     for datagram in datagrams {
-        decoder.decode(0, Ipv4Addr::LOCALHOST, datagram, |one| match one {
+        decoder.decode_datagram(0, Ipv4Addr::LOCALHOST, datagram, |one| match one {
             Ok(Exported::Flow(record)) => {
                 let sum = told.flows.entry(record.flow).or_default();
                 *sum = (sum.0 + record.all_packets(), sum.1 + record.all_bytes());
@@ -79,7 +79,7 @@ fn every_sample_and_every_gap_is_what_tshark_counts() {
         let mut decoder = Decoder::new(2);
         let told = decode(&mut decoder, &datagrams);
         let sources: Vec<_> =
-            decoder.sources().map(|(source, counted)| (source.to_string(), counted.gaps)).collect();
+            decoder.source_gaps().map(|(source, counted)| (source.to_string(), counted.gaps)).collect();
         assert_eq!(sources, [("10.200.0.1/sflow/5".to_owned(), 0)]);
         let (formats, malformed) = dissected(into.path());
         assert!(formats.iter().all(|count| *count > 3), "{what}: {formats:?}");
@@ -94,7 +94,7 @@ fn every_sample_and_every_gap_is_what_tshark_counts() {
         let kept = datagrams.iter().enumerate().filter(|(n, _)| !is_lost(*n, datagrams.len()));
         decode(&mut decoder, kept.map(|(_, datagram)| datagram));
         let lost = (0..datagrams.len()).filter(|n| is_lost(*n, datagrams.len())).count() as u64;
-        let counted: Vec<_> = decoder.sources().map(|(_, counted)| counted).collect();
+        let counted: Vec<_> = decoder.source_gaps().map(|(_, counted)| counted).collect();
         assert_eq!((counted[0].gaps, counted[0].gaps_filled, counted[0].repeats), (lost, 0, 0), "{what}");
     }
 }

@@ -1,14 +1,14 @@
 //! Flows of real traffic, as Debian's softflowd exports them, are those that tshark counts.
 
-#[path = "../../../testbed/captures.rs"]
+#[path = "../../../testbed/tests/shared/captures.rs"]
 mod beside;
-#[path = "../../../testbed/softflowd.rs"]
+#[path = "../../../testbed/tests/shared/softflowd.rs"]
 mod softflowd;
 
 use std::net::Ipv4Addr;
 
-use dta_telemetry::flows::Decoder;
 use dta_proto::flow_record::Exported;
+use dta_telemetry::flows::Decoder;
 use softflowd::{Flows, exported, is_lost, missing, traffic, truth};
 
 /// Sums of the records of an exporter.
@@ -19,7 +19,7 @@ fn decode<'a>(
 ) -> Flows {
     let mut flows = Flows::new();
     for datagram in datagrams {
-        decoder.decode(0, exporter, datagram, |record| {
+        decoder.decode_datagram(0, exporter, datagram, |record| {
             let Exported::Flow(record) = record.unwrap() else { panic!("{record:?}") };
             let sum = flows.entry(record.flow).or_default();
             *sum = (sum.0 + record.all_packets(), sum.1 + record.all_bytes());
@@ -46,13 +46,13 @@ fn every_flow_has_its_packets_and_bytes_and_every_gap_its_length() {
         let kept = datagrams.iter().enumerate().filter(|(n, _)| !is_lost(*n, datagrams.len()));
         decode(&mut decoder, Ipv4Addr::new(10, 0, 0, 2), kept.map(|(_, datagram)| datagram));
         let mut gaps: Vec<_> =
-            decoder.sources().map(|(source, counted)| (source.exporter, counted.gaps)).collect();
+            decoder.source_gaps().map(|(source, counted)| (source.exporter, counted.gaps)).collect();
         gaps.sort();
         let missing = missing(&datagrams, version);
         assert!(missing != 0);
         assert_eq!(gaps, [([10, 0, 0, 1].into(), 0), ([10, 0, 0, 2].into(), missing)], "{what}");
         assert!(
-            decoder.named().iter().all(|(name, count)| !name.ends_with("filled") || *count == 0),
+            decoder.named_counters().iter().all(|(name, count)| !name.ends_with("filled") || *count == 0),
             "{what}"
         );
     }

@@ -7,56 +7,56 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dta_rpc::collector::Client;
-use dta_rpc::{Answers, Ask, ClientError, ClientOptions, Following, Question, Series, Span};
 use dta_proto::control::{
     EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
     ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, ClientError, ClientOptions, QueryAnswers, Question, Series, Span, TailMessages};
 use dta_views::dashboard::{self, DataSource};
 
 /// A collector that panics the fourth time its stores are read.
-struct Panics(Client, AtomicU32);
+struct Panics(RemoteCollector, AtomicU32);
 
 #[tonic::async_trait]
 impl Ask for Panics {
-    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+    async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         if self.1.fetch_add(1, Ordering::Relaxed) == 3 {
             panic!("a bug made by the test");
         }
-        self.0.stores().await
+        self.0.fetch_stores().await
     }
 
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         self.0.placement().await
     }
 
-    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
-        self.0.ask(question).await
+    async fn query_keys(&self, question: Question) -> Result<QueryAnswers, ClientError> {
+        self.0.query_keys(question).await
     }
 
-    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
-        self.0.series(question, span).await
+    async fn query_keys_in_span(&self, question: Question, span: Span) -> Result<Series, ClientError> {
+        self.0.query_keys_in_span(question, span).await
     }
 
-    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
-        self.0.epochs(request).await
+    async fn fetch_epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        self.0.fetch_epochs(request).await
     }
 
-    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
-        self.0.tail(request).await
+    async fn tail_list(&self, request: TailRequest) -> Result<TailMessages, ClientError> {
+        self.0.tail_list(request).await
     }
 
-    async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError> {
-        self.0.entries(request).await
+    async fn stream_entries(&self, request: EntriesRequest) -> Result<TailMessages, ClientError> {
+        self.0.stream_entries(request).await
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
         self.0.read_memory(request).await
     }
 
-    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
-        self.0.sessions().await
+    async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+        self.0.fetch_sessions().await
     }
 
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
@@ -67,7 +67,7 @@ impl Ask for Panics {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).ok_or("usage: panicking_dashboard HOST:PORT")?;
-    let client = Client::connect_lazy(&ClientOptions::plain(&address))?;
-    let source = DataSource::asking(Arc::new(Panics(client, AtomicU32::new(0))), "x".into(), true);
+    let client = RemoteCollector::connect_lazy(&ClientOptions::without_tls(&address))?;
+    let source = DataSource::from_ask(Arc::new(Panics(client, AtomicU32::new(0))), "x".into(), true);
     Ok(dashboard::run(source, Duration::from_millis(300)).await?)
 }

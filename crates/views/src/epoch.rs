@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// An epoch for programs. Moments are in UTC, as `--at` takes them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Shown {
+pub struct EpochSummary {
     /// The generation of its memory; `null` if several collectors answered.
     pub generation: Option<u64>,
     /// `open`, `closed` or `kept`.
@@ -27,9 +27,9 @@ pub struct Shown {
     pub collector: Option<String>,
 }
 
-impl From<&Epoch> for Shown {
+impl From<&Epoch> for EpochSummary {
     fn from(epoch: &Epoch) -> Self {
-        let known = |at: u64| (at != 0).then(|| moment::utc(at));
+        let known = |at: u64| (at != 0).then(|| moment::format_utc(at));
         let is_kept = epoch.state() == EpochState::Kept;
         Self {
             generation: (epoch.generation != 0).then_some(epoch.generation),
@@ -38,7 +38,7 @@ impl From<&Epoch> for Shown {
                 EpochState::Closed => "closed",
                 EpochState::Kept => "kept",
             },
-            opened: moment::utc(epoch.opened),
+            opened: moment::format_utc(epoch.opened),
             flipped_from: known(epoch.flipped_from),
             flipped_to: known(epoch.flipped_to),
             confirmed: is_kept.then_some(epoch.confirmed),
@@ -49,9 +49,9 @@ impl From<&Epoch> for Shown {
     }
 }
 
-impl Shown {
+impl EpochSummary {
     /// Which epoch it is, and what of it is unusual.
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         let Some(end) = &self.flipped_from else {
             return format!("the open epoch, since {}", self.opened);
         };
@@ -69,21 +69,24 @@ mod tests {
     use super::*;
 
     fn in_words(epoch: &Epoch) -> String {
-        Shown::from(epoch).in_words()
+        EpochSummary::from(epoch).describe()
     }
 
     #[test]
     fn epochs_have_words() {
         let open = Epoch { generation: 3, opened: 1_795_528_800_003, ..Epoch::default() };
         assert_eq!(in_words(&open), "the open epoch, since 2026-11-24T14:00:00.003Z");
-        assert_eq!((Shown::from(&open).confirmed, Shown::from(&open).flipped_from), (None, None));
+        assert_eq!(
+            (EpochSummary::from(&open).confirmed, EpochSummary::from(&open).flipped_from),
+            (None, None)
+        );
         let closed =
             Epoch { flipped_from: 1_795_528_860_000, state: EpochState::Closed.into(), ..open.clone() };
         let span = "the epoch from 2026-11-24T14:00:00.003Z to 2026-11-24T14:01:00.000Z";
         assert_eq!(in_words(&closed), format!("{span}; it is not written yet"));
         let kept = Epoch { state: EpochState::Kept.into(), confirmed: true, rows: 5, ..closed };
         assert_eq!(in_words(&kept), span);
-        assert_eq!(Shown::from(&kept).rows, Some(5));
+        assert_eq!(EpochSummary::from(&kept).rows, Some(5));
         assert!(in_words(&Epoch { confirmed: false, ..kept }).contains("not all of its writers"));
     }
 }

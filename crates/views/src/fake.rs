@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dta_rpc::{
-    Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question, QuestionKind, Series, Span,
-};
 use dta_proto::control::{
     EntriesRequest, Epoch, EpochsRequest, EpochsResponse, KeyWriteAnswer, ListSessionsResponse,
     NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement,
@@ -14,6 +11,9 @@ use dta_proto::control::{
 };
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_rpc::{
+    Ask, ClientError, KeyAnswer, Moment, QueryAnswers, Question, QuestionKind, Series, Span, TailMessages,
+};
 use tokio::sync::Barrier;
 use tokio_stream::StreamExt;
 use tonic::Status;
@@ -41,22 +41,22 @@ pub(crate) struct Fake {
 
 impl Fake {
     /// With empty stores, whose ids count from 1.
-    pub(crate) fn with<'a>(stores: impl IntoIterator<Item = (&'a str, StoreKind)>) -> Self {
+    pub(crate) fn with_stores<'a>(stores: impl IntoIterator<Item = (&'a str, StoreKind)>) -> Self {
         let spec = |((name, kind), id): ((&str, _), _)| StoreSpec { id, name: name.into(), kind };
         Self { stores: stores.into_iter().zip(1..).map(spec).collect(), ..Self::default() }
     }
 
-    pub(crate) fn put(&mut self, store: &str, key: Key, answer: impl Into<KeyAnswer>) {
+    pub(crate) fn put_answer(&mut self, store: &str, key: Key, answer: impl Into<KeyAnswer>) {
         self.answers.insert((store.to_owned(), key), answer.into());
     }
 
     pub(crate) fn put_value(&mut self, store: &str, key: Key, value: &[u8]) {
         let value = Some(value.to_vec());
-        self.put(store, key, KeyWriteAnswer { value, agreeing: 2, copies: 2, ..Default::default() });
+        self.put_answer(store, key, KeyWriteAnswer { value, agreeing: 2, copies: 2, ..Default::default() });
     }
 
     /// Puts a value into the epoch that was opened at this moment.
-    pub(crate) fn put_then(&mut self, store: &str, key: Key, opened: u64, value: &[u8]) {
+    pub(crate) fn put_past_value(&mut self, store: &str, key: Key, opened: u64, value: &[u8]) {
         let value = Some(value.to_vec());
         let answer = KeyWriteAnswer { value, agreeing: 2, copies: 2, ..Default::default() };
         self.past.insert((store.to_owned(), key, opened), answer.into());
@@ -78,13 +78,13 @@ impl Fake {
 
 #[tonic::async_trait]
 impl Ask for Fake {
-    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+    async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         let info = |spec: &StoreSpec| StoreInfo {
             store: Some(spec.into()),
             generation: self.generation.load(Ordering::Relaxed),
             length: spec.region_len(),
-            capacity: spec.elements(),
+            capacity: spec.element_count(),
             ..StoreInfo::default()
         };
         Ok(self.stores.iter().map(info).collect())
@@ -101,7 +101,7 @@ impl Ask for Fake {
         Ok(PlacementResponse { version: 1, stores, ..PlacementResponse::default() })
     }
 
-    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+    async fn query_keys(&self, question: Question) -> Result<QueryAnswers, ClientError> {
         if let (QuestionKind::SketchMerge { .. }, Some(together)) = (question.kind, &self.sketches_together) {
             together.wait().await;
         }
@@ -122,14 +122,14 @@ impl Ask for Fake {
             known.cloned().unwrap_or_else(|| question.kind.answer_of_none())
         };
         let of_keys = question.keys.iter().map(answer).collect();
-        Ok(Answers { of_keys, ..Answers::default() })
+        Ok(QueryAnswers { of_keys, ..QueryAnswers::default() })
     }
 
-    async fn series(&self, _: Question, _: Span) -> Result<Series, ClientError> {
+    async fn query_keys_in_span(&self, _: Question, _: Span) -> Result<Series, ClientError> {
         Err(Status::unimplemented("no epochs").into())
     }
 
-    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+    async fn fetch_epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
         let EpochsRequest { store, since, until, most } = request;
         let all = self.epochs_of(&store)?.iter().rev();
         let is_in = |epoch: &&Epoch| {
@@ -140,7 +140,7 @@ impl Ask for Fake {
     }
 
     /// The first batch is 1; a followed list goes on without end.
-    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
+    async fn tail_list(&self, request: TailRequest) -> Result<TailMessages, ClientError> {
         self.tails.lock().unwrap().push(request.from_sequence);
         let all = self.lists.get(&(request.store, request.list)).cloned().unwrap_or_default();
         let first = if request.from_start { 1 } else { u64::from(request.from_sequence) };
@@ -148,12 +148,12 @@ impl Ask for Fake {
             all.into_iter().filter(|batch| first != 0 && batch.sequence >= first).map(Ok).collect();
         let batches = tokio_stream::iter(batches);
         Ok(match request.until_caught_up {
-            true => Following::new(batches),
-            false => Following::new(batches.chain(tokio_stream::pending())),
+            true => TailMessages::new(batches),
+            false => TailMessages::new(batches.chain(tokio_stream::pending())),
         })
     }
 
-    async fn entries(&self, _: EntriesRequest) -> Result<Following, ClientError> {
+    async fn stream_entries(&self, _: EntriesRequest) -> Result<TailMessages, ClientError> {
         Err(Status::unimplemented("no history of lists").into())
     }
 
@@ -166,7 +166,7 @@ impl Ask for Fake {
         Ok(ReadMemoryResponse { data, generation: 1 })
     }
 
-    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+    async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         Err(Status::unimplemented("no sessions").into())
     }
 

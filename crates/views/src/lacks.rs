@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// Reports missing from a store, over all sessions that write or wrote it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Lacks {
+pub struct MissingReports {
     /// The sessions.
     pub sessions: Vec<String>,
     /// Sequences of reporters that never reached the translator, whatever their store.
@@ -26,23 +26,23 @@ pub struct Lacks {
 }
 
 /// What a store of a primitive is missing. Counters of translators are as old as their last renewal.
-pub fn of_store(
+pub fn missing_from_store(
     store: &str,
     primitive: Primitive,
     sessions: &[SessionInfo],
     nodes: &[NodeStatistics],
-) -> Lacks {
-    let mut lacks = Lacks::default();
+) -> MissingReports {
+    let mut lacks = MissingReports::default();
     let elsewhere = |name: &str| {
         sessions.iter().any(|session| session.name == name && !session.stores.iter().any(|s| s == store))
     };
     for node in nodes.iter().filter(|node| !node.session.is_empty() && !elsewhere(&node.session)) {
         let count = |counter: &Definition, of: &[&str]| {
-            let name = counter.of(of);
+            let name = counter.format_name(of);
             node.counters.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value)
         };
-        let of = &[primitive.name()];
-        match Stage::of(&node.node) {
+        let of = &[primitive.canonical_name()];
+        match Stage::from_node_name(&node.node) {
             Stage::Translator => {
                 lacks.sessions.push(node.session.clone());
                 let accepted = count(&translator::OF_ACCEPTED, of);
@@ -62,9 +62,9 @@ pub fn of_store(
     lacks
 }
 
-impl Lacks {
+impl MissingReports {
     /// In sentences for people.
-    pub fn in_words(&self, store: &str) -> String {
+    pub fn describe(&self, store: &str) -> String {
         let over = format!(
             "A count covers what reached store {store}. It is too high where other keys share its counters"
         );
@@ -128,22 +128,23 @@ mod tests {
             // It has ended, and may have written it.
             node("translator/gone", "gone", &[("key-increment.received", 10), ("key-increment.accepted", 9)]),
         ];
-        let lacks = of_store("bytes", Primitive::KeyIncrement, &sessions, &nodes);
+        let lacks = missing_from_store("bytes", Primitive::KeyIncrement, &sessions, &nodes);
         let sessions = vec!["a".to_owned(), "gone".to_owned()];
-        assert_eq!(lacks, Lacks { sessions, not_received: 10, not_applied: 4, lost: 2, held: 1 });
+        assert_eq!(lacks, MissingReports { sessions, not_received: 10, not_applied: 4, lost: 2, held: 1 });
         assert_eq!(
-            lacks.in_words("bytes"),
+            lacks.describe("bytes"),
             "A count covers what reached store bytes. It is too high where other keys share its counters, and too low by what was \
              lost: sessions a, gone report 10 never reached the translator (reports of all stores), 4 received and not applied \
              (repeats among them), 2 lost after the translator, 1 waiting in the translator."
         );
-        let nothing = of_store("bytes", Primitive::KeyIncrement, &[], &[node("translator/a", "a", &[])]);
+        let nothing =
+            missing_from_store("bytes", Primitive::KeyIncrement, &[], &[node("translator/a", "a", &[])]);
         assert!(
-            nothing.in_words("bytes").ends_with("session a reports no loss."),
+            nothing.describe("bytes").ends_with("session a reports no loss."),
             "{}",
-            nothing.in_words("bytes")
+            nothing.describe("bytes")
         );
-        let unknown = of_store("bytes", Primitive::KeyIncrement, &[], &[]);
-        assert!(unknown.in_words("bytes").contains("is unknown"));
+        let unknown = missing_from_store("bytes", Primitive::KeyIncrement, &[], &[]);
+        assert!(unknown.describe("bytes").contains("is unknown"));
     }
 }

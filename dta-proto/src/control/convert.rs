@@ -16,7 +16,7 @@ impl From<SpecError> for MessageError {
 }
 
 /// A value that the protobuf enumeration does not define.
-pub(super) fn unknown(field: &str, value: i32) -> MessageError {
+pub(super) fn unknown_value(field: &str, value: i32) -> MessageError {
     MessageError(format!("{field} is {value}, which is unknown"))
 }
 
@@ -53,11 +53,11 @@ impl From<super::ListRange> for ListRange {
 }
 
 /// The value of a `Purpose` field.
-pub fn purpose(value: i32) -> Result<queue_pair::Purpose, MessageError> {
+pub fn parse_purpose(value: i32) -> Result<queue_pair::Purpose, MessageError> {
     match super::Purpose::try_from(value) {
         Ok(super::Purpose::Write) => Ok(queue_pair::Purpose::Write),
         Ok(super::Purpose::Atomic) => Ok(queue_pair::Purpose::Atomic),
-        Err(_) => Err(unknown("purpose", value)),
+        Err(_) => Err(unknown_value("purpose", value)),
     }
 }
 
@@ -66,6 +66,6 @@ pub fn transport(value: i32) -> Result<queue_pair::Transport, MessageError> {
     match super::Transport::try_from(value) {
         Ok(super::Transport::Uc) => Ok(queue_pair::Transport::Uc),
         Ok(super::Transport::Rc) => Ok(queue_pair::Transport::Rc),
-        Err(_) => Err(unknown("transport", value)),
+        Err(_) => Err(unknown_value("transport", value)),
     }
 }

@@ -12,7 +12,7 @@ impl From<&Endpoint> for control::Endpoint {
         control::Endpoint {
             mac: endpoint.known_mac().map(|mac| mac.0.to_vec()).unwrap_or_default(),
             ip: endpoint.ip.to_string(),
-            gid: endpoint.gid().to_vec(),
+            gid: endpoint.to_gid().to_vec(),
             port: endpoint.port.into(),
             runs: endpoint.runs,
         }
@@ -27,7 +27,7 @@ impl TryFrom<&control::Endpoint> for Endpoint {
         let wrong = MessageError;
         let endpoint = Endpoint {
             ip: ip.parse().map_err(|_| wrong(format!("ip is {ip:?}, but must be an IP address")))?,
-            mac: bytes(mac)
+            mac: parse_byte_array(mac)
                 .map_err(|len| wrong(format!("mac has {len} bytes, but must have 6 or none")))?
                 .map(Mac)
                 .unwrap_or_default(),
@@ -35,8 +35,10 @@ impl TryFrom<&control::Endpoint> for Endpoint {
                 .map_err(|_| wrong(format!("port is {port}, but must be below 65536")))?,
             runs: *runs,
         };
-        match bytes(gid).map_err(|len| wrong(format!("gid has {len} bytes, but must have 16 or none")))? {
-            Some(gid) if gid != endpoint.gid() => {
+        match parse_byte_array(gid)
+            .map_err(|len| wrong(format!("gid has {len} bytes, but must have 16 or none")))?
+        {
+            Some(gid) if gid != endpoint.to_gid() => {
                 // Answers would go to another address than frames come from.
                 let gid = IpAddr::from(gid).to_canonical();
                 Err(wrong(format!("gid is that of {gid}, but must be that of ip, which is {ip}")))
@@ -47,7 +49,7 @@ impl TryFrom<&control::Endpoint> for Endpoint {
 }
 
 /// The bytes as an array, or `None` if there are none; the length if it is wrong.
-fn bytes<const N: usize>(told: &[u8]) -> Result<Option<[u8; N]>, usize> {
+fn parse_byte_array<const N: usize>(told: &[u8]) -> Result<Option<[u8; N]>, usize> {
     match told {
         [] => Ok(None),
         told => told.try_into().map(Some).map_err(|_| told.len()),

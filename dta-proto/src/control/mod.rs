@@ -17,7 +17,7 @@ mod limits;
 mod program_message;
 mod store_message;
 
-pub use buckets_message::{bucket_ranges, buckets};
-pub use convert::{MessageError, purpose, transport};
+pub use buckets_message::{bucket_ranges, copies_from_ranges};
+pub use convert::{MessageError, parse_purpose, transport};
 pub use limits::{MAX_EPOCHS, MAX_KEYS, MAX_NODES, MAX_READ};
 pub use program_message::{program_message, program_of};

@@ -4,7 +4,7 @@ use crate::control;
 use crate::store::{Merge, SlotKeys, SpecError, StoreKind, StoreSpec, kinds};
 
 /// A field as it stands in a message.
-trait Field: Sized {
+trait MessageField: Sized {
     type InMessage;
 
     fn into_message(self) -> Self::InMessage;
@@ -16,7 +16,7 @@ trait Field: Sized {
 /// Fields that are the same in messages.
 macro_rules! plain {
     ($($number:ty),*) => {
-        $(impl Field for $number {
+        $(impl MessageField for $number {
             type InMessage = $number;
 
             fn into_message(self) -> $number {
@@ -32,7 +32,7 @@ macro_rules! plain {
 
 plain!(u64, u32, bool);
 
-impl Field for u8 {
+impl MessageField for u8 {
     type InMessage = u32;
 
     fn into_message(self) -> u32 {
@@ -44,7 +44,7 @@ impl Field for u8 {
     }
 }
 
-impl Field for SlotKeys {
+impl MessageField for SlotKeys {
     type InMessage = i32;
 
     fn into_message(self) -> i32 {
@@ -64,7 +64,7 @@ impl Field for SlotKeys {
     }
 }
 
-impl Field for Merge {
+impl MessageField for Merge {
     type InMessage = i32;
 
     fn into_message(self) -> i32 {
@@ -107,7 +107,7 @@ macro_rules! messages_of_kinds {
             let missing = || fail("kind", ("missing".to_owned(), "one that this version knows"));
             Ok(match store.kind.as_ref().ok_or_else(missing)? {
                 $(Kind::$kind(message) => StoreKind::$kind {
-                    $($field: Field::from_message(message.$field)
+                    $($field: MessageField::from_message(message.$field)
                         .map_err(|fault| fail(stringify!($field), fault))?,)*
                 },)*
             })

@@ -1,8 +1,8 @@
 //! Values computed from the counters of two nodes.
 
-use super::{Table, table};
+use super::{CounterTable, table};
 
-pub(super) static TABLES: &[&Table] = &[&LOSSES];
+pub(super) static TABLES: &[&CounterTable] = &[&LOSSES];
 
 table! {
     /// Losses between one stage and the next.

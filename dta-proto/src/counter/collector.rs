@@ -1,19 +1,19 @@
 //! Counters of the collector's service.
 
-use super::{Kind, Table, Value, Values, Variable, table};
+use super::{CounterKind, CounterTable, Values, Variable, VariableValue, table};
 use crate::wire::dta::Primitive;
 
-pub(super) static TABLES: &[&Table] = &[&OWN, &EXPORT];
+pub(super) static TABLES: &[&CounterTable] = &[&OWN, &EXPORT];
 
 const KIND: Variable = Variable { word: "KIND", values: Values::Of(&KINDS) };
 
 /// The kinds of queries, in the order of tables.
-const KINDS: [Value; count_of_kinds()] = {
-    let mut kinds = [Value::plain(""); count_of_kinds()];
+const KINDS: [VariableValue; count_of_kinds()] = {
+    let mut kinds = [VariableValue::without_meaning(""); count_of_kinds()];
     let (mut kind, mut at) = (0, 0);
     while at < Primitive::IN_TABLES.len() {
         if let Some(query) = Primitive::IN_TABLES[at].description().query {
-            kinds[kind] = Value::plain(query);
+            kinds[kind] = VariableValue::without_meaning(query);
             kind += 1;
         }
         at += 1;
@@ -33,14 +33,14 @@ const fn count_of_kinds() -> usize {
 const SINK: Variable = Variable {
     word: "SINK",
     values: Values::Of(&[
-        Value::plain("influx"),
-        Value::plain("json"),
-        Value::plain("kafka"),
-        Value::plain("otlp-host-traces"),
-        Value::plain("otlp-logs"),
-        Value::plain("otlp-metrics"),
-        Value::plain("otlp-traces"),
-        Value::plain("remote-write"),
+        VariableValue::without_meaning("influx"),
+        VariableValue::without_meaning("json"),
+        VariableValue::without_meaning("kafka"),
+        VariableValue::without_meaning("otlp-host-traces"),
+        VariableValue::without_meaning("otlp-logs"),
+        VariableValue::without_meaning("otlp-metrics"),
+        VariableValue::without_meaning("otlp-traces"),
+        VariableValue::without_meaning("remote-write"),
     ]),
 };
 
@@ -74,10 +74,10 @@ table! {
             "batches of lists with epochs that were overwritten before they were read: their entries are not in the history";
         EPOCHS_DAMAGED: "epochs.damaged", Times, Beside,
             "damaged places in the logs of histories, each named in the collector's log: what only they record is not found"
-            .kind(Kind::Now);
+            .with_kind(CounterKind::Now);
         UPLOAD_EPOCHS: "upload.epochs", Epochs, Beside,
             "epochs uploaded to object storage (`[history] url`); an epoch of a store and those of its tables of flows, metrics and drops count each";
-        UPLOAD_WAITING: "upload.waiting", Epochs, Beside, "epochs in histories that are not in object storage yet" .kind(Kind::Now);
+        UPLOAD_WAITING: "upload.waiting", Epochs, Beside, "epochs in histories that are not in object storage yet" .with_kind(CounterKind::Now);
         UPLOAD_MISSED: "upload.missed", Epochs, Beside,
             "epochs deleted from a history before they were uploaded: object storage was unavailable for longer than they are kept";
         UPLOAD_BYTES: "upload.bytes", Bytes, Beside, "bytes of data files uploaded to object storage";
@@ -87,16 +87,16 @@ table! {
             "times that a history could not be copied to object storage: this is retried";
         INSERT_EPOCHS: "insert.epochs", Epochs, Beside,
             "epochs whose rows were inserted into ClickHouse (`[history.clickhouse]`); an epoch of a store and those of its tables of flows, metrics and drops count each";
-        INSERT_WAITING: "insert.waiting", Epochs, Beside, "epochs in histories that ClickHouse does not have yet" .kind(Kind::Now);
+        INSERT_WAITING: "insert.waiting", Epochs, Beside, "epochs in histories that ClickHouse does not have yet" .with_kind(CounterKind::Now);
         INSERT_MISSED: "insert.missed", Epochs, Beside,
             "epochs that ClickHouse does not get completely: they were deleted from a history first, merged into a longer epoch while being inserted, or cannot be read";
         INSERT_ROWS: "insert.rows", Rows, Beside, "rows of histories inserted into ClickHouse";
         INSERT_FAILED: "insert.failed", Times, Beside,
             "times that rows of a history could not be inserted into ClickHouse: this is retried";
-        QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for in queries" .with(&[KIND]);
+        QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for in queries" .with_variables(&[KIND]);
         QUERY_FOUND: "query.KIND.found", Keys, Beside,
             "keys asked for in queries that had an answer: for a counter, a value other than 0; for a sketch, a known one"
-            .with(&[KIND]);
+            .with_variables(&[KIND]);
         TAIL_ENTRIES: "tail.entries", Entries, Beside,
             "append entries handed to tails, of now and of past epochs; two tails of one list count twice";
         TAIL_WOKEN: "tail.woken", Times, Beside,
@@ -133,48 +133,48 @@ table! {
     /// Counters of an exporter, the collector's own or one beside it.
     EXPORT "collector, exporters" {
         EXPORT_ENTRIES: "export.SINK.entries", Entries, Beside,
-            "entries read from the event lists, those of the key directory included" .with(&[SINK]);
+            "entries read from the event lists, those of the key directory included" .with_variables(&[SINK]);
         EXPORT_UNREADABLE: "export.SINK.unreadable", Entries, Beside,
-            "entries of the event lists that cannot be decoded: of a newer version, or not written by a translator" .with(&[SINK]);
+            "entries of the event lists that cannot be decoded: of a newer version, or not written by a translator" .with_variables(&[SINK]);
         EXPORT_OVERWRITTEN: "export.SINK.overwritten", Batches, Beside,
             "batches overwritten before the exporter read them: it was down or too slow for longer than a ring lasts"
-            .with(&[SINK]);
+            .with_variables(&[SINK]);
         EXPORT_MISSING: "export.SINK.missing", Batches, Beside,
-            "batches that never arrived although later ones did" .with(&[SINK]);
+            "batches that never arrived although later ones did" .with_variables(&[SINK]);
         EXPORT_DAMAGED: "export.SINK.damaged", Batches, Beside,
-            "batches whose bytes stayed invalid" .with(&[SINK]);
+            "batches whose bytes stayed invalid" .with_variables(&[SINK]);
         EXPORT_INTERRUPTED: "export.SINK.interrupted", Times, Beside,
-            "times that the exporter could not follow a list because the collector was unreachable" .with(&[SINK]);
+            "times that the exporter could not follow a list because the collector was unreachable" .with_variables(&[SINK]);
         EXPORT_EVENTS: "export.SINK.events", Entries, Beside, "events taken: entries of all lists but the key directory; of `otlp-host-traces`, packets"
-            .with(&[SINK]);
+            .with_variables(&[SINK]);
         EXPORT_SKIPPED: "export.SINK.skipped", Entries, Beside,
-            "events that do not fit the schema, or are no traces by the rule" .with(&[SINK]);
+            "events that do not fit the schema, or are no traces by the rule" .with_variables(&[SINK]);
         EXPORT_UNNAMED: "export.SINK.unnamed", Entries, Beside,
             "events whose key did not appear in the key directory within a second: exported with the key in hex"
-            .with(&[SINK]);
+            .with_variables(&[SINK]);
         EXPORT_WITHOUT_PATH: "export.SINK.without_path", Entries, Beside,
             "changes of a path or flow latency whose path was missing or different when looked up: exported without it; of `otlp-host-traces`, packets some of whose points are unknown"
-            .with(&[SINK]);
+            .with_variables(&[SINK]);
         EXPORT_FORGOTTEN: "export.SINK.forgotten", Keys, Beside,
-            "keys whose meaning was evicted because 262,144 others were used since" .with(&[SINK]);
+            "keys whose meaning was evicted because 262,144 others were used since" .with_variables(&[SINK]);
         EXPORT_WITHOUT_PAGE: "export.SINK.without_page", Times, Beside,
-            "times that no metrics were exported, because the collector did not answer" .with(&[SINK]);
-        EXPORT_FOUND: "export.SINK.found", Points, Beside, "points in the spool at the start" .with(&[SINK]);
+            "times that no metrics were exported, because the collector did not answer" .with_variables(&[SINK]);
+        EXPORT_FOUND: "export.SINK.found", Points, Beside, "points in the spool at the start" .with_variables(&[SINK]);
         EXPORT_MADE: "export.SINK.made", Points, Beside,
-            "points (or lines) made and put into the spool (or the file)" .with(&[SINK]);
+            "points (or lines) made and put into the spool (or the file)" .with_variables(&[SINK]);
         EXPORT_STATE: "export.SINK.state", Points, Beside,
-            "points made from values exported every `state_seconds` rather than from an event" .with(&[SINK]);
+            "points made from values exported every `state_seconds` rather than from an event" .with_variables(&[SINK]);
         EXPORT_DELIVERED: "export.SINK.delivered", Points, Beside, "points that the receiver accepted, or lines written"
-            .with(&[SINK]);
+            .with_variables(&[SINK]);
         EXPORT_SPOOLED: "export.SINK.spooled", Points, Beside, "points in the spool that the receiver has not accepted yet"
-            .kind(Kind::Now) .with(&[SINK]);
+            .with_kind(CounterKind::Now) .with_variables(&[SINK]);
         EXPORT_DROPPED_SPOOL_FULL: "export.SINK.dropped.spool_full", Points, Beside,
-            "points dropped because the spool was full: the oldest go first" .with(&[SINK]);
+            "points dropped because the spool was full: the oldest go first" .with_variables(&[SINK]);
         EXPORT_DROPPED_SPOOL_DAMAGED: "export.SINK.dropped.spool_damaged", Points, Beside,
-            "points lost because spool files were damaged or removed" .with(&[SINK]);
+            "points lost because spool files were damaged or removed" .with_variables(&[SINK]);
         EXPORT_DROPPED_REJECTED: "export.SINK.dropped.rejected", Points, Beside,
-            "points that the receiver rejects permanently, such as those older than its retention or with a field of another type" .with(&[SINK]);
+            "points that the receiver rejects permanently, such as those older than its retention or with a field of another type" .with_variables(&[SINK]);
         EXPORT_RETRIED: "export.SINK.retried", Times, Beside, "requests to the receiver (or writes to the file) that failed and were retried"
-            .with(&[SINK]);
+            .with_variables(&[SINK]);
     }
 }

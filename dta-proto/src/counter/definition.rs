@@ -10,9 +10,9 @@ pub struct Definition {
     /// Its unit.
     pub unit: Unit,
     /// Whether it may decrease.
-    pub kind: Kind,
+    pub kind: CounterKind,
     /// Where it stands among the counters of its node.
-    pub step: Step,
+    pub step: CounterStep,
     /// Whether it only breaks another counter down, such as by primitive.
     pub detail: bool,
     /// Its meaning in words.
@@ -26,7 +26,7 @@ pub const MAX_VARIABLES: usize = 2;
 
 /// The counters of one table of `docs/counters.md`.
 #[derive(Debug)]
-pub struct Table {
+pub struct CounterTable {
     /// The word that selects it in the document.
     pub title: &'static str,
     /// Its counters, in the order in which they are shown.
@@ -35,7 +35,7 @@ pub struct Table {
 
 /// Whether a counter may decrease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CounterKind {
     /// Only increases, from 0 when its node started. Sums over nodes and restarts are meaningful.
     Counter,
     /// A node's current number. When the node ends, it is added to `becomes`.
@@ -49,10 +49,10 @@ pub enum Kind {
     Position,
 }
 
-impl Kind {
+impl CounterKind {
     /// Whether the counter may decrease.
-    pub const fn may_fall(self) -> bool {
-        !matches!(self, Kind::Counter)
+    pub const fn can_decrease(self) -> bool {
+        !matches!(self, CounterKind::Counter)
     }
 }
 
@@ -109,7 +109,7 @@ crate::named! {
 
 /// A counter's place in its node's flow: received, accepted, or what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum CounterStep {
     /// Came in.
     In,
     /// Not taken.
@@ -140,16 +140,23 @@ pub enum Step {
     Beside,
 }
 
-impl Step {
+impl CounterStep {
     /// Whether this is a fate of what came in, so that its share of the input is meaningful.
-    pub const fn is_share(self) -> bool {
-        !matches!(self, Step::In | Step::Operations | Step::Frames | Step::Answered | Step::Beside)
+    pub const fn is_input_share(self) -> bool {
+        !matches!(
+            self,
+            CounterStep::In
+                | CounterStep::Operations
+                | CounterStep::Frames
+                | CounterStep::Answered
+                | CounterStep::Beside
+        )
     }
 }
 
 /// A recognised name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found<'a> {
+pub struct ParsedCounter<'a> {
     /// What it counts.
     pub definition: &'static Definition,
     /// Its variable parts, in the order of [`Definition::variables`]; empty where one is missing or unused.
@@ -158,57 +165,63 @@ pub struct Found<'a> {
     pub known: bool,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ParsedCounter<'a> {
     /// The variable parts and their values, for instance for labels.
     pub fn variables(&self) -> impl Iterator<Item = (&'static Variable, &'a str)> {
         self.definition.variables.iter().zip(self.values)
     }
 
     /// The value of the last variable part: a reason, a cause; empty if there is none.
-    pub fn last(&self) -> &'a str {
+    pub fn last_value(&self) -> &'a str {
         self.definition.variables.len().checked_sub(1).map_or("", |last| self.values[last])
     }
 
     /// The meaning of this very counter: that of its last variable part, if that has its own.
-    pub fn meaning(&self) -> &'static str {
-        let value = self.definition.variables.last().and_then(|variable| variable.value(self.last()));
+    pub fn specific_meaning(&self) -> &'static str {
+        let value =
+            self.definition.variables.last().and_then(|variable| variable.listed_value(self.last_value()));
         value.map(|value| value.meaning).filter(|words| !words.is_empty()).unwrap_or(self.definition.meaning)
     }
 
     /// The name of another counter with the same variable parts.
-    pub fn name_of(&self, other: &Definition) -> String {
-        other.of(&self.values[..other.variables.len()])
+    pub fn sibling_name(&self, other: &Definition) -> String {
+        other.format_name(&self.values[..other.variables.len()])
     }
 }
 
 impl Definition {
     /// A counter that only increases.
-    pub(super) const fn new(name: &'static str, unit: Unit, step: Step, meaning: &'static str) -> Definition {
-        Definition { name, unit, kind: Kind::Counter, step, detail: false, meaning, variables: &[] }
+    pub(super) const fn new(
+        name: &'static str,
+        unit: Unit,
+        step: CounterStep,
+        meaning: &'static str,
+    ) -> Definition {
+        Definition { name, unit, kind: CounterKind::Counter, step, detail: false, meaning, variables: &[] }
     }
 
     /// With variable parts.
-    pub(super) const fn with(self, variables: &'static [Variable]) -> Definition {
+    pub(super) const fn with_variables(self, variables: &'static [Variable]) -> Definition {
         assert!(variables.len() <= MAX_VARIABLES);
         Definition { variables, ..self }
     }
 
     /// A counter that may decrease.
-    pub(super) const fn kind(self, kind: Kind) -> Definition {
+    pub(super) const fn with_kind(self, kind: CounterKind) -> Definition {
         Definition { kind, ..self }
     }
 
     /// A counter that only breaks another down.
-    pub(super) const fn detail(self) -> Definition {
+    pub(super) const fn as_detail(self) -> Definition {
         Definition { detail: true, ..self }
     }
 
     /// The name with these values for its variables, in order. An empty value is left out.
-    pub fn of(&self, values: &[&str]) -> String {
+    pub fn format_name(&self, values: &[&str]) -> String {
         debug_assert_eq!(values.len(), self.variables.len(), "{}", self.name);
         let mut values = values.iter();
         let mut name = String::with_capacity(self.name.len() + 16);
-        for part in Parts(Some(self.name)) {
+        for part in NameParts(Some(self.name)) {
             let text = if part.variable { values.next().copied().unwrap_or_default() } else { part.text };
             if !text.is_empty() {
                 if !name.is_empty() {
@@ -221,11 +234,11 @@ impl Definition {
     }
 
     /// Parses a name; `None` if it is not of this definition.
-    pub fn found<'a>(&'static self, name: &'a str) -> Option<Found<'a>> {
+    pub fn parse_name<'a>(&'static self, name: &'a str) -> Option<ParsedCounter<'a>> {
         let mut values = [""; MAX_VARIABLES];
         let mut known = true;
         let (mut at, mut rest) = (0, Some(name));
-        let mut parts = Parts(Some(self.name));
+        let mut parts = NameParts(Some(self.name));
         while let Some(part) = parts.next() {
             let (first, after) = match rest?.split_once('.') {
                 // The last part may contain dots, such as `malformed.length`.
@@ -242,56 +255,57 @@ impl Definition {
             }
             let variable = &self.variables[at];
             at += 1;
-            if !variable.takes(first) {
+            if !variable.is_possible_value(first) {
                 if part.optional {
                     continue;
                 }
                 return None;
             }
             values[at - 1] = first;
-            known &= variable.knows(first);
+            known &= variable.is_known_value(first);
             rest = after;
         }
-        rest.is_none().then_some(Found { definition: self, values, known })
+        rest.is_none().then_some(ParsedCounter { definition: self, values, known })
     }
 }
 
 /// One part of a definition's name, between dots.
-struct Part {
+struct NamePart {
     text: &'static str,
     variable: bool,
     optional: bool,
 }
 
 /// Splits off the parts of the rest of a definition's name.
-struct Parts(Option<&'static str>);
+struct NameParts(Option<&'static str>);
 
-impl Iterator for Parts {
-    type Item = Part;
+impl Iterator for NameParts {
+    type Item = NamePart;
 
-    fn next(&mut self) -> Option<Part> {
+    fn next(&mut self) -> Option<NamePart> {
         let rest = self.0?;
         let (first, after) = rest.split_once('.').map_or((rest, None), |(first, after)| (first, Some(after)));
         self.0 = after;
         // `a.[B.]c`: the brackets hold the dot after an optional part.
         let first = first.trim_start_matches(']');
         let (text, optional) = first.strip_prefix('[').map_or((first, false), |text| (text, true));
-        Some(Part { text, variable: text.bytes().all(|byte| byte.is_ascii_uppercase()), optional })
+        Some(NamePart { text, variable: text.bytes().all(|byte| byte.is_ascii_uppercase()), optional })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Value, Values};
+    use super::super::{Values, VariableValue};
     use super::*;
 
     const KIND: Variable =
-        Variable { word: "KIND", values: Values::Of(&[Value { name: "a", meaning: "of a" }]) };
+        Variable { word: "KIND", values: Values::Of(&[VariableValue { name: "a", meaning: "of a" }]) };
     const NUMBER: Variable = Variable { word: "NUMBER", values: Values::Number };
-    static PLAIN: Definition = Definition::new("x.y", Unit::Times, Step::Beside, "plain");
-    static REASON: Definition = Definition::new("x.KIND", Unit::Times, Step::Beside, "any").with(&[KIND]);
-    static OPTIONAL: Definition =
-        Definition::new("x.[NUMBER.]KIND.z", Unit::Times, Step::Beside, "").with(&[NUMBER, KIND]);
+    static PLAIN: Definition = Definition::new("x.y", Unit::Times, CounterStep::Beside, "plain");
+    static REASON: Definition =
+        Definition::new("x.KIND", Unit::Times, CounterStep::Beside, "any").with_variables(&[KIND]);
+    static OPTIONAL: Definition = Definition::new("x.[NUMBER.]KIND.z", Unit::Times, CounterStep::Beside, "")
+        .with_variables(&[NUMBER, KIND]);
 
     #[test]
     fn names_that_are_made_are_found_again() {
@@ -302,14 +316,17 @@ mod tests {
             (&OPTIONAL, &["1", "a"], "x.1.a.z"),
             (&OPTIONAL, &["", "a"], "x.a.z"),
         ] {
-            assert_eq!(definition.of(values), name);
-            let found = definition.found(name).unwrap();
+            assert_eq!(definition.format_name(values), name);
+            let found = definition.parse_name(name).unwrap();
             assert_eq!(&found.values[..values.len()], values);
             assert_eq!(found.known, !name.contains("new"), "{name}");
-            assert_eq!(found.name_of(definition), name);
+            assert_eq!(found.sibling_name(definition), name);
         }
         assert_eq!(
-            (REASON.found("x.a").unwrap().meaning(), REASON.found("x.b").unwrap().meaning()),
+            (
+                REASON.parse_name("x.a").unwrap().specific_meaning(),
+                REASON.parse_name("x.b").unwrap().specific_meaning()
+            ),
             ("of a", "any")
         );
     }
@@ -317,13 +334,13 @@ mod tests {
     #[test]
     fn other_names_are_not() {
         for name in ["", "x", "x.", "x.y.z", "xx.y", "x.y."] {
-            assert_eq!(PLAIN.found(name), None, "{name}");
+            assert_eq!(PLAIN.parse_name(name), None, "{name}");
         }
         for name in ["", "x", "x.", "y.a"] {
-            assert_eq!(REASON.found(name), None, "{name}");
+            assert_eq!(REASON.parse_name(name), None, "{name}");
         }
         for name in ["x.z", "x..z", "x.1.z.z.z", "x.1.a", "x.b.a.z"] {
-            assert_eq!(OPTIONAL.found(name), None, "{name}");
+            assert_eq!(OPTIONAL.parse_name(name), None, "{name}");
         }
     }
 }

@@ -32,7 +32,7 @@ impl core::ops::AddAssign for GapCounters {
 
 impl GapCounters {
     /// The gaps of the 32 sources with the most, and how many of these were filled, under the names of these two counters.
-    pub fn named<N: Ord + core::fmt::Display>(
+    pub fn largest_gaps<N: Ord + core::fmt::Display>(
         sources: impl Iterator<Item = (N, GapCounters)>,
         [gaps, filled]: [&Definition; 2],
     ) -> Vec<(String, u64)> {
@@ -40,7 +40,10 @@ impl GapCounters {
         lacking.sort_unstable_by(|(a, of_a), (b, of_b)| of_b.gaps.cmp(&of_a.gaps).then_with(|| a.cmp(b)));
         let named = lacking.into_iter().take(NAMED).flat_map(|(source, counters)| {
             let source = source.to_string();
-            [(gaps.of(&[&source]), counters.gaps), (filled.of(&[&source]), counters.gaps_filled)]
+            [
+                (gaps.format_name(&[&source]), counters.gaps),
+                (filled.format_name(&[&source]), counters.gaps_filled),
+            ]
         });
         named.collect()
     }

@@ -1,6 +1,6 @@
 //! Counters of links and fault injectors, whichever node has them.
 
-use super::{Value, values};
+use super::{VariableValue, values};
 
 /// Declares the losses with both spellings: the software NIC's counter files have underscores.
 macro_rules! losses {
@@ -12,7 +12,7 @@ macro_rules! losses {
 
         impl LinkLoss {
             /// As [`LinkLoss::VALUES`], with the software NIC's names.
-            pub const VALUES_OF_NIC: &'static [Value] = &[$(Value { name: $underscores, meaning: $meaning },)+];
+            pub const VALUES_OF_NIC: &'static [VariableValue] = &[$(VariableValue { name: $underscores, meaning: $meaning },)+];
         }
     };
 }
@@ -38,7 +38,8 @@ losses! {
 
 impl LinkLoss {
     /// Losses of packets to send, names and meanings.
-    pub const UNSENT: &'static [Value] = LinkLoss::VALUES.split_at(LinkLoss::UnsentQueueFull as usize).1;
+    pub const UNSENT: &'static [VariableValue] =
+        LinkLoss::VALUES.split_at(LinkLoss::UnsentQueueFull as usize).1;
 
     /// Its name at the software NIC.
     pub const fn name_at_nic(self) -> &'static str {

@@ -1,11 +1,11 @@
 //! What every node counts: name, unit, stage and meaning of each counter, defined once for all programs.
 //!
-//! A node builds its names from these tables, and readers look up the [`Definition`] of a name with [`find`].
-//! Unknown names come from newer or foreign programs: [`find`] returns `None`, and readers pass them through.
+//! A node builds its names from these tables, and readers look up the [`Definition`] of a name with [`find_counter`].
+//! Unknown names come from newer or foreign programs: [`find_counter`] returns `None`, and readers pass them through.
 //! `docs/counters.md` has the same tables; a test keeps both equal.
 //!
 //! - [`translator`], [`reporter`], [`nic`], [`collector`], [`ring`], [`between`]: the tables, by the node that counts.
-//! - [`gaps`]: what is missing of numbered datagrams.
+//! - [`find_gaps`]: what is missing of numbered datagrams.
 //! - [`counters`](crate::counters): declares a structure of counters that are summed.
 //! - [`Reason`], [`Discard`], [`LossCause`], [`nic::Counter`], [`LinkLoss`], [`Fault`]: enumerations that
 //!   index arrays of counters.
@@ -24,11 +24,13 @@ mod sum;
 pub mod translator;
 mod variable;
 
-pub use definition::{Definition, Found, Kind, MAX_VARIABLES, Step, Table, Unit};
+pub use definition::{
+    CounterKind, CounterStep, CounterTable, Definition, MAX_VARIABLES, ParsedCounter, Unit,
+};
 pub use link::{Fault, LinkLoss};
-pub use node::{EVICTED, Node, Stage, find};
+pub use node::{CounterNode, EVICTED, Stage, find_counter};
 pub use reason::{Discard, FlowReason, IntReason, LossCause, Reason};
-pub use variable::{Value, Values, Variable};
+pub use variable::{Values, Variable, VariableValue};
 
 /// Declares the counters of one table of the document: a static per definition, and the table.
 macro_rules! table {
@@ -40,12 +42,12 @@ macro_rules! table {
             pub static $NAME: $crate::counter::Definition = $crate::counter::Definition::new(
                 $name,
                 $crate::counter::Unit::$unit,
-                $crate::counter::Step::$step,
+                $crate::counter::CounterStep::$step,
                 $meaning,
             )$(.$method($($argument)*))*;
         )+
         $(#[$table_doc])*
-        pub static $table: $crate::counter::Table = $crate::counter::Table { title: $title, definitions: &[$(&$NAME),+] };
+        pub static $table: $crate::counter::CounterTable = $crate::counter::CounterTable { title: $title, definitions: &[$(&$NAME),+] };
     };
 }
 use table;
@@ -61,8 +63,8 @@ macro_rules! values {
             /// All of them.
             pub const ALL: &'static [$Name] = &[$($Name::$Variant,)+];
             /// Their names and meanings, in the same order.
-            pub const VALUES: &'static [$crate::counter::Value] =
-                &[$($crate::counter::Value { name: $text, meaning: $meaning },)+];
+            pub const VALUES: &'static [$crate::counter::VariableValue] =
+                &[$($crate::counter::VariableValue { name: $text, meaning: $meaning },)+];
 
             /// Its spelling in names of counters.
             pub const fn name(self) -> &'static str {

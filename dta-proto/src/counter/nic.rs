@@ -1,12 +1,15 @@
 //! Counters of a NIC: the software one, or an RDMA device.
 
-use super::{Definition, Fault, LinkLoss, Step, Table, Unit, Value, Values, Variable, ring, table};
+use super::{
+    CounterStep, CounterTable, Definition, Fault, LinkLoss, Unit, Values, Variable, VariableValue, ring,
+    table,
+};
 
 /// The name of the software NIC's device.
 pub const SOFT: &str = "soft";
 
-pub(super) static SOFT_TABLES: &[&Table] = &[&SOFT_NIC, &SOFT_LINK, &ring::RING];
-pub(super) static DEVICE_TABLES: &[&Table] = &[&DEVICE];
+pub(super) static SOFT_TABLES: &[&CounterTable] = &[&SOFT_NIC, &SOFT_LINK, &ring::RING];
+pub(super) static DEVICE_TABLES: &[&CounterTable] = &[&DEVICE];
 
 /// Declares the counters of the software NIC's responder in groups of one definition each.
 macro_rules! soft_nic {
@@ -37,20 +40,20 @@ macro_rules! soft_nic {
 
         $(
             #[doc = concat!("`", $pattern, "`: ", $about, ".")]
-            pub static $GROUP: Definition = Definition::new($pattern, Unit::$unit, Step::$step, $about).with(
+            pub static $GROUP: Definition = Definition::new($pattern, Unit::$unit, CounterStep::$step, $about).with_variables(
                 if $word.is_empty() {
                     &[]
                 } else {
                     &[Variable {
                         word: $word,
-                        values: Values::Of(&[$(Value { name: $part, meaning: concat!($($meaning)?) }),+]),
+                        values: Values::Of(&[$(VariableValue { name: $part, meaning: concat!($($meaning)?) }),+]),
                     }]
                 },
             );
         )+
 
         /// Counters of the software NIC's responder.
-        pub static SOFT_NIC: Table = Table { title: "software NIC", definitions: &[$(&$GROUP),+] };
+        pub static SOFT_NIC: CounterTable = CounterTable { title: "software NIC", definitions: &[$(&$GROUP),+] };
     };
 }
 
@@ -134,8 +137,11 @@ impl Counter {
     }
 
     /// Whether this is a final fate of received packets.
-    pub fn is_fate(self) -> bool {
-        matches!(self.definition().step, Step::Executed | Step::Duplicate | Step::Dropped)
+    pub fn is_final_fate(self) -> bool {
+        matches!(
+            self.definition().step,
+            CounterStep::Executed | CounterStep::Duplicate | CounterStep::Dropped
+        )
     }
 }
 
@@ -145,13 +151,13 @@ const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALU
 table! {
     /// Counters of the software NIC's link and fault injector.
     SOFT_LINK "software NIC, link" {
-        LINK_RECEIVED: "link.received", Packets, Beside, "packets received on the NIC's link" .detail();
-        LINK_RECEIVED_BYTES: "link.received_bytes", Bytes, Beside, "bytes received on the NIC's link" .detail();
-        LINK_SENT: "link.sent", Packets, Beside, "packets sent on the NIC's link" .detail();
-        LINK_SENT_BYTES: "link.sent_bytes", Bytes, Beside, "bytes sent on the NIC's link" .detail();
-        LINK_LOST: "link.lost.REASON", Packets, Beside, "packets lost in the NIC's link" .with(&[LOSS]) .detail();
+        LINK_RECEIVED: "link.received", Packets, Beside, "packets received on the NIC's link" .as_detail();
+        LINK_RECEIVED_BYTES: "link.received_bytes", Bytes, Beside, "bytes received on the NIC's link" .as_detail();
+        LINK_SENT: "link.sent", Packets, Beside, "packets sent on the NIC's link" .as_detail();
+        LINK_SENT_BYTES: "link.sent_bytes", Bytes, Beside, "bytes sent on the NIC's link" .as_detail();
+        LINK_LOST: "link.lost.REASON", Packets, Beside, "packets lost in the NIC's link" .with_variables(&[LOSS]) .as_detail();
         FAULTS: "faults.FAULT", Packets, Beside, "answers that the fault injector changed, dropped, doubled or delayed"
-            .with(&[FAULT]);
+            .with_variables(&[FAULT]);
     }
 }
 
@@ -162,12 +168,12 @@ table! {
     DEVICE "RDMA device" {
         DEVICE_RECEIVED: "received", Packets, In,
             "packets that a working queue pair of the device accepted; absent where the device does not count packets (rxe does: `rcvd_pkts`)";
-        DEVICE_LINK_RECEIVED: "link.received", Packets, Beside, "packets that a working queue pair of the device accepted, as `received`" .detail();
+        DEVICE_LINK_RECEIVED: "link.received", Packets, Beside, "packets that a working queue pair of the device accepted, as `received`" .as_detail();
         DEVICE_SENT: "sent.packets", Packets, Answered,
             "packets that the device sent; only where it counts packets (rxe: `sent_pkts`)";
-        DEVICE_LINK_SENT: "link.sent", Packets, Beside, "packets that the device sent, as `sent.packets`" .detail();
+        DEVICE_LINK_SENT: "link.sent", Packets, Beside, "packets that the device sent, as `sent.packets`" .as_detail();
         DEVICE_COUNTER: "device.NAME", Kernel, Beside, "the kernel's own counters of the port, by its names"
-            .with(&[NAME]);
+            .with_variables(&[NAME]);
         DEVICE_QUEUE_PAIR_ERRORS: "queue_pairs.errors", QueuePairs, Beside, "queue pairs that went to ERROR";
         DEVICE_IMMEDIATES: "immediates", Immediates, Beside, "immediates handed to readers";
         DEVICE_LOST: "device_lost", Times, Beside,
@@ -178,12 +184,12 @@ table! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counter::Node;
+    use crate::counter::CounterNode;
 
     #[test]
     fn every_counter_of_the_responder_is_found_by_its_name() {
         for counter in Counter::ALL {
-            let found = Node::SoftNic.find(counter.name()).unwrap();
+            let found = CounterNode::SoftNic.find_counter(counter.name()).unwrap();
             assert!(found.known && found.definition == counter.definition(), "{}", counter.name());
             // Counter files have room for 47 bytes.
             assert!(counter.name().len() < 48);
@@ -192,9 +198,11 @@ mod tests {
 
     #[test]
     fn fates_are_what_a_packet_can_come_to() {
-        assert!(Counter::DroppedIcrc.is_fate() && Counter::ExecutedWrite.is_fate());
+        assert!(Counter::DroppedIcrc.is_final_fate() && Counter::ExecutedWrite.is_final_fate());
         assert!(
-            !Counter::Received.is_fate() && !Counter::SentAck.is_fate() && !Counter::Immediates.is_fate()
+            !Counter::Received.is_final_fate()
+                && !Counter::SentAck.is_final_fate()
+                && !Counter::Immediates.is_final_fate()
         );
     }
 }

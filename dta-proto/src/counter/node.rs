@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Found, Table, between, collector, nic, reporter, translator};
+use super::{CounterTable, ParsedCounter, between, collector, nic, reporter, translator};
 
 crate::named! {
     /// The stages of the waterfall, in the order in which reports pass them. A node's name begins with its
@@ -27,19 +27,19 @@ crate::named! {
 
 impl Stage {
     /// The name of one of its nodes.
-    pub fn node(self, of: &str) -> String {
+    pub fn node_name(self, of: &str) -> String {
         format!("{}/{of}", self.name())
     }
 
     /// The stage of a node.
-    pub fn of(node: &str) -> Stage {
+    pub fn from_node_name(node: &str) -> Stage {
         let first = node.split('/').next().unwrap_or(node);
         let all = [Stage::Agent, Stage::Reporter, Stage::Translator, Stage::Nic, Stage::Collector];
         all.into_iter().find(|stage| stage.name() == first).unwrap_or(Stage::Other)
     }
 
     /// The rest of the name of a node of this stage: `7` of `reporter/7`.
-    pub fn of_node(self, node: &str) -> Option<&str> {
+    pub fn strip_stage(self, node: &str) -> Option<&str> {
         node.strip_prefix(self.name())?.strip_prefix('/')
     }
 }
@@ -50,7 +50,7 @@ pub const EVICTED: &str = "reporter/evicted";
 
 /// The kinds of nodes that have tables of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Node {
+pub enum CounterNode {
     /// A reporter, by its own count.
     Reporter,
     /// A reporter, as its translator counts it.
@@ -69,53 +69,53 @@ pub enum Node {
     Between,
 }
 
-impl Node {
+impl CounterNode {
     /// All of them.
-    pub const ALL: [Node; 8] = [
-        Node::Reporter,
-        Node::HeardReporter,
-        Node::HeardAgent,
-        Node::Translator,
-        Node::SoftNic,
-        Node::RdmaDevice,
-        Node::Collector,
-        Node::Between,
+    pub const ALL: [CounterNode; 8] = [
+        CounterNode::Reporter,
+        CounterNode::HeardReporter,
+        CounterNode::HeardAgent,
+        CounterNode::Translator,
+        CounterNode::SoftNic,
+        CounterNode::RdmaDevice,
+        CounterNode::Collector,
+        CounterNode::Between,
     ];
 
     /// The kind of a node in a collector's or translator's statistics, by its name. One of an unknown stage
     /// was handed in beside a translator's, and is treated as a translator.
-    pub fn of(node: &str) -> Node {
-        match Stage::of(node) {
-            Stage::Agent => Node::HeardAgent,
-            Stage::Reporter => Node::HeardReporter,
-            Stage::Translator | Stage::Other => Node::Translator,
-            Stage::Nic if Stage::Nic.of_node(node) == Some(nic::SOFT) => Node::SoftNic,
-            Stage::Nic => Node::RdmaDevice,
-            Stage::Collector => Node::Collector,
+    pub fn from_node_name(node: &str) -> CounterNode {
+        match Stage::from_node_name(node) {
+            Stage::Agent => CounterNode::HeardAgent,
+            Stage::Reporter => CounterNode::HeardReporter,
+            Stage::Translator | Stage::Other => CounterNode::Translator,
+            Stage::Nic if Stage::Nic.strip_stage(node) == Some(nic::SOFT) => CounterNode::SoftNic,
+            Stage::Nic => CounterNode::RdmaDevice,
+            Stage::Collector => CounterNode::Collector,
         }
     }
 
     /// Its tables of counters.
-    pub fn tables(self) -> &'static [&'static Table] {
+    pub fn counter_tables(self) -> &'static [&'static CounterTable] {
         match self {
-            Node::Reporter => reporter::OWN_TABLES,
-            Node::HeardReporter => reporter::HEARD_TABLES,
-            Node::HeardAgent => reporter::AGENT_TABLES,
-            Node::Translator => translator::TABLES,
-            Node::SoftNic => nic::SOFT_TABLES,
-            Node::RdmaDevice => nic::DEVICE_TABLES,
-            Node::Collector => collector::TABLES,
-            Node::Between => between::TABLES,
+            CounterNode::Reporter => reporter::OWN_TABLES,
+            CounterNode::HeardReporter => reporter::HEARD_TABLES,
+            CounterNode::HeardAgent => reporter::AGENT_TABLES,
+            CounterNode::Translator => translator::TABLES,
+            CounterNode::SoftNic => nic::SOFT_TABLES,
+            CounterNode::RdmaDevice => nic::DEVICE_TABLES,
+            CounterNode::Collector => collector::TABLES,
+            CounterNode::Between => between::TABLES,
         }
     }
 
     /// The definition of a counter of such a node; `None` if none has this name. If several match, the one
     /// whose values are all known.
-    pub fn find(self, counter: &str) -> Option<Found<'_>> {
-        let definitions = self.tables().iter().flat_map(|table| table.definitions);
+    pub fn find_counter(self, counter: &str) -> Option<ParsedCounter<'_>> {
+        let definitions = self.counter_tables().iter().flat_map(|table| table.definitions);
         let mut newer = None;
         for definition in definitions {
-            match definition.found(counter) {
+            match definition.parse_name(counter) {
                 Some(found) if found.known => return Some(found),
                 Some(found) => newer = newer.or(Some(found)),
                 None => {}
@@ -126,14 +126,14 @@ impl Node {
 }
 
 /// The definition of a counter of a node in statistics; `None` if none has this name.
-pub fn find<'a>(node: &str, counter: &'a str) -> Option<Found<'a>> {
-    Node::of(node).find(counter)
+pub fn find_counter<'a>(node: &str, counter: &'a str) -> Option<ParsedCounter<'a>> {
+    CounterNode::from_node_name(node).find_counter(counter)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counter::{Definition, Kind, Reason, Values, Variable};
+    use crate::counter::{CounterKind, Definition, Reason, Values, Variable};
 
     #[test]
     fn no_name_has_two_definitions() {
@@ -142,8 +142,8 @@ mod tests {
             Values::Any => vec!["any"],
             Values::Number => vec!["", "1"],
         };
-        for node in Node::ALL {
-            let all: Vec<_> = node.tables().iter().flat_map(|table| table.definitions).collect();
+        for node in CounterNode::ALL {
+            let all: Vec<_> = node.counter_tables().iter().flat_map(|table| table.definitions).collect();
             for definition in &all {
                 let mut names = vec![Vec::new()];
                 for variable in definition.variables {
@@ -152,10 +152,11 @@ mod tests {
                     };
                     names = names.into_iter().flat_map(longer).collect();
                 }
-                for name in names.iter().map(|values| definition.of(values)) {
-                    let fit = all.iter().filter(|other| other.found(&name).is_some_and(|found| found.known));
+                for name in names.iter().map(|values| definition.format_name(values)) {
+                    let fit =
+                        all.iter().filter(|other| other.parse_name(&name).is_some_and(|found| found.known));
                     assert_eq!(fit.count(), 1, "{name}");
-                    assert_eq!(node.find(&name).unwrap().definition, **definition);
+                    assert_eq!(node.find_counter(&name).unwrap().definition, **definition);
                 }
             }
         }
@@ -163,7 +164,8 @@ mod tests {
 
     #[test]
     fn patterns_and_variables_agree() {
-        for definition in Node::ALL.iter().flat_map(|node| node.tables()).flat_map(|table| table.definitions)
+        for definition in
+            CounterNode::ALL.iter().flat_map(|node| node.counter_tables()).flat_map(|table| table.definitions)
         {
             let capitals = definition
                 .name
@@ -171,16 +173,17 @@ mod tests {
                 .filter(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_uppercase()));
             let words = definition.variables.iter().map(|variable| variable.word);
             assert!(capitals.eq(words), "{}", definition.name);
-            if let Kind::Held { becomes } = definition.kind {
+            if let CounterKind::Held { becomes } = definition.kind {
                 assert_eq!(becomes.variables, definition.variables, "{}", definition.name);
-                assert_eq!((becomes.kind, becomes.unit), (Kind::Counter, definition.unit));
+                assert_eq!((becomes.kind, becomes.unit), (CounterKind::Counter, definition.unit));
             }
         }
     }
 
     #[test]
     fn what_a_counter_means_needs_no_other_one_above_it() {
-        for definition in Node::ALL.iter().flat_map(|node| node.tables()).flat_map(|table| table.definitions)
+        for definition in
+            CounterNode::ALL.iter().flat_map(|node| node.counter_tables()).flat_map(|table| table.definitions)
         {
             // An agent's table is only read as a table.
             if definition.name.starts_with("trace.") {
@@ -195,21 +198,21 @@ mod tests {
 
     #[test]
     fn counters_of_newer_and_foreign_programs_are_read_as_far_as_they_can_be() {
-        let found = find("translator/t", "dropped.something_new").unwrap();
+        let found = find_counter("translator/t", "dropped.something_new").unwrap();
         assert_eq!(
-            (found.definition, found.last(), found.known),
+            (found.definition, found.last_value(), found.known),
             (&translator::DROPPED, "something_new", false)
         );
         assert_eq!(
-            find("translator/t", "dropped.hop").unwrap().meaning(),
+            find_counter("translator/t", "dropped.hop").unwrap().specific_meaning(),
             Reason::VALUES[Reason::Hop as usize].meaning
         );
-        assert_eq!(find("switch/7", "new-primitive.held").unwrap().definition, &translator::OF_HELD);
-        assert_eq!(find("nic/soft", "dropped.malformed.new").unwrap().definition, &nic::DROPPED);
+        assert_eq!(find_counter("switch/7", "new-primitive.held").unwrap().definition, &translator::OF_HELD);
+        assert_eq!(find_counter("nic/soft", "dropped.malformed.new").unwrap().definition, &nic::DROPPED);
         for (node, counter) in
             [("translator/t", "withheld"), ("nic/rxe0", "dropped.icrc"), ("", ""), ("collector", "held")]
         {
-            assert_eq!(find(node, counter), None, "{counter}");
+            assert_eq!(find_counter(node, counter), None, "{counter}");
         }
     }
 }

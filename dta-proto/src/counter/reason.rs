@@ -2,7 +2,7 @@
 
 use super::values;
 use crate::wire::int::IOAM;
-use crate::wire::{Error, Kind, Layer};
+use crate::wire::{Error, Layer, WireErrorKind};
 
 values! {
     /// Why a report was rejected: `dropped.REASON`.
@@ -144,10 +144,10 @@ values! {
 
 impl IntReason {
     /// The reason for a decoder's error.
-    pub fn of(error: &Error) -> IntReason {
+    pub fn from_error(error: &Error) -> IntReason {
         match (error.layer, error.kind) {
             _ if *error == IOAM => IntReason::Ioam,
-            (Layer::TelemetryReport, Kind::UnknownVersion(_)) => IntReason::Version,
+            (Layer::TelemetryReport, WireErrorKind::UnknownVersion(_)) => IntReason::Version,
             (Layer::TelemetryReport, _) => IntReason::Header,
             (Layer::Int, _) => IntReason::Stack,
             _ => IntReason::Packet,

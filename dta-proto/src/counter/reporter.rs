@@ -1,13 +1,13 @@
 //! A reporter's own counters, and what its translator counts of it.
 
-use super::{Fault, Kind, LinkLoss, Table, Values, Variable, table, values};
+use super::{CounterKind, CounterTable, Fault, LinkLoss, Values, Variable, table, values};
 
 const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALUES) };
 const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::UNSENT) };
 
-pub(super) static OWN_TABLES: &[&Table] = &[&OWN, &TRACE];
-pub(super) static HEARD_TABLES: &[&Table] = &[&HEARD];
-pub(super) static AGENT_TABLES: &[&Table] = &[&AGENT];
+pub(super) static OWN_TABLES: &[&CounterTable] = &[&OWN, &TRACE];
+pub(super) static HEARD_TABLES: &[&CounterTable] = &[&HEARD];
+pub(super) static AGENT_TABLES: &[&CounterTable] = &[&AGENT];
 
 table! {
     /// A reporter's own counters.
@@ -16,7 +16,7 @@ table! {
         REFUSED: "refused", Reports, Beside,
             "reports that the format cannot express; they have no sequence number";
         RETRANSMITTED: "retransmitted", Reports, Beside, "reports retransmitted because a NACK asked for them";
-        PENDING: "pending", Reports, Held, "reports in the batch that is being filled" .kind(Kind::Now);
+        PENDING: "pending", Reports, Held, "reports in the batch that is being filled" .with_kind(CounterKind::Now);
         NACKS: "nacks", Nacks, Beside, "NACKs taken";
         NACKED: "nacked", Sequences, Beside,
             "sequences that NACKs asked for: `retransmitted + nack-unavailable + nack-refused`";
@@ -27,12 +27,12 @@ table! {
         NACK_FOREIGN: "nack-foreign", Nacks, Beside,
             "NACKs for another reporter, or not from the translator's address and port";
         FAULTS: "fault.FAULT", Packets, Beside, "reports that the fault injector changed, dropped, doubled or delayed"
-            .with(&[FAULT]);
+            .with_variables(&[FAULT]);
         FAULT_HELD: "fault.held", Packets, Beside, "packets that the fault injector is delaying"
-            .kind(Kind::Now);
+            .with_kind(CounterKind::Now);
         SENT: "sent", Packets, Beside, "datagrams handed to the kernel: one for each report that left";
         UNSENT: "dropped.reporter.REASON", Packets, Dropped, "reports that did not leave"
-            .with(&[LOSS]);
+            .with_variables(&[LOSS]);
     }
 }
 
@@ -68,7 +68,7 @@ table! {
             "packets not counted for their flow because the kernel's flow table was full";
         RECORDS: "trace.records", Packets, Beside, "records that the agent read";
         TRACED: "trace.packets", Packets, Beside, "packets reported, each with all of its points";
-        HELD_PACKETS: "trace.held", Packets, Beside, "packets waiting to be seen at more points" .kind(Kind::Now);
+        HELD_PACKETS: "trace.held", Packets, Beside, "packets waiting to be seen at more points" .with_kind(CounterKind::Now);
         EARLY: "trace.early", Packets, Beside,
             "packets reported early because another one needed the place; later sightings are reported too";
         DROPS: "trace.drops", Packets, Beside, "records of dropped packets";
@@ -78,7 +78,7 @@ table! {
         SEGMENTS: "trace.segments", Packets, Beside,
             "records of buffers with several packets (GSO, GRO), which another host sees one by one";
         AGENT_DROPPED: "dropped.agent.REASON", Packets, Dropped, "packets seen at a point of an agent but not reported"
-            .with(&[AGENT_LOSS]);
+            .with_variables(&[AGENT_LOSS]);
     }
 }
 
@@ -102,7 +102,7 @@ table! {
         BOOKS_LEFT_OUT: "left-out", Packets, Superseded,
             "packets at a point that filter or sampling exclude, or that are DTA's own traffic";
         BOOKS_DROPPED: "dropped.REASON", Packets, Dropped, "packets at a point of a host that are in no trace"
-            .with(&[BOOKS_LOSS]);
+            .with_variables(&[BOOKS_LOSS]);
     }
 }
 
@@ -118,6 +118,6 @@ table! {
         RESTARTS: "restarts", Times, Beside, "times that a reporter's sequence restarted";
         HEARD_NACKS: "nacks", Nacks, Beside, "NACKs sent to a reporter";
         NEWEST: "newest", Sequences, Beside, "the newest sequence heard: a position, not a count"
-            .kind(Kind::Position) .detail();
+            .with_kind(CounterKind::Position) .as_detail();
     }
 }

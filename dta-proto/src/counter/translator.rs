@@ -1,38 +1,41 @@
 //! A translator's counters.
 
 use super::{
-    Discard, Fault, FlowReason, IntReason, Kind, LinkLoss, LossCause, Reason, Table, Value, Values, Variable,
-    ring, table,
+    CounterKind, CounterTable, Discard, Fault, FlowReason, IntReason, LinkLoss, LossCause, Reason, Values,
+    Variable, VariableValue, ring, table,
 };
 use crate::queue_pair::Purpose;
 use crate::telemetry::Metric;
 use crate::wire::dta::Primitive;
 
 /// The tables, in the order of the document.
-pub(super) static TABLES: &[&Table] =
+pub(super) static TABLES: &[&CounterTable] =
     &[&OWN, &OF_PRIMITIVE, &NOT_ACCEPTED, &KNOWN_LOST, &QUEUE_PAIR, &LINKS, &ring::RING, &INT, &FLOWS];
 
-const PRIMITIVES: [Value; Primitive::ALL.len()] = {
-    let mut names = [Value::plain(""); Primitive::ALL.len()];
+const PRIMITIVES: [VariableValue; Primitive::ALL.len()] = {
+    let mut names = [VariableValue::without_meaning(""); Primitive::ALL.len()];
     let mut at = 0;
     while at < names.len() {
-        names[at] = Value::plain(Primitive::ALL[at].name());
+        names[at] = VariableValue::without_meaning(Primitive::ALL[at].canonical_name());
         at += 1;
     }
     names
 };
-const PURPOSES: [Value; 2] = [Value::plain(Purpose::ALL[0].name()), Value::plain(Purpose::ALL[1].name())];
+const PURPOSES: [VariableValue; 2] = [
+    VariableValue::without_meaning(Purpose::ALL[0].name()),
+    VariableValue::without_meaning(Purpose::ALL[1].name()),
+];
 
 const PRIMITIVE: Variable = Variable { word: "PRIMITIVE", values: Values::Of(&PRIMITIVES) };
 const STORE: Variable = Variable { word: "STORE", values: Values::Any };
 const REASON: Variable = Variable { word: "REASON", values: Values::Of(Reason::VALUES) };
 const DISCARD: Variable = Variable { word: "REASON", values: Values::Of(Discard::VALUES) };
 const CAUSE: Variable = Variable { word: "CAUSE", values: Values::Of(LossCause::VALUES) };
-const METRICS: [Value; Metric::ALL.len()] = {
-    let mut names = [Value::plain(""); Metric::ALL.len()];
+const METRICS: [VariableValue; Metric::ALL.len()] = {
+    let mut names = [VariableValue::without_meaning(""); Metric::ALL.len()];
     let mut at = 0;
     while at < names.len() {
-        names[at] = Value::plain(Metric::ALL[at].name());
+        names[at] = VariableValue::without_meaning(Metric::ALL[at].name());
         at += 1;
     }
     names
@@ -46,16 +49,20 @@ const PURPOSE: Variable = Variable { word: "PURPOSE", values: Values::Of(&PURPOS
 const LINK: Variable = Variable {
     word: "LINK",
     values: Values::Of(&[
-        Value::plain(REPORTS),
-        Value::plain(ROCE),
-        Value::plain(INT_LINK),
-        Value::plain(FLOWS_LINK),
+        VariableValue::without_meaning(REPORTS),
+        VariableValue::without_meaning(ROCE),
+        VariableValue::without_meaning(INT_LINK),
+        VariableValue::without_meaning(FLOWS_LINK),
     ]),
 };
 const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::VALUES) };
 const FAULTY: Variable = Variable {
     word: "LINK",
-    values: Values::Of(&[Value::plain(ROCE), Value::plain(NACK), Value::plain(ANSWERS)]),
+    values: Values::Of(&[
+        VariableValue::without_meaning(ROCE),
+        VariableValue::without_meaning(NACK),
+        VariableValue::without_meaning(ANSWERS),
+    ]),
 };
 const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALUES) };
 
@@ -81,17 +88,17 @@ table! {
             "reports made into RDMA operations, which may still be lost on the way (`lost`)";
         HELD: "held", Reports, Held,
             "reports waiting: in a batch that is not full, a path with hops missing, a column with reporters missing"
-            .kind(Kind::Held { becomes: &HELD_AT_RESTART });
+            .with_kind(CounterKind::Held { becomes: &HELD_AT_RESTART });
         SUPERSEDED: "superseded", Reports, Superseded,
             "reports replaced in the translator before they left: a hop's value by a newer one, a column by one of a later epoch in the same ring slot";
         DISCARDED: "discarded.REASON", Reports, Discarded, "accepted reports discarded before they left"
-            .with(&[DISCARD]);
+            .with_variables(&[DISCARD]);
         HELD_AT_RESTART: "discarded.held_at_restart", Reports, Discarded,
             "reports still `held` in the last counters of an earlier run of this translator; the collector counts them";
         OPERATIONS: "operations", Operations, Operations, "RDMA writes and FETCH_ADDs made, every copy";
         LOST: "lost", Reports, Lost, "emitted reports that are known to be lost, `lost.CAUSE` in sum";
         LOST_OPERATIONS: "lost_operations", Operations, Lost, "operations that are known to be lost"
-            .detail();
+            .as_detail();
         FRAMES: "frames", Frames, Frames,
             "frames given to the link, including retransmissions and idle frames";
         IDLE_FRAMES: "idle_frames", Frames, Frames,
@@ -100,7 +107,7 @@ table! {
             "frames of list batches resent on UC because their collector restarted or replaced its queue pairs and may have missed them";
         STORE_FRAMES: "store.STORE.frames", Frames, Beside,
             "frames into the memory of one store; the source of the dashboard's write rates"
-            .with(&[STORE]);
+            .with_variables(&[STORE]);
         NACKS: "nacks", Nacks, Beside, "NACK datagrams sent";
         NACKED_SEQUENCES: "nacked_sequences", Sequences, Beside, "sequences asked for in NACKs";
         NACKS_WITHHELD: "nacks_withheld", Nacks, Beside,
@@ -126,43 +133,43 @@ table! {
     /// Totals for one primitive.
     OF_PRIMITIVE "translator, of one primitive" {
         OF_RECEIVED: "PRIMITIVE.received", Reports, In, "reports decoded as this primitive"
-            .with(&[PRIMITIVE]) .detail();
+            .with_variables(&[PRIMITIVE]) .as_detail();
         OF_ACCEPTED: "PRIMITIVE.accepted", Reports, Accepted, "reports of this primitive that passed every check"
-            .with(&[PRIMITIVE]) .detail();
+            .with_variables(&[PRIMITIVE]) .as_detail();
         OF_EMITTED: "PRIMITIVE.emitted", Reports, Emitted,
-            "reports of this primitive made into RDMA operations" .with(&[PRIMITIVE]) .detail();
+            "reports of this primitive made into RDMA operations" .with_variables(&[PRIMITIVE]) .as_detail();
         OF_HELD: "PRIMITIVE.held", Reports, Held, "reports of this primitive waiting"
-            .kind(Kind::Held { becomes: &OF_HELD_AT_RESTART }) .with(&[PRIMITIVE]) .detail();
+            .with_kind(CounterKind::Held { becomes: &OF_HELD_AT_RESTART }) .with_variables(&[PRIMITIVE]) .as_detail();
         OF_HELD_AT_RESTART: "PRIMITIVE.discarded.held_at_restart", Reports, Discarded,
-            "reports of this primitive still held in the last counters of an earlier run of the translator" .with(&[PRIMITIVE]) .detail();
+            "reports of this primitive still held in the last counters of an earlier run of the translator" .with_variables(&[PRIMITIVE]) .as_detail();
         OF_SUPERSEDED: "PRIMITIVE.superseded", Reports, Superseded,
             "reports of this primitive replaced before they left"
-            .with(&[PRIMITIVE]) .detail();
+            .with_variables(&[PRIMITIVE]) .as_detail();
         OF_OPERATIONS: "PRIMITIVE.operations", Operations, Operations,
             "RDMA writes or FETCH_ADDs made of this primitive, every copy"
-            .with(&[PRIMITIVE]) .detail();
+            .with_variables(&[PRIMITIVE]) .as_detail();
         OF_COALESCED: "PRIMITIVE.coalesced", Reports, Beside,
-            "increments merged into another's FETCH_ADD" .with(&[PRIMITIVE]) .detail();
+            "increments merged into another's FETCH_ADD" .with_variables(&[PRIMITIVE]) .as_detail();
         OF_LOST: "PRIMITIVE.lost", Reports, Lost, "emitted reports of this primitive that are known to be lost"
-            .with(&[PRIMITIVE]) .detail();
+            .with_variables(&[PRIMITIVE]) .as_detail();
         OF_LOST_OPERATIONS: "PRIMITIVE.lost_operations", Operations, Lost,
-            "operations of this primitive that are known to be lost" .with(&[PRIMITIVE]) .detail();
+            "operations of this primitive that are known to be lost" .with_variables(&[PRIMITIVE]) .as_detail();
     }
 }
 
 table! {
     /// Why reports were rejected.
     NOT_ACCEPTED "translator, not accepted" {
-        DROPPED: "dropped.REASON", Reports, Dropped, "reports rejected" .with(&[REASON]);
+        DROPPED: "dropped.REASON", Reports, Dropped, "reports rejected" .with_variables(&[REASON]);
     }
 }
 
 table! {
     /// Why emitted reports are known to be lost.
     KNOWN_LOST "translator, lost" {
-        LOST_BY: "lost.CAUSE", Reports, Lost, "emitted reports that are known to be lost" .with(&[CAUSE]);
+        LOST_BY: "lost.CAUSE", Reports, Lost, "emitted reports that are known to be lost" .with_variables(&[CAUSE]);
         LOST_OPERATIONS_BY: "lost_operations.CAUSE", Operations, Lost, "operations that are known to be lost, by the causes of `lost.CAUSE`"
-            .with(&[CAUSE]) .detail();
+            .with_variables(&[CAUSE]) .as_detail();
     }
 }
 
@@ -170,32 +177,32 @@ table! {
     /// Counters of a translator's queue pair.
     QUEUE_PAIR "translator, queue pairs" {
         PAIR_SENT: "queue_pair.[COLLECTOR.]PURPOSE.sent", Operations, Beside, "operations sent on a queue pair, each once"
-            .with(&[COLLECTOR, PURPOSE]) .detail();
+            .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_RETRANSMITTED: "queue_pair.[COLLECTOR.]PURPOSE.retransmitted", Frames, Beside,
-            "frames retransmitted on a queue pair (RC)" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "frames retransmitted on a queue pair (RC)" .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_ACKNOWLEDGED: "queue_pair.[COLLECTOR.]PURPOSE.acknowledged", Operations, Beside,
-            "operations that the NIC acknowledged on a queue pair (RC)" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "operations that the NIC acknowledged on a queue pair (RC)" .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_OUTSTANDING: "queue_pair.[COLLECTOR.]PURPOSE.outstanding", Operations, Beside,
             "operations sent on a queue pair and not yet acknowledged"
-            .kind(Kind::Now) .with(&[COLLECTOR, PURPOSE]) .detail();
+            .with_kind(CounterKind::Now) .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_WAITING: "queue_pair.[COLLECTOR.]PURPOSE.waiting", Operations, Beside,
-            "operations waiting to be sent on a queue pair" .kind(Kind::Now) .with(&[COLLECTOR, PURPOSE]) .detail();
+            "operations waiting to be sent on a queue pair" .with_kind(CounterKind::Now) .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_ANSWERS: "queue_pair.[COLLECTOR.]PURPOSE.answers", Answers, Beside, "ACKs and NAKs received on a queue pair"
-            .with(&[COLLECTOR, PURPOSE]) .detail();
+            .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_STALE_ANSWERS: "queue_pair.[COLLECTOR.]PURPOSE.stale_answers", Answers, Beside,
-            "ACKs and NAKs with nothing new: repeated, or too late" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "ACKs and NAKs with nothing new: repeated, or too late" .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_NAK_SEQUENCE: "queue_pair.[COLLECTOR.]PURPOSE.nak_sequence", Answers, Beside,
-            "NAKs received because earlier frames are missing" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "NAKs received because earlier frames are missing" .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_RECEIVER_NOT_READY: "queue_pair.[COLLECTOR.]PURPOSE.receiver_not_ready", Answers, Beside,
-            "NAKs received because the receiver was not ready" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "NAKs received because the receiver was not ready" .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_NAK_ERROR: "queue_pair.[COLLECTOR.]PURPOSE.nak_error", Answers, Beside,
-            "NAKs received because an operation was refused, which ended the queue pair" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "NAKs received because an operation was refused, which ended the queue pair" .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_GO_BACKS: "queue_pair.[COLLECTOR.]PURPOSE.go_backs", Times, Beside,
-            "times that a queue pair went back to retransmit" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "times that a queue pair went back to retransmit" .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_TIMEOUTS: "queue_pair.[COLLECTOR.]PURPOSE.timeouts", Times, Beside,
-            "times that a queue pair went back to retransmit because no answer came in time" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "times that a queue pair went back to retransmit because no answer came in time" .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
         PAIR_REPLACED: "queue_pair.[COLLECTOR.]PURPOSE.replaced", Times, Beside,
-            "times that a queue pair was replaced" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "times that a queue pair was replaced" .with_variables(&[COLLECTOR, PURPOSE]) .as_detail();
     }
 }
 
@@ -203,15 +210,15 @@ table! {
     /// Counters of a translator's links and fault injectors.
     LINKS "translator, links" {
         LINK_RECEIVED: "link.LINK.received", Packets, Beside, "packets received on a link: reports, answers"
-            .with(&[LINK]) .detail();
+            .with_variables(&[LINK]) .as_detail();
         LINK_SENT: "link.LINK.sent", Packets, Beside, "packets sent on a link: NACKs, frames"
-            .with(&[LINK]) .detail();
+            .with_variables(&[LINK]) .as_detail();
         LINK_DROPPED: "link.LINK.dropped.REASON", Packets, Beside, "packets lost in a link"
-            .with(&[LINK, LOSS]);
+            .with_variables(&[LINK, LOSS]);
         FAULTS_FRAMES: "faults.LINK.frames", Packets, Beside, "packets handed to the fault injector"
-            .with(&[FAULTY]);
+            .with_variables(&[FAULTY]);
         FAULTS: "faults.LINK.FAULT", Packets, Beside, "packets that the fault injector changed, dropped, doubled or delayed"
-            .with(&[FAULTY, FAULT]);
+            .with_variables(&[FAULTY, FAULT]);
     }
 }
 
@@ -221,23 +228,23 @@ table! {
         INT_DATAGRAMS: "int.datagrams", Datagrams, Beside, "datagrams received as Telemetry Reports";
         INT_REPORTS: "int.reports", Reports, Beside,
             "Telemetry Reports received: v2.0 has several in one datagram; an invalid datagram counts as one. `int.reports = int.dropped.* + int.not_watched + int.unchanged + int.changed`";
-        INT_DROPPED: "int.dropped.REASON", Reports, Beside, "Telemetry Reports rejected" .with(&[INT_REASON]);
+        INT_DROPPED: "int.dropped.REASON", Reports, Beside, "Telemetry Reports rejected" .with_variables(&[INT_REASON]);
         INT_NOT_WATCHED: "int.not_watched", Reports, Beside, "Telemetry Reports of flows not on the watchlist";
         INT_UNCHANGED: "int.unchanged", Reports, Beside,
             "Telemetry Reports without a change: at most their flow's count was raised";
         INT_CHANGED: "int.changed", Reports, Beside, "Telemetry Reports that led to values, events or drop counts";
         INT_PRIMITIVES: "int.primitives", Reports, Beside,
             "key-writes, entries, increments and postcards made from Telemetry Reports. Each then counts in `received`";
-        INT_EVENTS: "int.events", Reports, Beside, "event list entries made from Telemetry Reports and flow records" .detail();
+        INT_EVENTS: "int.events", Reports, Beside, "event list entries made from Telemetry Reports and flow records" .as_detail();
         INT_SUPERSEDED: "int.superseded", Times, Beside,
             "values not written because a later one of the same key came in the same batch. Their events are still written"
-            .detail();
+            .as_detail();
         INT_SUPPRESSED: "int.suppressed.METRIC", Times, Beside,
-            "values not written: same as the last one written" .with(&[METRIC]) .detail();
+            "values not written: same as the last one written" .with_variables(&[METRIC]) .as_detail();
         INT_COUNTS_HELD: "int.counts_held", Reports, Beside,
-            "Telemetry Reports summed in their flow's count but not written yet, for up to `count_wait_ms`" .kind(Kind::Now);
+            "Telemetry Reports summed in their flow's count but not written yet, for up to `count_wait_ms`" .with_kind(CounterKind::Now);
         INT_COUNTS_EARLY: "int.counts_early", Reports, Beside,
-            "Telemetry Reports whose count was written early because another flow took its place" .detail();
+            "Telemetry Reports whose count was written early because another flow took its place" .as_detail();
         INT_XD: "int.xd", Reports, Beside,
             "INT-XD Telemetry Reports: one switch reports for itself on a tracked flow. The flow's path is assembled from its switches; there is no end-to-end latency";
         INT_MX: "int.mx", Reports, Beside,
@@ -249,17 +256,17 @@ table! {
             "missing datagrams of switches that arrived later; `int.gaps - int.gaps_filled` are lost";
         INT_GAPS_OF: "int.gaps_of.SOURCE", Sequences, Beside,
             "datagrams missing of one switch, named `SWITCH/PART`, or `ADDRESS/PART` if it does not send its number; the 32 with the most"
-            .with(&[SOURCE]) .detail();
+            .with_variables(&[SOURCE]) .as_detail();
         INT_GAPS_FILLED_OF: "int.gaps_filled_of.SOURCE", Sequences, Beside, "missing datagrams of one switch that arrived later"
-            .with(&[SOURCE]) .detail();
+            .with_variables(&[SOURCE]) .as_detail();
         INT_REPEATS: "int.repeats", Datagrams, Beside,
             "datagrams of switches with a number already seen. They are still processed: some senders do not number them";
         INT_RESTARTS: "int.restarts", Times, Beside, "times that a switch restarted its numbering";
         INT_SOURCES: "int.sources", Times, Beside, "switches heard from, or their separately numbering parts"
-            .kind(Kind::Now);
+            .with_kind(CounterKind::Now);
         INT_SOURCES_BEYOND: "int.sources_beyond", Datagrams, Beside,
             "datagrams of switches beyond the table's capacity: their numbers are not checked";
-        INT_KEYS: "int.keys", Keys, Beside, "keys whose last written values are remembered" .kind(Kind::Now);
+        INT_KEYS: "int.keys", Keys, Beside, "keys whose last written values are remembered" .with_kind(CounterKind::Now);
         INT_EVICTED: "int.evicted", Keys, Beside,
             "keys evicted by others. When seen again they count as new: an extra event, never a missing one";
     }
@@ -271,37 +278,37 @@ table! {
         FLOWS_DATAGRAMS: "flows.datagrams", Datagrams, Beside, "datagrams received as flow exports";
         FLOWS_RECORDS: "flows.records", Reports, Beside,
             "flow records, samples of packets and notices of drops received; a datagram that cannot be read and a set of data without a template count as one. `flows.records = flows.dropped.* + flows.not_watched + flows.elsewhere + flows.counted + flows.drops`";
-        FLOWS_DROPPED: "flows.dropped.REASON", Reports, Beside, "flow records rejected" .with(&[FLOW_REASON]);
+        FLOWS_DROPPED: "flows.dropped.REASON", Reports, Beside, "flow records rejected" .with_variables(&[FLOW_REASON]);
         FLOWS_NOT_WATCHED: "flows.not_watched", Reports, Beside, "records of flows not on the watchlist";
         FLOWS_ELSEWHERE: "flows.elsewhere", Reports, Beside,
             "records whose packets and bytes were not added to their flow's because another exporter, or the same one in the other direction, counts it";
         FLOWS_COUNTED: "flows.counted", Reports, Beside, "records whose packets and bytes were added to their flow's";
         FLOWS_SAMPLED: "flows.sampled", Reports, Beside,
-            "of `flows.counted`, those of sampled packets: their numbers were multiplied by the sampling rate" .detail();
+            "of `flows.counted`, those of sampled packets: their numbers were multiplied by the sampling rate" .as_detail();
         FLOWS_COUNTS_HELD: "flows.counts_held", Reports, Beside,
-            "records summed in their flow's counts but not written yet, for up to `count_wait_ms`" .kind(Kind::Now);
+            "records summed in their flow's counts but not written yet, for up to `count_wait_ms`" .with_kind(CounterKind::Now);
         FLOWS_COUNTS_EARLY: "flows.counts_early", Reports, Beside,
-            "records whose counts were written early because those of another flow took their place" .detail();
+            "records whose counts were written early because those of another flow took their place" .as_detail();
         FLOWS_DROPS: "flows.drops", Reports, Beside, "notices of packets that an exporter dropped";
-        FLOWS_NAMES: "flows.names", Times, Beside, "names of interfaces read from options data" .detail();
-        FLOWS_INTERFACES: "flows.interfaces", Times, Beside, "counters of interfaces read from sFlow" .detail();
-        FLOWS_UNUSED: "flows.unused", Times, Beside, "samples of sFlow with nothing that is used: counters of hosts, formats of vendors" .detail();
+        FLOWS_NAMES: "flows.names", Times, Beside, "names of interfaces read from options data" .as_detail();
+        FLOWS_INTERFACES: "flows.interfaces", Times, Beside, "counters of interfaces read from sFlow" .as_detail();
+        FLOWS_UNUSED: "flows.unused", Times, Beside, "samples of sFlow with nothing that is used: counters of hosts, formats of vendors" .as_detail();
         FLOWS_PRIMITIVES: "flows.primitives", Reports, Beside,
             "increments, entries and key-writes made from these. Each then counts in `received`";
-        FLOWS_OPTIONS: "flows.options", Times, Beside, "sampling rates read from options data" .detail();
-        FLOWS_TEMPLATES: "flows.templates", Times, Beside, "templates held" .kind(Kind::Now);
+        FLOWS_OPTIONS: "flows.options", Times, Beside, "sampling rates read from options data" .as_detail();
+        FLOWS_TEMPLATES: "flows.templates", Times, Beside, "templates held" .with_kind(CounterKind::Now);
         FLOWS_GAPS: "flows.gaps", Sequences, Beside,
             "sequence numbers missing: datagrams of NetFlow v9 and sFlow, records of NetFlow v5 and IPFIX";
         FLOWS_GAPS_FILLED: "flows.gaps_filled", Sequences, Beside,
             "missing sequence numbers that arrived later; `flows.gaps - flows.gaps_filled` are lost";
         FLOWS_GAPS_OF: "flows.gaps_of.SOURCE", Sequences, Beside,
             "sequence numbers missing of one exporter, named `ADDRESS/FORMAT/DOMAIN` (`v5`, `v9`, `ipfix` or `sflow`); the 32 with the most"
-            .with(&[SOURCE]) .detail();
+            .with_variables(&[SOURCE]) .as_detail();
         FLOWS_GAPS_FILLED_OF: "flows.gaps_filled_of.SOURCE", Sequences, Beside,
-            "missing sequence numbers of one exporter that arrived later" .with(&[SOURCE]) .detail();
+            "missing sequence numbers of one exporter that arrived later" .with_variables(&[SOURCE]) .as_detail();
         FLOWS_REPEATS: "flows.repeats", Datagrams, Beside,
             "datagrams of exporters with a number already seen. They are still processed";
         FLOWS_RESTARTS: "flows.restarts", Times, Beside, "times that an exporter restarted its numbering";
-        FLOWS_SOURCES: "flows.sources", Times, Beside, "exporters heard from, by format and domain" .kind(Kind::Now);
+        FLOWS_SOURCES: "flows.sources", Times, Beside, "exporters heard from, by format and domain" .with_kind(CounterKind::Now);
     }
 }

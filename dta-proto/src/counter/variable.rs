@@ -18,28 +18,28 @@ pub enum Values {
     /// A number.
     Number,
     /// One of these; newer programs may know more.
-    Of(&'static [Value]),
+    Of(&'static [VariableValue]),
 }
 
 /// One value of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value {
+pub struct VariableValue {
     /// Its spelling in names.
     pub name: &'static str,
     /// What a counter with this value counts; empty where the definition says it all.
     pub meaning: &'static str,
 }
 
-impl Value {
+impl VariableValue {
     /// A value that needs no explanation.
-    pub(super) const fn plain(name: &'static str) -> Value {
-        Value { name, meaning: "" }
+    pub(super) const fn without_meaning(name: &'static str) -> VariableValue {
+        VariableValue { name, meaning: "" }
     }
 }
 
 impl Variable {
     /// Whether the text is a possible value, even one of a newer program.
-    pub(super) fn takes(&self, text: &str) -> bool {
+    pub(super) fn is_possible_value(&self, text: &str) -> bool {
         match self.values {
             Values::Number => !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()),
             Values::Any | Values::Of(_) => !text.is_empty(),
@@ -47,7 +47,7 @@ impl Variable {
     }
 
     /// The value of this name, if the values are listed.
-    pub(super) fn value(&self, text: &str) -> Option<&'static Value> {
+    pub(super) fn listed_value(&self, text: &str) -> Option<&'static VariableValue> {
         match self.values {
             Values::Of(values) => values.iter().find(|value| value.name == text),
             Values::Any | Values::Number => None,
@@ -55,10 +55,10 @@ impl Variable {
     }
 
     /// Whether this program knows the value.
-    pub(super) fn knows(&self, text: &str) -> bool {
+    pub(super) fn is_known_value(&self, text: &str) -> bool {
         match self.values {
-            Values::Of(_) => self.value(text).is_some(),
-            Values::Any | Values::Number => self.takes(text),
+            Values::Of(_) => self.listed_value(text).is_some(),
+            Values::Any | Values::Number => self.is_possible_value(text),
         }
     }
 }

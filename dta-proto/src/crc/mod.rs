@@ -2,7 +2,7 @@
 //!
 //! | function | name | polynomial | reversed | check (`123456789`) | used for |
 //! |---|---|---|---|---|---|
-//! | [`crc32`] | CRC-32/ISO-HDLC | `0x04C11DB7` | `0xEDB88320` | `0xCBF43926` | iCRC, element checksums, IPv6 keys |
+//! | [`crc32_update`] | CRC-32/ISO-HDLC | `0x04C11DB7` | `0xEDB88320` | `0xCBF43926` | iCRC, element checksums, IPv6 keys |
 //! | [`crc32c`] | CRC-32C (Castagnoli, iSCSI) | `0x1EDC6F41` | `0x82F63B78` | `0xE3069283` | slots, IPv6 keys |
 //! | [`crc32k`] | CRC-32K (Koopman) | `0x741B8CD7` | `0xEB31D82E` | `0x2D3DD0AE` | IPv6 keys, long keys |
 //!
@@ -74,7 +74,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 pub fn crc32_update(crc: u32, bytes: &[u8]) -> u32 {
     match x86::crc32(crc, bytes) {
         Some(crc) => crc,
-        None => table::crc32(crc, bytes),
+        None => table::crc32_update(crc, bytes),
     }
 }
 
@@ -93,7 +93,7 @@ pub fn crc32_of_two(first: &[u8; 16], second: &[u8]) -> u32 {
 pub fn crc32_update_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> u32 {
     match x86::crc32_of(crc, bytes) {
         Some(crc) => crc,
-        None => table::crc32(crc, bytes),
+        None => table::crc32_update(crc, bytes),
     }
 }
 
@@ -106,7 +106,10 @@ pub fn crc32_update_words(crc: u32, word: u32, blocks: [u128; 2]) -> u32 {
         Some(crc) => crc,
         None => {
             let [first, second] = blocks.map(u128::to_le_bytes);
-            table::crc32(table::crc32(table::crc32(crc, &word.to_le_bytes()), &first), &second)
+            table::crc32_update(
+                table::crc32_update(table::crc32_update(crc, &word.to_le_bytes()), &first),
+                &second,
+            )
         }
     }
 }
@@ -153,8 +156,8 @@ fn masked_slow(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
     for ((to, from), ones) in head.iter_mut().zip(first).zip(&mask.0) {
         *to = from | ones;
     }
-    let crc = table::update(&table::CRC32, crc, &head[..first.len()]);
-    table::update(&table::CRC32, crc, rest)
+    let crc = table::crc_update(&table::CRC32, crc, &head[..first.len()]);
+    table::crc_update(&table::CRC32, crc, rest)
 }
 
 /// Which of the first [`Mask::LEN`] bytes a CRC takes as ones.
@@ -166,11 +169,11 @@ impl Mask {
     pub const LEN: usize = 64;
 
     /// No byte.
-    pub const NONE: Mask = Mask::ones_at(&[]);
+    pub const NONE: Mask = Mask::with_ones_at(&[]);
 
     /// The bytes at these offsets from 0. An offset of [`Mask::LEN`] or more is a bug, and fails to compile
     /// in a constant.
-    pub const fn ones_at(places: &[usize]) -> Mask {
+    pub const fn with_ones_at(places: &[usize]) -> Mask {
         let mut mask = [0; Mask::LEN + 32];
         let mut i = 0;
         while i < places.len() {
@@ -184,7 +187,7 @@ impl Mask {
     /// The 16 mask bytes from `at`.
     #[cfg(target_arch = "x86_64")]
     #[inline]
-    fn block(&self, at: usize) -> &[u8; 16] {
+    fn mask_block_at(&self, at: usize) -> &[u8; 16] {
         // Everything after the mask is zero, so later blocks equal this one.
         self.0.get(at.min(Mask::LEN)..).and_then(|rest| rest.first_chunk()).unwrap_or(&[0; 16])
     }
@@ -240,7 +243,7 @@ pub fn crc32c_spread<'k, const N: usize>(
 pub fn crc32k(bytes: &[u8]) -> u32 {
     match x86::crc32k(bytes) {
         Some(crc) => crc,
-        None => table::update(&table::CRC32K, 0, bytes),
+        None => table::crc_update(&table::CRC32K, 0, bytes),
     }
 }
 
@@ -284,9 +287,9 @@ mod tests {
             let b = &bytes[..len];
             assert_eq!(crc32(b), crc32fast::hash(b), "{len}");
             assert_eq!(crc32c(b), crc32c::crc32c(b), "{len}");
-            assert_eq!(table::update(&table::CRC32, 0, b), crc32fast::hash(b), "{len}");
-            assert_eq!(crc32k(b), table::update(&table::CRC32K, 0, b), "{len}");
-            assert_eq!(table::update(&table::CRC32C, 0, b), crc32c::crc32c(b), "{len}");
+            assert_eq!(table::crc_update(&table::CRC32, 0, b), crc32fast::hash(b), "{len}");
+            assert_eq!(crc32k(b), table::crc_update(&table::CRC32K, 0, b), "{len}");
+            assert_eq!(table::crc_update(&table::CRC32C, 0, b), crc32c::crc32c(b), "{len}");
         }
     }
 
@@ -319,7 +322,7 @@ mod tests {
                     *byte = 0xff;
                 }
             }
-            let mask = Mask::ones_at(&places);
+            let mask = Mask::with_ones_at(&places);
             prop_assert_eq!(crc32_update_masked(crc, &bytes, &mask), crc32_update(crc, &ones));
             prop_assert_eq!(masked_slow(crc, &bytes, &mask), crc32_update(crc, &ones));
         }

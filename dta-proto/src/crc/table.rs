@@ -3,11 +3,11 @@
 /// `T[n][b]` is the CRC register after byte `b` and then `n` zero bytes.
 pub(crate) type Tables = [[u32; 256]; 16];
 
-pub(crate) static CRC32: Tables = tables(0xEDB8_8320);
-pub(crate) static CRC32C: Tables = tables(0x82F6_3B78);
-pub(crate) static CRC32K: Tables = tables(0xEB31_D82E);
+pub(crate) static CRC32: Tables = build_tables(0xEDB8_8320);
+pub(crate) static CRC32C: Tables = build_tables(0x82F6_3B78);
+pub(crate) static CRC32K: Tables = build_tables(0xEB31_D82E);
 
-const fn tables(reversed: u32) -> Tables {
+const fn build_tables(reversed: u32) -> Tables {
     let mut t = [[0u32; 256]; 16];
     let mut i = 0;
     while i < 256 {
@@ -35,19 +35,19 @@ const fn tables(reversed: u32) -> Tables {
 
 /// Continues a CRC-32. Kept out of line for processors with CRC instructions.
 #[cold]
-pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> u32 {
-    update(&CRC32, crc, bytes)
+pub(crate) fn crc32_update(crc: u32, bytes: &[u8]) -> u32 {
+    crc_update(&CRC32, crc, bytes)
 }
 
 /// CRC-32C, likewise.
 #[cold]
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
-    update(&CRC32C, 0, bytes)
+    crc_update(&CRC32C, 0, bytes)
 }
 
 /// Continues `crc` over `bytes`.
 #[inline]
-pub(crate) fn update(t: &Tables, crc: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn crc_update(t: &Tables, crc: u32, bytes: &[u8]) -> u32 {
     let mut r = !crc;
     let (blocks, rest) = bytes.as_chunks::<16>();
     for b in blocks {

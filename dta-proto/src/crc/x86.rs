@@ -33,7 +33,7 @@ const CRC32K: u32 = 0xEB31_D82E;
 
 /// x^n modulo a polynomial in reflected order, shifted left by one, because a multiplication of reflected
 /// numbers comes out one bit short.
-const fn power(reversed: u32, n: u32) -> i64 {
+const fn power_of_x(reversed: u32, n: u32) -> i64 {
     let mut r = 0x8000_0000u32;
     let mut i = 0;
     while i < n {
@@ -44,7 +44,7 @@ const fn power(reversed: u32, n: u32) -> i64 {
 }
 
 /// x^64 divided by a polynomial, 33 bits in reflected order.
-const fn quotient(reversed: u32) -> i64 {
+const fn barrett_quotient(reversed: u32) -> i64 {
     let polynomial = 1 << 32 | reversed.reverse_bits() as u128;
     let (mut rest, mut quotient, mut bit) = (1u128 << 64, 0u64, 33);
     while bit > 0 {
@@ -68,17 +68,17 @@ impl<const R: u32> Constants<R> {
         let mut before = 1;
         while before <= MOST_BLOCKS {
             let d = 128 * before as u32;
-            fold[MOST_BLOCKS - before] = [power(R, d + 32), power(R, d - 32)];
+            fold[MOST_BLOCKS - before] = [power_of_x(R, d + 32), power_of_x(R, d - 32)];
             before += 1;
         }
         fold
     };
 
-    const BY_96_AND_64: [i64; 2] = [power(R, 96), power(R, 64)];
+    const BY_96_AND_64: [i64; 2] = [power_of_x(R, 96), power_of_x(R, 64)];
 
     /// The polynomial and x^64 divided by it, both in reflected order, for the final division.
     const POLYNOMIAL: i64 = (R as i64) << 1 | 1;
-    const QUOTIENT: i64 = quotient(R);
+    const QUOTIENT: i64 = barrett_quotient(R);
 }
 
 /// The inverse of the polynomial of CRC-32 in reflected order modulo 2^128, low half and high half: their
@@ -155,7 +155,7 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> Option<u32> {
     }
     // SAFETY: the processor has the features that `all` is compiled for, as was just asked (SSE4.1
     // comes with SSSE3).
-    Some(unsafe { all::<CRC32, false>(crc, bytes, &Mask::NONE) })
+    Some(unsafe { crc_any_length::<CRC32, false>(crc, bytes, &Mask::NONE) })
 }
 
 /// The same for a constant length: only one case of `blocks` remains.
@@ -163,14 +163,14 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> Option<u32> {
 pub(crate) fn crc32_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> Option<u32> {
     #[inline]
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    fn one<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> u32 {
-        all::<CRC32, false>(crc, bytes, &Mask::NONE)
+    fn crc32_fixed_length<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> u32 {
+        crc_any_length::<CRC32, false>(crc, bytes, &Mask::NONE)
     }
     if LEN < 16 || !has_clmul() {
         return None;
     }
     // SAFETY: as in `crc32`.
-    Some(unsafe { one(crc, bytes) })
+    Some(unsafe { crc32_fixed_length(crc, bytes) })
 }
 
 /// As [`crate::crc::crc32_update_words`], if the processor can.
@@ -178,21 +178,21 @@ pub(crate) fn crc32_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> Option<
 pub(crate) fn crc32_words(crc: u32, word: u32, [first, second]: [u128; 2]) -> Option<u32> {
     // The blocks as four numbers: as arguments they stay in registers.
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    fn one(head: u32, first: (u64, u64), second: (u64, u64)) -> u32 {
+    fn fold_two_blocks(head: u32, first: (u64, u64), second: (u64, u64)) -> u32 {
         let block = |(low, high): (u64, u64)| _mm_set_epi64x(high as i64, low as i64);
         let [_, high] = Constants::<CRC32>::FOLD[MOST_BLOCKS - 2];
         // The word is the end of a block that starts with zeros, so one of the two products is 0.
         let head = _mm_set_epi64x(0, (u64::from(head) << 32) as i64);
         let head = _mm_clmulepi64_si128::<0x00>(head, _mm_set_epi64x(0, high));
-        let first = times(block(first), Constants::<CRC32>::FOLD[MOST_BLOCKS - 1]);
-        reduce::<CRC32>(_mm_xor_si128(_mm_xor_si128(head, first), block(second)))
+        let first = fold_block(block(first), Constants::<CRC32>::FOLD[MOST_BLOCKS - 1]);
+        barrett_reduce::<CRC32>(_mm_xor_si128(_mm_xor_si128(head, first), block(second)))
     }
     if !has_clmul() {
         return None;
     }
     let halves = |block: u128| (block as u64, (block >> 64) as u64);
     // SAFETY: as in `crc32`.
-    Some(unsafe { one(!crc ^ word, halves(first), halves(second)) })
+    Some(unsafe { fold_two_blocks(!crc ^ word, halves(first), halves(second)) })
 }
 
 /// The same with the bits of `mask` set.
@@ -202,7 +202,7 @@ pub(crate) fn crc32_masked(crc: u32, bytes: &[u8], mask: &Mask) -> Option<u32> {
         return None;
     }
     // SAFETY: as in `crc32`.
-    Some(unsafe { all::<CRC32, true>(crc, bytes, mask) })
+    Some(unsafe { crc_any_length::<CRC32, true>(crc, bytes, mask) })
 }
 
 /// As [`crate::crc::crc32_matches`], if the processor can.
@@ -216,7 +216,7 @@ pub(crate) fn crc32_matches<'f, const SLOT: usize, const N: usize>(
     matching: &mut [u8],
 ) -> bool {
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    fn each<'f, const SLOT: usize, const N: usize>(
+    fn match_each_slot<'f, const SLOT: usize, const N: usize>(
         firsts: impl Iterator<Item = &'f [u8; 16]>,
         slots: &[[[u8; SLOT]; N]],
         matching: &mut [u8],
@@ -225,7 +225,7 @@ pub(crate) fn crc32_matches<'f, const SLOT: usize, const N: usize>(
         for ((first, slots), matching) in firsts.zip(slots).zip(matching) {
             // The register starts with ones, and the CRC is inverted: both are the same for all slots.
             let first = _mm_xor_si128(load(first), _mm_cvtsi32_si128(-1));
-            let first = times(first, Constants::<CRC32>::FOLD[MOST_BLOCKS - SLOT / 16]);
+            let first = fold_block(first, Constants::<CRC32>::FOLD[MOST_BLOCKS - SLOT / 16]);
             let first = _mm_xor_si128(first, _mm_set_epi32(-1, 0, 0, 0));
             let mut bits = 0;
             for (n, slot) in slots.iter().enumerate() {
@@ -234,7 +234,7 @@ pub(crate) fn crc32_matches<'f, const SLOT: usize, const N: usize>(
                 let (blocks, _) = slot.get(4..).unwrap_or_default().as_chunks::<16>();
                 for (i, block) in blocks.iter().enumerate() {
                     let fold = Constants::<CRC32>::FOLD[MOST_BLOCKS + 1 + i - SLOT / 16];
-                    sum = _mm_xor_si128(sum, times(load(block), fold));
+                    sum = _mm_xor_si128(sum, fold_block(load(block), fold));
                 }
                 let (start, end) =
                     (slot.first_chunk().unwrap_or(&[0; 16]), slot.last_chunk().unwrap_or(&[0; 16]));
@@ -249,7 +249,7 @@ pub(crate) fn crc32_matches<'f, const SLOT: usize, const N: usize>(
         return false;
     }
     // SAFETY: as in `crc32`.
-    unsafe { each(firsts, slots, matching) };
+    unsafe { match_each_slot(firsts, slots, matching) };
     true
 }
 
@@ -271,25 +271,25 @@ fn is_multiple(x: __m128i) -> bool {
 pub(crate) fn crc32_of_two(first: &[u8; 16], second: &[u8]) -> Option<u32> {
     #[inline]
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    fn of_4(first: &[u8; 16], second: &[u8; 4]) -> u32 {
-        two::<1>(first, second, _mm_cvtsi32_si128(i32::from_le_bytes(*second)))
+    fn crc32_with_4_bytes(first: &[u8; 16], second: &[u8; 4]) -> u32 {
+        crc32_of_joined::<1>(first, second, _mm_cvtsi32_si128(i32::from_le_bytes(*second)))
     }
     #[inline]
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    fn of_12(first: &[u8; 16], second: &[u8; 12]) -> u32 {
+    fn crc32_with_12_bytes(first: &[u8; 16], second: &[u8; 12]) -> u32 {
         let [a, b, c, d, e, f, g, h, high @ ..] = *second;
         let low = i64::from_le_bytes([a, b, c, d, e, f, g, h]);
-        two::<1>(first, second, _mm_set_epi64x(u32::from_le_bytes(high).into(), low))
+        crc32_of_joined::<1>(first, second, _mm_set_epi64x(u32::from_le_bytes(high).into(), low))
     }
     #[inline]
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    fn of_28(first: &[u8; 16], second: &[u8; 28]) -> Option<u32> {
-        Some(two::<2>(first, second, load(second.first_chunk()?)))
+    fn crc32_with_28_bytes(first: &[u8; 16], second: &[u8; 28]) -> Option<u32> {
+        Some(crc32_of_joined::<2>(first, second, load(second.first_chunk()?)))
     }
     #[inline]
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    fn of_60(first: &[u8; 16], second: &[u8; 60]) -> Option<u32> {
-        Some(two::<4>(first, second, load(second.first_chunk()?)))
+    fn crc32_with_60_bytes(first: &[u8; 16], second: &[u8; 60]) -> Option<u32> {
+        Some(crc32_of_joined::<4>(first, second, load(second.first_chunk()?)))
     }
     if !has_clmul() {
         return None;
@@ -298,10 +298,10 @@ pub(crate) fn crc32_of_two(first: &[u8; 16], second: &[u8]) -> Option<u32> {
     // SAFETY: as in `crc32`.
     unsafe {
         match second.len() {
-            4 => Some(of_4(first, second.try_into().ok()?)),
-            12 => Some(of_12(first, second.try_into().ok()?)),
-            28 => of_28(first, second.try_into().ok()?),
-            60 => of_60(first, second.try_into().ok()?),
+            4 => Some(crc32_with_4_bytes(first, second.try_into().ok()?)),
+            12 => Some(crc32_with_12_bytes(first, second.try_into().ok()?)),
+            28 => crc32_with_28_bytes(first, second.try_into().ok()?),
+            60 => crc32_with_60_bytes(first, second.try_into().ok()?),
             _ => None,
         }
     }
@@ -316,7 +316,7 @@ fn load(block: &[u8; 16]) -> __m128i {
 
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn times(block: __m128i, [low, high]: [i64; 2]) -> __m128i {
+fn fold_block(block: __m128i, [low, high]: [i64; 2]) -> __m128i {
     let by = _mm_set_epi64x(high, low);
     _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(block, by), _mm_clmulepi64_si128::<0x11>(block, by))
 }
@@ -324,64 +324,68 @@ fn times(block: __m128i, [low, high]: [i64; 2]) -> __m128i {
 /// Any length from 16: in pieces of 12 blocks, the last of 16 to 207 bytes.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn all<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
+fn crc_any_length<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
     const PIECE: usize = 16 * MOST_BLOCKS;
     if bytes.len() < PIECE + 16 {
-        return piece::<R, MASKED>(crc, bytes, mask);
+        return crc_of_piece::<R, MASKED>(crc, bytes, mask);
     }
     let (first, mut rest) = bytes.split_at(PIECE);
-    let mut crc = piece::<R, MASKED>(crc, first, mask);
+    let mut crc = crc_of_piece::<R, MASKED>(crc, first, mask);
     while rest.len() >= PIECE + 16 {
         let (next, after) = rest.split_at(PIECE);
-        crc = piece::<R, false>(crc, next, mask);
+        crc = crc_of_piece::<R, false>(crc, next, mask);
         rest = after;
     }
-    piece::<R, false>(crc, rest, mask)
+    crc_of_piece::<R, false>(crc, rest, mask)
 }
 
 /// 16 to 207 bytes. Each number of blocks has its own loop-free code.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn piece<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
+fn crc_of_piece<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
     match bytes.len() / 16 {
-        1 => blocks::<R, 1, MASKED>(crc, bytes, mask),
-        2 => blocks::<R, 2, MASKED>(crc, bytes, mask),
-        3 => blocks::<R, 3, MASKED>(crc, bytes, mask),
-        4 => blocks::<R, 4, MASKED>(crc, bytes, mask),
-        5 => blocks::<R, 5, MASKED>(crc, bytes, mask),
-        6 => blocks::<R, 6, MASKED>(crc, bytes, mask),
-        7 => blocks::<R, 7, MASKED>(crc, bytes, mask),
-        8 => blocks::<R, 8, MASKED>(crc, bytes, mask),
-        9 => blocks::<R, 9, MASKED>(crc, bytes, mask),
-        10 => blocks::<R, 10, MASKED>(crc, bytes, mask),
-        11 => blocks::<R, 11, MASKED>(crc, bytes, mask),
-        12 => blocks::<R, 12, MASKED>(crc, bytes, mask),
+        1 => crc_of_blocks::<R, 1, MASKED>(crc, bytes, mask),
+        2 => crc_of_blocks::<R, 2, MASKED>(crc, bytes, mask),
+        3 => crc_of_blocks::<R, 3, MASKED>(crc, bytes, mask),
+        4 => crc_of_blocks::<R, 4, MASKED>(crc, bytes, mask),
+        5 => crc_of_blocks::<R, 5, MASKED>(crc, bytes, mask),
+        6 => crc_of_blocks::<R, 6, MASKED>(crc, bytes, mask),
+        7 => crc_of_blocks::<R, 7, MASKED>(crc, bytes, mask),
+        8 => crc_of_blocks::<R, 8, MASKED>(crc, bytes, mask),
+        9 => crc_of_blocks::<R, 9, MASKED>(crc, bytes, mask),
+        10 => crc_of_blocks::<R, 10, MASKED>(crc, bytes, mask),
+        11 => crc_of_blocks::<R, 11, MASKED>(crc, bytes, mask),
+        12 => crc_of_blocks::<R, 12, MASKED>(crc, bytes, mask),
         // Unreachable: callers check the length.
-        _ => by_table::<R>(crc, bytes),
+        _ => crc_by_table::<R>(crc, bytes),
     }
 }
 
 #[cold]
-fn by_table<const R: u32>(crc: u32, bytes: &[u8]) -> u32 {
-    table::update(if R == CRC32K { &table::CRC32K } else { &table::CRC32 }, crc, bytes)
+fn crc_by_table<const R: u32>(crc: u32, bytes: &[u8]) -> u32 {
+    table::crc_update(if R == CRC32K { &table::CRC32K } else { &table::CRC32 }, crc, bytes)
 }
 
 /// `N` whole blocks, after up to 15 bytes in front.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn blocks<const R: u32, const N: usize, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
+fn crc_of_blocks<const R: u32, const N: usize, const MASKED: bool>(
+    crc: u32,
+    bytes: &[u8],
+    mask: &Mask,
+) -> u32 {
     let odd = bytes.len() & 15;
     let (Some(start), Some(whole)) =
         (bytes.first_chunk::<16>(), bytes.get(odd..).and_then(|b| b.as_chunks::<16>().0.first_chunk::<N>()))
     else {
         // Unreachable: callers check the length.
-        return by_table::<R>(crc, bytes);
+        return crc_by_table::<R>(crc, bytes);
     };
     // The CRC so far is XORed into the first four bytes, which may span two blocks.
     let register = !crc;
     let mut head = load(start);
     if MASKED {
-        head = _mm_or_si128(head, load(mask.block(0)));
+        head = _mm_or_si128(head, load(mask.mask_block_at(0)));
     }
     head = _mm_xor_si128(head, _mm_cvtsi32_si128(register as i32));
     head = _mm_shuffle_epi8(head, load(&TO_END[odd]));
@@ -390,15 +394,15 @@ fn blocks<const R: u32, const N: usize, const MASKED: bool>(crc: u32, bytes: &[u
     let mut carried = head;
     // Each round multiplies the previous block and adds the next one, so the last one stays unmultiplied.
     for (i, block) in whole.iter().enumerate() {
-        sum = _mm_xor_si128(sum, times(carried, Constants::<R>::FOLD[MOST_BLOCKS - N + i]));
+        sum = _mm_xor_si128(sum, fold_block(carried, Constants::<R>::FOLD[MOST_BLOCKS - N + i]));
         carried = load(block);
         if MASKED && 16 * i < Mask::LEN {
-            carried = _mm_or_si128(carried, load(mask.block(odd + 16 * i)));
+            carried = _mm_or_si128(carried, load(mask.mask_block_at(odd + 16 * i)));
         }
         carried = _mm_xor_si128(carried, onto);
         onto = _mm_setzero_si128();
     }
-    reduce::<R>(_mm_xor_si128(sum, carried))
+    barrett_reduce::<R>(_mm_xor_si128(sum, carried))
 }
 
 /// The CRC-32 of 16 bytes and a second part whose length is not a multiple of 16, N blocks in total with the
@@ -406,7 +410,7 @@ fn blocks<const R: u32, const N: usize, const MASKED: bool>(crc: u32, bytes: &[u
 /// register, not in memory.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn two<const N: usize>(first: &[u8; 16], second: &[u8], block: __m128i) -> u32 {
+fn crc32_of_joined<const N: usize>(first: &[u8; 16], second: &[u8], block: __m128i) -> u32 {
     let odd = second.len() & 15;
     let first = _mm_xor_si128(load(first), _mm_cvtsi32_si128(-1));
     let head = _mm_shuffle_epi8(first, load(&TO_END[odd]));
@@ -415,19 +419,19 @@ fn two<const N: usize>(first: &[u8; 16], second: &[u8], block: __m128i) -> u32 {
         _mm_shuffle_epi8(block, load(&TO_END[odd])),
     );
     let whole = second.get(odd..).unwrap_or(&[]).as_chunks::<16>().0;
-    let mut sum = times(head, Constants::<CRC32>::FOLD[MOST_BLOCKS - N]);
+    let mut sum = fold_block(head, Constants::<CRC32>::FOLD[MOST_BLOCKS - N]);
     let mut carried = meet;
     for (i, block) in whole.iter().take(N - 1).enumerate() {
-        sum = _mm_xor_si128(sum, times(carried, Constants::<CRC32>::FOLD[MOST_BLOCKS - N + 1 + i]));
+        sum = _mm_xor_si128(sum, fold_block(carried, Constants::<CRC32>::FOLD[MOST_BLOCKS - N + 1 + i]));
         carried = load(block);
     }
-    reduce::<CRC32>(_mm_xor_si128(sum, carried))
+    barrett_reduce::<CRC32>(_mm_xor_si128(sum, carried))
 }
 
 /// The CRC of a message of these 128 bits, into which the register is already XORed.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn reduce<const R: u32>(x: __m128i) -> u32 {
+fn barrett_reduce<const R: u32>(x: __m128i) -> u32 {
     let low32 = _mm_set_epi32(0, 0, 0, -1);
     let by = _mm_set_epi64x(Constants::<R>::BY_96_AND_64[1], Constants::<R>::BY_96_AND_64[0]);
     // 128 bits to 96, to 64.
@@ -447,7 +451,7 @@ pub(crate) fn crc32k(bytes: &[u8]) -> Option<u32> {
         return None;
     }
     // SAFETY: as in `crc32`.
-    Some(unsafe { all::<CRC32K, false>(0, bytes, &Mask::NONE) })
+    Some(unsafe { crc_any_length::<CRC32K, false>(0, bytes, &Mask::NONE) })
 }
 
 /// CRC-32C, if the processor can.
@@ -474,28 +478,28 @@ fn crc32c_sse42(bytes: &[u8]) -> u32 {
 #[inline]
 pub(crate) fn crc32c_of<const LEN: usize>(bytes: &[u8; LEN]) -> Option<u32> {
     #[target_feature(enable = "sse4.2")]
-    fn one<const LEN: usize>(bytes: &[u8; LEN]) -> u32 {
+    fn crc32c_fixed_length<const LEN: usize>(bytes: &[u8; LEN]) -> u32 {
         crc32c_sse42(bytes)
     }
     if !is_x86_feature_detected!("sse4.2") {
         return None;
     }
     // SAFETY: the processor has SSE4.2, as was just asked.
-    Some(unsafe { one(bytes) })
+    Some(unsafe { crc32c_fixed_length(bytes) })
 }
 
 /// CRC-32C of four bytes, if the processor can.
 #[inline]
 pub(crate) fn crc32c_u32(word: u32) -> Option<u32> {
     #[target_feature(enable = "sse4.2")]
-    fn one(word: u32) -> u32 {
+    fn crc32c_of_word(word: u32) -> u32 {
         !_mm_crc32_u32(!0, word)
     }
     if !is_x86_feature_detected!("sse4.2") {
         return None;
     }
     // SAFETY: the processor has SSE4.2, as was just asked.
-    Some(unsafe { one(word) })
+    Some(unsafe { crc32c_of_word(word) })
 }
 
 /// As [`crate::crc::crc32c_spread`], if the processor can.
@@ -506,7 +510,7 @@ pub(crate) fn crc32c_spread<'k, const N: usize>(
     sums: &mut [[u32; N]],
 ) -> bool {
     #[target_feature(enable = "sse4.2")]
-    fn each<'k, const N: usize>(
+    fn spread_each_key<'k, const N: usize>(
         keys: impl Iterator<Item = &'k [u8; 16]>,
         constants: [u32; N],
         sums: &mut [[u32; N]],
@@ -522,7 +526,7 @@ pub(crate) fn crc32c_spread<'k, const N: usize>(
         return false;
     }
     // SAFETY: the processor has SSE4.2, as was just asked.
-    unsafe { each(keys, constants, sums) };
+    unsafe { spread_each_key(keys, constants, sums) };
     true
 }
 
@@ -533,9 +537,9 @@ mod tests {
     #[test]
     fn constants_of_the_paper() {
         type Of = Constants<CRC32>;
-        assert_eq!(power(CRC32, 128 + 32), 0x1_7519_97d0);
-        assert_eq!(power(CRC32, 128 - 32), 0x0_ccaa_009e);
-        assert_eq!(power(CRC32, 64), 0x1_63cd_6124);
+        assert_eq!(power_of_x(CRC32, 128 + 32), 0x1_7519_97d0);
+        assert_eq!(power_of_x(CRC32, 128 - 32), 0x0_ccaa_009e);
+        assert_eq!(power_of_x(CRC32, 64), 0x1_63cd_6124);
         assert_eq!(Of::FOLD[MOST_BLOCKS - 1], [0x1_7519_97d0, 0x0_ccaa_009e]);
         assert_eq!((Of::POLYNOMIAL, Of::QUOTIENT), (0x1_DB71_0641, 0x1_F701_1641));
     }

@@ -16,7 +16,7 @@
 //! [`Cursor`] is a reader's state for one list: it detects new, overwritten (and how many), missing and torn
 //! batches.
 
-use super::be32;
+use super::read_be_u32;
 use crate::crc;
 
 /// Length of the trailer: sequence, count and check.
@@ -33,7 +33,7 @@ pub fn entries_per_batch(batch_len: u8, entry_len: u8) -> u8 {
 
 /// Ring place of batch `sequence` (from 1) in a ring of `ring` batches, a power of two.
 #[inline]
-pub fn place(sequence: u32, ring: u64) -> u64 {
+pub fn ring_place(sequence: u32, ring: u64) -> u64 {
     u64::from(sequence.wrapping_sub(1)) & (ring - 1)
 }
 
@@ -45,8 +45,8 @@ pub fn place_offset(list: u32, place: u64, ring: u64, batch_len: u8) -> u64 {
 
 /// Byte offset of batch `sequence` (from 1) of `list`.
 #[inline]
-pub fn offset(list: u32, sequence: u32, ring: u64, batch_len: u8) -> u64 {
-    place_offset(list, place(sequence, ring), ring, batch_len)
+pub fn batch_offset(list: u32, sequence: u32, ring: u64, batch_len: u8) -> u64 {
+    place_offset(list, ring_place(sequence, ring), ring, batch_len)
 }
 
 /// The sequence after `sequence`: 1 after 0 (never written) and after 2^32 - 1.
@@ -60,21 +60,21 @@ const CYCLE: u64 = u32::MAX as u64;
 
 /// How many batches `to` comes after `from`, both from 1: 0 to 2^32 - 2, across the wrap.
 #[inline]
-pub fn distance(from: u32, to: u32) -> u32 {
+pub fn batches_between(from: u32, to: u32) -> u32 {
     ((u64::from(to) + CYCLE - u64::from(from)) % CYCLE) as u32
 }
 
 /// The sequence `n` batches after `sequence` (from 1), across the wrap.
 #[inline]
-pub fn forward(sequence: u32, n: u32) -> u32 {
+pub fn advance_sequence(sequence: u32, n: u32) -> u32 {
     ((u64::from(sequence) - 1 + u64::from(n)) % CYCLE + 1) as u32
 }
 
 /// Whether `a` is later in serial number arithmetic (RFC 1982): less than half a cycle (2^31 batches) after
 /// `b`.
 #[inline]
-pub fn is_after(a: u32, b: u32) -> bool {
-    a != b && u64::from(distance(b, a)) < CYCLE / 2
+pub fn is_sequence_after(a: u32, b: u32) -> bool {
+    a != b && u64::from(batches_between(b, a)) < CYCLE / 2
 }
 
 /// Writes a batch: the entries (whole ones, back to back), zeros, and the trailer.
@@ -82,11 +82,11 @@ pub fn is_after(a: u32, b: u32) -> bool {
 /// # Panics
 /// If `entries` does not fit in `batch.len() - 8`.
 #[inline]
-pub fn encode(batch: &mut [u8], list: u32, sequence: u32, count: u8, entries: &[u8]) {
+pub fn encode_batch(batch: &mut [u8], list: u32, sequence: u32, count: u8, entries: &[u8]) {
     let area = batch.len() - TRAILER_LEN;
     batch[..entries.len()].copy_from_slice(entries);
     batch[entries.len()..area].fill(0);
-    seal(batch, list, sequence, count);
+    write_trailer(batch, list, sequence, count);
 }
 
 /// Writes the trailer of a batch whose entries (and the zeros after them) are already in place.
@@ -94,17 +94,17 @@ pub fn encode(batch: &mut [u8], list: u32, sequence: u32, count: u8, entries: &[
 /// # Panics
 /// If `batch` is shorter than a trailer.
 #[inline]
-pub fn seal(batch: &mut [u8], list: u32, sequence: u32, count: u8) {
+pub fn write_trailer(batch: &mut [u8], list: u32, sequence: u32, count: u8) {
     let area = batch.len() - TRAILER_LEN;
     batch[area..area + 4].copy_from_slice(&sequence.to_be_bytes());
     batch[area + 4] = count;
-    let check = check(list, &batch[..area + 5]);
+    let check = batch_check(list, &batch[..area + 5]);
     batch[area + 5..].copy_from_slice(&check.to_be_bytes()[1..]);
 }
 
 /// Low 24 bits of the CRC-32 over `list ‖ covered`; `covered` is a batch without its last three bytes.
 #[inline]
-fn check(list: u32, covered: &[u8]) -> u32 {
+fn batch_check(list: u32, covered: &[u8]) -> u32 {
     let list = crc::crc32(&list.to_be_bytes());
     // The usual batch has 64 bytes; a length known to the compiler doubles the speed of the check.
     let check = match <&[u8; 61]>::try_from(covered) {
@@ -116,7 +116,7 @@ fn check(list: u32, covered: &[u8]) -> u32 {
 
 /// Contents of one ring place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Batch<'a> {
+pub enum RingBatch<'a> {
     /// Never written: all zeros.
     Empty,
     /// A whole batch.
@@ -132,14 +132,14 @@ pub enum Batch<'a> {
     Torn,
 }
 
-impl Batch<'_> {
+impl RingBatch<'_> {
     /// Without the entries: what [`Cursor`] needs.
     #[inline]
-    pub fn found(&self) -> Found {
+    pub fn place_state(&self) -> RingPlaceState {
         match self {
-            Batch::Empty => Found::Empty,
-            Batch::Valid { sequence, .. } => Found::Valid(*sequence),
-            Batch::Torn => Found::Torn,
+            RingBatch::Empty => RingPlaceState::Empty,
+            RingBatch::Valid { sequence, .. } => RingPlaceState::Valid(*sequence),
+            RingBatch::Torn => RingPlaceState::Torn,
         }
     }
 }
@@ -147,26 +147,26 @@ impl Batch<'_> {
 /// Checks and splits a batch of `list` with entries of `entry_len` bytes. Bytes too short for a trailer are
 /// torn.
 #[inline]
-pub fn decode(batch: &[u8], list: u32, entry_len: u8) -> Batch<'_> {
+pub fn decode_batch(batch: &[u8], list: u32, entry_len: u8) -> RingBatch<'_> {
     let Some(area) = batch.len().checked_sub(TRAILER_LEN) else {
-        return Batch::Torn;
+        return RingBatch::Torn;
     };
-    let sequence = be32(batch, area);
+    let sequence = read_be_u32(batch, area);
     let count = batch[area + 4];
     let used = usize::from(count) * usize::from(entry_len);
-    let stored = be32(batch, area + 4) & 0x00ff_ffff;
-    if sequence != 0 && used != 0 && used <= area && stored == check(list, &batch[..area + 5]) {
-        Batch::Valid { sequence, count, entries: &batch[..used] }
+    let stored = read_be_u32(batch, area + 4) & 0x00ff_ffff;
+    if sequence != 0 && used != 0 && used <= area && stored == batch_check(list, &batch[..area + 5]) {
+        RingBatch::Valid { sequence, count, entries: &batch[..used] }
     } else if batch.iter().all(|b| *b == 0) {
-        Batch::Empty
+        RingBatch::Empty
     } else {
-        Batch::Torn
+        RingBatch::Torn
     }
 }
 
-/// [`Batch`] without its entries.
+/// [`RingBatch`] without its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum RingPlaceState {
     /// Never written.
     Empty,
     /// A whole batch with this sequence.
@@ -177,7 +177,7 @@ pub enum Found {
 
 /// Result of one look at a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum CursorStep {
     /// The batch that was last read is the next one; the cursor has moved past it.
     New {
         /// Its sequence.
@@ -192,14 +192,14 @@ pub enum Step {
         count: u32,
     },
     /// The next batch is missing although a later one is there: lost, or overtaken on its way. The cursor has
-    /// not moved: look again for as long as frames may be reordered, then [`Cursor::skip`] and count it
+    /// not moved: look again for as long as frames may be reordered, then [`Cursor::skip_batch`] and count it
     /// missing.
     Missing {
         /// The missing batch.
         sequence: u32,
     },
     /// The next batch's place holds no valid batch. If a later batch is there, the next one is being written
-    /// (look again) or damaged ([`Cursor::skip`] and count it). If not, it may not have been written yet and
+    /// (look again) or damaged ([`Cursor::skip_batch`] and count it). If not, it may not have been written yet and
     /// its place be damaged since the turn before: look again later and do not skip what may still come.
     Torn {
         /// The expected batch.
@@ -241,72 +241,76 @@ impl Cursor {
 
     /// A cursor on the oldest batch of a ring, from the sequences of all valid batches found in it;
     /// on batch 1 if there are none.
-    pub fn oldest(ring: u64, sequences: impl IntoIterator<Item = u32>) -> Self {
-        let oldest = sequences.into_iter().reduce(|a, b| if is_after(a, b) { b } else { a });
+    pub fn at_oldest_batch(ring: u64, sequences: impl IntoIterator<Item = u32>) -> Self {
+        let oldest = sequences.into_iter().reduce(|a, b| if is_sequence_after(a, b) { b } else { a });
         Cursor::new(ring, oldest.unwrap_or(1))
     }
 
     /// A cursor after the latest batch of a ring, from the sequences of all valid batches found in
     /// it; on batch 1 if there are none.
-    pub fn latest(ring: u64, sequences: impl IntoIterator<Item = u32>) -> Self {
-        let latest = sequences.into_iter().reduce(|a, b| if is_after(a, b) { a } else { b });
+    pub fn after_latest_batch(ring: u64, sequences: impl IntoIterator<Item = u32>) -> Self {
+        let latest = sequences.into_iter().reduce(|a, b| if is_sequence_after(a, b) { a } else { b });
         Cursor::new(ring, next(latest.unwrap_or(0)))
     }
 
     /// The sequence of the next batch to read.
-    pub fn sequence(&self) -> u32 {
+    pub fn next_sequence(&self) -> u32 {
         self.next
     }
 
     /// The ring place of the next batch to read.
-    pub fn place(&self) -> u64 {
-        place(self.next, self.ring)
+    pub fn next_place(&self) -> u64 {
+        ring_place(self.next, self.ring)
     }
 
     /// Looks once: `read` copies the given ring place into the reader's own buffer and returns what it found.
-    /// After [`Step::New`] the last place read is that batch. Costs one read when there is a new batch, and
+    /// After [`CursorStep::New`] the last place read is that batch. Costs one read when there is a new batch, and
     /// up to [`Cursor::LOOK_AHEAD`] more when there is none.
     #[inline]
-    pub fn poll(&mut self, mut read: impl FnMut(u64) -> Found) -> Step {
-        let here = self.place();
+    pub fn poll(&mut self, mut read: impl FnMut(u64) -> RingPlaceState) -> CursorStep {
+        let here = self.next_place();
         let torn = match read(here) {
-            Found::Valid(sequence) if sequence == self.next => {
-                self.advance(1);
-                return Step::New { sequence };
+            RingPlaceState::Valid(sequence) if sequence == self.next => {
+                self.advance_by(1);
+                return CursorStep::New { sequence };
             }
-            Found::Valid(sequence) if place(sequence, self.ring) != here => true,
-            Found::Valid(sequence) if is_after(sequence, self.next) => return self.overwritten(sequence),
-            Found::Valid(_) | Found::Empty => false,
-            Found::Torn => true,
+            RingPlaceState::Valid(sequence) if ring_place(sequence, self.ring) != here => true,
+            RingPlaceState::Valid(sequence) if is_sequence_after(sequence, self.next) => {
+                return self.overwritten(sequence);
+            }
+            RingPlaceState::Valid(_) | RingPlaceState::Empty => false,
+            RingPlaceState::Torn => true,
         };
         if self.seen.is_none() {
             self.look_ahead(read);
         }
         let (sequence, later) = (self.next, self.seen.is_some());
         match (torn, later) {
-            (true, later) => Step::Torn { sequence, later },
-            (false, true) => Step::Missing { sequence },
-            (false, false) => Step::Pending,
+            (true, later) => CursorStep::Torn { sequence, later },
+            (false, true) => CursorStep::Missing { sequence },
+            (false, false) => CursorStep::Pending,
         }
     }
 
     /// Walks on from the next batch, over `most` places at most, and remembers the latest batch that is there.
     /// Ends where `gap` places in a row hold nothing that belongs there or is torn: nothing is behind them, as a
     /// rule.
-    pub fn sight(&mut self, most: u64, gap: u32, mut read: impl FnMut(u64) -> Found) {
+    pub fn scan_ahead(&mut self, most: u64, gap: u32, mut read: impl FnMut(u64) -> RingPlaceState) {
         let mut without = 0;
         for ahead in 0..most.min(self.ring) {
-            let wanted = forward(self.next, ahead as u32);
-            let at = place(wanted, self.ring);
+            let wanted = advance_sequence(self.next, ahead as u32);
+            let at = ring_place(wanted, self.ring);
             match read(at) {
-                Found::Valid(found) if place(found, self.ring) == at && !is_after(wanted, found) => {
-                    if self.seen.is_none_or(|seen| is_after(found, seen)) {
+                RingPlaceState::Valid(found)
+                    if ring_place(found, self.ring) == at && !is_sequence_after(wanted, found) =>
+                {
+                    if self.seen.is_none_or(|seen| is_sequence_after(found, seen)) {
                         self.seen = Some(found);
                     }
                     without = 0;
                 }
-                Found::Torn => without = 0,
-                Found::Valid(_) | Found::Empty => without += 1,
+                RingPlaceState::Torn => without = 0,
+                RingPlaceState::Valid(_) | RingPlaceState::Empty => without += 1,
             }
             if without >= gap {
                 return;
@@ -315,36 +319,36 @@ impl Cursor {
     }
 
     /// The latest batch seen, unless it is before the next one.
-    pub fn seen(&self) -> Option<u32> {
+    pub fn latest_seen(&self) -> Option<u32> {
         self.seen
     }
 
     /// Skips the next batch: it is missing or damaged. The caller counts it.
-    pub fn skip(&mut self) {
-        self.advance(1);
+    pub fn skip_batch(&mut self) {
+        self.advance_by(1);
     }
 
-    fn advance(&mut self, n: u32) {
-        self.next = forward(self.next, n);
+    fn advance_by(&mut self, n: u32) {
+        self.next = advance_sequence(self.next, n);
         self.ahead = 0;
-        self.seen = self.seen.filter(|seen| !is_after(self.next, *seen));
+        self.seen = self.seen.filter(|seen| !is_sequence_after(self.next, *seen));
     }
 
     /// `later` lies where the next batch should be: everything up to a ring before it is gone.
-    fn overwritten(&mut self, later: u32) -> Step {
+    fn overwritten(&mut self, later: u32) -> CursorStep {
         let sequence = self.next;
         // When the sequence wraps, a ring holds one batch fewer, and the oldest can be the next one itself:
         // it is gone all the same.
-        let count = (u64::from(distance(sequence, later)) + 1).saturating_sub(self.ring).max(1) as u32;
+        let count = (u64::from(batches_between(sequence, later)) + 1).saturating_sub(self.ring).max(1) as u32;
         self.seen = Some(later);
-        self.advance(count);
-        Step::Overwritten { sequence, count }
+        self.advance_by(count);
+        CursorStep::Overwritten { sequence, count }
     }
 
     /// Searches for a later batch beyond the next one: nearby, and each time a few places further, so that a
     /// gap of any length is found in the end. It searches a whole ring, not one place less: where the
     /// sequence wraps, two consecutive batches share a place, and the last place would be missed.
-    fn look_ahead(&mut self, mut read: impl FnMut(u64) -> Found) {
+    fn look_ahead(&mut self, mut read: impl FnMut(u64) -> RingPlaceState) {
         for look in 0..Self::LOOK_AHEAD.min(self.ring) {
             let ahead = if look < Self::NEAR {
                 look + 1
@@ -352,11 +356,11 @@ impl Cursor {
                 self.ahead = self.ahead % self.ring + 1;
                 self.ahead
             };
-            let sequence = forward(self.next, ahead as u32);
-            let at = place(sequence, self.ring);
-            if let Found::Valid(found) = read(at)
-                && is_after(found, self.next)
-                && place(found, self.ring) == at
+            let sequence = advance_sequence(self.next, ahead as u32);
+            let at = ring_place(sequence, self.ring);
+            if let RingPlaceState::Valid(found) = read(at)
+                && is_sequence_after(found, self.next)
+                && ring_place(found, self.ring) == at
             {
                 self.seen = Some(found);
                 return;
@@ -383,33 +387,33 @@ mod tests {
         assert_eq!(next(0), 1);
         assert_eq!(next(1), 2);
         assert_eq!(next(u32::MAX), 1);
-        assert_eq!(forward(u32::MAX, 1), 1);
-        assert_eq!(forward(u32::MAX - 1, 3), 2);
-        assert_eq!(distance(u32::MAX, 1), 1);
-        assert_eq!(distance(1, u32::MAX), u32::MAX - 1);
-        assert!(is_after(1, u32::MAX) && !is_after(u32::MAX, 1));
-        assert_eq!(place(1, 8), 0);
-        assert_eq!(place(9, 8), 0);
-        assert_eq!(place(0, 8), 7, "no batch has this sequence, but nothing breaks");
-        assert_eq!(offset(3, 10, 8, 64), (3 * 8 + 1) * 64);
+        assert_eq!(advance_sequence(u32::MAX, 1), 1);
+        assert_eq!(advance_sequence(u32::MAX - 1, 3), 2);
+        assert_eq!(batches_between(u32::MAX, 1), 1);
+        assert_eq!(batches_between(1, u32::MAX), u32::MAX - 1);
+        assert!(is_sequence_after(1, u32::MAX) && !is_sequence_after(u32::MAX, 1));
+        assert_eq!(ring_place(1, 8), 0);
+        assert_eq!(ring_place(9, 8), 0);
+        assert_eq!(ring_place(0, 8), 7, "no batch has this sequence, but nothing breaks");
+        assert_eq!(batch_offset(3, 10, 8, 64), (3 * 8 + 1) * 64);
     }
 
     /// A list in memory as a translator and a lossy network would leave it.
     struct Ring {
-        places: Vec<Found>,
+        places: Vec<RingPlaceState>,
     }
 
     impl Ring {
         fn new(ring: usize) -> Self {
-            Ring { places: vec![Found::Empty; ring] }
+            Ring { places: vec![RingPlaceState::Empty; ring] }
         }
 
         fn write(&mut self, sequence: u32) {
-            let at = place(sequence, self.places.len() as u64) as usize;
-            self.places[at] = Found::Valid(sequence);
+            let at = ring_place(sequence, self.places.len() as u64) as usize;
+            self.places[at] = RingPlaceState::Valid(sequence);
         }
 
-        fn poll(&self, cursor: &mut Cursor) -> Step {
+        fn poll(&self, cursor: &mut Cursor) -> CursorStep {
             cursor.poll(|at| self.places[at as usize])
         }
     }
@@ -417,12 +421,12 @@ mod tests {
     #[test]
     fn reads_in_order_then_waits() {
         let (mut ring, mut cursor) = (Ring::new(4), Cursor::new(4, 0));
-        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Pending);
         ring.write(1);
         ring.write(2);
-        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1 });
-        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 2 });
-        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+        assert_eq!(ring.poll(&mut cursor), CursorStep::New { sequence: 1 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::New { sequence: 2 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Pending);
     }
 
     #[test]
@@ -431,19 +435,19 @@ mod tests {
         (1..=11).for_each(|s| ring.write(s));
         assert_eq!(
             ring.poll(&mut cursor),
-            Step::Overwritten { sequence: 1, count: 5 },
+            CursorStep::Overwritten { sequence: 1, count: 5 },
             "batch 9 lies there: 6 to 9 remain"
         );
         assert_eq!(
             ring.poll(&mut cursor),
-            Step::Overwritten { sequence: 6, count: 1 },
+            CursorStep::Overwritten { sequence: 6, count: 1 },
             "batch 10 lies there"
         );
-        assert_eq!(ring.poll(&mut cursor), Step::Overwritten { sequence: 7, count: 1 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Overwritten { sequence: 7, count: 1 });
         for sequence in 8..=11 {
-            assert_eq!(ring.poll(&mut cursor), Step::New { sequence });
+            assert_eq!(ring.poll(&mut cursor), CursorStep::New { sequence });
         }
-        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Pending);
     }
 
     #[test]
@@ -451,37 +455,37 @@ mod tests {
         let (mut ring, mut cursor) = (Ring::new(8), Cursor::new(8, 1));
         ring.write(1);
         ring.write(4);
-        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1 });
-        assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence: 2 });
-        assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence: 2 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::New { sequence: 1 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Missing { sequence: 2 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Missing { sequence: 2 });
         ring.write(2);
-        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 2 }, "it was late only");
-        assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence: 3 });
-        cursor.skip();
-        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 4 });
-        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+        assert_eq!(ring.poll(&mut cursor), CursorStep::New { sequence: 2 }, "it was late only");
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Missing { sequence: 3 });
+        cursor.skip_batch();
+        assert_eq!(ring.poll(&mut cursor), CursorStep::New { sequence: 4 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Pending);
     }
 
     #[test]
     fn a_near_gap_shows_at_once_however_long_the_reader_has_waited() {
         let (mut ring, mut cursor) = (Ring::new(1024), Cursor::new(1024, 1));
-        (0..50).for_each(|_| assert_eq!(ring.poll(&mut cursor), Step::Pending));
+        (0..50).for_each(|_| assert_eq!(ring.poll(&mut cursor), CursorStep::Pending));
         ring.write(4);
-        assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence: 1 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Missing { sequence: 1 });
     }
 
     #[test]
     fn a_gap_of_any_length_is_noticed() {
         let (mut ring, mut cursor) = (Ring::new(1024), Cursor::new(1024, 1));
         ring.write(1000);
-        let looks = (1..).find(|_| ring.poll(&mut cursor) != Step::Pending);
+        let looks = (1..).find(|_| ring.poll(&mut cursor) != CursorStep::Pending);
         assert_eq!(looks, Some(999usize.div_ceil(4)));
         for sequence in 1..1000 {
-            assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence });
-            cursor.skip();
+            assert_eq!(ring.poll(&mut cursor), CursorStep::Missing { sequence });
+            cursor.skip_batch();
         }
-        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1000 });
-        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+        assert_eq!(ring.poll(&mut cursor), CursorStep::New { sequence: 1000 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Pending);
     }
 
     #[test]
@@ -490,30 +494,30 @@ mod tests {
         let (mut ring, mut cursor) = (Ring::new(2), Cursor::new(2, u32::MAX));
         ring.write(2);
         for sequence in [u32::MAX, 1] {
-            assert_eq!(ring.poll(&mut cursor), Step::Missing { sequence });
-            cursor.skip();
+            assert_eq!(ring.poll(&mut cursor), CursorStep::Missing { sequence });
+            cursor.skip_batch();
         }
-        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 2 });
-        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+        assert_eq!(ring.poll(&mut cursor), CursorStep::New { sequence: 2 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Pending);
     }
 
     #[test]
     fn torn_stays_until_whole_or_skipped() {
         let (mut ring, mut cursor) = (Ring::new(2), Cursor::new(2, 1));
-        ring.places[0] = Found::Torn;
-        assert_eq!(ring.poll(&mut cursor), Step::Torn { sequence: 1, later: false });
+        ring.places[0] = RingPlaceState::Torn;
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Torn { sequence: 1, later: false });
         ring.write(2);
-        assert_eq!(ring.poll(&mut cursor), Step::Torn { sequence: 1, later: true });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Torn { sequence: 1, later: true });
         ring.write(1);
-        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1 });
-        ring.places[1] = Found::Valid(1);
+        assert_eq!(ring.poll(&mut cursor), CursorStep::New { sequence: 1 });
+        ring.places[1] = RingPlaceState::Valid(1);
         assert_eq!(
             ring.poll(&mut cursor),
-            Step::Torn { sequence: 2, later: true },
+            CursorStep::Torn { sequence: 2, later: true },
             "a batch that does not belong there is damage"
         );
-        cursor.skip();
-        assert_eq!(cursor.sequence(), 3);
+        cursor.skip_batch();
+        assert_eq!(cursor.next_sequence(), 3);
     }
 
     #[test]
@@ -521,15 +525,15 @@ mod tests {
         let mut ring = Ring::new(16);
         let sighted = |ring: &Ring, gap| {
             let mut cursor = Cursor::new(16, 17);
-            cursor.sight(16, gap, |at| ring.places[at as usize]);
-            cursor.seen()
+            cursor.scan_ahead(16, gap, |at| ring.places[at as usize]);
+            cursor.latest_seen()
         };
         assert_eq!(sighted(&ring, 4), None);
         // 17 torn, 18 there, 19 to 21 lost, 22 there, 23 lost, 24 torn, 25 of the turn before.
-        (ring.places[0], ring.places[7]) = (Found::Torn, Found::Torn);
+        (ring.places[0], ring.places[7]) = (RingPlaceState::Torn, RingPlaceState::Torn);
         [18, 22, 9].into_iter().for_each(|sequence| ring.write(sequence));
         assert_eq!((sighted(&ring, 3), sighted(&ring, 4)), (Some(18), Some(22)));
-        ring.places.fill(Found::Torn);
+        ring.places.fill(RingPlaceState::Torn);
         assert_eq!(sighted(&ring, 1), None);
         ring.write(32);
         assert_eq!(sighted(&ring, 1), Some(32));
@@ -538,13 +542,13 @@ mod tests {
     #[test]
     fn a_ring_of_one() {
         let (mut ring, mut cursor) = (Ring::new(1), Cursor::new(1, 1));
-        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Pending);
         ring.write(1);
-        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 1 });
-        assert_eq!(ring.poll(&mut cursor), Step::Pending);
+        assert_eq!(ring.poll(&mut cursor), CursorStep::New { sequence: 1 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Pending);
         ring.write(4);
-        assert_eq!(ring.poll(&mut cursor), Step::Overwritten { sequence: 2, count: 2 });
-        assert_eq!(ring.poll(&mut cursor), Step::New { sequence: 4 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::Overwritten { sequence: 2, count: 2 });
+        assert_eq!(ring.poll(&mut cursor), CursorStep::New { sequence: 4 });
     }
 
     #[test]
@@ -554,18 +558,18 @@ mod tests {
         for _ in 0..12 {
             ring.write(sequence);
             sequence = next(sequence);
-            while let Step::New { .. } = ring.poll(&mut cursor) {}
+            while let CursorStep::New { .. } = ring.poll(&mut cursor) {}
         }
-        assert_eq!((cursor.sequence(), sequence), (4, 4));
+        assert_eq!((cursor.next_sequence(), sequence), (4, 4));
     }
 
     #[test]
     fn starts_at_either_end() {
         let held = [u32::MAX - 1, u32::MAX, 1, 2];
-        assert_eq!(Cursor::oldest(4, held).sequence(), u32::MAX - 1);
-        assert_eq!(Cursor::latest(4, held).sequence(), 3);
-        assert_eq!(Cursor::oldest(4, []).sequence(), 1);
-        assert_eq!(Cursor::latest(4, []).sequence(), 1);
+        assert_eq!(Cursor::at_oldest_batch(4, held).next_sequence(), u32::MAX - 1);
+        assert_eq!(Cursor::after_latest_batch(4, held).next_sequence(), 3);
+        assert_eq!(Cursor::at_oldest_batch(4, []).next_sequence(), 1);
+        assert_eq!(Cursor::after_latest_batch(4, []).next_sequence(), 1);
     }
 
     proptest! {
@@ -578,12 +582,12 @@ mod tests {
             let count = count % entries_per_batch(batch_len, entry_len) + 1;
             let entries: Vec<u8> = (0..usize::from(count * entry_len)).map(|i| fill.wrapping_add(i as u8)).collect();
             let mut batch = vec![0xaa; usize::from(batch_len)];
-            encode(&mut batch, list, sequence, count, &entries);
-            prop_assert_eq!(decode(&batch, list, entry_len), Batch::Valid { sequence, count, entries: &entries });
+            encode_batch(&mut batch, list, sequence, count, &entries);
+            prop_assert_eq!(decode_batch(&batch, list, entry_len), RingBatch::Valid { sequence, count, entries: &entries });
             prop_assert!(batch[entries.len()..usize::from(batch_len) - 8].iter().all(|b| *b == 0));
             if other != list {
                 // CRC-32 distinguishes any two lists; its low 24 bits fail once in 2^24.
-                prop_assert_eq!(decode(&batch, other, entry_len), Batch::Torn);
+                prop_assert_eq!(decode_batch(&batch, other, entry_len), RingBatch::Torn);
             }
         }
 
@@ -591,25 +595,25 @@ mod tests {
         #[test]
         fn tears_are_noticed(list: u32, sequence in 1u32..1000, cut in 0usize..=64, old: [u8; 56], new: [u8; 56], ascending: bool) {
             let (mut a, mut b) = ([0; 64], [0; 64]);
-            encode(&mut a, list, sequence, 14, &old);
-            encode(&mut b, list, sequence + 8, 14, &new);
+            encode_batch(&mut a, list, sequence, 14, &old);
+            encode_batch(&mut b, list, sequence + 8, 14, &new);
             let (head, tail) = if ascending { (&b, &a) } else { (&a, &b) };
             let torn = [&head[..cut], &tail[cut..]].concat();
-            let expect = if torn == a || torn == b { decode(&torn, list, 4) } else { Batch::Torn };
-            prop_assert_eq!(decode(&torn, list, 4), expect);
+            let expect = if torn == a || torn == b { decode_batch(&torn, list, 4) } else { RingBatch::Torn };
+            prop_assert_eq!(decode_batch(&torn, list, 4), expect);
         }
 
         #[test]
         fn any_bytes_do_not_panic(batch in prop::collection::vec(any::<u8>(), 0..140), list: u32, entry_len: u8) {
-            let _ = decode(&batch, list, entry_len);
+            let _ = decode_batch(&batch, list, entry_len);
         }
 
         #[test]
         fn distance_and_forward_agree(from in 1u32.., n in 0..u32::MAX - 1) {
-            let to = forward(from, n);
+            let to = advance_sequence(from, n);
             prop_assert!(to != 0);
-            prop_assert_eq!(distance(from, to), n);
-            prop_assert_eq!(is_after(to, from), n != 0 && n < u32::MAX / 2);
+            prop_assert_eq!(batches_between(from, to), n);
+            prop_assert_eq!(is_sequence_after(to, from), n != 0 && n < u32::MAX / 2);
         }
 
         /// Any writer, losses, late batches, reader's pace and start in the sequence space: the reader gets
@@ -628,24 +632,24 @@ mod tests {
             let mut turn = |ring: &Ring, written: &std::collections::HashSet<u32>| {
                 let step = ring.poll(&mut cursor);
                 match step {
-                    Step::New { sequence } => {
+                    CursorStep::New { sequence } => {
                         assert_eq!(sequence, expected);
                         assert!(written.contains(&sequence));
                         accounted += 1;
                     }
-                    Step::Overwritten { sequence, count } => {
+                    CursorStep::Overwritten { sequence, count } => {
                         assert_eq!(sequence, expected);
                         accounted += count;
                     }
-                    Step::Missing { sequence } => {
+                    CursorStep::Missing { sequence } => {
                         assert_eq!(sequence, expected);
-                        cursor.skip();
+                        cursor.skip_batch();
                         accounted += 1;
                     }
-                    Step::Torn { .. } => panic!("nothing is torn here"),
-                    Step::Pending => {}
+                    CursorStep::Torn { .. } => panic!("nothing is torn here"),
+                    CursorStep::Pending => {}
                 }
-                expected = cursor.sequence();
+                expected = cursor.next_sequence();
                 (step, accounted)
             };
             for (fate, reads) in script {
@@ -667,9 +671,9 @@ mod tests {
             while pending < 4 {
                 let (step, accounted) = turn(&ring, &written);
                 total = accounted;
-                pending = if step == Step::Pending { pending + 1 } else { 0 };
+                pending = if step == CursorStep::Pending { pending + 1 } else { 0 };
             }
-            prop_assert_eq!(total, distance(start, writing));
+            prop_assert_eq!(total, batches_between(start, writing));
         }
     }
 }

@@ -29,7 +29,7 @@ pub fn key_hash(key: &Key) -> u32 {
 /// # Panics
 /// If `n` is 8 or more.
 #[inline]
-pub fn slot(h: u32, n: usize, slots: u64) -> u64 {
+pub fn slot_index(h: u32, n: usize, slots: u64) -> u64 {
     debug_assert!(slots.is_power_of_two() && slots <= 1 << 32);
     u64::from(crc::crc32c_u32(h.wrapping_add(CONSTANTS[n]))) & (slots - 1)
 }
@@ -37,17 +37,17 @@ pub fn slot(h: u32, n: usize, slots: u64) -> u64 {
 /// The first `count` slots of `key`, at most eight, in a store of `slots` slots (a power of two, at most 2^32). Two of
 /// them can be the same slot (1 in `slots` per pair).
 #[inline]
-pub fn slots(key: &Key, count: u8, slots: u64) -> Slots {
+pub fn key_slots(key: &Key, count: u8, slots: u64) -> Slots {
     let h = key_hash(key);
     let mut at = [0; CONSTANTS.len()];
     let len = count.min(at.len() as u8);
     for (n, at) in at.iter_mut().enumerate().take(usize::from(len)) {
-        *at = slot(h, n, slots);
+        *at = slot_index(h, n, slots);
     }
     Slots { at, len }
 }
 
-/// The first `N` slots of each key in `at`, as [`slots`] gives them, for many keys at once: much faster than
+/// The first `N` slots of each key in `at`, as [`key_slots`] gives them, for many keys at once: much faster than
 /// one key at a time. Excess keys or places are ignored.
 #[inline]
 pub fn slots_of_each<const N: usize>(keys: &[Key], slots: u64, at: &mut [[u32; N]]) {
@@ -87,7 +87,7 @@ impl Deref for Slots {
 
 /// CRC-32/ISO-HDLC of `key ‖ value`: stored big-endian in front of the value.
 #[inline]
-pub fn checksum(key: &Key, value: &[u8]) -> u32 {
+pub fn value_checksum(key: &Key, value: &[u8]) -> u32 {
     crc::crc32_of_two(&key.0, value)
 }
 
@@ -100,10 +100,10 @@ mod tests {
         #[test]
         fn slots_are_the_slot_function(key: [u8; 16], count in 0u8..10, bits in 0u32..=32) {
             let key = Key(key);
-            let got = slots(&key, count, 1 << bits);
+            let got = key_slots(&key, count, 1 << bits);
             prop_assert_eq!(got.len(), usize::from(count.min(8)));
             for (n, at) in got.iter().enumerate() {
-                prop_assert_eq!(*at, slot(key_hash(&key), n, 1 << bits));
+                prop_assert_eq!(*at, slot_index(key_hash(&key), n, 1 << bits));
                 prop_assert!(*at < 1 << bits);
             }
         }
@@ -115,7 +115,7 @@ mod tests {
             slots_of_each(&keys, 1 << bits, &mut four);
             slots_of_each(&keys, 1 << bits, &mut one);
             for (i, key) in keys.iter().enumerate() {
-                prop_assert_eq!(&four[i].map(u64::from)[..], &slots(key, 4, 1 << bits)[..]);
+                prop_assert_eq!(&four[i].map(u64::from)[..], &key_slots(key, 4, 1 << bits)[..]);
                 prop_assert_eq!(one[i][0], four[i][0]);
             }
             prop_assert!(four[keys.len()..].iter().all(|at| *at == [7; 4]), "places of no key");
@@ -124,20 +124,20 @@ mod tests {
         #[test]
         fn a_smaller_store_takes_the_low_bits(key: [u8; 16], bits in 0u32..=32) {
             let key = Key(key);
-            for (large, small) in slots(&key, 4, 1 << 32).iter().zip(slots(&key, 4, 1 << bits).iter()) {
+            for (large, small) in key_slots(&key, 4, 1 << 32).iter().zip(key_slots(&key, 4, 1 << bits).iter()) {
                 prop_assert_eq!(large & ((1 << bits) - 1), *small);
             }
         }
 
         #[test]
         fn checksum_covers_every_bit(key: [u8; 16], value in prop::collection::vec(any::<u8>(), 4..=60), bit in 0usize..608) {
-            let whole = checksum(&Key(key), &value);
+            let whole = value_checksum(&Key(key), &value);
             let mut all = [&key[..], &value].concat();
             prop_assert_eq!(crate::crc::crc32(&all), whole);
             let bit = bit % (8 * all.len());
             all[bit / 8] ^= 1 << (bit % 8);
             let damaged = Key(all[..16].try_into().unwrap());
-            prop_assert_ne!(checksum(&damaged, &all[16..]), whole);
+            prop_assert_ne!(value_checksum(&damaged, &all[16..]), whole);
         }
     }
 }

@@ -9,9 +9,9 @@
 //! collector that ever had a bucket has a colour there for good, the two that have it at one time different ones if possible,
 //! and counts in the lane of the *other* one's colour. While there is no other one of another colour, the first counts
 //! alone, in the lane of its own. So what those of colour a have in lane b is the same as what those of colour b have in
-//! lane a: [`whole`] takes the higher of both.
+//! lane a: [`total_count`] takes the higher of both.
 
-use super::{Field, hash};
+use super::{ElementField, hash};
 
 /// Colours of collectors, and lanes of a key that two collectors count.
 pub const COLOURS: usize = 4;
@@ -25,25 +25,25 @@ pub const MAX_REDUNDANCY_IN_LANES: u8 = (MAX_SLOTS_PER_KEY / COLOURS) as u8;
 /// Length of a counter.
 pub const COUNTER_LEN: u64 = 8;
 
-pub(super) fn fields() -> Vec<(String, Field)> {
-    vec![("count".to_owned(), Field::Le64)]
+pub(super) fn counter_fields() -> Vec<(String, ElementField)> {
+    vec![("count".to_owned(), ElementField::Le64)]
 }
 
 /// Byte offset of counter number `slot`.
 #[inline]
-pub fn offset(slot: u64) -> u64 {
+pub fn counter_offset(slot: u64) -> u64 {
     slot * COUNTER_LEN
 }
 
 /// Writes a counter.
 #[inline]
-pub fn encode(counter: u64) -> [u8; 8] {
+pub fn encode_counter(counter: u64) -> [u8; 8] {
     counter.to_le_bytes()
 }
 
 /// Reads a counter; `None` unless there are exactly 8 bytes.
 #[inline]
-pub fn decode(bytes: &[u8]) -> Option<u64> {
+pub fn decode_counter(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
@@ -57,7 +57,7 @@ pub fn decode(bytes: &[u8]) -> Option<u64> {
 /// # Panics
 /// If there are fewer counters than slots.
 #[inline]
-pub fn estimate(slots: &[u64], counters: &[u64]) -> u64 {
+pub fn estimate_count(slots: &[u64], counters: &[u64]) -> u64 {
     let share = |(slot, counter): (&u64, &u64)| counter / slots.iter().filter(|s| *s == slot).count() as u64;
     assert!(counters.len() >= slots.len(), "a counter for each slot");
     slots.iter().zip(counters).map(share).min().unwrap_or(0)
@@ -65,7 +65,7 @@ pub fn estimate(slots: &[u64], counters: &[u64]) -> u64 {
 
 /// The lanes of a key that so many collectors count.
 #[inline]
-pub fn lanes(replicas: u8) -> usize {
+pub fn lane_count(replicas: u8) -> usize {
     if replicas > 1 { COLOURS } else { 1 }
 }
 
@@ -75,7 +75,7 @@ pub fn copy_in_lane(lane: usize, copy: u8, redundancy: u8) -> usize {
     lane * usize::from(redundancy) + usize::from(copy)
 }
 
-/// What is counted of a key in each lane: the [`estimate`] from its `redundancy` slots. `slots` and `counters` are those of
+/// What is counted of a key in each lane: the [`estimate_count`] from its `redundancy` slots. `slots` and `counters` are those of
 /// all lanes, in order.
 ///
 /// # Panics
@@ -87,19 +87,19 @@ pub fn estimates<'a>(
     counters: &'a [u64],
 ) -> impl Iterator<Item = u64> + 'a {
     let of = usize::from(redundancy);
-    slots.chunks(of).zip(counters.chunks(of)).map(|(slots, counters)| estimate(slots, counters))
+    slots.chunks(of).zip(counters.chunks(of)).map(|(slots, counters)| estimate_count(slots, counters))
 }
 
 /// How a collector counts the keys of a bucket that two collectors count. The default is in no lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Role {
+pub struct CountingRole {
     /// Its colour.
     pub colour: usize,
     /// The lanes in which it may have counted; the others have counts of other keys only.
     pub lanes: [bool; COLOURS],
 }
 
-impl Role {
+impl CountingRole {
     /// What a collector has in a key's lanes, as a part of what all collectors counted: [`COLOURS`] rows by the colour of
     /// the collector, each with its lanes.
     pub fn by_colour(&self, lanes: &[u64]) -> Vec<u64> {
@@ -112,10 +112,10 @@ impl Role {
     }
 }
 
-/// What was counted of a key, from the sums of all collectors' [parts](Role::by_colour): of each two colours the higher
+/// What was counted of a key, from the sums of all collectors' [parts](CountingRole::by_colour): of each two colours the higher
 /// count, and what collectors counted alone, each in the lane of its own colour. It is whole if all that is missing was to be
 /// counted by collectors of one colour, and not alone. Where both of two have missed something, it lacks the smaller gap.
-pub fn whole(by_colour: &[u64]) -> u64 {
+pub fn total_count(by_colour: &[u64]) -> u64 {
     let count = |a: usize, b: usize| by_colour.get(a * COLOURS + b).copied().unwrap_or_default();
     let pairs = (0..COLOURS).flat_map(|a| (0..=a).map(move |b| count(a, b).max(count(b, a))));
     pairs.fold(0, u64::saturating_add)
@@ -129,17 +129,17 @@ mod tests {
 
     #[test]
     fn decode_wants_eight_bytes() {
-        assert_eq!(decode(&[1, 0, 0, 0, 0, 0, 0, 0x80]), Some(0x8000_0000_0000_0001));
-        assert_eq!(decode(&[0; 7]), None);
-        assert_eq!(decode(&[0; 9]), None);
+        assert_eq!(decode_counter(&[1, 0, 0, 0, 0, 0, 0, 0x80]), Some(0x8000_0000_0000_0001));
+        assert_eq!(decode_counter(&[0; 7]), None);
+        assert_eq!(decode_counter(&[0; 9]), None);
     }
 
     #[test]
     fn a_coinciding_slot_is_divided() {
-        assert_eq!(estimate(&[5, 9], &[30, 40]), 30);
-        assert_eq!(estimate(&[5, 5], &[30, 30]), 15);
-        assert_eq!(estimate(&[5, 9, 5], &[31, 14, 31]), 14);
-        assert_eq!(estimate(&[], &[]), 0);
+        assert_eq!(estimate_count(&[5, 9], &[30, 40]), 30);
+        assert_eq!(estimate_count(&[5, 5], &[30, 30]), 15);
+        assert_eq!(estimate_count(&[5, 9, 5], &[31, 14, 31]), 14);
+        assert_eq!(estimate_count(&[], &[]), 0);
     }
 
     #[test]
@@ -162,16 +162,16 @@ mod tests {
         let without = |lost: usize| {
             let mut all = vec![0; COLOURS * COLOURS];
             for (colour, lanes) in rows.iter().filter(|(colour, _)| *colour != lost) {
-                let role = Role { colour: *colour, lanes: [true; COLOURS] };
+                let role = CountingRole { colour: *colour, lanes: [true; COLOURS] };
                 all.iter_mut().zip(role.by_colour(lanes)).for_each(|(all, of)| *all += of);
             }
-            whole(&all)
+            total_count(&all)
         };
         assert_eq!([0, 1, 2, 3, 4].map(without), [18, 18, 18, 12, 18]);
-        assert_eq!((whole(&[]), whole(&[u64::MAX; 16])), (0, u64::MAX));
-        let role = Role { colour: 2, lanes: [false, true, false, false] };
+        assert_eq!((total_count(&[]), total_count(&[u64::MAX; 16])), (0, u64::MAX));
+        let role = CountingRole { colour: 2, lanes: [false, true, false, false] };
         assert_eq!(role.by_colour(&[1, 2, 3, 4]).iter().position(|count| *count == 2), Some(9));
-        assert_eq!(whole(&role.by_colour(&[1, 2, 3, 4])), 2);
+        assert_eq!(total_count(&role.by_colour(&[1, 2, 3, 4])), 2);
     }
 
     proptest! {
@@ -185,14 +185,14 @@ mod tests {
             let mut truth = [0u64; 10];
             for (k, delta) in &deltas {
                 truth[usize::from(*k)] += delta;
-                for slot in hash::slots(&key(*k), redundancy, 1 << bits).iter() {
+                for slot in hash::key_slots(&key(*k), redundancy, 1 << bits).iter() {
                     table[*slot as usize] += delta;
                 }
             }
             for k in 0..10u8 {
-                let slots = hash::slots(&key(k), redundancy, 1 << bits);
+                let slots = hash::key_slots(&key(k), redundancy, 1 << bits);
                 let counters: Vec<u64> = slots.iter().map(|s| table[*s as usize]).collect();
-                let estimate = estimate(&slots, &counters);
+                let estimate = estimate_count(&slots, &counters);
                 prop_assert!(estimate >= truth[usize::from(k)]);
                 if truth.iter().enumerate().all(|(other, sum)| other == usize::from(k) || *sum == 0) {
                     prop_assert_eq!(estimate, truth[usize::from(k)], "a lone key reads exactly");

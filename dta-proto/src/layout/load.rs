@@ -13,28 +13,28 @@ use crate::store::{MAX_REDUNDANCY, MAX_SLOTS};
 /// Probability that a key is still in the store after `a` later keys per slot, with `n` copies:
 /// `1 - (1 - e^(-a n))^n`. Each copy is overwritten with probability `1 - e^(-a n)`; the key is gone when all
 /// are.
-pub fn survival(a: f64, n: u8) -> f64 {
-    1.0 - used(a, n).powi(i32::from(n))
+pub fn survival_probability(a: f64, n: u8) -> f64 {
+    1.0 - used_slot_share(a, n).powi(i32::from(n))
 }
 
 /// Share of the slots that are in use after `a` keys per slot were written, in `n` copies each.
-pub fn used(a: f64, n: u8) -> f64 {
+pub fn used_slot_share(a: f64, n: u8) -> f64 {
     -(-a.max(0.0) * f64::from(n)).exp_m1()
 }
 
 /// Share of all keys that are still in the store after `a` distinct keys per slot were written once
-/// each: the mean of [`survival`] over keys from the newest (load 0) to the oldest (load `a`).
+/// each: the mean of [`survival_probability`] over keys from the newest (load 0) to the oldest (load `a`).
 ///
 /// With `k = a n`: `1 - (1/k) ∫ (1 - e^-x)^n dx` from 0 to k, and the integral of `(1 - e^-x)^n` is
 /// that of `(1 - e^-x)^(n-1)` less `(1 - e^-k)^n / n`.
 pub fn mean_survival(a: f64, n: u8) -> f64 {
     let k = a * f64::from(n);
     if k <= 0.0 || n == 0 {
-        return survival(a, n);
+        return survival_probability(a, n);
     }
-    let integral = (1..=n).fold(k, |sum, i| sum - used(a, n).powi(i32::from(i)) / f64::from(i));
+    let integral = (1..=n).fold(k, |sum, i| sum - used_slot_share(a, n).powi(i32::from(i)) / f64::from(i));
     // Below this the integral is k^(n+1) / (n+1) and smaller than the rounding of the sum above.
-    if k < 1e-4 { survival(a, n) } else { (1.0 - integral / k).clamp(0.0, 1.0) }
+    if k < 1e-4 { survival_probability(a, n) } else { (1.0 - integral / k).clamp(0.0, 1.0) }
 }
 
 /// Keys per slot: the load `a`.
@@ -49,17 +49,18 @@ pub fn false_match_bound(n: u8, bits: u32) -> f64 {
     -(f64::from(n) * (-(-f64::from(bits)).exp2()).ln_1p()).exp_m1()
 }
 
-/// The N in 1..=4 with the best [`survival`] at load `a`; the least on a tie. Another copy helps only while
+/// The N in 1..=4 with the best [`survival_probability`] at load `a`; the least on a tie. Another copy helps only while
 /// `a N` is below about ln 2.
 pub fn advised_redundancy(a: f64) -> u8 {
-    (1..=MAX_REDUNDANCY).fold(1, |best, n| if survival(a, n) > survival(a, best) { n } else { best })
+    (1..=MAX_REDUNDANCY)
+        .fold(1, |best, n| if survival_probability(a, n) > survival_probability(a, best) { n } else { best })
 }
 
 /// The least power of two of slots at which a key is found with probability `wanted` after `keys` later ones, if it has
 /// one of the numbers of copies in `copies`; and the least such number. `None` if a store cannot have so many slots.
 pub fn slots_for(keys: f64, wanted: f64, copies: RangeInclusive<u8>) -> Option<(u64, u8)> {
     (0..=MAX_SLOTS.ilog2()).map(|bits| 1 << bits).find_map(|slots| {
-        let n = copies.clone().find(|n| survival(load(keys, slots), *n) >= wanted)?;
+        let n = copies.clone().find(|n| survival_probability(load(keys, slots), *n) >= wanted)?;
         Some((slots, n))
     })
 }
@@ -86,9 +87,9 @@ mod tests {
     #[test]
     fn survival_by_hand() {
         // 1 - (1 - e^-0.4)^4 and 1 - (1 - e^-1)^1
-        assert!((survival(0.1, 4) - 0.988_187).abs() < 1e-6, "{}", survival(0.1, 4));
-        assert!((survival(1.0, 1) - 0.367_879).abs() < 1e-6);
-        assert_eq!(survival(0.0, 2), 1.0);
+        assert!((survival_probability(0.1, 4) - 0.988_187).abs() < 1e-6, "{}", survival_probability(0.1, 4));
+        assert!((survival_probability(1.0, 1) - 0.367_879).abs() < 1e-6);
+        assert_eq!(survival_probability(0.0, 2), 1.0);
     }
 
     #[test]
@@ -96,8 +97,9 @@ mod tests {
         for n in 1..=4 {
             for a in [1e-6, 1e-3, 0.05, 0.3, 1.0, 4.0] {
                 let steps = 10_000;
-                let sum: f64 =
-                    (0..steps).map(|i| survival(a * (f64::from(i) + 0.5) / f64::from(steps), n)).sum();
+                let sum: f64 = (0..steps)
+                    .map(|i| survival_probability(a * (f64::from(i) + 0.5) / f64::from(steps), n))
+                    .sum();
                 let mean = sum / f64::from(steps);
                 assert!(
                     (mean_survival(a, n) - mean).abs() < 1e-6,
@@ -123,12 +125,16 @@ mod tests {
     fn slots_are_as_few_as_will_do() {
         for keys in [1.0, 1000.0, 1e6, 3e7] {
             for wanted in [0.5, 0.9, 0.99, 0.999] {
-                let best = |slots| (1..=4).map(|n| survival(keys / slots as f64, n)).fold(0.0, f64::max);
+                let best =
+                    |slots| (1..=4).map(|n| survival_probability(keys / slots as f64, n)).fold(0.0, f64::max);
                 let (slots, n) = slots_for(keys, wanted, 1..=4).unwrap();
                 assert!(slots.is_power_of_two() && best(slots) >= wanted, "{keys} {wanted}: {slots}");
                 assert!(slots == 1 || best(slots / 2) < wanted, "{keys} {wanted}: {slots}");
-                assert!(survival(keys / slots as f64, n) >= wanted);
-                assert!(n == 1 || survival(keys / slots as f64, n - 1) < wanted, "{keys} {wanted}: {n}");
+                assert!(survival_probability(keys / slots as f64, n) >= wanted);
+                assert!(
+                    n == 1 || survival_probability(keys / slots as f64, n - 1) < wanted,
+                    "{keys} {wanted}: {n}"
+                );
                 let (more, three) = slots_for(keys, wanted, 3..=3).unwrap();
                 assert!(more >= slots && three == 3);
             }
@@ -151,10 +157,13 @@ mod tests {
         for wanted in [0.6, 0.9, 0.99] {
             let (slots, n) = slots_for(later.len() as f64, wanted, 1..=4).unwrap();
             let mut overwritten = vec![false; slots as usize];
-            let of = |number| hash::slots(&key(number), n, slots);
+            let of = |number| hash::key_slots(&key(number), n, slots);
             later.clone().for_each(|number| of(number).iter().for_each(|s| overwritten[*s as usize] = true));
             let is_used = overwritten.iter().filter(|slot| **slot).count() as f64 / slots as f64;
-            assert!((is_used - used(load(later.len() as f64, slots), n)).abs() < 0.01, "{wanted}: {is_used}");
+            assert!(
+                (is_used - used_slot_share(load(later.len() as f64, slots), n)).abs() < 0.01,
+                "{wanted}: {is_used}"
+            );
             let found = first.clone().filter(|i| of(*i).iter().any(|s| !overwritten[*s as usize])).count();
             let found = found as f64 / first.len() as f64;
             assert!(found > wanted - 0.01, "{wanted}: {found} with {slots} slots, N = {n}");
@@ -179,7 +188,7 @@ mod tests {
                 for key in 0..keys {
                     let mut bytes = [0; 16];
                     bytes[..4].copy_from_slice(&key.wrapping_mul(0x9e37_79b1).to_be_bytes());
-                    hash::slots(&Key(bytes), n, slots).iter().for_each(|s| used[*s as usize] = true);
+                    hash::key_slots(&Key(bytes), n, slots).iter().for_each(|s| used[*s as usize] = true);
                 }
                 let used = used.iter().filter(|u| **u).count() as u64;
                 let estimate = estimate_keys(used, slots, n).unwrap();
@@ -199,9 +208,9 @@ mod tests {
     proptest! {
         #[test]
         fn shares_are_shares(a in 0.0f64..1e9, n in 1u8..=4, bits in 0u32..64) {
-            prop_assert!((0.0..=1.0).contains(&survival(a, n)));
+            prop_assert!((0.0..=1.0).contains(&survival_probability(a, n)));
             prop_assert!((0.0..=1.0).contains(&mean_survival(a, n)));
-            prop_assert!(mean_survival(a, n) >= survival(a, n) - 1e-9);
+            prop_assert!(mean_survival(a, n) >= survival_probability(a, n) - 1e-9);
             prop_assert!((0.0..=1.0).contains(&false_match_bound(n, bits)));
             prop_assert!((1..=4).contains(&advised_redundancy(a)));
         }

@@ -8,7 +8,7 @@
 //! - [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]: one store
 //!   each. They encode one element into `&mut [u8]`, and check and decode one from `&[u8]`: a
 //!   private copy of the element, since the region itself changes under the reader.
-//! - [`fields`]: the same elements as named numbers, for whoever shows or keeps them without reading them.
+//! - [`element_fields`]: the same elements as named numbers, for whoever shows or keeps them without reading them.
 //! - [`load`]: how full a store is and what that does to answers.
 //!
 //! Decoding accepts any bytes without panicking. Encoding panics if the buffer does not have the length of
@@ -27,7 +27,7 @@ use crate::store::StoreKind;
 
 /// What a field of an element is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
+pub enum ElementField {
     /// A number of 2 bytes, big-endian.
     Be16,
     /// A number of 4 bytes, big-endian.
@@ -40,9 +40,9 @@ pub enum Field {
     Bytes(usize),
 }
 
-impl Field {
+impl ElementField {
     /// Its bytes.
-    pub fn size(self) -> usize {
+    pub fn size_in_bytes(self) -> usize {
         match self {
             Self::Be16 | Self::Le16 => 2,
             Self::Be32 => 4,
@@ -54,29 +54,29 @@ impl Field {
 
 /// The fields of an element by their names, one behind the other from its first byte on. None for lists, whose batches
 /// hold entries.
-pub fn fields(kind: &StoreKind) -> Vec<(String, Field)> {
+pub fn element_fields(kind: &StoreKind) -> Vec<(String, ElementField)> {
     match *kind {
-        StoreKind::KeyWrite { value_len, keys, .. } => key_write::fields(value_len, keys),
-        StoreKind::Postcarding { hops, .. } => postcarding::fields(hops),
+        StoreKind::KeyWrite { value_len, keys, .. } => key_write::slot_fields(value_len, keys),
+        StoreKind::Postcarding { hops, .. } => postcarding::row_fields(hops),
         StoreKind::Append { .. } => Vec::new(),
-        StoreKind::KeyIncrement { .. } => key_increment::fields(),
-        StoreKind::SketchMerge { rows, .. } => sketch_merge::fields(rows),
+        StoreKind::KeyIncrement { .. } => key_increment::counter_fields(),
+        StoreKind::SketchMerge { rows, .. } => sketch_merge::column_fields(rows),
     }
 }
 
 /// Numbers of four bytes each, `NAME_0` and on.
-fn numbered(name: &str, count: u8) -> impl Iterator<Item = (String, Field)> {
-    (0..count).map(move |n| (format!("{name}_{n}"), Field::Be32))
+fn numbered_fields(name: &str, count: u8) -> impl Iterator<Item = (String, ElementField)> {
+    (0..count).map(move |n| (format!("{name}_{n}"), ElementField::Be32))
 }
 
 /// Four big-endian bytes of `bytes` at `at`, which the caller has checked to be there.
 #[inline]
-fn be32(bytes: &[u8], at: usize) -> u32 {
+fn read_be_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// Two big-endian bytes at `at`, which the caller has checked to exist.
 #[inline]
-fn be16(bytes: &[u8], at: usize) -> u16 {
+fn read_be_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }

@@ -11,7 +11,7 @@
 //! searches a hash table of values; a whole row with its bitmap takes any 32-bit value per hop and
 //! distinguishes a partial path from a damaged one.
 
-use super::{Field, be16, be32, hash, numbered};
+use super::{ElementField, hash, numbered_fields, read_be_u16, read_be_u32};
 use crate::key::Key;
 
 /// Length of a row before its hops.
@@ -22,25 +22,30 @@ pub const MAX_HOPS: usize = 14;
 
 /// Length of a row with room for `hops` hops.
 #[inline]
-pub fn row_len(hops: u8) -> u64 {
+pub fn row_length(hops: u8) -> u64 {
     HEADER_LEN as u64 + 4 * u64::from(hops)
 }
 
 /// `length` has the byte of a row that is always zero as its upper one.
-pub(super) fn fields(hops: u8) -> Vec<(String, Field)> {
-    let fixed = [("checksum", Field::Be32), ("bitmap", Field::Be16), ("length", Field::Le16)];
-    fixed.map(|(name, field)| (name.to_owned(), field)).into_iter().chain(numbered("hop", hops)).collect()
+pub(super) fn row_fields(hops: u8) -> Vec<(String, ElementField)> {
+    let fixed =
+        [("checksum", ElementField::Be32), ("bitmap", ElementField::Be16), ("length", ElementField::Le16)];
+    fixed
+        .map(|(name, field)| (name.to_owned(), field))
+        .into_iter()
+        .chain(numbered_fields("hop", hops))
+        .collect()
 }
 
 /// Byte offset of row number `slot` in a store whose rows hold `hops` hops.
 #[inline]
-pub fn offset(slot: u64, hops: u8) -> u64 {
-    slot * row_len(hops)
+pub fn row_offset(slot: u64, hops: u8) -> u64 {
+    slot * row_length(hops)
 }
 
 /// The path of one key, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Path {
+pub struct PostcardPath {
     /// Bit h (value `1 << h`) is set if hop h is present.
     pub bitmap: u16,
     /// Hops of the whole path; 0 if no postcard carried it.
@@ -49,10 +54,10 @@ pub struct Path {
     pub hops: [u32; MAX_HOPS],
 }
 
-impl Path {
+impl PostcardPath {
     /// The value of hop `hop`, if present.
     #[inline]
-    pub fn hop(&self, hop: u8) -> Option<u32> {
+    pub fn hop_value(&self, hop: u8) -> Option<u32> {
         (usize::from(hop) < MAX_HOPS && self.bitmap >> hop & 1 == 1).then(|| self.hops[usize::from(hop)])
     }
 
@@ -75,7 +80,7 @@ impl Path {
 
     /// Number of hops present.
     #[inline]
-    pub fn present(&self) -> u8 {
+    pub fn present_hops(&self) -> u8 {
         self.bitmap.count_ones() as u8
     }
 }
@@ -86,7 +91,7 @@ impl Path {
 /// If `row` is shorter than the header, or has no room for one of the path's hops or its length: the
 /// translator drops and counts such postcards before this.
 #[inline]
-pub fn encode(row: &mut [u8], key: &Key, path: &Path) {
+pub fn encode_row(row: &mut [u8], key: &Key, path: &PostcardPath) {
     let room = (row.len() - HEADER_LEN) / 4;
     assert!(
         u32::from(path.bitmap) >> room == 0 && usize::from(path.length) <= room,
@@ -100,16 +105,16 @@ pub fn encode(row: &mut [u8], key: &Key, path: &Path) {
         let value = if path.bitmap >> hop & 1 == 1 { path.hops[hop] } else { 0 };
         bytes.copy_from_slice(&value.to_be_bytes());
     }
-    let sum = hash::checksum(key, &row[4..]);
+    let sum = hash::value_checksum(key, &row[4..]);
     row[..4].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// The row's path if its checksum is the one of `key` and that path; `None` if it is another key's,
-/// empty, torn, damaged, or not 32 or 64 bytes long. [`Path::is_complete`] tells a complete path
+/// empty, torn, damaged, or not 32 or 64 bytes long. [`PostcardPath::is_complete`] tells a complete path
 /// from a partial one.
 #[inline]
-pub fn matches(row: &[u8], key: &Key) -> Option<Path> {
-    if !matches!(row.len(), 32 | 64) || be32(row, 0) != hash::checksum(key, &row[4..]) {
+pub fn verified_path(row: &[u8], key: &Key) -> Option<PostcardPath> {
+    if !matches!(row.len(), 32 | 64) || read_be_u32(row, 0) != hash::value_checksum(key, &row[4..]) {
         return None;
     }
     let path = read(row);
@@ -124,15 +129,15 @@ pub fn matches(row: &[u8], key: &Key) -> Option<Path> {
 
 /// A row's contents without its key, and so without verifying its checksum: for a memory view. `None` for an
 /// empty row or a wrong length.
-pub fn peek(row: &[u8]) -> Option<Path> {
+pub fn unverified_path(row: &[u8]) -> Option<PostcardPath> {
     (matches!(row.len(), 32 | 64) && row.iter().any(|b| *b != 0)).then(|| read(row))
 }
 
 #[inline]
-fn read(row: &[u8]) -> Path {
-    let mut path = Path { bitmap: be16(row, 4), length: row[6], hops: [0; MAX_HOPS] };
+fn read(row: &[u8]) -> PostcardPath {
+    let mut path = PostcardPath { bitmap: read_be_u16(row, 4), length: row[6], hops: [0; MAX_HOPS] };
     for (hop, bytes) in path.hops.iter_mut().zip(row[HEADER_LEN..].chunks_exact(4)) {
-        *hop = be32(bytes, 0);
+        *hop = read_be_u32(bytes, 0);
     }
     path
 }
@@ -142,8 +147,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn path(length: u8, bitmap: u16, values: [u32; MAX_HOPS]) -> Path {
-        let mut path = Path { length, ..Path::default() };
+    fn path(length: u8, bitmap: u16, values: [u32; MAX_HOPS]) -> PostcardPath {
+        let mut path = PostcardPath { length, ..PostcardPath::default() };
         for (hop, value) in values.iter().enumerate().filter(|(hop, _)| bitmap >> hop & 1 == 1) {
             assert!(path.set(hop as u8, *value));
         }
@@ -159,17 +164,17 @@ mod tests {
         assert!(!path(0, 0, values).is_complete());
         assert!(!path(0, 0b1, values).is_complete());
         assert!(!path(4, 0b1_1111, values).is_complete(), "a hop beyond the length is a contradiction");
-        assert!(!Path { length: 200, bitmap: u16::MAX, hops: values }.is_complete());
+        assert!(!PostcardPath { length: 200, bitmap: u16::MAX, hops: values }.is_complete());
     }
 
     #[test]
     fn hops_beyond_a_row_are_refused() {
-        let mut p = Path::default();
+        let mut p = PostcardPath::default();
         assert!(!p.set(14, 1));
         assert!(!p.set(255, 1));
-        assert_eq!(p, Path::default());
-        assert_eq!(p.hop(14), None);
-        assert_eq!(p.hop(255), None);
+        assert_eq!(p, PostcardPath::default());
+        assert_eq!(p.hop_value(14), None);
+        assert_eq!(p.hop_value(255), None);
     }
 
     #[test]
@@ -177,9 +182,9 @@ mod tests {
         // The checksum is right, but the row holds no path.
         let key = Key([7; 16]);
         let mut row = [0; 32];
-        row[..4].copy_from_slice(&hash::checksum(&key, &[0; 28]).to_be_bytes());
-        assert_eq!(matches(&row, &key), None);
-        assert_eq!(peek(&[0; 32]), None);
+        row[..4].copy_from_slice(&hash::value_checksum(&key, &[0; 28]).to_be_bytes());
+        assert_eq!(verified_path(&row, &key), None);
+        assert_eq!(unverified_path(&[0; 32]), None);
     }
 
     proptest! {
@@ -191,27 +196,27 @@ mod tests {
             let bitmap = bitmap & ((1 << room) - 1);
             prop_assume!(bitmap != 0);
             let path = path(length.min(room), bitmap, values);
-            let mut row = vec![0xaa; row_len(room) as usize];
-            encode(&mut row, &Key(key), &path);
-            prop_assert_eq!(matches(&row, &Key(key)), Some(path));
-            prop_assert_eq!(peek(&row), Some(path));
+            let mut row = vec![0xaa; row_length(room) as usize];
+            encode_row(&mut row, &Key(key), &path);
+            prop_assert_eq!(verified_path(&row, &Key(key)), Some(path));
+            prop_assert_eq!(unverified_path(&row), Some(path));
             if other != key {
-                prop_assert_eq!(matches(&row, &Key(other)), None);
+                prop_assert_eq!(verified_path(&row, &Key(other)), None);
             }
         }
 
         #[test]
         fn any_bytes_do_not_panic(row in prop::collection::vec(any::<u8>(), 0..80), key: [u8; 16]) {
-            let _ = (matches(&row, &Key(key)), peek(&row));
+            let _ = (verified_path(&row, &Key(key)), unverified_path(&row));
         }
 
         /// Any contents under a right checksum: either a sound path that encodes back to the same bytes
         /// except for absent hops, or nothing.
         #[test]
         fn contents_are_checked_beyond_the_checksum(mut row: [u8; 32], key: [u8; 16]) {
-            let sum = hash::checksum(&Key(key), &row[4..]);
+            let sum = hash::value_checksum(&Key(key), &row[4..]);
             row[..4].copy_from_slice(&sum.to_be_bytes());
-            match matches(&row, &Key(key)) {
+            match verified_path(&row, &Key(key)) {
                 Some(path) => prop_assert!(path.bitmap != 0 && path.bitmap < 64 && path.length <= 6),
                 None => prop_assert!(row[4] != 0 || row[5] == 0 || row[5] > 63 || row[6] > 6 || row[7] != 0),
             }

@@ -40,10 +40,10 @@ impl TryFrom<Unchecked> for Colours {
         let mut known: BTreeMap<&str, Buckets> = BTreeMap::new();
         for (id, buckets) in of.iter().flatten() {
             let known = known.entry(id).or_insert(Buckets::NONE);
-            if let Some(bucket) = known.and(*buckets).first() {
+            if let Some(bucket) = known.intersection(*buckets).lowest_bucket() {
                 return Err(PlacementError(format!("{id} has two colours in bucket {bucket}")));
             }
-            *known = known.or(*buckets);
+            *known = known.union(*buckets);
         }
         Ok(Colours { of, alone })
     }
@@ -55,13 +55,13 @@ pub fn usual_colour(copy: usize) -> usize {
     1 - copy.min(1)
 }
 
-fn has(of: &BTreeMap<String, Buckets>, id: &str, bucket: u8) -> bool {
+fn has_bucket(of: &BTreeMap<String, Buckets>, id: &str, bucket: u8) -> bool {
     of.get(id).is_some_and(|buckets| buckets.contains(bucket))
 }
 
 fn add(of: &mut BTreeMap<String, Buckets>, id: &str, bucket: u8) {
     let buckets = of.entry(id.to_owned()).or_insert(Buckets::NONE);
-    *buckets = buckets.or(Buckets::range(bucket, bucket));
+    *buckets = buckets.union(Buckets::from_range(bucket, bucket));
 }
 
 impl Colours {
@@ -70,12 +70,12 @@ impl Colours {
         self.of.is_empty()
     }
 
-    pub(super) fn colour(&self, id: &str, bucket: u8) -> Option<usize> {
-        self.of.iter().position(|of| has(of, id, bucket))
+    pub(super) fn colour_in_bucket(&self, id: &str, bucket: u8) -> Option<usize> {
+        self.of.iter().position(|of| has_bucket(of, id, bucket))
     }
 
     pub(super) fn was_alone(&self, id: &str, bucket: u8) -> bool {
-        has(&self.alone, id, bucket)
+        has_bucket(&self.alone, id, bucket)
     }
 
     /// The colours that others have in a bucket.
@@ -86,7 +86,7 @@ impl Colours {
 
     /// Gives a colour to each collector that is a bucket's first or second one for the first time: one that the other of both
     /// does not have. Of these it is the one that the fewest have there, first of all of those that are still there.
-    pub(super) fn give(&mut self, keys: &Keys, is_there: impl Fn(&str) -> bool) {
+    pub(super) fn assign_colours(&mut self, keys: &Keys, is_there: impl Fn(&str) -> bool) {
         self.of.resize(COLOURS, BTreeMap::new());
         let holders = [0, 1].map(|copy| {
             let mut of_bucket = [None; 256];
@@ -98,10 +98,10 @@ impl Colours {
         for bucket in 0..=u8::MAX {
             let of_copy = holders.map(|holders| holders[usize::from(bucket)]);
             for (copy, id) in of_copy.into_iter().enumerate().filter_map(|(copy, id)| Some((copy, id?))) {
-                if self.colour(id, bucket).is_some() {
+                if self.colour_in_bucket(id, bucket).is_some() {
                     continue;
                 }
-                let other = of_copy[1 - copy].and_then(|other| self.colour(other, bucket));
+                let other = of_copy[1 - copy].and_then(|other| self.colour_in_bucket(other, bucket));
                 let taken = |colour: &usize| {
                     let have = self.of[*colour].iter().filter(|(_, buckets)| buckets.contains(bucket));
                     let (there, gone): (Vec<&str>, Vec<&str>) =
@@ -113,7 +113,9 @@ impl Colours {
                 add(&mut self.of[best], id, bucket);
             }
             let [Some(first), second] = of_copy else { continue };
-            if second.is_none_or(|second| self.colour(first, bucket) == self.colour(second, bucket)) {
+            if second.is_none_or(|second| {
+                self.colour_in_bucket(first, bucket) == self.colour_in_bucket(second, bucket)
+            }) {
                 add(&mut self.alone, first, bucket);
             }
         }

@@ -7,11 +7,11 @@ pub(super) const ONE: i64 = 1 << 32;
 /// Whether a member may hold a part.
 pub(super) trait Fits {
     /// Whether it must not be refused.
-    fn may(&self, part: usize, member: usize) -> bool;
+    fn can_hold(&self, part: usize, member: usize) -> bool;
     /// Whether, beyond that, nothing else would have to move because of it.
-    fn is_free(&self, part: usize, member: usize) -> bool;
+    fn is_free_move(&self, part: usize, member: usize) -> bool;
     /// Whether something of the part stays where it was.
-    fn keeps(&self, part: usize, member: usize) -> bool;
+    fn keeps_some_copy(&self, part: usize, member: usize) -> bool;
 }
 
 /// Who holds each part. Members are numbered.
@@ -28,7 +28,7 @@ impl<'a, F: Fits> Layer<'a, F> {
     pub(super) fn new(mut holders: Vec<Option<usize>>, shares: &[i64], fits: &'a F) -> Self {
         let mut over: Vec<i64> = shares.iter().map(|share| -share).collect();
         for (part, holder) in holders.iter_mut().enumerate() {
-            *holder = holder.filter(|member| fits.may(part, *member));
+            *holder = holder.filter(|member| fits.can_hold(part, *member));
             if let Some(member) = *holder {
                 over[member] += ONE;
             }
@@ -39,34 +39,35 @@ impl<'a, F: Fits> Layer<'a, F> {
     /// Gives each part without a holder to the member that lacks most, then moves parts until each member's number of
     /// them differs from its share by less than one, as far as they may be moved. `carried` is what members hold
     /// beyond their shares elsewhere, and decides between equals. `in_runs` gives free parts in a row to one member.
-    pub(super) fn settle(mut self, carried: &mut [i64], in_runs: bool) -> Vec<Option<usize>> {
+    pub(super) fn distribute_parts(mut self, carried: &mut [i64], in_runs: bool) -> Vec<Option<usize>> {
         for part in 0..self.holders.len() {
             if self.holders[part].is_none() {
-                self.holders[part] = self.best(part, carried, in_runs);
+                self.holders[part] = self.best_member(part, carried, in_runs);
                 if let Some(member) = self.holders[part] {
                     self.over[member] += ONE;
                 }
             }
         }
-        let may = |fits: &F, part, member| fits.may(part, member) && fits.keeps(part, member);
-        while self.step(|fits, part, member| may(fits, part, member) && fits.is_free(part, member))
-            || self.step(may)
+        let may = |fits: &F, part, member| fits.can_hold(part, member) && fits.keeps_some_copy(part, member);
+        while self
+            .move_one_part(|fits, part, member| may(fits, part, member) && fits.is_free_move(part, member))
+            || self.move_one_part(may)
         {}
         carried.iter_mut().zip(&self.over).for_each(|(carried, over)| *carried += over);
         self.holders
     }
 
     /// The member that takes a part.
-    fn best(&self, part: usize, carried: &[i64], in_runs: bool) -> Option<usize> {
+    fn best_member(&self, part: usize, carried: &[i64], in_runs: bool) -> Option<usize> {
         let before = part.checked_sub(1).filter(|_| in_runs).and_then(|part| self.holders[part]);
-        let may = |member: &usize| self.fits.may(part, *member);
-        let keeps = |member: &usize| self.fits.keeps(part, *member);
+        let may = |member: &usize| self.fits.can_hold(part, *member);
+        let keeps = |member: &usize| self.fits.keeps_some_copy(part, *member);
         let goes_on = |member: &usize| self.over[*member] <= -ONE && may(member) && keeps(member);
         if let Some(member) = before.filter(goes_on) {
             return Some(member);
         }
         let rank = |member: &usize| {
-            let (over, is_free) = (self.over[*member], self.fits.is_free(part, *member));
+            let (over, is_free) = (self.over[*member], self.fits.is_free_move(part, *member));
             (!keeps(member), over >= 0, !is_free, over + carried[*member])
         };
         (0..self.over.len()).filter(may).min_by_key(rank)
@@ -74,12 +75,12 @@ impl<'a, F: Fits> Layer<'a, F> {
 
     /// Takes one part from a member that has too many, or for one that has too few, along the shortest path of moves
     /// that `may` allows. Returns whether there was such a path.
-    fn step(&mut self, may: impl Fn(&F, usize, usize) -> bool) -> bool {
+    fn move_one_part(&mut self, may: impl Fn(&F, usize, usize) -> bool) -> bool {
         let least = self.over.iter().copied().min().unwrap_or(0);
         let mut givers: Vec<usize> =
-            (0..self.over.len()).filter(|member| helps(self.over[*member], least)).collect();
+            (0..self.over.len()).filter(|member| is_balancing_move(self.over[*member], least)).collect();
         givers.sort_by_key(|member| std::cmp::Reverse(self.over[*member]));
-        let path = |giver: usize| self.path(giver, &may).map(|moves| (giver, moves));
+        let path = |giver: usize| self.find_move_path(giver, &may).map(|moves| (giver, moves));
         let Some((giver, moves)) = givers.into_iter().find_map(path) else {
             return false;
         };
@@ -93,7 +94,11 @@ impl<'a, F: Fits> Layer<'a, F> {
 
     /// The moves (part, to whom) by which `giver` has a part less and the first one's taker a part more: those for the
     /// taker that lacks most among the nearest.
-    fn path(&self, giver: usize, may: &impl Fn(&F, usize, usize) -> bool) -> Option<Vec<(usize, usize)>> {
+    fn find_move_path(
+        &self,
+        giver: usize,
+        may: &impl Fn(&F, usize, usize) -> bool,
+    ) -> Option<Vec<(usize, usize)>> {
         // By which part, and from whom, each member can be given one.
         let mut by: Vec<Option<(usize, usize)>> = vec![None; self.over.len()];
         let mut reached = vec![giver];
@@ -110,7 +115,8 @@ impl<'a, F: Fits> Layer<'a, F> {
                     }
                 }
             }
-            let takers = next.iter().copied().filter(|to| helps(self.over[giver], self.over[*to]));
+            let takers =
+                next.iter().copied().filter(|to| is_balancing_move(self.over[giver], self.over[*to]));
             if let Some(taker) = takers.min_by_key(|to| (self.over[*to], *to)) {
                 let mut moves = Vec::new();
                 let mut at = taker;
@@ -128,6 +134,6 @@ impl<'a, F: Fits> Layer<'a, F> {
 
 /// Whether a member that is so much over its share should give a part to one that is so much over its own: the two come
 /// closer, and one of them is off by one or more.
-fn helps(giver: i64, taker: i64) -> bool {
+fn is_balancing_move(giver: i64, taker: i64) -> bool {
     giver - taker > ONE && (giver >= ONE || taker <= -ONE)
 }

@@ -1,7 +1,7 @@
 //! Which collector has what, where several share stores: a placement as data, and the [`plan`](plan::next) of the next
 //! one.
 //!
-//! Keys are placed by [bucket](crate::buckets), with an ordered list of collectors for each: copy `n` of a key is at the
+//! Keys are placed by [bucket](crate::buckets_of_copy), with an ordered list of collectors for each: copy `n` of a key is at the
 //! `n`-th. Lists of append stores are placed by range, each at one collector. A sketch, which is whole at one
 //! collector, counts as one list.
 
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::buckets::{Buckets, Copies, MAX_COPIES};
-use crate::layout::key_increment::{COLOURS, Role};
+use crate::layout::key_increment::{COLOURS, CountingRole};
 use crate::list_range::ListRange;
 
 pub use colours::{Colours, usual_colour};
@@ -25,7 +25,7 @@ pub use colours::{Colours, usual_colour};
 /// "count": 4}]}}`. Readers ignore fields that they do not know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
-pub struct Placement {
+pub struct ClusterPlacement {
     /// Increases with every change.
     pub version: u64,
     /// When it was written, in milliseconds since 1970, by the clock of whoever wrote it; 0 = long ago.
@@ -62,12 +62,12 @@ struct Unchecked {
 #[error("the placement cannot be used: {0}")]
 pub struct PlacementError(String);
 
-impl TryFrom<Unchecked> for Placement {
+impl TryFrom<Unchecked> for ClusterPlacement {
     type Error = PlacementError;
 
-    fn try_from(read: Unchecked) -> Result<Placement, PlacementError> {
-        let placement = Placement::new(read.version, read.keys, read.lists)?;
-        Ok(Placement { since: read.since, colours: read.colours, ..placement })
+    fn try_from(read: Unchecked) -> Result<ClusterPlacement, PlacementError> {
+        let placement = ClusterPlacement::new(read.version, read.keys, read.lists)?;
+        Ok(ClusterPlacement { since: read.since, colours: read.colours, ..placement })
     }
 }
 
@@ -75,7 +75,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl Placement {
+impl ClusterPlacement {
     /// A placement of these parts.
     ///
     /// # Errors
@@ -84,32 +84,32 @@ impl Placement {
         version: u64,
         mut keys: Vec<BTreeMap<String, Buckets>>,
         lists: BTreeMap<String, Vec<ListRange>>,
-    ) -> Result<Placement, PlacementError> {
+    ) -> Result<ClusterPlacement, PlacementError> {
         keys.iter_mut().for_each(|of_copy| of_copy.retain(|_, buckets| *buckets != Buckets::NONE));
         let mut of_collectors: BTreeMap<&str, Buckets> = BTreeMap::new();
         for (copy, of_copy) in keys.iter().enumerate() {
             let mut placed = Buckets::NONE;
             for (id, buckets) in of_copy {
-                if let Some(bucket) = placed.and(*buckets).first() {
+                if let Some(bucket) = placed.intersection(*buckets).lowest_bucket() {
                     return Err(PlacementError(format!(
                         "copy {copy} of bucket {bucket} is at two collectors"
                     )));
                 }
-                placed = placed.or(*buckets);
+                placed = placed.union(*buckets);
                 let of_collector = of_collectors.entry(id).or_insert(Buckets::NONE);
-                if let Some(bucket) = of_collector.and(*buckets).first() {
+                if let Some(bucket) = of_collector.intersection(*buckets).lowest_bucket() {
                     return Err(PlacementError(format!("two copies of bucket {bucket} are at {id}")));
                 }
-                *of_collector = of_collector.or(*buckets);
+                *of_collector = of_collector.union(*buckets);
             }
-            if let Some(bucket) = placed.others().first() {
+            if let Some(bucket) = placed.complement().lowest_bucket() {
                 return Err(PlacementError(format!("copy {copy} of bucket {bucket} is at no collector")));
             }
         }
         let ranges: Vec<&ListRange> = lists.values().flatten().collect();
         for (n, range) in ranges.iter().enumerate() {
             let ListRange { store, first, count } = range;
-            if *count == 0 || range.end() > 1 << 32 {
+            if *count == 0 || range.end_of_lists() > 1 << 32 {
                 return Err(PlacementError(format!(
                     "{count} lists of store {store:?} from {first} are no range"
                 )));
@@ -119,7 +119,7 @@ impl Placement {
                 return Err(PlacementError(format!("list {list} of store {store:?} is placed twice")));
             }
         }
-        Ok(Placement { version, keys, lists, ..Placement::default() })
+        Ok(ClusterPlacement { version, keys, lists, ..ClusterPlacement::default() })
     }
 
     /// The collectors of a bucket: copy `n` is at the `n`-th.
@@ -130,27 +130,27 @@ impl Placement {
     }
 
     /// The buckets of which a collector has this copy.
-    pub fn buckets(&self, copy: usize, id: &str) -> Buckets {
+    pub fn buckets_of_copy(&self, copy: usize, id: &str) -> Buckets {
         self.keys.get(copy).and_then(|of_copy| of_copy.get(id)).copied().unwrap_or(Buckets::NONE)
     }
 
     /// What a collector has of a store whose keys are at so many collectors, or at as many as there are.
-    pub fn copies(&self, replicas: usize, id: &str) -> Copies {
-        (0..replicas).map(|copy| self.buckets(copy, id)).collect()
+    pub fn collector_copies(&self, replicas: usize, id: &str) -> Copies {
+        (0..replicas).map(|copy| self.buckets_of_copy(copy, id)).collect()
     }
 
     /// What a collector has of counters: the buckets by [lane](crate::layout::key_increment), if two are to count each
     /// key. It is the lane of the other one's colour; of the first one's own while there is no other, or none of another
     /// colour.
-    pub fn lanes(&self, replicas: usize, id: &str) -> Copies {
+    pub fn collector_lanes(&self, replicas: usize, id: &str) -> Copies {
         if replicas < 2 {
-            return self.copies(replicas, id);
+            return self.collector_copies(replicas, id);
         }
         let mut lanes = [Buckets::NONE; COLOURS];
         for copy in 0..2 {
-            for bucket in self.buckets(copy, id).iter() {
-                if let Some(lane) = self.lane(copy, bucket) {
-                    lanes[lane] = lanes[lane].or(Buckets::range(bucket, bucket));
+            for bucket in self.buckets_of_copy(copy, id).iter() {
+                if let Some(lane) = self.counting_lane(copy, bucket) {
+                    lanes[lane] = lanes[lane].union(Buckets::from_range(bucket, bucket));
                 }
             }
         }
@@ -158,8 +158,8 @@ impl Placement {
     }
 
     /// The lane in which a bucket's first (0) or second (1) collector counts.
-    fn lane(&self, copy: usize, bucket: u8) -> Option<usize> {
-        let colour = |copy| self.colour(self.of_bucket(bucket).nth(copy)?, bucket);
+    fn counting_lane(&self, copy: usize, bucket: u8) -> Option<usize> {
+        let colour = |copy| self.colour_in_bucket(self.of_bucket(bucket).nth(copy)?, bucket);
         match (colour(copy), colour(1 - copy)) {
             (own, Some(other)) if own != Some(other) => Some(other),
             (own, _) => own.filter(|_| copy == 0),
@@ -168,35 +168,36 @@ impl Placement {
 
     /// The colour of a collector in a bucket; `None` if it has never had it. Where a placement has none, it is the
     /// [usual one](usual_colour).
-    fn colour(&self, id: &str, bucket: u8) -> Option<usize> {
+    fn colour_in_bucket(&self, id: &str, bucket: u8) -> Option<usize> {
         let copy = || self.of_bucket(bucket).take(2).position(|holder| holder == id);
-        self.colours.colour(id, bucket).or_else(|| copy().map(usual_colour))
+        self.colours.colour_in_bucket(id, bucket).or_else(|| copy().map(usual_colour))
     }
 
     /// How a collector counts a bucket's keys, or has counted them; in no lane, if it has never had the bucket.
-    pub fn role(&self, id: &str, bucket: u8) -> Role {
-        let Some(colour) = self.colour(id, bucket) else { return Role::default() };
-        let now = (0..2).find(|copy| self.buckets(*copy, id).contains(bucket));
+    pub fn counting_role(&self, id: &str, bucket: u8) -> CountingRole {
+        let Some(colour) = self.colour_in_bucket(id, bucket) else { return CountingRole::default() };
+        let now = (0..2).find(|copy| self.buckets_of_copy(*copy, id).contains(bucket));
         let mut lanes = [false; COLOURS];
         self.colours.of_others(id, bucket).for_each(|lane| lanes[lane] = true);
         lanes[colour] = self.colours.was_alone(id, bucket);
-        if let Some(lane) = now.and_then(|copy| self.lane(copy, bucket)) {
+        if let Some(lane) = now.and_then(|copy| self.counting_lane(copy, bucket)) {
             lanes[lane] = true;
         }
-        Role { colour, lanes }
+        CountingRole { colour, lanes }
     }
 
     /// The collector of a list.
-    pub fn of_list(&self, store: &str, list: u32) -> Option<&str> {
+    pub fn list_collector(&self, store: &str, list: u32) -> Option<&str> {
         let has = |range: &ListRange| range.store == store && range.contains(list);
         self.lists.iter().find(|(_, ranges)| ranges.iter().any(has)).map(|(id, _)| id.as_str())
     }
 
     /// How many copies of buckets are at another collector than in `before`. Those that it did not place do not count.
-    pub fn moved_since(&self, before: &Placement) -> usize {
+    pub fn moved_since(&self, before: &ClusterPlacement) -> usize {
         let of_copy = |(copy, old): (usize, &BTreeMap<String, Buckets>)| -> usize {
-            let gone =
-                |(id, had): (&String, &Buckets)| had.and(self.buckets(copy, id).others()).iter().count();
+            let gone = |(id, had): (&String, &Buckets)| {
+                had.intersection(self.buckets_of_copy(copy, id).complement()).iter().count()
+            };
             old.iter().map(gone).sum()
         };
         before.keys.iter().take(self.keys.len()).enumerate().map(of_copy).sum()
@@ -211,17 +212,20 @@ mod tests {
 
     #[test]
     fn a_placement_is_read_as_it_is_written() {
-        let placement: Placement = serde_json::from_str(JSON).unwrap();
+        let placement: ClusterPlacement = serde_json::from_str(JSON).unwrap();
         assert_eq!(serde_json::to_string(&placement).unwrap(), JSON);
         assert_eq!(placement.of_bucket(127).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(placement.of_bucket(128).collect::<Vec<_>>(), ["b", "a"]);
-        assert_eq!(placement.buckets(1, "a").to_string(), "128-255");
-        let of_a = [1, 2, 3].map(|replicas| placement.copies(replicas, "a").to_string());
+        assert_eq!(placement.buckets_of_copy(1, "a").to_string(), "128-255");
+        let of_a = [1, 2, 3].map(|replicas| placement.collector_copies(replicas, "a").to_string());
         assert_eq!(of_a, ["0-127", "0-127; copy 1 of 128-255", "0-127; copy 1 of 128-255"]);
-        let lanes = [1, 2].map(|replicas| placement.lanes(replicas, "a").to_string());
+        let lanes = [1, 2].map(|replicas| placement.collector_lanes(replicas, "a").to_string());
         assert_eq!(lanes, ["0-127", "0-127; copy 1 of 128-255"]);
-        assert_eq!((placement.buckets(2, "a"), placement.buckets(0, "c")), (Buckets::NONE, Buckets::NONE));
-        let of_list = |store, list| placement.of_list(store, list);
+        assert_eq!(
+            (placement.buckets_of_copy(2, "a"), placement.buckets_of_copy(0, "c")),
+            (Buckets::NONE, Buckets::NONE)
+        );
+        let of_list = |store, list| placement.list_collector(store, list);
         assert_eq!(
             (of_list("events", 3), of_list("events", 4), of_list("other", 0)),
             (Some("b"), None, None)
@@ -230,24 +234,27 @@ mod tests {
             r#""lists""#,
             r#""colours":{"of":[{"a":"0"},{"a":"1","b":"0"},{},{"b":"1"}],"alone":{"a":"0"}},"lists""#,
         );
-        let coloured: Placement = serde_json::from_str(&coloured).unwrap();
+        let coloured: ClusterPlacement = serde_json::from_str(&coloured).unwrap();
         assert_eq!(
-            serde_json::from_str::<Placement>(&serde_json::to_string(&coloured).unwrap()).unwrap(),
+            serde_json::from_str::<ClusterPlacement>(&serde_json::to_string(&coloured).unwrap()).unwrap(),
             coloured
         );
-        let role = |colour, lanes: [u8; 4]| Role { colour, lanes: lanes.map(|lane| lane == 1) };
+        let role = |colour, lanes: [u8; 4]| CountingRole { colour, lanes: lanes.map(|lane| lane == 1) };
         assert_eq!(
-            [0, 1, 2].map(|bucket| coloured.role("a", bucket)),
+            [0, 1, 2].map(|bucket| coloured.counting_role("a", bucket)),
             [role(0, [1, 1, 0, 0]), role(1, [0, 0, 0, 1]), role(1, [1, 0, 0, 0])]
         );
-        assert_eq!((coloured.role("b", 1), coloured.role("c", 1)), (role(3, [0, 1, 0, 0]), Role::default()));
         assert_eq!(
-            coloured.lanes(2, "a").to_string(),
+            (coloured.counting_role("b", 1), coloured.counting_role("c", 1)),
+            (role(3, [0, 1, 0, 0]), CountingRole::default())
+        );
+        assert_eq!(
+            coloured.collector_lanes(2, "a").to_string(),
             "2-127; copy 1 of 0,128-255; copy 2 of none; copy 3 of 1"
         );
         // A later version may say more.
         let more = JSON.replacen('{', r#"{"later":"2026-01-01","#, 1);
-        assert_eq!(serde_json::from_str::<Placement>(&more).unwrap(), placement);
+        assert_eq!(serde_json::from_str::<ClusterPlacement>(&more).unwrap(), placement);
     }
 
     #[test]
@@ -266,7 +273,7 @@ mod tests {
             ("[]", list(9, u32::MAX), r#"4294967295 lists of store "s" from 9 are no range"#),
         ] {
             let json = format!(r#"{{"version":1,"keys":{keys},"lists":{{"a":[{lists}]}}}}"#);
-            let error = serde_json::from_str::<Placement>(&json).unwrap_err().to_string();
+            let error = serde_json::from_str::<ClusterPlacement>(&json).unwrap_err().to_string();
             assert!(error.contains(told), "{json}: {error}");
         }
         for (colours, told) in [
@@ -274,18 +281,19 @@ mod tests {
             ("{},{},{},{},{}", "5 colours, and there are 4"),
         ] {
             let json = format!(r#"{{"version":1,"keys":[],"colours":{{"of":[{colours}]}}}}"#);
-            let error = serde_json::from_str::<Placement>(&json).unwrap_err().to_string();
+            let error = serde_json::from_str::<ClusterPlacement>(&json).unwrap_err().to_string();
             assert!(error.contains(told), "{json}: {error}");
         }
     }
 
     #[test]
     fn what_moved_is_counted_by_copy() {
-        let before: Placement = serde_json::from_str(JSON).unwrap();
-        let swapped = Placement { keys: before.keys.iter().rev().cloned().collect(), ..before.clone() };
-        let one = Placement { keys: before.keys[..1].to_vec(), ..before.clone() };
+        let before: ClusterPlacement = serde_json::from_str(JSON).unwrap();
+        let swapped =
+            ClusterPlacement { keys: before.keys.iter().rev().cloned().collect(), ..before.clone() };
+        let one = ClusterPlacement { keys: before.keys[..1].to_vec(), ..before.clone() };
         assert_eq!((swapped.moved_since(&before), before.moved_since(&before)), (512, 0));
         assert_eq!((one.moved_since(&before), before.moved_since(&one)), (0, 0));
-        assert_eq!(before.moved_since(&Placement::default()), 0);
+        assert_eq!(before.moved_since(&ClusterPlacement::default()), 0);
     }
 }

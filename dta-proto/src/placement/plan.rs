@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Placement;
+use super::ClusterPlacement;
 use super::layer::{Fits, Layer, ONE};
 use crate::buckets::Buckets;
 use crate::list_range::ListRange;
@@ -15,7 +15,7 @@ const LIST_PARTS: u32 = 256;
 
 /// A collector that can be given something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct PlacementMember {
     /// Its id.
     pub id: String,
     /// What fails as a whole, such as a rack; empty = itself.
@@ -29,8 +29,8 @@ pub struct Member {
     pub lists: BTreeMap<String, u32>,
 }
 
-impl Member {
-    fn zone(&self) -> &str {
+impl PlacementMember {
+    fn zone_name(&self) -> &str {
         if self.zone.is_empty() { &self.id } else { &self.zone }
     }
 }
@@ -45,23 +45,23 @@ impl Member {
 ///   allow: what was written of the bucket can still be found. This comes before equal load, too.
 /// - What need not move for these stays.
 /// - If there are to be several copies, collectors that have one of a bucket's first two get a colour there.
-pub fn next(before: &Placement, members: &[Member], copies: usize) -> Placement {
+pub fn next(before: &ClusterPlacement, members: &[PlacementMember], copies: usize) -> ClusterPlacement {
     let members = in_service(members);
     if members.is_empty() {
         return before.clone();
     }
     let mut carried = vec![0; members.len()];
-    let mut next = Placement {
+    let mut next = ClusterPlacement {
         version: before.version,
         since: before.since,
-        keys: keys(before, &members, copies, &mut carried),
-        lists: lists(before, &members, &mut carried),
+        keys: place_keys(before, &members, copies, &mut carried),
+        lists: place_lists(before, &members, &mut carried),
         colours: before.colours.clone(),
     };
     if copies > 1 {
         // Counters may have been counted by a placement without colours.
         for keys in [&before.keys, &next.keys] {
-            next.colours.give(keys, |id| members.iter().any(|member| member.id == id));
+            next.colours.assign_colours(keys, |id| members.iter().any(|member| member.id == id));
         }
     }
     if next != *before {
@@ -72,11 +72,12 @@ pub fn next(before: &Placement, members: &[Member], copies: usize) -> Placement 
 
 /// How many copies of buckets must move at least, zones aside, so that none is at a member that is drained or gone, and
 /// each member has its share of each copy to within one.
-pub fn fewest_moves(before: &Placement, members: &[Member], copies: usize) -> usize {
+pub fn fewest_moves(before: &ClusterPlacement, members: &[PlacementMember], copies: usize) -> usize {
     let members = in_service(members);
     let shares = by_weight(members.iter().map(|member| member.weight), BUCKETS);
     let of_copy = |of_copy: &BTreeMap<String, Buckets>| -> usize {
-        let held = |member: &&Member| of_copy.get(&member.id).map_or(0, |buckets| buckets.iter().count());
+        let held =
+            |member: &&PlacementMember| of_copy.get(&member.id).map_or(0, |buckets| buckets.iter().count());
         let all_held: usize = members.iter().map(held).sum();
         let (mut over, mut under) = (0, 0);
         for (member, share) in members.iter().zip(&shares) {
@@ -93,8 +94,8 @@ pub fn fewest_moves(before: &Placement, members: &[Member], copies: usize) -> us
 }
 
 /// Those that can have something, by their ids.
-fn in_service(members: &[Member]) -> Vec<&Member> {
-    let mut all: Vec<&Member> = members.iter().filter(|member| !member.drained).collect();
+fn in_service(members: &[PlacementMember]) -> Vec<&PlacementMember> {
+    let mut all: Vec<&PlacementMember> = members.iter().filter(|member| !member.drained).collect();
     all.sort_by(|a, b| a.id.cmp(&b.id));
     all.dedup_by(|a, b| a.id == b.id);
     all
@@ -109,7 +110,7 @@ fn by_weight(weights: impl Iterator<Item = u64> + Clone, parts: usize) -> Vec<i6
 
 /// One copy of all buckets: at whom it may be, given where the other copies are.
 struct Copy<'a> {
-    members: &'a [&'a Member],
+    members: &'a [&'a PlacementMember],
     /// Whether copies are kept apart by zone; else by member.
     by_zone: bool,
     /// The members that have earlier copies of each bucket.
@@ -118,12 +119,12 @@ struct Copy<'a> {
     later: Vec<Vec<usize>>,
     /// What is left of each bucket, by which this copy and later ones decide whether it can still be found; empty if
     /// there is one copy, or another number of them than before, as all are numbered anew then.
-    left: Vec<Left>,
+    left: Vec<BucketRemainder>,
 }
 
 /// What is left of a bucket, of which some copies are settled.
 #[derive(Clone, Copy)]
-enum Left {
+enum BucketRemainder {
     /// Nothing, or a settled copy: the others may move.
     Free,
     /// No settled copy. The one to settle is at this member, if at any.
@@ -132,33 +133,34 @@ enum Left {
 
 impl Copy<'_> {
     /// What no two copies of a bucket may have in common.
-    fn apart(&self, member: usize) -> &str {
-        if self.by_zone { self.members[member].zone() } else { &self.members[member].id }
+    fn failure_domain(&self, member: usize) -> &str {
+        if self.by_zone { self.members[member].zone_name() } else { &self.members[member].id }
     }
 
-    fn is_clear(&self, others: &[usize], member: usize) -> bool {
-        others.iter().all(|other| self.apart(*other) != self.apart(member))
+    fn has_own_domain(&self, others: &[usize], member: usize) -> bool {
+        others.iter().all(|other| self.failure_domain(*other) != self.failure_domain(member))
     }
 
     /// Each member's share: by weight, as far as buckets are left that its zone may have.
-    fn shares(&self) -> Vec<i64> {
-        struct Group {
+    fn member_shares(&self) -> Vec<i64> {
+        struct DomainGroup {
             weight: u128,
             may_have: i64,
         }
-        let mut groups: BTreeMap<&str, Group> = BTreeMap::new();
+        let mut groups: BTreeMap<&str, DomainGroup> = BTreeMap::new();
         for (n, member) in self.members.iter().enumerate() {
             let may_have =
-                || self.earlier.iter().filter(|earlier| self.is_clear(earlier, n)).count() as i64 * ONE;
-            let group =
-                groups.entry(self.apart(n)).or_insert_with(|| Group { weight: 0, may_have: may_have() });
+                || self.earlier.iter().filter(|earlier| self.has_own_domain(earlier, n)).count() as i64 * ONE;
+            let group = groups
+                .entry(self.failure_domain(n))
+                .or_insert_with(|| DomainGroup { weight: 0, may_have: may_have() });
             group.weight += u128::from(member.weight.max(1));
         }
         let mut of_groups: BTreeMap<&str, i64> = BTreeMap::new();
         let (mut left, mut weight) =
             (BUCKETS as i64 * ONE, groups.values().map(|group| group.weight).sum::<u128>());
         loop {
-            let share = |group: &Group| (left as u128 * group.weight / weight.max(1)) as i64;
+            let share = |group: &DomainGroup| (left as u128 * group.weight / weight.max(1)) as i64;
             let full: Vec<&str> = groups
                 .iter()
                 .filter(|(_, group)| share(group) > group.may_have)
@@ -176,41 +178,45 @@ impl Copy<'_> {
             }
         }
         let of_member = |n: usize| {
-            let fellows = (0..self.members.len()).filter(|other| self.apart(*other) == self.apart(n));
+            let fellows =
+                (0..self.members.len()).filter(|other| self.failure_domain(*other) == self.failure_domain(n));
             let all: u128 = fellows.map(|other| u128::from(self.members[other].weight.max(1))).sum();
-            (of_groups[self.apart(n)] as u128 * u128::from(self.members[n].weight.max(1)) / all) as i64
+            (of_groups[self.failure_domain(n)] as u128 * u128::from(self.members[n].weight.max(1)) / all)
+                as i64
         };
         (0..self.members.len()).map(of_member).collect()
     }
 }
 
 impl Fits for Copy<'_> {
-    fn may(&self, part: usize, member: usize) -> bool {
-        self.is_clear(&self.earlier[part], member)
+    fn can_hold(&self, part: usize, member: usize) -> bool {
+        self.has_own_domain(&self.earlier[part], member)
     }
 
-    fn is_free(&self, part: usize, member: usize) -> bool {
-        self.is_clear(&self.later[part], member)
+    fn is_free_move(&self, part: usize, member: usize) -> bool {
+        self.has_own_domain(&self.later[part], member)
     }
 
-    fn keeps(&self, part: usize, member: usize) -> bool {
+    fn keeps_some_copy(&self, part: usize, member: usize) -> bool {
         match self.left.get(part) {
-            None | Some(Left::Free) => true,
-            Some(Left::At(holder)) => {
+            None | Some(BucketRemainder::Free) => true,
+            Some(BucketRemainder::At(holder)) => {
                 *holder == Some(member)
-                    || self.later[part].iter().any(|later| self.apart(*later) != self.apart(member))
+                    || self.later[part]
+                        .iter()
+                        .any(|later| self.failure_domain(*later) != self.failure_domain(member))
             }
         }
     }
 }
 
-fn keys(
-    before: &Placement,
-    members: &[&Member],
+fn place_keys(
+    before: &ClusterPlacement,
+    members: &[&PlacementMember],
     copies: usize,
     carried: &mut [i64],
 ) -> Vec<BTreeMap<String, Buckets>> {
-    let zones = members.iter().map(|member| member.zone()).collect::<BTreeSet<_>>().len();
+    let zones = members.iter().map(|member| member.zone_name()).collect::<BTreeSet<_>>().len();
     let copies = copies.min(members.len());
     // By copy and bucket; those of copies that are not settled yet as they were before.
     let mut holders: Vec<Vec<Option<usize>>> = vec![vec![None; BUCKETS]; copies];
@@ -225,7 +231,11 @@ fn keys(
         let left = |bucket: usize| {
             let stays = |n: usize| had[n][bucket].is_some() && holders[n][bucket] == had[n][bucket];
             let is_gone = had.iter().all(|had| had[bucket].is_none());
-            if is_gone || (0..copy).any(stays) { Left::Free } else { Left::At(had[copy][bucket]) }
+            if is_gone || (0..copy).any(stays) {
+                BucketRemainder::Free
+            } else {
+                BucketRemainder::At(had[copy][bucket])
+            }
         };
         let is_as_before = copies > 1 && before.keys.len() == copies;
         let left = (0..BUCKETS).filter(|_| is_as_before).map(left).collect();
@@ -241,8 +251,8 @@ fn keys(
         };
         // First copies lie in runs, for few rows in a switch. The others are scattered, so that the load of a
         // collector that dies is taken over by all.
-        let layer = Layer::new(std::mem::take(&mut holders[copy]), &fits.shares(), &fits);
-        holders[copy] = layer.settle(carried, copy == 0);
+        let layer = Layer::new(std::mem::take(&mut holders[copy]), &fits.member_shares(), &fits);
+        holders[copy] = layer.distribute_parts(carried, copy == 0);
     }
     let by_member = |holders: Vec<Option<usize>>| {
         let of =
@@ -257,20 +267,24 @@ fn keys(
 struct Has(Vec<bool>);
 
 impl Fits for Has {
-    fn may(&self, _: usize, member: usize) -> bool {
+    fn can_hold(&self, _: usize, member: usize) -> bool {
         self.0[member]
     }
 
-    fn is_free(&self, _: usize, _: usize) -> bool {
+    fn is_free_move(&self, _: usize, _: usize) -> bool {
         true
     }
 
-    fn keeps(&self, _: usize, _: usize) -> bool {
+    fn keeps_some_copy(&self, _: usize, _: usize) -> bool {
         true
     }
 }
 
-fn lists(before: &Placement, members: &[&Member], carried: &mut [i64]) -> BTreeMap<String, Vec<ListRange>> {
+fn place_lists(
+    before: &ClusterPlacement,
+    members: &[&PlacementMember],
+    carried: &mut [i64],
+) -> BTreeMap<String, Vec<ListRange>> {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for (store, lists) in members.iter().flat_map(|member| &member.lists) {
         let most = counts.entry(store).or_default();
@@ -286,16 +300,18 @@ fn lists(before: &Placement, members: &[&Member], carried: &mut [i64]) -> BTreeM
         let shares: Vec<i64> =
             has.0.iter().map(|has| if *has { of_those.next().unwrap_or(0) } else { 0 }).collect();
         let holder = |part: u32| {
-            let id = before.of_list(store, first(part))?;
+            let id = before.list_collector(store, first(part))?;
             members.iter().position(|member| member.id == id)
         };
         let layer = Layer::new((0..parts).map(holder).collect(), &shares, &has);
-        for (part, holder) in (0..parts).zip(layer.settle(carried, true)) {
+        for (part, holder) in (0..parts).zip(layer.distribute_parts(carried, true)) {
             let Some(holder) = holder else { continue };
             let ranges = placed.entry(members[holder].id.clone()).or_default();
             let (from, count) = (first(part), first(part + 1) - first(part));
             match ranges.last_mut() {
-                Some(last) if last.store == store && last.end() == u64::from(from) => last.count += count,
+                Some(last) if last.store == store && last.end_of_lists() == u64::from(from) => {
+                    last.count += count
+                }
                 _ => ranges.push(ListRange { store: store.to_owned(), first: from, count }),
             }
         }

@@ -9,7 +9,8 @@ use crate::queue_pair::has_24_bits;
 use crate::store::{SpecError, StoreKind};
 
 use super::{
-    Change, Entry, EntryKey, Lists, Primitive, Program, Purpose, QueuePair, SketchReporter, Store, Transport,
+    DataPlaneChange, DataPlaneEntry, EntryKey, Lists, Primitive, Program, ProgramQueuePair, Purpose,
+    SketchReporter, Store, Transport,
 };
 
 /// Most stores in one program, those of each collector counted.
@@ -25,7 +26,7 @@ pub struct CheckError(String);
 
 impl CheckError {
     /// A number outside its range: table and field, and what it may be.
-    fn value(field: &str, value: impl fmt::Display, must: &str) -> CheckError {
+    fn out_of_range(field: &str, value: impl fmt::Display, must: &str) -> CheckError {
         CheckError(format!("{field} is {value}, but must be {must}"))
     }
 
@@ -41,30 +42,32 @@ impl From<SpecError> for CheckError {
     }
 }
 
-impl Entry {
+impl DataPlaneEntry {
     /// Checks an entry on its own.
-    pub fn check(&self) -> Result<(), CheckError> {
+    pub fn validate(&self) -> Result<(), CheckError> {
         match self {
-            Entry::Service(service) => ipv4("service.address", service.address),
-            Entry::Mode(_) | Entry::Flush(_) => Ok(()),
-            Entry::QueuePair(pair) => check_pair(pair),
-            Entry::Store(store) => check_store(store),
-            Entry::Lists(lists) if lists.count == 0 => Err(CheckError::value("lists.count", 0, "at least 1")),
-            Entry::Lists(_) => Ok(()),
-            Entry::Version0(v0) if !v0.primitive.in_version0() => {
+            DataPlaneEntry::Service(service) => check_ipv4("service.address", service.address),
+            DataPlaneEntry::Mode(_) | DataPlaneEntry::Flush(_) => Ok(()),
+            DataPlaneEntry::QueuePair(pair) => check_pair(pair),
+            DataPlaneEntry::Store(store) => check_store(store),
+            DataPlaneEntry::Lists(lists) if lists.count == 0 => {
+                Err(CheckError::out_of_range("lists.count", 0, "at least 1"))
+            }
+            DataPlaneEntry::Lists(_) => Ok(()),
+            DataPlaneEntry::Version0(v0) if !v0.primitive.in_version0() => {
                 let must = "another primitive: version 0 has no sketch-merge";
-                Err(CheckError::value("version0.primitive", v0.primitive.index(), must))
+                Err(CheckError::out_of_range("version0.primitive", v0.primitive.index(), must))
             }
-            Entry::Version0(_) => Ok(()),
-            Entry::SketchReporter(reporter) if reporter.bit > 31 => {
-                Err(CheckError::value("sketch-reporter.bit", reporter.bit, "0 to 31"))
+            DataPlaneEntry::Version0(_) => Ok(()),
+            DataPlaneEntry::SketchReporter(reporter) if reporter.bit > 31 => {
+                Err(CheckError::out_of_range("sketch-reporter.bit", reporter.bit, "0 to 31"))
             }
-            Entry::SketchReporter(_) | Entry::Session(_) => Ok(()),
+            DataPlaneEntry::SketchReporter(_) | DataPlaneEntry::Session(_) => Ok(()),
         }
     }
 }
 
-fn ipv4(field: &str, address: IpAddr) -> Result<(), CheckError> {
+fn check_ipv4(field: &str, address: IpAddr) -> Result<(), CheckError> {
     match address.is_ipv4() {
         true => Ok(()),
         false => Err(CheckError(format!("{field} is {address}: IPv6 is not supported"))),
@@ -74,10 +77,10 @@ fn ipv4(field: &str, address: IpAddr) -> Result<(), CheckError> {
 fn collector(field: &str, index: u8) -> Result<(), CheckError> {
     const MUST: &str = "0 to 63: a program has 64 collectors at most";
     const { assert!(MAX_COLLECTORS == 64) };
-    if index < MAX_COLLECTORS { Ok(()) } else { Err(CheckError::value(field, index, MUST)) }
+    if index < MAX_COLLECTORS { Ok(()) } else { Err(CheckError::out_of_range(field, index, MUST)) }
 }
 
-fn check_pair(pair: &QueuePair) -> Result<(), CheckError> {
+fn check_pair(pair: &ProgramQueuePair) -> Result<(), CheckError> {
     collector("queue-pair.collector", pair.collector)?;
     for (field, value) in [
         ("queue-pair.remote_qpn", pair.remote_qpn),
@@ -85,13 +88,13 @@ fn check_pair(pair: &QueuePair) -> Result<(), CheckError> {
         ("queue-pair.start_psn", pair.start_psn),
     ] {
         if !has_24_bits(value) {
-            return Err(CheckError::value(field, value, "a number of 24 bits"));
+            return Err(CheckError::out_of_range(field, value, "a number of 24 bits"));
         }
     }
-    ipv4("queue-pair.source", pair.source.ip)?;
-    ipv4("queue-pair.destination", pair.destination.ip)?;
+    check_ipv4("queue-pair.source", pair.source.ip)?;
+    check_ipv4("queue-pair.destination", pair.destination.ip)?;
     if pair.destination.port == 0 {
-        return Err(CheckError::value("queue-pair.destination.port", 0, "a port"));
+        return Err(CheckError::out_of_range("queue-pair.destination.port", 0, "a port"));
     }
     if (pair.purpose, pair.transport) == (Purpose::Atomic, Transport::Uc) {
         return Err(CheckError("the queue pair for atomics is UC, but FETCH_ADD needs RC".into()));
@@ -113,7 +116,7 @@ fn check_store(store: &Store) -> Result<(), CheckError> {
     if address & (length - 1) != 0 {
         return fail("the address must be aligned to the length, so that address = base | offset");
     }
-    let must = store.spec.kind.primitive().purpose();
+    let must = store.spec.kind.primitive().queue_pair_purpose();
     if store.queue_pair != must {
         let must = must.operations();
         return Err(CheckError(format!("store `{name}` must travel on the queue pair for {must}")));
@@ -125,37 +128,37 @@ fn check_store(store: &Store) -> Result<(), CheckError> {
 ///
 /// # Errors
 /// A [`CheckError`] that names the entry at fault.
-pub fn checked(have: &Program, changes: &[Change]) -> Result<Program, CheckError> {
+pub fn apply_changes(have: &Program, changes: &[DataPlaneChange]) -> Result<Program, CheckError> {
     let mut program = have.clone();
     for change in changes {
         match change {
-            Change::Insert { entry } => set(&mut program, entry)?,
-            Change::Modify { from, to } if from.key() != to.key() => {
-                let (from, to) = (from.key(), to.key());
+            DataPlaneChange::Insert { entry } => set(&mut program, entry)?,
+            DataPlaneChange::Modify { from, to } if from.entry_key() != to.entry_key() => {
+                let (from, to) = (from.entry_key(), to.entry_key());
                 let keys =
                     format!("a modification turns {from:?} into {to:?}; delete the one and insert the other");
                 return Err(CheckError(keys));
             }
-            Change::Modify { from, to } => {
-                program.get(&from.key()).ok_or(CheckError::not_there(from.key()))?;
+            DataPlaneChange::Modify { from, to } => {
+                program.get(&from.entry_key()).ok_or(CheckError::not_there(from.entry_key()))?;
                 set(&mut program, to)?;
             }
-            Change::Delete { entry } => {
-                program.remove(&entry.key()).ok_or(CheckError::not_there(entry.key()))?;
-                if let Entry::Store(store) = entry {
+            DataPlaneChange::Delete { entry } => {
+                program.remove(&entry.entry_key()).ok_or(CheckError::not_there(entry.entry_key()))?;
+                if let DataPlaneEntry::Store(store) = entry {
                     nothing_refers_to(&program, store.spec.id, store.collector)?;
                 }
             }
-            Change::Forget { entry } => match program.get(&entry.key()) {
-                Some(Entry::Store(store)) if store.is_gathered() => {}
+            DataPlaneChange::Forget { entry } => match program.get(&entry.entry_key()) {
+                Some(DataPlaneEntry::Store(store)) if store.is_gathered() => {}
                 Some(_) => {
                     return Err(CheckError(format!(
                         "{:?} cannot be forgotten: rows and columns are gathered for postcarding and sketch-merge \
                          stores only",
-                        entry.key()
+                        entry.entry_key()
                     )));
                 }
-                None => return Err(CheckError::not_there(entry.key())),
+                None => return Err(CheckError::not_there(entry.entry_key())),
             },
         }
     }
@@ -163,11 +166,11 @@ pub fn checked(have: &Program, changes: &[Change]) -> Result<Program, CheckError
     Ok(program)
 }
 
-fn set(program: &mut Program, entry: &Entry) -> Result<(), CheckError> {
-    entry.check()?;
+fn set(program: &mut Program, entry: &DataPlaneEntry) -> Result<(), CheckError> {
+    entry.validate()?;
     refers_well(program, entry)?;
-    let key = entry.key();
-    if let (Entry::Store(new), Some(Entry::Store(old))) = (entry, program.get(&key))
+    let key = entry.entry_key();
+    if let (DataPlaneEntry::Store(new), Some(DataPlaneEntry::Store(old))) = (entry, program.get(&key))
         && new.spec.kind != old.spec.kind
     {
         // What a target keeps for it would no longer fit.
@@ -179,32 +182,32 @@ fn set(program: &mut Program, entry: &Entry) -> Result<(), CheckError> {
 }
 
 /// Whether the store that an entry refers to exists.
-fn refers_well(program: &Program, entry: &Entry) -> Result<(), CheckError> {
+fn refers_well(program: &Program, entry: &DataPlaneEntry) -> Result<(), CheckError> {
     let (id, kind) = match entry {
-        Entry::Lists(lists) => (lists.store, Primitive::Append),
-        Entry::Version0(v0) => (v0.store, v0.primitive),
-        Entry::SketchReporter(reporter) => (reporter.store, Primitive::SketchMerge),
-        Entry::Service(_)
-        | Entry::Mode(_)
-        | Entry::Flush(_)
-        | Entry::QueuePair(_)
-        | Entry::Store(_)
-        | Entry::Session(_) => return Ok(()),
+        DataPlaneEntry::Lists(lists) => (lists.store, Primitive::Append),
+        DataPlaneEntry::Version0(v0) => (v0.store, v0.primitive),
+        DataPlaneEntry::SketchReporter(reporter) => (reporter.store, Primitive::SketchMerge),
+        DataPlaneEntry::Service(_)
+        | DataPlaneEntry::Mode(_)
+        | DataPlaneEntry::Flush(_)
+        | DataPlaneEntry::QueuePair(_)
+        | DataPlaneEntry::Store(_)
+        | DataPlaneEntry::Session(_) => return Ok(()),
     };
     let part = match entry {
-        Entry::Lists(lists) => program.part(id, lists.collector),
-        _ => program.store(id),
+        DataPlaneEntry::Lists(lists) => program.store_part(id, lists.collector),
+        _ => program.first_store_part(id),
     };
     let spec = match part {
         Some(store) if store.spec.kind.primitive() == kind => &store.spec,
         _ => {
-            let table = entry.table();
+            let table = entry.table_name();
             return Err(CheckError(format!(
                 "{table} refers to store {id}, but the program has no {kind} store of that id (any more)"
             )));
         }
     };
-    if let (Entry::Lists(lists), StoreKind::Append { lists: have, .. }) = (entry, &spec.kind)
+    if let (DataPlaneEntry::Lists(lists), StoreKind::Append { lists: have, .. }) = (entry, &spec.kind)
         && u64::from(lists.first) + u64::from(lists.count) > u64::from(*have)
     {
         let (first, last) = (lists.first, u64::from(lists.first) + u64::from(lists.count) - 1);
@@ -219,34 +222,34 @@ fn refers_well(program: &Program, entry: &Entry) -> Result<(), CheckError> {
 
 /// Refuses to remove a part of a store for which a target keeps state.
 fn nothing_refers_to(without: &Program, store: u16, collector: u8) -> Result<(), CheckError> {
-    let of = |entry: &&Entry| match entry {
-        Entry::Lists(lists) => (lists.store, lists.collector) == (store, collector),
-        Entry::SketchReporter(reporter) => reporter.store == store,
+    let of = |entry: &&DataPlaneEntry| match entry {
+        DataPlaneEntry::Lists(lists) => (lists.store, lists.collector) == (store, collector),
+        DataPlaneEntry::SketchReporter(reporter) => reporter.store == store,
         // Only a number here; the store may have another one once all changes are done.
-        Entry::Version0(_) => false,
-        Entry::Service(_)
-        | Entry::Mode(_)
-        | Entry::Flush(_)
-        | Entry::QueuePair(_)
-        | Entry::Store(_)
-        | Entry::Session(_) => false,
+        DataPlaneEntry::Version0(_) => false,
+        DataPlaneEntry::Service(_)
+        | DataPlaneEntry::Mode(_)
+        | DataPlaneEntry::Flush(_)
+        | DataPlaneEntry::QueuePair(_)
+        | DataPlaneEntry::Store(_)
+        | DataPlaneEntry::Session(_) => false,
     };
     without.entries().find(of).map_or(Ok(()), |entry| refers_well(without, entry))
 }
 
 /// Checks all entries together.
 fn check_whole(program: &Program) -> Result<(), CheckError> {
-    if program.entries().filter(|e| matches!(e, Entry::Store(_))).count() > MAX_STORES {
+    if program.entries().filter(|e| matches!(e, DataPlaneEntry::Store(_))).count() > MAX_STORES {
         return Err(CheckError(format!("a program of more than {MAX_STORES} stores")));
     }
     let mut lists: Option<&Lists> = None;
     let mut parts: Vec<&Store> = Vec::new();
     let mut bits: Vec<&SketchReporter> = Vec::new();
-    let mut pairs: Vec<&QueuePair> = Vec::new();
+    let mut pairs: Vec<&ProgramQueuePair> = Vec::new();
     // Sorted by key: a store's ranges are adjacent, and so are its reporters.
     for entry in program.entries() {
         match entry {
-            Entry::Lists(next) => {
+            DataPlaneEntry::Lists(next) => {
                 if let Some(before) = lists.replace(next)
                     && before.store == next.store
                     && u64::from(before.first) + u64::from(before.count) > u64::from(next.first)
@@ -255,7 +258,7 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
                     return Err(CheckError(format!("list {list} of store {store} is named twice")));
                 }
             }
-            Entry::SketchReporter(next) => {
+            DataPlaneEntry::SketchReporter(next) => {
                 bits.retain(|other| other.store == next.store);
                 if let Some(other) = bits.iter().find(|other| other.bit == next.bit) {
                     let SketchReporter { store, reporter, bit } = next;
@@ -267,9 +270,9 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
                 }
                 bits.push(next);
             }
-            Entry::QueuePair(next) => {
+            DataPlaneEntry::QueuePair(next) => {
                 if let Some(other) = pairs.iter().find(|other| other.local_qpn == next.local_qpn) {
-                    let of = |pair: &QueuePair| {
+                    let of = |pair: &ProgramQueuePair| {
                         format!("for {} of collector {}", pair.purpose.operations(), pair.collector)
                     };
                     return Err(CheckError(format!(
@@ -281,9 +284,9 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
                 }
                 pairs.push(next);
             }
-            Entry::Version0(_) => refers_well(program, entry)?,
-            Entry::Store(next) => {
-                if let Some(bucket) = next.buckets.twice() {
+            DataPlaneEntry::Version0(_) => refers_well(program, entry)?,
+            DataPlaneEntry::Store(next) => {
+                if let Some(bucket) = next.buckets.repeated_bucket() {
                     let (name, collector) = (&next.spec.name, next.collector);
                     return Err(CheckError(format!(
                         "two copies of bucket {bucket} of store `{name}` are at collector {collector}: each copy is at a \
@@ -294,7 +297,10 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
                 parts.iter().try_for_each(|other| parts_fit(other, next))?;
                 parts.push(next);
             }
-            Entry::Service(_) | Entry::Mode(_) | Entry::Flush(_) | Entry::Session(_) => {}
+            DataPlaneEntry::Service(_)
+            | DataPlaneEntry::Mode(_)
+            | DataPlaneEntry::Flush(_)
+            | DataPlaneEntry::Session(_) => {}
         }
     }
     Ok(())
@@ -310,7 +316,7 @@ fn parts_fit(a: &Store, b: &Store) -> Result<(), CheckError> {
         )));
     }
     let is_append = a.spec.kind.primitive() == Primitive::Append;
-    match a.buckets.overlap(&b.buckets).filter(|_| !is_append) {
+    match a.buckets.common_copy(&b.buckets).filter(|_| !is_append) {
         None => Ok(()),
         Some((copy, bucket)) => {
             let copy = if copy == 0 { String::new() } else { format!("copy {copy} of ") };
@@ -326,43 +332,46 @@ fn parts_fit(a: &Store, b: &Store) -> Result<(), CheckError> {
 mod tests {
     use super::*;
     use crate::buckets::{Buckets, Copies};
-    use crate::program::Session;
+    use crate::program::ProgramSession;
 
     /// The program of the frame vectors: all at one collector.
     fn sample() -> Program {
         serde_json::from_str(include_str!("../../vectors/program.json")).unwrap()
     }
 
-    fn pair(collector: u8, purpose: Purpose, local_qpn: u32) -> Change {
+    fn pair(collector: u8, purpose: Purpose, local_qpn: u32) -> DataPlaneChange {
         match sample().get(&EntryKey::QueuePair(0, purpose)) {
-            Some(Entry::QueuePair(pair)) => {
-                let entry = Entry::QueuePair(QueuePair { collector, local_qpn, ..pair.clone() });
-                Change::Insert { entry }
+            Some(DataPlaneEntry::QueuePair(pair)) => {
+                let entry =
+                    DataPlaneEntry::QueuePair(ProgramQueuePair { collector, local_qpn, ..pair.clone() });
+                DataPlaneChange::Insert { entry }
             }
             _ => panic!("the sample has one"),
         }
     }
 
-    fn store(id: u16, collector: u8) -> Change {
+    fn store(id: u16, collector: u8) -> DataPlaneChange {
         part(id, collector, Buckets::ALL)
     }
 
     /// The sample's first store under this id, with these buckets at a collector.
-    fn part(id: u16, collector: u8, buckets: Buckets) -> Change {
-        let Some(mut store) = sample().store(1).cloned() else { panic!("the sample has it") };
+    fn part(id: u16, collector: u8, buckets: Buckets) -> DataPlaneChange {
+        let Some(mut store) = sample().first_store_part(1).cloned() else { panic!("the sample has it") };
         store.spec.id = id;
-        Change::Insert { entry: Entry::Store(Store { collector, buckets: buckets.into(), ..store }) }
+        DataPlaneChange::Insert {
+            entry: DataPlaneEntry::Store(Store { collector, buckets: buckets.into(), ..store }),
+        }
     }
 
-    fn refusal(changes: &[Change]) -> String {
-        checked(&sample(), changes).map(|_| "held").unwrap_err().to_string()
+    fn refusal(changes: &[DataPlaneChange]) -> String {
+        apply_changes(&sample(), changes).map(|_| "held").unwrap_err().to_string()
     }
 
     #[test]
     fn entries_without_a_collector_are_the_first_ones() {
-        let is_first = |entry: &Entry| match entry {
-            Entry::QueuePair(pair) => pair.collector == 0,
-            Entry::Store(store) => store.collector == 0,
+        let is_first = |entry: &DataPlaneEntry| match entry {
+            DataPlaneEntry::QueuePair(pair) => pair.collector == 0,
+            DataPlaneEntry::Store(store) => store.collector == 0,
             _ => true,
         };
         assert!(sample().entries().all(is_first));
@@ -371,12 +380,14 @@ mod tests {
     #[test]
     fn another_collector_has_queue_pairs_and_stores_of_its_own() {
         let last = MAX_COLLECTORS - 1;
-        let session = Change::Insert { entry: Entry::Session(Session { collector: last, generation: 1 }) };
+        let session = DataPlaneChange::Insert {
+            entry: DataPlaneEntry::Session(ProgramSession { collector: last, generation: 1 }),
+        };
         let second =
             [pair(last, Purpose::Write, 0x113), pair(last, Purpose::Atomic, 0x114), store(31, last), session];
-        let program = checked(&sample(), &second).unwrap();
-        assert_eq!(program.store(31).map(|store| store.collector), Some(last));
-        assert_eq!(program.store(1).map(|store| store.collector), Some(0));
+        let program = apply_changes(&sample(), &second).unwrap();
+        assert_eq!(program.first_store_part(31).map(|store| store.collector), Some(last));
+        assert_eq!(program.first_store_part(1).map(|store| store.collector), Some(0));
         assert!(program.get(&EntryKey::QueuePair(last, Purpose::Write)).is_some());
         assert_eq!(program.generation(last), Some(1));
         assert_eq!(program.generation(1), None);
@@ -399,101 +410,113 @@ mod tests {
     fn each_bucket_of_a_store_is_at_one_collector() {
         let told = refusal(&[store(1, 2)]);
         assert!(told.starts_with("bucket 0 of store `kw` is at collector 0 and at collector 2"), "{told}");
-        let (low, high) = (Buckets::range(0, 127), Buckets::range(128, 255));
-        let told = refusal(&[part(1, 0, low), part(1, 2, Buckets::range(127, 255))]);
+        let (low, high) = (Buckets::from_range(0, 127), Buckets::from_range(128, 255));
+        let told = refusal(&[part(1, 0, low), part(1, 2, Buckets::from_range(127, 255))]);
         assert!(told.starts_with("bucket 127 of store `kw` is at collector 0 and at collector 2"), "{told}");
         let told = refusal(&[
-            part(1, 0, Buckets::range(0, 254)),
+            part(1, 0, Buckets::from_range(0, 254)),
             part(1, 2, high),
-            part(1, 9, Buckets::range(255, 255)),
+            part(1, 9, Buckets::from_range(255, 255)),
         ]);
         assert!(told.starts_with("bucket 128 of store `kw` is at collector 0 and at collector 2"), "{told}");
         // A bucket may be unassigned.
-        for parts in
-            [[low, high], [low, Buckets::range(129, 255)], [Buckets::range(255, 255), Buckets::range(0, 0)]]
-        {
+        for parts in [
+            [low, high],
+            [low, Buckets::from_range(129, 255)],
+            [Buckets::from_range(255, 255), Buckets::from_range(0, 0)],
+        ] {
             let changes = [part(1, 0, parts[0]), part(1, 2, parts[1])];
-            let program = checked(&sample(), &changes).unwrap();
-            let of_parts: Vec<Copies> = program.parts_of(1).map(|part| part.buckets).collect();
+            let program = apply_changes(&sample(), &changes).unwrap();
+            let of_parts: Vec<Copies> = program.store_parts(1).map(|part| part.buckets).collect();
             assert_eq!(of_parts, parts.map(Copies::from));
         }
         // Buckets can move between collectors in either order of changes.
-        let have = checked(&sample(), &[part(1, 0, low), part(1, 2, high)]).unwrap();
-        let want = checked(&sample(), &[part(1, 0, high), part(1, 2, low)]).unwrap();
-        let changes = super::super::diff(&have, &want);
-        assert_eq!((changes.len(), checked(&have, &changes)), (2, Ok(want)));
+        let have = apply_changes(&sample(), &[part(1, 0, low), part(1, 2, high)]).unwrap();
+        let want = apply_changes(&sample(), &[part(1, 0, high), part(1, 2, low)]).unwrap();
+        let changes = super::super::diff_programs(&have, &want);
+        assert_eq!((changes.len(), apply_changes(&have, &changes)), (2, Ok(want)));
     }
 
     #[test]
     fn each_copy_of_a_bucket_is_at_a_collector_of_its_own() {
-        let (low, high) = (Buckets::range(0, 127), Buckets::range(128, 255));
+        let (low, high) = (Buckets::from_range(0, 127), Buckets::from_range(128, 255));
         let part = |collector: u8, copies: [Buckets; 2]| {
-            let Some(store) = sample().store(1).cloned() else { panic!("the sample has it") };
+            let Some(store) = sample().first_store_part(1).cloned() else { panic!("the sample has it") };
             let buckets = copies.into_iter().collect();
-            Change::Insert { entry: Entry::Store(Store { collector, buckets, ..store }) }
+            DataPlaneChange::Insert { entry: DataPlaneEntry::Store(Store { collector, buckets, ..store }) }
         };
         let both = [part(0, [low, high]), part(1, [high, low])];
-        assert_eq!(checked(&sample(), &both).unwrap().parts_of(1).count(), 2);
+        assert_eq!(apply_changes(&sample(), &both).unwrap().store_parts(1).count(), 2);
         let told = refusal(&[part(0, [low, high]), part(1, [Buckets::NONE, high])]);
         assert!(
             told.starts_with("copy 1 of bucket 128 of store `kw` is at collector 0 and at collector 1"),
             "{told}"
         );
-        let told = refusal(&[part(0, [low, Buckets::range(127, 200)])]);
+        let told = refusal(&[part(0, [low, Buckets::from_range(127, 200)])]);
         assert!(told.starts_with("two copies of bucket 127 of store `kw` are at collector 0"), "{told}");
     }
 
     #[test]
     fn parts_of_one_store_have_one_name_and_layout() {
-        let Change::Insert { entry: Entry::Store(mut other) } = part(1, 2, Buckets::range(128, 255)) else {
+        let DataPlaneChange::Insert { entry: DataPlaneEntry::Store(mut other) } =
+            part(1, 2, Buckets::from_range(128, 255))
+        else {
             panic!()
         };
         other.spec.name = "other".into();
-        let changes = [part(1, 0, Buckets::range(0, 127)), Change::Insert { entry: Entry::Store(other) }];
+        let changes = [
+            part(1, 0, Buckets::from_range(0, 127)),
+            DataPlaneChange::Insert { entry: DataPlaneEntry::Store(other) },
+        ];
         assert!(refusal(&changes).starts_with("store 1 is another one at collector 0 than at collector 2"));
     }
 
     #[test]
     fn lists_are_in_the_part_of_their_collector() {
         let mut want = sample();
-        let Some(part) = want.part(2, 0).cloned() else { panic!() };
-        want.set(Entry::Store(Store { collector: 1, ..part }));
+        let Some(part) = want.store_part(2, 0).cloned() else { panic!() };
+        want.set(DataPlaneEntry::Store(Store { collector: 1, ..part }));
         let second = |first| Lists { store: 2, collector: 1, first, count: 2, positions: Vec::new() };
-        want.set(Entry::Lists(second(6)));
-        let changes = super::super::diff(&sample(), &want);
-        assert_eq!(checked(&sample(), &changes), Ok(want.clone()));
+        want.set(DataPlaneEntry::Lists(second(6)));
+        let changes = super::super::diff_programs(&sample(), &want);
+        assert_eq!(apply_changes(&sample(), &changes), Ok(want.clone()));
         // One list is at one collector.
-        let twice = Change::Insert { entry: Entry::Lists(second(5)) };
-        assert_eq!(checked(&want, &[twice]).unwrap_err().to_string(), "list 5 of store 2 is named twice");
+        let twice = DataPlaneChange::Insert { entry: DataPlaneEntry::Lists(second(5)) };
+        assert_eq!(
+            apply_changes(&want, &[twice]).unwrap_err().to_string(),
+            "list 5 of store 2 is named twice"
+        );
         // A part cannot go while it has lists, and removing it affects no other part.
-        let Some(part) = want.part(2, 1).cloned() else { panic!() };
-        let goes = Change::Delete { entry: Entry::Store(part) };
-        assert!(checked(&want, &[goes]).unwrap_err().to_string().starts_with("lists refers to store 2"));
-        let back = super::super::diff(&want, &sample());
-        assert_eq!((back.len(), checked(&want, &back)), (2, Ok(sample())));
+        let Some(part) = want.store_part(2, 1).cloned() else { panic!() };
+        let goes = DataPlaneChange::Delete { entry: DataPlaneEntry::Store(part) };
+        assert!(
+            apply_changes(&want, &[goes]).unwrap_err().to_string().starts_with("lists refers to store 2")
+        );
+        let back = super::super::diff_programs(&want, &sample());
+        assert_eq!((back.len(), apply_changes(&want, &back)), (2, Ok(sample())));
     }
 
     #[test]
     fn a_store_that_moves_takes_along_what_refers_to_it() {
         let mut want = sample();
-        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(2, 0)) else { panic!() };
-        want.set(Entry::Store(Store { collector: 1, ..store }));
+        let Some(DataPlaneEntry::Store(store)) = want.remove(&EntryKey::Store(2, 0)) else { panic!() };
+        want.set(DataPlaneEntry::Store(Store { collector: 1, ..store }));
         for entry in sample().entries() {
-            if let Entry::Lists(lists) = entry
+            if let DataPlaneEntry::Lists(lists) = entry
                 && lists.store == 2
             {
-                want.set(Entry::Lists(Lists { collector: 1, ..lists.clone() }));
+                want.set(DataPlaneEntry::Lists(Lists { collector: 1, ..lists.clone() }));
             }
         }
-        let changes = super::super::diff(&sample(), &want);
-        assert_eq!(checked(&sample(), &changes), Ok(want));
+        let changes = super::super::diff_programs(&sample(), &want);
+        assert_eq!(apply_changes(&sample(), &changes), Ok(want));
     }
 
     #[test]
     fn a_store_of_any_collector_travels_on_the_queue_pair_of_its_primitive() {
-        let Change::Insert { entry: Entry::Store(store) } = store(31, 1) else { panic!() };
-        let entry = Entry::Store(Store { queue_pair: Purpose::Atomic, ..store });
-        assert!(refusal(&[Change::Insert { entry }]).contains("the queue pair for writes"));
+        let DataPlaneChange::Insert { entry: DataPlaneEntry::Store(store) } = store(31, 1) else { panic!() };
+        let entry = DataPlaneEntry::Store(Store { queue_pair: Purpose::Atomic, ..store });
+        assert!(refusal(&[DataPlaneChange::Insert { entry }]).contains("the queue pair for writes"));
     }
 
     #[test]

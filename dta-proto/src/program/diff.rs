@@ -4,58 +4,62 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, EntryKey, Fields, Program, Rkey, Store};
+use super::{DataPlaneEntry, EntryKey, Program, Rkey, RowFields, Store};
 use crate::store::StoreKind;
 
 /// One step from one program to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant)] // a program has few entries, and they change seldom
-pub enum Change {
+pub enum DataPlaneChange {
     /// The target lacks the entry.
     Insert {
         /// What it should hold.
-        entry: Entry,
+        entry: DataPlaneEntry,
     },
     /// The target holds a different entry with the same key.
     Modify {
         /// What it holds.
-        from: Entry,
+        from: DataPlaneEntry,
         /// What it should hold.
-        to: Entry,
+        to: DataPlaneEntry,
     },
     /// The target holds an entry that it should not.
     Delete {
         /// What it holds.
-        entry: Entry,
+        entry: DataPlaneEntry,
     },
     /// The target gathered rows or columns of a store, and memory may hold newer ones, written by another
     /// translator. It discards its own. The store stays, and so do operations in flight.
     Forget {
         /// The store, as the target holds it.
-        entry: Entry,
+        entry: DataPlaneEntry,
     },
 }
 
-impl Change {
+impl DataPlaneChange {
     /// Key of the entry concerned.
-    pub fn key(&self) -> EntryKey {
+    pub fn entry_key(&self) -> EntryKey {
         match self {
-            Change::Insert { entry } | Change::Delete { entry } | Change::Forget { entry } => entry.key(),
-            Change::Modify { to, .. } => to.key(),
+            DataPlaneChange::Insert { entry }
+            | DataPlaneChange::Delete { entry }
+            | DataPlaneChange::Forget { entry } => entry.entry_key(),
+            DataPlaneChange::Modify { to, .. } => to.entry_key(),
         }
     }
 }
 
 /// The same changes with all rkeys 0, for readers who must not see them.
-pub fn without_keys(mut changes: Vec<Change>) -> Vec<Change> {
+pub fn without_keys(mut changes: Vec<DataPlaneChange>) -> Vec<DataPlaneChange> {
     for change in &mut changes {
         let (one, other) = match change {
-            Change::Insert { entry } | Change::Delete { entry } | Change::Forget { entry } => (entry, None),
-            Change::Modify { from, to } => (from, Some(to)),
+            DataPlaneChange::Insert { entry }
+            | DataPlaneChange::Delete { entry }
+            | DataPlaneChange::Forget { entry } => (entry, None),
+            DataPlaneChange::Modify { from, to } => (from, Some(to)),
         };
         for entry in std::iter::once(one).chain(other) {
-            if let Entry::Store(store) = entry {
+            if let DataPlaneEntry::Store(store) = entry {
                 store.rkey = Rkey(0);
             }
         }
@@ -63,17 +67,17 @@ pub fn without_keys(mut changes: Vec<Change>) -> Vec<Change> {
     changes
 }
 
-/// [`Fields::diff`] for a target that uses every field, as the software data plane does.
-pub fn diff(have: &Program, want: &Program) -> Vec<Change> {
-    Fields::ALL.diff(have, want)
+/// [`RowFields::diff_programs`] for a target that uses every field, as the software data plane does.
+pub fn diff_programs(have: &Program, want: &Program) -> Vec<DataPlaneChange> {
+    RowFields::ALL.diff_programs(have, want)
 }
 
-/// [`Fields::changes_for_session`] for a target that uses every field, as the software data plane does.
-pub fn changes_for_session(have: &Program, want: &Program) -> Vec<Change> {
-    Fields::ALL.changes_for_session(have, want)
+/// [`RowFields::changes_for_session`] for a target that uses every field, as the software data plane does.
+pub fn changes_for_session(have: &Program, want: &Program) -> Vec<DataPlaneChange> {
+    RowFields::ALL.changes_for_session(have, want)
 }
 
-impl Fields {
+impl RowFields {
     /// The changes that turn `have` into `want`, in an order in which a target can apply them one
     /// by one. The target's rows have these fields: entries that differ in others alone are not
     /// changed.
@@ -82,24 +86,24 @@ impl Fields {
     /// before the store. Insertions and modifications follow in the order of entries. A store whose layout or
     /// collector changes is deleted and inserted again, together with every entry that refers to it, because
     /// the target's state for the old one does not fit the new one.
-    pub fn diff(self, have: &Program, want: &Program) -> Vec<Change> {
-        self.steps(have, have.without_stores(|store| self.is_another(store, want)), want)
+    pub fn diff_programs(self, have: &Program, want: &Program) -> Vec<DataPlaneChange> {
+        self.changes_via(have, have.without_stores(|store| self.is_another(store, want)), want)
     }
 
     /// The changes that a target which holds `have` needs after a session with the program `want` was opened
     /// for it. Per collector:
     ///
     /// - If the session has the generation of `have`, it is the same session: the changes are those of
-    ///   [`Fields::diff`]. The same holds if `want` has no session with the collector.
+    ///   [`RowFields::diff_programs`]. The same holds if `want` has no session with the collector.
     /// - If it has another generation, another translator may have written to the lists. So every list also
     ///   gets its new position, the current end of its ring in memory.
     /// - If it is not the very next generation, another session got a grant in between (the collector counts
     ///   generations over all sessions), so memory may hold newer paths and columns than the target. The
-    ///   target discards its own ([`Change::Forget`]).
+    ///   target discards its own ([`DataPlaneChange::Forget`]).
     ///
     /// The session's entry, which carries the new generation, comes last. So a target that applied only some
     /// of the changes still has the old one, and gets the rest on the next attempt.
-    pub fn changes_for_session(self, have: &Program, want: &Program) -> Vec<Change> {
+    pub fn changes_for_session(self, have: &Program, want: &Program) -> Vec<DataPlaneChange> {
         let generations =
             |store: &Store| (have.generation(store.collector), want.generation(store.collector));
         let same = |store: &Store| {
@@ -110,20 +114,24 @@ impl Fields {
             let (before, now) = generations(store);
             before.zip(now).is_some_and(|(before, now)| before + 1 == now)
         };
-        let mut changes = self.diff(have, want);
-        let deletions = changes.iter().take_while(|change| matches!(change, Change::Delete { .. })).count();
-        let deleted: BTreeSet<EntryKey> = changes[..deletions].iter().map(Change::key).collect();
+        let mut changes = self.diff_programs(have, want);
+        let deletions =
+            changes.iter().take_while(|change| matches!(change, DataPlaneChange::Delete { .. })).count();
+        let deleted: BTreeSet<EntryKey> =
+            changes[..deletions].iter().map(DataPlaneChange::entry_key).collect();
         let mut first = Vec::new();
-        for held in have.entries().filter(|held| !deleted.contains(&held.key())) {
-            match (held, want.get(&held.key())) {
-                (Entry::Store(store), _) if store.is_gathered() && !same(store) && !next(store) => {
-                    first.push(Change::Forget { entry: held.clone() });
+        for held in have.entries().filter(|held| !deleted.contains(&held.entry_key())) {
+            match (held, want.get(&held.entry_key())) {
+                (DataPlaneEntry::Store(store), _) if store.is_gathered() && !same(store) && !next(store) => {
+                    first.push(DataPlaneChange::Forget { entry: held.clone() });
                 }
-                (Entry::Lists(lists), Some(to))
-                    if self.same(held, to)
-                        && want.part(lists.store, lists.collector).is_some_and(|store| !same(store)) =>
+                (DataPlaneEntry::Lists(lists), Some(to))
+                    if self.is_same_row(held, to)
+                        && want
+                            .store_part(lists.store, lists.collector)
+                            .is_some_and(|store| !same(store)) =>
                 {
-                    first.push(Change::Modify { from: held.clone(), to: to.clone() });
+                    first.push(DataPlaneChange::Modify { from: held.clone(), to: to.clone() });
                 }
                 _ => {}
             }
@@ -134,31 +142,31 @@ impl Fields {
 
     /// Whether `want` has another layout for the store's id, or no such store at this collector.
     fn is_another(self, store: &Store, want: &Program) -> bool {
-        let other = |new: &Store| self.layout(&new.spec.kind) != self.layout(&store.spec.kind);
-        match want.part(store.spec.id, store.collector) {
+        let other = |new: &Store| self.layout_values(&new.spec.kind) != self.layout_values(&store.spec.kind);
+        match want.store_part(store.spec.id, store.collector) {
             Some(new) => other(new),
-            None => want.store(store.spec.id).is_some(),
+            None => want.first_store_part(store.spec.id).is_some(),
         }
     }
 
     /// The changes from `have` to `want`. Entries that `mid` lacks are deleted first, even if `want` has
     /// them.
-    fn steps(self, have: &Program, mut mid: Program, want: &Program) -> Vec<Change> {
+    fn changes_via(self, have: &Program, mut mid: Program, want: &Program) -> Vec<DataPlaneChange> {
         let gone: Vec<EntryKey> =
-            mid.entries().map(Entry::key).filter(|key| want.get(key).is_none()).collect();
+            mid.entries().map(DataPlaneEntry::entry_key).filter(|key| want.get(key).is_none()).collect();
         gone.iter().for_each(|key| drop(mid.remove(key)));
-        let mut changes: Vec<Change> = have
+        let mut changes: Vec<DataPlaneChange> = have
             .entries()
-            .filter(|e| mid.get(&e.key()).is_none())
-            .map(|e| Change::Delete { entry: e.clone() })
+            .filter(|e| mid.get(&e.entry_key()).is_none())
+            .map(|e| DataPlaneChange::Delete { entry: e.clone() })
             .collect();
         changes.reverse();
         let have = mid;
         for entry in want.entries() {
-            match have.get(&entry.key()) {
-                None => changes.push(Change::Insert { entry: entry.clone() }),
-                Some(held) if self.same(held, entry) => {}
-                Some(held) => changes.push(Change::Modify { from: held.clone(), to: entry.clone() }),
+            match have.get(&entry.entry_key()) {
+                None => changes.push(DataPlaneChange::Insert { entry: entry.clone() }),
+                Some(held) if self.is_same_row(held, entry) => {}
+                Some(held) => changes.push(DataPlaneChange::Modify { from: held.clone(), to: entry.clone() }),
             }
         }
         changes
@@ -176,7 +184,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{Lists, Purpose, QueuePair, Session, SketchReporter, checked};
+    use crate::program::{Lists, ProgramQueuePair, ProgramSession, Purpose, SketchReporter, apply_changes};
     use crate::store::StoreSpec;
 
     /// The program that the frame vectors are made with.
@@ -189,27 +197,27 @@ mod tests {
         let mut later = sample();
         for purpose in [Purpose::Write, Purpose::Atomic] {
             let key = EntryKey::QueuePair(0, purpose);
-            let Some(Entry::QueuePair(pair)) = later.remove(&key) else { panic!() };
-            later.set(Entry::QueuePair(QueuePair { generation, ..pair }));
+            let Some(DataPlaneEntry::QueuePair(pair)) = later.remove(&key) else { panic!() };
+            later.set(DataPlaneEntry::QueuePair(ProgramQueuePair { generation, ..pair }));
         }
         for entry in later.clone().entries() {
-            if let Entry::Lists(lists) = entry {
+            if let DataPlaneEntry::Lists(lists) = entry {
                 let positions = vec![(lists.first, 50)];
-                later.set(Entry::Lists(Lists { positions, ..lists.clone() }));
+                later.set(DataPlaneEntry::Lists(Lists { positions, ..lists.clone() }));
             }
         }
-        later.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
-        later.set(Entry::Session(Session { collector: 0, generation }));
+        later.set(DataPlaneEntry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
+        later.set(DataPlaneEntry::Session(ProgramSession { collector: 0, generation }));
         later
     }
 
     /// Table, and `+`, `-` or `~`.
-    fn summary(changes: &[Change]) -> Vec<String> {
-        let sign = |change: &Change| match change {
-            Change::Insert { entry } => format!("+{}", entry.table()),
-            Change::Modify { to, .. } => format!("~{}", to.table()),
-            Change::Delete { entry } => format!("-{}", entry.table()),
-            Change::Forget { entry } => format!("!{}", entry.table()),
+    fn summary(changes: &[DataPlaneChange]) -> Vec<String> {
+        let sign = |change: &DataPlaneChange| match change {
+            DataPlaneChange::Insert { entry } => format!("+{}", entry.table_name()),
+            DataPlaneChange::Modify { to, .. } => format!("~{}", to.table_name()),
+            DataPlaneChange::Delete { entry } => format!("-{}", entry.table_name()),
+            DataPlaneChange::Forget { entry } => format!("!{}", entry.table_name()),
         };
         changes.iter().map(sign).collect()
     }
@@ -218,13 +226,16 @@ mod tests {
     fn the_session_of_before_changes_nothing() {
         let have = later(1);
         assert_eq!(changes_for_session(&have, &later(1)), vec![]);
-        assert_eq!(changes_for_session(&Program::default(), &have), diff(&Program::default(), &have));
+        assert_eq!(
+            changes_for_session(&Program::default(), &have),
+            diff_programs(&Program::default(), &have)
+        );
     }
 
     #[test]
     fn lists_go_on_where_the_ring_stands_under_the_next_generation() {
         let (pairs, session) = (["~queue-pair", "~queue-pair"], ["~session"]);
-        assert_eq!(summary(&diff(&later(1), &later(2))), [&pairs[..], &session].concat());
+        assert_eq!(summary(&diff_programs(&later(1), &later(2))), [&pairs[..], &session].concat());
         assert_eq!(
             summary(&changes_for_session(&later(1), &later(2))),
             [&["~lists", "~lists", "~lists"], &pairs[..], &session].concat()
@@ -237,7 +248,7 @@ mod tests {
         let expected = [&before[..], &["~queue-pair", "~queue-pair", "~session"]].concat();
         let changes = changes_for_session(&later(1), &later(3));
         assert_eq!(summary(&changes), expected);
-        assert_eq!(checked(&later(1), &changes), Ok(later(3)));
+        assert_eq!(apply_changes(&later(1), &changes), Ok(later(3)));
         // Without a session the old generation is unknown, so the same is done.
         let mut without = later(1);
         without.remove(&EntryKey::Session(0));
@@ -248,32 +259,35 @@ mod tests {
     #[test]
     fn a_store_that_goes_or_changes_its_layout_is_not_forgotten_beside_that() {
         let mut want = later(3);
-        let Some(Entry::Store(mut paths)) = want.remove(&EntryKey::Store(4, 0)) else { panic!() };
+        let Some(DataPlaneEntry::Store(mut paths)) = want.remove(&EntryKey::Store(4, 0)) else { panic!() };
         let StoreKind::Postcarding { slots, redundancy, .. } = paths.spec.kind else { panic!() };
         paths.spec.kind = StoreKind::Postcarding { slots, hops: 14, redundancy };
         paths.length = paths.spec.region_len();
-        want.set(Entry::Store(paths));
+        want.set(DataPlaneEntry::Store(paths));
         want.remove(&EntryKey::SketchReporter(5, 9));
         want.remove(&EntryKey::Store(5, 0));
         let changes = changes_for_session(&later(1), &want);
-        assert!(!changes.iter().any(|change| matches!(change, Change::Forget { .. })), "{changes:?}");
-        assert_eq!(checked(&later(1), &changes), Ok(want));
+        assert!(
+            !changes.iter().any(|change| matches!(change, DataPlaneChange::Forget { .. })),
+            "{changes:?}"
+        );
+        assert_eq!(apply_changes(&later(1), &changes), Ok(want));
     }
 
     #[test]
     fn what_was_left_of_half_applied_changes_comes_again() {
         let (have, want) = (later(1), later(3));
         let changes = changes_for_session(&have, &want);
-        let of_the_time_before = |changes: &[Change]| {
+        let of_the_time_before = |changes: &[DataPlaneChange]| {
             changes
                 .iter()
-                .filter(|c| !matches!(c.key(), EntryKey::QueuePair(..) | EntryKey::Session(_)))
+                .filter(|c| !matches!(c.entry_key(), EntryKey::QueuePair(..) | EntryKey::Session(_)))
                 .cloned()
                 .collect::<Vec<_>>()
         };
         let whole = of_the_time_before(&changes);
         for applied in 0..whole.len() {
-            let half = checked(&have, &changes[..applied]).unwrap();
+            let half = apply_changes(&have, &changes[..applied]).unwrap();
             let again = of_the_time_before(&changes_for_session(&half, &want));
             assert_eq!(summary(&again), summary(&whole), "after {applied}");
         }
@@ -282,9 +296,11 @@ mod tests {
     #[test]
     fn only_what_is_gathered_can_be_forgotten() {
         let have = later(1);
-        let forget = |entry: &Entry| checked(&have, &[Change::Forget { entry: entry.clone() }]);
+        let forget = |entry: &DataPlaneEntry| {
+            apply_changes(&have, &[DataPlaneChange::Forget { entry: entry.clone() }])
+        };
         for entry in have.entries() {
-            let may = matches!(entry, Entry::Store(store) if store.is_gathered());
+            let may = matches!(entry, DataPlaneEntry::Store(store) if store.is_gathered());
             match forget(entry) {
                 Ok(program) => assert!(may && program == have, "{entry:?}"),
                 Err(error) => {
@@ -292,8 +308,8 @@ mod tests {
                 }
             }
         }
-        let Some(Entry::Store(paths)) = have.get(&EntryKey::Store(4, 0)).cloned() else { panic!() };
-        let other = Entry::Store(Store { spec: StoreSpec { id: 99, ..paths.spec }, ..paths });
+        let Some(DataPlaneEntry::Store(paths)) = have.get(&EntryKey::Store(4, 0)).cloned() else { panic!() };
+        let other = DataPlaneEntry::Store(Store { spec: StoreSpec { id: 99, ..paths.spec }, ..paths });
         assert!(forget(&other).unwrap_err().to_string().contains("cannot be changed or deleted"));
     }
 
@@ -301,24 +317,24 @@ mod tests {
     fn a_region_that_was_replaced_touches_neither_queue_pairs_nor_other_stores() {
         let have = later(1);
         let mut want = have.clone();
-        let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(1, 0)) else { panic!() };
+        let Some(DataPlaneEntry::Store(store)) = want.remove(&EntryKey::Store(1, 0)) else { panic!() };
         let rkey = Rkey(store.rkey.0 + 1);
         let moved = Store { address: store.address << 8, rkey, generation: 2, ..store };
-        want.set(Entry::Store(moved));
-        want.set(Entry::Session(Session { collector: 0, generation: 2 }));
-        assert_eq!(summary(&diff(&have, &want)), ["~store", "~session"]);
-        assert_eq!(diff(&have, &want)[0].key(), EntryKey::Store(1, 0));
+        want.set(DataPlaneEntry::Store(moved));
+        want.set(DataPlaneEntry::Session(ProgramSession { collector: 0, generation: 2 }));
+        assert_eq!(summary(&diff_programs(&have, &want)), ["~store", "~session"]);
+        assert_eq!(diff_programs(&have, &want)[0].entry_key(), EntryKey::Store(1, 0));
     }
 
     #[test]
     fn a_store_of_another_layout_takes_what_refers_to_it_along() {
         let mut want = later(1);
-        let Some(Entry::Store(mut events)) = want.remove(&EntryKey::Store(2, 0)) else { panic!() };
+        let Some(DataPlaneEntry::Store(mut events)) = want.remove(&EntryKey::Store(2, 0)) else { panic!() };
         events.spec.kind =
             StoreKind::Append { lists: 8, ring: 8, batch_len: 32, entry_len: 8, notify: false };
         events.length = events.spec.region_len();
-        want.set(Entry::Store(events));
-        let changes = diff(&later(1), &want);
+        want.set(DataPlaneEntry::Store(events));
+        let changes = diff_programs(&later(1), &want);
         assert_eq!(summary(&changes), ["-lists", "-lists", "-store", "+store", "+lists", "+lists"]);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A [`Program`] is a set of table entries, computed from a session and a translator's configuration. It is
 //! independent of the target: the software data plane, bmv2 and Tofino are programmed from the same entries.
-//! What a target holds is a `Program` too. The two are compared by their [`Row`]s, which have only the
-//! [`Fields`] that the target uses. The result is the entries to insert, modify or delete; applying it twice
+//! What a target holds is a `Program` too. The two are compared by their [`TableRow`]s, which have only the
+//! [`RowFields`] that the target uses. The result is the entries to insert, modify or delete; applying it twice
 //! changes nothing.
 
 mod check;
@@ -15,9 +15,9 @@ pub use crate::queue_pair::{Purpose, Transport};
 pub use crate::wire::dta::Primitive;
 pub use crate::wire::ethernet::Mac;
 
-pub use check::{CheckError, MAX_COLLECTORS, MAX_STORES, checked};
-pub use diff::{Change, changes_for_session, diff, without_keys};
-pub use rows::{Fields, Row, Value, Values};
+pub use check::{CheckError, MAX_COLLECTORS, MAX_STORES, apply_changes};
+pub use diff::{DataPlaneChange, changes_for_session, diff_programs, without_keys};
+pub use rows::{RowFields, RowValue, TableRow, Values};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,23 +30,23 @@ use serde::{Deserialize, Serialize};
 
 /// The entries of every table, at most one per [`EntryKey`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Vec<Entry>", into = "Vec<Entry>")]
+#[serde(from = "Vec<DataPlaneEntry>", into = "Vec<DataPlaneEntry>")]
 pub struct Program {
-    entries: BTreeMap<EntryKey, Entry>,
+    entries: BTreeMap<EntryKey, DataPlaneEntry>,
 }
 
 /// One entry of one table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "table", rename_all = "kebab-case")]
-pub enum Entry {
+pub enum DataPlaneEntry {
     /// Where reports are received.
-    Service(Service),
+    Service(ReportService),
     /// Global behaviour of the data plane.
     Mode(Mode),
     /// How long reports of a primitive may be held.
-    Flush(Flush),
+    Flush(FlushDelay),
     /// A queue pair and the constant part of its frames.
-    QueuePair(QueuePair),
+    QueuePair(ProgramQueuePair),
     /// A store and its region.
     Store(Store),
     /// Append lists that this translator writes.
@@ -56,7 +56,7 @@ pub enum Entry {
     /// A reporter's bit in the bitmap of a sketch-merge store.
     SketchReporter(SketchReporter),
     /// The session that the program is for.
-    Session(Session),
+    Session(ProgramSession),
 }
 
 /// What identifies an entry in its table.
@@ -84,7 +84,7 @@ pub enum EntryKey {
 
 /// Where reports are received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Service {
+pub struct ReportService {
     /// Destination address of reports.
     pub address: IpAddr,
     /// UDP destination port of reports, normally 40040.
@@ -101,7 +101,7 @@ pub struct Mode {
 
 /// How long reports of a primitive may be held before they are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flush {
+pub struct FlushDelay {
     /// `append`, `postcarding` or `sketch-merge`.
     pub primitive: Primitive,
     /// Milliseconds after the first report held; 0 = no limit.
@@ -110,7 +110,7 @@ pub struct Flush {
 
 /// A queue pair and the constant part of its frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueuePair {
+pub struct ProgramQueuePair {
     /// Index of its collector, 0 for the first.
     #[serde(default)]
     pub collector: u8,
@@ -162,7 +162,7 @@ pub struct Store {
     /// key at the `n`-th of them, counted round; paths are written to each, and counters to each in its lane: here, buckets are
     /// by [lane](crate::layout::key_increment) then. With none, nothing is reported for the
     /// region, and what is in flight to it is still acknowledged. Ignored for append stores: see [`Lists`].
-    #[serde(default, skip_serializing_if = "Copies::is_whole")]
+    #[serde(default, skip_serializing_if = "Copies::is_whole_store")]
     pub buckets: Copies,
     /// Address of the region on the wire (iova), aligned to the region's length.
     pub address: u64,
@@ -206,7 +206,7 @@ pub struct Lists {
 
 impl Lists {
     /// The lists.
-    pub fn range(&self) -> Range<u32> {
+    pub fn list_numbers(&self) -> Range<u32> {
         self.first..self.first.saturating_add(self.count)
     }
 }
@@ -233,7 +233,7 @@ pub struct SketchReporter {
 
 /// The session with a collector that the program is for. It affects no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
+pub struct ProgramSession {
     /// Index of the collector.
     #[serde(default)]
     pub collector: u8,
@@ -241,78 +241,78 @@ pub struct Session {
     pub generation: u64,
 }
 
-impl Entry {
+impl DataPlaneEntry {
     /// The entry's key.
-    pub fn key(&self) -> EntryKey {
+    pub fn entry_key(&self) -> EntryKey {
         match self {
-            Entry::Service(_) => EntryKey::Service,
-            Entry::Mode(_) => EntryKey::Mode,
-            Entry::Flush(e) => EntryKey::Flush(e.primitive),
-            Entry::QueuePair(e) => EntryKey::QueuePair(e.collector, e.purpose),
-            Entry::Store(e) => EntryKey::Store(e.spec.id, e.collector),
-            Entry::Lists(e) => EntryKey::Lists(e.store, e.first),
-            Entry::Version0(e) => EntryKey::Version0(e.primitive),
-            Entry::SketchReporter(e) => EntryKey::SketchReporter(e.store, e.reporter),
-            Entry::Session(e) => EntryKey::Session(e.collector),
+            DataPlaneEntry::Service(_) => EntryKey::Service,
+            DataPlaneEntry::Mode(_) => EntryKey::Mode,
+            DataPlaneEntry::Flush(e) => EntryKey::Flush(e.primitive),
+            DataPlaneEntry::QueuePair(e) => EntryKey::QueuePair(e.collector, e.purpose),
+            DataPlaneEntry::Store(e) => EntryKey::Store(e.spec.id, e.collector),
+            DataPlaneEntry::Lists(e) => EntryKey::Lists(e.store, e.first),
+            DataPlaneEntry::Version0(e) => EntryKey::Version0(e.primitive),
+            DataPlaneEntry::SketchReporter(e) => EntryKey::SketchReporter(e.store, e.reporter),
+            DataPlaneEntry::Session(e) => EntryKey::Session(e.collector),
         }
     }
 
     /// Name of its table.
-    pub fn table(&self) -> &'static str {
+    pub fn table_name(&self) -> &'static str {
         match self {
-            Entry::Service(_) => "service",
-            Entry::Mode(_) => "mode",
-            Entry::Flush(_) => "flush",
-            Entry::QueuePair(_) => "queue-pair",
-            Entry::Store(_) => "store",
-            Entry::Lists(_) => "lists",
-            Entry::Version0(_) => "version0",
-            Entry::SketchReporter(_) => "sketch-reporter",
-            Entry::Session(_) => "session",
+            DataPlaneEntry::Service(_) => "service",
+            DataPlaneEntry::Mode(_) => "mode",
+            DataPlaneEntry::Flush(_) => "flush",
+            DataPlaneEntry::QueuePair(_) => "queue-pair",
+            DataPlaneEntry::Store(_) => "store",
+            DataPlaneEntry::Lists(_) => "lists",
+            DataPlaneEntry::Version0(_) => "version0",
+            DataPlaneEntry::SketchReporter(_) => "sketch-reporter",
+            DataPlaneEntry::Session(_) => "session",
         }
     }
 }
 
 impl Program {
     /// Adds an entry, or replaces the one with the same key.
-    pub fn set(&mut self, entry: Entry) {
-        self.entries.insert(entry.key(), entry);
+    pub fn set(&mut self, entry: DataPlaneEntry) {
+        self.entries.insert(entry.entry_key(), entry);
     }
 
     /// Removes and returns an entry.
-    pub fn remove(&mut self, key: &EntryKey) -> Option<Entry> {
+    pub fn remove(&mut self, key: &EntryKey) -> Option<DataPlaneEntry> {
         self.entries.remove(key)
     }
 
     /// The entry with a key.
-    pub fn get(&self, key: &EntryKey) -> Option<&Entry> {
+    pub fn get(&self, key: &EntryKey) -> Option<&DataPlaneEntry> {
         self.entries.get(key)
     }
 
     /// All entries: service and mode first, then queue pairs, stores and entries that refer to them, sessions
     /// last.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &DataPlaneEntry> {
         self.entries.values()
     }
 
     /// The store with an id, at the first collector that has a part of it.
-    pub fn store(&self, id: u16) -> Option<&Store> {
-        self.parts_of(id).next()
+    pub fn first_store_part(&self, id: u16) -> Option<&Store> {
+        self.store_parts(id).next()
     }
 
     /// The parts of a store, by collector.
-    pub fn parts_of(&self, id: u16) -> impl Iterator<Item = &Store> {
+    pub fn store_parts(&self, id: u16) -> impl Iterator<Item = &Store> {
         let of_id = EntryKey::Store(id, 0)..=EntryKey::Store(id, u8::MAX);
         self.entries.range(of_id).filter_map(|(_, entry)| match entry {
-            Entry::Store(store) => Some(store),
+            DataPlaneEntry::Store(store) => Some(store),
             _ => None,
         })
     }
 
     /// A collector's part of a store.
-    pub fn part(&self, id: u16, collector: u8) -> Option<&Store> {
+    pub fn store_part(&self, id: u16, collector: u8) -> Option<&Store> {
         match self.get(&EntryKey::Store(id, collector)) {
-            Some(Entry::Store(store)) => Some(store),
+            Some(DataPlaneEntry::Store(store)) => Some(store),
             _ => None,
         }
     }
@@ -320,29 +320,31 @@ impl Program {
     /// The generation of the session with a collector; `None` if the program has no session.
     pub fn generation(&self, collector: u8) -> Option<u64> {
         match self.get(&EntryKey::Session(collector)) {
-            Some(Entry::Session(session)) => Some(session.generation),
+            Some(DataPlaneEntry::Session(session)) => Some(session.generation),
             _ => None,
         }
     }
 
     /// The program without these parts of stores and the entries that refer to them.
     fn without_stores(&self, is_one: impl Fn(&Store) -> bool) -> Program {
-        let goes = |entry: &&Entry| {
+        let goes = |entry: &&DataPlaneEntry| {
             let store = match entry {
-                Entry::Store(store) => return is_one(store),
-                Entry::Lists(lists) => return self.part(lists.store, lists.collector).is_some_and(&is_one),
-                Entry::Version0(v0) => v0.store,
-                Entry::SketchReporter(reporter) => reporter.store,
-                Entry::Service(_)
-                | Entry::Mode(_)
-                | Entry::Flush(_)
-                | Entry::QueuePair(_)
-                | Entry::Session(_) => return false,
+                DataPlaneEntry::Store(store) => return is_one(store),
+                DataPlaneEntry::Lists(lists) => {
+                    return self.store_part(lists.store, lists.collector).is_some_and(&is_one);
+                }
+                DataPlaneEntry::Version0(v0) => v0.store,
+                DataPlaneEntry::SketchReporter(reporter) => reporter.store,
+                DataPlaneEntry::Service(_)
+                | DataPlaneEntry::Mode(_)
+                | DataPlaneEntry::Flush(_)
+                | DataPlaneEntry::QueuePair(_)
+                | DataPlaneEntry::Session(_) => return false,
             };
-            self.store(store).is_some() && self.parts_of(store).all(&is_one)
+            self.first_store_part(store).is_some() && self.store_parts(store).all(&is_one)
         };
         let stays = self.entries().filter(|entry| !goes(entry));
-        Program { entries: stays.map(|entry| (entry.key(), entry.clone())).collect() }
+        Program { entries: stays.map(|entry| (entry.entry_key(), entry.clone())).collect() }
     }
 
     /// Whether the program is empty.
@@ -351,13 +353,13 @@ impl Program {
     }
 }
 
-impl From<Vec<Entry>> for Program {
-    fn from(entries: Vec<Entry>) -> Self {
-        Program { entries: entries.into_iter().map(|e| (e.key(), e)).collect() }
+impl From<Vec<DataPlaneEntry>> for Program {
+    fn from(entries: Vec<DataPlaneEntry>) -> Self {
+        Program { entries: entries.into_iter().map(|e| (e.entry_key(), e)).collect() }
     }
 }
 
-impl From<Program> for Vec<Entry> {
+impl From<Program> for Vec<DataPlaneEntry> {
     fn from(program: Program) -> Self {
         program.entries.into_values().collect()
     }

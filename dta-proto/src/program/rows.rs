@@ -1,8 +1,8 @@
 //! A program as a target holds it: table rows.
 //!
 //! Some fields of a program matter only to people, readers or the start. They are not in the rows, so a
-//! change of them does not reprogram a target. [`Fields`] says which optional fields a target has in its
-//! rows. [`Fields::diff`] compares two programs by their rows.
+//! change of them does not reprogram a target. [`RowFields`] says which optional fields a target has in its
+//! rows. [`RowFields::diff_programs`] compares two programs by their rows.
 //!
 //! A target with differently shaped tables builds its own rows from these or from the entries, in its own
 //! file.
@@ -10,15 +10,15 @@
 use std::net::IpAddr;
 
 use super::{
-    Endpoint, Entry, EntryKey, Flush, Lists, Mac, Mode, Program, QueuePair, Rkey, Service, Session,
-    SketchReporter, Store, Version0,
+    DataPlaneEntry, Endpoint, EntryKey, FlushDelay, Lists, Mac, Mode, Program, ProgramQueuePair,
+    ProgramSession, ReportService, Rkey, SketchReporter, Store, Version0,
 };
 use crate::buckets::Copies;
 use crate::store::{StoreKind, StoreSpec};
 
 /// One row of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct TableRow {
     /// Name of the table.
     pub table: &'static str,
     /// What identifies the row.
@@ -28,11 +28,11 @@ pub struct Row {
 }
 
 /// Values by name, in the same order for all rows of a table.
-pub type Values = Vec<(&'static str, Value)>;
+pub type Values = Vec<(&'static str, RowValue)>;
 
 /// The value of one field of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum RowValue {
     /// A number, or a boolean as 1 or 0.
     Number(u64),
     /// A value of an enumeration, by name.
@@ -51,7 +51,7 @@ pub enum Value {
 
 /// Which optional fields a target has in its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fields {
+pub struct RowFields {
     /// Names of stores: for targets that count or log by name.
     pub name: bool,
     /// How many reporters complete a sketch column: for targets that send complete columns, or write the
@@ -63,51 +63,57 @@ pub struct Fields {
     pub runs: bool,
 }
 
-impl Fields {
+impl RowFields {
     /// All of them, as the software data plane uses.
-    pub const ALL: Fields = Fields { name: true, expected: true, notify: true, runs: true };
+    pub const ALL: RowFields = RowFields { name: true, expected: true, notify: true, runs: true };
     /// None of them.
-    pub const NONE: Fields = Fields { name: false, expected: false, notify: false, runs: false };
+    pub const NONE: RowFields = RowFields { name: false, expected: false, notify: false, runs: false };
 
     /// The row of an entry.
-    pub fn row(self, entry: &Entry) -> Row {
-        Row { table: entry.table(), key: entry.key(), values: self.values(entry) }
+    pub fn entry_row(self, entry: &DataPlaneEntry) -> TableRow {
+        TableRow { table: entry.table_name(), key: entry.entry_key(), values: self.entry_values(entry) }
     }
 
     /// The rows of a program, in the order of its entries.
-    pub fn rows(self, program: &Program) -> impl Iterator<Item = Row> {
-        program.entries().map(move |entry| self.row(entry))
+    pub fn program_rows(self, program: &Program) -> impl Iterator<Item = TableRow> {
+        program.entries().map(move |entry| self.entry_row(entry))
     }
 
     /// Whether two entries give the same row.
-    pub(super) fn same(self, a: &Entry, b: &Entry) -> bool {
-        a == b || self.row(a) == self.row(b)
+    pub(super) fn is_same_row(self, a: &DataPlaneEntry, b: &DataPlaneEntry) -> bool {
+        a == b || self.entry_row(a) == self.entry_row(b)
     }
 
     // Entries are destructured in full, so that a new field must be assigned to the rows or left out here.
-    fn values(self, entry: &Entry) -> Values {
+    fn entry_values(self, entry: &DataPlaneEntry) -> Values {
         match entry {
-            Entry::Service(Service { address, port }) => {
-                vec![("address", Value::Ip(*address)), ("port", number(*port))]
+            DataPlaneEntry::Service(ReportService { address, port }) => {
+                vec![("address", RowValue::Ip(*address)), ("port", number_value(*port))]
             }
-            Entry::Mode(Mode { reference }) => vec![("reference", number(*reference))],
-            Entry::Flush(Flush { primitive: _, after_ms }) => vec![("after_ms", number(*after_ms))],
-            Entry::QueuePair(pair) => self.queue_pair(pair),
-            Entry::Store(store) => self.store(store),
+            DataPlaneEntry::Mode(Mode { reference }) => vec![("reference", number_value(*reference))],
+            DataPlaneEntry::Flush(FlushDelay { primitive: _, after_ms }) => {
+                vec![("after_ms", number_value(*after_ms))]
+            }
+            DataPlaneEntry::QueuePair(pair) => self.queue_pair(pair),
+            DataPlaneEntry::Store(store) => self.store_values(store),
             // Positions are where the lists begin. They move with every batch.
-            Entry::Lists(Lists { store: _, collector, first: _, count, positions: _ }) => {
-                vec![("collector", number(*collector)), ("count", number(*count))]
+            DataPlaneEntry::Lists(Lists { store: _, collector, first: _, count, positions: _ }) => {
+                vec![("collector", number_value(*collector)), ("count", number_value(*count))]
             }
-            Entry::Version0(Version0 { primitive: _, store }) => vec![("store", number(*store))],
-            Entry::SketchReporter(SketchReporter { store: _, reporter: _, bit }) => {
-                vec![("bit", number(*bit))]
+            DataPlaneEntry::Version0(Version0 { primitive: _, store }) => {
+                vec![("store", number_value(*store))]
             }
-            Entry::Session(Session { collector: _, generation }) => vec![("generation", number(*generation))],
+            DataPlaneEntry::SketchReporter(SketchReporter { store: _, reporter: _, bit }) => {
+                vec![("bit", number_value(*bit))]
+            }
+            DataPlaneEntry::Session(ProgramSession { collector: _, generation }) => {
+                vec![("generation", number_value(*generation))]
+            }
         }
     }
 
-    fn queue_pair(self, pair: &QueuePair) -> Values {
-        let QueuePair {
+    fn queue_pair(self, pair: &ProgramQueuePair) -> Values {
+        let ProgramQueuePair {
             collector: _,
             purpose: _,
             transport,
@@ -126,60 +132,63 @@ impl Fields {
         let Endpoint { mac: source_mac, ip: source_ip, port: source_port, runs: _ } = source;
         let Endpoint { mac: destination_mac, ip: destination_ip, port: destination_port, runs } = destination;
         let mut values = vec![
-            ("transport", Value::Word(transport.name())),
-            ("remote_qpn", number(*remote_qpn)),
-            ("local_qpn", number(*local_qpn)),
-            ("source_mac", Value::Mac(*source_mac)),
-            ("source_ip", Value::Ip(*source_ip)),
-            ("source_port", number(*source_port)),
-            ("destination_mac", Value::Mac(*destination_mac)),
-            ("destination_ip", Value::Ip(*destination_ip)),
-            ("destination_port", number(*destination_port)),
-            ("tos", number(*tos)),
-            ("max_dest_rd_atomic", number(*max_dest_rd_atomic)),
-            ("generation", number(*generation)),
+            ("transport", RowValue::Word(transport.canonical_name())),
+            ("remote_qpn", number_value(*remote_qpn)),
+            ("local_qpn", number_value(*local_qpn)),
+            ("source_mac", RowValue::Mac(*source_mac)),
+            ("source_ip", RowValue::Ip(*source_ip)),
+            ("source_port", number_value(*source_port)),
+            ("destination_mac", RowValue::Mac(*destination_mac)),
+            ("destination_ip", RowValue::Ip(*destination_ip)),
+            ("destination_port", number_value(*destination_port)),
+            ("tos", number_value(*tos)),
+            ("max_dest_rd_atomic", number_value(*max_dest_rd_atomic)),
+            ("generation", number_value(*generation)),
         ];
         if self.runs {
-            values.push(("runs", number(*runs)));
+            values.push(("runs", number_value(*runs)));
         }
         values
     }
 
-    fn store(self, store: &Store) -> Values {
+    fn store_values(self, store: &Store) -> Values {
         let Store { collector: _, spec, buckets, address, length, rkey, generation, queue_pair } = store;
         let StoreSpec { id: _, name, kind } = spec;
-        let mut values = self.layout(kind);
+        let mut values = self.layout_values(kind);
         if self.name {
-            values.push(("name", Value::Name(name.clone())));
+            values.push(("name", RowValue::Name(name.clone())));
         }
         values.extend([
-            ("buckets", Value::Buckets(*buckets)),
-            ("address", number(*address)),
-            ("length", number(*length)),
-            ("rkey", Value::Key(*rkey)),
-            ("generation", number(*generation)),
-            ("queue_pair", Value::Word(queue_pair.name())),
+            ("buckets", RowValue::Buckets(*buckets)),
+            ("address", number_value(*address)),
+            ("length", number_value(*length)),
+            ("rkey", RowValue::Key(*rkey)),
+            ("generation", number_value(*generation)),
+            ("queue_pair", RowValue::Word(queue_pair.name())),
         ]);
         values
     }
 
     /// The fields of a store's layout that are in the rows.
-    pub(super) fn layout(self, kind: &StoreKind) -> Values {
-        let mut values = vec![("kind", Value::Word(kind.primitive().name()))];
+    pub(super) fn layout_values(self, kind: &StoreKind) -> Values {
+        let mut values = vec![("kind", RowValue::Word(kind.primitive().canonical_name()))];
         let is_in = |name: &str| match name {
             "expected" => self.expected,
             "notify" => self.notify,
             _ => true,
         };
         values.extend(
-            kind.fields().into_iter().filter(|(name, _)| is_in(name)).map(|(name, n)| (name, number(n))),
+            kind.fields()
+                .into_iter()
+                .filter(|(name, _)| is_in(name))
+                .map(|(name, n)| (name, number_value(n))),
         );
         values
     }
 }
 
-fn number(number: impl Into<u64>) -> Value {
-    Value::Number(number.into())
+fn number_value(number: impl Into<u64>) -> RowValue {
+    RowValue::Number(number.into())
 }
 
 #[cfg(test)]
@@ -187,12 +196,12 @@ mod tests {
     use serde_json::{Value as Json, json};
 
     use super::*;
-    use crate::program::{Change, diff};
+    use crate::program::{DataPlaneChange, diff_programs};
 
     /// The program of the frame vectors, plus an entry for the table that it lacks.
     fn sample() -> Program {
         let mut sample: Program = serde_json::from_str(include_str!("../../vectors/program.json")).unwrap();
-        sample.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
+        sample.set(DataPlaneEntry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
         sample
     }
 
@@ -200,10 +209,10 @@ mod tests {
     fn with_stores(change: impl Fn(&mut StoreSpec)) -> Program {
         let mut program = sample();
         for entry in sample().entries() {
-            if let Entry::Store(store) = entry {
+            if let DataPlaneEntry::Store(store) = entry {
                 let mut store = store.clone();
                 change(&mut store.spec);
-                program.set(Entry::Store(store));
+                program.set(DataPlaneEntry::Store(store));
             }
         }
         program
@@ -212,15 +221,15 @@ mod tests {
     #[test]
     fn a_target_without_names_does_not_notice_that_stores_are_renamed() {
         let renamed = with_stores(|spec| spec.name.insert_str(0, "other-"));
-        assert_eq!(Fields::NONE.diff(&sample(), &renamed), []);
+        assert_eq!(RowFields::NONE.diff_programs(&sample(), &renamed), []);
         // The software data plane reports names.
-        let changes = diff(&sample(), &renamed);
+        let changes = diff_programs(&sample(), &renamed);
         assert_eq!(changes.len(), 6);
         assert!(
-            changes.iter().all(|c| matches!(c, Change::Modify { to: Entry::Store(_), .. })),
+            changes.iter().all(|c| matches!(c, DataPlaneChange::Modify { to: DataPlaneEntry::Store(_), .. })),
             "{changes:?}"
         );
-        assert_eq!(Fields { name: true, ..Fields::NONE }.diff(&sample(), &renamed), changes);
+        assert_eq!(RowFields { name: true, ..RowFields::NONE }.diff_programs(&sample(), &renamed), changes);
     }
 
     #[test]
@@ -230,19 +239,19 @@ mod tests {
             StoreKind::Append { notify, .. } => *notify ^= true,
             _ => {}
         });
-        assert_eq!(Fields::NONE.diff(&sample(), &changed), []);
-        let replaced = |fields: Fields| {
+        assert_eq!(RowFields::NONE.diff_programs(&sample(), &changed), []);
+        let replaced = |fields: RowFields| {
             let mut ids = Vec::new();
-            for change in fields.diff(&sample(), &changed) {
-                if let Change::Insert { entry: Entry::Store(store) } = change {
+            for change in fields.diff_programs(&sample(), &changed) {
+                if let DataPlaneChange::Insert { entry: DataPlaneEntry::Store(store) } = change {
                     ids.push(store.spec.id);
                 }
             }
             ids
         };
-        assert_eq!(replaced(Fields { expected: true, ..Fields::NONE }), [5]);
-        assert_eq!(replaced(Fields { notify: true, ..Fields::NONE }), [2, 6]);
-        assert_eq!(replaced(Fields::ALL), [2, 5, 6]);
+        assert_eq!(replaced(RowFields { expected: true, ..RowFields::NONE }), [5]);
+        assert_eq!(replaced(RowFields { notify: true, ..RowFields::NONE }), [2, 6]);
+        assert_eq!(replaced(RowFields::ALL), [2, 5, 6]);
     }
 
     /// Each leaf of a value as JSON, changed on its own: its path, and the resulting values.
@@ -282,10 +291,14 @@ mod tests {
         let mut seen = 0;
         for entry in sample().entries() {
             for (path, value) in changed(&json!(entry)) {
-                let Ok(other) = serde_json::from_value::<Entry>(value) else { continue };
+                let Ok(other) = serde_json::from_value::<DataPlaneEntry>(value) else { continue };
                 let moves = ["/start_psn", "/replaced", "/positions"].iter().any(|p| path.starts_with(p));
                 assert_ne!(*entry, other, "{path}");
-                assert_eq!(Fields::ALL.row(entry) == Fields::ALL.row(&other), moves, "{entry:?} {path}");
+                assert_eq!(
+                    RowFields::ALL.entry_row(entry) == RowFields::ALL.entry_row(&other),
+                    moves,
+                    "{entry:?} {path}"
+                );
                 seen += 1;
             }
         }
@@ -294,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_row_does_not_print_its_key() {
-        let rows: Vec<Row> = Fields::ALL.rows(&sample()).collect();
+        let rows: Vec<TableRow> = RowFields::ALL.program_rows(&sample()).collect();
         assert_eq!(rows.len(), sample().entries().count());
         let text = format!("{rows:?}");
         assert!(text.contains("Rkey(redacted)") && !text.contains("4097"), "{text}");

@@ -15,9 +15,9 @@
 
 use core::net::Ipv4Addr;
 
-use super::error::len16;
+use super::error::saturating_u16;
 use super::ethernet::Mac;
-use super::{Error, Kind, Layer, Result};
+use super::{Error, Layer, Result, WireErrorKind};
 
 /// EtherType of ARP.
 pub const TYPE_ARP: u16 = 0x0806;
@@ -26,7 +26,7 @@ pub const LEN: usize = 28;
 
 /// The operation of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum ArpOperation {
     /// Who has the target address?
     Request,
     /// The sender has its address.
@@ -35,9 +35,9 @@ pub enum Operation {
 
 /// An ARP message as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repr {
+pub struct ArpRepr {
     /// Request or reply.
-    pub operation: Operation,
+    pub operation: ArpOperation,
     /// Sender's MAC address.
     pub sender_mac: Mac,
     /// Sender's IPv4 address.
@@ -48,39 +48,49 @@ pub struct Repr {
     pub target_ip: Ipv4Addr,
 }
 
-fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+fn err(field: &'static str, offset: u16, kind: WireErrorKind) -> Error {
     Error::new(Layer::Arp, field, offset, kind)
 }
 
-impl Repr {
+impl ArpRepr {
     /// Reads a message; bytes after it (padding of short frames) are ignored.
-    pub fn parse(bytes: &[u8]) -> Result<Repr> {
+    pub fn parse_bytes(bytes: &[u8]) -> Result<ArpRepr> {
         let Some(b) = bytes.first_chunk::<LEN>() else {
-            return Err(err("message", 0, Kind::Truncated { need: LEN as u16, have: len16(bytes.len()) }));
+            return Err(err(
+                "message",
+                0,
+                WireErrorKind::Truncated { need: LEN as u16, have: saturating_u16(bytes.len()) },
+            ));
         };
         let be16 = |at: usize| u16::from_be_bytes([b[at], b[at + 1]]);
         for (field, at, wanted) in
             [("hardware_type", 0, 1), ("protocol_type", 2, 0x0800), ("address_lengths", 4, 0x0604)]
         {
             if be16(at) != wanted {
-                return Err(err(field, at as u16, Kind::Protocol(be16(at))));
+                return Err(err(field, at as u16, WireErrorKind::Protocol(be16(at))));
             }
         }
         let operation = match be16(6) {
-            1 => Operation::Request,
-            2 => Operation::Reply,
-            other => return Err(err("operation", 6, Kind::UnknownOpcode(other.min(0xff) as u8))),
+            1 => ArpOperation::Request,
+            2 => ArpOperation::Reply,
+            other => return Err(err("operation", 6, WireErrorKind::UnknownOpcode(other.min(0xff) as u8))),
         };
         let mac = |at: usize| Mac([b[at], b[at + 1], b[at + 2], b[at + 3], b[at + 4], b[at + 5]]);
         let ip = |at: usize| Ipv4Addr::new(b[at], b[at + 1], b[at + 2], b[at + 3]);
-        Ok(Repr { operation, sender_mac: mac(8), sender_ip: ip(14), target_mac: mac(18), target_ip: ip(24) })
+        Ok(ArpRepr {
+            operation,
+            sender_mac: mac(8),
+            sender_ip: ip(14),
+            target_mac: mac(18),
+            target_ip: ip(24),
+        })
     }
 
     /// Writes the message.
-    pub fn emit(&self, buffer: &mut [u8; LEN]) {
+    pub fn encode_into(&self, buffer: &mut [u8; LEN]) {
         let operation = match self.operation {
-            Operation::Request => 1,
-            Operation::Reply => 2,
+            ArpOperation::Request => 1,
+            ArpOperation::Reply => 2,
         };
         buffer[..8].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, operation]);
         buffer[8..14].copy_from_slice(&self.sender_mac.0);
@@ -90,9 +100,9 @@ impl Repr {
     }
 
     /// The reply to a request, saying that `mac` has the address.
-    pub fn reply(&self, mac: Mac) -> Repr {
-        Repr {
-            operation: Operation::Reply,
+    pub fn reply_with_mac(&self, mac: Mac) -> ArpRepr {
+        ArpRepr {
+            operation: ArpOperation::Reply,
             sender_mac: mac,
             sender_ip: self.target_ip,
             target_mac: self.sender_mac,
@@ -111,13 +121,13 @@ mod tests {
 
     #[test]
     fn a_request_and_its_reply() {
-        let request = Repr::parse(&REQUEST).unwrap();
-        assert_eq!(request.operation, Operation::Request);
+        let request = ArpRepr::parse_bytes(&REQUEST).unwrap();
+        assert_eq!(request.operation, ArpOperation::Request);
         assert_eq!(request.target_ip, Ipv4Addr::new(10, 9, 0, 2));
         let mut buffer = [0xa5; LEN];
-        request.emit(&mut buffer);
+        request.encode_into(&mut buffer);
         assert_eq!(buffer, REQUEST);
-        request.reply(Mac([2, 0, 0, 0, 0, 2])).emit(&mut buffer);
+        request.reply_with_mac(Mac([2, 0, 0, 0, 0, 2])).encode_into(&mut buffer);
         let expected = [0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 10, 9, 0, 2, 2, 0, 0, 0, 0, 1, 10, 9, 0, 1];
         assert_eq!(buffer, expected);
     }
@@ -125,23 +135,23 @@ mod tests {
     #[test]
     fn refusals_name_the_field() {
         for n in 0..LEN {
-            assert_eq!(Repr::parse(&REQUEST[..n]).unwrap_err().field, "message");
+            assert_eq!(ArpRepr::parse_bytes(&REQUEST[..n]).unwrap_err().field, "message");
         }
         for (at, field) in
             [(1, "hardware_type"), (2, "protocol_type"), (5, "address_lengths"), (7, "operation")]
         {
             let mut bytes = REQUEST;
             bytes[at] = 9;
-            assert_eq!(Repr::parse(&bytes).unwrap_err().field, field);
+            assert_eq!(ArpRepr::parse_bytes(&bytes).unwrap_err().field, field);
         }
     }
 
     proptest! {
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            if let Ok(repr) = Repr::parse(&bytes) {
+            if let Ok(repr) = ArpRepr::parse_bytes(&bytes) {
                 let mut buffer = [0xa5; LEN];
-                repr.emit(&mut buffer);
+                repr.encode_into(&mut buffer);
                 prop_assert_eq!(&buffer[..], &bytes[..LEN]);
             }
         }

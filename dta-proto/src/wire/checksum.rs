@@ -15,7 +15,7 @@ pub fn add(sum: u32, bytes: &[u8]) -> u32 {
 
 /// Folds a sum to 16 bits and complements it: the value for a checksum field, or 0 if the bytes hold a valid
 /// one.
-pub const fn finish(sum: u32) -> u16 {
+pub const fn fold_checksum(sum: u32) -> u16 {
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     !(sum as u16)
@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn rfc_1071_example() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
-        assert_eq!(finish(add(0, &bytes)), !0xddf2);
+        assert_eq!(fold_checksum(add(0, &bytes)), !0xddf2);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use core::net::SocketAddrV4;
 
-use super::{Error, Kind, Layer, Result, ipv4, udp};
+use super::{Error, Layer, Result, WireErrorKind, ipv4, udp};
 
 /// Length of an IPv4 header without options and a UDP header.
 pub const HEADER_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
@@ -16,57 +16,63 @@ const CHECKSUM: core::ops::Range<usize> = HEADER_LEN - 2..HEADER_LEN;
 
 /// A UDP datagram that fills an IPv4 packet without options.
 #[derive(Clone, Copy, Debug)]
-pub struct Datagram<'a> {
+pub struct UdpDatagram<'a> {
     /// The IPv4 header.
-    pub ipv4: ipv4::Packet<'a>,
+    pub ipv4: ipv4::Ipv4Packet<'a>,
     /// The UDP header and payload.
-    pub udp: udp::Packet<'a>,
+    pub udp: udp::UdpPacket<'a>,
 }
 
-impl<'a> Datagram<'a> {
+impl<'a> UdpDatagram<'a> {
     /// Parses a packet from its IPv4 header. Bytes beyond the lengths in the headers are ignored.
     ///
     /// Checksums are not checked: the kernel has checked the IPv4 header of what a socket delivers, and
-    /// [`Datagram::check`] checks the UDP checksum.
+    /// [`UdpDatagram::verify_checksum`] checks the UDP checksum.
     ///
     /// # Errors
     /// A broken IPv4 header, options, a fragment, another protocol than UDP, or a broken UDP header.
     #[inline]
-    pub fn parse(packet: &'a [u8]) -> Result<Datagram<'a>> {
-        match Datagram::plain(packet) {
+    pub fn parse_packet(packet: &'a [u8]) -> Result<UdpDatagram<'a>> {
+        match UdpDatagram::parse_plain(packet) {
             Some(datagram) => Ok(datagram),
-            None => Datagram::parse_step_by_step(packet),
+            None => UdpDatagram::parse_step_by_step(packet),
         }
     }
 
     /// The fast path: a valid datagram, or `None`.
     #[inline]
-    fn plain(packet: &'a [u8]) -> Option<Datagram<'a>> {
-        let ipv4 = ipv4::Packet::plain(packet).filter(|ipv4| ipv4.protocol() == ipv4::PROTOCOL_UDP)?;
-        Some(Datagram { ipv4, udp: udp::Packet::new_checked(ipv4.payload()).ok()? })
+    fn parse_plain(packet: &'a [u8]) -> Option<UdpDatagram<'a>> {
+        let ipv4 = ipv4::Ipv4Packet::parse_plain(packet)
+            .filter(|ipv4| ipv4.protocol_number() == ipv4::PROTOCOL_UDP)?;
+        Some(UdpDatagram { ipv4, udp: udp::UdpPacket::new_checked(ipv4.payload()).ok()? })
     }
 
     /// The same, with the error.
     #[cold]
-    fn parse_step_by_step(packet: &'a [u8]) -> Result<Datagram<'a>> {
-        let ipv4 = ipv4::Packet::new_checked(packet)?;
+    fn parse_step_by_step(packet: &'a [u8]) -> Result<UdpDatagram<'a>> {
+        let ipv4 = ipv4::Ipv4Packet::new_checked(packet)?;
         ipv4.check_whole()?;
-        if ipv4.protocol() != ipv4::PROTOCOL_UDP {
-            let kind = Kind::Protocol(u16::from(ipv4.protocol()));
+        if ipv4.protocol_number() != ipv4::PROTOCOL_UDP {
+            let kind = WireErrorKind::Protocol(u16::from(ipv4.protocol_number()));
             return Err(Error::new(Layer::Ipv4, "protocol", 9, kind));
         }
-        Ok(Datagram { ipv4, udp: udp::Packet::new_checked(ipv4.payload())? })
+        Ok(UdpDatagram { ipv4, udp: udp::UdpPacket::new_checked(ipv4.payload())? })
     }
 
     /// The same for a packet to send: the datagram must end where the packet ends.
     ///
     /// # Errors
-    /// As [`Datagram::parse`], or bytes after the datagram.
+    /// As [`UdpDatagram::parse_packet`], or bytes after the datagram.
     #[inline]
-    pub fn parse_exact(packet: &'a [u8]) -> Result<Datagram<'a>> {
-        let datagram = Datagram::parse(packet)?;
+    pub fn parse_exact(packet: &'a [u8]) -> Result<UdpDatagram<'a>> {
+        let datagram = UdpDatagram::parse_packet(packet)?;
         if udp::HEADER_LEN + datagram.payload().len() != datagram.ipv4.payload().len() {
-            return Err(Error::new(Layer::Udp, "length", 4, Kind::Length(datagram.udp.length())));
+            return Err(Error::new(
+                Layer::Udp,
+                "length",
+                4,
+                WireErrorKind::Length(datagram.udp.length_field()),
+            ));
         }
         Ok(datagram)
     }
@@ -76,20 +82,20 @@ impl<'a> Datagram<'a> {
     /// # Errors
     /// A wrong checksum.
     #[inline]
-    pub fn check(&self) -> Result<()> {
-        self.udp.check(self.ipv4.src(), self.ipv4.dst())
+    pub fn verify_checksum(&self) -> Result<()> {
+        self.udp.verify_checksum(self.ipv4.source_address(), self.ipv4.destination_address())
     }
 
     /// Its source.
     #[inline]
     pub fn source(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.ipv4.src(), self.udp.src_port())
+        SocketAddrV4::new(self.ipv4.source_address(), self.udp.source_port())
     }
 
     /// Its destination.
     #[inline]
     pub fn destination(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.ipv4.dst(), self.udp.dst_port())
+        SocketAddrV4::new(self.ipv4.destination_address(), self.udp.destination_port())
     }
 
     /// Its payload.
@@ -102,7 +108,11 @@ impl<'a> Datagram<'a> {
 /// The headers of a datagram with `payload_len` bytes, at most 65,507: no options, TOS 0, id 0, DF, TTL 64,
 /// correct lengths and header checksum, UDP checksum 0 (none).
 #[inline]
-pub fn header(source: SocketAddrV4, destination: SocketAddrV4, payload_len: usize) -> [u8; HEADER_LEN] {
+pub fn encode_header(
+    source: SocketAddrV4,
+    destination: SocketAddrV4,
+    payload_len: usize,
+) -> [u8; HEADER_LEN] {
     header_with(source, destination, payload_len, 0, 64)
 }
 
@@ -116,7 +126,7 @@ pub fn header_with(
     ttl: u8,
 ) -> [u8; HEADER_LEN] {
     debug_assert!(HEADER_LEN + payload_len <= PACKET_MAX, "an IPv4 packet has at most 65,535 bytes");
-    let ip = ipv4::Repr {
+    let ip = ipv4::Ipv4Repr {
         src: *source.ip(),
         dst: *destination.ip(),
         protocol: ipv4::PROTOCOL_UDP,
@@ -126,7 +136,7 @@ pub fn header_with(
         dont_fragment: true,
         payload_len: (udp::HEADER_LEN + payload_len) as u16,
     };
-    let udp = udp::Repr {
+    let udp = udp::UdpRepr {
         src_port: source.port(),
         dst_port: destination.port(),
         checksum: 0,
@@ -135,8 +145,8 @@ pub fn header_with(
     let mut header = [0; HEADER_LEN];
     let (ip_bytes, udp_bytes) = header.split_at_mut(ipv4::HEADER_LEN);
     if let (Ok(ip_bytes), Ok(udp_bytes)) = (ip_bytes.try_into(), udp_bytes.try_into()) {
-        ip.emit(ip_bytes);
-        udp.emit(udp_bytes);
+        ip.encode_into(ip_bytes);
+        udp.encode_into(udp_bytes);
     }
     header
 }
@@ -144,12 +154,12 @@ pub fn header_with(
 /// Whether a receiver would accept the UDP checksum in `packet` (correct or absent); `false` if it is not a
 /// datagram.
 pub fn udp_checksum_ok(packet: &[u8]) -> bool {
-    Datagram::parse(packet).is_ok_and(|datagram| datagram.check().is_ok())
+    UdpDatagram::parse_packet(packet).is_ok_and(|datagram| datagram.verify_checksum().is_ok())
 }
 
 /// Fills in the UDP checksum of the datagram in `packet`, if there is one.
 pub fn fill_udp_checksum(packet: &mut [u8]) {
-    let Ok(datagram) = Datagram::parse_exact(packet) else { return };
+    let Ok(datagram) = UdpDatagram::parse_exact(packet) else { return };
     let (from, to) = (datagram.source(), datagram.destination());
     let checksum = udp::compute_checksum(*from.ip(), *to.ip(), from.port(), to.port(), datagram.payload());
     packet[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
@@ -166,7 +176,7 @@ mod tests {
     }
 
     fn whole(source: SocketAddrV4, destination: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
-        [&header(source, destination, payload.len()), payload].concat()
+        [&encode_header(source, destination, payload.len()), payload].concat()
     }
 
     #[test]
@@ -178,7 +188,7 @@ mod tests {
             0xb7, 0, 11, 0, 0, 0xaa, 0xaa, 0xaa,
         ];
         assert_eq!(packet, expected);
-        let datagram = Datagram::parse_exact(&packet).unwrap();
+        let datagram = UdpDatagram::parse_exact(&packet).unwrap();
         assert_eq!(datagram.source(), at([10, 9, 0, 2], 0xd353));
         assert_eq!(datagram.destination(), at([10, 9, 0, 1], 4791));
         assert_eq!(datagram.payload(), [0xaa; 3]);
@@ -188,12 +198,12 @@ mod tests {
     fn what_is_not_a_whole_udp_datagram_is_refused() {
         let packet = whole(at([1, 2, 3, 4], 1), at([5, 6, 7, 8], 2), &[0; 4]);
         for len in 0..packet.len() {
-            assert!(Datagram::parse(&packet[..len]).is_err(), "{len}");
+            assert!(UdpDatagram::parse_packet(&packet[..len]).is_err(), "{len}");
         }
         for (byte, value) in [(0, 0x46), (0, 0x65), (6, 0x20), (7, 1), (9, 6), (25, 13), (3, 33)] {
             let mut bad = packet.clone();
             bad[byte] = value;
-            assert!(Datagram::parse_exact(&bad).is_err(), "byte {byte}");
+            assert!(UdpDatagram::parse_exact(&bad).is_err(), "byte {byte}");
         }
     }
 
@@ -207,12 +217,12 @@ mod tests {
             let mut packet = whole(at([1, 2, 3, 4], 1), at([5, 6, 7, 8], 2), &payload);
             changes.into_iter().for_each(|(byte, value)| packet[byte] = value);
             let packet = &packet[..packet.len() - cut.min(payload.len())];
-            let step_by_step = Datagram::parse_step_by_step(packet).ok();
-            let seen = |datagram: Datagram<'_>| {
+            let step_by_step = UdpDatagram::parse_step_by_step(packet).ok();
+            let seen = |datagram: UdpDatagram<'_>| {
                 let options = datagram.ipv4.options().len();
                 (datagram.source(), datagram.destination(), datagram.payload().to_vec(), options)
             };
-            prop_assert_eq!(Datagram::plain(packet).map(seen), step_by_step.map(seen));
+            prop_assert_eq!(UdpDatagram::parse_plain(packet).map(seen), step_by_step.map(seen));
         }
     }
 

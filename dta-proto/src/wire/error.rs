@@ -15,7 +15,7 @@ pub struct Error {
     /// Offset of the field in the layer.
     pub offset: u16,
     /// The error.
-    pub kind: Kind,
+    pub kind: WireErrorKind,
 }
 
 /// The formats.
@@ -51,7 +51,7 @@ pub enum Layer {
 
 /// What is wrong with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum WireErrorKind {
     /// The bytes end too early.
     Truncated {
         /// Bytes that the layer needs, counted from its start.
@@ -109,13 +109,13 @@ pub enum Kind {
 
 impl Error {
     /// Builds an error.
-    pub const fn new(layer: Layer, field: &'static str, offset: u16, kind: Kind) -> Self {
+    pub const fn new(layer: Layer, field: &'static str, offset: u16, kind: WireErrorKind) -> Self {
         Error { layer, field, offset, kind }
     }
 }
 
 /// A length in errors: what exceeds 16 bits shows as 65535.
-pub(crate) const fn len16(n: usize) -> u16 {
+pub(crate) const fn saturating_u16(n: usize) -> u16 {
     if n > u16::MAX as usize { u16::MAX } else { n as u16 }
 }
 
@@ -139,28 +139,30 @@ impl fmt::Display for Layer {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for WireErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Kind::Truncated { need, have } => write!(f, "needs {need} bytes, has {have}"),
-            Kind::TooLong { most, have } => write!(f, "ends at {most} bytes, has {have}"),
-            Kind::UnknownVersion(v) => write!(f, "unknown version {v}"),
-            Kind::UnknownOpcode(op) => write!(f, "unknown opcode {op:#04x}"),
-            Kind::UnsupportedOpcode(op) => write!(f, "unsupported opcode {op:#04x}"),
-            Kind::ValueLength(n) => write!(f, "a value of {n} bytes"),
-            Kind::Hop(h) => write!(f, "hop {h} out of range"),
-            Kind::PathLength(n) => write!(f, "path length {n} out of range or not beyond the hop"),
-            Kind::Rows(n) => write!(f, "{n} bytes are not 1 to 4 cells"),
-            Kind::NotANack => f.write_str("not a NACK"),
-            Kind::Contradiction => f.write_str("contradicts another field"),
-            Kind::Checksum => f.write_str("does not match"),
-            Kind::Length(n) => write!(f, "impossible length {n}"),
-            Kind::Fragment => f.write_str("a fragment"),
-            Kind::Options => f.write_str("options are not accepted here"),
-            Kind::Protocol(p) => write!(f, "unexpected protocol {p:#06x}"),
-            Kind::Reserved(b) => write!(f, "reserved number {b:#04x}"),
-            Kind::BufferTooSmall { need, have } => write!(f, "{need} bytes do not fit a buffer of {have}"),
-            Kind::NotInVersion => f.write_str("cannot be expressed in this version"),
+            WireErrorKind::Truncated { need, have } => write!(f, "needs {need} bytes, has {have}"),
+            WireErrorKind::TooLong { most, have } => write!(f, "ends at {most} bytes, has {have}"),
+            WireErrorKind::UnknownVersion(v) => write!(f, "unknown version {v}"),
+            WireErrorKind::UnknownOpcode(op) => write!(f, "unknown opcode {op:#04x}"),
+            WireErrorKind::UnsupportedOpcode(op) => write!(f, "unsupported opcode {op:#04x}"),
+            WireErrorKind::ValueLength(n) => write!(f, "a value of {n} bytes"),
+            WireErrorKind::Hop(h) => write!(f, "hop {h} out of range"),
+            WireErrorKind::PathLength(n) => write!(f, "path length {n} out of range or not beyond the hop"),
+            WireErrorKind::Rows(n) => write!(f, "{n} bytes are not 1 to 4 cells"),
+            WireErrorKind::NotANack => f.write_str("not a NACK"),
+            WireErrorKind::Contradiction => f.write_str("contradicts another field"),
+            WireErrorKind::Checksum => f.write_str("does not match"),
+            WireErrorKind::Length(n) => write!(f, "impossible length {n}"),
+            WireErrorKind::Fragment => f.write_str("a fragment"),
+            WireErrorKind::Options => f.write_str("options are not accepted here"),
+            WireErrorKind::Protocol(p) => write!(f, "unexpected protocol {p:#06x}"),
+            WireErrorKind::Reserved(b) => write!(f, "reserved number {b:#04x}"),
+            WireErrorKind::BufferTooSmall { need, have } => {
+                write!(f, "{need} bytes do not fit a buffer of {have}")
+            }
+            WireErrorKind::NotInVersion => f.write_str("cannot be expressed in this version"),
         }
     }
 }
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn says_field_and_offset() {
-        let e = Error::new(Layer::DtaV1, "value", 28, Kind::ValueLength(61));
+        let e = Error::new(Layer::DtaV1, "value", 28, WireErrorKind::ValueLength(61));
         assert_eq!(e.to_string(), "DTA version 1: value at offset 28: a value of 61 bytes");
     }
 }

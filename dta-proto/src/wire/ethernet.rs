@@ -3,8 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-use super::error::len16;
-use super::{Error, Kind, Layer, Result};
+use super::error::saturating_u16;
+use super::{Error, Layer, Result, WireErrorKind};
 
 /// Length of the header.
 pub const HEADER_LEN: usize = 14;
@@ -49,31 +49,32 @@ crate::serde_as_text!(Mac);
 
 /// A checked view of a frame (without its FCS).
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
+pub struct EthernetFrame<'a> {
     header: &'a [u8; HEADER_LEN],
     payload: &'a [u8],
 }
 
-impl<'a> Packet<'a> {
+impl<'a> EthernetFrame<'a> {
     /// Checks that there is a whole header.
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
         match bytes.split_first_chunk() {
-            Some((header, payload)) => Ok(Packet { header, payload }),
+            Some((header, payload)) => Ok(EthernetFrame { header, payload }),
             None => {
-                let kind = Kind::Truncated { need: HEADER_LEN as u16, have: len16(bytes.len()) };
+                let kind =
+                    WireErrorKind::Truncated { need: HEADER_LEN as u16, have: saturating_u16(bytes.len()) };
                 Err(Error::new(Layer::Ethernet, "header", 0, kind))
             }
         }
     }
 
     /// Destination address.
-    pub fn dst(&self) -> Mac {
+    pub fn destination_mac(&self) -> Mac {
         let [a, b, c, d, e, f, ..] = *self.header;
         Mac([a, b, c, d, e, f])
     }
 
     /// Source address.
-    pub fn src(&self) -> Mac {
+    pub fn source_mac(&self) -> Mac {
         let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *self.header;
         Mac([a, b, c, d, e, f])
     }
@@ -91,7 +92,7 @@ impl<'a> Packet<'a> {
 
 /// The header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repr {
+pub struct EthernetRepr {
     /// Destination address.
     pub dst: Mac,
     /// Source address.
@@ -100,9 +101,9 @@ pub struct Repr {
     pub ethertype: u16,
 }
 
-impl Repr {
+impl EthernetRepr {
     /// Writes the header.
-    pub fn emit(&self, buffer: &mut [u8; HEADER_LEN]) {
+    pub fn encode_into(&self, buffer: &mut [u8; HEADER_LEN]) {
         buffer[..6].copy_from_slice(&self.dst.0);
         buffer[6..12].copy_from_slice(&self.src.0);
         buffer[12..].copy_from_slice(&self.ethertype.to_be_bytes());
@@ -116,31 +117,34 @@ mod tests {
 
     const BYTES: [u8; 16] = [0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2, 0x08, 0x00, 0x45, 0x00];
 
-    fn repr() -> Repr {
-        Repr { dst: Mac([2, 0, 0, 0, 0, 1]), src: Mac([2, 0, 0, 0, 0, 2]), ethertype: TYPE_IPV4 }
+    fn repr() -> EthernetRepr {
+        EthernetRepr { dst: Mac([2, 0, 0, 0, 0, 1]), src: Mac([2, 0, 0, 0, 0, 2]), ethertype: TYPE_IPV4 }
     }
 
     #[test]
     fn deconstruct() {
-        let packet = Packet::new_checked(&BYTES).unwrap();
-        let Repr { dst, src, ethertype } = repr();
-        assert_eq!((packet.dst(), packet.src(), packet.ethertype()), (dst, src, ethertype));
+        let packet = EthernetFrame::new_checked(&BYTES).unwrap();
+        let EthernetRepr { dst, src, ethertype } = repr();
+        assert_eq!(
+            (packet.destination_mac(), packet.source_mac(), packet.ethertype()),
+            (dst, src, ethertype)
+        );
         assert_eq!(packet.payload(), [0x45, 0x00]);
     }
 
     #[test]
     fn construct() {
         let mut buffer = [0xa5; HEADER_LEN];
-        repr().emit(&mut buffer);
+        repr().encode_into(&mut buffer);
         assert_eq!(buffer, BYTES[..HEADER_LEN]);
     }
 
     #[test]
     fn impossible_length() {
         for n in 0..HEADER_LEN {
-            let kind = Kind::Truncated { need: 14, have: n as u16 };
+            let kind = WireErrorKind::Truncated { need: 14, have: n as u16 };
             let expected = Error::new(Layer::Ethernet, "header", 0, kind);
-            assert_eq!(Packet::new_checked(&BYTES[..n]).unwrap_err(), expected);
+            assert_eq!(EthernetFrame::new_checked(&BYTES[..n]).unwrap_err(), expected);
         }
     }
 

@@ -6,8 +6,8 @@
 use core::net::Ipv4Addr;
 use core::ops::Deref;
 
-use super::error::len16;
-use super::{Error, Kind, Layer, Result, checksum};
+use super::error::saturating_u16;
+use super::{Error, Layer, Result, WireErrorKind, checksum};
 
 /// Length of a header without options.
 pub const HEADER_LEN: usize = 20;
@@ -16,19 +16,19 @@ const PLAIN: u8 = 0x45;
 /// Protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
 
-fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+fn err(field: &'static str, offset: u16, kind: WireErrorKind) -> Error {
     Error::new(Layer::Ipv4, field, offset, kind)
 }
 
 /// An unchecked view of a packet's first 20 bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Header<'a>(&'a [u8; HEADER_LEN]);
+pub struct Ipv4Header<'a>(&'a [u8; HEADER_LEN]);
 
-impl<'a> Header<'a> {
+impl<'a> Ipv4Header<'a> {
     /// The header at the start of these bytes; `None` if there are fewer than 20.
     #[inline]
-    pub fn of(bytes: &'a [u8]) -> Option<Self> {
-        bytes.first_chunk().map(Header)
+    pub fn from_first_bytes(bytes: &'a [u8]) -> Option<Self> {
+        bytes.first_chunk().map(Ipv4Header)
     }
 
     /// Version: 4.
@@ -51,7 +51,7 @@ impl<'a> Header<'a> {
 
     /// Type of service: DSCP and ECN.
     #[inline]
-    pub fn tos(&self) -> u8 {
+    pub fn type_of_service(&self) -> u8 {
         self.0[1]
     }
 
@@ -81,83 +81,83 @@ impl<'a> Header<'a> {
 
     /// Protocol number.
     #[inline]
-    pub fn protocol(&self) -> u8 {
+    pub fn protocol_number(&self) -> u8 {
         self.0[9]
     }
 
     /// Whether the checksum is right, assuming no options.
     #[inline]
     pub fn checksum_ok(&self) -> bool {
-        checksum::finish(checksum::add(0, self.0)) == 0
+        checksum::fold_checksum(checksum::add(0, self.0)) == 0
     }
 
     /// Source address.
     #[inline]
-    pub fn src(&self) -> Ipv4Addr {
+    pub fn source_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(self.0[12], self.0[13], self.0[14], self.0[15])
     }
 
     /// Destination address.
     #[inline]
-    pub fn dst(&self) -> Ipv4Addr {
+    pub fn destination_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(self.0[16], self.0[17], self.0[18], self.0[19])
     }
 }
 
-/// A checked view of a packet; the fields are in its [`Header`].
+/// A checked view of a packet; the fields are in its [`Ipv4Header`].
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
-    header: Header<'a>,
+pub struct Ipv4Packet<'a> {
+    header: Ipv4Header<'a>,
     options: &'a [u8],
     payload: &'a [u8],
 }
 
-impl<'a> Deref for Packet<'a> {
-    type Target = Header<'a>;
+impl<'a> Deref for Ipv4Packet<'a> {
+    type Target = Ipv4Header<'a>;
 
     #[inline]
-    fn deref(&self) -> &Header<'a> {
+    fn deref(&self) -> &Ipv4Header<'a> {
         &self.header
     }
 }
 
-impl<'a> Packet<'a> {
+impl<'a> Ipv4Packet<'a> {
     /// Checks version and lengths. Bytes beyond the total length (Ethernet padding) are ignored. The header
-    /// checksum is not checked here: see [`Packet::checksum_ok`].
+    /// checksum is not checked here: see [`Ipv4Packet::checksum_ok`].
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
-        let have = len16(bytes.len());
-        let Some(header) = Header::of(bytes) else {
-            return Err(err("header", 0, Kind::Truncated { need: HEADER_LEN as u16, have }));
+        let have = saturating_u16(bytes.len());
+        let Some(header) = Ipv4Header::from_first_bytes(bytes) else {
+            return Err(err("header", 0, WireErrorKind::Truncated { need: HEADER_LEN as u16, have }));
         };
         if header.version() != 4 {
-            return Err(err("version", 0, Kind::UnknownVersion(header.version())));
+            return Err(err("version", 0, WireErrorKind::UnknownVersion(header.version())));
         }
         let header_len = header.header_len();
         if header_len < HEADER_LEN {
-            return Err(err("ihl", 0, Kind::Length(header_len as u16)));
+            return Err(err("ihl", 0, WireErrorKind::Length(header_len as u16)));
         }
         let total = header.total_length();
         if usize::from(total) < header_len {
-            return Err(err("total_length", 2, Kind::Length(total)));
+            return Err(err("total_length", 2, WireErrorKind::Length(total)));
         }
         let Some(rest) = bytes.get(HEADER_LEN..usize::from(total)) else {
-            return Err(err("total_length", 2, Kind::Truncated { need: total, have }));
+            return Err(err("total_length", 2, WireErrorKind::Truncated { need: total, have }));
         };
         // Cannot fail: header_len is at most total.
         match rest.split_at_checked(header_len - HEADER_LEN) {
-            Some((options, payload)) => Ok(Packet { header, options, payload }),
-            None => Err(err("ihl", 0, Kind::Length(header_len as u16))),
+            Some((options, payload)) => Ok(Ipv4Packet { header, options, payload }),
+            None => Err(err("ihl", 0, WireErrorKind::Length(header_len as u16))),
         }
     }
 
-    /// As [`Packet::new_checked`] and [`Packet::check_whole`], without the error.
+    /// As [`Ipv4Packet::new_checked`] and [`Ipv4Packet::check_whole`], without the error.
     #[inline]
-    pub(super) fn plain(bytes: &'a [u8]) -> Option<Self> {
-        let header =
-            Header::of(bytes).filter(|header| header.is_v4_without_options() && !header.is_fragment())?;
+    pub(super) fn parse_plain(bytes: &'a [u8]) -> Option<Self> {
+        let header = Ipv4Header::from_first_bytes(bytes)
+            .filter(|header| header.is_v4_without_options() && !header.is_fragment())?;
         let payload = bytes.get(HEADER_LEN..usize::from(header.total_length()))?;
-        Some(Packet { header, options: &[], payload })
+        Some(Ipv4Packet { header, options: &[], payload })
     }
 
     /// Options, empty in most packets.
@@ -174,7 +174,7 @@ impl<'a> Packet<'a> {
     /// Whether the header checksum is right.
     #[inline]
     pub fn checksum_ok(&self) -> bool {
-        checksum::finish(checksum::add(checksum::add(0, self.header.0), self.options)) == 0
+        checksum::fold_checksum(checksum::add(checksum::add(0, self.header.0), self.options)) == 0
     }
 
     /// Rejects options, fragments and a wrong header checksum.
@@ -182,7 +182,7 @@ impl<'a> Packet<'a> {
     pub fn check_plain(&self) -> Result<()> {
         self.check_whole()?;
         if !self.checksum_ok() {
-            return Err(err("header_checksum", 10, Kind::Checksum));
+            return Err(err("header_checksum", 10, WireErrorKind::Checksum));
         }
         Ok(())
     }
@@ -191,10 +191,10 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn check_whole(&self) -> Result<()> {
         if !self.options.is_empty() {
-            return Err(err("options", HEADER_LEN as u16, Kind::Options));
+            return Err(err("options", HEADER_LEN as u16, WireErrorKind::Options));
         }
         if self.is_fragment() {
-            return Err(err("fragment", 6, Kind::Fragment));
+            return Err(err("fragment", 6, WireErrorKind::Fragment));
         }
         Ok(())
     }
@@ -202,7 +202,7 @@ impl<'a> Packet<'a> {
 
 /// The header as a value: no options, not a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repr {
+pub struct Ipv4Repr {
     /// Source address.
     pub src: Ipv4Addr,
     /// Destination address.
@@ -221,9 +221,9 @@ pub struct Repr {
     pub payload_len: u16,
 }
 
-impl Repr {
+impl Ipv4Repr {
     /// Writes the header with its checksum. A payload length above 65,515 is clamped.
-    pub fn emit(&self, buffer: &mut [u8; HEADER_LEN]) {
+    pub fn encode_into(&self, buffer: &mut [u8; HEADER_LEN]) {
         let total = self.payload_len.min(u16::MAX - HEADER_LEN as u16) + HEADER_LEN as u16;
         buffer[0] = PLAIN;
         buffer[1] = self.tos;
@@ -236,7 +236,7 @@ impl Repr {
         buffer[10..12].fill(0);
         buffer[12..16].copy_from_slice(&self.src.octets());
         buffer[16..20].copy_from_slice(&self.dst.octets());
-        let sum = checksum::finish(checksum::add(0, buffer));
+        let sum = checksum::fold_checksum(checksum::add(0, buffer));
         buffer[10..12].copy_from_slice(&sum.to_be_bytes());
     }
 }
@@ -252,8 +252,8 @@ mod tests {
         0x09, 0x00, 0x01, 1, 2, 3, 4,
     ];
 
-    fn repr() -> Repr {
-        Repr {
+    fn repr() -> Ipv4Repr {
+        Ipv4Repr {
             src: Ipv4Addr::new(10, 9, 0, 2),
             dst: Ipv4Addr::new(10, 9, 0, 1),
             protocol: PROTOCOL_UDP,
@@ -265,18 +265,18 @@ mod tests {
         }
     }
 
-    fn parse(bytes: &[u8]) -> Result<Repr> {
-        let packet = Packet::new_checked(bytes)?;
+    fn parse(bytes: &[u8]) -> Result<Ipv4Repr> {
+        let packet = Ipv4Packet::new_checked(bytes)?;
         packet.check_plain()?;
-        Ok(Repr {
-            src: packet.src(),
-            dst: packet.dst(),
-            protocol: packet.protocol(),
-            tos: packet.tos(),
+        Ok(Ipv4Repr {
+            src: packet.source_address(),
+            dst: packet.destination_address(),
+            protocol: packet.protocol_number(),
+            tos: packet.type_of_service(),
             ttl: bytes[8],
             id: packet.id(),
             dont_fragment: bytes[6] & 0x40 != 0,
-            payload_len: len16(packet.payload.len()),
+            payload_len: saturating_u16(packet.payload.len()),
         })
     }
 
@@ -289,13 +289,13 @@ mod tests {
     #[test]
     fn deconstruct() {
         assert_eq!(parse(&BYTES).unwrap(), repr());
-        assert_eq!(Packet::new_checked(&BYTES).unwrap().payload(), [1, 2, 3, 4]);
+        assert_eq!(Ipv4Packet::new_checked(&BYTES).unwrap().payload(), [1, 2, 3, 4]);
     }
 
     #[test]
     fn construct() {
         let mut buffer = [0xa5; HEADER_LEN];
-        repr().emit(&mut buffer);
+        repr().encode_into(&mut buffer);
         assert_eq!(buffer, BYTES[..HEADER_LEN]);
     }
 
@@ -303,24 +303,24 @@ mod tests {
     fn padding_is_cut() {
         let mut padded = BYTES.to_vec();
         padded.extend([0; 22]);
-        assert_eq!(Packet::new_checked(&padded).unwrap().payload(), [1, 2, 3, 4]);
+        assert_eq!(Ipv4Packet::new_checked(&padded).unwrap().payload(), [1, 2, 3, 4]);
     }
 
     #[test]
     fn refusals() {
-        assert_eq!(parse(&with(0, 0x65)).unwrap_err(), err("version", 0, Kind::UnknownVersion(6)));
-        assert_eq!(parse(&with(0, 0x44)).unwrap_err(), err("ihl", 0, Kind::Length(16)));
-        assert_eq!(parse(&with(0, 0x46)).unwrap_err(), err("options", 20, Kind::Options));
-        assert_eq!(parse(&with(3, 19)).unwrap_err(), err("total_length", 2, Kind::Length(19)));
+        assert_eq!(parse(&with(0, 0x65)).unwrap_err(), err("version", 0, WireErrorKind::UnknownVersion(6)));
+        assert_eq!(parse(&with(0, 0x44)).unwrap_err(), err("ihl", 0, WireErrorKind::Length(16)));
+        assert_eq!(parse(&with(0, 0x46)).unwrap_err(), err("options", 20, WireErrorKind::Options));
+        assert_eq!(parse(&with(3, 19)).unwrap_err(), err("total_length", 2, WireErrorKind::Length(19)));
         assert_eq!(
             parse(&with(3, 25)).unwrap_err(),
-            err("total_length", 2, Kind::Truncated { need: 25, have: 24 })
+            err("total_length", 2, WireErrorKind::Truncated { need: 25, have: 24 })
         );
-        assert_eq!(parse(&with(6, 0x60)).unwrap_err(), err("fragment", 6, Kind::Fragment));
-        assert_eq!(parse(&with(7, 1)).unwrap_err(), err("fragment", 6, Kind::Fragment));
-        assert_eq!(parse(&with(10, 0x0e)).unwrap_err(), err("header_checksum", 10, Kind::Checksum));
+        assert_eq!(parse(&with(6, 0x60)).unwrap_err(), err("fragment", 6, WireErrorKind::Fragment));
+        assert_eq!(parse(&with(7, 1)).unwrap_err(), err("fragment", 6, WireErrorKind::Fragment));
+        assert_eq!(parse(&with(10, 0x0e)).unwrap_err(), err("header_checksum", 10, WireErrorKind::Checksum));
         for n in 0..HEADER_LEN {
-            let kind = Kind::Truncated { need: 20, have: n as u16 };
+            let kind = WireErrorKind::Truncated { need: 20, have: n as u16 };
             assert_eq!(parse(&BYTES[..n]).unwrap_err(), err("header", 0, kind));
         }
     }
@@ -336,7 +336,7 @@ mod tests {
             let bytes = with(at, byte);
             if let Ok(repr) = parse(&bytes[..len]) {
                 let mut again = [0xa5; HEADER_LEN];
-                repr.emit(&mut again);
+                repr.encode_into(&mut again);
                 // Only the reserved flag bit is not part of the value.
                 if bytes[6] & 0x80 == 0 {
                     prop_assert_eq!(&again[..], &bytes[..HEADER_LEN]);

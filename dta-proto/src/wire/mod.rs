@@ -5,10 +5,10 @@
 //! says otherwise. Decoding returns a value or an [`Error`] with the layer, the field and its offset.
 //!
 //! - [`dta`]: reports and NACKs of both versions.
-//! - [`ethernet`], [`arp`], [`ipv4`], [`udp`]: the parts that RoCEv2 and reports need.
-//! - [`datagram`]: UDP in IPv4, built and parsed in one place.
-//! - [`roce`]: the InfiniBand transport headers and the invariant CRC.
-//! - [`frame`]: whole RoCEv2 frames, as the software translator and NIC send them.
+//! - [`put_ethernet_frame`], [`arp`], [`check_ipv4`], [`udp`]: the parts that RoCEv2 and reports need.
+//! - [`report_datagram`]: UDP in IPv4, built and parsed in one place.
+//! - [`for_roce_frames`]: the InfiniBand transport headers and the invariant CRC.
+//! - [`ethernet_frame`]: whole RoCEv2 frames, as the software translator and NIC send them.
 //! - [`sflow`]: samples and notices of sFlow, and the packets in them.
 //! - [`int`]: Telemetry Reports and the INT in the reported packets.
 
@@ -25,4 +25,4 @@ pub mod roce;
 pub mod sflow;
 pub mod udp;
 
-pub use error::{Error, Kind, Layer, Result};
+pub use error::{Error, Layer, Result, WireErrorKind};

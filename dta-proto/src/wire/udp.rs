@@ -3,83 +3,83 @@
 use core::net::Ipv4Addr;
 use core::ops::Deref;
 
-use super::error::len16;
-use super::{Error, Kind, Layer, Result, checksum, ipv4};
+use super::error::saturating_u16;
+use super::{Error, Layer, Result, WireErrorKind, checksum, ipv4};
 
 /// Length of the header.
 pub const HEADER_LEN: usize = 8;
 
-fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+fn err(field: &'static str, offset: u16, kind: WireErrorKind) -> Error {
     Error::new(Layer::Udp, field, offset, kind)
 }
 
 /// An unchecked view of a datagram's first 8 bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Header<'a>(&'a [u8; HEADER_LEN]);
+pub struct UdpHeader<'a>(&'a [u8; HEADER_LEN]);
 
-impl<'a> Header<'a> {
+impl<'a> UdpHeader<'a> {
     /// The header at the start of these bytes; `None` if there are fewer than 8.
     #[inline]
-    pub fn of(bytes: &'a [u8]) -> Option<Self> {
-        bytes.first_chunk().map(Header)
+    pub fn from_first_bytes(bytes: &'a [u8]) -> Option<Self> {
+        bytes.first_chunk().map(UdpHeader)
     }
 
     /// Source port.
     #[inline]
-    pub fn src_port(&self) -> u16 {
+    pub fn source_port(&self) -> u16 {
         u16::from_be_bytes([self.0[0], self.0[1]])
     }
 
     /// Destination port.
     #[inline]
-    pub fn dst_port(&self) -> u16 {
+    pub fn destination_port(&self) -> u16 {
         u16::from_be_bytes([self.0[2], self.0[3]])
     }
 
     /// The length field: header and payload.
     #[inline]
-    pub fn length(&self) -> u16 {
+    pub fn length_field(&self) -> u16 {
         u16::from_be_bytes([self.0[4], self.0[5]])
     }
 
     /// The checksum field; 0 means none.
     #[inline]
-    pub fn checksum(&self) -> u16 {
+    pub fn checksum_field(&self) -> u16 {
         u16::from_be_bytes([self.0[6], self.0[7]])
     }
 }
 
-/// A checked view of a datagram; the fields are in its [`Header`].
+/// A checked view of a datagram; the fields are in its [`UdpHeader`].
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
-    header: Header<'a>,
+pub struct UdpPacket<'a> {
+    header: UdpHeader<'a>,
     payload: &'a [u8],
 }
 
-impl<'a> Deref for Packet<'a> {
-    type Target = Header<'a>;
+impl<'a> Deref for UdpPacket<'a> {
+    type Target = UdpHeader<'a>;
 
     #[inline]
-    fn deref(&self) -> &Header<'a> {
+    fn deref(&self) -> &UdpHeader<'a> {
         &self.header
     }
 }
 
-impl<'a> Packet<'a> {
+impl<'a> UdpPacket<'a> {
     /// Checks the lengths. Bytes beyond the length field are ignored.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
-        let have = len16(bytes.len());
-        let Some(header) = Header::of(bytes) else {
-            return Err(err("header", 0, Kind::Truncated { need: HEADER_LEN as u16, have }));
+        let have = saturating_u16(bytes.len());
+        let Some(header) = UdpHeader::from_first_bytes(bytes) else {
+            return Err(err("header", 0, WireErrorKind::Truncated { need: HEADER_LEN as u16, have }));
         };
-        let length = header.length();
+        let length = header.length_field();
         if usize::from(length) < HEADER_LEN {
-            return Err(err("length", 4, Kind::Length(length)));
+            return Err(err("length", 4, WireErrorKind::Length(length)));
         }
         match bytes.get(HEADER_LEN..usize::from(length)) {
-            Some(payload) => Ok(Packet { header, payload }),
-            None => Err(err("length", 4, Kind::Truncated { need: length, have })),
+            Some(payload) => Ok(UdpPacket { header, payload }),
+            None => Err(err("length", 4, WireErrorKind::Truncated { need: length, have })),
         }
     }
 
@@ -91,13 +91,17 @@ impl<'a> Packet<'a> {
 
     /// Checks the checksum, if present, for a datagram between these addresses.
     #[inline]
-    pub fn check(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Result<()> {
-        if self.checksum() == 0 {
+    pub fn verify_checksum(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Result<()> {
+        if self.checksum_field() == 0 {
             return Ok(());
         }
-        let sum = pseudo_header(src, dst, self.length());
+        let sum = pseudo_header(src, dst, self.length_field());
         let sum = checksum::add(checksum::add(sum, self.header.0), self.payload);
-        if checksum::finish(sum) == 0 { Ok(()) } else { Err(err("checksum", 6, Kind::Checksum)) }
+        if checksum::fold_checksum(sum) == 0 {
+            Ok(())
+        } else {
+            Err(err("checksum", 6, WireErrorKind::Checksum))
+        }
     }
 }
 
@@ -109,9 +113,9 @@ fn pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, length: u16) -> u32 {
 /// The checksum field of a datagram with `ports` and `payload` between these addresses. Never 0, which means
 /// none.
 pub fn compute_checksum(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16, payload: &[u8]) -> u16 {
-    let length = len16(payload.len() + HEADER_LEN);
+    let length = saturating_u16(payload.len() + HEADER_LEN);
     let sum = pseudo_header(src, dst, length) + u32::from(src_port) + u32::from(dst_port) + u32::from(length);
-    match checksum::finish(checksum::add(sum, payload)) {
+    match checksum::fold_checksum(checksum::add(sum, payload)) {
         0 => 0xffff,
         sum => sum,
     }
@@ -119,7 +123,7 @@ pub fn compute_checksum(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u
 
 /// The header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repr {
+pub struct UdpRepr {
     /// Source port.
     pub src_port: u16,
     /// Destination port.
@@ -130,9 +134,9 @@ pub struct Repr {
     pub payload_len: u16,
 }
 
-impl Repr {
+impl UdpRepr {
     /// Writes the header. A payload length above 65,527 is clamped.
-    pub fn emit(&self, buffer: &mut [u8; HEADER_LEN]) {
+    pub fn encode_into(&self, buffer: &mut [u8; HEADER_LEN]) {
         let length = self.payload_len.min(u16::MAX - HEADER_LEN as u16) + HEADER_LEN as u16;
         buffer[..2].copy_from_slice(&self.src_port.to_be_bytes());
         buffer[2..4].copy_from_slice(&self.dst_port.to_be_bytes());
@@ -150,31 +154,31 @@ mod tests {
     const DST: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
     const BYTES: [u8; 12] = [0xbf, 0x00, 0x00, 0x35, 0x00, 0x0c, 0x12, 0x4d, 0xaa, 0x00, 0x00, 0xff];
 
-    fn repr() -> Repr {
-        Repr { src_port: 48896, dst_port: 53, checksum: 0x124d, payload_len: 4 }
+    fn repr() -> UdpRepr {
+        UdpRepr { src_port: 48896, dst_port: 53, checksum: 0x124d, payload_len: 4 }
     }
 
-    fn parse(packet: &Packet<'_>) -> Repr {
-        Repr {
-            src_port: packet.src_port(),
-            dst_port: packet.dst_port(),
-            checksum: packet.checksum(),
-            payload_len: len16(packet.payload.len()),
+    fn parse(packet: &UdpPacket<'_>) -> UdpRepr {
+        UdpRepr {
+            src_port: packet.source_port(),
+            dst_port: packet.destination_port(),
+            checksum: packet.checksum_field(),
+            payload_len: saturating_u16(packet.payload.len()),
         }
     }
 
     #[test]
     fn deconstruct() {
-        let packet = Packet::new_checked(&BYTES).unwrap();
+        let packet = UdpPacket::new_checked(&BYTES).unwrap();
         assert_eq!(parse(&packet), repr());
         assert_eq!(packet.payload(), [0xaa, 0, 0, 0xff]);
-        assert_eq!(packet.check(SRC, DST), Ok(()));
+        assert_eq!(packet.verify_checksum(SRC, DST), Ok(()));
     }
 
     #[test]
     fn construct() {
         let mut buffer = [0xa5; HEADER_LEN];
-        repr().emit(&mut buffer);
+        repr().encode_into(&mut buffer);
         assert_eq!(buffer, BYTES[..HEADER_LEN]);
         assert_eq!(compute_checksum(SRC, DST, 48896, 53, &BYTES[8..]), 0x124d);
     }
@@ -183,7 +187,7 @@ mod tests {
     fn checksum_zero_means_none_and_is_sent_as_ones() {
         let mut bytes = BYTES;
         bytes[6..8].fill(0);
-        assert_eq!(Packet::new_checked(&bytes).unwrap().check(SRC, DST), Ok(()));
+        assert_eq!(UdpPacket::new_checked(&bytes).unwrap().verify_checksum(SRC, DST), Ok(()));
         // A payload that is the complement of the rest sums to zero.
         let rest = !compute_checksum(SRC, DST, 1, 2, &[0, 0]);
         assert_eq!(compute_checksum(SRC, DST, 1, 2, &(!rest).to_be_bytes()), 0xffff);
@@ -192,28 +196,28 @@ mod tests {
     #[test]
     fn refusals() {
         for n in 0..HEADER_LEN {
-            let kind = Kind::Truncated { need: 8, have: n as u16 };
-            assert_eq!(Packet::new_checked(&BYTES[..n]).unwrap_err(), err("header", 0, kind));
+            let kind = WireErrorKind::Truncated { need: 8, have: n as u16 };
+            assert_eq!(UdpPacket::new_checked(&BYTES[..n]).unwrap_err(), err("header", 0, kind));
         }
         let mut bytes = BYTES;
         bytes[5] = 7;
-        assert_eq!(Packet::new_checked(&bytes).unwrap_err(), err("length", 4, Kind::Length(7)));
+        assert_eq!(UdpPacket::new_checked(&bytes).unwrap_err(), err("length", 4, WireErrorKind::Length(7)));
         bytes[5] = 13;
-        let kind = Kind::Truncated { need: 13, have: 12 };
-        assert_eq!(Packet::new_checked(&bytes).unwrap_err(), err("length", 4, kind));
+        let kind = WireErrorKind::Truncated { need: 13, have: 12 };
+        assert_eq!(UdpPacket::new_checked(&bytes).unwrap_err(), err("length", 4, kind));
         let mut bytes = BYTES;
         bytes[9] ^= 1;
-        let packet = Packet::new_checked(&bytes).unwrap();
-        assert_eq!(packet.check(SRC, DST), Err(err("checksum", 6, Kind::Checksum)));
+        let packet = UdpPacket::new_checked(&bytes).unwrap();
+        assert_eq!(packet.verify_checksum(SRC, DST), Err(err("checksum", 6, WireErrorKind::Checksum)));
     }
 
     proptest! {
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            if let Ok(packet) = Packet::new_checked(&bytes) {
-                let _ = packet.check(SRC, DST);
+            if let Ok(packet) = UdpPacket::new_checked(&bytes) {
+                let _ = packet.verify_checksum(SRC, DST);
                 let mut again = [0xa5; HEADER_LEN];
-                parse(&packet).emit(&mut again);
+                parse(&packet).encode_into(&mut again);
                 prop_assert_eq!(&again[..], &bytes[..HEADER_LEN]);
             }
         }
@@ -223,16 +227,16 @@ mod tests {
                                     payload in proptest::collection::vec(any::<u8>(), 0..100), flip: usize) {
             let (src, dst) = (Ipv4Addr::from(src), Ipv4Addr::from(dst));
             let checksum = compute_checksum(src, dst, ports.0, ports.1, &payload);
-            let repr = Repr { src_port: ports.0, dst_port: ports.1, checksum, payload_len: payload.len() as u16 };
+            let repr = UdpRepr { src_port: ports.0, dst_port: ports.1, checksum, payload_len: payload.len() as u16 };
             let mut header = [0xa5; HEADER_LEN];
-            repr.emit(&mut header);
+            repr.encode_into(&mut header);
             let mut bytes = header.to_vec();
             bytes.extend(&payload);
-            prop_assert_eq!(Packet::new_checked(&bytes).unwrap().check(src, dst), Ok(()));
+            prop_assert_eq!(UdpPacket::new_checked(&bytes).unwrap().verify_checksum(src, dst), Ok(()));
             if !payload.is_empty() {
                 let bit = flip % (payload.len() * 8);
                 bytes[HEADER_LEN + bit / 8] ^= 1 << (bit % 8);
-                prop_assert!(Packet::new_checked(&bytes).unwrap().check(src, dst).is_err());
+                prop_assert!(UdpPacket::new_checked(&bytes).unwrap().verify_checksum(src, dst).is_err());
             }
         }
     }

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use dta_rpc::{ClientOptions, ClientTls, Server};
 use dta_files::config_file;
 use dta_proto::trace::HOPS;
 use dta_reporter::packet_trace::point::At;
+use dta_rpc::{ClientOptions, ClientTls, ServerKind};
 use serde::Deserialize;
 
 /// Timeout of an agent.
@@ -16,18 +16,18 @@ const CALL: Duration = Duration::from_secs(20);
 /// Agents, in the order in which packets pass their hosts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct File {
+pub struct AgentsFile {
     /// TLS files, for all of them.
-    tls: Option<Tls>,
+    tls: Option<AgentsFileTls>,
     /// The agents.
     #[serde(default)]
-    pub agent: Vec<Agent>,
+    pub agent: Vec<AgentEntry>,
 }
 
 /// Table `[tls]`, all PEM.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tls {
+struct AgentsFileTls {
     ca: PathBuf,
     cert: PathBuf,
     key: PathBuf,
@@ -36,7 +36,7 @@ struct Tls {
 /// One of `[[agent]]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Agent {
+pub struct AgentEntry {
     /// HOST:PORT of its gRPC service.
     pub address: String,
     /// Name in its certificate, if that is not the host of its address.
@@ -48,7 +48,7 @@ pub struct Agent {
     pub first_hop: Option<u8>,
 }
 
-impl File {
+impl AgentsFile {
     /// Reads and checks a file.
     ///
     /// # Errors
@@ -58,15 +58,15 @@ impl File {
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
-        let (file, places) = config_file::parse::<Self>(text, path)?;
-        let line = |key: &str| places.line(key).unwrap_or(1);
+        let (file, places) = config_file::parse_config::<Self>(text, path)?;
+        let line = |key: &str| places.line_of_key(key).unwrap_or(1);
         for (n, agent) in file.agent.iter().enumerate() {
             let at = |key: &str| format!("{}, line {}", path.display(), line(&format!("agent[{n}].{key}")));
-            file.options(agent).check(Server::Agent).with_context(|| at("address"))?;
+            file.client_options(agent).check_address(ServerKind::Agent).with_context(|| at("address"))?;
             let twice = file.agent[..n].iter().any(|other| other.address == agent.address);
             ensure!(!twice, "{}: {} is there twice", at("address"), agent.address);
             for point in &agent.at {
-                At::parse(point).with_context(|| at("at"))?;
+                At::parse_points(point).with_context(|| at("at"))?;
             }
             ensure!(agent.first_hop.is_none_or(|hop| hop < HOPS), "{}: hops are 0 to 13", at("first_hop"));
         }
@@ -75,8 +75,8 @@ impl File {
     }
 
     /// How to connect to an agent.
-    pub fn options(&self, agent: &Agent) -> ClientOptions {
-        let tls = self.tls.as_ref().map(|Tls { ca, cert, key }| ClientTls {
+    pub fn client_options(&self, agent: &AgentEntry) -> ClientOptions {
+        let tls = self.tls.as_ref().map(|AgentsFileTls { ca, cert, key }| ClientTls {
             ca: ca.clone(),
             cert: cert.clone(),
             key: key.clone(),
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
         let refused = |text: &str| {
-            let error = File::parse(text, Path::new("a.toml")).expect_err(text);
+            let error = AgentsFile::parse(text, Path::new("a.toml")).expect_err(text);
             dta_cli::error_line(&error)
         };
         for (text, told) in [

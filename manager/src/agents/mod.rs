@@ -6,20 +6,20 @@ use std::collections::BTreeMap;
 use std::future::Future;
 
 use anyhow::{Result, ensure};
-use dta_cli::table::{Cell, Colour, Look, Table};
-use dta_rpc::ClientError;
-use dta_rpc::agent::Client;
+use dta_cli::table::{Cell, Colour, OutputStyle, TextTable};
 use dta_proto::control::{AgentStatus, TraceWanted};
 use dta_proto::trace::HOPS;
 use dta_reporter::packet_trace::filter;
 use dta_reporter::packet_trace::point::At;
+use dta_rpc::ClientError;
+use dta_rpc::agent::RemoteAgent;
 use serde::Serialize;
 
-pub use file::{Agent, File};
+pub use file::{AgentEntry, AgentsFile};
 
 /// A change; what is left out stays as each agent has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct TraceChange {
     /// Points for all agents, after their own in the file; `None` = each keeps its current ones.
     pub at: Option<Vec<At>>,
     /// The packet filter.
@@ -36,12 +36,12 @@ pub struct AgentAnswer {
     /// Why it refused or did not answer; then the rest is missing.
     pub error: Option<String>,
     /// What it traces.
-    pub agent: Option<Traces>,
+    pub agent: Option<AgentTraces>,
 }
 
 /// What an agent traces.
 #[derive(Clone, Debug, Serialize)]
-pub struct Traces {
+pub struct AgentTraces {
     /// The host's name.
     pub name: String,
     /// The id of its reporter.
@@ -57,14 +57,14 @@ pub struct Traces {
     /// One packet in this many.
     pub one_in: u32,
     /// The requested points.
-    pub points: Vec<Point>,
+    pub points: Vec<AgentTracePoint>,
     /// Its counters by name.
     pub counters: BTreeMap<String, u64>,
 }
 
 /// A point of an agent.
 #[derive(Clone, Debug, Serialize)]
-pub struct Point {
+pub struct AgentTracePoint {
     /// As people write it.
     pub at: String,
     /// Its hop number; `None` where a path ends.
@@ -91,7 +91,7 @@ pub struct Point {
     pub missed: u64,
 }
 
-impl From<AgentStatus> for Traces {
+impl From<AgentStatus> for AgentTraces {
     fn from(status: AgentStatus) -> Self {
         let trace = status.trace.unwrap_or_default();
         Self {
@@ -105,7 +105,7 @@ impl From<AgentStatus> for Traces {
             points: status
                 .points
                 .into_iter()
-                .map(|point| Point {
+                .map(|point| AgentTracePoint {
                     at: point.at,
                     hop: point.hop,
                     attached: point.attached,
@@ -128,41 +128,45 @@ impl From<AgentStatus> for Traces {
 type Answer = Result<AgentStatus, ClientError>;
 
 /// Queries what all agents trace.
-pub async fn look(file: &File) -> Vec<AgentAnswer> {
-    with_addresses(file, ask(file).await)
+pub async fn query_agents(file: &AgentsFile) -> Vec<AgentAnswer> {
+    with_addresses(file, fetch_statuses(file).await)
 }
 
 /// Resets all agents to their configurations.
-pub async fn back(file: &File) -> Vec<AgentAnswer> {
+pub async fn reset_agents(file: &AgentsFile) -> Vec<AgentAnswer> {
     let calls = file.agent.iter().map(|agent| {
-        let options = file.options(agent);
-        async move { Client::connect(&options).await?.set_trace(None).await }
+        let options = file.client_options(agent);
+        async move { RemoteAgent::connect(&options).await?.set_trace(None).await }
     });
-    with_addresses(file, together(calls).await)
+    with_addresses(file, call_all_agents(calls).await)
 }
 
 /// Changes all agents that answer. Their points are numbered in the order of the file.
 ///
 /// # Errors
 /// The change is not valid, or there are more points than a path has hops. Then nothing was changed.
-pub async fn set(file: &File, change: &Change) -> Result<Vec<AgentAnswer>> {
+pub async fn set(file: &AgentsFile, change: &TraceChange) -> Result<Vec<AgentAnswer>> {
     if let Some(text) = &change.filter {
-        filter::compile(text)?;
+        filter::compile_filter(text)?;
     }
-    let answers = ask(file).await;
-    let wanted = wanted(file, change, &answers)?;
+    let answers = fetch_statuses(file).await;
+    let wanted = settings_per_agent(file, change, &answers)?;
     let calls = file.agent.iter().zip(answers).zip(wanted).map(|((agent, answer), wanted)| {
-        let options = file.options(agent);
+        let options = file.client_options(agent);
         async move {
             answer?;
-            Client::connect(&options).await?.set_trace(Some(wanted)).await
+            RemoteAgent::connect(&options).await?.set_trace(Some(wanted)).await
         }
     });
-    Ok(with_addresses(file, together(calls).await))
+    Ok(with_addresses(file, call_all_agents(calls).await))
 }
 
 /// The new settings of each agent.
-fn wanted(file: &File, change: &Change, answers: &[Answer]) -> Result<Vec<TraceWanted>> {
+fn settings_per_agent(
+    file: &AgentsFile,
+    change: &TraceChange,
+    answers: &[Answer],
+) -> Result<Vec<TraceWanted>> {
     let mut next = 0;
     let mut all = Vec::new();
     for (agent, answer) in file.agent.iter().zip(answers) {
@@ -173,7 +177,7 @@ fn wanted(file: &File, change: &Change, answers: &[Answer]) -> Result<Vec<TraceW
         };
         let first = agent.first_hop.map_or(next, u32::from);
         let mut hops: Vec<At> = Vec::new();
-        for place in at.iter().flat_map(|text| At::parse(text).unwrap_or_default()) {
+        for place in at.iter().flat_map(|text| At::parse_points(text).unwrap_or_default()) {
             if place.is_on_way() && !hops.contains(&place) {
                 hops.push(place);
             }
@@ -195,16 +199,16 @@ fn wanted(file: &File, change: &Change, answers: &[Answer]) -> Result<Vec<TraceW
     Ok(all)
 }
 
-async fn ask(file: &File) -> Vec<Answer> {
-    together(file.agent.iter().map(|agent| {
-        let options = file.options(agent);
-        async move { Client::connect(&options).await?.status().await }
+async fn fetch_statuses(file: &AgentsFile) -> Vec<Answer> {
+    call_all_agents(file.agent.iter().map(|agent| {
+        let options = file.client_options(agent);
+        async move { RemoteAgent::connect(&options).await?.fetch_status().await }
     }))
     .await
 }
 
 /// Calls all agents at once; the answers are in their order.
-async fn together<F>(calls: impl Iterator<Item = F>) -> Vec<Answer>
+async fn call_all_agents<F>(calls: impl Iterator<Item = F>) -> Vec<Answer>
 where
     F: Future<Output = Answer> + Send + 'static,
 {
@@ -216,7 +220,7 @@ where
     answers
 }
 
-fn with_addresses(file: &File, answers: Vec<Answer>) -> Vec<AgentAnswer> {
+fn with_addresses(file: &AgentsFile, answers: Vec<Answer>) -> Vec<AgentAnswer> {
     let each = file.agent.iter().zip(answers);
     each.map(|(agent, answer)| {
         let address = agent.address.clone();
@@ -229,7 +233,7 @@ fn with_addresses(file: &File, answers: Vec<Answer>) -> Vec<AgentAnswer> {
 }
 
 /// Whether all agents answered, and whether all their points are attached.
-pub fn verdict(answers: &[AgentAnswer]) -> (bool, bool) {
+pub fn answered_and_attached(answers: &[AgentAnswer]) -> (bool, bool) {
     let answered = answers.iter().all(|answer| answer.error.is_none());
     let mut points =
         answers.iter().filter_map(|answer| answer.agent.as_ref()).flat_map(|agent| &agent.points);
@@ -237,7 +241,7 @@ pub fn verdict(answers: &[AgentAnswer]) -> (bool, bool) {
 }
 
 /// For people.
-pub fn table(answers: &[AgentAnswer], look: Look) -> String {
+pub fn agents_table(answers: &[AgentAnswer], look: OutputStyle) -> String {
     let header = [
         "AGENT",
         "TRACES",
@@ -251,14 +255,16 @@ pub fn table(answers: &[AgentAnswer], look: Look) -> String {
         "OWN",
         "LOST",
     ];
-    let mut table = Table::new(&header, &[3, 5, 6, 7, 8, 9, 10]);
+    let mut table = TextTable::new(&header, &[3, 5, 6, 7, 8, 9, 10]);
     for answer in answers {
         let Some(agent) = &answer.agent else {
             let why = answer.error.clone().unwrap_or_default();
-            let mut row =
-                vec![Cell::from(answer.address.clone()), Cell::coloured(format!("no: {why}"), Colour::Red)];
+            let mut row = vec![
+                Cell::from(answer.address.clone()),
+                Cell::with_colour(format!("no: {why}"), Colour::Red),
+            ];
             row.extend((2..header.len()).map(|_| Cell::from("")));
-            table.row(row);
+            table.add_row(row);
             continue;
         };
         let filter = if agent.filter.is_empty() { "all" } else { agent.filter.as_str() };
@@ -268,14 +274,14 @@ pub fn table(answers: &[AgentAnswer], look: Look) -> String {
         if agent.points.is_empty() {
             let mut row = vec![Cell::from(host.clone()), Cell::from("nothing")];
             row.extend((2..header.len()).map(|_| Cell::from("")));
-            table.row(row);
+            table.add_row(row);
         }
         for point in &agent.points {
             let attached = match &point.why_not {
-                None => Cell::coloured("yes", Colour::Green),
-                Some(why) => Cell::coloured(format!("no: {why}"), Colour::Yellow),
+                None => Cell::with_colour("yes", Colour::Green),
+                Some(why) => Cell::with_colour(format!("no: {why}"), Colour::Yellow),
             };
-            table.row([
+            table.add_row([
                 host.clone().into(),
                 what.clone().into(),
                 point.at.clone().into(),
@@ -290,14 +296,14 @@ pub fn table(answers: &[AgentAnswer], look: Look) -> String {
             ]);
         }
     }
-    table.draw(look)
+    table.render_for(look)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn file(at: &[&[&str]]) -> File {
+    fn file(at: &[&[&str]]) -> AgentsFile {
         let agents = at
             .iter()
             .enumerate()
@@ -320,17 +326,18 @@ mod tests {
         let file = file(&[&["iface:e0", "tp:kfree_skb"], &[], &["iface:e1/ingress"]]);
         let answers = [has(&[], "tcp"), has(&["tp:net_dev_queue"], ""), has(&["iface:e0"], "udp")];
         let one_in = Some(4);
-        let told = |change: &Change| -> Vec<(usize, u32, String, u32)> {
-            let all = wanted(&file, change, &answers).unwrap();
+        let told = |change: &TraceChange| -> Vec<(usize, u32, String, u32)> {
+            let all = settings_per_agent(&file, change, &answers).unwrap();
             all.into_iter().map(|of| (of.at.len(), of.first_hop.unwrap(), of.filter, of.one_in)).collect()
         };
         let is = |points, hop, filter: &str, one_in| (points, hop, filter.to_owned(), one_in);
         let kept = [is(0, 0, "tcp", 4), is(1, 0, "", 4), is(1, 1, "udp", 4)];
-        assert_eq!(told(&Change { one_in, ..Change::default() }), kept);
+        assert_eq!(told(&TraceChange { one_in, ..TraceChange::default() }), kept);
         let of_file = [is(2, 0, "tcp", 8), is(0, 2, "", 8), is(1, 2, "udp", 8)];
-        assert_eq!(told(&Change { at: Some(vec![]), ..Change::default() }), of_file);
+        assert_eq!(told(&TraceChange { at: Some(vec![]), ..TraceChange::default() }), of_file);
         // Common points follow those in the file.
-        let change = Change { at: At::parse("iface:e9").ok(), filter: Some("icmp".into()), one_in: None };
+        let change =
+            TraceChange { at: At::parse_points("iface:e9").ok(), filter: Some("icmp".into()), one_in: None };
         assert_eq!(told(&change), [is(4, 0, "icmp", 8), is(2, 4, "icmp", 8), is(3, 6, "icmp", 8)]);
     }
 
@@ -339,9 +346,12 @@ mod tests {
         let many: Vec<String> = (0..5).map(|n| format!("iface:e{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let file = file(&[&many, &many]);
-        let error =
-            wanted(&file, &Change { at: Some(vec![]), ..Change::default() }, &[has(&[], ""), has(&[], "")])
-                .unwrap_err();
+        let error = settings_per_agent(
+            &file,
+            &TraceChange { at: Some(vec![]), ..TraceChange::default() },
+            &[has(&[], ""), has(&[], "")],
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("h:2 would be hops 10 to 19"), "{error}");
     }
 }

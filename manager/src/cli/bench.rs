@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use dta_cli::number::format_grouped;
+use dta_cli::output::OutputFlag;
+use dta_cli::table::OutputStyle;
+use dta_cli::{CommandStatus, output};
 use dta_testbed::bench::int;
 use dta_testbed::bench::veth::{self, Length};
-use dta_testbed::bench::{CASES, CLUSTER, Case, Figure, Scale, WIRE};
-use dta_cli::number::grouped;
-use dta_cli::output::OutputFlag;
-use dta_cli::table::Look;
-use dta_cli::{Status, output};
+use dta_testbed::bench::{BenchCase, CASES, CLUSTER, Figure, Scale, WIRE};
 use dta_testbed::ground::NicKind;
 use serde::Serialize;
 
@@ -75,46 +75,54 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) fn run(self) -> anyhow::Result<Status> {
+    pub(super) fn run(self) -> anyhow::Result<CommandStatus> {
         if self.filter.iter().any(|name| name == "memory") {
-            return self.memory();
+            return self.run_memory();
         }
         if self.trace {
             // The kernel runs the programs: this program's build does not matter.
-            let mut rows = dta_testbed::bench::trace::rows(self.quick)?;
-            self.check(" with --trace", rows.iter().map(|row| row.name))?;
-            rows.retain(|row| self.wants(row.name));
-            self.tell(&rows, |rows| dta_testbed::bench::trace::table(rows, Look::stdout()))?;
-            return Ok(Status::of(!rows.iter().any(dta_testbed::bench::trace::Row::is_above)));
+            let mut rows = dta_testbed::bench::trace::measure_path_costs(self.quick)?;
+            self.check_selection(" with --trace", rows.iter().map(|row| row.name))?;
+            rows.retain(|row| self.is_selected(row.name));
+            self.print_figures(&rows, |rows| {
+                dta_testbed::bench::trace::render_costs(rows, OutputStyle::for_stdout())
+            })?;
+            return Ok(CommandStatus::from_check(
+                !rows.iter().any(dta_testbed::bench::trace::TracePathCost::is_above_limit),
+            ));
         }
         if let Some(nic) = self.nic {
-            return self.veth(nic);
+            return self.run_veth(nic);
         }
         let scale = if self.quick { Scale::QUICK } else { Scale::FULL };
-        let (with, cases): (_, &[Case]) = match (self.wire, self.cluster, self.int) {
+        let (with, cases): (_, &[BenchCase]) = match (self.wire, self.cluster, self.int) {
             (true, ..) => (" with --wire", &WIRE),
             (_, true, _) => (" with --cluster", &CLUSTER),
             (.., true) => (" with --int", &int::CASES),
             _ => ("", &CASES),
         };
-        let table = if self.int { int::table } else { dta_testbed::bench::table };
-        self.check(with, cases.iter().map(|case| case.name))?;
-        let cases = cases.iter().filter(|case| self.wants(case.name));
+        let table = if self.int { int::render_figures } else { dta_testbed::bench::render_figures };
+        self.check_selection(with, cases.iter().map(|case| case.name))?;
+        let cases = cases.iter().filter(|case| self.is_selected(case.name));
         warn_of_debug();
-        let figures = dta_testbed::bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
-        self.tell(&figures, |figures| table(figures, Look::stdout()))?;
-        Ok(Status::of(!figures.iter().any(Figure::is_below)))
+        let figures = dta_testbed::bench::run_cases(cases, &scale, |case| eprintln!("{} …", case.what))?;
+        self.print_figures(&figures, |figures| table(figures, OutputStyle::for_stdout()))?;
+        Ok(CommandStatus::from_check(!figures.iter().any(Figure::is_below_required)))
     }
 
-    fn wants(&self, name: &str) -> bool {
+    fn is_selected(&self, name: &str) -> bool {
         self.filter.is_empty() || self.filter.iter().any(|part| name.contains(part.as_str()))
     }
 
     /// Checks that a name of these is wanted; `with` is the flag that chose them.
-    fn check<'a>(&self, with: &str, names: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()> {
+    fn check_selection<'a>(
+        &self,
+        with: &str,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> anyhow::Result<()> {
         let names: Vec<&str> = names.into_iter().collect();
         anyhow::ensure!(
-            names.iter().any(|name| self.wants(name)),
+            names.iter().any(|name| self.is_selected(name)),
             "there is no benchmark {}{with}; there are {}",
             self.filter.join(" or "),
             names.join(", ")
@@ -122,27 +130,28 @@ impl Bench {
         Ok(())
     }
 
-    fn veth(&self, nic: NicKind) -> anyhow::Result<Status> {
-        self.check(" with --nic", veth::CASES.map(|case| case.name))?;
+    fn run_veth(&self, nic: NicKind) -> anyhow::Result<CommandStatus> {
+        self.check_selection(" with --nic", veth::CASES.map(|case| case.name))?;
         warn_of_debug();
         let length = if self.quick { Length::QUICK } else { Length::FULL };
-        let rows = veth::run(nic, &length, |name| self.wants(name), |case| eprintln!("{} …", case.what))?;
-        self.tell(&rows, |rows| veth::table(rows, Look::stdout()))?;
-        Ok(Status::of(!rows.iter().any(|row| row.is_soft_slower() || row.is_xdp_slower())))
+        let rows =
+            veth::run(nic, &length, |name| self.is_selected(name), |case| eprintln!("{} …", case.what))?;
+        self.print_figures(&rows, |rows| veth::render_figures(rows, OutputStyle::for_stdout()))?;
+        Ok(CommandStatus::from_check(!rows.iter().any(|row| row.is_soft_slower() || row.is_xdp_slower())))
     }
 
-    fn memory(&self) -> anyhow::Result<Status> {
-        let bar = super::replay::progress(self.reports);
+    fn run_memory(&self) -> anyhow::Result<CommandStatus> {
+        let bar = super::replay::progress_bar(self.reports);
         bar.set_message("reports");
         let figure = dta_testbed::bench::memory(self.reports, |made| bar.set_position(made))?;
         bar.finish_and_clear();
-        self.tell(&figure, memory_table)?;
-        Ok(Status::of(figure.is_flat()))
+        self.print_figures(&figure, memory_table)?;
+        Ok(CommandStatus::from_check(figure.is_memory_flat()))
     }
 
     /// Prints the figures, and writes them to the file of --json.
-    fn tell<T: Serialize>(&self, what: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
-        self.output.print(what, table)?;
+    fn print_figures<T: Serialize>(&self, what: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+        self.output.print_document(what, table)?;
         match &self.json {
             Some(path) => output::json_file(path, what),
             None => Ok(()),
@@ -155,21 +164,20 @@ fn memory_table(figure: &dta_testbed::bench::MemoryFigure) -> String {
     let mut lines = vec![
         format!(
             "{} reports in {:.0} s, {} accepted, {} operations executed",
-            grouped(figure.reports),
+            format_grouped(figure.reports),
             figure.seconds,
-            grouped(figure.accepted),
-            grouped(figure.executed)
+            format_grouped(figure.accepted),
+            format_grouped(figure.executed)
         ),
         "resident memory without the stores, KiB:".to_owned(),
         "after a tenth of the run, and maximum after that".to_owned(),
     ];
     let processes =
         [("collector", figure.collector), ("translator", figure.translator), ("reporter", figure.reporter)];
-    lines.extend(
-        processes
-            .map(|(name, [early, most])| format!("  {name:<12}{:>10}{:>10}", grouped(early), grouped(most))),
-    );
-    lines.push(if figure.is_flat() { "FLAT" } else { "IT GROWS" }.to_owned());
+    lines.extend(processes.map(|(name, [early, most])| {
+        format!("  {name:<12}{:>10}{:>10}", format_grouped(early), format_grouped(most))
+    }));
+    lines.push(if figure.is_memory_flat() { "FLAT" } else { "IT GROWS" }.to_owned());
     lines.join("\n")
 }
 

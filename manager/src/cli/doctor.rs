@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Args;
-use dta_cli::Status;
-use dta_cli::output::OutputFlag;
-use dta_cli::table::Look;
-use dta_rpc::ClientOptions;
-use dta_collector::cli::TlsFlags;
 use crate::doctor::Level;
 use crate::doctor::session::{self, LookOptions};
+use clap::Args;
+use dta_cli::CommandStatus;
+use dta_cli::output::OutputFlag;
+use dta_cli::table::OutputStyle;
+use dta_collector::cli::TlsFlags;
+use dta_rpc::ClientOptions;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -40,28 +40,31 @@ pub(super) struct Doctor {
 }
 
 impl Doctor {
-    pub(super) fn run(self) -> anyhow::Result<Status> {
+    pub(super) fn run(self) -> anyhow::Result<CommandStatus> {
         let root = Path::new("/");
         let (findings, verdict) = match &self.collector {
             None => {
-                let findings = crate::doctor::examine(root);
+                let findings = crate::doctor::examine_machine(root);
                 let verdict = crate::doctor::machine_verdict(&findings);
                 (findings, verdict)
             }
             Some(address) => {
                 let options = LookOptions {
-                    collector: ClientOptions::new(address, self.tls.tls()),
+                    collector: ClientOptions::new(address, self.tls.client_tls()),
                     session: self.session.clone(),
                     time: Duration::from_secs(self.seconds),
                 };
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                let findings = session::causes(&runtime.block_on(session::look(root, &options))?);
+                let findings =
+                    session::find_causes(&runtime.block_on(session::gather_evidence(root, &options))?);
                 let verdict = crate::doctor::session_verdict(&findings);
                 (findings, verdict)
             }
         };
-        self.output.print(&findings, |findings| crate::doctor::table(findings, &verdict, Look::stdout()))?;
+        self.output.print_document(&findings, |findings| {
+            crate::doctor::findings_table(findings, &verdict, OutputStyle::for_stdout())
+        })?;
         let failed = findings.iter().any(|finding| finding.level == Level::Problem);
-        Ok(Status::of(!failed))
+        Ok(CommandStatus::from_check(!failed))
     }
 }

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use dta_cli::Status;
+use dta_cli::CommandStatus;
 
-use dta_cli::number::counted;
+use dta_cli::number::format_count;
 use dta_testbed::capture;
-use dta_testbed::traffic::{Shape, Synthetic};
+use dta_testbed::traffic::{Synthetic, TrafficShape};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -38,13 +38,13 @@ pub(super) struct MakeCapture {
 }
 
 impl MakeCapture {
-    pub(super) fn run(self) -> anyhow::Result<Status> {
+    pub(super) fn run(self) -> anyhow::Result<CommandStatus> {
         let write = || -> std::io::Result<usize> {
             let file = if self.force { File::create(&self.file) } else { File::create_new(&self.file) };
             let mut file = BufWriter::new(file?);
             let mut flows = HashSet::new();
             capture::write_header(&mut file)?;
-            let shape = Shape { flows: self.flows, exponent: 1.1, seed: self.seed };
+            let shape = TrafficShape { flows: self.flows, exponent: 1.1, seed: self.seed };
             for packet in Synthetic::new(shape).take(self.packets as usize) {
                 flows.insert(packet.packet.flow);
                 capture::write_packet(&mut file, &packet.packet, packet.time_ns)?;
@@ -58,13 +58,13 @@ impl MakeCapture {
             }
             written => written.with_context(|| format!("cannot write {}", self.file.display()))?,
         };
-        dta_cli::print(format_args!(
+        dta_cli::print_line(format_args!(
             "{} of {} {} in {}",
-            counted(self.packets, "packet", "packets"),
-            counted(flows as u64, "flow", "flows"),
+            format_count(self.packets, "packet", "packets"),
+            format_count(flows as u64, "flow", "flows"),
             if self.packets == 1 { "is" } else { "are" },
             self.file.display()
         ))?;
-        Ok(Status::Done)
+        Ok(CommandStatus::Done)
     }
 }

@@ -49,13 +49,13 @@ enum Command {
     /// Measure the data path, each figure against its floor
     Bench(bench::Bench),
     /// Show, set or reset what the agents of many hosts trace
-    Trace(trace::Trace),
+    Trace(trace::TraceArgs),
     /// Simulate clusters of hundreds of collectors
     Simulate(simulate::Simulate),
     /// Check what this machine offers, and how to get what it lacks
     Doctor(doctor::Doctor),
     /// Say how large stores must be, and how many reports they take
-    Size(size::Size),
+    Size(size::SizeArgs),
     #[command(flatten)]
     Common(Common),
 }
@@ -69,12 +69,12 @@ pub fn main() -> ExitCode {
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let role = arguments.get(1).and_then(|first| first.to_str()).map(str::to_owned);
     if let (Some(folder::ROLE), Some(path)) = (role.as_deref(), arguments.get(2)) {
-        return folder::keep(path.as_ref());
+        return folder::keep_until_closed(path.as_ref());
     }
     if let Some(role) = role.as_deref().filter(|role| role.starts_with("__")) {
         processes::die_with_parent();
         let text: Vec<_> = arguments[1..].iter().map(|a| a.to_string_lossy().into_owned()).collect();
-        if let Some(status) = dta_testbed::bench::role(&text) {
+        if let Some(status) = dta_testbed::bench::run_role(&text) {
             return status;
         }
         arguments.remove(1);
@@ -105,6 +105,6 @@ mod tests {
 
     #[test]
     fn arguments_are_sound_and_each_help_page_has_an_example() {
-        dta_cli::help::assert_sound(dta_cli::program::command::<Arguments>(FEATURES));
+        dta_cli::help::assert_sound(dta_cli::program::program_command::<Arguments>(FEATURES));
     }
 }

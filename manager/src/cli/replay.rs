@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use dta_cli::Status;
-use dta_cli::number::{counted, grouped, short};
+use dta_cli::CommandStatus;
+use dta_cli::number::{format_count, format_grouped, format_short};
 use dta_cli::output::OutputFlag;
 use dta_files::host;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde::Serialize;
 
-use crate::replay::{self, Options};
+use crate::replay::{self, ReplayOptions};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -63,7 +63,7 @@ struct Replayed {
 }
 
 impl Replay {
-    pub(super) fn run(self) -> anyhow::Result<Status> {
+    pub(super) fn run(self) -> anyhow::Result<CommandStatus> {
         let load = match self.raw {
             Some(_) => replay::load_frames(&self.file),
             None => replay::load_datagrams(&self.file, &self.port),
@@ -78,7 +78,7 @@ impl Replay {
             anyhow::bail!(
                 "{} holds {}, none of them UDP to port {}; give others with --port",
                 self.file.display(),
-                counted(load.read, "packet", "packets"),
+                format_count(load.read, "packet", "packets"),
                 self.port.iter().map(u16::to_string).collect::<Vec<_>>().join(" or ")
             );
         }
@@ -89,8 +89,8 @@ impl Replay {
                 "dta-manager: warning: nothing listens at {to}, so all of it is lost: is a translator running there (dta-translator run)?"
             );
         }
-        let bar = progress(load.packets.len() as u64 * self.times);
-        let options = Options { rate: self.rate, times: self.times };
+        let bar = progress_bar(load.packets.len() as u64 * self.times);
+        let options = ReplayOptions { rate: self.rate, times: self.times };
         let sent = match (&self.raw, self.to) {
             (Some(interface), _) => replay::send_frames(&load, interface, &options, |n| bar.set_position(n))
                 .with_context(|| format!("cannot send frames on {interface}"))?,
@@ -107,29 +107,30 @@ impl Replay {
             lost: sent.losses.iter().map(|(reason, count)| (reason.to_string(), *count)).collect(),
         };
         let others = if self.raw.is_some() { "not for sending" } else { "not for these ports" };
-        self.output.print(&done, |done| text(done, others))?;
-        Ok(if sent.losses.is_empty() { Status::Done } else { Status::Failed })
+        self.output.print_document(&done, |done| describe_result(done, others))?;
+        Ok(if sent.losses.is_empty() { CommandStatus::Done } else { CommandStatus::Failed })
     }
 }
 
 /// The result, for people.
-fn text(done: &Replayed, others: &str) -> String {
-    let rate = short(done.sent as f64 / done.seconds.max(1e-9));
-    let (sent, of) = (grouped(done.sent), counted(done.of, "datagram", "datagrams"));
+fn describe_result(done: &Replayed, others: &str) -> String {
+    let rate = format_short(done.sent as f64 / done.seconds.max(1e-9));
+    let (sent, of) = (format_grouped(done.sent), format_count(done.of, "datagram", "datagrams"));
     let mut lines = vec![format!("{sent} of {of} sent in {:.3} s ({rate}/s)", done.seconds)];
     if done.skipped > 0 {
         lines.push(format!(
             "{} {others}",
-            counted(done.skipped, "packet of the capture was", "packets of the capture were")
+            format_count(done.skipped, "packet of the capture was", "packets of the capture were")
         ));
     }
-    lines
-        .extend(done.lost.iter().map(|(reason, count)| format!("  not sent, {reason}: {}", grouped(*count))));
+    lines.extend(
+        done.lost.iter().map(|(reason, count)| format!("  not sent, {reason}: {}", format_grouped(*count))),
+    );
     lines.join("\n")
 }
 
 /// A progress bar on a terminal, nothing elsewhere.
-pub(super) fn progress(total: u64) -> ProgressBar {
+pub(super) fn progress_bar(total: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -137,7 +138,7 @@ pub(super) fn progress(total: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(style).expect("the template is well-formed").with_key(
         "rate",
         |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-            let _ = write!(text, "{}/s", short(state.per_sec()));
+            let _ = write!(text, "{}/s", format_short(state.per_sec()));
         },
     );
     ProgressBar::new(total).with_style(style.progress_chars("=> "))

@@ -6,16 +6,16 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use dta_testbed::bench::{CASES, Scale};
 use dta_cli::output::OutputFlag;
-use dta_cli::table::Look;
-use dta_cli::{Status, output};
+use dta_cli::table::OutputStyle;
+use dta_cli::{CommandStatus, output};
+use dta_testbed::bench::{CASES, Scale};
 use dta_testbed::bmv2;
 use dta_testbed::chaos::Chaos;
 use dta_testbed::daemons::ANY_PORT;
 use dta_testbed::ground::NicKind;
 use dta_testbed::processes::unless_ended;
-use dta_testbed::run::{self, Flags, Options, Testbed};
+use dta_testbed::run::{self, Flags, Testbed, TestbedOptions};
 use dta_testbed::show;
 use dta_testbed::topology::{RXE, Topology};
 use dta_testbed::turns::Turns;
@@ -118,13 +118,13 @@ const GLANCED_EPOCHS: u32 = 3;
 const SIGNALS: &str = "cannot wait for signals";
 
 /// The number of something so far; the total comes with the first one.
-fn bar_of(what: &'static str) -> ProgressBar {
-    let bar = super::replay::progress(0);
+fn named_progress_bar(what: &'static str) -> ProgressBar {
+    let bar = super::replay::progress_bar(0);
     bar.set_message(what);
     bar
 }
 
-fn advance(bar: &ProgressBar, so_far: u64, of: u64) {
+fn advance_bar(bar: &ProgressBar, so_far: u64, of: u64) {
     bar.set_length(of);
     bar.set_position(so_far);
 }
@@ -137,11 +137,12 @@ enum SwitchType {
 }
 
 /// A second of the single-process benchmarks.
-fn glance() -> anyhow::Result<()> {
+fn run_benchmarks() -> anyhow::Result<()> {
     super::bench::warn_of_debug();
-    let figures = dta_testbed::bench::figures(CASES.iter().filter(|case| case.glance), &Scale::GLANCE, |_| {})?;
-    let table = dta_testbed::bench::table(&figures, Look::stdout());
-    dta_cli::print(format_args!(
+    let figures =
+        dta_testbed::bench::run_cases(CASES.iter().filter(|case| case.glance), &Scale::GLANCE, |_| {})?;
+    let table = dta_testbed::bench::render_figures(&figures, OutputStyle::for_stdout());
+    dta_cli::print_line(format_args!(
         "\nOne core, without sockets and processes between (dta-manager bench measures this with care):\n{table}"
     ))?;
     Ok(())
@@ -150,68 +151,68 @@ fn glance() -> anyhow::Result<()> {
 impl RunTestbed {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         if let (Some(SwitchType::Bmv2), Some(pcap)) = (self.switch, &self.pcap) {
-            let options = bmv2::Options {
+            let options = bmv2::SwitchRunOptions {
                 capture: pcap.clone(),
                 collectors: self.collectors,
                 nic: self.flags.nic,
-                epochs: self.turns(),
+                epochs: self.epoch_turns(),
                 chaos: self.flags.chaos,
             };
-            return self.on_bmv2(&options);
+            return self.run_on_bmv2(&options);
         }
         let topology = match (&self.topology, self.flags.nic) {
-            (None, NicKind::Rxe) => Topology::parse(RXE, "topology of soft-RoCE"),
+            (None, NicKind::Rxe) => Topology::parse_and_check(RXE, "topology of soft-RoCE"),
             (path, _) => Topology::load(path.as_deref()),
         };
-        let topology = topology.map_err(dta_cli::misuse)?;
+        let topology = topology.map_err(dta_cli::misuse_error)?;
         if topology.has_reporter_switch() {
             return self.on_switches_there(topology);
         }
-        let options = Options {
+        let options = TestbedOptions {
             topology,
             capture: self.pcap.clone(),
             flags: self.flags.clone(),
             listen: self.listen,
-            epochs: self.turns(),
+            epochs: self.epoch_turns(),
             logs: self.logs.clone(),
         };
         self.check_machines(&options.topology)?;
-        let runtime = runtime()?;
+        let runtime = build_runtime()?;
         let run = async {
-            let bar = bar_of("reports");
-            let testbed = run::run(&options, |made, of| advance(&bar, made, of)).await;
+            let bar = named_progress_bar("reports");
+            let testbed = run::run(&options, |made, of| advance_bar(&bar, made, of)).await;
             bar.finish_and_clear();
             let testbed = testbed?;
-            let is_good = self.tell(&testbed).await?;
+            let is_good = self.print_outcome(&testbed).await?;
             anyhow::Ok((testbed, is_good))
         };
         let (testbed, is_good) = match runtime.block_on(unless_ended(run)).context(SIGNALS)? {
             Ok(result) => result?,
-            Err(ended) => return Ok(ended.status()),
+            Err(ended) => return Ok(ended.exit_status()),
         };
         if self.keep {
-            keep(&testbed)?;
+            announce_running(&testbed)?;
             let ended = runtime.block_on(unless_ended(std::future::pending::<()>()));
             ended.map(drop).context(SIGNALS)?;
         }
-        Ok(Status::of(is_good).into())
+        Ok(CommandStatus::from_check(is_good).into())
     }
 
     /// The epochs of `--epochs`; with `--bench`, those that pass anyhow.
-    fn turns(&self) -> Option<Turns> {
+    fn epoch_turns(&self) -> Option<Turns> {
         let glanced = Turns { count: GLANCED_EPOCHS, spread: false };
         let spread = self.epochs.map(|count| Turns { count, spread: true });
-        spread.or(self.glances().then_some(glanced))
+        spread.or(self.should_benchmark().then_some(glanced))
     }
 
     /// Whether the single-process benchmarks follow.
-    fn glances(&self) -> bool {
+    fn should_benchmark(&self) -> bool {
         self.bench && !self.output.is_json()
     }
 
     /// Options that are not possible on other machines, or only there.
     fn check_machines(&self, topology: &Topology) -> anyhow::Result<()> {
-        let refuse = |what: &str| Err(dta_cli::misuse(anyhow::anyhow!("{what}")));
+        let refuse = |what: &str| Err(dta_cli::misuse_error(anyhow::anyhow!("{what}")));
         if topology.machines.is_empty() {
             return match self.logs {
                 Some(_) => {
@@ -233,7 +234,7 @@ impl RunTestbed {
         let Some(switch) = topology.machines.iter().find(|machine| machine.switch.is_some()) else {
             return Ok(());
         };
-        if self.turns().is_some() && switch.simple_switch.is_empty() {
+        if self.epoch_turns().is_some() && switch.simple_switch.is_empty() {
             return refuse(
                 "--epochs and --bench need a switch that the run starts (`simple_switch` of its machine): `dta-translator \
                  watch` holds it meanwhile, and a Tofino accepts no second control plane, which reads its counters",
@@ -254,37 +255,37 @@ impl RunTestbed {
         }
     }
 
-    fn on_bmv2(&self, options: &bmv2::Options) -> anyhow::Result<ExitCode> {
+    fn run_on_bmv2(&self, options: &bmv2::SwitchRunOptions) -> anyhow::Result<ExitCode> {
         if options.nic == NicKind::Rxe && options.collectors > 1 {
-            return Err(dta_cli::misuse(anyhow::anyhow!(
+            return Err(dta_cli::misuse_error(anyhow::anyhow!(
                 "--nic rxe has one collector: leave --collectors out"
             )));
         }
         match options.chaos {
             None => {}
             Some(Chaos::RemoveDevice) => {
-                return Err(dta_cli::misuse(anyhow::anyhow!(
+                return Err(dta_cli::misuse_error(anyhow::anyhow!(
                     "--chaos remove-device is for a translator of software: leave --switch out"
                 )));
             }
             Some(_) if options.epochs.is_none() => {
-                return Err(dta_cli::misuse(anyhow::anyhow!(
+                return Err(dta_cli::misuse_error(anyhow::anyhow!(
                     "--chaos with --switch needs --epochs: without epochs, the switches are programmed once, and nothing \
                      keeps them in step with the collector"
                 )));
             }
             Some(_) => {}
         }
-        bmv2::enter(options.nic)?;
-        let runtime = runtime()?;
-        let bar = bar_of("packets");
-        let run = bmv2::run(options, |sent, of| advance(&bar, sent, of));
+        bmv2::enter_own_namespace(options.nic)?;
+        let runtime = build_runtime()?;
+        let bar = named_progress_bar("packets");
+        let run = bmv2::run(options, |sent, of| advance_bar(&bar, sent, of));
         self.tell_of_switches(&runtime, run, &bar)
     }
 
     /// A reporter switch, and everything else, on other machines.
     fn on_switches_there(&self, topology: Topology) -> anyhow::Result<ExitCode> {
-        let refuse = |what: &str| Err(dta_cli::misuse(anyhow::anyhow!("{what}")));
+        let refuse = |what: &str| Err(dta_cli::misuse_error(anyhow::anyhow!("{what}")));
         self.check_machines(&topology)?;
         let of_simulated = [
             ("--reports", self.flags.reports.is_some()),
@@ -303,9 +304,9 @@ impl RunTestbed {
             return refuse("a machine of the role reporter forwards a capture: give one with --pcap");
         };
         let options = bmv2::OptionsOnMachines { topology, capture, logs: self.logs.clone() };
-        let runtime = runtime()?;
-        let bar = bar_of("packets");
-        let run = bmv2::run_on_machines(&options, |sent, of| advance(&bar, sent, of));
+        let runtime = build_runtime()?;
+        let bar = named_progress_bar("packets");
+        let run = bmv2::run_on_machines(&options, |sent, of| advance_bar(&bar, sent, of));
         self.tell_of_switches(&runtime, run, &bar)
     }
 
@@ -313,43 +314,43 @@ impl RunTestbed {
     fn tell_of_switches(
         &self,
         runtime: &tokio::runtime::Runtime,
-        run: impl Future<Output = anyhow::Result<bmv2::Outcome>>,
+        run: impl Future<Output = anyhow::Result<bmv2::SwitchRunOutcome>>,
         bar: &ProgressBar,
     ) -> anyhow::Result<ExitCode> {
         let ended = runtime.block_on(unless_ended(run)).context(SIGNALS)?;
         bar.finish_and_clear();
         let outcome = match ended {
             Ok(outcome) => outcome?,
-            Err(ended) => return Ok(ended.status()),
+            Err(ended) => return Ok(ended.exit_status()),
         };
-        let document = outcome.document();
+        let document = outcome.to_testbed_outcome();
         if let Some(path) = &self.json {
             output::json_file(path, &document)?;
         }
-        self.output.print(&document, |_| outcome.to_string())?;
-        Ok(Status::of(outcome.is_good()).into())
+        self.output.print_document(&document, |_| outcome.to_string())?;
+        Ok(CommandStatus::from_check(outcome.is_success()).into())
     }
 
     /// Prints the result; returns whether it is good.
-    async fn tell(&self, testbed: &Testbed) -> anyhow::Result<bool> {
-        let mut is_good = testbed.outcome.is_good();
+    async fn print_outcome(&self, testbed: &Testbed) -> anyhow::Result<bool> {
+        let mut is_good = testbed.outcome.is_success();
         if let Some(path) = &self.json {
             output::json_file(path, &testbed.outcome)?;
         }
-        self.output.print(&testbed.outcome, show::report)?;
-        if self.glances() {
-            glance()?;
+        self.output.print_document(&testbed.outcome, show::render_report)?;
+        if self.should_benchmark() {
+            run_benchmarks()?;
             let again = testbed.ask_again(GLANCED_EPOCHS).await?;
             is_good &= again.changed.is_none();
-            dta_cli::print(format_args!("\n{}", show::again(&again)))?;
+            dta_cli::print_line(format_args!("\n{}", show::render_repeated_answers(&again)))?;
             // The table above has scrolled it off a screen of 24 lines.
-            dta_cli::print(format_args!(
+            dta_cli::print_line(format_args!(
                 "\nThe run before these figures was {}",
-                show::verdict(&testbed.outcome)
+                show::verdict_line(&testbed.outcome)
             ))?;
         }
         if !self.keep && !self.output.is_json() {
-            dta_cli::print(format_args!("\n{}", self.next()))?;
+            dta_cli::print_line(format_args!("\n{}", self.next()))?;
         }
         Ok(is_good)
     }
@@ -373,13 +374,13 @@ impl RunTestbed {
 
 /// A runtime that keeps working while a thread waits for the end of another machine: the tunnels to it must end,
 /// too.
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+fn build_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }
 
-fn keep(testbed: &Testbed) -> anyhow::Result<()> {
+fn announce_running(testbed: &Testbed) -> anyhow::Result<()> {
     let daemons = &testbed.daemons;
-    dta_cli::print(format_args!(
+    dta_cli::print_line(format_args!(
         "\nStill running, until Ctrl-C. Look at it from another terminal:\n  \
          dta-collector dashboard --collector {0}\n  dta-collector stats --collector {0}\n  \
          dta-collector top --by bytes --collector {0}\n  \
@@ -389,7 +390,7 @@ fn keep(testbed: &Testbed) -> anyhow::Result<()> {
         daemons.collector_addresses(),
         daemons.control_address,
         daemons.reports,
-        testbed.folder.path().display()
+        testbed.folder.folder_path().display()
     ))?;
     Ok(())
 }

@@ -7,18 +7,18 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use dta_cli::number::{bytes, counted, grouped, percent, short};
+use dta_cli::number::{format_bytes, format_count, format_grouped, format_percent, format_short};
 use dta_cli::output::OutputFlag;
-use dta_cli::table::{Look, Table};
-use dta_cli::{Status, misuse};
+use dta_cli::table::{OutputStyle, TextTable};
+use dta_cli::{CommandStatus, misuse_error};
 use dta_collector::config::{Config, default_stores};
 use dta_files::span;
 use dta_proto::store::{SlotKeys, StoreKind, StoreSpec};
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
-use crate::size::rates::{self, Machines, Parts, Rate, ReportPath};
-use crate::size::{self, Traffic};
+use crate::size::rates::{self, CoreRates, Machines, Rate, ReportPath};
+use crate::size::{self, SizingTraffic};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -32,12 +32,12 @@ Examples:
   dta-manager size --flows 10M --epoch 60s --reporters 32 --link 25G --plain
   dta-manager size --reports 2M --cores 16 -o json | jq .stores[].choose
   dta-manager size --flows 1M --config > collector.toml")]
-pub(super) struct Size {
+pub(super) struct SizeArgs {
     #[command(flatten)]
-    traffic: Traffic,
+    traffic: SizingTraffic,
 
     /// Only stores of these kinds
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = PossibleValuesParser::new(Primitive::IN_TABLES.map(Primitive::name)), help_heading = "Stores")]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = PossibleValuesParser::new(Primitive::IN_TABLES.map(Primitive::canonical_name)), help_heading = "Stores")]
     only: Vec<String>,
     /// Bytes of a value: 4, 12, 28 or 60
     #[arg(long, value_name = "BYTES", default_value = "12", help_heading = "Stores")]
@@ -61,7 +61,7 @@ pub(super) struct Size {
     #[arg(long, value_name = "N", default_value = "3", help_heading = "Stores")]
     rows: u8,
     /// Length of a sketch's epoch
-    #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = span::parse, help_heading = "Stores")]
+    #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = span::parse_duration, help_heading = "Stores")]
     sketch_epoch: Duration,
 
     #[command(flatten)]
@@ -94,7 +94,7 @@ struct Sized {
 #[derive(Serialize)]
 struct SizedStore {
     #[serde(flatten)]
-    size: size::Size,
+    size: size::StoreSize,
     ways: [Rate; ReportPath::ALL.len()],
     choose: Choice,
 }
@@ -106,25 +106,26 @@ struct Choice {
     collectors: u64,
 }
 
-impl Size {
-    pub(super) fn run(self) -> anyhow::Result<Status> {
-        let mut parts = Parts::default();
+impl SizeArgs {
+    pub(super) fn run(self) -> anyhow::Result<CommandStatus> {
+        let mut parts = CoreRates::default();
         if let Some(path) = &self.figures {
-            read_figures(path, &mut parts).map_err(misuse)?;
+            read_figures(path, &mut parts).map_err(misuse_error)?;
         }
-        let sized = self.sized(&parts).map_err(misuse)?;
-        let text = self.configuration(&sized.stores).map_err(misuse)?;
+        let sized = self.compute_sizes(&parts).map_err(misuse_error)?;
+        let text = self.configuration(&sized.stores).map_err(misuse_error)?;
         if self.config {
-            dta_cli::print(text.trim_end())?;
-            return Ok(Status::Done);
+            dta_cli::print_line(text.trim_end())?;
+            return Ok(CommandStatus::Done);
         }
-        self.output.print(&sized, |sized| show(sized, Look::stdout()))?;
-        Ok(Status::Done)
+        self.output.print_document(&sized, |sized| sizes_table(sized, OutputStyle::for_stdout()))?;
+        Ok(CommandStatus::Done)
     }
 
-    fn sized(&self, parts: &Parts) -> anyhow::Result<Sized> {
-        let stores = self.stores(parts)?;
-        let sum = |of: fn(&size::Size) -> u64| -> u64 { stores.iter().map(|store| of(&store.size)).sum() };
+    fn compute_sizes(&self, parts: &CoreRates) -> anyhow::Result<Sized> {
+        let stores = self.size_stores(parts)?;
+        let sum =
+            |of: fn(&size::StoreSize) -> u64| -> u64 { stores.iter().map(|store| of(&store.size)).sum() };
         Ok(Sized {
             flows: self.traffic.flows,
             reports_per_second: self.traffic.reports,
@@ -135,20 +136,21 @@ impl Size {
         })
     }
 
-    fn stores(&self, parts: &Parts) -> anyhow::Result<Vec<SizedStore>> {
+    fn size_stores(&self, parts: &CoreRates) -> anyhow::Result<Vec<SizedStore>> {
         let sized = |shape| {
-            let size = size::Size::of(shape, self.sketch_epoch, &self.traffic)?;
-            let ways = ReportPath::ALL.map(|way| rates::rate(&size, way, parts, &self.machines));
-            let (way, collectors) = rates::choose(&ways, self.traffic.reports);
+            let size = size::StoreSize::for_traffic(shape, self.sketch_epoch, &self.traffic)?;
+            let ways = ReportPath::ALL.map(|way| rates::store_rate(&size, way, parts, &self.machines));
+            let (way, collectors) = rates::choose_report_path(&ways, self.traffic.reports);
             Ok(SizedStore { size, ways, choose: Choice { way, collectors } })
         };
-        self.shapes().map(sized).collect()
+        self.store_shapes().map(sized).collect()
     }
 
     /// The collector's default store of each wanted kind, as the flags say.
-    fn shapes(&self) -> impl Iterator<Item = StoreSpec> {
-        let wanted =
-            |kind: &Primitive| self.only.is_empty() || self.only.iter().any(|name| name == kind.name());
+    fn store_shapes(&self) -> impl Iterator<Item = StoreSpec> {
+        let wanted = |kind: &Primitive| {
+            self.only.is_empty() || self.only.iter().any(|name| name == kind.canonical_name())
+        };
         let defaults = default_stores();
         Primitive::IN_TABLES.into_iter().filter(wanted).filter_map(move |kind| {
             let mut store = defaults.iter().find(|store| store.kind.primitive() == kind)?.clone();
@@ -176,12 +178,12 @@ impl Size {
         let epochs: BTreeMap<_, _> =
             stores.iter().filter_map(|store| Some((store.name.clone(), self.traffic.epoch?))).collect();
         let text = Config { stores, epochs, ..Config::default() }.stores_to_toml()?;
-        Config::parse(&text, Path::new("these stores"))?;
+        Config::parse_toml(&text, Path::new("these stores"))?;
         Ok(text)
     }
 }
 
-fn read_figures(path: &Path, parts: &mut Parts) -> anyhow::Result<()> {
+fn read_figures(path: &Path, parts: &mut CoreRates) -> anyhow::Result<()> {
     let text = dta_files::file::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
     let figures: Vec<rates::Figure> = serde_json::from_str(&text)
         .with_context(|| format!("{} is no output of `dta-manager bench -o json`", path.display()))?;
@@ -191,61 +193,74 @@ fn read_figures(path: &Path, parts: &mut Parts) -> anyhow::Result<()> {
 }
 
 /// The tables for people.
-fn show(sized: &Sized, look: Look) -> String {
+fn sizes_table(sized: &Sized, look: OutputStyle) -> String {
     let found = ["N = 1", "N = 2", "N = 3", "N = 4"];
     let takes = ["best N", "memory", "per million", "history a day"];
     let header = [&["store", "kind", "size", "N"], &found[..], &takes[..]].concat();
-    let mut stores = Table::new(&header, &[3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    let mut stores = TextTable::new(&header, &[3, 4, 5, 6, 7, 8, 9, 10, 11]);
     let names = sized.stores.iter().map(|store| store.size.store.name.as_str());
     let header: Vec<_> = ["reports per second"].into_iter().chain(names).collect();
-    let mut rates = Table::new(&header, &[]);
+    let mut rates = TextTable::new(&header, &[]);
     for SizedStore { size, .. } in &sized.stores {
         let store = &size.store;
         let number = |n: Option<u8>| n.map_or_else(String::new, |n| n.to_string());
-        let what =
-            [store.name.clone(), store.primitive().to_owned(), extent(store), number(store.redundancy())];
-        let found = size.survival.map_or_else(Default::default, |shares| shares.map(percent));
+        let what = [
+            store.name.clone(),
+            store.primitive().to_owned(),
+            describe_extent(store),
+            number(store.redundancy()),
+        ];
+        let found = size.survival.map_or_else(Default::default, |shares| shares.map(format_percent));
         let takes = [
             number(size.advised_redundancy),
-            bytes(size.memory_bytes),
-            bytes(size.memory_bytes_per_million),
-            size.history_bytes_per_day.map_or_else(String::new, bytes),
+            format_bytes(size.memory_bytes),
+            format_bytes(size.memory_bytes_per_million),
+            size.history_bytes_per_day.map_or_else(String::new, format_bytes),
         ];
-        stores.row(what.into_iter().chain(found).chain(takes));
+        stores.add_row(what.into_iter().chain(found).chain(takes));
     }
     for (index, way) in ReportPath::ALL.into_iter().enumerate() {
         let cell = |store: &SizedStore| {
             let limit = store.ways[index].limit;
-            format!("{} ({})", short(limit.reports_per_second), limit.part)
+            format!("{} ({})", format_short(limit.reports_per_second), limit.part)
         };
-        rates.row([way.to_string()].into_iter().chain(sized.stores.iter().map(cell)));
+        rates.add_row([way.to_string()].into_iter().chain(sized.stores.iter().map(cell)));
     }
     let choice = |SizedStore { choose: Choice { way, collectors }, .. }: &SizedStore| {
-        let many = if *collectors == 1 { String::new() } else { format!("{} × ", grouped(*collectors)) };
+        let many =
+            if *collectors == 1 { String::new() } else { format!("{} × ", format_grouped(*collectors)) };
         many + way.name()
     };
-    let wanted = format!("for {}, choose", short(sized.reports_per_second as f64));
-    rates.row([wanted].into_iter().chain(sized.stores.iter().map(choice)));
+    let wanted = format!("for {}, choose", format_short(sized.reports_per_second as f64));
+    rates.add_row([wanted].into_iter().chain(sized.stores.iter().map(choice)));
     format!(
         "{}\n\n{} of memory, {} of 2 MiB (sysctl -w vm.nr_hugepages={})\n\n{}",
-        stores.draw(look),
-        bytes(sized.memory_bytes),
-        counted(sized.huge_pages, "huge page", "huge pages"),
+        stores.render_for(look),
+        format_bytes(sized.memory_bytes),
+        format_count(sized.huge_pages, "huge page", "huge pages"),
         sized.huge_pages,
-        rates.draw(look),
+        rates.render_for(look),
     )
 }
 
 /// How many elements it has, in words.
-fn extent(store: &StoreSpec) -> String {
+fn describe_extent(store: &StoreSpec) -> String {
     match store.kind {
         StoreKind::Append { lists, ring, .. } => {
-            format!("{} of {}", counted(lists.into(), "list", "lists"), counted(ring, "batch", "batches"))
+            format!(
+                "{} of {}",
+                format_count(lists.into(), "list", "lists"),
+                format_count(ring, "batch", "batches")
+            )
         }
         StoreKind::SketchMerge { columns, epochs, .. } => {
-            format!("{} epochs of {}", grouped(epochs.into()), counted(columns.into(), "column", "columns"))
+            format!(
+                "{} epochs of {}",
+                format_grouped(epochs.into()),
+                format_count(columns.into(), "column", "columns")
+            )
         }
-        _ => counted(store.elements(), "slot", "slots"),
+        _ => format_count(store.element_count(), "slot", "slots"),
     }
 }
 
@@ -254,7 +269,7 @@ mod tests {
     use clap::Parser;
     use dta_collector::config::MemoryConfig;
     use dta_collector::region::RegionOptions;
-    use dta_collector::store::Stores;
+    use dta_collector::store::ServedStores;
     use serde_json::json;
 
     use super::*;
@@ -262,10 +277,10 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        size: Size,
+        size: SizeArgs,
     }
 
-    fn size(flags: &str) -> Size {
+    fn size(flags: &str) -> SizeArgs {
         Line::parse_from(["size"].into_iter().chain(flags.split_whitespace())).size
     }
 
@@ -277,9 +292,9 @@ mod tests {
             "--flows 100 --inline-keys --epoch 90s --only key-write,key-increment --copies 2",
         ] {
             let size = size(flags);
-            let sized = size.stores(&Parts::default()).unwrap();
+            let sized = size.size_stores(&CoreRates::default()).unwrap();
             let text = size.configuration(&sized).unwrap();
-            let (config, _) = Config::parse(&text, Path::new("collector.toml")).unwrap();
+            let (config, _) = Config::parse_toml(&text, Path::new("collector.toml")).unwrap();
             let specs: Vec<_> = sized.iter().map(|store| store.size.store.clone()).collect();
             assert_eq!(config.stores, specs, "{flags}");
             let epochs: Vec<_> = config.epochs.values().copied().collect();
@@ -288,9 +303,9 @@ mod tests {
                 size.traffic.epoch.map_or(vec![], |every| vec![every; specs.len()]),
                 "{flags}"
             );
-            let made =
-                Stores::open(&config.stores, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
-            for (store, sized) in made.all().iter().zip(&sized) {
+            let made = ServedStores::open(&config.stores, &MemoryConfig::Anonymous, RegionOptions::default())
+                .unwrap();
+            for (store, sized) in made.current_stores().iter().zip(&sized) {
                 let replaced =
                     matches!(store.spec.kind, StoreKind::KeyWrite { .. }) && size.traffic.epoch.is_some();
                 let generations = if replaced { 3 } else { 1 };
@@ -308,7 +323,8 @@ mod tests {
     fn what_no_store_can_be_is_refused() {
         let told = |flags: &str| {
             let size = size(flags);
-            let sized = size.stores(&Parts::default()).and_then(|stores| size.configuration(&stores));
+            let sized =
+                size.size_stores(&CoreRates::default()).and_then(|stores| size.configuration(&stores));
             format!("{:#}", sized.unwrap_err())
         };
         for (flags, says) in [
@@ -340,25 +356,27 @@ mod tests {
         let mut rows = vec![row("chain", 1.0), row("reports-plain", 3.0), row("translator", 4.0)];
         let read = |rows: &[serde_json::Value]| {
             std::fs::write(&path, serde_json::to_string(rows).unwrap()).unwrap();
-            let mut parts = Parts::default();
+            let mut parts = CoreRates::default();
             read_figures(&path, &mut parts).map(|()| parts)
         };
         assert!(read(&rows).unwrap_err().to_string().contains("reports-plain translator nic"));
         rows.push(row("nic", 5.0));
         let parts = read(&rows).unwrap();
         assert_eq!([parts.reports_plain, parts.translator, parts.nic], [3.0, 4.0, 5.0]);
-        assert_eq!(parts.ring, Parts::default().ring);
+        assert_eq!(parts.ring, CoreRates::default().ring);
         std::fs::write(&path, "[{}]").unwrap();
         assert!(
-            read_figures(&path, &mut Parts::default()).unwrap_err().to_string().contains("bench -o json")
+            read_figures(&path, &mut CoreRates::default()).unwrap_err().to_string().contains("bench -o json")
         );
     }
 
     #[test]
     fn the_page_shows_what_is_printed() {
         let page = include_str!("../../../docs/sizing.md");
-        let sized = size("--flows 1000000 --reports 5M --retention 60s").sized(&Parts::default()).unwrap();
-        let shown = show(&sized, Look::PIPE);
+        let sized = size("--flows 1000000 --reports 5M --retention 60s")
+            .compute_sizes(&CoreRates::default())
+            .unwrap();
+        let shown = sizes_table(&sized, OutputStyle::PIPE);
         for line in shown.lines().filter(|line| !line.is_empty()) {
             assert!(page.lines().any(|told| told == format!("    {line}")), "docs/sizing.md lacks\n{shown}");
         }

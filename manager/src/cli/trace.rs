@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use dta_cli::Status;
+use dta_cli::CommandStatus;
 use dta_cli::output::OutputFlag;
-use dta_cli::table::Look;
+use dta_cli::table::OutputStyle;
 use dta_reporter::packet_trace::digest::Sampling;
 use dta_reporter::packet_trace::point::At;
 
-use crate::agents::{self, Change, File};
+use crate::agents::{self, AgentsFile, TraceChange};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -39,7 +39,7 @@ Examples:
     dta-manager trace --agents agents.toml --at tp:kfree_skb
   Back to what each agent has in its configuration:
     dta-manager trace --agents agents.toml --back")]
-pub(super) struct Trace {
+pub(super) struct TraceArgs {
     /// File with the agents
     #[arg(long, env, value_name = "FILE")]
     agents: PathBuf,
@@ -47,7 +47,7 @@ pub(super) struct Trace {
     #[arg(long, conflicts_with = "back")]
     set: bool,
     /// A point for all agents, after those in the file; may be repeated
-    #[arg(long = "at", value_name = "POINT", value_parser = At::parse, conflicts_with = "back")]
+    #[arg(long = "at", value_name = "POINT", value_parser = At::parse_points, conflicts_with = "back")]
     at: Vec<Vec<At>>,
     /// Packet filter, in tcpdump's syntax; empty for all packets
     #[arg(long, value_name = "FILTER", conflicts_with = "back")]
@@ -62,25 +62,25 @@ pub(super) struct Trace {
     output: OutputFlag,
 }
 
-impl Trace {
-    pub(super) fn run(self) -> anyhow::Result<Status> {
-        let file = File::load(&self.agents).map_err(dta_cli::misuse)?;
+impl TraceArgs {
+    pub(super) fn run(self) -> anyhow::Result<CommandStatus> {
+        let file = AgentsFile::load(&self.agents).map_err(dta_cli::misuse_error)?;
         let points = self.set || !self.at.is_empty();
         let is_change = points || self.filter.is_some() || self.sample.is_some();
         let at = points.then(|| self.at.into_iter().flatten().collect());
-        let change = Change { at, filter: self.filter, one_in: self.sample };
+        let change = TraceChange { at, filter: self.filter, one_in: self.sample };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let told = runtime.block_on(async {
             match (self.back, is_change) {
-                (true, _) => Ok(agents::back(&file).await),
-                (false, true) => agents::set(&file, &change).await.map_err(dta_cli::misuse),
-                (false, false) => Ok(agents::look(&file).await),
+                (true, _) => Ok(agents::reset_agents(&file).await),
+                (false, true) => agents::set(&file, &change).await.map_err(dta_cli::misuse_error),
+                (false, false) => Ok(agents::query_agents(&file).await),
             }
         })?;
-        self.output.print(&told, |told| agents::table(told, Look::stdout()))?;
-        Ok(match agents::verdict(&told) {
-            (false, _) => Status::Failed,
-            (true, attached) => Status::of(attached),
+        self.output.print_document(&told, |told| agents::agents_table(told, OutputStyle::for_stdout()))?;
+        Ok(match agents::answered_and_attached(&told) {
+            (false, _) => CommandStatus::Failed,
+            (true, attached) => CommandStatus::from_check(attached),
         })
     }
 }

@@ -7,28 +7,28 @@ use std::path::Path;
 use dta_link::{RunUse, UdpConfig, UdpLink};
 use dta_proto::wire::{dta, roce};
 
-use super::{Finding, rdma, text};
+use super::{Finding, rdma, read_trimmed};
 
 /// Checks everything. `root` is `/` except in tests.
-pub fn examine(root: &Path) -> Vec<Finding> {
+pub fn examine_machine(root: &Path) -> Vec<Finding> {
     let mut findings = vec![
-        loopback(),
+        check_loopback(),
         runs_of_reports(),
         runs_of_frames(),
-        af_xdp(),
-        cpu(root),
-        cores(),
+        check_af_xdp(),
+        check_cpu(root),
+        check_cores(),
         hugepages(root),
         transparent(root),
         shared_memory(root),
     ];
-    findings.extend([receive_buffers(root), ports(root), privileges(root), memlock(root)]);
-    findings.extend(rdma::examine(root));
+    findings.extend([receive_buffers(root), check_ports(root), privileges(root), check_memlock(root)]);
+    findings.extend(rdma::examine_rdma(root));
     findings
 }
 
-fn cpu(root: &Path) -> Finding {
-    let info = text(root.join("proc/cpuinfo")).unwrap_or_default();
+fn check_cpu(root: &Path) -> Finding {
+    let info = read_trimmed(root.join("proc/cpuinfo")).unwrap_or_default();
     let flags: Vec<&str> = info
         .lines()
         .find(|line| line.starts_with("flags") || line.starts_with("Features"))
@@ -39,11 +39,11 @@ fn cpu(root: &Path) -> Finding {
     if has(&["sse4_2", "pclmulqdq"]) {
         let wide =
             if has(&["avx512f", "vpclmulqdq"]) { ", and 512-bit carry-less multiplication" } else { "" };
-        Finding::ok("cpu", format!("CRC-32C and CRC-32 in hardware (sse4.2, pclmulqdq){wide}"))
+        Finding::new_ok("cpu", format!("CRC-32C and CRC-32 in hardware (sse4.2, pclmulqdq){wide}"))
     } else if has(&["crc32"]) {
-        Finding::ok("cpu", "CRC-32C and CRC-32 in hardware (ARMv8 crc32)")
+        Finding::new_ok("cpu", "CRC-32C and CRC-32 in hardware (ARMv8 crc32)")
     } else {
-        Finding::note(
+        Finding::new_note(
             "cpu",
             "no CRC instructions: checksums are computed from tables",
             "expect a tenth of the usual rates; on a virtual machine, pass the host's CPU through (-cpu host)",
@@ -52,27 +52,27 @@ fn cpu(root: &Path) -> Finding {
 }
 
 /// Collector and translator talk over two addresses of 127/8.
-fn loopback() -> Finding {
+fn check_loopback() -> Finding {
     let first = std::net::UdpSocket::bind("127.0.0.1:0");
     match first.and_then(|_| std::net::UdpSocket::bind("127.0.0.2:0")) {
-        Ok(_) => Finding::ok("loopback", "127.0.0.1 and 127.0.0.2 can be used"),
-        Err(error) => Finding::problem("loopback", format!("{error}"), "ip link set dev lo up"),
+        Ok(_) => Finding::new_ok("loopback", "127.0.0.1 and 127.0.0.2 can be used"),
+        Err(error) => Finding::new_problem("loopback", format!("{error}"), "ip link set dev lo up"),
     }
 }
 
 /// Whether many reports pass the kernel as one message.
 fn runs_of_reports() -> Finding {
-    runs("runs of reports", |any| UdpConfig::reports(any, false), "report")
+    check_datagram_runs("runs of reports", |any| UdpConfig::for_reports(any, false), "report")
 }
 
 /// Whether many RoCEv2 frames do, which takes a kernel that numbers them from 0, too.
 fn runs_of_frames() -> Finding {
     let told = match dta_link::udp::numbers_from_zero() {
-        Ok(true) => return runs(RUNS_OF_FRAMES, UdpConfig::roce_in_runs, "RoCEv2 frame"),
+        Ok(true) => return check_datagram_runs(RUNS_OF_FRAMES, UdpConfig::roce_in_runs, "RoCEv2 frame"),
         Ok(false) => "the kernel does not number the datagrams of a message 0, 1, 2, …".to_owned(),
         Err(error) => error.to_string(),
     };
-    Finding::note(
+    Finding::new_note(
         RUNS_OF_FRAMES,
         told,
         "RoCEv2 frames leave one by one: each costs a pass through the kernel",
@@ -81,16 +81,16 @@ fn runs_of_frames() -> Finding {
 
 const RUNS_OF_FRAMES: &str = "runs of frames";
 
-fn runs(check: &'static str, config: impl Fn(SocketAddr) -> UdpConfig, what: &str) -> Finding {
+fn check_datagram_runs(check: &'static str, config: impl Fn(SocketAddr) -> UdpConfig, what: &str) -> Finding {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let found = match UdpLink::open(&config(any)) {
-        Ok(link) => link.runs(),
-        Err(error) => return Finding::problem(check, error.to_string(), "ip link set dev lo up"),
+        Ok(link) => link.run_use(),
+        Err(error) => return Finding::new_problem(check, error.to_string(), "ip link set dev lo up"),
     };
     let told = format!("{found} (UDP_SEGMENT, UDP_GRO)");
     match found == RunUse::BOTH {
-        true => Finding::ok(check, told),
-        false => Finding::note(
+        true => Finding::new_ok(check, told),
+        false => Finding::new_note(
             check,
             told,
             format!(
@@ -101,20 +101,22 @@ fn runs(check: &'static str, config: impl Fn(SocketAddr) -> UdpConfig, what: &st
 }
 
 /// Whether frames can bypass the kernel's network stack.
-fn af_xdp() -> Finding {
-    match dta_link::xdp::probe() {
-        Ok(()) => Finding::ok(
+fn check_af_xdp() -> Finding {
+    match dta_link::xdp::probe_support() {
+        Ok(()) => Finding::new_ok(
             "AF_XDP",
             "sockets and programs are available; what an interface supports is logged when a link is opened on it",
         ),
-        Err(error) => Finding::note("AF_XDP", error.to_string(), "needed only for \"xdp:INTERFACE\" links"),
+        Err(error) => {
+            Finding::new_note("AF_XDP", error.to_string(), "needed only for \"xdp:INTERFACE\" links")
+        }
     }
 }
 
-fn cores() -> Finding {
+fn check_cores() -> Finding {
     match std::thread::available_parallelism() {
-        Ok(n) if n.get() >= 2 => Finding::ok("cores", format!("{n} usable")),
-        _ => Finding::note(
+        Ok(n) if n.get() >= 2 => Finding::new_ok("cores", format!("{n} usable")),
+        _ => Finding::new_note(
             "cores",
             "1 usable",
             "collector, translator and reporters take turns on it: expect a third of the usual rates",
@@ -135,7 +137,8 @@ fn hugepages(root: &Path) -> Finding {
         else {
             continue;
         };
-        let number = |file| text(entry.path().join(file)).and_then(|s| s.parse::<u64>().ok()).unwrap_or(0);
+        let number =
+            |file| read_trimmed(entry.path().join(file)).and_then(|s| s.parse::<u64>().ok()).unwrap_or(0);
         let (total, free) = (number("nr_hugepages"), number("free_hugepages"));
         if total > 0 {
             free_bytes += free * kib * 1024;
@@ -145,27 +148,27 @@ fn hugepages(root: &Path) -> Finding {
     found.sort();
     let advice = "without them a random write costs a page walk; reserve some: sysctl -w vm.nr_hugepages=600";
     if found.is_empty() {
-        Finding::note("hugepages", "none reserved", advice)
+        Finding::new_note("hugepages", "none reserved", advice)
     } else if free_bytes == 0 {
-        Finding::note("hugepages", found.join("; "), advice)
+        Finding::new_note("hugepages", found.join("; "), advice)
     } else {
-        Finding::ok("hugepages", found.join("; "))
+        Finding::new_ok("hugepages", found.join("; "))
     }
 }
 
 fn transparent(root: &Path) -> Finding {
     let chosen = |file: &str| {
-        let text = text(root.join("sys/kernel/mm/transparent_hugepage").join(file))?;
+        let text = read_trimmed(root.join("sys/kernel/mm/transparent_hugepage").join(file))?;
         Some(text.split('[').nth(1)?.split(']').next()?.to_owned())
     };
     let (anonymous, shared) = (chosen("enabled"), chosen("shmem_enabled"));
     match (anonymous.as_deref(), shared.as_deref()) {
-        (None, _) => Finding::note(
+        (None, _) => Finding::new_note(
             "transparent hugepages",
             "the kernel has none",
             "reserve hugepages instead: sysctl -w vm.nr_hugepages=600",
         ),
-        (Some("never"), _) => Finding::note(
+        (Some("never"), _) => Finding::new_note(
             "transparent hugepages",
             "off",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
@@ -173,27 +176,27 @@ fn transparent(root: &Path) -> Finding {
         (Some(anonymous), shared) => {
             let shared = shared.unwrap_or("never");
             let found = format!("{anonymous} for anonymous memory, {shared} for shared memory");
-            if shared == "never" && kernel(root).is_some_and(|version| version >= (6, 1)) {
-                Finding::ok(
+            if shared == "never" && kernel_version(root).is_some_and(|version| version >= (6, 1)) {
+                Finding::new_ok(
                     "transparent hugepages",
                     format!("{found}; a collector joins pages of its files (MADV_COLLAPSE)"),
                 )
             } else if matches!(shared, "never" | "deny") {
-                Finding::note(
+                Finding::new_note(
                     "transparent hugepages",
                     found,
                     "for stores in named files: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
                 )
             } else {
-                Finding::ok("transparent hugepages", found)
+                Finding::new_ok("transparent hugepages", found)
             }
         }
     }
 }
 
 /// The kernel's version, as far as features depend on it.
-fn kernel(root: &Path) -> Option<(u32, u32)> {
-    let release = text(root.join("proc/sys/kernel/osrelease"))?;
+fn kernel_version(root: &Path) -> Option<(u32, u32)> {
+    let release = read_trimmed(root.join("proc/sys/kernel/osrelease"))?;
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().ok());
     Some((numbers.next()??, numbers.next()??))
 }
@@ -204,16 +207,16 @@ fn shared_memory(root: &Path) -> Finding {
         Ok(stat) if path.is_dir() => {
             let free = (stat.f_bavail * stat.f_frsize) >> 20;
             if free < 256 {
-                Finding::note(
+                Finding::new_note(
                     "shared memory",
                     format!("{free} MiB free in /dev/shm"),
                     "stores in named files go elsewhere (--memory DIR); or: mount -o remount,size=1G /dev/shm",
                 )
             } else {
-                Finding::ok("shared memory", format!("{free} MiB free in /dev/shm"))
+                Finding::new_ok("shared memory", format!("{free} MiB free in /dev/shm"))
             }
         }
-        _ => Finding::note(
+        _ => Finding::new_note(
             "shared memory",
             "no /dev/shm",
             "the testbed then keeps its stores in the temporary directory, on disk",
@@ -226,8 +229,8 @@ const GOOD_BUFFER: u64 = 4 << 20;
 
 fn receive_buffers(root: &Path) -> Finding {
     let core = root.join("proc/sys/net/core");
-    let Some(most) = text(core.join("rmem_max")).and_then(|s| s.parse::<u64>().ok()) else {
-        return Finding::note(
+    let Some(most) = read_trimmed(core.join("rmem_max")).and_then(|s| s.parse::<u64>().ok()) else {
+        return Finding::new_note(
             "receive buffers",
             "not readable",
             "is /proc/sys mounted? bursts may be dropped",
@@ -235,9 +238,9 @@ fn receive_buffers(root: &Path) -> Finding {
     };
     let found = format!("sockets may ask for {} KiB", most / 1024);
     if most >= GOOD_BUFFER {
-        Finding::ok("receive buffers", found)
+        Finding::new_ok("receive buffers", found)
     } else {
-        Finding::note(
+        Finding::new_note(
             "receive buffers",
             found,
             "the kernel drops bursts (counted as receive-queue): sysctl -w net.core.rmem_max=16777216",
@@ -252,10 +255,10 @@ const PORTS: [(u16, &str); 3] = [
     (dta_collector::config::DEFAULT_LISTEN.port(), "collector gRPC"),
 ];
 
-fn ports(root: &Path) -> Finding {
+fn check_ports(root: &Path) -> Finding {
     let mut taken = Vec::new();
     for table in ["udp", "udp6", "tcp", "tcp6"] {
-        let text = text(root.join("proc/net").join(table)).unwrap_or_default();
+        let text = read_trimmed(root.join("proc/net").join(table)).unwrap_or_default();
         for line in text.lines().skip(1) {
             let mut fields = line.split_whitespace().skip(1);
             let local = fields.next().and_then(|a| u16::from_str_radix(a.rsplit(':').next()?, 16).ok());
@@ -273,9 +276,9 @@ fn ports(root: &Path) -> Finding {
     }
     if taken.is_empty() {
         let [reports, roce, grpc] = PORTS.map(|(port, _)| port);
-        Finding::ok("ports", format!("{reports}, {roce} and {grpc} are free"))
+        Finding::new_ok("ports", format!("{reports}, {roce} and {grpc} are free"))
     } else {
-        Finding::note(
+        Finding::new_note(
             "ports",
             taken.join("; "),
             "the testbed chooses free ports; give daemons others with --listen: `ss -lunp` shows who has them",
@@ -298,7 +301,7 @@ const CAPABILITIES: [(u32, &str, &str); 4] = [
 
 /// The effective capabilities of this process, one bit each.
 fn capabilities(root: &Path) -> u64 {
-    text(root.join("proc/self/status"))
+    read_trimmed(root.join("proc/self/status"))
         .and_then(|s| {
             let line = s.lines().find(|line| line.starts_with("CapEff:"))?;
             u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok()
@@ -312,11 +315,11 @@ fn privileges(root: &Path) -> Finding {
     let names =
         |list: &[&(u32, &str, &str)]| list.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ");
     if lack.is_empty() {
-        Finding::ok("privileges", names(&have))
+        Finding::new_ok("privileges", names(&have))
     } else {
         let without: Vec<_> = lack.iter().map(|(_, _, what)| *what).collect();
         let found = if have.is_empty() { "none".into() } else { names(&have) };
-        Finding::note(
+        Finding::new_note(
             "privileges",
             format!("{found}; not {}", names(&lack)),
             format!("the embedded testbed needs none; run as root for {}", without.join("; ")),
@@ -324,28 +327,28 @@ fn privileges(root: &Path) -> Finding {
     }
 }
 
-fn memlock(root: &Path) -> Finding {
-    let limits = text(root.join("proc/self/limits")).unwrap_or_default();
+fn check_memlock(root: &Path) -> Finding {
+    let limits = read_trimmed(root.join("proc/self/limits")).unwrap_or_default();
     let soft = limits
         .lines()
         .find_map(|line| line.strip_prefix("Max locked memory"))
         .and_then(|rest| rest.split_whitespace().next().map(str::to_owned));
     match soft.as_deref() {
-        Some("unlimited") => Finding::ok("locked memory", "unlimited"),
+        Some("unlimited") => Finding::new_ok("locked memory", "unlimited"),
         // The kernel checks the limit only without the capability (`ib_umem_get`).
         Some(bytes) if capabilities(root) >> IPC_LOCK & 1 == 1 => {
-            Finding::ok("locked memory", format!("CAP_IPC_LOCK overrides the limit of {bytes} bytes"))
+            Finding::new_ok("locked memory", format!("CAP_IPC_LOCK overrides the limit of {bytes} bytes"))
         }
         Some(bytes) => match bytes.parse::<u64>() {
-            Ok(n) if n >= 1 << 30 => Finding::ok("locked memory", format!("{} MiB", n >> 20)),
-            Ok(n) => Finding::note(
+            Ok(n) if n >= 1 << 30 => Finding::new_ok("locked memory", format!("{} MiB", n >> 20)),
+            Ok(n) => Finding::new_note(
                 "locked memory",
                 format!("{} KiB", n >> 10),
                 "an RDMA device pins its regions: ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit",
             ),
-            Err(_) => Finding::note("locked memory", bytes, "`ulimit -l` shows the limit"),
+            Err(_) => Finding::new_note("locked memory", bytes, "`ulimit -l` shows the limit"),
         },
-        None => Finding::note("locked memory", "not readable", "`ulimit -l` shows the limit"),
+        None => Finding::new_note("locked memory", "not readable", "`ulimit -l` shows the limit"),
     }
 }
 
@@ -357,7 +360,7 @@ mod tests {
 
     #[test]
     fn an_empty_machine_gives_advice_on_everything() {
-        for finding in examine(Tree::new(&[]).root()) {
+        for finding in examine_machine(Tree::new(&[]).root_path()) {
             let of_the_kernel = ["loopback", "runs of reports", "runs of frames", "AF_XDP"];
             if !["cores", "ports"].iter().chain(&of_the_kernel).any(|check| *check == finding.check) {
                 assert_ne!(finding.level, Level::Ok, "{finding:?}");
@@ -370,11 +373,11 @@ mod tests {
     fn hugepages_are_counted_and_missing_ones_advised() {
         let pool = "sys/kernel/mm/hugepages/hugepages-2048kB/";
         let (total, free) = (format!("{pool}nr_hugepages"), format!("{pool}free_hugepages"));
-        let good = Tree::new(&[(&total, "600\n"), (&free, "512\n")]).find("hugepages");
+        let good = Tree::new(&[(&total, "600\n"), (&free, "512\n")]).finding_of_check("hugepages");
         assert_eq!((good.level, good.found.as_str()), (Level::Ok, "512 of 600 pages of 2 MiB free"));
-        let used_up = Tree::new(&[(&total, "600\n"), (&free, "0\n")]).find("hugepages");
+        let used_up = Tree::new(&[(&total, "600\n"), (&free, "0\n")]).finding_of_check("hugepages");
         assert_eq!(used_up.level, Level::Note);
-        let none = Tree::new(&[(&total, "0\n"), (&free, "0\n")]).find("hugepages");
+        let none = Tree::new(&[(&total, "0\n"), (&free, "0\n")]).finding_of_check("hugepages");
         assert!(none.advice.unwrap().contains("vm.nr_hugepages"));
     }
 
@@ -388,7 +391,7 @@ mod tests {
                 (&of_files, shared),
                 ("proc/sys/kernel/osrelease", release),
             ]);
-            tree.find("transparent hugepages").level
+            tree.finding_of_check("transparent hugepages").level
         };
         assert_eq!(level("always advise [never] deny\n", "6.1.0-37-amd64\n"), Level::Ok);
         assert_eq!(level("always advise [never] deny\n", "5.15.0\n"), Level::Note);
@@ -408,9 +411,9 @@ mod tests {
     fn a_port_in_use_is_named() {
         let udp =
             "  sl  local_address rem_address   st\n   0: 0100007F:9C68 00000000:0000 07 00000000:00000000\n";
-        let finding = Tree::new(&[("proc/net/udp", udp)]).find("ports");
+        let finding = Tree::new(&[("proc/net/udp", udp)]).finding_of_check("ports");
         assert_eq!(finding.found, "udp 40040 (DTA reports) is in use");
-        let other = Tree::new(&[("proc/net/udp", &udp.replace("9C68", "9C69"))]).find("ports");
+        let other = Tree::new(&[("proc/net/udp", &udp.replace("9C68", "9C69"))]).finding_of_check("ports");
         assert_eq!(other.level, Level::Ok);
     }
 
@@ -424,12 +427,12 @@ mod tests {
             ),
             ("proc/sys/net/core/rmem_max", "212992\n"),
         ]);
-        let privileges = tree.find("privileges");
+        let privileges = tree.finding_of_check("privileges");
         assert_eq!(privileges.found, "CAP_NET_RAW; not CAP_NET_ADMIN, CAP_BPF, CAP_IPC_LOCK");
-        assert_eq!(tree.find("locked memory").found, "8192 KiB");
+        assert_eq!(tree.finding_of_check("locked memory").found, "8192 KiB");
         tree.add(&[("proc/self/status", "CapEff:\t0000000000004000\n")]);
-        let over = tree.find("locked memory");
+        let over = tree.finding_of_check("locked memory");
         assert!(over.level == Level::Ok && over.found.contains("CAP_IPC_LOCK"), "{over:?}");
-        assert!(tree.find("receive buffers").advice.unwrap().contains("rmem_max"));
+        assert!(tree.finding_of_check("receive buffers").advice.unwrap().contains("rmem_max"));
     }
 }

@@ -11,8 +11,8 @@ mod show;
 #[cfg(test)]
 mod tree;
 
-pub use checks::examine;
-pub use show::{machine_verdict, session_verdict, table};
+pub use checks::examine_machine;
+pub use show::{findings_table, machine_verdict, session_verdict};
 
 use std::path::Path;
 
@@ -44,36 +44,36 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+    fn new_ok(check: &'static str, found: impl Into<String>) -> Self {
         Self { check, level: Level::Ok, found: found.into(), advice: None }
     }
 
-    fn note(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn new_note(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { check, level: Level::Note, found: found.into(), advice: Some(advice.into()) }
     }
 
     /// A problem if it matters, otherwise a note.
-    fn weighed(
+    fn problem_or_note(
         matters: bool,
         check: &'static str,
         found: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
-        if matters { Self::problem(check, found, advice) } else { Self::note(check, found, advice) }
+        if matters { Self::new_problem(check, found, advice) } else { Self::new_note(check, found, advice) }
     }
 
-    fn problem(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn new_problem(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { check, level: Level::Problem, found: found.into(), advice: Some(advice.into()) }
     }
 }
 
 /// The trimmed text of a file; `None` if it cannot be read.
-fn text(path: impl AsRef<Path>) -> Option<String> {
+fn read_trimmed(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|s| s.trim().to_owned())
 }
 
 /// Names in a directory, sorted as numbers if they are numbers; none if it cannot be read.
-fn names(path: impl AsRef<Path>) -> Vec<String> {
+fn list_sorted_names(path: impl AsRef<Path>) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(path)
         .into_iter()
         .flatten()

@@ -1,12 +1,12 @@
 //! Prints findings for people.
 
-use dta_cli::table::{Cell, Colour, Look, Table};
+use dta_cli::table::{Cell, Colour, OutputStyle, TextTable};
 
 use super::{Finding, Level};
 
 /// A table with the advice below each finding, and the conclusion below the table.
-pub fn table(findings: &[Finding], verdict: &str, look: Look) -> String {
-    let mut table = Table::new(&["", "check", "found, and what to do"], &[]);
+pub fn findings_table(findings: &[Finding], verdict: &str, look: OutputStyle) -> String {
+    let mut table = TextTable::new(&["", "check", "found, and what to do"], &[]);
     for finding in findings {
         let (mark, color) = match finding.level {
             Level::Ok => ("ok", Colour::Green),
@@ -17,14 +17,14 @@ pub fn table(findings: &[Finding], verdict: &str, look: Look) -> String {
             Some(advice) => format!("{}\n→ {advice}", finding.found),
             None => finding.found.clone(),
         };
-        table.row([Cell::coloured(mark, color), Cell::from(finding.check), Cell::from(text)]);
+        table.add_row([Cell::with_colour(mark, color), Cell::from(finding.check), Cell::from(text)]);
     }
-    format!("{}\n{verdict}", table.draw(look))
+    format!("{}\n{verdict}", table.render_for(look))
 }
 
 /// The conclusion about this machine.
 pub fn machine_verdict(findings: &[Finding]) -> String {
-    match problems(findings) {
+    match count_problems(findings) {
         0 => "The embedded testbed runs here: dta-manager run-testbed".to_owned(),
         n => format!("{n} of the above keep the testbed from running."),
     }
@@ -33,7 +33,7 @@ pub fn machine_verdict(findings: &[Finding]) -> String {
 /// The conclusion about a collector's sessions.
 pub fn session_verdict(findings: &[Finding]) -> String {
     let notes = findings.iter().filter(|f| f.level == Level::Note).count();
-    match problems(findings) {
+    match count_problems(findings) {
         0 if notes == 1 => {
             "No cause found that would stop every report; the note above may be about some of them."
                 .to_owned()
@@ -51,7 +51,7 @@ pub fn session_verdict(findings: &[Finding]) -> String {
     }
 }
 
-fn problems(findings: &[Finding]) -> usize {
+fn count_problems(findings: &[Finding]) -> usize {
     findings.iter().filter(|f| f.level == Level::Problem).count()
 }
 
@@ -62,11 +62,11 @@ mod tests {
     #[test]
     fn a_table_fits_80_columns_and_json_has_every_field() {
         let findings = [
-            Finding::ok("cpu", "CRC in hardware"),
-            Finding::note("hugepages", "none reserved", "to do ".repeat(20)),
-            Finding::problem("loopback", "down", "ip link set lo up"),
+            Finding::new_ok("cpu", "CRC in hardware"),
+            Finding::new_note("hugepages", "none reserved", "to do ".repeat(20)),
+            Finding::new_problem("loopback", "down", "ip link set lo up"),
         ];
-        let text = table(&findings, &machine_verdict(&findings), Look::terminal(80));
+        let text = findings_table(&findings, &machine_verdict(&findings), OutputStyle::for_terminal(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("1 of the above"));
         assert_eq!(session_verdict(&findings), "The first line is the likely cause.");

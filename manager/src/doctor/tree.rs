@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Finding, examine};
+use super::{Finding, examine_machine};
 
 pub(super) struct Tree(tempfile::TempDir);
 
@@ -34,7 +34,7 @@ impl Tree {
 
     pub(super) fn add(&self, files: &[(&str, &str)]) {
         for (path, contents) in files {
-            let path = self.root().join(path);
+            let path = self.root_path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, contents).unwrap();
         }
@@ -51,16 +51,16 @@ impl Tree {
     }
 
     pub(super) fn remove(&self, path: &str) {
-        let path = self.root().join(path);
+        let path = self.root_path().join(path);
         if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
     }
 
-    pub(super) fn root(&self) -> &Path {
+    pub(super) fn root_path(&self) -> &Path {
         self.0.path()
     }
 
     /// The finding of a check that returns one.
-    pub(super) fn find(&self, check: &str) -> Finding {
-        examine(self.root()).into_iter().find(|f| f.check == check).unwrap()
+    pub(super) fn finding_of_check(&self, check: &str) -> Finding {
+        examine_machine(self.root_path()).into_iter().find(|f| f.check == check).unwrap()
     }
 }

@@ -1,6 +1,6 @@
-//! Stores that are large enough for given traffic, and what they take, by the formulas of [`dta_proto::layout`].
+//! Stores that are large enough for given traffic, and what they take, by the formulas of [`dta_proto::layout_values`].
 //!
-//! - [`rates`]: how many reports for a store can be taken, from measured parts.
+//! - [`measure_query_rates`]: how many reports for a store can be taken, from measured parts.
 
 pub mod rates;
 
@@ -17,7 +17,7 @@ use serde::Serialize;
 
 /// What is reported, and what is to be found of it.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Traffic {
+pub struct SizingTraffic {
     /// Keys reported within the retention; with --epoch, within an epoch
     #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_short)]
     pub flows: u64,
@@ -25,22 +25,22 @@ pub struct Traffic {
     #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_short)]
     pub reports: u64,
     /// How long entries of lists and epochs of sketches stay in memory
-    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span::parse)]
+    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span::parse_duration)]
     pub retention: Duration,
     // Here it is a share of 1.
     /// Per cent of the keys that are found, or whose counts are exact
-    #[arg(long, value_name = "PERCENT", default_value = "99", value_parser = share)]
+    #[arg(long, value_name = "PERCENT", default_value = "99", value_parser = parse_share)]
     pub survival: f64,
     /// Copies of each key [default: as few as will do]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_REDUNDANCY)))]
     pub copies: Option<u8>,
     /// Keep a history, in epochs of this length
-    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    #[arg(long, value_name = "SPAN", value_parser = span::parse_duration)]
     pub epoch: Option<Duration>,
 }
 
 /// A share above 0 and below 1, in per cent.
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().map(|percent| percent / 100.0);
     let share = share.filter(|share| *share > 0.0 && *share < 1.0);
     share.ok_or_else(|| "must be above 0 and below 100".to_owned())
@@ -48,7 +48,7 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// A store of the right size, and what it takes.
 #[derive(Clone, Debug, Serialize)]
-pub struct Size {
+pub struct StoreSize {
     /// The store.
     #[serde(flatten)]
     pub store: StoreSpec,
@@ -69,24 +69,30 @@ pub struct Size {
     pub frames_per_report: f64,
 }
 
-impl Size {
+impl StoreSize {
     /// Makes a store like `shape` large enough; `sketch_epoch` is the length of an epoch of sketches.
     ///
     /// # Errors
     /// The shape is invalid, or no store is large enough.
-    pub fn of(shape: StoreSpec, sketch_epoch: Duration, traffic: &Traffic) -> anyhow::Result<Size> {
+    pub fn for_traffic(
+        shape: StoreSpec,
+        sketch_epoch: Duration,
+        traffic: &SizingTraffic,
+    ) -> anyhow::Result<StoreSize> {
         // Its shape first: the number of entries of a batch divides.
         shape.validate()?;
         let store = large_enough(shape, sketch_epoch, traffic)?;
         store.validate()?;
         let memory_bytes = epochs::memory_len(&store, traffic.epoch.is_some());
         let of = match store.kind {
-            StoreKind::Append { .. } => store.elements() as f64 / frames_per_report(&store, traffic.reports),
+            StoreKind::Append { .. } => {
+                store.element_count() as f64 / frames_per_report(&store, traffic.reports)
+            }
             _ => traffic.flows as f64,
         };
-        let survival = survival(&store, traffic.flows as f64);
+        let survival = survival_by_copies(&store, traffic.flows as f64);
         let advised = store.redundancy().map(|_| load::advised_redundancy(load(&store, traffic)));
-        Ok(Size {
+        Ok(StoreSize {
             memory_bytes,
             memory_bytes_per_million: (memory_bytes as f64 * 1e6 / of) as u64,
             huge_pages: memory_bytes / store.region_len() * region::pool_pages(store.region_len()),
@@ -100,14 +106,14 @@ impl Size {
 }
 
 /// Keys per slot.
-fn load(store: &StoreSpec, traffic: &Traffic) -> f64 {
-    load::load(traffic.flows as f64, store.elements())
+fn load(store: &StoreSpec, traffic: &SizingTraffic) -> f64 {
+    load::load(traffic.flows as f64, store.element_count())
 }
 
 fn large_enough(
     mut store: StoreSpec,
     sketch_epoch: Duration,
-    traffic: &Traffic,
+    traffic: &SizingTraffic,
 ) -> anyhow::Result<StoreSpec> {
     let flows = traffic.flows as f64;
     let name = store.name.clone();
@@ -155,12 +161,12 @@ fn frames_per_report(store: &StoreSpec, reports: u64) -> f64 {
     f64::from(store.redundancy().unwrap_or(1)) / together
 }
 
-fn survival(store: &StoreSpec, flows: f64) -> Option<[f64; 4]> {
+fn survival_by_copies(store: &StoreSpec, flows: f64) -> Option<[f64; 4]> {
     let cells = |n: u8| match store.kind {
         StoreKind::SketchMerge { columns, .. } => u64::from(columns) * u64::from(n),
-        _ => store.elements(),
+        _ => store.element_count(),
     };
-    let found = |n| load::survival(load::load(flows, cells(n)), n);
+    let found = |n| load::survival_probability(load::load(flows, cells(n)), n);
     (!matches!(store.kind, StoreKind::Append { .. })).then(|| [1, 2, 3, 4].map(found))
 }
 
@@ -168,15 +174,15 @@ fn survival(store: &StoreSpec, flows: f64) -> Option<[f64; 4]> {
 const VALUE_ROW: f64 = 13.3;
 const PATH_ROW: f64 = 10.4;
 
-fn history_bytes_per_day(store: &StoreSpec, traffic: &Traffic) -> Option<u64> {
+fn history_bytes_per_day(store: &StoreSpec, traffic: &SizingTraffic) -> Option<u64> {
     let row = match store.kind {
         StoreKind::KeyWrite { value_len: 12, keys: SlotKeys::Hashed, .. } => VALUE_ROW,
         StoreKind::Postcarding { hops: 6, .. } => PATH_ROW,
         _ => return None,
     };
-    let used = load::used(load(store, traffic), store.redundancy()?);
+    let used = load::used_slot_share(load(store, traffic), store.redundancy()?);
     let epochs = 86_400.0 / traffic.epoch?.as_secs_f64();
-    Some((store.elements() as f64 * used * row * epochs) as u64)
+    Some((store.element_count() as f64 * used * row * epochs) as u64)
 }
 
 #[cfg(test)]
@@ -190,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    const TRAFFIC: Traffic = Traffic {
+    const TRAFFIC: SizingTraffic = SizingTraffic {
         flows: 20_000,
         reports: 50_000,
         retention: Duration::from_secs(60),
@@ -204,25 +210,25 @@ mod tests {
         default_stores().into_iter().find(|store| store.kind.primitive() == primitive).unwrap()
     }
 
-    fn size(primitive: Primitive, traffic: &Traffic) -> Size {
-        Size::of(shape(primitive), SKETCH_EPOCH, traffic).unwrap()
+    fn size(primitive: Primitive, traffic: &SizingTraffic) -> StoreSize {
+        StoreSize::for_traffic(shape(primitive), SKETCH_EPOCH, traffic).unwrap()
     }
 
     #[test]
     fn keys_are_found_as_wanted_and_half_of_it_is_too_little() {
         for primitive in [Primitive::KeyWrite, Primitive::Postcarding, Primitive::KeyIncrement] {
             let of = size(primitive, &TRAFFIC);
-            let slots = of.store.elements();
+            let slots = of.store.element_count();
             let n = of.store.redundancy().unwrap();
             assert!(of.survival.unwrap()[usize::from(n) - 1] >= TRAFFIC.survival, "{of:?}");
             let half = load::load(TRAFFIC.flows as f64, slots / 2);
-            assert!((1..=4).all(|n| load::survival(half, n) < TRAFFIC.survival), "{of:?}");
+            assert!((1..=4).all(|n| load::survival_probability(half, n) < TRAFFIC.survival), "{of:?}");
             assert_eq!(of.memory_bytes, slots * of.store.element_len());
             assert_eq!(of.memory_bytes_per_million, of.memory_bytes * 50);
             assert_eq!(of.frames_per_report, f64::from(n) / f64::from(of.store.reports_per_element()));
-            let one = size(primitive, &Traffic { copies: Some(1), ..TRAFFIC });
+            let one = size(primitive, &SizingTraffic { copies: Some(1), ..TRAFFIC });
             assert_eq!(one.store.redundancy(), Some(1));
-            assert!(one.store.elements() > slots, "{one:?}");
+            assert!(one.store.element_count() > slots, "{one:?}");
         }
     }
 
@@ -238,7 +244,7 @@ mod tests {
             Key(bytes)
         };
         let cells = |number| {
-            let slots = hash::slots(&key(number), rows, columns.into());
+            let slots = hash::key_slots(&key(number), rows, columns.into());
             slots.iter().copied().enumerate().collect::<Vec<_>>()
         };
         let mut keys_in = HashMap::new();
@@ -253,7 +259,7 @@ mod tests {
     #[test]
     fn lists_hold_what_comes_in_the_retention() {
         for reports in [5, 100, 500, 50_000, 3_000_000] {
-            let of = size(Primitive::Append, &Traffic { reports, ..TRAFFIC });
+            let of = size(Primitive::Append, &SizingTraffic { reports, ..TRAFFIC });
             let StoreKind::Append { lists, ring, batch_len: 64, entry_len: 16, .. } = of.store.kind else {
                 panic!()
             };
@@ -270,8 +276,8 @@ mod tests {
 
     #[test]
     fn epochs_take_more_memory_and_disk() {
-        let with = Traffic { epoch: Some(Duration::from_secs(60)), flows: 200_000, ..TRAFFIC };
-        let without = Traffic { epoch: None, ..with.clone() };
+        let with = SizingTraffic { epoch: Some(Duration::from_secs(60)), flows: 200_000, ..TRAFFIC };
+        let without = SizingTraffic { epoch: None, ..with.clone() };
         for primitive in Primitive::ALL {
             let (with, without) = (size(primitive, &with), size(primitive, &without));
             let replaced = matches!(primitive, Primitive::KeyWrite | Primitive::Postcarding);
@@ -283,7 +289,7 @@ mod tests {
         // A slot is used unless each copy of each key missed it.
         let of = size(Primitive::KeyWrite, &with);
         let (slots, copies) =
-            (of.store.elements() as f64, f64::from(of.store.redundancy().unwrap()) * 200_000.0);
+            (of.store.element_count() as f64, f64::from(of.store.redundancy().unwrap()) * 200_000.0);
         let rows = slots * (1.0 - (1.0 - 1.0 / slots).powf(copies));
         let told = of.history_bytes_per_day.unwrap() as f64 / (rows * VALUE_ROW * 1440.0);
         assert!((told - 1.0).abs() < 1e-4, "{told}");
@@ -291,8 +297,8 @@ mod tests {
         let mut wide = shape(Primitive::KeyWrite);
         let StoreKind::KeyWrite { value_len, .. } = &mut wide.kind else { panic!() };
         *value_len = 28;
-        assert_eq!(Size::of(wide, SKETCH_EPOCH, &with).unwrap().history_bytes_per_day, None);
-        assert_eq!(size(Primitive::KeyWrite, &Traffic { flows: 100, ..with }).huge_pages, 0);
+        assert_eq!(StoreSize::for_traffic(wide, SKETCH_EPOCH, &with).unwrap().history_bytes_per_day, None);
+        assert_eq!(size(Primitive::KeyWrite, &SizingTraffic { flows: 100, ..with }).huge_pages, 0);
     }
 
     #[test]

@@ -6,19 +6,19 @@ use std::net::Ipv4Addr;
 use dta_cli::number::parse_short;
 use dta_proto::queue_pair::{Purpose, Transport};
 use dta_proto::store::StoreSpec;
-use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{BthFields, Psn, Repr};
+use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::roce::{BthFields, Psn, RoceRepr};
 use dta_proto::wire::{datagram, ethernet};
 use serde::{Deserialize, Serialize};
 
-use super::Size;
+use super::StoreSize;
 
 /// Bytes that a packet takes on Ethernet besides its own: header, checksum, preamble and gap.
 const ETHERNET: usize = ethernet::HEADER_LEN + 4 + 8 + 12;
 
 /// What one core does per second.
 #[derive(Clone, Debug)]
-pub struct Parts {
+pub struct CoreRates {
     /// Datagrams sent by a socket in runs, or taken, each alone on the wire.
     pub runs: f64,
     /// Datagrams sent or taken one by one.
@@ -37,9 +37,9 @@ pub struct Parts {
 
 /// Those of docs/speed.md; of runs and the ring, docs/decisions/speed.md; of AF_XDP, docs/decisions/af-xdp.md: 1.6 and up
 /// to 2.5 µs.
-impl Default for Parts {
+impl Default for CoreRates {
     fn default() -> Self {
-        Parts {
+        CoreRates {
             runs: 1e6 / 0.43,
             reports_plain: 0.42e6,
             translator: 22.2e6,
@@ -60,7 +60,7 @@ pub struct Figure {
     pub value: f64,
 }
 
-impl Parts {
+impl CoreRates {
     /// The parts that `dta-manager bench` measures, by its names.
     pub fn benchmarks(&mut self) -> [(&'static str, &mut f64); 3] {
         [
@@ -118,7 +118,7 @@ dta_proto::named! {
     /// What limits a rate.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Part {
+    pub enum Bottleneck {
         /// The link on which reports come.
         ReportLink: "report link",
         /// Taking reports from sockets: what comes from one reporter is one worker's.
@@ -138,7 +138,7 @@ dta_proto::named! {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bound {
     /// The part.
-    pub part: Part,
+    pub part: Bottleneck,
     /// Reports per second.
     pub reports_per_second: f64,
 }
@@ -155,8 +155,8 @@ pub struct Rate {
 }
 
 /// Reports for this store alone.
-pub fn rate(size: &Size, way: ReportPath, parts: &Parts, machines: &Machines) -> Rate {
-    let Size { store, frames_per_report: frames, .. } = size;
+pub fn store_rate(size: &StoreSize, way: ReportPath, parts: &CoreRates, machines: &Machines) -> Rate {
+    let StoreSize { store, frames_per_report: frames, .. } = size;
     let cores = f64::from(machines.cores);
     let workers = if way == ReportPath::Xdp { 1.0 } else { cores };
     // Seconds of a core, per report or frame.
@@ -175,20 +175,22 @@ pub fn rate(size: &Size, way: ReportPath, parts: &Parts, machines: &Machines) ->
     let ports = if way == ReportPath::SwitchRdma { reporters } else { 1.0 };
     let mut bounds = Vec::new();
     let mut bound = |part, reports_per_second| bounds.push(Bound { part, reports_per_second });
-    bound(Part::ReportLink, ports * link(datagram::HEADER_LEN + store.report_len()));
+    bound(Bottleneck::ReportLink, ports * link(datagram::HEADER_LEN + store.report_len()));
     if way != ReportPath::SwitchRdma {
-        bound(Part::Reporters, reporters.min(workers) / take_report);
+        bound(Bottleneck::Reporters, reporters.min(workers) / take_report);
     }
     match way {
-        ReportPath::Ring => bound(Part::Cores, cores / (translator + collector)),
-        ReportPath::Udp | ReportPath::Xdp | ReportPath::Rdma => bound(Part::Translator, workers / translator),
+        ReportPath::Ring => bound(Bottleneck::Cores, cores / (translator + collector)),
+        ReportPath::Udp | ReportPath::Xdp | ReportPath::Rdma => {
+            bound(Bottleneck::Translator, workers / translator)
+        }
         ReportPath::SwitchRdma => {}
     }
     if way != ReportPath::Ring {
-        bound(Part::FrameLink, link(frame_len(store)) / frames);
+        bound(Bottleneck::FrameLink, link(frame_len(store)) / frames);
     }
     if matches!(way, ReportPath::Udp | ReportPath::Xdp) {
-        bound(Part::Collector, workers / collector);
+        bound(Bottleneck::Collector, workers / collector);
     }
     let least = |a: Bound, b: &Bound| if b.reports_per_second < a.reports_per_second { *b } else { a };
     let limit = bounds.iter().fold(bounds[0], least);
@@ -197,7 +199,7 @@ pub fn rate(size: &Size, way: ReportPath, parts: &Parts, machines: &Machines) ->
 
 /// The way to choose for `reports` per second: that which needs the fewest collectors, each with a translator of its own,
 /// and of equals the first; and how many.
-pub fn choose(rates: &[Rate; ReportPath::ALL.len()], reports: u64) -> (ReportPath, u64) {
+pub fn choose_report_path(rates: &[Rate; ReportPath::ALL.len()], reports: u64) -> (ReportPath, u64) {
     let of = |rate: &Rate| (rate.way, (reports as f64 / rate.limit.reports_per_second).ceil() as u64);
     rates.iter().map(of).fold(of(&rates[0]), |best, other| if other.1 < best.1 { other } else { best })
 }
@@ -206,11 +208,11 @@ pub fn choose(rates: &[Rate; ReportPath::ALL.len()], reports: u64) -> (ReportPat
 fn frame_len(store: &StoreSpec) -> usize {
     let at = BthFields { dest_qp: 0, psn: Psn::default(), ack_req: false };
     let element = vec![0; store.element_len() as usize];
-    let packet = match store.kind.primitive().purpose() {
-        Purpose::Write => Repr::write(Transport::Uc, at, 0, 0, &element, None),
-        Purpose::Atomic => Repr::fetch_add(at, 0, 0, 0),
+    let packet = match store.kind.primitive().queue_pair_purpose() {
+        Purpose::Write => RoceRepr::write(Transport::Uc, at, 0, 0, &element, None),
+        Purpose::Atomic => RoceRepr::fetch_add(at, 0, 0, 0),
     };
-    Route::new(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, 0).buffer_len(&packet)
+    FrameRoute::new(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, 0).buffer_len(&packet)
 }
 
 #[cfg(test)]
@@ -221,12 +223,12 @@ mod tests {
     use dta_proto::wire::dta::Primitive;
 
     use super::*;
-    use crate::size::Traffic;
+    use crate::size::SizingTraffic;
 
     const MACHINES: Machines = Machines { cores: 2, reporters: 2, link: 10_000_000_000, plain: false };
 
-    fn size(primitive: Primitive, copies: u8) -> Size {
-        let traffic = Traffic {
+    fn size(primitive: Primitive, copies: u8) -> StoreSize {
+        let traffic = SizingTraffic {
             flows: 1000,
             reports: 5_000_000,
             retention: Duration::from_secs(1),
@@ -235,17 +237,17 @@ mod tests {
             epoch: None,
         };
         let shape = default_stores().into_iter().find(|store| store.kind.primitive() == primitive);
-        Size::of(shape.unwrap(), Duration::from_secs(1), &traffic).unwrap()
+        StoreSize::for_traffic(shape.unwrap(), Duration::from_secs(1), &traffic).unwrap()
     }
 
-    fn bound(rate: &Rate, part: Part) -> f64 {
+    fn bound(rate: &Rate, part: Bottleneck) -> f64 {
         rate.bounds.iter().find(|bound| bound.part == part).expect("such a part").reports_per_second
     }
 
     #[test]
     fn parts_are_those_that_were_measured() {
         let speed = include_str!("../../../docs/speed.md");
-        let mut parts = Parts::default();
+        let mut parts = CoreRates::default();
         for (name, part) in parts.benchmarks() {
             let row = speed.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).expect(name);
             let told = format!(" {} M/s |", *part / 1e6);
@@ -266,7 +268,7 @@ mod tests {
     #[test]
     fn the_page_names_each_part() {
         let page = include_str!("../../../docs/sizing.md");
-        let parts = Parts::default();
+        let parts = CoreRates::default();
         for part in [parts.reports_plain, parts.translator, parts.nic, parts.ring] {
             assert!(page.contains(&format!("| {} M/s |", part / 1e6)), "{part}");
         }
@@ -282,10 +284,10 @@ mod tests {
     /// All of them were measured together, too, with the sender, on two cores: the row `wire-cut` of docs/speed.md.
     #[test]
     fn the_sum_of_the_parts_is_near_what_was_measured_of_the_whole() {
-        let (parts, one) = (Parts::default(), size(Primitive::KeyWrite, 1));
-        let udp = rate(&one, ReportPath::Udp, &parts, &MACHINES);
+        let (parts, one) = (CoreRates::default(), size(Primitive::KeyWrite, 1));
+        let udp = store_rate(&one, ReportPath::Udp, &parts, &MACHINES);
         let cores = f64::from(MACHINES.cores);
-        let seconds = [Part::Translator, Part::Collector].map(|part| cores / bound(&udp, part));
+        let seconds = [Bottleneck::Translator, Bottleneck::Collector].map(|part| cores / bound(&udp, part));
         let whole = cores / (1.0 / parts.runs + seconds.iter().sum::<f64>());
         let row =
             include_str!("../../../docs/speed.md").lines().find(|line| line.starts_with("| `wire-cut` |"));
@@ -297,52 +299,62 @@ mod tests {
     #[test]
     fn links_carry_as_many_as_their_bytes_allow() {
         let of = |primitive, copies| {
-            rate(&size(primitive, copies), ReportPath::SwitchRdma, &Parts::default(), &MACHINES)
+            store_rate(&size(primitive, copies), ReportPath::SwitchRdma, &CoreRates::default(), &MACHINES)
         };
         let near =
             |rate: f64, bytes: f64| assert!((rate * bytes * 8.0 / 1e10 - 1.0).abs() < 1e-9, "{rate} {bytes}");
         // A version-1 report of 12 bytes has 82 on Ethernet, its frame 90, and each 24 in front and behind.
         let one = of(Primitive::KeyWrite, 1);
-        near(bound(&one, Part::ReportLink) / 2.0, 82.0 + 24.0);
-        near(bound(&one, Part::FrameLink), 90.0 + 24.0);
-        near(bound(&of(Primitive::KeyWrite, 4), Part::FrameLink), 4.0 * (90.0 + 24.0));
+        near(bound(&one, Bottleneck::ReportLink) / 2.0, 82.0 + 24.0);
+        near(bound(&one, Bottleneck::FrameLink), 90.0 + 24.0);
+        near(bound(&of(Primitive::KeyWrite, 4), Bottleneck::FrameLink), 4.0 * (90.0 + 24.0));
         // Six hops are a row of 32 bytes; three entries a batch of 64; a FETCH_ADD has 28 and no data.
-        near(bound(&of(Primitive::Postcarding, 2), Part::FrameLink), 2.0 / 6.0 * (74.0 + 32.0 + 24.0));
-        near(bound(&of(Primitive::Append, 1), Part::FrameLink), (74.0 + 64.0 + 24.0) / 3.0);
-        near(bound(&of(Primitive::KeyIncrement, 2), Part::FrameLink), 2.0 * (74.0 - 16.0 + 28.0 + 24.0));
-        assert_eq!(of(Primitive::KeyWrite, 1).limit.part, Part::FrameLink);
+        near(bound(&of(Primitive::Postcarding, 2), Bottleneck::FrameLink), 2.0 / 6.0 * (74.0 + 32.0 + 24.0));
+        near(bound(&of(Primitive::Append, 1), Bottleneck::FrameLink), (74.0 + 64.0 + 24.0) / 3.0);
+        near(
+            bound(&of(Primitive::KeyIncrement, 2), Bottleneck::FrameLink),
+            2.0 * (74.0 - 16.0 + 28.0 + 24.0),
+        );
+        assert_eq!(of(Primitive::KeyWrite, 1).limit.part, Bottleneck::FrameLink);
     }
 
     #[test]
     fn more_of_what_limits_gives_more() {
-        let (parts, one) = (Parts::default(), size(Primitive::KeyWrite, 1));
-        let limit = |way, machines: &Machines| rate(&one, way, &parts, machines).limit;
+        let (parts, one) = (CoreRates::default(), size(Primitive::KeyWrite, 1));
+        let limit = |way, machines: &Machines| store_rate(&one, way, &parts, machines).limit;
         for way in ReportPath::ALL {
             let Bound { part, reports_per_second } = limit(way, &MACHINES);
             let more = match part {
-                Part::ReportLink | Part::FrameLink => Machines { link: 25_000_000_000, ..MACHINES },
-                Part::Reporters => Machines { reporters: 8, ..MACHINES },
-                Part::Translator | Part::Collector | Part::Cores => Machines { cores: 8, ..MACHINES },
+                Bottleneck::ReportLink | Bottleneck::FrameLink => {
+                    Machines { link: 25_000_000_000, ..MACHINES }
+                }
+                Bottleneck::Reporters => Machines { reporters: 8, ..MACHINES },
+                Bottleneck::Translator | Bottleneck::Collector | Bottleneck::Cores => {
+                    Machines { cores: 8, ..MACHINES }
+                }
             };
             let faster = limit(way, &more).reports_per_second > reports_per_second;
             // One thread takes whole frames, however many cores there are.
             assert_eq!(faster, way != ReportPath::Xdp, "{way:?} {part:?}");
         }
         let plain = Machines { plain: true, ..MACHINES };
-        assert_eq!(limit(ReportPath::Ring, &plain).part, Part::Cores);
+        assert_eq!(limit(ReportPath::Ring, &plain).part, Bottleneck::Cores);
         let lone = limit(ReportPath::Ring, &Machines { plain: true, reporters: 1, cores: 16, ..MACHINES });
-        assert_eq!((lone.part, lone.reports_per_second.round()), (Part::Reporters, parts.reports_plain));
+        assert_eq!(
+            (lone.part, lone.reports_per_second.round()),
+            (Bottleneck::Reporters, parts.reports_plain)
+        );
     }
 
     #[test]
     fn the_simplest_way_that_is_enough_is_chosen() {
         let one = size(Primitive::KeyWrite, 1);
-        let rates = ReportPath::ALL.map(|way| rate(&one, way, &Parts::default(), &MACHINES));
-        assert_eq!(choose(&rates, 100_000), (ReportPath::Ring, 1));
-        assert_eq!(choose(&rates, 10_000_000), (ReportPath::SwitchRdma, 1));
-        assert_eq!(choose(&rates, 100_000_000), (ReportPath::SwitchRdma, 10));
+        let rates = ReportPath::ALL.map(|way| store_rate(&one, way, &CoreRates::default(), &MACHINES));
+        assert_eq!(choose_report_path(&rates, 100_000), (ReportPath::Ring, 1));
+        assert_eq!(choose_report_path(&rates, 10_000_000), (ReportPath::SwitchRdma, 1));
+        assert_eq!(choose_report_path(&rates, 100_000_000), (ReportPath::SwitchRdma, 10));
         assert_eq!(
-            choose(&rates[..].iter().rev().cloned().collect::<Vec<_>>().try_into().unwrap(), 1).0,
+            choose_report_path(&rates[..].iter().rev().cloned().collect::<Vec<_>>().try_into().unwrap(), 1).0,
             ReportPath::SwitchRdma
         );
     }

@@ -15,7 +15,7 @@ use crate::{MOST_PARTS, RENEWALS, bed, call, endures, other};
 
 /// With `until_cut`, until it has closed a connection for an answer that was not read.
 async fn collector_under(mut bed: IntBed, attack: Attack, until_cut: bool) {
-    let stores = dta_rpc::Ask::stores(&bed.client).await.unwrap();
+    let stores = dta_rpc::Ask::fetch_stores(&bed.client).await.unwrap();
     let regions = stores.iter().map(|store| store.length).sum::<u64>();
     let daemon = bed.collector.take().unwrap();
     let at = daemon.said("listen").parse().unwrap();

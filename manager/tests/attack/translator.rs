@@ -1,8 +1,8 @@
 //! The translator's own port.
 
-use dta_rpc::Ask as _;
 use dta_proto::control::translator_client::TranslatorClient;
 use dta_proto::control::{CompareProgramRequest, FlushRequest, ProgramEntry, TranslatorStatisticsRequest};
+use dta_rpc::Ask as _;
 
 use crate::attacker::{Attack, How};
 use crate::common::daemon::counter;

@@ -8,13 +8,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, AskKeys, ClientOptions, Key, Member, Policy, Spread};
+use dta_cluster::{View, read, set_drained};
 use dta_files::moment;
 use dta_link::netstat;
-use dta_cluster::{View, drain, read};
-use dta_proto::hex;
-use dta_reporter::{Body, Config, Reporter};
+use dta_proto::to_hex_digits;
+use dta_reporter::{Config, DtaBody, Reporter};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, AskKeys, ClientOptions, Key, Policy, Spread, SpreadMember};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -226,7 +226,7 @@ impl Ground {
     /// Has a collector lose all that it has.
     pub(crate) fn drain(&mut self, id: &str) {
         let config = self.nodes.config();
-        self.runtime.block_on(drain(&config, id, true)).unwrap();
+        self.runtime.block_on(set_drained(&config, id, true)).unwrap();
     }
 
     /// What `dta-collector placement` prints, which is as its schema says.
@@ -279,7 +279,7 @@ impl Ground {
     /// Kills a collector, with -9. What it had is at `left` then; prints how long that took.
     pub(crate) fn kill(&mut self, id: &str, left: &[&str]) {
         self.until_all_go_by_the_newest();
-        let buckets = self.view().expect("etcd answers").placement.buckets(0, id);
+        let buckets = self.view().expect("etcd answers").placement.buckets_of_copy(0, id);
         let begin = Instant::now();
         self.kill_alone(id);
         self.until_at(left);
@@ -319,17 +319,19 @@ impl Ground {
     }
 
     /// A collector, and the keys that it has.
-    pub(crate) fn all_of(&mut self, id: &str) -> (Client, Vec<Key>) {
+    pub(crate) fn all_of(&mut self, id: &str) -> (RemoteCollector, Vec<Key>) {
         let view = self.view().expect("etcd answers");
-        let buckets = view.placement.buckets(0, id);
-        let keys = self.truth.keys().filter(|key| buckets.contains(dta_proto::buckets::of_key(key)));
+        let buckets = view.placement.buckets_of_copy(0, id);
+        let keys = self.truth.keys().filter(|key| buckets.contains(dta_proto::buckets::bucket_of_key(key)));
         let _context = self.runtime.enter();
-        let client = Client::connect_lazy(&ClientOptions::plain(view.address(id).unwrap())).unwrap();
+        let client =
+            RemoteCollector::connect_lazy(&ClientOptions::without_tls(view.grpc_address(id).unwrap()))
+                .unwrap();
         (client, keys.collect())
     }
 
     /// Asserts that a collector gives no value of these keys.
-    pub(crate) fn refuses(&mut self, collector: &Client, keys: &[Key]) {
+    pub(crate) fn refuses(&mut self, collector: &RemoteCollector, keys: &[Key]) {
         let asked = async {
             tokio::time::timeout(PATIENCE, collector.key_write("flows", keys, Policy::First, 0)).await
         };
@@ -345,7 +347,7 @@ impl Ground {
                 for key in some {
                     let value = value_of(key, turn);
                     self.reporter
-                        .report(SPREAD, Body::KeyWrite { redundancy: 0, key: *key, value: &value })
+                        .report(SPREAD, DtaBody::KeyWrite { redundancy: 0, key: *key, value: &value })
                         .unwrap();
                 }
                 self.reporter.flush().unwrap();
@@ -378,11 +380,12 @@ impl Ground {
             "--cluster",
             &url(&self.nodes),
         ];
-        let keys_told = keys.iter().map(|key| hex(&key.0));
+        let keys_told = keys.iter().map(|key| to_hex_digits(&key.0));
         let output = Command::new(MANAGER).args(own).args(keys_told).output().unwrap();
         let answers: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
         assert_eq!(answers.len(), keys.len(), "{}", String::from_utf8_lossy(&output.stderr));
-        let is_right = move |(key, answer): &(&Key, Value)| answer["value"] == hex(&value_of(key, turn));
+        let is_right =
+            move |(key, answer): &(&Key, Value)| answer["value"] == to_hex_digits(&value_of(key, turn));
         keys.iter().zip(answers).filter(is_right).map(|(_, answer)| answer)
     }
 
@@ -435,10 +438,10 @@ impl Ground {
         for (n, key) in (0..).zip(self.truth.keys()) {
             let value = value(n, round);
             for store in stores.iter().copied() {
-                self.reporter.report(store, Body::KeyWrite { redundancy: 0, key, value: &value }).unwrap();
+                self.reporter.report(store, DtaBody::KeyWrite { redundancy: 0, key, value: &value }).unwrap();
             }
             for store in counters.iter().copied() {
-                self.reporter.report(store, Body::KeyIncrement { redundancy: 0, key, delta: 1 }).unwrap();
+                self.reporter.report(store, DtaBody::KeyIncrement { redundancy: 0, key, delta: 1 }).unwrap();
             }
             if n % self.burst == self.burst - 1 {
                 self.reporter.flush().unwrap();
@@ -447,11 +450,11 @@ impl Ground {
         }
         for list in 0..lists::COUNT {
             let entry = lists::entry(round);
-            self.reporter.report(ROUNDS, Body::Append { list, value: &entry }).unwrap();
+            self.reporter.report(ROUNDS, DtaBody::Append { list, value: &entry }).unwrap();
         }
         if self.switched.is_none() {
             let key = self.truth.key_of(round);
-            self.reporter.report(KEYS, Body::Append { list: 0, value: &key.0 }).unwrap();
+            self.reporter.report(KEYS, DtaBody::Append { list: 0, value: &key.0 }).unwrap();
         }
         self.reporter.flush().unwrap();
         self.until_taken();
@@ -545,8 +548,8 @@ impl Ground {
         let view = self.view().unwrap_or_else(|| self.last.clone());
         let _context = self.runtime.enter();
         let member = |address: String| {
-            let client = Client::connect_lazy(&ClientOptions::plain(&address)).unwrap();
-            Member { address, ask: Arc::new(client) as Arc<dyn Ask> }
+            let client = RemoteCollector::connect_lazy(&ClientOptions::without_tls(&address)).unwrap();
+            SpreadMember { address, ask: Arc::new(client) as Arc<dyn Ask> }
         };
         Spread::new(view.collectors.into_values().map(|collector| member(collector.address)).collect())
     }

@@ -48,7 +48,7 @@ impl Ground {
             ] {
                 assert!(page.lines().any(|line| line == gauge), "{id}: {gauge} is not in {page}");
             }
-            let buckets = view.placement.buckets(0, &id).iter().count();
+            let buckets = view.placement.buckets_of_copy(0, &id).iter().count();
             let gauge = format!("dta_collector_placement_buckets{{copy=\"0\"}} {buckets}");
             assert!(page.lines().any(|line| line == gauge), "{id}: {gauge} is not in {page}");
         }

@@ -71,7 +71,8 @@ impl Switched {
     pub(crate) fn restart(&mut self, folder: &Path, runtime: &Runtime) {
         self.switch = None;
         let interfaces = ["1@vr1".to_owned(), "2@vc1".to_owned()];
-        let switch = SimpleSwitch::start(folder, "edge", free_port(), &interfaces, &self.control);
+        let switch =
+            SimpleSwitch::spawn_until_listening(folder, "edge", free_port(), &interfaces, &self.control);
         self.switch = Some(runtime.block_on(switch).unwrap());
     }
 

@@ -3,12 +3,12 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use dta_rpc::{
-    Answers, Ask, AskKeys, Key, KeyAnswer, Moment, Policy, Question, QuestionKind, Span, Spread,
-};
 use dta_files::moment;
 use dta_proto::buckets::{self, Buckets};
 use dta_proto::control::{Epoch, EpochsRequest, KeyWriteAnswer};
+use dta_rpc::{
+    Ask, AskKeys, Key, KeyAnswer, Moment, Policy, QueryAnswers, Question, QuestionKind, Span, Spread,
+};
 
 /// What was reported.
 #[derive(Debug, Default)]
@@ -127,7 +127,7 @@ impl Truth {
     /// them lack what died with a collector.
     pub(crate) async fn compare_epochs(&self, spread: &Spread) -> (usize, usize) {
         let request = EpochsRequest { store: "timed".into(), ..EpochsRequest::default() };
-        let all = spread.epochs(request).await.unwrap().epochs;
+        let all = spread.fetch_epochs(request).await.unwrap().epochs;
         let mut moments: Vec<u64> =
             all.iter().filter(|epoch| epoch.flipped_from != 0).map(|epoch| epoch.flipped_from - 1).collect();
         moments.sort_unstable();
@@ -172,14 +172,9 @@ impl Truth {
         true
     }
 
-    async fn values(
-        &self,
-        spread: &Spread,
-        store: &str,
-        at: Moment,
-    ) -> Result<Values, dta_rpc::ClientError> {
+    async fn values(&self, spread: &Spread, store: &str, at: Moment) -> Result<Values, dta_rpc::ClientError> {
         let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
-        let Answers { epoch, of_keys, .. } = spread.ask(self.question(store, kind, at)).await?;
+        let QueryAnswers { epoch, of_keys, .. } = spread.query_keys(self.question(store, kind, at)).await?;
         let value = |answer| match answer {
             KeyAnswer::KeyWrite(answer) => answer.value,
             other => panic!("{other:?}"),
@@ -188,7 +183,8 @@ impl Truth {
     }
 
     async fn counts(&self, spread: &Spread, store: &str) -> Result<Vec<u64>, dta_rpc::ClientError> {
-        let answers = spread.ask(self.question(store, QuestionKind::KeyIncrement, Moment::Now)).await?;
+        let answers =
+            spread.query_keys(self.question(store, QuestionKind::KeyIncrement, Moment::Now)).await?;
         let count = |answer| match answer {
             KeyAnswer::KeyIncrement(answer) => answer.value,
             other => panic!("{other:?}"),
@@ -198,7 +194,7 @@ impl Truth {
 
     /// Whether a collector that died had a key in an epoch.
     fn is_lost(&self, n: u32, epoch: &Epoch) -> bool {
-        let bucket = buckets::of_key(&key(n));
+        let bucket = buckets::bucket_of_key(&key(n));
         self.lost.iter().any(|(buckets, until)| buckets.contains(bucket) && epoch.opened <= *until)
     }
 

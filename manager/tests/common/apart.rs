@@ -12,7 +12,8 @@ pub(crate) fn keys(count: usize, slots: u64) -> Vec<Key> {
     for n in 0u32.. {
         let mut key = Key::default();
         key.0[12..].copy_from_slice(&n.to_be_bytes());
-        let slots: HashSet<u64> = hash::slots(&key, MAX_SLOTS_PER_KEY as u8, slots).iter().copied().collect();
+        let slots: HashSet<u64> =
+            hash::key_slots(&key, MAX_SLOTS_PER_KEY as u8, slots).iter().copied().collect();
         if slots.len() == MAX_SLOTS_PER_KEY && slots.iter().all(|slot| !taken.contains(slot)) {
             taken.extend(slots);
             keys.push(key);

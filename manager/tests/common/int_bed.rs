@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, ClientOptions, translator};
 use dta_link::netstat;
 use dta_proto::control::{NodeStatistics, TailRequest};
-use dta_proto::telemetry::Entry;
+use dta_proto::telemetry::TelemetryEntry;
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, ClientOptions, translator};
 
 use super::daemon::{Daemon, counter};
 use super::{captures, manager};
@@ -44,8 +44,8 @@ pub struct IntBed {
     /// `None` while it is stopped.
     pub collector: Option<Daemon>,
     pub translator: Daemon,
-    pub client: Client,
-    pub control: translator::Client,
+    pub client: RemoteCollector,
+    pub control: translator::RemoteTranslator,
     /// Of the configurations, the memory, and what a test puts there.
     pub folder: tempfile::TempDir,
 }
@@ -86,7 +86,7 @@ impl IntBed {
         }
         let translator = Daemon::start(&arguments);
         let client = client_of(&collector);
-        let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
+        let control = translator::RemoteTranslator::connect_lazy(translator.said("control")).unwrap();
         IntBed { collector: Some(collector), translator, client, control, folder }
     }
 
@@ -127,7 +127,7 @@ impl IntBed {
         let begun = Instant::now();
         loop {
             if flush {
-                self.control.flush().await.unwrap();
+                self.control.flush_reports().await.unwrap();
             }
             let translator = self.control.statistics().await.unwrap();
             let counted = Counted { translator, collector: self.client.statistics().await.unwrap() };
@@ -145,7 +145,7 @@ impl IntBed {
     }
 
     /// All entries of a list of events, and how many batches between them are missing or damaged.
-    pub async fn entries(&self, list: u32) -> (Vec<Entry>, u64) {
+    pub async fn entries(&self, list: u32) -> (Vec<TelemetryEntry>, u64) {
         let request = TailRequest {
             store: "int-events".into(),
             list,
@@ -153,12 +153,12 @@ impl IntBed {
             from_sequence: 1,
             ..TailRequest::default()
         };
-        let mut stream = self.client.tail(request).await.unwrap();
+        let mut stream = self.client.tail_list(request).await.unwrap();
         let (mut entries, mut lost) = (Vec::new(), 0);
-        while let Some(message) = stream.message().await.unwrap() {
+        while let Some(message) = stream.next_message().await.unwrap() {
             assert_eq!(message.overwritten_batches, 0, "the ring is too small for this test");
             lost += message.missing_batches + message.damaged_batches;
-            entries.extend(message.entries.iter().map(|entry| Entry::parse(entry).unwrap()));
+            entries.extend(message.entries.iter().map(|entry| TelemetryEntry::parse_bytes(entry).unwrap()));
         }
         (entries, lost)
     }
@@ -217,9 +217,9 @@ fn start_collector(folder: &Path) -> Daemon {
     Daemon::start(&["__collector", "serve", "--config", &config])
 }
 
-fn client_of(collector: &Daemon) -> Client {
-    let plain = ClientOptions::plain(collector.said("listen"));
-    Client::connect_lazy(&ClientOptions { call: Some(PATIENCE), ..plain }).unwrap()
+fn client_of(collector: &Daemon) -> RemoteCollector {
+    let plain = ClientOptions::without_tls(collector.said("listen"));
+    RemoteCollector::connect_lazy(&ClientOptions { call: Some(PATIENCE), ..plain }).unwrap()
 }
 
 /// An address of this bed's own, so that tests run side by side.

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
-#[path = "../../../testbed/captures.rs"]
+#[path = "../../../testbed/tests/shared/captures.rs"]
 mod beside;
 pub mod daemon;
 pub mod int_bed;
@@ -98,7 +98,7 @@ fn assert_defined(what: &str, outcome: &Value) {
     for node in nodes {
         let (node, all) = (node["node"].as_str().expect("a name"), &node["counters"]);
         for name in all.as_object().expect("counters by name").keys() {
-            let found = dta_proto::counter::find(node, name);
+            let found = dta_proto::counter::find_counter(node, name);
             assert!(
                 found.is_some_and(|found| found.known),
                 "{what}: {node} counts {name}, which has no definition"

@@ -3,11 +3,11 @@
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, AskKeys, ClientOptions, translator};
 use dta_proto::control::{NodeStatistics, Policy};
 use dta_proto::key::Key;
-use dta_proto::wire::dta::{Body, Report};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, AskKeys, ClientOptions, translator};
 
 use crate::common::daemon::{Daemon, counter};
 
@@ -29,20 +29,20 @@ fn value(number: u32) -> Vec<u8> {
 /// Reports of all keys: a value, and `ADDS` additions of the key's number.
 fn reports() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
-    let mut add = |body: Body<'_>| {
+    let mut add = |body: DtaBody<'_>| {
         let store = match body {
-            Body::KeyWrite { .. } => 1,
+            DtaBody::KeyWrite { .. } => 1,
             _ => 2,
         };
-        let report = Report { sequence: all.len() as u32, reporter: 7, ..Report::new(store, body) };
+        let report = DtaReport { sequence: all.len() as u32, reporter: 7, ..DtaReport::new(store, body) };
         let mut bytes = [0; 200];
-        let len = report.emit(&mut bytes).expect("a report");
+        let len = report.encode_into(&mut bytes).expect("a report");
         all.push(bytes[..len].to_vec());
     };
     for number in 0..KEYS {
-        add(Body::KeyWrite { redundancy: 0, key: key(number), value: &value(number) });
+        add(DtaBody::KeyWrite { redundancy: 0, key: key(number), value: &value(number) });
         for _ in 0..ADDS {
-            add(Body::KeyIncrement { redundancy: 0, key: key(number), delta: number.into() });
+            add(DtaBody::KeyIncrement { redundancy: 0, key: key(number), delta: number.into() });
         }
     }
     all
@@ -50,8 +50,8 @@ fn reports() -> Vec<Vec<u8>> {
 
 pub(crate) struct Bed {
     _collector: Daemon,
-    client: Client,
-    control: translator::Client,
+    client: RemoteCollector,
+    control: translator::RemoteTranslator,
     translator: Daemon,
     _folder: tempfile::TempDir,
 }
@@ -94,10 +94,11 @@ impl Bed {
         std::fs::write(path("translator.toml"), text).expect("written");
         let translator =
             Daemon::start(&["__translator", "run", "--ready", "--config", &path("translator.toml")]);
-        let plain = ClientOptions::plain(collector.said("listen"));
+        let plain = ClientOptions::without_tls(collector.said("listen"));
         let options = ClientOptions { call: Some(PATIENCE), ..plain };
-        let client = Client::connect_lazy(&options).expect("an address");
-        let control = translator::Client::connect_lazy(translator.said("control")).expect("an address");
+        let client = RemoteCollector::connect_lazy(&options).expect("an address");
+        let control =
+            translator::RemoteTranslator::connect_lazy(translator.said("control")).expect("an address");
         Bed { _collector: collector, client, control, translator, _folder: folder }
     }
 
@@ -121,7 +122,7 @@ impl Bed {
 
         let keys: Vec<_> = (0..KEYS).map(key).collect();
         let values = self.client.key_write("values", &keys, Policy::First, 0).await.expect("answers");
-        let sums = self.client.counter("sums", &keys).await.expect("answers");
+        let sums = self.client.query_counters("sums", &keys).await.expect("answers");
         for number in 0..KEYS {
             let at = number as usize;
             assert_eq!(values[at].value.as_deref(), Some(&value(number)[..]), "key {number}");
@@ -142,7 +143,7 @@ impl Bed {
     async fn until(&mut self, there: impl Fn(&Counted) -> bool) -> Counted {
         let begun = Instant::now();
         loop {
-            self.control.flush().await.expect("a flush");
+            self.control.flush_reports().await.expect("a flush");
             let translator = self.control.statistics().await.expect("statistics");
             let collector = self.client.statistics().await.expect("statistics");
             let counted = Counted { translator, collector };

@@ -100,7 +100,8 @@ fn compose_refers_to_what_is_there() {
         .flat_map(|job| texts(&job["static_configs"][0]["targets"]))
         .map(str::to_owned)
         .collect();
-    let own = [dta_export::metrics::COLLECTOR_ADDRESS, dta_export::metrics::TRANSLATOR_ADDRESS].map(|at| at.to_string());
+    let own = [dta_export::metrics::COLLECTOR_ADDRESS, dta_export::metrics::TRANSLATOR_ADDRESS]
+        .map(|at| at.to_string());
     assert_eq!(targets, own);
 
     // Grafana knows the databases that dashboards ask, at the addresses where they are.

@@ -17,8 +17,8 @@ use std::process::Command;
 
 use bed::Bed;
 use common::MANAGER;
+use dta_proto::counter::{CounterKind, CounterNode};
 use dta_rpc::Ask as _;
-use dta_proto::counter::{Kind, Node};
 
 #[tokio::test]
 async fn every_counter_of_both_daemons_is_a_metric() {
@@ -31,19 +31,20 @@ async fn every_counter_of_both_daemons_is_a_metric() {
     let mut told = 0;
     for (page, nodes) in [(&of_collector, &nodes[0]), (&of_translator, &nodes[1])] {
         for node in nodes {
-            let of = Node::of(&node.node);
+            let of = CounterNode::from_node_name(&node.node);
             for counter in &node.counters {
-                let found =
-                    of.find(&counter.name).unwrap_or_else(|| panic!("{}: {}", node.node, counter.name));
+                let found = of
+                    .find_counter(&counter.name)
+                    .unwrap_or_else(|| panic!("{}: {}", node.node, counter.name));
                 let kind = found.definition.kind;
-                if kind == Kind::Position {
+                if kind == CounterKind::Position {
                     continue;
                 }
                 let mut name = dta_export::metrics::metric_name(of, found.definition).unwrap();
                 if !node.session.is_empty() {
                     name = name.replacen("dta_", "dta_session_", 1);
                 }
-                let total = if kind == Kind::Counter { "_total" } else { "" };
+                let total = if kind == CounterKind::Counter { "_total" } else { "" };
                 let values: Vec<_> = found.variables().filter(|(_, value)| !value.is_empty()).collect();
                 let line = page.lines().find(|line| {
                     let Some((series, _)) = line.rsplit_once(' ') else { return false };

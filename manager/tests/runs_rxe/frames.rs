@@ -10,8 +10,8 @@ use dta_collector::nic::{
 };
 use dta_collector::region::{Region, RegionOptions};
 use dta_link::{Link, PacketConfig, PacketLink, RunUse, UdpConfig, UdpLink};
-use dta_proto::batch::{Addresses, Batch};
-use dta_proto::wire::frame::{FetchAddTemplate, Received, Route, WriteTemplate};
+use dta_proto::batch::{Addresses, PacketBatch};
+use dta_proto::wire::frame::{FetchAddTemplate, FrameRoute, Received, WriteTemplate};
 use dta_proto::wire::roce::{self, Psn, Syndrome, settle_icrc};
 
 use crate::ground::{Ground, run};
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// IPv4 ids of the packets that came to a link.
 fn ids(tap: &mut PacketLink) -> Vec<u16> {
-    let (mut batch, mut ids) = (Batch::with_packet_capacity(BATCH, 8192), Vec::new());
+    let (mut batch, mut ids) = (PacketBatch::with_packet_capacity(BATCH, 8192), Vec::new());
     while tap.recv(&mut batch, Some(Duration::ZERO)).expect("a packet socket") > 0 {
         ids.extend(batch.iter().map(|packet| u16::from_be_bytes([packet[4], packet[5]])));
     }
@@ -62,10 +62,10 @@ fn all_frames_are_taken(cut: bool) {
         ..VerbsOptions::default()
     })
     .expect("rxe1 opens");
-    assert!(nic.device().endpoint.runs, "it sees ids, so any will do");
+    assert!(nic.describe_device().endpoint.runs, "it sees ids, so any will do");
     let region = Arc::new(Region::anonymous(LEN, 1 << 40, RegionOptions::default()).expect("memory"));
     let both = Access { remote_write: true, remote_read: false, remote_atomic: true };
-    let to = nic.register(Arc::clone(&region), both).expect("registered");
+    let to = nic.register_region(Arc::clone(&region), both).expect("registered");
     let pairs = [
         (Transport::Uc, Purpose::Write, Access::WRITE),
         (Transport::Rc, Purpose::Write, Access::WRITE),
@@ -100,11 +100,11 @@ fn all_frames_are_taken(cut: bool) {
     }
 
     let received = until("all are counted", || {
-        let all = nic.counters();
+        let all = nic.named_counters();
         let received = all.iter().find(|(name, _)| name == "received").map_or(0, |(_, count)| *count);
         (received >= FRAMES as u64).then_some(received)
     });
-    assert_eq!(received, FRAMES as u64, "{:?}", nic.counters());
+    assert_eq!(received, FRAMES as u64, "{:?}", nic.named_counters());
     let mut slot = [0; SLOT];
     for number in 0..FRAMES {
         if number % 4 < 3 {
@@ -130,7 +130,7 @@ fn send(region: &Region, to: &Registration, pairs: &[QueuePairInfo; 3]) -> Sent 
     let mut link = UdpLink::open(&config).expect("a socket");
     let mut far = PacketLink::open(&PacketConfig::new("vtx1", [roce::PORT])).expect("raw frames");
     let destination = SocketAddrV4::new(COLLECTOR, roce::PORT);
-    let (mut batch, mut answers) = (Batch::new(BATCH), Batch::new(BATCH));
+    let (mut batch, mut answers) = (PacketBatch::new(BATCH), PacketBatch::new(BATCH));
     let mut psns = [0u32; 3];
     let mut sent = Sent::default();
     for first in (0..FRAMES).step_by(BATCH) {
@@ -138,12 +138,12 @@ fn send(region: &Region, to: &Registration, pairs: &[QueuePairInfo; 3]) -> Sent 
             let which = [0, 0, 1, 2][number % 4];
             let (qpn, psn) = (pairs[which].qpn, Psn::new(psns[which]));
             psns[which] += 1;
-            let route = Route::new(SWITCH, COLLECTOR, qpn);
+            let route = FrameRoute::new(SWITCH, COLLECTOR, qpn);
             let addresses = Addresses { source: route.source(), destination, runs: true };
             if which == 2 {
                 let template = FetchAddTemplate::new(&route, qpn).expect("a template");
                 let slot = batch.add_datagram(template.frame_len(), addresses, 0);
-                template.emit(psn, true, to.iova + COUNTER, to.rkey, 1, slot).expect("a frame");
+                template.write_frame(psn, true, to.iova + COUNTER, to.rkey, 1, slot).expect("a frame");
                 continue;
             }
             let transport = [roce::Transport::Uc, roce::Transport::Rc][which];
@@ -151,7 +151,7 @@ fn send(region: &Region, to: &Registration, pairs: &[QueuePairInfo; 3]) -> Sent 
             let slot = batch.add_datagram(template.frame_len(), addresses, 0);
             let ack = which == 1 && psns[1].is_multiple_of(BATCH as u32 / 4);
             let va = to.iova + (number * SLOT) as u64;
-            template.emit(psn, ack, va, to.rkey, &value(number), slot).expect("a frame");
+            template.write_frame(psn, ack, va, to.rkey, &value(number), slot).expect("a frame");
             sent.uc += usize::from(which == 0);
         }
         assert_eq!(link.send(&mut batch).expect("sent"), BATCH);
@@ -162,12 +162,12 @@ fn send(region: &Region, to: &Registration, pairs: &[QueuePairInfo; 3]) -> Sent 
                 if answers.id_unknown(index) {
                     settle_icrc(answers.packet_mut(index));
                 }
-                let answer = Received::parse(answers.packet(index)).expect("a whole answer");
-                let aeth = answer.roce.aeth().expect("known").expect("answers have one");
+                let answer = Received::parse_packet(answers.packet(index)).expect("a whole answer");
+                let aeth = answer.roce.ack_header().expect("known").expect("answers have one");
                 assert!(matches!(aeth.syndrome, Syndrome::Ack { .. }), "{aeth:?}");
                 match answer.roce.atomic_ack() {
                     Some(before) => sent.before.push(before),
-                    None => sent.acknowledged.push(answer.roce.bth().psn.get()),
+                    None => sent.acknowledged.push(answer.roce.base_header().psn.get()),
                 }
             }
             sent.ids.extend(ids(&mut far));
@@ -180,7 +180,7 @@ fn send(region: &Region, to: &Registration, pairs: &[QueuePairInfo; 3]) -> Sent 
             (slot == value(last)).then_some(())
         });
     }
-    assert_eq!(link.runs(), RunUse::BOTH, "they were not refused");
+    assert_eq!(link.run_use(), RunUse::BOTH, "they were not refused");
     sent
 }
 

@@ -2,9 +2,9 @@
 //! paths are at both.
 
 use dta_proto::buckets;
-use dta_proto::hex;
 use dta_proto::key::Key;
-use dta_proto::wire::dta::Body;
+use dta_proto::to_hex_digits;
+use dta_proto::wire::dta::DtaBody;
 use serde_json::{Value, json};
 
 use crate::apart;
@@ -79,7 +79,7 @@ impl World {
     }
 
     /// Sends as many reports as the socket of the translator has room for, and waits until it has executed them.
-    fn send(&mut self, bodies: Vec<(u16, Body<'_>)>) {
+    fn send(&mut self, bodies: Vec<(u16, DtaBody<'_>)>) {
         for some in bodies.chunks(150) {
             some.iter().for_each(|(store, body)| self.translator.report(*store, *body));
             self.sent += some.len() as u64;
@@ -91,13 +91,15 @@ impl World {
         let values: Vec<[u8; 12]> = keys.iter().map(|key| value(key, turn)).collect();
         let reports = keys.iter().zip(&values);
         self.send(
-            reports.map(|(key, value)| (FLOWS, Body::KeyWrite { redundancy: 0, key: *key, value })).collect(),
+            reports
+                .map(|(key, value)| (FLOWS, DtaBody::KeyWrite { redundancy: 0, key: *key, value }))
+                .collect(),
         );
     }
 
     /// Answers of the collectors at these addresses, and what the command told.
     fn ask(&self, query: &[&str], keys: &[Key], addresses: &str) -> (Option<i32>, Vec<Value>, String) {
-        let keys: Vec<String> = keys.iter().map(|key| hex(&key.0)).collect();
+        let keys: Vec<String> = keys.iter().map(|key| to_hex_digits(&key.0)).collect();
         let mut arguments: Vec<&str> = [&["query"], query].concat();
         arguments.extend(keys.iter().map(String::as_str));
         let (status, out, told) = self.first.collector_at(addresses, &arguments);
@@ -114,7 +116,7 @@ impl World {
         let query = [&["key-write", "--store", "flows"], flags].concat();
         let (_, answers, told) = self.ask(&query, keys, addresses);
         assert_eq!(answers.len(), keys.len(), "{told}");
-        let is_right = |(key, answer): &(&Key, &Value)| answer["value"] == hex(&value(key, turn));
+        let is_right = |(key, answer): &(&Key, &Value)| answer["value"] == to_hex_digits(&value(key, turn));
         keys.iter().zip(&answers).filter(is_right).count()
     }
 
@@ -127,7 +129,9 @@ impl World {
 /// Keys of both halves, no two of which share a slot at any collector.
 fn keys(count: usize) -> Vec<Key> {
     let keys = apart::keys(count, SLOTS);
-    assert!([true, false].iter().all(|low| keys.iter().any(|key| (buckets::of_key(key) < 128) == *low)));
+    assert!(
+        [true, false].iter().all(|low| keys.iter().any(|key| (buckets::bucket_of_key(key) < 128) == *low))
+    );
     keys
 }
 
@@ -186,9 +190,9 @@ fn counters_and_paths_at_both_survive_one_of_them() {
     let mut world = World::start("127.71.6.12", STORES);
     let both = world.both();
     let report = |world: &mut World, hop_value: u32| {
-        let count = |key: &Key| (COUNTS, Body::KeyIncrement { redundancy: 0, key: *key, delta: 5 });
+        let count = |key: &Key| (COUNTS, DtaBody::KeyIncrement { redundancy: 0, key: *key, delta: 5 });
         let hop = |key: &Key, hop: u8| {
-            (PATHS, Body::Postcard { key: *key, hop, path_length: 2, value: hop_value + u32::from(hop) })
+            (PATHS, DtaBody::Postcard { key: *key, hop, path_length: 2, value: hop_value + u32::from(hop) })
         };
         world.send(keys.iter().flat_map(|key| [count(key), hop(key, 0), hop(key, 1)]).collect());
     };
@@ -220,7 +224,7 @@ fn counters_and_paths_at_both_survive_one_of_them() {
     wait_until("it is written to again", || {
         let first = keys[0];
         let hop = |hop: u8| {
-            (PATHS, Body::Postcard { key: first, hop, path_length: 2, value: 300 + u32::from(hop) })
+            (PATHS, DtaBody::Postcard { key: first, hop, path_length: 2, value: 300 + u32::from(hop) })
         };
         world.send(vec![hop(0), hop(1)]);
         let (_, paths, _) = world.ask(&["path", "--store", "paths"], &[first], world.second.address());
@@ -280,7 +284,7 @@ fn a_moment_is_asked_of_both() {
         let alone = [world.first.address(), world.second.address()];
         let are_there = || alone.iter().all(|address| world.right(&keys, turn, address) == keys.len());
         let before = are_there();
-        at = dta_files::moment::utc(dta_files::moment::now());
+        at = dta_files::moment::format_utc(dta_files::moment::now());
         before && are_there()
     });
     wait_until("the epochs are over", || world.right(&keys, turn, &both) == 0);

@@ -5,15 +5,15 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dta_rpc::{Ask, AskKeys, KeyAnswer, Question, QuestionKind, Span};
-use dta_collector::config::{Config, History, MemoryConfig, Transport};
-use dta_collector::server::Server;
+use dta_collector::config::{Config, HistoryConfig, MemoryConfig, Transport};
+use dta_collector::server::RunningCollector;
 use dta_files::moment::now;
-use dta_history::Table;
+use dta_history::EpochTable;
 use dta_proto::control::{Epoch, EpochState, KeyWriteAnswer, Policy};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::matches_inline;
 use dta_proto::store::SlotKeys;
+use dta_rpc::{Ask, AskKeys, KeyAnswer, Question, QuestionKind, Span};
 
 use crate::ground::PATIENCE;
 use crate::replaced::{KEYS, World, round_of, stores};
@@ -22,7 +22,7 @@ fn config(folder: &Path, transport: Transport, keys: SlotKeys) -> Config {
     Config {
         stores: stores(keys),
         memory: MemoryConfig::Directory(folder.join("memory")),
-        history: History { directory: Some(folder.join("history")), ..History::default() },
+        history: HistoryConfig { directory: Some(folder.join("history")), ..HistoryConfig::default() },
         epochs: BTreeMap::from([("flows".to_owned(), Duration::from_secs(2))]),
         transport,
         ..Config::default()
@@ -37,7 +37,7 @@ async fn held(ask: &dyn Ask, keys: &[Key], at: u64) -> (Vec<Option<u64>>, Epoch)
         KeyAnswer::KeyWrite(answer) => answer.value.map(|value| round_of(&value)),
         other => panic!("{other:?}"),
     };
-    let answers = ask.ask(question).await.unwrap();
+    let answers = ask.query_keys(question).await.unwrap();
     (answers.of_keys.into_iter().map(round).collect(), answers.epoch.expect("a store with epochs"))
 }
 
@@ -126,17 +126,17 @@ async fn epochs_turn(transport: Transport, slot_keys: SlotKeys, faults: &str, so
     // A collector that starts again knows them.
     let World { server, translator, .. } = w;
     drop(translator);
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
     let mut again = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
     again.soft.port = 0;
-    let server = Server::start(&again).await.unwrap();
+    let server = RunningCollector::start(&again).await.unwrap();
     for (at, epoch) in moments.values().zip(&epochs) {
         assert_eq!(held(server.service(), &keys, *at).await.0, *epoch, "after a restart, at {at}");
     }
-    server.stop().await.unwrap();
+    server.shut_down().await.unwrap();
 
     if slot_keys == SlotKeys::Inline {
-        let table = Table::open_existing(&folder.path().join("history"), "flows").unwrap();
+        let table = EpochTable::open_existing(&folder.path().join("history"), "flows").unwrap();
         for (generation, rounds) in moments.keys().zip(&epochs) {
             assert_eq!(listed_in(&table, *generation), of_keys(&keys, rounds), "epoch {generation}");
         }
@@ -149,8 +149,8 @@ fn of_keys(keys: &[Key], rounds: &[Option<u64>]) -> BTreeMap<Key, u64> {
 }
 
 /// What the history alone says that its keys had in an epoch.
-fn listed_in(table: &Table, generation: u64) -> BTreeMap<Key, u64> {
-    let epochs = table.epochs().unwrap();
+fn listed_in(table: &EpochTable, generation: u64) -> BTreeMap<Key, u64> {
+    let epochs = table.kept_epochs().unwrap();
     let kept = epochs.iter().find(|kept| kept.epoch.generation == generation).unwrap();
     let mut listed = BTreeMap::new();
     let each = |_, slot: &[u8]| {
@@ -158,7 +158,7 @@ fn listed_in(table: &Table, generation: u64) -> BTreeMap<Key, u64> {
         let value = matches_inline(slot, &key).expect("a whole slot");
         listed.insert(key, round_of(value));
     };
-    table.scan(kept.epoch.number, each).unwrap();
+    table.scan_epoch(kept.epoch.number, each).unwrap();
     listed
 }
 

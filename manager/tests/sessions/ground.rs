@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use dta_proto::wire::dta::{Body, Report};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -314,22 +314,22 @@ impl Translator {
     }
 
     /// Sends a report to a store.
-    pub(crate) fn report(&mut self, store: u16, body: Body<'_>) {
+    pub(crate) fn report(&mut self, store: u16, body: DtaBody<'_>) {
         self.report_as(7, store, body);
     }
 
     /// As [`Translator::report`], as this reporter.
-    pub(crate) fn report_as(&mut self, reporter: u16, store: u16, body: Body<'_>) {
-        let report = Report { sequence: self.sequence, reporter, ..Report::new(store, body) };
+    pub(crate) fn report_as(&mut self, reporter: u16, store: u16, body: DtaBody<'_>) {
+        let report = DtaReport { sequence: self.sequence, reporter, ..DtaReport::new(store, body) };
         self.sequence += 1;
         let mut bytes = [0; 128];
-        let len = report.emit(&mut bytes).unwrap();
+        let len = report.encode_into(&mut bytes).unwrap();
         self.reporter.send(&bytes[..len]).unwrap();
     }
 
     /// Sends an entry of eight equal bytes to a list of store `events`.
     pub(crate) fn entry(&mut self, list: u32, byte: u8) {
-        self.report(2, Body::Append { list, value: &[byte; 8] });
+        self.report(2, DtaBody::Append { list, value: &[byte; 8] });
     }
 
     /// What it counts itself; `None` if it does not answer.

@@ -1,7 +1,7 @@
 //! `dta-translator plan` looks, and changes nothing.
 
 use dta_proto::key::Key;
-use dta_proto::wire::dta::Body;
+use dta_proto::wire::dta::DtaBody;
 use serde_json::Value;
 
 use crate::ground::{Ground, wait_until};
@@ -93,9 +93,9 @@ fn each_switch_has_a_session_of_its_own() {
     assert_eq!(ground.sessions().len(), 2);
     // The second has not taken the place of the first: both write, each into lists of its own.
     for (translator, list, byte) in [(&mut one, 0, 1), (&mut two, 2, 2)] {
-        translator.report(1, Body::KeyWrite { redundancy: 0, key: Key([byte; 16]), value: &[byte; 12] });
+        translator.report(1, DtaBody::KeyWrite { redundancy: 0, key: Key([byte; 16]), value: &[byte; 12] });
         for _ in 0..3 {
-            translator.report(2, Body::Append { list, value: &[byte; 8] });
+            translator.report(2, DtaBody::Append { list, value: &[byte; 8] });
         }
     }
     for (byte, list) in [(1u8, "0"), (2, "2")] {
@@ -123,7 +123,7 @@ fn a_plan_does_not_disturb_the_translator_that_runs() {
     assert!(ground.translator(config, &["plan"]).status.success());
     assert_eq!(session(&ground, "leaf"), before);
 
-    leaf.report(1, Body::KeyWrite { redundancy: 0, key: KEY, value: &[9; 12] });
+    leaf.report(1, DtaBody::KeyWrite { redundancy: 0, key: KEY, value: &[9; 12] });
     wait_until("the value is there", || {
         let answer = ground.collector(&["query", "key-write", &KEY.to_string()]);
         answer.to_string().contains("090909090909090909090909")

@@ -1,6 +1,6 @@
 //! Lists and columns that another translator wrote while this one had lost its lease.
 
-use dta_proto::wire::dta::Body;
+use dta_proto::wire::dta::DtaBody;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn the_first_writer_goes_on_after_what_another_wrote() {
     batches(&mut first, 0..5);
     // In hand: an entry, and a column that waits for a second reporter.
     first.entry(LIST, 0xee);
-    first.report_as(1, 4, Body::SketchMerge { epoch: 1, column: 0, cells: &cells(1) });
+    first.report_as(1, 4, DtaBody::SketchMerge { epoch: 1, column: 0, cells: &cells(1) });
     first.wait_for("accepted", 17);
     wait_until("its batches are there", || ground.tail("1").len() == 15);
 
@@ -44,7 +44,7 @@ fn the_first_writer_goes_on_after_what_another_wrote() {
     let mut second = ground.run_translator(&config("second", 2), &[]);
     batches(&mut second, 5..35);
     for reporter in [1, 2] {
-        second.report_as(reporter, 4, Body::SketchMerge { epoch: 1, column: 0, cells: &cells(5) });
+        second.report_as(reporter, 4, DtaBody::SketchMerge { epoch: 1, column: 0, cells: &cells(5) });
     }
     wait_until("the second's batches are there", || ground.tail("1").len() == 105);
     second.daemon.signal(Signal::TERM);

@@ -5,21 +5,21 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask as _, AskKeys as _, ClientOptions};
 use dta_collector::config::{Config, MemoryConfig, Transport};
 use dta_collector::reader::{key_increment, key_write};
-use dta_collector::server::Server;
+use dta_collector::server::RunningCollector;
 use dta_collector::store::Store;
 use dta_link::{Link, UdpConfig, UdpLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::control::{self, Policy, Purpose, TailRequest};
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_write::Choice};
 use dta_proto::store::{SlotKeys, StoreKind, StoreSpec};
-use dta_proto::wire::dta::Body;
-use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{self, BthFields, Psn, Repr};
+use dta_proto::wire::dta::DtaBody;
+use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::roce::{self, BthFields, Psn, RoceRepr};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask as _, AskKeys as _, ClientOptions};
 
 use crate::ground::{PATIENCE, Translator};
 
@@ -59,7 +59,7 @@ fn keys() -> Vec<Key> {
         bytes[..4].copy_from_slice(&n.to_be_bytes());
         Key(bytes)
     };
-    (0..).map(key).filter(|key| taken.insert(hash::slots(key, 1, SLOTS)[0])).take(KEYS).collect()
+    (0..).map(key).filter(|key| taken.insert(hash::key_slots(key, 1, SLOTS)[0])).take(KEYS).collect()
 }
 
 fn value(n: u64) -> [u8; 12] {
@@ -69,8 +69,8 @@ fn value(n: u64) -> [u8; 12] {
 }
 
 pub(super) struct World {
-    pub(super) server: Server,
-    pub(super) client: Client,
+    pub(super) server: RunningCollector,
+    pub(super) client: RemoteCollector,
     pub(super) translator: Translator,
     source: Ipv4Addr,
     pub(super) keys: Vec<Key>,
@@ -90,8 +90,8 @@ impl World {
         let mut config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
         config.soft.port = 0;
         config.soft.faults = faults.parse().unwrap();
-        let server = Server::start(&config).await.unwrap();
-        let client = Client::connect(&ClientOptions::plain(server.listen)).await.unwrap();
+        let server = RunningCollector::start(&config).await.unwrap();
+        let client = RemoteCollector::connect(&ClientOptions::without_tls(server.listen)).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let settings = format!("[translator]\nname = 'leaf'\nsource = '{source}'\nflush.append_ms = 5\n");
         let flags = ["--faults", faults];
@@ -111,12 +111,12 @@ impl World {
         let n = self.sent;
         let key = self.keys[n as usize % KEYS];
         for store in [FLOWS, OTHERS] {
-            self.translator.report(store, Body::KeyWrite { redundancy: 1, key, value: &value(n) });
+            self.translator.report(store, DtaBody::KeyWrite { redundancy: 1, key, value: &value(n) });
         }
         for store in [BYTES, PACKETS] {
-            self.translator.report(store, Body::KeyIncrement { redundancy: 1, key, delta: 1 });
+            self.translator.report(store, DtaBody::KeyIncrement { redundancy: 1, key, delta: 1 });
         }
-        self.translator.report(EVENTS, Body::Append { list: 0, value: &n.to_be_bytes() });
+        self.translator.report(EVENTS, DtaBody::Append { list: 0, value: &n.to_be_bytes() });
         self.sent += 1;
     }
 
@@ -176,16 +176,16 @@ pub(super) fn round_of(value: &[u8]) -> u64 {
 
 /// The rounds whose values a key-write store holds, by key.
 fn values(store: &Store, keys: &[Key]) -> Vec<Option<u64>> {
-    let reader = key_write::Reader::new(store).unwrap();
-    let mut answers = vec![key_write::Answer::default(); keys.len()];
+    let reader = key_write::KeyWriteReader::new(store).unwrap();
+    let mut answers = vec![key_write::KeyWriteReading::default(); keys.len()];
     let mut values = vec![0; 12 * keys.len()];
-    reader.query(keys, Choice::First, &mut answers, &mut values).unwrap();
+    reader.query_keys(keys, Choice::First, &mut answers, &mut values).unwrap();
     answers.iter().zip(values.chunks(12)).map(|(a, v)| a.found.then(|| round_of(v))).collect()
 }
 
 fn counters(store: &Store, keys: &[Key]) -> Vec<u64> {
     let mut answers = vec![0; keys.len()];
-    key_increment::Reader::new(store).unwrap().query(keys, &mut answers).unwrap();
+    key_increment::KeyIncrementReader::new(store).unwrap().query_keys(keys, &mut answers).unwrap();
     answers
 }
 
@@ -198,10 +198,10 @@ async fn stores_are_replaced(transport: Transport, faults: &str, source: Ipv4Add
     let mut w = World::start(transport, faults, source).await;
     let entries: Arc<Mutex<Vec<u64>>> = Arc::default();
     let request = TailRequest { store: "events".into(), from_start: true, ..Default::default() };
-    let mut tail = w.client.tail(request).await.unwrap();
+    let mut tail = w.client.tail_list(request).await.unwrap();
     let read = entries.clone();
     let following = tokio::spawn(async move {
-        while let Ok(Some(news)) = tail.message().await {
+        while let Ok(Some(news)) = tail.next_message().await {
             let number = |entry: &Vec<u8>| u64::from_be_bytes(entry[..].try_into().unwrap());
             read.lock().unwrap().extend(news.entries.iter().map(number));
             assert_eq!((news.missing_batches, news.damaged_batches, news.overwritten_batches), (0, 0, 0));
@@ -211,10 +211,10 @@ async fn stores_are_replaced(transport: Transport, faults: &str, source: Ipv4Add
     let before = w.session().await;
 
     let flows = w.store("flows");
-    w.server.stores().replace(w.server.stores().successor("flows").unwrap(), false).unwrap();
+    w.server.stores().replace_memory(w.server.stores().successor("flows").unwrap(), false).unwrap();
     w.load("writes go to the new region", |_| is_left(&flows)).await;
     let bytes = w.store("bytes");
-    w.server.stores().replace(w.server.stores().successor("bytes").unwrap(), false).unwrap();
+    w.server.stores().replace_memory(w.server.stores().successor("bytes").unwrap(), false).unwrap();
     w.load("additions go to the new region", |_| is_left(&bytes)).await;
 
     // Everything lands, in one of the two.
@@ -291,22 +291,22 @@ async fn stores_are_replaced(transport: Transport, faults: &str, source: Ipv4Add
     // The earlier key is invalid.
     let region = before.regions.iter().find(|r| r.store.as_ref().is_some_and(|s| s.name == "flows")).unwrap();
     let pair = after.queue_pairs.iter().find(|pair| pair.purpose() == Purpose::Write).unwrap();
-    let mut link = UdpLink::open(&UdpConfig::roce(SocketAddrV4::new(w.source, 0).into())).unwrap();
+    let mut link = UdpLink::open(&UdpConfig::for_roce_frames(SocketAddrV4::new(w.source, 0).into())).unwrap();
     let to = after.collector.as_ref().unwrap();
-    let route = Route {
+    let route = FrameRoute {
         src_port: link.local_addr().port(),
         dst_port: to.port as u16,
-        ..Route::new(w.source, to.ip.parse().unwrap(), pair.qpn)
+        ..FrameRoute::new(w.source, to.ip.parse().unwrap(), pair.qpn)
     };
     let by = match transport {
         Transport::Uc => roce::Transport::Uc,
         Transport::Rc => roce::Transport::Rc,
     };
     let place = BthFields { dest_qp: pair.qpn, psn: Psn::new(pair.expected_psn), ack_req: false };
-    let packet = Repr::write(by, place, region.address, region.rkey, &[7; 16], None);
+    let packet = RoceRepr::write(by, place, region.address, region.rkey, &[7; 16], None);
     let mut frame = vec![0; route.buffer_len(&packet)];
-    route.emit(&packet, &mut frame).unwrap();
-    let mut batch = Batch::new(1);
+    route.write_frame(&packet, &mut frame).unwrap();
+    let mut batch = PacketBatch::new(1);
     batch.push(&frame, 0).unwrap();
     link.send(&mut batch).unwrap();
     let until = Instant::now() + PATIENCE;

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use dta_proto::key::Key;
-use dta_proto::wire::dta::Body;
+use dta_proto::wire::dta::DtaBody;
 use serde_json::Value;
 
 use crate::ground::{Ground, STORES, Translator, wait_until};
@@ -41,10 +41,10 @@ fn both(first: &Ground, second: &Ground) -> String {
     format!("{},{}", first.address(), second.address())
 }
 
-fn value(byte: u8) -> Body<'static> {
+fn value(byte: u8) -> DtaBody<'static> {
     let values: &'static [[u8; 12]; 10] =
         &[[0; 12], [1; 12], [2; 12], [3; 12], [4; 12], [5; 12], [6; 12], [7; 12], [8; 12], [9; 12]];
-    Body::KeyWrite { redundancy: 0, key: KEY, value: &values[usize::from(byte)] }
+    DtaBody::KeyWrite { redundancy: 0, key: KEY, value: &values[usize::from(byte)] }
 }
 
 /// Whether the value of the key in a store is these equal bytes.
@@ -70,7 +70,7 @@ fn one_translator_serves_two_collectors_and_goes_on_with_one_while_the_other_is_
     translator.report(FLOWS, value(1));
     translator.report(OTHER_FLOWS, value(2));
     for _ in 0..3 {
-        translator.report(COUNTS, Body::KeyIncrement { redundancy: 0, key: KEY, delta: 7 });
+        translator.report(COUNTS, DtaBody::KeyIncrement { redundancy: 0, key: KEY, delta: 7 });
     }
     translator.wait_for("emitted", 5);
     wait_until("the first has its value", || holds(&first, "flows", 1));
@@ -102,7 +102,7 @@ fn one_translator_serves_two_collectors_and_goes_on_with_one_while_the_other_is_
 
     second.restart();
     arrives(&mut translator, OTHER_FLOWS, &second, "others", 6);
-    translator.report(COUNTS, Body::KeyIncrement { redundancy: 0, key: KEY, delta: 7 });
+    translator.report(COUNTS, DtaBody::KeyIncrement { redundancy: 0, key: KEY, delta: 7 });
     let count = || second.collector(&["query", "counter", &KEY.to_string()]).to_string();
     wait_until("the second counts on", || count().contains("28"));
     translator.report(FLOWS, value(7));

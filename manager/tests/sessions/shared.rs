@@ -1,9 +1,9 @@
 //! One translator, two collectors that share the keys and lists of the same stores.
 
 use dta_proto::buckets;
-use dta_proto::hex;
 use dta_proto::key::Key;
-use dta_proto::wire::dta::Body;
+use dta_proto::to_hex_digits;
+use dta_proto::wire::dta::DtaBody;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -101,17 +101,17 @@ fn value(n: u32, turn: u8) -> [u8; 12] {
 
 /// Keys of the first collector and of the second.
 fn keys() -> [Vec<u32>; 2] {
-    let (first, second) = (0..40).partition(|n| buckets::of_key(&key(*n)) < 128);
+    let (first, second) = (0..40).partition(|n| buckets::bucket_of_key(&key(*n)) < 128);
     [first, second]
 }
 
 fn write(translator: &mut Translator, n: u32, turn: u8) {
-    translator.report(FLOWS, Body::KeyWrite { redundancy: 0, key: key(n), value: &value(n, turn) });
+    translator.report(FLOWS, DtaBody::KeyWrite { redundancy: 0, key: key(n), value: &value(n, turn) });
 }
 
 /// Answers about keys, by the collectors at these addresses.
 fn ask(ground: &Ground, query: &[&str], keys: &[u32], addresses: &str) -> (Option<i32>, Vec<Value>, String) {
-    let keys: Vec<String> = keys.iter().map(|n| hex(&key(*n).0)).collect();
+    let keys: Vec<String> = keys.iter().map(|n| to_hex_digits(&key(*n).0)).collect();
     let mut arguments: Vec<&str> = [&["query"], query].concat();
     arguments.extend(keys.iter().map(String::as_str));
     let (status, out, told) = ground.collector_at(addresses, &arguments);
@@ -121,7 +121,7 @@ fn ask(ground: &Ground, query: &[&str], keys: &[u32], addresses: &str) -> (Optio
 /// Whether each of these keys has the value of a turn.
 fn hold(ground: &Ground, keys: &[u32], turn: u8, addresses: &str) -> bool {
     let (_, answers, _) = ask(ground, &["key-write", "--store", "flows"], keys, addresses);
-    let right = |(n, answer): (&u32, &Value)| answer["value"] == hex(&value(*n, turn));
+    let right = |(n, answer): (&u32, &Value)| answer["value"] == to_hex_digits(&value(*n, turn));
     answers.len() == keys.len() && keys.iter().zip(&answers).all(right)
 }
 
@@ -135,16 +135,17 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
     for n in &all {
         write(&mut translator, *n, 7);
         for hop in 0..2 {
-            let body = Body::Postcard { key: key(*n), hop, path_length: 2, value: 100 * n + u32::from(hop) };
+            let body =
+                DtaBody::Postcard { key: key(*n), hop, path_length: 2, value: 100 * n + u32::from(hop) };
             translator.report(PATHS, body);
         }
         translator
-            .report(COUNTS, Body::KeyIncrement { redundancy: 0, key: key(*n), delta: u64::from(*n) + 1 });
+            .report(COUNTS, DtaBody::KeyIncrement { redundancy: 0, key: key(*n), delta: u64::from(*n) + 1 });
     }
     for list in 0..4 {
         (0..6).for_each(|n| translator.entry(list, 10 * list as u8 + n));
     }
-    translator.report(SKETCH, Body::SketchMerge { epoch: 0, column: 0, cells: &[0, 0, 0, 9, 0, 0, 0, 8] });
+    translator.report(SKETCH, DtaBody::SketchMerge { epoch: 0, column: 0, cells: &[0, 0, 0, 9, 0, 0, 0, 8] });
     translator.wait_for("emitted", 40 * 4 + 24 + 1);
     // Each of both is asked for its own keys, and answers are in the order of the keys.
     wait_until("all values are there", || hold(&first, &all, 7, &both));
@@ -180,7 +181,7 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
         let (status, out, told) = entries(&list.to_string(), &both);
         assert_eq!(status, Some(0), "{told}");
         let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let expected: Vec<String> = (0..6).map(|n| hex(&[10 * list + n; 8])).collect();
+        let expected: Vec<String> = (0..6).map(|n| to_hex_digits(&[10 * list + n; 8])).collect();
         assert_eq!(lines.iter().map(|line| line["entry"].as_str().unwrap()).collect::<Vec<_>>(), expected);
     }
     let (status, _, told) = entries("3", first.address());
@@ -291,7 +292,7 @@ fn buckets_change_hands_while_the_translator_runs_and_collectors_do_not() {
     let told = reload(&translator, [a, b], ["0-63", "64-255"]);
     assert!(told.contains("translator.collector.buckets") && !told.contains("collector.stores"), "{told}");
     let moved: Vec<u32> =
-        all.iter().copied().filter(|n| (64..128).contains(&buckets::of_key(&key(*n)))).collect();
+        all.iter().copied().filter(|n| (64..128).contains(&buckets::bucket_of_key(&key(*n)))).collect();
     assert!(!moved.is_empty());
     // The collectors learn it with the sessions, which are reopened.
     wait_until("both know of it", || {

@@ -4,7 +4,7 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use dta_cli::output::Output;
+use dta_cli::output::OutputFormat;
 use dta_files::host;
 use dta_link::fault::Faults;
 use dta_proto::wire::dta::{PORT, Version};
@@ -24,7 +24,7 @@ Examples:
       --key '10.0.0.1:5000->10.0.0.2:5000/udp'
   dta-reporter points"
 )]
-pub(super) struct Cli {
+pub(super) struct ReporterCli {
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -41,11 +41,11 @@ pub(super) enum Command {
     /// Trace packets through this host: where they spend time, and where they are dropped
     #[cfg(all(feature = "ebpf", target_os = "linux"))]
     #[command(after_help = super::trace::TRACE_HELP)]
-    Trace(Box<super::trace::Trace>),
+    Trace(Box<super::trace::TracerArgs>),
     /// Trace this host continuously; points and filters change over gRPC
     #[cfg(all(feature = "ebpf", target_os = "linux"))]
     #[command(after_help = super::agent::AGENT_HELP)]
-    Agent(super::agent::Agent),
+    Agent(super::agent::AgentArgs),
     /// Check an agent's configuration
     #[cfg(all(feature = "ebpf", target_os = "linux"))]
     #[command(after_help = super::agent::CHECK_HELP)]
@@ -128,7 +128,7 @@ pub(super) struct Send {
     pub(super) unchecked: bool,
 
     /// Version of the report format
-    #[arg(long, global = true, value_name = "0|1", default_value = "1", value_parser = version)]
+    #[arg(long, global = true, value_name = "0|1", default_value = "1", value_parser = parse_version)]
     pub(super) dta_version: Version,
 
     /// How many times to send the report
@@ -141,7 +141,7 @@ pub(super) struct Send {
     pub(super) vary: Option<Vary>,
 
     /// Reports per second; 0 = as fast as possible
-    #[arg(long, global = true, value_name = "N", default_value_t = 0.0, value_parser = rate)]
+    #[arg(long, global = true, value_name = "N", default_value_t = 0.0, value_parser = parse_rate)]
     pub(super) rate: f64,
 
     /// Keep reports and retransmit them when the translator misses them
@@ -173,7 +173,7 @@ pub(super) struct Send {
 
     /// Output format
     #[arg(long, short, global = true, env, value_enum, default_value_t)]
-    pub(super) output: Output,
+    pub(super) output: OutputFormat,
 
     /// Print only errors
     #[arg(long, short, global = true, conflicts_with = "output")]
@@ -186,7 +186,7 @@ pub(super) enum Vary {
     Value,
 }
 
-fn version(text: &str) -> Result<Version, String> {
+fn parse_version(text: &str) -> Result<Version, String> {
     match text {
         "0" => Ok(Version::V0),
         "1" => Ok(Version::V1),
@@ -194,7 +194,7 @@ fn version(text: &str) -> Result<Version, String> {
     }
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if rate >= 0.0 && rate.is_finite() { Ok(rate) } else { Err("give a number from 0 on".into()) }
 }

@@ -6,14 +6,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask as _, ClientError, ClientOptions, DEFAULT_COLLECTOR};
 use dta_link::netstat;
 use dta_proto::control::StoreInfo;
 use dta_proto::fit;
 use dta_proto::store::StoreSpec;
 use dta_proto::telemetry;
-use dta_proto::wire::dta::{Body, Primitive, Version};
+use dta_proto::wire::dta::{DtaBody, Primitive, Version};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask as _, ClientError, ClientOptions, DEFAULT_COLLECTOR};
 use serde::Deserialize;
 
 /// Longest wait for the collector's list of stores.
@@ -56,21 +56,21 @@ pub(super) enum CollectorStores {
 
 impl CollectorStores {
     /// Asks the collector at `address`, or else the default one. Only a named collector must answer.
-    pub(super) fn ask(address: Option<&str>) -> Result<Self> {
+    pub(super) fn query_collector(address: Option<&str>) -> Result<Self> {
         let options = ClientOptions {
             call: Some(PATIENCE),
-            ..ClientOptions::plain(address.unwrap_or(DEFAULT_COLLECTOR))
+            ..ClientOptions::without_tls(address.unwrap_or(DEFAULT_COLLECTOR))
         };
         let asked = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the runtime")?
             .block_on(async {
-                let all = async { Client::connect(&options).await?.stores().await };
+                let all = async { RemoteCollector::connect(&options).await?.fetch_stores().await };
                 tokio::time::timeout(PATIENCE, all).await.ok()
             });
         match (asked, address) {
-            (Some(Ok(stores)), _) => Ok(Self::Known(specs(stores)?)),
+            (Some(Ok(stores)), _) => Ok(Self::Known(store_specs(stores)?)),
             (failed, Some(address)) => Err(match failed {
                 Some(Err(error)) => anyhow::Error::from(error),
                 _ => anyhow::anyhow!("the collector at {address} did not answer within {PATIENCE:?}"),
@@ -90,15 +90,15 @@ impl CollectorStores {
     }
 
     /// The store id for a report, if it can land there.
-    pub(super) fn place(
+    pub(super) fn choose_store(
         &self,
         version: Version,
         store: Option<&StoreArg>,
-        body: &Body<'_>,
+        body: &DtaBody<'_>,
     ) -> Result<u16, String> {
         match (self, store) {
-            (Self::Known(all), _) if version == Version::V0 => version0(all, body),
-            (Self::Known(all), store) => one_of(all, store, body),
+            (Self::Known(all), _) if version == Version::V0 => select_version0_store(all, body),
+            (Self::Known(all), store) => select_store(all, store, body),
             (Self::Unknown, _) if version == Version::V0 => Ok(0),
             (Self::Unknown, Some(StoreArg::Id(id))) => Ok(*id),
             (Self::Unknown, Some(StoreArg::Name(name))) => Err(format!(
@@ -113,7 +113,7 @@ impl CollectorStores {
     }
 }
 
-fn specs(stores: Vec<StoreInfo>) -> Result<Vec<StoreSpec>> {
+fn store_specs(stores: Vec<StoreInfo>) -> Result<Vec<StoreSpec>> {
     let spec = |info: StoreInfo| {
         let store = info.store.context("the collector described a store without saying which")?;
         Ok(StoreSpec::try_from(&store)?)
@@ -121,7 +121,7 @@ fn specs(stores: Vec<StoreInfo>) -> Result<Vec<StoreSpec>> {
     stores.into_iter().map(spec).collect()
 }
 
-fn one_of(all: &[StoreSpec], store: Option<&StoreArg>, body: &Body<'_>) -> Result<u16, String> {
+fn select_store(all: &[StoreSpec], store: Option<&StoreArg>, body: &DtaBody<'_>) -> Result<u16, String> {
     let primitive = body.primitive();
     let have = || {
         let each: Vec<_> = all.iter().map(|s| format!("{} `{}` ({})", s.id, s.name, s.primitive())).collect();
@@ -131,7 +131,7 @@ fn one_of(all: &[StoreSpec], store: Option<&StoreArg>, body: &Body<'_>) -> Resul
         Some(StoreArg::Id(id)) => all.iter().find(|s| s.id == *id),
         Some(StoreArg::Name(name)) => all.iter().find(|s| s.name == *name),
         None => {
-            let mut of_kind = unnamed(all, primitive);
+            let mut of_kind = default_candidates(all, primitive);
             let first = of_kind
                 .next()
                 .ok_or_else(|| format!("the collector has no {primitive} store, but {}", have()))?;
@@ -148,23 +148,23 @@ fn one_of(all: &[StoreSpec], store: Option<&StoreArg>, body: &Body<'_>) -> Resul
         Some(store) => format!("the collector has no store {store}, but {}", have()),
         None => format!("the collector has {}", have()),
     })?;
-    fit::fits(spec, body).map_err(|misfit| misfit.to_string())?;
+    fit::check_report_fit(spec, body).map_err(|misfit| misfit.to_string())?;
     Ok(spec.id)
 }
 
 /// The candidate stores of a primitive for a report that names none: INT stores do not count.
-fn unnamed(all: &[StoreSpec], primitive: Primitive) -> impl Iterator<Item = &StoreSpec> {
-    all.iter().filter(move |s| s.kind.primitive() == primitive && !telemetry::is_store(&s.name))
+fn default_candidates(all: &[StoreSpec], primitive: Primitive) -> impl Iterator<Item = &StoreSpec> {
+    all.iter().filter(move |s| s.kind.primitive() == primitive && !telemetry::is_telemetry_store(&s.name))
 }
 
 /// The translator assigns a version-0 report to the only store of its kind, unless configured otherwise. If
 /// there are several, only it knows.
-fn version0(all: &[StoreSpec], body: &Body<'_>) -> Result<u16, String> {
+fn select_version0_store(all: &[StoreSpec], body: &DtaBody<'_>) -> Result<u16, String> {
     let primitive = body.primitive();
-    let of_kind: Vec<_> = unnamed(all, primitive).collect();
+    let of_kind: Vec<_> = default_candidates(all, primitive).collect();
     match of_kind[..] {
         [] => Err(format!("the collector has no {primitive} store for version-0 reports")),
-        [only] => fit::fits(only, body).map(|()| 0).map_err(|misfit| misfit.to_string()),
+        [only] => fit::check_report_fit(only, body).map(|()| 0).map_err(|misfit| misfit.to_string()),
         _ => Ok(0),
     }
 }
@@ -210,10 +210,10 @@ mod tests {
 
     #[test]
     fn a_store_is_found_by_name_by_id_and_as_the_only_one() {
-        let write = Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value: &[1; 12] };
-        let append = Body::Append { list: 1, value: &[1; 4] };
+        let write = DtaBody::KeyWrite { redundancy: 0, key: Key([1; 16]), value: &[1; 12] };
+        let append = DtaBody::Append { list: 1, value: &[1; 4] };
         let place = |store: Option<&str>, body| {
-            stores().place(Version::V1, store.map(|s| s.parse().unwrap()).as_ref(), body)
+            stores().choose_store(Version::V1, store.map(|s| s.parse().unwrap()).as_ref(), body)
         };
         assert_eq!(place(Some("flows"), &write), Ok(1));
         assert_eq!(place(Some("1"), &write), Ok(1));
@@ -226,7 +226,7 @@ mod tests {
             (Some("flows"), &append, "takes no append reports"),
             (
                 None,
-                &Body::KeyIncrement { redundancy: 0, key: Key([1; 16]), delta: 1 },
+                &DtaBody::KeyIncrement { redundancy: 0, key: Key([1; 16]), delta: 1 },
                 "no key-increment store",
             ),
         ] {
@@ -237,9 +237,13 @@ mod tests {
 
     #[test]
     fn without_a_collector_only_ids_are_known() {
-        let append = Body::Append { list: 1, value: &[1; 4] };
+        let append = DtaBody::Append { list: 1, value: &[1; 4] };
         let place = |store: Option<&str>, version| {
-            CollectorStores::Unknown.place(version, store.map(|s| s.parse().unwrap()).as_ref(), &append)
+            CollectorStores::Unknown.choose_store(
+                version,
+                store.map(|s| s.parse().unwrap()).as_ref(),
+                &append,
+            )
         };
         assert_eq!(place(Some("9"), Version::V1), Ok(9));
         assert!(place(Some("events"), Version::V1).unwrap_err().contains("--collector"));
@@ -249,10 +253,10 @@ mod tests {
 
     #[test]
     fn a_version_0_report_is_held_against_the_only_store_of_its_kind() {
-        let place = |body| stores().place(Version::V0, None, body);
-        assert_eq!(place(&Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value: &[1; 4] }), Ok(0));
-        assert_eq!(place(&Body::Append { list: 1 << 20, value: &[1; 4] }), Ok(0));
-        assert!(place(&Body::KeyWrite { redundancy: 3, key: Key([1; 16]), value: &[1; 4] }).is_err());
+        let place = |body| stores().choose_store(Version::V0, None, body);
+        assert_eq!(place(&DtaBody::KeyWrite { redundancy: 0, key: Key([1; 16]), value: &[1; 4] }), Ok(0));
+        assert_eq!(place(&DtaBody::Append { list: 1 << 20, value: &[1; 4] }), Ok(0));
+        assert!(place(&DtaBody::KeyWrite { redundancy: 3, key: Key([1; 16]), value: &[1; 4] }).is_err());
     }
 
     #[test]

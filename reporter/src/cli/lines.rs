@@ -1,15 +1,15 @@
 //! Reports as lines of JSON.
 
-use dta_proto::wire::dta::Body;
+use dta_proto::wire::dta::DtaBody;
 use serde::Deserialize;
 
 use super::check::StoreArg;
 use super::report::ReportArgs;
-use crate::Options;
+use crate::ReportOptions;
 
 /// One line.
 #[derive(Debug, PartialEq, Deserialize)]
-pub(super) struct Line {
+pub(super) struct ReportLine {
     store: Option<StoreArg>,
     immediate: Option<bool>,
     retransmittable: Option<bool>,
@@ -18,14 +18,17 @@ pub(super) struct Line {
     report: ReportArgs,
 }
 
-impl Line {
+impl ReportLine {
     /// Store, contents and options; options default to `usual`.
-    pub(super) fn report(&self, usual: Options) -> Result<(Option<&StoreArg>, Body<'_>, Options), String> {
-        let options = Options {
+    pub(super) fn to_report(
+        &self,
+        usual: ReportOptions,
+    ) -> Result<(Option<&StoreArg>, DtaBody<'_>, ReportOptions), String> {
+        let options = ReportOptions {
             immediate: self.immediate.unwrap_or(usual.immediate),
             retransmittable: self.retransmittable.unwrap_or(usual.retransmittable),
         };
-        Ok((self.store.as_ref(), self.report.body()?, options))
+        Ok((self.store.as_ref(), self.report.to_body()?, options))
     }
 }
 
@@ -34,42 +37,45 @@ mod tests {
     use super::*;
     use dta_proto::key::Key;
 
-    fn line(text: &str) -> Result<Line, String> {
+    fn line(text: &str) -> Result<ReportLine, String> {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
     #[test]
     fn each_primitive() {
-        let usual = Options { retransmittable: true, immediate: false };
+        let usual = ReportOptions { retransmittable: true, immediate: false };
         let first = line(
             r#"{"primitive":"key-write","store":1,"key":"0a0b","value":[1,2],"retransmittable":false,"immediate":true}"#,
         );
         let key = Key(*b"\x0a\x0b\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(
-            first.unwrap().report(usual),
+            first.unwrap().to_report(usual),
             Ok((
                 Some(&StoreArg::Id(1)),
-                Body::KeyWrite { redundancy: 0, key, value: &[0, 0, 0, 1, 0, 0, 0, 2] },
-                Options { retransmittable: false, immediate: true }
+                DtaBody::KeyWrite { redundancy: 0, key, value: &[0, 0, 0, 1, 0, 0, 0, 2] },
+                ReportOptions { retransmittable: false, immediate: true }
             ))
         );
         let all = [
-            (r#"{"primitive":"append","list":3,"value":7}"#, Body::Append { list: 3, value: &[0, 0, 0, 7] }),
+            (
+                r#"{"primitive":"append","list":3,"value":7}"#,
+                DtaBody::Append { list: 3, value: &[0, 0, 0, 7] },
+            ),
             (
                 r#"{"primitive":"key-increment","redundancy":2,"key":"0a0b","delta":9}"#,
-                Body::KeyIncrement { redundancy: 2, key, delta: 9 },
+                DtaBody::KeyIncrement { redundancy: 2, key, delta: 9 },
             ),
             (
                 r#"{"primitive":"postcarding","key":"0a0b","hop":1,"value":5}"#,
-                Body::Postcard { key, hop: 1, path_length: 0, value: 5 },
+                DtaBody::Postcard { key, hop: 1, path_length: 0, value: 5 },
             ),
             (
                 r#"{"primitive":"sketch-merge","epoch":1,"column":2,"cells":"3"}"#,
-                Body::SketchMerge { epoch: 1, column: 2, cells: &[0, 0, 0, 3] },
+                DtaBody::SketchMerge { epoch: 1, column: 2, cells: &[0, 0, 0, 3] },
             ),
         ];
         for (text, body) in all {
-            assert_eq!(line(text).unwrap().report(usual), Ok((None, body, usual)), "{text}");
+            assert_eq!(line(text).unwrap().to_report(usual), Ok((None, body, usual)), "{text}");
         }
     }
 
@@ -81,6 +87,6 @@ mod tests {
         assert!(error(r#"{"primitive":"apend","value":7}"#).contains("apend"));
         assert!(error(r#"{"list":1,"value":7}"#).contains("primitive"));
         let card = line(r#"{"primitive":"postcard","key":"0a","hop":1,"value":[5,6]}"#).unwrap();
-        assert!(card.report(Options::default()).unwrap_err().contains("8 bytes, not 4"));
+        assert!(card.to_report(ReportOptions::default()).unwrap_err().contains("8 bytes, not 4"));
     }
 }

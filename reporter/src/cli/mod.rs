@@ -13,9 +13,9 @@ mod value;
 
 use std::process::ExitCode;
 
-use dta_cli::Status;
+use dta_cli::CommandStatus;
 
-use args::{Cli, Command};
+use args::{Command, ReporterCli};
 
 /// The user-visible cargo features.
 const FEATURES: &[&str] = &[
@@ -30,19 +30,21 @@ pub fn main() -> ExitCode {
 
 /// Runs the program with other arguments, the first being its name: for a program that embeds it.
 pub fn main_from(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
-    dta_cli::program::run(arguments, FEATURES, |cli: Cli| match cli.command {
-        Command::Send(send) => send::run(&send).map(|all| if all { Status::Done } else { Status::Failed }),
+    dta_cli::program::run(arguments, FEATURES, |cli: ReporterCli| match cli.command {
+        Command::Send(send) => {
+            send::run(&send).map(|all| if all { CommandStatus::Done } else { CommandStatus::Failed })
+        }
         #[cfg(all(feature = "ebpf", target_os = "linux"))]
-        Command::Points(args) => trace::points(&args).map(|()| Status::Done),
+        Command::Points(args) => trace::print_points(&args).map(|()| CommandStatus::Done),
         #[cfg(all(feature = "ebpf", target_os = "linux"))]
-        Command::Trace(trace) => trace::run(&trace).map(|()| Status::Done),
+        Command::Trace(trace) => trace::run(&trace).map(|()| CommandStatus::Done),
         #[cfg(all(feature = "ebpf", target_os = "linux"))]
         Command::Agent(args) => agent::run(&args),
         #[cfg(all(feature = "ebpf", target_os = "linux"))]
-        Command::CheckConfig(file) => agent::check(&file),
+        Command::CheckConfig(file) => agent::check_config(&file),
         #[cfg(all(feature = "ebpf", target_os = "linux"))]
-        Command::Config(_) => agent::example(),
-        Command::Common(common) => common.run::<Cli>(FEATURES),
+        Command::Config(_) => agent::print_example(),
+        Command::Common(common) => common.run::<ReporterCli>(FEATURES),
     })
 }
 
@@ -52,6 +54,6 @@ mod tests {
 
     #[test]
     fn arguments_are_sound_and_each_help_page_has_an_example() {
-        dta_cli::help::assert_sound(dta_cli::program::command::<Cli>(FEATURES));
+        dta_cli::help::assert_sound(dta_cli::program::program_command::<ReporterCli>(FEATURES));
     }
 }

@@ -2,10 +2,10 @@
 
 use clap::Subcommand;
 use dta_proto::key::Key;
-use dta_proto::wire::dta::Body;
+use dta_proto::wire::dta::DtaBody;
 use serde::Deserialize;
 
-use super::value::Value;
+use super::value::ReportValue;
 
 // By its primitive: a subcommand of `send`, and a line of a file. (No doc comment: clap would print it.)
 #[derive(Clone, Debug, PartialEq, Subcommand, Deserialize)]
@@ -26,7 +26,7 @@ Example:
         redundancy: u8,
         /// 4 to 60 bytes: numbers or 0x and hex, joined by commas
         #[arg(long)]
-        value: Value,
+        value: ReportValue,
     },
     /// An entry at the end of a list
     #[command(after_help = "\
@@ -38,7 +38,7 @@ Example:
         list: u32,
         /// 4 to 60 bytes: numbers or 0x and hex, joined by commas
         #[arg(long)]
-        value: Value,
+        value: ReportValue,
     },
     /// Addition to the counters of a key
     #[command(after_help = "\
@@ -80,7 +80,7 @@ Example:
         path_length: u8,
         /// What the hop reports: 4 bytes
         #[arg(long)]
-        value: Value,
+        value: ReportValue,
     },
     /// One column of a sketch, to be merged with those of other reporters
     #[command(
@@ -98,32 +98,32 @@ Example:
         column: u32,
         /// The cells of 1 to 4 rows, joined by commas
         #[arg(long)]
-        cells: Value,
+        cells: ReportValue,
     },
 }
 
 impl ReportArgs {
     /// As a report says it.
-    pub(super) fn body(&self) -> Result<Body<'_>, String> {
+    pub(super) fn to_body(&self) -> Result<DtaBody<'_>, String> {
         Ok(match self {
             ReportArgs::KeyWrite { key, redundancy, value } => {
-                Body::KeyWrite { redundancy: *redundancy, key: *key, value: value.bytes() }
+                DtaBody::KeyWrite { redundancy: *redundancy, key: *key, value: value.as_bytes() }
             }
-            ReportArgs::Append { list, value } => Body::Append { list: *list, value: value.bytes() },
+            ReportArgs::Append { list, value } => DtaBody::Append { list: *list, value: value.as_bytes() },
             ReportArgs::KeyIncrement { key, redundancy, delta } => {
-                Body::KeyIncrement { redundancy: *redundancy, key: *key, delta: *delta }
+                DtaBody::KeyIncrement { redundancy: *redundancy, key: *key, delta: *delta }
             }
             ReportArgs::Postcarding { key, hop, path_length, value } => {
-                Body::Postcard { key: *key, hop: *hop, path_length: *path_length, value: value.word()? }
+                DtaBody::Postcard { key: *key, hop: *hop, path_length: *path_length, value: value.to_u32()? }
             }
             ReportArgs::SketchMerge { epoch, column, cells } => {
-                Body::SketchMerge { epoch: *epoch, column: *column, cells: cells.bytes() }
+                DtaBody::SketchMerge { epoch: *epoch, column: *column, cells: cells.as_bytes() }
             }
         })
     }
 
     /// Its key and its value, as far as it has them.
-    pub(super) fn parts(&mut self) -> (Option<&mut Key>, Option<&mut Value>) {
+    pub(super) fn key_and_value_mut(&mut self) -> (Option<&mut Key>, Option<&mut ReportValue>) {
         match self {
             ReportArgs::KeyWrite { key, value, .. } | ReportArgs::Postcarding { key, value, .. } => {
                 (Some(key), Some(value))

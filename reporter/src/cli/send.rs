@@ -6,17 +6,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dta_cli::number::{counted, grouped, short};
-use dta_cli::output::{self, Output};
+use dta_cli::number::{format_count, format_grouped, format_short};
+use dta_cli::output::{self, OutputFormat};
 use dta_proto::counter::{Stage, reporter as names};
 use dta_proto::wire::dta::Version;
 
 use super::args::{Send, Vary};
 use super::check::{self, CollectorStores};
-use super::lines::Line;
+use super::lines::ReportLine;
 use super::report::ReportArgs;
 use crate::pace::Pacer;
-use crate::{Config, Options, Reporter};
+use crate::{Config, ReportOptions, Reporter};
 
 /// Invalid lines that are reported individually.
 const TOLD: u64 = 10;
@@ -38,9 +38,9 @@ pub(super) fn run(args: &Send) -> Result<bool> {
         CollectorStores::Unknown
     } else {
         check::somebody_listens(args.to)?;
-        CollectorStores::ask(args.collector.as_deref())?
+        CollectorStores::query_collector(args.collector.as_deref())?
     };
-    let usual = Options { retransmittable: args.retransmittable, immediate: args.immediate };
+    let usual = ReportOptions { retransmittable: args.retransmittable, immediate: args.immediate };
     let mut config = Config::new(args.to);
     config.bind = args.from.unwrap_or(config.bind);
     config.version = args.dta_version;
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Send) -> Result<bool> {
     config.faults = args.faults;
     config.seed = args.seed;
     let reporter = Reporter::open(config)?;
-    let mut run = Run {
+    let mut run = SendRun {
         reporter,
         stores,
         version: args.dta_version,
@@ -62,33 +62,34 @@ pub(super) fn run(args: &Send) -> Result<bool> {
     };
     let bad = match &args.report {
         Some(report) => {
-            run.repeat(args, report, usual)?;
+            run.send_repeated(args, report, usual)?;
             0
         }
-        None => run.file(args.file.as_deref().unwrap_or(Path::new("-")), args, usual)?,
+        None => run.send_file(args.file.as_deref().unwrap_or(Path::new("-")), args, usual)?,
     };
     run.reporter.flush()?;
     let took = run.started.elapsed();
     let linger = args.linger.unwrap_or(if run.kept { 1000 } else { 0 });
-    run.reporter.linger(Duration::from_millis(linger))?;
+    run.reporter.answer_nacks_for(Duration::from_millis(linger))?;
     let counters = run.reporter.close()?;
     if !args.quiet {
-        print(args, counters.named(), took)?;
+        print_summary(args, counters.named_counters(), took)?;
     }
     if bad > 0 {
-        eprintln!("dta-reporter: {} not sent", counted(bad as u64, "line was", "lines were"));
+        eprintln!("dta-reporter: {} not sent", format_count(bad as u64, "line was", "lines were"));
     }
-    let unsent = counters.link.unsent();
+    let unsent = counters.link.unsent_packets();
     if unsent > 0 {
-        let reasons = counters.link.losses().into_iter().filter(|(loss, n)| *n > 0 && loss.is_unsent());
+        let reasons =
+            counters.link.losses_by_reason().into_iter().filter(|(loss, n)| *n > 0 && loss.is_unsent());
         let reasons: Vec<_> = reasons.map(|(loss, n)| format!("{} {n}", loss.name())).collect();
-        let what = counted(unsent, "report", "reports");
+        let what = format_count(unsent, "report", "reports");
         eprintln!("dta-reporter: {what} not sent: {}", reasons.join(", "));
     }
     Ok(bad == 0 && unsent == 0 && counters.refused == 0)
 }
 
-struct Run {
+struct SendRun {
     reporter: Reporter,
     stores: CollectorStores,
     version: Version,
@@ -98,36 +99,36 @@ struct Run {
     started: Instant,
 }
 
-impl Run {
+impl SendRun {
     /// Waits until the rate allows another report, answering NACKs meanwhile.
-    fn turn(&mut self) -> Result<()> {
-        while self.pacer.grant(1, Instant::now()) == 0 {
-            self.reporter.linger(self.pacer.wait(Instant::now()))?;
+    fn wait_for_rate(&mut self) -> Result<()> {
+        while self.pacer.grant_reports(1, Instant::now()) == 0 {
+            self.reporter.answer_nacks_for(self.pacer.time_until_next(Instant::now()))?;
         }
         Ok(())
     }
 
-    fn repeat(&mut self, args: &Send, report: &ReportArgs, options: Options) -> Result<()> {
+    fn send_repeated(&mut self, args: &Send, report: &ReportArgs, options: ReportOptions) -> Result<()> {
         self.kept = options.retransmittable;
         let mut place = None;
         for n in 0..args.count {
-            self.turn()?;
+            self.wait_for_rate()?;
             let mut report = report.clone();
             let by = n as u32;
-            match (args.vary, report.parts()) {
+            match (args.vary, report.key_and_value_mut()) {
                 (None, _) => {}
-                (Some(Vary::Key), (Some(key), _)) => further(&mut key.0, by),
-                (Some(Vary::Value), (_, Some(value))) => further(value.bytes_mut(), by),
+                (Some(Vary::Key), (Some(key), _)) => increment_prefix(&mut key.0, by),
+                (Some(Vary::Value), (_, Some(value))) => increment_prefix(value.bytes_mut(), by),
                 (Some(Vary::Key), (None, _)) => bail!("--vary key: this primitive has no key"),
                 (Some(Vary::Value), (_, None)) => bail!("--vary value: this primitive has no value"),
             }
-            let body = report.body().map_err(anyhow::Error::msg)?;
+            let body = report.to_body().map_err(anyhow::Error::msg)?;
             let store = match place {
                 Some(store) => store,
                 // Further ones differ only in a key or a value.
                 None => *place.insert(
                     self.stores
-                        .place(self.version, args.store.as_ref(), &body)
+                        .choose_store(self.version, args.store.as_ref(), &body)
                         .map_err(|misfit| anyhow::anyhow!("this cannot land: {misfit}"))?,
                 ),
             };
@@ -137,7 +138,7 @@ impl Run {
     }
 
     /// Sends the lines of a file; returns how many were not reports.
-    fn file(&mut self, path: &Path, args: &Send, usual: Options) -> Result<u64> {
+    fn send_file(&mut self, path: &Path, args: &Send, usual: ReportOptions) -> Result<u64> {
         let input: Box<dyn BufRead> = if path == Path::new("-") {
             if std::io::stdin().is_terminal() {
                 eprintln!(
@@ -150,15 +151,15 @@ impl Run {
                 File::open(path).with_context(|| format!("cannot open {}", path.display()))?,
             ))
         };
-        let mut lines = Lines { input, line: Vec::new() };
+        let mut lines = BoundedLines { input, line: Vec::new() };
         let (mut number, mut bad) = (0u64, 0u64);
         while let Some(text) = lines.next().with_context(|| format!("cannot read {}", path.display()))? {
             number += 1;
             if text.trim_ascii().is_empty() {
                 continue;
             }
-            let sent = match serde_json::from_slice::<Line>(text) {
-                Ok(line) => self.line(&line, args, usual)?,
+            let sent = match serde_json::from_slice::<ReportLine>(text) {
+                Ok(line) => self.send_line(&line, args, usual)?,
                 Err(error) => Err(error.to_string()),
             };
             if let Err(error) = sent {
@@ -172,16 +173,21 @@ impl Run {
     }
 
     /// Sends one report; the inner error is the line's.
-    fn line(&mut self, line: &Line, args: &Send, usual: Options) -> Result<Result<(), String>> {
-        let (store, body, options) = match line.report(usual) {
+    fn send_line(
+        &mut self,
+        line: &ReportLine,
+        args: &Send,
+        usual: ReportOptions,
+    ) -> Result<Result<(), String>> {
+        let (store, body, options) = match line.to_report(usual) {
             Ok(report) => report,
             Err(error) => return Ok(Err(error)),
         };
-        let store = match self.stores.place(self.version, store.or(args.store.as_ref()), &body) {
+        let store = match self.stores.choose_store(self.version, store.or(args.store.as_ref()), &body) {
             Ok(store) => store,
             Err(misfit) => return Ok(Err(format!("it cannot land: {misfit}"))),
         };
-        self.turn()?;
+        self.wait_for_rate()?;
         let sent = self.reporter.report_with(store, body, options);
         self.kept |= options.retransmittable;
         Ok(sent.map(drop).map_err(|error| error.to_string()))
@@ -190,12 +196,12 @@ impl Run {
 
 /// Lines of bounded length; a longer one is skipped to its end and returned truncated, which no JSON parser
 /// accepts.
-struct Lines<R> {
+struct BoundedLines<R> {
     input: R,
     line: Vec<u8>,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> BoundedLines<R> {
     fn next(&mut self) -> std::io::Result<Option<&[u8]>> {
         use std::io::Read;
         self.line.clear();
@@ -211,7 +217,7 @@ impl<R: BufRead> Lines<R> {
 }
 
 /// Makes the first 4 bytes, as a big-endian number modulo 2^32, more.
-fn further(bytes: &mut [u8], by: u32) {
+fn increment_prefix(bytes: &mut [u8], by: u32) {
     if let Some(first) = bytes.first_chunk_mut::<4>() {
         *first = u32::from_be_bytes(*first).wrapping_add(by).to_be_bytes();
     }
@@ -219,18 +225,18 @@ fn further(bytes: &mut [u8], by: u32) {
 
 /// What was sent, for programs.
 #[derive(serde::Serialize)]
-struct Sent {
+struct SendSummary {
     /// How long it took.
     seconds: f64,
     /// This reporter.
-    nodes: [dta_cli::counters::Node; 1],
+    nodes: [dta_cli::counters::NodeCountersDocument; 1],
 }
 
-fn print(args: &Send, counters: Vec<(String, u64)>, took: Duration) -> Result<()> {
-    if args.output == Output::Json {
-        let name = Stage::Reporter.node(&args.reporter_id.to_string());
-        let node = dta_cli::counters::Node::now(name, Stage::Reporter.name(), counters);
-        return output::json(&Sent { seconds: took.as_secs_f64(), nodes: [node] });
+fn print_summary(args: &Send, counters: Vec<(String, u64)>, took: Duration) -> Result<()> {
+    if args.output == OutputFormat::Json {
+        let name = Stage::Reporter.node_name(&args.reporter_id.to_string());
+        let node = dta_cli::counters::NodeCountersDocument::now(name, Stage::Reporter.name(), counters);
+        return output::print_json(&SendSummary { seconds: took.as_secs_f64(), nodes: [node] });
     }
     let mut reports = 0;
     for (name, count) in counters {
@@ -238,12 +244,12 @@ fn print(args: &Send, counters: Vec<(String, u64)>, took: Duration) -> Result<()
             reports = count;
         }
         if count > 0 || [names::REPORTS.name, names::SENT.name].contains(&name.as_str()) {
-            dta_cli::print(format_args!("{name:<40} {:>12}", grouped(count)))?;
+            dta_cli::print_line(format_args!("{name:<40} {:>12}", format_grouped(count)))?;
         }
     }
     if reports > 1 {
-        let rate = short(reports as f64 / took.as_secs_f64().max(1e-9));
-        dta_cli::print(format_args!("{:<40} {rate:>12}", "reports per second"))?;
+        let rate = format_short(reports as f64 / took.as_secs_f64().max(1e-9));
+        dta_cli::print_line(format_args!("{:<40} {rate:>12}", "reports per second"))?;
     }
     Ok(())
 }

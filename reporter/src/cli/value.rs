@@ -8,15 +8,15 @@ use serde::de::{self, Deserializer};
 
 /// The bytes of a value or of a column's cells, at most 60.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Value {
+pub(super) struct ReportValue {
     bytes: [u8; MAX_VALUE_LEN],
     len: usize,
 }
 
-impl Value {
-    const EMPTY: Value = Value { bytes: [0; MAX_VALUE_LEN], len: 0 };
+impl ReportValue {
+    const EMPTY: ReportValue = ReportValue { bytes: [0; MAX_VALUE_LEN], len: 0 };
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
@@ -25,8 +25,8 @@ impl Value {
     }
 
     /// The one number that it is.
-    pub(super) fn word(&self) -> Result<u32, String> {
-        self.bytes()
+    pub(super) fn to_u32(&self) -> Result<u32, String> {
+        self.as_bytes()
             .try_into()
             .map(u32::from_be_bytes)
             .map_err(|_| format!("the value has {} bytes, not 4", self.len))
@@ -57,33 +57,33 @@ impl Value {
     }
 }
 
-impl FromStr for Value {
+impl FromStr for ReportValue {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut value = Value::EMPTY;
+        let mut value = ReportValue::EMPTY;
         text.split(',').try_for_each(|part| value.push_text(part.trim()))?;
         Ok(value)
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
+impl<'de> Deserialize<'de> for ReportValue {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(
             untagged,
             expecting = "a value is a number below 2^32, a list of such numbers, or a text of numbers and 0x hex"
         )]
-        enum Written {
+        enum ValueForm {
             Number(u32),
             Numbers(Vec<u32>),
             Text(String),
         }
-        let mut value = Value::EMPTY;
-        match Written::deserialize(from)? {
-            Written::Number(number) => value.push(number),
-            Written::Numbers(numbers) => numbers.into_iter().try_for_each(|number| value.push(number)),
-            Written::Text(text) => return text.parse().map_err(de::Error::custom),
+        let mut value = ReportValue::EMPTY;
+        match ValueForm::deserialize(from)? {
+            ValueForm::Number(number) => value.push(number),
+            ValueForm::Numbers(numbers) => numbers.into_iter().try_for_each(|number| value.push(number)),
+            ValueForm::Text(text) => return text.parse().map_err(de::Error::custom),
         }
         .map_err(de::Error::custom)?;
         Ok(value)
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn as_people_write_them() {
-        let bytes = |text: &str| text.parse::<Value>().map(|v| v.bytes().to_vec());
+        let bytes = |text: &str| text.parse::<ReportValue>().map(|v| v.as_bytes().to_vec());
         assert_eq!(bytes("7"), Ok(vec![0, 0, 0, 7]));
         assert_eq!(bytes("1, 0xdeadbeef00000002"), Ok(vec![0, 0, 0, 1, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 2]));
         assert_eq!(bytes(&["1"; 15].join(",")).map(|b| b.len()), Ok(60));
@@ -104,13 +104,13 @@ mod tests {
         for bad in ["", "4294967296", "-1", "0x", "0x123", "0x1234567g", "a"] {
             assert!(bytes(bad).unwrap_err().contains('`'), "{bad}");
         }
-        assert_eq!("7".parse::<Value>().unwrap().word(), Ok(7));
-        assert!("7,8".parse::<Value>().unwrap().word().unwrap_err().contains("8 bytes, not 4"));
+        assert_eq!("7".parse::<ReportValue>().unwrap().to_u32(), Ok(7));
+        assert!("7,8".parse::<ReportValue>().unwrap().to_u32().unwrap_err().contains("8 bytes, not 4"));
     }
 
     #[test]
     fn as_json_has_them() {
-        let value = |text: &str| serde_json::from_str::<Value>(text).map(|v| v.bytes().to_vec());
+        let value = |text: &str| serde_json::from_str::<ReportValue>(text).map(|v| v.as_bytes().to_vec());
         assert_eq!(value("7").unwrap(), [0, 0, 0, 7]);
         assert_eq!(value("[1,2]").unwrap(), [0, 0, 0, 1, 0, 0, 0, 2]);
         assert_eq!(value("\"0x00000001\"").unwrap(), [0, 0, 0, 1]);

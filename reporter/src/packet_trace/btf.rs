@@ -18,13 +18,13 @@ impl Kernel {
     /// Reads the running kernel's.
     pub fn read() -> io::Result<Self> {
         let bytes = fs::read(PATH)?;
-        Self::parse(&bytes)
+        Self::parse_btf(&bytes)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{PATH} is not BTF")))
     }
 
     /// The name of a drop reason without its prefix, such as `QDISC_DROP`; or its number if the kernel has no
     /// name.
-    pub fn reason(&self, number: u32) -> String {
+    pub fn reason_name(&self, number: u32) -> String {
         self.reasons.get(&number).cloned().unwrap_or_else(|| format!("reason {number}"))
     }
 
@@ -34,7 +34,7 @@ impl Kernel {
     }
 
     /// Parses BTF in the machine's byte order.
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    fn parse_btf(bytes: &[u8]) -> Option<Self> {
         let u32_at = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         let u16_at = |at: usize| Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         if u16_at(0)? != 0xeb9f {
@@ -71,7 +71,7 @@ impl Kernel {
                 }
                 _ => {}
             }
-            at += behind(kind, members)?;
+            at += trailing_length(kind, members)?;
         }
         Some(kernel)
     }
@@ -81,7 +81,7 @@ const ENUM: u32 = 6;
 const TYPEDEF: u32 = 8;
 
 /// Number of bytes after a type's 12-byte header; the kernel's Documentation/bpf/btf.rst.
-fn behind(kind: u32, members: usize) -> Option<usize> {
+fn trailing_length(kind: u32, members: usize) -> Option<usize> {
     Some(match kind {
         // pointers, forward declarations, typedefs, qualifiers, functions, floats, type tags
         2 | 7..=12 | 16 | 18 => 0,
@@ -117,10 +117,10 @@ mod tests {
     #[test]
     #[cfg(target_endian = "little")]
     fn reasons_and_tracepoints_are_found() {
-        let kernel = Kernel::parse(&sample()).unwrap();
-        assert_eq!(kernel.reason(64), "QDISC_DROP");
-        assert_eq!(kernel.reason(1), "CONSUMED");
-        assert_eq!(kernel.reason(7), "reason 7");
+        let kernel = Kernel::parse_btf(&sample()).unwrap();
+        assert_eq!(kernel.reason_name(64), "QDISC_DROP");
+        assert_eq!(kernel.reason_name(1), "CONSUMED");
+        assert_eq!(kernel.reason_name(7), "reason 7");
         assert!(kernel.has_tracepoint("kfree_skb") && !kernel.has_tracepoint("consume_skb"));
     }
 
@@ -128,7 +128,7 @@ mod tests {
     fn a_file_that_was_cut_is_refused() {
         let whole = sample();
         for length in 0..24 + 40 {
-            assert!(Kernel::parse(&whole[..length]).is_none(), "{length}");
+            assert!(Kernel::parse_btf(&whole[..length]).is_none(), "{length}");
         }
     }
 }

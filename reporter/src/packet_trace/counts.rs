@@ -31,7 +31,7 @@ dta_proto::counters! {
 
 impl Books {
     /// Packets without a record because they could not be parsed.
-    pub fn refused(&self) -> u64 {
+    pub fn unparsed_packets(&self) -> u64 {
         self.not_ip + self.unreadable
     }
 }

@@ -38,7 +38,7 @@ impl Sampling {
     }
 
     /// Whether it includes the packet.
-    pub fn chooses(self, digest: Digest) -> bool {
+    pub fn includes_packet(self, digest: Digest) -> bool {
         (digest.core >> 32) < self.threshold
     }
 }

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use crate::packet_trace::record::Record;
+use crate::packet_trace::record::TraceRecord;
 
 /// One packet's records in order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journey {
     /// At least one.
-    pub records: Vec<Record>,
+    pub records: Vec<TraceRecord>,
 }
 
 impl Journey {
     /// Nanoseconds from the first record to the last.
-    pub fn total(&self) -> u64 {
+    pub fn total_duration(&self) -> u64 {
         match (self.records.first(), self.records.last()) {
             (Some(first), Some(last)) => last.time - first.time,
             _ => 0,
@@ -25,7 +25,7 @@ impl Journey {
 type Place = (u16, u32, u32);
 
 struct Open {
-    records: Vec<Record>,
+    records: Vec<TraceRecord>,
     /// When its last record was added.
     touched: u64,
 }
@@ -44,8 +44,8 @@ pub struct Journeys {
 
 impl Journeys {
     /// Adds a record; `now` is any monotonic clock, in nanoseconds.
-    pub fn put(&mut self, record: Record, now: u64) {
-        let place = |record: &Record| -> Place { (record.point, record.namespace, record.interface) };
+    pub fn add_record(&mut self, record: TraceRecord, now: u64) {
+        let place = |record: &TraceRecord| -> Place { (record.point, record.namespace, record.interface) };
         let here = place(&record);
         let packets = self.open.entry(record.first).or_default();
         match packets.iter_mut().find(|packet| packet.records.iter().all(|other| place(other) != here)) {
@@ -62,7 +62,7 @@ impl Journeys {
     }
 
     /// Takes the packets without new records since `before`, in the order in which they ended.
-    pub fn settled(&mut self, before: u64) -> Vec<Journey> {
+    pub fn take_settled(&mut self, before: u64) -> Vec<Journey> {
         let mut out = Vec::new();
         while let Some((&(at, digest), ())) = self.waiting.first_key_value()
             && at <= before
@@ -90,12 +90,12 @@ impl Journeys {
     }
 
     /// How many packets shared their digest with another in flight.
-    pub fn shared(&self) -> u64 {
+    pub fn shared_digests(&self) -> u64 {
         self.shared
     }
 
     /// Packets waiting for more records.
-    pub fn waiting(&self) -> usize {
+    pub fn waiting_packets(&self) -> usize {
         self.open.values().map(VecDeque::len).sum()
     }
 }
@@ -104,12 +104,12 @@ impl Journeys {
 mod tests {
     use super::*;
 
-    fn record(digest: u64, point: u16, time: u64) -> Record {
+    fn record(digest: u64, point: u16, time: u64) -> TraceRecord {
         let mut bytes = [0; crate::packet_trace::record::RECORD];
         bytes[..8].copy_from_slice(&time.to_ne_bytes());
         bytes[16..24].copy_from_slice(&digest.to_ne_bytes());
         bytes[88..90].copy_from_slice(&point.to_ne_bytes());
-        Record::read(&bytes).unwrap()
+        TraceRecord::read(&bytes).unwrap()
     }
 
     fn times(journeys: &[Journey]) -> Vec<Vec<u64>> {
@@ -120,31 +120,31 @@ mod tests {
     fn records_of_a_packet_meet_whatever_their_order() {
         let mut journeys = Journeys::default();
         for (digest, point, time) in [(1, 2, 30), (1, 0, 10), (2, 0, 15), (1, 1, 20)] {
-            journeys.put(record(digest, point, time), time);
+            journeys.add_record(record(digest, point, time), time);
         }
-        assert!(journeys.settled(14).is_empty());
-        let settled = journeys.settled(100);
+        assert!(journeys.take_settled(14).is_empty());
+        let settled = journeys.take_settled(100);
         assert_eq!(times(&settled), [vec![15], vec![10, 20, 30]]);
-        assert_eq!(settled[1].total(), 20);
-        assert_eq!((journeys.waiting(), journeys.shared()), (0, 0));
+        assert_eq!(settled[1].total_duration(), 20);
+        assert_eq!((journeys.waiting_packets(), journeys.shared_digests()), (0, 0));
     }
 
     #[test]
     fn packets_with_one_digest_are_told_apart_by_their_order() {
         let mut journeys = Journeys::default();
         for (point, time) in [(0, 1), (0, 2), (1, 3), (1, 4)] {
-            journeys.put(record(9, point, time), time);
+            journeys.add_record(record(9, point, time), time);
         }
-        assert_eq!(times(&journeys.settled(100)), [[1, 3], [2, 4]]);
-        assert_eq!(journeys.shared(), 1);
+        assert_eq!(times(&journeys.take_settled(100)), [[1, 3], [2, 4]]);
+        assert_eq!(journeys.shared_digests(), 1);
     }
 
     #[test]
     fn a_packet_that_is_on_its_way_waits() {
         let mut journeys = Journeys::default();
-        journeys.put(record(1, 0, 10), 10);
-        journeys.put(record(1, 1, 50), 50);
-        assert!(journeys.settled(40).is_empty());
-        assert_eq!(times(&journeys.settled(50)), [[10, 50]]);
+        journeys.add_record(record(1, 0, 10), 10);
+        journeys.add_record(record(1, 1, 50), 50);
+        assert!(journeys.take_settled(40).is_empty());
+        assert_eq!(times(&journeys.take_settled(50)), [[10, 50]]);
     }
 }

@@ -4,7 +4,7 @@
 //! bit: whether the masked word is from `low` to `high`. A term names bits that must be one and bits that
 //! must be zero. A packet matches if one term holds. So `tcp port 80 and not net 10.0.0.0/8` is a handful of
 //! tests and terms, which the kernel evaluates without knowing the language. `trace/ebpf/matching.h` is the
-//! twin of [`Table::chooses`].
+//! twin of [`FilterTable::matches_packet`].
 
 /// Most tests of a table.
 pub const TESTS: usize = 32;
@@ -74,7 +74,7 @@ pub struct Test {
 }
 
 impl Test {
-    fn holds(&self, words: &Words) -> bool {
+    fn matches_words(&self, words: &Words) -> bool {
         let part = words[self.word as usize % WORDS] & self.mask;
         self.low <= part && part <= self.high
     }
@@ -91,7 +91,7 @@ pub struct Term {
 
 /// A filter as the kernel runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct FilterTable {
     tests: Vec<Test>,
     terms: Vec<Term>,
 }
@@ -107,7 +107,7 @@ pub enum TooLong {
     Terms(usize),
 }
 
-impl Table {
+impl FilterTable {
     /// A table of these tests and terms. Without terms, no packet matches.
     pub fn new(tests: Vec<Test>, terms: Vec<Term>) -> Result<Self, TooLong> {
         if tests.len() > TESTS {
@@ -120,7 +120,7 @@ impl Table {
     }
 
     /// The table that matches every packet.
-    pub fn all() -> Self {
+    pub fn match_all() -> Self {
         Self { tests: Vec::new(), terms: vec![Term::default()] }
     }
 
@@ -130,12 +130,12 @@ impl Table {
     }
 
     /// Whether the packet matches: what the kernel computes.
-    pub fn chooses(&self, words: &Words) -> bool {
+    pub fn matches_packet(&self, words: &Words) -> bool {
         let bits = self
             .tests
             .iter()
             .enumerate()
-            .fold(0u32, |bits, (i, test)| bits | u32::from(test.holds(words)) << i);
+            .fold(0u32, |bits, (i, test)| bits | u32::from(test.matches_words(words)) << i);
         self.terms.iter().any(|term| bits & term.ones == term.ones && bits & term.zeros == 0)
     }
 
@@ -162,8 +162,8 @@ impl Table {
     }
 }
 
-impl Default for Table {
+impl Default for FilterTable {
     fn default() -> Self {
-        Self::all()
+        Self::match_all()
     }
 }

@@ -14,7 +14,7 @@ pub const TRACEPOINTS: [(&str, &str); 5] = [
 
 /// The direction of a packet at an interface, and the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Side {
+pub enum InterfaceSide {
     /// In.
     Ingress,
     /// Out.
@@ -29,28 +29,28 @@ pub enum Side {
     Receive,
 }
 
-impl Side {
+impl InterfaceSide {
     /// All of them, with the words for them after `iface:DEVICE/`; XDP has none.
-    const WORDS: [(Side, &'static str); 5] = [
-        (Side::Ingress, "ingress"),
-        (Side::Egress, "egress"),
-        (Side::Queue, "queue"),
-        (Side::Driver, "driver"),
-        (Side::Receive, "receive"),
+    const WORDS: [(InterfaceSide, &'static str); 5] = [
+        (InterfaceSide::Ingress, "ingress"),
+        (InterfaceSide::Egress, "egress"),
+        (InterfaceSide::Queue, "queue"),
+        (InterfaceSide::Driver, "driver"),
+        (InterfaceSide::Receive, "receive"),
     ];
 
     /// Its word.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         Self::WORDS.iter().find(|(side, _)| *side == self).map_or("xdp", |(_, word)| word)
     }
 
     /// Its tracepoint, if any.
     pub fn tracepoint(self) -> Option<&'static str> {
         match self {
-            Side::Queue => Some("net_dev_queue"),
-            Side::Driver => Some("net_dev_start_xmit"),
-            Side::Receive => Some("netif_receive_skb"),
-            Side::Ingress | Side::Egress | Side::Xdp => None,
+            InterfaceSide::Queue => Some("net_dev_queue"),
+            InterfaceSide::Driver => Some("net_dev_start_xmit"),
+            InterfaceSide::Receive => Some("netif_receive_skb"),
+            InterfaceSide::Ingress | InterfaceSide::Egress | InterfaceSide::Xdp => None,
         }
     }
 }
@@ -69,7 +69,7 @@ pub enum At {
         /// The interface's name.
         name: String,
         /// Which way.
-        side: Side,
+        side: InterfaceSide,
     },
     /// A tracepoint, of all interfaces in all namespaces.
     Tracepoint(String),
@@ -105,7 +105,7 @@ pub struct ParseError {
 
 impl At {
     /// Parses one place or, for `iface:DEVICE`, two.
-    pub fn parse(text: &str) -> Result<Vec<Self>, ParseError> {
+    pub fn parse_points(text: &str) -> Result<Vec<Self>, ParseError> {
         let fail = |what: String| ParseError { text: text.chars().take(64).collect(), what };
         if text.len() > LONGEST {
             return Err(fail(format!("it is longer than {LONGEST} bytes")));
@@ -136,14 +136,14 @@ impl At {
         let function = |make: fn(String) -> Self| Ok(vec![make(name.to_owned())]);
         match kind {
             "iface" | "xdp" => {
-                let side_of = |word: &str| Side::WORDS.iter().find(|(_, known)| *known == word);
+                let side_of = |word: &str| InterfaceSide::WORDS.iter().find(|(_, known)| *known == word);
                 let (name, sides) = match (kind, name.split_once('/')) {
-                    ("xdp", None) => (name, vec![Side::Xdp]),
-                    ("iface", None) => (name, vec![Side::Ingress, Side::Egress]),
+                    ("xdp", None) => (name, vec![InterfaceSide::Xdp]),
+                    ("iface", None) => (name, vec![InterfaceSide::Ingress, InterfaceSide::Egress]),
                     ("iface", Some((name, word))) => match side_of(word) {
                         Some((side, _)) => (name, vec![*side]),
                         None => {
-                            let known = Side::WORDS.map(|(_, word)| word).join(", ");
+                            let known = InterfaceSide::WORDS.map(|(_, word)| word).join(", ");
                             return Err(fail(format!("{word:?} is not a side of it; there are {known}")));
                         }
                     },
@@ -154,7 +154,7 @@ impl At {
                 if name.is_empty() || name.len() > 15 {
                     return Err(fail("an interface's name has 1 to 15 bytes".into()));
                 }
-                let at = |side: &Side| Self::Interface {
+                let at = |side: &InterfaceSide| Self::Interface {
                     namespace: namespace.clone(),
                     name: name.to_owned(),
                     side: *side,
@@ -204,7 +204,7 @@ impl FromStr for At {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let mut places = Self::parse(text)?;
+        let mut places = Self::parse_points(text)?;
         match (places.pop(), places.is_empty()) {
             (Some(place), true) => Ok(place),
             _ => Err(ParseError {
@@ -223,8 +223,8 @@ impl fmt::Display for At {
                     write!(out, "netns:{namespace}/")?;
                 }
                 match side {
-                    Side::Xdp => write!(out, "xdp:{name}"),
-                    side => write!(out, "iface:{name}/{}", side.word()),
+                    InterfaceSide::Xdp => write!(out, "xdp:{name}"),
+                    side => write!(out, "iface:{name}/{}", side.as_str()),
                 }
             }
             Self::Tracepoint(name) => write!(out, "tp:{name}"),
@@ -257,7 +257,8 @@ mod tests {
         ] {
             assert_eq!(text.parse::<At>().map(|at| at.to_string()), Ok(text.to_owned()));
         }
-        let both: Vec<String> = At::parse("netns:a/iface:e0").unwrap().iter().map(At::to_string).collect();
+        let both: Vec<String> =
+            At::parse_points("netns:a/iface:e0").unwrap().iter().map(At::to_string).collect();
         assert_eq!(both, ["netns:a/iface:e0/ingress", "netns:a/iface:e0/egress"]);
     }
 
@@ -285,7 +286,7 @@ mod tests {
             ("uprobe:/lib/libc.so.6:", "absolute path"),
             ("program:a.o", "\"program\" is not known"),
         ] {
-            let error = At::parse(text).unwrap_err().to_string();
+            let error = At::parse_points(text).unwrap_err().to_string();
             assert!(error.contains(what), "{text}: {error}");
         }
         assert!("iface:eth0".parse::<At>().is_err());

@@ -29,7 +29,7 @@ pub mod flags {
     pub const PARTIAL: u16 = 1 << 7;
     /// Address translation changed it on this host: `first` differs from `digest`.
     pub const TRANSLATED: u16 = 1 << 8;
-    /// Not a packet but the call of a function in a process ([`super::Record::caller`]): it has no digest and
+    /// Not a packet but the call of a function in a process ([`super::TraceRecord::calling_thread`]): it has no digest and
     /// no flow.
     pub const CALL: u16 = 1 << 9;
 }
@@ -37,7 +37,7 @@ pub mod flags {
 /// The kind of a kernel program's attachment; the numbers are those of `trace/ebpf/record.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
-pub enum Kind {
+pub enum AttachmentKind {
     /// An interface, receiving (tcx or clsact).
     Ingress = 0,
     /// An interface, sending (tcx or clsact).
@@ -61,7 +61,7 @@ pub enum Kind {
 /// One packet at one point. In the ring: numbers in the machine's byte order (little-endian), in the order of
 /// `trace/ebpf/record.h`, [`RECORD`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct TraceRecord {
     /// Nanoseconds of TAI as the kernel keeps it (`CLOCK_TAI`). If the kernel does not know the offset, that
     /// is UTC. In the ring: `CLOCK_MONOTONIC`; `Tracer::read` adds TAI's lead.
     pub time: u64,
@@ -73,7 +73,7 @@ pub struct Record {
     pub core: u64,
     /// The flow of the innermost packet; no ports in ICMP, and in fragments except the first.
     pub flow: Flow,
-    /// See [`flags`].
+    /// See [`parse_tcp_flags`].
     pub flags: u16,
     /// Length from the outermost IP header, including any padding after the packet.
     pub length: u32,
@@ -92,7 +92,7 @@ pub struct Record {
     pub segments: u16,
 }
 
-impl Record {
+impl TraceRecord {
     /// Reads a record of the ring; nothing if the length is another.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; RECORD] = bytes.try_into().ok()?;
@@ -104,7 +104,7 @@ impl Record {
             digest: u64_at(8),
             first: u64_at(16),
             core: u64_at(24),
-            flow: flow(&bytes[32..69]),
+            flow: read_flow(&bytes[32..69]),
             flags: u16_at(70),
             length: u32_at(72),
             reason: u32_at(76),
@@ -119,7 +119,7 @@ impl Record {
 
 /// The thread that called a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct CallingThread {
     /// What the thread calls itself, at most 15 bytes.
     pub name: String,
     /// Its process.
@@ -128,9 +128,9 @@ pub struct Caller {
     pub thread: u32,
 }
 
-impl Record {
+impl TraceRecord {
     /// Who called, if this is a call ([`flags::CALL`]).
-    pub fn caller(&self) -> Option<Caller> {
+    pub fn calling_thread(&self) -> Option<CallingThread> {
         if self.flags & flags::CALL == 0 {
             return None;
         }
@@ -140,12 +140,12 @@ impl Record {
         };
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         let name = String::from_utf8_lossy(&bytes[..end]).into_owned();
-        Some(Caller { name, process: self.reason, thread: self.interface })
+        Some(CallingThread { name, process: self.reason, thread: self.interface })
     }
 }
 
 /// Reads a flow: source and destination (16 bytes each, IPv4 as `::ffff:a.b.c.d`), ports (the machine's byte order), protocol.
-pub(crate) fn flow(bytes: &[u8]) -> Flow {
+pub(crate) fn read_flow(bytes: &[u8]) -> Flow {
     let address = |at: usize| Ipv6Addr::from(std::array::from_fn(|i| bytes[at + i])).to_canonical();
     let port = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
     Flow { src: address(0), dst: address(16), sport: port(32), dport: port(34), proto: bytes[36] }
@@ -162,9 +162,9 @@ mod tests {
         bytes[70..72].copy_from_slice(&flags::CALL.to_ne_bytes());
         bytes[76..80].copy_from_slice(&7u32.to_ne_bytes());
         bytes[84..88].copy_from_slice(&8u32.to_ne_bytes());
-        let call = Record::read(&bytes).unwrap();
-        assert_eq!(call.caller(), Some(Caller { name: "curl".into(), process: 7, thread: 8 }));
+        let call = TraceRecord::read(&bytes).unwrap();
+        assert_eq!(call.calling_thread(), Some(CallingThread { name: "curl".into(), process: 7, thread: 8 }));
         bytes[70..72].fill(0);
-        assert_eq!(Record::read(&bytes).unwrap().caller(), None, "a packet");
+        assert_eq!(TraceRecord::read(&bytes).unwrap().calling_thread(), None, "a packet");
     }
 }

@@ -1,8 +1,8 @@
 //! A tracer's counters.
 
+use crate::packet_trace::counts::Books;
 use dta_proto::counter::reporter as names;
 use dta_proto::counter::reporter::AgentLoss;
-use crate::packet_trace::counts::Books;
 
 /// What became of records, since the start; `held` is the current number.
 ///
@@ -43,7 +43,7 @@ pub struct TracerCounters {
 
 impl TracerCounters {
     /// Each counter by name: tracing first, then the reporter's own.
-    pub fn named(&self) -> Vec<(String, u64)> {
+    pub fn named_counters(&self) -> Vec<(String, u64)> {
         let books = &self.books;
         let all = [
             (&names::SEEN, books.seen),
@@ -72,11 +72,11 @@ impl TracerCounters {
                 AgentLoss::SharedDigest => self.shared_digests,
                 AgentLoss::NoStore => self.no_store,
             };
-            (names::AGENT_DROPPED.of(&[loss.name()]), count)
+            (names::AGENT_DROPPED.format_name(&[loss.name()]), count)
         });
         let mut all: Vec<_> =
-            all.map(|(counter, count)| (counter.of(&[]), count)).into_iter().chain(lost).collect();
-        all.extend(self.reporter.named());
+            all.map(|(counter, count)| (counter.format_name(&[]), count)).into_iter().chain(lost).collect();
+        all.extend(self.reporter.named_counters());
         all
     }
 }
@@ -84,14 +84,14 @@ impl TracerCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_proto::counter::Node;
+    use dta_proto::counter::CounterNode;
 
     #[test]
     fn every_counter_is_defined() {
-        let named = TracerCounters::default().named();
-        assert_eq!(named.len(), 14 + 8 + crate::ReporterCounters::default().named().len());
+        let named = TracerCounters::default().named_counters();
+        assert_eq!(named.len(), 14 + 8 + crate::ReporterCounters::default().named_counters().len());
         for (name, _) in named {
-            assert!(Node::Reporter.find(&name).is_some_and(|found| found.known), "{name}");
+            assert!(CounterNode::Reporter.find_counter(&name).is_some_and(|found| found.known), "{name}");
         }
     }
 }

@@ -2,25 +2,25 @@
 
 use std::num::NonZeroUsize;
 
-use dta_proto::key::Flow;
 use crate::packet_trace::counts::{FlowAt, FlowCount};
+use dta_proto::key::Flow;
 use lru::LruCache;
 
 /// Last reported totals, and the point of the host at which each flow was first counted.
-pub(super) struct Counts {
+pub(super) struct FlowCounts {
     told: LruCache<FlowAt, FlowCount>,
     first: LruCache<Flow, (u16, u32, u32)>,
 }
 
-impl Counts {
-    pub(super) fn new(most: usize) -> Counts {
+impl FlowCounts {
+    pub(super) fn new(most: usize) -> FlowCounts {
         let most = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN);
-        Counts { told: LruCache::new(most), first: LruCache::new(most) }
+        FlowCounts { told: LruCache::new(most), first: LruCache::new(most) }
     }
 
     /// The increase since the last time, and whether this is the point for which the flow's size is reported.
     /// A total below the last one means that counting restarted.
-    pub(super) fn more(&mut self, at: &FlowAt, total: FlowCount) -> (FlowCount, bool) {
+    pub(super) fn take_increase(&mut self, at: &FlowAt, total: FlowCount) -> (FlowCount, bool) {
         let before = self.told.put(*at, total).unwrap_or_default();
         let began_anew =
             total.packets < before.packets || total.bytes < before.bytes || total.drops < before.drops;
@@ -36,7 +36,7 @@ impl Counts {
     }
 
     /// The kernel starts counting it from 0 again.
-    pub(super) fn forget(&mut self, at: &FlowAt) {
+    pub(super) fn forget_flow(&mut self, at: &FlowAt) {
         self.told.pop(at);
     }
 }
@@ -50,14 +50,14 @@ mod tests {
         let flow = "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap();
         let at = |point| FlowAt { flow, namespace: 1, interface: 2, point };
         let count = |packets, bytes, drops| FlowCount { packets, bytes, drops };
-        let mut counts = Counts::new(8);
-        assert_eq!(counts.more(&at(0), count(3, 300, 0)), (count(3, 300, 0), true));
-        assert_eq!(counts.more(&at(1), count(3, 450, 1)), (count(3, 450, 1), false));
-        assert_eq!(counts.more(&at(0), count(5, 500, 0)), (count(2, 200, 0), true));
-        assert_eq!(counts.more(&at(0), count(5, 500, 0)), (count(0, 0, 0), true));
+        let mut counts = FlowCounts::new(8);
+        assert_eq!(counts.take_increase(&at(0), count(3, 300, 0)), (count(3, 300, 0), true));
+        assert_eq!(counts.take_increase(&at(1), count(3, 450, 1)), (count(3, 450, 1), false));
+        assert_eq!(counts.take_increase(&at(0), count(5, 500, 0)), (count(2, 200, 0), true));
+        assert_eq!(counts.take_increase(&at(0), count(5, 500, 0)), (count(0, 0, 0), true));
         // The kernel forgot the flow and restarted.
-        assert_eq!(counts.more(&at(0), count(1, 100, 0)), (count(1, 100, 0), true));
-        counts.forget(&at(0));
-        assert_eq!(counts.more(&at(0), count(2, 200, 0)), (count(2, 200, 0), true));
+        assert_eq!(counts.take_increase(&at(0), count(1, 100, 0)), (count(1, 100, 0), true));
+        counts.forget_flow(&at(0));
+        assert_eq!(counts.take_increase(&at(0), count(2, 200, 0)), (count(2, 200, 0), true));
     }
 }

@@ -6,16 +6,16 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::packet_trace::record::TraceRecord;
 use dta_proto::key::Flow;
 use dta_proto::trace::HOPS;
-use crate::packet_trace::record::Record;
 
 /// Times of one host's hops are within this, so that the low 32 bits of nanoseconds suffice.
 const LONGEST: u64 = 4_000_000_000;
 
 /// A packet at a point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stop {
+pub(super) struct JourneyStop {
     pub(super) time: u64,
     pub(super) hop: u8,
     /// Namespace and index.
@@ -34,29 +34,29 @@ pub(super) struct Journey {
     /// Its length at the first point.
     pub(super) length: u32,
     /// By time.
-    stops: [Stop; HOPS as usize],
+    stops: [JourneyStop; HOPS as usize],
     count: u8,
 }
 
 impl Journey {
-    fn new(record: &Record) -> Journey {
+    fn new(record: &TraceRecord) -> Journey {
         Journey {
             digest: record.first,
             left: record.digest,
             flow: record.flow,
             length: record.length,
-            stops: [Stop::default(); HOPS as usize],
+            stops: [JourneyStop::default(); HOPS as usize],
             count: 0,
         }
     }
 
     /// Where it was, by time.
-    pub(super) fn stops(&self) -> &[Stop] {
+    pub(super) fn stops(&self) -> &[JourneyStop] {
         &self.stops[..usize::from(self.count)]
     }
 
     /// Unless it was already there.
-    fn add(&mut self, record: &Record, hop: u8) -> Took {
+    fn add(&mut self, record: &TraceRecord, hop: u8) -> Took {
         let interface = (record.namespace, record.interface);
         if let Some(before) = self.stops().iter().find(|stop| stop.hop == hop) {
             return if before.interface == interface { Took::SharedDigest } else { Took::Repeat };
@@ -69,7 +69,7 @@ impl Journey {
             self.left = record.digest;
         }
         self.stops[at..=usize::from(self.count)].rotate_right(1);
-        self.stops[at] = Stop { time: record.time, hop, interface };
+        self.stops[at] = JourneyStop { time: record.time, hop, interface };
         self.count += 1;
         Took::Next
     }
@@ -128,7 +128,7 @@ impl Journeys {
     }
 
     /// Adds a record of a point on the path (`hop` below [`HOPS`]).
-    pub(super) fn take(&mut self, record: &Record, hop: u8) -> Took {
+    pub(super) fn take(&mut self, record: &TraceRecord, hop: u8) -> Took {
         if let Some(at) = self.at.get(&record.first) {
             let journey = &mut self.places[*at as usize];
             if journey.span_with(record.time) <= LONGEST {
@@ -139,7 +139,7 @@ impl Journeys {
             journey.add(record, hop);
             return Took::Full(Box::new(told));
         }
-        let full = if self.at.len() == self.most { self.oldest() } else { None };
+        let full = if self.at.len() == self.most { self.take_oldest() } else { None };
         let mut journey = Journey::new(record);
         journey.add(record, hop);
         let at = match self.free.pop() {
@@ -158,7 +158,7 @@ impl Journeys {
     }
 
     /// Takes a packet of which nothing new was seen for a while.
-    pub(super) fn quiet(&mut self, now: u64) -> Option<Journey> {
+    pub(super) fn take_quiet(&mut self, now: u64) -> Option<Journey> {
         loop {
             let (due, digest) = *self.queue.front()?;
             if due > now {
@@ -175,7 +175,7 @@ impl Journeys {
         }
     }
 
-    fn oldest(&mut self) -> Option<Journey> {
+    fn take_oldest(&mut self) -> Option<Journey> {
         loop {
             let (_, digest) = self.queue.pop_front()?;
             if let Some(journey) = self.remove(digest) {
@@ -198,11 +198,11 @@ mod tests {
 
     const QUIET: u64 = 1000;
 
-    fn record(digest: u64, time: u64) -> Record {
+    fn record(digest: u64, time: u64) -> TraceRecord {
         let flow = "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap();
         let (core, reason, namespace, interface) = (0, 0, 0, 0);
         let (first, flags, length, point, cpu, segments) = (digest, 0, 100, 0, 0, 1);
-        Record {
+        TraceRecord {
             time,
             digest,
             first,
@@ -226,16 +226,16 @@ mod tests {
     #[test]
     fn records_in_any_order_are_one_journey_in_the_order_of_time() {
         let mut journeys = Journeys::new(4, QUIET);
-        assert_eq!(journeys.take(&Record { digest: 8, ..record(7, 30) }, 2), Took::New);
-        assert_eq!(journeys.take(&Record { length: 50, ..record(7, 10) }, 0), Took::Next);
+        assert_eq!(journeys.take(&TraceRecord { digest: 8, ..record(7, 30) }, 2), Took::New);
+        assert_eq!(journeys.take(&TraceRecord { length: 50, ..record(7, 10) }, 0), Took::Next);
         assert_eq!(journeys.take(&record(7, 20), 1), Took::Next);
         assert_eq!(journeys.take(&record(7, 25), 1), Took::SharedDigest);
-        assert_eq!(journeys.take(&Record { interface: 3, ..record(7, 26) }, 1), Took::Repeat);
-        assert_eq!(journeys.quiet(1029), None);
-        let journey = journeys.quiet(1030).unwrap();
+        assert_eq!(journeys.take(&TraceRecord { interface: 3, ..record(7, 26) }, 1), Took::Repeat);
+        assert_eq!(journeys.take_quiet(1029), None);
+        let journey = journeys.take_quiet(1030).unwrap();
         assert_eq!(hops(&journey), [(0, 10), (1, 20), (2, 30)]);
         assert_eq!((journey.digest, journey.left, journey.length), (7, 8, 50));
-        assert_eq!((journeys.quiet(u64::MAX), journeys.len()), (None, 0));
+        assert_eq!((journeys.take_quiet(u64::MAX), journeys.len()), (None, 0));
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         journeys.take(&record(1, 10), 0);
         let Took::Full(told) = journeys.take(&record(1, 10 + LONGEST + 1), 1) else { panic!() };
         assert_eq!(hops(&told), [(0, 10)]);
-        assert_eq!(hops(&journeys.quiet(u64::MAX).unwrap()), [(1, 11 + LONGEST)]);
+        assert_eq!(hops(&journeys.take_quiet(u64::MAX).unwrap()), [(1, 11 + LONGEST)]);
     }
 
     proptest! {
@@ -272,14 +272,14 @@ mod tests {
                     Took::New | Took::Next => taken += 1,
                 }
                 prop_assert!(journeys.len() <= most);
-                while let Some(journey) = journeys.quiet(now) {
+                while let Some(journey) = journeys.take_quiet(now) {
                     told += journey.stops().len();
                     let times: Vec<u64> = journey.stops().iter().map(|stop| stop.time).collect();
                     prop_assert!(times.is_sorted());
                     prop_assert!(times.iter().all(|time| time + QUIET <= now));
                 }
             }
-            while let Some(journey) = journeys.quiet(u64::MAX) {
+            while let Some(journey) = journeys.take_quiet(u64::MAX) {
                 told += journey.stops().len();
             }
             prop_assert_eq!((told, journeys.len()), (taken, 0));

@@ -9,7 +9,7 @@ use lru::LruCache;
 type Segment = (Flow, [u8; 2]);
 
 #[derive(Clone, Copy)]
-struct State {
+struct SegmentState {
     last: u64,
     least: u64,
     most: u64,
@@ -22,7 +22,7 @@ struct State {
 
 /// The most recently active segments.
 pub(super) struct Latencies {
-    segments: LruCache<Segment, State>,
+    segments: LruCache<Segment, SegmentState>,
     /// Those with news.
     news: Vec<Segment>,
 }
@@ -36,7 +36,8 @@ impl Latencies {
     /// A packet took this many nanoseconds between two hops.
     pub(super) fn add(&mut self, flow: &Flow, hops: [u8; 2], nanoseconds: u64, time: u64) {
         let segment = (*flow, hops);
-        let new = || State { last: 0, least: u64::MAX, most: 0, sum: 0, packets: 0, time: 0, waits: false };
+        let new =
+            || SegmentState { last: 0, least: u64::MAX, most: 0, sum: 0, packets: 0, time: 0, waits: false };
         let state = self.segments.get_or_insert_mut(segment, new);
         // Packets finish in another order than they started.
         if time >= state.time {
@@ -52,7 +53,7 @@ impl Latencies {
     }
 
     /// Reports those with news.
-    pub(super) fn told<E>(
+    pub(super) fn report_news<E>(
         &mut self,
         host: u16,
         mut tell: impl FnMut(Key, Latency) -> Result<(), E>,
@@ -78,9 +79,9 @@ impl Latencies {
     }
 
     /// Reports nothing; returns how many had news.
-    pub(super) fn forget(&mut self) -> u64 {
+    pub(super) fn discard_news(&mut self) -> u64 {
         let news = self.news.len() as u64;
-        let _ = self.told::<()>(0, |_, _| Ok(()));
+        let _ = self.report_news::<()>(0, |_, _| Ok(()));
         news
     }
 }
@@ -99,7 +100,7 @@ mod tests {
         let told = |latencies: &mut Latencies| {
             let mut all = Vec::new();
             latencies
-                .told::<()>(7, |key, value| {
+                .report_news::<()>(7, |key, value| {
                     all.push((key, value));
                     Ok(())
                 })

@@ -1,12 +1,12 @@
 //! Turns what the points of a host saw of packets into DTA reports.
 //!
-//! A [`Tracer`] receives each [`Record`] that the kernel passes up, and the counts of flows from time to
+//! A [`Tracer`] receives each [`TraceRecord`] that the kernel passes up, and the counts of flows from time to
 //! time. It assembles what the host saw of one packet ([`journeys`]), and reports to a collector: each point
 //! as a postcard, the packet with its flow, drops, slow packets, latencies of flows between two points
-//! ([`latencies`]), and counts ([`counts`], [`sizes`]). [`dta_proto::trace`] defines keys and layouts.
+//! ([`latencies`]), and counts ([`counts`], [`add_sizes`]). [`dta_proto::trace`] defines keys and layouts.
 //!
 //! This module reads neither the kernel nor a clock: the caller passes the time, by the records' clock, to
-//! [`Tracer::tick`]. [`Limits`] bound what is held.
+//! [`Tracer::report_due`]. [`TracerLimits`] bound what is held.
 
 mod counters;
 mod counts;
@@ -17,39 +17,40 @@ mod stores;
 
 use std::time::Duration;
 
+use crate::packet_trace::counts::{FlowAt, FlowCount};
+use crate::packet_trace::record::{TraceRecord, flags};
 use dta_link::LinkError;
 use dta_proto::key::Flow;
 use dta_proto::trace::{
-    Books, EPOCH_SECONDS, Entry, HOPS, Name, Named, Seen, bytes_key, drops_key, packets_key, path_key,
+    Books, EPOCH_SECONDS, HOPS, Named, PacketSighting, TraceEntry, TraceName, bytes_key, drops_key,
+    packets_key, path_key,
 };
 use dta_proto::wire;
-use dta_proto::wire::dta::Body;
-use crate::packet_trace::counts::{FlowAt, FlowCount};
-use crate::packet_trace::record::{Record, flags};
+use dta_proto::wire::dta::DtaBody;
 
 use crate::Reporter;
 
 pub use counters::TracerCounters;
-pub use stores::{BadStore, Stores};
+pub use stores::{BadStore, TraceStores};
 
-use counts::Counts;
+use counts::FlowCounts;
 use journeys::{Journey, Journeys, Took};
 use latencies::Latencies;
 use sizes::Sizes;
 
 /// One of the host's points.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Point {
+pub struct HostPoint {
     /// Its number in keys and entries: below [`HOPS`] if it is on the packets' path.
     pub hop: u8,
     /// Its name, as people wrote it.
     pub name: String,
 }
 
-impl Point {
+impl HostPoint {
     /// Stands in for a removed point: its late records are counted, not reported.
-    pub fn gone() -> Point {
-        Point { hop: GONE, name: String::new() }
+    pub fn without_hop() -> HostPoint {
+        HostPoint { hop: GONE, name: String::new() }
     }
 }
 
@@ -61,15 +62,15 @@ const GONE: u8 = u8::MAX;
 ///
 /// # Errors
 /// There are more points on the path than numbers.
-pub fn number(
+pub fn number_points(
     points: impl IntoIterator<Item = (bool, String)>,
     first: u8,
-) -> Result<Vec<Point>, TooManyPoints> {
+) -> Result<Vec<HostPoint>, TooManyPoints> {
     let (mut next, mut aside) = (first, 128);
     let mut numbered = Vec::new();
     for (is_on_way, name) in points {
         let place = if is_on_way { &mut next } else { &mut aside };
-        numbered.push(Point { hop: *place, name });
+        numbered.push(HostPoint { hop: *place, name });
         *place = place.saturating_add(1);
     }
     match next <= HOPS && aside < u8::MAX {
@@ -91,7 +92,7 @@ pub struct TooManyPoints {
 
 /// Limits of what is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct TracerLimits {
     /// Packets in flight through the host.
     pub packets: usize,
     /// Flows and segments with known latencies.
@@ -100,10 +101,10 @@ pub struct Limits {
     pub flows: usize,
 }
 
-impl Default for Limits {
+impl Default for TracerLimits {
     /// Some ten megabytes in total.
     fn default() -> Self {
-        Limits { packets: 16_384, segments: 16_384, flows: 65_536 }
+        TracerLimits { packets: 16_384, segments: 16_384, flows: 65_536 }
     }
 }
 
@@ -115,9 +116,9 @@ pub struct Setup {
     /// Its name for people.
     pub name: String,
     /// Its points, by their numbers in records.
-    pub points: Vec<Point>,
+    pub points: Vec<HostPoint>,
     /// The destination stores.
-    pub stores: Stores,
+    pub stores: TraceStores,
     /// Packets that took longer through this host are reported individually.
     pub slow: Option<Duration>,
     /// How long nothing new must be seen of a packet before it is reported; 1 ms to 2 s.
@@ -129,13 +130,13 @@ pub struct Setup {
     /// Whether PTP keeps this kernel's TAI, as on other such hosts.
     pub synced: bool,
     /// Limits of what is held.
-    pub limits: Limits,
+    pub limits: TracerLimits,
 }
 
 impl Setup {
     /// The usual setup: packets are complete after half a second, values every second, epochs of 10 s, no
     /// threshold.
-    pub fn new(host: u16, name: impl Into<String>, points: Vec<Point>, stores: Stores) -> Setup {
+    pub fn new(host: u16, name: impl Into<String>, points: Vec<HostPoint>, stores: TraceStores) -> Setup {
         Setup {
             host,
             name: name.into(),
@@ -146,7 +147,7 @@ impl Setup {
             every: Duration::from_secs(1),
             epoch: EPOCH_SECONDS,
             synced: false,
-            limits: Limits::default(),
+            limits: TracerLimits::default(),
         }
     }
 }
@@ -166,7 +167,7 @@ pub struct Tracer {
     name_reason: NameReason,
     journeys: Journeys,
     latencies: Latencies,
-    counts: Counts,
+    counts: FlowCounts,
     sizes: Option<Sizes>,
     /// Reasons seen.
     reasons: Vec<u32>,
@@ -185,7 +186,7 @@ impl Tracer {
         Tracer {
             journeys: Journeys::new(setup.limits.packets, quiet),
             latencies: Latencies::new(setup.limits.segments),
-            counts: Counts::new(setup.limits.flows),
+            counts: FlowCounts::new(setup.limits.flows),
             sizes: setup.stores.sizes.map(|sizes| Sizes::new(sizes, setup.epoch.max(1))),
             reasons: Vec::with_capacity(REASONS),
             books: Books::default(),
@@ -203,9 +204,9 @@ impl Tracer {
     /// # Errors
     /// The report format cannot express something: the error names it. A bug in the program, not in the
     /// packet.
-    pub fn record(&mut self, record: &Record) -> wire::Result<()> {
+    pub fn process_record(&mut self, record: &TraceRecord) -> wire::Result<()> {
         self.counters.records += 1;
-        let Some(hop) = self.hop(record.point) else {
+        let Some(hop) = self.hop_of_point(record.point) else {
             self.counters.unknown_point += 1;
             return Ok(());
         };
@@ -227,14 +228,14 @@ impl Tracer {
             Took::SharedDigest => self.counters.shared_digests += 1,
             Took::Full(journey) => {
                 self.counters.early += 1;
-                self.tell(&journey)?;
+                self.report_journey(&journey)?;
             }
         }
         Ok(())
     }
 
     /// The hop of a point, by its number in records.
-    fn hop(&self, point: u16) -> Option<u8> {
+    fn hop_of_point(&self, point: u16) -> Option<u8> {
         self.setup.points.get(usize::from(point)).map(|point| point.hop).filter(|hop| *hop != GONE)
     }
 
@@ -242,10 +243,10 @@ impl Tracer {
     /// first, and the new names with the next tick.
     ///
     /// # Errors
-    /// As [`Tracer::record`].
-    pub fn set_points(&mut self, points: Vec<Point>) -> wire::Result<()> {
-        while let Some(journey) = self.journeys.quiet(u64::MAX) {
-            self.tell(&journey)?;
+    /// As [`Tracer::process_record`].
+    pub fn set_points(&mut self, points: Vec<HostPoint>) -> wire::Result<()> {
+        while let Some(journey) = self.journeys.take_quiet(u64::MAX) {
+            self.report_journey(&journey)?;
         }
         self.setup.points = points;
         (self.turns, self.due) = (0, 0);
@@ -255,13 +256,13 @@ impl Tracer {
     /// Processes a flow's total at a point; only the increase since the last time is reported.
     ///
     /// # Errors
-    /// As [`Tracer::record`].
-    pub fn count(&mut self, at: &FlowAt, total: FlowCount) -> wire::Result<()> {
-        let Some(hop) = self.hop(at.point) else {
+    /// As [`Tracer::process_record`].
+    pub fn report_flow_count(&mut self, at: &FlowAt, total: FlowCount) -> wire::Result<()> {
+        let Some(hop) = self.hop_of_point(at.point) else {
             self.counters.unknown_point += 1;
             return Ok(());
         };
-        let (more, is_first) = self.counts.more(at, total);
+        let (more, is_first) = self.counts.take_increase(at, total);
         let host = self.setup.host;
         self.increment(packets_key(&at.flow, host, hop), more.packets)?;
         self.increment(bytes_key(&at.flow, host, hop), more.bytes)?;
@@ -273,18 +274,18 @@ impl Tracer {
     }
 
     /// Notes flows at points that the kernel counts from 0 again.
-    pub fn forget(&mut self, at: &FlowAt) {
-        self.counts.forget(at);
+    pub fn forget_flow(&mut self, at: &FlowAt) {
+        self.counts.forget_flow(at);
     }
 
     /// Sets the totals of all packets at all points since the programs were attached.
-    pub fn books(&mut self, books: &crate::packet_trace::counts::Books) {
+    pub fn set_totals(&mut self, books: &crate::packet_trace::counts::Books) {
         self.books = Books {
             seen: books.seen,
             reported: books.reported,
             left_out: books.filtered + books.sampled_out + books.own,
             ring_full: books.ring_full,
-            refused: books.refused(),
+            refused: books.unparsed_packets(),
         };
         self.counters.books = *books;
     }
@@ -294,10 +295,10 @@ impl Tracer {
     /// by the records' clock.
     ///
     /// # Errors
-    /// Socket errors ([`Reporter::poll`]); or as [`Tracer::record`].
-    pub fn tick(&mut self, now: u64) -> Result<(), TraceError> {
-        while let Some(journey) = self.journeys.quiet(now) {
-            self.tell(&journey)?;
+    /// Socket errors ([`Reporter::poll`]); or as [`Tracer::process_record`].
+    pub fn report_due(&mut self, now: u64) -> Result<(), TraceError> {
+        while let Some(journey) = self.journeys.take_quiet(now) {
+            self.report_journey(&journey)?;
         }
         if now >= self.due {
             self.due = now.saturating_add(self.setup.every.as_nanos() as u64);
@@ -310,20 +311,20 @@ impl Tracer {
     /// Reports everything held, and waits for NACKs for the given time.
     ///
     /// # Errors
-    /// As [`Tracer::tick`].
+    /// As [`Tracer::report_due`].
     pub fn finish(&mut self, now: u64, linger: Duration) -> Result<(), TraceError> {
-        while let Some(journey) = self.journeys.quiet(u64::MAX) {
-            self.tell(&journey)?;
+        while let Some(journey) = self.journeys.take_quiet(u64::MAX) {
+            self.report_journey(&journey)?;
         }
         self.turns = 0;
         self.tell_values(now)?;
         let Tracer { sizes, reporter, .. } = self;
         if let Some(sizes) = sizes {
-            sizes.end(|store, epoch, column, cells| {
-                reporter.report(store, Body::SketchMerge { epoch, column, cells }).map(drop)
+            sizes.report_epoch(|store, epoch, column, cells| {
+                reporter.report(store, DtaBody::SketchMerge { epoch, column, cells }).map(drop)
             })?;
         }
-        self.reporter.linger(linger)?;
+        self.reporter.answer_nacks_for(linger)?;
         Ok(())
     }
 
@@ -341,11 +342,11 @@ impl Tracer {
         self.reporter.nack_fd()
     }
 
-    fn drop(&mut self, record: &Record, hop: u8) -> wire::Result<()> {
+    fn drop(&mut self, record: &TraceRecord, hop: u8) -> wire::Result<()> {
         self.counters.drops += 1;
-        let seen = self.seen(record.time, &record.flow, record.first, hop, record.length);
+        let seen = self.build_seen(record.time, &record.flow, record.first, hop, record.length);
         let (reason, interface) = (record.reason, record.interface);
-        self.append(&Entry::Drop { seen, reason, interface })?;
+        self.append_entry(&TraceEntry::Drop { seen, reason, interface })?;
         self.increment(drops_key(&record.flow, self.setup.host, reason), 1)?;
         if !self.reasons.contains(&reason) && self.reasons.len() < REASONS {
             self.reasons.push(reason);
@@ -354,17 +355,17 @@ impl Tracer {
         Ok(())
     }
 
-    fn seen(&self, time: u64, flow: &Flow, digest: u64, hop: u8, length: u32) -> Seen {
+    fn build_seen(&self, time: u64, flow: &Flow, digest: u64, hop: u8, length: u32) -> PacketSighting {
         let Setup { host, synced, .. } = self.setup;
-        Seen { time, flow: flow.key(), digest, host, hop, synced, length }
+        PacketSighting { time, flow: flow.to_key(), digest, host, hop, synced, length }
     }
 
     /// Reports what this host saw of a packet.
-    fn tell(&mut self, journey: &Journey) -> wire::Result<()> {
+    fn report_journey(&mut self, journey: &Journey) -> wire::Result<()> {
         let stops = journey.stops();
         let [first, .., last] = stops else {
             let Some(only) = stops.first() else { return Ok(()) };
-            return self.tell_way(journey, only.time, only.hop);
+            return self.report_path(journey, only.time, only.hop);
         };
         for pair in stops.windows(2) {
             self.latencies.add(
@@ -377,17 +378,17 @@ impl Tracer {
         let latency = last.time - first.time;
         if self.setup.slow.is_some_and(|slow| u128::from(latency) > slow.as_nanos()) {
             self.counters.slow += 1;
-            let seen = self.seen(last.time, &journey.flow, journey.digest, last.hop, journey.length);
-            self.append(&Entry::Slow { seen, from: first.hop, latency })?;
+            let seen = self.build_seen(last.time, &journey.flow, journey.digest, last.hop, journey.length);
+            self.append_entry(&TraceEntry::Slow { seen, from: first.hop, latency })?;
         }
-        self.tell_way(journey, first.time, first.hop)
+        self.report_path(journey, first.time, first.hop)
     }
 
-    fn tell_way(&mut self, journey: &Journey, time: u64, hop: u8) -> wire::Result<()> {
+    fn report_path(&mut self, journey: &Journey, time: u64, hop: u8) -> wire::Result<()> {
         self.counters.packets += 1;
-        let seen = self.seen(time, &journey.flow, journey.digest, hop, journey.length);
+        let seen = self.build_seen(time, &journey.flow, journey.digest, hop, journey.length);
         let stops = journey.stops();
-        self.append(&Entry::Packet { seen, points: stops.len() as u8, left: journey.left })?;
+        self.append_entry(&TraceEntry::Packet { seen, points: stops.len() as u8, left: journey.left })?;
         let Some(store) = self.setup.stores.paths else {
             self.counters.no_store += stops.len() as u64;
             return Ok(());
@@ -395,7 +396,7 @@ impl Tracer {
         let key = path_key(journey.digest, self.setup.host);
         for stop in stops {
             let value = stop.time as u32;
-            self.reporter.report(store, Body::Postcard { key, hop: stop.hop, path_length: 0, value })?;
+            self.reporter.report(store, DtaBody::Postcard { key, hop: stop.hop, path_length: 0, value })?;
         }
         Ok(())
     }
@@ -404,15 +405,15 @@ impl Tracer {
     fn tell_values(&mut self, now: u64) -> wire::Result<()> {
         let host = self.setup.host;
         if self.turns.is_multiple_of(NAMES_EVERY) {
-            let name = Name::new(&self.setup.name);
-            self.append(&Entry::Name { time: now, host, of: Named::Host, number: 0, name })?;
+            let name = TraceName::new(&self.setup.name);
+            self.append_entry(&TraceEntry::Name { time: now, host, of: Named::Host, number: 0, name })?;
             for number in 0..self.setup.points.len() {
                 let point = &self.setup.points[number];
                 if point.hop == GONE {
                     continue;
                 }
-                let (of, number, name) = (Named::Point, point.hop.into(), Name::new(&point.name));
-                self.append(&Entry::Name { time: now, host, of, number, name })?;
+                let (of, number, name) = (Named::Point, point.hop.into(), TraceName::new(&point.name));
+                self.append_entry(&TraceEntry::Name { time: now, host, of, number, name })?;
             }
             for number in 0..self.reasons.len() {
                 self.tell_reason(now, self.reasons[number])?;
@@ -421,30 +422,32 @@ impl Tracer {
         self.turns += 1;
         let Tracer { latencies, sizes, reporter, setup, counters, .. } = self;
         match setup.stores.latencies {
-            Some(store) => latencies.told(host, |key, value| {
-                reporter.report(store, Body::KeyWrite { redundancy: 0, key, value: &value.bytes() }).map(drop)
+            Some(store) => latencies.report_news(host, |key, value| {
+                reporter
+                    .report(store, DtaBody::KeyWrite { redundancy: 0, key, value: &value.to_bytes() })
+                    .map(drop)
             })?,
-            None => counters.no_store += latencies.forget(),
+            None => counters.no_store += latencies.discard_news(),
         }
         if let Some(sizes) = sizes {
-            sizes.turn(now, |store, epoch, column, cells| {
-                reporter.report(store, Body::SketchMerge { epoch, column, cells }).map(drop)
+            sizes.report_past_epoch(now, |store, epoch, column, cells| {
+                reporter.report(store, DtaBody::SketchMerge { epoch, column, cells }).map(drop)
             })?;
         }
-        self.append(&Entry::Books { time: now, host, books: self.books })
+        self.append_entry(&TraceEntry::Books { time: now, host, books: self.books })
     }
 
     fn tell_reason(&mut self, time: u64, reason: u32) -> wire::Result<()> {
         let Some(name) = (self.name_reason)(reason) else { return Ok(()) };
-        let (host, name) = (self.setup.host, Name::new(&name));
-        self.append(&Entry::Name { time, host, of: Named::Reason, number: reason, name })
+        let (host, name) = (self.setup.host, TraceName::new(&name));
+        self.append_entry(&TraceEntry::Name { time, host, of: Named::Reason, number: reason, name })
     }
 
-    fn append(&mut self, entry: &Entry) -> wire::Result<()> {
+    fn append_entry(&mut self, entry: &TraceEntry) -> wire::Result<()> {
         match self.setup.stores.events {
             Some(store) => self
                 .reporter
-                .report(store, Body::Append { list: entry.list(), value: &entry.bytes() })
+                .report(store, DtaBody::Append { list: entry.list_number(), value: &entry.to_bytes() })
                 .map(drop),
             None => {
                 self.counters.no_store += 1;
@@ -457,7 +460,7 @@ impl Tracer {
         match self.setup.stores.counters {
             _ if delta == 0 => Ok(()),
             Some(store) => {
-                self.reporter.report(store, Body::KeyIncrement { redundancy: 0, key, delta }).map(drop)
+                self.reporter.report(store, DtaBody::KeyIncrement { redundancy: 0, key, delta }).map(drop)
             }
             None => {
                 self.counters.no_store += 1;

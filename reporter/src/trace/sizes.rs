@@ -2,7 +2,7 @@
 
 use dta_proto::key::Flow;
 use dta_proto::layout::hash;
-use dta_proto::trace::size_key;
+use dta_proto::trace::flow_size_key;
 
 use super::stores::SizeStore;
 
@@ -27,9 +27,10 @@ impl Sizes {
     /// Adds bytes to a flow.
     pub(super) fn add(&mut self, flow: &Flow, bytes: u64) {
         let (columns, rows) = (u64::from(self.store.columns), self.store.rows);
-        let hash = hash::key_hash(&size_key(flow));
+        let hash = hash::key_hash(&flow_size_key(flow));
         for row in 0..usize::from(rows) {
-            let cell = &mut self.cells[hash::slot(hash, row, columns) as usize * usize::from(rows) + row];
+            let cell =
+                &mut self.cells[hash::slot_index(hash, row, columns) as usize * usize::from(rows) + row];
             *cell = cell.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         }
         self.has_some |= bytes != 0;
@@ -37,14 +38,14 @@ impl Sizes {
 
     /// Reports the epoch that ended before `now`, if any: store, epoch, column and the column's cells,
     /// big-endian.
-    pub(super) fn turn<E>(
+    pub(super) fn report_past_epoch<E>(
         &mut self,
         now: u64,
         tell: impl FnMut(u16, u32, u32, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let epoch = (now / self.length) as u32;
         if self.epoch.is_some_and(|before| before != epoch) {
-            self.end(tell)?;
+            self.report_epoch(tell)?;
         }
         self.epoch = Some(epoch);
         Ok(())
@@ -52,7 +53,7 @@ impl Sizes {
 
     /// Reports the current epoch, if it has anything. A store that waits for several hosts gets every column
     /// of each of them.
-    pub(super) fn end<E>(
+    pub(super) fn report_epoch<E>(
         &mut self,
         mut tell: impl FnMut(u16, u32, u32, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -88,7 +89,7 @@ mod tests {
                 told.push((epoch, column, cells.to_vec()));
                 Ok(())
             };
-            sizes.turn::<()>(seconds * 1_000_000_000, tell).unwrap();
+            sizes.report_past_epoch::<()>(seconds * 1_000_000_000, tell).unwrap();
             told
         };
         assert_eq!(turn(&mut sizes, 21), []);
@@ -97,9 +98,9 @@ mod tests {
         assert_eq!(turn(&mut sizes, 29), []);
         let told = turn(&mut sizes, 30);
         assert_eq!((told.len(), told[0].0, told[15].1), (16, 2, 15));
-        let hash = hash::key_hash(&size_key(&flow));
+        let hash = hash::key_hash(&flow_size_key(&flow));
         for row in 0..3 {
-            let (_, _, cells) = &told[hash::slot(hash, row, 16) as usize];
+            let (_, _, cells) = &told[hash::slot_index(hash, row, 16) as usize];
             assert_eq!(cells[4 * row..4 * row + 4], 1500u32.to_be_bytes());
         }
         // Nothing was added, so nothing is reported.

@@ -4,11 +4,11 @@ use dta_proto::fit::{self, Misfit};
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::trace::{ENTRY_LEN, HOPS, LATENCY_LEN, list, store};
-use dta_proto::wire::dta::{Body, Primitive};
+use dta_proto::wire::dta::{DtaBody, Primitive};
 
 /// The ids of the trace stores; nothing is reported for missing ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stores {
+pub struct TraceStores {
     /// Paths of packets.
     pub paths: Option<u16>,
     /// Packets, drops, slow packets and names.
@@ -41,16 +41,16 @@ pub enum BadStore {
     None,
 }
 
-impl Stores {
+impl TraceStores {
     /// Finds them among a collector's stores.
     ///
     /// # Errors
     /// There is none, or one of them has the wrong kind or layout.
-    pub fn among(all: &[StoreSpec]) -> Result<Stores, BadStore> {
-        let find = |name: &'static str, body: &Body<'_>| {
+    pub fn from_specs(all: &[StoreSpec]) -> Result<TraceStores, BadStore> {
+        let find = |name: &'static str, body: &DtaBody<'_>| {
             let found = all.iter().find(|spec| spec.name == name);
             found
-                .map(|spec| fit::fits(spec, body).map(|()| spec.id))
+                .map(|spec| fit::check_report_fit(spec, body).map(|()| spec.id))
                 .transpose()
                 .map_err(|misfit| BadStore::Misfit(name, misfit))
         };
@@ -61,27 +61,27 @@ impl Stores {
                 Some(SizeStore { id, columns, rows, expected })
             }
             Some((_, kind)) => {
-                let misfit = Misfit::of_kind(store::SIZES, kind.primitive(), Primitive::SketchMerge);
+                let misfit = Misfit::wrong_kind(store::SIZES, kind.primitive(), Primitive::SketchMerge);
                 return Err(BadStore::Misfit(store::SIZES, misfit));
             }
             None => None,
         };
-        let found = Stores {
-            paths: find(store::PATHS, &Body::Postcard { key, hop: HOPS - 1, path_length: 0, value: 0 })?,
-            events: find(store::EVENTS, &Body::Append { list: list::COUNT - 1, value: &[0; ENTRY_LEN] })?,
+        let found = TraceStores {
+            paths: find(store::PATHS, &DtaBody::Postcard { key, hop: HOPS - 1, path_length: 0, value: 0 })?,
+            events: find(store::EVENTS, &DtaBody::Append { list: list::COUNT - 1, value: &[0; ENTRY_LEN] })?,
             latencies: find(
                 store::LATENCIES,
-                &Body::KeyWrite { redundancy: 0, key, value: &[0; LATENCY_LEN] },
+                &DtaBody::KeyWrite { redundancy: 0, key, value: &[0; LATENCY_LEN] },
             )?,
-            counters: find(store::COUNTERS, &Body::KeyIncrement { redundancy: 0, key, delta: 0 })?,
+            counters: find(store::COUNTERS, &DtaBody::KeyIncrement { redundancy: 0, key, delta: 0 })?,
             sizes,
         };
-        if found == Stores::default() { Err(BadStore::None) } else { Ok(found) }
+        if found == TraceStores::default() { Err(BadStore::None) } else { Ok(found) }
     }
 
     /// Those of a collector whose configuration names no stores.
-    pub fn usual() -> Stores {
-        Stores::among(&dta_proto::trace::stores()).unwrap_or_default()
+    pub fn with_default_ids() -> TraceStores {
+        TraceStores::from_specs(&dta_proto::trace::default_trace_stores()).unwrap_or_default()
     }
 }
 
@@ -91,20 +91,22 @@ mod tests {
 
     #[test]
     fn the_stores_of_a_collector_are_found_and_others_refused() {
-        let mut all = dta_proto::trace::stores().to_vec();
-        let usual = Stores::usual();
+        let mut all = dta_proto::trace::default_trace_stores().to_vec();
+        let usual = TraceStores::with_default_ids();
         assert_eq!(
             (usual.paths, usual.events, usual.latencies, usual.counters),
             (Some(32), Some(33), Some(34), Some(35))
         );
         assert_eq!(usual.sizes, Some(SizeStore { id: 36, columns: 1024, rows: 3, expected: 1 }));
         all.remove(4);
-        assert_eq!(Stores::among(&all), Ok(Stores { sizes: None, ..usual }));
+        assert_eq!(TraceStores::from_specs(&all), Ok(TraceStores { sizes: None, ..usual }));
         all[0].kind = StoreKind::Postcarding { slots: 8, hops: 6, redundancy: 1 };
-        let told = Stores::among(&all).unwrap_err().to_string();
+        let told = TraceStores::from_specs(&all).unwrap_err().to_string();
         assert!(told.contains("trace-paths") && told.contains("hop"), "{told}");
         all[0].kind = StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 1 };
-        assert!(Stores::among(&all).unwrap_err().to_string().contains("takes no postcarding reports"));
-        assert_eq!(Stores::among(&[]), Err(BadStore::None));
+        assert!(
+            TraceStores::from_specs(&all).unwrap_err().to_string().contains("takes no postcarding reports")
+        );
+        assert_eq!(TraceStores::from_specs(&[]), Err(BadStore::None));
     }
 }

@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dta_reporter::packet_trace::kernel::{Options, Tracer};
+use dta_reporter::packet_trace::kernel::{Tracer, TracerOptions};
 use dta_reporter::packet_trace::point::At;
-use dta_reporter::packet_trace::record::Record;
+use dta_reporter::packet_trace::record::TraceRecord;
 
 /// How long a test waits for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -100,17 +100,21 @@ pub(crate) fn object() -> Option<std::sync::Arc<[u8]>> {
 }
 
 /// A tracer with these points.
-pub(crate) fn tracer(options: &Options, points: &[String]) -> Tracer {
-    let options = Options { object: object(), ..options.clone() };
+pub(crate) fn tracer(options: &TracerOptions, points: &[String]) -> Tracer {
+    let options = TracerOptions { object: object(), ..options.clone() };
     let mut tracer = Tracer::start(&options).unwrap_or_else(|error| panic!("{error}"));
-    for at in points.iter().flat_map(|point| At::parse(point).expect("a point")) {
+    for at in points.iter().flat_map(|point| At::parse_points(point).expect("a point")) {
         tracer.attach(&at).unwrap_or_else(|error| panic!("{error}"));
     }
     tracer
 }
 
 /// Collects records until a condition holds.
-pub(crate) fn collect(tracer: &mut Tracer, records: &mut Vec<Record>, enough: impl Fn(&[Record]) -> bool) {
+pub(crate) fn collect(
+    tracer: &mut Tracer,
+    records: &mut Vec<TraceRecord>,
+    enough: impl Fn(&[TraceRecord]) -> bool,
+) {
     collect_reported(tracer, records, |records, _| enough(records));
 }
 
@@ -118,18 +122,18 @@ pub(crate) fn collect(tracer: &mut Tracer, records: &mut Vec<Record>, enough: im
 /// returns that number: the kernel may skip a program while others on the machine keep it busy.
 pub(crate) fn collect_reported(
     tracer: &mut Tracer,
-    records: &mut Vec<Record>,
-    enough: impl Fn(&[Record], usize) -> bool,
+    records: &mut Vec<TraceRecord>,
+    enough: impl Fn(&[TraceRecord], usize) -> bool,
 ) -> usize {
     let end = Instant::now() + PATIENCE;
     loop {
-        let books = tracer.total().expect("books");
+        let books = tracer.total_books().expect("books");
         let unreported = (books.missed + books.ring_full) as usize;
         tracer.read(|record| records.push(record));
         if enough(records, unreported) {
             return unreported;
         }
         assert!(Instant::now() < end, "only {} records came: {books:?}", records.len());
-        tracer.wait(Duration::from_millis(10)).expect("waiting works");
+        tracer.wait_for_records(Duration::from_millis(10)).expect("waiting works");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dta_reporter::packet_trace::counts::Books;
 use dta_reporter::packet_trace::digest::Sampling;
-use dta_reporter::packet_trace::kernel::{Options, Tracer};
+use dta_reporter::packet_trace::kernel::{Tracer, TracerOptions};
 
 use crate::bed::{Bed, socket, tracer};
 
@@ -15,12 +15,12 @@ fn packets() -> u64 {
 
 /// Whether every packet seen is accounted for. (If read while packets pass, those in progress may be missing.)
 pub(crate) fn balance(of: &Books) -> bool {
-    of.seen == of.reported + of.filtered + of.sampled_out + of.own + of.ring_full + of.refused()
+    of.seen == of.reported + of.filtered + of.sampled_out + of.own + of.ring_full + of.unparsed_packets()
 }
 
 fn total(tracer: &Tracer) -> Books {
     let mut sum = Books::default();
-    tracer.books().unwrap().iter().for_each(|books| sum.add(&books.total));
+    tracer.read_books().unwrap().iter().for_each(|books| sum.add(&books.total));
     sum
 }
 
@@ -32,8 +32,9 @@ fn every_packet_is_reported_or_counted_with_a_reason() {
     bed.veth((&near, "e0", "10.7.5.1/24"), (&far, "e0", "10.7.5.2/24"));
     let sender = socket(&near, "10.7.5.1:7001");
     let receiver = socket(&far, "10.7.5.2:7002");
-    let mut options = Options { ring: 1 << 16, ..Options::default() };
-    options.table = dta_reporter::packet_trace::filter::compile("udp dst port 7002 or udp dst port 7003").unwrap();
+    let mut options = TracerOptions { ring: 1 << 16, ..TracerOptions::default() };
+    options.table =
+        dta_reporter::packet_trace::filter::compile_filter("udp dst port 7002 or udp dst port 7003").unwrap();
     options.sampling = Sampling::one_in(2);
     let points = [format!("netns:{near}/iface:e0/egress"), format!("netns:{far}/iface:e0/ingress")];
     let mut tracer = tracer(&options, &points);
@@ -59,19 +60,19 @@ fn every_packet_is_reported_or_counted_with_a_reason() {
     // Both points see every packet; those that return as ICMP are seen too.
     while total(&tracer).seen < 2 * count {
         assert!(std::time::Instant::now() < end, "{:?}", total(&tracer));
-        tracer.wait(Duration::from_millis(10)).unwrap();
+        tracer.wait_for_records(Duration::from_millis(10)).unwrap();
     }
     read += tracer.read(|_| {});
     let books = total(&tracer);
     assert!(balance(&books), "{books:?}");
     // Losses are known by processor.
-    let by_processor = tracer.books().unwrap().into_iter().flat_map(|books| books.cpus);
+    let by_processor = tracer.read_books().unwrap().into_iter().flat_map(|books| books.cpus);
     assert_eq!(by_processor.map(|books| books.ring_full).sum::<u64>(), books.ring_full);
     assert_eq!(books.reported, read as u64);
     assert!(books.filtered >= count / 2 && books.sampled_out > 0 && books.ring_full > 0, "{books:?}");
     // Flows are counted before sampling, and whether the ring has room or not.
     let flow = "10.7.5.1:7001->10.7.5.2:7002/udp".parse().unwrap();
-    let flows: Vec<_> = tracer.flows().unwrap().into_iter().filter(|(at, _)| at.flow == flow).collect();
+    let flows: Vec<_> = tracer.read_flows().unwrap().into_iter().filter(|(at, _)| at.flow == flow).collect();
     assert_eq!(flows.len(), 2);
     assert!(
         flows.iter().all(|(_, counted)| counted.packets == count - count.div_ceil(4)
@@ -87,7 +88,7 @@ fn filter_and_share_change_without_attaching_again() {
     bed.veth((&near, "e0", "10.7.6.1/24"), (&far, "e0", "10.7.6.2/24"));
     let sender = socket(&near, "10.7.6.1:7001");
     let receiver = socket(&far, "10.7.6.2:7002");
-    let mut tracer = tracer(&Options::default(), &[format!("netns:{far}/iface:e0/ingress")]);
+    let mut tracer = tracer(&TracerOptions::default(), &[format!("netns:{far}/iface:e0/ingress")]);
     let pass = |tracer: &mut Tracer, number: u32| {
         let before = total(tracer);
         sender.send_to(&number.to_be_bytes(), "10.7.6.2:7002").unwrap();
@@ -101,9 +102,9 @@ fn filter_and_share_change_without_attaching_again() {
     };
     // ARP is sent before the first, and is not an IP packet.
     assert_eq!(pass(&mut tracer, 1), (1, 0, 0));
-    tracer.set_filter(&dta_reporter::packet_trace::filter::compile("tcp").unwrap()).unwrap();
+    tracer.set_filter(&dta_reporter::packet_trace::filter::compile_filter("tcp").unwrap()).unwrap();
     assert_eq!(pass(&mut tracer, 2), (0, 1, 0));
-    tracer.set_filter(&dta_reporter::packet_trace::filter::compile("udp").unwrap()).unwrap();
+    tracer.set_filter(&dta_reporter::packet_trace::filter::compile_filter("udp").unwrap()).unwrap();
     assert_eq!(pass(&mut tracer, 3), (1, 0, 0));
     tracer.set_sampling(Sampling { threshold: 0 }).unwrap();
     assert_eq!(pass(&mut tracer, 4), (0, 0, 1));

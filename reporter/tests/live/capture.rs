@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dta_reporter::packet_trace::counts::FlowCount;
 use dta_reporter::packet_trace::digest::Sampling;
-use dta_reporter::packet_trace::kernel::{Options, Tracer};
+use dta_reporter::packet_trace::kernel::{Tracer, TracerOptions};
 
 use crate::bed::{Bed, PATIENCE, run, tracer};
 use crate::beside::captures;
@@ -59,7 +59,7 @@ fn counters_of_flows_equal_the_capture_whatever_is_sampled() {
                 let count = expected.entry(packet.flow()).or_default();
                 count.packets += 1;
                 count.bytes += u64::from(packet.length);
-                chosen += u64::from(sampling.chooses(packet.identity.digest()));
+                chosen += u64::from(sampling.includes_packet(packet.identity.digest()));
             }
             Err(Refused::NotIp) => not_ip += 1,
             Err(error) => panic!("{error}"),
@@ -74,25 +74,26 @@ fn counters_of_flows_equal_the_capture_whatever_is_sampled() {
     bed.veth((&near, "e0", ""), (&far, "e0", ""));
     run(&format!("ip -n {near} link set e0 mtu 65535 && ip -n {far} link set e0 mtu 65535"));
     let points = [format!("netns:{near}/iface:e0/egress"), format!("netns:{far}/iface:e0/ingress")];
-    let mut tracer = tracer(&Options { sampling, ..Options::default() }, &points);
+    let mut tracer = tracer(&TracerOptions { sampling, ..TracerOptions::default() }, &points);
     let sent = Command::new("ip")
         .args(["netns", "exec", &near, "python3", "-c", REPLAY])
         .arg(&file)
         .status()
         .unwrap();
     assert!(sent.success());
-    let totals =
-        |tracer: &Tracer| -> Vec<_> { tracer.books().unwrap().iter().map(|books| books.total).collect() };
+    let totals = |tracer: &Tracer| -> Vec<_> {
+        tracer.read_books().unwrap().iter().map(|books| books.total).collect()
+    };
     let end = Instant::now() + PATIENCE;
     while totals(&tracer).iter().any(|total| total.seen < frames.len() as u64) {
         assert!(Instant::now() < end, "{:?}", totals(&tracer));
-        tracer.wait(Duration::from_millis(10)).unwrap();
+        tracer.wait_for_records(Duration::from_millis(10)).unwrap();
     }
     for (point, total) in totals(&tracer).iter().enumerate() {
         assert_eq!((total.seen, total.not_ip, total.unreadable), (frames.len() as u64, not_ip, 0));
         assert_eq!((total.reported, total.flows_full), (chosen, 0));
         let counted: HashMap<_, _> = tracer
-            .flows()
+            .read_flows()
             .unwrap()
             .into_iter()
             .filter(|(at, _)| usize::from(at.point) == point)

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use dta_reporter::packet_trace::journey::{Journey, Journeys};
-use dta_reporter::packet_trace::kernel::Options;
+use dta_reporter::packet_trace::kernel::TracerOptions;
 use dta_reporter::packet_trace::record::flags;
 
 use crate::bed::{Bed, collect, collect_reported, run, socket, tracer};
@@ -41,9 +41,9 @@ fn a_queue_drops_as_many_packets_as_are_reported_with_its_reason() {
     // too.
     std::thread::spawn(move || while receiver.recv(&mut [0; 9]).is_ok() {});
 
-    let table = dta_reporter::packet_trace::filter::compile("udp dst port 7002").unwrap();
+    let table = dta_reporter::packet_trace::filter::compile_filter("udp dst port 7002").unwrap();
     let points = ["tp:net_dev_queue", "tp:net_dev_start_xmit", "tp:kfree_skb"].map(String::from);
-    let mut tracer = tracer(&Options { table, ..Options::default() }, &points);
+    let mut tracer = tracer(&TracerOptions { table, ..TracerOptions::default() }, &points);
     for number in 0..PACKETS {
         let mut payload = [7; 1000];
         payload[..8].copy_from_slice(&number.to_be_bytes());
@@ -72,12 +72,14 @@ fn a_queue_drops_as_many_packets_as_are_reported_with_its_reason() {
         drops.len()
     );
     let mut reasons: HashMap<String, usize> = HashMap::new();
-    drops.iter().for_each(|record| *reasons.entry(tracer.kernel().reason(record.reason)).or_default() += 1);
+    drops
+        .iter()
+        .for_each(|record| *reasons.entry(tracer.kernel().reason_name(record.reason)).or_default() += 1);
     assert_eq!(reasons, HashMap::from([("QDISC_DROP".to_owned(), drops.len())]));
 
     let mut journeys = Journeys::default();
-    records.iter().for_each(|record| journeys.put(*record, 0));
-    let journeys = journeys.settled(0);
+    records.iter().for_each(|record| journeys.add_record(*record, 0));
+    let journeys = journeys.take_settled(0);
     assert!(all_but(unreported, PACKETS).contains(&journeys.len()), "{}", journeys.len());
     let left: Vec<_> = journeys
         .iter()
@@ -95,11 +97,16 @@ fn a_queue_drops_as_many_packets_as_are_reported_with_its_reason() {
     assert!((queue - 1..=QUEUE + 1).contains(&before), "{before} packets left before it");
     // Two of them may leave at once. On a busy machine everything takes longer.
     let least = (queue - 2) * FRAME * 8 * 1_000_000_000 / BITS_A_SECOND;
-    assert!(last.total() >= least, "it waited {} ns, of {least} at least", last.total());
+    assert!(last.total_duration() >= least, "it waited {} ns, of {least} at least", last.total_duration());
     // Flows are counted where packets are dropped.
     let flow = records[0].flow;
-    let counted: u64 =
-        tracer.flows().unwrap().iter().filter(|(at, _)| at.flow == flow).map(|(_, count)| count.drops).sum();
+    let counted: u64 = tracer
+        .read_flows()
+        .unwrap()
+        .iter()
+        .filter(|(at, _)| at.flow == flow)
+        .map(|(_, count)| count.drops)
+        .sum();
     assert!(
         all_but(unreported, dropped).contains(&(counted as usize)),
         "{counted} counted, {unreported} unreported: {statistics}"
@@ -117,8 +124,9 @@ fn what_a_full_receive_buffer_drops_is_reported_with_its_own_reason() {
     sender.send_to(b"first", "10.7.2.2:7002").unwrap();
     receiver.recv(&mut [0; 9]).unwrap();
 
-    let table = dta_reporter::packet_trace::filter::compile("udp dst port 7002").unwrap();
-    let mut tracer = tracer(&Options { table, ..Options::default() }, &["tp:kfree_skb".to_owned()]);
+    let table = dta_reporter::packet_trace::filter::compile_filter("udp dst port 7002").unwrap();
+    let mut tracer =
+        tracer(&TracerOptions { table, ..TracerOptions::default() }, &["tp:kfree_skb".to_owned()]);
     for _ in 0..PACKETS {
         sender.send_to(&[7; 1000], "10.7.2.2:7002").unwrap();
     }
@@ -149,6 +157,6 @@ fn what_a_full_receive_buffer_drops_is_reported_with_its_own_reason() {
         records.len()
     );
     for record in &records {
-        assert_eq!(tracer.kernel().reason(record.reason), "SOCKET_RCVBUFF");
+        assert_eq!(tracer.kernel().reason_name(record.reason), "SOCKET_RCVBUFF");
     }
 }

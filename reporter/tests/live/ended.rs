@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use aya::programs::{SchedClassifier, TcAttachType};
-use dta_reporter::packet_trace::kernel::{Options, Tracer};
+use dta_reporter::packet_trace::kernel::{Tracer, TracerOptions};
 
 use crate::bed::{Bed, PATIENCE, run, socket, tracer, within};
 
@@ -34,7 +34,7 @@ fn traced(how: &str, namespace: &str) -> Child {
 fn traces_until_it_is_killed() {
     let Ok(text) = std::env::var(KILLED) else { return };
     let (how, namespace) = text.split_once(' ').unwrap();
-    let options = Options { clsact: how == "clsact", ..Options::default() };
+    let options = TracerOptions { clsact: how == "clsact", ..TracerOptions::default() };
     let _tracer = tracer(&options, &[format!("netns:{namespace}/iface:e0")]);
     std::fs::write(format!("/run/netns/../{namespace}.ready"), "").unwrap();
     loop {
@@ -76,10 +76,10 @@ fn a_killed_tracer_leaves_nothing_on_tcx_and_the_next_clears_clsact() {
 
     kill(traced("clsact", &near), &near);
     assert_eq!(attached(&near), 2, "filters of clsact stay");
-    drop(Tracer::start(&Options::default()).unwrap());
+    drop(Tracer::start(&TracerOptions::default()).unwrap());
     assert_eq!(attached(&near), 0, "the next tracer takes them away");
 
-    let clsact = Options { clsact: true, ..Options::default() };
+    let clsact = TracerOptions { clsact: true, ..TracerOptions::default() };
     let orderly = tracer(&clsact, &[format!("netns:{near}/iface:e0")]);
     assert_eq!(attached(&near), 2);
     drop(orderly);
@@ -98,14 +98,16 @@ fn an_interface_that_is_made_again_is_traced_again() {
         receiver.recv(&mut [0; 9]).unwrap();
     };
     make(&bed);
-    let options =
-        Options { table: dta_reporter::packet_trace::filter::compile("udp dst port 7002").unwrap(), ..Options::default() };
+    let options = TracerOptions {
+        table: dta_reporter::packet_trace::filter::compile_filter("udp dst port 7002").unwrap(),
+        ..TracerOptions::default()
+    };
     let mut tracer =
         tracer(&options, &[format!("netns:{far}/iface:e0/ingress"), "tp:netif_receive_skb".into()]);
-    let reported = |tracer: &Tracer| tracer.books().unwrap()[0].total.reported;
+    let reported = |tracer: &Tracer| tracer.read_books().unwrap()[0].total.reported;
     let state = |tracer: &mut Tracer, wanted: bool| {
         until("the point follows its interface", || {
-            tracer.wait(Duration::from_millis(10)).unwrap();
+            tracer.wait_for_records(Duration::from_millis(10)).unwrap();
             tracer.points()[0].is_attached() == wanted
         });
     };
@@ -145,7 +147,7 @@ fn filters_of_clsact_in_a_namespace_without_a_name_are_cleared_when_it_is_traced
             .map(|text| text.matches("direct-action").count())
             .sum::<usize>()
     };
-    let clsact = Options { clsact: true, ..Options::default() };
+    let clsact = TracerOptions { clsact: true, ..TracerOptions::default() };
     let points = [format!("netns:{path}/iface:lo")];
     // Like a killed process: nothing of it is removed.
     std::mem::forget(tracer(&clsact, &points));

@@ -6,9 +6,9 @@ mod list;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
-use dta_proto::hex;
-use dta_reporter::packet_trace::kernel::Options;
-use dta_reporter::packet_trace::record::{Record, flags};
+use dta_proto::to_hex_digits;
+use dta_reporter::packet_trace::kernel::TracerOptions;
+use dta_reporter::packet_trace::record::{TraceRecord, flags};
 
 use crate::bed::{Bed, collect, run, tracer};
 use crate::twin::packet::{Start, read};
@@ -58,7 +58,7 @@ fn pass(near: &str, far: &str) -> Vec<String> {
     let mut sender = python(near, SEND, 0);
     let mut input = sender.stdin.take().expect("an input");
     for frame in &frames {
-        let hex = hex(&frame.bytes);
+        let hex = to_hex_digits(&frame.bytes);
         writeln!(input, "{hex}").unwrap();
     }
     drop(input);
@@ -78,7 +78,7 @@ fn frames_pass_byte_for_byte_and_are_read_as_in_plain_rust() {
     }
     bed.veth((&near, "e0", ""), (&far, "e0", ""));
     let frames = list::all();
-    let sent: Vec<String> = frames.iter().map(|frame| hex(&frame.bytes)).collect();
+    let sent: Vec<String> = frames.iter().map(|frame| to_hex_digits(&frame.bytes)).collect();
     assert_eq!(pass(&near, &far), sent, "without tracing");
 
     let points = [
@@ -88,7 +88,7 @@ fn frames_pass_byte_for_byte_and_are_read_as_in_plain_rust() {
         "tp:net_dev_queue".into(),
         "tp:netif_receive_skb".into(),
     ];
-    let mut tracer = tracer(&Options { follow: false, ..Options::default() }, &points);
+    let mut tracer = tracer(&TracerOptions { follow: false, ..TracerOptions::default() }, &points);
     assert_eq!(pass(&near, &far), sent, "with tracing");
     let mut records = Vec::new();
     let own = {
@@ -98,12 +98,13 @@ fn frames_pass_byte_for_byte_and_are_read_as_in_plain_rust() {
         };
         [inode(&near), inode(&far)]
     };
-    let ours = |record: &&Record| own.contains(&record.namespace);
+    let ours = |record: &&TraceRecord| own.contains(&record.namespace);
     collect(&mut tracer, &mut records, |records| {
         records.iter().filter(ours).count() >= frames.len() * points.len()
     });
     for point in 0..points.len() as u16 {
-        let seen: Vec<&Record> = records.iter().filter(ours).filter(|record| record.point == point).collect();
+        let seen: Vec<&TraceRecord> =
+            records.iter().filter(ours).filter(|record| record.point == point).collect();
         assert_eq!(seen.len(), frames.len(), "at {}", points[usize::from(point)]);
         for (record, frame) in seen.iter().zip(&frames) {
             let at = format!("{} at {}", frame.name, points[usize::from(point)]);

@@ -2,7 +2,7 @@
 #![cfg(all(feature = "ebpf", target_os = "linux"))]
 
 mod bed;
-#[path = "../../../testbed/captures.rs"]
+#[path = "../../../testbed/tests/shared/captures.rs"]
 mod beside;
 mod books;
 mod calls;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use dta_reporter::packet_trace::journey::Journeys;
-use dta_reporter::packet_trace::kernel::Options;
+use dta_reporter::packet_trace::kernel::TracerOptions;
 
 use crate::bed::{Bed, collect, run, socket, tracer};
 use crate::books::balance;
@@ -33,8 +33,8 @@ fn every_packet_is_complete_at_its_twelve_points_in_their_order() {
     receiver.recv(&mut [0; 9]).unwrap();
 
     let points = ["tp:net_dev_queue", "tp:net_dev_start_xmit", "tp:netif_receive_skb"].map(String::from);
-    let mut tracer = tracer(&Options::default(), &points);
-    let mut places = tracer.places();
+    let mut tracer = tracer(&TracerOptions::default(), &points);
+    let mut places = tracer.interface_names();
     let mut records = Vec::new();
     for number in 0..PACKETS {
         sender.send_to(format!("packet {number:08}").as_bytes(), "10.7.0.2:7002").unwrap();
@@ -65,21 +65,20 @@ fn every_packet_is_complete_at_its_twelve_points_in_their_order() {
     .map(|(point, namespace, device)| format!("{point} {namespace}/{device}"))
     .to_vec();
     let mut journeys = Journeys::default();
-    records.iter().for_each(|record| journeys.put(*record, 0));
-    assert_eq!(journeys.shared(), 0);
-    let journeys = journeys.settled(0);
+    records.iter().for_each(|record| journeys.add_record(*record, 0));
+    assert_eq!(journeys.shared_digests(), 0);
+    let journeys = journeys.take_settled(0);
     assert_eq!(journeys.len(), PACKETS);
     let mut ways: HashMap<Vec<String>, usize> = HashMap::new();
     for journey in &journeys {
-        let way = journey
-            .records
-            .iter()
-            .map(|record| format!("{} {}", record.point, places.name(record.namespace, record.interface)));
+        let way = journey.records.iter().map(|record| {
+            format!("{} {}", record.point, places.interface_name(record.namespace, record.interface))
+        });
         *ways.entry(way.collect()).or_default() += 1;
         let segments: u64 = journey.records.windows(2).map(|pair| pair[1].time - pair[0].time).sum();
-        assert_eq!(segments, journey.total());
+        assert_eq!(segments, journey.total_duration());
     }
     assert_eq!(ways, HashMap::from([(expected, PACKETS)]));
-    let books = tracer.books().unwrap();
+    let books = tracer.read_books().unwrap();
     assert!(books.iter().all(|book| balance(&book.total)), "{books:?}");
 }

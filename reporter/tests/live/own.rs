@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use dta_reporter::packet_trace::journey::Journeys;
-use dta_reporter::packet_trace::kernel::{Error, Options};
+use dta_reporter::packet_trace::kernel::{Error, TracerOptions};
 use dta_reporter::packet_trace::point::At;
 
 use crate::bed::{Bed, collect, socket, tracer};
@@ -36,8 +36,8 @@ fn program_of_ones_own_sees_the_same_packets() {
     let (sender, receiver) = (socket(&near, "10.7.7.1:7071"), socket(&far, "10.7.7.2:7072"));
     sender.send_to(b"first", "10.7.7.2:7072").unwrap();
     receiver.recv(&mut [0; 9]).unwrap();
-    let table = dta_reporter::packet_trace::filter::compile("udp dst port 7072").unwrap();
-    let options = Options { table, ..Options::default() };
+    let table = dta_reporter::packet_trace::filter::compile_filter("udp dst port 7072").unwrap();
+    let options = TracerOptions { table, ..TracerOptions::default() };
     let points = [format!("netns:{near}/iface:e0/egress"), format!("netns:{far}/iface:e0/ingress")];
     let mut tracer = tracer(&options, &points);
     assert_eq!(tracer.attach(&own).unwrap(), 2);
@@ -47,20 +47,20 @@ fn program_of_ones_own_sees_the_same_packets() {
     }
     let mut records = Vec::new();
     // It has no filter, so it reports others' packets, too.
-    let ours = |record: &&dta_reporter::packet_trace::record::Record| record.flow.dport == 7072;
+    let ours = |record: &&dta_reporter::packet_trace::record::TraceRecord| record.flow.dport == 7072;
     collect(&mut tracer, &mut records, |records| records.iter().filter(ours).count() >= 3 * PACKETS);
     let mut journeys = Journeys::default();
-    records.iter().filter(ours).for_each(|record| journeys.put(*record, 0));
+    records.iter().filter(ours).for_each(|record| journeys.add_record(*record, 0));
     let ways: Vec<Vec<u16>> = journeys
-        .settled(0)
+        .take_settled(0)
         .iter()
         .map(|journey| journey.records.iter().map(|record| record.point).collect())
         .collect();
     assert_eq!(ways, vec![vec![0, 2, 1]; PACKETS], "between the one interface and the other");
-    let books = tracer.books().unwrap()[2].total;
+    let books = tracer.read_books().unwrap()[2].total;
     assert!(balance(&books) && books.reported >= PACKETS as u64, "{books:?}");
     tracer.detach(&own);
-    assert!(tracer.total().unwrap().reported >= 3 * PACKETS as u64, "what it told is not forgotten");
+    assert!(tracer.total_books().unwrap().reported >= 3 * PACKETS as u64, "what it told is not forgotten");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn program_of_ones_own_sees_the_same_packets() {
 fn object_that_cannot_be_a_point_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let _bed = Bed::new();
-    let mut tracer = tracer(&Options::default(), &[]);
+    let mut tracer = tracer(&TracerOptions::default(), &[]);
     let mut refused = |at: &At| match tracer.attach(at) {
         Err(Error::Attach { why, .. }) => why,
         other => panic!("{other:?}"),

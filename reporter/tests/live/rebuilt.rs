@@ -1,7 +1,7 @@
 //! Paths on which a packet's buffer is rebuilt: its digest identifies it.
 
 use dta_reporter::packet_trace::journey::Journeys;
-use dta_reporter::packet_trace::kernel::Options;
+use dta_reporter::packet_trace::kernel::TracerOptions;
 
 use crate::bed::{Bed, collect, run, socket, tracer};
 use crate::switch::Switch;
@@ -15,8 +15,8 @@ fn all_meet(near: &str, far: &str, addresses: (&str, &str), points: &[String]) {
     let receiver = socket(far, &to);
     sender.send_to(b"first", &to).unwrap();
     receiver.recv(&mut [0; 9]).unwrap();
-    let table = dta_reporter::packet_trace::filter::compile("udp dst port 7002").unwrap();
-    let mut tracer = tracer(&Options { table, ..Options::default() }, points);
+    let table = dta_reporter::packet_trace::filter::compile_filter("udp dst port 7002").unwrap();
+    let mut tracer = tracer(&TracerOptions { table, ..TracerOptions::default() }, points);
     for number in 0..PACKETS {
         sender.send_to(format!("packet {number:08}").as_bytes(), &to).unwrap();
         receiver.recv(&mut [0; 99]).unwrap();
@@ -24,8 +24,8 @@ fn all_meet(near: &str, far: &str, addresses: (&str, &str), points: &[String]) {
     let mut records = Vec::new();
     collect(&mut tracer, &mut records, |records| records.len() >= PACKETS * points.len());
     let mut journeys = Journeys::default();
-    records.iter().for_each(|record| journeys.put(*record, 0));
-    let lengths: Vec<_> = journeys.settled(0).iter().map(|journey| journey.records.len()).collect();
+    records.iter().for_each(|record| journeys.add_record(*record, 0));
+    let lengths: Vec<_> = journeys.take_settled(0).iter().map(|journey| journey.records.len()).collect();
     assert_eq!(lengths, vec![points.len(); PACKETS]);
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use dta_reporter::packet_trace::kernel::{Options, Tracer};
+use dta_reporter::packet_trace::kernel::{Tracer, TracerOptions};
 
 use crate::bed::{Bed, PATIENCE, collect, run, socket, tracer};
 use crate::books::balance;
@@ -38,7 +38,7 @@ fn ways() -> Ways {
 }
 
 fn books(tracer: &Tracer) -> HashMap<String, (u64, u64)> {
-    let all = tracer.points().iter().zip(tracer.books().unwrap());
+    let all = tracer.points().iter().zip(tracer.read_books().unwrap());
     all.map(|(point, books)| {
         assert!(balance(&books.total), "{}: {:?}", point.at, books.total);
         let at = point.at.to_string();
@@ -56,8 +56,9 @@ fn what_comes_of_reports_is_left_out_at_every_point() {
     let sink = socket(&far, "10.7.13.2:7002");
     let translator = TRANSLATOR.parse().unwrap();
     for (filter, follow) in [("", true), ("", false), ("udp or icmp", true), ("udp or icmp", false)] {
-        let table = dta_reporter::packet_trace::filter::compile(filter).unwrap();
-        let options = Options { translator: Some(translator), follow, table, ..Options::default() };
+        let table = dta_reporter::packet_trace::filter::compile_filter(filter).unwrap();
+        let options =
+            TracerOptions { translator: Some(translator), follow, table, ..TracerOptions::default() };
         let mut tracer = tracer(&options, &points);
         for number in 0..PACKETS {
             // Nobody listens there: the report comes back in an ICMP message.
@@ -103,7 +104,7 @@ fn what_comes_of_reports_is_left_out_at_every_point() {
 #[ignore = "needs root and network namespaces"]
 fn reports_over_a_traced_interface_make_no_reports() {
     let Ways { bed: _bed, user, reporter, points, .. } = ways();
-    let options = Options { translator: Some(TRANSLATOR.parse().unwrap()), ..Options::default() };
+    let options = TracerOptions { translator: Some(TRANSLATOR.parse().unwrap()), ..TracerOptions::default() };
     let mut tracer = tracer(&options, &points);
     for number in 0..PACKETS {
         user.send_to(format!("a user's datagram, number {number:016}").as_bytes(), "10.7.13.2:7002").unwrap();
@@ -120,7 +121,7 @@ fn reports_over_a_traced_interface_make_no_reports() {
         });
         quiet = if all > before { 0 } else { quiet + 1 };
         assert!(all <= 6 * PACKETS, "{all} records");
-        tracer.wait(Duration::from_millis(5)).unwrap();
+        tracer.wait_for_records(Duration::from_millis(5)).unwrap();
     }
 }
 
@@ -128,7 +129,7 @@ fn reports_over_a_traced_interface_make_no_reports() {
 #[ignore = "needs root and network namespaces"]
 fn reading_ends_though_records_come_faster() {
     let Ways { bed: _bed, user, points, .. } = ways();
-    let options = Options { ring: 1 << 16, ..Options::default() };
+    let options = TracerOptions { ring: 1 << 16, ..TracerOptions::default() };
     let mut tracer = tracer(&options, &points);
     // The neighbour is known once it has come: from then on, a datagram's records are there when it is sent.
     user.send_to(b"first", "10.7.13.2:7002").unwrap();

@@ -1,7 +1,7 @@
 //! Address translation by nftables: a packet stays one, by its buffer.
 
 use dta_reporter::packet_trace::journey::Journeys;
-use dta_reporter::packet_trace::kernel::Options;
+use dta_reporter::packet_trace::kernel::TracerOptions;
 use dta_reporter::packet_trace::record::flags;
 
 use crate::bed::{Bed, collect, run, socket, tracer};
@@ -27,14 +27,14 @@ fn a_packet_is_followed_through_address_translation() {
     assert_eq!(seen.ip().to_string(), "192.0.2.254", "the router translates");
 
     // The filter names the address before translation: what it chose stays chosen.
-    let table = dta_reporter::packet_trace::filter::compile("udp and src host 10.7.4.1").unwrap();
+    let table = dta_reporter::packet_trace::filter::compile_filter("udp and src host 10.7.4.1").unwrap();
     let points = [
         format!("netns:{inside}/iface:e0/egress"),
         format!("netns:{router}/iface:in/ingress"),
         format!("netns:{router}/iface:out/egress"),
         format!("netns:{outside}/iface:e0/ingress"),
     ];
-    let mut tracer = tracer(&Options { table, ..Options::default() }, &points);
+    let mut tracer = tracer(&TracerOptions { table, ..TracerOptions::default() }, &points);
     for number in 0..PACKETS {
         sender.send_to(format!("packet {number:08}").as_bytes(), "192.0.2.1:7002").unwrap();
         receiver.recv(&mut [0; 99]).unwrap();
@@ -42,8 +42,8 @@ fn a_packet_is_followed_through_address_translation() {
     let mut records = Vec::new();
     collect(&mut tracer, &mut records, |records| records.len() >= 4 * PACKETS);
     let mut journeys = Journeys::default();
-    records.iter().for_each(|record| journeys.put(*record, 0));
-    let journeys = journeys.settled(0);
+    records.iter().for_each(|record| journeys.add_record(*record, 0));
+    let journeys = journeys.take_settled(0);
     assert_eq!(journeys.len(), PACKETS);
     for journey in &journeys {
         let way: Vec<_> = journey

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, AskKeys, ClientOptions, Member, Spread};
-use dta_collector::config::{Cluster, Config, MemoryConfig};
-use dta_collector::server::Server;
+use dta_collector::config::{CollectorClusterConfig, Config, MemoryConfig};
+use dta_collector::server::RunningCollector;
 use dta_proto::buckets::{self, Buckets};
 use dta_proto::control::{
     CollectorShare, Endpoint, OpenSessionRequest, Policy, Purpose, RequesterQueuePair, bucket_ranges,
@@ -19,12 +17,14 @@ use dta_proto::control::{
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, AskKeys, ClientOptions, Spread, SpreadMember};
 use futures_util::future::join_all;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::harness::{Rates, Scale, measure};
-use super::query::key;
+use super::harness::{Rates, Scale, measure_rates};
+use super::query::key_from_number;
 
 const SLOTS: u64 = 1 << 16;
 /// Few enough that all are found.
@@ -37,20 +37,25 @@ const SECOND: u8 = 128;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
-    let runtime = runtime()?;
-    let (first, second) = runtime.block_on(async { anyhow::Ok((start(None).await?, start(None).await?)) })?;
-    runtime.block_on(share([&first, &second]))?;
-    rates(scale, &runtime, [first, second], Buckets::range(0, SECOND - 1))
+    let runtime = build_runtime()?;
+    let (first, second) = runtime
+        .block_on(async { anyhow::Ok((start_collector(None).await?, start_collector(None).await?)) })?;
+    runtime.block_on(announce_shares([&first, &second]))?;
+    measure_query_rates(scale, &runtime, [first, second], Buckets::from_range(0, SECOND - 1))
 }
 
 /// The same in a cluster, with a node of etcd that is started for it.
 pub(super) fn in_cluster(scale: &Scale) -> anyhow::Result<Rates> {
-    let etcd = Etcd::start()?;
-    let config = etcd.config();
-    let runtime = runtime()?;
-    let of = |id: &str| Cluster { id: Some(id.to_owned()), ..Cluster::at(config.clone()) };
-    let (first, second) =
-        runtime.block_on(async { anyhow::Ok((start(Some(of("a"))).await?, start(Some(of("b"))).await?)) })?;
+    let etcd = Etcd::spawn_node()?;
+    let config = etcd.placement_config();
+    let runtime = build_runtime()?;
+    let of = |id: &str| CollectorClusterConfig {
+        id: Some(id.to_owned()),
+        ..CollectorClusterConfig::with_etcd(config.clone())
+    };
+    let (first, second) = runtime.block_on(async {
+        anyhow::Ok((start_collector(Some(of("a"))).await?, start_collector(Some(of("b"))).await?))
+    })?;
     let begin = Instant::now();
     let placed = loop {
         let placed = runtime.block_on(dta_cluster::read(&config)).map(|view| view.placement);
@@ -71,27 +76,29 @@ pub(super) fn in_cluster(scale: &Scale) -> anyhow::Result<Rates> {
         ensure!(begin.elapsed() < PATIENCE, "a collector does not hear of the placement");
         std::thread::sleep(Duration::from_millis(100));
     }
-    rates(scale, &runtime, [first, second], placed.buckets(0, "a"))
+    measure_query_rates(scale, &runtime, [first, second], placed.buckets_of_copy(0, "a"))
 }
 
-fn runtime() -> std::io::Result<Runtime> {
+fn build_runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
 
 /// Asks two collectors, the first of which has these buckets, beside the first one alone.
-fn rates(
+fn measure_query_rates(
     scale: &Scale,
     runtime: &Runtime,
     [first, second]: [Collector; 2],
     of_first: Buckets,
 ) -> anyhow::Result<Rates> {
-    let all: Vec<Key> = (0..KEYS).map(key).collect();
-    let is_of_first = |key: &Key| of_first.contains(buckets::of_key(key));
+    let all: Vec<Key> = (0..KEYS).map(key_from_number).collect();
+    let is_of_first = |key: &Key| of_first.contains(buckets::bucket_of_key(key));
     for key in &all {
-        write(if is_of_first(key) { &first.0 } else { &second.0 }, key)?;
+        write_all_copies(if is_of_first(key) { &first.0 } else { &second.0 }, key)?;
     }
-    let member =
-        |(_, client, address): &Collector| Member { address: address.clone(), ask: Arc::new(client.clone()) };
+    let member = |(_, client, address): &Collector| SpreadMember {
+        address: address.clone(),
+        ask: Arc::new(client.clone()),
+    };
     let both = Spread::new(vec![member(&first), member(&second)]);
     let of_first: Vec<Key> = all.iter().copied().filter(is_of_first).collect();
     let (mut work, mut floor) = (all.iter().cycle(), of_first.iter().cycle());
@@ -101,7 +108,7 @@ fn rates(
         let is_there = answers.is_ok_and(|answers| answers.iter().all(|answer| answer.value.is_some()));
         lacking.set(lacking.get() + u64::from(!is_there));
     };
-    let rates = measure(
+    let rates = measure_rates(
         scale,
         || {
             work.by_ref().take(QUESTIONS).for_each(|key| ask(&both, key));
@@ -115,23 +122,23 @@ fn rates(
     ensure!(lacking.get() == 0, "{} queries returned no value", lacking.get());
     drop(both);
     for (server, ..) in [first, second] {
-        runtime.block_on(server.stop())?;
+        runtime.block_on(server.shut_down())?;
     }
     Ok(rates)
 }
 
 /// A collector with its client and its address.
-type Collector = (Server, Client, String);
+type Collector = (RunningCollector, RemoteCollector, String);
 
-async fn start(cluster: Option<Cluster>) -> anyhow::Result<Collector> {
+async fn start_collector(cluster: Option<CollectorClusterConfig>) -> anyhow::Result<Collector> {
     let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 2, keys: Default::default() };
     let stores = vec![StoreSpec { id: 1, name: "flows".into(), kind }];
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
     let mut config = Config { listen, memory: MemoryConfig::Anonymous, stores, cluster, ..Config::default() };
     config.soft.port = 0;
-    let server = Server::start(&config).await?;
+    let server = RunningCollector::start(&config).await?;
     let address = server.listen.to_string();
-    Ok((server, Client::connect(&ClientOptions::plain(&address)).await?, address))
+    Ok((server, RemoteCollector::connect(&ClientOptions::without_tls(&address)).await?, address))
 }
 
 /// A node of etcd, killed when it is dropped.
@@ -142,7 +149,7 @@ struct Etcd {
 }
 
 impl Etcd {
-    fn start() -> anyhow::Result<Etcd> {
+    fn spawn_node() -> anyhow::Result<Etcd> {
         let folder = tempfile::tempdir()?;
         let free = || anyhow::Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?);
         let [url, peers] = [free()?, free()?].map(|address| format!("http://{address}"));
@@ -159,7 +166,7 @@ impl Etcd {
         Ok(Etcd { node, url, _folder: folder })
     }
 
-    fn config(&self) -> dta_cluster::Config {
+    fn placement_config(&self) -> dta_cluster::Config {
         dta_cluster::Config::new(vec![self.url.clone()])
     }
 }
@@ -172,8 +179,8 @@ impl Drop for Etcd {
 }
 
 /// Tells both which keys each of them has, as a translator does.
-async fn share(both: [&Collector; 2]) -> anyhow::Result<()> {
-    let buckets = [Buckets::range(0, SECOND - 1), Buckets::range(SECOND, u8::MAX)];
+async fn announce_shares(both: [&Collector; 2]) -> anyhow::Result<()> {
+    let buckets = [Buckets::from_range(0, SECOND - 1), Buckets::from_range(SECOND, u8::MAX)];
     let share = |((_, _, address), buckets): (&Collector, Buckets)| CollectorShare {
         address: address.clone(),
         buckets: bucket_ranges(&buckets.into()),
@@ -195,12 +202,12 @@ async fn share(both: [&Collector; 2]) -> anyhow::Result<()> {
 }
 
 /// Writes a value to all copies of a key, as the NIC would.
-fn write(server: &Server, key: &Key) -> anyhow::Result<()> {
+fn write_all_copies(server: &RunningCollector, key: &Key) -> anyhow::Result<()> {
     let mut slot = [0; 16];
-    layout::key_write::encode(&mut slot, key, &[7; 12]);
+    layout::key_write::encode_slot(&mut slot, key, &[7; 12]);
     let store = server.stores().get("flows")?;
-    for at in hash::slots(key, 2, SLOTS).iter() {
-        store.region.write(layout::key_write::offset(*at, 12), &slot).context("inside the store")?;
+    for at in hash::key_slots(key, 2, SLOTS).iter() {
+        store.region.write(layout::key_write::slot_offset(*at, 12), &slot).context("inside the store")?;
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ pub struct Figure {
 
 impl Figure {
     /// Whether it misses the required ratio.
-    pub fn is_below(&self) -> bool {
+    pub fn is_below_required(&self) -> bool {
         self.ratio < self.least_ratio
     }
 }
@@ -84,7 +84,11 @@ pub(super) type Share = (u64, Duration);
 
 /// Measures `work` and `floor` in turns. Each call does part of a turn, some milliseconds at most, and returns the
 /// number of operations.
-pub(super) fn measure(scale: &Scale, mut work: impl FnMut() -> u64, mut floor: impl FnMut() -> u64) -> Rates {
+pub(super) fn measure_rates(
+    scale: &Scale,
+    mut work: impl FnMut() -> u64,
+    mut floor: impl FnMut() -> u64,
+) -> Rates {
     let timed = |operations: &mut dyn FnMut() -> u64| {
         let start = Instant::now();
         (operations(), start.elapsed())
@@ -92,7 +96,7 @@ pub(super) fn measure(scale: &Scale, mut work: impl FnMut() -> u64, mut floor: i
     measure_shares(scale, || timed(&mut work), |_| timed(&mut floor))
 }
 
-/// Like [`measure`], for calls that prepare their input and measure the time of the work themselves. The floor gets
+/// Like [`measure_rates`], for calls that prepare their input and measure the time of the work themselves. The floor gets
 /// the number of its turn: variants of it take turns, and the best one counts.
 pub(super) fn measure_shares(
     scale: &Scale,
@@ -104,14 +108,14 @@ pub(super) fn measure_shares(
     floor(0);
     let mut best = Rates { work: 0.0, floor: 0.0 };
     for number in 0..scale.turns {
-        best.floor = best.floor.max(turn(scale.turn, &mut || floor(number)));
-        best.work = best.work.max(turn(scale.turn, &mut work));
+        best.floor = best.floor.max(best_rate_in_turn(scale.turn, &mut || floor(number)));
+        best.work = best.work.max(best_rate_in_turn(scale.turn, &mut work));
     }
     best
 }
 
 /// The best rate of a turn, over stretches of a tenth of the turn: an interruption spoils only one of them.
-fn turn(length: Duration, call: &mut impl FnMut() -> Share) -> f64 {
+fn best_rate_in_turn(length: Duration, call: &mut impl FnMut() -> Share) -> f64 {
     let (mut all, mut best) = (Duration::ZERO, 0.0f64);
     while all < length {
         let (mut stretch, mut operations) = (Duration::ZERO, 0);
@@ -128,14 +132,14 @@ fn turn(length: Duration, call: &mut impl FnMut() -> Share) -> f64 {
 }
 
 /// Pins this thread to its current processor. Without permission, it stays unpinned.
-pub(super) fn pin() {
+pub(super) fn pin_to_current_cpu() {
     let mut set = rustix::thread::CpuSet::new();
     set.set(rustix::thread::sched_getcpu());
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
 /// Pins this thread to the processor with this number, among those it may use.
-pub(super) fn pin_to(number: usize) {
+pub(super) fn pin_to_allowed_cpu(number: usize) {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
     let mut processors = (0..rustix::thread::CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
     if let Some(processor) = processors.nth(number) {
@@ -146,7 +150,7 @@ pub(super) fn pin_to(number: usize) {
 }
 
 /// CPU time of this thread: unlike wall time, it does not depend on other programs.
-pub(super) fn cpu_time() -> Duration {
+pub(super) fn thread_cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
@@ -164,7 +168,7 @@ mod tests {
                 operations
             }
         };
-        let rates = measure(&scale, sleep(10), sleep(30));
+        let rates = measure_rates(&scale, sleep(10), sleep(30));
         // A sleep is never shorter than requested, however busy the machine is.
         assert!(rates.work > 0.0 && rates.work <= 10_000.0, "{rates:?}");
         assert!(rates.floor > 0.0 && rates.floor <= 30_000.0, "{rates:?}");

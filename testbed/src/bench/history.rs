@@ -13,13 +13,16 @@ use std::time::Duration;
 use anyhow::ensure;
 use dta_collector::epochs::{Pace, read_elements};
 use dta_collector::store::Store;
-use dta_history::{Epoch, Table};
+use dta_history::{EpochTable, HistoryEpoch};
 use dta_proto::layout::hash;
 use dta_proto::random::SplitMix64;
 use tokio::sync::watch;
 
-use super::harness::{Rates, Scale, Share, cpu_time, measure, measure_shares, pin, pin_to};
-use super::query::{self, Queries, key};
+use super::harness::{
+    Rates, Scale, Share, measure_rates, measure_shares, pin_to_allowed_cpu, pin_to_current_cpu,
+    thread_cpu_time,
+};
+use super::query::{self, Queries, key_from_number};
 use super::translator::BATCH;
 use super::write_bench::{ELEMENT, WriteBench};
 
@@ -35,48 +38,48 @@ const WRITABLE: &str = "the folder of temporary files takes an epoch";
 
 /// Writes epochs of a store of which a third is used, without pauses. The floor reads the region, compresses the bytes of its used slots at
 /// zstd's level 1, and has them on disk. Used slots per second of CPU time.
-pub(super) fn write(scale: &Scale) -> anyhow::Result<Rates> {
-    pin();
+pub(super) fn bench_epoch_writes(scale: &Scale) -> anyhow::Result<Rates> {
+    pin_to_current_cpu();
     let folder = tempfile::tempdir()?;
     let store = used_by_a_third(scale.memory / ELEMENT as u64)?;
     let work = || {
-        let start = cpu_time();
+        let start = thread_cpu_time();
         let used = write_epoch(folder.path(), &store, Duration::ZERO).expect(WRITABLE);
-        (used, cpu_time().saturating_sub(start))
+        (used, thread_cpu_time().saturating_sub(start))
     };
     let floor = |_| {
-        let start = cpu_time();
-        let used = compress(folder.path(), &store).expect(WRITABLE);
-        (used, cpu_time().saturating_sub(start))
+        let start = thread_cpu_time();
+        let used = compress_used_slots(folder.path(), &store).expect(WRITABLE);
+        (used, thread_cpu_time().saturating_sub(start))
     };
     Ok(measure_shares(scale, work, floor))
 }
 
 /// The NIC while another thread writes epochs of other memory, beside the NIC alone.
-pub(super) fn nic(scale: &Scale) -> anyhow::Result<Rates> {
+pub(super) fn bench_nic_during_writes(scale: &Scale) -> anyhow::Result<Rates> {
     let mut bench = WriteBench::new(scale.memory, BATCH)?;
-    beside(scale, || bench.run(FRAMES))
+    measure_during_writes(scale, || bench.run(FRAMES))
 }
 
 /// Key-write queries in the same way.
-pub(super) fn query(scale: &Scale) -> anyhow::Result<Rates> {
+pub(super) fn bench_queries_during_writes(scale: &Scale) -> anyhow::Result<Rates> {
     let mut queries = Queries::new(scale)?;
-    beside(scale, || {
-        let start = cpu_time();
-        (queries.ask(), cpu_time().saturating_sub(start))
+    measure_during_writes(scale, || {
+        let start = thread_cpu_time();
+        (queries.query_next_keys(), thread_cpu_time().saturating_sub(start))
     })
 }
 
 /// Work while another thread writes epochs of 16 MiB, one after another and at the collector's pace, and the same work
 /// while it waits.
-fn beside(scale: &Scale, work: impl FnMut() -> Share) -> anyhow::Result<Rates> {
-    pin_to(0);
+fn measure_during_writes(scale: &Scale, work: impl FnMut() -> Share) -> anyhow::Result<Rates> {
+    pin_to_allowed_cpu(0);
     let folder = tempfile::tempdir()?;
     let store = used_by_a_third(1 << 20)?;
     let (work, may_write, end) = (RefCell::new(work), Mutex::new(()), AtomicBool::new(false));
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            pin_to(1);
+            pin_to_allowed_cpu(1);
             while !end.load(Ordering::Relaxed) {
                 let writes = may_write.lock();
                 write_epoch(folder.path(), &store, Duration::MAX)?;
@@ -106,68 +109,84 @@ fn beside(scale: &Scale, work: impl FnMut() -> Share) -> anyhow::Result<Rates> {
 
 /// One key of a table of 24 hours of epochs of a minute, an hour compacted into a file, at random moments. The floor is
 /// the same of a table of one epoch.
-pub(super) fn key_at(scale: &Scale) -> anyhow::Result<Rates> {
-    pin();
-    let (day, one) = (Kept::new(hours(scale))?, Kept::new(0..1)?);
+pub(super) fn bench_key_lookups(scale: &Scale) -> anyhow::Result<Rates> {
+    pin_to_current_cpu();
+    let (day, one) = (MinuteEpochTable::new(epoch_range(scale))?, MinuteEpochTable::new(0..1)?);
     let (mut random, mut first) = (SplitMix64(3), SplitMix64(4));
-    Ok(measure(scale, || day.look_up(&mut random, 64), || one.look_up(&mut first, 64)))
+    Ok(measure_rates(
+        scale,
+        || day.query_random_keys(&mut random, 64),
+        || one.query_random_keys(&mut first, 64),
+    ))
 }
 
 /// One key's series over an hour of epochs, beside as many questions about one moment. Epochs per second.
-pub(super) fn series(scale: &Scale) -> anyhow::Result<Rates> {
-    pin();
-    let kept = Kept::new(0..60)?;
+pub(super) fn bench_key_series(scale: &Scale) -> anyhow::Result<Rates> {
+    pin_to_current_cpu();
+    let kept = MinuteEpochTable::new(0..60)?;
     let (mut random, mut one) = (SplitMix64(3), SplitMix64(4));
-    Ok(measure(scale, || kept.series(&mut random), || kept.look_up(&mut one, kept.epochs.end)))
+    Ok(measure_rates(
+        scale,
+        || kept.query_random_series(&mut random),
+        || kept.query_random_keys(&mut one, kept.epochs.end),
+    ))
 }
 
 /// Epochs of a day, or of two hours where it is to be quick.
-fn hours(scale: &Scale) -> Range<u64> {
+fn epoch_range(scale: &Scale) -> Range<u64> {
     0..if scale.memory < Scale::FULL.memory { 120 } else { 24 * 60 }
 }
 
 /// A table with epochs of a minute, of which each hour is one file.
-struct Kept {
+struct MinuteEpochTable {
     _folder: tempfile::TempDir,
-    table: Table,
+    table: EpochTable,
     epochs: Range<u64>,
 }
 
-impl Kept {
-    fn new(epochs: Range<u64>) -> anyhow::Result<Kept> {
+impl MinuteEpochTable {
+    fn new(epochs: Range<u64>) -> anyhow::Result<MinuteEpochTable> {
         let folder = tempfile::tempdir()?;
-        let store = query::store(1 << 17, KEYS, value)?;
-        let table = Table::open(folder.path(), &store.spec)?;
+        let store = query::filled_store(1 << 17, KEYS, random_value)?;
+        let table = EpochTable::open(folder.path(), &store.spec)?;
         for number in epochs.clone() {
             put_epoch(&table, &store, number, Duration::ZERO)?;
             if number % 60 == 59 {
                 let hour = number / 60 * HOUR;
-                ensure!(table.compact(hour..hour + HOUR)?.is_some(), "an hour was not compacted");
+                ensure!(table.compact_span(hour..hour + HOUR)?.is_some(), "an hour was not compacted");
             }
         }
-        Ok(Kept { _folder: folder, table, epochs })
+        Ok(MinuteEpochTable { _folder: folder, table, epochs })
     }
 
     /// Asks about random keys at random moments.
-    fn look_up(&self, random: &mut SplitMix64, times: u64) -> u64 {
-        let spec = self.table.spec();
+    fn query_random_keys(&self, random: &mut SplitMix64, times: u64) -> u64 {
+        let spec = self.table.store_spec();
         let mut elements = [0; 2 * ELEMENT];
         for _ in 0..times {
-            let moment = random.draw() % self.epochs.end * MINUTE + 1;
-            let slots = hash::slots(&key(random.draw() % KEYS), 2, spec.elements());
-            let kept = self.table.at(moment).expect("its log can be read").expect("all moments are kept");
-            self.table.slots(kept.epoch.number, &slots, &mut elements).expect("its files can be read");
+            let moment = random.next_u64() % self.epochs.end * MINUTE + 1;
+            let slots = hash::key_slots(&key_from_number(random.next_u64() % KEYS), 2, spec.element_count());
+            let kept = self
+                .table
+                .epoch_at_moment(moment)
+                .expect("its log can be read")
+                .expect("all moments are kept");
+            self.table.read_slots(kept.epoch.number, &slots, &mut elements).expect("its files can be read");
             black_box(&elements);
         }
         times
     }
 
     /// Asks about a random key in all epochs.
-    fn series(&self, random: &mut SplitMix64) -> u64 {
-        let slots = hash::slots(&key(random.draw() % KEYS), 2, self.table.spec().elements());
+    fn query_random_series(&self, random: &mut SplitMix64) -> u64 {
+        let slots = hash::key_slots(
+            &key_from_number(random.next_u64() % KEYS),
+            2,
+            self.table.store_spec().element_count(),
+        );
         let epochs: Vec<u64> = self.epochs.clone().collect();
         let mut elements = vec![0; epochs.len() * 2 * ELEMENT];
-        self.table.series(&epochs, &slots, &mut elements).expect("its files can be read");
+        self.table.read_slot_series(&epochs, &slots, &mut elements).expect("its files can be read");
         black_box(&elements);
         self.epochs.end
     }
@@ -175,43 +194,43 @@ impl Kept {
 
 /// A store of which two copies of so many keys use a third: 1 - exp(-2 * 0.2).
 fn used_by_a_third(slots: u64) -> anyhow::Result<Store> {
-    query::store(slots, slots / 5, value)
+    query::filled_store(slots, slots / 5, random_value)
 }
 
-fn value(number: u64) -> [u8; 12] {
-    let drawn = SplitMix64(number).draw().to_be_bytes();
+fn random_value(number: u64) -> [u8; 12] {
+    let drawn = SplitMix64(number).next_u64().to_be_bytes();
     std::array::from_fn(|n| drawn[n % drawn.len()])
 }
 
 /// Writes the epoch of a number, a minute long, to a table, with pauses for as long at most. Returns its used slots.
-fn put_epoch(table: &Table, store: &Store, number: u64, pauses: Duration) -> anyhow::Result<u64> {
+fn put_epoch(table: &EpochTable, store: &Store, number: u64, pauses: Duration) -> anyhow::Result<u64> {
     let opened = number * MINUTE;
-    let (mut pace, mut flush) = (Pace::new(pauses, &watch::channel(false).1), table.begin(number)?);
+    let (mut pace, mut flush) = (Pace::new(pauses, &watch::channel(false).1), table.begin_epoch(number)?);
     read_elements(store, |first, bytes| {
-        pace.step();
-        anyhow::Ok(flush.put(first, bytes)?)
+        pace.rest_if_due();
+        anyhow::Ok(flush.write_slots(first, bytes)?)
     })?;
-    let written = flush.finish(&Epoch {
+    let written = flush.finish(&HistoryEpoch {
         number,
         generation: number,
         opened,
         flipped_from: opened + MINUTE - 1,
         flipped_to: opened + MINUTE - 1,
         confirmed: true,
-        ..Epoch::default()
+        ..HistoryEpoch::default()
     })?;
     Ok(written.rows)
 }
 
 /// Writes an epoch to a table of its own, which goes again.
 fn write_epoch(folder: &Path, store: &Store, pauses: Duration) -> anyhow::Result<u64> {
-    let rows = put_epoch(&Table::open(folder, &store.spec)?, store, 1, pauses)?;
+    let rows = put_epoch(&EpochTable::open(folder, &store.spec)?, store, 1, pauses)?;
     std::fs::remove_dir_all(folder.join(&store.spec.name))?;
     Ok(rows)
 }
 
 /// Has the bytes of used slots on disk, compressed. Returns how many slots these are.
-fn compress(folder: &Path, store: &Store) -> anyhow::Result<u64> {
+fn compress_used_slots(folder: &Path, store: &Store) -> anyhow::Result<u64> {
     let path = folder.join("floor.zst");
     let mut to = zstd::Encoder::new(std::fs::File::create(&path)?, 1)?;
     let mut used = 0;

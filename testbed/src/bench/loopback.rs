@@ -9,21 +9,21 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
-use dta_collector::nic::soft::{CounterFile, Watch};
-use dta_link::shared_ring::RingUse;
-use dta_link::{Link, UdpConfig, UdpLink};
-use dta_proto::batch::Batch;
-use dta_proto::counter::{Stage, nic, ring};
-use dta_proto::key::Key;
-use dta_proto::random::SplitMix64;
-use dta_proto::store::StoreKind;
-use dta_proto::wire::dta::Body;
-use dta_reporter::{Config, Reporter};
 use crate::daemons::{Daemons, Plan};
 use crate::folder::Folder;
 use crate::processes::Daemon;
 use crate::topology::Topology;
+use anyhow::{Context, anyhow};
+use dta_collector::nic::soft::{CounterFile, CounterWatch};
+use dta_link::shared_ring::RingUse;
+use dta_link::{Link, UdpConfig, UdpLink};
+use dta_proto::batch::PacketBatch;
+use dta_proto::counter::{Stage, nic, ring};
+use dta_proto::key::Key;
+use dta_proto::random::SplitMix64;
+use dta_proto::store::StoreKind;
+use dta_proto::wire::dta::DtaBody;
+use dta_reporter::{Config, Reporter};
 
 use super::harness::{Rates, Scale};
 
@@ -40,26 +40,28 @@ const FRAME: usize = 12 + 16 + 16 + 4;
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = Folder::new()?;
-    let topology = topology(scale)?;
-    let plan = Plan { ring: RingUse::Off, runs: false, ..Plan::plain(&topology, folder.path()) };
-    let daemons = runtime.block_on(Daemons::start(&plan))?;
+    let topology = bench_topology(scale)?;
+    let plan =
+        Plan { ring: RingUse::Off, runs: false, ..Plan::with_soft_nic(&topology, folder.folder_path()) };
+    let daemons = runtime.block_on(Daemons::start_all(&plan))?;
     let mut work = Work::new(daemons.reports, counter_file(&daemons)?)?;
-    let mut floor = runtime.block_on(Floor::start(folder.path()))?;
+    let mut floor = runtime.block_on(Floor::start_processes(folder.folder_path()))?;
     let mut best = Rates { work: 0.0, floor: 0.0 };
     for _ in 0..scale.turns {
-        best.floor = best.floor.max(turn(scale.turn, WINDOW, &mut floor.sender, &floor.arrived)?);
-        best.work = best.work.max(turn(scale.turn, WINDOW, &mut work.sender, &work.arrived)?);
+        best.floor =
+            best.floor.max(best_arrival_rate(scale.turn, WINDOW, &mut floor.sender, &floor.arrived)?);
+        best.work = best.work.max(best_arrival_rate(scale.turn, WINDOW, &mut work.sender, &work.arrived)?);
     }
     Ok(best)
 }
 
 /// Frames through a ring.
-pub(super) fn ring(scale: &Scale) -> anyhow::Result<Rates> {
+pub(super) fn bench_with_ring(scale: &Scale) -> anyhow::Result<Rates> {
     beside_chain(scale, RingUse::Auto)
 }
 
 /// Frames by UDP, in runs.
-pub(super) fn no_ring(scale: &Scale) -> anyhow::Result<Rates> {
+pub(super) fn bench_without_ring(scale: &Scale) -> anyhow::Result<Rates> {
     beside_chain(scale, RingUse::Off)
 }
 
@@ -67,14 +69,14 @@ pub(super) fn no_ring(scale: &Scale) -> anyhow::Result<Rates> {
 fn beside_chain(scale: &Scale, ring: RingUse) -> anyhow::Result<Rates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = Folder::new()?;
-    let topology = topology(scale)?;
-    let plan = Plan { ring, ..Plan::plain(&topology, folder.path()) };
-    let mut daemons = runtime.block_on(Daemons::start(&plan))?;
-    let mut work = Work::in_runs(daemons.reports, Ipv4Addr::LOCALHOST, counter_file(&daemons)?)?;
+    let topology = bench_topology(scale)?;
+    let plan = Plan { ring, ..Plan::with_soft_nic(&topology, folder.folder_path()) };
+    let mut daemons = runtime.block_on(Daemons::start_all(&plan))?;
+    let mut work = Work::with_runs(daemons.reports, Ipv4Addr::LOCALHOST, counter_file(&daemons)?)?;
     let best = beside_chain_of(scale, WINDOW_OF_RUNS, &mut work)?;
     // A figure of the other transport would be wrong here.
     let statistics = runtime.block_on(daemons.statistics())?;
-    let through = statistics.node(Stage::Nic).get(&ring::RECEIVED);
+    let through = statistics.stage_total(Stage::Nic).get(&ring::RECEIVED);
     anyhow::ensure!((through > 0) == (ring == RingUse::Auto), "{through} frames came through a ring");
     Ok(best)
 }
@@ -89,13 +91,14 @@ pub(super) fn beside_chain_of(scale: &Scale, window: u64, work: &mut Work) -> an
         let chained = std::thread::scope(|scope| scope.spawn(|| super::chain::run(&turns)).join());
         best.floor = best.floor.max(chained.map_err(|_| anyhow!("the chain panicked"))??.work);
         for _ in 0..turns.turns {
-            best.work = best.work.max(turn(scale.turn, window, &mut work.sender, &work.arrived)?);
+            best.work =
+                best.work.max(best_arrival_rate(scale.turn, window, &mut work.sender, &work.arrived)?);
         }
     }
     Ok(best)
 }
 
-pub(super) fn topology(scale: &Scale) -> anyhow::Result<Topology> {
+pub(super) fn bench_topology(scale: &Scale) -> anyhow::Result<Topology> {
     let mut topology = Topology::load(None)?;
     for store in &mut topology.stores {
         if let StoreKind::KeyWrite { slots, redundancy, .. } = &mut store.kind {
@@ -107,7 +110,7 @@ pub(super) fn topology(scale: &Scale) -> anyhow::Result<Topology> {
 
 /// The counter file of the collector's NIC.
 pub(super) fn counter_file(daemons: &Daemons) -> anyhow::Result<PathBuf> {
-    counter_file_in(&daemons.folder().join("memory"))
+    counter_file_in(&daemons.working_folder().join("memory"))
 }
 
 /// The counter file of a collector's NIC, beside its memory.
@@ -118,15 +121,15 @@ pub(super) fn counter_file_in(memory: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// How many datagrams reached the end of the chain, from a counter file.
-pub(super) struct Arrived(Watch);
+pub(super) struct Arrived(CounterWatch);
 
 impl Arrived {
     pub(super) fn new(path: &Path) -> anyhow::Result<Self> {
-        let watch = CounterFile::watch(path, nic::RECEIVED.name)?;
+        let watch = CounterFile::watch_counter(path, nic::RECEIVED.name)?;
         watch.map(Self).ok_or_else(|| anyhow!("{} counts nothing received", path.display()))
     }
 
-    pub(super) fn count(&self) -> anyhow::Result<u64> {
+    pub(super) fn read_count(&self) -> anyhow::Result<u64> {
         Ok(self.0.load()?)
     }
 }
@@ -135,13 +138,18 @@ impl Arrived {
 type Sender = Box<dyn FnMut() -> anyhow::Result<u64>>;
 
 /// Sends for `length`, window by window, and returns the best rate of arrivals over a tenth of it.
-fn turn(length: Duration, window: u64, send: &mut Sender, arrived: &Arrived) -> anyhow::Result<f64> {
-    let before = arrived.count()?;
+fn best_arrival_rate(
+    length: Duration,
+    window: u64,
+    send: &mut Sender,
+    arrived: &Arrived,
+) -> anyhow::Result<f64> {
+    let before = arrived.read_count()?;
     let (start, mut sent, mut best) = (Instant::now(), 0, 0f64);
     let mut stretch = (Instant::now(), 0);
     while start.elapsed() < length {
         // A quarter of the window at a time: reading counters has a cost, too.
-        let here = wait(sent, before, window - window / 4, arrived)?;
+        let here = wait_for_arrivals(sent, before, window - window / 4, arrived)?;
         while sent < here + window {
             sent += send()?;
         }
@@ -150,16 +158,16 @@ fn turn(length: Duration, window: u64, send: &mut Sender, arrived: &Arrived) -> 
             stretch = (Instant::now(), here);
         }
     }
-    let here = wait(sent, before, 0, arrived)?;
+    let here = wait_for_arrivals(sent, before, 0, arrived)?;
     anyhow::ensure!(here == sent, "{sent} datagrams were sent, {here} arrived");
     Ok(best.max(here as f64 / start.elapsed().as_secs_f64()))
 }
 
 /// Waits until at most `left` of `sent` are in flight; returns how many have arrived.
-pub(super) fn wait(sent: u64, before: u64, left: u64, arrived: &Arrived) -> anyhow::Result<u64> {
+pub(super) fn wait_for_arrivals(sent: u64, before: u64, left: u64, arrived: &Arrived) -> anyhow::Result<u64> {
     let start = Instant::now();
     loop {
-        let here = arrived.count()? - before;
+        let here = arrived.read_count()? - before;
         if sent <= here + left {
             return Ok(here);
         }
@@ -179,20 +187,20 @@ pub(super) struct Work {
 }
 
 /// A reporter at an address, which keeps no reports.
-fn reporter(translator: SocketAddrV4, here: Ipv4Addr) -> anyhow::Result<Reporter> {
+fn open_reporter(translator: SocketAddrV4, here: Ipv4Addr) -> anyhow::Result<Reporter> {
     let config = Config::new(translator).bind(SocketAddrV4::new(here, 0));
     Ok(Reporter::open(Config { reporter: 1, batch: BATCH, backup: 0, ..config })?)
 }
 
 impl Work {
     fn new(translator: SocketAddrV4, counters: PathBuf) -> anyhow::Result<Self> {
-        let (mut reporter, mut random) = (reporter(translator, Ipv4Addr::LOCALHOST)?, SplitMix64(3));
+        let (mut reporter, mut random) = (open_reporter(translator, Ipv4Addr::LOCALHOST)?, SplitMix64(3));
         let sender = move || {
             for _ in 0..BATCH {
                 let mut key = Key([0; 16]);
-                key.0[..8].copy_from_slice(&random.draw().to_be_bytes());
+                key.0[..8].copy_from_slice(&random.next_u64().to_be_bytes());
                 let value = [7; 12];
-                reporter.report(1, Body::KeyWrite { redundancy: 0, key, value: &value })?;
+                reporter.report(1, DtaBody::KeyWrite { redundancy: 0, key, value: &value })?;
             }
             reporter.flush()?;
             Ok(BATCH as u64)
@@ -201,16 +209,16 @@ impl Work {
     }
 
     /// The same with reports in runs, from an address of this host.
-    pub(super) fn in_runs(
+    pub(super) fn with_runs(
         translator: SocketAddrV4,
         here: Ipv4Addr,
         counters: PathBuf,
     ) -> anyhow::Result<Self> {
-        let (mut reporter, mut random) = (reporter(translator, here)?, SplitMix64(3));
-        let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; 12] };
+        let (mut reporter, mut random) = (open_reporter(translator, here)?, SplitMix64(3));
+        let like = DtaBody::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; 12] };
         let sender = move || {
             reporter.report_many(1, like, BATCH, |_, fields| {
-                fields.key[..8].copy_from_slice(&random.draw().to_be_bytes());
+                fields.key[..8].copy_from_slice(&random.next_u64().to_be_bytes());
             })?;
             reporter.flush()?;
             Ok(BATCH as u64)
@@ -226,21 +234,23 @@ struct Floor {
 }
 
 impl Floor {
-    async fn start(folder: &Path) -> anyhow::Result<Self> {
+    async fn start_processes(folder: &Path) -> anyhow::Result<Self> {
         let (counters, log) = (folder.join("sink"), folder.join("floor.log"));
-        let sink = Daemon::start("sink", "__sink", &[counters.display().to_string()], &log).await?;
-        let listen = |daemon: &Daemon| daemon.ready()["listen"].as_str().unwrap_or_default().to_owned();
+        let sink =
+            Daemon::spawn_until_ready("sink", "__sink", &[counters.display().to_string()], &log).await?;
+        let listen = |daemon: &Daemon| daemon.ready_line()["listen"].as_str().unwrap_or_default().to_owned();
         let forward =
-            Daemon::start("forwarder", "__forward", &[listen(&sink), FRAME.to_string()], &log).await?;
+            Daemon::spawn_until_ready("forwarder", "__forward", &[listen(&sink), FRAME.to_string()], &log)
+                .await?;
         let to: SocketAddrV4 = listen(&forward).parse().context("the forwarder's address")?;
         let mut link =
-            UdpLink::open(&UdpConfig::reports(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0).into(), false))?;
+            UdpLink::open(&UdpConfig::for_reports(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0).into(), false))?;
         let from = link.local_addr();
-        let mut batch = Batch::with_packet_capacity(BATCH, 512);
+        let mut batch = PacketBatch::with_packet_capacity(BATCH, 512);
         let payload = [0x5a; REPORT];
         let sender = move || {
             for _ in 0..BATCH {
-                batch.push_udp(from, to, &payload, 0)?;
+                batch.push_datagram(from, to, &payload, 0)?;
             }
             link.send(&mut batch)?;
             Ok(BATCH as u64)

@@ -29,11 +29,11 @@ mod write_bench;
 use harness::on_a_thread;
 pub use harness::{Beside, Figure, Scale};
 pub use memory::{MemoryFigure, run as memory};
-pub use roles::role;
-pub use show::table;
+pub use roles::run_role;
+pub use show::render_figures;
 
 /// A benchmark: its name, and how to run it.
-pub struct Case {
+pub struct BenchCase {
     /// Name, for filters and reports.
     pub name: &'static str,
     /// What it measures, in one line.
@@ -44,11 +44,11 @@ pub struct Case {
     pub beside: Beside,
     /// Whether it is part of a glance: one core, without sockets, files and other processes.
     pub glance: bool,
-    run: Run,
+    run: BenchRun,
 }
 
 /// How a benchmark is run.
-enum Run {
+enum BenchRun {
     /// By this function.
     By(fn(&Scale) -> anyhow::Result<harness::Rates>),
     /// With reports of INT.
@@ -60,13 +60,13 @@ enum Run {
 macro_rules! cases {
     ($(#[$about:meta])* $ALL:ident; $($name:literal: $run:path, $least_ratio:literal, $target:expr, $glance:literal, $what:literal;)+) => {
         $(#[$about])*
-        pub const $ALL: [Case; [$($name),+].len()] = [$(Case {
+        pub const $ALL: [BenchCase; [$($name),+].len()] = [$(BenchCase {
             name: $name,
             what: $what,
             least_ratio: $least_ratio,
             beside: Beside::Target($target),
             glance: $glance,
-            run: Run::By($run),
+            run: BenchRun::By($run),
         }),+];
     };
 }
@@ -76,35 +76,35 @@ cases! {
     CASES;
     "translator": translator::run, 0.45, None, true, "software translator: key-write datagram to RoCEv2 frame, N = 1";
     "nic": nic::run, 0.5, Some(30e6), true, "software NIC: UC WRITE of 16 B, checked iCRC, random in 1 GiB";
-    "nic-small": nic::small, 0.0, None, false, "the same in 4 MiB";
+    "nic-small": nic::bench_small_region, 0.0, None, false, "the same in 4 MiB";
     "chain": chain::run, 0.5, Some(10e6), true, "both in one process: report to memory";
     "workers": workers::run, 1.7, None, false, "two workers on two cores, report to memory, vs one worker";
     "query": query::run, 0.4, Some(25e6), true, "key-write query, N = 2, random keys, 1 GiB";
     "tail": tail::run, 0.5, None, true, "append tail, 64-byte batches of 4-byte entries (entries)";
-    "flows": int::flows::netflow, 0.5, None, false, "records of NetFlow v9, of 100,000 flows, to memory, vs decoding them";
-    "sflow": int::flows::sflow, 0.4, None, false, "samples of packets by sFlow, of 100,000 flows, to memory, vs decoding them";
+    "flows": int::flows::bench_netflow, 0.5, None, false, "records of NetFlow v9, of 100,000 flows, to memory, vs decoding them";
+    "sflow": int::flows::bench_sflow, 0.4, None, false, "samples of packets by sFlow, of 100,000 flows, to memory, vs decoding them";
     "ask": ask::run, 0.8, None, false, "one key of two collectors over gRPC, vs one key of one collector";
     "loopback": loopback::run, 0.5, None, false, "UDP loopback, three processes: report to memory";
-    "ring": loopback::ring, 0.3, Some(3e6), false, "reporter, translator, collector: reports in runs, frames in shared memory, vs `chain`";
-    "no-ring": loopback::no_ring, 0.0, None, false, "the same with frames in runs by UDP";
-    "reports": reports::in_runs, 0.5, None, false, "UDP loopback, reporter to translator, in runs: reports counted and dropped";
-    "reports-plain": reports::plain, 0.0, None, false, "the same, one message each";
-    "history-write": history::write, 0.5, None, false, "an epoch of 1 GiB, a third used, to disk (slots), vs reading and compressing it";
-    "history-nic": history::nic, 0.95, None, false, "software NIC while an epoch is written, vs without";
-    "history-query": history::query, 0.95, None, false, "key-write query while an epoch is written, vs without";
-    "history-key": history::key_at, 0.0, Some(100.0), false, "one key at a moment of a day of 1-minute epochs, vs a table of one epoch";
-    "history-series": history::series, 0.0, None, false, "one key over an hour of 1-minute epochs (epochs), vs single moments";
+    "ring": loopback::bench_with_ring, 0.3, Some(3e6), false, "reporter, translator, collector: reports in runs, frames in shared memory, vs `chain`";
+    "no-ring": loopback::bench_without_ring, 0.0, None, false, "the same with frames in runs by UDP";
+    "reports": reports::bench_in_runs, 0.5, None, false, "UDP loopback, reporter to translator, in runs: reports counted and dropped";
+    "reports-plain": reports::bench_single_messages, 0.0, None, false, "the same, one message each";
+    "history-write": history::bench_epoch_writes, 0.5, None, false, "an epoch of 1 GiB, a third used, to disk (slots), vs reading and compressing it";
+    "history-nic": history::bench_nic_during_writes, 0.95, None, false, "software NIC while an epoch is written, vs without";
+    "history-query": history::bench_queries_during_writes, 0.95, None, false, "key-write query while an epoch is written, vs without";
+    "history-key": history::bench_key_lookups, 0.0, Some(100.0), false, "one key at a moment of a day of 1-minute epochs, vs a table of one epoch";
+    "history-series": history::bench_key_series, 0.0, None, false, "one key over an hour of 1-minute epochs (epochs), vs single moments";
     "nic-file": nic_file::run, 0.0, None, false, "NIC into a file in 2 MiB pages, vs the same in 4 KiB pages";
 }
 
 cases! {
     /// Benchmarks over a veth pair between two network namespaces, which need root.
     WIRE;
-    "wire": wire::in_runs, 0.3, Some(3e6), false, "reporter, translator, collector over a veth pair: reports and frames in runs, vs `chain`";
-    "wire-cut": wire::cut, 0.0, None, false, "the same, with runs cut before they cross the pair, and GRO behind it";
+    "wire": wire::bench_in_runs, 0.3, Some(3e6), false, "reporter, translator, collector over a veth pair: reports and frames in runs, vs `chain`";
+    "wire-cut": wire::bench_cut_runs, 0.0, None, false, "the same, with runs cut before they cross the pair, and GRO behind it";
     "wire-cut-no-gro": wire::cut_without_gro, 0.0, None, false, "the same without GRO";
-    "wire-plain": wire::plain, 0.0, None, false, "as `wire`, with frames one by one";
-    "wire-xdp": wire::xdp, 0.0, None, false, "as `wire`, with frames by AF_XDP";
+    "wire-plain": wire::bench_single_frames, 0.0, None, false, "as `wire`, with frames one by one";
+    "wire-xdp": wire::bench_xdp, 0.0, None, false, "as `wire`, with frames by AF_XDP";
 }
 
 cases! {
@@ -114,10 +114,10 @@ cases! {
 }
 
 /// Runs these. Calls `about` before each.
-pub fn figures<'a>(
-    cases: impl IntoIterator<Item = &'a Case>,
+pub fn run_cases<'a>(
+    cases: impl IntoIterator<Item = &'a BenchCase>,
     scale: &Scale,
-    about: impl Fn(&Case),
+    about: impl Fn(&BenchCase),
 ) -> anyhow::Result<Vec<Figure>> {
     cases
         .into_iter()
@@ -126,12 +126,12 @@ pub fn figures<'a>(
         .collect()
 }
 
-impl Case {
+impl BenchCase {
     /// Runs it.
     pub fn run(&self, scale: &Scale) -> anyhow::Result<Figure> {
         let (rates, unit) = match &self.run {
-            Run::By(run) => (run(scale)?, "ops/s"),
-            Run::Int(reports) => (reports.run(scale)?, "ns/report"),
+            BenchRun::By(run) => (run(scale)?, "ops/s"),
+            BenchRun::Int(reports) => (reports.run(scale)?, "ns/report"),
         };
         let in_unit = |rate: f64| if unit == "ops/s" { rate } else { 1e9 / rate };
         Ok(Figure {

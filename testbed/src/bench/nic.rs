@@ -1,6 +1,6 @@
 //! UC WRITE frames into a large region at random; the floor is the CRC and the random store.
 
-use super::harness::{Rates, Scale, measure_shares, pin};
+use super::harness::{Rates, Scale, measure_shares, pin_to_current_cpu};
 use super::translator::BATCH;
 use super::write_bench::WriteBench;
 
@@ -8,7 +8,7 @@ use super::write_bench::WriteBench;
 const FRAMES: u64 = 32_768;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
-    pin();
+    pin_to_current_cpu();
     let bench = std::cell::RefCell::new(WriteBench::new(scale.memory, BATCH)?);
     let mut handed = 0;
     let rates = measure_shares(
@@ -18,14 +18,14 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
             handed += share.0;
             share
         },
-        |turn| bench.borrow_mut().floor(FRAMES, turn),
+        |turn| bench.borrow_mut().run_floor(FRAMES, turn),
     );
-    let executed = bench.borrow().executed();
+    let executed = bench.borrow().executed_writes();
     anyhow::ensure!(executed == handed, "{handed} frames were handed to the NIC, and {executed} executed");
     Ok(rates)
 }
 
 /// A store that fits into the caches.
-pub(super) fn small(scale: &Scale) -> anyhow::Result<Rates> {
+pub(super) fn bench_small_region(scale: &Scale) -> anyhow::Result<Rates> {
     run(&Scale { memory: 1 << 22, ..*scale })
 }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use dta_collector::region::{Pages, Region, RegionHeader, RegionOptions};
 use dta_proto::store::{StoreKind, StoreSpec};
 
-use super::harness::{Rates, Scale, measure_shares, pin};
+use super::harness::{Rates, Scale, measure_shares, pin_to_current_cpu};
 use super::translator::BATCH;
 use super::write_bench::WriteBench;
 
@@ -13,7 +13,7 @@ use super::write_bench::WriteBench;
 const FRAMES: u64 = 32_768;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
-    pin();
+    pin_to_current_cpu();
     let folder = tempfile::tempdir_in("/dev/shm")?;
     let open = |name: &str| -> anyhow::Result<Region> {
         let kind = StoreKind::KeyWrite {
@@ -26,16 +26,16 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
         Ok(Region::open_or_create(folder.path().join(name), &header, RegionOptions::default())?)
     };
     let (joined, base) = (open("joined")?, open("base")?);
-    let told = joined.collapse(|| false);
+    let told = joined.collapse_pages(|| false);
     Region::look_up_pages_again([&joined, &base]);
-    eprintln!("  {} beside {}", joined.pages(), base.pages());
+    eprintln!("  {} beside {}", joined.page_kind(), base.page_kind());
     if let Err(error) = told {
         eprintln!("  this kernel did not join all of it: {error}");
     }
-    if !matches!(base.pages(), Pages::Base4K) {
+    if !matches!(base.page_kind(), Pages::Base4K) {
         eprintln!("  this kernel joins pages of files automatically: both are alike");
     }
-    let joined = RefCell::new(WriteBench::over(joined, BATCH)?);
-    let base = RefCell::new(WriteBench::over(base, BATCH)?);
+    let joined = RefCell::new(WriteBench::with_region(joined, BATCH)?);
+    let base = RefCell::new(WriteBench::with_region(base, BATCH)?);
     Ok(measure_shares(scale, || joined.borrow_mut().run(FRAMES), |_| base.borrow_mut().run(FRAMES)))
 }

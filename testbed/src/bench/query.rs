@@ -12,7 +12,7 @@ use dta_proto::layout::{self, hash};
 use dta_proto::random::SplitMix64;
 use dta_proto::store::{StoreKind, StoreSpec};
 
-use super::harness::{Rates, Scale, measure, pin};
+use super::harness::{Rates, Scale, measure_rates, pin_to_current_cpu};
 
 const BATCH: usize = 64;
 /// Batches per call.
@@ -32,22 +32,22 @@ impl Queries {
     pub(super) fn new(scale: &Scale) -> anyhow::Result<Queries> {
         let slots = scale.memory / 16;
         let present = slots / 8;
-        let store = store(slots, present, |number| [number as u8; 12])?;
+        let store = filled_store(slots, present, |number| [number as u8; 12])?;
         let mut random = SplitMix64(7);
-        let keys: Vec<Key> = (0..slots / 16).map(|_| key(random.draw() % present)).collect();
+        let keys: Vec<Key> = (0..slots / 16).map(|_| key_from_number(random.next_u64() % present)).collect();
         Ok(Queries { store, keys, next: 0, asked: 0, found: 0 })
     }
 
     /// Asks about some of them.
-    pub(super) fn ask(&mut self) -> u64 {
-        let reader = key_write::Reader::new(&self.store).expect("a key-write store");
-        let mut answers = [key_write::Answer::default(); BATCH];
+    pub(super) fn query_next_keys(&mut self) -> u64 {
+        let reader = key_write::KeyWriteReader::new(&self.store).expect("a key-write store");
+        let mut answers = [key_write::KeyWriteReading::default(); BATCH];
         let mut values = [0; BATCH * 12];
         for _ in 0..TOGETHER {
             let keys = self.next..self.next + BATCH;
             self.next = if keys.end + BATCH > self.keys.len() { 0 } else { keys.end };
             reader
-                .query(&self.keys[keys], layout::key_write::Choice::First, &mut answers, &mut values)
+                .query_keys(&self.keys[keys], layout::key_write::Choice::First, &mut answers, &mut values)
                 .expect("the store is whole");
             self.asked += BATCH as u64;
             self.found += answers.iter().filter(|answer| answer.found).count() as u64;
@@ -58,21 +58,21 @@ impl Queries {
 }
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
-    pin();
+    pin_to_current_cpu();
     let mut queries = Queries::new(scale)?;
     let (keys, region, slots) = (queries.keys.clone(), queries.store.region.clone(), scale.memory / 16);
     let mut floor = keys.chunks_exact(BATCH).cycle();
-    let rates = measure(
+    let rates = measure_rates(
         scale,
-        || queries.ask(),
+        || queries.query_next_keys(),
         || {
             for keys in floor.by_ref().take(TOGETHER) {
                 let mut offsets = [[0; 2]; BATCH];
                 for (key, offsets) in keys.iter().zip(&mut offsets) {
                     let h = hash::key_hash(key);
                     for (n, at) in offsets.iter_mut().enumerate() {
-                        *at = layout::key_write::offset(hash::slot(h, n, slots), 12);
-                        region.prefetch(*at);
+                        *at = layout::key_write::slot_offset(hash::slot_index(h, n, slots), 12);
+                        region.prefetch_line(*at);
                     }
                 }
                 for at in offsets.as_flattened() {
@@ -89,26 +89,26 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
 }
 
 /// A key-write store of 12-byte values, with two copies of each of so many keys.
-pub(super) fn store(slots: u64, keys: u64, value: impl Fn(u64) -> [u8; 12]) -> anyhow::Result<Store> {
+pub(super) fn filled_store(slots: u64, keys: u64, value: impl Fn(u64) -> [u8; 12]) -> anyhow::Result<Store> {
     let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2, keys: Default::default() };
     let spec = StoreSpec { id: 1, name: "bench".into(), kind };
     let store = Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions { huge_pages: true })
         .context("memory for the store")?;
     let mut slot = [0; 16];
     for number in 0..keys {
-        let key = key(number);
-        layout::key_write::encode(&mut slot, &key, &value(number));
-        for at in hash::slots(&key, 2, slots).iter() {
-            store.region.write(layout::key_write::offset(*at, 12), &slot).context("inside the store")?;
+        let key = key_from_number(number);
+        layout::key_write::encode_slot(&mut slot, &key, &value(number));
+        for at in hash::key_slots(&key, 2, slots).iter() {
+            store.region.write(layout::key_write::slot_offset(*at, 12), &slot).context("inside the store")?;
         }
     }
     Ok(store)
 }
 
-pub(super) fn key(number: u64) -> Key {
+pub(super) fn key_from_number(number: u64) -> Key {
     let mut random = SplitMix64(number);
     let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&random.draw().to_be_bytes());
-    bytes[8..].copy_from_slice(&random.draw().to_be_bytes());
+    bytes[..8].copy_from_slice(&random.next_u64().to_be_bytes());
+    bytes[8..].copy_from_slice(&random.next_u64().to_be_bytes());
     Key(bytes)
 }

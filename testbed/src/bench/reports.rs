@@ -11,15 +11,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use dta_dataplane::{Engine, Limits, Output};
+use dta_dataplane::{Engine, EngineLimits, EngineOutput};
 use dta_link::bare::{BareReceiver, BareSender};
 use dta_link::udp::RUN_MAX;
 use dta_link::{Link, RunUse, UdpConfig, UdpLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::counter::Reason;
 use dta_proto::key::Key;
 use dta_proto::random::SplitMix64;
-use dta_proto::wire::dta::Body;
+use dta_proto::wire::dta::DtaBody;
 use dta_reporter::{Config, Reporter};
 
 use super::harness::{Rates, Scale};
@@ -33,39 +33,39 @@ pub(super) const WINDOW: [u64; 2] = [4096, 256];
 pub(super) const WAIT: Duration = Duration::from_millis(20);
 
 /// With runs of datagrams.
-pub(super) fn in_runs(scale: &Scale) -> anyhow::Result<Rates> {
+pub(super) fn bench_in_runs(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, true)
 }
 
 /// With a message for each datagram.
-pub(super) fn plain(scale: &Scale) -> anyhow::Result<Rates> {
+pub(super) fn bench_single_messages(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, false)
 }
 
 fn run(scale: &Scale, runs: bool) -> anyhow::Result<Rates> {
     let window = if runs { WINDOW[0] } else { WINDOW[1] };
-    in_turns(scale, window, work(runs)?, floor(runs)?)
+    measure_pipelines(scale, window, work_pipeline(runs)?, floor_pipeline(runs)?)
 }
 
 /// Measures both in turns, with so many datagrams in flight at most.
-pub(super) fn in_turns(
+pub(super) fn measure_pipelines(
     scale: &Scale,
     window: u64,
-    mut work: Pipeline,
-    mut floor: Pipeline,
+    mut work: ReportPipeline,
+    mut floor: ReportPipeline,
 ) -> anyhow::Result<Rates> {
     let mut best = Rates { work: 0.0, floor: 0.0 };
     for _ in 0..scale.turns {
-        best.floor = best.floor.max(floor.turn(scale.turn, window)?);
-        best.work = best.work.max(work.turn(scale.turn, window)?);
+        best.floor = best.floor.max(floor.best_arrival_rate(scale.turn, window)?);
+        best.work = best.work.max(work.best_arrival_rate(scale.turn, window)?);
     }
-    floor.end()?;
-    work.end()?;
+    floor.stop_receiver()?;
+    work.stop_receiver()?;
     Ok(best)
 }
 
 /// A sender, and a thread that receives.
-pub(super) struct Pipeline {
+pub(super) struct ReportPipeline {
     send: Box<dyn FnMut() -> anyhow::Result<u64>>,
     arrived: Arc<AtomicU64>,
     sent: u64,
@@ -73,7 +73,7 @@ pub(super) struct Pipeline {
     receiver: JoinHandle<anyhow::Result<()>>,
 }
 
-impl Pipeline {
+impl ReportPipeline {
     /// `receive` returns how many datagrams came in one call to `receiver`; `end` is called after the last one, with
     /// the total.
     pub(super) fn new<R: Send + 'static>(
@@ -81,7 +81,7 @@ impl Pipeline {
         mut receiver: R,
         mut receive: impl FnMut(&mut R) -> anyhow::Result<u64> + Send + 'static,
         end: impl FnOnce(R, u64) -> anyhow::Result<()> + Send + 'static,
-    ) -> Pipeline {
+    ) -> ReportPipeline {
         let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, told) = (Arc::clone(&arrived), Arc::clone(&stop));
         let receiver = std::thread::spawn(move || {
@@ -92,23 +92,23 @@ impl Pipeline {
             }
             end(receiver, all)
         });
-        Pipeline { send: Box::new(send), arrived, sent: 0, stop, receiver }
+        ReportPipeline { send: Box::new(send), arrived, sent: 0, stop, receiver }
     }
 
     /// To a receiver that discards everything.
-    pub(super) fn bare(
+    pub(super) fn with_bare_receiver(
         send: impl FnMut() -> anyhow::Result<u64> + 'static,
         receiver: BareReceiver,
-    ) -> Pipeline {
-        Pipeline::new(send, receiver, |receiver| Ok(receiver.recv(WAIT)? as u64), |_, _| Ok(()))
+    ) -> ReportPipeline {
+        ReportPipeline::new(send, receiver, |receiver| Ok(receiver.recv(WAIT)? as u64), |_, _| Ok(()))
     }
 
     /// Sends for `length`, and returns the best rate of arrivals over a tenth of it.
-    pub(super) fn turn(&mut self, length: Duration, window: u64) -> anyhow::Result<f64> {
+    pub(super) fn best_arrival_rate(&mut self, length: Duration, window: u64) -> anyhow::Result<f64> {
         let (start, mut best) = (Instant::now(), 0f64);
         let mut stretch = (Instant::now(), self.sent);
         while start.elapsed() < length {
-            let here = self.wait(window - RUN_MAX as u64)?;
+            let here = self.wait_for_arrivals(window - RUN_MAX as u64)?;
             while self.sent < here + window {
                 self.sent += (self.send)()?;
             }
@@ -118,12 +118,12 @@ impl Pipeline {
                 stretch = (Instant::now(), here);
             }
         }
-        self.wait(0)?;
+        self.wait_for_arrivals(0)?;
         Ok(best)
     }
 
     /// Waits until at most `left` datagrams are in flight; returns how many have arrived.
-    fn wait(&self, left: u64) -> anyhow::Result<u64> {
+    fn wait_for_arrivals(&self, left: u64) -> anyhow::Result<u64> {
         let start = Instant::now();
         loop {
             let here = self.arrived.load(Ordering::Acquire);
@@ -141,46 +141,46 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn end(self) -> anyhow::Result<()> {
+    pub(super) fn stop_receiver(self) -> anyhow::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         self.receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?
     }
 }
 
-fn work(runs: bool) -> anyhow::Result<Pipeline> {
+fn work_pipeline(runs: bool) -> anyhow::Result<ReportPipeline> {
     let here = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
     let asked = if runs { RunUse::BOTH } else { RunUse::NONE };
-    let mut link = UdpLink::open(&UdpConfig { runs: asked, ..UdpConfig::reports(here.into(), false) })?;
+    let mut link = UdpLink::open(&UdpConfig { runs: asked, ..UdpConfig::for_reports(here.into(), false) })?;
     anyhow::ensure!(
-        link.runs() == asked,
+        link.run_use() == asked,
         "not supported by this kernel: runs of datagrams are {}",
-        link.runs()
+        link.run_use()
     );
     let config = Config { reporter: 1, batch: RUN_MAX, backup: 0, runs, ..Config::new(link.local_addr()) };
     let mut reporter = Reporter::open(config.bind(here))?;
     let mut random = SplitMix64(3);
-    let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; VALUE] };
+    let like = DtaBody::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; VALUE] };
     let send = move || {
         reporter.report_many(1, like, RUN_MAX, |_, fields| {
-            fields.key[..8].copy_from_slice(&random.draw().to_be_bytes());
+            fields.key[..8].copy_from_slice(&random.next_u64().to_be_bytes());
         })?;
         reporter.flush()?;
-        let unsent = reporter.counters().link.unsent();
+        let unsent = reporter.counters().link.unsent_packets();
         anyhow::ensure!(unsent == 0, "{unsent} reports were not sent");
         Ok(RUN_MAX as u64)
     };
-    let mut batch = Batch::with_packet_capacity(128, 2032);
-    let (engine, mut out) = (Engine::new(Limits::default()), Output::default());
+    let mut batch = PacketBatch::with_packet_capacity(128, 2032);
+    let (engine, mut out) = (Engine::new(EngineLimits::default()), EngineOutput::default());
     let start = Instant::now();
     let receive = move |engine: &mut Engine| {
         let received = link.recv(&mut batch, Some(WAIT))? as u64;
-        engine.ingest(start.elapsed().as_nanos() as u64, batch.iter(), &mut out);
+        engine.ingest_packets(start.elapsed().as_nanos() as u64, batch.iter(), &mut out);
         out.clear();
         Ok(received)
     };
     let end = |engine: Engine, all| {
-        let counters = engine.counters();
-        let dropped = counters.dropped(Reason::UnknownStore);
+        let counters = engine.engine_counters();
+        let dropped = counters.dropped_reports(Reason::UnknownStore);
         anyhow::ensure!(
             (counters.received, dropped) == (all, all),
             "{all} reports came, the translator counts {} and dropped {dropped}",
@@ -188,13 +188,13 @@ fn work(runs: bool) -> anyhow::Result<Pipeline> {
         );
         Ok(())
     };
-    Ok(Pipeline::new(send, engine, receive, end))
+    Ok(ReportPipeline::new(send, engine, receive, end))
 }
 
-fn floor(runs: bool) -> anyhow::Result<Pipeline> {
+fn floor_pipeline(runs: bool) -> anyhow::Result<ReportPipeline> {
     let receiver = BareReceiver::open(runs)?;
     let (run, messages) = if runs { (RUN_MAX, 1) } else { (1, RUN_MAX) };
     let mut sender = BareSender::open(receiver.local_addr(), REPORT, run, messages)?;
     let send = move || Ok(sender.send().context("the floor")? as u64);
-    Ok(Pipeline::bare(send, receiver))
+    Ok(ReportPipeline::with_bare_receiver(send, receiver))
 }

@@ -1,39 +1,39 @@
 //! Prints figures for people.
 
-use dta_cli::number::short;
-use dta_cli::table::{Cell, Colour, Look, Table};
+use dta_cli::number::format_short;
+use dta_cli::table::{Cell, Colour, OutputStyle, TextTable};
 
 use super::{Beside, Figure};
 
 /// A table with a row for each figure.
-pub fn table(figures: &[Figure], look: Look) -> String {
-    let mut table = Table::new(&["benchmark", "per s", "floor", "ratio", "least", ""], &[1, 2, 3, 4]);
+pub fn render_figures(figures: &[Figure], look: OutputStyle) -> String {
+    let mut table = TextTable::new(&["benchmark", "per s", "floor", "ratio", "least", ""], &[1, 2, 3, 4]);
     for figure in figures {
-        let [least, mark] = verdict(figure);
+        let [least, mark] = verdict_cells(figure);
         let what = match figure.beside {
-            Beside::Target(Some(target)) => format!("{} (aim {}/s)", figure.what, short(target)),
+            Beside::Target(Some(target)) => format!("{} (aim {}/s)", figure.what, format_short(target)),
             _ => figure.what.to_owned(),
         };
-        table.row([
+        table.add_row([
             Cell::from(what),
-            Cell::from(short(figure.value)),
-            Cell::from(short(figure.floor)),
+            Cell::from(format_short(figure.value)),
+            Cell::from(format_short(figure.floor)),
             Cell::from(format!("{:.2}", figure.ratio)),
             least,
             mark,
         ]);
     }
-    table.draw(look)
+    table.render_for(look)
 }
 
 /// The required ratio, and whether a figure has it.
-pub(super) fn verdict(figure: &Figure) -> [Cell; 2] {
+pub(super) fn verdict_cells(figure: &Figure) -> [Cell; 2] {
     if figure.least_ratio <= 0.0 {
         return ["", "shown"].map(Cell::from);
     }
-    let mark = match figure.is_below() {
-        true => Cell::coloured("below", Colour::Red),
-        false => Cell::coloured("good", Colour::Green),
+    let mark = match figure.is_below_required() {
+        true => Cell::with_colour("below", Colour::Red),
+        false => Cell::with_colour("good", Colour::Green),
     };
     [Cell::from(format!("{:.2}", figure.least_ratio)), mark]
 }
@@ -58,7 +58,7 @@ mod tests {
                 what: case.what,
             })
             .collect();
-        let text = table(&figures, Look::terminal(80));
+        let text = render_figures(&figures, OutputStyle::for_terminal(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let json = serde_json::to_value(&figures).unwrap();
         assert_eq!(json.as_array().unwrap().len(), CASES.len());

@@ -12,7 +12,7 @@ use dta_proto::crc;
 use dta_proto::layout;
 use dta_proto::store::{StoreKind, StoreSpec};
 
-use super::harness::{Rates, Scale, measure, pin};
+use super::harness::{Rates, Scale, measure_rates, pin_to_current_cpu};
 
 /// Entries of 4 bytes in 64.
 const ENTRIES: u64 = 14;
@@ -20,7 +20,7 @@ const ENTRIES: u64 = 14;
 const STEP: u64 = 4096;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
-    pin();
+    pin_to_current_cpu();
     let ring = scale.memory / 16 / 64;
     let kind = StoreKind::Append { lists: 1, ring, batch_len: 64, entry_len: 4, notify: false };
     let spec = StoreSpec { id: 1, name: "bench".into(), kind };
@@ -28,7 +28,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
         .context("memory for the store")?;
     let mut batch = [0; 64];
     for sequence in 1..=ring as u32 {
-        layout::append::encode(
+        layout::append::encode_batch(
             &mut batch,
             0,
             sequence,
@@ -37,14 +37,14 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
         );
         store
             .region
-            .write(layout::append::offset(0, sequence, ring, 64), &batch)
+            .write(layout::append::batch_offset(0, sequence, ring, 64), &batch)
             .context("inside the store")?;
     }
     let lists = append::Lists::new(&store).context("an append store")?;
-    let first = lists.reader(0, append::Start::At(1)).context("list 0 is there")?;
+    let first = lists.open_reader(0, append::ReadStart::At(1)).context("list 0 is there")?;
     let (mut reader, mut place, mut read_twice) = (first.clone(), 0, false);
     let began = Instant::now();
-    let rates = measure(
+    let rates = measure_rates(
         scale,
         || {
             let mut sum = 0u64;
@@ -52,7 +52,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
                 .read(STEP, began, |_, entries| sum += u64::from(entries[0]))
                 .expect("the store is whole");
             black_box(sum);
-            if progress.batches < STEP || reader.sequence() > ring as u32 {
+            if progress.batches < STEP || reader.next_sequence() > ring as u32 {
                 reader = first.clone();
             }
             read_twice |= progress.entries != ENTRIES * progress.batches;

@@ -1,6 +1,6 @@
 //! A key-write datagram to a finished RoCEv2 frame; the floor is the CRCs and the copy of the frame.
 
-use super::harness::{Rates, Scale, measure_shares, pin};
+use super::harness::{Rates, Scale, measure_shares, pin_to_current_cpu};
 use super::key_write_bench::KeyWriteBench;
 
 /// Reports per batch.
@@ -9,7 +9,7 @@ pub(super) const BATCH: usize = 64;
 const BATCHES: usize = 64;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
-    pin();
+    pin_to_current_cpu();
     let bench = std::cell::RefCell::new(KeyWriteBench::new(1, BATCH, 1 << 20, (1 << 40, 7), 5));
     Ok(measure_shares(
         scale,
@@ -18,6 +18,6 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
                 std::hint::black_box(frames);
             })
         },
-        |_| bench.borrow_mut().floor(BATCHES),
+        |_| bench.borrow_mut().run_floor(BATCHES),
     ))
 }

@@ -9,20 +9,20 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use anyhow::{Context, ensure};
-use dta_collector::nic::soft::CounterFile;
-use dta_link::shared_ring::RingUse;
-use dta_proto::wire::roce;
 use crate::alone::Alone;
 use crate::daemons::Plan;
 use crate::files::{self, CollectorPlace, TranslatorPlace};
 use crate::folder::Folder;
-use crate::ground::step;
+use crate::ground::run_command;
 use crate::processes::Daemon;
+use anyhow::{Context, ensure};
+use dta_collector::nic::soft::CounterFile;
+use dta_link::shared_ring::RingUse;
+use dta_proto::wire::roce;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::harness::{Rates, Scale};
-use super::loopback::{WINDOW, WINDOW_OF_RUNS, Work, beside_chain_of, counter_file_in, topology};
+use super::loopback::{WINDOW, WINDOW_OF_RUNS, Work, bench_topology, beside_chain_of, counter_file_in};
 
 /// The namespaces, and the ends of the pair in them.
 const SIDES: [(&str, &str); 2] = [("dta-bench-here", "dta-bench-a"), ("dta-bench-there", "dta-bench-b")];
@@ -31,7 +31,7 @@ const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 12, 1), Ipv4Addr::new(1
 
 /// How frames leave translator and NIC.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Frames {
+enum FrameTransport {
     /// By UDP sockets.
     Sockets { runs: bool },
     /// Past the kernel's network stack.
@@ -40,7 +40,7 @@ enum Frames {
 
 /// What the pair does with runs of reports and frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pair {
+enum PairRunMode {
     /// Passes them on.
     Whole,
     /// Cuts them before it passes them on; says whether they are joined behind it.
@@ -48,42 +48,42 @@ enum Pair {
 }
 
 /// Reports and frames in runs.
-pub(super) fn in_runs(scale: &Scale) -> anyhow::Result<Rates> {
-    run(scale, Frames::Sockets { runs: true }, Pair::Whole)
+pub(super) fn bench_in_runs(scale: &Scale) -> anyhow::Result<Rates> {
+    run(scale, FrameTransport::Sockets { runs: true }, PairRunMode::Whole)
 }
 
 /// Frames one by one.
-pub(super) fn plain(scale: &Scale) -> anyhow::Result<Rates> {
-    run(scale, Frames::Sockets { runs: false }, Pair::Whole)
+pub(super) fn bench_single_frames(scale: &Scale) -> anyhow::Result<Rates> {
+    run(scale, FrameTransport::Sockets { runs: false }, PairRunMode::Whole)
 }
 
 /// Reports and frames in runs, which are cut before they cross the pair, and joined behind it.
-pub(super) fn cut(scale: &Scale) -> anyhow::Result<Rates> {
-    run(scale, Frames::Sockets { runs: true }, Pair::Cut { joined: true })
+pub(super) fn bench_cut_runs(scale: &Scale) -> anyhow::Result<Rates> {
+    run(scale, FrameTransport::Sockets { runs: true }, PairRunMode::Cut { joined: true })
 }
 
 /// The same, not joined behind it.
 pub(super) fn cut_without_gro(scale: &Scale) -> anyhow::Result<Rates> {
-    run(scale, Frames::Sockets { runs: true }, Pair::Cut { joined: false })
+    run(scale, FrameTransport::Sockets { runs: true }, PairRunMode::Cut { joined: false })
 }
 
 /// Frames by AF_XDP, reports in runs.
-pub(super) fn xdp(scale: &Scale) -> anyhow::Result<Rates> {
-    run(scale, Frames::Xdp, Pair::Whole)
+pub(super) fn bench_xdp(scale: &Scale) -> anyhow::Result<Rates> {
+    run(scale, FrameTransport::Xdp, PairRunMode::Whole)
 }
 
-fn run(scale: &Scale, frames: Frames, pair: Pair) -> anyhow::Result<Rates> {
+fn run(scale: &Scale, frames: FrameTransport, pair: PairRunMode) -> anyhow::Result<Rates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = Folder::new()?;
-    let topology = topology(scale)?;
-    let runs = frames != Frames::Sockets { runs: false };
-    let plan = Plan { ring: RingUse::Off, runs, ..Plan::plain(&topology, folder.path()) };
+    let topology = bench_topology(scale)?;
+    let runs = frames != FrameTransport::Sockets { runs: false };
+    let plan = Plan { ring: RingUse::Off, runs, ..Plan::with_soft_nic(&topology, folder.folder_path()) };
     let namespaces = Namespaces::set_up(pair)?;
-    let (counters, reports, _daemons) = runtime.block_on(start(&plan, frames, &namespaces))?;
-    namespaces.enter(0)?;
-    let mut work = Work::in_runs(reports, ADDRESSES[0], counters.clone())?;
+    let (counters, reports, _daemons) = runtime.block_on(start_daemons(&plan, frames, &namespaces))?;
+    namespaces.enter_namespace(0)?;
+    let mut work = Work::with_runs(reports, ADDRESSES[0], counters.clone())?;
     // With an XDP program, each end of a pair holds 256 frames.
-    let whole = frames == Frames::Sockets { runs: true } && pair == Pair::Whole;
+    let whole = frames == FrameTransport::Sockets { runs: true } && pair == PairRunMode::Whole;
     let window = if whole { WINDOW_OF_RUNS } else { WINDOW };
     let rates = beside_chain_of(scale, window, &mut work)?;
     // Frames that arrived, but with a wrong iCRC, would be no rate of writes.
@@ -96,17 +96,18 @@ fn run(scale: &Scale, frames: Frames, pair: Pair) -> anyhow::Result<Rates> {
 
 /// Starts collector and translator; returns the counter file of the NIC, and where reports go. This thread is in the
 /// namespace of the translator afterwards.
-async fn start(
+async fn start_daemons(
     plan: &Plan<'_>,
-    frames: Frames,
+    frames: FrameTransport,
     namespaces: &Namespaces,
 ) -> anyhow::Result<(PathBuf, SocketAddrV4, [Daemon; 2])> {
     let path = |name: &str| plan.folder.join(name);
-    let said = |daemon: &Daemon, field: &str| daemon.ready()[field].as_str().unwrap_or_default().to_owned();
-    let links = SIDES.map(|(_, end)| (frames == Frames::Xdp).then(|| format!("xdp:{end}")));
+    let said =
+        |daemon: &Daemon, field: &str| daemon.ready_line()[field].as_str().unwrap_or_default().to_owned();
+    let links = SIDES.map(|(_, end)| (frames == FrameTransport::Xdp).then(|| format!("xdp:{end}")));
     // Only a socket can have a port that the kernel chooses.
-    let port = if frames == Frames::Xdp { roce::PORT } else { 0 };
-    namespaces.enter(0)?;
+    let port = if frames == FrameTransport::Xdp { roce::PORT } else { 0 };
+    namespaces.enter_namespace(0)?;
     let place = CollectorPlace {
         number: 0,
         listen: SocketAddr::from((ADDRESSES[0], 0)).to_string(),
@@ -121,8 +122,9 @@ async fn start(
     let mut arguments = files::collector_arguments(plan, path("collector.toml").display().to_string());
     // Nobody else is on the pair.
     arguments.push("--insecure".into());
-    let collector = Daemon::start("collector", "__collector", &arguments, &path("collector.log")).await?;
-    namespaces.enter(1)?;
+    let collector =
+        Daemon::spawn_until_ready("collector", "__collector", &arguments, &path("collector.log")).await?;
+    namespaces.enter_namespace(1)?;
     let place = TranslatorPlace {
         listen: SocketAddr::from((ADDRESSES[1], 0)).to_string(),
         control: "127.0.0.1:0".into(),
@@ -136,7 +138,8 @@ async fn start(
     let mut arguments =
         files::translator_arguments(plan, config.display().to_string(), ledger.display().to_string());
     arguments.extend(links[1].iter().flat_map(|link| ["--link".into(), link.clone()]));
-    let translator = Daemon::start("translator", "__translator", &arguments, &path("translator.log")).await?;
+    let translator =
+        Daemon::spawn_until_ready("translator", "__translator", &arguments, &path("translator.log")).await?;
     let reports = said(&translator, "listen").parse().context("the translator's address of reports")?;
     let counters = counter_file_in(&path("memory"))?;
     Ok((counters, reports, [collector, translator]))
@@ -149,14 +152,15 @@ struct Namespaces {
 }
 
 impl Namespaces {
-    fn set_up(pair: Pair) -> anyhow::Result<Namespaces> {
-        let alone = Alone::with(SIDES[0].0)?;
+    fn set_up(pair: PairRunMode) -> anyhow::Result<Namespaces> {
+        let alone = Alone::acquire_for(SIDES[0].0)?;
         // Possible leftovers of a killed run.
         take_down();
         let mut namespaces = Namespaces { files: Vec::new(), _alone: alone };
         let [(here, near), (there, far)] = SIDES;
-        let ip =
-            |arguments: String| step("ip", &arguments).context("cannot make namespaces, which needs root");
+        let ip = |arguments: String| {
+            run_command("ip", &arguments).context("cannot make namespaces, which needs root")
+        };
         ip(format!("netns add {here}"))?;
         ip(format!("netns add {there}"))?;
         ip(format!("-n {here} link add {near} type veth peer name {far} netns {there}"))?;
@@ -164,11 +168,11 @@ impl Namespaces {
             ip(format!("-n {space} address add {address}/24 dev {end}"))?;
             ip(format!("-n {space} link set lo up"))?;
             ip(format!("-n {space} link set {end} up"))?;
-            if let Pair::Cut { joined } = pair {
+            if let PairRunMode::Cut { joined } = pair {
                 let gro = if joined { "on" } else { "off" };
                 // A pair joins nothing that comes from an end with segmentation of TCP.
                 let features = format!("tx-udp-segmentation off tso off gro {gro}");
-                step("ip", &format!("netns exec {space} ethtool -K {end} {features}"))?;
+                run_command("ip", &format!("netns exec {space} ethtool -K {end} {features}"))?;
             }
             namespaces.files.push(File::open(format!("/run/netns/{space}"))?);
         }
@@ -176,7 +180,7 @@ impl Namespaces {
     }
 
     /// Moves this thread into one of them; processes that it starts are there, too.
-    fn enter(&self, side: usize) -> anyhow::Result<()> {
+    fn enter_namespace(&self, side: usize) -> anyhow::Result<()> {
         let file = self.files[side].as_fd();
         move_into_link_name_space(file, Some(LinkNameSpaceType::Network))
             .with_context(|| format!("cannot enter the namespace {}", SIDES[side].0))
@@ -192,6 +196,6 @@ impl Drop for Namespaces {
 /// Removes the namespaces; it is no error if they do not exist.
 fn take_down() {
     for (space, _) in SIDES {
-        let _ = step("ip", &format!("netns delete {space}"));
+        let _ = run_command("ip", &format!("netns delete {space}"));
     }
 }

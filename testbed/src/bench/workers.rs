@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use dta_collector::region::{Region, RegionOptions};
-use dta_dataplane::Frames;
-use dta_dataplane::workers::{Crew, crew};
-use dta_proto::batch::Batch;
+use dta_dataplane::PacketBatches;
+use dta_dataplane::workers::{Crew, build_crew};
+use dta_proto::batch::PacketBatch;
 
-use super::harness::{Rates, Scale, Share, measure_shares, pin_to};
+use super::harness::{Rates, Scale, Share, measure_shares, pin_to_allowed_cpu};
 use super::key_write_bench::KeyWriteBench;
 use super::translator::BATCH;
 use super::write_bench::{ELEMENT, Target};
@@ -28,7 +28,7 @@ struct Worker {
     crew: Crew,
     translator: KeyWriteBench,
     target: Target,
-    answers: Batch,
+    answers: PacketBatch,
 }
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
@@ -38,30 +38,30 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
         RegionOptions::default(),
     )?;
     let region = Arc::new(region);
-    let (mut several, mut one) = (workers(WORKERS, &region)?, workers(1, &region)?);
+    let (mut several, mut one) = (build_workers(WORKERS, &region)?, build_workers(1, &region)?);
     let (mut sent, mut alone) = (0, 0);
     let rates = measure_shares(
         scale,
         || {
-            let share = together(&mut several);
+            let share = run_workers(&mut several);
             sent += share.0;
             share
         },
         |_| {
-            let share = together(&mut one);
+            let share = run_workers(&mut one);
             alone += share.0;
             share
         },
     );
     for (workers, sent) in [(&several, sent), (&one, alone)] {
-        let executed: u64 = workers.iter().map(|worker| worker.target.executed()).sum();
+        let executed: u64 = workers.iter().map(|worker| worker.target.executed_writes()).sum();
         ensure!(executed == sent, "{sent} reports were sent, but {executed} reached memory");
     }
     Ok(rates)
 }
 
-fn workers(count: usize, region: &Arc<Region>) -> anyhow::Result<Vec<Worker>> {
-    let (crews, _) = crew(count);
+fn build_workers(count: usize, region: &Arc<Region>) -> anyhow::Result<Vec<Worker>> {
+    let (crews, _) = build_crew(count);
     let worker = |(number, crew)| {
         let target = Target::new(Arc::clone(region)).context("a part of the NIC")?;
         let registration = &target.registration;
@@ -75,7 +75,7 @@ fn workers(count: usize, region: &Arc<Region>) -> anyhow::Result<Vec<Worker>> {
 }
 
 /// Has each worker receive this many batches, until everything from them is in memory.
-fn together(workers: &mut [Worker]) -> Share {
+fn run_workers(workers: &mut [Worker]) -> Share {
     let count = workers.len();
     let (start, through) = (Barrier::new(count + 1), AtomicUsize::new(0));
     let reports = (count * BATCHES * BATCH) as u64;
@@ -86,7 +86,7 @@ fn together(workers: &mut [Worker]) -> Share {
             .map(|(number, worker)| {
                 let (start, through) = (&start, &through);
                 scope.spawn(move || {
-                    pin_to(number);
+                    pin_to_allowed_cpu(number);
                     start.wait();
                     worker.run(count, through);
                 })
@@ -105,9 +105,9 @@ fn together(workers: &mut [Worker]) -> Share {
 impl Worker {
     fn run(&mut self, workers: usize, through: &AtomicUsize) {
         let Worker { crew, translator, target, answers } = self;
-        let mut execute = |frames: &Frames| {
+        let mut execute = |frames: &PacketBatches| {
             for batch in frames.batches() {
-                target.responder.process(batch, answers, &mut |full| full.clear());
+                target.responder.process_packets(batch, answers, &mut |full| full.clear());
             }
         };
         if workers == 1 {
@@ -118,7 +118,7 @@ impl Worker {
         through.fetch_add(1, Ordering::Release);
         loop {
             let all = through.load(Ordering::Acquire) == workers;
-            if translator.take_in(crew, &mut execute) == 0 && crew.waiting() == 0 {
+            if translator.translate_handovers(crew, &mut execute) == 0 && crew.waiting_reports() == 0 {
                 if all {
                     return;
                 }
@@ -135,9 +135,9 @@ mod tests {
     #[test]
     fn every_report_of_two_workers_comes_to_memory() {
         let region = Arc::new(Region::anonymous(1 << 16, 1 << 40, RegionOptions::default()).unwrap());
-        let mut all = workers(2, &region).unwrap();
-        let (sent, _) = together(&mut all);
-        let executed: Vec<u64> = all.iter().map(|worker| worker.target.executed()).collect();
+        let mut all = build_workers(2, &region).unwrap();
+        let (sent, _) = run_workers(&mut all);
+        let executed: Vec<u64> = all.iter().map(|worker| worker.target.executed_writes()).collect();
         assert_eq!(executed.iter().sum::<u64>(), sent);
         assert!(executed.iter().all(|n| n.abs_diff(sent / 2) < sent / 20), "{executed:?}");
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use dta_collector::nic::soft::{Counter, Responder, ResponderConfig};
 use dta_collector::region::{Region, RegionOptions};
-use dta_proto::batch::Batch;
-use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{Bth, ICRC_LEN, Opcode, Psn, Repr, Reth, icrc, icrc_ok};
+use dta_proto::batch::PacketBatch;
+use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::roce::{Bth, ICRC_LEN, Opcode, Psn, Reth, RoceRepr, compute_icrc, has_valid_icrc};
 
-use super::harness::cpu_time;
+use super::harness::thread_cpu_time;
 use dta_collector::nic::{
     Access, Endpoint, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport,
 };
@@ -51,7 +51,7 @@ impl Target {
             mtu: 1024,
             max_dest_rd_atomic: 16,
         });
-        let registration = responder.register(Arc::clone(&region), Access::WRITE)?;
+        let registration = responder.register_region(Arc::clone(&region), Access::WRITE)?;
         let queue_pair = responder.create_queue_pair(&QueuePairRequest {
             purpose: Purpose::Write,
             transport: Transport::Uc,
@@ -65,7 +65,7 @@ impl Target {
     }
 
     /// WRITEs executed so far.
-    pub(super) fn executed(&self) -> u64 {
+    pub(super) fn executed_writes(&self) -> u64 {
         self.responder.counts().get(Counter::ExecutedWrite)
     }
 }
@@ -74,8 +74,8 @@ impl Target {
 pub(super) struct WriteBench {
     /// The target of the packets.
     pub(super) target: Target,
-    output: Batch,
-    batches: Vec<Batch>,
+    output: PacketBatch,
+    batches: Vec<PacketBatch>,
     random: u64,
     psn: u32,
 }
@@ -86,36 +86,39 @@ impl WriteBench {
     /// # Errors
     /// There is no memory for it.
     pub(super) fn new(len: u64, batch: usize) -> anyhow::Result<WriteBench> {
-        WriteBench::over(Region::anonymous(len, IOVA.next_multiple_of(len), RegionOptions::default())?, batch)
+        WriteBench::with_region(
+            Region::anonymous(len, IOVA.next_multiple_of(len), RegionOptions::default())?,
+            batch,
+        )
     }
 
     /// Like [`WriteBench::new`], over the caller's memory.
-    pub(super) fn over(region: Region, batch: usize) -> anyhow::Result<WriteBench> {
+    pub(super) fn with_region(region: Region, batch: usize) -> anyhow::Result<WriteBench> {
         let target = Target::new(Arc::new(region))?;
         let output = target.responder.answer_batch(8);
-        let batches = vec![Batch::with_packet_capacity(batch, 112); READY];
+        let batches = vec![PacketBatch::with_packet_capacity(batch, 112); READY];
         Ok(WriteBench { target, output, batches, random: 1, psn: 0 })
     }
 
     /// WRITEs executed so far, not counting the floor's.
-    pub(super) fn executed(&self) -> u64 {
-        self.target.executed()
+    pub(super) fn executed_writes(&self) -> u64 {
+        self.target.executed_writes()
     }
 
     /// Runs at least `writes` WRITEs through the responder. Returns how many, and the CPU time without making the
     /// packets.
     pub(super) fn run(&mut self, writes: u64) -> (u64, Duration) {
-        self.timed(writes, |target, batch, output| {
-            target.responder.process(batch, output, &mut |full| full.clear());
+        self.time_batches(writes, |target, batch, output| {
+            target.responder.process_packets(batch, output, &mut |full| full.clear());
         })
     }
 
     /// The floor of [`WriteBench::run`]: the iCRC of each packet, and the store of its payload at its address,
     /// batched and prefetched in the same way, and nothing else. Every second turn prefetches for many packets at
     /// once: that is faster with slow memory, and slower otherwise.
-    pub(super) fn floor(&mut self, writes: u64, turn: u32) -> (u64, Duration) {
+    pub(super) fn run_floor(&mut self, writes: u64, turn: u32) -> (u64, Duration) {
         let together = if turn.is_multiple_of(2) { 1 } else { ASKED_TOGETHER };
-        self.timed(writes, |target, batch, _| {
+        self.time_batches(writes, |target, batch, _| {
             let base = target.registration.iova;
             let offset =
                 |packet: &[u8]| packet[VA..].first_chunk().map_or(0, |va| u64::from_be_bytes(*va) - base);
@@ -123,9 +126,12 @@ impl WriteBench {
             let mut ahead = batch.iter();
             for (at, packet) in batch.iter().enumerate() {
                 if at % together == 0 {
-                    ahead.by_ref().take(together).for_each(|packet| target.region.prefetch(offset(packet)));
+                    ahead
+                        .by_ref()
+                        .take(together)
+                        .for_each(|packet| target.region.prefetch_line(offset(packet)));
                 }
-                good += usize::from(icrc_ok(packet));
+                good += usize::from(has_valid_icrc(packet));
             }
             assert_eq!(good, batch.len(), "packets of this module's own");
             for packet in batch.iter() {
@@ -136,19 +142,19 @@ impl WriteBench {
         })
     }
 
-    fn timed(
+    fn time_batches(
         &mut self,
         writes: u64,
-        mut run: impl FnMut(&mut Target, &Batch, &mut Batch),
+        mut run: impl FnMut(&mut Target, &PacketBatch, &mut PacketBatch),
     ) -> (u64, Duration) {
         let (mut done, mut took) = (0, Duration::ZERO);
         while done < writes {
             self.make_ready();
-            let start = cpu_time();
+            let start = thread_cpu_time();
             for batch in &self.batches {
                 run(&mut self.target, batch, &mut self.output);
             }
-            took += cpu_time().saturating_sub(start);
+            took += thread_cpu_time().saturating_sub(start);
             done += self.batches.iter().map(|b| b.len() as u64).sum::<u64>();
         }
         (done, took)
@@ -157,7 +163,7 @@ impl WriteBench {
     /// New packets in all batches.
     fn make_ready(&mut self) {
         let Self { target, batches, random, psn, .. } = self;
-        let route = Route::new(TRANSLATOR, COLLECTOR, target.queue_pair.qpn);
+        let route = FrameRoute::new(TRANSLATOR, COLLECTOR, target.queue_pair.qpn);
         for batch in batches {
             batch.clear();
             while let Some(slot) = batch.next_slot() {
@@ -165,7 +171,7 @@ impl WriteBench {
                 *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 let element = (*random).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16;
                 let va = target.registration.iova + element * ELEMENT as u64 % target.registration.len;
-                let repr = Repr {
+                let repr = RoceRepr {
                     bth: Bth::new(Opcode::UcWriteOnly, target.queue_pair.qpn, Psn::new(*psn), false),
                     reth: Some(Reth { va, rkey: target.registration.rkey, length: ELEMENT as u32 }),
                     atomic: None,
@@ -175,9 +181,12 @@ impl WriteBench {
                     payload: &random.to_be_bytes().repeat(2)[..ELEMENT],
                 };
                 *psn += 1;
-                let len = route.emit(&repr, slot).unwrap_or_default();
-                debug_assert_eq!(icrc(&slot[..len - ICRC_LEN]).to_le_bytes(), slot[len - ICRC_LEN..len]);
-                batch.commit(len, 0);
+                let len = route.write_frame(&repr, slot).unwrap_or_default();
+                debug_assert_eq!(
+                    compute_icrc(&slot[..len - ICRC_LEN]).to_le_bytes(),
+                    slot[len - ICRC_LEN..len]
+                );
+                batch.commit_packet(len, 0);
             }
         }
     }
@@ -191,10 +200,10 @@ mod tests {
     fn every_packet_is_executed_and_none_by_the_floor() {
         let mut bench = WriteBench::new(1 << 16, 64).unwrap();
         let (done, _) = bench.run(1);
-        assert_eq!((done, bench.executed()), (64 * READY as u64, done));
+        assert_eq!((done, bench.executed_writes()), (64 * READY as u64, done));
         for turn in 0..2 {
-            bench.floor(1, turn);
-            assert_eq!(bench.executed(), done);
+            bench.run_floor(1, turn);
+            assert_eq!(bench.executed_writes(), done);
         }
     }
 }

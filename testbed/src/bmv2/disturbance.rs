@@ -9,9 +9,9 @@ use super::one_machine::OneMachine;
 use super::run::Bed;
 use super::truth::Truth;
 use crate::chaos::Chaos;
-use crate::check::Answers;
+use crate::check::StoreAnswers;
 use crate::outcome::ChaosOutcome;
-use crate::statistics::Statistics;
+use crate::statistics::TestbedStatistics;
 use crate::workload::SeenFlow;
 
 /// How long nothing keeps the translator in step: the end of an epoch is in it. The switch goes on meanwhile.
@@ -36,25 +36,25 @@ pub(super) enum Disturbance {
 pub(super) struct Killed {
     at: Instant,
     flows: Vec<SeenFlow>,
-    answers: Answers,
+    answers: StoreAnswers,
     /// Sessions that the collectors have opened so far, and will have when it is back.
     opened: u64,
 }
 
 impl Disturbance {
     /// The kill that was asked for.
-    pub(super) fn of(chaos: Option<Chaos>) -> Disturbance {
+    pub(super) fn from_chaos(chaos: Option<Chaos>) -> Disturbance {
         chaos.map_or(Disturbance::None, Disturbance::Ahead)
     }
 
     /// Does what is due, between two packets.
-    pub(super) async fn go_on(&mut self, bed: &mut Bed, truth: &Truth) -> anyhow::Result<()> {
+    pub(super) async fn advance_if_due(&mut self, bed: &mut Bed, truth: &Truth) -> anyhow::Result<()> {
         *self = match std::mem::replace(self, Disturbance::None) {
             Disturbance::Ahead(chaos) => {
                 let flows = truth.reported.flows.clone();
-                let answers = bed.asking(&flows).ask().await?;
-                let here = here(bed)?;
-                let opened = if chaos == Chaos::KillCollector { 0 } else { opened(here).await? };
+                let answers = bed.asking_about(&flows).query_stores().await?;
+                let here = local_machine(bed)?;
+                let opened = if chaos == Chaos::KillCollector { 0 } else { opened_sessions(here).await? };
                 let killed = Killed { at: Instant::now(), flows, answers, opened };
                 match chaos {
                     Chaos::KillTranslator => {
@@ -65,14 +65,16 @@ impl Disturbance {
                     // Nothing is reported meanwhile: what a NIC that is gone loses, the testbed of software counts.
                     Chaos::KillCollector => {
                         here.restart_collectors(None).await?;
-                        Disturbance::Over(killed.cost("collectors were killed (-9)", bed).await?)
+                        Disturbance::Over(killed.measure_cost("collectors were killed (-9)", bed).await?)
                     }
                     Chaos::RemoveDevice => bail!("--chaos remove-device does not work behind a switch"),
                 }
             }
             Disturbance::Away(killed) if killed.at.elapsed() >= AWAY => {
-                here(bed)?.start_watch().await?;
-                Disturbance::Over(killed.cost("translator's control plane was killed (-9)", bed).await?)
+                local_machine(bed)?.start_watch().await?;
+                Disturbance::Over(
+                    killed.measure_cost("translator's control plane was killed (-9)", bed).await?,
+                )
             }
             other => other,
         };
@@ -80,14 +82,18 @@ impl Disturbance {
     }
 
     /// Waits until it is over. Says what it cost.
-    pub(super) async fn end(mut self, bed: &mut Bed, truth: &Truth) -> anyhow::Result<Option<ChaosOutcome>> {
+    pub(super) async fn wait_for_outcome(
+        mut self,
+        bed: &mut Bed,
+        truth: &Truth,
+    ) -> anyhow::Result<Option<ChaosOutcome>> {
         loop {
             match self {
                 Disturbance::None => return Ok(None),
                 Disturbance::Over(outcome) => return Ok(Some(outcome)),
                 Disturbance::Ahead(_) | Disturbance::Away(_) => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
-                    self.go_on(bed, truth).await?;
+                    self.advance_if_due(bed, truth).await?;
                 }
             }
         }
@@ -96,29 +102,29 @@ impl Disturbance {
 
 impl Killed {
     /// What it cost, now that it is back.
-    async fn cost(self, done: &str, bed: &mut Bed) -> anyhow::Result<ChaosOutcome> {
+    async fn measure_cost(self, done: &str, bed: &mut Bed) -> anyhow::Result<ChaosOutcome> {
         let seconds_down = self.at.elapsed().as_secs_f64();
-        let after = bed.asking(&self.flows).ask().await?;
-        let has = |of: &Answers| of.has_value().filter(|has| *has).count() as u64;
+        let after = bed.asking_about(&self.flows).query_stores().await?;
+        let has = |of: &StoreAnswers| of.has_value().filter(|has| *has).count() as u64;
         let both = self.answers.has_value().zip(after.has_value());
         Ok(ChaosOutcome {
             done: done.into(),
             answers_before: has(&self.answers),
             answers_after: both.filter(|(before, after)| *before && *after).count() as u64,
             seconds_down,
-            session_resumed: opened(here(bed)?).await? == self.opened,
+            session_resumed: opened_sessions(local_machine(bed)?).await? == self.opened,
             ..ChaosOutcome::default()
         })
     }
 }
 
-fn here(bed: &mut Bed) -> anyhow::Result<&mut OneMachine> {
-    bed.place.here().context("--chaos works only on one machine")
+fn local_machine(bed: &mut Bed) -> anyhow::Result<&mut OneMachine> {
+    bed.place.local_machine().context("--chaos works only on one machine")
 }
 
 /// Sessions that collectors have opened since they started, without those that were there before.
-async fn opened(here: &mut OneMachine) -> anyhow::Result<u64> {
-    let mut all = Statistics::default();
+async fn opened_sessions(here: &mut OneMachine) -> anyhow::Result<u64> {
+    let mut all = TestbedStatistics::default();
     all.add_collectors(here.of_collectors().await?);
-    Ok(all.node(Stage::Collector).get(&collector::SESSION_OPENED))
+    Ok(all.stage_total(Stage::Collector).get(&collector::SESSION_OPENED))
 }

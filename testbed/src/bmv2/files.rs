@@ -20,9 +20,9 @@ pub(super) const SLOTS: u64 = 1 << 18;
 pub(super) const TRANSLATOR: &str = "t1";
 
 /// Parses a configuration of switches.
-pub(super) fn parse(folder: &Path, text: &str) -> anyhow::Result<Config> {
+pub(super) fn parse_switch_config(folder: &Path, text: &str) -> anyhow::Result<Config> {
     let (config, _) = Config::parse(text, &folder.join("translator.toml"))?;
-    config.check()?;
+    config.check_values()?;
     Ok(config)
 }
 
@@ -36,7 +36,7 @@ pub(super) fn collector_file(
 ) -> String {
     let CollectorLink { collector, address, .. } = link;
     let memory = folder.join(format!("{collector}-memory"));
-    let history = epochs.map(|_| format!("[history]\ndirectory = '{}'\n", history(folder, link)));
+    let history = epochs.map(|_| format!("[history]\ndirectory = '{}'\n", history_path(folder, link)));
     let history = history.unwrap_or_default();
     let (device, nic) = match nic {
         NicKind::Soft => {
@@ -53,7 +53,7 @@ pub(super) fn collector_file(
 }
 
 /// Where a collector keeps its history.
-pub(super) fn history(folder: &Path, link: &CollectorLink) -> String {
+pub(super) fn history_path(folder: &Path, link: &CollectorLink) -> String {
     folder.join(format!("{}-history", link.collector)).display().to_string()
 }
 
@@ -87,7 +87,7 @@ fn store_tables(epochs: Option<Duration>) -> String {
 }
 
 /// The stores that reports go to.
-pub(super) fn stores() -> anyhow::Result<Vec<StoreSpec>> {
+pub(super) fn store_specs() -> anyhow::Result<Vec<StoreSpec>> {
     #[derive(serde::Deserialize)]
     struct Tables {
         store: Vec<StoreSpec>,
@@ -97,7 +97,7 @@ pub(super) fn stores() -> anyhow::Result<Vec<StoreSpec>> {
 
 /// A topology with these stores.
 pub(super) fn with_stores(topology: &Topology) -> anyhow::Result<Topology> {
-    Ok(Topology { stores: stores()?, ..topology.clone() })
+    Ok(Topology { stores: store_specs()?, ..topology.clone() })
 }
 
 /// The configuration of the translator. It flushes nothing by age: the truth counts frames.
@@ -115,7 +115,7 @@ pub(super) fn translator_file(
          [switch.{TRANSLATOR}]\ntype = 'bmv2'\ncontrol = '{control}'\nstate = '{}'\ncollector_ports = [{}]\npostcard_rows = 256\n\
          collector_macs = [{}]\nstations = [{{ mac = '{}', port = 1 }}]\n",
         TRANSLATOR_MAC,
-        Share::among(links.len()).tables(addresses, &stores()?),
+        Share::with_collectors(links.len()).collector_tables(addresses, &store_specs()?),
         folder.join("switch.json").display(),
         ports.join(", "),
         macs.join(", "),
@@ -129,14 +129,14 @@ mod tests {
 
     use super::super::ground::{COLLECTORS, reporter_at};
     use super::super::reporter::{Filter, OF_DROP, OF_FLOW};
-    use super::super::truth::Traffic;
+    use super::super::truth::CapturedTraffic;
     use super::*;
 
     /// Frames to three stations, the last of which has no entry, and to all.
-    fn traffic() -> Traffic {
+    fn traffic() -> CapturedTraffic {
         let frame = |to: u8| [&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, 9, 8, 0][..], &[0; 46]].concat();
         let all = [&[0xff; 6][..], &frame(1)[6..]].concat();
-        Traffic::of(vec![frame(1), frame(1), frame(2), frame(2), frame(3), all], 1)
+        CapturedTraffic::from_frames(vec![frame(1), frame(1), frame(2), frame(2), frame(3), all], 1)
     }
 
     #[test]
@@ -144,8 +144,9 @@ mod tests {
         let folder = Path::new("/nowhere");
         let of = |filter| {
             let wiring = reporter_at("127.0.0.1:1");
-            let config = parse(folder, &reporter::file(&wiring, &traffic(), filter)).unwrap();
-            let (p4, settings) = config.reporter_of(&wiring.name()).unwrap().unwrap();
+            let config =
+                parse_switch_config(folder, &reporter::reporter_table(&wiring, &traffic(), filter)).unwrap();
+            let (p4, settings) = config.reporter_of(&wiring.config_name()).unwrap().unwrap();
             assert_eq!((p4.stations.len(), settings.flood_macs.len()), (2, 1));
             assert_eq!(settings.reports.len() as u64, OF_FLOW + OF_DROP);
             settings
@@ -171,10 +172,10 @@ mod tests {
         for count in [1, 2] {
             let text =
                 translator_file(folder, &COLLECTORS[..count], &addresses[..count], "127.0.0.1:3").unwrap();
-            let config = parse(folder, &text).unwrap();
+            let config = parse_switch_config(folder, &text).unwrap();
             let translator = config.translator_of(TRANSLATOR).unwrap();
             assert_eq!(translator.collector.count(), count);
-            let Switch::Bmv2(p4) = config.switch(TRANSLATOR).unwrap() else { panic!() };
+            let Switch::Bmv2(p4) = config.find_switch(TRANSLATOR).unwrap() else { panic!() };
             assert_eq!((p4.collector_ports.len(), p4.collector_macs.len()), (count, count));
             let buckets: Vec<_> =
                 translator.collector.iter().map(|c| c.buckets.map(|buckets| buckets.to_string())).collect();

@@ -18,7 +18,7 @@ use anyhow::{Context, bail};
 use super::reporter::Wiring;
 use super::simple_switch::SimpleSwitch;
 use crate::alone::Alone;
-use crate::ground::{NicKind, add_rxe, load_rxe, step};
+use crate::ground::{NicKind, add_rxe_device, load_rxe_module, run_command};
 
 /// Set in the namespace.
 const INSIDE: &str = "DTA_TESTBED_NAMESPACE";
@@ -55,19 +55,19 @@ pub(super) struct CollectorLink {
 
 impl CollectorLink {
     /// Makes the collector's end an RDMA device that can reach the translator.
-    fn add_rxe(&self) -> anyhow::Result<()> {
+    fn add_rxe_device(&self) -> anyhow::Result<()> {
         let CollectorLink { translator, collector, address, .. } = self;
         for end in [translator, collector] {
             // bmv2 reads whole frames, so their checksums must be complete.
-            step("ethtool", &format!("-K {end} tx off"))?;
+            run_command("ethtool", &format!("-K {end} tx off"))?;
         }
-        step("ip", &format!("address add {address}/24 dev {collector}"))?;
+        run_command("ip", &format!("address add {address}/24 dev {collector}"))?;
         // A program for a switch answers no ARP.
-        step(
+        run_command(
             "ip",
             &format!("neighbour replace {SERVICE} lladdr {TRANSLATOR_MAC} nud permanent dev {collector}"),
         )?;
-        add_rxe(RXE, collector)
+        add_rxe_device(RXE, collector)
     }
 }
 
@@ -91,8 +91,8 @@ pub(super) const COLLECTORS: [CollectorLink; 2] = [
 
 /// Restarts this program in its own network namespace, unless it is in one. Returns there. With soft-RoCE it stays
 /// where it is.
-pub fn enter(nic: NicKind) -> anyhow::Result<()> {
-    super::simple_switch::is_there()?;
+pub fn enter_own_namespace(nic: NicKind) -> anyhow::Result<()> {
+    super::simple_switch::ensure_installed()?;
     if std::env::var_os(INSIDE).is_some() {
         return Ok(());
     }
@@ -100,7 +100,7 @@ pub fn enter(nic: NicKind) -> anyhow::Result<()> {
         bail!("--switch bmv2 needs root, for network interfaces of its own");
     }
     if nic == NicKind::Rxe {
-        return load_rxe();
+        return load_rxe_module();
     }
     let program = std::env::current_exe().context("cannot find this program")?;
     let error = Command::new("unshare")
@@ -117,17 +117,17 @@ struct Links(Vec<&'static str>, #[expect(dead_code, reason = "it is held")] Alon
 
 impl Links {
     /// It is no error if they do not exist.
-    fn remove(&self) {
-        let _ = step("rdma", &format!("link delete {RXE}"));
+    fn remove_links(&self) {
+        let _ = run_command("rdma", &format!("link delete {RXE}"));
         for end in &self.0 {
-            let _ = step("ip", &format!("link delete {end}"));
+            let _ = run_command("ip", &format!("link delete {end}"));
         }
     }
 }
 
 impl Drop for Links {
     fn drop(&mut self) {
-        self.remove();
+        self.remove_links();
     }
 }
 
@@ -166,30 +166,30 @@ impl Ground {
             NicKind::Soft => None,
             NicKind::Rxe => {
                 let switches = links.iter().map(|(switch, _)| *switch).collect();
-                Some(Links(switches, Alone::with(LINKS[0].0)?))
+                Some(Links(switches, Alone::acquire_for(LINKS[0].0)?))
             }
         };
         match &removed {
             // Possible leftovers of a killed run.
-            Some(links) => links.remove(),
-            None => step("ip", "link set lo up")?,
+            Some(links) => links.remove_links(),
+            None => run_command("ip", "link set lo up")?,
         }
         for (switch, other) in &links {
-            step("ip", &format!("link add {switch} mtu {MTU} type veth peer name {other} mtu {MTU}"))?;
+            run_command("ip", &format!("link add {switch} mtu {MTU} type veth peer name {other} mtu {MTU}"))?;
             for end in [switch, other] {
                 // The kernel's own packets would be frames that nobody sent.
                 let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1");
             }
         }
         for CollectorLink { collector, mac, .. } in collectors {
-            step("ip", &format!("link set {collector} mtu 1500 address {mac}"))?;
+            run_command("ip", &format!("link set {collector} mtu 1500 address {mac}"))?;
         }
         for end in links.iter().flat_map(|(switch, other)| [switch, other]) {
-            step("ip", &format!("link set {end} up"))?;
+            run_command("ip", &format!("link set {end} up"))?;
         }
         if nic == NicKind::Rxe {
             for link in collectors {
-                link.add_rxe()?;
+                link.add_rxe_device()?;
             }
         }
         let control = ["127.0.0.1:9559", "127.0.0.1:9560"];
@@ -199,9 +199,12 @@ impl Ground {
         let of_reporter = interfaces(&[(1, LINKS[0].0), (2, LINKS[1].0), (3, REPORTER_OUT)]);
         let mut ports = vec![(1, TRANSLATOR_IN)];
         ports.extend(collectors.iter().map(|link| (link.port, link.translator)));
-        let reporter = SimpleSwitch::start(folder, "reporter", 9091, &of_reporter, control[0]).await?;
+        let reporter =
+            SimpleSwitch::spawn_until_listening(folder, "reporter", 9091, &of_reporter, control[0]).await?;
         let of_translator = interfaces(&ports);
-        let translator = SimpleSwitch::start(folder, "translator", 9092, &of_translator, control[1]).await?;
+        let translator =
+            SimpleSwitch::spawn_until_listening(folder, "translator", 9092, &of_translator, control[1])
+                .await?;
         let switches = [reporter, translator];
         Ok(Ground { _switches: switches, _links: removed, control })
     }

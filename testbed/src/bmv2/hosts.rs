@@ -3,13 +3,13 @@
 use anyhow::{Context, bail, ensure};
 use dta_link::Link;
 use dta_link::packet::{PacketConfig, PacketLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 
 /// Interfaces that send frames, and count incoming packets.
 pub struct Hosts {
     names: Vec<String>,
     links: Vec<PacketLink>,
-    batch: Batch,
+    batch: PacketBatch,
     /// What had come in before.
     before: Vec<(u64, u64)>,
 }
@@ -23,9 +23,9 @@ impl Hosts {
         };
         Ok(Hosts {
             links: interfaces.iter().map(link).collect::<anyhow::Result<_>>()?,
-            before: interfaces.iter().map(|name| received(name)).collect::<anyhow::Result<_>>()?,
+            before: interfaces.iter().map(|name| received_counts(name)).collect::<anyhow::Result<_>>()?,
             names: interfaces.to_vec(),
-            batch: Batch::with_packet_capacity(1, usize::from(u16::MAX)),
+            batch: PacketBatch::with_packet_capacity(1, usize::from(u16::MAX)),
         })
     }
 
@@ -48,9 +48,9 @@ impl Hosts {
     }
 
     /// Packets and bytes received on each since they were opened.
-    pub fn received(&self) -> anyhow::Result<Vec<(u64, u64)>> {
+    pub fn received_counts(&self) -> anyhow::Result<Vec<(u64, u64)>> {
         let since = |(name, before): (&String, &(u64, u64))| {
-            let now = received(name)?;
+            let now = received_counts(name)?;
             Ok((now.0 - before.0, now.1 - before.1))
         };
         self.names.iter().zip(&self.before).map(since).collect()
@@ -59,7 +59,7 @@ impl Hosts {
 
 /// Packets and bytes received on an interface, by the kernel's count. Not from /sys, which shows the interfaces of
 /// the namespace in which it was mounted.
-pub(super) fn received(interface: &str) -> anyhow::Result<(u64, u64)> {
+pub(super) fn received_counts(interface: &str) -> anyhow::Result<(u64, u64)> {
     const PATH: &str = "/proc/self/net/dev";
     let text = std::fs::read_to_string(PATH).with_context(|| format!("cannot read {PATH}"))?;
     let counts = text.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'));

@@ -2,7 +2,7 @@
 //! network namespace of their own.
 //!
 //! [`ground`] makes the namespace with its links and processes, managed by `one_machine`; `machines` has them on other
-//! machines instead, and [`place`] is either. [`hosts`] send the traffic. [`reporter`] and [`files`] have
+//! machines instead, and [`turn_offset`] is either. [`host_ids`] send the traffic. [`reporter`] and [`files`] have
 //! configurations; [`truth`] computes the expected result from the captured packets and these entries; [`run`]
 //! replays, waits and compares; `disturbance` kills in the middle.
 
@@ -19,9 +19,9 @@ mod run;
 mod simple_switch;
 mod truth;
 
-pub use ground::enter;
+pub use ground::enter_own_namespace;
 pub use hosts::Hosts;
 pub use machines::OptionsOnMachines;
-pub use outcome::Outcome;
-pub use run::{Options, run, run_on_machines};
+pub use outcome::SwitchRunOutcome;
+pub use run::{SwitchRunOptions, run, run_on_machines};
 pub use simple_switch::SimpleSwitch;

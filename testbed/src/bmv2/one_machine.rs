@@ -1,30 +1,30 @@
-//! Everything on this machine, in the namespace that [`super::enter`] made.
+//! Everything on this machine, in the namespace that [`super::enter_own_namespace`] made.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, ClientOptions, Member, Spread};
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::{Stage, collector};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, ClientOptions, Spread, SpreadMember};
 use dta_translator::config::Config;
 use dta_translator::setup;
 use dta_translator::switches::p4::P4Switch;
-use dta_translator::switches::p4::counters::Counts;
+use dta_translator::switches::p4::counters::SwitchCounts;
 use dta_translator::switches::p4::reporter::ReporterSwitch;
 use dta_translator::switches::p4::translator::PROBE;
 use dta_translator::switches::{Target, any_switch};
 
-use super::files::{TRANSLATOR, collector_file, history, parse, translator_file};
+use super::files::{TRANSLATOR, collector_file, history_path, parse_switch_config, translator_file};
 use super::ground::{CollectorLink, Ground, HOSTS, REPORTER_OUT, TRANSLATOR_IN, reporter_at};
-use super::hosts::{Hosts, received};
+use super::hosts::{Hosts, received_counts};
 use super::reporter::{self, Filter};
-use super::truth::{Frame, Traffic};
+use super::truth::{CapturedTraffic, Frame};
 use crate::ground::NicKind;
 use crate::processes::Daemon;
-use crate::statistics::{OfCollector, Statistics};
+use crate::statistics::{OfCollector, TestbedStatistics};
 use crate::topology::Topology;
 use crate::turns;
 
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Everything that runs.
 pub(super) struct OneMachine {
     /// The collectors, individually and as one.
-    collectors: Vec<Client>,
+    collectors: Vec<RemoteCollector>,
     pub(super) all: Spread,
     links: &'static [CollectorLink],
     nic: NicKind,
@@ -59,7 +59,7 @@ pub(super) struct OneMachine {
 
 impl OneMachine {
     /// Starts everything, and programs the translator.
-    pub(super) async fn start(
+    pub(super) async fn start_testbed(
         folder: &Path,
         links: &'static [CollectorLink],
         nic: NicKind,
@@ -69,17 +69,18 @@ impl OneMachine {
         let (mut daemons, mut addresses) = (Vec::new(), Vec::new());
         for link in links {
             let daemon = start_collector(folder, link, nic, "127.0.0.1:0", epochs).await?;
-            let address = daemon.ready()["listen"].as_str();
+            let address = daemon.ready_line()["listen"].as_str();
             addresses.push(address.context("the collector does not say where it listens")?.to_owned());
             daemons.push(daemon);
         }
         let text = translator_file(folder, links, &addresses, ground.control[1])?;
-        let config = parse(folder, &text)?;
-        let translator = P4Switch::of(&config, TRANSLATOR)?.context("the translator is no P4 switch")?;
+        let config = parse_switch_config(folder, &text)?;
+        let translator =
+            P4Switch::from_config(&config, TRANSLATOR)?.context("the translator is no P4 switch")?;
         std::fs::write(folder.join(CONFIG), text)?;
-        let client = |address: &String| Client::connect_lazy(&ClientOptions::plain(address));
+        let client = |address: &String| RemoteCollector::connect_lazy(&ClientOptions::without_tls(address));
         let collectors = addresses.iter().map(client).collect::<Result<Vec<_>, _>>()?;
-        let member = |(address, client): (&String, &Client)| Member {
+        let member = |(address, client): (&String, &RemoteCollector)| SpreadMember {
             address: address.clone(),
             ask: Arc::new(client.clone()),
         };
@@ -103,7 +104,7 @@ impl OneMachine {
         match epochs {
             Some(_) => here.start_watch().await?,
             None => drop(
-                setup::setup(&here.config, TRANSLATOR)
+                setup::program_switch(&here.config, TRANSLATOR)
                     .await
                     .context("the translator cannot be programmed")?,
             ),
@@ -116,15 +117,16 @@ impl OneMachine {
         let config = self.folder.join(CONFIG).display().to_string();
         let arguments = ["watch", "--ready", "--switch", TRANSLATOR, "--config", &config].map(String::from);
         let log = self.folder.join("translator.log");
-        self.watch =
-            Some(Daemon::start("translator's control plane", "__translator", &arguments, &log).await?);
+        self.watch = Some(
+            Daemon::spawn_until_ready("translator's control plane", "__translator", &arguments, &log).await?,
+        );
         Ok(())
     }
 
     /// Kills what keeps the translator in step (SIGKILL). The switch goes on as it is.
     pub(super) fn kill_watch(&mut self) {
         if let Some(watch) = self.watch.take() {
-            watch.kill();
+            watch.kill_abruptly();
         }
     }
 
@@ -132,9 +134,9 @@ impl OneMachine {
     /// again, and waits until their sessions go on.
     pub(super) async fn restart_collectors(&mut self, compacted: Option<&Topology>) -> anyhow::Result<()> {
         for (number, link) in self.links.iter().enumerate() {
-            self.daemons.remove(number).kill();
+            self.daemons.remove(number).kill_abruptly();
             if let Some(topology) = compacted {
-                turns::compact(&history(&self.folder, link), topology)?;
+                turns::compact_history(&history_path(&self.folder, link), topology)?;
             }
             let address = &self.addresses[number];
             let daemon = start_collector(&self.folder, link, self.nic, address, self.epochs).await?;
@@ -150,11 +152,11 @@ impl OneMachine {
         loop {
             let mut renewed = true;
             for (_, nodes) in self.of_collectors().await? {
-                let mut all = Statistics::default();
+                let mut all = TestbedStatistics::default();
                 all.add(nodes);
-                renewed &= all.node(Stage::Collector).get(&collector::SESSION_RENEWED) >= 2;
+                renewed &= all.stage_total(Stage::Collector).get(&collector::SESSION_RENEWED) >= 2;
             }
-            let sessions = self.all.sessions().await?.sessions;
+            let sessions = self.all.fetch_sessions().await?.sessions;
             if renewed && sessions.iter().all(|session| !session.queue_pairs.is_empty()) {
                 return Ok(());
             }
@@ -169,24 +171,33 @@ impl OneMachine {
     }
 
     /// Writes of no bytes by which the translator has probed its queue pairs.
-    pub(super) async fn probes(&mut self) -> anyhow::Result<u64> {
+    pub(super) async fn probe_count(&mut self) -> anyhow::Result<u64> {
         // Nothing else probes.
         match self.has_epochs() {
-            true => Ok(self.translator.runtime().counters().await?.at("commands", usize::from(PROBE))),
+            true => Ok(self
+                .translator
+                .runtime_mut()
+                .read_counters()
+                .await?
+                .count_at("commands", usize::from(PROBE))),
             false => Ok(0),
         }
     }
 
-    pub(super) fn names(&self) -> (&str, &'static str) {
+    pub(super) fn nic_and_transport(&self) -> (&str, &'static str) {
         (self.nic.name(), "uc")
     }
 
-    pub(super) async fn program(&mut self, traffic: &Traffic, filter: Filter) -> anyhow::Result<()> {
+    pub(super) async fn program_reporters(
+        &mut self,
+        traffic: &CapturedTraffic,
+        filter: Filter,
+    ) -> anyhow::Result<()> {
         let wiring = reporter_at(self.ground.control[0]);
-        let config = parse(&self.folder, &reporter::file(&wiring, traffic, filter))?;
-        let reporter = ReporterSwitch::of(&config, &wiring.name())?;
+        let config = parse_switch_config(&self.folder, &reporter::reporter_table(&wiring, traffic, filter))?;
+        let reporter = ReporterSwitch::from_config(&config, &wiring.config_name())?;
         let mut reporter = reporter.context("the configuration has no reporter")?;
-        reporter.apply().await.context("the reporter cannot be programmed")?;
+        reporter.apply_settings().await.context("the reporter cannot be programmed")?;
         self.reporter = Some(reporter);
         Ok(())
     }
@@ -195,35 +206,35 @@ impl OneMachine {
         self.hosts.send(frames.iter().map(|frame| (frame.host, &frame.bytes)))
     }
 
-    pub(super) async fn at_hosts(&self) -> anyhow::Result<Vec<[(u64, u64); 2]>> {
-        Ok(vec![both(self.hosts.received()?)?])
+    pub(super) async fn host_arrivals(&self) -> anyhow::Result<Vec<[(u64, u64); 2]>> {
+        Ok(vec![two_host_counts(self.hosts.received_counts()?)?])
     }
 
-    pub(super) async fn came(&mut self) -> anyhow::Result<[u64; 3]> {
-        let out = self.hosts.received()?.into_iter().map(|(packets, _)| packets).sum();
-        let frames = self.links.iter().map(|link| Ok(received(link.collector)?.0));
-        Ok([out, received(TRANSLATOR_IN)?.0, frames.sum::<anyhow::Result<u64>>()?])
+    pub(super) async fn arrival_counts(&mut self) -> anyhow::Result<[u64; 3]> {
+        let out = self.hosts.received_counts()?.into_iter().map(|(packets, _)| packets).sum();
+        let frames = self.links.iter().map(|link| Ok(received_counts(link.collector)?.0));
+        Ok([out, received_counts(TRANSLATOR_IN)?.0, frames.sum::<anyhow::Result<u64>>()?])
     }
 
     pub(super) async fn came_back(&mut self, _sent: u64) -> anyhow::Result<[u64; 2]> {
-        let answers = self.links.iter().map(|link| Ok(received(link.translator)?.0));
-        Ok([received(REPORTER_OUT)?.0, answers.sum::<anyhow::Result<u64>>()?])
+        let answers = self.links.iter().map(|link| Ok(received_counts(link.translator)?.0));
+        Ok([received_counts(REPORTER_OUT)?.0, answers.sum::<anyhow::Result<u64>>()?])
     }
 
     fn programmed(&mut self) -> anyhow::Result<&mut ReporterSwitch> {
         self.reporter.as_mut().context("the reporter is not programmed yet")
     }
 
-    pub(super) async fn reporters(&mut self) -> anyhow::Result<Vec<Counts>> {
-        Ok(vec![self.programmed()?.counters().await?])
+    pub(super) async fn reporters(&mut self) -> anyhow::Result<Vec<SwitchCounts>> {
+        Ok(vec![self.programmed()?.read_counters().await?])
     }
 
     pub(super) async fn reporter_nodes(&mut self) -> anyhow::Result<Vec<NodeStatistics>> {
         Ok(vec![self.programmed()?.statistics().await?])
     }
 
-    pub(super) async fn translator(&mut self) -> anyhow::Result<Statistics> {
-        let mut all = Statistics::default();
+    pub(super) async fn translator(&mut self) -> anyhow::Result<TestbedStatistics> {
+        let mut all = TestbedStatistics::default();
         all.add(self.translator.statistics().await?);
         Ok(all)
     }
@@ -236,7 +247,7 @@ impl OneMachine {
         Ok(all)
     }
 
-    pub(super) async fn flush(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn flush_translator(&mut self) -> anyhow::Result<()> {
         any_switch(&self.config, TRANSLATOR)?.flush_all().await?;
         Ok(())
     }
@@ -255,10 +266,10 @@ async fn start_collector(
     std::fs::write(&path, collector_file(folder, link, nic, listen, epochs))?;
     let arguments = ["serve", "--config", &path.display().to_string()].map(String::from);
     let log = folder.join(format!("{name}.log"));
-    Daemon::start("collector", "__collector", &arguments, &log).await
+    Daemon::spawn_until_ready("collector", "__collector", &arguments, &log).await
 }
 
 /// What both hosts counted.
-pub(super) fn both(hosts: Vec<(u64, u64)>) -> anyhow::Result<[(u64, u64); 2]> {
+pub(super) fn two_host_counts(hosts: Vec<(u64, u64)>) -> anyhow::Result<[(u64, u64); 2]> {
     hosts.try_into().ok().context("there must be two hosts")
 }

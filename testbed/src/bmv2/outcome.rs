@@ -6,14 +6,14 @@ use std::fmt;
 use dta_proto::program::Primitive;
 
 use crate::accounting::LinkAccount;
-use crate::check::{Ends, Tally};
+use crate::check::{ReportEnds, Tally};
 use crate::outcome::{self, EpochOutcome, LinkOutcome, PrimitiveOutcome, RunFacts};
 use crate::show;
-use crate::statistics::Statistics;
+use crate::statistics::TestbedStatistics;
 
 /// The result.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct SwitchRunOutcome {
     /// What happened, one figure per line.
     lines: Vec<String>,
     /// Watched flows that default filters reported in a round.
@@ -25,38 +25,38 @@ pub struct Outcome {
     /// Answers of the run in which each packet is reported.
     answers: BTreeMap<Primitive, Tally>,
     /// Where the reports ended of which the newest of a key counts.
-    ends: BTreeMap<Primitive, Ends>,
+    ends: BTreeMap<Primitive, ReportEnds>,
     pub(super) epochs: Option<Vec<EpochOutcome>>,
     /// Operations by primitive.
     pub(super) operations: BTreeMap<Primitive, u64>,
     /// Counters of all nodes.
     pub(super) sent: BTreeMap<Primitive, u64>,
     pub(super) links: Vec<LinkAccount>,
-    pub(super) nodes: Statistics,
+    pub(super) nodes: TestbedStatistics,
     pub(super) run: RunFacts,
 }
 
-impl Outcome {
+impl SwitchRunOutcome {
     fn sum(&self, of: impl Fn(&Tally) -> u64) -> u64 {
         self.answers.values().map(of).sum()
     }
 
     /// Reports that nothing accounts for.
-    fn missing(&self) -> u64 {
+    fn missing_reports(&self) -> u64 {
         self.ends.values().map(|ends| ends.missing).sum()
     }
 
     /// Whether nothing is wrong and nothing unexplained.
-    pub fn is_good(&self) -> bool {
-        let wrong = self.sum(|answers| answers.wrong) + self.missing();
+    pub fn is_success(&self) -> bool {
+        let wrong = self.sum(|answers| answers.wrong) + self.missing_reports();
         wrong == 0 && self.missed.is_empty() && self.unexplained.is_empty()
     }
 
     /// The outcome of the run in which each packet is reported, as of other testbeds. What was wrong with default
     /// filters, and what does not add up, is among the contradictions.
-    pub fn document(&self) -> outcome::Outcome {
+    pub fn to_testbed_outcome(&self) -> outcome::TestbedOutcome {
         let sent = |primitive: &Primitive| self.sent.get(primitive).copied().unwrap_or(0);
-        let mut ends = Ends::default();
+        let mut ends = ReportEnds::default();
         for primitive in &Primitive::ALL {
             match self.ends.get(primitive) {
                 Some(known) => ends.add(known),
@@ -68,7 +68,7 @@ impl Outcome {
             }
         }
         let primitives = Primitive::ALL.map(|primitive| PrimitiveOutcome {
-            name: primitive.name(),
+            name: primitive.canonical_name(),
             sent: sent(&primitive),
             operations: self.operations.get(&primitive).copied().unwrap_or(0),
             answers: self.answers.get(&primitive).cloned().unwrap_or_default(),
@@ -79,7 +79,7 @@ impl Outcome {
             .map(|account| LinkOutcome { unexplained: account.unexplained(), account: account.clone() })
             .collect();
         let frames: u64 = links.iter().map(|link| link.unexplained.unsigned_abs()).sum();
-        outcome::Outcome {
+        outcome::TestbedOutcome {
             sent: self.sent.values().sum(),
             queryable: ends.queryable,
             superseded: ends.superseded,
@@ -97,34 +97,39 @@ impl Outcome {
     }
 
     /// Counts an answer.
-    pub(super) fn judge(&mut self, primitive: Primitive, is_right: bool, what: impl FnOnce() -> String) {
+    pub(super) fn count_answer(
+        &mut self,
+        primitive: Primitive,
+        is_right: bool,
+        what: impl FnOnce() -> String,
+    ) {
         let tally = self.answers.entry(primitive).or_default();
         tally.queried += 1;
         match is_right {
             true => tally.right += 1,
-            false => tally.wrong(what),
+            false => tally.count_wrong(what),
         }
     }
 
     /// Takes over what a check found.
-    pub(super) fn checked(&mut self, primitive: Primitive, answers: Tally, ends: Ends) {
+    pub(super) fn record_check(&mut self, primitive: Primitive, answers: Tally, ends: ReportEnds) {
         self.answers.insert(primitive, answers);
         self.ends.insert(primitive, ends);
     }
 
-    pub(super) fn line(&mut self, text: impl Into<String>) {
+    pub(super) fn push_line(&mut self, text: impl Into<String>) {
         self.lines.push(text.into());
     }
 
     /// Two numbers that must be equal.
-    pub(super) fn same(&mut self, what: &str, wanted: u64, found: u64) {
+    pub(super) fn expect_equal(&mut self, what: &str, wanted: u64, found: u64) {
         if wanted != found {
             self.unexplained.push(format!("{what}: {wanted} expected, {found} counted"));
         }
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for SwitchRunOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in &self.lines {
             writeln!(f, "{line}")?;
@@ -134,7 +139,7 @@ impl fmt::Display for Outcome {
             writeln!(f, "  {line}")?;
         }
         if let Some(epochs) = &self.epochs {
-            writeln!(f, "{}", show::epochs(epochs))?;
+            writeln!(f, "{}", show::render_epochs(epochs))?;
         }
         write!(
             f,
@@ -142,7 +147,7 @@ impl fmt::Display for Outcome {
             self.sum(|answers| answers.right) + self.reported,
             self.sum(|answers| answers.absent + answers.stale),
             self.sum(|answers| answers.wrong) + self.missed.len() as u64,
-            self.unexplained.len() as u64 + self.missing()
+            self.unexplained.len() as u64 + self.missing_reports()
         )
     }
 }
@@ -159,29 +164,33 @@ mod tests {
             (Primitive::Append, 12),
             (Primitive::KeyIncrement, 24),
         ]);
-        let mut outcome = Outcome { sent, ..Outcome::default() };
+        let mut outcome = SwitchRunOutcome { sent, ..SwitchRunOutcome::default() };
         let tally = Tally { queried: 4, right: 3, absent: 1, ..Tally::default() };
-        let ends =
-            |overwritten| Ends { queryable: 4 - overwritten, superseded: 6, overwritten, ..Ends::default() };
-        outcome.checked(Primitive::KeyWrite, tally, ends(1));
+        let ends = |overwritten| ReportEnds {
+            queryable: 4 - overwritten,
+            superseded: 6,
+            overwritten,
+            ..ReportEnds::default()
+        };
+        outcome.record_check(Primitive::KeyWrite, tally, ends(1));
         let tally = Tally { queried: 4, right: 4, ..Tally::default() };
-        outcome.checked(Primitive::Postcarding, tally, ends(0));
-        outcome.judge(Primitive::KeyIncrement, true, || unreachable!("nothing is wrong"));
-        let document = outcome.document();
+        outcome.record_check(Primitive::Postcarding, tally, ends(0));
+        outcome.count_answer(Primitive::KeyIncrement, true, || unreachable!("nothing is wrong"));
+        let document = outcome.to_testbed_outcome();
         assert_eq!((document.sent, document.superseded, document.overwritten), (56, 12, 1));
         assert_eq!(document.queryable, 3 + 4 + 12 + 24);
         assert_eq!(document.sent, document.queryable + document.superseded + document.overwritten);
-        assert!(document.is_good() && outcome.is_good());
-        outcome.checked(Primitive::Postcarding, Tally::default(), Ends { missing: 1, ..ends(0) });
-        assert!(!outcome.is_good() && outcome.document().unexplained == 1);
-        outcome.checked(Primitive::Postcarding, Tally::default(), ends(0));
-        outcome.judge(Primitive::Append, false, || "list 0".into());
+        assert!(document.is_success() && outcome.is_success());
+        outcome.record_check(Primitive::Postcarding, Tally::default(), ReportEnds { missing: 1, ..ends(0) });
+        assert!(!outcome.is_success() && outcome.to_testbed_outcome().unexplained == 1);
+        outcome.record_check(Primitive::Postcarding, Tally::default(), ends(0));
+        outcome.count_answer(Primitive::Append, false, || "list 0".into());
         outcome.missed.push("round 1".into());
-        outcome.same("packets", 1, 2);
-        let document = outcome.document();
+        outcome.expect_equal("packets", 1, 2);
+        let document = outcome.to_testbed_outcome();
         assert_eq!(document.contradictions, ["packets: 1 expected, 2 counted", "round 1"]);
         let append = document.primitives.iter().find(|one| one.name == "append").unwrap();
         assert_eq!((append.answers.wrong, &append.answers.examples[..]), (1, &["list 0".to_owned()][..]));
-        assert!(!document.is_good() && !outcome.is_good());
+        assert!(!document.is_success() && !outcome.is_success());
     }
 }

@@ -1,18 +1,18 @@
 //! Where switches, hosts and collectors are: on this machine, or on others.
 
-use dta_rpc::Spread;
 use dta_proto::control::NodeStatistics;
-use dta_translator::switches::p4::counters::Counts;
+use dta_rpc::Spread;
+use dta_translator::switches::p4::counters::SwitchCounts;
 
 use super::machines::OnMachines;
 use super::one_machine::OneMachine;
 use super::reporter::Filter;
-use super::truth::{Frame, Traffic};
+use super::truth::{CapturedTraffic, Frame};
 use crate::share::Share;
-use crate::statistics::{OfCollector, Statistics};
+use crate::statistics::{OfCollector, TestbedStatistics};
 
 /// Everything that runs.
-pub(super) enum Place {
+pub(super) enum SwitchTestbed {
     /// Here, in a network namespace.
     OneMachine(Box<OneMachine>),
     /// On other machines.
@@ -23,36 +23,40 @@ pub(super) enum Place {
 macro_rules! with {
     ($place:expr, $of:ident => $does:expr) => {
         match $place {
-            Place::OneMachine($of) => $does,
-            Place::OnMachines($of) => $does,
+            SwitchTestbed::OneMachine($of) => $does,
+            SwitchTestbed::OnMachines($of) => $does,
         }
     };
 }
 
-impl Place {
+impl SwitchTestbed {
     /// All collectors, queried as one.
-    pub(super) fn ask(&self) -> &Spread {
+    pub(super) fn all_collectors(&self) -> &Spread {
         with!(self, of => &of.all)
     }
 
     /// What each collector has.
-    pub(super) fn share(&self) -> Share {
-        Share::among(self.ask().members().len())
+    pub(super) fn collector_share(&self) -> Share {
+        Share::with_collectors(self.all_collectors().members().len())
     }
 
     /// The NIC, and the transport of writes.
-    pub(super) fn names(&self) -> (&str, &'static str) {
-        with!(self, of => of.names())
+    pub(super) fn nic_and_transport(&self) -> (&str, &'static str) {
+        with!(self, of => of.nic_and_transport())
     }
 
     /// Whether the NIC reports what it executed: an RDMA device does not.
     pub(super) fn tells_executed(&self) -> bool {
-        self.names().0 == "soft"
+        self.nic_and_transport().0 == "soft"
     }
 
     /// Lets the reporters do what their configurations say.
-    pub(super) async fn program(&mut self, traffic: &Traffic, filter: Filter) -> anyhow::Result<()> {
-        with!(self, of => of.program(traffic, filter).await)
+    pub(super) async fn program_reporters(
+        &mut self,
+        traffic: &CapturedTraffic,
+        filter: Filter,
+    ) -> anyhow::Result<()> {
+        with!(self, of => of.program_reporters(traffic, filter).await)
     }
 
     /// Sends frames, each from its host.
@@ -61,20 +65,20 @@ impl Place {
     }
 
     /// Packets and bytes that came in at both hosts of each reporter.
-    pub(super) async fn at_hosts(&self) -> anyhow::Result<Vec<[(u64, u64); 2]>> {
-        with!(self, of => of.at_hosts().await)
+    pub(super) async fn host_arrivals(&self) -> anyhow::Result<Vec<[(u64, u64); 2]>> {
+        with!(self, of => of.host_arrivals().await)
     }
 
     /// Arrivals so far: packets at the hosts, reports at the translator, frames at the collectors.
-    pub(super) async fn came(&mut self) -> anyhow::Result<[u64; 3]> {
-        with!(self, of => of.came().await)
+    pub(super) async fn arrival_counts(&mut self) -> anyhow::Result<[u64; 3]> {
+        with!(self, of => of.arrival_counts().await)
     }
 
     /// Waits until nothing is in flight between translator and NIC, if these are on other machines.
-    pub(super) async fn rest(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn wait_until_idle(&mut self) -> anyhow::Result<()> {
         match self {
-            Place::OneMachine(_) => Ok(()),
-            Place::OnMachines(there) => there.rest().await,
+            SwitchTestbed::OneMachine(_) => Ok(()),
+            SwitchTestbed::OnMachines(there) => there.wait_until_idle().await,
         }
     }
 
@@ -85,7 +89,7 @@ impl Place {
     }
 
     /// Counters of each reporter's program.
-    pub(super) async fn reporters(&mut self) -> anyhow::Result<Vec<Counts>> {
+    pub(super) async fn reporters(&mut self) -> anyhow::Result<Vec<SwitchCounts>> {
         with!(self, of => of.reporters().await)
     }
 
@@ -95,7 +99,7 @@ impl Place {
     }
 
     /// What the translator counts.
-    pub(super) async fn translator(&mut self) -> anyhow::Result<Statistics> {
+    pub(super) async fn translator(&mut self) -> anyhow::Result<TestbedStatistics> {
         with!(self, of => of.translator().await)
     }
 
@@ -105,29 +109,29 @@ impl Place {
     }
 
     /// Writes of no bytes by which the translator has probed its queue pairs.
-    pub(super) async fn probes(&mut self) -> anyhow::Result<u64> {
+    pub(super) async fn probe_count(&mut self) -> anyhow::Result<u64> {
         match self {
-            Place::OneMachine(here) => here.probes().await,
+            SwitchTestbed::OneMachine(here) => here.probe_count().await,
             // Nothing watches the switch there.
-            Place::OnMachines(_) => Ok(0),
+            SwitchTestbed::OnMachines(_) => Ok(0),
         }
     }
 
     /// Whether stores have epochs.
     pub(super) fn has_epochs(&self) -> bool {
-        matches!(self, Place::OneMachine(here) if here.has_epochs())
+        matches!(self, SwitchTestbed::OneMachine(here) if here.has_epochs())
     }
 
     /// Everything, if it is on this machine.
-    pub(super) fn here(&mut self) -> Option<&mut OneMachine> {
+    pub(super) fn local_machine(&mut self) -> Option<&mut OneMachine> {
         match self {
-            Place::OneMachine(here) => Some(here),
-            Place::OnMachines(_) => None,
+            SwitchTestbed::OneMachine(here) => Some(here),
+            SwitchTestbed::OnMachines(_) => None,
         }
     }
 
     /// Makes the translator send what it holds.
-    pub(super) async fn flush(&mut self) -> anyhow::Result<()> {
-        with!(self, of => of.flush().await)
+    pub(super) async fn flush_translator(&mut self) -> anyhow::Result<()> {
+        with!(self, of => of.flush_translator().await)
     }
 }

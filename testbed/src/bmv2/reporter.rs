@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use dta_proto::program::Mac;
 
-use super::truth::{ACL_DENY, DENIED_PORT, Station, Traffic, switch_id};
+use super::truth::{ACL_DENY, CapturedTraffic, DENIED_PORT, Station, switch_id};
 
 /// Where it is, and what is at its ports.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl Wiring {
     }
 
     /// Its name in the configuration.
-    pub(super) fn name(&self) -> String {
+    pub(super) fn config_name(&self) -> String {
         format!("r{}", self.id())
     }
 }
@@ -78,10 +78,10 @@ const REPORTS: &str = "
 ";
 
 /// The table of the reporter.
-pub(super) fn file(wiring: &Wiring, traffic: &Traffic, filter: Filter) -> String {
+pub(super) fn reporter_table(wiring: &Wiring, traffic: &CapturedTraffic, filter: Filter) -> String {
     let Wiring { number, switch, source, hosts: [one, other], port: out, translator, translator_mac } =
         wiring;
-    let (name, id, switch_id) = (wiring.name(), wiring.id(), switch_id(*number));
+    let (name, id, switch_id) = (wiring.config_name(), wiring.id(), switch_id(*number));
     let (mut stations, mut flood) = (String::new(), String::new());
     for (mac, station) in &traffic.stations[*number] {
         match station {

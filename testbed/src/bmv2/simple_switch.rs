@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use dta_translator::switches::p4::simple_switch::{help, options_of_build};
+use dta_translator::switches::p4::simple_switch::{options_of_build, read_help_text};
 
 use crate::processes::last_lines;
 
@@ -13,7 +13,7 @@ use crate::processes::last_lines;
 const READY: Duration = Duration::from_secs(60);
 
 /// Checks that the program can be found.
-pub(super) fn is_there() -> anyhow::Result<()> {
+pub(super) fn ensure_installed() -> anyhow::Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
         bail!(
@@ -42,19 +42,19 @@ impl SimpleSwitch {
     /// Starts one without a program on interfaces, each `PORT@INTERFACE`, with P4Runtime at `control` (HOST:PORT),
     /// and waits until it listens. Its log goes to `NAME-bmv2.log` in a folder. `thrift` is the port of its Thrift
     /// server, if any.
-    pub async fn start(
+    pub async fn spawn_until_listening(
         folder: &Path,
         name: &str,
         thrift: u16,
         interfaces: &[String],
         control: &str,
     ) -> anyhow::Result<SimpleSwitch> {
-        is_there()?;
+        ensure_installed()?;
         let path = folder.join(format!("{name}-bmv2.log"));
         let log = std::fs::File::create(&path)?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "simple_switch_grpc", "--no-p4"]);
-        let help = tokio::task::spawn_blocking(help).await?.map_err(anyhow::Error::msg)?;
+        let help = tokio::task::spawn_blocking(read_help_text).await?.map_err(anyhow::Error::msg)?;
         command.args(options_of_build(&help, thrift, &folder.join(format!("{name}-notifications"))));
         for interface in interfaces {
             command.args(["-i", interface]);
@@ -66,7 +66,7 @@ impl SimpleSwitch {
         let mut switch = SimpleSwitch { child, log: path };
         let until = Instant::now() + READY;
         while tokio::net::TcpStream::connect(control).await.is_err() {
-            switch.check()?;
+            switch.check_running()?;
             if Instant::now() > until {
                 bail!("simple_switch_grpc does not listen on {control}");
             }
@@ -76,7 +76,7 @@ impl SimpleSwitch {
     }
 
     /// An error if it has ended.
-    pub fn check(&mut self) -> anyhow::Result<()> {
+    pub fn check_running(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => {

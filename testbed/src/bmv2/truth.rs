@@ -7,11 +7,11 @@ use dta_proto::buckets;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::key_increment;
 use dta_proto::telemetry;
-use dta_proto::wire::int::{Dialect, Settings, reports};
+use dta_proto::wire::int::{Dialect, IntSettings, parse_reports};
 
 use crate::journal::Journal;
 use crate::share::Share;
-use crate::workload::{Body, Report, SeenFlow};
+use crate::workload::{ReportBody, SeenFlow, SwitchReport};
 
 /// The number of the first reporter as a switch; those of the others follow.
 pub(super) const SWITCH: u32 = 7;
@@ -46,7 +46,7 @@ pub(super) struct Frame {
 
 /// Frames in their order.
 #[derive(Debug, Default)]
-pub(super) struct Traffic {
+pub(super) struct CapturedTraffic {
     pub(super) frames: Vec<Frame>,
     /// The entries of each reporter's forwarding table.
     pub(super) stations: Vec<BTreeMap<Mac, Station>>,
@@ -54,7 +54,7 @@ pub(super) struct Traffic {
 
 /// The entries of the reporter that these frames cross. Stations are by turns at one host and the other, in the order in
 /// which frames go to them. The one with the fewest frames has no entry, so that frames to it are dropped.
-fn stations<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> BTreeMap<Mac, Station> {
+fn place_stations<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> BTreeMap<Mac, Station> {
     let mut order: Vec<(Mac, u64)> = Vec::new();
     for to in frames.filter_map(|frame| mac_at(frame, 0)) {
         match order.iter_mut().find(|(mac, _)| *mac == to) {
@@ -74,7 +74,7 @@ fn stations<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> BTreeMap<Mac, Stat
 }
 
 /// The host of a station; one that only sends is at host 1.
-fn host_of(stations: &BTreeMap<Mac, Station>, mac: &Mac) -> u8 {
+fn host_of_station(stations: &BTreeMap<Mac, Station>, mac: &Mac) -> u8 {
     match stations.get(mac) {
         Some(Station::Host(host)) => *host,
         _ => 1,
@@ -85,36 +85,39 @@ fn mac_at(frame: &[u8], at: usize) -> Option<Mac> {
     frame.get(at..)?.first_chunk().copied()
 }
 
-impl Traffic {
+impl CapturedTraffic {
     /// Each flow crosses one of so many reporters, and frames of none the first one.
-    pub(super) fn of(frames: Vec<Vec<u8>>, reporters: usize) -> Traffic {
-        let reporter_of = |frame: &Vec<u8>| match flow(frame) {
+    pub(super) fn from_frames(frames: Vec<Vec<u8>>, reporters: usize) -> CapturedTraffic {
+        let reporter_of = |frame: &Vec<u8>| match decode_flow(frame) {
             // By other bits than those by which a key has its collector.
-            Some(flow) => usize::from(buckets::of_key(&flow.key())) % reporters,
+            Some(flow) => usize::from(buckets::bucket_of_key(&flow.to_key())) % reporters,
             None => 0,
         };
         let reporters_of: Vec<usize> = frames.iter().map(reporter_of).collect();
         let of_one = |reporter: usize| {
             let mine = frames.iter().zip(&reporters_of).filter(move |(_, of)| **of == reporter);
-            stations(mine.map(|(frame, _)| frame))
+            place_stations(mine.map(|(frame, _)| frame))
         };
         let stations: Vec<_> = (0..reporters).map(of_one).collect();
         let of = |(bytes, reporter): (Vec<u8>, usize)| {
-            let host = mac_at(&bytes, 6).map_or(1, |mac| host_of(&stations[reporter], &mac));
+            let host = mac_at(&bytes, 6).map_or(1, |mac| host_of_station(&stations[reporter], &mac));
             Frame { reporter, host, bytes }
         };
-        Traffic { frames: frames.into_iter().zip(reporters_of).map(of).collect(), stations }
+        CapturedTraffic { frames: frames.into_iter().zip(reporters_of).map(of).collect(), stations }
     }
 
     /// Whether any packet belongs to a flow that switches report.
     pub(super) fn has_flows(&self) -> bool {
-        self.frames.iter().filter_map(|frame| flow(&frame.bytes)).any(|flow| Watched::All.has(&flow))
+        self.frames
+            .iter()
+            .filter_map(|frame| decode_flow(&frame.bytes))
+            .any(|flow| WatchedFlows::All.contains_flow(&flow))
     }
 
     /// The source network (of 24 bits) of most frames: what a second run watches.
     pub(super) fn busiest_network(&self) -> Ipv4Addr {
         let mut counts = BTreeMap::<[u8; 3], u32>::new();
-        for flow in self.frames.iter().filter_map(|frame| flow(&frame.bytes)) {
+        for flow in self.frames.iter().filter_map(|frame| decode_flow(&frame.bytes)) {
             if let IpAddr::V4(source) = flow.src {
                 let [a, b, c, _] = source.octets();
                 *counts.entry([a, b, c]).or_default() += 1;
@@ -126,7 +129,7 @@ impl Traffic {
 }
 
 /// The flow of an IPv4 frame, the inner one of a tunnel, by the decoder of Telemetry Reports.
-fn flow(frame: &[u8]) -> Option<Flow> {
+fn decode_flow(frame: &[u8]) -> Option<Flow> {
     let mut at = 12;
     while [[0x81, 0], [0x88, 0xa8]].contains(frame.get(at..)?.first_chunk()?) {
         at += 4;
@@ -135,24 +138,24 @@ fn flow(frame: &[u8]) -> Option<Flow> {
         return None;
     }
     let report = [&[0; 12], frame].concat();
-    let settings = Settings { dialect: Dialect::SdFabric, ..Settings::default() };
-    let packet = reports(&report, &settings).ok()?.next()?.ok()?.packet.ok()?;
+    let settings = IntSettings { dialect: Dialect::SdFabric, ..IntSettings::default() };
+    let packet = parse_reports(&report, &settings).ok()?.next()?.ok()?.packet.ok()?;
     Some(*packet.inner_flow())
 }
 
 /// Which flows are watched: all, or those from and to a network of 24 bits.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Watched {
+pub(super) enum WatchedFlows {
     All,
     Network(Ipv4Addr),
 }
 
-impl Watched {
-    pub(super) fn has(self, flow: &Flow) -> bool {
+impl WatchedFlows {
+    pub(super) fn contains_flow(self, flow: &Flow) -> bool {
         if flow.proto == 17 && (flow.sport == DTA[0] || DTA.contains(&flow.dport)) {
             return false;
         }
-        let Watched::Network(network) = self else { return true };
+        let WatchedFlows::Network(network) = self else { return true };
         let inside = |address: IpAddr| match address {
             IpAddr::V4(address) => address.octets()[..3] == network.octets()[..3],
             IpAddr::V6(_) => false,
@@ -208,14 +211,14 @@ pub(super) struct Reported {
 
 impl Default for Reported {
     fn default() -> Self {
-        Self { flows: Vec::new(), index: BTreeMap::new(), journal: Journal::timed() }
+        Self { flows: Vec::new(), index: BTreeMap::new(), journal: Journal::with_times() }
     }
 }
 
 impl Reported {
     /// A reporter reports a packet of this length, about to be sent.
     fn add(&mut self, reporter: usize, flow: &Flow, length: u32) {
-        let key = flow.key();
+        let key = flow.to_key();
         let place = *self.index.entry(key).or_insert_with(|| {
             // As `Workload::switch_id` numbers switches.
             let path = vec![(switch_id(reporter) - 1) as u16];
@@ -225,8 +228,10 @@ impl Reported {
         let mut value = [0; 12];
         value[..4].copy_from_slice(&length.to_be_bytes());
         let switch = reporter as u16;
-        for body in [Body::KeyWrite { flow: place, value }, Body::Postcard { flow: place, hop: 0 }] {
-            let number = self.journal.add(Report { switch, body });
+        for body in
+            [ReportBody::KeyWrite { flow: place, value }, ReportBody::Postcard { flow: place, hop: 0 }]
+        {
+            let number = self.journal.add(SwitchReport { switch, body });
             if let Some(fate) = self.journal.fate_mut(switch, number) {
                 fate.sent = 1;
             }
@@ -243,7 +248,7 @@ pub(super) fn switch_id(reporter: usize) -> u32 {
 }
 
 /// The fate of a frame.
-pub(super) struct Fate {
+pub(super) struct FrameOutcome {
     /// Frames that come out, and reports of flows and of drops.
     pub(super) out: u64,
     pub(super) flow_reports: u64,
@@ -252,19 +257,24 @@ pub(super) struct Fate {
 
 impl Truth {
     /// Of no packet yet, with so many reporters.
-    pub(super) fn of(reporters: usize) -> Truth {
+    pub(super) fn with_reporters(reporters: usize) -> Truth {
         Truth { reporters: (0..reporters).map(|_| OfReporter::default()).collect(), ..Truth::default() }
     }
 
     /// Adds a frame that a host sent. The frame leaves as it came.
-    pub(super) fn add(&mut self, traffic: &Traffic, watched: Watched, frame: &Frame) -> Fate {
+    pub(super) fn add(
+        &mut self,
+        traffic: &CapturedTraffic,
+        watched: WatchedFlows,
+        frame: &Frame,
+    ) -> FrameOutcome {
         let Frame { reporter, host, bytes } = frame;
         let (seen, stations) = (&mut self.reporters[*reporter], &traffic.stations[*reporter]);
         let switch = switch_id(*reporter);
         seen.packets += 1;
-        let own = flow(bytes);
+        let own = decode_flow(bytes);
         seen.no_flow += u64::from(own.is_none());
-        let flow = own.filter(|flow| watched.has(flow));
+        let flow = own.filter(|flow| watched.contains_flow(flow));
         let to = mac_at(bytes, 0).and_then(|mac| stations.get(&mac).copied());
         let denied = own.is_some_and(|flow| flow.proto == 17 && flow.dport == DENIED_PORT);
         let outs: Vec<u8> = match to {
@@ -273,7 +283,7 @@ impl Truth {
             Some(Station::All) => vec![3 - host],
             None => vec![],
         };
-        let mut fate = Fate { out: outs.len() as u64, flow_reports: 0, drop_reports: 0 };
+        let mut fate = FrameOutcome { out: outs.len() as u64, flow_reports: 0, drop_reports: 0 };
         let length = bytes.len() as u32;
         for out in &outs {
             let (packets, sum) = &mut seen.out[usize::from(*out) - 1];
@@ -284,7 +294,7 @@ impl Truth {
                 self.reported.add(*reporter, flow, length);
                 *self.counters.entry(telemetry::packets_key(flow)).or_default() += 1;
                 *self.counters.entry(telemetry::bytes_key(flow)).or_default() += u64::from(length);
-                *self.listed[0].entry(flow.key()).or_default() += 1;
+                *self.listed[0].entry(flow.to_key()).or_default() += 1;
             }
         }
         if outs.is_empty() {
@@ -294,7 +304,7 @@ impl Truth {
                 fate.drop_reports += 1;
                 *self.counters.entry(telemetry::drops_key(switch, reason)).or_default() += 1;
                 *self.counters.entry(telemetry::flow_drops_key(flow, reason)).or_default() += 1;
-                *self.listed[1].entry(flow.key()).or_default() += 1;
+                *self.listed[1].entry(flow.to_key()).or_default() += 1;
             }
         }
         seen.flow_reports += fate.flow_reports;
@@ -303,36 +313,36 @@ impl Truth {
     }
 
     /// Of all reporters together: packets that became flow reports, and drop reports.
-    pub(super) fn reports(&self) -> (u64, u64) {
+    pub(super) fn reported_packets(&self) -> (u64, u64) {
         let sum = |of: fn(&OfReporter) -> u64| self.reporters.iter().map(of).sum();
         (sum(|reporter| reporter.flow_reports), sum(|reporter| reporter.drop_reports))
     }
 
     /// Packets of all reporters without an IPv4 flow.
-    pub(super) fn no_flow(&self) -> u64 {
+    pub(super) fn packets_without_flow(&self) -> u64 {
         self.reporters.iter().map(|reporter| reporter.no_flow).sum()
     }
 
     /// Whether reports reach a collector, by a key or a list that it has.
-    pub(super) fn reaches(&self, collector: usize, share: Share) -> bool {
+    pub(super) fn reaches_collector(&self, collector: usize, share: Share) -> bool {
         let mut keys = self.reported.index.keys().chain(self.counters.keys());
         let lists = (0..).zip(&self.listed).filter(|(_, listed)| !listed.is_empty());
-        let mut owners = lists.map(|(list, _)| share.of_list(list, LISTS));
-        keys.any(|key| share.of_key(key) == collector) || owners.any(|owner| owner == collector)
+        let mut owners = lists.map(|(list, _)| share.collector_of_list(list, LISTS));
+        keys.any(|key| share.collector_of_key(key) == collector) || owners.any(|owner| owner == collector)
     }
 
     /// What the stores of counters answer, exactly: keys of one collector share counters.
-    pub(super) fn answers(&self, redundancy: u8, slots: u64, share: Share) -> BTreeMap<Key, u64> {
+    pub(super) fn expected_counters(&self, redundancy: u8, slots: u64, share: Share) -> BTreeMap<Key, u64> {
         let mut cells = BTreeMap::<u64, u64>::new();
         for (key, value) in &self.counters {
-            for slot in share.slots(key, redundancy, slots) {
+            for slot in share.slots_of_value(key, redundancy, slots) {
                 *cells.entry(slot).or_default() += value;
             }
         }
         let estimate = |key: &Key| {
-            let at = share.slots(key, redundancy, slots);
+            let at = share.slots_of_value(key, redundancy, slots);
             let counters: Vec<u64> = at.iter().map(|slot| cells[slot]).collect();
-            key_increment::estimate(&at, &counters)
+            key_increment::estimate_count(&at, &counters)
         };
         self.counters.keys().map(|key| (*key, estimate(key))).collect()
     }
@@ -347,18 +357,18 @@ mod tests {
 
     #[test]
     fn a_collector_is_reached_by_keys_of_its_part_or_by_its_list() {
-        let share = Share::among(2);
+        let share = Share::with_collectors(2);
         let mut key = [0; 16];
         let mut key_of = |wanted: usize| loop {
             let found = Key(key);
             key[0] += 1;
-            if share.of_key(&found) == wanted {
+            if share.collector_of_key(&found) == wanted {
                 break found;
             }
         };
         let (first, second) = (key_of(0), key_of(1));
-        let reached = |truth: &Truth| [0, 1].map(|collector| truth.reaches(collector, share));
-        let mut truth = Truth::of(1);
+        let reached = |truth: &Truth| [0, 1].map(|collector| truth.reaches_collector(collector, share));
+        let mut truth = Truth::with_reporters(1);
         assert_eq!(reached(&truth), [false, false], "nothing was reported");
         truth.reported.index.insert(second, 0);
         assert_eq!(reached(&truth), [false, true]);
@@ -369,7 +379,8 @@ mod tests {
         // Lists of three collectors are at the first two.
         let listed = [BTreeMap::from([(first, 1)]), BTreeMap::from([(first, 1)])];
         let truth = Truth { listed, ..Truth::default() };
-        let of_three = [0, 1, 2].map(|collector| truth.reaches(collector, Share::among(3)));
+        let of_three =
+            [0, 1, 2].map(|collector| truth.reaches_collector(collector, Share::with_collectors(3)));
         assert_eq!(of_three, [true, true, false]);
     }
 
@@ -384,38 +395,41 @@ mod tests {
     fn each_flow_crosses_one_reporter_and_its_path_and_drops_are_those_of_that_switch() {
         let frames: Vec<Vec<u8>> = (0..3).flat_map(|_| (1..=40).map(|port| udp(1, 2, port))).collect();
         let no_flow = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 6][..], &[0; 46]].concat();
-        let traffic = Traffic::of([frames, vec![no_flow]].concat(), 2);
+        let traffic = CapturedTraffic::from_frames([frames, vec![no_flow]].concat(), 2);
         assert_eq!((traffic.frames.len(), traffic.stations.len()), (121, 2));
         let mut crossed = BTreeMap::<Key, BTreeSet<usize>>::new();
-        let mut truth = Truth::of(2);
+        let mut truth = Truth::with_reporters(2);
         for frame in &traffic.frames {
-            truth.add(&traffic, Watched::All, frame);
-            match flow(&frame.bytes) {
-                Some(flow) => drop(crossed.entry(flow.key()).or_default().insert(frame.reporter)),
+            truth.add(&traffic, WatchedFlows::All, frame);
+            match decode_flow(&frame.bytes) {
+                Some(flow) => drop(crossed.entry(flow.to_key()).or_default().insert(frame.reporter)),
                 None => assert_eq!(frame.reporter, 0),
             }
         }
         assert!(crossed.values().all(|reporters| reporters.len() == 1));
         assert!(truth.reporters.iter().all(|reporter| reporter.packets > 20), "{truth:?}");
         let Reported { flows, journal, .. } = &truth.reported;
-        assert_eq!((truth.reports(), truth.no_flow(), flows.len()), ((120, 0), 1, 40));
+        assert_eq!((truth.reported_packets(), truth.packets_without_flow(), flows.len()), ((120, 0), 1, 40));
         for flow in flows {
             let reporter = *crossed[&flow.key].first().unwrap();
             assert_eq!(Workload::switch_id(flow.path[0]), SWITCH + reporter as u32);
         }
         let value = [0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0, 0];
         let of_first: Vec<_> = journal.entries().iter().map(|entry| &entry.report.body).take(2).collect();
-        assert_eq!(of_first, [&Body::KeyWrite { flow: 0, value }, &Body::Postcard { flow: 0, hop: 0 }]);
+        assert_eq!(
+            of_first,
+            [&ReportBody::KeyWrite { flow: 0, value }, &ReportBody::Postcard { flow: 0, hop: 0 }]
+        );
         assert!(journal.entries().len() == 240 && journal.not_arrived() == 0);
         // A station without an entry: each switch counts its own drops.
-        let traffic = Traffic { stations: vec![BTreeMap::new(); 2], ..traffic };
-        let mut truth = Truth::of(2);
+        let traffic = CapturedTraffic { stations: vec![BTreeMap::new(); 2], ..traffic };
+        let mut truth = Truth::with_reporters(2);
         for frame in &traffic.frames {
-            truth.add(&traffic, Watched::All, frame);
+            truth.add(&traffic, WatchedFlows::All, frame);
         }
         let drops =
             [SWITCH, SWITCH + 1].map(|switch| truth.counters[&telemetry::drops_key(switch, BRIDGING_MISS)]);
-        assert_eq!((truth.reports(), drops.iter().sum::<u64>()), ((0, 120), 120));
+        assert_eq!((truth.reported_packets(), drops.iter().sum::<u64>()), ((0, 120), 120));
         assert!(drops.iter().all(|drops| *drops > 20));
     }
 }

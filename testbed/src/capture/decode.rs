@@ -8,7 +8,7 @@ use dta_proto::wire::arp::TYPE_ARP;
 use dta_proto::wire::ethernet::TYPE_IPV4;
 use dta_proto::wire::{ipv4, udp};
 
-use super::file::{LinkType, Packet};
+use super::file::{CapturedPacket, LinkType};
 
 /// What the testbed needs from an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl SkipCounts {
     }
 
     /// All of them.
-    pub fn total(&self) -> u64 {
+    pub fn total_skipped(&self) -> u64 {
         self.0.values().sum()
     }
 }
@@ -80,7 +80,7 @@ const TYPE_IPV6: u16 = 0x86dd;
 const VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
 /// Finds the flow of a packet: Ethernet (VLAN tags skipped), raw IP, Linux cooked or loopback; IPv4 or IPv6.
-pub fn decode(packet: &Packet<'_>) -> Result<Decoded, Skip> {
+pub fn decode_packet(packet: &CapturedPacket<'_>) -> Result<Decoded, Skip> {
     let ip = network_layer(packet)?;
     match ip.first().map(|byte| byte >> 4) {
         Some(4) => flow_of_ipv4(ip),
@@ -91,14 +91,14 @@ pub fn decode(packet: &Packet<'_>) -> Result<Decoded, Skip> {
 }
 
 /// Source, destination port and payload of an IPv4 or IPv6 UDP datagram that is unfragmented and was captured whole.
-pub fn udp_payload<'a>(packet: &Packet<'a>) -> Option<(Flow, &'a [u8])> {
-    let flow = decode(packet).ok()?.flow;
+pub fn udp_payload<'a>(packet: &CapturedPacket<'a>) -> Option<(Flow, &'a [u8])> {
+    let flow = decode_packet(packet).ok()?.flow;
     if flow.proto != ipv4::PROTOCOL_UDP {
         return None;
     }
     let ip = network_layer(packet).ok()?;
     let behind = if ip[0] >> 4 == 4 {
-        let header = ipv4::Header::of(ip)?;
+        let header = ipv4::Ipv4Header::from_first_bytes(ip)?;
         if header.is_fragment() {
             return None;
         }
@@ -109,12 +109,12 @@ pub fn udp_payload<'a>(packet: &Packet<'a>) -> Option<(Flow, &'a [u8])> {
         }
         ip.get(40..)?
     };
-    let end = udp::Header::of(behind)?.length();
+    let end = udp::UdpHeader::from_first_bytes(behind)?.length_field();
     Some((flow, behind.get(udp::HEADER_LEN..end.into())?))
 }
 
 /// The bytes from the IP header on.
-fn network_layer<'a>(packet: &Packet<'a>) -> Result<&'a [u8], Skip> {
+fn network_layer<'a>(packet: &CapturedPacket<'a>) -> Result<&'a [u8], Skip> {
     let data = packet.data;
     let (mut kind, mut at) = match packet.link {
         LinkType::RawIp => return Ok(data),
@@ -149,7 +149,7 @@ fn has_ports(protocol: u8) -> bool {
     matches!(protocol, 6 | 17 | 33 | 132 | 136)
 }
 
-fn ports(protocol: u8, rest: &[u8]) -> (u16, u16) {
+fn transport_ports(protocol: u8, rest: &[u8]) -> (u16, u16) {
     match (has_ports(protocol), u16_at(rest, 0), u16_at(rest, 2)) {
         (true, Some(source), Some(destination)) => (source, destination),
         _ => (0, 0),
@@ -158,7 +158,7 @@ fn ports(protocol: u8, rest: &[u8]) -> (u16, u16) {
 
 /// RFC 791.
 fn flow_of_ipv4(ip: &[u8]) -> Result<Decoded, Skip> {
-    let header = ipv4::Header::of(ip).ok_or(Skip::TooShort)?;
+    let header = ipv4::Ipv4Header::from_first_bytes(ip).ok_or(Skip::TooShort)?;
     let (header_len, length) = (header.header_len(), header.total_length());
     // A length of 0 is what segmentation offload leaves for the device to fill in.
     if header_len < ipv4::HEADER_LEN || (length != 0 && usize::from(length) < header_len) {
@@ -166,10 +166,16 @@ fn flow_of_ipv4(ip: &[u8]) -> Result<Decoded, Skip> {
     }
     let end = if length == 0 { ip.len() } else { ip.len().min(length.into()) };
     let rest = ip.get(header_len..end).unwrap_or(&[]);
-    let proto = header.protocol();
-    let (sport, dport) = if header.is_later_fragment() { (0, 0) } else { ports(proto, rest) };
+    let proto = header.protocol_number();
+    let (sport, dport) = if header.is_later_fragment() { (0, 0) } else { transport_ports(proto, rest) };
     Ok(Decoded {
-        flow: Flow { src: header.src().into(), dst: header.dst().into(), sport, dport, proto },
+        flow: Flow {
+            src: header.source_address().into(),
+            dst: header.destination_address().into(),
+            sport,
+            dport,
+            proto,
+        },
         length: if length == 0 { ip.len() as u32 } else { length.into() },
     })
 }
@@ -193,7 +199,7 @@ fn flow_of_ipv6(ip: &[u8]) -> Result<Decoded, Skip> {
         protocol = extension[0];
     }
     let rest = ip.get(at..end).unwrap_or(&[]);
-    let (sport, dport) = if first_fragment { ports(protocol, rest) } else { (0, 0) };
+    let (sport, dport) = if first_fragment { transport_ports(protocol, rest) } else { (0, 0) };
     let address = |at: usize| {
         let bytes: [u8; 16] = std::array::from_fn(|n| header[at + n]);
         IpAddr::V6(Ipv6Addr::from(bytes))
@@ -206,8 +212,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn packet(link: LinkType, data: &[u8]) -> Packet<'_> {
-        Packet { time_ns: 0, original_len: data.len() as u32, link, data }
+    fn packet(link: LinkType, data: &[u8]) -> CapturedPacket<'_> {
+        CapturedPacket { time_ns: 0, original_len: data.len() as u32, link, data }
     }
 
     fn ipv4_bytes(protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
@@ -242,7 +248,7 @@ mod tests {
         for tags in [&[][..], &[0x8100], &[0x88a8, 0x8100], &[0x9100, 0x88a8, 0x8100, 0x8100]] {
             let frame = ethernet(tags, TYPE_IPV4, &ip);
             let packet = packet(LinkType::Ethernet, &frame);
-            assert_eq!(text(decode(&packet).unwrap()), ("10.0.0.1 5000 10.0.0.2 5001 17".into(), 32));
+            assert_eq!(text(decode_packet(&packet).unwrap()), ("10.0.0.1 5000 10.0.0.2 5001 17".into(), 32));
             let (flow, payload) = udp_payload(&packet).unwrap();
             assert_eq!((flow.dport, payload), (5001, &[1, 2, 3, 4][..]));
         }
@@ -251,31 +257,40 @@ mod tests {
     #[test]
     fn later_fragments_and_protocols_without_ports_have_port_zero() {
         let later = ipv4_bytes(17, 0x0010, &[1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(text(decode(&packet(LinkType::RawIp, &later)).unwrap()).0, "10.0.0.1 0 10.0.0.2 0 17");
+        assert_eq!(
+            text(decode_packet(&packet(LinkType::RawIp, &later)).unwrap()).0,
+            "10.0.0.1 0 10.0.0.2 0 17"
+        );
         assert!(udp_payload(&packet(LinkType::RawIp, &later)).is_none());
         let icmp = ipv4_bytes(1, 0, &[8, 0, 1, 2, 3, 4, 5, 6]);
-        assert_eq!(text(decode(&packet(LinkType::RawIp, &icmp)).unwrap()).0, "10.0.0.1 0 10.0.0.2 0 1");
+        assert_eq!(
+            text(decode_packet(&packet(LinkType::RawIp, &icmp)).unwrap()).0,
+            "10.0.0.1 0 10.0.0.2 0 1"
+        );
     }
 
     #[test]
     fn a_capture_cut_short_has_the_flow_that_is_left() {
         // Truncated options, and a first fragment.
         let mut ip = ipv4_bytes(17, 0x2000, &[0x13, 0x88, 0x13, 0x89, 0, 40, 0, 0]);
-        assert_eq!(text(decode(&packet(LinkType::RawIp, &ip)).unwrap()).0, "10.0.0.1 5000 10.0.0.2 5001 17");
+        assert_eq!(
+            text(decode_packet(&packet(LinkType::RawIp, &ip)).unwrap()).0,
+            "10.0.0.1 5000 10.0.0.2 5001 17"
+        );
         assert!(udp_payload(&packet(LinkType::RawIp, &ip)).is_none());
         ip[0] = 0x46;
         let cut = packet(LinkType::RawIp, &ip[..20]);
-        assert_eq!(text(decode(&cut).unwrap()), ("10.0.0.1 0 10.0.0.2 0 17".into(), 28));
+        assert_eq!(text(decode_packet(&cut).unwrap()), ("10.0.0.1 0 10.0.0.2 0 17".into(), 28));
         // An IPv6 extension header that is longer than what was captured.
         let mut ip = vec![0x60, 0, 0, 0, 0, 24, 0, 64];
         ip.resize(40, 1);
         ip.extend([60, 0, 0, 0, 0, 0, 0, 0]);
         for captured in 40..48 {
-            assert_eq!(decode(&packet(LinkType::RawIp, &ip[..captured])), Err(Skip::TooShort));
+            assert_eq!(decode_packet(&packet(LinkType::RawIp, &ip[..captured])), Err(Skip::TooShort));
         }
         for more in 0..8 {
             let cut = [&ip[..], &[44, 255, 0, 0, 0, 0, 0][..more.min(7)]].concat();
-            assert_eq!(decode(&packet(LinkType::RawIp, &cut)), Err(Skip::TooShort));
+            assert_eq!(decode_packet(&packet(LinkType::RawIp, &cut)), Err(Skip::TooShort));
         }
     }
 
@@ -288,7 +303,7 @@ mod tests {
         ip.extend([6, 0, 1, 2, 3, 4, 5, 6]); // destination options, then TCP
         ip.extend([0, 80, 1, 187, 0, 0, 0, 0]);
         let (flow, length) =
-            text(decode(&packet(LinkType::Ethernet, &ethernet(&[], TYPE_IPV6, &ip))).unwrap());
+            text(decode_packet(&packet(LinkType::Ethernet, &ethernet(&[], TYPE_IPV6, &ip))).unwrap());
         assert_eq!((flow.as_str(), length), ("2001::1 80 2001::2 443 6", 64));
     }
 
@@ -302,12 +317,12 @@ mod tests {
             (&ethernet(&[], TYPE_IPV4, &[0x45, 0]), Skip::TooShort),
         ];
         for (frame, why) in cases {
-            let got = decode(&packet(LinkType::Ethernet, frame)).unwrap_err();
+            let got = decode_packet(&packet(LinkType::Ethernet, frame)).unwrap_err();
             assert_eq!(got, why);
             counts.add(got);
         }
-        assert_eq!(decode(&packet(LinkType::Other(147), &[1])), Err(Skip::LinkType(147)));
-        assert_eq!(counts.total(), 4);
+        assert_eq!(decode_packet(&packet(LinkType::Other(147), &[1])), Err(Skip::LinkType(147)));
+        assert_eq!(counts.total_skipped(), 4);
         assert_eq!(counts.to_string(), "1 arp, 1 ethertype-0x88cc, 1 ieee-802.3, 1 too-short");
     }
 
@@ -320,7 +335,7 @@ mod tests {
             }
             let link = [LinkType::Ethernet, LinkType::RawIp, LinkType::LinuxCooked, LinkType::LinuxCooked2, LinkType::Loopback][link];
             let packet = packet(link, &data);
-            let _ = decode(&packet);
+            let _ = decode_packet(&packet);
             let _ = udp_payload(&packet);
         }
     }

@@ -45,7 +45,7 @@ impl From<Linktype> for LinkType {
 
 /// One packet of a capture.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
+pub struct CapturedPacket<'a> {
     /// Capture time, nanoseconds since 1970; 0 where the format has none (pcapng simple packets).
     pub time_ns: u64,
     /// Bytes on the wire; more than `data` holds if the capture was made with a snap length.
@@ -119,9 +119,9 @@ pub enum CaptureError {
 
 /// Reads the capture at `path` and calls `each` with each packet, in file order.
 ///
-/// A file that ends inside a record, or holds a damaged one, yields every packet before that place; [`Summary::cut`]
+/// A file that ends inside a record, or holds a damaged one, yields every packet before that place; [`Summary::bench_cut_runs`]
 /// says where.
-pub fn read(path: &Path, each: impl FnMut(Packet<'_>)) -> Result<Summary, CaptureError> {
+pub fn read(path: &Path, each: impl FnMut(CapturedPacket<'_>)) -> Result<Summary, CaptureError> {
     // A pipe may carry a capture that is being unpacked; a device has no end.
     let takes = |about: &std::fs::Metadata| about.is_file() || about.file_type().is_fifo();
     let file = dta_files::file::open(path, takes)
@@ -133,7 +133,7 @@ pub fn read(path: &Path, each: impl FnMut(Packet<'_>)) -> Result<Summary, Captur
 pub fn read_from(
     source: impl Read + Send,
     name: &str,
-    mut each: impl FnMut(Packet<'_>),
+    mut each: impl FnMut(CapturedPacket<'_>),
 ) -> Result<Summary, CaptureError> {
     let mut reader = match create_reader(BUFFER, source) {
         Ok(reader) => reader,
@@ -144,7 +144,7 @@ pub fn read_from(
         Err(_) => return Err(CaptureError::Empty { name: name.into() }),
     };
     let mut summary = Summary::default();
-    let mut interfaces = Vec::<Interface>::new();
+    let mut interfaces = Vec::<CaptureInterface>::new();
     let (mut capacity, mut format) = (BUFFER, None);
     loop {
         let offset = reader.consumed() as u64;
@@ -204,17 +204,19 @@ pub fn read_from(
 
 /// How a record's header is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum CaptureFormat {
     Classic { big_endian: bool },
     Ng { big_endian: bool },
 }
 
 /// The layout of what follows a file or section header.
-fn format_of(block: &PcapBlockOwned<'_>) -> Option<Format> {
+fn format_of(block: &PcapBlockOwned<'_>) -> Option<CaptureFormat> {
     match block {
-        PcapBlockOwned::LegacyHeader(header) => Some(Format::Classic { big_endian: header.is_bigendian() }),
+        PcapBlockOwned::LegacyHeader(header) => {
+            Some(CaptureFormat::Classic { big_endian: header.is_bigendian() })
+        }
         PcapBlockOwned::NG(Block::SectionHeader(header)) => {
-            Some(Format::Ng { big_endian: header.big_endian() })
+            Some(CaptureFormat::Ng { big_endian: header.big_endian() })
         }
         _ => None,
     }
@@ -222,17 +224,17 @@ fn format_of(block: &PcapBlockOwned<'_>) -> Option<Format> {
 
 /// The claimed length of the record at the beginning of `data`: its captured bytes, or the whole block of a pcapng
 /// file.
-fn claimed_length(data: &[u8], format: Option<Format>) -> Option<u32> {
+fn claimed_length(data: &[u8], format: Option<CaptureFormat>) -> Option<u32> {
     let (at, big_endian) = match format? {
-        Format::Classic { big_endian } => (8, big_endian),
-        Format::Ng { big_endian } => (4, big_endian),
+        CaptureFormat::Classic { big_endian } => (8, big_endian),
+        CaptureFormat::Ng { big_endian } => (4, big_endian),
     };
     let bytes = data.get(at..at + 4)?.try_into().ok()?;
     Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
 }
 
 /// An interface of a pcapng section, or the one of a classic file.
-struct Interface {
+struct CaptureInterface {
     link: LinkType,
     /// Length of one tick: seconds / `per_second`.
     per_second: u64,
@@ -241,7 +243,7 @@ struct Interface {
     snaplen: u32,
 }
 
-impl Interface {
+impl CaptureInterface {
     fn nanoseconds(&self, ticks: u64) -> u64 {
         let ns = u128::from(ticks) * 1_000_000_000 / u128::from(self.per_second.max(1));
         let ns = i128::try_from(ns).unwrap_or(i128::MAX) + i128::from(self.offset_seconds) * 1_000_000_000;
@@ -249,11 +251,14 @@ impl Interface {
     }
 }
 
-fn packet_of<'a>(block: &'a PcapBlockOwned<'_>, interfaces: &mut Vec<Interface>) -> Option<Packet<'a>> {
+fn packet_of<'a>(
+    block: &'a PcapBlockOwned<'_>,
+    interfaces: &mut Vec<CaptureInterface>,
+) -> Option<CapturedPacket<'a>> {
     match block {
         PcapBlockOwned::LegacyHeader(header) => {
             let per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
-            interfaces.push(Interface {
+            interfaces.push(CaptureInterface {
                 link: header.network.into(),
                 per_second,
                 offset_seconds: 0,
@@ -265,7 +270,7 @@ fn packet_of<'a>(block: &'a PcapBlockOwned<'_>, interfaces: &mut Vec<Interface>)
             let interface = interfaces.first()?;
             let fraction = interface.nanoseconds(u64::from(record.ts_usec));
             let data = record.data.get(..record.caplen as usize).unwrap_or(record.data);
-            Some(Packet {
+            Some(CapturedPacket {
                 time_ns: u64::from(record.ts_sec) * 1_000_000_000 + fraction,
                 original_len: record.origlen,
                 link: interface.link,
@@ -278,7 +283,7 @@ fn packet_of<'a>(block: &'a PcapBlockOwned<'_>, interfaces: &mut Vec<Interface>)
             None
         }
         PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
-            interfaces.push(Interface {
+            interfaces.push(CaptureInterface {
                 link: description.linktype.into(),
                 per_second: description.ts_resolution().unwrap_or(1_000_000),
                 offset_seconds: description.ts_offset(),
@@ -289,7 +294,7 @@ fn packet_of<'a>(block: &'a PcapBlockOwned<'_>, interfaces: &mut Vec<Interface>)
         PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
             let interface = interfaces.get(packet.if_id as usize)?;
             let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
-            Some(Packet {
+            Some(CapturedPacket {
                 time_ns: interface.nanoseconds(ticks),
                 original_len: packet.origlen,
                 link: interface.link,
@@ -300,7 +305,7 @@ fn packet_of<'a>(block: &'a PcapBlockOwned<'_>, interfaces: &mut Vec<Interface>)
             let interface = interfaces.first()?;
             let limit = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
             let captured = packet.origlen.min(limit) as usize;
-            Some(Packet {
+            Some(CapturedPacket {
                 time_ns: 0,
                 original_len: packet.origlen,
                 link: interface.link,

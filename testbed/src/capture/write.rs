@@ -47,7 +47,7 @@ pub fn write_packet(to: &mut impl Write, packet: &Decoded, time_ns: u64) -> io::
     bytes[9] = flow.proto;
     bytes[12..16].copy_from_slice(&src.octets());
     bytes[16..20].copy_from_slice(&dst.octets());
-    let sum = checksum(&bytes[..ipv4::HEADER_LEN]);
+    let sum = header_checksum(&bytes[..ipv4::HEADER_LEN]);
     bytes[10..12].copy_from_slice(&sum.to_be_bytes());
     let behind = &mut bytes[ipv4::HEADER_LEN..];
     behind[..2].copy_from_slice(&flow.sport.to_be_bytes());
@@ -67,7 +67,7 @@ pub fn write_packet(to: &mut impl Write, packet: &Decoded, time_ns: u64) -> io::
 }
 
 /// RFC 1071, over a header whose own checksum is 0.
-fn checksum(header: &[u8]) -> u16 {
+fn header_checksum(header: &[u8]) -> u16 {
     let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let sum: u32 = words.sum();
     let folded = (sum & 0xffff) + (sum >> 16);
@@ -77,12 +77,12 @@ fn checksum(header: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::{decode, read_from};
-    use crate::traffic::{Shape, Synthetic};
+    use crate::capture::{decode_packet, read_from};
+    use crate::traffic::{Synthetic, TrafficShape};
 
     #[test]
     fn what_is_written_is_read_back() {
-        let traffic = Synthetic::new(Shape { flows: 50, exponent: 1.0, seed: 3 });
+        let traffic = Synthetic::new(TrafficShape { flows: 50, exponent: 1.0, seed: 3 });
         let packets: Vec<_> = traffic.take(500).collect();
         let mut file = Vec::new();
         write_header(&mut file).unwrap();
@@ -90,9 +90,10 @@ mod tests {
             assert!(write_packet(&mut file, &packet.packet, packet.time_ns).unwrap());
         }
         let mut found = Vec::new();
-        let summary =
-            read_from(&file[..], "made", |packet| found.push((decode(&packet).unwrap(), packet.time_ns)))
-                .unwrap();
+        let summary = read_from(&file[..], "made", |packet| {
+            found.push((decode_packet(&packet).unwrap(), packet.time_ns))
+        })
+        .unwrap();
         assert!(summary.cut.is_none());
         let written: Vec<_> = packets.iter().map(|p| (p.packet, p.time_ns)).collect();
         assert_eq!(found, written);
@@ -101,15 +102,16 @@ mod tests {
     #[test]
     fn an_ipv4_header_has_its_checksum() {
         let mut file = Vec::new();
-        let packet = Synthetic::new(Shape { flows: 1, exponent: 1.0, seed: 1 }).next().unwrap();
+        let packet = Synthetic::new(TrafficShape { flows: 1, exponent: 1.0, seed: 1 }).next().unwrap();
         write_packet(&mut file, &packet.packet, packet.time_ns).unwrap();
-        assert_eq!(checksum(&file[16..36]), 0);
+        assert_eq!(header_checksum(&file[16..36]), 0);
     }
 
     #[test]
     fn what_cannot_be_written_is_told() {
         let mut file = Vec::new();
-        let mut packet = Synthetic::new(Shape { flows: 1, exponent: 1.0, seed: 1 }).next().unwrap().packet;
+        let mut packet =
+            Synthetic::new(TrafficShape { flows: 1, exponent: 1.0, seed: 1 }).next().unwrap().packet;
         for length in [27, 65_536] {
             packet.length = length;
             assert!(!write_packet(&mut file, &packet, 0).unwrap());

@@ -10,8 +10,8 @@
 
 use std::ops::RangeInclusive;
 
-use dta_rpc::{Ask, ClientError, KeyAnswer, Question, QuestionKind, Spread};
 use dta_proto::control::{self, EpochState, MAX_KEYS};
+use dta_rpc::{Ask, ClientError, KeyAnswer, Question, QuestionKind, Spread};
 use serde::Serialize;
 
 use super::Tally;
@@ -20,7 +20,7 @@ use crate::workload::SeenFlow;
 
 /// An epoch of a store, by its collector. Moments are milliseconds since 1970 by its clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Epoch {
+pub struct CollectorEpoch {
     /// The generation of its memory.
     pub generation: u64,
     /// When it was opened to writers.
@@ -43,21 +43,21 @@ pub struct Ahead([i64; 2]);
 
 impl Ahead {
     /// It showed `there` at some moment of `asked`.
-    pub fn of(there: u64, asked: RangeInclusive<u64>) -> Self {
+    pub fn from_clock_reading(there: u64, asked: RangeInclusive<u64>) -> Self {
         let ahead = |here: &u64| there.wrapping_sub(*here).cast_signed();
         // Each clock is read in whole milliseconds.
         Self([ahead(asked.end()) - 1, ahead(asked.start()) + 1])
     }
 
     /// The first and the last moment at which that clock may have shown this.
-    fn here(self, moment: u64) -> RangeInclusive<u64> {
+    fn local_moments(self, moment: u64) -> RangeInclusive<u64> {
         moment.saturating_add_signed(-self.0[1])..=moment.saturating_add_signed(-self.0[0])
     }
 }
 
-impl Epoch {
+impl CollectorEpoch {
     /// As a collector tells it, whose clock is so far ahead.
-    pub fn told(epoch: &control::Epoch, ahead: Ahead) -> Self {
+    pub fn from_control_epoch(epoch: &control::Epoch, ahead: Ahead) -> Self {
         let known = |moment: u64| (moment != 0).then_some(moment);
         Self {
             generation: epoch.generation,
@@ -74,7 +74,7 @@ impl Epoch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Epochs {
     /// By collector; at least one each.
-    of: Vec<Vec<Epoch>>,
+    of: Vec<Vec<CollectorEpoch>>,
     /// Whether the store has epochs at all.
     are_real: bool,
     /// Whether a report may be in two epochs: a queue pair that was replaced sent it again.
@@ -83,12 +83,12 @@ pub struct Epochs {
 
 impl Epochs {
     /// Those of a store that has none, at so many collectors.
-    pub fn none(collectors: usize) -> Self {
-        Self { of: vec![vec![Epoch::default()]; collectors], are_real: false, may_repeat: false }
+    pub fn without_epochs(collectors: usize) -> Self {
+        Self { of: vec![vec![CollectorEpoch::default()]; collectors], are_real: false, may_repeat: false }
     }
 
     /// Those that each collector lists, the oldest first. Generations without a gap, or some epoch is missing.
-    pub fn listed(of: Vec<Vec<Epoch>>, may_repeat: bool) -> Result<Self, String> {
+    pub fn try_from_lists(of: Vec<Vec<CollectorEpoch>>, may_repeat: bool) -> Result<Self, String> {
         for epochs in &of {
             let generations: Vec<u64> = epochs.iter().map(|epoch| epoch.generation).collect();
             if epochs.is_empty() || generations.windows(2).any(|two| two[1] != two[0] + 1) {
@@ -99,26 +99,27 @@ impl Epochs {
     }
 
     /// Whether the store has epochs.
-    pub fn are_real(&self) -> bool {
+    pub fn has_real_epochs(&self) -> bool {
         self.are_real
     }
 
     /// By collector, the oldest first.
-    pub fn by_collector(&self) -> &[Vec<Epoch>] {
+    pub fn by_collector(&self) -> &[Vec<CollectorEpoch>] {
         &self.of
     }
 
     /// Whether each of these is written by what `later` says.
     pub fn are_written_in(&self, later: &Epochs) -> bool {
-        let is_written = |now: &[Epoch], known: &Epoch| {
+        let is_written = |now: &[CollectorEpoch], known: &CollectorEpoch| {
             now.iter().any(|epoch| epoch.generation == known.generation && epoch.rows.is_some())
         };
         self.of.iter().zip(&later.of).all(|(known, now)| known.iter().all(|epoch| is_written(now, epoch)))
     }
 
     /// How many are written at each collector, at least.
-    pub fn written(&self) -> u64 {
-        let written = |epochs: &Vec<Epoch>| epochs.iter().filter(|epoch| epoch.rows.is_some()).count() as u64;
+    pub fn written_count(&self) -> u64 {
+        let written =
+            |epochs: &Vec<CollectorEpoch>| epochs.iter().filter(|epoch| epoch.rows.is_some()).count() as u64;
         self.of.iter().map(written).min().unwrap_or(0)
     }
 
@@ -128,7 +129,7 @@ impl Epochs {
     }
 
     /// The most epochs that a collector has.
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn max_per_collector(&self) -> usize {
         self.of.iter().map(Vec::len).max().unwrap_or(1)
     }
 
@@ -138,10 +139,10 @@ impl Epochs {
         // Without a known end, its writers have moved when those of the next one begin to: a store has at most one
         // former epoch.
         let end = |n: usize| {
-            let next = epochs.get(n + 1).and_then(|next: &Epoch| next.flipped_from);
-            epochs[n].flipped_to.or(next).map_or(u64::MAX, |end| *epochs[n].ahead.here(end).end())
+            let next = epochs.get(n + 1).and_then(|next: &CollectorEpoch| next.flipped_from);
+            epochs[n].flipped_to.or(next).map_or(u64::MAX, |end| *epochs[n].ahead.local_moments(end).end())
         };
-        let opened = |n: usize| *epochs[n].ahead.here(epochs[n].opened).start();
+        let opened = |n: usize| *epochs[n].ahead.local_moments(epochs[n].opened).start();
         let last = epochs.len() - 1;
         let first = (0..last).find(|n| end(*n) >= *when.start()).unwrap_or(last);
         let last = (0..=last).rev().find(|n| opened(*n) <= *when.end()).unwrap_or(0);
@@ -150,12 +151,12 @@ impl Epochs {
     }
 
     /// An empty tally for each epoch.
-    pub(super) fn tallies(&self) -> Tallies {
-        Tallies(self.of.iter().map(|epochs| vec![Tally::default(); epochs.len()]).collect())
+    pub(super) fn empty_tallies(&self) -> EpochTallies {
+        EpochTallies(self.of.iter().map(|epochs| vec![Tally::default(); epochs.len()]).collect())
     }
 
     /// Words that say which epoch an answer is of; empty without epochs.
-    pub(super) fn name(&self, collector: usize, epoch: usize) -> String {
+    pub(super) fn epoch_label(&self, collector: usize, epoch: usize) -> String {
         match self.are_real {
             true => format!(" in epoch {}", self.of[collector][epoch].generation),
             false => String::new(),
@@ -166,7 +167,7 @@ impl Epochs {
     ///
     /// # Errors
     /// A collector refuses, or answers from another epoch.
-    pub(super) async fn ask<A>(
+    pub(super) async fn query_flows<A>(
         &self,
         (all, share): (&Spread, Share),
         store: &str,
@@ -179,7 +180,7 @@ impl Epochs {
         let mut answers: Vec<Vec<A>> = flows.iter().map(|_| Vec::new()).collect();
         for (collector, epochs) in self.of.iter().enumerate() {
             let here: Vec<usize> =
-                (0..flows.len()).filter(|n| share.of_key(&flows[*n].key) == collector).collect();
+                (0..flows.len()).filter(|n| share.collector_of_key(&flows[*n].key) == collector).collect();
             for epoch in epochs {
                 for some in here.chunks(MAX_KEYS) {
                     let keys = some.iter().map(|n| flows[*n].key).collect();
@@ -187,8 +188,8 @@ impl Epochs {
                     let question = Question { store: store.to_owned(), keys, kind, at };
                     // Of keys at several collectors, all are asked.
                     let answer = match share.replicas() {
-                        1 => all.members()[collector].ask.ask(question).await?,
-                        _ => all.ask(question).await?,
+                        1 => all.members()[collector].ask.query_keys(question).await?,
+                        _ => all.query_keys(question).await?,
                     };
                     anyhow::ensure!(
                         !self.are_real || answer.generation == epoch.generation,
@@ -209,10 +210,10 @@ impl Epochs {
 
 /// How the answers of each epoch compare with the truth, by collector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tallies(Vec<Vec<Tally>>);
+pub struct EpochTallies(Vec<Vec<Tally>>);
 
-impl Tallies {
-    pub(super) fn of(&mut self, collector: usize, epoch: usize) -> &mut Tally {
+impl EpochTallies {
+    pub(super) fn tally_mut(&mut self, collector: usize, epoch: usize) -> &mut Tally {
         &mut self.0[collector][epoch]
     }
 
@@ -223,11 +224,11 @@ impl Tallies {
 
     /// All together.
     pub fn sum(&self) -> Tally {
-        self.0.iter().flatten().fold(Tally::default(), |sum, tally| sum.plus(tally))
+        self.0.iter().flatten().fold(Tally::default(), |sum, tally| sum.merged_with(tally))
     }
 }
 
-impl From<Tally> for Tallies {
+impl From<Tally> for EpochTallies {
     fn from(tally: Tally) -> Self {
         Self(vec![vec![tally]])
     }
@@ -268,11 +269,16 @@ pub(super) fn witnesses(
 mod tests {
     use super::*;
 
-    fn epoch(generation: u64, opened: u64, flipped_from: Option<u64>, flipped_to: Option<u64>) -> Epoch {
-        Epoch { generation, opened, flipped_from, flipped_to, rows: None, ahead: Ahead::default() }
+    fn epoch(
+        generation: u64,
+        opened: u64,
+        flipped_from: Option<u64>,
+        flipped_to: Option<u64>,
+    ) -> CollectorEpoch {
+        CollectorEpoch { generation, opened, flipped_from, flipped_to, rows: None, ahead: Ahead::default() }
     }
 
-    fn three() -> Vec<Epoch> {
+    fn three() -> Vec<CollectorEpoch> {
         vec![
             epoch(1, 1000, Some(2000), Some(2500)),
             epoch(2, 2000, Some(4000), Some(4100)),
@@ -282,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_report_is_in_the_epoch_that_it_was_under_way_in_and_in_either_while_writers_move() {
-        let epochs = Epochs::listed(vec![three()], false).unwrap();
+        let epochs = Epochs::try_from_lists(vec![three()], false).unwrap();
         let of = |when| epochs.of_report(0, &when);
         assert_eq!(of(1000..=1010), 0..=0);
         assert_eq!(of(1500..=1999), 0..=0);
@@ -303,27 +309,27 @@ mod tests {
     fn a_writer_that_did_not_confirm_may_have_written_until_the_next_epoch_ended() {
         let mut list = three();
         list[0].flipped_to = None;
-        let epochs = Epochs::listed(vec![list.clone()], false).unwrap();
+        let epochs = Epochs::try_from_lists(vec![list.clone()], false).unwrap();
         assert_eq!(epochs.of_report(0, &(3999..=3999)), 0..=1);
         assert_eq!(epochs.of_report(0, &(4050..=4060)), 1..=2);
         // Not sealed yet, and the newest of those that are over.
         list[1].flipped_to = None;
-        let epochs = Epochs::listed(vec![list], false).unwrap();
+        let epochs = Epochs::try_from_lists(vec![list], false).unwrap();
         assert_eq!(epochs.of_report(0, &(9000..=9000)), 1..=2);
     }
 
     #[test]
     fn a_clock_elsewhere_is_known_as_well_as_the_time_of_an_answer() {
         // It showed 5,000 at some moment between 2,000 and 2,010 of ours.
-        let ahead = Ahead::of(5000, 2000..=2010);
-        let list = three().into_iter().map(|epoch| Epoch {
+        let ahead = Ahead::from_clock_reading(5000, 2000..=2010);
+        let list = three().into_iter().map(|epoch| CollectorEpoch {
             opened: epoch.opened + 2995,
             flipped_from: epoch.flipped_from.map(|at| at + 2995),
             flipped_to: epoch.flipped_to.map(|at| at + 2995),
             ahead,
             ..epoch
         });
-        let epochs = Epochs::listed(vec![list.collect()], false).unwrap();
+        let epochs = Epochs::try_from_lists(vec![list.collect()], false).unwrap();
         let of = |at| epochs.of_report(0, &(at..=at));
         assert_eq!((of(1993), of(1994)), (0..=0, 0..=1));
         assert_eq!((of(2506), of(2507)), (0..=1, 1..=1));
@@ -333,8 +339,8 @@ mod tests {
     fn an_epoch_that_is_not_listed_is_noticed() {
         let mut list = three();
         list.remove(1);
-        assert!(Epochs::listed(vec![three(), list], false).unwrap_err().contains("[1, 3]"));
-        assert!(Epochs::listed(vec![Vec::new()], false).is_err());
+        assert!(Epochs::try_from_lists(vec![three(), list], false).unwrap_err().contains("[1, 3]"));
+        assert!(Epochs::try_from_lists(vec![Vec::new()], false).is_err());
     }
 
     #[test]

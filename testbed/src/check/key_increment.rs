@@ -2,29 +2,33 @@
 
 use std::collections::HashMap;
 
-use dta_rpc::{AskKeys, ClientError, Spread};
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_rpc::{AskKeys, ClientError, Spread};
 
-use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys};
-use crate::journal::{Entry, Journal};
+use super::{CheckContext, LOST_TO_TRANSLATOR, Pools, ReportEnds, Tally, flow_keys};
+use crate::journal::{Journal, JournalEntry};
 use crate::share::Share;
 use crate::topology::Primitive;
-use crate::workload::{Body, SeenFlow};
+use crate::workload::{ReportBody, SeenFlow};
 
 /// Asks for everything in the store, and compares.
-pub(super) async fn of(
-    asked: &Asked<'_>,
+pub(super) async fn query_and_check(
+    asked: &CheckContext<'_>,
     all: &Spread,
     store: &StoreSpec,
     pools: &mut Pools,
-) -> Result<(Tally, Ends), ClientError> {
-    let answers = ask(all, store, asked.flows).await?;
-    Ok(check((&store.kind, asked.answers.share), asked.flows, asked.journal, &answers, pools))
+) -> Result<(Tally, ReportEnds), ClientError> {
+    let answers = query_counters(all, store, asked.flows).await?;
+    Ok(check_answers((&store.kind, asked.answers.share), asked.flows, asked.journal, &answers, pools))
 }
 
 /// The counter of every flow.
-async fn ask(all: &Spread, store: &StoreSpec, flows: &[SeenFlow]) -> Result<Vec<u64>, ClientError> {
-    let answers = all.counter(&store.name, &keys(flows)).await?;
+async fn query_counters(
+    all: &Spread,
+    store: &StoreSpec,
+    flows: &[SeenFlow],
+) -> Result<Vec<u64>, ClientError> {
+    let answers = all.query_counters(&store.name, &flow_keys(flows)).await?;
     Ok(answers.into_iter().map(|answer| answer.value).collect())
 }
 
@@ -34,21 +38,21 @@ async fn ask(all: &Spread, store: &StoreSpec, flows: &[SeenFlow]) -> Result<Vec<
 /// it, over all keys that share it; and the most it may hold, with reports for which a queue pair does not know
 /// whether they were executed. An answer below is wrong unless whole reports, of as many as `pools` has without a
 /// record, make up the difference; one above always, because RC adds once.
-pub(super) fn check(
+pub(super) fn check_answers(
     (kind, share): (&StoreKind, Share),
     flows: &[SeenFlow],
     journal: &Journal,
     answers: &[u64],
     pools: &mut Pools,
-) -> (Tally, Ends) {
+) -> (Tally, ReportEnds) {
     let &StoreKind::KeyIncrement { slots, redundancy, .. } = kind else {
         unreachable!("called with the counter store");
     };
     // Least and most.
     let mut counters = HashMap::<u64, [u64; 2]>::new();
-    let mut by_flow = vec![(0u64, Vec::<&Entry>::new()); flows.len()];
-    for (_, entry) in journal.of(Primitive::KeyIncrement) {
-        if let Body::KeyIncrement { flow, delta } = entry.report.body {
+    let mut by_flow = vec![(0u64, Vec::<&JournalEntry>::new()); flows.len()];
+    for (_, entry) in journal.reports_of_primitive(Primitive::KeyIncrement) {
+        if let ReportBody::KeyIncrement { flow, delta } = entry.report.body {
             let (truth, reports) = &mut by_flow[flow as usize];
             *truth = truth.wrapping_add(delta);
             reports.push(entry);
@@ -56,7 +60,7 @@ pub(super) fn check(
                 share.slots_of_counters(&flows[flow as usize].key, redundancy, slots).iter().enumerate()
             {
                 let counter = counters.entry(*slot).or_default();
-                if entry.fate.landed(n) {
+                if entry.fate.has_copy_landed(n) {
                     counter[0] = counter[0].wrapping_add(delta);
                 }
                 if entry.fate.may_have_landed(n) {
@@ -65,7 +69,7 @@ pub(super) fn check(
             }
         }
     }
-    let (mut tally, mut ends) = (Tally::default(), Ends::default());
+    let (mut tally, mut ends) = (Tally::default(), ReportEnds::default());
     for (index, (truth, reports)) in by_flow.iter().enumerate() {
         if reports.is_empty() {
             continue;
@@ -89,22 +93,24 @@ pub(super) fn check(
         let answer = answers[index];
         // Differences beyond the records, as reports: only whole reports can be gone or late.
         let lacking = expected.saturating_sub(answer);
-        let there: Vec<_> =
-            reports.iter().map(|entry| if entry.fate.landed(least) { delta_of(entry) } else { 0 }).collect();
-        let gone = summands(&there, lacking);
+        let there: Vec<_> = reports
+            .iter()
+            .map(|entry| if entry.fate.has_copy_landed(least) { reported_delta(entry) } else { 0 })
+            .collect();
+        let gone = find_summands(&there, lacking);
         let mut late = answer.saturating_sub(expected);
         let mut excused = gone.is_some();
         let gone = gone.unwrap_or_default();
         for (n, entry) in reports.iter().enumerate() {
-            let delta = delta_of(entry);
-            if !entry.fate.arrived() {
-                ends.lose(LOST_TO_TRANSLATOR);
-            } else if !entry.fate.landed(least) {
+            let delta = reported_delta(entry);
+            if !entry.fate.has_arrived() {
+                ends.count_loss(LOST_TO_TRANSLATOR);
+            } else if !entry.fate.has_copy_landed(least) {
                 if entry.fate.may_have_landed(least) && delta <= late {
                     late -= delta;
                     ends.queryable += 1;
                 } else {
-                    ends.lose(entry.fate.lost_behind_translator());
+                    ends.count_loss(entry.fate.lost_behind_translator());
                 }
             } else if gone.contains(&n) {
                 excused &= ends.not_found(pools);
@@ -113,7 +119,7 @@ pub(super) fn check(
             }
         }
         if answer > most || (answer < expected && !excused) {
-            tally.wrong(|| {
+            tally.count_wrong(|| {
                 format!(
                     "{}: answered {answer}, but {expected} to {most} arrived of {truth} sent",
                     flows[index].flow
@@ -130,9 +136,9 @@ pub(super) fn check(
     (tally, ends)
 }
 
-fn delta_of(entry: &Entry) -> u64 {
+fn reported_delta(entry: &JournalEntry) -> u64 {
     match entry.report.body {
-        Body::KeyIncrement { delta, .. } => delta,
+        ReportBody::KeyIncrement { delta, .. } => delta,
         _ => 0,
     }
 }
@@ -141,7 +147,7 @@ fn delta_of(entry: &Entry) -> u64 {
 const MOST_SUMS: u64 = 1 << 30;
 
 /// Places of some of `deltas` whose sum is `sum`; `None` if there are none. Zeros are not among them.
-fn summands(deltas: &[u64], sum: u64) -> Option<Vec<usize>> {
+fn find_summands(deltas: &[u64], sum: u64) -> Option<Vec<usize>> {
     if sum == 0 {
         return Some(Vec::new());
     }
@@ -183,7 +189,7 @@ mod tests {
             let possible = (0..1u32 << deltas.len()).any(|subset| {
                 deltas.iter().enumerate().map(|(n, d)| if subset >> n & 1 == 1 { *d } else { 0 }).sum::<u64>() == sum
             });
-            let found = summands(&deltas, sum);
+            let found = find_summands(&deltas, sum);
             prop_assert_eq!(found.is_some(), possible);
             if let Some(mut places) = found {
                 prop_assert_eq!(places.iter().map(|n| deltas[*n]).sum::<u64>(), sum);

@@ -3,43 +3,43 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use dta_rpc::{QuestionKind, Spread};
 use dta_proto::control::{KeyWriteAnswer, Policy};
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_rpc::{QuestionKind, Spread};
 
-use super::epochs::{Candidate, Epochs, Tallies, witnesses};
+use super::epochs::{Candidate, EpochTallies, Epochs, witnesses};
 use super::occupancy::{Occupancy, When};
-use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
-use crate::journal::{Entry, Journal};
+use super::{LOST_TO_TRANSLATOR, Pools, ReportEnds, Tally};
+use crate::journal::{Journal, JournalEntry};
 use crate::share::Share;
 use crate::topology::Primitive;
-use crate::workload::{Body, SeenFlow};
+use crate::workload::{ReportBody, SeenFlow};
 
 /// The value of every flow, in each epoch.
-pub(super) async fn ask(
+pub(super) async fn query_values(
     all: (&Spread, Share),
     store: &StoreSpec,
     flows: &[SeenFlow],
     epochs: &Epochs,
 ) -> anyhow::Result<Vec<Vec<Option<Vec<u8>>>>> {
     let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
-    let answers: Vec<Vec<KeyWriteAnswer>> = epochs.ask(all, &store.name, flows, kind).await?;
+    let answers: Vec<Vec<KeyWriteAnswer>> = epochs.query_flows(all, &store.name, flows, kind).await?;
     Ok(answers.into_iter().map(|of| of.into_iter().map(|answer| answer.value).collect()).collect())
 }
 
 /// A report of a flow.
-struct Value<'a> {
+struct ValueReport<'a> {
     place: usize,
-    entry: &'a Entry,
+    entry: &'a JournalEntry,
     value: [u8; 12],
     /// The epochs that it may be in.
     epochs: RangeInclusive<usize>,
 }
 
-impl Value<'_> {
+impl ValueReport<'_> {
     /// Whether by all records any copy is in memory.
-    fn landed(&self, copies: usize) -> bool {
-        (0..copies).any(|n| self.entry.fate.landed(n))
+    fn has_any_copy_landed(&self, copies: usize) -> bool {
+        (0..copies).any(|n| self.entry.fate.has_copy_landed(n))
     }
 
     fn order_unknown(&self, copies: usize) -> bool {
@@ -49,58 +49,70 @@ impl Value<'_> {
 
 /// Compares `answers` (by flow, in order, and epoch) with the reports. `kind` is that of the store, which the collectors
 /// share.
-pub(super) fn check(
+pub(super) fn check_answers(
     (kind, share): (&StoreKind, Share),
     flows: &[SeenFlow],
     journal: &Journal,
     epochs: &Epochs,
     answers: &[Vec<Option<Vec<u8>>>],
     pools: &mut Pools,
-) -> (Tallies, Ends) {
+) -> (EpochTallies, ReportEnds) {
     let &StoreKind::KeyWrite { slots, redundancy, .. } = kind else {
         unreachable!("called with the key-write store");
     };
-    let mut by_flow: Vec<Vec<Value<'_>>> = flows.iter().map(|_| Vec::new()).collect();
+    let mut by_flow: Vec<Vec<ValueReport<'_>>> = flows.iter().map(|_| Vec::new()).collect();
     // One that may be in two epochs may have overwritten others in both.
-    let mut occupancy: Vec<Occupancy> = (0..epochs.most()).map(|_| Occupancy::default()).collect();
-    for (place, entry) in journal.of(Primitive::KeyWrite) {
-        if let Body::KeyWrite { flow, value } = entry.report.body {
+    let mut occupancy: Vec<Occupancy> =
+        (0..epochs.max_per_collector()).map(|_| Occupancy::default()).collect();
+    for (place, entry) in journal.reports_of_primitive(Primitive::KeyWrite) {
+        if let ReportBody::KeyWrite { flow, value } = entry.report.body {
             let seen = &flows[flow as usize];
-            let of = epochs.of_report(share.of_key(&seen.key), &journal.under_way(place, 0));
-            for (n, slot) in share.slots(&seen.key, redundancy, slots).iter().enumerate() {
+            let of = epochs.of_report(share.collector_of_key(&seen.key), &journal.under_way(place, 0));
+            for (n, slot) in share.slots_of_value(&seen.key, redundancy, slots).iter().enumerate() {
                 if entry.fate.may_have_landed(n) {
-                    let when = When::of(place, &entry.fate, n);
-                    occupancy[of.clone()].iter_mut().for_each(|of| of.write(*slot, flow, when));
+                    let when = When::from_fate(place, &entry.fate, n);
+                    occupancy[of.clone()].iter_mut().for_each(|of| of.note_write(*slot, flow, when));
                 }
             }
-            by_flow[flow as usize].push(Value { place, entry, value, epochs: of });
+            by_flow[flow as usize].push(ValueReport { place, entry, value, epochs: of });
         }
     }
-    let (mut tallies, mut ends) = (epochs.tallies(), Ends::default());
+    let (mut tallies, mut ends) = (epochs.empty_tallies(), ReportEnds::default());
     for (index, reports) in by_flow.iter().enumerate() {
         let flow = &flows[index];
-        let collector = share.of_key(&flow.key);
-        let places = share.slots(&flow.key, redundancy, slots);
+        let collector = share.collector_of_key(&flow.key);
+        let places = share.slots_of_value(&flow.key, redundancy, slots);
         // Copies of the report that no record shows lost, and that no other key can have overwritten.
-        let there = |report: &Value<'_>, epoch: usize| {
+        let there = |report: &ValueReport<'_>, epoch: usize| {
             let overwritten = |n, slot| {
-                occupancy[epoch].taken(slot, index as u32, When::of(report.place, &report.entry.fate, n))
+                occupancy[epoch].may_be_overwritten(
+                    slot,
+                    index as u32,
+                    When::from_fate(report.place, &report.entry.fate, n),
+                )
             };
             let is_there =
-                |(n, slot): &(usize, &u64)| report.entry.fate.landed(*n) && !overwritten(*n, **slot);
+                |(n, slot): &(usize, &u64)| report.entry.fate.has_copy_landed(*n) && !overwritten(*n, **slot);
             places.iter().enumerate().filter(is_there).count() as u64
         };
-        let placed = Placed::of(reports, &answers[index], places.len(), epochs.may_repeat(), there);
+        let placed =
+            ValueEpochs::from_answers(reports, &answers[index], places.len(), epochs.may_repeat(), there);
         for (epoch, answer) in answers[index].iter().enumerate() {
             let judged = Judged {
-                name: format!("{}{}", flow.flow, epochs.name(collector, epoch)),
-                reports: placed.in_epoch(reports, epoch),
+                name: format!("{}{}", flow.flow, epochs.epoch_label(collector, epoch)),
+                reports: placed.reports_in_epoch(reports, epoch),
                 is_repeated: placed.repeated.iter().any(|(of, _)| *of == epoch),
                 is_backwards: placed.backwards.contains(&epoch),
                 copies: places.len(),
             };
-            let there = |report: &Value<'_>| there(report, epoch);
-            judged.answer(answer.as_deref(), there, tallies.of(collector, epoch), &mut ends, pools);
+            let there = |report: &ValueReport<'_>| there(report, epoch);
+            judged.judge_answer(
+                answer.as_deref(),
+                there,
+                tallies.tally_mut(collector, epoch),
+                &mut ends,
+                pools,
+            );
         }
     }
     (tallies, ends)
@@ -108,7 +120,7 @@ pub(super) fn check(
 
 /// Which epoch each report of a flow counts for.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Placed {
+struct ValueEpochs {
     /// By report.
     epoch: Vec<usize>,
     /// Epochs whose answer is from a report that counts for another one, with that report.
@@ -117,31 +129,34 @@ struct Placed {
     backwards: Vec<usize>,
 }
 
-impl Placed {
+impl ValueEpochs {
     /// A report is where an answer is from it; another one, where it is explained that no answer is from it: replaced by
     /// a newer one, lost, or overwritten.
-    fn of(
-        reports: &[Value<'_>],
+    fn from_answers(
+        reports: &[ValueReport<'_>],
         answers: &[Option<Vec<u8>>],
         copies: usize,
         may_repeat: bool,
-        there: impl Fn(&Value<'_>, usize) -> u64,
-    ) -> Placed {
+        there: impl Fn(&ValueReport<'_>, usize) -> u64,
+    ) -> ValueEpochs {
         if answers.len() == 1 {
-            return Placed { epoch: vec![0; reports.len()], ..Placed::default() };
+            return ValueEpochs { epoch: vec![0; reports.len()], ..ValueEpochs::default() };
         }
-        if let Some(epoch) = in_order(reports, answers, copies) {
-            return Placed { epoch, ..Placed::default() };
+        if let Some(epoch) = epochs_in_order(reports, answers, copies) {
+            return ValueEpochs { epoch, ..ValueEpochs::default() };
         }
         let candidates: Vec<Candidate> = reports
             .iter()
-            .map(|report| Candidate { epochs: report.epochs.clone(), is_gone: !report.landed(copies) })
+            .map(|report| Candidate {
+                epochs: report.epochs.clone(),
+                is_gone: !report.has_any_copy_landed(copies),
+            })
             .collect();
         let is_answer = |epoch: usize, n: usize| {
             answers[epoch].as_deref().is_some_and(|answer| *answer == reports[n].value)
         };
         let found = witnesses(answers.len(), &candidates, is_answer);
-        let mut placed = Placed::default();
+        let mut placed = ValueEpochs::default();
         for (n, report) in reports.iter().enumerate() {
             let cost = |epoch: &usize| -> u8 {
                 let (answer, from) = (&answers[*epoch], found[*epoch]);
@@ -190,7 +205,11 @@ impl Placed {
     }
 
     /// The reports that count for an epoch, in order, and that of its answer.
-    fn in_epoch<'a, 'b>(&self, reports: &'b [Value<'a>], epoch: usize) -> Vec<&'b Value<'a>> {
+    fn reports_in_epoch<'a, 'b>(
+        &self,
+        reports: &'b [ValueReport<'a>],
+        epoch: usize,
+    ) -> Vec<&'b ValueReport<'a>> {
         let is_in = |n: &usize| self.epoch[*n] == epoch || self.repeated.contains(&(epoch, *n));
         (0..reports.len()).filter(is_in).map(|n| &reports[n]).collect()
     }
@@ -198,11 +217,16 @@ impl Placed {
 
 /// The epoch of each report, if they were executed in order and each epoch answers with the last one that it got.
 /// `None`: there is no such way, or the order is not known.
-fn in_order(reports: &[Value<'_>], answers: &[Option<Vec<u8>>], copies: usize) -> Option<Vec<usize>> {
+fn epochs_in_order(
+    reports: &[ValueReport<'_>],
+    answers: &[Option<Vec<u8>>],
+    copies: usize,
+) -> Option<Vec<usize>> {
     if reports.iter().any(|report| report.order_unknown(copies)) {
         return None;
     }
-    let there: Vec<&Value<'_>> = reports.iter().filter(|report| report.landed(copies)).collect();
+    let there: Vec<&ValueReport<'_>> =
+        reports.iter().filter(|report| report.has_any_copy_landed(copies)).collect();
     // By epoch: how many reports there may be up to its end, and with these, up to its begin.
     let mut ways: Vec<BTreeMap<usize, usize>> = Vec::new();
     let mut begins = vec![0];
@@ -228,7 +252,7 @@ fn in_order(reports: &[Value<'_>], answers: &[Option<Vec<u8>>], copies: usize) -
         end = begin;
     }
     let mut of = of.into_iter();
-    let place = |report: &Value<'_>| match report.landed(copies) {
+    let place = |report: &ValueReport<'_>| match report.has_any_copy_landed(copies) {
         true => of.next().unwrap_or_default(),
         false => *report.epochs.start(),
     };
@@ -240,7 +264,7 @@ struct Judged<'a, 'b> {
     /// In words.
     name: String,
     /// The reports that count for the epoch.
-    reports: Vec<&'b Value<'a>>,
+    reports: Vec<&'b ValueReport<'a>>,
     /// Whether that of the answer counts for another one.
     is_repeated: bool,
     is_backwards: bool,
@@ -249,25 +273,25 @@ struct Judged<'a, 'b> {
 
 impl Judged<'_, '_> {
     /// Compares the answer with the reports. `there` says how many copies of a report should be in memory.
-    fn answer(
+    fn judge_answer(
         &self,
         answer: Option<&[u8]>,
-        there: impl Fn(&Value<'_>) -> u64,
+        there: impl Fn(&ValueReport<'_>) -> u64,
         tally: &mut Tally,
-        ends: &mut Ends,
+        ends: &mut ReportEnds,
         pools: &mut Pools,
     ) {
         let Judged { name, reports, copies, .. } = self;
         let copies = *copies;
         // The fate of a report that is not the answer although none with its key is newer: at most `most` of the
         // copies that should be there must be lost for that.
-        let explain = |ends: &mut Ends, pools: &mut Pools, report: &Value<'_>, most: u64| {
+        let explain = |ends: &mut ReportEnds, pools: &mut Pools, report: &ValueReport<'_>, most: u64| {
             let there = there(report);
-            if !report.entry.fate.arrived() {
-                ends.lose(LOST_TO_TRANSLATOR);
+            if !report.entry.fate.has_arrived() {
+                ends.count_loss(LOST_TO_TRANSLATOR);
                 true
-            } else if !report.landed(copies) {
-                ends.lose(report.entry.fate.lost_behind_translator());
+            } else if !report.has_any_copy_landed(copies) {
+                ends.count_loss(report.entry.fate.lost_behind_translator());
                 true
             } else if there == 0 {
                 ends.overwritten += 1;
@@ -285,16 +309,16 @@ impl Judged<'_, '_> {
                 tally.queried += 1;
                 tally.absent += 1;
                 explain(ends, pools, reports[last], u64::MAX);
-                older(ends, &reports[..last], copies);
+                count_superseded(ends, &reports[..last], copies);
             }
             (Some((answer, None)), _) => {
                 tally.queried += 1;
-                tally.wrong(|| format!("{name}: {answer:02x?} was never reported"));
+                tally.count_wrong(|| format!("{name}: {answer:02x?} was never reported"));
                 reports.iter().for_each(|report| {
-                    if report.entry.fate.arrived() {
+                    if report.entry.fate.has_arrived() {
                         ends.missing += 1;
                     } else {
-                        ends.lose(LOST_TO_TRANSLATOR);
+                        ends.count_loss(LOST_TO_TRANSLATOR);
                     }
                 });
             }
@@ -313,20 +337,20 @@ impl Judged<'_, '_> {
                 for report in &reports[at + 1..] {
                     let fate = &report.entry.fate;
                     let moved = answer_moved || report.order_unknown(copies);
-                    if fate.arrived() && moved && report.landed(copies) {
+                    if fate.has_arrived() && moved && report.has_any_copy_landed(copies) {
                         ends.superseded += 1;
-                    } else if fate.arrived() && fate.any_copy_lost() {
+                    } else if fate.has_arrived() && fate.any_copy_lost() {
                         // The copies that landed are not the ones that the query answers from.
-                        ends.lose(fate.lost_behind_translator());
+                        ends.count_loss(fate.lost_behind_translator());
                     } else {
                         // The query answers from the first slot that holds the key: one copy decides.
                         excused &= explain(ends, pools, report, 1);
                     }
                 }
                 ends.queryable += u64::from(!self.is_repeated);
-                older(ends, &reports[..at], copies);
+                count_superseded(ends, &reports[..at], copies);
                 if self.is_backwards {
-                    tally.wrong(|| {
+                    tally.count_wrong(|| {
                         format!("{name}: {answer:02x?} is older than the answer of an earlier epoch")
                     });
                 } else if at == last {
@@ -334,7 +358,7 @@ impl Judged<'_, '_> {
                 } else if excused {
                     tally.stale += 1;
                 } else {
-                    tally.wrong(|| {
+                    tally.count_wrong(|| {
                         let newer = last - at;
                         format!(
                             "{name}: {answer:02x?} is {newer} reports old, and nothing accounts for these"
@@ -347,12 +371,12 @@ impl Judged<'_, '_> {
 }
 
 /// Reports that a newer one with the same key replaced.
-fn older(ends: &mut Ends, reports: &[&Value<'_>], copies: usize) {
+fn count_superseded(ends: &mut ReportEnds, reports: &[&ValueReport<'_>], copies: usize) {
     for report in reports {
-        if !report.entry.fate.arrived() {
-            ends.lose(LOST_TO_TRANSLATOR);
-        } else if !report.landed(copies) {
-            ends.lose(report.entry.fate.lost_behind_translator());
+        if !report.entry.fate.has_arrived() {
+            ends.count_loss(LOST_TO_TRANSLATOR);
+        } else if !report.has_any_copy_landed(copies) {
+            ends.count_loss(report.entry.fate.lost_behind_translator());
         } else {
             ends.superseded += 1;
         }

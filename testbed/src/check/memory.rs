@@ -1,14 +1,14 @@
 //! The bytes of a store, over gRPC.
 
-use dta_rpc::{Ask, ClientError};
 use dta_proto::control::{MAX_READ, ReadMemoryRequest};
 use dta_proto::store::StoreSpec;
+use dta_rpc::{Ask, ClientError};
 
 /// Bytes of memory that one call gives at most.
 const MEMORY_CHUNK: u64 = MAX_READ as u64;
 
 /// Bytes of a store's memory at one collector.
-pub(super) async fn memory(
+pub(super) async fn read_store_memory(
     collector: &dyn Ask,
     store: &StoreSpec,
     first: u64,

@@ -17,16 +17,16 @@ mod sketch_merge;
 #[cfg(test)]
 mod tests;
 
-pub use epochs::{Ahead, Epoch, Epochs, Tallies};
-pub use pools::{DROPPED_BY_TRANSLATOR, HELD, Limits, Pools};
-pub use postcarding::Rows;
+pub use epochs::{Ahead, CollectorEpoch, EpochTallies, Epochs};
+pub use pools::{DROPPED_BY_TRANSLATOR, HELD, Pools, PrimitiveLimits};
+pub use postcarding::IncompleteRows;
 
 use std::collections::BTreeMap;
 
-use dta_rpc::Spread;
 use dta_proto::counter::between;
 use dta_proto::key::Key;
 use dta_proto::store::StoreSpec;
+use dta_rpc::Spread;
 use serde::Serialize;
 
 use self::postcarding::PathAnswer;
@@ -36,7 +36,7 @@ use crate::topology::{Primitive, Topology};
 use crate::workload::{EpochTruth, SeenFlow};
 
 /// What is asked about, and what is known of it.
-pub struct Asked<'a> {
+pub struct CheckContext<'a> {
     /// All flows.
     pub flows: &'a [SeenFlow],
     /// All sketch epochs that have ended.
@@ -44,24 +44,24 @@ pub struct Asked<'a> {
     /// All reports.
     pub journal: &'a Journal,
     /// What the translator did with rows of postcards.
-    pub rows: Rows,
+    pub rows: IncompleteRows,
     /// What the stores that may have epochs answered.
-    pub answers: &'a Answers,
+    pub answers: &'a StoreAnswers,
 }
 
-impl Asked<'_> {
+impl CheckContext<'_> {
     /// Asks for everything in a store and says of each report of its primitive where it ended.
-    pub async fn of(
+    pub async fn check_store(
         &self,
         all: &Spread,
         store: &StoreSpec,
         pools: &mut Pools,
-    ) -> anyhow::Result<(Tallies, Ends)> {
+    ) -> anyhow::Result<(EpochTallies, ReportEnds)> {
         let (of, share) = (self.answers, (&store.kind, self.answers.share));
         let (tally, ends) = match store.kind.primitive() {
             Primitive::KeyWrite => {
                 let answers = &of.values;
-                return Ok(key_write::check(
+                return Ok(key_write::check_answers(
                     share,
                     self.flows,
                     self.journal,
@@ -72,20 +72,27 @@ impl Asked<'_> {
             }
             Primitive::Postcarding => {
                 let (epochs, answers) = (&of.epochs_of_paths, &of.paths);
-                let checked =
-                    postcarding::check(share, self.flows, self.journal, epochs, answers, self.rows, pools);
+                let checked = postcarding::check_answers(
+                    share,
+                    self.flows,
+                    self.journal,
+                    epochs,
+                    answers,
+                    self.rows,
+                    pools,
+                );
                 return Ok(checked);
             }
-            Primitive::Append => append::of(self, all, store, pools).await?,
-            Primitive::KeyIncrement => key_increment::of(self, all, store, pools).await?,
-            Primitive::SketchMerge => sketch_merge::of(self, all, store, pools).await?,
+            Primitive::Append => append::query_and_check(self, all, store, pools).await?,
+            Primitive::KeyIncrement => key_increment::query_and_check(self, all, store, pools).await?,
+            Primitive::SketchMerge => sketch_merge::query_and_check(self, all, store, pools).await?,
         };
         Ok((tally.into(), ends))
     }
 }
 
 /// What the stores that may have epochs answered, by flow and epoch.
-pub struct Answers {
+pub struct StoreAnswers {
     /// How the collectors that were asked share what there is.
     share: Share,
     epochs_of_values: Epochs,
@@ -94,40 +101,42 @@ pub struct Answers {
     paths: Vec<Vec<Option<PathAnswer>>>,
 }
 
-impl Answers {
+impl StoreAnswers {
     /// Asks for the value and the path of every flow, in each of these epochs.
     ///
     /// # Errors
     /// A collector refuses, or answers from another epoch.
-    pub async fn ask(
+    pub async fn query_stores(
         all: &Spread,
         topology: &Topology,
         flows: &[SeenFlow],
         [epochs_of_values, epochs_of_paths]: [Epochs; 2],
     ) -> anyhow::Result<Self> {
-        let store = |primitive| topology.store(primitive);
+        let store = |primitive| topology.store_of_primitive(primitive);
         let share = topology.share_among(all.members().len());
         let of = (all, share);
-        let values = key_write::ask(of, store(Primitive::KeyWrite), flows, &epochs_of_values).await?;
-        let paths = postcarding::ask(of, store(Primitive::Postcarding), flows, &epochs_of_paths).await?;
+        let values =
+            key_write::query_values(of, store(Primitive::KeyWrite), flows, &epochs_of_values).await?;
+        let paths =
+            postcarding::query_paths(of, store(Primitive::Postcarding), flows, &epochs_of_paths).await?;
         Ok(Self { share, epochs_of_values, epochs_of_paths, values, paths })
     }
 
     /// Asks the same once more.
     ///
     /// # Errors
-    /// As [`Answers::ask`].
+    /// As [`StoreAnswers::query_stores`].
     pub async fn ask_again(
         &self,
         all: &Spread,
         topology: &Topology,
         flows: &[SeenFlow],
     ) -> anyhow::Result<Self> {
-        Self::ask(all, topology, flows, self.epochs().map(Clone::clone)).await
+        Self::query_stores(all, topology, flows, self.queried_epochs().map(Clone::clone)).await
     }
 
     /// The epochs that were asked, of values and of paths.
-    pub fn epochs(&self) -> [&Epochs; 2] {
+    pub fn queried_epochs(&self) -> [&Epochs; 2] {
         [&self.epochs_of_values, &self.epochs_of_paths]
     }
 
@@ -137,25 +146,25 @@ impl Answers {
     }
 
     /// Values and paths that were found.
-    pub fn found(&self) -> u64 {
+    pub fn found_count(&self) -> u64 {
         let values = self.values.iter().flatten().flatten().count();
         (values + self.paths.iter().flatten().flatten().count()) as u64
     }
 
     /// Says in words if epochs answer otherwise since they `were` something. Later answers may be of more epochs.
-    pub fn changed_in(&self, later: &Answers, were: &str) -> Option<String> {
-        fn changed<A: PartialEq>(before: &[Vec<A>], after: &[Vec<A>]) -> usize {
+    pub fn changed_in(&self, later: &StoreAnswers, were: &str) -> Option<String> {
+        fn count_changed<A: PartialEq>(before: &[Vec<A>], after: &[Vec<A>]) -> usize {
             let both = before.iter().zip(after).flat_map(|(before, after)| before.iter().zip(after));
             both.filter(|(before, after)| before != after).count()
         }
-        let values = changed(&self.values, &later.values);
-        let paths = changed(&self.paths, &later.paths);
+        let values = count_changed(&self.values, &later.values);
+        let paths = count_changed(&self.paths, &later.paths);
         (values + paths > 0)
             .then(|| format!("{values} values and {paths} paths have other answers since epochs {were}"))
     }
 }
 
-fn keys(flows: &[SeenFlow]) -> Vec<Key> {
+fn flow_keys(flows: &[SeenFlow]) -> Vec<Key> {
     flows.iter().map(|flow| flow.key).collect()
 }
 
@@ -187,7 +196,7 @@ const EXAMPLES: usize = 5;
 
 impl Tally {
     /// Both together.
-    fn plus(mut self, other: &Self) -> Self {
+    fn merged_with(mut self, other: &Self) -> Self {
         self.queried += other.queried;
         self.right += other.right;
         self.absent += other.absent;
@@ -202,7 +211,7 @@ impl Tally {
     }
 
     /// Counts a wrong answer.
-    pub fn wrong(&mut self, why: impl FnOnce() -> String) {
+    pub fn count_wrong(&mut self, why: impl FnOnce() -> String) {
         self.wrong += 1;
         if self.examples.len() < EXAMPLES {
             self.examples.push(why());
@@ -212,7 +221,7 @@ impl Tally {
 
 /// Where the reports of one primitive ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ends {
+pub struct ReportEnds {
     /// In memory, and part of an answer.
     pub queryable: u64,
     /// Replaced by a newer report with the same key.
@@ -232,8 +241,8 @@ pub const LOST_TO_NIC: &str = between::TRANSLATOR_NIC.name;
 /// The name of reports whose frames all reached the NIC damaged, and were dropped there.
 pub const DAMAGED_AT_NIC: &str = "dropped.nic.icrc";
 
-impl Ends {
-    fn lose(&mut self, name: &str) {
+impl ReportEnds {
+    fn count_loss(&mut self, name: &str) {
         match self.lost.get_mut(name) {
             Some(count) => *count += 1,
             None => {
@@ -248,7 +257,7 @@ impl Ends {
         self.lost_or_missing(name)
     }
 
-    /// Like [`Ends::not_found`], for a report that is missing if as many frames are, which carried nothing else.
+    /// Like [`ReportEnds::not_found`], for a report that is missing if as many frames are, which carried nothing else.
     fn not_found_in(&mut self, frames: u64, pools: &mut Pools) -> bool {
         let name = pools.take().or_else(|| pools.take_frames(frames));
         self.lost_or_missing(name)
@@ -257,7 +266,7 @@ impl Ends {
     fn lost_or_missing(&mut self, name: Option<String>) -> bool {
         match name {
             Some(name) => {
-                self.lose(&name);
+                self.count_loss(&name);
                 true
             }
             None => {
@@ -268,7 +277,7 @@ impl Ends {
     }
 
     /// All reports in it.
-    pub fn total(&self) -> u64 {
+    pub fn total_reports(&self) -> u64 {
         self.queryable + self.superseded + self.overwritten + self.lost.values().sum::<u64>() + self.missing
     }
 

@@ -12,7 +12,7 @@ pub struct Pools {
     /// Frames known to be gone. Their store is unknown, so each excuses what one frame of one store carries.
     frames: BTreeMap<String, u64>,
     /// What the primitive being checked can have lost; `None` if unknown.
-    limits: Option<Limits>,
+    limits: Option<PrimitiveLimits>,
 }
 
 /// The most reports of one primitive that a translator dropped, and that it holds; and whether frames can be lost.
@@ -20,7 +20,7 @@ pub struct Pools {
 /// Reasons are counted over all primitives. Without these limits a column that came too late would excuse a missing
 /// value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct PrimitiveLimits {
     /// Dropped, for any reason.
     pub dropped: u64,
     /// Held.
@@ -50,7 +50,7 @@ impl Pools {
     }
 
     /// From here on, reports of one primitive are taken.
-    pub fn of_primitive(&mut self, limits: Limits) {
+    pub fn of_primitive(&mut self, limits: PrimitiveLimits) {
         self.limits = Some(limits);
     }
 
@@ -90,7 +90,7 @@ impl Pools {
     }
 
     /// The remaining reports, by name. Frames may have carried copies of reports that are there after all.
-    pub fn left(self) -> BTreeMap<String, u64> {
+    pub fn remaining_reports(self) -> BTreeMap<String, u64> {
         self.reports.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 }
@@ -105,13 +105,13 @@ mod tests {
         pools.add("dropped.translator.epoch_old", 5);
         pools.add(HELD, 5);
         let taken = |pools: &mut Pools| std::iter::from_fn(|| pools.take()).collect::<Vec<_>>();
-        pools.of_primitive(Limits::default());
+        pools.of_primitive(PrimitiveLimits::default());
         assert!(taken(&mut pools).is_empty());
-        pools.of_primitive(Limits { dropped: 2, held: 1, reliable: false });
+        pools.of_primitive(PrimitiveLimits { dropped: 2, held: 1, reliable: false });
         assert_eq!(taken(&mut pools), ["dropped.translator.epoch_old", "dropped.translator.epoch_old", HELD]);
         pools.add("lost.reporter-translator", 1);
         assert_eq!(taken(&mut pools), ["lost.reporter-translator"]);
-        assert_eq!(pools.left().values().sum::<u64>(), 3 + 4);
+        assert_eq!(pools.remaining_reports().values().sum::<u64>(), 3 + 4);
     }
 
     #[test]
@@ -122,9 +122,9 @@ mod tests {
         assert_eq!(pools.take_frames(2).as_deref(), Some("dropped.nic.killed"));
         assert_eq!(pools.take_frames(3), None);
         assert_eq!(pools.take(), None);
-        pools.of_primitive(Limits { reliable: true, ..Limits::default() });
+        pools.of_primitive(PrimitiveLimits { reliable: true, ..PrimitiveLimits::default() });
         assert_eq!(pools.take_frames(1), None);
-        pools.of_primitive(Limits::default());
+        pools.of_primitive(PrimitiveLimits::default());
         assert_eq!(pools.take_frames(2).as_deref(), Some("lost.translator-nic"));
         assert_eq!(pools.take_frames(1), None);
     }

@@ -2,19 +2,19 @@
 
 use std::ops::RangeInclusive;
 
-use dta_rpc::{QuestionKind, Spread};
 use dta_proto::control;
 use dta_proto::counter::{Stage, translator};
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_rpc::{QuestionKind, Spread};
 
-use super::epochs::{Candidate, Epochs, Tallies, witnesses};
+use super::epochs::{Candidate, EpochTallies, Epochs, witnesses};
 use super::occupancy::{Occupancy, When};
-use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
-use crate::journal::{Entry, Journal};
+use super::{LOST_TO_TRANSLATOR, Pools, ReportEnds, Tally};
+use crate::journal::{Journal, JournalEntry};
 use crate::share::Share;
-use crate::statistics::Statistics;
+use crate::statistics::TestbedStatistics;
 use crate::topology::Primitive;
-use crate::workload::{Body, SeenFlow, Workload};
+use crate::workload::{ReportBody, SeenFlow, Workload};
 
 /// A path as the collector returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) struct PathAnswer {
 
 /// What the translator did with rows that were not complete.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rows {
+pub struct IncompleteRows {
     /// How many it sent incomplete: no more paths than that may lack a hop without a loss.
     pub evicted: u64,
     /// Postcards that came after their row, and were written with it once more.
@@ -36,10 +36,10 @@ pub struct Rows {
     pub held_ms: u64,
 }
 
-impl Rows {
+impl IncompleteRows {
     /// By what the translator counted; `flush_ms` is how long it waits for the rest of a row (0 = until a flush).
-    pub fn of(statistics: &Statistics, flush_ms: u64) -> Self {
-        let node = statistics.node(Stage::Translator);
+    pub fn from_statistics(statistics: &TestbedStatistics, flush_ms: u64) -> Self {
+        let node = statistics.stage_total(Stage::Translator);
         // Twice, because its clock is looked at between batches.
         Self {
             evicted: node.get(&translator::PARTIAL_ROWS),
@@ -50,14 +50,14 @@ impl Rows {
 }
 
 /// The path of every flow, in each epoch.
-pub(super) async fn ask(
+pub(super) async fn query_paths(
     all: (&Spread, Share),
     store: &StoreSpec,
     flows: &[SeenFlow],
     epochs: &Epochs,
 ) -> anyhow::Result<Vec<Vec<Option<PathAnswer>>>> {
     let answers: Vec<Vec<control::PathAnswer>> =
-        epochs.ask(all, &store.name, flows, QuestionKind::Postcarding).await?;
+        epochs.query_flows(all, &store.name, flows, QuestionKind::Postcarding).await?;
     let path = |answer: control::PathAnswer| {
         let hops = answer.hops.iter().zip(&answer.present).map(|(value, present)| present.then_some(*value));
         answer.found.then(|| PathAnswer { hops: hops.collect(), length: answer.path_length })
@@ -68,7 +68,7 @@ pub(super) async fn ask(
 /// A postcard of a flow.
 struct Postcard<'a> {
     place: usize,
-    entry: &'a Entry,
+    entry: &'a JournalEntry,
     hop: usize,
     /// The epochs that it may be in.
     epochs: RangeInclusive<usize>,
@@ -76,81 +76,92 @@ struct Postcard<'a> {
 
 impl Postcard<'_> {
     /// Whether by all records any copy is in memory.
-    fn landed(&self, copies: usize) -> bool {
-        (0..copies).any(|n| self.entry.fate.landed(n))
+    fn has_any_copy_landed(&self, copies: usize) -> bool {
+        (0..copies).any(|n| self.entry.fate.has_copy_landed(n))
     }
 }
 
 /// Compares `answers` (by flow, in order, and epoch; `None` = not found) with the reports.
-pub(super) fn check(
+pub(super) fn check_answers(
     (kind, share): (&StoreKind, Share),
     flows: &[SeenFlow],
     journal: &Journal,
     epochs: &Epochs,
     answers: &[Vec<Option<PathAnswer>>],
-    rows: Rows,
+    rows: IncompleteRows,
     pools: &mut Pools,
-) -> (Tallies, Ends) {
+) -> (EpochTallies, ReportEnds) {
     let &StoreKind::Postcarding { slots, redundancy, .. } = kind else {
         unreachable!("called with the postcard store");
     };
     // Rows that are complete are not held.
     let held = if rows.evicted + rows.joined > 0 { rows.held_ms } else { 0 };
     let mut by_flow: Vec<Vec<Postcard<'_>>> = flows.iter().map(|_| Vec::new()).collect();
-    let mut occupancy: Vec<Occupancy> = (0..epochs.most()).map(|_| Occupancy::default()).collect();
-    for (place, entry) in journal.of(Primitive::Postcarding) {
-        if let Body::Postcard { flow, hop } = entry.report.body {
+    let mut occupancy: Vec<Occupancy> =
+        (0..epochs.max_per_collector()).map(|_| Occupancy::default()).collect();
+    for (place, entry) in journal.reports_of_primitive(Primitive::Postcarding) {
+        if let ReportBody::Postcard { flow, hop } = entry.report.body {
             let seen = &flows[flow as usize];
-            let of = epochs.of_report(share.of_key(&seen.key), &journal.under_way(place, held));
+            let of = epochs.of_report(share.collector_of_key(&seen.key), &journal.under_way(place, held));
             for (n, slot) in share.slots_of_each(&seen.key, redundancy, slots).iter().enumerate() {
                 if entry.fate.may_have_landed(n) {
                     let when = row_written(place, entry, n, rows.evicted);
-                    occupancy[of.clone()].iter_mut().for_each(|of| of.write(*slot, flow, when));
+                    occupancy[of.clone()].iter_mut().for_each(|of| of.note_write(*slot, flow, when));
                 }
             }
             by_flow[flow as usize].push(Postcard { place, entry, hop: hop.into(), epochs: of });
         }
     }
-    let (mut tallies, mut ends) = (epochs.tallies(), Ends::default());
+    let (mut tallies, mut ends) = (epochs.empty_tallies(), ReportEnds::default());
     let mut evictions = rows.evicted;
     for (index, reports) in by_flow.iter().enumerate() {
         let flow = &flows[index];
-        let collector = share.of_key(&flow.key);
+        let collector = share.collector_of_key(&flow.key);
         let places = share.slots_of_each(&flow.key, redundancy, slots);
         // Copies of the postcard's row that no record shows lost, and that no other key can have overwritten.
         let there = |last: &Postcard<'_>, epoch: usize| {
             let overwritten = |n, slot| {
-                occupancy[epoch].taken(
+                occupancy[epoch].may_be_overwritten(
                     slot,
                     index as u32,
                     row_written(last.place, last.entry, n, rows.evicted),
                 )
             };
-            let is_there = |(n, slot): &(usize, &u64)| last.entry.fate.landed(*n) && !overwritten(*n, **slot);
+            let is_there =
+                |(n, slot): &(usize, &u64)| last.entry.fate.has_copy_landed(*n) && !overwritten(*n, **slot);
             places.iter().enumerate().filter(is_there).count() as u64
         };
-        let shown: Vec<Shown<'_>> = answers[index].iter().map(|answer| Shown::of(answer, flow)).collect();
-        let placed = Placed::of(reports, &shown, places.len(), epochs.may_repeat(), rows, there);
+        let shown: Vec<ShownPath<'_>> =
+            answers[index].iter().map(|answer| ShownPath::from_answer(answer, flow)).collect();
+        let placed =
+            PostcardEpochs::from_answers(reports, &shown, places.len(), epochs.may_repeat(), rows, there);
         for (epoch, shown) in shown.iter().enumerate() {
             let here = reports.iter().zip(&placed.epoch).filter(|(_, of)| **of == epoch);
             let may_be_here = reports.iter().filter(|report| report.epochs.contains(&epoch));
             let judged = Judged {
                 flow,
-                name: format!("{}{}", flow.flow, epochs.name(collector, epoch)),
+                name: format!("{}{}", flow.flow, epochs.epoch_label(collector, epoch)),
                 reports: here.map(|(report, _)| report).collect(),
                 copies: places.len(),
-                touched: may_be_here.clone().any(|report| report.entry.fate.touched()),
+                touched: may_be_here.clone().any(|report| report.entry.fate.is_affected()),
                 foreign: placed.foreign.contains(&epoch),
             };
             let there = |last: &Postcard<'_>| there(last, epoch);
-            judged.answer(shown, there, &mut evictions, tallies.of(collector, epoch), &mut ends, pools);
+            judged.judge_answer(
+                shown,
+                there,
+                &mut evictions,
+                tallies.tally_mut(collector, epoch),
+                &mut ends,
+                pools,
+            );
         }
     }
     (tallies, ends)
 }
 
 /// What an answer shows of a path.
-struct Shown<'a> {
+struct ShownPath<'a> {
     answer: &'a Option<PathAnswer>,
     /// By hop, whether it is there.
     hops: Vec<bool>,
@@ -158,8 +169,8 @@ struct Shown<'a> {
     wrong: bool,
 }
 
-impl<'a> Shown<'a> {
-    fn of(answer: &'a Option<PathAnswer>, flow: &SeenFlow) -> Self {
+impl<'a> ShownPath<'a> {
+    fn from_answer(answer: &'a Option<PathAnswer>, flow: &SeenFlow) -> Self {
         let (mut hops, mut wrong) = (vec![false; flow.path.len()], false);
         for (hop, value) in answer.iter().flat_map(|answer| answer.hops.iter().enumerate()) {
             if let Some(value) = value {
@@ -179,29 +190,32 @@ impl<'a> Shown<'a> {
 }
 
 /// Which epoch each postcard of a flow counts for.
-struct Placed {
+struct PostcardEpochs {
     /// By report.
     epoch: Vec<usize>,
     /// Epochs that show a hop of which no report is left that may be in them.
     foreign: Vec<usize>,
 }
 
-impl Placed {
+impl PostcardEpochs {
     /// A postcard is where its hop is shown; another one, where it is explained that it is not.
-    fn of(
+    fn from_answers(
         reports: &[Postcard<'_>],
-        shown: &[Shown<'_>],
+        shown: &[ShownPath<'_>],
         copies: usize,
         may_repeat: bool,
-        rows: Rows,
+        rows: IncompleteRows,
         there: impl Fn(&Postcard<'_>, usize) -> u64,
-    ) -> Placed {
+    ) -> PostcardEpochs {
         if shown.len() == 1 {
-            return Placed { epoch: vec![0; reports.len()], foreign: Vec::new() };
+            return PostcardEpochs { epoch: vec![0; reports.len()], foreign: Vec::new() };
         }
         let candidates: Vec<Candidate> = reports
             .iter()
-            .map(|report| Candidate { epochs: report.epochs.clone(), is_gone: !report.landed(copies) })
+            .map(|report| Candidate {
+                epochs: report.epochs.clone(),
+                is_gone: !report.has_any_copy_landed(copies),
+            })
             .collect();
         let (mut of, mut foreign) = (vec![None; reports.len()], Vec::new());
         for hop in 0..shown.first().map_or(0, |shown| shown.hops.len()) {
@@ -226,7 +240,7 @@ impl Placed {
                 let (shown, fate) = (&shown[*epoch], &report.entry.fate);
                 if candidates[n].is_gone || shown.hops[report.hop] {
                     0
-                } else if (shown.answer.is_some() || fate.any_copy_lost()) && fate.touched()
+                } else if (shown.answer.is_some() || fate.any_copy_lost()) && fate.is_affected()
                     || shown.answer.is_none() && there(report, *epoch) == 0
                 {
                     1
@@ -238,7 +252,7 @@ impl Placed {
             };
             of[n].or_else(|| report.epochs.clone().min_by_key(cost)).unwrap_or_default()
         };
-        Placed { epoch: reports.iter().enumerate().map(place).collect(), foreign }
+        PostcardEpochs { epoch: reports.iter().enumerate().map(place).collect(), foreign }
     }
 }
 
@@ -258,13 +272,13 @@ struct Judged<'a, 'b> {
 
 impl Judged<'_, '_> {
     /// Compares the answer with the postcards. `there` says how many copies of a row should be in memory.
-    fn answer(
+    fn judge_answer(
         &self,
-        shown: &Shown<'_>,
+        shown: &ShownPath<'_>,
         there: impl Fn(&Postcard<'_>) -> u64,
         evictions: &mut u64,
         tally: &mut Tally,
-        ends: &mut Ends,
+        ends: &mut ReportEnds,
         pools: &mut Pools,
     ) {
         let Judged { flow, name, reports, .. } = self;
@@ -272,7 +286,7 @@ impl Judged<'_, '_> {
         let Some(last) = reports.last() else {
             if self.foreign || shown.wrong {
                 tally.queried += 1;
-                tally.wrong(|| format!("{name}: has a path, although none was reported"));
+                tally.count_wrong(|| format!("{name}: has a path, although none was reported"));
             }
             return;
         };
@@ -290,10 +304,10 @@ impl Judged<'_, '_> {
         let mut seen = vec![false; flow.path.len()];
         for report in reports.iter().rev() {
             let (fate, hop) = (&report.entry.fate, report.hop);
-            if !fate.arrived() {
-                ends.lose(LOST_TO_TRANSLATOR);
-            } else if !report.landed(self.copies) {
-                ends.lose(fate.lost_behind_translator());
+            if !fate.has_arrived() {
+                ends.count_loss(LOST_TO_TRANSLATOR);
+            } else if !report.has_any_copy_landed(self.copies) {
+                ends.count_loss(fate.lost_behind_translator());
             } else if std::mem::replace(&mut seen[hop], true) {
                 ends.superseded += 1;
             } else if shown.hops[hop] {
@@ -304,7 +318,7 @@ impl Judged<'_, '_> {
             } else if answer.is_none() && there == 0 {
                 ends.overwritten += 1;
             } else if answer.is_none() && touched && fate.any_copy_lost() {
-                ends.lose(fate.lost_behind_translator());
+                ends.count_loss(fate.lost_behind_translator());
             } else {
                 not_found += 1;
             }
@@ -326,14 +340,14 @@ impl Judged<'_, '_> {
         match answer {
             None => tally.absent += 1,
             Some(_) if self.foreign => {
-                tally.wrong(|| format!("{name}: has a hop that was not reported in that epoch"));
+                tally.count_wrong(|| format!("{name}: has a hop that was not reported in that epoch"));
             }
-            Some(_) if wrong => tally.wrong(|| {
+            Some(_) if wrong => tally.count_wrong(|| {
                 let path: Vec<_> = flow.path.iter().map(|s| Workload::switch_id(*s)).collect();
                 format!("{name}: answered {:?}, the path is {path:?}", answer.map(|a| &a.hops))
             }),
             Some(_) if complete => tally.right += 1,
-            Some(_) if unexplained => tally.wrong(|| {
+            Some(_) if unexplained => tally.count_wrong(|| {
                 format!(
                     "{name}: hops are missing in {:?}, and nothing accounts for them",
                     answer.map(|a| &a.hops)
@@ -345,7 +359,7 @@ impl Judged<'_, '_> {
 }
 
 /// When the row of a postcard may have been written: a row that waits for hops is written later.
-fn row_written(place: usize, entry: &Entry, copy: usize, evicted: u64) -> When {
-    let when = When::of(place, &entry.fate, copy);
+fn row_written(place: usize, entry: &JournalEntry, copy: usize, evicted: u64) -> When {
+    let when = When::from_fate(place, &entry.fate, copy);
     if evicted > 0 { When { earliest: 0, latest: usize::MAX } } else { when }
 }

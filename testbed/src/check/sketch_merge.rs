@@ -2,38 +2,38 @@
 
 use std::collections::HashMap;
 
-use dta_rpc::{AskKeys, ClientError, Spread};
-use dta_proto::layout::sketch_merge::{self, Column, Held, columns_of};
+use dta_proto::layout::sketch_merge::{self, ColumnContents, SketchColumn, columns_of};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use dta_rpc::{AskKeys, ClientError, Spread};
 
-use super::memory::memory;
-use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally};
-use crate::journal::{Entry, Journal};
+use super::memory::read_store_memory;
+use super::{CheckContext, LOST_TO_TRANSLATOR, Pools, ReportEnds, Tally};
+use crate::journal::{Journal, JournalEntry};
 use crate::topology::Primitive;
-use crate::workload::{Body, EpochTruth, SeenFlow};
+use crate::workload::{EpochTruth, ReportBody, SeenFlow};
 
 /// The collector's answers for all epochs that it still has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SketchAnswers {
     /// By ring place, all columns in memory.
-    pub memory: Vec<Vec<Column>>,
+    pub memory: Vec<Vec<SketchColumn>>,
     /// By epoch (from 1; empty if no longer kept): the estimate of each flow of the epoch's truth, in its order.
     pub estimates: Vec<Vec<Option<u64>>>,
 }
 
 /// Asks for everything in the store, and compares.
-pub(super) async fn of(
-    asked: &Asked<'_>,
+pub(super) async fn query_and_check(
+    asked: &CheckContext<'_>,
     all: &Spread,
     store: &StoreSpec,
     pools: &mut Pools,
-) -> Result<(Tally, Ends), ClientError> {
-    let answers = ask(all, store, asked.flows, asked.epochs).await?;
-    Ok(check(&store.kind, asked.flows, asked.epochs, asked.journal, &answers, pools))
+) -> Result<(Tally, ReportEnds), ClientError> {
+    let answers = query_sketches(all, store, asked.flows, asked.epochs).await?;
+    Ok(check_answers(&store.kind, asked.flows, asked.epochs, asked.journal, &answers, pools))
 }
 
 /// All columns in memory, and the estimate of every flow of every epoch that is still kept.
-async fn ask(
+async fn query_sketches(
     all: &Spread,
     store: &StoreSpec,
     flows: &[SeenFlow],
@@ -47,9 +47,9 @@ async fn ask(
     let owner = &*all.members()[0].ask.clone();
     let mut answers = SketchAnswers::default();
     for place in 0..u64::from(epochs) {
-        let bytes = memory(owner, store, place * length, length).await?;
-        let unwritten = Column { epoch: 0, merged: 0, expected: 0, cells: [0; 4] };
-        let column = |bytes: &[u8]| sketch_merge::decode(bytes, rows).unwrap_or(unwritten);
+        let bytes = read_store_memory(owner, store, place * length, length).await?;
+        let unwritten = SketchColumn { epoch: 0, merged: 0, expected: 0, cells: [0; 4] };
+        let column = |bytes: &[u8]| sketch_merge::decode_column(bytes, rows).unwrap_or(unwritten);
         answers
             .memory
             .push(bytes.chunks_exact(sketch_merge::column_len(rows) as usize).map(column).collect());
@@ -59,7 +59,7 @@ async fn ask(
         let mut estimates = Vec::new();
         if epoch.epoch + epochs > newest {
             let keys: Vec<_> = epoch.packets.iter().map(|(flow, _)| flows[*flow as usize].key).collect();
-            let found = all.sketch(&store.name, &keys, epoch.epoch).await?;
+            let found = all.query_sketches(&store.name, &keys, epoch.epoch).await?;
             estimates.extend(found.into_iter().map(|answer| answer.estimate));
         }
         answers.estimates.push(estimates);
@@ -68,26 +68,26 @@ async fn ask(
 }
 
 /// Compares memory and estimates with the reports.
-pub(super) fn check(
+pub(super) fn check_answers(
     kind: &StoreKind,
     flows: &[SeenFlow],
     epochs: &[EpochTruth],
     journal: &Journal,
     answers: &SketchAnswers,
     pools: &mut Pools,
-) -> (Tally, Ends) {
+) -> (Tally, ReportEnds) {
     let &StoreKind::SketchMerge { columns, rows, epochs: kept, merge, expected } = kind else {
         unreachable!("called with the sketch store");
     };
     assert_eq!(merge, Merge::Sum, "the simulated switches report sums");
     let newest = epochs.last().map_or(0, |e| e.epoch);
-    let mut by_column = HashMap::<(u32, u32), Vec<&Entry>>::new();
-    for (_, entry) in journal.of(Primitive::SketchMerge) {
-        if let Body::SketchMerge { epoch, column, .. } = entry.report.body {
+    let mut by_column = HashMap::<(u32, u32), Vec<&JournalEntry>>::new();
+    for (_, entry) in journal.reports_of_primitive(Primitive::SketchMerge) {
+        if let ReportBody::SketchMerge { epoch, column, .. } = entry.report.body {
             by_column.entry((epoch, column)).or_default().push(entry);
         }
     }
-    let (mut tally, mut ends) = (Tally::default(), Ends::default());
+    let (mut tally, mut ends) = (Tally::default(), ReportEnds::default());
     let mut damaged = 0;
     for truth in epochs {
         let epoch = truth.epoch;
@@ -102,10 +102,10 @@ pub(super) fn check(
         }
         for column in 0..columns {
             let reports = by_column.remove(&(epoch, column)).unwrap_or_default();
-            let held = of_epoch(&answers.memory[place][column as usize], epoch);
+            let held = column_of_epoch(&answers.memory[place][column as usize], epoch);
             if !column_ends(held, &reports, rows, expected, &mut ends, pools) {
                 damaged += 1;
-                tally.wrong(|| {
+                tally.count_wrong(|| {
                     format!(
                         "epoch {epoch}, column {column}: memory holds {held:?}, which is not a merge of what was sent"
                     )
@@ -116,14 +116,14 @@ pub(super) fn check(
             tally.queried += 1;
             let touched: Vec<_> = columns_of(&flows[flow as usize].key, rows, columns)
                 .iter()
-                .map(|c| of_epoch(&answers.memory[place][*c as usize], epoch))
+                .map(|c| column_of_epoch(&answers.memory[place][*c as usize], epoch))
                 .collect();
             let known = touched.iter().all(Option::is_some);
             let cells = touched.iter().flatten().enumerate().map(|(row, held)| u64::from(held.cells[row]));
             let expect = known.then(|| cells.min().unwrap_or(0));
             let whole = touched.iter().flatten().all(|held| u32::from(held.merged) >= u32::from(expected));
             if *estimate != expect {
-                tally.wrong(|| {
+                tally.count_wrong(|| {
                     format!(
                         "{}, epoch {epoch}: answered {estimate:?}, memory says {expect:?}",
                         flows[flow as usize].flow
@@ -136,7 +136,7 @@ pub(super) fn check(
                 Some(n) if n == packets => tally.right += 1,
                 Some(n) if n > packets => tally.over += 1,
                 Some(_) if !whole => tally.incomplete += 1,
-                Some(n) => tally.wrong(|| {
+                Some(n) => tally.count_wrong(|| {
                     format!(
                         "{}, epoch {epoch}: answered {n} of {packets} packets, all switches merged",
                         flows[flow as usize].flow
@@ -151,16 +151,16 @@ pub(super) fn check(
 }
 
 /// A column, if it holds anything of the epoch.
-fn of_epoch(column: &Column, epoch: u32) -> Option<&Column> {
-    Some(column).filter(|c| c.held(epoch) != Held::Unknown)
+fn column_of_epoch(column: &SketchColumn, epoch: u32) -> Option<&SketchColumn> {
+    Some(column).filter(|c| c.contents_for(epoch) != ColumnContents::Unknown)
 }
 
 /// A report of an epoch that another has replaced in the ring.
-fn end_of_old(entry: &Entry, ends: &mut Ends) {
-    if !entry.fate.arrived() {
-        ends.lose(LOST_TO_TRANSLATOR);
-    } else if !entry.fate.landed(0) {
-        ends.lose(entry.fate.lost_behind_translator());
+fn end_of_old(entry: &JournalEntry, ends: &mut ReportEnds) {
+    if !entry.fate.has_arrived() {
+        ends.count_loss(LOST_TO_TRANSLATOR);
+    } else if !entry.fate.has_copy_landed(0) {
+        ends.count_loss(entry.fate.lost_behind_translator());
     } else {
         ends.overwritten += 1;
     }
@@ -168,20 +168,20 @@ fn end_of_old(entry: &Entry, ends: &mut Ends) {
 
 /// Determines where the reports of one column ended; false if memory does not hold a merge of them.
 fn column_ends(
-    held: Option<&Column>,
-    reports: &[&Entry],
+    held: Option<&SketchColumn>,
+    reports: &[&JournalEntry],
     rows: u8,
     expected: u8,
-    ends: &mut Ends,
+    ends: &mut ReportEnds,
     pools: &mut Pools,
 ) -> bool {
     let merged = held.map_or(0, |c| usize::from(c.merged));
     let Some(subset) = subset_of(held, reports, rows) else {
         for entry in reports {
-            if entry.fate.arrived() {
+            if entry.fate.has_arrived() {
                 ends.missing += 1;
             } else {
-                ends.lose(LOST_TO_TRANSLATOR);
+                ends.count_loss(LOST_TO_TRANSLATOR);
             }
         }
         return false;
@@ -191,10 +191,10 @@ fn column_ends(
     for (n, entry) in reports.iter().enumerate() {
         if subset >> n & 1 == 1 {
             ends.queryable += 1;
-        } else if !entry.fate.arrived() {
-            ends.lose(LOST_TO_TRANSLATOR);
-        } else if !entry.fate.landed(0) {
-            ends.lose(entry.fate.lost_behind_translator());
+        } else if !entry.fate.has_arrived() {
+            ends.count_loss(LOST_TO_TRANSLATOR);
+        } else if !entry.fate.has_copy_landed(0) {
+            ends.count_loss(entry.fate.lost_behind_translator());
         } else {
             let name = pools.take().or_else(|| {
                 if frame.is_none() {
@@ -209,18 +209,20 @@ fn column_ends(
 }
 
 /// The reports merged into a column, as a bitmap; prefers those that have arrived. `None` if there are none.
-fn subset_of(held: Option<&Column>, reports: &[&Entry], rows: u8) -> Option<u32> {
+fn subset_of(held: Option<&SketchColumn>, reports: &[&JournalEntry], rows: u8) -> Option<u32> {
     let Some(held) = held else { return Some(0) };
     let rows = usize::from(rows);
     let arrived = |subset: u32| {
-        (0..reports.len()).filter(|n| subset >> n & 1 == 1 && reports[*n].fate.arrived()).count()
+        (0..reports.len()).filter(|n| subset >> n & 1 == 1 && reports[*n].fate.has_arrived()).count()
     };
     (0..1u32 << reports.len().min(16))
         .filter(|subset| subset.count_ones() == u32::from(held.merged))
         .filter(|subset| {
             let mut cells = [0u32; 4];
             for (n, entry) in reports.iter().enumerate() {
-                if let (1, Body::SketchMerge { cells: more, .. }) = (subset >> n & 1, &entry.report.body) {
+                if let (1, ReportBody::SketchMerge { cells: more, .. }) =
+                    (subset >> n & 1, &entry.report.body)
+                {
                     (0..rows).for_each(|row| cells[row] = cells[row].saturating_add(more[row]));
                 }
             }

@@ -1,18 +1,18 @@
 //! Tests of the checker itself: it reports every kind of error, and nothing that is right.
 
-use dta_proto::layout::sketch_merge::{Column, columns_of};
+use dta_proto::layout::sketch_merge::{SketchColumn, columns_of};
 use dta_proto::layout::{append::entries_per_batch, hash};
 use dta_proto::store::StoreKind;
 
 use super::append::{Gap, TailAnswer};
-use super::postcarding::{PathAnswer, Rows};
+use super::postcarding::{IncompleteRows, PathAnswer};
 use super::sketch_merge::SketchAnswers;
 use super::*;
 use crate::journal::Journal;
 use crate::share::Share;
 use crate::topology::{Primitive, Topology};
-use crate::traffic::{Shape, Synthetic};
-use crate::workload::{Body, Report, SeenFlow, Workload};
+use crate::traffic::{Synthetic, TrafficShape};
+use crate::workload::{ReportBody, SeenFlow, SwitchReport, Workload};
 
 /// The answers of a store without epochs.
 fn each<A: Clone>(answers: &[A]) -> Vec<Vec<A>> {
@@ -20,11 +20,11 @@ fn each<A: Clone>(answers: &[A]) -> Vec<Vec<A>> {
 }
 
 trait Summed {
-    fn summed(self) -> (Tally, Ends);
+    fn summed(self) -> (Tally, ReportEnds);
 }
 
-impl Summed for (Tallies, Ends) {
-    fn summed(self) -> (Tally, Ends) {
+impl Summed for (EpochTallies, ReportEnds) {
+    fn summed(self) -> (Tally, ReportEnds) {
         (self.0.sum(), self.1)
     }
 }
@@ -41,8 +41,8 @@ fn world(packets: usize) -> World {
     topology.run.epoch_packets = 100;
     let mut workload = Workload::new(&topology);
     let mut reports = Vec::new();
-    for p in Synthetic::new(Shape { flows: 40, exponent: 1.0, seed: 5 }).take(packets) {
-        workload.packet(&p.packet, p.time_ns, &mut reports);
+    for p in Synthetic::new(TrafficShape { flows: 40, exponent: 1.0, seed: 5 }).take(packets) {
+        workload.forward_packet(&p.packet, p.time_ns, &mut reports);
         if workload.epoch_is_full() {
             workload.end_epoch(&mut reports);
         }
@@ -59,11 +59,11 @@ fn world(packets: usize) -> World {
 
 impl World {
     fn flows(&self) -> &[SeenFlow] {
-        self.workload.flows()
+        self.workload.seen_flows()
     }
 
     fn kind(&self, primitive: Primitive) -> StoreKind {
-        self.topology.store(primitive).kind.clone()
+        self.topology.store_of_primitive(primitive).kind.clone()
     }
 
     /// Columns of the sketch.
@@ -75,7 +75,7 @@ impl World {
     }
 
     /// Number of the nth report from the end that `wanted` takes, as (switch, number).
-    fn nth_last(&self, n: usize, wanted: impl Fn(&Body) -> bool) -> (u16, u32) {
+    fn nth_last(&self, n: usize, wanted: impl Fn(&ReportBody) -> bool) -> (u16, u32) {
         let mut counts = std::collections::HashMap::<u16, u32>::new();
         let mut found = Vec::new();
         for entry in self.journal.entries() {
@@ -95,8 +95,8 @@ impl World {
     /// Flow with at least `least` packets.
     fn busy(&self, least: usize) -> u32 {
         let mut counts = vec![0; self.flows().len()];
-        for (_, entry) in self.journal.of(Primitive::KeyWrite) {
-            if let Body::KeyWrite { flow, .. } = entry.report.body {
+        for (_, entry) in self.journal.reports_of_primitive(Primitive::KeyWrite) {
+            if let ReportBody::KeyWrite { flow, .. } = entry.report.body {
                 counts[flow as usize] += 1;
             }
         }
@@ -104,8 +104,8 @@ impl World {
     }
 
     fn values(&self, flow: u32) -> Vec<Vec<u8>> {
-        let of_flow = |body: &Body| match body {
-            Body::KeyWrite { flow: f, value } if *f == flow => Some(value.to_vec()),
+        let of_flow = |body: &ReportBody| match body {
+            ReportBody::KeyWrite { flow: f, value } if *f == flow => Some(value.to_vec()),
             _ => None,
         };
         self.journal.entries().iter().filter_map(|e| of_flow(&e.report.body)).collect()
@@ -115,12 +115,12 @@ impl World {
         (0..self.flows().len() as u32).map(|flow| self.values(flow).pop()).collect()
     }
 
-    fn key_write(&self, answers: &[Option<Vec<u8>>], pools: &mut Pools) -> (Tally, Ends) {
-        key_write::check(
+    fn key_write(&self, answers: &[Option<Vec<u8>>], pools: &mut Pools) -> (Tally, ReportEnds) {
+        key_write::check_answers(
             (&self.kind(Primitive::KeyWrite), Share::ALONE),
             self.flows(),
             &self.journal,
-            &Epochs::none(1),
+            &Epochs::without_epochs(1),
             &each(answers),
             pools,
         )
@@ -135,18 +135,18 @@ impl World {
         self.flows().iter().map(|flow| Some(path(flow))).collect()
     }
 
-    fn postcarding(&self, answers: &[Option<PathAnswer>]) -> (Tally, Ends) {
+    fn postcarding(&self, answers: &[Option<PathAnswer>]) -> (Tally, ReportEnds) {
         self.postcarding_after(0, answers)
     }
 
-    fn postcarding_after(&self, evicted: u64, answers: &[Option<PathAnswer>]) -> (Tally, Ends) {
-        postcarding::check(
+    fn postcarding_after(&self, evicted: u64, answers: &[Option<PathAnswer>]) -> (Tally, ReportEnds) {
+        postcarding::check_answers(
             (&self.kind(Primitive::Postcarding), Share::ALONE),
             self.flows(),
             &self.journal,
-            &Epochs::none(1),
+            &Epochs::without_epochs(1),
             &each(answers),
-            Rows { evicted, ..Rows::default() },
+            IncompleteRows { evicted, ..IncompleteRows::default() },
             &mut Pools::default(),
         )
         .summed()
@@ -154,23 +154,23 @@ impl World {
 
     fn lists(&self) -> Vec<TailAnswer> {
         let mut lists = vec![TailAnswer::default(); 2];
-        for (_, entry) in self.journal.of(Primitive::Append) {
-            if let Body::Append { flow, list } = entry.report.body {
+        for (_, entry) in self.journal.reports_of_primitive(Primitive::Append) {
+            if let ReportBody::Append { flow, list } = entry.report.body {
                 lists[list as usize].entries.push(self.flows()[flow as usize].key.0.to_vec());
             }
         }
         lists
     }
 
-    fn append(&self, lists: &[TailAnswer], pools: &mut Pools) -> (Tally, Ends) {
-        append::check(&self.kind(Primitive::Append), self.flows(), &self.journal, lists, pools)
+    fn append(&self, lists: &[TailAnswer], pools: &mut Pools) -> (Tally, ReportEnds) {
+        append::check_answers(&self.kind(Primitive::Append), self.flows(), &self.journal, lists, pools)
     }
 
     fn counters(&self) -> Vec<u64> {
         let mut sums = vec![0; self.flows().len()];
-        for (_, entry) in self.journal.of(Primitive::KeyIncrement) {
-            if let Body::KeyIncrement { flow, delta } = entry.report.body
-                && entry.fate.arrived()
+        for (_, entry) in self.journal.reports_of_primitive(Primitive::KeyIncrement) {
+            if let ReportBody::KeyIncrement { flow, delta } = entry.report.body
+                && entry.fate.has_arrived()
             {
                 sums[flow as usize] += delta;
             }
@@ -178,8 +178,8 @@ impl World {
         sums
     }
 
-    fn key_increment(&self, answers: &[u64], pools: &mut Pools) -> (Tally, Ends) {
-        key_increment::check(
+    fn key_increment(&self, answers: &[u64], pools: &mut Pools) -> (Tally, ReportEnds) {
+        key_increment::check_answers(
             (&self.kind(Primitive::KeyIncrement), Share::ALONE),
             self.flows(),
             &self.journal,
@@ -192,25 +192,25 @@ impl World {
         let mut answers = SketchAnswers {
             memory: vec![
                 vec![
-                    Column { epoch: 0, merged: 0, expected: 0, cells: [0; 4] };
+                    SketchColumn { epoch: 0, merged: 0, expected: 0, cells: [0; 4] };
                     self.columns() as usize
                 ];
                 8
             ],
             estimates: Vec::new(),
         };
-        for (_, entry) in self.journal.of(Primitive::SketchMerge) {
-            if let Body::SketchMerge { epoch, column, cells } = entry.report.body
-                && entry.fate.arrived()
+        for (_, entry) in self.journal.reports_of_primitive(Primitive::SketchMerge) {
+            if let ReportBody::SketchMerge { epoch, column, cells } = entry.report.body
+                && entry.fate.has_arrived()
             {
                 let held = &mut answers.memory[epoch as usize % 8][column as usize];
                 let merged = if held.epoch == epoch { held.merged } else { 0 };
                 let before = if merged == 0 { [0; 4] } else { held.cells };
                 let cells = std::array::from_fn(|row| before[row] + cells[row]);
-                *held = Column { epoch, merged: merged + 1, expected: 2, cells };
+                *held = SketchColumn { epoch, merged: merged + 1, expected: 2, cells };
             }
         }
-        for truth in self.workload.epochs() {
+        for truth in self.workload.ended_epochs() {
             let estimate = |flow: u32| {
                 let columns = columns_of(&self.flows()[flow as usize].key, 4, self.columns());
                 let held = |(row, c): (usize, &u64)| {
@@ -229,23 +229,30 @@ impl World {
         answers
     }
 
-    fn sketch_merge(&self, answers: &SketchAnswers) -> (Tally, Ends) {
+    fn sketch_merge(&self, answers: &SketchAnswers) -> (Tally, ReportEnds) {
         let kind = self.kind(Primitive::SketchMerge);
-        let epochs = self.workload.epochs();
-        sketch_merge::check(&kind, self.flows(), epochs, &self.journal, answers, &mut Pools::default())
+        let epochs = self.workload.ended_epochs();
+        sketch_merge::check_answers(
+            &kind,
+            self.flows(),
+            epochs,
+            &self.journal,
+            answers,
+            &mut Pools::default(),
+        )
     }
 }
 
-fn all_right((tally, ends): &(Tally, Ends), sent: u64) {
+fn all_right((tally, ends): &(Tally, ReportEnds), sent: u64) {
     assert_eq!((tally.right, tally.wrong), (tally.queried, 0), "{tally:?}");
     assert!(tally.queried > 0);
-    assert_eq!((ends.total(), ends.missing, ends.lost.len()), (sent, 0, 0), "{ends:?}");
+    assert_eq!((ends.total_reports(), ends.missing, ends.lost.len()), (sent, 0, 0), "{ends:?}");
 }
 
 #[test]
 fn a_perfect_memory_is_right_in_everything() {
     let w = world(300);
-    let sent = |p| w.journal.count(p);
+    let sent = |p| w.journal.count_reports(p);
     all_right(&w.key_write(&w.last_values(), &mut Pools::default()), sent(Primitive::KeyWrite));
     all_right(&w.postcarding(&w.paths()), sent(Primitive::Postcarding));
     all_right(&w.append(&w.lists(), &mut Pools::default()), sent(Primitive::Append));
@@ -258,7 +265,7 @@ fn key_write_an_invented_value_is_wrong_whatever_was_lost() {
     let mut w = world(300);
     let mut answers = w.last_values();
     answers[3] = Some(vec![9; 12]);
-    w.lose(w.nth_last(0, |b| matches!(b, Body::KeyWrite { flow: 3, .. })));
+    w.lose(w.nth_last(0, |b| matches!(b, ReportBody::KeyWrite { flow: 3, .. })));
     let (tally, ends) = w.key_write(&answers, &mut Pools::default());
     assert_eq!(tally.wrong, 1);
     assert!(tally.examples[0].contains("never reported"));
@@ -286,14 +293,14 @@ fn key_write_an_older_value_is_stale_only_if_the_newer_is_accounted_for() {
     assert_eq!(w.key_write(&answers, &mut pools).0.wrong, 1);
 
     // The same answers where both newer ones are recorded as lost, one on each link.
-    let newest = w.nth_last(0, |b| matches!(b, Body::KeyWrite { flow: f, .. } if *f == flow));
-    let second = w.nth_last(1, |b| matches!(b, Body::KeyWrite { flow: f, .. } if *f == flow));
+    let newest = w.nth_last(0, |b| matches!(b, ReportBody::KeyWrite { flow: f, .. } if *f == flow));
+    let second = w.nth_last(1, |b| matches!(b, ReportBody::KeyWrite { flow: f, .. } if *f == flow));
     w.lose(newest);
     w.journal.fate_mut(second.0, second.1).unwrap().copies_lost = 0b11;
     let (tally, ends) = w.key_write(&answers, &mut Pools::default());
     assert_eq!((tally.wrong, tally.stale, ends.missing), (0, 1, 0));
     assert_eq!((ends.lost[LOST_TO_TRANSLATOR], ends.lost[LOST_TO_NIC]), (1, 1));
-    assert_eq!(ends.total(), w.journal.count(Primitive::KeyWrite));
+    assert_eq!(ends.total_reports(), w.journal.count_reports(Primitive::KeyWrite));
 }
 
 #[test]
@@ -303,8 +310,8 @@ fn key_write_of_two_reports_with_one_value_the_moved_one_may_have_come_last() {
     let values = w.values(flow);
     let value: [u8; 12] = values[values.len() - 2][..].try_into().unwrap();
     // The last three reports of the flow say: a value, the same again, another one.
-    let third = w.nth_last(2, |b| matches!(b, Body::KeyWrite { flow: f, .. } if *f == flow));
-    w.journal.report_mut(third.0, third.1).unwrap().body = Body::KeyWrite { flow, value };
+    let third = w.nth_last(2, |b| matches!(b, ReportBody::KeyWrite { flow: f, .. } if *f == flow));
+    w.journal.report_mut(third.0, third.1).unwrap().body = ReportBody::KeyWrite { flow, value };
     let mut answers = w.last_values();
     answers[flow as usize] = Some(value.to_vec());
     assert_eq!(w.key_write(&answers, &mut Pools::default()).0.wrong, 1);
@@ -331,19 +338,22 @@ fn key_write_an_absent_answer_is_unexplained_unless_all_its_slots_were_taken() {
         &StoreKind::KeyWrite { slots: 1, value_len: 12, redundancy: 2, keys: Default::default() },
         Share::ALONE,
     );
-    assert_eq!(hash::slots(&key, 2, 1)[..], [0, 0]);
+    assert_eq!(hash::key_slots(&key, 2, 1)[..], [0, 0]);
     let last = w.flows().len() as u32;
     assert!(flow + 1 < last);
-    let (number, switch) =
-        (w.journal.add(Report { switch: 8, body: Body::KeyWrite { flow: flow + 1, value: [7; 12] } }), 8);
+    let (number, switch) = (
+        w.journal
+            .add(SwitchReport { switch: 8, body: ReportBody::KeyWrite { flow: flow + 1, value: [7; 12] } }),
+        8,
+    );
     w.journal.fate_mut(switch, number).unwrap().sent = 1;
     let mut answers = vec![None; w.flows().len()];
     answers[flow as usize + 1] = Some(vec![7; 12]);
-    let (tally, ends) = key_write::check(
+    let (tally, ends) = key_write::check_answers(
         tiny,
         w.flows(),
         &w.journal,
-        &Epochs::none(1),
+        &Epochs::without_epochs(1),
         &each(&answers),
         &mut Pools::default(),
     )
@@ -374,11 +384,12 @@ fn postcarding_a_foreign_hop_is_wrong_and_a_missing_one_needs_its_reason() {
     let (tally, _) = w.postcarding_after(1, &two);
     assert_eq!((tally.wrong, tally.partial), (1, 1));
 
-    let lost = w.nth_last(0, |b| matches!(b, Body::Postcard { flow: f, hop: 2 } if *f as usize == flow));
+    let lost =
+        w.nth_last(0, |b| matches!(b, ReportBody::Postcard { flow: f, hop: 2 } if *f as usize == flow));
     w.lose(lost);
     let (tally, ends) = w.postcarding(&answers);
     assert_eq!((tally.wrong, tally.partial, ends.missing), (0, 1, 0));
-    assert_eq!(ends.total(), w.journal.count(Primitive::Postcarding));
+    assert_eq!(ends.total_reports(), w.journal.count_reports(Primitive::Postcarding));
 
     let mut answers = w.paths();
     answers[flow] = None;
@@ -403,11 +414,11 @@ fn append_inventions_repeats_and_silent_gaps_are_wrong() {
     assert!(tally.examples[0].contains("no gap"));
 
     let flow = w.flows().iter().position(|f| f.key.0[..] == missing[..]).unwrap() as u32;
-    let lost = w.nth_last(0, |b| matches!(b, Body::Append { flow: f, .. } if *f == flow));
+    let lost = w.nth_last(0, |b| matches!(b, ReportBody::Append { flow: f, .. } if *f == flow));
     w.lose(lost);
     let (tally, ends) = w.append(&lists, &mut Pools::default());
     assert_eq!((tally.wrong, tally.absent, ends.missing), (0, 1, 0));
-    assert_eq!(ends.total(), w.journal.count(Primitive::Append));
+    assert_eq!(ends.total_reports(), w.journal.count_reports(Primitive::Append));
 }
 
 /// Removes the batches of a list's entries, by place; `is_told` makes the reader report them.
@@ -462,7 +473,7 @@ fn append_a_frame_excuses_exactly_one_missing_batch_of_one_list() {
     let mut lists = w.lists();
     without(&mut lists[0], &[1], batch, true);
     let mut reliable = frames(9);
-    reliable.of_primitive(Limits { reliable: true, ..Limits::default() });
+    reliable.of_primitive(PrimitiveLimits { reliable: true, ..PrimitiveLimits::default() });
     assert_eq!(w.append(&lists, &mut reliable).1.missing, batch as u64);
 }
 
@@ -475,7 +486,8 @@ fn append_a_lost_batch_that_the_reader_does_not_tell_of_is_wrong() {
     let gone: Vec<_> = lists[0].entries[batch..2 * batch].to_vec();
     for key in &gone {
         let flow = w.flows().iter().position(|f| f.key.0[..] == key[..]).unwrap() as u32;
-        let (switch, number) = w.nth_last(0, |b| matches!(b, Body::Append { flow: f, .. } if *f == flow));
+        let (switch, number) =
+            w.nth_last(0, |b| matches!(b, ReportBody::Append { flow: f, .. } if *f == flow));
         w.journal.fate_mut(switch, number).unwrap().copies_lost = 1;
     }
     without(&mut lists[0], &[1], batch, true);
@@ -513,8 +525,17 @@ fn a_frame_excuses_one_copy_one_path_one_column_and_no_increment() {
     let mut paths = w.paths();
     paths[flow as usize] = None;
     let ask = |paths: &[_], pools: &mut Pools| {
-        let (epochs, rows) = (Epochs::none(1), Rows::default());
-        postcarding::check((&kind, Share::ALONE), w.flows(), &w.journal, &epochs, &each(paths), rows, pools).1
+        let (epochs, rows) = (Epochs::without_epochs(1), IncompleteRows::default());
+        postcarding::check_answers(
+            (&kind, Share::ALONE),
+            w.flows(),
+            &w.journal,
+            &epochs,
+            &each(paths),
+            rows,
+            pools,
+        )
+        .1
     };
     assert_eq!(ask(&paths, &mut frames(2)).lost["lost.translator-nic"], 5);
     assert_eq!(ask(&paths, &mut frames(1)).missing, 5);
@@ -522,22 +543,23 @@ fn a_frame_excuses_one_copy_one_path_one_column_and_no_increment() {
     assert_eq!(ask(&paths, &mut frames(3)).missing, 5);
 
     let kind = w.kind(Primitive::SketchMerge);
-    let epochs = w.workload.epochs();
+    let epochs = w.workload.ended_epochs();
     let mut sketches = w.sketches();
     for column in [5, 6] {
         sketches.memory[2][column].merged = 0;
     }
-    let ask =
-        |pools: &mut Pools| sketch_merge::check(&kind, w.flows(), epochs, &w.journal, &sketches, pools).1;
+    let ask = |pools: &mut Pools| {
+        sketch_merge::check_answers(&kind, w.flows(), epochs, &w.journal, &sketches, pools).1
+    };
     assert_eq!((ask(&mut frames(1)).missing, ask(&mut frames(2)).missing), (2, 0));
 
     // Atomics go over RC, where what a frame carried is sent again.
     let mut sums = w.counters();
-    let Some(Body::KeyIncrement { delta, .. }) = w
+    let Some(ReportBody::KeyIncrement { delta, .. }) = w
         .journal
-        .of(Primitive::KeyIncrement)
+        .reports_of_primitive(Primitive::KeyIncrement)
         .map(|(_, entry)| &entry.report.body)
-        .find(|body| matches!(body, Body::KeyIncrement { flow: f, .. } if *f == flow))
+        .find(|body| matches!(body, ReportBody::KeyIncrement { flow: f, .. } if *f == flow))
     else {
         panic!("flow {flow} is busy")
     };
@@ -574,17 +596,17 @@ fn key_increment_neither_more_nor_less_than_what_arrived() {
     answers[flow as usize] += 1;
     assert_eq!(w.key_increment(&answers, &mut Pools::default()).0.wrong, 1);
 
-    let lost = w.nth_last(0, |b| matches!(b, Body::KeyIncrement { flow: f, .. } if *f == flow));
+    let lost = w.nth_last(0, |b| matches!(b, ReportBody::KeyIncrement { flow: f, .. } if *f == flow));
     w.lose(lost);
     let answers = w.counters();
     let (tally, ends) = w.key_increment(&answers, &mut Pools::default());
     assert_eq!((tally.wrong, tally.incomplete, ends.missing), (0, 1, 0));
-    assert_eq!(ends.total(), w.journal.count(Primitive::KeyIncrement));
+    assert_eq!(ends.total_reports(), w.journal.count_reports(Primitive::KeyIncrement));
 
     // A frame that its queue pair gave up may have been executed late: both answers are good, and no third.
     let mut late = world(300);
     let full = late.counters();
-    let newest = late.nth_last(0, |b| matches!(b, Body::KeyIncrement { flow: f, .. } if *f == flow));
+    let newest = late.nth_last(0, |b| matches!(b, ReportBody::KeyIncrement { flow: f, .. } if *f == flow));
     late.journal.fate_mut(newest.0, newest.1).unwrap().copies_given_up = 0b11;
     let (tally, ends) = late.key_increment(&answers, &mut Pools::default());
     assert_eq!((tally.wrong, tally.incomplete, ends.lost[LOST_TO_NIC]), (0, 1, 1));
@@ -614,12 +636,12 @@ fn sketch_every_cell_is_the_merge_of_what_the_column_says() {
     assert_eq!(ends.missing, 2);
 
     // Half merged, and the half that is missing is lost: incomplete answers at most.
-    let lost = w.nth_last(0, |b| matches!(b, Body::SketchMerge { epoch: 1, column: 9, .. }));
+    let lost = w.nth_last(0, |b| matches!(b, ReportBody::SketchMerge { epoch: 1, column: 9, .. }));
     let clean = w.sketches();
     w.lose(lost);
     let (tally, ends) = w.sketch_merge(&w.sketches());
     assert_eq!((tally.wrong, ends.missing, ends.lost[LOST_TO_TRANSLATOR]), (0, 0, 1));
-    assert_eq!(ends.total(), w.journal.count(Primitive::SketchMerge));
+    assert_eq!(ends.total_reports(), w.journal.count_reports(Primitive::SketchMerge));
 
     // A column of which nothing came, although nothing is recorded.
     let w = world(300);
@@ -653,7 +675,7 @@ fn sketch_epochs_that_left_the_ring_are_overwritten() {
 
 /// Three epochs, of which the first ended at 2,000 and the second at 4,000; writers took 500 ms to move.
 fn three() -> Epochs {
-    let epoch = |generation, opened, end: Option<u64>| Epoch {
+    let epoch = |generation, opened, end: Option<u64>| CollectorEpoch {
         generation,
         opened,
         flipped_from: end,
@@ -662,7 +684,7 @@ fn three() -> Epochs {
         ahead: Ahead::default(),
     };
     let all = vec![epoch(1, 0, Some(2000)), epoch(2, 2000, Some(4000)), epoch(3, 4000, None)];
-    Epochs::listed(vec![all], false).unwrap()
+    Epochs::try_from_lists(vec![all], false).unwrap()
 }
 
 /// A world whose reports were made evenly over six seconds, each executed within 4 ms.
@@ -685,8 +707,8 @@ impl World {
     /// What a perfect memory answers of each flow in each epoch, if writers moved at these moments.
     fn values_in_epochs(&self, moved: [u64; 2]) -> Vec<Vec<Option<Vec<u8>>>> {
         let mut answers = vec![vec![None; 3]; self.flows().len()];
-        for (place, entry) in self.journal.of(Primitive::KeyWrite) {
-            if let Body::KeyWrite { flow, value } = entry.report.body {
+        for (place, entry) in self.journal.reports_of_primitive(Primitive::KeyWrite) {
+            if let ReportBody::KeyWrite { flow, value } = entry.report.body {
                 answers[flow as usize][self.epoch_at(place, moved)] = Some(value.to_vec());
             }
         }
@@ -696,8 +718,8 @@ impl World {
     fn paths_in_epochs(&self, moved: [u64; 2]) -> Vec<Vec<Option<PathAnswer>>> {
         let paths = self.paths();
         let mut answers = vec![vec![None; 3]; self.flows().len()];
-        for (place, entry) in self.journal.of(Primitive::Postcarding) {
-            if let Body::Postcard { flow, .. } = entry.report.body {
+        for (place, entry) in self.journal.reports_of_primitive(Primitive::Postcarding) {
+            if let ReportBody::Postcard { flow, .. } = entry.report.body {
                 // A row is written with its last postcard.
                 let end = (place..place + 5).take_while(|at| self.is_postcard_of(*at, flow)).last().unwrap();
                 answers[flow as usize][self.epoch_at(end, moved)] = paths[flow as usize].clone();
@@ -708,25 +730,30 @@ impl World {
 
     fn is_postcard_of(&self, place: usize, of: u32) -> bool {
         let entry = self.journal.entries().get(place);
-        entry.is_some_and(|e| matches!(e.report.body, Body::Postcard { flow, .. } if flow == of))
+        entry.is_some_and(|e| matches!(e.report.body, ReportBody::Postcard { flow, .. } if flow == of))
     }
 
-    fn key_write_in(&self, epochs: &Epochs, answers: &[Vec<Option<Vec<u8>>>]) -> (Tallies, Ends) {
+    fn key_write_in(&self, epochs: &Epochs, answers: &[Vec<Option<Vec<u8>>>]) -> (EpochTallies, ReportEnds) {
         let kind = self.kind(Primitive::KeyWrite);
         let share = (&kind, Share::ALONE);
-        key_write::check(share, self.flows(), &self.journal, epochs, answers, &mut Pools::default())
+        key_write::check_answers(share, self.flows(), &self.journal, epochs, answers, &mut Pools::default())
     }
 
-    fn postcarding_in(&self, rows: Rows, answers: &[Vec<Option<PathAnswer>>]) -> (Tallies, Ends) {
+    fn postcarding_in(
+        &self,
+        rows: IncompleteRows,
+        answers: &[Vec<Option<PathAnswer>>],
+    ) -> (EpochTallies, ReportEnds) {
         let kind = self.kind(Primitive::Postcarding);
         let (share, mut pools) = ((&kind, Share::ALONE), Pools::default());
-        postcarding::check(share, self.flows(), &self.journal, &three(), answers, rows, &mut pools)
+        postcarding::check_answers(share, self.flows(), &self.journal, &three(), answers, rows, &mut pools)
     }
 
     /// When values of a flow were reported, with their places.
     fn times(&self, of: u32) -> Vec<(u64, usize)> {
-        let all = self.journal.of(Primitive::KeyWrite);
-        let all = all.filter(|(_, e)| matches!(e.report.body, Body::KeyWrite { flow, .. } if flow == of));
+        let all = self.journal.reports_of_primitive(Primitive::KeyWrite);
+        let all =
+            all.filter(|(_, e)| matches!(e.report.body, ReportBody::KeyWrite { flow, .. } if flow == of));
         all.map(|(place, _)| (*self.journal.under_way(place, 0).start(), place)).collect()
     }
 
@@ -739,7 +766,7 @@ impl World {
     /// The value of the report at a place, as an answer.
     fn value_at(&self, place: usize) -> Option<Vec<u8>> {
         match self.journal.entries()[place].report.body {
-            Body::KeyWrite { value, .. } => Some(value.to_vec()),
+            ReportBody::KeyWrite { value, .. } => Some(value.to_vec()),
             _ => panic!("no value"),
         }
     }
@@ -754,13 +781,15 @@ impl World {
     /// A flow whose value of an epoch was reported when no writer moved.
     fn certain_in(&self, epoch: usize) -> (u32, usize) {
         let certain = [0..1900, 2600..3900, 4600..6000][epoch].clone();
-        let is_it = |(place, entry): (usize, &crate::journal::Entry)| match entry.report.body {
-            Body::KeyWrite { flow, .. } if certain.contains(self.journal.under_way(place, 0).start()) => {
+        let is_it = |(place, entry): (usize, &crate::journal::JournalEntry)| match entry.report.body {
+            ReportBody::KeyWrite { flow, .. }
+                if certain.contains(self.journal.under_way(place, 0).start()) =>
+            {
                 Some((flow, place))
             }
             _ => None,
         };
-        self.journal.of(Primitive::KeyWrite).filter_map(is_it).last().unwrap()
+        self.journal.reports_of_primitive(Primitive::KeyWrite).filter_map(is_it).last().unwrap()
     }
 }
 
@@ -774,14 +803,14 @@ fn epochs_are_right_wherever_in_its_time_each_writer_moved() {
             of_epochs.iter().all(|of| of.queried > 10 && of.right == of.queried),
             "{moved:?}: {tallies:?}"
         );
-        assert_eq!(ends.total(), w.journal.count(Primitive::KeyWrite));
+        assert_eq!(ends.total_reports(), w.journal.count_reports(Primitive::KeyWrite));
         assert_eq!((ends.missing, ends.overwritten), (0, 0), "{moved:?}: {ends:?}");
         assert_eq!(ends.queryable, tallies.sum().queried);
 
-        let (tallies, ends) = w.postcarding_in(Rows::default(), &w.paths_in_epochs(moved));
+        let (tallies, ends) = w.postcarding_in(IncompleteRows::default(), &w.paths_in_epochs(moved));
         let sum = tallies.sum();
         assert_eq!(sum.right, sum.queried, "{moved:?}: {tallies:?}");
-        assert_eq!(ends.total(), w.journal.count(Primitive::Postcarding));
+        assert_eq!(ends.total_reports(), w.journal.count_reports(Primitive::Postcarding));
         assert_eq!((ends.missing, ends.queryable), (0, 5 * sum.queried));
     }
 }
@@ -789,10 +818,11 @@ fn epochs_are_right_wherever_in_its_time_each_writer_moved() {
 #[test]
 fn values_that_come_again_are_right_in_whichever_epoch_they_are() {
     let mut w = world_of_epochs(1000);
-    let places: Vec<usize> = w.journal.of(Primitive::KeyWrite).map(|(place, _)| place).collect();
+    let places: Vec<usize> =
+        w.journal.reports_of_primitive(Primitive::KeyWrite).map(|(place, _)| place).collect();
     for (n, place) in places.into_iter().enumerate() {
         let (switch, number) = w.number_of(place);
-        if let Body::KeyWrite { value, .. } = &mut w.journal.report_mut(switch, number).unwrap().body {
+        if let ReportBody::KeyWrite { value, .. } = &mut w.journal.report_mut(switch, number).unwrap().body {
             *value = [(n * n / 3 % 3) as u8; 12];
         }
     }
@@ -800,7 +830,11 @@ fn values_that_come_again_are_right_in_whichever_epoch_they_are() {
         let (tallies, ends) = w.key_write_in(&three(), &w.values_in_epochs(moved));
         let sum = tallies.sum();
         assert!(sum.queried > 30 && sum.right == sum.queried, "{moved:?}: {tallies:?}");
-        assert_eq!((ends.missing, ends.total()), (0, w.journal.count(Primitive::KeyWrite)), "{ends:?}");
+        assert_eq!(
+            (ends.missing, ends.total_reports()),
+            (0, w.journal.count_reports(Primitive::KeyWrite)),
+            "{ends:?}"
+        );
     }
 }
 
@@ -821,9 +855,9 @@ fn a_value_of_another_epoch_is_wrong() {
     let mut paths = w.paths_in_epochs([2250, 4250]);
     let flow = w.flow_of(|times| !times.is_empty() && times.iter().all(|at| *at < 1900)) as usize;
     paths[flow][2] = paths[flow][0].clone();
-    assert_eq!(w.postcarding_in(Rows::default(), &paths).0.by_collector()[0][2].wrong, 1);
+    assert_eq!(w.postcarding_in(IncompleteRows::default(), &paths).0.by_collector()[0][2].wrong, 1);
     // Where postcards came late, they may have been written once more; but not for a flow that was not reported at all.
-    let joined = Rows { joined: 1, ..Rows::default() };
+    let joined = IncompleteRows { joined: 1, ..IncompleteRows::default() };
     assert_eq!(w.postcarding_in(joined, &paths).0.by_collector()[0][2].wrong, 1);
 }
 
@@ -841,10 +875,10 @@ fn a_report_in_two_epochs_is_wrong_unless_a_queue_pair_was_replaced() {
     let (tallies, _) = w.key_write_in(&three(), &answers);
     assert_eq!(tallies.by_collector()[0][1].wrong, 1, "{tallies:?}");
 
-    let may_repeat = Epochs::listed(three().by_collector().to_vec(), true).unwrap();
+    let may_repeat = Epochs::try_from_lists(three().by_collector().to_vec(), true).unwrap();
     let (tallies, ends) = w.key_write_in(&may_repeat, &answers);
     assert_eq!((tallies.sum().wrong, ends.missing), (0, 0), "{tallies:?}");
-    assert_eq!(ends.total(), w.journal.count(Primitive::KeyWrite));
+    assert_eq!(ends.total_reports(), w.journal.count_reports(Primitive::KeyWrite));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use dta_files::moment;
 use dta_link::netstat;
-use dta_proto::wire::dta::Report;
+use dta_proto::wire::dta::DtaReport;
 use dta_translator::config::Config;
 use dta_translator::setup;
 use dta_translator::switches::any_switch;
@@ -24,10 +24,10 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::protocol::{Hello, Message, OfSwitch, Outgoing, Reported, Request};
+use super::protocol::{AgentMessage, Hello, OfSwitch, Outgoing, Reported, Request};
 use crate::bmv2::{Hosts, SimpleSwitch};
 use crate::folder::Folder;
-use crate::processes::{Daemon, Ended, unless_ended};
+use crate::processes::{Daemon, EndSignal, unless_ended};
 use crate::reporters::Reporters;
 
 /// After this time without a message from the manager, which sends one every second, the connection is dead.
@@ -48,11 +48,11 @@ const LOG_PART: u64 = 64 << 10;
 pub fn main() -> ExitCode {
     let served = (|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(serve())
+        runtime.block_on(serve_requests())
     })();
     match served {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(ended)) => ended.status(),
+        Ok(Err(ended)) => ended.exit_status(),
         Err(error) => {
             eprintln!("dta-manager: {error:#}");
             ExitCode::FAILURE
@@ -60,11 +60,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-async fn serve() -> anyhow::Result<Result<(), Ended>> {
+async fn serve_requests() -> anyhow::Result<Result<(), EndSignal>> {
     let folder = Folder::new().context("cannot make a folder for the testbed")?;
-    let requests = listen(folder.path())?;
-    say(&Hello { version: dta_cli::program::build(), folder: folder.path().display().to_string() })?;
-    let agent = Agent { folder: folder.path().to_owned(), ..Agent::default() };
+    let requests = read_requests(folder.folder_path())?;
+    send_message(&Hello {
+        version: dta_cli::program::build_version(),
+        folder: folder.folder_path().display().to_string(),
+    })?;
+    let agent = MachineAgent { folder: folder.folder_path().to_owned(), ..MachineAgent::default() };
     let work = async {
         tokio::select! {
             done = agent.answer_all(requests) => done,
@@ -72,7 +75,7 @@ async fn serve() -> anyhow::Result<Result<(), Ended>> {
         }
     };
     let done = unless_ended(work).await?;
-    agent.end().await?;
+    agent.end_processes().await?;
     Ok(match done {
         Ok(done) => Ok(done?),
         Err(ended) => Err(ended),
@@ -81,7 +84,7 @@ async fn serve() -> anyhow::Result<Result<(), Ended>> {
 
 /// Reads requests in a thread. The receiver ends with the input, with [`Request::End`], or in silence. A process that
 /// does not end then, because it waits for something, is terminated, and its folder removed.
-fn listen(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Request>> {
+fn read_requests(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Request>> {
     let (tell, told) = mpsc::unbounded_channel();
     let heard = Arc::new(Mutex::new(Some(Instant::now())));
     let (hear, folder) = (Arc::clone(&heard), folder.to_owned());
@@ -125,7 +128,7 @@ fn listen(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Request>> {
 }
 
 /// Sends a message to the manager.
-fn say(what: &impl Serialize) -> anyhow::Result<()> {
+fn send_message(what: &impl Serialize) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     let mut out = std::io::stdout().lock();
@@ -134,7 +137,7 @@ fn say(what: &impl Serialize) -> anyhow::Result<()> {
 
 /// Everything that runs for the manager.
 #[derive(Default)]
-struct Agent {
+struct MachineAgent {
     folder: PathBuf,
     daemons: RefCell<Vec<Daemon>>,
     switches: RefCell<Vec<SimpleSwitch>>,
@@ -149,23 +152,23 @@ struct Agent {
     logs: RefCell<BTreeMap<PathBuf, u64>>,
 }
 
-impl Agent {
+impl MachineAgent {
     async fn answer_all(&self, mut requests: mpsc::UnboundedReceiver<Request>) -> anyhow::Result<()> {
         while let Some(request) = requests.recv().await {
             // When a connection ends, the current request is dropped.
             let answer = tokio::select! {
-                answer = self.answer(request) => answer,
-                () = ended(&requests) => break,
+                answer = self.answer_request(request) => answer,
+                () = wait_until_closed(&requests) => break,
             };
             let answer = answer.map_err(|error| format!("{error:#}"));
             self.send_logs()?;
-            say(&Message::Answer(answer))?;
+            send_message(&AgentMessage::Answer(answer))?;
         }
         Ok(())
     }
 
     /// Ends everything that runs. Switches that run on are emptied: their frames would go to memory that is gone.
-    async fn end(&self) -> anyhow::Result<()> {
+    async fn end_processes(&self) -> anyhow::Result<()> {
         let emptied = tokio::time::timeout(EMPTYING, self.empty_all()).await;
         let emptied = emptied.unwrap_or_else(|_| Err(anyhow!("{NOT_EMPTIED} within {EMPTYING:?}")));
         self.switches.borrow_mut().clear();
@@ -180,10 +183,10 @@ impl Agent {
         // A switch accepts one control plane at a time.
         drop(self.reporter.take());
         for ((config, name), whole) in programmed {
-            let config = self.config(&config)?;
-            let emptied = match ReporterSwitch::of(&config, &name)? {
-                Some(mut reporter) => reporter.empty().await.map(drop).map_err(Into::into),
-                None => setup::empty(&config, &name).await,
+            let config = self.read_translator_config(&config)?;
+            let emptied = match ReporterSwitch::from_config(&config, &name)? {
+                Some(mut reporter) => reporter.stop_reporting().await.map(drop).map_err(Into::into),
+                None => setup::clear_switch(&config, &name).await,
             };
             // The reason was reported for the others, and it keeps them from being emptied.
             if whole {
@@ -193,16 +196,16 @@ impl Agent {
         Ok(())
     }
 
-    async fn answer(&self, request: Request) -> anyhow::Result<Value> {
+    async fn answer_request(&self, request: Request) -> anyhow::Result<Value> {
         Ok(match request {
             Request::Alive | Request::End => Value::Null,
             Request::Write { name, text } => {
-                let path = self.path(&name)?;
+                let path = self.file_in_folder(&name)?;
                 std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
                 Value::Null
             }
             Request::Read { name } => {
-                let path = self.path(&name)?;
+                let path = self.file_in_folder(&name)?;
                 let bytes =
                     std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
                 serde_json::to_value(bytes)?
@@ -213,14 +216,16 @@ impl Agent {
                     "translator" => ("translator", "__translator"),
                     _ => bail!("there is no daemon {name}"),
                 };
-                let log = self.path(&format!("{name}.log"))?;
-                let daemon = Daemon::start(name, role, &arguments, &log).await?;
-                let ready = daemon.ready().clone();
+                let log = self.file_in_folder(&format!("{name}.log"))?;
+                let daemon = Daemon::spawn_until_ready(name, role, &arguments, &log).await?;
+                let ready = daemon.ready_line().clone();
                 self.daemons.borrow_mut().push(daemon);
                 ready
             }
             Request::SimpleSwitch { interfaces, control } => {
-                let switch = SimpleSwitch::start(&self.folder, "switch", 9090, &interfaces, &control).await?;
+                let switch =
+                    SimpleSwitch::spawn_until_listening(&self.folder, "switch", 9090, &interfaces, &control)
+                        .await?;
                 self.switches.borrow_mut().push(switch);
                 Value::Null
             }
@@ -246,27 +251,29 @@ impl Agent {
                 Value::Null
             }
             Request::Received => {
-                serde_json::to_value(self.hosts.borrow().as_ref().context(NO_HOSTS)?.received()?)?
+                serde_json::to_value(self.hosts.borrow().as_ref().context(NO_HOSTS)?.received_counts()?)?
             }
-            Request::Report { reports } => serde_json::to_value(self.report(&reports)?)?,
-            Request::Switch { config, name, what } => self.switch(&config, &name, what).await?,
+            Request::Report { reports } => serde_json::to_value(self.send_reports(&reports)?)?,
+            Request::Switch { config, name, what } => {
+                self.answer_switch_request(&config, &name, what).await?
+            }
         })
     }
 
     /// A file in the folder.
-    fn path(&self, name: &str) -> anyhow::Result<PathBuf> {
+    fn file_in_folder(&self, name: &str) -> anyhow::Result<PathBuf> {
         if name.is_empty() || name.starts_with('.') || name.contains('/') {
             bail!("{name:?} is not a file name");
         }
         Ok(self.folder.join(name))
     }
 
-    fn report(&self, reports: &[Outgoing]) -> anyhow::Result<Reported> {
+    fn send_reports(&self, reports: &[Outgoing]) -> anyhow::Result<Reported> {
         let mut reporters = self.reporters.borrow_mut();
         let reporters = reporters.as_mut().context("no reporters are open")?;
         let mut held = Vec::new();
         for Outgoing { switch, at_once, bytes } in reports {
-            let report = Report::parse(bytes).context("a report cannot be read")?;
+            let report = DtaReport::parse_payload(bytes).context("a report cannot be read")?;
             match at_once {
                 true => {
                     let (number, told) =
@@ -278,30 +285,30 @@ impl Agent {
                 }
             }
         }
-        reporters.flush()?;
-        Ok(Reported { told: reporters.told(), held, side: reporters.side() })
+        reporters.flush_all()?;
+        Ok(Reported { told: reporters.take_deliveries(), held, side: reporters.reporter_side() })
     }
 
     /// A configuration of dta-translator in the folder.
-    fn config(&self, name: &str) -> anyhow::Result<Config> {
-        let path = self.path(name)?;
+    fn read_translator_config(&self, name: &str) -> anyhow::Result<Config> {
+        let path = self.file_in_folder(name)?;
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let (config, _) = Config::parse(&text, &path)?;
-        config.check()?;
+        config.check_values()?;
         Ok(config)
     }
 
-    async fn switch(&self, file: &str, name: &str, what: OfSwitch) -> anyhow::Result<Value> {
-        let config = self.config(file)?;
+    async fn answer_switch_request(&self, file: &str, name: &str, what: OfSwitch) -> anyhow::Result<Value> {
+        let config = self.read_translator_config(file)?;
         if config.reporter_of(name)?.is_some() {
-            return self.reporter(&config, file, name, what).await;
+            return self.answer_reporter_request(&config, file, name, what).await;
         }
         Ok(match what {
             OfSwitch::Counters => bail!("{name} is not a reporter"),
             OfSwitch::Setup => {
                 self.note_programmed(file, name, false);
-                setup::setup(&config, name).await.context("the switch cannot be programmed")?;
+                setup::program_switch(&config, name).await.context("the switch cannot be programmed")?;
                 self.note_programmed(file, name, true);
                 Value::Null
             }
@@ -318,7 +325,7 @@ impl Agent {
     }
 
     /// Carries out a request for a reporter switch.
-    async fn reporter(
+    async fn answer_reporter_request(
         &self,
         config: &Config,
         file: &str,
@@ -330,9 +337,10 @@ impl Agent {
             OfSwitch::Setup => {
                 // A switch accepts one control plane at a time.
                 drop(known);
-                let mut reporter = ReporterSwitch::of(config, name)?.context("it is not a reporter")?;
+                let mut reporter =
+                    ReporterSwitch::from_config(config, name)?.context("it is not a reporter")?;
                 self.note_programmed(file, name, false);
-                reporter.apply().await.context("the reporter cannot be programmed")?;
+                reporter.apply_settings().await.context("the reporter cannot be programmed")?;
                 self.note_programmed(file, name, true);
                 (reporter, Value::Null)
             }
@@ -343,7 +351,7 @@ impl Agent {
             }
             OfSwitch::Counters => {
                 let mut reporter = known.context(NO_REPORTER)?;
-                let counts = reporter.counters().await?.0;
+                let counts = reporter.read_counters().await?.0;
                 (reporter, serde_json::to_value(counts)?)
             }
             OfSwitch::Flush => bail!("a reporter holds nothing"),
@@ -358,19 +366,22 @@ impl Agent {
             tokio::time::sleep(LOOK).await;
             let ended: Vec<_> = {
                 let mut daemons = self.daemons.borrow_mut();
-                let ended = daemons.iter_mut().filter_map(|daemon| daemon.check().err());
+                let ended = daemons.iter_mut().filter_map(|daemon| daemon.check_running().err());
                 let mut ended: Vec<_> = ended.map(|error| error.to_string()).collect();
-                daemons.retain_mut(|daemon| daemon.check().is_ok());
+                daemons.retain_mut(|daemon| daemon.check_running().is_ok());
                 let mut switches = self.switches.borrow_mut();
                 ended.extend(
-                    switches.iter_mut().filter_map(|switch| switch.check().err()).map(|e| e.to_string()),
+                    switches
+                        .iter_mut()
+                        .filter_map(|switch| switch.check_running().err())
+                        .map(|e| e.to_string()),
                 );
-                switches.retain_mut(|switch| switch.check().is_ok());
+                switches.retain_mut(|switch| switch.check_running().is_ok());
                 ended
             };
             self.send_logs()?;
             for what in ended {
-                say(&Message::Ended { what })?;
+                send_message(&AgentMessage::Ended { what })?;
             }
         }
     }
@@ -393,7 +404,7 @@ impl Agent {
                 }
                 *sent += length;
                 let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                say(&Message::Log { name, text: String::from_utf8_lossy(&part).into_owned() })?;
+                send_message(&AgentMessage::Log { name, text: String::from_utf8_lossy(&part).into_owned() })?;
             }
         }
         Ok(())
@@ -401,7 +412,7 @@ impl Agent {
 }
 
 /// Waits until no more requests can come.
-async fn ended(requests: &mpsc::UnboundedReceiver<Request>) {
+async fn wait_until_closed(requests: &mpsc::UnboundedReceiver<Request>) {
     while !requests.is_closed() || !requests.is_empty() {
         tokio::time::sleep(LOOK).await;
     }

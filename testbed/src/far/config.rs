@@ -3,12 +3,12 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use dta_files::config_file::Places;
+use dta_files::config_file::KeyPositions;
 use dta_proto::program::Mac;
 use serde::Deserialize;
 
 use crate::share;
-use crate::topology::{TopologyError, fail};
+use crate::topology::{TopologyError, reject_value};
 
 /// How to reach all machines: table `[ssh]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -24,7 +24,7 @@ dta_proto::named! {
     /// What runs on a machine.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Role {
+    pub enum MachineRole {
         /// A collector: several machines may have this role, and share the stores.
         Collector: "collector",
         /// The translator; for a P4 switch, its control plane.
@@ -38,9 +38,9 @@ dta_proto::named! {
     }
 }
 
-impl Role {
+impl MachineRole {
     /// The order in which roles end: senders before receivers. A translator hands its last counters to the collector.
-    pub fn end(self) -> u8 {
+    pub fn end_order(self) -> u8 {
         match self {
             Self::Host | Self::Traffic => 0,
             Self::Reporter => 1,
@@ -61,11 +61,11 @@ pub struct Machine {
     /// Port of its sshd; by default as in ssh_config.
     pub port: Option<u16>,
     /// What runs there.
-    pub roles: Vec<Role>,
+    pub roles: Vec<MachineRole>,
     /// Its address in the network of reports and RoCEv2 frames; for a P4 switch, the switch's.
     pub address: Ipv4Addr,
     /// Path of the program there. `~/` in front is the user's home.
-    #[serde(default = "program")]
+    #[serde(default = "default_program")]
     pub program: String,
     /// Whether to copy this program there for the run.
     #[serde(default)]
@@ -105,12 +105,12 @@ pub const OF_REPORTER: [&str; 4] = ["type", "control", "device", "mac"];
 
 impl Machine {
     /// Whether it has a role.
-    pub fn has(&self, role: Role) -> bool {
+    pub fn has_role(&self, role: MachineRole) -> bool {
         self.roles.contains(&role)
     }
 }
 
-fn program() -> String {
+fn default_program() -> String {
     "dta-manager".into()
 }
 
@@ -118,23 +118,23 @@ fn program() -> String {
 const LONGEST_NAME: usize = 24;
 
 /// Checks the machines of a file.
-pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), TopologyError> {
+pub(crate) fn check_machines(machines: &[Machine], places: &KeyPositions) -> Result<(), TopologyError> {
     if machines.is_empty() {
         return Ok(());
     }
-    let count_of = |role: Role| machines.iter().filter(|machine| machine.has(role)).count();
-    let reporters = count_of(Role::Reporter);
-    for role in Role::ALL {
+    let count_of = |role: MachineRole| machines.iter().filter(|machine| machine.has_role(role)).count();
+    let reporters = count_of(MachineRole::Reporter);
+    for role in MachineRole::ALL {
         let count = count_of(role);
         let is_right = match role {
-            Role::Collector => (1..=share::MOST).contains(&count),
-            Role::Translator => count == 1,
-            Role::Host => (count > 0) != (reporters > 0),
-            Role::Reporter | Role::Traffic => count == reporters,
+            MachineRole::Collector => (1..=share::MOST).contains(&count),
+            MachineRole::Translator => count == 1,
+            MachineRole::Host => (count > 0) != (reporters > 0),
+            MachineRole::Reporter | MachineRole::Traffic => count == reporters,
         };
         if !is_right {
             let value = format!("a list with {count} of role {}", role.name());
-            return fail(
+            return reject_value(
                 places,
                 "machine",
                 value,
@@ -145,7 +145,7 @@ pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), Topolog
     }
     for (index, machine) in machines.iter().enumerate() {
         let fail = |field: &str, value: &str, must| {
-            fail(places, &format!("machine[{index}].{field}"), format!("{value:?}"), must)
+            reject_value(places, &format!("machine[{index}].{field}"), format!("{value:?}"), must)
         };
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if !(1..=LONGEST_NAME).contains(&machine.name.len()) || !machine.name.chars().all(is_plain) {
@@ -160,10 +160,11 @@ pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), Topolog
         if machine.program.is_empty() {
             return fail("program", "", "the path of dta-manager on that machine");
         }
-        if machine.deploy && machine.program != program() {
+        if machine.deploy && machine.program != default_program() {
             return fail("program", &machine.program, "left out where deploy = true copies it");
         }
-        let (is_translator, is_reporter) = (machine.has(Role::Translator), machine.has(Role::Reporter));
+        let (is_translator, is_reporter) =
+            (machine.has_role(MachineRole::Translator), machine.has_role(MachineRole::Reporter));
         if machine.switch.is_some() && !is_translator && !is_reporter {
             return fail("switch", "a table", "at machines with the roles translator and reporter alone");
         }
@@ -185,7 +186,7 @@ pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), Topolog
         if let Some((key, value, must)) = wrong_for_reporter(machine) {
             return fail(key, &value, must);
         }
-        if machine.link.is_some() && !machine.has(Role::Collector) {
+        if machine.link.is_some() && !machine.has_role(MachineRole::Collector) {
             let link = machine.link.as_deref().unwrap_or_default();
             return fail("link", link, "at machines with the role collector alone");
         }
@@ -204,14 +205,14 @@ fn wrong_reporter<'a>(
     reporters: usize,
 ) -> Option<(&'a str, &'static str)> {
     let named = machine.reporter.as_deref();
-    if !machine.has(Role::Traffic) {
+    if !machine.has_role(MachineRole::Traffic) {
         return named.map(|name| (name, "at machines with the role traffic alone"));
     }
     let Some(name) = named else {
         return (reporters > 1)
             .then_some(("", "the name of the machine with the reporter that `interfaces` lead to"));
     };
-    if !all.iter().any(|other| other.name == name && other.has(Role::Reporter)) {
+    if !all.iter().any(|other| other.name == name && other.has_role(MachineRole::Reporter)) {
         return Some((name, "the name of a machine with the role reporter"));
     }
     let is_taken = before.iter().any(|other| other.reporter.as_deref() == Some(name));
@@ -220,10 +221,10 @@ fn wrong_reporter<'a>(
 
 /// What of a machine is not as the run with a reporter switch needs it: key, value, and what it has to be.
 fn wrong_for_reporter(machine: &Machine) -> Option<(&'static str, String, &'static str)> {
-    let is_reporter = machine.has(Role::Reporter);
+    let is_reporter = machine.has_role(MachineRole::Reporter);
     let ports = format!("{:?}", machine.host_ports);
     let interfaces = machine.interfaces.join(", ");
-    if machine.has(Role::Traffic) {
+    if machine.has_role(MachineRole::Traffic) {
         if machine.interfaces.len() != 2 {
             return Some(("interfaces", interfaces, "two interfaces that lead to the reporter"));
         }
@@ -239,7 +240,7 @@ fn wrong_for_reporter(machine: &Machine) -> Option<(&'static str, String, &'stat
             _ => Some(("host_ports", ports, "at machines with the role reporter alone")),
         };
     }
-    if machine.has(Role::Translator) {
+    if machine.has_role(MachineRole::Translator) {
         return Some(("roles", "reporter, translator".into(), "one of both: a machine has one switch"));
     }
     let Some(switch) = &machine.switch else {
@@ -270,7 +271,7 @@ fn wrong_for_reporter(machine: &Machine) -> Option<(&'static str, String, &'stat
 }
 
 /// Makes the path of ssh's configuration relative to the topology file.
-pub(crate) fn resolve(ssh: &mut Ssh, topology: &Path) {
+pub(crate) fn resolve_ssh_config(ssh: &mut Ssh, topology: &Path) {
     if let (Some(config), Some(folder)) = (&mut ssh.config, topology.parent()) {
         *config = folder.join(&*config);
     }

@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
 use super::config::{Machine, Ssh};
-use super::protocol::{Hello, Message, Request};
-use super::ssh::{COPIED, Connection, deploy_line, last_lines, start_line};
+use super::protocol::{AgentMessage, Hello, Request};
+use super::ssh::{COPIED, SshConnection, deploy_line, last_lines, start_line};
 
 /// How often the machine is told that this program is alive.
 const BEAT: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A machine; what runs there ends when this is dropped.
 pub struct RemoteMachine {
-    connection: Connection,
+    connection: SshConnection,
     /// Its settings.
     pub settings: Machine,
     /// Its folder for the run.
@@ -52,7 +52,7 @@ struct Heard {
     is_over: bool,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -65,7 +65,7 @@ impl RemoteMachine {
         folder: &Path,
         logs: &Path,
     ) -> anyhow::Result<RemoteMachine> {
-        let connection = Connection::new(settings, ssh, folder);
+        let connection = SshConnection::new(settings, ssh, folder);
         let copy = match settings.deploy {
             true => {
                 let path = std::env::current_exe().context("cannot find this program")?;
@@ -102,10 +102,10 @@ impl RemoteMachine {
         let of_lines = {
             let (heard, log) = (Arc::clone(&heard), Log::new(logs, &settings.name));
             std::thread::spawn(move || {
-                hear(BufReader::new(stdout), &tell, &answer, &heard, log);
+                receive_messages(BufReader::new(stdout), &tell, &answer, &heard, log);
                 // Then ssh has said everything about its end.
                 let _ = of_errors.join();
-                locked(&heard).is_over = true;
+                lock_unpoisoned(&heard).is_over = true;
             })
         };
         let mut machine = RemoteMachine {
@@ -120,22 +120,24 @@ impl RemoteMachine {
         };
         let stdin = match copy {
             Some(file) => {
-                let stdin = copied(stdin, file);
-                machine.line(&mut lines, COPY, |line| (line == COPIED).then_some(())).await?;
-                stdin.join().map_err(|_| anyhow!("the copy to {} failed", machine.connection.shown()))?
+                let stdin = spawn_program_copy(stdin, file);
+                machine.wait_for_line(&mut lines, COPY, |line| (line == COPIED).then_some(())).await?;
+                stdin
+                    .join()
+                    .map_err(|_| anyhow!("the copy to {} failed", machine.connection.display_name()))?
             }
             None => stdin,
         };
-        *locked(&machine.input) = Some(stdin);
-        machine.beat();
+        *lock_unpoisoned(&machine.input) = Some(stdin);
+        machine.start_heartbeat();
         let hello = |line: &str| serde_json::from_str::<Hello>(line).ok();
-        let hello = machine.line(&mut lines, READY, hello).await?;
-        let ours = dta_cli::program::build();
+        let hello = machine.wait_for_line(&mut lines, READY, hello).await?;
+        let ours = dta_cli::program::build_version();
         if hello.version != ours {
             bail!(
                 "{}: the program there is dta-manager {}, and this one is {ours}: install the same, or have this one \
                  copied (deploy = true)",
-                machine.connection.shown(),
+                machine.connection.display_name(),
                 hello.version
             );
         }
@@ -144,7 +146,7 @@ impl RemoteMachine {
     }
 
     /// Waits for the expected line. Skips what a login shell prints before it.
-    async fn line<T>(
+    async fn wait_for_line<T>(
         &self,
         lines: &mut mpsc::UnboundedReceiver<String>,
         patience: Duration,
@@ -163,25 +165,25 @@ impl RemoteMachine {
         match tokio::time::timeout(patience, wait).await {
             Ok(Some(read)) => Ok(read),
             Ok(None) => {
-                let status = self.status().await;
-                let said = format!("{}\n{}", other.join("\n"), locked(&self.heard).errors);
+                let status = self.ssh_exit_code().await;
+                let said = format!("{}\n{}", other.join("\n"), lock_unpoisoned(&self.heard).errors);
                 let program = (!self.settings.deploy).then_some(&*self.settings.program);
-                bail!("{}", self.connection.failure(status, &said, program))
+                bail!("{}", self.connection.explain_exit(status, &said, program))
             }
             Err(_) => bail!(
                 "{}: dta-manager did not start there within {patience:?}; output: {}",
-                self.connection.shown(),
-                last_lines(&format!("{}\n{}", other.join("\n"), locked(&self.heard).errors))
+                self.connection.display_name(),
+                last_lines(&format!("{}\n{}", other.join("\n"), lock_unpoisoned(&self.heard).errors))
             ),
         }
     }
 
     /// How ssh ended.
-    async fn status(&self) -> Option<i32> {
+    async fn ssh_exit_code(&self) -> Option<i32> {
         let until = Instant::now() + LAST_WORDS;
         loop {
-            if let Ok(Some(status)) = locked(&self.ssh).try_wait()
-                && (locked(&self.heard).is_over || Instant::now() > until)
+            if let Ok(Some(status)) = lock_unpoisoned(&self.ssh).try_wait()
+                && (lock_unpoisoned(&self.heard).is_over || Instant::now() > until)
             {
                 return status.code();
             }
@@ -193,7 +195,7 @@ impl RemoteMachine {
     }
 
     /// Regularly tells the machine that this program is alive.
-    fn beat(&self) {
+    fn start_heartbeat(&self) {
         let input = Arc::downgrade(&self.input);
         std::thread::spawn(move || {
             while let Some(input) = input.upgrade() {
@@ -207,7 +209,7 @@ impl RemoteMachine {
     }
 
     /// Its ssh connection.
-    pub fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &SshConnection {
         &self.connection
     }
 
@@ -221,30 +223,33 @@ impl RemoteMachine {
         };
         match answer {
             Some(Ok(value)) => serde_json::from_value(value)
-                .with_context(|| format!("{}: cannot parse its answer", self.connection.shown())),
+                .with_context(|| format!("{}: cannot parse its answer", self.connection.display_name())),
             Some(Err(why)) => bail!("{}: {why}", self.settings.name),
-            None => Err(anyhow!("{}", self.trouble().await.unwrap_or_else(|| self.gone()))),
+            None => Err(anyhow!(
+                "{}",
+                self.trouble_message().await.unwrap_or_else(|| self.connection_lost_message())
+            )),
         }
     }
 
-    fn gone(&self) -> String {
-        format!("{}: the connection has ended", self.connection.shown())
+    fn connection_lost_message(&self) -> String {
+        format!("{}: the connection has ended", self.connection.display_name())
     }
 
     /// What is wrong there, if anything: a daemon has ended, or the connection.
-    pub async fn trouble(&self) -> Option<String> {
+    pub async fn trouble_message(&self) -> Option<String> {
         // The reason for a failure may arrive a bit later than the failure.
         let until = Instant::now() + LAST_WORDS;
         loop {
             {
-                let heard = locked(&self.heard);
+                let heard = lock_unpoisoned(&self.heard);
                 if let Some(ended) = heard.ended.first() {
                     return Some(format!("{}: {ended}", self.settings.name));
                 }
                 if heard.is_over {
                     let said = last_lines(&heard.errors);
                     let end = if said.is_empty() { String::new() } else { format!("; output: {said}") };
-                    return Some(format!("{}{end}", self.gone()));
+                    return Some(format!("{}{end}", self.connection_lost_message()));
                 }
             }
             if Instant::now() > until {
@@ -259,9 +264,9 @@ impl Drop for RemoteMachine {
     fn drop(&mut self) {
         let _ = send(&self.input, &Request::End);
         // The end of its input ends it, too.
-        drop(locked(&self.input).take());
+        drop(lock_unpoisoned(&self.input).take());
         let until = Instant::now() + END;
-        let mut ssh = locked(&self.ssh);
+        let mut ssh = lock_unpoisoned(&self.ssh);
         while matches!(ssh.try_wait(), Ok(None)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -273,12 +278,16 @@ impl Drop for RemoteMachine {
             let _ = reader.join();
         }
         if is_late {
-            let shown = self.connection.shown();
+            let shown = self.connection.display_name();
             eprintln!("dta-manager: {shown}: the connection did not end within {END:?} and was closed");
         }
         // Nobody else reports what could not be shut down there.
         if !self.folder.is_empty() && status.is_ok_and(|status| status.code() == Some(1)) {
-            eprintln!("dta-manager: {}: {}", self.settings.name, last_lines(&locked(&self.heard).errors));
+            eprintln!(
+                "dta-manager: {}: {}",
+                self.settings.name,
+                last_lines(&lock_unpoisoned(&self.heard).errors)
+            );
         }
     }
 }
@@ -286,14 +295,14 @@ impl Drop for RemoteMachine {
 fn send(input: &Mutex<Option<ChildStdin>>, request: &Request) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
-    let mut input = locked(input);
+    let mut input = lock_unpoisoned(input);
     let input = input.as_mut().context("the connection has ended")?;
     input.write_all(&line)?;
     Ok(input.flush()?)
 }
 
 /// Copies a program to ssh's input.
-fn copied(mut stdin: ChildStdin, mut file: std::fs::File) -> JoinHandle<ChildStdin> {
+fn spawn_program_copy(mut stdin: ChildStdin, mut file: std::fs::File) -> JoinHandle<ChildStdin> {
     std::thread::spawn(move || {
         // The other end notices a copy that breaks off.
         let _ = std::io::copy(&mut file, &mut stdin);
@@ -306,7 +315,7 @@ fn hear_errors(mut stderr: impl Read, heard: &Mutex<Heard>) {
     const MOST: usize = 16 << 10;
     let mut part = [0; 4096];
     while let Ok(length @ 1..) = stderr.read(&mut part) {
-        let mut heard = locked(heard);
+        let mut heard = lock_unpoisoned(heard);
         let text = format!("{}{}", heard.errors, String::from_utf8_lossy(&part[..length]));
         let more = text.len().saturating_sub(MOST);
         let from = (more..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(more);
@@ -315,7 +324,7 @@ fn hear_errors(mut stderr: impl Read, heard: &Mutex<Heard>) {
 }
 
 /// Sorts what comes in: lines before the first message, answers, logs.
-fn hear(
+fn receive_messages(
     input: impl BufRead,
     lines: &mpsc::UnboundedSender<String>,
     answers: &mpsc::UnboundedSender<Result<serde_json::Value, String>>,
@@ -324,9 +333,9 @@ fn hear(
 ) {
     for line in input.lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
-            Ok(Message::Answer(answer)) => drop(answers.send(answer)),
-            Ok(Message::Log { name, text }) => log.add(&name, &text),
-            Ok(Message::Ended { what }) => locked(heard).ended.push(what),
+            Ok(AgentMessage::Answer(answer)) => drop(answers.send(answer)),
+            Ok(AgentMessage::Log { name, text }) => log.add(&name, &text),
+            Ok(AgentMessage::Ended { what }) => lock_unpoisoned(heard).ended.push(what),
             Err(_) => drop(lines.send(line)),
         }
     }

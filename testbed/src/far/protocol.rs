@@ -139,7 +139,7 @@ pub struct Reported {
 
 /// Messages of the agent after [`Hello`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Message {
+pub enum AgentMessage {
     /// The answer to the oldest open request, or why there is none.
     Answer(Result<Value, String>),
     /// More of a log.

@@ -4,12 +4,12 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use dta_link::fault::Faults;
-use dta_proto::wire::dta::{Body, MAX_REPORT_LEN, Report, Version};
+use dta_proto::wire::dta::{DtaBody, DtaReport, MAX_REPORT_LEN, Version};
 
 use super::machine::RemoteMachine;
 use super::protocol::{Outgoing, Reported, Request};
 use crate::accounting::ReporterSide;
-use crate::share::part;
+use crate::share::part_of_place;
 
 /// The most reports in one request.
 const PART: usize = 1024;
@@ -17,12 +17,12 @@ const PART: usize = 1024;
 /// A reporter for each switch; each machine has those of consecutive switches. Reports are sent, in order, when it is
 /// polled.
 pub struct FarReporters {
-    hosts: Vec<Host>,
+    hosts: Vec<ReporterHost>,
     switches: u16,
     waiting: Vec<Outgoing>,
 }
 
-struct Host {
+struct ReporterHost {
     machine: Arc<RemoteMachine>,
     /// From its last answer.
     side: ReporterSide,
@@ -43,7 +43,7 @@ impl FarReporters {
             let source = machine.settings.address;
             let open = Request::Reporters { count: switches, source, translator, faults, seed };
             machine.call::<()>(&open).await?;
-            hosts.push(Host { machine, side: ReporterSide::default() });
+            hosts.push(ReporterHost { machine, side: ReporterSide::default() });
         }
         Ok(Self { hosts, switches, waiting: Vec::new() })
     }
@@ -53,11 +53,11 @@ impl FarReporters {
         &mut self,
         switch: u16,
         store: u16,
-        body: Body<'_>,
+        body: DtaBody<'_>,
         retransmittable: bool,
         at_once: bool,
     ) -> anyhow::Result<()> {
-        let report = Report {
+        let report = DtaReport {
             version: Version::V1,
             immediate: false,
             retransmittable,
@@ -69,7 +69,7 @@ impl FarReporters {
             body,
         };
         let mut bytes = vec![0; MAX_REPORT_LEN];
-        let length = report.emit(&mut bytes)?;
+        let length = report.encode_into(&mut bytes)?;
         bytes.truncate(length);
         self.waiting.push(Outgoing { switch, at_once, bytes });
         Ok(())
@@ -80,30 +80,30 @@ impl FarReporters {
         let (mut all, mut asked) = (Reported::default(), vec![false; self.hosts.len()]);
         while let Some(first) = self.waiting.first() {
             // One after the other, as reports of one machine would overtake those of another.
-            let of = |switch: u16| part(switch.into(), self.switches.into(), self.hosts.len());
+            let of = |switch: u16| part_of_place(switch.into(), self.switches.into(), self.hosts.len());
             let host = of(first.switch);
             let is_there = |report: &&Outgoing| of(report.switch) == host;
             let part = self.waiting.iter().take(PART).take_while(is_there).count();
             let reports = self.waiting.drain(..part).collect();
-            self.hosts[host].report(reports, &mut all).await?;
+            self.hosts[host].send_reports(reports, &mut all).await?;
             asked[host] = true;
         }
         for (host, _) in self.hosts.iter_mut().zip(asked).filter(|(_, asked)| !asked) {
-            host.report(Vec::new(), &mut all).await?;
+            host.send_reports(Vec::new(), &mut all).await?;
         }
-        all.side = self.side();
+        all.side = self.reporter_side();
         Ok(all)
     }
 
     /// Counters of all of them, from the last answers.
-    pub fn side(&self) -> ReporterSide {
-        self.hosts.iter().fold(ReporterSide::default(), |sum, host| sum.plus(&host.side))
+    pub fn reporter_side(&self) -> ReporterSide {
+        self.hosts.iter().fold(ReporterSide::default(), |sum, host| sum.merged_with(&host.side))
     }
 }
 
-impl Host {
+impl ReporterHost {
     /// Adds what became of reports to `all`.
-    async fn report(&mut self, reports: Vec<Outgoing>, all: &mut Reported) -> anyhow::Result<()> {
+    async fn send_reports(&mut self, reports: Vec<Outgoing>, all: &mut Reported) -> anyhow::Result<()> {
         let reported: Reported = self.machine.call(&Request::Report { reports }).await?;
         self.side = reported.side;
         all.told.extend(reported.told);

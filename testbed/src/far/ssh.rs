@@ -8,7 +8,7 @@ use super::config::{Machine, Ssh};
 
 /// Connects to one machine. The connection of the agent is the master of all others.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct SshConnection {
     name: String,
     destination: String,
     options: Vec<OsString>,
@@ -16,9 +16,9 @@ pub struct Connection {
     socket: PathBuf,
 }
 
-impl Connection {
+impl SshConnection {
     /// A connection to a machine; the socket of its master goes into a folder.
-    pub fn new(machine: &Machine, ssh: &Ssh, folder: &Path) -> Connection {
+    pub fn new(machine: &Machine, ssh: &Ssh, folder: &Path) -> SshConnection {
         let mut options: Vec<OsString> = Vec::new();
         if let Some(config) = &ssh.config {
             options.extend(["-F".into(), config.into()]);
@@ -36,15 +36,15 @@ impl Connection {
         // Neither the user's agent nor the display is forwarded to the machine.
         options.extend(["-a".into(), "-x".into(), "-T".into()]);
         let socket = folder.join(format!("ssh-{}", machine.name));
-        Connection { name: machine.name.clone(), destination: machine.ssh.clone(), options, socket }
+        SshConnection { name: machine.name.clone(), destination: machine.ssh.clone(), options, socket }
     }
 
     /// The machine in messages: its name, and ssh's target.
-    pub fn shown(&self) -> String {
+    pub fn display_name(&self) -> String {
         format!("{} (ssh {})", self.name, self.destination)
     }
 
-    fn command(&self, master: &str, more: &[&str]) -> Command {
+    fn ssh_command(&self, master: &str, more: &[&str]) -> Command {
         let mut command = Command::new("ssh");
         command.arg("-S").arg(&self.socket).args(["-o", &format!("ControlMaster={master}")]);
         command.args(["-o", "ControlPersist=no"]).args(&self.options).args(more);
@@ -54,26 +54,26 @@ impl Connection {
 
     /// Runs a shell line there, as the master of later connections.
     pub fn run(&self, line: &str) -> Command {
-        let mut command = self.command("yes", &[]);
+        let mut command = self.ssh_command("yes", &[]);
         command.arg(line);
         command
     }
 
     /// Connects standard input and output to HOST:PORT, as seen from the machine.
-    pub fn reach(&self, address: &str) -> Command {
-        self.command("no", &["-W", address])
+    pub fn forward_stdio(&self, address: &str) -> Command {
+        self.ssh_command("no", &["-W", address])
     }
 
     /// Forwards a free port of the machine's loopback to an address here; prints its number.
-    pub fn lend(&self, address: &str) -> Command {
-        self.command("no", &["-O", "forward", "-R", &format!("127.0.0.1:0:{address}")])
+    pub fn forward_remote_port(&self, address: &str) -> Command {
+        self.ssh_command("no", &["-O", "forward", "-R", &format!("127.0.0.1:0:{address}")])
     }
 
     /// Why ssh ended with `status` (`None` = by a signal) before the agent there sent anything: the output of ssh or
     /// the machine, and what to do. `program` is the one there; `None` = a copy of this one.
-    pub fn failure(&self, status: Option<i32>, said: &str, program: Option<&str>) -> String {
+    pub fn explain_exit(&self, status: Option<i32>, said: &str, program: Option<&str>) -> String {
         let said = said.trim();
-        let shown = self.shown();
+        let shown = self.display_name();
         let has = |what: &str| said.contains(what);
         let there = program.unwrap_or_default();
         let advice = match status {
@@ -123,16 +123,16 @@ pub fn last_lines(text: &str) -> String {
 }
 
 /// Quotes a word for the shell.
-fn quoted(word: &str) -> String {
+fn shell_quoted(word: &str) -> String {
     match word.strip_prefix("~/") {
-        Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),
+        Some(rest) => format!("\"$HOME\"/{}", shell_quoted(rest)),
         None => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }
 
 /// The command on the machine: its own program.
 pub fn start_line(program: &str) -> String {
-    format!("exec {} {}", quoted(program), super::protocol::ROLE)
+    format!("exec {} {}", shell_quoted(program), super::protocol::ROLE)
 }
 
 /// The command on the machine: a program with this many bytes that comes on standard input, run from a folder that is
@@ -146,7 +146,7 @@ pub fn deploy_line(bytes: u64) -> String {
         super::protocol::ROLE
     );
     // Whatever shell the user has there.
-    format!("exec sh -c {}", quoted(&script))
+    format!("exec sh -c {}", shell_quoted(&script))
 }
 
 /// The program is there.
@@ -156,13 +156,13 @@ pub const COPIED: &str = "copied";
 mod tests {
     use super::*;
 
-    fn connection(options: &[&str]) -> Connection {
+    fn connection(options: &[&str]) -> SshConnection {
         let text = "name = 'm1'\nssh = 'dta@m1.example'\nport = 2222\nroles = ['host']\naddress = '10.0.0.1'";
         let ssh = Ssh {
             config: Some("/etc/x/ssh_config".into()),
             options: options.iter().map(|option| (*option).to_owned()).collect(),
         };
-        Connection::new(&toml::from_str(text).unwrap(), &ssh, Path::new("/run/x"))
+        SshConnection::new(&toml::from_str(text).unwrap(), &ssh, Path::new("/run/x"))
     }
 
     fn words(command: &Command) -> Vec<String> {
@@ -201,7 +201,7 @@ mod tests {
             (Some(126), "Exec format error", "not a program for that machine"),
             (Some(2), "error: unrecognized subcommand", "another version"),
         ] {
-            let told = connection.failure(status, said, Some("/opt/dta-manager"));
+            let told = connection.explain_exit(status, said, Some("/opt/dta-manager"));
             assert!(told.starts_with("m1 (ssh dta@m1.example): ") && told.contains(expect), "{told}");
         }
     }

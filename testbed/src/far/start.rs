@@ -11,7 +11,7 @@ use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::PORT;
 use serde_json::Value;
 
-use super::config::Role;
+use super::config::MachineRole;
 use super::machine::RemoteMachine;
 use super::protocol::{OfSwitch, Request};
 use super::tunnel::Tunnel;
@@ -21,37 +21,41 @@ use crate::topology::{Primitive, Topology};
 use crate::workload::Workload;
 
 /// The machines of a testbed, each running this program.
-pub struct Far {
+pub struct TestbedMachines {
     machines: Vec<Arc<RemoteMachine>>,
 }
 
-impl Far {
+impl TestbedMachines {
     /// Connects to all machines of a topology. Sockets of ssh go into `folder`, logs into `logs`.
-    pub async fn connect(topology: &Topology, folder: &Path, logs: &Path) -> anyhow::Result<Far> {
+    pub async fn connect_all(
+        topology: &Topology,
+        folder: &Path,
+        logs: &Path,
+    ) -> anyhow::Result<TestbedMachines> {
         let mut machines = Vec::new();
         for machine in &topology.machines {
             machines.push(Arc::new(RemoteMachine::connect(machine, &topology.ssh, folder, logs).await?));
         }
         // They end in this order.
-        machines.sort_by_key(|machine| machine.settings.roles.iter().map(|role| role.end()).max());
-        Ok(Far { machines })
+        machines.sort_by_key(|machine| machine.settings.roles.iter().map(|role| role.end_order()).max());
+        Ok(TestbedMachines { machines })
     }
 
     /// The machine with a role.
-    pub fn with(&self, role: Role) -> anyhow::Result<Arc<RemoteMachine>> {
-        let found = self.machines.iter().find(|machine| machine.settings.has(role));
+    pub fn machine_with_role(&self, role: MachineRole) -> anyhow::Result<Arc<RemoteMachine>> {
+        let found = self.machines.iter().find(|machine| machine.settings.has_role(role));
         found.cloned().with_context(|| format!("the topology has no machine with the role {}", role.name()))
     }
 
     /// All machines with a role, in file order.
-    pub fn all_with(&self, role: Role) -> Vec<Arc<RemoteMachine>> {
-        self.machines.iter().filter(|machine| machine.settings.has(role)).cloned().collect()
+    pub fn machines_with_role(&self, role: MachineRole) -> Vec<Arc<RemoteMachine>> {
+        self.machines.iter().filter(|machine| machine.settings.has_role(role)).cloned().collect()
     }
 
     /// If a machine is gone, or a daemon there, that explains a failure better.
-    pub async fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+    pub async fn explain_failure(&self, error: anyhow::Error) -> anyhow::Error {
         for machine in &self.machines {
-            if let Some(trouble) = machine.trouble().await {
+            if let Some(trouble) = machine.trouble_message().await {
                 return anyhow!("{trouble}");
             }
         }
@@ -83,7 +87,7 @@ impl FarSwitch {
     }
 
     /// Makes it send what it holds; returns the number of reports. A Tofino without `cpu_interface` keeps it.
-    pub async fn flush(&self) -> anyhow::Result<u64> {
+    pub async fn flush_switch(&self) -> anyhow::Result<u64> {
         match self.flushes {
             true => self.call(OfSwitch::Flush).await,
             false => Ok(0),
@@ -92,7 +96,7 @@ impl FarSwitch {
 }
 
 /// A collector on another machine.
-pub struct Collector {
+pub struct FarCollector {
     /// Its machine.
     pub machine: Arc<RemoteMachine>,
     /// Where its gRPC is reached from here.
@@ -104,17 +108,17 @@ pub struct Collector {
 /// What runs on other machines.
 pub struct Started {
     /// The collectors, in the order of the file.
-    pub collectors: Vec<Collector>,
+    pub collectors: Vec<FarCollector>,
     /// Where reports go.
     pub reports: SocketAddrV4,
     /// The translator.
-    pub translator: Translator,
+    pub translator: FarTranslator,
     /// Its machine.
     pub translator_machine: Arc<RemoteMachine>,
 }
 
 /// A translator on another machine.
-pub enum Translator {
+pub enum FarTranslator {
     /// The software, by its own service's address as seen from here.
     Software(Tunnel),
     /// A P4 switch.
@@ -122,12 +126,12 @@ pub enum Translator {
 }
 
 /// Starts collectors and translator, and waits until they are ready.
-pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
-    let at_translator = far.with(Role::Translator)?;
+pub async fn start_remote_nodes(plan: &Plan<'_>, far: &TestbedMachines) -> anyhow::Result<Started> {
+    let at_translator = far.machine_with_role(MachineRole::Translator)?;
     let (mut collectors, mut lent) = (Vec::new(), Vec::new());
-    for (number, machine) in far.all_with(Role::Collector).into_iter().enumerate() {
+    for (number, machine) in far.machines_with_role(MachineRole::Collector).into_iter().enumerate() {
         let collector = start_collector(plan, number, machine).await?;
-        lent.push(lend(&at_translator, collector.control.address).await?.to_string());
+        lent.push(forward_remote_port(&at_translator, collector.control.address).await?.to_string());
         collectors.push(collector);
     }
     let reports = SocketAddrV4::new(at_translator.settings.address, PORT);
@@ -142,18 +146,21 @@ pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
     let text = files::translator(plan, &place);
     let translator = match &at_translator.settings.switch {
         None => {
-            write(&at_translator, CONFIG, text).await?;
+            write_remote_file(&at_translator, CONFIG, text).await?;
             let folder = &at_translator.folder;
             let (config, ledger) = (format!("{folder}/{CONFIG}"), format!("{folder}/ledger0"));
-            let ready =
-                daemon(&at_translator, "translator", files::translator_arguments(plan, config, ledger))
-                    .await?;
-            let control = said(&ready, "control")?.to_owned();
-            Translator::Software(Tunnel::open(at_translator.connection().clone(), control).await?)
+            let ready = start_remote_daemon(
+                &at_translator,
+                "translator",
+                files::translator_arguments(plan, config, ledger),
+            )
+            .await?;
+            let control = ready_field(&ready, "control")?.to_owned();
+            FarTranslator::Software(Tunnel::open(at_translator.connection().clone(), control).await?)
         }
         Some(switch) => {
             let text = format!("{text}\n{}", sketch_reporters(plan.topology, switch));
-            Translator::Switch(program(plan, &at_translator, text, switch.clone()).await?)
+            FarTranslator::Switch(program_switch(plan, &at_translator, text, switch.clone()).await?)
         }
     };
     Ok(Started { collectors, reports, translator, translator_machine: at_translator })
@@ -164,7 +171,7 @@ async fn start_collector(
     plan: &Plan<'_>,
     number: usize,
     machine: Arc<RemoteMachine>,
-) -> anyhow::Result<Collector> {
+) -> anyhow::Result<FarCollector> {
     let device = &plan.topology.collector.device;
     let place = CollectorPlace {
         number,
@@ -177,17 +184,18 @@ async fn start_collector(
         verbs: (device != "soft").then_some(machine.settings.address),
         link: machine.settings.link.as_deref(),
     };
-    write(&machine, "collector.toml", files::collector(plan, &place)?).await?;
+    write_remote_file(&machine, "collector.toml", files::collector(plan, &place)?).await?;
     let config = format!("{}/collector.toml", machine.folder);
-    let ready = daemon(&machine, "collector", files::collector_arguments(plan, config)).await?;
-    let roce = said(&ready, "roce")?.parse().context("the collector's RoCEv2 address")?;
-    let control = Tunnel::open(machine.connection().clone(), said(&ready, "listen")?.to_owned()).await?;
-    Ok(Collector { machine, control, roce })
+    let ready = start_remote_daemon(&machine, "collector", files::collector_arguments(plan, config)).await?;
+    let roce = ready_field(&ready, "roce")?.parse().context("the collector's RoCEv2 address")?;
+    let control =
+        Tunnel::open(machine.connection().clone(), ready_field(&ready, "listen")?.to_owned()).await?;
+    Ok(FarCollector { machine, control, roce })
 }
 
 /// Makes a switch hold the translator's program; starts it, if it is a software switch. Where epochs turn, it is kept in
 /// step with the collectors.
-async fn program(
+async fn program_switch(
     plan: &Plan<'_>,
     machine: &Arc<RemoteMachine>,
     text: String,
@@ -198,12 +206,12 @@ async fn program(
     }
     let is_tofino = switch.get("type").and_then(toml::Value::as_str) == Some("tofino");
     let flushes = !is_tofino || switch.contains_key("cpu_interface");
-    write(machine, CONFIG, switch_file(&text, switch, &machine.folder)).await?;
+    write_remote_file(machine, CONFIG, switch_file(&text, switch, &machine.folder)).await?;
     let switch = FarSwitch { machine: Arc::clone(machine), flushes };
     if plan.epochs.is_some() {
         let config = format!("{}/{CONFIG}", machine.folder);
         let arguments = ["watch", "--ready", "--switch", SWITCH, "--config", &config];
-        daemon(machine, "translator", arguments.map(String::from).into()).await?;
+        start_remote_daemon(machine, "translator", arguments.map(String::from).into()).await?;
     } else {
         switch.call::<()>(OfSwitch::Setup).await?;
     }
@@ -221,7 +229,7 @@ pub async fn start_bmv2(machine: &RemoteMachine, switch: &toml::Table) -> anyhow
 /// The bits of the reporters that send columns of sketches, if the switch has the store of these: it gives none by
 /// itself.
 fn sketch_reporters(topology: &Topology, switch: &toml::Table) -> String {
-    let is_sketch = |store: &&StoreSpec| store.primitive() == Primitive::SketchMerge.name();
+    let is_sketch = |store: &&StoreSpec| store.primitive() == Primitive::SketchMerge.canonical_name();
     let Some(StoreSpec { name: store, .. }) = topology.stores.iter().find(is_sketch) else {
         return String::new();
     };
@@ -249,22 +257,26 @@ fn switch_file(translator: &str, mut switch: toml::Table, folder: &str) -> Strin
 }
 
 /// Writes a file to the folder of a machine.
-pub async fn write(machine: &RemoteMachine, name: &str, text: String) -> anyhow::Result<()> {
+pub async fn write_remote_file(machine: &RemoteMachine, name: &str, text: String) -> anyhow::Result<()> {
     machine.call::<()>(&Request::Write { name: name.into(), text }).await
 }
 
 /// Starts a daemon there; returns its ready line.
-async fn daemon(machine: &RemoteMachine, name: &str, arguments: Vec<String>) -> anyhow::Result<Value> {
+async fn start_remote_daemon(
+    machine: &RemoteMachine,
+    name: &str,
+    arguments: Vec<String>,
+) -> anyhow::Result<Value> {
     machine.call(&Request::Start { name: name.into(), arguments }).await
 }
 
-fn said<'a>(ready: &'a Value, field: &str) -> anyhow::Result<&'a str> {
+fn ready_field<'a>(ready: &'a Value, field: &str) -> anyhow::Result<&'a str> {
     ready[field].as_str().with_context(|| format!("the ready line {ready} has no {field}"))
 }
 
 /// Forwards a port of a machine's loopback to an address here.
-async fn lend(machine: &RemoteMachine, to: SocketAddr) -> anyhow::Result<SocketAddr> {
-    let mut ssh = tokio::process::Command::from(machine.connection().lend(&to.to_string()));
+async fn forward_remote_port(machine: &RemoteMachine, to: SocketAddr) -> anyhow::Result<SocketAddr> {
+    let mut ssh = tokio::process::Command::from(machine.connection().forward_remote_port(&to.to_string()));
     let output = ssh.output().await.context("cannot run ssh")?;
     let port = String::from_utf8_lossy(&output.stdout).trim().parse::<u16>();
     match port {
@@ -272,7 +284,7 @@ async fn lend(machine: &RemoteMachine, to: SocketAddr) -> anyhow::Result<SocketA
         _ => bail!(
             "{}: its sshd does not forward ports, which the translator needs to reach the collector \
              (AllowTcpForwarding in sshd_config): {}",
-            machine.connection().shown(),
+            machine.connection().display_name(),
             super::ssh::last_lines(&String::from_utf8_lossy(&output.stderr))
         ),
     }
@@ -293,7 +305,7 @@ mod tests {
     #[test]
     fn the_example_of_the_page_is_a_topology_and_its_switch_can_be_programmed() {
         let blocks = blocks();
-        let topology = Topology::parse(blocks[0], "hardware.toml").unwrap();
+        let topology = Topology::parse_and_check(blocks[0], "hardware.toml").unwrap();
         let names: Vec<&str> = topology.machines.iter().map(|machine| &*machine.name).collect();
         assert_eq!(names, ["store1", "edge1", "load1"]);
         assert!(topology.machines[1].deploy && topology.machines[2].program == "~/bin/dta-manager");
@@ -301,10 +313,10 @@ mod tests {
         let (before, rest) = blocks[0].split_once("[[machine]]\nname = \"edge1\"").unwrap();
         let (_, after) = rest.split_once("[[machine]]").unwrap();
         let text = format!("{before}{}\n[[machine]]{after}", blocks[2]);
-        let topology = Topology::parse(&text, "hardware.toml").unwrap();
+        let topology = Topology::parse_and_check(&text, "hardware.toml").unwrap();
         let edge = &topology.machines[1];
         assert_eq!(edge.simple_switch, ["1@eth1", "2@eth2"]);
-        let plan = Plan::plain(&topology, Path::new("/nowhere"));
+        let plan = Plan::with_soft_nic(&topology, Path::new("/nowhere"));
         let place = TranslatorPlace {
             listen: format!("{}:{PORT}", edge.address),
             control: "127.0.0.1:0".into(),
@@ -315,8 +327,8 @@ mod tests {
         };
         let file = switch_file(&files::translator(&plan, &place), edge.switch.clone().unwrap(), "/nowhere");
         let (config, _) = Config::parse(&file, Path::new("translator.toml")).unwrap();
-        config.check().unwrap();
-        let Switch::Bmv2(p4) = config.switch(SWITCH).unwrap() else { panic!("{file}") };
+        config.check_values().unwrap();
+        let Switch::Bmv2(p4) = config.find_switch(SWITCH).unwrap() else { panic!("{file}") };
         assert_eq!((p4.collector_ports.len(), p4.stations.len()), (1, 1));
         let translator = config.translator_of(SWITCH).unwrap();
         assert_eq!(translator.listen.to_string(), "192.0.2.2:40040");
@@ -327,11 +339,11 @@ mod tests {
     fn the_second_collector_of_the_page_has_what_the_page_says() {
         let blocks = blocks();
         let text = blocks[0].replacen("[network]", &format!("{}\n[network]", blocks[1]), 1);
-        let topology = Topology::parse(&text, "hardware.toml").unwrap();
-        let share = topology.share();
+        let topology = Topology::parse_and_check(&text, "hardware.toml").unwrap();
+        let share = topology.collector_share();
         assert_eq!(share.collectors(), 2);
         let addresses = ["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
-        let tables = share.tables(&addresses, &topology.stores);
+        let tables = share.collector_tables(&addresses, &topology.stores);
         let (first, second) = tables.rsplit_once("[[translator.collector]]").unwrap();
         assert!(
             first.contains("buckets = \"0-127\"") && second.contains("buckets = \"128-255\""),
@@ -362,8 +374,9 @@ mod tests {
             ("config = \"ssh_config\"", "key = \"secret\"", "unknown field `key`"),
         ] {
             assert!(page.contains(from), "{from}");
-            let error =
-                Topology::parse(&page.replacen(from, to, 1), "hardware.toml").expect_err(to).to_string();
+            let error = Topology::parse_and_check(&page.replacen(from, to, 1), "hardware.toml")
+                .expect_err(to)
+                .to_string();
             assert!(error.contains(expect) && error.contains(", line "), "{to}: {error}");
         }
     }
@@ -371,7 +384,7 @@ mod tests {
     #[test]
     fn the_example_with_a_reporter_is_a_topology_and_what_is_wrong_about_it_is_named() {
         let page = blocks()[3];
-        let topology = Topology::parse(page, "hardware.toml").unwrap();
+        let topology = Topology::parse_and_check(page, "hardware.toml").unwrap();
         assert!(topology.has_reporter_switch() && topology.stores.is_empty());
         assert_eq!(
             (&topology.machines[2].host_ports[..], topology.machines[2].translator.unwrap().port),
@@ -395,8 +408,9 @@ mod tests {
             ("name = \"two-switches\"", "name = \"x\"\n[network]\ntiers = [2]", "left out where"),
         ] {
             assert!(page.contains(from), "{from}");
-            let error =
-                Topology::parse(&page.replacen(from, to, 1), "hardware.toml").expect_err(to).to_string();
+            let error = Topology::parse_and_check(&page.replacen(from, to, 1), "hardware.toml")
+                .expect_err(to)
+                .to_string();
             assert!(error.contains(expect) && error.contains("hardware.toml"), "{to}: {error}");
         }
         // A second one, whose hosts say which is theirs.
@@ -404,7 +418,7 @@ mod tests {
         let first = "interfaces = [\"eth1\", \"eth2\"]           # of two hosts";
         let whole = two.replacen(first, &format!("{first}\nreporter = \"leaf1\""), 1);
         assert_ne!(whole, two);
-        assert_eq!(Topology::parse(&whole, "hardware.toml").unwrap().machines.len(), 6);
+        assert_eq!(Topology::parse_and_check(&whole, "hardware.toml").unwrap().machines.len(), 6);
         for (text, expect) in [
             (two.clone(), "the name of the machine with the reporter"),
             (
@@ -421,15 +435,15 @@ mod tests {
                 "as many of the role traffic",
             ),
         ] {
-            let error = Topology::parse(&text, "hardware.toml").expect_err(expect).to_string();
+            let error = Topology::parse_and_check(&text, "hardware.toml").expect_err(expect).to_string();
             assert!(error.contains(expect) && error.contains(", line "), "{error}");
         }
         // A Tofino is there before the run.
         let (before, after) = page.rsplit_once("type = \"bmv2\"").unwrap();
         let tofino = format!("{before}type = \"tofino\"{after}");
-        let error = Topology::parse(&tofino, "hardware.toml").unwrap_err().to_string();
+        let error = Topology::parse_and_check(&tofino, "hardware.toml").unwrap_err().to_string();
         assert!(error.contains("whose switch is of type \"bmv2\""), "{error}");
         let tofino = tofino.replace("simple_switch = [\"1@eth1\", \"2@eth2\", \"3@eth3\"]\n", "");
-        Topology::parse(&tofino, "hardware.toml").unwrap();
+        Topology::parse_and_check(&tofino, "hardware.toml").unwrap();
     }
 }

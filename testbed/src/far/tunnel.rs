@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 
-use super::ssh::Connection;
+use super::ssh::SshConnection;
 
 /// A loopback port; closed when this is dropped.
 #[derive(Debug)]
@@ -21,13 +21,13 @@ pub struct Tunnel {
 
 impl Tunnel {
     /// Leads to `target`, an address as seen from the machine at the other end of `connection`.
-    pub async fn open(connection: Connection, target: String) -> anyhow::Result<Tunnel> {
+    pub async fn open(connection: SshConnection, target: String) -> anyhow::Result<Tunnel> {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot open a port of loopback")?;
         let address = listener.local_addr()?;
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(carry(stream, Command::from(connection.reach(&target))));
+                tokio::spawn(forward_connection(stream, Command::from(connection.forward_stdio(&target))));
             }
         });
         Ok(Tunnel { address, serving })
@@ -41,7 +41,7 @@ impl Drop for Tunnel {
 }
 
 /// Carries one connection until one of its ends closes it. The other end sees the connection end.
-async fn carry(mut stream: TcpStream, mut ssh: Command) {
+async fn forward_connection(mut stream: TcpStream, mut ssh: Command) {
     let ssh = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let Ok(mut child) = ssh.kill_on_drop(true).spawn() else { return };
     let (Some(mut input), Some(mut output)) = (child.stdin.take(), child.stdout.take()) else { return };

@@ -3,7 +3,7 @@ use dta_proto::wire::{checksum, ethernet, ipv4, roce, udp};
 
 /// As the bytes are, as an Ethernet frame, and once more with the checksums made right, to come past them.
 pub(crate) fn check(bytes: &[u8]) -> bool {
-    let framed = ethernet::Packet::new_checked(bytes).is_ok_and(|frame| look(frame.payload()));
+    let framed = ethernet::EthernetFrame::new_checked(bytes).is_ok_and(|frame| look(frame.payload()));
     let plain = look(bytes);
     let mut bytes = bytes.to_vec();
     repair(&mut bytes);
@@ -12,19 +12,19 @@ pub(crate) fn check(bytes: &[u8]) -> bool {
 
 /// Whether it is a RoCEv2 packet whose checksum is right.
 fn look(bytes: &[u8]) -> bool {
-    if let Ok(packet) = ipv4::Packet::new_checked(bytes) {
+    if let Ok(packet) = ipv4::Ipv4Packet::new_checked(bytes) {
         let _ = packet.check_plain();
-        if let Ok(datagram) = udp::Packet::new_checked(packet.payload()) {
-            let _ = datagram.check(packet.src(), packet.dst());
+        if let Ok(datagram) = udp::UdpPacket::new_checked(packet.payload()) {
+            let _ = datagram.verify_checksum(packet.source_address(), packet.destination_address());
         }
     }
-    let received = Received::parse(bytes);
+    let received = Received::parse_packet(bytes);
     if let Ok(received) = &received {
         let len = ipv4::HEADER_LEN + udp::HEADER_LEN + received.udp.payload().len();
-        assert!(roce::icrc_ok(&bytes[..len]), "taken with a wrong checksum");
-        let _ = roce::Repr::parse(&received.roce);
+        assert!(roce::has_valid_icrc(&bytes[..len]), "taken with a wrong checksum");
+        let _ = roce::RoceRepr::parse_packet(&received.roce);
     }
-    let _ = roce::icrc_ok(bytes);
+    let _ = roce::has_valid_icrc(bytes);
     received.is_ok()
 }
 
@@ -40,10 +40,10 @@ fn repair(bytes: &mut [u8]) {
     bytes[6..8].fill(0);
     bytes[9] = ipv4::PROTOCOL_UDP;
     bytes[10..12].fill(0);
-    let sum = checksum::finish(checksum::add(0, &bytes[..20]));
+    let sum = checksum::fold_checksum(checksum::add(0, &bytes[..20]));
     bytes[10..12].copy_from_slice(&sum.to_be_bytes());
     bytes[24..26].copy_from_slice(&(total - 20).to_be_bytes());
     bytes[26..28].fill(0);
-    let icrc = roce::icrc(&bytes[..len - 4]);
+    let icrc = roce::compute_icrc(&bytes[..len - 4]);
     bytes[len - 4..].copy_from_slice(&icrc.to_le_bytes());
 }

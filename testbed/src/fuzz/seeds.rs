@@ -1,7 +1,7 @@
 //! Where the loop begins: the vectors that every implementation is tested on.
 
 use dta_proto::key::Flow;
-use dta_proto::wire::int::emit::{Carrier, Datagram, Hop, Local, Packet, Report, Stack};
+use dta_proto::wire::int::emit::{Carrier, EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
 use dta_proto::wire::int::{Flags, IntVersion, ReportVersion, TunnelKind};
 use serde_json::Value;
 
@@ -62,15 +62,15 @@ pub(crate) fn int_reports() -> Vec<Vec<u8>> {
                 if version == IntVersion::V21 {
                     stack.carrier = Carrier::NewUdp(0x7ffe);
                 }
-                let mut packet = Packet::new(flow).with(stack);
+                let mut packet = EmittedPacket::new(flow).with_stack(stack);
                 packet.tcp_options = vec![1; 4];
                 if flow.proto == 17 {
-                    packet.tunnel = Some((TunnelKind::GtpU(7), Box::new(Packet::new(flows[0]))));
+                    packet.tunnel = Some((TunnelKind::GtpU(7), Box::new(EmittedPacket::new(flows[0]))));
                 }
                 let flags = Flags { tracked: true, ..Flags::default() };
                 let report =
-                    Report { flags, local, hop: hop(9), halved_queue: false, packet, ethernet: true };
-                let datagram = Datagram {
+                    EmittedReport { flags, local, hop: hop(9), halved_queue: false, packet, ethernet: true };
+                let datagram = EmittedDatagram {
                     version: report_version,
                     version_nibble: 0,
                     switch: 9,
@@ -78,7 +78,7 @@ pub(crate) fn int_reports() -> Vec<Vec<u8>> {
                     sequence: 1,
                     reports: vec![report],
                 };
-                seeds.push([vec![0], datagram.bytes()].concat());
+                seeds.push([vec![0], datagram.to_bytes()].concat());
             }
         }
     }

@@ -14,7 +14,7 @@ const FRAME: usize = 16;
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn write<'a>(output: impl Write, frames: impl IntoIterator<Item = &'a [u8]>) -> io::Result<()> {
+pub fn write_capture<'a>(output: impl Write, frames: impl IntoIterator<Item = &'a [u8]>) -> io::Result<()> {
     let mut output = GzEncoder::new(output, Compression::best());
     output.write_all(&[0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_le_bytes).concat())?;
     for frame in frames {
@@ -26,7 +26,7 @@ pub fn write<'a>(output: impl Write, frames: impl IntoIterator<Item = &'a [u8]>)
     Ok(())
 }
 
-/// The frames of a capture that [`write`] made.
+/// The frames of a capture that [`write_capture`] made.
 ///
 /// # Errors
 /// It is cut, or none.
@@ -34,11 +34,11 @@ pub fn read(input: impl Read) -> io::Result<Vec<Vec<u8>>> {
     let mut bytes = Vec::new();
     GzDecoder::new(input).read_to_end(&mut bytes)?;
     let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "the capture is cut");
-    Ok(frames(&bytes).ok_or_else(cut)?.into_iter().map(<[u8]>::to_vec).collect())
+    Ok(parse_frames(&bytes).ok_or_else(cut)?.into_iter().map(<[u8]>::to_vec).collect())
 }
 
 /// The frames of an uncompressed capture; `None` if it is cut.
-pub(crate) fn frames(bytes: &[u8]) -> Option<Vec<&[u8]>> {
+pub(crate) fn parse_frames(bytes: &[u8]) -> Option<Vec<&[u8]>> {
     let mut rest = bytes.get(FILE..)?;
     let mut frames = Vec::new();
     while !rest.is_empty() {
@@ -57,7 +57,7 @@ mod tests {
     fn frames_come_back_and_a_cut_capture_is_refused() {
         let frames = [vec![1; 60], vec![], vec![2; 1500]];
         let mut file = Vec::new();
-        write(&mut file, frames.iter().map(Vec::as_slice)).unwrap();
+        write_capture(&mut file, frames.iter().map(Vec::as_slice)).unwrap();
         assert_eq!(read(&file[..]).unwrap(), frames);
         assert!(read(&file[..file.len() - 9]).is_err());
         let mut short = Vec::new();

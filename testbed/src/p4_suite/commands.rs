@@ -12,7 +12,9 @@ pub const ROW_AT: usize = 20;
 /// # Panics
 /// The file is damaged.
 pub fn flush_row() -> Vec<u8> {
-    let lines = include_str!("../../../translator-p4/frames/tofino-flush-row.hex").lines().filter(|line| !line.starts_with('#'));
+    let lines = include_str!("../../../translator-p4/frames/tofino-flush-row.hex")
+        .lines()
+        .filter(|line| !line.starts_with('#'));
     let digits: String = lines.collect::<String>().chars().filter(|digit| !digit.is_whitespace()).collect();
     let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal digits");
     (0..digits.len()).step_by(2).map(byte).collect()

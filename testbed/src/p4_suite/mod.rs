@@ -1,9 +1,9 @@
 //! The packet suite of the P4 translator.
 //!
 //! [`generate`] makes a program with stores of every shape, and reports for them. A data plane makes an
-//! [`Outcome`] of them. That of the software engine in reference mode ([`software`]) and that of a switch are to
+//! [`DataPlaneOutcome`] of them. That of the software engine in reference mode ([`run_software`]) and that of a switch are to
 //! be equal, byte for byte. What a switch made is kept in a [`capture`], so that the software is held to it where
-//! there is no switch. [`assembly`] reads what the compiler for Tofino made.
+//! there is no switch. [`read_profile_assembly`] reads what the compiler for Tofino made.
 
 pub mod assembly;
 pub mod capture;
@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 
 use dta_dataplane::reference::Reference;
 use dta_proto::program::Program;
-use dta_proto::wire::datagram::{self, Datagram};
+use dta_proto::wire::datagram::{self, UdpDatagram};
 
 /// What a data plane made of reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct DataPlaneOutcome {
     /// Frames from their IPv4 header on, by the queue pair that they go to (IPv4 destination, number), in the order of
     /// their departure. Between queue pairs the order is free: they may leave by several ports.
     pub frames: BTreeMap<(u32, u32), Vec<Vec<u8>>>,
@@ -27,7 +27,7 @@ pub struct Outcome {
     pub nacks: Vec<Vec<u8>>,
 }
 
-impl Outcome {
+impl DataPlaneOutcome {
     /// Adds a frame.
     ///
     /// # Errors
@@ -48,9 +48,9 @@ impl Outcome {
     }
 
     /// Where this and another outcome differ first, in words; `None` where they are equal.
-    pub fn difference(&self, other: &Outcome, names: [&str; 2]) -> Option<String> {
+    pub fn difference(&self, other: &DataPlaneOutcome, names: [&str; 2]) -> Option<String> {
         let hex = |bytes: Option<&Vec<u8>>| match bytes {
-            Some(bytes) => dta_proto::hex(bytes),
+            Some(bytes) => dta_proto::to_hex_digits(bytes),
             None => "nothing".to_owned(),
         };
         let first = |what: &str, ours: &[Vec<u8>], theirs: &[Vec<u8>]| {
@@ -67,7 +67,7 @@ impl Outcome {
         };
         let pairs = self.frames.keys().chain(other.frames.keys());
         let none = Vec::new();
-        let of = |outcome: &Outcome, pair| outcome.frames.get(pair).unwrap_or(&none).clone();
+        let of = |outcome: &DataPlaneOutcome, pair| outcome.frames.get(pair).unwrap_or(&none).clone();
         pairs
             .into_iter()
             .find_map(|pair| {
@@ -81,9 +81,9 @@ impl Outcome {
 #[derive(Clone, Debug, Default)]
 pub struct Software {
     /// Of packets.
-    pub made: Outcome,
+    pub made: DataPlaneOutcome,
     /// When it was flushed after them.
-    pub flushed: Outcome,
+    pub flushed: DataPlaneOutcome,
     /// What it had counted before it was flushed.
     pub counters: Vec<(String, u64)>,
 }
@@ -92,27 +92,27 @@ pub struct Software {
 ///
 /// # Errors
 /// The program cannot be held.
-pub fn software(program: &Program, packets: &[Vec<u8>]) -> Result<Software, String> {
+pub fn run_software(program: &Program, packets: &[Vec<u8>]) -> Result<Software, String> {
     let mut engine =
         Reference::new(program, generate::POSTCARD_ROWS as usize).map_err(|error| error.to_string())?;
-    let (mut made, mut flushed) = (Outcome::default(), Outcome::default());
+    let (mut made, mut flushed) = (DataPlaneOutcome::default(), DataPlaneOutcome::default());
     for packet in packets {
-        let report = engine.packet(packet);
+        let report = engine.process_packet(packet);
         for frame in &report.frames {
             made.add_frame(frame)?;
         }
         for payload in &report.nacks {
-            let datagram = Datagram::parse(packet).map_err(|error| error.to_string())?;
-            let header = datagram::header(datagram.destination(), datagram.source(), payload.len());
+            let datagram = UdpDatagram::parse_packet(packet).map_err(|error| error.to_string())?;
+            let header = datagram::encode_header(datagram.destination(), datagram.source(), payload.len());
             made.nacks.push([&header[..], payload].concat());
         }
     }
-    let counters = engine.counters();
-    if let Some(wrong) = counters.check() {
+    let counters = engine.engine_counters();
+    if let Some(wrong) = counters.find_imbalance() {
         return Err(wrong);
     }
-    let named = counters.named();
-    for frame in engine.flush() {
+    let named = counters.named_counters();
+    for frame in engine.flush_held_reports() {
         flushed.add_frame(&frame)?;
     }
     Ok(Software { made, flushed, counters: named })

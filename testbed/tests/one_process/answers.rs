@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use dta_collector::reader::{append, key_increment, key_write, postcarding, sketch_merge};
 use dta_proto::key::Key;
-use dta_proto::layout::key_write::{Choice, Outcome, choose};
-use dta_proto::layout::postcarding::Path;
+use dta_proto::layout::key_write::{Choice, CombinedCopies, combine_copies};
+use dta_proto::layout::postcarding::PostcardPath;
 use dta_proto::layout::sketch_merge::columns_of;
 use dta_proto::program::Transport;
 
@@ -31,21 +31,21 @@ pub(crate) fn compare(world: &World, reports: &Reports, truth: &Truth) {
 }
 
 fn values(world: &World, keys: &[Key], truth: &Truth) {
-    let reader = key_write::Reader::new(world.store(VALUES)).expect("a key-write store");
+    let reader = key_write::KeyWriteReader::new(world.store(VALUES)).expect("a key-write store");
     for policy in [Choice::First, Choice::Plurality, Choice::AtLeast(2)] {
-        let mut answers = vec![key_write::Answer::default(); keys.len()];
+        let mut answers = vec![key_write::KeyWriteReading::default(); keys.len()];
         let mut values = vec![0; keys.len() * VALUE_LEN];
-        reader.query(keys, policy, &mut answers, &mut values).unwrap();
+        reader.query_keys(keys, policy, &mut answers, &mut values).unwrap();
         let mut found = 0;
         for ((key, answer), value) in keys.iter().zip(&answers).zip(values.chunks_exact(VALUE_LEN)) {
             let copies = truth.values.get(key).copied().unwrap_or_default();
-            let (expected, bytes) = match choose(policy, &copies) {
-                Outcome::Absent => (key_write::Answer::default(), [0; VALUE_LEN]),
-                Outcome::Undecided { agreeing, differing } => {
-                    (key_write::Answer { found: false, agreeing, differing }, [0; VALUE_LEN])
+            let (expected, bytes) = match combine_copies(policy, &copies) {
+                CombinedCopies::Absent => (key_write::KeyWriteReading::default(), [0; VALUE_LEN]),
+                CombinedCopies::Undecided { agreeing, differing } => {
+                    (key_write::KeyWriteReading { found: false, agreeing, differing }, [0; VALUE_LEN])
                 }
-                Outcome::Found { value, agreeing, differing } => {
-                    (key_write::Answer { found: true, agreeing, differing }, value)
+                CombinedCopies::Found { value, agreeing, differing } => {
+                    (key_write::KeyWriteReading { found: true, agreeing, differing }, value)
                 }
             };
             assert_eq!((*answer, value), (expected, &bytes[..]), "{key:?} by {policy:?}");
@@ -61,7 +61,7 @@ fn entries(world: &World, id: u16, truth: &Truth) -> Vec<u64> {
     let mut batches = Vec::new();
     for list in 0..LISTS {
         let mut count = 0;
-        let mut reader = lists.reader(list, append::Start::At(1)).expect("a list of the store");
+        let mut reader = lists.open_reader(list, append::ReadStart::At(1)).expect("a list of the store");
         let (mut read, mut sequence) = (Vec::new(), 0);
         // What is missing is given up when time has passed; here it passes as fast as we like.
         let mut now = Instant::now();
@@ -90,7 +90,7 @@ fn entries(world: &World, id: u16, truth: &Truth) -> Vec<u64> {
 /// twice is written twice, and wakes twice.
 fn woken(world: &World, batches: &[u64]) {
     let uc = world.writes == Transport::Uc;
-    let again = if uc { world.frame_faults.counts().duplicated } else { 0 };
+    let again = if uc { world.frame_faults.fault_counts().duplicated } else { 0 };
     for (list, batches) in (0..).zip(batches) {
         let woken = world.woken.iter().filter(|value| **value == list).count() as u64;
         assert!((*batches..=batches + again).contains(&woken), "list {list}: {woken} for {batches} batches");
@@ -100,9 +100,10 @@ fn woken(world: &World, batches: &[u64]) {
 }
 
 fn counters(world: &World, keys: &[Key], truth: &Truth) {
-    let reader = key_increment::Reader::new(world.store(COUNTERS)).expect("a key-increment store");
+    let reader =
+        key_increment::KeyIncrementReader::new(world.store(COUNTERS)).expect("a key-increment store");
     let mut answers = vec![0; keys.len()];
-    reader.query(keys, &mut answers).expect("slots of the store");
+    reader.query_keys(keys, &mut answers).expect("slots of the store");
     for (key, answer) in keys.iter().zip(&answers) {
         assert_eq!(*answer, truth.sums.get(key).copied().unwrap_or(0), "{key:?}");
     }
@@ -110,14 +111,17 @@ fn counters(world: &World, keys: &[Key], truth: &Truth) {
 }
 
 fn paths(world: &World, keys: &[Key], truth: &Truth) {
-    let reader = postcarding::Reader::new(world.store(PATHS)).expect("a postcarding store");
-    let mut answers = vec![postcarding::Answer::default(); keys.len()];
-    reader.query(keys, &mut answers).expect("rows of the store");
+    let reader = postcarding::PostcardingReader::new(world.store(PATHS)).expect("a postcarding store");
+    let mut answers = vec![postcarding::PostcardingReading::default(); keys.len()];
+    reader.query_keys(keys, &mut answers).expect("rows of the store");
     let (mut whole, mut cut) = (0, 0);
     for (key, answer) in keys.iter().zip(&answers) {
-        let (path, copies) = truth.paths.get(key).copied().unwrap_or((Path::default(), 0));
-        let expected =
-            postcarding::Answer { path: (copies > 0).then_some(path), agreeing: copies, differing: 0 };
+        let (path, copies) = truth.paths.get(key).copied().unwrap_or((PostcardPath::default(), 0));
+        let expected = postcarding::PostcardingReading {
+            path: (copies > 0).then_some(path),
+            agreeing: copies,
+            differing: 0,
+        };
         assert_eq!(*answer, expected, "{key:?}");
         whole += usize::from(answer.path.is_some_and(|path| path.is_complete()));
         cut += usize::from(answer.path.is_some_and(|path| !path.is_complete()));
@@ -126,12 +130,12 @@ fn paths(world: &World, keys: &[Key], truth: &Truth) {
 }
 
 fn sketch(world: &World, reports: &Reports, truth: &Truth) {
-    let reader = sketch_merge::Reader::new(world.store(SKETCH)).expect("a sketch-merge store");
+    let reader = sketch_merge::SketchMergeReader::new(world.store(SKETCH)).expect("a sketch-merge store");
     let mut unknown = 0;
     for epoch in EPOCHS {
         for column in 0..COLUMNS {
             let held =
-                reader.column(epoch, column).expect("a column of the store").expect("nobody writes now");
+                reader.read_column(epoch, column).expect("a column of the store").expect("nobody writes now");
             match truth.columns.get(&(epoch, column)) {
                 Some(Column { cells, merged }) => {
                     assert_eq!((held.epoch, held.merged), (epoch, *merged), "column {column}");
@@ -143,8 +147,8 @@ fn sketch(world: &World, reports: &Reports, truth: &Truth) {
         }
         // Any keys will do.
         let keys = &reports.value_keys;
-        let mut answers = vec![sketch_merge::Answer::default(); keys.len()];
-        reader.query(keys, epoch, &mut answers).expect("columns of the store");
+        let mut answers = vec![sketch_merge::SketchMergeReading::default(); keys.len()];
+        reader.query_keys(keys, epoch, &mut answers).expect("columns of the store");
         for (key, answer) in keys.iter().zip(&answers) {
             let at = columns_of(key, ROWS, COLUMNS);
             let columns: Option<Vec<&Column>> =

@@ -40,8 +40,8 @@ fn holds(wire: &Wire, seed: u64) -> World {
     }
     world.finish();
 
-    let counters = world.engine.counters();
-    assert_eq!(counters.check(), None);
+    let counters = world.engine.engine_counters();
+    assert_eq!(counters.find_imbalance(), None);
     let accepted: u64 = counters.primitives.iter().map(|p| p.accepted).sum();
     assert_eq!((counters.received, accepted), (reports.len() as u64, reports.len() as u64));
     let truth = match wire.transport {
@@ -49,7 +49,7 @@ fn holds(wire: &Wire, seed: u64) -> World {
         _ => Truth::of_all(&reports),
     };
     answers::compare(&world, &reports, &truth);
-    assert_eq!(counters.lost(LossCause::Injected).0, truth.lost_reports());
+    assert_eq!(counters.lost_by_cause(LossCause::Injected).0, truth.lost_reports());
     assert_eq!(counters.primitives.iter().map(|p| p.lost_reports).sum::<u64>(), truth.lost_reports());
     world
 }
@@ -70,7 +70,7 @@ fn on_uc_every_answer_is_what_was_reported_but_for_what_was_dropped() {
         let wire =
             Wire { transport: Transport::Uc, frames: "drop=0.1,dup=0.1,reorder=0.1", answers: "drop=0.1" };
         let world = holds(&wire, seed);
-        let counts = world.frame_faults.counts();
+        let counts = world.frame_faults.fault_counts();
         assert!(counts.dropped > 50 && counts.duplicated > 50 && counts.reordered > 50, "{counts:?}");
     }
 }
@@ -80,7 +80,7 @@ fn on_rc_every_answer_is_what_was_reported_whatever_happens_on_the_way() {
     for seed in 21..=24 {
         let bad = "drop=0.1,dup=0.1,reorder=0.1,corrupt=0.1";
         let world = holds(&Wire { transport: Transport::Rc, frames: bad, answers: bad }, seed);
-        let counts = world.frame_faults.counts();
+        let counts = world.frame_faults.fault_counts();
         assert!(counts.dropped > 50 && counts.duplicated > 50 && counts.reordered > 50, "{counts:?}");
         assert!(world.engine.queue_pairs().iter().all(|pair| pair.counters.retransmitted > 50));
     }

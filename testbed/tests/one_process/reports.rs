@@ -8,7 +8,7 @@ use dta_proto::layout::hash;
 use dta_proto::random::SplitMix64;
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use dta_proto::wire::datagram;
-use dta_proto::wire::dta::{Body, Report};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
 
 pub(crate) const VALUES: u16 = 1;
 pub(crate) const EVENTS: u16 = 2;
@@ -152,7 +152,7 @@ impl Reports {
             for hop in 0..length {
                 // Some hops of every fourth path never report.
                 if !cut || hop == 0 || random.below(2) == 0 {
-                    let value = random.0.draw() as u32;
+                    let value = random.0.next_u64() as u32;
                     all.push((1 + u16::from(hop), Said::Hop { key: *key, hop, length, value }));
                 }
             }
@@ -215,30 +215,30 @@ impl Made {
         };
         let (store, body) = match &self.said {
             Said::Value { key, copies, value } => {
-                (VALUES, Body::KeyWrite { redundancy: *copies, key: *key, value })
+                (VALUES, DtaBody::KeyWrite { redundancy: *copies, key: *key, value })
             }
-            Said::Entry { store, list, entry, .. } => (*store, Body::Append { list: *list, value: entry }),
+            Said::Entry { store, list, entry, .. } => (*store, DtaBody::Append { list: *list, value: entry }),
             Said::Count { key, delta } => {
-                (COUNTERS, Body::KeyIncrement { redundancy: 0, key: *key, delta: *delta })
+                (COUNTERS, DtaBody::KeyIncrement { redundancy: 0, key: *key, delta: *delta })
             }
             Said::Hop { key, hop, length, value } => {
-                (PATHS, Body::Postcard { key: *key, hop: *hop, path_length: *length, value: *value })
+                (PATHS, DtaBody::Postcard { key: *key, hop: *hop, path_length: *length, value: *value })
             }
             Said::Column { epoch, column, .. } => {
-                (SKETCH, Body::SketchMerge { epoch: *epoch, column: *column, cells: &cells })
+                (SKETCH, DtaBody::SketchMerge { epoch: *epoch, column: *column, cells: &cells })
             }
         };
-        let report = Report {
+        let report = DtaReport {
             immediate: matches!(self.said, Said::Entry { immediate: true, .. }),
             sequence: self.sequence,
             reporter: self.reporter,
-            ..Report::new(store, body)
+            ..DtaReport::new(store, body)
         };
         let mut payload = [0; 200];
-        let len = report.emit(&mut payload).expect("a report of this test's own");
+        let len = report.encode_into(&mut payload).expect("a report of this test's own");
         let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 1, self.reporter as u8), 5555);
         let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40040);
-        [&datagram::header(from, to, len)[..], &payload[..len]].concat()
+        [&datagram::encode_header(from, to, len)[..], &payload[..len]].concat()
     }
 }
 
@@ -248,7 +248,7 @@ fn keys(random: &mut Random, count: usize, copies: u8, slots: u64) -> Vec<Key> {
     while keys.len() < count {
         let mut key = Key([0; 16]);
         key.0.copy_from_slice(&random.bytes(16));
-        let at = hash::slots(&key, copies, slots);
+        let at = hash::key_slots(&key, copies, slots);
         if at.iter().all(|slot| !taken.contains(slot)) && at[1..].iter().all(|slot| *slot != at[0]) {
             taken.extend(at.iter().copied());
             keys.push(key);
@@ -261,11 +261,11 @@ struct Random(SplitMix64);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0.draw() % bound
+        self.0.next_u64() % bound
     }
 
     fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.0.draw() as u8).collect()
+        (0..len).map(|_| self.0.next_u64() as u8).collect()
     }
 
     fn shuffle<T>(&mut self, all: &mut [T]) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use dta_proto::key::Key;
-use dta_proto::layout::postcarding::Path;
+use dta_proto::layout::postcarding::PostcardPath;
 
 use crate::reports::{PATH_COPIES, ROWS, Reports, Said, VALUE_COPIES, VALUE_LEN};
 
@@ -40,7 +40,7 @@ pub(crate) struct Truth {
     pub(crate) entries: BTreeMap<(u16, u32), Vec<Vec<u8>>>,
     pub(crate) sums: HashMap<Key, u64>,
     /// A path, and how many of its copies came.
-    pub(crate) paths: HashMap<Key, (Path, u8)>,
+    pub(crate) paths: HashMap<Key, (PostcardPath, u8)>,
     pub(crate) columns: HashMap<(u32, u32), Column>,
     lost: u64,
 }
@@ -95,7 +95,7 @@ impl Truth {
                 }
                 Said::Hop { key, hop, length, value } => {
                     let came = (0..PATH_COPIES).filter(|copy| when(n, *copy).is_some()).count() as u8;
-                    let (path, copies) = truth.paths.entry(*key).or_insert((Path::default(), came));
+                    let (path, copies) = truth.paths.entry(*key).or_insert((PostcardPath::default(), came));
                     assert_eq!(*copies, came, "the hops of a path leave together");
                     path.length = *length;
                     assert!(path.set(*hop, *value));

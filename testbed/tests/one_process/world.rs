@@ -10,11 +10,11 @@ use dta_collector::nic::soft::{Responder, ResponderConfig};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
 use dta_dataplane::losses::FrameMeta;
-use dta_dataplane::{Engine, Limits, Output};
+use dta_dataplane::{Engine, EngineLimits, EngineOutput};
 use dta_link::Scope;
-use dta_link::fault::{Fate, FaultInjector, Faults};
-use dta_proto::batch::Batch;
-use dta_proto::program::{Entry, Flush, Mode, Primitive, Program, Transport, diff};
+use dta_link::fault::{FaultInjector, FaultOutcome, Faults};
+use dta_proto::batch::PacketBatch;
+use dta_proto::program::{DataPlaneEntry, FlushDelay, Mode, Primitive, Program, Transport, diff_programs};
 use dta_testbed::programmed::{Pairs, programmed};
 
 use crate::reports::stores;
@@ -47,8 +47,8 @@ pub(crate) struct World {
     /// The list numbers that readers were woken with.
     pub(crate) woken: Vec<u32>,
     answer_faults: FaultInjector,
-    answers: Batch,
-    out: Output,
+    answers: PacketBatch,
+    out: EngineOutput,
     /// Frames that an injector may hold or has not seen yet, by their number.
     on_the_way: HashMap<u64, Carried>,
     start: Instant,
@@ -71,18 +71,20 @@ impl World {
             &stores(),
             RegionOptions { huge_pages: false },
             &pairs,
-            |region, access| responder.borrow_mut().register(region, access),
+            |region, access| responder.borrow_mut().register_region(region, access),
             |request| responder.borrow_mut().create_queue_pair(request),
         )
         .expect("memory for small stores, and room for their queue pairs");
         let responder = responder.into_inner();
-        program.set(Entry::Mode(Mode { reference: false }));
+        program.set(DataPlaneEntry::Mode(Mode { reference: false }));
         for primitive in Primitive::ALL {
-            program.set(Entry::Flush(Flush { primitive, after_ms: FLUSH_MS }));
+            program.set(DataPlaneEntry::Flush(FlushDelay { primitive, after_ms: FLUSH_MS }));
         }
-        let mut engine = Engine::new(Limits { name_reports: true, ..Limits::default() });
-        let mut out = Output::default();
-        engine.apply(0, &diff(&Program::default(), &program), &mut out).expect("a program that can be held");
+        let mut engine = Engine::new(EngineLimits { name_reports: true, ..EngineLimits::default() });
+        let mut out = EngineOutput::default();
+        engine
+            .apply_changes(0, &diff_programs(&Program::default(), &program), &mut out)
+            .expect("a program that can be held");
         let answers_batch = responder.answer_batch(1024);
         World {
             engine,
@@ -107,14 +109,14 @@ impl World {
 
     /// Takes a batch of reports, and lets a millisecond pass.
     pub(crate) fn report(&mut self, packets: &[Vec<u8>]) {
-        self.engine.ingest(self.now, packets.iter().map(Vec::as_slice), &mut self.out);
+        self.engine.ingest_packets(self.now, packets.iter().map(Vec::as_slice), &mut self.out);
         self.carry();
         self.pass();
     }
 
     /// Sends what is held, and waits until everything has come that will.
     pub(crate) fn finish(&mut self) {
-        self.engine.flush(self.now, &mut self.out);
+        self.engine.flush_held_reports(self.now, &mut self.out);
         self.carry();
         let mut quiet = 0;
         // An injector holds a frame for 20 ms.
@@ -125,13 +127,13 @@ impl World {
             assert!(self.now < LONGEST, "the queue pairs come to no end: {pairs:#?}");
             self.pass();
         }
-        let faults = [self.frame_faults.counts(), self.answer_faults.counts()];
+        let faults = [self.frame_faults.fault_counts(), self.answer_faults.fault_counts()];
         assert!(faults.iter().all(|counts| counts.held == 0), "{faults:?}");
     }
 
     fn pass(&mut self) {
         self.now += MS;
-        self.engine.tick(self.now, &mut self.out);
+        self.engine.run_timers(self.now, &mut self.out);
         self.carry();
     }
 
@@ -141,8 +143,8 @@ impl World {
             self.send_frames();
             self.out.clear();
             let when = self.start + Duration::from_nanos(self.now);
-            let back = self.answer_faults.apply(&mut self.answers, when, |_, _, _| {});
-            self.engine.answers(self.now, back.iter(), &mut self.out);
+            let back = self.answer_faults.apply_to_batch(&mut self.answers, when, |_, _, _| {});
+            self.engine.handle_answers(self.now, back.iter(), &mut self.out);
             self.answers.clear();
             if self.out.frames.is_empty() {
                 return;
@@ -156,22 +158,24 @@ impl World {
         let mut metas = out.meta.iter();
         for batch in out.frames.batches_mut() {
             for (index, meta) in (0..batch.len()).zip(&mut metas) {
-                let reports = engine.origins().of(meta).map(|o| (o.reporter, o.sequence)).collect();
+                let reports =
+                    engine.report_origins().frame_origins(meta).map(|o| (o.reporter, o.sequence)).collect();
                 let carried = Carried { meta: *meta, reports, once: engine.leaves_once(meta) };
-                on_the_way.insert(batch.cookie(index), carried);
+                on_the_way.insert(batch.packet_cookie(index), carried);
             }
-            let leaving = frame_faults.apply(batch, when, |fate, number, _| {
-                if fate == Fate::Dropped {
+            let leaving = frame_faults.apply_to_batch(batch, when, |fate, number, _| {
+                if fate == FaultOutcome::Dropped {
                     engine.injected_loss(&on_the_way[&number].meta);
                 }
             });
             for index in 0..leaving.len() {
-                let carried = &on_the_way[&leaving.cookie(index)];
+                let carried = &on_the_way[&leaving.packet_cookie(index)];
                 if carried.once {
                     arrivals.came(&carried.reports, carried.meta.copy);
                 }
             }
-            responder.process(leaving, answers, &mut |_| panic!("more answers than there is room for"));
+            responder
+                .process_packets(leaving, answers, &mut |_| panic!("more answers than there is room for"));
             woken.extend(responder.immediates().drain(..).map(|immediate| immediate.value));
         }
         assert_eq!(metas.next(), None, "each frame has its own");

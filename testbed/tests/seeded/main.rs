@@ -22,7 +22,7 @@ fn holds(target: Target) {
             assert!(summary.tried > 1000 && summary.taken * 20 > summary.tried, "{summary:?}");
         }
         Err(Failure { after, input }) => {
-            let hex = dta_proto::hex(&input);
+            let hex = dta_proto::to_hex_digits(&input);
             panic!(
                 "target {}, seed {seed}, after {after} inputs: the property does not hold for {hex}",
                 target.name

@@ -1,10 +1,10 @@
 //! Batches of 32 and 64 bytes.
 
-use dta_testbed::p4_suite::assembly::pipeline::{DEPARSER, Pipeline};
-use dta_testbed::p4_suite::assembly::profiles::{LONG_BATCHES, WORDS, words_of};
 use dta_proto::layout::append;
 use dta_proto::store::StoreKind;
-use dta_proto::wire::dta::{Body, Report};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
+use dta_testbed::p4_suite::assembly::pipeline::{AssemblyPipeline, DEPARSER};
+use dta_testbed::p4_suite::assembly::profiles::{LONG_BATCHES, WORDS, words_of_element};
 
 use crate::{ADDRESS, DEPARTS, ENDS, PAIR, Switch, put, reference, report, same, same_batch, take};
 
@@ -23,9 +23,14 @@ struct How {
 }
 
 /// An entry comes to egress: PSN, address and words of the batch that leaves with it.
-fn append(egress: &mut Pipeline, batch_len: u64, value: &[u32], how: How) -> Option<(u32, u64, Vec<u32>)> {
-    egress.clear();
-    let from = egress.first();
+fn append(
+    egress: &mut AssemblyPipeline,
+    batch_len: u64,
+    value: &[u32],
+    how: How,
+) -> Option<(u32, u64, Vec<u32>)> {
+    egress.clear_containers();
+    let from = egress.first_table();
     let ring = ADDRESS + u64::from(LIST) * RING * batch_len;
     let words = value.len() as u64;
     put(egress, &DEPARTS);
@@ -49,7 +54,7 @@ fn append(egress: &mut Pipeline, batch_len: u64, value: &[u32], how: How) -> Opt
     );
     // Behind the entry is what was there before.
     for (at, field) in WORDS.into_iter().enumerate() {
-        if egress.has(field, 0) {
+        if egress.has_field(field, 0) {
             egress.set(field, 0, value.get(at).copied().unwrap_or(0xdead_beef).into());
         }
     }
@@ -59,7 +64,7 @@ fn append(egress: &mut Pipeline, batch_len: u64, value: &[u32], how: How) -> Opt
         return None;
     }
     let address = u64::from(of("hdr.target.address_high")) << 32 | u64::from(of("hdr.target.address_low"));
-    let names = words_of(LONG_BATCHES, batch_len as usize);
+    let names = words_of_element(LONG_BATCHES, batch_len as usize);
     let (last, names) = names.split_last().unwrap();
     let mut words: Vec<u32> = names.iter().map(|word| of(word)).collect();
     // The check is a hash; it is in the lower bytes of the last word.
@@ -102,11 +107,11 @@ pub(crate) fn batches(mut switch: Switch) -> Result<(), String> {
             };
             let mut reference = reference(kind, vec![(LIST, newest)], 0xff_fffa);
             let egress = &mut switch.egress;
-            egress.register("next_psn").set(PAIR, 0xff_fffa);
-            egress.register("list_count").set(LIST_STATE, 0);
-            egress.register("list_sequence").set(LIST_STATE, newest);
+            egress.register_mut("next_psn").set(PAIR, 0xff_fffa);
+            egress.register_mut("list_count").set(LIST_STATE, 0);
+            egress.register_mut("list_sequence").set(LIST_STATE, newest);
             for word in 0..13 {
-                egress.register(&format!("list_word_{word}")).set(LIST_STATE, 0xdead_beef);
+                egress.register_mut(&format!("list_word_{word}")).set(LIST_STATE, 0xdead_beef);
             }
             let mut sequence = newest;
             for at in 0..64_u32 {
@@ -116,15 +121,15 @@ pub(crate) fn batches(mut switch: Switch) -> Result<(), String> {
                 // Also twice in a row, and as the second of a batch.
                 let hurries = at % 11 == 0 || at % 13 == 1;
                 let bytes: Vec<u8> = value.iter().flat_map(|word| word.to_be_bytes()).collect();
-                let body = Body::Append { list: LIST, value: &bytes };
-                let made = take(&mut reference, &Report { immediate: hurries, ..report(at, body) });
+                let body = DtaBody::Append { list: LIST, value: &bytes };
+                let made = take(&mut reference, &DtaReport { immediate: hurries, ..report(at, body) });
                 let how = How { notify, hurries, flush: false };
                 let what = format!("entry {at} of {words} words in {batch_len} bytes, notify: {notify}");
                 let ours = append(egress, batch_len, &value, how);
                 let mut left = vec![same_batch(&what, ours, &made.frames, notify)?];
                 // At the end whole batches are gathered.
                 if at < 32 && (at % 9 == 4 || at % 9 == 5) {
-                    let frames = reference.flush();
+                    let frames = reference.flush_held_reports();
                     let how = How { flush: true, ..how };
                     let ours = append(egress, batch_len, &vec![0; words as usize], how);
                     flushed += u32::from(ours.is_some());

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use dta_testbed::p4_suite::assembly::pipeline::{DEPARSER, Pipeline};
 use dta_proto::counter::Reason;
-use dta_proto::program::{Entry, SketchReporter};
+use dta_proto::program::{DataPlaneEntry, SketchReporter};
 use dta_proto::store::{Merge, StoreKind};
-use dta_proto::wire::dta::{Body, Report};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
+use dta_testbed::p4_suite::assembly::pipeline::{AssemblyPipeline, DEPARSER};
 
 use crate::{ADDRESS, DEPARTS, ENDS, PAIR, STORE, Switch, put, reference_of, report, same, take, written};
 
@@ -41,8 +41,8 @@ struct Counted {
 }
 
 /// Where a column is: its state, and its address.
-fn place(ingress: &mut Pipeline, epoch: u32, column: u32, element: u64) -> (u32, u64) {
-    ingress.clear();
+fn place(ingress: &mut AssemblyPipeline, epoch: u32, column: u32, element: u64) -> (u32, u64) {
+    ingress.clear_containers();
     let tables = [
         "Admission.place.turn",
         "Admission.place.columns",
@@ -52,8 +52,8 @@ fn place(ingress: &mut Pipeline, epoch: u32, column: u32, element: u64) -> (u32,
         "Admission.ring_in_region",
     ];
     for table in tables {
-        let table = ingress.table(table);
-        let stage = ingress.stage(&table);
+        let table = ingress.find_table(table);
+        let stage = ingress.stage_of_table(&table);
         for (field, value) in [
             ("meta.primitive", 5),
             ("hdr.column.epoch", epoch.into()),
@@ -63,15 +63,15 @@ fn place(ingress: &mut Pipeline, epoch: u32, column: u32, element: u64) -> (u32,
             ("meta.state_base", STATES.into()),
             ("hdr.bridge.element_shift", element.trailing_zeros().into()),
         ] {
-            if ingress.has(field, stage) {
+            if ingress.has_field(field, stage) {
                 ingress.set(field, stage, value);
             }
         }
-        if table == ingress.table("Admission.ring_in_region") {
+        if table == ingress.find_table("Admission.ring_in_region") {
             ingress.set("hdr.bridge.address_high", stage, ADDRESS >> 32);
             ingress.set("hdr.bridge.address_low", stage, ADDRESS & 0xffff_ffff);
         }
-        ingress.run_one(&table);
+        ingress.run_table(&table);
     }
     let of = |field: &str| ingress.get(field, DEPARSER);
     let address = of("hdr.bridge.address_high") << 32 | of("hdr.bridge.address_low");
@@ -130,7 +130,7 @@ fn come(
     let element = if sketch.rows > 2 { 32 } else { 16 };
     let (state, address) = place(&mut switch.ingress, epoch, column, element);
     let egress = &mut switch.egress;
-    egress.clear();
+    egress.clear_containers();
     put(egress, &DEPARTS);
     put(
         egress,
@@ -154,10 +154,10 @@ fn come(
 }
 
 /// What becomes of a packet with an element of so many bytes that has come to egress.
-fn pass(egress: &mut Pipeline, element: u64) -> (Merged, Counted) {
-    let from = egress.first();
+fn pass(egress: &mut AssemblyPipeline, element: u64) -> (Merged, Counted) {
+    let from = egress.first_table();
     // What became of it, where it is counted.
-    let stage_of = |table: &str| egress.stage(&egress.table(table));
+    let stage_of = |table: &str| egress.stage_of_table(&egress.find_table(table));
     let (counted, number) = (stage_of("Departure.columns.dropped"), stage_of("Departure.columns.number"));
     let (mut what, mut before, mut reports) = (None, None, None);
     egress.run_and_look(&from, DEPARSER, &mut |stage, packet| {
@@ -217,11 +217,15 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
         };
         // All bits have a reporter, and the last reporter has no bit.
         let bits = (0..32_u8).map(|bit| {
-            Entry::SketchReporter(SketchReporter { store: STORE, reporter: 100 + u16::from(bit), bit })
+            DataPlaneEntry::SketchReporter(SketchReporter {
+                store: STORE,
+                reporter: 100 + u16::from(bit),
+                bit,
+            })
         });
         let mut reference = reference_of(kind, Vec::new(), bits.collect(), 0xff_fff0);
         let mut switch = switch.clone();
-        switch.egress.register("next_psn").set(PAIR, 0xff_fff0);
+        switch.egress.register_mut("next_psn").set(PAIR, 0xff_fff0);
         let mut all = Counted::default();
         let mut dice = 7_u64 + u64::from(expected);
         let mut base = 0xffff_fff8_u32;
@@ -248,8 +252,9 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
                 })
                 .collect();
             let bytes: Vec<u8> = cells.iter().flat_map(|cell| cell.to_be_bytes()).collect();
-            let body = Body::SketchMerge { epoch, column, cells: &bytes };
-            let made = take(&mut reference, &Report { reporter: 100 + reporter as u16, ..report(at, body) });
+            let body = DtaBody::SketchMerge { epoch, column, cells: &bytes };
+            let made =
+                take(&mut reference, &DtaReport { reporter: 100 + reporter as u16, ..report(at, body) });
             let own = 1_u32.checked_shl(reporter).unwrap_or(0);
             let (ours, counted) = merge(&mut switch, &sketch, (epoch, column), own, &cells);
             all.emitted += counted.emitted;
@@ -262,15 +267,16 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
                 format!("report {at} of {rows} rows, epoch {epoch:#x}, column {column}, reporter {reporter}");
             same(&what, ours, wanted)?;
             if at % 40 == 39 {
-                let mut wanted: Vec<_> = reference.flush().iter().map(|frame| column_of(frame)).collect();
+                let mut wanted: Vec<_> =
+                    reference.flush_held_reports().iter().map(|frame| column_of(frame)).collect();
                 let mut ours = Vec::new();
                 for state in 0..COLUMNS * EPOCHS {
                     let egress = &mut switch.egress;
-                    if egress.register("column_unsent").get(STATES + state) == 0 {
+                    if egress.register_mut("column_unsent").get(STATES + state) == 0 {
                         continue;
                     }
                     // The epoch is the lower of two words.
-                    let epoch = egress.register("column_epoch").get(STATES + state);
+                    let epoch = egress.register_mut("column_epoch").get(STATES + state);
                     let place = (epoch, state % COLUMNS);
                     // Of another epoch nothing is there.
                     let other = flush(&mut switch, &sketch, (epoch.wrapping_add(EPOCHS), place.1));
@@ -290,17 +296,17 @@ pub(crate) fn columns(mut switch: Switch) -> Result<(), String> {
             }
         }
         let egress = &mut switch.egress;
-        let held = reference.counters().named();
+        let held = reference.engine_counters().named_counters();
         let of = |name: &str| held.iter().find(|(other, _)| other == name).map_or(0, |(_, value)| *value);
         let unsent: u64 = (STATES..STATES + COLUMNS * EPOCHS)
-            .map(|state| u64::from(egress.register("column_unsent").get(state)))
+            .map(|state| u64::from(egress.register_mut("column_unsent").get(state)))
             .sum();
         same("reports held", unsent, of("sketch-merge.held"))?;
         let wanted = ["sketch-merge.emitted", "sketch-merge.superseded"].map(of);
         same("reports emitted and superseded", [all.emitted, all.superseded], wanted)?;
     }
     // The copy that the caller has is as it was.
-    same("a register of the first one", switch.egress.register("column_unsent").get(STATES), 0)?;
+    same("a register of the first one", switch.egress.register_mut("column_unsent").get(STATES), 0)?;
     if left > 100 && flushes > 20 && reasons.len() == 4 && reasons.values().all(|count| *count > 10) {
         Ok(())
     } else {

@@ -9,18 +9,19 @@ mod slots;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
-use dta_dataplane::reference::{Made, Reference};
-use dta_testbed::p4_suite::assembly::pipeline::{DEPARSER, Pipeline};
-use dta_testbed::p4_suite::assembly::profiles::{self, LONG_BATCHES, POSTCARDS, SKETCHES, WORDS};
+use dta_dataplane::reference::{Reference, ReferenceOutput};
 use dta_proto::buckets::Copies;
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash};
 use dta_proto::program::{
-    Endpoint, Entry, Lists, Mac, Program, Purpose, QueuePair, Rkey, Service, Store, Transport,
+    DataPlaneEntry, Endpoint, Lists, Mac, Program, ProgramQueuePair, Purpose, ReportService, Rkey, Store,
+    Transport,
 };
 use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::wire::dta::{self, Body, Report};
+use dta_proto::wire::dta::{self, DtaBody, DtaReport};
 use dta_proto::wire::roce::Psn;
+use dta_testbed::p4_suite::assembly::pipeline::{AssemblyPipeline, DEPARSER};
+use dta_testbed::p4_suite::assembly::profiles::{self, LONG_BATCHES, POSTCARDS, SKETCHES, WORDS};
 
 /// Numbers at the ends of what a register, a PSN or a sequence can be.
 const ENDS: [u32; 7] = [0, 1, 0xff_ffff, 0x100_0000, 0x7fff_ffff, 0x8000_0000, u32::MAX];
@@ -33,30 +34,30 @@ const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// The two directions of the program. Registers are empty at the beginning.
 #[derive(Clone)]
 struct Switch {
-    ingress: Pipeline,
-    egress: Pipeline,
+    ingress: AssemblyPipeline,
+    egress: AssemblyPipeline,
 }
 
 impl Switch {
     /// Of a profile, by its folder.
     fn new(profile: &str) -> Switch {
-        let text = profiles::assembly(profile);
-        let mut egress = Pipeline::of(&text, "egress");
+        let text = profiles::read_profile_assembly(profile);
+        let mut egress = AssemblyPipeline::from_assembly(&text, "egress");
         let pair = [("rc", 0), ("remote_qpn", 0x11), ("udp_port", 4791), ("tos", 0)];
         let ends = ["source_mac", "destination_mac", "source_ip", "destination_ip"].map(|name| (name, 0));
         let parameters = [&pair[..], &ends].concat();
-        egress.fill(
+        egress.add_table_entry(
             "Departure.queue_pair",
             &[("hdr.bridge.pair", PAIR.into())],
             "use_queue_pair",
             &parameters,
         );
-        Switch { ingress: Pipeline::of(&text, "ingress"), egress }
+        Switch { ingress: AssemblyPipeline::from_assembly(&text, "ingress"), egress }
     }
 }
 
 /// Puts fields into a direction, where they lie at its begin.
-fn put(pipeline: &mut Pipeline, fields: &[(&str, u64)]) {
+fn put(pipeline: &mut AssemblyPipeline, fields: &[(&str, u64)]) {
     for (field, value) in fields {
         pipeline.set(field, 0, *value);
     }
@@ -76,11 +77,16 @@ fn reference(kind: StoreKind, positions: Vec<(u32, u32)>, start_psn: u32) -> Ref
 }
 
 /// The same with more entries.
-fn reference_of(kind: StoreKind, positions: Vec<(u32, u32)>, more: Vec<Entry>, start_psn: u32) -> Reference {
+fn reference_of(
+    kind: StoreKind,
+    positions: Vec<(u32, u32)>,
+    more: Vec<DataPlaneEntry>,
+    start_psn: u32,
+) -> Reference {
     let mut program = Program::from(more);
-    program.set(Entry::Service(Service { address: IpAddr::V4(SERVICE), port: dta::PORT }));
+    program.set(DataPlaneEntry::Service(ReportService { address: IpAddr::V4(SERVICE), port: dta::PORT }));
     let end = |ip| Endpoint { mac: Mac([2, 0, 0, 9, 0, 1]), ..Endpoint::new(IpAddr::V4(ip)) };
-    program.set(Entry::QueuePair(QueuePair {
+    program.set(DataPlaneEntry::QueuePair(ProgramQueuePair {
         collector: 0,
         purpose: Purpose::Write,
         transport: Transport::Uc,
@@ -96,11 +102,11 @@ fn reference_of(kind: StoreKind, positions: Vec<(u32, u32)>, more: Vec<Entry>, s
     }));
     if let StoreKind::Append { lists, .. } = kind {
         let entry = Lists { store: STORE, collector: 0, first: 0, count: lists, positions };
-        program.set(Entry::Lists(entry));
+        program.set(DataPlaneEntry::Lists(entry));
     }
-    let queue_pair = kind.primitive().purpose();
+    let queue_pair = kind.primitive().queue_pair_purpose();
     let spec = StoreSpec { id: STORE, name: "store".to_owned(), kind };
-    program.set(Entry::Store(Store {
+    program.set(DataPlaneEntry::Store(Store {
         collector: 0,
         buckets: Copies::default(),
         length: spec.region_len(),
@@ -113,15 +119,15 @@ fn reference_of(kind: StoreKind, positions: Vec<(u32, u32)>, more: Vec<Entry>, s
     Reference::new(&program, ROWS as usize).unwrap()
 }
 
-fn take(reference: &mut Reference, report: &Report<'_>) -> Made {
+fn take(reference: &mut Reference, report: &DtaReport<'_>) -> ReferenceOutput {
     let mut bytes = [0; 128];
-    let len = report.emit(&mut bytes).unwrap();
+    let len = report.encode_into(&mut bytes).unwrap();
     let from = SocketAddrV4::new(Ipv4Addr::new(10, 9, 2, 1), 5000);
-    reference.report(from, SocketAddrV4::new(SERVICE, dta::PORT), &bytes[..len])
+    reference.process_report(from, SocketAddrV4::new(SERVICE, dta::PORT), &bytes[..len])
 }
 
-fn report(sequence: u32, body: Body<'_>) -> Report<'_> {
-    Report { retransmittable: true, sequence, reporter: REPORTER, ..Report::new(STORE, body) }
+fn report(sequence: u32, body: DtaBody<'_>) -> DtaReport<'_> {
+    DtaReport { retransmittable: true, sequence, reporter: REPORTER, ..DtaReport::new(STORE, body) }
 }
 
 /// What stands in an RDMA WRITE: PSN, address, payload.
@@ -131,7 +137,7 @@ fn written(frame: &[u8]) -> (u32, u64, Vec<u8>) {
 }
 
 /// The frame that leaves egress: PSN, address, words. `None` if none does.
-fn leaves(egress: &Pipeline, words: usize) -> Option<(u32, u64, Vec<u32>)> {
+fn leaves(egress: &AssemblyPipeline, words: usize) -> Option<(u32, u64, Vec<u32>)> {
     let of = |field: &str| egress.get(field, DEPARSER) as u32;
     if of("eg_intr_md_for_dprsr.drop_ctl") != 0 {
         return None;
@@ -144,38 +150,38 @@ fn leaves(egress: &Pipeline, words: usize) -> Option<(u32, u64, Vec<u32>)> {
 /// PSNs of a queue pair are counted modulo 2^24, each pair for itself, and set by the control plane or by a NAK.
 fn psns(mut switch: Switch) -> Result<(), String> {
     let egress = &mut switch.egress;
-    let table = egress.table("Departure.psn");
-    let stage = egress.stage(&table);
-    egress.register("next_psn").set(PAIR + 1, 77);
+    let table = egress.find_table("Departure.psn");
+    let stage = egress.stage_of_table(&table);
+    egress.register_mut("next_psn").set(PAIR + 1, 77);
     for start in ENDS.into_iter().chain([0xff_fffe, 0xff_ffc0 + 61]) {
         for by_packet in [false, true] {
-            egress.clear();
+            egress.clear_containers();
             if by_packet {
                 egress.set("hdr.bridge.$valid", stage, 1);
                 egress.set("hdr.kind.work", stage, 7);
                 egress.set("hdr.bridge.pair", stage, PAIR.into());
                 egress.set("hdr.bridge.index", stage, start.into());
-                egress.run_one(&table);
+                egress.run_table(&table);
             } else {
-                egress.register("next_psn").set(PAIR, start);
+                egress.register_mut("next_psn").set(PAIR, start);
             }
             for n in 0..4 {
-                egress.clear();
+                egress.clear_containers();
                 for (field, value) in
                     DEPARTS.into_iter().chain([("meta.has_pair", 1), ("meta.sends", 1), ("meta.rc", 1)])
                 {
-                    if egress.has(field, stage) {
+                    if egress.has_field(field, stage) {
                         egress.set(field, stage, value);
                     }
                 }
                 egress.run(&table, DEPARSER);
-                let wanted = Psn::new(start).plus(n).get();
+                let wanted = Psn::new(start).wrapping_add(n).get();
                 same("PSN", egress.get("hdr.bth.psn", DEPARSER) as u32, wanted)?;
                 same("AckReq", egress.get("hdr.bth.ack_request", DEPARSER), u64::from(wanted % 64 == 63))?;
             }
         }
     }
-    same("PSN of another pair", egress.register("next_psn").get(PAIR + 1), 77)
+    same("PSN of another pair", egress.register_mut("next_psn").get(PAIR + 1), 77)
 }
 
 /// An entry of a list, as it comes to egress.
@@ -193,9 +199,9 @@ const LIST: u32 = 2;
 const LIST_STATE: u32 = 40_000;
 const RING: u64 = 4;
 
-fn append(egress: &mut Pipeline, entry: &Appended<'_>) -> Option<(u32, u64, Vec<u32>)> {
-    egress.clear();
-    let from = egress.first();
+fn append(egress: &mut AssemblyPipeline, entry: &Appended<'_>) -> Option<(u32, u64, Vec<u32>)> {
+    egress.clear_containers();
+    let from = egress.first_table();
     let ring = ADDRESS + u64::from(LIST) * RING * 16;
     put(egress, &DEPARTS);
     for (field, value) in [
@@ -259,12 +265,12 @@ fn lists(mut switch: Switch) -> Result<(), String> {
                 StoreKind::Append { lists: 4, ring: RING, batch_len: 16, entry_len: 4 * words as u8, notify };
             let mut reference = reference(kind, vec![(LIST, newest)], 0xff_fff0);
             let egress = &mut switch.egress;
-            egress.register("next_psn").set(PAIR, 0xff_fff0);
-            egress.register("list_count").set(LIST_STATE, 0);
+            egress.register_mut("next_psn").set(PAIR, 0xff_fff0);
+            egress.register_mut("list_count").set(LIST_STATE, 0);
             // 2^32 - 1 stands as 0, as the control plane writes it: 1 comes after both.
             let stands = if newest == u32::MAX { 0 } else { newest };
-            egress.register("list_sequence").set(LIST_STATE, stands);
-            egress.register("list_word_0").set(LIST_STATE, 0xdead_beef);
+            egress.register_mut("list_sequence").set(LIST_STATE, stands);
+            egress.register_mut("list_word_0").set(LIST_STATE, 0xdead_beef);
             let (mut places, mut sequence) = ([0; RING as usize], newest);
             for at in 0..24_u32 {
                 let value: Vec<u32> = (0..words)
@@ -273,14 +279,14 @@ fn lists(mut switch: Switch) -> Result<(), String> {
                 // Also twice in a row, and as the second of a batch.
                 let hurries = at % 5 == 0 || at % 7 == 1;
                 let bytes: Vec<u8> = value.iter().flat_map(|word| word.to_be_bytes()).collect();
-                let body = Body::Append { list: LIST, value: &bytes };
-                let made = take(&mut reference, &Report { immediate: hurries, ..report(at, body) });
+                let body = DtaBody::Append { list: LIST, value: &bytes };
+                let made = take(&mut reference, &DtaReport { immediate: hurries, ..report(at, body) });
                 let what = format!("entry {at} of {words} words after batch {newest}, notify: {notify}");
                 let ours = append(egress, &Appended { value: &value, notify, hurries, flush: false });
                 let mut left = vec![same_batch(&what, ours, &made.frames, notify)?];
                 // After an entry that waits, and after one that does not. Batches of one entry hold nothing.
                 if words == 1 && at % 3 == 1 {
-                    let frames = reference.flush();
+                    let frames = reference.flush_held_reports();
                     let nothing = Appended { value: &[0], notify, hurries: false, flush: true };
                     let ours = append(egress, &nothing);
                     flushed += u32::from(ours.is_some());
@@ -310,15 +316,15 @@ fn lists(mut switch: Switch) -> Result<(), String> {
 /// A report of a reporter goes by: its NACK, if one is made, as first sequence and count.
 fn hear(switch: &mut Switch, sequence: u32, restarted: bool) -> Option<(u32, u16)> {
     let ingress = &mut switch.ingress;
-    ingress.clear();
+    ingress.clear_containers();
     for table in [
         "Admission.sequences.hears",
         "Admission.sequences.follow",
         "Admission.sequences.compare",
         "Admission.sequences.gap",
     ] {
-        let table = ingress.table(table);
-        let stage = ingress.stage(&table);
+        let table = ingress.find_table(table);
+        let stage = ingress.stage_of_table(&table);
         for (field, last, value) in [
             ("ig_intr_md.ingress_port", 2, 9),
             ("hdr.v1.$valid", 2, 1),
@@ -330,16 +336,16 @@ fn hear(switch: &mut Switch, sequence: u32, restarted: bool) -> Option<(u32, u16
                 ingress.set(field, stage, value);
             }
         }
-        ingress.run_one(&table);
+        ingress.run_table(&table);
     }
-    let stage = ingress.stage(&ingress.table("Admission.sequences.gap")) + 1;
+    let stage = ingress.stage_of_table(&ingress.find_table("Admission.sequences.gap")) + 1;
     if ingress.get("meta.gap", stage) == 0 {
         return None;
     }
     let ahead = ingress.get("meta.ahead", stage);
     let egress = &mut switch.egress;
-    egress.clear();
-    let from = egress.first();
+    egress.clear_containers();
+    let from = egress.first_table();
     for (field, value) in [
         ("hdr.mirrored.$valid", 1),
         ("hdr.v1.$valid", 1),
@@ -377,9 +383,9 @@ fn sequences(switch: Switch) -> Result<(), String> {
             sequence = sequence.wrapping_add_signed(step);
             let restarted = at == 20;
             let key = Key([0; 16]);
-            let body = Body::KeyWrite { redundancy: 0, key, value: &[0; 4] };
-            let made = take(&mut reference, &Report { restarted, ..report(sequence, body) });
-            let wanted = made.nacks.first().map(|nack| match dta::Nack::parse(nack).unwrap() {
+            let body = DtaBody::KeyWrite { redundancy: 0, key, value: &[0; 4] };
+            let made = take(&mut reference, &DtaReport { restarted, ..report(sequence, body) });
+            let wanted = made.nacks.first().map(|nack| match dta::Nack::parse_payload(nack).unwrap() {
                 dta::Nack::V1 { first, count, .. } => (first, count),
                 other @ dta::Nack::V0 { .. } => panic!("{other:?}"),
             });
@@ -393,9 +399,9 @@ fn sequences(switch: Switch) -> Result<(), String> {
                 sequence = sequence.wrapping_sub(step as u32);
             }
         }
-        same("nacked sequences", switch.egress.register("nacked_sequences").get(0), missing)?;
+        same("nacked sequences", switch.egress.register_mut("nacked_sequences").get(0), missing)?;
         // Another reporter is not heard of yet.
-        same("another reporter", switch.ingress.register("heard").get(u32::from(REPORTER) + 1), 0)?;
+        same("another reporter", switch.ingress.register_mut("heard").get(u32::from(REPORTER) + 1), 0)?;
     }
     if told > 100 { Ok(()) } else { Err(format!("only {told} NACKs")) }
 }
@@ -410,7 +416,7 @@ fn a_gap_is_counted_once_however_wide_it_is() {
             let all_there_is = Some((far.wrapping_sub(1023), 1023));
             assert_eq!(hear(&mut switch, far, false), all_there_is, "{ahead:#x} after {start:#x}");
             assert_eq!(hear(&mut switch, far.wrapping_add(1), false), None, "{ahead:#x} after {start:#x}");
-            assert_eq!(switch.egress.register("nacked_sequences").get(0), 1023);
+            assert_eq!(switch.egress.register_mut("nacked_sequences").get(0), 1023);
         }
     }
 }
@@ -435,13 +441,13 @@ fn postcard(
     // A postcard that finds its place taken by another row, and is the whole path, comes once more.
     for pass in 0..2 {
         let ingress = &mut switch.ingress;
-        ingress.clear();
-        let shape = ingress.table("Admission.postcard.postcard");
-        let stage = ingress.stage(&shape);
+        ingress.clear_containers();
+        let shape = ingress.find_table("Admission.postcard.postcard");
+        let stage = ingress.stage_of_table(&shape);
         ingress.set("hdr.dta.opcode", stage, 4);
         ingress.set("hdr.v1.$valid", stage, 1);
         ingress.set("meta.redundancy", stage, u64::from(path_length << 4 | hop));
-        ingress.run_one(&shape);
+        ingress.run_table(&shape);
         let place = (hash::key_hash(key) & (ROWS - 1)) | ROWS;
         let words = words(&key.0);
         let fields = [
@@ -466,7 +472,7 @@ fn postcard(
 
 /// A command of the control plane: the row at a place leaves.
 fn flush_row(switch: &mut Switch, place: u32) -> Result<Option<Row>, String> {
-    switch.ingress.clear();
+    switch.ingress.clear_containers();
     let fields = [
         ("hdr.key_first.word", 0),
         ("hdr.key.b", 0),
@@ -487,14 +493,14 @@ fn flush_row(switch: &mut Switch, place: u32) -> Result<Option<Row>, String> {
 /// A packet passes the registers of rows: the row that leaves, and whether it goes once more.
 fn pass_rows(switch: &mut Switch, fields: &[(&str, u32)]) -> Result<(Option<Row>, bool), String> {
     let ingress = &mut switch.ingress;
-    let from = ingress.table("Admission.rows.take_key_d");
-    let stage = ingress.stage(&from);
+    let from = ingress.find_table("Admission.rows.take_key_d");
+    let stage = ingress.stage_of_table(&from);
     // What comes before that: most of them are only kept.
     ingress.set("ig_intr_md_for_dprsr.drop_ctl", stage, 1);
     // Words of the packet before, as containers may have them.
     for (field, value) in [("meta.is_row", 1), ("hdr.w1.word", 0xdead_beef)].iter().chain(fields) {
         // Whether it was taken, and where it came from, may not matter here any more.
-        if !["meta.taken", "ig_intr_md.ingress_port"].contains(field) || ingress.has(field, stage) {
+        if !["meta.taken", "ig_intr_md.ingress_port"].contains(field) || ingress.has_field(field, stage) {
             ingress.set(field, stage, (*value).into());
         }
     }
@@ -512,9 +518,9 @@ fn pass_rows(switch: &mut Switch, fields: &[(&str, u32)]) -> Result<(Option<Row>
 }
 
 /// The words of a row as they leave egress.
-fn depart(egress: &mut Pipeline, row: &[u32]) -> Vec<u32> {
-    egress.clear();
-    let from = egress.first();
+fn depart(egress: &mut AssemblyPipeline, row: &[u32]) -> Vec<u32> {
+    egress.clear_containers();
+    let from = egress.first_table();
     put(egress, &DEPARTS);
     put(
         egress,
@@ -573,8 +579,8 @@ fn rows(mut switch: Switch) -> Result<(), String> {
         let key: Vec<u8> = key.into_iter().flat_map(u32::to_be_bytes).collect();
         let key = Key(key.try_into().unwrap());
         let words: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
-        let sum = hash::checksum(&key, &words).to_be_bytes();
-        let slot = hash::slot(hash::key_hash(&key), 0, 64);
+        let sum = hash::value_checksum(&key, &words).to_be_bytes();
+        let slot = hash::slot_index(hash::key_hash(&key), 0, 64);
         (ADDRESS + slot * 32, [&sum[..], &words[..]].concat())
     };
     let stood = |frame: &[u8]| {
@@ -584,7 +590,7 @@ fn rows(mut switch: Switch) -> Result<(), String> {
     let (mut left, mut flushed) = (0, 0);
     for (at, (key, hop, path_length, value)) in postcards.into_iter().enumerate() {
         let key = keys[key];
-        let body = Body::Postcard { key, hop, path_length, value };
+        let body = DtaBody::Postcard { key, hop, path_length, value };
         let made = take(&mut reference, &report(at as u32, body));
         let ours = postcard(&mut switch, &key, hop, path_length, value)?;
         let ours: Vec<_> = ours.into_iter().map(stands).collect();
@@ -592,7 +598,8 @@ fn rows(mut switch: Switch) -> Result<(), String> {
         left += wanted.len();
         same(&format!("postcard {at}: hop {hop} of {path_length}, {key:?}"), ours, wanted)?;
         if at % 50 == 49 {
-            let mut wanted: Vec<_> = reference.flush().iter().map(|frame| stood(frame)).collect();
+            let mut wanted: Vec<_> =
+                reference.flush_held_reports().iter().map(|frame| stood(frame)).collect();
             let mut ours = Vec::new();
             for place in ROWS..2 * ROWS {
                 ours.extend(flush_row(&mut switch, place)?.map(stands));

@@ -1,12 +1,12 @@
 //! A chip of several pipes, each with registers of its own: a command that comes in by the CPU port flushes a row in the pipe
 //! that it names, and nothing of the network is a command.
 
-use dta_testbed::p4_suite::assembly::parser::{Parser, at_port};
+use dta_proto::key::Key;
+use dta_proto::layout::hash;
+use dta_testbed::p4_suite::assembly::parser::{Parser, ingress_packet};
 use dta_testbed::p4_suite::assembly::pipeline::DEPARSER;
 use dta_testbed::p4_suite::assembly::profiles::{self, POSTCARDS, WORDS};
 use dta_testbed::p4_suite::commands::{self, PIPE_AT, ROW_AT, TYPE_AT};
-use dta_proto::key::Key;
-use dta_proto::layout::hash;
 
 use super::{ROWS, Row, Switch, depart, postcard, put};
 
@@ -33,13 +33,13 @@ enum Fate {
 impl Chip {
     /// A chip on which a path has begun in each pipe.
     fn new(pipes: usize) -> Chip {
-        let parser = Parser::of(&profiles::assembly(POSTCARDS), "ingress");
+        let parser = Parser::from_assembly(&profiles::read_profile_assembly(POSTCARDS), "ingress");
         let mut all = vec![Switch::new(POSTCARDS); pipes];
         for (pipe, switch) in all.iter_mut().enumerate() {
             assert_eq!(postcard(switch, &KEY, 1, 3, value_in(pipe)), Ok(vec![]));
             // Queue pair 0, to which a command with no other leads.
             let pair = [("hdr.bridge.pair", 0)];
-            switch.ingress.fill("Admission.departure", &pair, "depart", &[("group", 16)]);
+            switch.ingress.add_table_entry("Admission.departure", &pair, "depart", &[("group", 16)]);
         }
         Chip { parser, pipes: all, cpu: if pipes > 2 { 320 } else { 192 } }
     }
@@ -47,10 +47,10 @@ impl Chip {
     /// Takes a packet through the ingress of its port, from its first byte on.
     fn ingress(&mut self, port: u16, frame: &[u8]) -> Fate {
         let switch = &mut self.pipes[usize::from(port / 128)];
-        let parsed = self.parser.parse(&at_port(port, frame)).expect("a whole packet");
+        let parsed = self.parser.parse_packet(&ingress_packet(port, frame)).expect("a whole packet");
         let ingress = &mut switch.ingress;
-        ingress.receive(&parsed);
-        let from = ingress.first();
+        ingress.load_parsed(&parsed);
+        let from = ingress.first_table();
         ingress.run(&from, DEPARSER);
         let of = |field: &str| ingress.get(field, DEPARSER);
         if ingress.get("meta.leaves", DEPARSER - 1) == 1 {
@@ -78,14 +78,17 @@ impl Chip {
         match self.ingress(port, frame) {
             Fate::Passed(other) if matches!(other % 128, 68..=71) => {
                 let egress = &mut self.pipes[usize::from(other / 128)].egress;
-                egress.clear();
-                let from = egress.first();
+                egress.clear_containers();
+                let from = egress.first_table();
                 put(egress, &[("hdr.kind.$valid", 1), ("hdr.kind.work", 0)]);
                 egress.run(&from, DEPARSER);
                 assert_eq!(egress.get("eg_intr_md_for_dprsr.drop_ctl", DEPARSER), 0);
                 for header in ["kind", "ethernet", "bth", "target"] {
                     let valid = format!("hdr.{header}.$valid");
-                    assert!(!egress.has(&valid, DEPARSER) || egress.get(&valid, DEPARSER) == 0, "{header}");
+                    assert!(
+                        !egress.has_field(&valid, DEPARSER) || egress.get(&valid, DEPARSER) == 0,
+                        "{header}"
+                    );
                 }
                 self.ingress(other, frame)
             }
@@ -95,7 +98,7 @@ impl Chip {
 
     /// Whether the row is in the cache of each pipe.
     fn rows(&mut self) -> Vec<bool> {
-        let head = |switch: &mut Switch| switch.ingress.register("row_head").get(place()) != 0;
+        let head = |switch: &mut Switch| switch.ingress.register_mut("row_head").get(place()) != 0;
         self.pipes.iter_mut().map(head).collect()
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use dta_cluster::View;
 use dta_proto::buckets::{Copies, MAX_COPIES};
-use dta_proto::placement::Placement;
+use dta_proto::placement::ClusterPlacement;
 use dta_proto::program::{Lists, Store};
 use dta_proto::wire::dta::{Addressing, Replicas};
 
@@ -29,9 +29,9 @@ pub(crate) struct Placing {
     view: Arc<View>,
     roster: Roster,
     /// Placements that a store may still come to go by, oldest first.
-    recent: Vec<Arc<Placement>>,
+    recent: Vec<Arc<ClusterPlacement>>,
     /// By name.
-    of_stores: BTreeMap<String, Arc<Placement>>,
+    of_stores: BTreeMap<String, Arc<ClusterPlacement>>,
     /// Since when regions of a store wait for others.
     waiting: BTreeMap<String, Instant>,
     /// Of a store, the version of a placement that waits for what collectors grant by it, and since when.
@@ -40,16 +40,16 @@ pub(crate) struct Placing {
 
 impl Placing {
     /// Takes in a newer view, and the indices of its collectors.
-    pub(crate) fn learn(&mut self, view: Arc<View>, roster: Roster) {
-        view.recent(&mut self.recent);
+    pub(crate) fn apply_view(&mut self, view: Arc<View>, roster: Roster) {
+        view.append_recent(&mut self.recent);
         for placement in self.of_stores.values_mut() {
-            *placement = view.still(placement);
+            *placement = view.effective_placement(placement);
         }
         (self.view, self.roster) = (view, roster);
     }
 
     /// The version of the placement that this translator goes by, as far as it does not wait for an epoch.
-    pub(crate) fn version(&self) -> u64 {
+    pub(crate) fn placement_version(&self) -> u64 {
         let waits = |name: &str| self.waiting.contains_key(name);
         let of_stores = self.of_stores.iter().filter(|(name, _)| !waits(name));
         of_stores.map(|(_, placement)| placement.version).max().unwrap_or(0)
@@ -62,7 +62,7 @@ impl Placing {
     }
 
     /// Decides by which placement each store goes, from what the collectors granted last.
-    pub(crate) fn settle(&mut self, granted: &BTreeMap<u8, Grant>, now: Instant) {
+    pub(crate) fn choose_placements(&mut self, granted: &BTreeMap<u8, Grant>, now: Instant) {
         let names: BTreeSet<&str> =
             granted.values().flat_map(|grant| &grant.stores).map(|store| store.spec.name.as_str()).collect();
         for name in names {
@@ -89,7 +89,7 @@ impl Placing {
             self.waiting.remove(name);
             self.of_stores.insert(name.to_owned(), next);
         }
-        let ahead = |name: &&String| granted.values().any(|grant| self.is_ahead(grant, name));
+        let ahead = |name: &&String| granted.values().any(|grant| self.is_region_ahead(grant, name));
         let waiting: Vec<String> = self.of_stores.keys().filter(ahead).cloned().collect();
         self.waiting.retain(|name, _| waiting.contains(name));
         for name in waiting {
@@ -100,10 +100,11 @@ impl Placing {
     }
 
     /// Whether all collectors that have something of a store by a placement have granted it.
-    fn is_granted(&self, placement: &Placement, store: &str, granted: &BTreeMap<u8, Grant>) -> bool {
+    fn is_granted(&self, placement: &ClusterPlacement, store: &str, granted: &BTreeMap<u8, Grant>) -> bool {
         let has = |id: &str| {
             let mut lists = placement.lists.get(id).into_iter().flatten();
-            placement.copies(MAX_COPIES, id) != Copies::NONE || lists.any(|range| range.store == store)
+            placement.collector_copies(MAX_COPIES, id) != Copies::NONE
+                || lists.any(|range| range.store == store)
         };
         self.roster.iter().filter(|(id, _)| has(id)).all(|(_, index)| {
             let grant = granted.get(&index).filter(|grant| grant.session.is_some());
@@ -112,14 +113,14 @@ impl Placing {
     }
 
     /// Whether a collector's region of a store goes by a later placement than the store.
-    fn is_ahead(&self, grant: &Grant, store: &str) -> bool {
+    fn is_region_ahead(&self, grant: &Grant, store: &str) -> bool {
         let version = self.of_stores.get(store).map_or(0, |placement| placement.version);
         version != 0 && grant.goes_by.get(store).is_some_and(|goes_by| *goes_by > version)
     }
 
     /// What of a collector's grant is used, where `used` is what was used of its grant before; and whether all new
     /// regions are among it.
-    pub(crate) fn used(
+    pub(crate) fn restrict_grant(
         &self,
         granted: &Grant,
         used: Option<&Grant>,
@@ -135,20 +136,22 @@ impl Placing {
             let of_store = |of: &&Store| of.spec.name == *name && of.buckets != Copies::NONE;
             let former = used.and_then(|used| used.stores.iter().find(of_store));
             let region = match former {
-                Some(former) if is_patient && self.is_ahead(granted, name) && former.spec == store.spec => {
+                Some(former)
+                    if is_patient && self.is_region_ahead(granted, name) && former.spec == store.spec =>
+                {
                     is_whole &= former.generation == store.generation;
                     former
                 }
                 _ => store,
             };
-            stores.extend(id.map(|id| placed(region, store.buckets.count(), placement, id)));
+            stores.extend(id.map(|id| placed_store(region, store.buckets.copy_count(), placement, id)));
         }
-        let lists = granted.lists.iter().flat_map(|lists| self.lists(lists, &stores, id)).collect();
+        let lists = granted.lists.iter().flat_map(|lists| self.placed_lists(lists, &stores, id)).collect();
         (Grant { stores, lists, ..granted.clone() }, is_whole)
     }
 
     /// Those of a range of lists that are placed at a collector.
-    fn lists(&self, granted: &Lists, stores: &[Store], id: Option<&str>) -> Vec<Lists> {
+    fn placed_lists(&self, granted: &Lists, stores: &[Store], id: Option<&str>) -> Vec<Lists> {
         let store = stores.iter().find(|store| store.spec.id == granted.store);
         let Some((store, id)) = store.zip(id) else { return Vec::new() };
         let name = &store.spec.name;
@@ -157,7 +160,7 @@ impl Placing {
         let end = u64::from(granted.first) + u64::from(granted.count);
         let both = |range: &dta_proto::list_range::ListRange| {
             let first = range.first.max(granted.first);
-            let count = range.end().min(end).checked_sub(first.into()).filter(|count| *count > 0)?;
+            let count = range.end_of_lists().min(end).checked_sub(first.into()).filter(|count| *count > 0)?;
             let positions = granted.positions.iter().filter(|(list, _)| range.contains(*list));
             Some(Lists { first, count: count as u32, positions: positions.copied().collect(), ..*granted })
         };
@@ -167,13 +170,15 @@ impl Placing {
 
 /// A store, whose keys are at so many collectors, with what one of them has of it. A collector that has nothing keeps its
 /// part, so that what is in flight to it is not lost.
-fn placed(store: &Store, replicas: usize, placement: &Placement, id: &str) -> Store {
+fn placed_store(store: &Store, replicas: usize, placement: &ClusterPlacement, id: &str) -> Store {
     let name = &store.spec.name;
     let mut lists = placement.lists.get(id).into_iter().flatten();
     let primitive = store.spec.kind.primitive();
     let buckets = match primitive.addressing() {
-        Addressing::Key if primitive.replicas() == Replicas::Counts => placement.lanes(replicas, id),
-        Addressing::Key => placement.copies(replicas, id),
+        Addressing::Key if primitive.replicas() == Replicas::Counts => {
+            placement.collector_lanes(replicas, id)
+        }
+        Addressing::Key => placement.collector_copies(replicas, id),
         Addressing::List | Addressing::Column if lists.any(|range| range.store == *name) => Copies::default(),
         Addressing::List | Addressing::Column => Copies::NONE,
     };
@@ -183,13 +188,13 @@ fn placed(store: &Store, replicas: usize, placement: &Placement, id: &str) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_proto::program::{Purpose, Rkey, Session};
+    use dta_proto::program::{ProgramSession, Purpose, Rkey};
     use dta_proto::store::{Merge, StoreKind, StoreSpec};
 
     /// The view of these collectors, with all keys placed as said, and lists 0 to 3 and the sketch at the last one.
     fn view(version: u64, ids: &[&str], keys: &str) -> (Arc<View>, Roster) {
         let collector =
-            |id: &str| dta_cluster::Collector { address: format!("{id}:1"), ..Default::default() };
+            |id: &str| dta_cluster::CollectorRecord { address: format!("{id}:1"), ..Default::default() };
         let last = ids.last().unwrap();
         let range = |store| format!(r#"{{"store":"{store}","first":0,"count":4}}"#);
         let lists = format!(r#"{{"{last}":[{},{}]}}"#, range("events"), range("sketch"));
@@ -225,7 +230,7 @@ mod tests {
         ];
         let positions = (0..8).map(|list| (list, 9)).collect();
         Grant {
-            session: Some(Session { collector, generation }),
+            session: Some(ProgramSession { collector, generation }),
             queue_pairs: Vec::new(),
             stores,
             goes_by: [("timed".to_owned(), goes_by)].into(),
@@ -245,30 +250,33 @@ mod tests {
         let now = Instant::now();
         let mut placing = Placing::default();
         let (one, roster) = view(1, &["a"], r#"{"a":"0-255"}"#);
-        placing.learn(one, roster);
+        placing.apply_view(one, roster);
         let mut granted = BTreeMap::from([(0, grant(0, 5, 1))]);
         assert!(!placing.are_placed(&granted) && !placing.are_placed(&BTreeMap::new()));
-        placing.settle(&granted, now);
+        placing.choose_placements(&granted, now);
         assert!(placing.are_placed(&granted));
-        let (a, is_whole) = placing.used(&granted[&0], None, 0, now);
-        assert_eq!((parts(&a), is_whole, placing.version()), (("0-255".into(), "0-255".into(), 5), true, 1));
+        let (a, is_whole) = placing.restrict_grant(&granted[&0], None, 0, now);
+        assert_eq!(
+            (parts(&a), is_whole, placing.placement_version()),
+            (("0-255".into(), "0-255".into(), 5), true, 1)
+        );
 
         // A second one comes. Nothing moves before it has granted what it gets.
         let (two, roster) = view(2, &["a", "b"], r#"{"a":"0-127","b":"128-255"}"#);
-        placing.learn(two, roster);
-        placing.settle(&granted, now);
-        assert_eq!(parts(&placing.used(&granted[&0], Some(&a), 0, now).0), parts(&a));
+        placing.apply_view(two, roster);
+        placing.choose_placements(&granted, now);
+        assert_eq!(parts(&placing.restrict_grant(&granted[&0], Some(&a), 0, now).0), parts(&a));
         granted.insert(1, grant(1, 3, 1));
-        placing.settle(&granted, now);
+        placing.choose_placements(&granted, now);
         let used =
             |placing: &Placing, granted: &BTreeMap<u8, Grant>, index: u8, before: Option<&Grant>, at| {
-                let (used, is_whole) = placing.used(&granted[&index], before, index, at);
+                let (used, is_whole) = placing.restrict_grant(&granted[&index], before, index, at);
                 (parts(&used), is_whole)
             };
-        let (a, _) = placing.used(&granted[&0], Some(&a), 0, now);
-        let (b, _) = placing.used(&granted[&1], None, 1, now);
+        let (a, _) = placing.restrict_grant(&granted[&0], Some(&a), 0, now);
+        let (b, _) = placing.restrict_grant(&granted[&1], None, 1, now);
         assert_eq!(parts(&a), ("0-127".into(), "0-255".into(), 5));
-        assert_eq!((parts(&b), placing.version()), (("128-255".into(), "none".into(), 3), 2));
+        assert_eq!((parts(&b), placing.placement_version()), (("128-255".into(), "none".into(), 3), 2));
         // Lists and the sketch are where they are placed alone.
         let has = |grant: &Grant, id| {
             grant.stores.iter().any(|store| store.spec.id == id && store.buckets != Copies::NONE)
@@ -288,12 +296,12 @@ mod tests {
 
         // The first one turns: its new memory waits for that of the other one, but not for ever.
         granted.insert(0, grant(0, 6, 2));
-        placing.settle(&granted, now);
+        placing.choose_placements(&granted, now);
         assert_eq!(used(&placing, &granted, 0, Some(&a), now), (("0-127".into(), "0-255".into(), 5), false));
         let later = now + WAIT;
         assert_eq!(used(&placing, &granted, 0, Some(&a), later), (("0-127".into(), "0-255".into(), 6), true));
         granted.insert(1, grant(1, 4, 2));
-        placing.settle(&granted, now);
+        placing.choose_placements(&granted, now);
         assert_eq!(used(&placing, &granted, 0, Some(&a), now), (("0-127".into(), "0-127".into(), 6), true));
         assert_eq!(
             used(&placing, &granted, 1, Some(&b), now),
@@ -306,19 +314,19 @@ mod tests {
         let now = Instant::now();
         let mut placing = Placing::default();
         let (two, roster) = view(1, &["a", "b"], r#"{"a":"0-127","b":"128-255"}"#);
-        placing.learn(two, roster);
+        placing.apply_view(two, roster);
         let granted = BTreeMap::from([(0, grant(0, 5, 1)), (1, grant(1, 3, 1))]);
-        placing.settle(&granted, now);
-        let (b, _) = placing.used(&granted[&1], None, 1, now);
+        placing.choose_placements(&granted, now);
+        let (b, _) = placing.restrict_grant(&granted[&1], None, 1, now);
         assert_eq!(parts(&b), ("128-255".into(), "128-255".into(), 3));
         // It is drained, and stays.
         let (drained, _) = view(2, &["a", "b"], r#"{"a":"0-255"}"#);
         let mut drained = View::clone(&drained);
         drained.placement.lists = [("a".to_owned(), drained.placement.lists.remove("b").unwrap())].into();
         let roster = placing.roster.next(&drained, 4).0;
-        placing.learn(Arc::new(drained), roster);
-        placing.settle(&granted, now);
-        let (b, _) = placing.used(&granted[&1], Some(&b), 1, now);
+        placing.apply_view(Arc::new(drained), roster);
+        placing.choose_placements(&granted, now);
+        let (b, _) = placing.restrict_grant(&granted[&1], Some(&b), 1, now);
         assert_eq!((b.stores.len(), b.lists.len()), (granted[&1].stores.len(), 0));
         assert_eq!(parts(&b), ("none".into(), "128-255".into(), 3));
         assert!(b.stores.iter().filter(|store| store.spec.id > 2).all(|store| store.buckets == Copies::NONE));
@@ -329,17 +337,20 @@ mod tests {
         let now = Instant::now();
         let mut placing = Placing::default();
         let (two, roster) = view(2, &["a", "b"], r#"{"a":"0-127","b":"128-255"}"#);
-        placing.learn(two, roster);
+        placing.apply_view(two, roster);
         let mut granted = BTreeMap::from([(0, grant(0, 5, 2)), (1, grant(1, 3, 2))]);
-        placing.settle(&granted, now);
-        let (a, _) = placing.used(&granted[&0], None, 0, now);
+        placing.choose_placements(&granted, now);
+        let (a, _) = placing.restrict_grant(&granted[&0], None, 0, now);
         assert_eq!(parts(&a), ("0-127".into(), "0-127".into(), 5));
         let (one, roster) = view(3, &["a"], r#"{"a":"0-255"}"#);
-        placing.learn(one, roster);
+        placing.apply_view(one, roster);
         granted.remove(&1);
-        placing.settle(&granted, now);
-        let (a, is_whole) = placing.used(&granted[&0], Some(&a), 0, now);
-        assert_eq!((parts(&a), is_whole, placing.version()), (("0-255".into(), "0-255".into(), 5), true, 3));
+        placing.choose_placements(&granted, now);
+        let (a, is_whole) = placing.restrict_grant(&granted[&0], Some(&a), 0, now);
+        assert_eq!(
+            (parts(&a), is_whole, placing.placement_version()),
+            (("0-255".into(), "0-255".into(), 5), true, 3)
+        );
     }
 
     #[test]
@@ -347,20 +358,20 @@ mod tests {
         let now = Instant::now();
         let mut placing = Placing::default();
         let (one, roster) = view(1, &["a"], r#"{"a":"0-255"}"#);
-        placing.learn(one, roster);
+        placing.apply_view(one, roster);
         let granted = BTreeMap::from([(0, grant(0, 5, 1))]);
-        placing.settle(&granted, now);
+        placing.choose_placements(&granted, now);
         let (two, roster) = view(2, &["a", "b"], r#"{"a":"0-127","b":"128-255"}"#);
-        placing.learn(two, roster);
+        placing.apply_view(two, roster);
         let used = |placing: &mut Placing, elapsed| {
             let now = now + Duration::from_secs(elapsed);
-            placing.settle(&granted, now);
-            parts(&placing.used(&granted[&0], None, 0, now).0).0
+            placing.choose_placements(&granted, now);
+            parts(&placing.restrict_grant(&granted[&0], None, 0, now).0).0
         };
         assert_eq!([0, 9].map(|elapsed| used(&mut placing, elapsed)), ["0-255", "0-255"]);
         // Each placement has its time.
         let (three, roster) = view(3, &["a", "b", "c"], r#"{"a":"0-99","b":"100-199","c":"200-255"}"#);
-        placing.learn(three, roster);
+        placing.apply_view(three, roster);
         let told = [9, 11, 18, 19, 20].map(|elapsed| used(&mut placing, elapsed));
         assert_eq!(told, ["0-255", "0-255", "0-255", "0-99", "0-99"]);
     }
@@ -371,18 +382,18 @@ mod tests {
         let mut placing = Placing::default();
         let (two, roster) =
             view(1, &["a", "b"], r#"{"a":"0-127","b":"128-255"},{"a":"128-255","b":"0-127"}"#);
-        placing.learn(two, roster);
+        placing.apply_view(two, roster);
         let mut granted = BTreeMap::from([(0, grant(0, 5, 1)), (1, grant(1, 3, 1))]);
-        granted.values_mut().for_each(|grant| grant.stores[0].buckets = Copies::all(2));
-        placing.settle(&granted, now);
-        let (a, _) = placing.used(&granted[&0], None, 0, now);
+        granted.values_mut().for_each(|grant| grant.stores[0].buckets = Copies::with_all_buckets(2));
+        placing.choose_placements(&granted, now);
+        let (a, _) = placing.restrict_grant(&granted[&0], None, 0, now);
         assert_eq!(parts(&a), ("0-127; copy 1 of 128-255".into(), "0-127".into(), 5));
         // What is used of an earlier grant says nothing of how many copies there may be.
         let (one, roster) = view(2, &["a"], r#"{"a":"0-255"}"#);
-        placing.learn(one, roster);
+        placing.apply_view(one, roster);
         granted.remove(&1);
-        placing.settle(&granted, now);
-        let (a, _) = placing.used(&granted[&0], Some(&a), 0, now);
+        placing.choose_placements(&granted, now);
+        let (a, _) = placing.restrict_grant(&granted[&0], Some(&a), 0, now);
         assert_eq!(parts(&a).0, "0-255");
     }
 
@@ -391,8 +402,9 @@ mod tests {
         let counters = StoreKind::KeyIncrement { slots: 64, redundancy: 2, replicas: 2 };
         let mut store = grant(0, 5, 1).stores[0].clone();
         store.spec.kind = counters;
-        let buckets =
-            |(view, _): (Arc<View>, Roster)| placed(&store, 2, &view.placement, "a").buckets.to_string();
+        let buckets = |(view, _): (Arc<View>, Roster)| {
+            placed_store(&store, 2, &view.placement, "a").buckets.to_string()
+        };
         assert_eq!(buckets(view(1, &["a"], r#"{"a":"0-255"}"#)), "none; copy 1 of 0-255");
         let two = r#"{"a":"0-127","b":"128-255"},{"a":"128-255","b":"0-127"}"#;
         assert_eq!(buckets(view(2, &["a", "b"], two)), "0-127; copy 1 of 128-255");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dta_cluster::View;
 use tracing::error;
 
-use crate::collectors::{Collector, Collectors};
+use crate::collectors::{Collectors, ConfiguredCollector};
 
 /// The indices of a cluster's collectors, by id. A collector keeps its index while it is there; the index of one that is
 /// gone is not given to another one at once.
@@ -31,7 +31,7 @@ impl Roster {
             };
             next.insert(id.clone(), index);
             let address = collector.address.clone();
-            addresses.insert(index, Collector { address, ..Collector::default() });
+            addresses.insert(index, ConfiguredCollector { address, ..ConfiguredCollector::default() });
         }
         if !left_out.is_empty() {
             error!(
@@ -39,7 +39,7 @@ impl Roster {
                 "this translator serves {most} collectors at most: reports for what these have are dropped"
             );
         }
-        (Roster(next), Collectors::by_index(addresses))
+        (Roster(next), Collectors::from_index_map(addresses))
     }
 
     /// Ids and indices.
@@ -54,7 +54,7 @@ mod tests {
 
     fn view(ids: &[&str]) -> View {
         let collector =
-            |id: &str| dta_cluster::Collector { address: format!("{id}:1"), ..Default::default() };
+            |id: &str| dta_cluster::CollectorRecord { address: format!("{id}:1"), ..Default::default() };
         let collectors = ids.iter().map(|id| ((*id).to_owned(), collector(id))).collect();
         View { collectors, ..View::default() }
     }
@@ -71,7 +71,10 @@ mod tests {
         assert_eq!((roster.index("b"), roster.index("c"), collectors.count()), (Some(0), Some(1), 2));
         let (roster, collectors) = roster.next(&view(&["a", "c"]), 4);
         assert_eq!((roster.index("a"), roster.index("b"), roster.index("c")), (Some(2), None, Some(1)));
-        assert_eq!((collectors.address(0), collectors.address(1), collectors.address(2)), ("", "c:1", "a:1"));
+        assert_eq!(
+            (collectors.address_at(0), collectors.address_at(1), collectors.address_at(2)),
+            ("", "c:1", "a:1")
+        );
         // Later, the index is free.
         let (roster, _) = roster.next(&view(&["a", "c", "d"]), 4);
         assert_eq!(roster.index("d"), Some(0));

@@ -61,11 +61,11 @@ impl FlowTable {
     ///
     /// # Errors
     /// What is out of range, and a listener that is not IPv4.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        ConfigError::range("translator.flows.exporters", self.exporters as u64, 1..=1 << 20)?;
-        ConfigError::range("translator.flows.takeover_ms", self.takeover_ms, 0..=MOST_TAKEOVER_MS)?;
+    pub fn check_ranges(&self) -> Result<(), ConfigError> {
+        ConfigError::check_range("translator.flows.exporters", self.exporters as u64, 1..=1 << 20)?;
+        ConfigError::check_range("translator.flows.takeover_ms", self.takeover_ms, 0..=MOST_TAKEOVER_MS)?;
         match self.listen.iter().find(|listener| listener.0.is_ipv6()) {
-            Some(listener) => Err(ConfigError::shown(
+            Some(listener) => Err(ConfigError::invalid_value(
                 "translator.flows.listen",
                 listener.to_string(),
                 "an IPv4 address and port",
@@ -99,7 +99,7 @@ mod tests {
             ("listen = ['udp://[::1]:1']", "translator.flows.listen"),
         ] {
             let table: FlowTable = toml::from_str(text).unwrap();
-            let error = table.check().unwrap_err().to_string();
+            let error = table.check_ranges().unwrap_err().to_string();
             assert!(error.starts_with(key), "{error}");
         }
     }

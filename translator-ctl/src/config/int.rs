@@ -8,9 +8,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use dta_dataplane::telemetry::{Detect, MetricRule, Rules, TimeMode, Watch};
+use dta_dataplane::telemetry::{Detect, MetricRule, Rules, TimeMode, WatchRule};
 use dta_proto::telemetry::{KEEP_ALIVE_SECONDS, Metric, store};
-use dta_proto::wire::int::{Mark, Settings};
+use dta_proto::wire::int::{IntSettings, Mark};
 
 /// Longest time for which counts are summed.
 const MOST_COUNT_WAIT_MS: u64 = 3_600_000;
@@ -23,7 +23,7 @@ pub struct IntListener {
     /// UDP address and port.
     pub listen: SocketAddr,
     /// How to parse datagrams.
-    pub settings: Settings,
+    pub settings: IntSettings,
 }
 
 /// The text is not a listener.
@@ -43,13 +43,13 @@ impl FromStr for IntListener {
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
         let listen =
             address.parse().map_err(|_| fail(format!("{address:?} is not an IP address and a port")))?;
-        let mut settings = Settings::default();
+        let mut settings = IntSettings::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(|| fail(format!("{pair:?} has no value")))?;
             match key {
                 "dialect" => settings.dialect = value.parse().map_err(|error| fail(format!("{error}")))?,
                 "mark" => {
-                    settings.mark = mark(value).ok_or_else(|| {
+                    settings.mark = parse_mark(value).ok_or_else(|| {
                         fail(format!(
                             "mark={value} is none of guess, always, never, dscp:VALUE, dscp:VALUE/MASK, port:PORT, probe:HEX"
                         ))
@@ -67,7 +67,7 @@ impl FromStr for IntListener {
 }
 
 /// How to recognise INT.
-fn mark(text: &str) -> Option<Mark> {
+fn parse_mark(text: &str) -> Option<Mark> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
@@ -185,13 +185,13 @@ pub struct MetricTable {
     /// Milliseconds after which an unchanged value is reported again; 0 = never.
     pub keep_alive_ms: u64,
     /// `change` writes a value with its event, `always` with each report.
-    pub write: Write,
+    pub write: MetricWritePolicy,
 }
 
 /// When to write a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Write {
+pub enum MetricWritePolicy {
     /// With its event.
     #[default]
     Change,
@@ -237,12 +237,12 @@ impl Default for MetricTable {
             on: true,
             detect: "powers".into(),
             keep_alive_ms: 1000 * KEEP_ALIVE_SECONDS,
-            write: Write::Change,
+            write: MetricWritePolicy::Change,
         }
     }
 }
 
-fn detect(text: &str) -> Option<Detect> {
+fn parse_detect(text: &str) -> Option<Detect> {
     match text.split_once('=') {
         None if text == "powers" => Some(Detect::Powers),
         None if text == "any" => Some(Detect::Any),
@@ -257,9 +257,9 @@ impl IntTable {
     ///
     /// # Errors
     /// What cannot be parsed or is out of range.
-    pub fn rules(&self) -> Result<Rules, ConfigError> {
+    pub fn telemetry_rules(&self) -> Result<Rules, ConfigError> {
         let fail = |key: &str, value: String, must: &str| {
-            Err(ConfigError::shown(format!("translator.int.{key}"), value, must))
+            Err(ConfigError::invalid_value(format!("translator.int.{key}"), value, must))
         };
         let mut rules = Rules {
             per_packet: self.per_packet,
@@ -284,7 +284,7 @@ impl IntTable {
                     "flow-path, flow-latency, hop-latency, queue-occupancy, queue-congestion or link-utilization",
                 );
             };
-            let Some(detect) = detect(&table.detect) else {
+            let Some(detect) = parse_detect(&table.detect) else {
                 let key = format!("metric.{name}.detect");
                 return fail(&key, format!("{:?}", table.detect), "powers, width=N, threshold=N or any");
             };
@@ -292,11 +292,11 @@ impl IntTable {
                 on: table.on,
                 detect,
                 keep_alive: table.keep_alive_ms.saturating_mul(1_000_000),
-                always: table.write == Write::Always,
+                always: table.write == MetricWritePolicy::Always,
             };
         }
         for text in &self.watch {
-            match text.parse::<Watch>() {
+            match text.parse::<WatchRule>() {
                 Ok(watch) => rules.watch.push(watch),
                 Err(_) => {
                     let must = "prefixes (10.0.0.0/8) and flows (10.0.0.1:5000->10.0.0.2:80/tcp)";
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn listeners_are_read_and_shown() {
         let plain: IntListener = "udp://0.0.0.0:32766".parse().unwrap();
-        assert_eq!((plain.listen.port(), plain.settings), (32766, Settings::default()));
+        assert_eq!((plain.listen.port(), plain.settings), (32766, IntSettings::default()));
         for text in [
             "udp://0.0.0.0:32766?dialect=sdfabric",
             "udp://127.0.0.1:0?dialect=auto&mark=dscp:23/63",
@@ -362,12 +362,12 @@ mod tests {
     #[test]
     fn rules_come_of_the_table_and_what_is_wrong_is_named() {
         let table = |text: &str| toml::from_str::<IntTable>(text).unwrap();
-        assert_eq!(IntTable::default().rules().unwrap(), Rules::default());
+        assert_eq!(IntTable::default().telemetry_rules().unwrap(), Rules::default());
         let rules = table(
             "per_packet = true\ntimestamps = 'raw'\nwatch = ['10.0.0.0/8']\n[metric.hop-latency]\ndetect = 'width=64'\n\
              keep_alive_ms = 5\nwrite = 'always'",
         )
-        .rules()
+        .telemetry_rules()
         .unwrap();
         let hop = rules.metrics[Metric::HopLatency.index()];
         assert_eq!((hop.detect, hop.keep_alive, hop.always), (Detect::Width(64), 5_000_000, true));
@@ -380,7 +380,7 @@ mod tests {
             ("keys = 0", "translator.int.keys"),
             ("listen = ['udp://[::1]:1']", "translator.int.listen"),
         ] {
-            let error = table(text).rules().unwrap_err().to_string();
+            let error = table(text).telemetry_rules().unwrap_err().to_string();
             assert!(error.starts_with(key), "{error}");
         }
     }

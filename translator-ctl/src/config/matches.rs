@@ -19,7 +19,7 @@ pub struct Masked {
 
 impl Masked {
     /// A single address.
-    pub fn one(address: Ipv4Addr) -> Masked {
+    pub fn from_address(address: Ipv4Addr) -> Masked {
         Masked { value: address.to_bits(), mask: u32::MAX }
     }
 }
@@ -27,8 +27,8 @@ impl Masked {
 impl From<Prefix> for Masked {
     /// For an IPv6 prefix the mask is 0: callers reject those.
     fn from(prefix: Prefix) -> Masked {
-        let IpAddr::V4(address) = prefix.address() else { return Masked::default() };
-        let mask = u32::MAX.checked_shl(32 - u32::from(prefix.bits())).unwrap_or(0);
+        let IpAddr::V4(address) = prefix.written_address() else { return Masked::default() };
+        let mask = u32::MAX.checked_shl(32 - u32::from(prefix.length_in_bits())).unwrap_or(0);
         Masked { value: address.to_bits() & mask, mask }
     }
 }
@@ -48,7 +48,7 @@ impl FromStr for Masked {
             return Ok(Masked { value: (address & mask).to_bits(), mask: mask.to_bits() });
         }
         match text.parse::<Prefix>() {
-            Ok(prefix) if prefix.address().is_ipv4() => Ok(prefix.into()),
+            Ok(prefix) if prefix.written_address().is_ipv4() => Ok(prefix.into()),
             _ => Err(bad()),
         }
     }

@@ -9,28 +9,32 @@ pub mod settings;
 mod switch;
 
 pub use flows::{FlowListener, FlowListenerError, FlowTable};
-pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, Timestamps, Write};
+pub use int::{
+    IntListener, IntListenerError, IntStores, IntTable, MetricTable, MetricWritePolicy, Timestamps,
+};
 
 /// The commented configuration that `dta-translator config --example` prints. Lines that begin with
 /// `#!` are settings that have no default.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
 pub use matches::{Masked, PortRange, Protocol};
-pub use switch::{Own, P4, Platform, Profile, Role, Route, SWITCH_TYPES, Software, Station, Switch, pipe_of};
+pub use switch::{
+    P4, Platform, Profile, SWITCH_TYPES, SessionOverrides, Software, Station, Switch, SwitchRole,
+    SwitchRoute, pipe_of_port,
+};
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 pub use dta_files::config_file::ConfigError;
-use dta_files::config_file::{self, Places, plain};
+use dta_files::config_file::{self, KeyPositions, strip_indices};
 use serde::{Deserialize, Serialize};
 
 use crate::collectors::{BucketsMisfit, Collectors};
 use crate::control_address::ControlAddress;
-use crate::program::{FrameSource, Wanted};
-use dta_rpc::{ClientOptions, ClientTls, Server};
-use dta_dataplane::Limits;
+use crate::program::{FrameSource, TargetProgramSettings};
+use dta_dataplane::EngineLimits;
 use dta_dataplane::requester::Timing;
 use dta_dataplane::telemetry::Rules;
 use dta_dataplane::workers::MAX_WORKERS;
@@ -38,15 +42,16 @@ use dta_link::Wire;
 use dta_link::shared_ring::RingUse;
 use dta_proto::list_range::ListRange;
 use dta_proto::name;
-use dta_proto::program::{Endpoint, MAX_COLLECTORS, Mac, Primitive, Service};
+use dta_proto::program::{Endpoint, MAX_COLLECTORS, Mac, Primitive, ReportService};
 use dta_proto::queue_pair::has_24_bits;
+use dta_rpc::{ClientOptions, ClientTls, ServerKind};
 
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The translator itself.
-    pub translator: Translator,
+    pub translator: TranslatorConfig,
     /// Switches that `setup` and `plan` program, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub switch: BTreeMap<String, Switch>,
@@ -55,28 +60,28 @@ pub struct Config {
 /// Table `[translator]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Translator {
+pub struct TranslatorConfig {
     /// Name of the session in the collector.
     pub name: String,
     /// UDP address and port for reports.
-    #[serde(deserialize_with = "dta_files::host::serde::socket")]
+    #[serde(deserialize_with = "dta_files::host::serde::deserialize_socket")]
     pub listen: SocketAddr,
     /// Threads that receive reports and send frames, each with its own session, queue pairs and store state:
     /// `docs/decisions/workers.md`.
     pub workers: usize,
     /// The collectors. Each has its own session, all under the same name. The first has index 0.
     pub collector: Collectors,
-    /// The cluster whose collectors to use, in place of [`Translator::collector`]: which there are, and what each has,
+    /// The cluster whose collectors to use, in place of [`TranslatorConfig::collector`]: which there are, and what each has,
     /// is said in etcd.
     pub cluster: Option<dta_cluster::Config>,
     /// Where this translator's own gRPC service (statistics, flush, program) listens: a loopback port, or
-    /// `unix:PATH`. With [`Translator::tls`], programs, which contain rkeys, are accepted only on a `unix:`
+    /// `unix:PATH`. With [`TranslatorConfig::tls`], programs, which contain rkeys, are accepted only on a `unix:`
     /// socket.
     pub control: ControlAddress,
     /// Where to serve metrics over HTTP: `auto` is 127.0.0.1:40053 if that port is free.
     pub metrics: dta_export::metrics::Address,
     /// Source address of RoCEv2 frames, to which answers go.
-    #[serde(deserialize_with = "dta_files::host::serde::ip")]
+    #[serde(deserialize_with = "dta_files::host::serde::deserialize_ip")]
     pub source: IpAddr,
     /// UDP port for answers.
     pub source_port: u16,
@@ -161,7 +166,7 @@ pub struct ListedReporter {
     pub id: u16,
     /// Address that its reports come from. Version-0 reports, which have no id, are accepted from all listed
     /// addresses.
-    #[serde(deserialize_with = "dta_files::host::serde::ipv4")]
+    #[serde(deserialize_with = "dta_files::host::serde::deserialize_ipv4")]
     pub address: Ipv4Addr,
 }
 
@@ -192,13 +197,13 @@ pub struct Rc {
     pub tries: u32,
 }
 
-impl Default for Translator {
+impl Default for TranslatorConfig {
     fn default() -> Self {
-        Translator {
+        TranslatorConfig {
             name: "translator".into(),
             listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dta_proto::wire::dta::PORT),
             workers: 1,
-            collector: Collectors::at(["http://127.0.0.1:40050"]),
+            collector: Collectors::from_addresses(["http://127.0.0.1:40050"]),
             cluster: None,
             control: ControlAddress::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051)),
             metrics: dta_export::metrics::Address::Auto,
@@ -236,7 +241,7 @@ impl Default for FlushTimes {
 
 impl Default for LimitsTable {
     fn default() -> Self {
-        let limits = Limits::default();
+        let limits = EngineLimits::default();
         LimitsTable {
             reporters: limits.reporters,
             postcard_rows: limits.postcard_rows,
@@ -253,31 +258,31 @@ impl Default for Rc {
 }
 
 impl Config {
-    /// Reads a file and the positions of its keys. Values are checked by [`Config::check`], because flags may
+    /// Reads a file and the positions of its keys. Values are checked by [`Config::check_values`], because flags may
     /// still change them.
-    pub fn load(path: &Path) -> Result<(Config, Places), ConfigError> {
+    pub fn load(path: &Path) -> Result<(Config, KeyPositions), ConfigError> {
         Config::parse(&config_file::read(path, "the configuration")?, path)
     }
 
     /// As [`Config::load`], from text; `path` is for messages.
-    pub fn parse(text: &str, path: &Path) -> Result<(Config, Places), ConfigError> {
+    pub fn parse(text: &str, path: &Path) -> Result<(Config, KeyPositions), ConfigError> {
         // First, because an unknown type has unknown fields too.
-        let (table, places) = config_file::parse::<toml::Table>(text, path)?;
+        let (table, places) = config_file::parse_config::<toml::Table>(text, path)?;
         for (name, switch) in table.get("switch").and_then(toml::Value::as_table).into_iter().flatten() {
             if let Some(kind) = switch.get("type").and_then(toml::Value::as_str)
                 && !SWITCH_TYPES.contains(&kind)
             {
                 let types = SWITCH_TYPES.join(", ");
                 let unknown = format!("switch {name} is of type {kind:?}, but this build programs: {types}");
-                return Err(places.at(ConfigError::new(format!("switch.{name}.type"), unknown)));
+                return Err(places.locate_error(ConfigError::new(format!("switch.{name}.type"), unknown)));
             }
         }
-        Ok(config_file::parse(text, path)?)
+        Ok(config_file::parse_config(text, path)?)
     }
 
     /// Checks every value; the error names the first invalid one.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        self.translator.check()?;
+    pub fn check_values(&self) -> Result<(), ConfigError> {
+        self.translator.check_values()?;
         self.check_switches()
     }
 }
@@ -289,12 +294,12 @@ fn check_lists(table: &str, lists: &[ListRange]) -> Result<(), ConfigError> {
     for (index, b) in lists.iter().enumerate() {
         if b.count == 0 {
             let must = "at least 1; leave the range out to get all lists";
-            return Err(ConfigError::shown(format!("{table}.lists[{index}].count"), 0, must));
+            return Err(ConfigError::invalid_value(format!("{table}.lists[{index}].count"), 0, must));
         }
         let at = (b.store.as_str(), b.first);
         let neighbours = [before.range(..=at).next_back(), before.range(at..).next()];
         if let Some((_, a)) = neighbours.into_iter().flatten().find(|(_, a)| a.overlaps(b)) {
-            let (store, list, plain) = (&b.store, a.first.max(b.first), plain(table));
+            let (store, list, plain) = (&b.store, a.first.max(b.first), strip_indices(table));
             let twice =
                 format!("{plain}.lists names list {list} of store {store:?} twice; ranges must not overlap");
             return Err(ConfigError::new(format!("{table}.lists[{index}]"), twice));
@@ -304,18 +309,21 @@ fn check_lists(table: &str, lists: &[ListRange]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-impl Translator {
+impl TranslatorConfig {
     /// The rules for Telemetry Reports and flow records.
     ///
     /// # Errors
-    /// As [`IntTable::rules`].
-    pub fn rules(&self) -> Result<Rules, ConfigError> {
-        Ok(Rules { takeover: self.flows.takeover_ms.saturating_mul(1_000_000), ..self.int.rules()? })
+    /// As [`IntTable::telemetry_rules`].
+    pub fn telemetry_rules(&self) -> Result<Rules, ConfigError> {
+        Ok(Rules {
+            takeover: self.flows.takeover_ms.saturating_mul(1_000_000),
+            ..self.int.telemetry_rules()?
+        })
     }
 
     /// How a collector is reached.
     pub(crate) fn client_options(&self, collector: u8) -> ClientOptions {
-        ClientOptions::new(self.collector.address(collector), self.tls.clone())
+        ClientOptions::new(self.collector.address_at(collector), self.tls.clone())
     }
 
     /// Stores and append lists to use at a collector; empty = all.
@@ -333,13 +341,13 @@ impl Translator {
 
     /// The same translator as seen by worker `worker`: with its own session, queue pair numbers and answer
     /// port, which the kernel chooses for all but the first.
-    pub fn of_worker(&self, worker: usize) -> Translator {
-        let own = Translator { name: name::of_worker(&self.name, worker), ..self.clone() };
+    pub fn of_worker(&self, worker: usize) -> TranslatorConfig {
+        let own = TranslatorConfig { name: name::of_worker(&self.name, worker), ..self.clone() };
         let collectors = if self.cluster.is_some() { MAX_COLLECTORS.into() } else { self.collector.count() };
         let further = u32::try_from(2 * worker * collectors).unwrap_or(u32::MAX);
         match worker {
             0 => own,
-            _ => Translator {
+            _ => TranslatorConfig {
                 queue_pairs: self.queue_pairs.map(|qpn| qpn.saturating_add(further)),
                 source_port: 0,
                 ..own
@@ -350,7 +358,7 @@ impl Translator {
     /// Checks that several workers can do what is configured.
     fn check_workers(&self) -> Result<(), ConfigError> {
         let fail = |key: &str, value: String, must: &str| {
-            Err(ConfigError::shown(format!("translator.{key}"), value, must))
+            Err(ConfigError::invalid_value(format!("translator.{key}"), value, must))
         };
         if !(1..=MAX_WORKERS).contains(&self.workers) {
             return fail("workers", self.workers.to_string(), "1 to 16");
@@ -393,7 +401,7 @@ impl Translator {
     }
 
     fn check_collectors(&self) -> Result<(), ConfigError> {
-        let fail = |key: &str, value: String, must: &str| Err(ConfigError::shown(key, value, must));
+        let fail = |key: &str, value: String, must: &str| Err(ConfigError::invalid_value(key, value, must));
         let count = self.collector.count();
         if !(1..=usize::from(MAX_COLLECTORS)).contains(&count) {
             let must = format!("a list of 1 to {MAX_COLLECTORS}");
@@ -404,7 +412,7 @@ impl Translator {
             if address.starts_with("https://") && self.tls.is_none() {
                 return fail("translator.tls", "absent".into(), "given for a collector at https://");
             }
-            if self.client_options(index).check(Server::Collector).is_err() {
+            if self.client_options(index).check_address(ServerKind::Collector).is_err() {
                 return fail(
                     "translator.collector",
                     format!("{address:?}"),
@@ -427,7 +435,7 @@ impl Translator {
                 format!(
                     "{}, and the collector at {} has {}bucket {bucket}, too",
                     written(index),
-                    self.collector.address(other),
+                    self.collector.address_at(other),
                     of_copy(copy)
                 ),
                 "such that each bucket is at one collector",
@@ -448,7 +456,7 @@ impl Translator {
     /// Checks that the other settings of a table (perhaps a switch's) fit its collectors.
     fn check_beside_collectors(&self, table: &str) -> Result<(), ConfigError> {
         let fail = |key: &str, value: String, must: &str| {
-            Err(ConfigError::shown(format!("{table}.{key}"), value, must))
+            Err(ConfigError::invalid_value(format!("{table}.{key}"), value, must))
         };
         let count = self.collector.count();
         let own = self.collector.iter().any(|c| !c.stores.is_empty() || !c.lists.is_empty());
@@ -479,8 +487,8 @@ impl Translator {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
-        let fail = |key: &str, value: String, must: &str| Err(ConfigError::shown(key, value, must));
+    fn check_values(&self) -> Result<(), ConfigError> {
+        let fail = |key: &str, value: String, must: &str| Err(ConfigError::invalid_value(key, value, must));
         if !name::is_session(&self.name) {
             return fail("translator.name", format!("{:?}", self.name), name::SESSION);
         }
@@ -523,10 +531,10 @@ impl Translator {
             ("rc.tries", rc.tries.into(), 1..=64),
             ("version0_nacks", self.version0_nacks.into(), 0..=1_000_000),
         ] {
-            ConfigError::range(format!("translator.{key}"), value, range)?;
+            ConfigError::check_range(format!("translator.{key}"), value, range)?;
         }
-        self.flows.check()?;
-        self.rules()?;
+        self.flows.check_ranges()?;
+        self.telemetry_rules()?;
         let listeners = self.int.listen.len() + self.flows.listen.len();
         if listeners > crate::packets::MOST_LISTENERS {
             return fail(
@@ -538,7 +546,7 @@ impl Translator {
         for (index, b) in self.sketch_reporters.iter().enumerate() {
             let SketchReporter { store, reporter, bit } = b;
             let key = |field| format!("translator.sketch_reporters[{index}].{field}");
-            ConfigError::range(key("bit"), *bit, 0..=31)?;
+            ConfigError::check_range(key("bit"), *bit, 0..=31)?;
             for a in self.sketch_reporters[..index].iter().filter(|a| a.store == *store) {
                 if a.reporter == *reporter {
                     let twice = format!(
@@ -576,7 +584,7 @@ impl Translator {
     /// Checks a switch's own settings; `table` is its table.
     fn check_session(&self, table: &str) -> Result<(), ConfigError> {
         let fail = |key: &str, value: String, must: &str| {
-            Err(ConfigError::shown(format!("{table}.{key}"), value, must))
+            Err(ConfigError::invalid_value(format!("{table}.{key}"), value, must))
         };
         if self.listen.is_ipv6() {
             return fail("listen", self.listen.to_string(), "an IPv4 address and port");
@@ -594,12 +602,12 @@ impl Translator {
     }
 
     /// The accepted reporters: id and address.
-    pub fn listed(&self) -> Vec<(u16, Ipv4Addr)> {
+    pub fn accepted_reporters(&self) -> Vec<(u16, Ipv4Addr)> {
         self.reporters.iter().map(|reporter| (reporter.id, reporter.address)).collect()
     }
 
     /// The translator's side of its frames.
-    pub fn endpoint(&self) -> Endpoint {
+    pub fn frame_endpoint(&self) -> Endpoint {
         Endpoint {
             mac: self.mac.as_deref().and_then(|mac| mac.parse().ok()).unwrap_or_default(),
             port: self.source_port,
@@ -614,8 +622,8 @@ impl Translator {
     }
 
     /// The configured part of a program.
-    pub fn wanted(&self) -> Wanted {
-        Wanted {
+    pub fn program_settings(&self) -> TargetProgramSettings {
+        TargetProgramSettings {
             collectors: self
                 .collector
                 .indices()
@@ -626,7 +634,7 @@ impl Translator {
                 Some(_) => Vec::new(),
             },
             is_cluster: self.cluster.is_some(),
-            service: Service { address: self.listen.ip(), port: self.listen.port() },
+            service: ReportService { address: self.listen.ip(), port: self.listen.port() },
             reference: self.reference,
             flush_ms: [
                 (Primitive::Append, self.flush.append_ms),
@@ -643,8 +651,8 @@ impl Translator {
     }
 
     /// Limits of the data plane. `name_reports` is for the ledger.
-    pub fn limits(&self, name_reports: bool) -> Limits {
-        Limits {
+    pub fn engine_limits(&self, name_reports: bool) -> EngineLimits {
+        EngineLimits {
             reporters: self.limits.reporters,
             version0_nacks: self.version0_nacks,
             postcard_rows: self.limits.postcard_rows,
@@ -666,7 +674,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
         let (config, _) = Config::parse(text, Path::new("t.toml"))?;
-        config.check()?;
+        config.check_values()?;
         Ok(config)
     }
 
@@ -713,8 +721,9 @@ mod tests {
     fn whatever_is_wrong_has_a_line() {
         let told = |text: &str| {
             let text = format!("[translator]\n{text}");
-            let checked = Config::parse(&text, Path::new("t.toml"))
-                .and_then(|(config, places)| config.check().map_err(|error| places.at(error)));
+            let checked = Config::parse(&text, Path::new("t.toml")).and_then(|(config, places)| {
+                config.check_values().map_err(|error| places.locate_error(error))
+            });
             checked.unwrap_err().to_string()
         };
         let range = "{ store = 's', first = 0, count = 1 }";
@@ -878,8 +887,8 @@ mod tests {
     #[test]
     fn collectors_are_an_address_or_a_list_or_tables() {
         let of = |text: &str| parse(&format!("[translator]\n{text}")).unwrap().translator;
-        assert_eq!(of("collector = 'a:1'").collector, Collectors::at(["a:1"]));
-        assert_eq!(of("collector = ['a:1', 'b:1']").collector, Collectors::at(["a:1", "b:1"]));
+        assert_eq!(of("collector = 'a:1'").collector, Collectors::from_addresses(["a:1"]));
+        assert_eq!(of("collector = ['a:1', 'b:1']").collector, Collectors::from_addresses(["a:1", "b:1"]));
         let mixed = of("collector = ['a:1', { address = 'b:1', stores = ['s'] }]");
         let tables = of(
             "[[translator.collector]]\naddress = 'a:1'\n[[translator.collector]]\naddress = 'b:1'\nstores = ['s']",
@@ -887,7 +896,7 @@ mod tests {
         assert_eq!(mixed, tables);
         assert_eq!(mixed.wanted_of(0).0, Vec::<String>::new());
         assert_eq!(mixed.wanted_of(1).0, ["s"]);
-        assert_eq!(mixed.collector.address(1), "b:1");
+        assert_eq!(mixed.collector.address_at(1), "b:1");
         assert_eq!(mixed.queue_pairs_of(0), [0x11, 0x12]);
         assert_eq!(mixed.queue_pairs_of(1), [0x13, 0x14]);
         // A single collector's settings may stand beside it.

@@ -44,52 +44,52 @@ type Fault = String;
 /// device.
 pub(super) fn read(text: &str, switch: &str, device: Option<&str>) -> Result<Netcfg, Fault> {
     let whole: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
-    let whole = object(&whole, "the file")?;
+    let whole = require_object(&whole, "the file")?;
     let mut netcfg = Netcfg::default();
-    let apps = whole.get("apps").map(|apps| object(apps, "apps")).transpose()?;
+    let apps = whole.get("apps").map(|apps| require_object(apps, "apps")).transpose()?;
     let app = apps.and_then(|apps| apps.get(APP));
     let report = app.and_then(|app| app.get("report"));
     let Some(report) = report else {
         return Err(format!("has no apps → {APP} → report: it does not say what is reported"));
     };
-    netcfg.read_report(object(report, "report")?)?;
-    netcfg.leave(apps, &[APP], "apps");
-    netcfg.leave(app.and_then(Value::as_object), &["report"], APP);
-    let devices = whole.get("devices").map(|devices| object(devices, "devices")).transpose()?;
+    netcfg.read_report(require_object(report, "report")?)?;
+    netcfg.note_unused_keys(apps, &[APP], "apps");
+    netcfg.note_unused_keys(app.and_then(Value::as_object), &["report"], APP);
+    let devices = whole.get("devices").map(|devices| require_object(devices, "devices")).transpose()?;
     let name = device_of(devices, switch, device)?;
     if let Some(name) = &name {
-        netcfg.leave(devices, &[name], "devices");
+        netcfg.note_unused_keys(devices, &[name], "devices");
         let own = devices.and_then(|devices| devices.get(name));
-        netcfg.read_device(name, object(own.unwrap_or(&Value::Null), name)?)?;
+        netcfg.read_device(name, require_object(own.unwrap_or(&Value::Null), name)?)?;
         if let Some(hosts) = whole.get("hosts") {
-            netcfg.read_hosts(name, object(hosts, "hosts")?)?;
+            netcfg.read_hosts(name, require_object(hosts, "hosts")?)?;
         }
     }
-    netcfg.leave(Some(whole), &["apps", "devices", "hosts"], "");
+    netcfg.note_unused_keys(Some(whole), &["apps", "devices", "hosts"], "");
     Ok(netcfg)
 }
 
-fn object<'a>(value: &'a Value, key: &str) -> Result<&'a Map<String, Value>, Fault> {
-    value.as_object().ok_or_else(|| wrong(key, value, "an object"))
+fn require_object<'a>(value: &'a Value, key: &str) -> Result<&'a Map<String, Value>, Fault> {
+    value.as_object().ok_or_else(|| wrong_value(key, value, "an object"))
 }
 
-fn wrong(key: &str, value: &Value, must: &str) -> Fault {
+fn wrong_value(key: &str, value: &Value, must: &str) -> Fault {
     format!("says {key} is {value}, but it must be {must}")
 }
 
 /// The number at a key, if present.
-fn number(of: &Map<String, Value>, key: &str, at: &str, most: u64) -> Result<Option<u64>, Fault> {
+fn optional_number(of: &Map<String, Value>, key: &str, at: &str, most: u64) -> Result<Option<u64>, Fault> {
     match of.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64().filter(|number| *number <= most) {
             Some(number) => Ok(Some(number)),
-            None => Err(wrong(&format!("{at}.{key}"), value, &format!("a number, {most} at most"))),
+            None => Err(wrong_value(&format!("{at}.{key}"), value, &format!("a number, {most} at most"))),
         },
     }
 }
 
 /// The text at a key, parsed, if present.
-fn text<T: std::str::FromStr>(
+fn optional_text<T: std::str::FromStr>(
     of: &Map<String, Value>,
     key: &str,
     at: &str,
@@ -99,7 +99,7 @@ fn text<T: std::str::FromStr>(
         None | Some(Value::Null) => Ok(None),
         Some(value) => {
             let read = value.as_str().and_then(|text| text.parse().ok());
-            read.map(Some).ok_or_else(|| wrong(&format!("{at}.{key}"), value, must))
+            read.map(Some).ok_or_else(|| wrong_value(&format!("{at}.{key}"), value, must))
         }
     }
 }
@@ -126,22 +126,22 @@ fn device_of(
 
 impl Netcfg {
     /// Records ignored keys.
-    fn leave(&mut self, of: Option<&Map<String, Value>>, used: &[&str], at: &str) {
+    fn note_unused_keys(&mut self, of: Option<&Map<String, Value>>, used: &[&str], at: &str) {
         let unused = of.into_iter().flat_map(Map::keys).filter(|key| !used.contains(&key.as_str()));
         let dot = if at.is_empty() { "" } else { "." };
         self.notes.extend(unused.map(|key| format!("{at}{dot}{key} is not used")));
     }
 
     fn read_report(&mut self, report: &Map<String, Value>) -> Result<(), Fault> {
-        let ip = text(report, "collectorIp", "report", "an IPv4 address")?;
-        let port = number(report, "collectorPort", "report", u64::from(u16::MAX))?;
+        let ip = optional_text(report, "collectorIp", "report", "an IPv4 address")?;
+        let port = optional_number(report, "collectorPort", "report", u64::from(u16::MAX))?;
         match (ip, port.and_then(|port| u16::try_from(port).ok())) {
             (Some(ip), Some(port)) => self.collector = Some((ip, port)),
             (None, None) => {}
             (Some(_), None) => return Err("has a report.collectorIp without a collectorPort".into()),
             (None, Some(_)) => return Err("has a report.collectorPort without a collectorIp".into()),
         }
-        let change = number(report, "minFlowHopLatencyChangeNs", "report", i32::MAX as u64)?;
+        let change = optional_number(report, "minFlowHopLatencyChangeNs", "report", i32::MAX as u64)?;
         // If absent, each change is reported; other numbers round down to a power of two: both as in
         // SD-Fabric.
         let power = change.unwrap_or(0).max(1);
@@ -154,13 +154,13 @@ impl Netcfg {
         self.min_flow_hop_latency_change_ns = Some(power);
         if let Some(subnets) = report.get("watchSubnets") {
             let must = "a list of IPv4 prefixes such as \"10.0.0.0/8\"";
-            let bad = || wrong("report.watchSubnets", subnets, must);
+            let bad = || wrong_value("report.watchSubnets", subnets, must);
             let one = |subnet: &Value| subnet.as_str()?.parse().ok();
             let all = subnets.as_array().ok_or_else(bad)?.iter().map(one).collect::<Option<_>>();
             self.watch_subnets = Some(all.ok_or_else(bad)?);
         }
         if let Some(thresholds) = report.get("queueReportLatencyThresholds") {
-            self.read_thresholds(object(thresholds, "report.queueReportLatencyThresholds")?)?;
+            self.read_thresholds(require_object(thresholds, "report.queueReportLatencyThresholds")?)?;
         }
         let used = [
             "collectorIp",
@@ -169,7 +169,7 @@ impl Netcfg {
             "watchSubnets",
             "queueReportLatencyThresholds",
         ];
-        self.leave(Some(report), &used, "report");
+        self.note_unused_keys(Some(report), &used, "report");
         Ok(())
     }
 
@@ -180,8 +180,8 @@ impl Netcfg {
             let Ok(queue) = name.parse() else {
                 return Err(format!("has {at}, and {name:?} is not a queue number"));
             };
-            let of = object(of, &at)?;
-            let ns = |key: &str| number(of, key, &at, u64::from(u32::MAX));
+            let of = require_object(of, &at)?;
+            let ns = |key: &str| optional_number(of, key, &at, u64::from(u32::MAX));
             let as_ns = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
             let reset_ns = ns("resetNs")?.map(as_ns);
             match ns("triggerNs")?.map(as_ns) {
@@ -190,7 +190,7 @@ impl Netcfg {
                 }
                 None => self.notes.push(format!("{at} has no triggerNs: the queue is not reported")),
             }
-            self.leave(Some(of), &["triggerNs", "resetNs"], &at);
+            self.note_unused_keys(Some(of), &["triggerNs", "resetNs"], &at);
         }
         self.thresholds = Some(all);
         Ok(())
@@ -199,21 +199,21 @@ impl Netcfg {
     fn read_device(&mut self, name: &str, device: &Map<String, Value>) -> Result<(), Fault> {
         if let Some(routing) = device.get("segmentrouting") {
             let at = format!("{name}.segmentrouting");
-            let routing = object(routing, &at)?;
-            let sid = number(routing, "ipv4NodeSid", &at, u64::from(u32::MAX))?;
+            let routing = require_object(routing, &at)?;
+            let sid = optional_number(routing, "ipv4NodeSid", &at, u64::from(u32::MAX))?;
             self.switch_id = sid.and_then(|sid| u32::try_from(sid).ok());
-            self.source = text(routing, "ipv4Loopback", &at, "an IPv4 address")?;
-            self.mac = text(routing, "routerMac", &at, "an Ethernet address")?;
-            self.leave(Some(routing), &["ipv4NodeSid", "ipv4Loopback", "routerMac"], &at);
+            self.source = optional_text(routing, "ipv4Loopback", &at, "an IPv4 address")?;
+            self.mac = optional_text(routing, "routerMac", &at, "an Ethernet address")?;
+            self.note_unused_keys(Some(routing), &["ipv4NodeSid", "ipv4Loopback", "routerMac"], &at);
         }
-        self.leave(Some(device), &["segmentrouting"], name);
+        self.note_unused_keys(Some(device), &["segmentrouting"], name);
         Ok(())
     }
 
     /// The collector among the hosts: `"MAC/VLAN": { "basic": { "ips": [...], "locations": ["DEVICE/PORT"] } }`.
     fn read_hosts(&mut self, device: &str, hosts: &Map<String, Value>) -> Result<(), Fault> {
         let Some((collector, _)) = self.collector else {
-            self.leave(Some(hosts), &[], "hosts");
+            self.note_unused_keys(Some(hosts), &[], "hosts");
             return Ok(());
         };
         for (id, host) in hosts {
@@ -226,7 +226,7 @@ impl Netcfg {
             let Some(mac) = id.split('/').next().and_then(|mac| mac.parse().ok()) else {
                 return Err(format!("has hosts.{id}, whose name does not start with an Ethernet address"));
             };
-            let here = texts("locations").find_map(|place| port_at(place, device));
+            let here = texts("locations").find_map(|place| parse_location_port(place, device));
             match here {
                 Some(port) => self.collector_at = Some((mac, port)),
                 None => {
@@ -239,7 +239,7 @@ impl Netcfg {
 }
 
 /// The port in a device's location: `DEVICE/296`, or `DEVICE/[1/0](296)`.
-fn port_at(location: &str, device: &str) -> Option<u16> {
+fn parse_location_port(location: &str, device: &str) -> Option<u16> {
     let port = location.strip_prefix(device)?.strip_prefix('/')?;
     let number = port.strip_suffix(')').and_then(|port| port.rsplit_once('(')).map(|(_, number)| number);
     number.unwrap_or(port).parse().ok()

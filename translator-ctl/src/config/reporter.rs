@@ -1,7 +1,7 @@
 //! Configuration of a switch with the role `reporter`: `[switch.NAME.reporter]`. Names and meanings are
 //! SD-Fabric's.
 //!
-//! [`Reporter`] is the file's contents; [`settings`](super::settings) resolves it.
+//! [`SwitchReporterTable`] is the file's contents; [`resolve_settings`](super::resolve_settings) resolves it.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -18,7 +18,7 @@ pub(super) const REPORTS_PORT: u16 = 40_040;
 /// Table `[switch.NAME.reporter]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Reporter {
+pub struct SwitchReporterTable {
     /// The switch's number in reports; by default, its netcfg's node SID.
     pub switch_id: Option<u32>,
     /// Whether to report each packet of a watched flow.
@@ -35,7 +35,7 @@ pub struct Reporter {
     pub watch_subnets: Option<Vec<Masked>>,
     /// Flows to watch. The first match applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub watch: Vec<Watch>,
+    pub watch: Vec<ReporterWatchRule>,
     /// Traffic never to watch, besides DTA, RoCEv2 and traffic to report destinations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<Excluded>,
@@ -49,7 +49,7 @@ pub struct Reporter {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deflect: Vec<Deflect>,
     /// Ports in use.
-    pub ports: Vec<Port>,
+    pub ports: Vec<SwitchPort>,
     /// Access list. The first match applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub acl: Vec<Acl>,
@@ -69,7 +69,7 @@ pub struct Reporter {
     pub destination: Vec<Destination>,
     /// What to make of each kind of report; by default, what the collector's default INT stores need.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub report: Vec<Report>,
+    pub report: Vec<SwitchReportOutput>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -80,7 +80,7 @@ fn is_zero(number: &u64) -> bool {
 /// A kind of report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum SwitchReportKind {
     /// Of packets that are forwarded.
     Flow,
     /// Of packets in congested queues.
@@ -89,19 +89,20 @@ pub enum What {
     Drop,
 }
 
-impl What {
+impl SwitchReportKind {
     /// All kinds.
-    pub const ALL: [What; 3] = [What::Flow, What::Queue, What::Drop];
+    pub const ALL: [SwitchReportKind; 3] =
+        [SwitchReportKind::Flow, SwitchReportKind::Queue, SwitchReportKind::Drop];
 }
 
-fn all_kinds() -> Vec<What> {
-    What::ALL.to_vec()
+fn all_kinds() -> Vec<SwitchReportKind> {
+    SwitchReportKind::ALL.to_vec()
 }
 
 /// Flows to watch. An absent field matches everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Watch {
+pub struct ReporterWatchRule {
     /// Source addresses.
     #[serde(default)]
     pub source: Masked,
@@ -118,7 +119,7 @@ pub struct Watch {
     pub destination_ports: PortRange,
     /// What to report about them; empty = nothing.
     #[serde(default = "all_kinds")]
-    pub report: Vec<What>,
+    pub report: Vec<SwitchReportKind>,
 }
 
 fn all_ports() -> PortRange {
@@ -132,13 +133,13 @@ pub struct Excluded {
     /// Its destination.
     pub destination: Masked,
     /// Its IP protocol.
-    #[serde(default = "udp")]
+    #[serde(default = "default_protocol")]
     pub protocol: Protocol,
     /// Its destination port; default: all.
     pub port: Option<u16>,
 }
 
-fn udp() -> Protocol {
+fn default_protocol() -> Protocol {
     Protocol::UDP
 }
 
@@ -183,7 +184,7 @@ pub struct Deflect {
 /// A port in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Port {
+pub struct SwitchPort {
     /// Its number.
     pub port: u16,
     /// The position of this switch, from 0, on paths that enter there.
@@ -193,14 +194,14 @@ pub struct Port {
     #[serde(default)]
     pub is_last_hop: bool,
     /// Whether packets may enter there.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub ingress: bool,
     /// Whether packets may leave there.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub egress: bool,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -228,12 +229,12 @@ pub struct Acl {
     #[serde(default)]
     pub permit: bool,
     /// The drop reason.
-    #[serde(default = "acl_deny")]
+    #[serde(default = "acl_deny_reason")]
     pub reason: u8,
 }
 
 /// SD-Fabric's reason for drops by the access list.
-fn acl_deny() -> u8 {
+fn acl_deny_reason() -> u8 {
     80
 }
 
@@ -260,7 +261,7 @@ pub struct DropRoute {
 /// The kind of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum DestinationKind {
     /// A translator: DTA reports.
     Translator,
     /// An INT collector: Telemetry Reports v0.5.
@@ -274,13 +275,13 @@ pub struct Destination {
     /// Its name here.
     pub name: String,
     /// Its address.
-    #[serde(deserialize_with = "dta_files::host::serde::ipv4")]
+    #[serde(deserialize_with = "dta_files::host::serde::deserialize_ipv4")]
     pub collector_ip: Ipv4Addr,
     /// Its UDP port.
     #[serde(default = "reports_port")]
     pub collector_port: u16,
     /// Its kind; default: a translator at port 40040, an INT collector at others.
-    pub kind: Option<Kind>,
+    pub kind: Option<DestinationKind>,
     /// This switch's reporter id there; default: `switch_id`. Translators only.
     pub reporter: Option<u16>,
     /// The switch's port to it; default: from `routes`.
@@ -369,9 +370,9 @@ pub enum EntryKind {
 /// What to make of reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Report {
+pub struct SwitchReportOutput {
     /// Which kinds.
-    pub of: Vec<What>,
+    pub of: Vec<SwitchReportKind>,
     /// Name of the destination; default: the only one.
     pub to: Option<String>,
     /// What they become.

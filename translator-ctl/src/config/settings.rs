@@ -10,11 +10,12 @@ use dta_proto::program::Mac;
 use super::matches::{Masked, PortRange, Protocol};
 use super::netcfg::{self, Netcfg};
 use super::reporter::{
-    Acl, As, Deflect, Destination, DropMac, DropRoute, EntryKind, Excluded, KeyKind, Kind, Port, QueueOf,
-    REPORTS_PORT, Report, Reporter, Threshold, ValueKind, Watch, What,
+    Acl, As, Deflect, Destination, DestinationKind, DropMac, DropRoute, EntryKind, Excluded, KeyKind,
+    QueueOf, REPORTS_PORT, ReporterWatchRule, SwitchPort, SwitchReportKind, SwitchReportOutput,
+    SwitchReporterTable, Threshold, ValueKind,
 };
-use super::switch::{MAX_PORT, P4, pipe_of};
-use super::{Config, ConfigError, Own};
+use super::switch::{MAX_PORT, P4, pipe_of_port};
+use super::{Config, ConfigError, SessionOverrides};
 
 /// The highest queue whose quota the programs count separately.
 const MAX_QUEUE: u8 = 7;
@@ -29,7 +30,7 @@ const MOST: usize = 255;
 
 /// What a reporter switch should do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct SwitchReporterSettings {
     /// The switch's number in reports.
     pub switch_id: u32,
     /// Whether to report each packet of a watched flow.
@@ -41,7 +42,7 @@ pub struct Settings {
     /// Nanoseconds to add to the switch's clock.
     pub time_offset_ns: u64,
     /// Flows to watch, those of prefixes last.
-    pub watch: Vec<Watch>,
+    pub watch: Vec<ReporterWatchRule>,
     /// What never to watch, destinations included.
     pub excluded: Vec<Excluded>,
     /// When to report queues: quota and reset are set.
@@ -51,7 +52,7 @@ pub struct Settings {
     /// Per pipe, where the traffic manager sends what it would drop; empty if such drops are not reported.
     pub deflect: Vec<Deflect>,
     /// Ports in use.
-    pub ports: Vec<Port>,
+    pub ports: Vec<SwitchPort>,
     /// Access list.
     pub acl: Vec<Acl>,
     /// Ethernet addresses whose frames go to all ports of the flood.
@@ -63,16 +64,16 @@ pub struct Settings {
     /// Source Ethernet and IP address of reports.
     pub source: (Mac, Ipv4Addr),
     /// Destinations; the first has number 1.
-    pub destinations: Vec<Receiver>,
+    pub destinations: Vec<ReportReceiver>,
     /// Outputs; the first has number 1.
-    pub reports: Vec<Made>,
+    pub reports: Vec<ResolvedReportOutput>,
     /// Netcfg settings that are ignored or treated differently, one per line.
     pub notes: Vec<String>,
 }
 
 /// A destination, fully resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Receiver {
+pub struct ReportReceiver {
     /// Its name.
     pub name: String,
     /// Its kind.
@@ -106,9 +107,9 @@ pub enum ReceiverKind {
 
 /// What to make of reports, fully resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct ResolvedReportOutput {
     /// Which kinds.
-    pub of: Vec<What>,
+    pub of: Vec<SwitchReportKind>,
     /// Number of the destination.
     pub to: u8,
     /// What they become.
@@ -140,7 +141,8 @@ const CONGESTION_LIST: u32 = 2;
 
 /// The keys of `Own` and of a translator's switch that a reporter does not have.
 fn check_foreign(p4: &P4, table: &str) -> Result<(), ConfigError> {
-    let Own { session, listen, source: _, source_port, mac: _, queue_pairs, stores, lists } = &p4.own;
+    let SessionOverrides { session, listen, source: _, source_port, mac: _, queue_pairs, stores, lists } =
+        &p4.own;
     let foreign = [
         ("session", session.is_some()),
         ("listen", listen.is_some()),
@@ -154,7 +156,7 @@ fn check_foreign(p4: &P4, table: &str) -> Result<(), ConfigError> {
         ("insecure", p4.insecure),
     ];
     match foreign.into_iter().find(|(_, is_there)| *is_there) {
-        Some((key, _)) => Err(ConfigError::shown(
+        Some((key, _)) => Err(ConfigError::invalid_value(
             format!("{table}.{key}"),
             "given",
             "left out of a switch of the role \"reporter\": a translator has it",
@@ -168,9 +170,9 @@ impl Config {
     ///
     /// # Errors
     /// There is no such switch, or an error is in its table or its netcfg.
-    pub fn reporter_of(&self, switch: &str) -> Result<Option<(&P4, Settings)>, ConfigError> {
-        let p4 = self.switch(switch)?.p4().map(|(_, p4)| p4).filter(|p4| p4.is_reporter());
-        p4.map(|p4| Ok((p4, settings(p4, switch)?))).transpose()
+    pub fn reporter_of(&self, switch: &str) -> Result<Option<(&P4, SwitchReporterSettings)>, ConfigError> {
+        let p4 = self.find_switch(switch)?.p4_config().map(|(_, p4)| p4).filter(|p4| p4.is_reporter());
+        p4.map(|p4| Ok((p4, resolve_settings(p4, switch)?))).transpose()
     }
 }
 
@@ -188,33 +190,40 @@ fn netcfg_of(p4: &P4, switch: &str) -> Result<Netcfg, ConfigError> {
 }
 
 /// What a reporter switch should do, by its table and netcfg.
-pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
+pub(super) fn resolve_settings(p4: &P4, switch: &str) -> Result<SwitchReporterSettings, ConfigError> {
     let table = format!("switch.{switch}");
     check_foreign(p4, &table)?;
     let netcfg = netcfg_of(p4, switch)?;
     let own = p4.reporter.clone().unwrap_or_default();
     let reader = SettingsReader { p4, own: &own, netcfg: &netcfg, table: &table };
-    reader.check()?;
+    reader.check_ranges()?;
     let switch_id = own.switch_id.or(netcfg.switch_id);
     let switch_id = switch_id.ok_or_else(|| {
-        reader.wrong("switch_id", "missing", "this switch's number in reports (`ipv4NodeSid` of a netcfg)")
+        reader.wrong_value(
+            "switch_id",
+            "missing",
+            "this switch's number in reports (`ipv4NodeSid` of a netcfg)",
+        )
     })?;
-    let source = reader.source()?;
+    let source = reader.report_source()?;
     let destinations = reader.destinations(switch_id)?;
     let subnets = own.watch_subnets.as_ref().or(netcfg.watch_subnets.as_ref());
     let of_subnet = |subnet: &Masked| {
-        let any = Watch {
+        let any = ReporterWatchRule {
             source: Masked::default(),
             destination: Masked::default(),
             protocol: None,
             source_ports: PortRange::ALL,
             destination_ports: PortRange::ALL,
-            report: What::ALL.to_vec(),
+            report: SwitchReportKind::ALL.to_vec(),
         };
-        [Watch { source: *subnet, ..any.clone() }, Watch { destination: *subnet, ..any }]
+        [
+            ReporterWatchRule { source: *subnet, ..any.clone() },
+            ReporterWatchRule { destination: *subnet, ..any },
+        ]
     };
-    let of_receiver = |receiver: &Receiver| {
-        let destination = Masked::one(receiver.to.0);
+    let of_receiver = |receiver: &ReportReceiver| {
+        let destination = Masked::from_address(receiver.to.0);
         // The program knows reports to their own port.
         let is_known = receiver.to.1 == REPORTS_PORT;
         (!is_known).then_some(Excluded { destination, protocol: Protocol::UDP, port: Some(receiver.to.1) })
@@ -231,7 +240,7 @@ pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
         quota: Some(one.quota.unwrap_or(QUOTA)),
         ..*one
     };
-    Ok(Settings {
+    Ok(SwitchReporterSettings {
         switch_id,
         every_packet: own.every_packet,
         interval_mask: reader.interval_mask()?,
@@ -248,7 +257,7 @@ pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
         drop_macs: own.drop_macs.clone(),
         drop_routes: own.drop_routes.clone(),
         source,
-        reports: reader.reports(&destinations)?,
+        reports: reader.resolve_outputs(&destinations)?,
         destinations,
         notes: netcfg.notes.clone(),
     })
@@ -257,44 +266,50 @@ pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
 /// Combines a switch's table with its netcfg.
 struct SettingsReader<'a> {
     p4: &'a P4,
-    own: &'a Reporter,
+    own: &'a SwitchReporterTable,
     netcfg: &'a Netcfg,
     /// `switch.NAME`.
     table: &'a str,
 }
 
 impl SettingsReader<'_> {
-    fn wrong(&self, key: &str, value: impl Display, must: &str) -> ConfigError {
-        ConfigError::shown(format!("{}.reporter.{key}", self.table), value, must)
+    fn wrong_value(&self, key: &str, value: impl Display, must: &str) -> ConfigError {
+        ConfigError::invalid_value(format!("{}.reporter.{key}", self.table), value, must)
     }
 
-    fn at_most(&self, key: &str, number: impl Into<u16>, most: u16, must: &str) -> Result<(), ConfigError> {
+    fn check_at_most(
+        &self,
+        key: &str,
+        number: impl Into<u16>,
+        most: u16,
+        must: &str,
+    ) -> Result<(), ConfigError> {
         let number = number.into();
-        if number > most { Err(self.wrong(key, number, must)) } else { Ok(()) }
+        if number > most { Err(self.wrong_value(key, number, must)) } else { Ok(()) }
     }
 
     fn check_port(&self, key: &str, port: Option<u16>) -> Result<(), ConfigError> {
-        self.at_most(key, port.unwrap_or(0), MAX_PORT, "a port of the switch, 511 at most")
+        self.check_at_most(key, port.unwrap_or(0), MAX_PORT, "a port of the switch, 511 at most")
     }
 
     fn check_queue(&self, key: &str, queue: u8, most: u8) -> Result<(), ConfigError> {
-        self.at_most(key, queue, most.into(), &format!("a queue, {most} at most"))
+        self.check_at_most(key, queue, most.into(), &format!("a queue, {most} at most"))
     }
 
     /// Checks the ranges of numbers.
-    fn check(&self) -> Result<(), ConfigError> {
+    fn check_ranges(&self) -> Result<(), ConfigError> {
         let own = self.own;
         if own.ports.is_empty() {
             let must = "the ports in use: packets at others are dropped";
-            return Err(self.wrong("ports", "empty", must));
+            return Err(self.wrong_value("ports", "empty", must));
         }
         let mut ports = HashSet::new();
         for (i, port) in own.ports.iter().enumerate() {
-            self.at_most(&format!("ports[{i}].hop"), port.hop, 15, "0 to 15")?;
+            self.check_at_most(&format!("ports[{i}].hop"), port.hop, 15, "0 to 15")?;
             let key = format!("ports[{i}].port");
             self.check_port(&key, Some(port.port))?;
             if !ports.insert(port.port) {
-                return Err(self.wrong(&key, port.port, "unique: it is listed twice"));
+                return Err(self.wrong_value(&key, port.port, "unique: it is listed twice"));
             }
         }
         self.check_forwarding()?;
@@ -312,17 +327,17 @@ impl SettingsReader<'_> {
         }
         for (i, of) in own.queues.iter().enumerate() {
             self.check_queue(&format!("queues[{i}].queue"), of.queue, MAX_QUEUE)?;
-            self.at_most(&format!("queues[{i}].dscp"), of.dscp, 63, "a DSCP, 63 at most")?;
+            self.check_at_most(&format!("queues[{i}].dscp"), of.dscp, 63, "a DSCP, 63 at most")?;
         }
         for (i, of) in own.drop_routes.iter().enumerate() {
-            if of.prefix.address().is_ipv6() {
+            if of.prefix.written_address().is_ipv6() {
                 let must = "an IPv4 address or prefix";
-                return Err(self.wrong(&format!("drop_routes[{i}].prefix"), of.prefix, must));
+                return Err(self.wrong_value(&format!("drop_routes[{i}].prefix"), of.prefix, must));
             }
         }
         if let Some(limit) = self.netcfg.thresholds.iter().flatten().find(|limit| limit.queue > MAX_QUEUE) {
             let key = "queue_report_latency_thresholds";
-            return Err(self.wrong(
+            return Err(self.wrong_value(
                 key,
                 format!("of queue {} (in the netcfg)", limit.queue),
                 "of queues 0 to 7",
@@ -341,15 +356,15 @@ impl SettingsReader<'_> {
         for mac in macs {
             if !seen.insert(mac.0) {
                 let must = "in one of `stations`, `router_macs`, `drop_macs` and `flood_macs`, once";
-                return Err(self.wrong("drop_macs", format!("{mac} and in another list"), must));
+                return Err(self.wrong_value("drop_macs", format!("{mac} and in another list"), must));
             }
         }
         let routes = p4.routes.iter().map(|route| route.prefix);
         let mut seen = HashSet::new();
         for prefix in routes.chain(own.drop_routes.iter().map(|drop| drop.prefix)) {
-            if !seen.insert((Masked::from(prefix).value, prefix.bits())) {
+            if !seen.insert((Masked::from(prefix).value, prefix.length_in_bits())) {
                 let must = "in one of `routes` and `drop_routes`, once";
-                return Err(self.wrong("drop_routes", format!("{prefix} and in another list"), must));
+                return Err(self.wrong_value("drop_routes", format!("{prefix} and in another list"), must));
             }
         }
         Ok(())
@@ -363,16 +378,20 @@ impl SettingsReader<'_> {
             let key = |name: &str| format!("deflect[{i}].{name}");
             self.check_port(&key("port"), Some(to.port))?;
             self.check_queue(&key("queue"), to.queue, MAX_TOFINO_QUEUE)?;
-            if !pipes.insert(pipe_of(to.port)) {
-                return Err(self.wrong(&key("port"), to.port, "in another pipe: a pipe has one such port"));
+            if !pipes.insert(pipe_of_port(to.port)) {
+                return Err(self.wrong_value(
+                    &key("port"),
+                    to.port,
+                    "in another pipe: a pipe has one such port",
+                ));
             }
         }
-        let left = own.ports.iter().find(|port| port.egress && !pipes.contains(&pipe_of(port.port)));
+        let left = own.ports.iter().find(|port| port.egress && !pipes.contains(&pipe_of_port(port.port)));
         match left {
             Some(port) if !pipes.is_empty() => {
-                let value = format!("without a port of pipe {}", pipe_of(port.port));
+                let value = format!("without a port of pipe {}", pipe_of_port(port.port));
                 let must = "a list with a port of each egress pipe: pipe N has the ports from 128 N on";
-                Err(self.wrong("deflect", value, must))
+                Err(self.wrong_value("deflect", value, must))
             }
             _ => Ok(()),
         }
@@ -383,7 +402,9 @@ impl SettingsReader<'_> {
             None => Ok(u64::MAX << 30),
             Some(0) => Ok(0),
             Some(ns) if ns.is_power_of_two() => Ok(!(ns - 1)),
-            Some(ns) => Err(self.wrong("interval_ns", ns, "a power of two such as 1073741824 (2^30), or 0")),
+            Some(ns) => {
+                Err(self.wrong_value("interval_ns", ns, "a power of two such as 1073741824 (2^30), or 0"))
+            }
         }
     }
 
@@ -397,7 +418,7 @@ impl SettingsReader<'_> {
             Ok(0) => Ok(u32::MAX),
             Ok(ns) if ns.is_power_of_two() => Ok(!(ns - 1)),
             Err(_) if ns == 1 << 32 => Ok(0),
-            _ => Err(self.wrong(
+            _ => Err(self.wrong_value(
                 "min_flow_hop_latency_change_ns",
                 ns,
                 "a power of two such as 16384 (2^14), 2^32 at most, or 0",
@@ -406,9 +427,9 @@ impl SettingsReader<'_> {
     }
 
     /// Source of reports.
-    fn source(&self) -> Result<(Mac, Ipv4Addr), ConfigError> {
+    fn report_source(&self) -> Result<(Mac, Ipv4Addr), ConfigError> {
         let wrong = |key: &str, value: String, must: &str| {
-            ConfigError::shown(format!("{}.{key}", self.table), value, must)
+            ConfigError::invalid_value(format!("{}.{key}", self.table), value, must)
         };
         let ip = match self.p4.own.source {
             Some(std::net::IpAddr::V4(ip)) if !ip.is_unspecified() => Some(ip),
@@ -430,7 +451,7 @@ impl SettingsReader<'_> {
     }
 
     /// Destinations: those of the netcfg if the table has none.
-    fn destinations(&self, switch_id: u32) -> Result<Vec<Receiver>, ConfigError> {
+    fn destinations(&self, switch_id: u32) -> Result<Vec<ReportReceiver>, ConfigError> {
         let of_netcfg = self.netcfg.collector.map(|(collector_ip, collector_port)| Destination {
             name: "collector".into(),
             collector_ip,
@@ -450,12 +471,12 @@ impl SettingsReader<'_> {
         };
         if all.is_empty() || all.len() > MOST {
             let must = "1 to 255 destinations of reports (`collectorIp` and `collectorPort` of a netcfg)";
-            return Err(self.wrong("destination", format!("a list of {}", all.len()), must));
+            return Err(self.wrong_value("destination", format!("a list of {}", all.len()), must));
         }
         let of = |(index, one): (usize, &Destination)| {
             if all[..index].iter().any(|other| other.name == one.name) {
                 let must = "the name of one destination";
-                return Err(self.wrong(
+                return Err(self.wrong_value(
                     &format!("destination[{index}].name"),
                     format!("{:?} twice", one.name),
                     must,
@@ -466,44 +487,53 @@ impl SettingsReader<'_> {
         all.iter().enumerate().map(of).collect()
     }
 
-    fn destination(&self, index: usize, one: &Destination, switch_id: u32) -> Result<Receiver, ConfigError> {
+    fn destination(
+        &self,
+        index: usize,
+        one: &Destination,
+        switch_id: u32,
+    ) -> Result<ReportReceiver, ConfigError> {
         let key = |key: &str| format!("destination[{index}].{key}");
-        let default = if one.collector_port == REPORTS_PORT { Kind::Translator } else { Kind::IntCollector };
+        let default = if one.collector_port == REPORTS_PORT {
+            DestinationKind::Translator
+        } else {
+            DestinationKind::IntCollector
+        };
         let kind = match one.kind.unwrap_or(default) {
-            Kind::Translator => {
+            DestinationKind::Translator => {
                 for (name, is_there) in
                     [("hardware", one.hardware.is_some()), ("packet_bytes", one.packet_bytes.is_some())]
                 {
                     if is_there {
-                        return Err(self.wrong(&key(name), "given", "left out of a translator"));
+                        return Err(self.wrong_value(&key(name), "given", "left out of a translator"));
                     }
                 }
                 let number = one.reporter.or(u16::try_from(switch_id).ok());
                 let must = "given: `switch_id` has more than 16 bits";
-                let reporter = number.ok_or_else(|| self.wrong(&key("reporter"), "missing", must))?;
+                let reporter = number.ok_or_else(|| self.wrong_value(&key("reporter"), "missing", must))?;
                 ReceiverKind::Translator { reporter }
             }
-            Kind::IntCollector => {
+            DestinationKind::IntCollector => {
                 if let Some(reporter) = one.reporter {
-                    return Err(self.wrong(&key("reporter"), reporter, "left out of an INT collector"));
+                    return Err(self.wrong_value(&key("reporter"), reporter, "left out of an INT collector"));
                 }
                 let hardware = one.hardware.unwrap_or(0);
-                self.at_most(&key("hardware"), hardware, 63, "63 at most")?;
+                self.check_at_most(&key("hardware"), hardware, 63, "63 at most")?;
                 ReceiverKind::IntCollector { hardware, packet_bytes: one.packet_bytes.unwrap_or(128) }
             }
         };
         if one.collector_port == 0 {
-            return Err(self.wrong(&key("collector_port"), 0, "a UDP port"));
+            return Err(self.wrong_value(&key("collector_port"), 0, "a UDP port"));
         }
         let routes = self.p4.routes.iter().filter(|route| route.prefix.contains(one.collector_ip.into()));
-        let route = routes.max_by_key(|route| route.prefix.bits());
+        let route = routes.max_by_key(|route| route.prefix.length_in_bits());
         let (port, mac) = (one.port.or(route.map(|r| r.port)), one.mac.or(route.map(|r| r.destination)));
         let must = "given because no route leads there: the switch's port to it";
-        let port = port.ok_or_else(|| self.wrong(&key("port"), "missing", must))?;
+        let port = port.ok_or_else(|| self.wrong_value(&key("port"), "missing", must))?;
         let must = "given because no route leads there: its Ethernet address, or the next router's";
-        let mac = mac.ok_or_else(|| self.wrong(&key("mac"), "missing", must))?;
+        let mac = mac.ok_or_else(|| self.wrong_value(&key("mac"), "missing", must))?;
         let number = u16::try_from(index + 1).unwrap_or(u16::MAX);
-        Ok(Receiver {
+        Ok(ReportReceiver {
             name: one.name.clone(),
             kind,
             to: (one.collector_ip, one.collector_port),
@@ -513,41 +543,47 @@ impl SettingsReader<'_> {
         })
     }
 
-    fn store(&self, key: &str, name: &str) -> Result<u16, ConfigError> {
+    fn resolve_store_id(&self, key: &str, name: &str) -> Result<u16, ConfigError> {
         let of_int = INT_STORES.iter().find(|(store, _)| *store == name).map(|(_, id)| *id);
         let id = self.own.stores.get(name).copied().or(of_int);
         let must = "a store whose id is in `stores`";
-        id.ok_or_else(|| self.wrong(key, format!("{name:?}"), must))
+        id.ok_or_else(|| self.wrong_value(key, format!("{name:?}"), must))
     }
 
     /// Outputs; by default, what the collector's default INT stores need.
-    fn reports(&self, destinations: &[Receiver]) -> Result<Vec<Made>, ConfigError> {
+    fn resolve_outputs(
+        &self,
+        destinations: &[ReportReceiver],
+    ) -> Result<Vec<ResolvedReportOutput>, ConfigError> {
         if self.own.report.is_empty() {
             let mut all = Vec::new();
             for (index, receiver) in destinations.iter().enumerate() {
                 let to = u8::try_from(index + 1).unwrap_or(u8::MAX);
-                for (of, becomes) in self.defaults(receiver.kind)? {
-                    all.push(Made { of, to, becomes });
+                for (of, becomes) in self.default_outputs(receiver.kind)? {
+                    all.push(ResolvedReportOutput { of, to, becomes });
                 }
             }
             return Ok(all);
         }
         if self.own.report.len() > MOST {
-            return Err(self.wrong(
+            return Err(self.wrong_value(
                 "report",
                 format!("a list of {}", self.own.report.len()),
                 "a list of 255 at most",
             ));
         }
-        let of = |(index, report)| self.report(index, report, destinations);
+        let of = |(index, report)| self.resolve_output(index, report, destinations);
         self.own.report.iter().enumerate().map(of).collect()
     }
 
-    fn defaults(&self, kind: ReceiverKind) -> Result<Vec<(Vec<What>, Becomes)>, ConfigError> {
+    fn default_outputs(
+        &self,
+        kind: ReceiverKind,
+    ) -> Result<Vec<(Vec<SwitchReportKind>, Becomes)>, ConfigError> {
         if matches!(kind, ReceiverKind::IntCollector { .. }) {
-            return Ok(vec![(What::ALL.to_vec(), Becomes::TelemetryReport)]);
+            return Ok(vec![(SwitchReportKind::ALL.to_vec(), Becomes::TelemetryReport)]);
         }
-        let store = |name| self.store("stores", name);
+        let store = |name| self.resolve_store_id("stores", name);
         let (key, value) = (KeyKind::HopLatency, ValueKind::HopLatency);
         let (values, events, counters) = (store("int-values")?, store("int-events")?, store("int-counters")?);
         let drops =
@@ -555,20 +591,28 @@ impl SettingsReader<'_> {
         let append = |list, entry| Becomes::Append { store: events, list, entry, immediate: false };
         let postcard = Becomes::Postcard { store: store("int-postcards")?, value: ValueKind::Switch };
         Ok(vec![
-            (vec![What::Flow], Becomes::KeyWrite { store: values, redundancy: 0, key, value, time: true }),
-            (vec![What::Flow], postcard),
-            (vec![What::Drop], append(DROPS_LIST, EntryKind::Drop)),
-            (vec![What::Drop], drops(KeyKind::Drops)),
-            (vec![What::Drop], drops(KeyKind::FlowDrops)),
-            (vec![What::Queue], append(CONGESTION_LIST, EntryKind::Congestion)),
+            (
+                vec![SwitchReportKind::Flow],
+                Becomes::KeyWrite { store: values, redundancy: 0, key, value, time: true },
+            ),
+            (vec![SwitchReportKind::Flow], postcard),
+            (vec![SwitchReportKind::Drop], append(DROPS_LIST, EntryKind::Drop)),
+            (vec![SwitchReportKind::Drop], drops(KeyKind::Drops)),
+            (vec![SwitchReportKind::Drop], drops(KeyKind::FlowDrops)),
+            (vec![SwitchReportKind::Queue], append(CONGESTION_LIST, EntryKind::Congestion)),
         ])
     }
 
-    fn report(&self, index: usize, one: &Report, destinations: &[Receiver]) -> Result<Made, ConfigError> {
+    fn resolve_output(
+        &self,
+        index: usize,
+        one: &SwitchReportOutput,
+        destinations: &[ReportReceiver],
+    ) -> Result<ResolvedReportOutput, ConfigError> {
         let key = |key: &str| format!("report[{index}].{key}");
-        let missing = |name: &str, must| self.wrong(&key(name), "missing", must);
+        let missing = |name: &str, must| self.wrong_value(&key(name), "missing", must);
         if one.of.is_empty() {
-            return Err(self.wrong(&key("of"), "empty", "one or more of flow, queue and drop"));
+            return Err(self.wrong_value(&key("of"), "empty", "one or more of flow, queue and drop"));
         }
         let to = match (&one.to, destinations) {
             (Some(name), _) => destinations.iter().position(|receiver| receiver.name == *name),
@@ -577,7 +621,7 @@ impl SettingsReader<'_> {
         };
         let Some(place) = to else {
             let value = one.to.as_ref().map_or("missing".into(), |name| format!("{name:?}"));
-            return Err(self.wrong(&key("to"), value, "the name of a destination"));
+            return Err(self.wrong_value(&key("to"), value, "the name of a destination"));
         };
         let is_translator = matches!(destinations[place].kind, ReceiverKind::Translator { .. });
         if is_translator == (one.becomes == As::TelemetryReport) {
@@ -585,27 +629,28 @@ impl SettingsReader<'_> {
                 true => "another one: a translator accepts no Telemetry Reports",
                 false => "\"telemetry-report\": an INT collector accepts nothing else",
             };
-            return Err(self.wrong(&key("as"), format!("{:?}", one.becomes), must));
+            return Err(self.wrong_value(&key("as"), format!("{:?}", one.becomes), must));
         }
         self.check_fields(index, one)?;
         let store = || match &one.store {
-            Some(name) => self.store(&key("store"), name),
+            Some(name) => self.resolve_store_id(&key("store"), name),
             None => Err(missing("store", "the name of a store")),
         };
         let redundancy = one.redundancy.unwrap_or(0);
-        self.at_most(&key("redundancy"), redundancy, 4, "4 at most, or 0: as many as the store has")?;
+        self.check_at_most(&key("redundancy"), redundancy, 4, "4 at most, or 0: as many as the store has")?;
         let only = match one.of[..] {
             [only] => Some(only),
             _ => None,
         };
         // Only drops have a reason, and so on.
-        let must_be =
-            |name: &str, what: What, is_so: bool, must| match is_so && one.of.iter().any(|of| *of != what) {
-                true => Err(self.wrong(&key(name), "of other reports", must)),
-                false => Ok(()),
-            };
+        let must_be = |name: &str, what: SwitchReportKind, is_so: bool, must| match is_so
+            && one.of.iter().any(|of| *of != what)
+        {
+            true => Err(self.wrong_value(&key(name), "of other reports", must)),
+            false => Ok(()),
+        };
         let of_drops = matches!(one.key, Some(KeyKind::Drops | KeyKind::FlowDrops));
-        must_be("key", What::Drop, of_drops, "for drops only: others have no reason")?;
+        must_be("key", SwitchReportKind::Drop, of_drops, "for drops only: others have no reason")?;
         let becomes = match one.becomes {
             As::KeyWrite => Becomes::KeyWrite {
                 store: store()?,
@@ -619,14 +664,14 @@ impl SettingsReader<'_> {
             }
             As::Append => {
                 let of_kind = only.map(|of| match of {
-                    What::Flow => EntryKind::Flow,
-                    What::Queue => EntryKind::Congestion,
-                    What::Drop => EntryKind::Drop,
+                    SwitchReportKind::Flow => EntryKind::Flow,
+                    SwitchReportKind::Queue => EntryKind::Congestion,
+                    SwitchReportKind::Drop => EntryKind::Drop,
                 });
                 let must = "given for reports of several kinds: drop, congestion or flow";
                 let entry = one.entry.or(of_kind).ok_or_else(|| missing("entry", must))?;
-                must_be("entry", What::Drop, entry == EntryKind::Drop, "for drops only")?;
-                must_be("entry", What::Queue, entry == EntryKind::Congestion, "for queues only")?;
+                must_be("entry", SwitchReportKind::Drop, entry == EntryKind::Drop, "for drops only")?;
+                must_be("entry", SwitchReportKind::Queue, entry == EntryKind::Congestion, "for queues only")?;
                 let of_entry = match entry {
                     EntryKind::Drop => Some(DROPS_LIST),
                     EntryKind::Congestion => Some(CONGESTION_LIST),
@@ -643,11 +688,15 @@ impl SettingsReader<'_> {
             },
             As::TelemetryReport => Becomes::TelemetryReport,
         };
-        Ok(Made { of: one.of.clone(), to: u8::try_from(place + 1).unwrap_or(u8::MAX), becomes })
+        Ok(ResolvedReportOutput {
+            of: one.of.clone(),
+            to: u8::try_from(place + 1).unwrap_or(u8::MAX),
+            becomes,
+        })
     }
 
     /// Rejects fields that an output does not have.
-    fn check_fields(&self, index: usize, one: &Report) -> Result<(), ConfigError> {
+    fn check_fields(&self, index: usize, one: &SwitchReportOutput) -> Result<(), ConfigError> {
         use As::{Append, KeyIncrement, KeyWrite, Postcard};
         let (stored, keyed) = ([KeyWrite, Postcard, Append, KeyIncrement], [KeyWrite, KeyIncrement]);
         let fields: [(&str, bool, &[As], &str); 8] = [
@@ -667,7 +716,7 @@ impl SettingsReader<'_> {
         ];
         for (name, is_there, of, must) in fields {
             if is_there && !of.contains(&one.becomes) {
-                return Err(self.wrong(&format!("report[{index}].{name}"), "given", must));
+                return Err(self.wrong_value(&format!("report[{index}].{name}"), "given", must));
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Switches for `setup`: tables `[switch.NAME]`.
 //!
-//! Each switch has its own session with the collector. Its own settings for that session are in [`Own`];
+//! Each switch has its own session with the collector. Its own settings for that session are in [`SessionOverrides`];
 //! anything missing there comes from `[translator]`.
 
 use std::net::{IpAddr, SocketAddr};
@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::reporter::Reporter;
+use super::reporter::SwitchReporterTable;
 use super::settings;
-use super::{Config, ConfigError, ListRange, Translator};
+use super::{Config, ConfigError, ListRange, TranslatorConfig};
 use dta_proto::name;
 use dta_proto::prefix::Prefix;
 use dta_proto::program::Mac;
@@ -38,7 +38,7 @@ pub struct Software {
     pub control: String,
     /// Its side of the session.
     #[serde(flatten)]
-    pub own: Own,
+    pub own: SessionOverrides,
 }
 
 /// The platform of a P4 switch.
@@ -53,7 +53,7 @@ pub enum Platform {
 /// The role of a P4 switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Role {
+pub enum SwitchRole {
     /// It runs `translator-p4`.
     #[default]
     Translator,
@@ -82,7 +82,7 @@ dta_proto::named! {
 pub struct P4 {
     /// Its role.
     #[serde(default)]
-    pub role: Role,
+    pub role: SwitchRole,
     /// Where its control plane listens: HOST:PORT.
     pub control: String,
     /// Its number there.
@@ -90,7 +90,7 @@ pub struct P4 {
     pub device: u64,
     /// Its side of the session.
     #[serde(flatten)]
-    pub own: Own,
+    pub own: SessionOverrides,
     /// Directory of the compiled program; default: the built-in one.
     pub program: Option<PathBuf>,
     /// The profile of its program. Translators on Tofino only; default: `postcards`.
@@ -125,13 +125,13 @@ pub struct P4 {
     pub stations: Vec<Station>,
     /// Routes of IPv4 prefixes, for routed packets.
     #[serde(default)]
-    pub routes: Vec<Route>,
+    pub routes: Vec<SwitchRoute>,
     /// SD-Fabric network configuration, as JSON. Reporters only.
     pub netcfg: Option<PathBuf>,
     /// The name of the switch there; default: `device:NAME`, or the only one there is.
     pub netcfg_device: Option<String>,
     /// What it reports. Reporters only.
-    pub reporter: Option<Box<Reporter>>,
+    pub reporter: Option<Box<SwitchReporterTable>>,
 }
 
 /// One of a switch's `stations`.
@@ -147,7 +147,7 @@ pub struct Station {
 /// One of a switch's `routes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Route {
+pub struct SwitchRoute {
     /// IPv4 address or prefix of the destinations.
     pub prefix: Prefix,
     /// The port that leads there.
@@ -165,11 +165,11 @@ fn postcard_rows() -> u32 {
 impl P4 {
     /// Whether it is a reporter.
     pub fn is_reporter(&self) -> bool {
-        self.role == Role::Reporter
+        self.role == SwitchRole::Reporter
     }
 
     /// The ports that frames are sent to.
-    fn ports(&self) -> impl Iterator<Item = u16> {
+    fn frame_ports(&self) -> impl Iterator<Item = u16> {
         let ports = self.collector_ports.iter().chain(&self.flood);
         ports
             .chain(self.stations.iter().map(|station| &station.port))
@@ -178,17 +178,17 @@ impl P4 {
     }
 
     /// Whether what it says can be.
-    fn check(&self, table: &str) -> Result<(), ConfigError> {
+    fn check_values(&self, table: &str) -> Result<(), ConfigError> {
         let fail = |key: &str, value: String, must: &str| {
-            Err(ConfigError::shown(format!("{table}.{key}"), value, must))
+            Err(ConfigError::invalid_value(format!("{table}.{key}"), value, must))
         };
         if !self.postcard_rows.is_power_of_two() || self.postcard_rows > 65_536 {
             return fail("postcard_rows", self.postcard_rows.to_string(), "a power of two, 65,536 at most");
         }
-        if let Some(port) = self.ports().find(|port| *port > MAX_PORT) {
+        if let Some(port) = self.frame_ports().find(|port| *port > MAX_PORT) {
             return fail("ports", port.to_string(), "a port of the switch, 511 at most");
         }
-        if let Some(route) = self.routes.iter().find(|route| route.prefix.address().is_ipv6()) {
+        if let Some(route) = self.routes.iter().find(|route| route.prefix.written_address().is_ipv6()) {
             return fail("routes.prefix", route.prefix.to_string(), "an IPv4 address or prefix");
         }
         if let Some(name) = &self.cpu_interface
@@ -214,7 +214,7 @@ impl P4 {
 pub(super) const MAX_PORT: u16 = 511;
 
 /// The pipe of a Tofino port: port numbers are 128 times the pipe, plus the number there.
-pub const fn pipe_of(port: u16) -> u16 {
+pub const fn pipe_of_port(port: u16) -> u16 {
     port >> 7
 }
 
@@ -227,14 +227,14 @@ const fn is_recirculation(port: u16) -> bool {
 /// the session's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Own {
+pub struct SessionOverrides {
     /// Name of its session; default: the switch's own name.
     pub session: Option<String>,
     /// UDP address and port for reports.
     #[serde(deserialize_with = "dta_files::host::serde::some_socket")]
     pub listen: Option<SocketAddr>,
     /// Source address of its RoCEv2 frames, to which answers go.
-    #[serde(deserialize_with = "dta_files::host::serde::some_ip")]
+    #[serde(deserialize_with = "dta_files::host::serde::deserialize_some_ip")]
     pub source: Option<IpAddr>,
     /// UDP port for answers.
     pub source_port: Option<u16>,
@@ -251,7 +251,7 @@ pub struct Own {
 
 impl Switch {
     /// Its control address, its side of the session, and for a P4 switch the whole table.
-    fn parts(&self) -> (&str, &Own, Option<(Platform, &P4)>) {
+    fn as_parts(&self) -> (&str, &SessionOverrides, Option<(Platform, &P4)>) {
         match self {
             Switch::Software(of) => (&of.control, &of.own, None),
             Switch::Bmv2(of) => (&of.control, &of.own, Some((Platform::Bmv2, of))),
@@ -260,32 +260,33 @@ impl Switch {
     }
 
     /// Its control address.
-    pub fn control(&self) -> &str {
-        self.parts().0
+    pub fn control_address(&self) -> &str {
+        self.as_parts().0
     }
 
     /// Its side of its session.
-    pub fn own(&self) -> &Own {
-        self.parts().1
+    pub fn session_overrides(&self) -> &SessionOverrides {
+        self.as_parts().1
     }
 
     /// Its table and platform; `None` for a software translator.
-    pub fn p4(&self) -> Option<(Platform, &P4)> {
-        self.parts().2
+    pub fn p4_config(&self) -> Option<(Platform, &P4)> {
+        self.as_parts().2
     }
 
     /// Whether it is a reporter, which has no session.
     pub fn is_reporter(&self) -> bool {
-        self.p4().is_some_and(|(_, p4)| p4.is_reporter())
+        self.p4_config().is_some_and(|(_, p4)| p4.is_reporter())
     }
 }
 
-impl Own {
+impl SessionOverrides {
     /// The switch of this name as a translator: `[translator]` with the switch's own settings.
-    fn over(&self, switch: &str, translator: &Translator) -> Translator {
-        let Own { session, listen, source, source_port, mac, queue_pairs, stores, lists } = self.clone();
+    fn apply_to(&self, switch: &str, translator: &TranslatorConfig) -> TranslatorConfig {
+        let SessionOverrides { session, listen, source, source_port, mac, queue_pairs, stores, lists } =
+            self.clone();
         let t = translator.clone();
-        Translator {
+        TranslatorConfig {
             name: session.unwrap_or_else(|| switch.into()),
             listen: listen.unwrap_or(t.listen),
             source: source.unwrap_or(t.source),
@@ -309,7 +310,7 @@ impl Config {
     ///
     /// # Errors
     /// There is no such switch.
-    pub fn switch(&self, name: &str) -> Result<&Switch, ConfigError> {
+    pub fn find_switch(&self, name: &str) -> Result<&Switch, ConfigError> {
         self.switch.get(name).ok_or_else(|| {
             let have = match self.switch.len() {
                 0 => "none".into(),
@@ -323,13 +324,13 @@ impl Config {
     ///
     /// # Errors
     /// There is no such switch, or it is a reporter.
-    pub fn translator_of(&self, switch: &str) -> Result<Translator, ConfigError> {
-        match self.switch(switch)? {
+    pub fn translator_of(&self, switch: &str) -> Result<TranslatorConfig, ConfigError> {
+        match self.find_switch(switch)? {
             reporter if reporter.is_reporter() => Err(ConfigError::new(
                 format!("switch.{switch}.role"),
                 format!("[switch.{switch}] is a reporter (`role`), which has no session with a collector"),
             )),
-            translator => Ok(translator.own().over(switch, &self.translator)),
+            translator => Ok(translator.session_overrides().apply_to(switch, &self.translator)),
         }
     }
 
@@ -340,7 +341,7 @@ impl Config {
         for (name, switch) in &self.switch {
             let table = format!("switch.{name}");
             let who = format!("[{table}]");
-            let control = switch.control();
+            let control = switch.control_address();
             if let Some((other, _)) = controls.iter().find(|(_, theirs)| *theirs == control) {
                 let twice = format!(
                     "{other} and {who} have the same control address, {control}: each would overwrite the other's program"
@@ -348,8 +349,8 @@ impl Config {
                 return Err(ConfigError::new(format!("{table}.control"), twice));
             }
             controls.push((who.clone(), control));
-            if let Some((platform, p4)) = switch.p4() {
-                p4.check(&table)?;
+            if let Some((platform, p4)) = switch.p4_config() {
+                p4.check_values(&table)?;
                 let is_of_tofino = platform == Platform::Tofino && !p4.is_reporter();
                 for (key, value, must) in [
                     (
@@ -364,27 +365,31 @@ impl Config {
                     ),
                 ] {
                     if let (Some(value), false) = (value, is_of_tofino) {
-                        return Err(ConfigError::value(format!("{table}.{key}"), value, must));
+                        return Err(ConfigError::invalid_quoted(format!("{table}.{key}"), value, must));
                     }
                 }
                 // What comes back by them may be a command, which nobody but the control plane can give.
-                if is_of_tofino && let Some(port) = p4.ports().find(|port| is_recirculation(*port)) {
+                if is_of_tofino && let Some(port) = p4.frame_ports().find(|port| is_recirculation(*port)) {
                     let must = "a port of the network: 68 to 71 of each pipe recirculate, and the program alone sends to them";
-                    return Err(ConfigError::shown(format!("{table}.ports"), port, must));
+                    return Err(ConfigError::invalid_value(format!("{table}.ports"), port, must));
                 }
                 if p4.is_reporter() {
                     let deflects = p4.reporter.as_ref().is_some_and(|reporter| !reporter.deflect.is_empty());
                     if deflects && platform == Platform::Bmv2 {
                         let must = "left out of type \"bmv2\": it cannot report drops in queues";
-                        return Err(ConfigError::shown(format!("{table}.reporter.deflect"), "given", must));
+                        return Err(ConfigError::invalid_value(
+                            format!("{table}.reporter.deflect"),
+                            "given",
+                            must,
+                        ));
                     }
-                    settings::settings(p4, name)?;
+                    settings::resolve_settings(p4, name)?;
                     continue;
                 }
                 // Which index a collector gets is not known beforehand.
                 if self.translator.cluster.is_some() {
                     let fail = |key: &str, value: String, must: &str| {
-                        Err(ConfigError::shown(format!("{table}.{key}"), value, must))
+                        Err(ConfigError::invalid_value(format!("{table}.{key}"), value, must))
                     };
                     if p4.collector_ports.len() > 1 {
                         let must = "one port, which leads to all collectors of the cluster";
@@ -397,9 +402,13 @@ impl Config {
                     }
                 }
             }
-            let translator = switch.own().over(name, &self.translator);
+            let translator = switch.session_overrides().apply_to(name, &self.translator);
             if !name::is_session(&translator.name) {
-                return Err(ConfigError::value(format!("{table}.session"), translator.name, name::SESSION));
+                return Err(ConfigError::invalid_quoted(
+                    format!("{table}.session"),
+                    translator.name,
+                    name::SESSION,
+                ));
             }
             translator.check_session(&table)?;
             for (other, theirs, is_switch) in &before {
@@ -411,7 +420,7 @@ impl Config {
                     );
                     return Err(ConfigError::new(format!("{table}.session"), twice));
                 }
-                let apart = !is_switch && switch.own().stands_in();
+                let apart = !is_switch && switch.session_overrides().stands_in();
                 if !apart && let Some((queue_pair, address)) = common_queue_pair(theirs, &translator) {
                     let twice = format!(
                         "{other} and {who} both send from {address} with queue pair number {queue_pair:#08x} (or another \
@@ -428,7 +437,7 @@ impl Config {
 
 /// A queue pair number that both have at the same address, or that gives the same UDP source port (0xc000 and
 /// the low 14 bits).
-fn common_queue_pair(one: &Translator, other: &Translator) -> Option<(u32, IpAddr)> {
+fn common_queue_pair(one: &TranslatorConfig, other: &TranslatorConfig) -> Option<(u32, IpAddr)> {
     let port = |number: u32| number & 0x3fff;
     let common = |number: &u32| one.all_queue_pairs().any(|theirs| port(theirs) == port(*number));
     if one.source != other.source {
@@ -445,7 +454,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
         let (config, _) = Config::parse(text, Path::new("t.toml"))?;
-        config.check()?;
+        config.check_values()?;
         Ok(config)
     }
 
@@ -468,9 +477,9 @@ mod tests {
         let error = told("[switch.tor1]\ncontrol = 'x'");
         assert!(error.contains("t.toml") && error.contains("missing field `type`"), "{error}");
         let config = parse(&switch("a", "")).unwrap();
-        assert!(config.switch("a").is_ok());
-        assert!(config.switch("b").unwrap_err().to_string().contains("it has a"));
-        assert!(Config::default().switch("b").unwrap_err().to_string().contains("it has none"));
+        assert!(config.find_switch("a").is_ok());
+        assert!(config.find_switch("b").unwrap_err().to_string().contains("it has a"));
+        assert!(Config::default().find_switch("b").unwrap_err().to_string().contains("it has none"));
         // The names in configuration.
         for kind in SWITCH_TYPES {
             parse(&format!("[switch.a]\ntype = '{kind}'\ncontrol = 'x:1'")).unwrap();
@@ -513,11 +522,11 @@ mod tests {
                    queue_pairs = [8, 9]\nstores = ['u']\nlists = [{ store = 'u', first = 0, count = 1 }]";
         let config = parse(&[translator, &switch("a", ""), &switch("bb", own)].concat()).unwrap();
         let a = config.translator_of("a").unwrap();
-        assert_eq!(a, Translator { name: "a".into(), ..config.translator.clone() });
+        assert_eq!(a, TranslatorConfig { name: "a".into(), ..config.translator.clone() });
         let b = config.translator_of("bb").unwrap();
         assert_eq!(
             b,
-            Translator {
+            TranslatorConfig {
                 name: "x".into(),
                 listen: "10.0.0.9:1".parse().unwrap(),
                 source: "10.0.0.2".parse().unwrap(),
@@ -541,7 +550,7 @@ mod tests {
             format!("[switch.a]\ntype = '{kind}'\ncontrol = 'x:1'\ncpu_interface = 'bf_pci0'\n{rest}")
         };
         let config = parse(&of("tofino", "")).unwrap();
-        let Switch::Tofino(p4) = config.switch("a").unwrap() else { panic!() };
+        let Switch::Tofino(p4) = config.find_switch("a").unwrap() else { panic!() };
         assert_eq!(p4.cpu_interface.as_deref(), Some("bf_pci0"));
         assert_eq!(parse(&toml::to_string(&config).unwrap()).unwrap(), config);
         for text in [of("bmv2", ""), of("tofino", "role = 'reporter'")] {

@@ -23,7 +23,7 @@ impl Bell {
     ///
     /// # Errors
     /// No more sockets.
-    pub fn all(workers: usize) -> io::Result<Vec<Bell>> {
+    pub fn open_for_workers(workers: usize) -> io::Result<Vec<Bell>> {
         let mut owns = Vec::new();
         let mut ropes = Vec::new();
         for _ in 0..workers {
@@ -44,7 +44,7 @@ impl Bell {
     }
 
     /// Wakes the sleeping ones among these workers: bit n for worker n.
-    pub fn ring(&self, workers: u32) {
+    pub fn wake_workers(&self, workers: u32) {
         if workers == 0 {
             return;
         }
@@ -59,14 +59,14 @@ impl Bell {
     }
 
     /// Announces that this worker is about to sleep. It must check its rings afterwards, and call
-    /// [`Bell::wake`] after sleeping or on finding something.
-    pub fn sleep(&self) {
+    /// [`Bell::announce_awake`] after sleeping or on finding something.
+    pub fn announce_sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// Announces that this worker is awake.
-    pub fn wake(&self) {
+    pub fn announce_awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
         // Drained even if nobody has rung: a datagram may arrive after the sleep it was for.
         let mut room = [0];
@@ -88,21 +88,21 @@ mod tests {
 
     #[test]
     fn a_worker_that_sleeps_is_woken_once_and_one_that_is_awake_is_not() {
-        let bells = Bell::all(2).unwrap();
+        let bells = Bell::open_for_workers(2).unwrap();
         let rings = |bell: &Bell| dta_link::wait_readable(&[bell.as_fd()], Some(Duration::ZERO)).unwrap();
-        bells[0].ring(0b10);
+        bells[0].wake_workers(0b10);
         assert!(!rings(&bells[1]));
-        bells[1].sleep();
-        bells[0].ring(0b01);
+        bells[1].announce_sleep();
+        bells[0].wake_workers(0b01);
         assert!(!rings(&bells[1]), "another one was meant");
-        bells[0].ring(0b11);
-        bells[0].ring(0b10);
+        bells[0].wake_workers(0b11);
+        bells[0].wake_workers(0b10);
         assert!(rings(&bells[1]));
-        bells[1].wake();
+        bells[1].announce_awake();
         assert!(!rings(&bells[1]));
-        bells[1].sleep();
-        bells[1].wake();
-        bells[0].ring(0b10);
+        bells[1].announce_sleep();
+        bells[1].announce_awake();
+        bells[0].wake_workers(0b10);
         assert!(!rings(&bells[1]));
     }
 }

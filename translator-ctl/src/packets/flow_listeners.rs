@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use dta_dataplane::telemetry::{Arrival, Made, Telemetry};
+use dta_dataplane::telemetry::{ArrivalTime, PrimitiveBatch, Telemetry};
 use dta_files::moment::now_ns;
-use dta_telemetry::flows::Decoder;
 use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
+use dta_telemetry::flows::Decoder;
 use tracing::info;
 
 use super::int_side::RECEIVED;
@@ -20,21 +20,21 @@ const BATCH: usize = 16;
 pub(super) struct FlowListeners {
     links: Vec<UdpLink>,
     decoder: Decoder,
-    batch: Batch,
+    batch: PacketBatch,
 }
 
 impl FlowListeners {
     /// Opens the listeners; there may be none.
     pub(super) fn open(table: &FlowTable) -> Result<FlowListeners, LinkError> {
         let open = |listener: &crate::config::FlowListener| {
-            let link = UdpLink::open(&UdpConfig::reports(listener.0, false))?;
+            let link = UdpLink::open(&UdpConfig::for_reports(listener.0, false))?;
             info!(listen = %link.local_addr(), "receiving flow exports");
             Ok(link)
         };
         Ok(FlowListeners {
             links: table.listen.iter().map(open).collect::<Result<_, LinkError>>()?,
             decoder: Decoder::new(table.exporters),
-            batch: Batch::with_packet_capacity(BATCH, RECEIVED),
+            batch: PacketBatch::with_packet_capacity(BATCH, RECEIVED),
         })
     }
 
@@ -57,7 +57,7 @@ impl FlowListeners {
         &mut self,
         now: u64,
         telemetry: &mut Telemetry,
-        made: &mut Made,
+        made: &mut PrimitiveBatch,
     ) -> Result<usize, LinkError> {
         let mut received = 0;
         for link in &mut self.links {
@@ -66,12 +66,12 @@ impl FlowListeners {
                 continue;
             }
             received += count;
-            let at = Arrival { now, wall: now_ns() };
+            let at = ArrivalTime { now, wall: now_ns() };
             // A socket's packets have complete headers.
-            for datagram in (0..self.batch.len()).filter_map(|index| self.batch.udp(index)) {
-                self.decoder.decode(now, *datagram.source().ip(), datagram.payload(), |exported| {
+            for datagram in (0..self.batch.len()).filter_map(|index| self.batch.udp_datagram(index)) {
+                self.decoder.decode_datagram(now, *datagram.source().ip(), datagram.payload(), |exported| {
                     match exported {
-                        Ok(exported) => telemetry.exported(at, &exported, made),
+                        Ok(exported) => telemetry.ingest_exported(at, &exported, made),
                         Err(reason) => telemetry.drop_record(reason),
                     }
                 });
@@ -81,12 +81,12 @@ impl FlowListeners {
     }
 
     /// Counters of the exporters by their dotted names.
-    pub(super) fn named(&self) -> Vec<(String, u64)> {
-        self.decoder.named()
+    pub(super) fn named_counters(&self) -> Vec<(String, u64)> {
+        self.decoder.named_counters()
     }
 
     /// Counters of all links, summed.
-    pub(super) fn link(&self) -> LinkCounters {
+    pub(super) fn link_counters(&self) -> LinkCounters {
         super::int_side::sum(self.links.iter())
     }
 }

@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use dta_dataplane::telemetry::{Arrival, Made, Rules, StoreIds, Telemetry};
-use dta_dataplane::{Engine, Output};
+use dta_dataplane::telemetry::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
+use dta_dataplane::{Engine, EngineOutput};
 use dta_files::moment::now_ns;
 use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::counter::gaps::GapCounters;
-use dta_proto::program::{Entry, Primitive, Program};
+use dta_proto::program::{DataPlaneEntry, Primitive, Program};
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::{self, ENTRY_LEN, PATH_LEN, VALUE_LEN};
-use dta_proto::wire::int::Settings;
+use dta_proto::wire::int::IntSettings;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -30,12 +30,12 @@ pub(super) const RECEIVED: usize = 9216;
 
 /// The listeners and the rules.
 pub struct IntSide {
-    listeners: Vec<(UdpLink, Settings)>,
+    listeners: Vec<(UdpLink, IntSettings)>,
     flows: FlowListeners,
     stores: IntStores,
     telemetry: Telemetry,
-    made: Made,
-    batch: Batch,
+    made: PrimitiveBatch,
+    batch: PacketBatch,
     /// The program's last store ids, so that they are logged once.
     ids: Option<StoreIds>,
     /// Who waits for a flush.
@@ -57,7 +57,7 @@ impl IntSide {
             return Ok(None);
         }
         let open = |listener: &IntListener| {
-            let link = UdpLink::open(&UdpConfig::reports(listener.listen, false))?;
+            let link = UdpLink::open(&UdpConfig::for_reports(listener.listen, false))?;
             info!(listen = %link.local_addr(), dialect = %listener.settings.dialect, "receiving Telemetry Reports");
             Ok((link, listener.settings))
         };
@@ -66,8 +66,8 @@ impl IntSide {
             flows: FlowListeners::open(flows)?,
             stores: stores.clone(),
             telemetry: Telemetry::new(rules),
-            made: Made::default(),
-            batch: Batch::with_packet_capacity(BATCH, RECEIVED),
+            made: PrimitiveBatch::default(),
+            batch: PacketBatch::with_packet_capacity(BATCH, RECEIVED),
             ids: None,
             flushes: Vec::new(),
         }))
@@ -89,8 +89,8 @@ impl IntSide {
     }
 
     /// Finds the stores after a change of program.
-    pub fn follow(&mut self, program: &Program) {
-        let ids = find(program, &self.stores);
+    pub fn resolve_stores(&mut self, program: &Program) {
+        let ids = find_store_ids(program, &self.stores);
         if self.ids == Some(ids) {
             return;
         }
@@ -108,11 +108,16 @@ impl IntSide {
         self.ids = Some(ids);
     }
 
-    /// Receives a batch from each listener; returns the number of datagrams. Behind it comes a [`tick`](IntSide::tick).
+    /// Receives a batch from each listener; returns the number of datagrams. Behind it comes a [`write_due_counts`](IntSide::write_due_counts).
     ///
     /// # Errors
     /// As [`Link::recv`].
-    pub fn take(&mut self, now: u64, engine: &mut Engine, out: &mut Output) -> Result<usize, LinkError> {
+    pub fn take(
+        &mut self,
+        now: u64,
+        engine: &mut Engine,
+        out: &mut EngineOutput,
+    ) -> Result<usize, LinkError> {
         let mut received = 0;
         for (link, settings) in &mut self.listeners {
             let count = link.recv(&mut self.batch, Some(Duration::ZERO))?;
@@ -120,36 +125,36 @@ impl IntSide {
                 continue;
             }
             received += count;
-            let at = Arrival { now, wall: now_ns() };
+            let at = ArrivalTime { now, wall: now_ns() };
             let batch = &self.batch;
             // A socket's packets have complete headers.
             let datagrams = (0..batch.len()).filter_map(|index| {
-                let datagram = batch.udp(index)?;
+                let datagram = batch.udp_datagram(index)?;
                 Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
             });
             self.telemetry.ingest_all(at, datagrams, settings, &mut self.made);
-            execute(&mut self.made, now, engine, out);
+            execute_primitives(&mut self.made, now, engine, out);
         }
         received += self.flows.take(now, &mut self.telemetry, &mut self.made)?;
-        execute(&mut self.made, now, engine, out);
+        execute_primitives(&mut self.made, now, engine, out);
         Ok(received)
     }
 
     /// Writes the counts that are due, even without input, as far as there is `room` for operations. Then ends flushes, if
     /// nothing waits from before them.
-    pub fn tick(&mut self, now: u64, room: usize, engine: &mut Engine, out: &mut Output) {
-        self.telemetry.tick(now, room, &mut self.made);
-        execute(&mut self.made, now, engine, out);
+    pub fn write_due_counts(&mut self, now: u64, room: usize, engine: &mut Engine, out: &mut EngineOutput) {
+        self.telemetry.write_due_counts(now, room, &mut self.made);
+        execute_primitives(&mut self.made, now, engine, out);
         if !self.flushes.is_empty() && !self.telemetry.is_flushing() {
-            let flushed = engine.flush(now, out);
+            let flushed = engine.flush_held_reports(now, out);
             self.flushes.drain(..).for_each(|reply| _ = reply.send(flushed));
         }
     }
 
     /// Makes all waiting counts due. Once they are written, sends everything that the engine holds, and says how many
     /// reports that were.
-    pub fn flush(&mut self, reply: Option<oneshot::Sender<u64>>) {
-        self.telemetry.flush();
+    pub fn start_flush(&mut self, reply: Option<oneshot::Sender<u64>>) {
+        self.telemetry.request_flush();
         self.flushes.extend(reply);
     }
 
@@ -159,35 +164,35 @@ impl IntSide {
     }
 
     /// Every counter by its dotted name.
-    pub fn named(&self) -> Vec<(String, u64)> {
+    pub fn named_counters(&self) -> Vec<(String, u64)> {
         use dta_proto::counter::translator as names;
-        let mut named = self.telemetry.named();
+        let mut named = self.telemetry.named_counters();
         if !self.flows.is_empty() {
             named.extend(self.telemetry.named_records());
-            named.extend(self.flows.named());
+            named.extend(self.flows.named_counters());
         }
-        named.extend(GapCounters::named(
-            self.telemetry.sources().iter(),
+        named.extend(GapCounters::largest_gaps(
+            self.telemetry.int_sources().iter(),
             [&names::INT_GAPS_OF, &names::INT_GAPS_FILLED_OF],
         ));
         named
     }
 
     /// Counters of the links of INT's listeners, summed.
-    pub(super) fn link(&self) -> LinkCounters {
+    pub(super) fn link_counters(&self) -> LinkCounters {
         sum(self.listeners.iter().map(|(link, _)| link))
     }
 
     /// The same of the listeners for flows; `None` if there are none.
     pub(super) fn flows_link(&self) -> Option<LinkCounters> {
-        (!self.flows.is_empty()).then(|| self.flows.link())
+        (!self.flows.is_empty()).then(|| self.flows.link_counters())
     }
 }
 
 /// Counters of links that receive, summed.
 pub(super) fn sum<'a>(links: impl Iterator<Item = &'a UdpLink>) -> LinkCounters {
     links.fold(LinkCounters::default(), |mut sum, link| {
-        let counters = link.counters();
+        let counters = link.link_counters();
         sum.received += counters.received;
         sum.dropped_too_long += counters.dropped_too_long;
         sum.dropped_by_kernel += counters.dropped_by_kernel;
@@ -196,7 +201,7 @@ pub(super) fn sum<'a>(links: impl Iterator<Item = &'a UdpLink>) -> LinkCounters 
 }
 
 /// Passes on what was made.
-fn execute(made: &mut Made, now: u64, engine: &mut Engine, out: &mut Output) {
+fn execute_primitives(made: &mut PrimitiveBatch, now: u64, engine: &mut Engine, out: &mut EngineOutput) {
     if !made.is_empty() {
         engine.execute_unnumbered(now, made.iter(), out);
         made.clear();
@@ -204,10 +209,12 @@ fn execute(made: &mut Made, now: u64, engine: &mut Engine, out: &mut Output) {
 }
 
 /// The ids of stores with these names that can hold what is written.
-fn find(program: &Program, names: &IntStores) -> StoreIds {
+fn find_store_ids(program: &Program, names: &IntStores) -> StoreIds {
     let store = |name: &str, fits: &dyn Fn(&StoreKind) -> bool| {
         program.entries().find_map(|entry| match entry {
-            Entry::Store(store) if store.spec.name == name && fits(&store.spec.kind) => Some(store.spec.id),
+            DataPlaneEntry::Store(store) if store.spec.name == name && fits(&store.spec.kind) => {
+                Some(store.spec.id)
+            }
             _ => None,
         })
     };

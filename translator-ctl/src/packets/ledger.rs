@@ -16,7 +16,7 @@ pub const RECORD: usize = 8;
 /// The fate of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Fate {
+pub enum LedgerFate {
     /// Dropped by the fault injector.
     Dropped = 1,
     /// Sent twice by the fault injector.
@@ -41,7 +41,7 @@ impl Ledger {
     }
 
     /// Adds a record.
-    pub fn record(&mut self, origin: &Origin, copy: u8, fate: Fate) -> io::Result<()> {
+    pub fn write_record(&mut self, origin: &Origin, copy: u8, fate: LedgerFate) -> io::Result<()> {
         let mut record = [0; RECORD];
         record[..2].copy_from_slice(&origin.reporter.to_be_bytes());
         record[2..6].copy_from_slice(&origin.sequence.to_be_bytes());
@@ -66,8 +66,8 @@ mod tests {
         let path = dir.path().join("ledger");
         let mut ledger = Ledger::create(&path).unwrap();
         let origin = Origin { serial: 9, sequence: 0x0102_0304, reporter: 0x0506 };
-        ledger.record(&origin, 3, Fate::Corrupted).unwrap();
-        ledger.record(&Origin::default(), 0, Fate::Dropped).unwrap();
+        ledger.write_record(&origin, 3, LedgerFate::Corrupted).unwrap();
+        ledger.write_record(&Origin::default(), 0, LedgerFate::Dropped).unwrap();
         ledger.flush().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), [5, 6, 1, 2, 3, 4, 3, 4, 0, 0, 0, 0, 0, 0, 0, 1]);
     }

@@ -13,7 +13,7 @@ pub mod steering;
 
 pub use bell::Bell;
 pub use int_side::{IntSide, MOST_LISTENERS};
-pub use packet_thread::{Command, Dropped, Member, PacketThread, PacketThreadError, Snapshot};
+pub use packet_thread::{Command, Dropped, PacketThread, PacketThreadError, PacketThreadMember, Snapshot};
 pub use roce_link::RoceLink;
 pub(crate) use stats::for_collector;
-pub use stats::nodes;
+pub use stats::node_statistics;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use dta_link::fault::{self, FaultCounts, FaultInjector};
 use dta_link::shared_ring::End;
 use dta_link::{Link, LinkError, RingCounters, UdpLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -22,8 +22,10 @@ use super::roce_link::RoceLink;
 use dta_dataplane::counters::{EngineCounters, Reason};
 use dta_dataplane::losses::FrameMeta;
 use dta_dataplane::workers::Crew;
-use dta_dataplane::{Engine, Offender, Output, QueuePairStatus, Reporter, ReporterCounters, SetupError};
-use dta_proto::program::{Change, Entry, Program};
+use dta_dataplane::{
+    Engine, EngineOutput, Offender, QueuePairStatus, ReporterCounters, ReporterStatus, SetupError,
+};
+use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Program};
 
 /// Longest time that a command waits for the thread.
 const IDLE: Duration = Duration::from_millis(5);
@@ -44,9 +46,9 @@ const RECEIVED: usize = 2032;
 /// Requests from the control side.
 pub enum Command {
     /// Apply changes to the engine's program.
-    Apply(Vec<Change>, oneshot::Sender<Result<(), SetupError>>),
+    Apply(Vec<DataPlaneChange>, oneshot::Sender<Result<(), SetupError>>),
     /// Check whether changes could be applied. Nothing changes.
-    Check(Vec<Change>, oneshot::Sender<Result<(), SetupError>>),
+    Check(Vec<DataPlaneChange>, oneshot::Sender<Result<(), SetupError>>),
     /// Set the reporters to accept (empty = all), and NACKs per second to one version-0 source.
     Reception(Vec<(u16, Ipv4Addr)>, u32, oneshot::Sender<()>),
     /// How far an earlier run of this translator had heard its reporters: id and newest sequence.
@@ -117,7 +119,7 @@ pub struct Snapshot {
     /// The engine's.
     pub counters: EngineCounters,
     /// Per reporter.
-    pub reporters: Vec<Reporter>,
+    pub reporters: Vec<ReporterStatus>,
     /// Totals of evicted reporters.
     pub evicted: ReporterCounters,
     /// Number of evictions: of reporters with more than one report, and of the others.
@@ -185,7 +187,7 @@ impl Snapshot {
 }
 
 /// Additional state of one of several workers.
-pub struct Member {
+pub struct PacketThreadMember {
     crew: Crew,
     bell: Bell,
     /// Deadline for reports from before a stop, and who waits for it.
@@ -196,10 +198,10 @@ pub struct Member {
     is_blocked: bool,
 }
 
-impl Member {
+impl PacketThreadMember {
     /// A worker that receives reports.
-    pub fn new(crew: Crew, bell: Bell) -> Member {
-        Member { crew, bell, closing: None, is_closed: false, is_blocked: false }
+    pub fn new(crew: Crew, bell: Bell) -> PacketThreadMember {
+        PacketThreadMember { crew, bell, closing: None, is_closed: false, is_blocked: false }
     }
 }
 
@@ -214,7 +216,7 @@ pub struct PacketThread {
     /// The data plane.
     pub engine: Engine,
     /// The other workers, if any.
-    pub member: Option<Member>,
+    pub member: Option<PacketThreadMember>,
     /// Faults on frames.
     pub roce_faults: FaultInjector,
     /// Faults on NACKs.
@@ -263,8 +265,8 @@ impl PacketThread {
     pub fn run(mut self) -> Result<(), PacketThreadError> {
         let start = Instant::now();
         let now = || start.elapsed().as_nanos() as u64;
-        let mut input = Batch::with_packet_capacity(BATCH, RECEIVED);
-        let mut out = Output::default();
+        let mut input = PacketBatch::with_packet_capacity(BATCH, RECEIVED);
+        let mut out = EngineOutput::default();
         let mut carried = Carried(vec![FrameMeta::IDLE; if self.faulty { REMEMBERED } else { 0 }]);
         let mut settled = true;
         let mut programmed = false;
@@ -275,18 +277,18 @@ impl PacketThread {
             self.turns.store(turns, Ordering::Relaxed);
             match next(&self.commands) {
                 Ok(Command::Stop(reply)) => {
-                    self.stop(&now, &mut input, &mut out, &mut carried)?;
-                    let _ = reply.send(Box::new(self.snapshot()));
+                    self.stop_gracefully(&now, &mut input, &mut out, &mut carried)?;
+                    let _ = reply.send(Box::new(self.take_snapshot()));
                     return Ok(());
                 }
                 Ok(command) => {
                     settled &= !matches!(command, Command::Apply(..));
-                    self.obey(command, now(), &mut out);
+                    self.handle_command(command, now(), &mut out);
                     programmed = programmed || self.has_queue_pair();
                 }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => {
-                    return self.stop(&now, &mut input, &mut out, &mut carried);
+                    return self.stop_gracefully(&now, &mut input, &mut out, &mut carried);
                 }
             }
             let mut received = 0;
@@ -294,18 +296,18 @@ impl PacketThread {
                 // Before the first session: reports wait in their socket until they can be sent somewhere.
             } else if settled {
                 received = self.take_reports(now(), &mut input, &mut out)?;
-                received += self.take_int(now(), &mut out)?;
+                received += self.receive_telemetry(now(), &mut out)?;
             } else {
                 // Reports wait in their socket until their frames can leave.
-                settled = self.settle()?;
+                settled = self.resolve_destinations()?;
             }
-            self.tick_int(now(), self.engine.room(), &mut out);
-            self.close(received == 0 || !programmed);
+            self.write_due_counts(now(), self.engine.queue_headroom(), &mut out);
+            self.stop_accepting(received == 0 || !programmed);
             received += self.take_answers(now(), &mut input, &mut out)?;
-            self.engine.tick(now(), &mut out);
-            self.depart(&mut out, &mut carried)?;
+            self.engine.run_timers(now(), &mut out);
+            self.send_output(&mut out, &mut carried)?;
             if received == 0 {
-                self.rest(now(), programmed && settled)?;
+                self.wait_for_work(now(), programmed && settled)?;
             }
         }
     }
@@ -314,18 +316,18 @@ impl PacketThread {
     fn take_reports(
         &mut self,
         now: u64,
-        input: &mut Batch,
-        out: &mut Output,
+        input: &mut PacketBatch,
+        out: &mut EngineOutput,
     ) -> Result<usize, PacketThreadError> {
         let Some(member) = &mut self.member else {
             let received = self.reports.recv(input, Some(Duration::ZERO))?;
             if received != 0 {
-                self.engine.ingest(now, input.iter(), out);
+                self.engine.ingest_packets(now, input.iter(), out);
             }
             return Ok(received);
         };
-        let mut received = self.engine.take_in(now, &mut member.crew, out);
-        member.is_blocked = !member.crew.has_room(BATCH);
+        let mut received = self.engine.take_handovers(now, &mut member.crew, out);
+        member.is_blocked = !member.crew.has_room_for(BATCH);
         if !member.is_blocked && !member.is_closed {
             let count = self.reports.recv(input, Some(Duration::ZERO))?;
             if count != 0 {
@@ -333,13 +335,13 @@ impl PacketThread {
             }
             received += count;
         }
-        member.bell.ring(member.crew.take_news());
+        member.bell.wake_workers(member.crew.take_news());
         Ok(received)
     }
 
     /// Stops accepting reports from the network, if requested and all earlier ones are processed, time
     /// permitting.
-    fn close(&mut self, nothing_came: bool) {
+    fn stop_accepting(&mut self, nothing_came: bool) {
         let Some(member) = &mut self.member else { return };
         let over =
             |(until, _): &mut (Instant, _)| (nothing_came && !member.is_blocked) || Instant::now() >= *until;
@@ -350,7 +352,7 @@ impl PacketThread {
     }
 
     /// Processes received Telemetry Reports and flow exports.
-    fn take_int(&mut self, now: u64, out: &mut Output) -> Result<usize, PacketThreadError> {
+    fn receive_telemetry(&mut self, now: u64, out: &mut EngineOutput) -> Result<usize, PacketThreadError> {
         match &mut self.int {
             Some(int) => Ok(int.take(now, &mut self.engine, out)?),
             None => Ok(0),
@@ -358,9 +360,9 @@ impl PacketThread {
     }
 
     /// Writes the flow counts that are due.
-    fn tick_int(&mut self, now: u64, room: usize, out: &mut Output) {
+    fn write_due_counts(&mut self, now: u64, room: usize, out: &mut EngineOutput) {
         if let Some(int) = &mut self.int {
-            int.tick(now, room, &mut self.engine, out);
+            int.write_due_counts(now, room, &mut self.engine, out);
         }
     }
 
@@ -368,26 +370,26 @@ impl PacketThread {
     fn flush_int(
         &mut self,
         now: &impl Fn() -> u64,
-        input: &mut Batch,
-        out: &mut Output,
+        input: &mut PacketBatch,
+        out: &mut EngineOutput,
         carried: &mut Carried,
     ) -> Result<(), PacketThreadError> {
-        self.int.iter_mut().for_each(|int| int.flush(None));
+        self.int.iter_mut().for_each(|int| int.start_flush(None));
         let until = now() + LONGEST_DRAIN.as_nanos() as u64;
         while self.int.as_ref().is_some_and(IntSide::is_flushing) {
-            let is_idle = self.drain(now, input, out, carried)?;
-            let room = if is_idle && now() < until { self.engine.room() } else { usize::MAX };
-            self.tick_int(now(), room, out);
-            self.depart(out, carried)?;
+            let is_idle = self.drain_queue_pairs(now, input, out, carried)?;
+            let room = if is_idle && now() < until { self.engine.queue_headroom() } else { usize::MAX };
+            self.write_due_counts(now(), room, out);
+            self.send_output(out, carried)?;
         }
         Ok(())
     }
 
     /// Checks whether frames can be sent; warns if they will be lost.
-    fn settle(&mut self) -> Result<bool, PacketThreadError> {
-        let settled = self.roce.settle()?;
+    fn resolve_destinations(&mut self) -> Result<bool, PacketThreadError> {
+        let settled = self.roce.resolve_destinations()?;
         if settled {
-            for ip in self.roce.silent() {
+            for ip in self.roce.silent_destinations() {
                 warn!(collector = %ip, "no answer to ARP on the link: frames to it count as unreachable");
             }
         }
@@ -396,31 +398,31 @@ impl PacketThread {
 
     /// Whether there is a queue pair to send frames on.
     fn has_queue_pair(&self) -> bool {
-        self.engine.program().entries().any(|entry| matches!(entry, Entry::QueuePair(_)))
+        self.engine.installed_program().entries().any(|entry| matches!(entry, DataPlaneEntry::QueuePair(_)))
     }
 
     /// Waits for something to do.
-    fn rest(&mut self, now: u64, taking: bool) -> Result<(), PacketThreadError> {
+    fn wait_for_work(&mut self, now: u64, taking: bool) -> Result<(), PacketThreadError> {
         if let Some(ledger) = &mut self.ledger {
             ledger.flush()?;
         }
-        let due = self.engine.deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        let due = self.engine.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let wait = due.map_or(IDLE, |due| due.clamp(Duration::from_micros(50), IDLE));
         let PacketThread { roce, reports, int, member, .. } = self;
         let mut sockets = [reports.as_fd(); 2 + MOST_LISTENERS];
         let mut count = 0;
         let mut wait = wait;
         if let Some(member) = member {
-            member.bell.sleep();
+            member.bell.announce_sleep();
             // Nobody rings when there is room again, so poll for it.
             wait = if member.is_blocked { FULL } else { wait };
-            if taking && !member.is_blocked && member.crew.waiting() != 0 {
-                member.bell.wake();
+            if taking && !member.is_blocked && member.crew.waiting_reports() != 0 {
+                member.bell.announce_awake();
                 return Ok(());
             }
         }
         if taking {
-            let idle = |member: &Member| member.is_blocked || member.is_closed;
+            let idle = |member: &PacketThreadMember| member.is_blocked || member.is_closed;
             let reports = Some(reports.as_fd()).filter(|_| !member.as_ref().is_some_and(idle));
             let bell = member.as_ref().map(|member| member.bell.as_fd());
             for socket in reports.into_iter().chain(bell).chain(int.iter().flat_map(IntSide::sockets)) {
@@ -428,9 +430,9 @@ impl PacketThread {
                 count += 1;
             }
         }
-        roce.wait(&sockets[..count], wait)?;
+        roce.wait_for_answers(&sockets[..count], wait)?;
         if let Some(member) = member {
-            member.bell.wake();
+            member.bell.announce_awake();
         }
         Ok(())
     }
@@ -438,35 +440,35 @@ impl PacketThread {
     fn take_answers(
         &mut self,
         now: u64,
-        input: &mut Batch,
-        out: &mut Output,
+        input: &mut PacketBatch,
+        out: &mut EngineOutput,
     ) -> Result<usize, PacketThreadError> {
         let answers = self.roce.recv(input, Some(Duration::ZERO))?;
         self.roce.tell_over();
         // Called with an empty batch too: held answers may be due.
-        let arriving = self.answer_faults.apply(input, Instant::now(), |_, _, _| {});
+        let arriving = self.answer_faults.apply_to_batch(input, Instant::now(), |_, _, _| {});
         if !arriving.is_empty() {
-            self.engine.answers(now, arriving.iter(), out);
+            self.engine.handle_answers(now, arriving.iter(), out);
         }
         Ok(answers)
     }
 
-    fn obey(&mut self, command: Command, now: u64, out: &mut Output) {
+    fn handle_command(&mut self, command: Command, now: u64, out: &mut EngineOutput) {
         // The caller may be gone; then nobody misses the answer.
         match command {
             Command::Apply(changes, reply) => {
-                let applied = self.engine.apply(now, &changes, out);
+                let applied = self.engine.apply_changes(now, &changes, out);
                 // A refused program changes nothing, including destinations of frames.
                 if applied.is_ok() {
-                    self.roce.follow(&changes);
+                    self.roce.learn_destinations(&changes);
                     if let Some(int) = &mut self.int {
-                        int.follow(self.engine.program());
+                        int.resolve_stores(self.engine.installed_program());
                     }
                 }
                 let _ = reply.send(applied);
             }
             Command::Check(changes, reply) => {
-                let _ = reply.send(self.engine.check(&changes));
+                let _ = reply.send(self.engine.check_changes(&changes));
             }
             Command::Reception(listed, version0_nacks, reply) => {
                 self.engine.list_reporters(&listed);
@@ -485,17 +487,17 @@ impl PacketThread {
                 let _ = reply.send(self.roce.has_ring(nic));
             }
             Command::Flush(reply) => match &mut self.int {
-                Some(int) => int.flush(Some(reply)),
-                None => _ = reply.send(self.engine.flush(now, out)),
+                Some(int) => int.start_flush(Some(reply)),
+                None => _ = reply.send(self.engine.flush_held_reports(now, out)),
             },
             Command::Program(reply) => {
-                let _ = reply.send(self.engine.program().clone());
+                let _ = reply.send(self.engine.installed_program().clone());
             }
             Command::Drops(reply) => {
                 let first: Vec<_> = self.engine.take_offenders().collect();
                 let dropped = |(reason, first)| Dropped {
                     reason,
-                    total: self.engine.counters().dropped(reason),
+                    total: self.engine.engine_counters().dropped_reports(reason),
                     first,
                 };
                 let _ = reply.send(first.into_iter().map(dropped).collect());
@@ -505,63 +507,63 @@ impl PacketThread {
                 None => drop(reply.send(())),
             },
             Command::Snapshot(reply) | Command::Stop(reply) => {
-                let _ = reply.send(Box::new(self.snapshot()));
+                let _ = reply.send(Box::new(self.take_snapshot()));
             }
         }
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn take_snapshot(&self) -> Snapshot {
         Snapshot {
             at: SystemTime::now(),
-            counters: self.engine.counters().clone(),
+            counters: self.engine.engine_counters().clone(),
             reporters: self.engine.reporters().iter().collect(),
-            evicted: self.engine.reporters().evicted(),
+            evicted: self.engine.reporters().evicted_counters(),
             evictions: self.engine.reporters().evictions(),
             queue_pairs: self.engine.queue_pairs(),
             former_regions: self.engine.former_regions(),
             answers_ignored: self.engine.answers_ignored(),
-            int: self.int.as_ref().map(IntSide::named).unwrap_or_default(),
-            int_link: self.int.as_ref().map(IntSide::link),
+            int: self.int.as_ref().map(IntSide::named_counters).unwrap_or_default(),
+            int_link: self.int.as_ref().map(IntSide::link_counters),
             flows_link: self.int.as_ref().and_then(IntSide::flows_link),
-            reports_link: self.reports.counters(),
-            roce_link: self.roce.counters(),
+            reports_link: self.reports.link_counters(),
+            roce_link: self.roce.link_counters(),
             ring: self.roce.ring_counters(),
-            roce_faults: self.roce_faults.counts(),
-            nack_faults: self.nack_faults.counts(),
-            answer_faults: self.answer_faults.counts(),
+            roce_faults: self.roce_faults.fault_counts(),
+            nack_faults: self.nack_faults.fault_counts(),
+            answer_faults: self.answer_faults.fault_counts(),
         }
     }
 
     /// Processes what has arrived, sends everything held, and waits a while for acknowledgements.
-    fn stop(
+    fn stop_gracefully(
         &mut self,
         now: &impl Fn() -> u64,
-        input: &mut Batch,
-        out: &mut Output,
+        input: &mut PacketBatch,
+        out: &mut EngineOutput,
         carried: &mut Carried,
     ) -> Result<(), PacketThreadError> {
         // What was sent before the stop, not what reporters keep sending.
         let taken_until = now() + DRAIN.as_nanos() as u64;
         while now() < taken_until && self.take_reports(now(), input, out)? != 0 {
-            self.depart(out, carried)?;
+            self.send_output(out, carried)?;
         }
-        while now() < taken_until && self.take_int(now(), out)? != 0 {
-            self.depart(out, carried)?;
+        while now() < taken_until && self.receive_telemetry(now(), out)? != 0 {
+            self.send_output(out, carried)?;
         }
         self.flush_int(now, input, out, carried)?;
-        self.engine.flush(now(), out);
-        self.depart(out, carried)?;
-        self.drain(now, input, out, carried)?;
-        self.engine.end(out);
-        self.depart(out, carried)?;
+        self.engine.flush_held_reports(now(), out);
+        self.send_output(out, carried)?;
+        self.drain_queue_pairs(now, input, out, carried)?;
+        self.engine.end_queue_pairs(out);
+        self.send_output(out, carried)?;
         let PacketThread { roce_faults, roce, engine, ledger, nack_faults, reports, .. } = self;
         let mut recorded = Ok(());
-        let leaving = roce_faults.flush(|fate, number, _| {
+        let leaving = roce_faults.flush_held_frames(|fate, number, _| {
             record_fate(engine, ledger, carried, fate, number, &mut recorded);
         });
         roce.send(leaving)?;
         recorded?;
-        reports.send(nack_faults.flush(|_, _, _| {}))?;
+        reports.send(nack_faults.flush_held_frames(|_, _, _| {}))?;
         if let Some(ledger) = &mut self.ledger {
             ledger.flush()?;
         }
@@ -569,11 +571,11 @@ impl PacketThread {
     }
 
     /// Waits until everything on RC queue pairs is acknowledged, as long as there is progress. Returns whether it is.
-    fn drain(
+    fn drain_queue_pairs(
         &mut self,
         now: &impl Fn() -> u64,
-        input: &mut Batch,
-        out: &mut Output,
+        input: &mut PacketBatch,
+        out: &mut EngineOutput,
         carried: &mut Carried,
     ) -> Result<bool, PacketThreadError> {
         let start = now();
@@ -590,19 +592,23 @@ impl PacketThread {
                 return Ok(left == 0);
             }
             self.take_answers(now(), input, out)?;
-            self.engine.tick(now(), out);
-            self.depart(out, carried)?;
-            let due = self.engine.deadline().map_or(0, |at| at.saturating_sub(now()));
+            self.engine.run_timers(now(), out);
+            self.send_output(out, carried)?;
+            let due = self.engine.next_deadline().map_or(0, |at| at.saturating_sub(now()));
             let wait = Duration::from_nanos(due).clamp(Duration::from_micros(50), Duration::from_millis(1));
-            self.roce.wait(&[], wait)?;
+            self.roce.wait_for_answers(&[], wait)?;
         }
     }
 
     /// Sends the engine's output through the fault injectors.
-    fn depart(&mut self, out: &mut Output, carried: &mut Carried) -> Result<(), PacketThreadError> {
+    fn send_output(
+        &mut self,
+        out: &mut EngineOutput,
+        carried: &mut Carried,
+    ) -> Result<(), PacketThreadError> {
         if let Some(ledger) = &mut self.ledger {
             for (origin, copy) in &out.lost {
-                ledger.record(origin, *copy, ledger::Fate::LostByQueuePair)?;
+                ledger.write_record(origin, *copy, ledger::LedgerFate::LostByQueuePair)?;
             }
         }
         let PacketThread { roce_faults, nack_faults, roce, reports, engine, ledger, .. } = self;
@@ -610,11 +616,11 @@ impl PacketThread {
         for batch in out.frames.batches_mut() {
             if self.faulty {
                 for (index, meta) in (0..batch.len()).zip(&mut metas) {
-                    carried.set(batch.cookie(index), *meta);
+                    carried.set(batch.packet_cookie(index), *meta);
                 }
                 let mut recorded = Ok(());
                 // With an empty batch too: held frames may be due.
-                let leaving = roce_faults.apply(batch, Instant::now(), |fate, number, _| {
+                let leaving = roce_faults.apply_to_batch(batch, Instant::now(), |fate, number, _| {
                     record_fate(engine, ledger, carried, fate, number, &mut recorded);
                 });
                 roce.send(leaving)?;
@@ -624,7 +630,7 @@ impl PacketThread {
             }
         }
         for batch in out.nacks.batches_mut() {
-            let leaving = nack_faults.apply(batch, Instant::now(), |_, _, _| {});
+            let leaving = nack_faults.apply_to_batch(batch, Instant::now(), |_, _, _| {});
             if !leaving.is_empty() {
                 reports.send(leaving)?;
             }
@@ -639,29 +645,29 @@ fn record_fate(
     engine: &mut Engine,
     ledger: &mut Option<Ledger>,
     carried: &Carried,
-    fate: fault::Fate,
+    fate: fault::FaultOutcome,
     number: u64,
     result: &mut io::Result<()>,
 ) {
     let fate = match fate {
-        fault::Fate::Passed => return,
-        fault::Fate::Dropped => ledger::Fate::Dropped,
-        fault::Fate::Duplicated => ledger::Fate::Duplicated,
-        fault::Fate::Reordered { .. } => ledger::Fate::Reordered,
+        fault::FaultOutcome::Passed => return,
+        fault::FaultOutcome::Dropped => ledger::LedgerFate::Dropped,
+        fault::FaultOutcome::Duplicated => ledger::LedgerFate::Duplicated,
+        fault::FaultOutcome::Reordered { .. } => ledger::LedgerFate::Reordered,
         // A flipped bit that the iCRC does not cover does no harm.
-        fault::Fate::Corrupted { bit } if fault::icrc_masks(bit) => return,
-        fault::Fate::Corrupted { .. } => ledger::Fate::Corrupted,
+        fault::FaultOutcome::Corrupted { bit } if fault::icrc_masks(bit) => return,
+        fault::FaultOutcome::Corrupted { .. } => ledger::LedgerFate::Corrupted,
     };
     let meta = carried.get(number);
     if !engine.leaves_once(&meta) {
         return;
     }
-    if matches!(fate, ledger::Fate::Dropped | ledger::Fate::Corrupted) {
+    if matches!(fate, ledger::LedgerFate::Dropped | ledger::LedgerFate::Corrupted) {
         engine.injected_loss(&meta);
     }
     if let Some(ledger) = ledger {
-        for origin in engine.origins().of(&meta) {
-            let recorded = ledger.record(&origin, meta.copy, fate);
+        for origin in engine.report_origins().frame_origins(&meta) {
+            let recorded = ledger.write_record(&origin, meta.copy, fate);
             if result.is_ok() {
                 *result = recorded;
             }

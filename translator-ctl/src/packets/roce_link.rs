@@ -9,13 +9,13 @@ use dta_link::{
     EthernetLink, HostLink, Link, LinkCounters, LinkError, PacketConfig, Result, RingCounters, RunUse, Scope,
     UdpConfig, UdpLink,
 };
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::wire::roce::settle_icrc;
 
 use tracing::{info, warn};
 
-use crate::config::Translator;
-use dta_proto::program::{Change, Endpoint, Entry, Mac};
+use crate::config::TranslatorConfig;
+use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Endpoint, Mac};
 
 /// A UDP socket, or raw frames under an address of our own.
 pub enum RoceLink {
@@ -30,52 +30,52 @@ impl RoceLink {
     ///
     /// # Errors
     /// As for the links; and an IPv6 address.
-    pub fn open(config: &Translator) -> Result<(RoceLink, Endpoint)> {
-        let endpoint = config.endpoint();
+    pub fn open(config: &TranslatorConfig) -> Result<(RoceLink, Endpoint)> {
+        let endpoint = config.frame_endpoint();
         let source = std::net::SocketAddr::new(config.source, config.source_port);
         let Some(wire) = &config.link else {
             // In reference mode, frames leave as they are made.
             let udp = match config.runs && !config.reference {
                 true => UdpConfig::roce_in_runs(source),
-                false => UdpConfig::roce(source),
+                false => UdpConfig::for_roce_frames(source),
             };
             let link = UdpLink::open(&udp)?;
-            let (port, runs) = (link.local_addr().port(), link.runs().receive);
-            return Ok((RoceLink::udp(link), Endpoint { port, runs, ..endpoint }));
+            let (port, runs) = (link.local_addr().port(), link.run_use().receive);
+            return Ok((RoceLink::from_udp_link(link), Endpoint { port, runs, ..endpoint }));
         };
         let IpAddr::V4(ip) = config.source else { return Err(LinkError::Ipv6(source)) };
         let ports = PacketConfig::new(&*wire.interface, [config.source_port]);
-        let link = EthernetLink::open_by(wire.kind, &ports, ip)?;
-        match link.wire().fallback() {
-            None => info!(%wire, frames = link.wire().describe(), "the link to collectors"),
-            Some(_) => warn!(%wire, frames = link.wire().describe(), "the link to collectors"),
+        let link = EthernetLink::open_with_kind(wire.kind, &ports, ip)?;
+        match link.wire_link().fallback_reason() {
+            None => info!(%wire, frames = link.wire_link().describe(), "the link to collectors"),
+            Some(_) => warn!(%wire, frames = link.wire_link().describe(), "the link to collectors"),
         }
         let mac = link.interface().mac;
         Ok((RoceLink::Ethernet(Box::new(link)), Endpoint { mac: Mac(mac), ..endpoint }))
     }
 
     /// A UDP socket without rings.
-    pub fn udp(link: UdpLink) -> RoceLink {
+    pub fn from_udp_link(link: UdpLink) -> RoceLink {
         RoceLink::Udp(Box::new(HostLink::new(link)))
     }
 
     /// How runs of frames are handled on a UDP socket.
-    pub fn runs(&self) -> Option<RunUse> {
+    pub fn udp_run_use(&self) -> Option<RunUse> {
         match self {
-            RoceLink::Udp(link) => Some(link.udp().runs()),
+            RoceLink::Udp(link) => Some(link.udp_link().run_use()),
             RoceLink::Ethernet(_) => None,
         }
     }
 
     /// Learns the destinations of the queue pairs among `changes`.
-    pub fn follow(&mut self, changes: &[Change]) {
+    pub fn learn_destinations(&mut self, changes: &[DataPlaneChange]) {
         let RoceLink::Ethernet(link) = self else { return };
         for change in changes {
-            if let Change::Insert { entry: Entry::QueuePair(pair) }
-            | Change::Modify { to: Entry::QueuePair(pair), .. } = change
+            if let DataPlaneChange::Insert { entry: DataPlaneEntry::QueuePair(pair) }
+            | DataPlaneChange::Modify { to: DataPlaneEntry::QueuePair(pair), .. } = change
                 && let IpAddr::V4(ip) = pair.destination.ip
             {
-                link.want(ip, pair.destination.known_mac().map(|mac| mac.0));
+                link.add_neighbour(ip, pair.destination.known_mac().map(|mac| mac.0));
             }
         }
     }
@@ -85,10 +85,10 @@ impl RoceLink {
     ///
     /// # Errors
     /// As [`Link::send`].
-    pub fn settle(&mut self) -> Result<bool> {
+    pub fn resolve_destinations(&mut self) -> Result<bool> {
         match self {
             RoceLink::Udp(_) => Ok(true),
-            RoceLink::Ethernet(link) => link.settle(),
+            RoceLink::Ethernet(link) => link.resolve_neighbours(),
         }
     }
 
@@ -116,9 +116,9 @@ impl RoceLink {
     ///
     /// # Errors
     /// As [`dta_link::wait_readable`].
-    pub fn wait(&mut self, others: &[BorrowedFd<'_>], timeout: Duration) -> Result<bool> {
+    pub fn wait_for_answers(&mut self, others: &[BorrowedFd<'_>], timeout: Duration) -> Result<bool> {
         match self {
-            RoceLink::Udp(link) => link.wait(others, Some(timeout)),
+            RoceLink::Udp(link) => link.wait_for_input(others, Some(timeout)),
             RoceLink::Ethernet(link) => {
                 let own = std::iter::once(link.as_fd());
                 let all: Vec<_> = own.chain(others.iter().copied()).collect();
@@ -128,10 +128,10 @@ impl RoceLink {
     }
 
     /// Destinations that do not answer.
-    pub fn silent(&self) -> Vec<Ipv4Addr> {
+    pub fn silent_destinations(&self) -> Vec<Ipv4Addr> {
         match self {
             RoceLink::Udp(_) => Vec::new(),
-            RoceLink::Ethernet(link) => link.silent().collect(),
+            RoceLink::Ethernet(link) => link.silent_neighbours().collect(),
         }
     }
 }
@@ -146,7 +146,7 @@ impl AsFd for RoceLink {
 }
 
 impl Link for RoceLink {
-    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+    fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
         match self {
             RoceLink::Udp(link) => {
                 let received = link.recv(batch, timeout)?;
@@ -161,17 +161,17 @@ impl Link for RoceLink {
         }
     }
 
-    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+    fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         match self {
             RoceLink::Udp(link) => link.send(batch),
             RoceLink::Ethernet(link) => link.send(batch),
         }
     }
 
-    fn counters(&self) -> LinkCounters {
+    fn link_counters(&self) -> LinkCounters {
         match self {
-            RoceLink::Udp(link) => link.counters(),
-            RoceLink::Ethernet(link) => link.counters(),
+            RoceLink::Udp(link) => link.link_counters(),
+            RoceLink::Ethernet(link) => link.link_counters(),
         }
     }
 
@@ -182,10 +182,10 @@ impl Link for RoceLink {
         }
     }
 
-    fn scope(&self) -> Scope {
+    fn corruption_scope(&self) -> Scope {
         match self {
-            RoceLink::Udp(link) => link.scope(),
-            RoceLink::Ethernet(link) => link.scope(),
+            RoceLink::Udp(link) => link.corruption_scope(),
+            RoceLink::Ethernet(link) => link.corruption_scope(),
         }
     }
 }

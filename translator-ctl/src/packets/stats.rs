@@ -4,7 +4,7 @@ use std::time::UNIX_EPOCH;
 
 use dta_link::fault::FaultCounts;
 use dta_proto::control::{Counter, NodeStatistics};
-use dta_proto::counter::{EVICTED, Kind, Node, Stage, reporter as heard, translator as names};
+use dta_proto::counter::{CounterKind, CounterNode, EVICTED, Stage, reporter as heard, translator as names};
 
 use super::packet_thread::Snapshot;
 use dta_dataplane::ReporterCounters;
@@ -12,13 +12,13 @@ use dta_proto::program::Purpose;
 
 /// The translator's own node and one node per reporter that it hears. `life` is a number chosen when counting
 /// started.
-pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {
+pub fn node_statistics(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {
     let time_us = snapshot.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
-    let node = |name, life, counters| node(name, life, time_us, counters);
-    let mut counters = snapshot.counters.named();
+    let node = |name, life, counters| build_node(name, life, time_us, counters);
+    let mut counters = snapshot.counters.named_counters();
     for pair in &snapshot.queue_pairs {
         let purpose = pair.purpose.name();
-        let collector = number(pair.collector);
+        let collector = collector_label(pair.collector);
         let c = &pair.counters;
         let of_pair = [
             (&names::PAIR_SENT, c.sent),
@@ -35,33 +35,33 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
             (&names::PAIR_TIMEOUTS, c.timeouts),
             (&names::PAIR_REPLACED, c.replaced),
         ];
-        counters.extend(of_pair.map(|(counter, value)| (counter.of(&[&collector, purpose]), value)));
+        counters.extend(of_pair.map(|(counter, value)| (counter.format_name(&[&collector, purpose]), value)));
     }
-    counters.push((names::ANSWERS_IGNORED.of(&[]), snapshot.answers_ignored));
-    counters.push((names::REPORTERS_EVICTED.of(&[]), snapshot.evictions.0));
-    counters.push((names::REPORTERS_HEARD_ONCE.of(&[]), snapshot.evictions.1));
+    counters.push((names::ANSWERS_IGNORED.format_name(&[]), snapshot.answers_ignored));
+    counters.push((names::REPORTERS_EVICTED.format_name(&[]), snapshot.evictions.0));
+    counters.push((names::REPORTERS_HEARD_ONCE.format_name(&[]), snapshot.evictions.1));
     counters.extend(snapshot.int.iter().cloned());
-    link(&mut counters, names::REPORTS, &snapshot.reports_link);
+    push_link_counters(&mut counters, names::REPORTS, &snapshot.reports_link);
     if let Some(of_int) = &snapshot.int_link {
-        link(&mut counters, names::INT_LINK, of_int);
+        push_link_counters(&mut counters, names::INT_LINK, of_int);
     }
     if let Some(of_flows) = &snapshot.flows_link {
-        link(&mut counters, names::FLOWS_LINK, of_flows);
+        push_link_counters(&mut counters, names::FLOWS_LINK, of_flows);
     }
-    link(&mut counters, names::ROCE, &snapshot.roce_link);
-    ring(&mut counters, &snapshot.ring);
-    faults(&mut counters, names::ROCE, &snapshot.roce_faults);
-    faults(&mut counters, names::NACK, &snapshot.nack_faults);
-    faults(&mut counters, names::ANSWERS, &snapshot.answer_faults);
+    push_link_counters(&mut counters, names::ROCE, &snapshot.roce_link);
+    push_ring_counters(&mut counters, &snapshot.ring);
+    push_fault_counters(&mut counters, names::ROCE, &snapshot.roce_faults);
+    push_fault_counters(&mut counters, names::NACK, &snapshot.nack_faults);
+    push_fault_counters(&mut counters, names::ANSWERS, &snapshot.answer_faults);
 
-    let mut nodes = vec![node(Stage::Translator.node(name), life, counters)];
+    let mut nodes = vec![node(Stage::Translator.node_name(name), life, counters)];
     for reporter in &snapshot.reporters {
         let mut counters = of_reporter(&reporter.counters);
         // From here the next run of this translator knows what it missed.
-        counters.push((heard::NEWEST.of(&[]), reporter.newest.into()));
+        counters.push((heard::NEWEST.format_name(&[]), reporter.newest.into()));
         // A reporter that was evicted and returned counts from 0, like a new one.
         let id = reporter.id.to_string();
-        nodes.push(node(Stage::Reporter.node(&id), life.wrapping_add(reporter.since), counters));
+        nodes.push(node(Stage::Reporter.node_name(&id), life.wrapping_add(reporter.since), counters));
     }
     if snapshot.evicted.received != 0 {
         nodes.push(node(EVICTED.into(), life, of_reporter(&snapshot.evicted)));
@@ -70,7 +70,7 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
 }
 
 /// A collector's number in names of counters; omitted for the first.
-fn number(collector: u8) -> String {
+fn collector_label(collector: u8) -> String {
     if collector == 0 { String::new() } else { collector.to_string() }
 }
 
@@ -82,10 +82,11 @@ fn number(collector: u8) -> String {
 pub(crate) fn for_collector(nodes: &mut Vec<NodeStatistics>, among_others: Option<u8>) {
     nodes.retain(|node| node.node != EVICTED);
     for node in nodes {
-        let of = Node::of(&node.node);
-        let only_here = |name: &str| of.find(name).is_some_and(|found| found.definition.kind == Kind::Now);
+        let of = CounterNode::from_node_name(&node.node);
+        let only_here =
+            |name: &str| of.find_counter(name).is_some_and(|found| found.definition.kind == CounterKind::Now);
         node.counters.retain(|counter| !only_here(&counter.name));
-        if let (Node::Translator, Some(collector)) = (of, among_others) {
+        if let (CounterNode::Translator, Some(collector)) = (of, among_others) {
             frames_to(collector, &mut node.counters);
         }
     }
@@ -93,16 +94,17 @@ pub(crate) fn for_collector(nodes: &mut Vec<NodeStatistics>, among_others: Optio
 
 /// Keeps only those of a translator's frame counters that concern one collector.
 fn frames_to(collector: u8, counters: &mut Vec<Counter>) {
-    let collector = number(collector);
+    let collector = collector_label(collector);
     let of_pairs: Vec<String> = Purpose::ALL
         .iter()
         .flat_map(|purpose| {
-            [names::PAIR_SENT, names::PAIR_RETRANSMITTED].map(|name| name.of(&[&collector, purpose.name()]))
+            [names::PAIR_SENT, names::PAIR_RETRANSMITTED]
+                .map(|name| name.format_name(&[&collector, purpose.name()]))
         })
         .collect();
     let sum = counters.iter().filter(|counter| of_pairs.contains(&counter.name)).map(|c| c.value).sum();
     // The link does not know whose its frames are.
-    let (sent, frames) = (names::LINK_SENT.of(&[names::ROCE]), names::FRAMES.of(&[]));
+    let (sent, frames) = (names::LINK_SENT.format_name(&[names::ROCE]), names::FRAMES.format_name(&[]));
     counters.retain(|counter| counter.name != sent);
     counters.iter_mut().filter(|counter| counter.name == frames).for_each(|counter| counter.value = sum);
 }
@@ -117,35 +119,39 @@ fn of_reporter(c: &ReporterCounters) -> Vec<(String, u64)> {
         (&heard::RESTARTS, c.restarts),
         (&heard::HEARD_NACKS, c.nacks),
     ];
-    all.map(|(counter, value)| (counter.of(&[]), value)).into()
+    all.map(|(counter, value)| (counter.format_name(&[]), value)).into()
 }
 
-fn node(node: String, life: u64, time_us: u64, counters: Vec<(String, u64)>) -> NodeStatistics {
+fn build_node(node: String, life: u64, time_us: u64, counters: Vec<(String, u64)>) -> NodeStatistics {
     let counters = counters.into_iter().map(|(name, value)| Counter { name, value }).collect();
     NodeStatistics { node, counters, age_seconds: 0.0, session: String::new(), life, time_us }
 }
 
-fn link(counters: &mut Vec<(String, u64)>, name: &str, link: &dta_link::LinkCounters) {
-    counters.push((names::LINK_RECEIVED.of(&[name]), link.received));
-    counters.push((names::LINK_SENT.of(&[name]), link.sent));
-    for (loss, count) in link.losses().into_iter().filter(|(_, count)| *count != 0) {
-        counters.push((names::LINK_DROPPED.of(&[name, loss.name()]), count));
+fn push_link_counters(counters: &mut Vec<(String, u64)>, name: &str, link: &dta_link::LinkCounters) {
+    counters.push((names::LINK_RECEIVED.format_name(&[name]), link.received));
+    counters.push((names::LINK_SENT.format_name(&[name]), link.sent));
+    for (loss, count) in link.losses_by_reason().into_iter().filter(|(_, count)| *count != 0) {
+        counters.push((names::LINK_DROPPED.format_name(&[name, loss.name()]), count));
     }
 }
 
-fn ring(counters: &mut Vec<(String, u64)>, ring: &dta_link::RingCounters) {
+fn push_ring_counters(counters: &mut Vec<(String, u64)>, ring: &dta_link::RingCounters) {
     if ring.opened == 0 {
         return;
     }
-    counters.extend(ring.named().map(|(counter, count)| (counter.of(&[]), count)));
+    counters.extend(ring.named_counters().map(|(counter, count)| (counter.format_name(&[]), count)));
 }
 
-fn faults(counters: &mut Vec<(String, u64)>, name: &str, faults: &FaultCounts) {
+fn push_fault_counters(counters: &mut Vec<(String, u64)>, name: &str, faults: &FaultCounts) {
     if faults.frames == faults.passed {
         return;
     }
-    counters.push((names::FAULTS_FRAMES.of(&[name]), faults.frames));
-    counters.extend(faults.by_fault().map(|(fault, count)| (names::FAULTS.of(&[name, fault.name()]), count)));
+    counters.push((names::FAULTS_FRAMES.format_name(&[name]), faults.frames));
+    counters.extend(
+        faults
+            .counts_by_fault()
+            .map(|(fault, count)| (names::FAULTS.format_name(&[name, fault.name()]), count)),
+    );
 }
 
 #[cfg(test)]
@@ -155,8 +161,8 @@ mod tests {
     use super::*;
     use dta_dataplane::counters::EngineCounters;
     use dta_dataplane::requester::RequesterCounters;
-    use dta_dataplane::{QueuePairStatus, Reporter};
-    use dta_proto::counter::{FlowReason, find};
+    use dta_dataplane::{QueuePairStatus, ReporterStatus};
+    use dta_proto::counter::{FlowReason, find_counter};
     use dta_proto::program::Transport;
 
     /// A translator with every counter nonzero.
@@ -198,7 +204,7 @@ mod tests {
         Snapshot {
             at: UNIX_EPOCH + Duration::from_micros(1_700_000_000_000_001),
             counters,
-            reporters: vec![Reporter { id: 7, counters: heard, newest: 1, since: 0 }],
+            reporters: vec![ReporterStatus { id: 7, counters: heard, newest: 1, since: 0 }],
             evicted: heard,
             evictions: (1, 1),
             queue_pairs: pairs.collect(),
@@ -224,11 +230,11 @@ mod tests {
         let mut decoder = dta_telemetry::flows::Decoder::new(1);
         for sequence in [1, 3] {
             let header = [0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, sequence, 0, 0, 0, 0];
-            decoder.decode(0, [10, 0, 0, 1].into(), &header, |_| {});
+            decoder.decode_datagram(0, [10, 0, 0, 1].into(), &header, |_| {});
         }
-        let flows = decoder.named();
+        let flows = decoder.named_counters();
         assert!(flows.contains(&("flows.gaps_of.10.0.0.1/v9/0".into(), 1)), "{flows:?}");
-        [telemetry.named(), telemetry.named_records(), flows].concat()
+        [telemetry.named_counters(), telemetry.named_records(), flows].concat()
     }
 
     fn names_of(nodes: &[NodeStatistics]) -> Vec<(&str, &str)> {
@@ -241,17 +247,17 @@ mod tests {
 
     #[test]
     fn every_counter_of_a_translator_is_defined() {
-        let nodes = nodes("t", 1, &snapshot());
+        let nodes = node_statistics("t", 1, &snapshot());
         let all = names_of(&nodes);
         assert!(all.len() > 100, "{all:?}");
         for (node, name) in all {
-            assert!(find(node, name).is_some_and(|found| found.known), "{node}: {name}");
+            assert!(find_counter(node, name).is_some_and(|found| found.known), "{node}: {name}");
         }
     }
 
     #[test]
     fn what_is_held_goes_to_the_collector_and_what_is_on_its_way_does_not() {
-        let mut nodes = nodes("t", 1, &snapshot());
+        let mut nodes = node_statistics("t", 1, &snapshot());
         let own: Vec<_> = nodes.iter().map(|node| node.node.clone()).collect();
         assert_eq!(own, ["translator/t", "reporter/7", EVICTED]);
         assert!(nodes.iter().all(|node| node.time_us == 1_700_000_000_000_001), "all were read at one time");
@@ -274,7 +280,7 @@ mod tests {
     #[test]
     fn one_of_several_collectors_is_told_the_frames_to_it_alone() {
         for (collector, frames) in [(0, 22), (1, 24)] {
-            let mut nodes = nodes("t", 1, &snapshot());
+            let mut nodes = node_statistics("t", 1, &snapshot());
             for_collector(&mut nodes, Some(collector));
             let counter = |name| nodes[0].counters.iter().find(|c| c.name == name).map(|c| c.value);
             assert_eq!(counter("frames"), Some(frames));

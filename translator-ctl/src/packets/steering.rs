@@ -12,16 +12,16 @@ const REPORTER: u32 = 6;
 
 /// The rule of `dta_dataplane::workers` as a BPF program on UDP payloads: the reporter of a version-1 report,
 /// otherwise the source address, modulo the number of workers. Datagrams that are too short go to the first.
-pub fn program(workers: usize) -> [I; 8] {
+pub fn steering_program(workers: usize) -> [I; 8] {
     [
         I::load_byte(VERSION),
-        I::and(3),
+        I::keep_bits(3),
         I::skip_unless(1, 2),
         I::load_half(REPORTER),
-        I::skip(1),
+        I::skip_always(1),
         I::load_source_address(),
         I::modulo(workers as u32),
-        I::choose(),
+        I::choose_socket(),
     ]
 }
 
@@ -32,7 +32,7 @@ mod tests {
 
     use dta_dataplane::workers::{judge_of_id, judge_of_source};
     use dta_link::{Link, UdpConfig, UdpLink};
-    use dta_proto::batch::Batch;
+    use dta_proto::batch::PacketBatch;
 
     use super::*;
 
@@ -40,12 +40,12 @@ mod tests {
     fn the_kernel_gives_each_report_to_the_worker_that_judges_it() {
         const WORKERS: usize = 3;
         let at = |last| SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), 0).into();
-        let config = UdpConfig::reports(at(1), false);
-        let mut group = UdpLink::open_group(&config, WORKERS, &program(WORKERS)).unwrap();
-        let (to, mut batch) = (group[0].local_addr(), Batch::default());
+        let config = UdpConfig::for_reports(at(1), false);
+        let mut group = UdpLink::open_group(&config, WORKERS, &steering_program(WORKERS)).unwrap();
+        let (to, mut batch) = (group[0].local_addr(), PacketBatch::default());
         let mut expected = [0; WORKERS];
         for n in 0..30u16 {
-            let mut sender = UdpLink::open(&UdpConfig::reports(at(2 + n as u8), false)).unwrap();
+            let mut sender = UdpLink::open(&UdpConfig::for_reports(at(2 + n as u8), false)).unwrap();
             let from = sender.local_addr();
             let mut version1 = [0; 40];
             version1[2] = 1;
@@ -55,7 +55,7 @@ mod tests {
             // The last is too short to tell.
             expected[0] += 1;
             for payload in [&version1[..], &[1; 3][..2], &[1, 0, 0, 0, 0, 0, 0, 0]] {
-                batch.push_udp(from, to, payload, 0).unwrap();
+                batch.push_datagram(from, to, payload, 0).unwrap();
                 sender.send(&mut batch).unwrap();
             }
         }

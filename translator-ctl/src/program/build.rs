@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dta_proto::buckets::Copies;
 use dta_proto::program::{
-    CheckError, Entry, Flush, Lists, Mode, Primitive, Program, Service, SketchReporter, Store, Version0,
+    CheckError, DataPlaneEntry, FlushDelay, Lists, Mode, Primitive, Program, ReportService, SketchReporter,
+    Store, Version0,
 };
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Addressing;
@@ -15,7 +16,7 @@ use super::grant::Grant;
 
 /// The configured part of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct TargetProgramSettings {
     /// Addresses of the collectors, by index, for messages.
     pub collectors: BTreeMap<u8, String>,
     /// Key buckets of each collector, by index; in a cluster none, as grants say which it has.
@@ -23,7 +24,7 @@ pub struct Wanted {
     /// Whether collectors come and go: then all have the same stores, and none is the first.
     pub is_cluster: bool,
     /// Where to receive reports.
-    pub service: Service,
+    pub service: ReportService,
     /// Whether to restrict targets to what a switch does.
     pub reference: bool,
     /// Milliseconds that append batches, postcard rows and sketch columns may be held; 0 = no limit.
@@ -51,13 +52,16 @@ impl From<CheckError> for BuildError {
 ///
 /// # Errors
 /// A [`BuildError`] that names the cause: two contradictory grants, or the configuration.
-pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, BuildError> {
+pub fn build_program(
+    grants: &[Option<&Grant>],
+    wanted: &TargetProgramSettings,
+) -> Result<Program, BuildError> {
     let mut program = Program::default();
-    program.set(Entry::Service(wanted.service.clone()));
-    program.set(Entry::Mode(Mode { reference: wanted.reference }));
+    program.set(DataPlaneEntry::Service(wanted.service.clone()));
+    program.set(DataPlaneEntry::Mode(Mode { reference: wanted.reference }));
     for (primitive, after_ms) in wanted.flush_ms {
         let after_ms = if wanted.reference { 0 } else { after_ms };
-        program.set(Entry::Flush(Flush { primitive, after_ms }));
+        program.set(DataPlaneEntry::Flush(FlushDelay { primitive, after_ms }));
     }
     let granted: Vec<&Store> = grants.iter().flatten().flat_map(|grant| &grant.stores).collect();
     let all_stores: Vec<Store> = if wanted.is_cluster {
@@ -74,11 +78,11 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
     offered_once(&all_stores, &lists, wanted)?;
     for grant in grants.iter().flatten() {
         grant
-            .entries()
-            .filter(|entry| !matches!(entry, Entry::Store(_)))
+            .program_entries()
+            .filter(|entry| !matches!(entry, DataPlaneEntry::Store(_)))
             .for_each(|entry| program.set(entry));
     }
-    all_stores.iter().for_each(|store| program.set(Entry::Store(store.clone())));
+    all_stores.iter().for_each(|store| program.set(DataPlaneEntry::Store(store.clone())));
     // Shared stores once: others refer to them by id.
     let mut stores: Vec<&Store> = all_stores.iter().collect();
     let mut ids = BTreeSet::new();
@@ -90,7 +94,7 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
     let all_heard = grants.iter().all(Option::is_some);
     let named = |name: &str, primitive, what: &dyn Fn() -> String| {
         let of_kind = of_kind(primitive);
-        match store::named(of_kind.iter(), |store| &store.spec, name) {
+        match store::find_store(of_kind.iter(), |store| &store.spec, name) {
             Some(store) => Ok(Some(store.spec.id)),
             None if all_heard => Err(unknown_store(name, what(), &of_kind)),
             None => Ok(None),
@@ -111,32 +115,32 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
             }
         };
         if let Some(store) = chosen {
-            program.set(Entry::Version0(Version0 { primitive, store }));
+            program.set(DataPlaneEntry::Version0(Version0 { primitive, store }));
         }
     }
     for &(ref name, reporter, bit) in &wanted.sketch_reporters {
         let what = || format!("sketch reporter {reporter}");
         if let Some(store) = named(name, Primitive::SketchMerge, &what)? {
-            program.set(Entry::SketchReporter(SketchReporter { store, reporter, bit }));
+            program.set(DataPlaneEntry::SketchReporter(SketchReporter { store, reporter, bit }));
         }
     }
-    program.entries().try_for_each(Entry::check)?;
+    program.entries().try_for_each(DataPlaneEntry::validate)?;
     Ok(program)
 }
 
 /// Whether a store qualifies as default for reports that name none.
-fn takes_unnamed(store: &Store, wanted: &Wanted) -> bool {
-    (store.collector == 0 || wanted.is_cluster) && !telemetry::is_store(&store.spec.name)
+fn takes_unnamed(store: &Store, wanted: &TargetProgramSettings) -> bool {
+    (store.collector == 0 || wanted.is_cluster) && !telemetry::is_telemetry_store(&store.spec.name)
 }
 
 /// The store with its collector's buckets, if keys can be shared.
-fn with_buckets(store: &Store, wanted: &Wanted) -> Result<Store, BuildError> {
+fn with_buckets(store: &Store, wanted: &TargetProgramSettings) -> Result<Store, BuildError> {
     let primitive = store.spec.kind.primitive();
     if primitive.addressing() != Addressing::Key {
         return Ok(Store { buckets: Copies::default(), ..store.clone() });
     }
-    let replicas = store.buckets.count();
-    let placed = wanted.buckets.iter().map(Copies::count).max().unwrap_or(1);
+    let replicas = store.buckets.copy_count();
+    let placed = wanted.buckets.iter().map(Copies::copy_count).max().unwrap_or(1);
     // Copies are spread over as many collectors as there are.
     let (setting, least) = match primitive {
         Primitive::KeyWrite => ("spread_copies = true".to_owned(), replicas.min(2)),
@@ -151,20 +155,20 @@ fn with_buckets(store: &Store, wanted: &Wanted) -> Result<Store, BuildError> {
         )));
     }
     let buckets = wanted.buckets.get(usize::from(store.collector)).copied().unwrap_or_default();
-    Ok(Store { buckets: buckets.first(replicas), ..store.clone() })
+    Ok(Store { buckets: buckets.first_copies(replicas), ..store.clone() })
 }
 
 /// Rejects a store that has other replicas at one collector than at another.
-fn same_replicas(granted: &[&Store], wanted: &Wanted) -> Result<(), BuildError> {
+fn same_replicas(granted: &[&Store], wanted: &TargetProgramSettings) -> Result<(), BuildError> {
     for (i, b) in granted.iter().enumerate() {
         let other = {
             let is_one = |a: &&&Store| (a.spec.id, &a.spec.name) == (b.spec.id, &b.spec.name);
-            granted[..i].iter().filter(is_one).find(|a| a.buckets.count() != b.buckets.count())
+            granted[..i].iter().filter(is_one).find(|a| a.buckets.copy_count() != b.buckets.copy_count())
         };
         if let Some(a) = other {
             let of = |store: &Store| {
                 let address = wanted.collectors.get(&store.collector).cloned().unwrap_or_default();
-                format!("{} at {address}", store.buckets.count())
+                format!("{} at {address}", store.buckets.copy_count())
             };
             return Err(BuildError(format!(
                 "store `{}` is to have each key at one number of collectors, but that is {} and {}: give it the same \
@@ -179,28 +183,33 @@ fn same_replicas(granted: &[&Store], wanted: &Wanted) -> Result<(), BuildError> 
 }
 
 /// The ranges of a store's lists at its collector: first, and the number after the last.
-fn ranges(lists: &[&Lists], store: &Store) -> Vec<(u64, u64)> {
+fn list_ranges(lists: &[&Lists], store: &Store) -> Vec<(u64, u64)> {
     let of = |l: &&&Lists| (l.store, l.collector) == (store.spec.id, store.collector);
     let range = |l: &&Lists| (u64::from(l.first), u64::from(l.first) + u64::from(l.count));
     lists.iter().filter(of).map(range).collect()
 }
 
 /// Whether two stores are parts of one, with no key or list in both.
-fn share(a: &Store, b: &Store, lists: &[&Lists]) -> bool {
+fn are_disjoint_parts(a: &Store, b: &Store, lists: &[&Lists]) -> bool {
     a.spec == b.spec
         && match a.spec.kind.primitive().addressing() {
-            Addressing::Key | Addressing::Column => a.buckets.overlap(&b.buckets).is_none(),
+            Addressing::Key | Addressing::Column => a.buckets.common_copy(&b.buckets).is_none(),
             Addressing::List => {
-                let (mine, theirs) = (ranges(lists, a), ranges(lists, b));
+                let (mine, theirs) = (list_ranges(lists, a), list_ranges(lists, b));
                 !mine.iter().any(|m| theirs.iter().any(|t| m.0 < t.1 && t.0 < m.1))
             }
         }
 }
 
 /// Rejects a name or id used by stores of two collectors, unless they are parts of one.
-fn offered_once(stores: &[Store], lists: &[&Lists], wanted: &Wanted) -> Result<(), BuildError> {
+fn offered_once(
+    stores: &[Store],
+    lists: &[&Lists],
+    wanted: &TargetProgramSettings,
+) -> Result<(), BuildError> {
     for (i, b) in stores.iter().enumerate() {
-        for a in stores[..i].iter().filter(|a| a.collector != b.collector && !share(a, b, lists)) {
+        for a in stores[..i].iter().filter(|a| a.collector != b.collector && !are_disjoint_parts(a, b, lists))
+        {
             let (name, id) = (&b.spec.name, b.spec.id);
             let what = match (a.spec.name == *name, a.spec.id == id) {
                 (true, true) => format!("store `{name}` (id {id})"),
@@ -248,7 +257,7 @@ mod tests {
             lists: Vec::new(),
         };
         for entry in sample.entries() {
-            if let Entry::Store(store) = entry {
+            if let DataPlaneEntry::Store(store) = entry {
                 let name = format!("{}{}", store.spec.name, if beyond == 0 { "" } else { "x" });
                 let spec = StoreSpec { id: store.spec.id + beyond, name, ..store.spec.clone() };
                 grant.stores.push(Store { collector, spec, ..store.clone() });
@@ -257,12 +266,12 @@ mod tests {
         grant
     }
 
-    fn wanted(version0: &[(Primitive, &str)]) -> Wanted {
-        Wanted {
+    fn wanted(version0: &[(Primitive, &str)]) -> TargetProgramSettings {
+        TargetProgramSettings {
             collectors: [(0, "a:1".into()), (1, "b:1".into())].into(),
             buckets: vec![Copies::default(); 2],
             is_cluster: false,
-            service: Service { address: std::net::Ipv4Addr::LOCALHOST.into(), port: 40040 },
+            service: ReportService { address: std::net::Ipv4Addr::LOCALHOST.into(), port: 40040 },
             reference: false,
             flush_ms: [(Primitive::Append, 1), (Primitive::Postcarding, 1), (Primitive::SketchMerge, 1)],
             version0: version0.iter().map(|(primitive, name)| (*primitive, (*name).into())).collect(),
@@ -272,7 +281,7 @@ mod tests {
 
     fn version0(program: &Program, primitive: Primitive) -> Option<u16> {
         program.entries().find_map(|entry| match entry {
-            Entry::Version0(v0) if v0.primitive == primitive => Some(v0.store),
+            DataPlaneEntry::Version0(v0) if v0.primitive == primitive => Some(v0.store),
             _ => None,
         })
     }
@@ -281,8 +290,8 @@ mod tests {
     fn version_0_goes_to_the_first_collector_unless_another_store_is_named() {
         let (first, second) = (grant(0, 0), grant(1, 20));
         let plain = wanted(&[]);
-        let of = |grants: &[Option<&Grant>], wanted: &Wanted| {
-            version0(&build(grants, wanted).unwrap(), Primitive::KeyWrite)
+        let of = |grants: &[Option<&Grant>], wanted: &TargetProgramSettings| {
+            version0(&build_program(grants, wanted).unwrap(), Primitive::KeyWrite)
         };
         // The rule does not depend on who answers.
         assert_eq!(of(&[Some(&first), Some(&second)], &plain), Some(1));
@@ -293,7 +302,7 @@ mod tests {
         // It may be at the collector that has not answered.
         assert_eq!(of(&[Some(&first), None], &named), None);
         let nowhere = wanted(&[(Primitive::KeyWrite, "nowhere")]);
-        let error = build(&[Some(&first), Some(&second)], &nowhere).unwrap_err().to_string();
+        let error = build_program(&[Some(&first), Some(&second)], &nowhere).unwrap_err().to_string();
         assert!(error.contains("`nowhere`") && error.contains("`kw`, `kwx`"), "{error}");
         assert_eq!(of(&[Some(&first), None], &nowhere), None);
     }
@@ -304,7 +313,9 @@ mod tests {
         let mut more = first.stores[0].clone();
         (more.spec.id, more.spec.name) = (30, "int-values".into());
         first.stores.push(more);
-        let of = |grant: &Grant| version0(&build(&[Some(grant)], &wanted(&[])).unwrap(), Primitive::KeyWrite);
+        let of = |grant: &Grant| {
+            version0(&build_program(&[Some(grant)], &wanted(&[])).unwrap(), Primitive::KeyWrite)
+        };
         assert_eq!(of(&first), Some(1));
         // A second candidate leaves it undecided.
         first.stores.last_mut().unwrap().spec.name = "values".into();
@@ -320,26 +331,26 @@ mod tests {
             let stores = grant.stores.iter().filter(|s| wanted.contains(&s.spec.id)).cloned().collect();
             Grant { stores, lists: vec![lists(collector, first)], ..grant.clone() }
         };
-        let shared = Wanted {
+        let shared = TargetProgramSettings {
             buckets: ["0-127", "128-255"].map(|text| text.parse().unwrap()).to_vec(),
             ..wanted(&[(Primitive::KeyWrite, "kw")])
         };
         let a = with(&first, &[1, 2, 3, 4, 5], 0);
-        let program = build(&[Some(&a), Some(&with(&second, &[1, 2, 3, 4], 4))], &shared).unwrap();
-        let parts = |id| program.parts_of(id).map(|part| part.buckets.to_string()).collect::<Vec<_>>();
+        let program = build_program(&[Some(&a), Some(&with(&second, &[1, 2, 3, 4], 4))], &shared).unwrap();
+        let parts = |id| program.store_parts(id).map(|part| part.buckets.to_string()).collect::<Vec<_>>();
         for id in [1, 3, 4] {
             assert_eq!(parts(id), ["0-127", "128-255"], "{id}");
         }
         assert_eq!((parts(2), parts(5)), (vec!["0-255".to_string(); 2], vec!["0-255".to_string()]));
         assert_eq!(version0(&program, Primitive::KeyWrite), Some(1));
         // One collector per sketch, list and bucket, and one layout for all parts.
-        let refused = |second: &Grant, wanted: &Wanted, what: &str| {
-            let told = build(&[Some(&a), Some(second)], wanted).unwrap_err().to_string();
+        let refused = |second: &Grant, wanted: &TargetProgramSettings, what: &str| {
+            let told = build_program(&[Some(&a), Some(second)], wanted).unwrap_err().to_string();
             assert!(told.contains(what) && told.contains("`buckets`"), "{told}");
         };
         refused(&with(&second, &[5], 4), &shared, "store `sm` (id 5)");
         refused(&with(&second, &[2], 3), &shared, "store `ap` (id 2)");
-        let twice = Wanted {
+        let twice = TargetProgramSettings {
             buckets: ["0-128", "128-255"].map(|text| text.parse().unwrap()).to_vec(),
             ..shared.clone()
         };
@@ -349,8 +360,11 @@ mod tests {
         *slots *= 2;
         refused(&other, &shared, "store `kw` (id 1)");
         // Keys of a collector that has not answered are unassigned.
-        let program = build(&[Some(&a), None], &shared).unwrap();
-        assert_eq!(program.parts_of(1).map(|part| part.buckets.to_string()).collect::<Vec<_>>(), ["0-127"]);
+        let program = build_program(&[Some(&a), None], &shared).unwrap();
+        assert_eq!(
+            program.store_parts(1).map(|part| part.buckets.to_string()).collect::<Vec<_>>(),
+            ["0-127"]
+        );
     }
 
     #[test]
@@ -359,14 +373,15 @@ mod tests {
         for grant in [&mut first, &mut second] {
             grant.stores.retain(|store| store.spec.id == 1);
         }
-        first.stores[0].buckets = Copies::all(2);
-        let twice = Wanted { buckets: vec![Copies::all(2); 2], ..wanted(&[]) };
-        let refusal =
-            |grants: [&Grant; 2], wanted: &Wanted| build(&grants.map(Some), wanted).unwrap_err().to_string();
+        first.stores[0].buckets = Copies::with_all_buckets(2);
+        let twice = TargetProgramSettings { buckets: vec![Copies::with_all_buckets(2); 2], ..wanted(&[]) };
+        let refusal = |grants: [&Grant; 2], wanted: &TargetProgramSettings| {
+            build_program(&grants.map(Some), wanted).unwrap_err().to_string()
+        };
         let told = refusal([&first, &second], &twice);
         assert!(told.contains("2 at a:1 and 1 at b:1") && told.contains("`spread_copies`"), "{told}");
-        second.stores[0].buckets = Copies::all(2);
-        let once = Wanted { buckets: vec![Copies::all(1); 2], ..wanted(&[]) };
+        second.stores[0].buckets = Copies::with_all_buckets(2);
+        let once = TargetProgramSettings { buckets: vec![Copies::with_all_buckets(1); 2], ..wanted(&[]) };
         let told = refusal([&first, &second], &once);
         let words = ["store `kw` has spread_copies = true", "2 collectors", "1 copy", "`buckets`"];
         assert!(words.iter().all(|word| told.contains(word)), "{told}");
@@ -377,7 +392,7 @@ mod tests {
         let refusal = |change: fn(&mut StoreSpec)| {
             let (first, mut second) = (grant(0, 0), grant(1, 20));
             change(&mut second.stores[0].spec);
-            build(&[Some(&first), Some(&second)], &wanted(&[])).unwrap_err().to_string()
+            build_program(&[Some(&first), Some(&second)], &wanted(&[])).unwrap_err().to_string()
         };
         for (told, what) in [
             (refusal(|spec| spec.id = 2), "a store of id 2 (`ap` and `kwx`)"),

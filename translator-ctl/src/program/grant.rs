@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use dta_proto::buckets::{Copies, MAX_COPIES};
 use dta_proto::control;
-use dta_proto::program::{EndedQueuePair, Endpoint, Entry, Lists, Purpose, QueuePair, Rkey, Session, Store};
+use dta_proto::program::{
+    DataPlaneEntry, EndedQueuePair, Endpoint, Lists, ProgramQueuePair, ProgramSession, Purpose, Rkey, Store,
+};
 use dta_proto::queue_pair::has_24_bits;
 use dta_proto::store::{StoreKind, StoreSpec};
 
@@ -25,9 +27,9 @@ pub struct FrameSource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Its session; none after it has ended.
-    pub session: Option<Session>,
+    pub session: Option<ProgramSession>,
     /// Its queue pairs; none after its session has ended.
-    pub queue_pairs: Vec<QueuePair>,
+    pub queue_pairs: Vec<ProgramQueuePair>,
     /// Its stores with their regions. Their buckets are what the collector takes: all, in as many copies as its store is to
     /// have replicas.
     pub stores: Vec<Store>,
@@ -43,7 +45,7 @@ pub struct Grant {
 pub struct GrantError(String);
 
 /// A part that every session has.
-fn part<'a, T>(what: &str, part: Option<&'a T>) -> Result<&'a T, GrantError> {
+fn require_part<'a, T>(what: &str, part: Option<&'a T>) -> Result<&'a T, GrantError> {
     let missing = || format!("the collector's session has no {what}; is it a DTA collector of this version?");
     part.ok_or_else(|| GrantError(missing()))
 }
@@ -63,45 +65,46 @@ impl Grant {
         collector: u8,
         source: &FrameSource,
     ) -> Result<Grant, GrantError> {
-        let destination = endpoint(part("collector", session.collector.as_ref())?)?;
-        part("queue_pairs", session.queue_pairs.first())?;
+        let destination = parse_endpoint(require_part("collector", session.collector.as_ref())?)?;
+        require_part("queue_pairs", session.queue_pairs.first())?;
         let pairs = session.queue_pairs.iter();
-        let queue_pairs: Vec<QueuePair> = pairs
+        let queue_pairs: Vec<ProgramQueuePair> = pairs
             .map(|pair| queue_pair(collector, session, pair, &destination, source))
             .collect::<Result<_, _>>()?;
         let regions = session.regions.iter();
-        let stores: Vec<Store> = regions.map(|region| store(collector, region)).collect::<Result<_, _>>()?;
+        let stores: Vec<Store> =
+            regions.map(|region| parse_store(collector, region)).collect::<Result<_, _>>()?;
         let mut lists = Vec::new();
         for store in &stores {
-            lists.extend(lists_of(session, collector, &store.spec)?);
+            lists.extend(parse_lists(session, collector, &store.spec)?);
         }
-        let opened = Session { collector, generation: session.generation };
+        let opened = ProgramSession { collector, generation: session.generation };
         let goes_by =
             |(store, region): (&Store, &control::Region)| Some((store.spec.name.clone(), region.placement?));
         let goes_by = stores.iter().zip(&session.regions).filter_map(goes_by).collect();
         let grant = Grant { session: Some(opened), queue_pairs, stores, goes_by, lists };
         grant
-            .entries()
-            .try_for_each(|entry| entry.check())
+            .program_entries()
+            .try_for_each(|entry| entry.validate())
             .map_err(|error| GrantError(format!("the collector's session is unusable: {error}")))?;
         Ok(grant)
     }
 
     /// All of it as entries of a program.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> {
-        let pairs = self.queue_pairs.iter().cloned().map(Entry::QueuePair);
-        let stores = self.stores.iter().cloned().map(Entry::Store);
-        let lists = self.lists.iter().cloned().map(Entry::Lists);
-        pairs.chain(stores).chain(lists).chain(self.session.map(Entry::Session))
+    pub fn program_entries(&self) -> impl Iterator<Item = DataPlaneEntry> {
+        let pairs = self.queue_pairs.iter().cloned().map(DataPlaneEntry::QueuePair);
+        let stores = self.stores.iter().cloned().map(DataPlaneEntry::Store);
+        let lists = self.lists.iter().cloned().map(DataPlaneEntry::Lists);
+        pairs.chain(stores).chain(lists).chain(self.session.map(DataPlaneEntry::Session))
     }
 
     /// What remains after the session has ended: what the target gathered for its stores.
-    pub fn ended(self) -> Grant {
+    pub fn without_session(self) -> Grant {
         Grant { session: None, queue_pairs: Vec::new(), ..self }
     }
 }
 
-fn endpoint(e: &control::Endpoint) -> Result<Endpoint, GrantError> {
+fn parse_endpoint(e: &control::Endpoint) -> Result<Endpoint, GrantError> {
     let endpoint = Endpoint::try_from(e)
         .map_err(|error| GrantError(format!("the collector's session says of the collector: {error}")))?
         .with_usual_port();
@@ -114,7 +117,7 @@ fn endpoint(e: &control::Endpoint) -> Result<Endpoint, GrantError> {
     Ok(endpoint)
 }
 
-fn bits24(field: &str, value: u32) -> Result<u32, GrantError> {
+fn check_24_bits(field: &str, value: u32) -> Result<u32, GrantError> {
     if has_24_bits(value) { Ok(value) } else { Err(out_of_range(field, value.into())) }
 }
 
@@ -124,19 +127,19 @@ fn queue_pair(
     pair: &control::ResponderQueuePair,
     destination: &Endpoint,
     source: &FrameSource,
-) -> Result<QueuePair, GrantError> {
+) -> Result<ProgramQueuePair, GrantError> {
     let unknown = |error| {
         GrantError(format!(
             "the collector's session says that a queue pair's {error}; is it a DTA collector of this version?"
         ))
     };
-    let purpose = control::purpose(pair.purpose).map_err(unknown)?;
+    let purpose = control::parse_purpose(pair.purpose).map_err(unknown)?;
     let transport = control::transport(pair.transport).map_err(unknown)?;
-    Ok(QueuePair {
+    Ok(ProgramQueuePair {
         collector,
         purpose,
         transport,
-        remote_qpn: bits24("queue_pairs.qpn", pair.qpn)?,
+        remote_qpn: check_24_bits("queue_pairs.qpn", pair.qpn)?,
         local_qpn: match purpose {
             Purpose::Write => source.write_qpn,
             Purpose::Atomic => source.atomic_qpn,
@@ -147,23 +150,23 @@ fn queue_pair(
         max_dest_rd_atomic: pair.max_dest_rd_atomic,
         // Older collectors do not send it: everything was replaced with the session then.
         generation: if pair.generation == 0 { session.generation } else { pair.generation },
-        start_psn: bits24("queue_pairs.expected_psn", pair.expected_psn)?,
-        replaced: pair.replaced.map(ended).transpose()?,
+        start_psn: check_24_bits("queue_pairs.expected_psn", pair.expected_psn)?,
+        replaced: pair.replaced.map(parse_ended_pair).transpose()?,
     })
 }
 
-fn ended(pair: control::EndedQueuePair) -> Result<EndedQueuePair, GrantError> {
+fn parse_ended_pair(pair: control::EndedQueuePair) -> Result<EndedQueuePair, GrantError> {
     Ok(EndedQueuePair {
-        qpn: bits24("queue_pairs.replaced.qpn", pair.qpn)?,
-        expected_psn: bits24("queue_pairs.replaced.expected_psn", pair.expected_psn)?,
+        qpn: check_24_bits("queue_pairs.replaced.qpn", pair.qpn)?,
+        expected_psn: check_24_bits("queue_pairs.replaced.expected_psn", pair.expected_psn)?,
     })
 }
 
-fn store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
-    let spec = part("regions.store", region.store.as_ref())?;
+fn parse_store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
+    let spec = require_part("regions.store", region.store.as_ref())?;
     let spec = StoreSpec::try_from(spec).map_err(|error| GrantError(error.to_string()))?;
     let (address, length) = (region.address, region.length);
-    let queue_pair = spec.kind.primitive().purpose();
+    let queue_pair = spec.kind.primitive().queue_pair_purpose();
     let replicas = region.replicas.max(1);
     if replicas as usize > MAX_COPIES {
         return Err(out_of_range("regions.replicas", replicas.into()));
@@ -180,7 +183,7 @@ fn store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
     Ok(Store {
         collector,
         spec,
-        buckets: Copies::all(replicas as usize),
+        buckets: Copies::with_all_buckets(replicas as usize),
         address,
         length,
         rkey: Rkey(region.rkey),
@@ -190,7 +193,11 @@ fn store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
 }
 
 /// The ranges of a store's lists, if any.
-fn lists_of(session: &control::Session, collector: u8, spec: &StoreSpec) -> Result<Vec<Lists>, GrantError> {
+fn parse_lists(
+    session: &control::Session,
+    collector: u8,
+    spec: &StoreSpec,
+) -> Result<Vec<Lists>, GrantError> {
     let StoreKind::Append { lists: all, .. } = spec.kind else { return Ok(Vec::new()) };
     let mut lists = Vec::new();
     let ranges: Vec<(u32, u32)> =

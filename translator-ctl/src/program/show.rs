@@ -1,28 +1,28 @@
 //! Displays programs and differences as tables or JSON. rkeys are left out unless requested.
 
-use dta_cli::table::Table;
+use dta_cli::table::TextTable;
 use serde_json::{Value, json};
 
 use dta_proto::buckets::Copies;
-use dta_proto::program::{Change, Entry, Program};
+use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Program};
 
 const REDACTED: &str = "redacted";
 
 /// The program as a JSON array of entries.
 pub fn program_json(program: &Program, show_secrets: bool) -> Value {
     let mut value = json!(program);
-    redact(&mut value, show_secrets);
+    redact_rkeys(&mut value, show_secrets);
     value
 }
 
 /// A difference as a JSON array of changes.
-pub fn changes_json(changes: &[Change], show_secrets: bool) -> Value {
+pub fn changes_json(changes: &[DataPlaneChange], show_secrets: bool) -> Value {
     let mut value = json!(changes);
-    redact(&mut value, show_secrets);
+    redact_rkeys(&mut value, show_secrets);
     value
 }
 
-fn redact(value: &mut Value, show_secrets: bool) {
+fn redact_rkeys(value: &mut Value, show_secrets: bool) {
     if show_secrets {
         return;
     }
@@ -32,47 +32,47 @@ fn redact(value: &mut Value, show_secrets: bool) {
                 if name == "rkey" {
                     *inner = Value::String(REDACTED.into());
                 } else {
-                    redact(inner, false);
+                    redact_rkeys(inner, false);
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| redact(item, false)),
+        Value::Array(items) => items.iter_mut().for_each(|item| redact_rkeys(item, false)),
         _ => {}
     }
 }
 
 /// The program as a table: one line per entry.
 pub fn program_table(program: &Program, show_secrets: bool) -> String {
-    let mut table = Table::new(&["table", "key", "holds"], &[]);
+    let mut table = TextTable::new(&["table", "key", "holds"], &[]);
     for entry in program.entries() {
-        let (key, holds) = describe(entry, show_secrets);
-        table.row([entry.table().to_string(), key, holds]);
+        let (key, holds) = describe_entry(entry, show_secrets);
+        table.add_row([entry.table_name().to_string(), key, holds]);
     }
     table.to_string()
 }
 
 /// A difference as a table; a sentence if there is none.
-pub fn changes_table(changes: &[Change], show_secrets: bool) -> String {
+pub fn changes_table(changes: &[DataPlaneChange], show_secrets: bool) -> String {
     if changes.is_empty() {
         return "nothing to change: the switch holds what it should".into();
     }
-    let mut table = Table::new(&["", "table", "key", "holds"], &[]);
+    let mut table = TextTable::new(&["", "table", "key", "holds"], &[]);
     for change in changes {
-        let mut row = |sign: &str, entry: &Entry| {
-            let (key, holds) = describe(entry, show_secrets);
-            table.row([sign.to_string(), entry.table().to_string(), key, holds]);
+        let mut row = |sign: &str, entry: &DataPlaneEntry| {
+            let (key, holds) = describe_entry(entry, show_secrets);
+            table.add_row([sign.to_string(), entry.table_name().to_string(), key, holds]);
         };
         match change {
-            Change::Insert { entry } => row("+", entry),
-            Change::Delete { entry } => row("-", entry),
-            Change::Modify { from, to } => {
+            DataPlaneChange::Insert { entry } => row("+", entry),
+            DataPlaneChange::Delete { entry } => row("-", entry),
+            DataPlaneChange::Modify { from, to } => {
                 row("-", from);
                 row("+", to);
             }
-            Change::Forget { entry } => {
-                let (key, _) = describe(entry, show_secrets);
+            DataPlaneChange::Forget { entry } => {
+                let (key, _) = describe_entry(entry, show_secrets);
                 let what = "what was gathered for it is discarded: memory may be newer";
-                table.row(["!", entry.table(), &key, what]);
+                table.add_row(["!", entry.table_name(), &key, what]);
             }
         }
     }
@@ -86,20 +86,22 @@ fn at_collector(index: u8) -> String {
 
 /// Describes a part of a store.
 fn of_buckets(buckets: Copies) -> String {
-    if buckets.is_whole() { String::new() } else { format!(", buckets {buckets}") }
+    if buckets.is_whole_store() { String::new() } else { format!(", buckets {buckets}") }
 }
 
-fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
+fn describe_entry(entry: &DataPlaneEntry, show_secrets: bool) -> (String, String) {
     match entry {
-        Entry::Service(e) => (String::new(), format!("reports to {} UDP port {}", e.address, e.port)),
-        Entry::Mode(e) => {
+        DataPlaneEntry::Service(e) => {
+            (String::new(), format!("reports to {} UDP port {}", e.address, e.port))
+        }
+        DataPlaneEntry::Mode(e) => {
             (String::new(), if e.reference { "reference: as a switch does it" } else { "normal" }.into())
         }
-        Entry::Flush(e) => (
+        DataPlaneEntry::Flush(e) => (
             e.primitive.to_string(),
             if e.after_ms == 0 { "never by time".into() } else { format!("after {} ms", e.after_ms) },
         ),
-        Entry::QueuePair(e) => (
+        DataPlaneEntry::QueuePair(e) => (
             format!("{}{}", e.purpose, at_collector(e.collector)),
             format!(
                 "{} to queue pair {:#08x} at {} ({}) port {}, from {:#08x} at {} ({}), TOS {}, start PSN {}, generation {}",
@@ -116,7 +118,7 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
                 e.generation
             ),
         ),
-        Entry::Store(e) => {
+        DataPlaneEntry::Store(e) => {
             let rkey = if show_secrets { format!("{:#010x}", e.rkey.0) } else { REDACTED.into() };
             (
                 e.spec.id.to_string(),
@@ -126,7 +128,7 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
                     e.spec.primitive(),
                     at_collector(e.collector),
                     of_buckets(e.buckets),
-                    e.spec.elements(),
+                    e.spec.element_count(),
                     e.spec.element_len(),
                     e.address,
                     e.length,
@@ -135,7 +137,7 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
                 ),
             )
         }
-        Entry::Lists(e) => (
+        DataPlaneEntry::Lists(e) => (
             format!("{} {}", e.store, e.first),
             format!(
                 "lists {} to {} of store {}{}",
@@ -145,9 +147,9 @@ fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {
                 at_collector(e.collector)
             ),
         ),
-        Entry::Version0(e) => (e.primitive.to_string(), format!("store {}", e.store)),
-        Entry::Session(e) => (String::new(), format!("generation {}", e.generation)),
-        Entry::SketchReporter(e) => {
+        DataPlaneEntry::Version0(e) => (e.primitive.to_string(), format!("store {}", e.store)),
+        DataPlaneEntry::Session(e) => (String::new(), format!("generation {}", e.generation)),
+        DataPlaneEntry::SketchReporter(e) => {
             (format!("{} {}", e.store, e.reporter), format!("bit {} of store {}", e.bit, e.store))
         }
     }

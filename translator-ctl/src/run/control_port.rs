@@ -4,17 +4,17 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
-use dta_rpc::transport::standard::{self, Health};
-use dta_rpc::transport::{ConnectionCounters, Limits, Listen, MAX_MESSAGE, Method, UnixPath};
 use dta_proto::control::translator_server::TranslatorServer;
+use dta_rpc::transport::standard::{self, Health};
+use dta_rpc::transport::{ConnectionCounters, Listen, MAX_MESSAGE, Method, ServerLimits, UnixPath};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 
-use super::service::Service;
+use super::service::TranslatorService;
 use crate::control_address::ControlAddress;
 
 /// An open port that is not served yet.
-pub(super) struct Port {
+pub(super) struct TranslatorControlPort {
     /// Its address, with the actual TCP port.
     pub(super) address: ControlAddress,
     listener: Listener,
@@ -25,7 +25,7 @@ enum Listener {
     Unix(UnixListener, UnixPath),
 }
 
-impl Port {
+impl TranslatorControlPort {
     /// Opens it.
     pub(super) async fn open(address: &ControlAddress) -> io::Result<Self> {
         Ok(match address {
@@ -45,26 +45,26 @@ impl Port {
     ///
     /// # Errors
     /// The service's description cannot be built.
-    pub(super) fn serve(
+    pub(super) fn serve_control(
         self,
-        service: Service,
+        service: TranslatorService,
         health: &Health,
         stopped: impl Future<Output = ()> + Send + 'static,
     ) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, String> {
         let counters = Arc::new(ConnectionCounters::default());
-        let server = dta_rpc::transport::server(Limits::FEW, method, counters.clone())
+        let server = dta_rpc::transport::build_server(ServerLimits::FEW, classify_method, counters.clone())
             .add_service(TranslatorServer::new(service).max_decoding_message_size(MAX_MESSAGE))
-            .add_service(health.service())
+            .add_service(health.health_service())
             .add_service(standard::reflection(dta_proto::control::DESCRIPTORS)?);
         Ok(match self.listener {
             Listener::Tcp(listener) => {
-                let listen = Listen { limits: Limits::FEW, tls: None };
-                let incoming = dta_rpc::transport::accept(listener, listen, counters);
+                let listen = Listen { limits: ServerLimits::FEW, tls: None };
+                let incoming = dta_rpc::transport::accept_tcp(listener, listen, counters);
                 tokio::spawn(server.serve_with_incoming_shutdown(incoming, stopped))
             }
             Listener::Unix(listener, file) => tokio::spawn(async move {
                 let _file = file;
-                let incoming = dta_rpc::transport::accept_unix(listener, Limits::FEW, counters);
+                let incoming = dta_rpc::transport::accept_unix(listener, ServerLimits::FEW, counters);
                 server.serve_with_incoming_shutdown(incoming, stopped).await
             }),
         })
@@ -72,7 +72,7 @@ impl Port {
 }
 
 /// What a method of the service accepts.
-fn method(path: &str) -> Method {
+fn classify_method(path: &str) -> Method {
     match path {
         // Counters of all reporters may be many.
         "/dta.v1.Translator/Statistics" => Method::Large,
@@ -84,7 +84,7 @@ fn method(path: &str) -> Method {
 mod tests {
     use std::time::SystemTime;
 
-    use dta_dataplane::{Reporter, ReporterCounters};
+    use dta_dataplane::{ReporterCounters, ReporterStatus};
     use dta_proto::control::TranslatorStatisticsResponse;
     use prost::Message;
 
@@ -104,7 +104,8 @@ mod tests {
             nacks: most,
         };
         // Up to `reporters` in [translator.limits].
-        let reporters = (0..u16::MAX).map(|id| Reporter { id, counters, newest: u32::MAX, since: most });
+        let reporters =
+            (0..u16::MAX).map(|id| ReporterStatus { id, counters, newest: u32::MAX, since: most });
         let snapshot = Snapshot {
             at: SystemTime::now(),
             counters: Default::default(),
@@ -124,9 +125,9 @@ mod tests {
             nack_faults: Default::default(),
             answer_faults: Default::default(),
         };
-        let nodes = crate::packets::nodes("translator", u64::MAX, &snapshot);
+        let nodes = crate::packets::node_statistics("translator", u64::MAX, &snapshot);
         let bytes = TranslatorStatisticsResponse { nodes }.encoded_len();
-        let longest = method("/dta.v1.Translator/Statistics").longest_answer(&Limits::FEW);
+        let longest = classify_method("/dta.v1.Translator/Statistics").longest_answer(&ServerLimits::FEW);
         assert!((dta_rpc::transport::LONGEST_ANSWER..longest).contains(&bytes), "{bytes} of {longest} bytes");
     }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use dta_dataplane::Offender;
 use dta_dataplane::counters::Reason;
 use dta_proto::counter::Reason as R;
-use dta_proto::fit::fits;
-use dta_proto::program::{Entry, Program, Store};
-use dta_proto::wire::dta::{Report, Version};
+use dta_proto::fit::check_report_fit;
+use dta_proto::program::{DataPlaneEntry, Program, Store};
+use dta_proto::wire::dta::{DtaReport, Version};
 use dta_proto::wire::{ipv4, udp};
 
 use crate::packets::Dropped;
@@ -19,12 +19,12 @@ pub(super) const EVERY: Duration = Duration::from_secs(10);
 
 /// State per reason.
 #[derive(Default)]
-pub(super) struct Drops {
-    of: Vec<Known>,
+pub(super) struct DropLog {
+    of: Vec<DropReasonState>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct DropReasonState {
     /// When it was last logged, and the count then.
     told: Option<Instant>,
     before: u64,
@@ -40,10 +40,10 @@ pub(super) struct Due {
     first: Offender,
 }
 
-impl Drops {
+impl DropLog {
     /// Adds what was dropped since the last call. Returns the lines to log now.
-    pub(super) fn due(&mut self, dropped: &[Dropped], now: Instant) -> Vec<Due> {
-        self.of.resize(Reason::ALL.len(), Known::default());
+    pub(super) fn due_lines(&mut self, dropped: &[Dropped], now: Instant) -> Vec<Due> {
+        self.of.resize(Reason::ALL.len(), DropReasonState::default());
         for dropped in dropped {
             let known = &mut self.of[dropped.reason as usize];
             known.first.get_or_insert(dropped.first);
@@ -66,8 +66,8 @@ impl Drops {
 
 impl Due {
     /// Logs it.
-    pub(super) fn tell(&self, program: &Program) {
-        let About { reporter, store, misfit } = about(&self.first, program);
+    pub(super) fn log_drops(&self, program: &Program) {
+        let About { reporter, store, misfit } = describe_offender(&self.first, program);
         let (reason, reports) = (self.reason.name(), self.reports);
         let meaning = Reason::VALUES[self.reason as usize].meaning;
         let detail = misfit.map(|misfit| format!(" ({misfit})")).unwrap_or_default();
@@ -89,8 +89,8 @@ struct About {
     misfit: Option<String>,
 }
 
-fn about(offender: &Offender, program: &Program) -> About {
-    if let Some((reporter, store)) = offender.admitted() {
+fn describe_offender(offender: &Offender, program: &Program) -> About {
+    if let Some((reporter, store)) = offender.reporter_and_store() {
         // Reports made from INT arrive parsed and have no reporter, as do those handed over by another
         // worker.
         let reporter = match reporter {
@@ -99,16 +99,16 @@ fn about(offender: &Offender, program: &Program) -> About {
         };
         return About { reporter, store: store_name(store, program), misfit: None };
     }
-    let packet = offender.packet();
+    let packet = offender.offending_packet();
     let nobody = || About { reporter: "unknown".into(), store: "unknown".into(), misfit: None };
-    let Some(ip) = ipv4::Header::of(packet) else { return nobody() };
+    let Some(ip) = ipv4::Ipv4Header::from_first_bytes(packet) else { return nobody() };
     let behind = packet.get(ip.header_len()..).unwrap_or_default();
-    let Some(udp) = udp::Header::of(behind) else {
-        return About { reporter: format!("at {}", ip.src()), ..nobody() };
+    let Some(udp) = udp::UdpHeader::from_first_bytes(behind) else {
+        return About { reporter: format!("at {}", ip.source_address()), ..nobody() };
     };
-    let at = address(ip.src(), udp.src_port());
+    let at = format_address(ip.source_address(), udp.source_port());
     let payload = behind.get(udp::HEADER_LEN..).unwrap_or_default();
-    let report = match Report::parse(payload) {
+    let report = match DtaReport::parse_payload(payload) {
         Ok(report) => report,
         Err(error) => {
             return About { reporter: format!("at {at}"), misfit: Some(error.to_string()), ..nobody() };
@@ -117,13 +117,15 @@ fn about(offender: &Offender, program: &Program) -> About {
     let store = match report.version {
         Version::V1 => Some(report.store),
         Version::V0 => program.entries().find_map(|entry| match entry {
-            Entry::Version0(entry) if entry.primitive == report.body.primitive() => Some(entry.store),
+            DataPlaneEntry::Version0(entry) if entry.primitive == report.body.primitive() => {
+                Some(entry.store)
+            }
             _ => None,
         }),
     };
     let misfit = store
-        .and_then(|id| stores(program).find(|store| store.spec.id == id))
-        .and_then(|store| fits(&store.spec, &report.body).err())
+        .and_then(|id| program_stores(program).find(|store| store.spec.id == id))
+        .and_then(|store| check_report_fit(&store.spec, &report.body).err())
         .map(|misfit| misfit.to_string());
     About {
         reporter: match report.version {
@@ -138,25 +140,27 @@ fn about(offender: &Offender, program: &Program) -> About {
     }
 }
 
-fn address(ip: Ipv4Addr, port: u16) -> String {
+fn format_address(ip: Ipv4Addr, port: u16) -> String {
     format!("{ip}:{port}")
 }
 
-fn stores(program: &Program) -> impl Iterator<Item = &Store> {
+fn program_stores(program: &Program) -> impl Iterator<Item = &Store> {
     program.entries().filter_map(|entry| match entry {
-        Entry::Store(store) => Some(store),
+        DataPlaneEntry::Store(store) => Some(store),
         _ => None,
     })
 }
 
 /// `1 (flows, key-write)`, or the existing ones.
 fn store_name(id: u16, program: &Program) -> String {
-    if let Some(store) = stores(program).find(|store| store.spec.id == id) {
+    if let Some(store) = program_stores(program).find(|store| store.spec.id == id) {
         return format!("{id} ({}, {})", store.spec.name, store.spec.primitive());
     }
-    let there: Vec<String> =
-        stores(program).take(8).map(|store| format!("{} {}", store.spec.id, store.spec.name)).collect();
-    match (there.is_empty(), stores(program).count() - there.len()) {
+    let there: Vec<String> = program_stores(program)
+        .take(8)
+        .map(|store| format!("{} {}", store.spec.id, store.spec.name))
+        .collect();
+    match (there.is_empty(), program_stores(program).count() - there.len()) {
         (true, _) => format!("{id} (no store known yet)"),
         (false, 0) => format!("{id} (there are {})", there.join(", ")),
         (false, more) => format!("{id} (there are {} and {more} more)", there.join(", ")),
@@ -167,32 +171,32 @@ fn store_name(id: u16, program: &Program) -> String {
 mod tests {
     use std::net::SocketAddrV4;
 
-    use dta_dataplane::{Engine, Limits, Output};
+    use dta_dataplane::{Engine, EngineLimits, EngineOutput};
     use dta_proto::buckets::Copies;
     use dta_proto::key::Key;
     use dta_proto::program::{Purpose, Rkey};
     use dta_proto::store::{StoreKind, StoreSpec};
     use dta_proto::wire::datagram;
-    use dta_proto::wire::dta::Body;
+    use dta_proto::wire::dta::DtaBody;
 
     use super::*;
 
     fn packet(payload: &[u8]) -> Vec<u8> {
         let from: SocketAddrV4 = "10.0.0.7:5000".parse().unwrap();
         let to: SocketAddrV4 = "10.0.0.1:40040".parse().unwrap();
-        let mut packet = datagram::header(from, to, payload.len()).to_vec();
+        let mut packet = datagram::encode_header(from, to, payload.len()).to_vec();
         packet.extend_from_slice(payload);
         packet
     }
 
     fn report(sequence: u32, store: u16, value: &[u8]) -> Vec<u8> {
-        let report = Report {
+        let report = DtaReport {
             sequence,
             reporter: 7,
-            ..Report::new(store, Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value })
+            ..DtaReport::new(store, DtaBody::KeyWrite { redundancy: 0, key: Key([1; 16]), value })
         };
         let mut payload = [0; 256];
-        let len = report.emit(&mut payload).unwrap();
+        let len = report.encode_into(&mut payload).unwrap();
         packet(&payload[..len])
     }
 
@@ -212,49 +216,57 @@ mod tests {
             generation: 1,
             queue_pair: Purpose::Write,
         };
-        Program::from(vec![Entry::Store(store)])
+        Program::from(vec![DataPlaneEntry::Store(store)])
     }
 
     fn dropped(engine: &mut Engine) -> Vec<Dropped> {
         let first: Vec<_> = engine.take_offenders().collect();
         first
             .into_iter()
-            .map(|(reason, first)| Dropped { reason, total: engine.counters().dropped(reason), first })
+            .map(|(reason, first)| Dropped {
+                reason,
+                total: engine.engine_counters().dropped_reports(reason),
+                first,
+            })
             .collect()
     }
 
     #[test]
     fn a_flood_is_one_line_for_each_reason_and_interval() {
-        let mut engine = Engine::new(Limits::default());
-        let (mut out, mut drops, start) = (Output::default(), Drops::default(), Instant::now());
+        let mut engine = Engine::new(EngineLimits::default());
+        let (mut out, mut drops, start) = (EngineOutput::default(), DropLog::default(), Instant::now());
         let mut sequence = 0;
         let mut flood = |engine: &mut Engine, count: u32| {
             for _ in 0..count {
                 sequence += 1;
                 let packets = [report(sequence, 99, &[0; 12]), packet(b"no report")];
-                engine.ingest(u64::from(sequence), packets.iter().map(|packet| &packet[..]), &mut out);
+                engine.ingest_packets(
+                    u64::from(sequence),
+                    packets.iter().map(|packet| &packet[..]),
+                    &mut out,
+                );
             }
         };
         flood(&mut engine, 1000);
-        let due = drops.due(&dropped(&mut engine), start);
+        let due = drops.due_lines(&dropped(&mut engine), start);
         let counts = |due: &[Due]| due.iter().map(|due| (due.reason.name(), due.reports)).collect::<Vec<_>>();
         assert_eq!(counts(&due), [("opcode", 1000), ("unknown_store", 1000)]);
         for second in 1..10 {
             flood(&mut engine, 5);
-            assert!(drops.due(&dropped(&mut engine), start + Duration::from_secs(second)).is_empty());
+            assert!(drops.due_lines(&dropped(&mut engine), start + Duration::from_secs(second)).is_empty());
         }
         // Nothing came since, and earlier drops were logged.
-        assert_eq!(counts(&drops.due(&[], start + EVERY)), [("opcode", 45), ("unknown_store", 45)]);
-        assert!(drops.due(&dropped(&mut engine), start + 5 * EVERY).is_empty());
+        assert_eq!(counts(&drops.due_lines(&[], start + EVERY)), [("opcode", 45), ("unknown_store", 45)]);
+        assert!(drops.due_lines(&dropped(&mut engine), start + 5 * EVERY).is_empty());
     }
 
     #[test]
     fn reporter_store_and_misfit_are_told() {
         let about_of = |packet: &[u8]| {
-            let mut engine = Engine::new(Limits::default());
-            engine.ingest(0, [packet], &mut Output::default());
+            let mut engine = Engine::new(EngineLimits::default());
+            engine.ingest_packets(0, [packet], &mut EngineOutput::default());
             let first = engine.take_offenders().next().expect("a drop").1;
-            about(&first, &program())
+            describe_offender(&first, &program())
         };
         let unknown = about_of(&report(1, 99, &[0; 12]));
         assert_eq!((&*unknown.reporter, &*unknown.store), ("7 at 10.0.0.7:5000", "99 (there are 1 flows)"));
@@ -269,10 +281,10 @@ mod tests {
         assert_eq!(about_of(&packet(&[0xff; 1000])).reporter, "at 10.0.0.7:5000");
         assert_eq!(about_of(&[0x45; 3]).reporter, "unknown");
 
-        let mut engine = Engine::new(Limits::default());
-        let body = Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value: &[0; 12] };
-        engine.execute_unnumbered(0, [(99, body)], &mut Output::default());
-        let made = about(&engine.take_offenders().next().expect("a drop").1, &program());
+        let mut engine = Engine::new(EngineLimits::default());
+        let body = DtaBody::KeyWrite { redundancy: 0, key: Key([1; 16]), value: &[0; 12] };
+        engine.execute_unnumbered(0, [(99, body)], &mut EngineOutput::default());
+        let made = describe_offender(&engine.take_offenders().next().expect("a drop").1, &program());
         assert_eq!((made.reporter.contains("INT"), &*made.store), (true, "99 (there are 1 flows)"));
     }
 }

@@ -10,18 +10,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use dta_dataplane::Engine;
-use dta_dataplane::workers::{CrewView, crew};
+use dta_dataplane::workers::{CrewView, build_crew};
 use dta_link::fault::FaultInjector;
 use dta_link::{Link, RunUse, UdpConfig, UdpLink};
 use dta_proto::program::Endpoint;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::Options;
-use crate::cluster::following::Sessions;
-use crate::config::Translator;
+use super::TranslatorRunOptions;
+use crate::cluster::following::DataPlaneSessions;
+use crate::config::TranslatorConfig;
 use crate::packets::ledger::Ledger;
 use crate::packets::{
-    Bell, Command, IntSide, Member, PacketThread, PacketThreadError, RoceLink, Snapshot, steering,
+    Bell, Command, IntSide, PacketThread, PacketThreadError, PacketThreadMember, RoceLink, Snapshot, steering,
 };
 use crate::switches::TargetError;
 use crate::switches::software::InProcess;
@@ -32,7 +32,7 @@ const BETWEEN: Duration = Duration::from_secs(1);
 /// One worker, as seen by the control side.
 pub(super) struct Lane {
     /// Its sessions, with the worker's version of the configuration.
-    pub(super) sessions: Sessions,
+    pub(super) sessions: DataPlaneSessions,
     /// Its data plane. The first one's also knows the others.
     pub(super) target: InProcess,
 }
@@ -59,15 +59,16 @@ impl Links {
     ///
     /// # Errors
     /// An address that is in use or not of this host, or a missing privilege.
-    pub(super) fn open(config: &Translator, options: &Options) -> anyhow::Result<Links> {
-        let reports = UdpConfig::reports(config.listen, options.nack_faults().corrupts());
+    pub(super) fn open(config: &TranslatorConfig, options: &TranslatorRunOptions) -> anyhow::Result<Links> {
+        let reports = UdpConfig::for_reports(config.listen, options.nack_faults().can_corrupt());
         let reports = match config.workers {
             1 => UdpLink::open(&reports).map(|link| vec![link]),
-            workers => UdpLink::open_group(&reports, workers, &steering::program(workers)),
+            workers => UdpLink::open_group(&reports, workers, &steering::steering_program(workers)),
         };
         let reports = reports.context("cannot receive reports (--listen)")?;
-        let int = IntSide::open(&config.int.listen, &config.int.stores, config.rules()?, &config.flows)
-            .context("cannot receive INT Telemetry Reports (--int) or flow exports (--flows, --sflow)")?;
+        let int =
+            IntSide::open(&config.int.listen, &config.int.stores, config.telemetry_rules()?, &config.flows)
+                .context("cannot receive INT Telemetry Reports (--int) or flow exports (--flows, --sflow)")?;
         let roce = (0..config.workers).map(|worker| RoceLink::open(&config.of_worker(worker)));
         let roce: Vec<_> = roce
             .collect::<Result<_, _>>()
@@ -75,8 +76,8 @@ impl Links {
         let first = reports.first().context("no worker")?;
         Ok(Links {
             listen: first.local_addr(),
-            runs: first.runs(),
-            frames: roce.first().and_then(|(link, _)| link.runs()),
+            runs: first.run_use(),
+            frames: roce.first().and_then(|(link, _)| link.udp_run_use()),
             int_addresses: int.as_ref().map(IntSide::addresses).unwrap_or_default(),
             flow_addresses: int.as_ref().map(IntSide::flow_addresses).unwrap_or_default(),
             reports,
@@ -86,7 +87,7 @@ impl Links {
     }
 
     /// Source of the first worker's frames.
-    pub(super) fn endpoint(&self) -> anyhow::Result<Endpoint> {
+    pub(super) fn frame_endpoint(&self) -> anyhow::Result<Endpoint> {
         Ok(self.roce.first().context("no worker")?.1)
     }
 
@@ -94,14 +95,18 @@ impl Links {
     ///
     /// # Errors
     /// No more threads or sockets, a ledger that cannot be created, or an invalid collector address.
-    pub(super) fn start(self, config: &Translator, options: &Options) -> anyhow::Result<Workers> {
+    pub(super) fn start_workers(
+        self,
+        config: &TranslatorConfig,
+        options: &TranslatorRunOptions,
+    ) -> anyhow::Result<Workers> {
         let Links { reports, roce, mut int, .. } = self;
         let count = reports.len();
         let several = count > 1;
-        let (crews, view) = crew(count);
-        let bells = Bell::all(count).context("cannot have the workers wake each other")?;
+        let (crews, view) = build_crew(count);
+        let bells = Bell::open_for_workers(count).context("cannot have the workers wake each other")?;
         let (ended, end) = unbounded_channel();
-        let life = life();
+        let life = life_number();
         let mut workers = Workers { lanes: Vec::new(), turns: Vec::new(), threads: Vec::new(), end, view };
         let mut all_commands = Vec::new();
         let members = crews.into_iter().zip(bells);
@@ -117,17 +122,25 @@ impl Links {
                 None => None,
             };
             let (commands, inbox) = mpsc::channel();
-            let mut engine = Engine::new(config.limits(ledger.is_some()));
-            engine.list_reporters(&config.listed());
+            let mut engine = Engine::new(config.engine_limits(ledger.is_some()));
+            engine.list_reporters(&config.accepted_reporters());
             let turns = Arc::new(AtomicU64::new(0));
             // Different faults for each worker.
             let seed = options.seed ^ (worker as u64) << 32;
             let packets = PacketThread {
                 engine,
-                member: several.then(|| Member::new(crew, bell)),
-                roce_faults: FaultInjector::new(options.faults, seed, roce.scope()),
-                nack_faults: FaultInjector::new(options.nack_faults(), seed ^ 0x4e41_434b, reports.scope()),
-                answer_faults: FaultInjector::new(options.answer_faults, seed ^ 0x4143_4b53, roce.scope()),
+                member: several.then(|| PacketThreadMember::new(crew, bell)),
+                roce_faults: FaultInjector::new(options.faults, seed, roce.corruption_scope()),
+                nack_faults: FaultInjector::new(
+                    options.nack_faults(),
+                    seed ^ 0x4e41_434b,
+                    reports.corruption_scope(),
+                ),
+                answer_faults: FaultInjector::new(
+                    options.answer_faults,
+                    seed ^ 0x4143_4b53,
+                    roce.corruption_scope(),
+                ),
                 faulty: !options.faults.is_none(),
                 turns: turns.clone(),
                 ledger,
@@ -146,8 +159,8 @@ impl Links {
             workers.threads.push(thread.context("cannot start the data plane")?);
             workers.turns.push(turns);
             let target = InProcess::new(config.name.clone(), life, commands.clone()).with_rings(&config);
-            let target = if worker == 0 { target } else { target.untold() };
-            workers.lanes.push(Lane { sessions: Sessions::new(config, endpoint)?, target });
+            let target = if worker == 0 { target } else { target.without_counters() };
+            workers.lanes.push(Lane { sessions: DataPlaneSessions::new(config, endpoint)?, target });
             all_commands.push(commands);
         }
         if let Some(first) = workers.lanes.first_mut() {
@@ -174,7 +187,7 @@ impl Workers {
     ///
     /// # Errors
     /// There are no workers.
-    pub(super) fn target(&self) -> anyhow::Result<InProcess> {
+    pub(super) fn combined_target(&self) -> anyhow::Result<InProcess> {
         Ok(self.lanes.first().context("no worker")?.target.clone())
     }
 
@@ -183,8 +196,8 @@ impl Workers {
     ///
     /// # Errors
     /// A worker has ended before.
-    pub(super) async fn stop(&self, all: &InProcess) -> Result<Box<Snapshot>, TargetError> {
-        all.all(Command::Quiesce).await?;
+    pub(super) async fn stop_workers(&self, all: &InProcess) -> Result<Box<Snapshot>, TargetError> {
+        all.send_to_workers(Command::Quiesce).await?;
         let until = Instant::now() + BETWEEN;
         // A report takes two steps at most, so rings seen empty several times are empty.
         let mut empty = 0;
@@ -192,11 +205,11 @@ impl Workers {
             empty = if self.view.is_empty() { empty + 1 } else { 0 };
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        all.snapshot(Command::Stop).await
+        all.combined_snapshot(Command::Stop).await
     }
 
     /// Waits for the threads, which must have been stopped.
-    pub(super) fn join(self) {
+    pub(super) fn join_threads(self) {
         for thread in self.threads {
             let _ = thread.join();
         }
@@ -212,6 +225,6 @@ fn ledger_of(path: &Path, worker: usize) -> PathBuf {
 }
 
 /// A number that differs for each start of this program.
-fn life() -> u64 {
+fn life_number() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
 }

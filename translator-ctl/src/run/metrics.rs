@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dta_export::metrics::{Labels, MetricKind, MetricsPage, MetricsPort, Process, Served};
 use dta_rpc::transport::standard::Health;
 use dta_rpc::transport::tls::Validity;
-use dta_export::metrics::{Kind, Labels, Page, Port, Process, Served};
 
-use crate::config::Translator;
-use crate::lease::Event;
+use crate::config::TranslatorConfig;
+use crate::lease::LeaseEvent;
 use crate::packets::Command;
 use crate::switches::software::InProcess;
 
@@ -19,22 +19,22 @@ const ASK: Duration = Duration::from_secs(3);
 
 /// The number of sessions, for the metrics page, and the expiry of the certificate for opening them.
 #[derive(Debug, Default)]
-pub(super) struct Sessions {
+pub(super) struct TranslatorSessionMetrics {
     open: AtomicUsize,
     wanted: AtomicUsize,
     /// Seconds since 1970; 0 if there is none.
     certificate_end: AtomicU64,
 }
 
-impl Sessions {
+impl TranslatorSessionMetrics {
     /// Updates the numbers. They order no other reads.
-    pub(super) fn tell(&self, event: &Event<'_>) {
+    pub(super) fn update_counts(&self, event: &LeaseEvent<'_>) {
         self.open.store(event.open.0, Ordering::Relaxed);
         self.wanted.store(event.open.1, Ordering::Relaxed);
     }
 
     /// Updates the certificate's expiry for the configuration now in use.
-    pub(super) fn set_certificate(&self, config: &Translator) {
+    pub(super) fn set_certificate(&self, config: &TranslatorConfig) {
         let validity = config.tls.as_ref().and_then(|tls| Validity::read(&tls.cert).ok());
         let end = validity.map_or(0, |validity| validity.not_after().as_secs());
         self.certificate_end.store(end, Ordering::Relaxed);
@@ -42,27 +42,32 @@ impl Sessions {
 }
 
 /// Serves metrics until the returned value is dropped.
-pub(super) fn serve(port: Port, target: InProcess, health: Health, sessions: Arc<Sessions>) -> Served {
+pub(super) fn serve_metrics(
+    port: MetricsPort,
+    target: InProcess,
+    health: Health,
+    sessions: Arc<TranslatorSessionMetrics>,
+) -> Served {
     let process = Process::new("dta-translator", env!("CARGO_PKG_VERSION"));
-    port.serve(move || {
+    port.serve_pages(move || {
         let (target, health, sessions) = (target.clone(), health.clone(), sessions.clone());
         async move {
-            let mut page = match tokio::time::timeout(ASK, target.snapshot(Command::Snapshot)).await {
+            let mut page = match tokio::time::timeout(ASK, target.combined_snapshot(Command::Snapshot)).await {
                 Ok(Ok(snapshot)) => {
                     // It may hear many reporters.
                     let filled = tokio::task::spawn_blocking(move || {
-                        let mut page = Page::default();
-                        dta_export::metrics::nodes(&mut page, &target.nodes(&snapshot));
+                        let mut page = MetricsPage::default();
+                        dta_export::metrics::add_node_metrics(&mut page, &target.node_statistics(&snapshot));
                         page
                     });
                     filled.await.map_err(|error| error.to_string())?
                 }
                 Ok(Err(error)) => return Err(error.to_string()),
-                Err(_) => Page::default(),
+                Err(_) => MetricsPage::default(),
             };
-            process.put(&mut page);
+            process.add_process_metrics(&mut page);
             let mut gauge = |name: &'static str, help: &'static str, value: u64| {
-                page.add(name, Kind::Gauge, help, Labels::new(), value);
+                page.add(name, MetricKind::Gauge, help, Labels::new(), value);
             };
             let help = "1 if the data plane makes progress and a session is open, as in the health service";
             gauge("dta_translator_serving", help, health.is_serving().into());
@@ -82,6 +87,6 @@ pub(super) fn serve(port: Port, target: InProcess, health: Health, sessions: Arc
 }
 
 /// As in the ready line.
-pub(super) fn address(served: Option<&Served>) -> Option<SocketAddr> {
+pub(super) fn served_address(served: Option<&Served>) -> Option<SocketAddr> {
     served.map(|served| served.address)
 }

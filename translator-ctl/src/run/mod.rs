@@ -16,26 +16,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use dta_link::fault::Faults;
 use dta_cluster::View;
+use dta_link::fault::Faults;
 use futures_util::future::{join_all, try_join_all};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch::channel as watch_channel};
 use tracing::{info, warn};
 
-use crate::cluster::following::Following;
-use crate::config::Translator;
+use crate::cluster::following::ClusterFollower;
+use crate::config::TranslatorConfig;
 use crate::control_address::ControlAddress;
-use crate::lease::{Event, Halted};
+use crate::lease::{Halted, LeaseEvent};
 use crate::packets::for_collector;
-use crate::session::Session;
+use crate::session::LeasedSession;
 use dta_proto::control::NodeStatistics;
 use dta_proto::program::{Endpoint, MAX_COLLECTORS};
 use lanes::{Lane, Links};
 pub use reload::Read;
-use reload::{Asked, Prepared};
-use service::Service;
+use reload::{Asked, PreparedReload};
+use service::TranslatorService;
 use together::Together;
 use watch::Manager;
 
@@ -47,7 +47,7 @@ const OTHERS: usize = 16;
 
 /// Options of `run` that are not in the configuration.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub struct TranslatorRunOptions {
     /// Faults on frames (and on NACKs): drop=P,dup=P,reorder=P,corrupt=P
     #[arg(long, env, default_value = "none")]
     pub faults: Faults,
@@ -72,7 +72,7 @@ pub struct Options {
     pub blank: bool,
 }
 
-impl Options {
+impl TranslatorRunOptions {
     fn nack_faults(&self) -> Faults {
         self.nack_faults.unwrap_or(self.faults)
     }
@@ -82,7 +82,7 @@ impl Options {
 ///
 /// # Errors
 /// An address in use, a collector that refuses, or a link that stops working.
-pub fn run(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::Result<()> {
+pub fn run(config: &TranslatorConfig, options: &TranslatorRunOptions, read: &Read<'_>) -> anyhow::Result<()> {
     dta_rpc::transport::give_memory_back();
     dta_cli::enough_threads(config.workers + OTHERS)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -90,13 +90,17 @@ pub fn run(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::R
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let result = runtime.block_on(serve(config, options, read));
+    let result = runtime.block_on(run_until_stopped(config, options, read));
     // Do not wait for blocking work whose caller is gone.
     runtime.shutdown_background();
     result
 }
 
-async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::Result<()> {
+async fn run_until_stopped(
+    config: &TranslatorConfig,
+    options: &TranslatorRunOptions,
+    read: &Read<'_>,
+) -> anyhow::Result<()> {
     // First of all: from here on, none of these signals kills the process.
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -104,41 +108,43 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     if options.blank && config.workers > 1 {
         bail!("a program from `setup` has one worker's queue pairs: leave out --blank or --workers");
     }
-    let (mut cluster, begin) = Following::of(config, MAX_COLLECTORS)?;
+    let (mut cluster, begin) = ClusterFollower::from_config(config, MAX_COLLECTORS)?;
     let config = &begin;
     let links = Links::open(config, options)?;
-    let (listen, endpoint) = (links.listen, links.endpoint()?);
+    let (listen, endpoint) = (links.listen, links.frame_endpoint()?);
     let (runs, frames) = (links.runs, links.frames.map(|frames| frames.to_string()));
     let (int_addresses, flow_addresses) = (links.int_addresses.clone(), links.flow_addresses.clone());
-    let own = control_port::Port::open(&config.control)
+    let own = control_port::TranslatorControlPort::open(&config.control)
         .await
         .with_context(|| format!("cannot serve gRPC on {}: choose another --control", config.control))?;
     let control_address = own.address.clone();
-    let metrics = dta_export::metrics::Port::open(&config.metrics, dta_export::metrics::TRANSLATOR_ADDRESS).await?;
+    let metrics =
+        dta_export::metrics::MetricsPort::open(&config.metrics, dta_export::metrics::TRANSLATOR_ADDRESS)
+            .await?;
 
-    let mut workers = links.start(config, options)?;
-    let target = workers.target()?;
+    let mut workers = links.start_workers(config, options)?;
+    let target = workers.combined_target()?;
 
     // With TLS, rkeys are secret. Every user of this host can reach a TCP port on loopback, so programs,
     // which contain rkeys, are served only on a unix socket.
     let programs = config.tls.is_none() || matches!(control_address, ControlAddress::Unix(_));
     let (stop_service, service_stopped) = oneshot::channel::<()>();
-    let health = dta_rpc::transport::standard::health(SERVICE);
+    let health = dta_rpc::transport::standard::start_health(SERVICE);
     let stopped = async {
         let _ = service_stopped.await;
     };
-    let service = Service::new(target.clone(), programs);
-    let service = own.serve(service, &health, stopped).map_err(|error| anyhow!(error))?;
-    let sessions_told = Arc::new(metrics::Sessions::default());
+    let service = TranslatorService::new(target.clone(), programs);
+    let service = own.serve_control(service, &health, stopped).map_err(|error| anyhow!(error))?;
+    let sessions_told = Arc::new(metrics::TranslatorSessionMetrics::default());
     sessions_told.set_certificate(config);
-    let served =
-        metrics.map(|port| metrics::serve(port, target.clone(), health.clone(), sessions_told.clone()));
-    let metrics_address = metrics::address(served.as_ref());
+    let served = metrics
+        .map(|port| metrics::serve_metrics(port, target.clone(), health.clone(), sessions_told.clone()));
+    let metrics_address = metrics::served_address(served.as_ref());
     let manager = Manager::new(health, options.blank);
     info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, frames, "taking reports");
 
     let ready = |session: bool| {
-        let taken = Taken {
+        let taken = TranslatorAddresses {
             listen,
             int: &int_addresses,
             flows: &flow_addresses,
@@ -149,10 +155,10 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         ready_line(config, options, &taken, session)
     };
     let together = Together::new(workers.lanes.len());
-    let tell = |worker: usize, event: Event<'_>| {
-        let event = together.with(worker, event);
-        manager.sessions(&event);
-        sessions_told.tell(&event);
+    let tell = |worker: usize, event: LeaseEvent<'_>| {
+        let event = together.merge_event(worker, event);
+        manager.notify_sessions(&event);
+        sessions_told.update_counts(&event);
         if event.ready { ready(true) } else { Ok(()) }
     };
     let turns = workers.turns.clone();
@@ -161,7 +167,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     let mut announced = false;
     let result = loop {
         let (halt, mut halted) = watch_channel(false);
-        let mut prepared: Option<Prepared> = None;
+        let mut prepared: Option<PreparedReload> = None;
         let mut seen: Option<Arc<View>> = None;
         let next = {
             let config = &config;
@@ -171,7 +177,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
                 if options.blank {
                     if !std::mem::replace(&mut announced, true) {
                         ready(false)?;
-                        manager.ready("waiting for a program".into());
+                        manager.notify_ready("waiting for a program".into());
                     }
                     // The sender outlives this.
                     let _ = halted.wait_for(|halt| *halt).await;
@@ -179,7 +185,9 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
                 } else {
                     let each = lanes.iter_mut().enumerate().map(|(worker, lane)| {
                         let Lane { sessions, target } = lane;
-                        sessions.keep(target, halted.clone(), move |event: Event<'_>| tell(worker, event))
+                        sessions.maintain_leases(target, halted.clone(), move |event: LeaseEvent<'_>| {
+                            tell(worker, event)
+                        })
                     });
                     try_join_all(each).await.map(|_| Halted)
                 }
@@ -187,14 +195,14 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
             loop {
                 tokio::select! {
                     result = &mut leased => break match result {
-                        Ok(Halted) => Next::Reload,
-                        Err(error) => Next::End(Err(error)),
+                        Ok(Halted) => LeaseLoopOutcome::Reload,
+                        Err(error) => LeaseLoopOutcome::End(Err(error)),
                     },
-                    _ = stop.recv() => break Next::End(Ok(())),
-                    _ = interrupt.recv() => break Next::End(Ok(())),
+                    _ = stop.recv() => break LeaseLoopOutcome::End(Ok(())),
+                    _ = interrupt.recv() => break LeaseLoopOutcome::End(Ok(())),
                     _ = hangup.recv(), if asked.is_none() && prepared.is_none() => {
                         manager.reloading();
-                        asked = Some(Box::pin(reload::prepare(config, &endpoint, options.blank, read)));
+                        asked = Some(Box::pin(reload::prepare_reload(config, &endpoint, options.blank, read)));
                     }
                     outcome = async { asked.as_mut().expect("asked").await }, if asked.is_some() => {
                         asked = None;
@@ -203,19 +211,19 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
                                 prepared = Some(new);
                                 halt.send_replace(true);
                             }
-                            Ok(None) => manager.reloaded(),
+                            Ok(None) => manager.notify_reloaded(),
                             Err(error) => {
-                                reload::refused(&error);
-                                manager.reloaded();
+                                reload::log_refusal(&error);
+                                manager.notify_reloaded();
                             }
                         }
                     }
                     // A configuration that is being prepared is for the collectors of now.
-                    view = cluster.newer(), if asked.is_none() => {
+                    view = cluster.next_view(), if asked.is_none() => {
                         seen = Some(view);
                         halt.send_replace(true);
                     }
-                    ended = end.recv() => break Next::End(Err(match ended {
+                    ended = end.recv() => break LeaseLoopOutcome::End(Err(match ended {
                         Some(Err(error)) => anyhow!(error).context("the data plane stopped"),
                         _ => anyhow!("the data plane stopped"),
                     })),
@@ -223,42 +231,43 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
                 }
             }
         };
-        if let Next::End(result) = next {
+        if let LeaseLoopOutcome::End(result) = next {
             break result;
         }
         if let Some(view) = seen {
-            config.collector = cluster.learn(&view, workers.lanes.iter_mut().map(|lane| &mut lane.sessions));
+            config.collector =
+                cluster.apply_view(&view, workers.lanes.iter_mut().map(|lane| &mut lane.sessions));
         }
         if let Some(new) = prepared {
             match reload::take(new, &mut config, &mut workers.lanes).await {
                 Ok(()) => sessions_told.set_certificate(&config),
-                Err(error) => reload::refused(&error),
+                Err(error) => reload::log_refusal(&error),
             }
-            manager.reloaded();
+            manager.notify_reloaded();
         }
     };
-    manager.stopping();
+    manager.notify_stopping();
     drop(served);
 
     // Send the reports that are still held, and give the collectors the last counters. The sessions stay
     // open, so that the next start resumes them.
-    if let Ok(last) = workers.stop(&target).await {
+    if let Ok(last) = workers.stop_workers(&target).await {
         info!(accepted = last.counters.primitives.iter().map(|p| p.accepted).sum::<u64>(), "stopped");
         if let (Ok(()), Some(first)) = (&result, workers.lanes.first_mut()) {
-            let nodes = target.nodes(&last);
+            let nodes = target.node_statistics(&last);
             let alone = first.sessions.all.len() == 1;
             let open = first.sessions.all.iter_mut().filter(|session| session.is_open());
-            join_all(open.map(|session| say_last(session, nodes.clone(), alone))).await;
+            join_all(open.map(|session| send_final_counters(session, nodes.clone(), alone))).await;
         }
     }
     let _ = stop_service.send(());
     service.abort();
-    workers.join();
+    workers.join_threads();
     result
 }
 
 /// What to do after the leases are no longer kept.
-enum Next {
+enum LeaseLoopOutcome {
     /// Continue with another configuration.
     Reload,
     /// The program ends.
@@ -266,10 +275,10 @@ enum Next {
 }
 
 /// Sends a collector the final counters. `alone` means it is the only one.
-async fn say_last(session: &mut Session, mut nodes: Vec<NodeStatistics>, alone: bool) {
+async fn send_final_counters(session: &mut LeasedSession, mut nodes: Vec<NodeStatistics>, alone: bool) {
     for_collector(&mut nodes, (!alone).then_some(session.collector()));
-    let address = session.address().to_owned();
-    match tokio::time::timeout(Duration::from_secs(2), session.leave(nodes)).await {
+    let address = session.collector_address().to_owned();
+    match tokio::time::timeout(Duration::from_secs(2), session.leave_session(nodes)).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),
         Err(_) => warn!(collector = address, "the last counters did not reach the collector in 2 s"),
@@ -277,7 +286,7 @@ async fn say_last(session: &mut Session, mut nodes: Vec<NodeStatistics>, alone: 
 }
 
 /// The addresses that a translator is using.
-struct Taken<'a> {
+struct TranslatorAddresses<'a> {
     listen: SocketAddrV4,
     int: &'a [String],
     flows: &'a [String],
@@ -287,12 +296,12 @@ struct Taken<'a> {
 }
 
 fn ready_line(
-    config: &Translator,
-    options: &Options,
-    taken: &Taken<'_>,
+    config: &TranslatorConfig,
+    options: &TranslatorRunOptions,
+    taken: &TranslatorAddresses<'_>,
     session: bool,
 ) -> anyhow::Result<()> {
-    let Taken { listen, int, flows, control, metrics, endpoint } = taken;
+    let TranslatorAddresses { listen, int, flows, control, metrics, endpoint } = taken;
     if !options.ready {
         return Ok(());
     }

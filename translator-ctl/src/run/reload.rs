@@ -9,18 +9,18 @@ use dta_proto::program::Endpoint;
 use futures_util::future::join_all;
 use tracing::{error, info, warn};
 
-use crate::config::Translator;
+use crate::config::TranslatorConfig;
 use crate::packets::Command;
 use crate::program::Grant;
-use crate::session::{Session, SessionError};
+use crate::session::{LeasedSession, SessionError};
 
 use super::lanes::Lane;
 
 /// Returns the current configuration.
-pub type Read<'a> = dyn Fn() -> anyhow::Result<Translator> + 'a;
+pub type Read<'a> = dyn Fn() -> anyhow::Result<TranslatorConfig> + 'a;
 
 /// A configuration being checked.
-pub(super) type Asked<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Option<Prepared>>> + 'a>>;
+pub(super) type Asked<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Option<PreparedReload>>> + 'a>>;
 
 /// What can change at run time: keys of `[translator]`, with everything below them.
 const CHANGEABLE: &[&str] = &[
@@ -45,8 +45,8 @@ const CHANGEABLE: &[&str] = &[
 const ASK: Duration = Duration::from_secs(5);
 
 /// A configuration that passed the checks.
-pub(super) struct Prepared {
-    config: Translator,
+pub(super) struct PreparedReload {
+    config: TranslatorConfig,
     changed: Vec<String>,
     /// What the collectors that answered would grant.
     granted: Vec<(u8, Grant)>,
@@ -57,21 +57,21 @@ pub(super) struct Prepared {
 ///
 /// # Errors
 /// What is wrong with it, or cannot change.
-pub(super) async fn prepare(
-    old: &Translator,
+pub(super) async fn prepare_reload(
+    old: &TranslatorConfig,
     endpoint: &Endpoint,
     blank: bool,
     read: &Read<'_>,
-) -> anyhow::Result<Option<Prepared>> {
+) -> anyhow::Result<Option<PreparedReload>> {
     let mut config = read()?;
     if old.cluster.is_some() && config.cluster.is_some() {
         // They are those of the cluster.
         config.collector = old.collector.clone();
     }
-    let mut changed = dta_files::config_file::changes(old, &config);
+    let mut changed = dta_files::config_file::changed_keys(old, &config);
     // The set of collectors cannot change; what to use at them can.
     if let Some(at) = changed.iter().position(|key| key == "collector") {
-        let what = old.collector.changes(&config.collector);
+        let what = old.collector.changed_settings(&config.collector);
         changed.splice(at..=at, what.into_iter().map(|field| format!("collector.{field}")));
     }
     let can = |key: &&String| {
@@ -89,17 +89,17 @@ pub(super) async fn prepare(
         info!("configuration reloaded: nothing has changed");
         return Ok(None);
     }
-    let mut sessions: Vec<Session> = (config.collector.indices())
-        .map(|collector| Session::new(&config, collector, *endpoint))
+    let mut sessions: Vec<LeasedSession> = (config.collector.indices())
+        .map(|collector| LeasedSession::new(&config, collector, *endpoint))
         .collect::<Result<_, _>>()?;
     let mut granted = Vec::new();
     if !blank {
         let asked = sessions.iter_mut().map(|session| async {
             let collector = session.collector();
-            (collector, tokio::time::timeout(ASK, session.preview()).await)
+            (collector, tokio::time::timeout(ASK, session.preview_grant()).await)
         });
         for (collector, answer) in join_all(asked).await {
-            let address = config.collector.address(collector);
+            let address = config.collector.address_at(collector);
             match answer {
                 Ok(Ok(preview)) => granted.push((collector, preview.grant)),
                 Ok(Err(error @ (SessionError::Refused(_) | SessionError::Security(_)))) => {
@@ -112,15 +112,19 @@ pub(super) async fn prepare(
             }
         }
     }
-    Ok(Some(Prepared { config, changed, granted }))
+    Ok(Some(PreparedReload { config, changed, granted }))
 }
 
 /// Switches to a configuration. The leases are halted.
 ///
 /// # Errors
 /// The data plane cannot hold what it needs. Nothing has changed then.
-pub(super) async fn take(new: Prepared, config: &mut Translator, lanes: &mut [Lane]) -> anyhow::Result<()> {
-    let Prepared { config: mut wanted, changed, granted } = new;
+pub(super) async fn take(
+    new: PreparedReload,
+    config: &mut TranslatorConfig,
+    lanes: &mut [Lane],
+) -> anyhow::Result<()> {
+    let PreparedReload { config: mut wanted, changed, granted } = new;
     if wanted.cluster.is_some() {
         // Collectors may have come and gone since.
         wanted.collector = config.collector.clone();
@@ -135,12 +139,12 @@ pub(super) async fn take(new: Prepared, config: &mut Translator, lanes: &mut [La
             .could_hold(&wanted, &mut lane.target, granted)
             .await
             .map_err(anyhow::Error::msg)?;
-        let sessions = lane.sessions.all.iter().map(|session| session.again(&wanted));
+        let sessions = lane.sessions.all.iter().map(|session| session.with_config(&wanted));
         again.push((sessions.collect::<Result<Vec<_>, _>>()?, wanted));
     }
     for lane in &*lanes {
-        let listed = wanted.listed();
-        lane.target.ask(|reply| Command::Reception(listed, wanted.version0_nacks, reply)).await?;
+        let listed = wanted.accepted_reporters();
+        lane.target.send_command(|reply| Command::Reception(listed, wanted.version0_nacks, reply)).await?;
     }
     let changed = match &changed[..] {
         [] => "only the TLS files were reloaded".into(),
@@ -155,7 +159,7 @@ pub(super) async fn take(new: Prepared, config: &mut Translator, lanes: &mut [La
 }
 
 /// Logs that a configuration was refused.
-pub(super) fn refused(why: &anyhow::Error) {
+pub(super) fn log_refusal(why: &anyhow::Error) {
     let why = dta_cli::error_line(why);
     error!(error = why, "configuration not reloaded: nothing has changed");
 }

@@ -9,24 +9,24 @@ use dta_proto::control::{
 use tonic::{Request, Response, Status};
 
 use crate::switches::software::InProcess;
-use crate::switches::{After, ApplyError, Progress, Target, TargetError};
-use dta_proto::program::{Change, Program, without_keys};
+use crate::switches::{After, ApplyError, ApplyProgress, Target, TargetError};
+use dta_proto::program::{DataPlaneChange, Program, without_keys};
 
 /// The service for this process's data plane.
 #[derive(Clone)]
-pub(super) struct Service {
+pub(super) struct TranslatorService {
     target: InProcess,
     /// Whether this listener accepts programs, which contain rkeys.
     programs: bool,
 }
 
-impl Service {
+impl TranslatorService {
     pub(super) fn new(target: InProcess, programs: bool) -> Self {
-        Service { target, programs }
+        TranslatorService { target, programs }
     }
 
     /// Converts a program from a caller.
-    fn program(&self, program: &[ProgramEntry]) -> Result<Program, Status> {
+    fn parse_program(&self, program: &[ProgramEntry]) -> Result<Program, Status> {
         if !self.programs {
             return Err(Status::permission_denied(
                 "programs contain rkeys for the collector's memory, which this translator reaches with \
@@ -50,7 +50,7 @@ impl From<TargetError> for Status {
 impl From<ApplyError> for Status {
     fn from(error: ApplyError) -> Status {
         match error {
-            ApplyError { progress: Progress::Nothing, error: TargetError::Refused(why) } => {
+            ApplyError { progress: ApplyProgress::Nothing, error: TargetError::Refused(why) } => {
                 Status::invalid_argument(format!("nothing has changed: {why}"))
             }
             other => Status::unavailable(other.to_string()),
@@ -59,7 +59,7 @@ impl From<ApplyError> for Status {
 }
 
 #[tonic::async_trait]
-impl Translator for Service {
+impl Translator for TranslatorService {
     async fn statistics(
         &self,
         _: Request<TranslatorStatisticsRequest>,
@@ -77,22 +77,22 @@ impl Translator for Service {
         &self,
         request: Request<CompareProgramRequest>,
     ) -> Result<Response<CompareProgramResponse>, Status> {
-        let want = self.program(&request.into_inner().program)?;
-        let changes = self.target.clone().lacks(&want, After::Open).await?;
-        Ok(Response::new(CompareProgramResponse { changes: messages(changes) }))
+        let want = self.parse_program(&request.into_inner().program)?;
+        let changes = self.target.clone().required_changes(&want, After::Open).await?;
+        Ok(Response::new(CompareProgramResponse { changes: to_messages(changes) }))
     }
 
     async fn apply_program(
         &self,
         request: Request<ApplyProgramRequest>,
     ) -> Result<Response<ApplyProgramResponse>, Status> {
-        let want = self.program(&request.into_inner().program)?;
-        let made = self.target.clone().apply(&want, After::Open).await?;
-        Ok(Response::new(ApplyProgramResponse { changes: messages(made) }))
+        let want = self.parse_program(&request.into_inner().program)?;
+        let made = self.target.clone().apply_program(&want, After::Open).await?;
+        Ok(Response::new(ApplyProgramResponse { changes: to_messages(made) }))
     }
 }
 
 /// Changes as messages, with every rkey 0.
-fn messages(changes: Vec<Change>) -> Vec<ProgramChange> {
+fn to_messages(changes: Vec<DataPlaneChange>) -> Vec<ProgramChange> {
     without_keys(changes).iter().map(ProgramChange::from).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::lease::Event;
+use crate::lease::LeaseEvent;
 
 /// The last status of each worker's leases.
 pub(super) struct Together {
@@ -24,14 +24,14 @@ impl Together {
 
     /// Turns a worker's status into the whole translator's: it is ready when the last worker is, and has as
     /// many sessions as the worker with the fewest.
-    pub(super) fn with<'a>(&self, worker: usize, event: Event<'a>) -> Event<'a> {
+    pub(super) fn merge_event<'a>(&self, worker: usize, event: LeaseEvent<'a>) -> LeaseEvent<'a> {
         let mut of = self.of.borrow_mut();
         let before = of.iter().all(|status| status.ready);
         if let Some(status) = of.get_mut(worker) {
             *status =
                 WorkerStatus { ready: status.ready || event.ready, asked: event.asked, open: event.open };
         }
-        Event {
+        LeaseEvent {
             ready: !before && of.iter().all(|status| status.ready),
             asked: of.iter().all(|status| status.asked),
             open: (of.iter().map(|status| status.open.0).min().unwrap_or(0), event.open.1),
@@ -47,11 +47,11 @@ mod tests {
     #[test]
     fn a_translator_is_ready_once_with_its_last_worker() {
         let together = Together::new(2);
-        let event = |ready| Event { ready, asked: true, open: (1, 1), waits_for: None };
-        let first = together.with(0, event(true));
+        let event = |ready| LeaseEvent { ready, asked: true, open: (1, 1), waits_for: None };
+        let first = together.merge_event(0, event(true));
         assert_eq!((first.ready, first.asked, first.open), (false, false, (0, 1)));
-        let second = together.with(1, event(true));
+        let second = together.merge_event(1, event(true));
         assert_eq!((second.ready, second.asked, second.open), (true, true, (1, 1)));
-        assert!(!together.with(0, event(false)).ready);
+        assert!(!together.merge_event(0, event(false)).ready);
     }
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dta_cli::service_manager::{Progress, ServiceManager};
+use dta_cli::service_manager::{DaemonProgress, ServiceManager};
 use dta_dataplane::workers::MAX_WORKERS;
 use dta_rpc::transport::standard::Health;
 
-use super::drops::Drops;
-use crate::lease::Event;
+use super::drops::DropLog;
+use crate::lease::LeaseEvent;
 use crate::packets::Command;
 use crate::switches::software::InProcess;
 
@@ -48,21 +48,21 @@ impl Manager {
     }
 
     /// Notifies that the service is up, possibly again after a reload.
-    pub(super) fn ready(&self, status: String) {
-        self.manager.ready(&status);
+    pub(super) fn notify_ready(&self, status: String) {
+        self.manager.notify_ready(&status);
         self.is_ready.set(true);
         self.status.replace(status);
     }
 
     /// Notifies of the sessions' status. A translator is up once every collector was tried: an unreachable
     /// one does not keep it from accepting reports later.
-    pub(super) fn sessions(&self, event: &Event<'_>) {
+    pub(super) fn notify_sessions(&self, event: &LeaseEvent<'_>) {
         self.has_session.set(event.open.0 > 0);
         let status = event.to_string();
         if !self.is_ready.get() && event.asked {
-            self.ready(status);
+            self.notify_ready(status);
         } else if *self.status.borrow() != status {
-            self.manager.status(&status);
+            self.manager.notify_status(&status);
             self.status.replace(status);
         }
     }
@@ -73,15 +73,15 @@ impl Manager {
     }
 
     /// Notifies that the reload is done, with the last status.
-    pub(super) fn reloaded(&self) {
-        self.manager.ready(&self.status.borrow());
+    pub(super) fn notify_reloaded(&self) {
+        self.manager.notify_ready(&self.status.borrow());
         self.is_ready.set(true);
     }
 
     /// Notifies that this process is shutting down.
-    pub(super) fn stopping(&self) {
+    pub(super) fn notify_stopping(&self) {
         self.health.set(false);
-        self.manager.stopping();
+        self.manager.notify_stopping();
     }
 }
 
@@ -91,18 +91,18 @@ pub(super) async fn look_after(
     turns: &[Arc<AtomicU64>],
     manager: &Manager,
 ) -> Infallible {
-    let watchdog = manager.manager.watchdog();
+    let watchdog = manager.manager.watchdog_interval();
     let mut look = tokio::time::interval(watchdog.map_or(LOOK, |half| half.min(LOOK)));
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut drops: Vec<Drops> = turns.iter().map(|_| Drops::default()).collect();
-    let mut progress = Progress::new(PATIENCE);
+    let mut drops: Vec<DropLog> = turns.iter().map(|_| DropLog::default()).collect();
+    let mut progress = DaemonProgress::new(PATIENCE);
     let mut stuck = false;
     loop {
         look.tick().await;
         // With fewer workers, some are checked several times.
         let counters: [u64; MAX_WORKERS] =
             std::array::from_fn(|worker| turns[worker % turns.len()].load(Ordering::Relaxed));
-        let moves = progress.is_made(counters, Instant::now());
+        let moves = progress.is_advancing(counters, Instant::now());
         manager.health.set(moves && manager.has_session.get());
         if !moves {
             if !stuck {
@@ -115,26 +115,26 @@ pub(super) async fn look_after(
         }
         stuck = false;
         if watchdog.is_some() {
-            manager.manager.alive();
+            manager.manager.notify_alive();
         }
         if !manager.is_ready.get() {
-            manager.manager.longer(MORE_TIME);
+            manager.manager.extend_start_timeout(MORE_TIME);
         }
-        tell(target, &mut drops).await;
+        log_due_drops(target, &mut drops).await;
     }
 }
 
 /// Logs the drops that are due, for each worker.
-async fn tell(target: &InProcess, drops: &mut [Drops]) {
+async fn log_due_drops(target: &InProcess, drops: &mut [DropLog]) {
     // One that has ended is noticed elsewhere; one that is stuck is not waited for.
-    let asked = tokio::time::timeout(LOOK, target.all(Command::Drops)).await;
+    let asked = tokio::time::timeout(LOOK, target.send_to_workers(Command::Drops)).await;
     let Ok(Ok(dropped)) = asked else { return };
     let workers = drops.iter_mut().zip(&dropped);
-    let due: Vec<_> = workers.flat_map(|(drops, dropped)| drops.due(dropped, Instant::now())).collect();
+    let due: Vec<_> = workers.flat_map(|(drops, dropped)| drops.due_lines(dropped, Instant::now())).collect();
     if due.is_empty() {
         return;
     }
-    let program = tokio::time::timeout(LOOK, target.ask(Command::Program)).await;
+    let program = tokio::time::timeout(LOOK, target.send_command(Command::Program)).await;
     let program = program.ok().and_then(Result::ok).unwrap_or_default();
-    due.iter().for_each(|due| due.tell(&program));
+    due.iter().for_each(|due| due.log_drops(&program));
 }

@@ -1,7 +1,7 @@
 //! Targets to program. A [`Target`] makes frames: this process's software data plane, a running software
 //! translator, or a P4 switch.
 //!
-//! Leases ([`crate::lease`]), [`crate::setup`] and [`crate::switch_watch`] do not ask for a target's kind: [`any_switch`]
+//! Leases ([`crate::lease`]), [`crate::program_switch`] and [`crate::switch_watch`] do not ask for a target's kind: [`any_switch`]
 //! makes one for each type of switch, and a target that [looks after itself](Target::looks_after_itself) says so. Each
 //! kind of target has a file here. It lowers a program to rows of its tables, reads what it holds, and writes the
 //! difference; its [`Fields`] say which optional fields are in its rows.
@@ -12,9 +12,9 @@ pub mod software;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use dta_rpc::ClientError;
 use dta_proto::control::NodeStatistics;
-use dta_proto::program::{Change, Fields, Primitive, Program};
+use dta_proto::program::{DataPlaneChange, Primitive, Program, RowFields};
+use dta_rpc::ClientError;
 use tonic::Code;
 
 use self::p4::P4Switch;
@@ -29,20 +29,28 @@ pub trait Target: Send {
     ///
     /// # Errors
     /// It does not answer, or answers incorrectly.
-    async fn held(&mut self) -> Result<Program, TargetError>;
+    async fn held_program(&mut self) -> Result<Program, TargetError>;
 
     /// The changes that make it hold `want`. Nothing changes.
     ///
     /// # Errors
-    /// As [`Target::held`], or a program that it cannot hold.
-    async fn lacks(&mut self, want: &Program, after: After) -> Result<Vec<Change>, TargetError>;
+    /// As [`Target::held_program`], or a program that it cannot hold.
+    async fn required_changes(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> Result<Vec<DataPlaneChange>, TargetError>;
 
     /// Makes it hold `want`, and returns the changes that this took. It also completes what an earlier
     /// attempt left undone.
     ///
     /// # Errors
-    /// As [`Target::lacks`], with how far it got.
-    async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError>;
+    /// As [`Target::required_changes`], with how far it got.
+    async fn apply_program(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> Result<Vec<DataPlaneChange>, ApplyError>;
 
     /// Whether it could hold `want`, as far as can be known without a change.
     ///
@@ -56,7 +64,7 @@ pub trait Target: Send {
     /// Whether it has lost what was applied.
     ///
     /// # Errors
-    /// As [`Target::held`].
+    /// As [`Target::held_program`].
     async fn has_restarted(&mut self) -> Result<bool, TargetError> {
         Ok(false)
     }
@@ -65,7 +73,7 @@ pub trait Target: Send {
     /// sequence. For a target about to be programmed for the first time.
     ///
     /// # Errors
-    /// As [`Target::held`].
+    /// As [`Target::held_program`].
     async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError>;
 
     /// Routes frames to a collector's NIC through a shared-memory ring, or by whatever else is available.
@@ -73,7 +81,7 @@ pub trait Target: Send {
     ///
     /// # Errors
     /// [`TargetError::Stopped`].
-    async fn join(&mut self, collector: u8, ring: Option<&RingAt>) -> Result<(), TargetError> {
+    async fn join_ring(&mut self, collector: u8, ring: Option<&RingAt>) -> Result<(), TargetError> {
         let _ = (collector, ring);
         Ok(())
     }
@@ -81,21 +89,21 @@ pub trait Target: Send {
     /// Its counters, and the state of its queue pairs.
     ///
     /// # Errors
-    /// As [`Target::held`].
-    async fn status(&mut self) -> Result<Status, TargetError>;
+    /// As [`Target::held_program`].
+    async fn read_status(&mut self) -> Result<TargetStatus, TargetError>;
 
     /// Its counters. Nothing is sent to probe queue pairs.
     ///
     /// # Errors
-    /// As [`Target::held`].
+    /// As [`Target::held_program`].
     async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
-        Ok(self.status().await?.nodes)
+        Ok(self.read_status().await?.nodes)
     }
 
     /// Makes it send what it holds. Returns how many reports that were.
     ///
     /// # Errors
-    /// As [`Target::held`].
+    /// As [`Target::held_program`].
     async fn flush_all(&mut self) -> Result<u64, TargetError>;
 
     /// Whether it renews its own lease, flushes by age, and empties itself when its session ends, as a running translator
@@ -121,7 +129,7 @@ pub trait Target: Send {
     ///
     /// # Errors
     /// The switch does not answer, or [takes no commands](Target::cannot_command).
-    async fn flush(
+    async fn flush_places(
         &mut self,
         primitive: Primitive,
         older_us: u32,
@@ -141,9 +149,12 @@ pub type AnySwitch = Box<dyn Target>;
 /// # Errors
 /// An invalid configuration, or a switch without a session.
 pub fn any_switch(config: &Config, switch: &str) -> anyhow::Result<AnySwitch> {
-    Ok(match P4Switch::of(config, switch)? {
+    Ok(match P4Switch::from_config(config, switch)? {
         Some(p4) => Box::new(p4),
-        None => Box::new(Remote::new(&config.translator_of(switch)?, config.switch(switch)?.control())?),
+        None => Box::new(Remote::new(
+            &config.translator_of(switch)?,
+            config.find_switch(switch)?.control_address(),
+        )?),
     })
 }
 
@@ -159,17 +170,17 @@ pub enum After {
 
 impl After {
     /// The changes from `have` to `want`, for a target whose rows have these fields.
-    pub fn changes(self, fields: Fields, have: &Program, want: &Program) -> Vec<Change> {
+    pub fn changes_between(self, fields: RowFields, have: &Program, want: &Program) -> Vec<DataPlaneChange> {
         match self {
             After::Open => fields.changes_for_session(have, want),
-            After::Renewal => fields.diff(have, want),
+            After::Renewal => fields.diff_programs(have, want),
         }
     }
 }
 
 /// A target's counters, and the state of its queue pairs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Status {
+pub struct TargetStatus {
     /// Its counters and those of the reporters that it hears.
     pub nodes: Vec<NodeStatistics>,
     /// Indices of collectors with a queue pair that does not answer, as far as the target knows.
@@ -212,7 +223,7 @@ pub enum TargetError {
 
 impl TargetError {
     /// Whether a retry may help without a change of program or configuration.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self {
             TargetError::Failed(_) | TargetError::Restarted => true,
             TargetError::Client(error) => error
@@ -227,14 +238,14 @@ impl TargetError {
 #[derive(Debug)]
 pub struct ApplyError {
     /// How far it got.
-    pub progress: Progress,
+    pub progress: ApplyProgress,
     /// Why it got no further.
     pub error: TargetError,
 }
 
 /// How far a target got with changes, which it applies in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ApplyProgress {
     /// Nothing has changed.
     Nothing,
     /// The first `applied` of `of` changes were applied.
@@ -250,23 +261,25 @@ pub enum Progress {
 
 impl ApplyError {
     /// An error before the first change.
-    pub fn nothing(error: impl Into<TargetError>) -> ApplyError {
-        ApplyError { progress: Progress::Nothing, error: error.into() }
+    pub fn before_first_change(error: impl Into<TargetError>) -> ApplyError {
+        ApplyError { progress: ApplyProgress::Nothing, error: error.into() }
     }
 }
 
 impl fmt::Display for ApplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.progress {
-            Progress::Nothing => self.error.fmt(f),
-            Progress::Part { applied, of } => {
+            ApplyProgress::Nothing => self.error.fmt(f),
+            ApplyProgress::Part { applied, of } => {
                 write!(
                     f,
                     "{applied} of {of} changes were applied (the next attempt applies the others), then: {}",
                     self.error
                 )
             }
-            Progress::Unknown => write!(f, "it is unknown whether the changes were applied: {}", self.error),
+            ApplyProgress::Unknown => {
+                write!(f, "it is unknown whether the changes were applied: {}", self.error)
+            }
         }
     }
 }

@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::sync::mpsc::Sender;
 
-use dta_rpc::ClientError;
-use dta_rpc::translator::Client;
-use dta_rpc::transport::dial::UNIX;
 use dta_link::shared_ring::{self, RingUse};
 use dta_proto::control::NodeStatistics;
-use dta_proto::program::{Change, Entry, Fields, Program};
+use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Program, RowFields};
+use dta_rpc::ClientError;
+use dta_rpc::translator::RemoteTranslator;
+use dta_rpc::transport::dial::UNIX;
 use tokio::sync::oneshot;
 use tonic::Code;
 use tracing::{info, warn};
 
-use super::{After, ApplyError, Progress, Status, Target, TargetError};
-use crate::config::Translator;
-use crate::packets::{Command, Snapshot, nodes};
+use super::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
+use crate::config::TranslatorConfig;
+use crate::packets::{Command, Snapshot, node_statistics};
 use crate::session::RingAt;
 
-const FIELDS: Fields = Fields::ALL;
+const FIELDS: RowFields = RowFields::ALL;
 
 /// This process's data plane, over the channel of the thread that processes reports. Cheap to clone.
 #[derive(Clone)]
@@ -74,12 +74,12 @@ impl InProcess {
     }
 
     /// The same as a worker other than the first, whose session sends its counters.
-    pub fn untold(self) -> Self {
+    pub fn without_counters(self) -> Self {
         InProcess { tells: false, ..self }
     }
 
     /// The same, with rings as configured.
-    pub fn with_rings(self, config: &Translator) -> Self {
+    pub fn with_rings(self, config: &TranslatorConfig) -> Self {
         let ring = match (&config.link, config.ring) {
             (Some(_), _) => Some("frames leave whole on an interface (`link`)"),
             (None, RingUse::Off) => Some("the translator's configuration says so (`ring`)"),
@@ -91,7 +91,9 @@ impl InProcess {
     /// How frames travel.
     async fn frames_by(&self, joined: &Joined) -> Result<String, TargetError> {
         Ok(match (&joined.result, joined.nic) {
-            (Ok(()), Some(nic)) if self.ask(|reply| Command::HasRing(nic, reply)).await? => "ring".into(),
+            (Ok(()), Some(nic)) if self.send_command(|reply| Command::HasRing(nic, reply)).await? => {
+                "ring".into()
+            }
             (Ok(()), _) => "udp: the ring is over".into(),
             (Err(reason), _) => format!("udp: {reason}"),
         })
@@ -101,7 +103,7 @@ impl InProcess {
     ///
     /// # Errors
     /// [`TargetError::Stopped`].
-    pub async fn ask<T>(
+    pub async fn send_command<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> Command,
     ) -> Result<T, TargetError> {
@@ -114,7 +116,7 @@ impl InProcess {
     ///
     /// # Errors
     /// [`TargetError::Stopped`].
-    pub async fn all<T>(
+    pub async fn send_to_workers<T>(
         &self,
         command: impl Fn(oneshot::Sender<T>) -> Command,
     ) -> Result<Vec<T>, TargetError> {
@@ -136,19 +138,19 @@ impl InProcess {
     ///
     /// # Errors
     /// [`TargetError::Stopped`].
-    pub async fn snapshot(
+    pub async fn combined_snapshot(
         &self,
         command: impl Fn(oneshot::Sender<Box<Snapshot>>) -> Command,
     ) -> Result<Box<Snapshot>, TargetError> {
-        let mut all = self.all(command).await?.into_iter();
+        let mut all = self.send_to_workers(command).await?.into_iter();
         let mut sum = all.next().ok_or(TargetError::Stopped)?;
         all.for_each(|worker| sum.add(*worker));
         Ok(sum)
     }
 
     /// Counters of a moment under their names.
-    pub fn nodes(&self, snapshot: &Snapshot) -> Vec<NodeStatistics> {
-        nodes(&self.name, self.life, snapshot)
+    pub fn node_statistics(&self, snapshot: &Snapshot) -> Vec<NodeStatistics> {
+        node_statistics(&self.name, self.life, snapshot)
     }
 
     /// Warns when more frames than before were not sent because their UDP port is taken.
@@ -167,38 +169,47 @@ impl InProcess {
 
 #[tonic::async_trait]
 impl Target for InProcess {
-    async fn held(&mut self) -> Result<Program, TargetError> {
-        self.ask(Command::Program).await
+    async fn held_program(&mut self) -> Result<Program, TargetError> {
+        self.send_command(Command::Program).await
     }
 
-    async fn lacks(&mut self, want: &Program, after: After) -> Result<Vec<Change>, TargetError> {
-        Ok(after.changes(FIELDS, &self.held().await?, want))
+    async fn required_changes(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> Result<Vec<DataPlaneChange>, TargetError> {
+        Ok(after.changes_between(FIELDS, &self.held_program().await?, want))
     }
 
-    async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
-        let changes = self.lacks(want, after).await.map_err(ApplyError::nothing)?;
+    async fn apply_program(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> Result<Vec<DataPlaneChange>, ApplyError> {
+        let changes = self.required_changes(want, after).await.map_err(ApplyError::before_first_change)?;
         if !changes.is_empty() {
             info!(changes = changes.len(), "programming the data plane");
             let made = changes.clone();
-            let applied = self.ask(|reply| Command::Apply(made, reply)).await;
-            let applied = applied.map_err(|error| ApplyError { progress: Progress::Unknown, error })?;
-            applied.map_err(|error| ApplyError::nothing(TargetError::Refused(error.to_string())))?;
+            let applied = self.send_command(|reply| Command::Apply(made, reply)).await;
+            let applied = applied.map_err(|error| ApplyError { progress: ApplyProgress::Unknown, error })?;
+            applied
+                .map_err(|error| ApplyError::before_first_change(TargetError::Refused(error.to_string())))?;
         }
         Ok(changes)
     }
 
     async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
-        let changes = self.lacks(want, After::Renewal).await?;
-        let checked = self.ask(|reply| Command::Check(changes, reply)).await?;
+        let changes = self.required_changes(want, After::Renewal).await?;
+        let checked = self.send_command(|reply| Command::Check(changes, reply)).await?;
         checked.map_err(|error| TargetError::Refused(error.to_string()))
     }
 
     async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError> {
         // Only the first worker's session knows reporters, and it knows those of all workers.
-        self.all(|reply| Command::Reporters(reporters.to_vec(), reply)).await.map(drop)
+        self.send_to_workers(|reply| Command::Reporters(reporters.to_vec(), reply)).await.map(drop)
     }
 
-    async fn join(&mut self, collector: u8, ring: Option<&RingAt>) -> Result<(), TargetError> {
+    async fn join_ring(&mut self, collector: u8, ring: Option<&RingAt>) -> Result<(), TargetError> {
         let known = self.rings.get(&collector);
         let Some(RingAt { offer, nic }) = ring.filter(|_| self.ring.is_none()) else {
             let why = self.ring.unwrap_or("the collector offers no ring to this address");
@@ -213,10 +224,10 @@ impl Target for InProcess {
             return Ok(());
         }
         let (asked, at) = (offer.clone(), *nic);
-        let joined = tokio::task::spawn_blocking(move || shared_ring::join(&asked, at)).await;
+        let joined = tokio::task::spawn_blocking(move || shared_ring::join_ring(&asked, at)).await;
         let result = match joined {
             Ok(Ok(end)) => {
-                self.ask(|reply| Command::Ring(Box::new(end), reply)).await?;
+                self.send_command(|reply| Command::Ring(Box::new(end), reply)).await?;
                 info!(collector = %nic, "frames go through a ring in shared memory");
                 Ok(())
             }
@@ -230,8 +241,8 @@ impl Target for InProcess {
         Ok(())
     }
 
-    async fn status(&mut self) -> Result<Status, TargetError> {
-        let snapshot = self.ask(Command::Snapshot).await?;
+    async fn read_status(&mut self) -> Result<TargetStatus, TargetError> {
+        let snapshot = self.send_command(Command::Snapshot).await?;
         self.tell_without_source(&snapshot);
         let silent =
             snapshot.queue_pairs.iter().filter(|pair| pair.down).map(|pair| pair.collector).collect();
@@ -241,18 +252,18 @@ impl Target for InProcess {
         }
         let nodes = match (self.tells, self.others.is_empty()) {
             (false, _) => Vec::new(),
-            (true, true) => self.nodes(&snapshot),
-            (true, false) => self.nodes(&*self.snapshot(Command::Snapshot).await?),
+            (true, true) => self.node_statistics(&snapshot),
+            (true, false) => self.node_statistics(&*self.combined_snapshot(Command::Snapshot).await?),
         };
-        Ok(Status { nodes, silent, former_regions: Some(snapshot.former_regions), frames_by })
+        Ok(TargetStatus { nodes, silent, former_regions: Some(snapshot.former_regions), frames_by })
     }
 
     async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
-        Ok(self.nodes(&*self.snapshot(Command::Snapshot).await?))
+        Ok(self.node_statistics(&*self.combined_snapshot(Command::Snapshot).await?))
     }
 
     async fn flush_all(&mut self) -> Result<u64, TargetError> {
-        Ok(self.all(Command::Flush).await?.iter().sum())
+        Ok(self.send_to_workers(Command::Flush).await?.iter().sum())
     }
 
     fn looks_after_itself(&self) -> bool {
@@ -263,7 +274,7 @@ impl Target for InProcess {
 /// A running translator's data plane, over its own gRPC service. It does its own comparison, because it
 /// reveals no rkeys.
 pub struct Remote {
-    client: Client,
+    client: RemoteTranslator,
     /// Where others could read rkeys that came over TLS.
     exposed: Option<String>,
 }
@@ -273,15 +284,15 @@ impl Remote {
     ///
     /// # Errors
     /// An invalid address.
-    pub fn new(config: &Translator, control: &str) -> Result<Remote, TargetError> {
+    pub fn new(config: &TranslatorConfig, control: &str) -> Result<Remote, TargetError> {
         // Any program on this host may have taken a TCP port.
         let is_exposed = config.tls.is_some() && !control.starts_with(UNIX);
         let exposed = is_exposed.then(|| control.to_owned());
-        Ok(Remote { client: Client::connect_lazy(control)?, exposed })
+        Ok(Remote { client: RemoteTranslator::connect_lazy(control)?, exposed })
     }
 
     /// The translator, if rkeys may be sent to it.
-    fn with_keys(&mut self) -> Result<&mut Client, TargetError> {
+    fn with_keys(&mut self) -> Result<&mut RemoteTranslator, TargetError> {
         match self.exposed.clone() {
             Some(control) => Err(TargetError::Exposed { control }),
             None => Ok(&mut self.client),
@@ -291,31 +302,37 @@ impl Remote {
 
 #[tonic::async_trait]
 impl Target for Remote {
-    async fn held(&mut self) -> Result<Program, TargetError> {
+    async fn held_program(&mut self) -> Result<Program, TargetError> {
         // To hold nothing, it would have to delete everything it holds.
-        let deletions = self.lacks(&Program::default(), After::Open).await?;
+        let deletions = self.required_changes(&Program::default(), After::Open).await?;
         let held = |change| match change {
-            Change::Delete { entry } => Some(entry),
-            Change::Insert { .. } | Change::Modify { .. } | Change::Forget { .. } => None,
+            DataPlaneChange::Delete { entry } => Some(entry),
+            DataPlaneChange::Insert { .. }
+            | DataPlaneChange::Modify { .. }
+            | DataPlaneChange::Forget { .. } => None,
         };
-        Ok(Program::from(deletions.into_iter().filter_map(held).collect::<Vec<Entry>>()))
+        Ok(Program::from(deletions.into_iter().filter_map(held).collect::<Vec<DataPlaneEntry>>()))
     }
 
     /// It treats every program as one of a newly opened session. After a renewal that may discard more than
     /// needed, but never less.
-    async fn lacks(&mut self, want: &Program, _: After) -> Result<Vec<Change>, TargetError> {
+    async fn required_changes(
+        &mut self,
+        want: &Program,
+        _: After,
+    ) -> Result<Vec<DataPlaneChange>, TargetError> {
         Ok(with_keys(self.with_keys()?.compare_program(want).await?, want))
     }
 
-    async fn apply(&mut self, want: &Program, _: After) -> Result<Vec<Change>, ApplyError> {
-        let client = self.with_keys().map_err(ApplyError::nothing)?;
+    async fn apply_program(&mut self, want: &Program, _: After) -> Result<Vec<DataPlaneChange>, ApplyError> {
+        let client = self.with_keys().map_err(ApplyError::before_first_change)?;
         let told = client.apply_program(want).await.map_err(|error| {
             let refused = error.status().is_none_or(|status| {
                 matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented)
             });
             // An invalid answer comes from one that has applied the changes.
             let unread = matches!(error, ClientError::Answer { .. });
-            let progress = if refused && !unread { Progress::Nothing } else { Progress::Unknown };
+            let progress = if refused && !unread { ApplyProgress::Nothing } else { ApplyProgress::Unknown };
             ApplyError { progress, error: error.into() }
         })?;
         Ok(with_keys(told, want))
@@ -327,12 +344,12 @@ impl Target for Remote {
     }
 
     /// It does not report whether its queue pairs answer.
-    async fn status(&mut self) -> Result<Status, TargetError> {
-        Ok(Status { nodes: self.client.statistics().await?, ..Status::default() })
+    async fn read_status(&mut self) -> Result<TargetStatus, TargetError> {
+        Ok(TargetStatus { nodes: self.client.statistics().await?, ..TargetStatus::default() })
     }
 
     async fn flush_all(&mut self) -> Result<u64, TargetError> {
-        Ok(self.client.flush().await?)
+        Ok(self.client.flush_reports().await?)
     }
 
     fn looks_after_itself(&self) -> bool {
@@ -341,10 +358,10 @@ impl Target for Remote {
 }
 
 /// Changes as a translator returns them, with the wanted rkeys restored.
-fn with_keys(mut changes: Vec<Change>, want: &Program) -> Vec<Change> {
+fn with_keys(mut changes: Vec<DataPlaneChange>, want: &Program) -> Vec<DataPlaneChange> {
     for change in &mut changes {
-        if let Change::Insert { entry } | Change::Modify { to: entry, .. } = change
-            && let Some(wanted) = want.get(&entry.key())
+        if let DataPlaneChange::Insert { entry } | DataPlaneChange::Modify { to: entry, .. } = change
+            && let Some(wanted) = want.get(&entry.entry_key())
         {
             *entry = wanted.clone();
         }

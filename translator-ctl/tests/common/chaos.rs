@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex};
 use dta_proto::random::SplitMix64;
 use dta_translator::config::Platform;
 use dta_translator::switches::TargetError;
-use dta_translator::switches::p4::counters::Counts;
-use dta_translator::switches::p4::pipeline::Pipeline;
+use dta_translator::switches::p4::counters::SwitchCounts;
+use dta_translator::switches::p4::pipeline::P4Pipeline;
 use dta_translator::switches::p4::runtime::{Runtime, WriteError};
 use dta_translator::switches::p4::schema::Used;
-use dta_translator::switches::p4::tables::{Item, Step, Tables};
+use dta_translator::switches::p4::tables::{Item, SwitchUpdate, Tables};
 use dta_translator::switches::p4::translator::{Command, SET_LIST};
 
 /// Clones are the same switch.
 #[derive(Clone)]
 pub(crate) struct Chaos {
-    pipeline: &'static Pipeline,
+    pipeline: &'static P4Pipeline,
     state: Arc<Mutex<State>>,
 }
 
@@ -57,12 +57,12 @@ enum Fate {
 
 impl State {
     fn fate(&mut self) -> Fate {
-        if self.one_in == 0 || !self.random.draw().is_multiple_of(self.one_in) {
+        if self.one_in == 0 || !self.random.next_u64().is_multiple_of(self.one_in) {
             return Fate::Done;
         }
-        let fate = match self.random.draw() % 4 {
+        let fate = match self.random.next_u64() % 4 {
             0 => Fate::Refused,
-            1 => Fate::Part((self.random.draw() % 256) as usize),
+            1 => Fate::Part((self.random.next_u64() % 256) as usize),
             2 => Fate::AnswerLost,
             _ => Fate::Restart,
         };
@@ -90,15 +90,15 @@ impl State {
     }
 
     /// Applies an update, rejecting invalid ones like a switch.
-    fn make(&mut self, update: &Step) {
-        let is_there = self.tables.get(update.item()).is_some();
+    fn make(&mut self, update: &SwitchUpdate) {
+        let is_there = self.tables.get(update.updated_item()).is_some();
         let may_be = match update {
-            Step::Insert(..) => !is_there,
-            Step::Modify(item, _) => is_there || matches!(item, Item::Default { .. }),
-            Step::Delete(_) => is_there,
+            SwitchUpdate::Insert(..) => !is_there,
+            SwitchUpdate::Modify(item, _) => is_there || matches!(item, Item::Default { .. }),
+            SwitchUpdate::Delete(_) => is_there,
         };
         assert!(may_be, "{update:?}");
-        self.tables.apply(update);
+        self.tables.apply_update(update);
         self.updates += 1;
     }
 }
@@ -109,7 +109,7 @@ fn failed() -> TargetError {
 
 impl Chaos {
     /// One that does everything it is asked, until configured otherwise.
-    pub(crate) fn new(pipeline: &'static Pipeline, seed: u64) -> Chaos {
+    pub(crate) fn new(pipeline: &'static P4Pipeline, seed: u64) -> Chaos {
         let state = State { random: SplitMix64(seed), ..State::default() };
         Chaos { pipeline, state: Arc::new(Mutex::new(state)) }
     }
@@ -125,11 +125,11 @@ impl Runtime for Chaos {
         Platform::Bmv2
     }
 
-    fn used(&self) -> &'static Used {
+    fn required_schema(&self) -> &'static Used {
         self.pipeline.used
     }
 
-    fn room(&self, _: &str) -> Option<u64> {
+    fn table_capacity(&self, _: &str) -> Option<u64> {
         None
     }
 
@@ -151,7 +151,7 @@ impl Runtime for Chaos {
         })
     }
 
-    async fn write(&mut self, updates: &[Step]) -> Result<(), WriteError> {
+    async fn write_updates(&mut self, updates: &[SwitchUpdate]) -> Result<(), WriteError> {
         self.with(|state| {
             let (mut made, mut is_all) = state.parts(updates.len());
             let left = state.fails_after.map(|left| left.min(made));
@@ -166,12 +166,12 @@ impl Runtime for Chaos {
             let error =
                 if state.refuses { TargetError::Refused("the table is full".into()) } else { failed() };
             // At random it does not report how far it got.
-            let is_silent = state.one_in != 0 && state.random.draw().is_multiple_of(2);
+            let is_silent = state.one_in != 0 && state.random.next_u64().is_multiple_of(2);
             Err(WriteError { made: (!is_silent).then_some(made), error })
         })
     }
 
-    async fn command(&mut self, commands: &[Command], _: &Tables) -> Result<(), TargetError> {
+    async fn run_commands(&mut self, commands: &[Command], _: &Tables) -> Result<(), TargetError> {
         self.with(|state| {
             let (done, is_all) = state.parts(commands.len());
             for command in &commands[..done] {
@@ -185,9 +185,9 @@ impl Runtime for Chaos {
         })
     }
 
-    async fn counters(&mut self) -> Result<Counts, TargetError> {
+    async fn read_counters(&mut self) -> Result<SwitchCounts, TargetError> {
         self.with(|state| match state.fate() {
-            Fate::Done if !state.mute => Ok(Counts::default()),
+            Fate::Done if !state.mute => Ok(SwitchCounts::default()),
             _ => Err(failed()),
         })
     }

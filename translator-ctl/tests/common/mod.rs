@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use dta_rpc::transport::tls::{ServerFiles, ServerTls};
 use dta_proto::control::collector_server::{Collector, CollectorServer};
 use dta_proto::control::*;
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_rpc::transport::tls::{ServerFiles, ServerTls};
 use tonic::{Request, Response, Status};
 
 /// What the collector was asked, and how it answers.
@@ -33,7 +33,7 @@ pub(crate) struct State {
     pub(crate) offered: u32,
     /// Writes go over RC.
     pub(crate) rc: bool,
-    /// Bytes of the batches of store `events`; 0 for those of [`stores`].
+    /// Bytes of the batches of store `events`; 0 for those of [`program_stores`].
     pub(crate) batch_len: u8,
     open: bool,
 }
@@ -80,15 +80,15 @@ impl Fake {
         Fake::start_beyond(0)
     }
 
-    /// As [`Fake::start`], with shifted store ids and other names.
+    /// As [`Fake::start_workers`], with shifted store ids and other names.
     pub(crate) fn start_beyond(beyond: u16) -> (Fake, Nic) {
         Fake::start_as(beyond, None)
     }
 
-    /// As [`Fake::start`], with TLS.
+    /// As [`Fake::start_workers`], with TLS.
     #[allow(dead_code, reason = "most tests are of plain connections")]
     pub(crate) fn start_with_tls(files: &ServerFiles<'_>) -> (Fake, Nic) {
-        Fake::start_as(0, Some(dta_rpc::transport::tls::server(files, SystemTime::now()).unwrap()))
+        Fake::start_as(0, Some(dta_rpc::transport::tls::load_server_tls(files, SystemTime::now()).unwrap()))
     }
 
     fn start_as(beyond: u16, tls: Option<ServerTls>) -> (Fake, Nic) {
@@ -108,10 +108,11 @@ impl Fake {
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 let tls = tls.map(|tls| tls.config);
-                let listen = dta_rpc::transport::Listen { limits: dta_rpc::transport::Limits::FEW, tls };
+                let listen =
+                    dta_rpc::transport::Listen { limits: dta_rpc::transport::ServerLimits::FEW, tls };
                 tonic::transport::Server::builder()
                     .add_service(CollectorServer::new(served))
-                    .serve_with_incoming(dta_rpc::transport::accept(listener, listen, Arc::default()))
+                    .serve_with_incoming(dta_rpc::transport::accept_tcp(listener, listen, Arc::default()))
                     .await
                     .unwrap();
             });

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dta_translator::switches::p4::simple_switch::{help, options_of_build};
+use dta_translator::switches::p4::simple_switch::{options_of_build, read_help_text};
 
 /// The file of its log.
 const LOG: &str = "switch.log";
@@ -47,7 +47,7 @@ impl SimpleSwitch {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let log = File::create(folder.path().join(LOG)).expect("a log");
         let thrift = free_address().port();
-        let help = help().unwrap_or_else(|error| panic!("{error}"));
+        let help = read_help_text().unwrap_or_else(|error| panic!("{error}"));
         let child = Command::new("simple_switch_grpc")
             .arg("--no-p4")
             .args(options_of_build(&help, thrift, &folder.path().join("notifications")))

@@ -83,7 +83,7 @@ fn config_with(mut config: Config, ports: &[u16]) -> Config {
     let Some(Switch::Tofino(p4)) = config.switch.get_mut("b1") else { panic!() };
     p4.postcard_rows = 64;
     p4.collector_ports = ports.to_vec();
-    config.check().unwrap();
+    config.check_values().unwrap();
     config
 }
 
@@ -98,7 +98,7 @@ impl Told {
     fn start(bed: &Bed, profile: Profile, stores: &[u16], port: u16, obeys: bool) -> Told {
         let (tofino, config) = switch(bed, profile);
         let config = config_with(config, &[port]);
-        let Switch::Tofino(p4) = config.switch("b1").unwrap() else { panic!() };
+        let Switch::Tofino(p4) = config.find_switch("b1").unwrap() else { panic!() };
         let mut runtime = block_on(async { BfRuntime::new(p4, &TRANSLATOR).unwrap() });
         let (sent, chip) = (Sent::default(), tofino.clone());
         let frames = sent.clone();
@@ -111,14 +111,14 @@ impl Told {
             Ok(commands.len())
         }));
         let mut target = P4Switch::new(Box::new(runtime), "b1", p4, &config.translator_of("b1").unwrap());
-        block_on(target.apply(&program(stores), After::Open)).unwrap();
+        block_on(target.apply_program(&program(stores), After::Open)).unwrap();
         tofino.with(|state| state.asked.clear());
         Told { tofino, target, sent }
     }
 
     /// Flushes what is `older_us` old, of all places; gives the places of what it told.
     fn flush(&mut self, primitive: Primitive, older_us: u32, profile: Profile) -> Vec<u32> {
-        assert!(!block_on(self.target.flush(primitive, older_us, 0, 1024)).unwrap());
+        assert!(!block_on(self.target.flush_places(primitive, older_us, 0, 1024)).unwrap());
         self.sent.take().iter().map(|frame| state_of(frame, profile)).collect()
     }
 
@@ -258,7 +258,7 @@ fn rows_of_two_pipes_have_ages_of_their_own() {
     told.tofino.with(|state| state.pipes = 2);
     let pause = || std::thread::sleep(Duration::from_millis(30));
     let flush = |told: &mut Told| {
-        assert!(!block_on(told.target.flush(Primitive::Postcarding, 20_000, 0, 1024)).unwrap());
+        assert!(!block_on(told.target.flush_places(Primitive::Postcarding, 20_000, 0, 1024)).unwrap());
         told.sent.take().iter().map(|frame| frame[PIPE]).collect::<Vec<u8>>()
     };
     told.tofino.set_register("row_head", 9, &[0x0001_0300, 0x0003_0300]);
@@ -292,7 +292,7 @@ fn columns_leave_in_the_epoch_that_they_hold() {
     told.tofino.set_register("column_epoch", 25, &[7]);
     told.tofino.set_register("column_epoch", 26, &[7]);
     told.tofino.set_register("list_count", 0, &[1]);
-    assert!(!block_on(told.target.flush(Primitive::SketchMerge, MINUTE_US, 0, 1024)).unwrap());
+    assert!(!block_on(told.target.flush_places(Primitive::SketchMerge, MINUTE_US, 0, 1024)).unwrap());
     let sent = told.sent.take();
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0][WORK], state_of(&sent[0], Profile::Sketches)), (5, 25));
@@ -328,7 +328,7 @@ fn a_silent_queue_pair_is_probed_with_the_number_of_its_last_frame() {
     told.tofino.with(|state| state.pipes = 2);
     let look = |told: &mut Told, frames| {
         told.tofino.count("pair_frames", 1, frames);
-        let status = block_on(told.target.status()).unwrap();
+        let status = block_on(told.target.read_status()).unwrap();
         (status.silent.contains(&0), told.sent.take())
     };
     told.tofino.set_register("next_psn", 1, &[7, 0x0100_0000]);
@@ -339,8 +339,9 @@ fn a_silent_queue_pair_is_probed_with_the_number_of_its_last_frame() {
         assert_eq!((silent, sent.len()), (frames == 8, 1), "{frames}");
         // Work 0, one copy, queue pair 1.
         assert_eq!(sent[0][WORK..BRIDGE + 1], [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]);
-        let received = Received::parse(&sent[0][BRIDGE + 26 + 14..]).expect("a frame with its checksums");
-        psns.push(received.roce.bth().psn);
+        let received =
+            Received::parse_packet(&sent[0][BRIDGE + 26 + 14..]).expect("a frame with its checksums");
+        psns.push(received.roce.base_header().psn);
         told.tofino.set_register("next_psn", 1, &[7, 0x0100_0000 + 0x21]);
     }
     // Modulo 2^24.
@@ -370,14 +371,14 @@ fn without_the_interface_of_its_cpu_port_a_switch_says_what_to_set() {
     let (tofino, config) = switch(&bed, Profile::Postcards);
     let mut config = config_with(config, &[1]);
     let mut target = self::target(&config);
-    block_on(target.apply(&program(&[3, BATCHES_OF_16]), After::Open)).unwrap();
+    block_on(target.apply_program(&program(&[3, BATCHES_OF_16]), After::Open)).unwrap();
     let error = block_on(target.flush_all()).unwrap_err().to_string();
     assert!(error.contains("set `cpu_interface` in its table") && error.contains("bf_pci0"), "{error}");
     assert_eq!(target.cannot_command(), Some(error));
     // Nobody is called silent who cannot be asked.
     for frames in 0..6 {
         tofino.count("pair_frames", 1, frames);
-        assert!(block_on(target.status()).unwrap().silent.is_empty());
+        assert!(block_on(target.read_status()).unwrap().silent.is_empty());
     }
     // One that is not there is named, when the first command leaves.
     let Some(Switch::Tofino(p4)) = config.switch.get_mut("b1") else { panic!() };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dta_proto::program::{Entry, Program, Purpose};
+use dta_proto::program::{DataPlaneEntry, Program, Purpose};
 use dta_translator::config::Config;
 use dta_translator::switches::p4::P4Switch;
 use dta_translator::switches::p4::pipeline::{REPORTER, TRANSLATOR};
@@ -20,11 +20,11 @@ const ATTEMPTS: usize = 10_000;
 
 /// A program whose queue pairs are of this generation, and begin at PSNs of their own.
 fn of_generation(stores: &[u16], generation: u64) -> Program {
-    let entries = Vec::<Entry>::from(program(stores)).into_iter().map(|entry| match entry {
-        Entry::QueuePair(mut pair) => {
+    let entries = Vec::<DataPlaneEntry>::from(program(stores)).into_iter().map(|entry| match entry {
+        DataPlaneEntry::QueuePair(mut pair) => {
             pair.generation = generation;
             pair.start_psn = generation as u32 * 1000 + pair.local_qpn;
-            Entry::QueuePair(pair)
+            DataPlaneEntry::QueuePair(pair)
         }
         other => other,
     });
@@ -45,7 +45,7 @@ fn a_translator_that_fails_at_random_comes_to_hold_each_program_whole() {
             dir.path().join("kept.json").display()
         );
         let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
-        let (_, p4) = config.switch("b1").unwrap().p4().unwrap();
+        let (_, p4) = config.find_switch("b1").unwrap().p4_config().unwrap();
         let translator = config.translator_of("b1").unwrap();
         let chaos = Chaos::new(&TRANSLATOR, seed);
         // Its control plane is another process each time.
@@ -55,7 +55,7 @@ fn a_translator_that_fails_at_random_comes_to_hold_each_program_whole() {
             let attempts = (0..ATTEMPTS).find(|_| match attempt(&mut target(), want, &mut after) {
                 Ok(_) => true,
                 Err(error) => {
-                    assert!(error.error.may_pass(), "{error}");
+                    assert!(error.error.is_retryable(), "{error}");
                     false
                 }
             });
@@ -63,20 +63,20 @@ fn a_translator_that_fails_at_random_comes_to_hold_each_program_whole() {
             chaos.with(|state| state.one_in = 0);
             let updates = chaos.with(|state| state.updates);
             assert_eq!(
-                block_on(target().held()).unwrap().entries().count(),
+                block_on(target().held_program()).unwrap().entries().count(),
                 want.entries().count(),
                 "{seed}"
             );
-            assert_eq!(block_on(target().apply(want, After::Renewal)).unwrap(), [], "{seed}");
+            assert_eq!(block_on(target().apply_program(want, After::Renewal)).unwrap(), [], "{seed}");
             assert_eq!(chaos.with(|state| state.updates), updates, "{seed}: rows were missing");
             for entry in want.entries() {
                 let set = |of| chaos.with(|state| state.registers.get(&of).copied());
                 match entry {
-                    Entry::QueuePair(pair) => {
+                    DataPlaneEntry::QueuePair(pair) => {
                         let number = 2 * pair.collector + u8::from(pair.purpose == Purpose::Atomic);
                         assert_eq!(set((SET_PSN, number, 0, 0)), Some(pair.start_psn), "{seed}");
                     }
-                    Entry::Lists(lists) => {
+                    DataPlaneEntry::Lists(lists) => {
                         for (list, sequence) in &lists.positions {
                             let told = set((SET_LIST, 0, lists.store, *list)).unwrap_or(0);
                             assert_eq!(told, *sequence, "{seed}");
@@ -102,13 +102,13 @@ fn a_reporter_that_fails_at_random_comes_to_hold_what_it_should() {
         for empties in [false, true, false] {
             let attempts = (0..ATTEMPTS).find(|_| {
                 let done = match empties {
-                    true => block_on(reporter.empty()),
-                    false => block_on(reporter.apply()),
+                    true => block_on(reporter.stop_reporting()),
+                    false => block_on(reporter.apply_settings()),
                 };
-                done.inspect_err(|error| assert!(error.error.may_pass(), "{error}")).is_ok()
+                done.inspect_err(|error| assert!(error.error.is_retryable(), "{error}")).is_ok()
             });
             assert!(attempts.is_some(), "{seed}");
-            let whole = chaos.with(|state| state.tables == reporter.wanted());
+            let whole = chaos.with(|state| state.tables == reporter.wanted_tables());
             assert_eq!(whole, !empties, "{seed}");
         }
     }

@@ -18,11 +18,10 @@ mod tofino;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use p4runtime_proto::bfruntime::bfrt::data_field;
 use common::Fake;
 use dta_proto::buckets::Buckets;
-use dta_proto::counter::find;
-use dta_proto::program::{Change, Entry, Primitive, Program, Store};
+use dta_proto::counter::find_counter;
+use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Primitive, Program, Store};
 use dta_proto::store::StoreKind;
 use dta_translator::config::{Config, Profile};
 use dta_translator::setup;
@@ -31,9 +30,10 @@ use dta_translator::switches::p4::pipeline::TRANSLATOR;
 use dta_translator::switches::p4::runtime::BATCH;
 use dta_translator::switches::p4::schema::Schema;
 use dta_translator::switches::p4::tables::{Holds, Item, Match, Tables};
-use dta_translator::switches::p4::tofino::used_of;
+use dta_translator::switches::p4::tofino::required_schema;
 use dta_translator::switches::p4::translator::{SET_LIST, SET_PSN, USED};
 use dta_translator::switches::{After, ApplyError, Target, TargetError, any_switch};
+use p4runtime_proto::bfruntime::bfrt::data_field;
 use p4runtime_proto::read_p4info;
 use simple_switch::SimpleSwitch;
 use switch::{FakeSwitch, number};
@@ -54,8 +54,8 @@ fn attempt(
     target: &mut impl Target,
     program: &Program,
     after: &mut After,
-) -> Result<Vec<Change>, ApplyError> {
-    let done = block_on(target.apply(program, *after));
+) -> Result<Vec<DataPlaneChange>, ApplyError> {
+    let done = block_on(target.apply_program(program, *after));
     if done.as_ref().is_err_and(|error| matches!(error.error, TargetError::Restarted)) {
         *after = After::Open;
     }
@@ -90,7 +90,7 @@ impl Bed {
             self.kept().display(),
         );
         let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
-        config.check().unwrap();
+        config.check_values().unwrap();
         config
     }
 
@@ -100,7 +100,7 @@ impl Bed {
 
     /// What the switch holds, as text.
     fn text(&self, config: &Config) -> String {
-        let tables = block_on(profiles::target(config).runtime().read()).unwrap().expect("its program");
+        let tables = block_on(profiles::target(config).runtime_mut().read()).unwrap().expect("its program");
         // The socket that stands for the NIC has any port.
         let port = format!("{:#x}", self.fake.nic_port());
         text_of(&tables).replace(&format!(" {port},"), " NIC,")
@@ -157,11 +157,11 @@ fn is_as_in(name: &str, text: &str) {
 #[test]
 fn the_compiled_program_has_all_that_is_used() {
     let compiled = Compiled::load(&TRANSLATOR, None).unwrap();
-    assert!(compiled.schema.check(&USED).is_ok());
+    assert!(compiled.schema.check_required(&USED).is_ok());
     let changed = |change: fn(&mut p4runtime_proto::config::P4Info)| {
         let mut info = read_p4info(&compiled.p4info).unwrap();
         change(&mut info);
-        Schema::of_p4info(&info).check(&USED).unwrap_err().to_string()
+        Schema::of_p4info(&info).check_required(&USED).unwrap_err().to_string()
     };
     let error = changed(|info| {
         let table =
@@ -192,20 +192,20 @@ fn setup_makes_the_golden_state_and_a_second_one_writes_nothing() {
     let bed = Bed::start();
     let config = bed.config("");
     block_on(async {
-        let all = setup::setup(&config, "b1").await.unwrap();
+        let all = setup::program_switch(&config, "b1").await.unwrap();
         assert!(all.len() > 8, "{all:?}");
         let (requests, loads) = bed.switch.with(|state| (state.requests, state.loads));
         assert_eq!((requests, loads), (1, 1));
-        assert_eq!(setup::setup(&config, "b1").await.unwrap(), []);
+        assert_eq!(setup::program_switch(&config, "b1").await.unwrap(), []);
         assert_eq!(bed.switch.with(|state| (state.requests, state.loads)), (1, 1));
-        let want = setup::planned(&config.translator_of("b1").unwrap()).await.unwrap();
+        let want = setup::preview_program(&config.translator_of("b1").unwrap()).await.unwrap();
         let mut b1 = any_switch(&config, "b1").unwrap();
-        assert_eq!(b1.lacks(&want, After::Open).await.unwrap(), []);
-        assert_eq!(b1.held().await.unwrap().entries().count(), want.entries().count());
+        assert_eq!(b1.required_changes(&want, After::Open).await.unwrap(), []);
+        assert_eq!(b1.held_program().await.unwrap().entries().count(), want.entries().count());
         // Both queue pairs begin where the session says.
         let told = bed.switch.with(|state| state.commands.clone());
         let psns: Vec<_> = told.iter().filter(|values| values[0] == number(SET_PSN.into())).collect();
-        let is_of = |entry: &&Entry| matches!(entry, Entry::QueuePair(_));
+        let is_of = |entry: &&DataPlaneEntry| matches!(entry, DataPlaneEntry::QueuePair(_));
         assert_eq!(psns.len(), want.entries().filter(is_of).count());
     });
     is_golden(&bed.text(&config));
@@ -215,7 +215,7 @@ fn setup_makes_the_golden_state_and_a_second_one_writes_nothing() {
 fn setup_that_was_killed_after_any_update_is_finished_by_the_next() {
     let bed = Bed::start();
     let config = bed.config("");
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     let (golden, of) = (bed.switch.holds(), bed.switch.with(|state| state.updates));
     is_golden(&bed.text(&config));
     for made in 0..of {
@@ -228,12 +228,12 @@ fn setup_that_was_killed_after_any_update_is_finished_by_the_next() {
             let _ = std::fs::remove_file(bed.kept());
         }
         block_on(async {
-            let error = setup::setup(&config, "b1").await.unwrap_err();
+            let error = setup::program_switch(&config, "b1").await.unwrap_err();
             let failed = error.downcast_ref::<ApplyError>().expect("the target's own error");
-            assert!(failed.error.may_pass(), "{failed}");
+            assert!(failed.error.is_retryable(), "{failed}");
             bed.switch.with(|state| state.fails_after = None);
-            assert!(!setup::setup(&config, "b1").await.unwrap().is_empty());
-            assert_eq!(setup::setup(&config, "b1").await.unwrap(), []);
+            assert!(!setup::program_switch(&config, "b1").await.unwrap().is_empty());
+            assert_eq!(setup::program_switch(&config, "b1").await.unwrap(), []);
         });
         assert_eq!(bed.switch.holds(), golden, "after {made}");
         let state = bed.switch.with(|state| (state.updates, state.loads));
@@ -244,13 +244,13 @@ fn setup_that_was_killed_after_any_update_is_finished_by_the_next() {
 /// 4,000 stations, 4,000 routes and 1,000 listed reporters, each of which has two rows.
 fn with_ten_thousand_rows(mut config: Config) -> Config {
     use dta_proto::program::Mac;
-    use dta_translator::config::{ListedReporter, Route, Station, Switch};
+    use dta_translator::config::{ListedReporter, Station, Switch, SwitchRoute};
     let byte = |number: u16, place: usize| number.to_be_bytes()[place];
     let Some(Switch::Bmv2(p4) | Switch::Tofino(p4)) = config.switch.get_mut("b1") else { panic!() };
     p4.stations =
         (0..4000).map(|i| Station { mac: Mac([2, 0, 0, 1, byte(i, 0), byte(i, 1)]), port: i % 64 }).collect();
     p4.routes = (0..4000)
-        .map(|i| Route {
+        .map(|i| SwitchRoute {
             prefix: format!("10.{}.{}.0/24", byte(i, 0), byte(i, 1)).parse().unwrap(),
             port: 1,
             source: Mac([2, 0, 0, 0, 0, 2]),
@@ -260,7 +260,7 @@ fn with_ten_thousand_rows(mut config: Config) -> Config {
     config.translator.reporters = (0..1000)
         .map(|i| ListedReporter { id: i + 1, address: (0x0a63_0000 + u32::from(i)).into() })
         .collect();
-    config.check().unwrap();
+    config.check_values().unwrap();
     config
 }
 
@@ -268,17 +268,17 @@ fn with_ten_thousand_rows(mut config: Config) -> Config {
 fn ten_thousand_entries_take_few_requests() {
     let bed = Bed::start();
     let config = with_ten_thousand_rows(bed.config(""));
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     let (requests, updates) = bed.switch.with(|state| (state.requests, state.updates));
     assert!(
         updates >= 10_000 && requests <= 100 && requests == updates.div_ceil(BATCH),
         "{updates} in {requests}"
     );
     assert_eq!(bed.switch.rows(".l2") + bed.switch.rows(".l3") + bed.switch.rows(".reporter"), 10_000);
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     assert_eq!(bed.switch.with(|state| state.requests), requests);
     // What the configuration no longer has is deleted.
-    block_on(setup::setup(&bed.config(""), "b1")).unwrap();
+    block_on(setup::program_switch(&bed.config(""), "b1")).unwrap();
     assert_eq!(bed.switch.rows(".l2") + bed.switch.rows(".l3") + bed.switch.rows(".reporter"), 0);
 }
 
@@ -286,26 +286,26 @@ fn ten_thousand_entries_take_few_requests() {
 fn a_new_queue_pair_gets_its_psn_and_lists_their_positions() {
     let bed = Bed::start();
     let config = bed.config("");
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     bed.switch.with(|state| state.commands.clear());
     let before = bed.switch.with(|state| state.updates);
     // The collector lost its sessions.
     bed.fake.state.lock().unwrap().generation = 7;
-    let changes = block_on(setup::setup(&config, "b1")).unwrap();
+    let changes = block_on(setup::program_switch(&config, "b1")).unwrap();
     assert!(changes.len() >= 4, "{changes:?}");
     let commands = bed.switch.with(|state| state.commands.clone());
     let of = |command: u8| commands.iter().filter(|values| values[0] == number(command.into())).count();
     assert_eq!((of(SET_PSN), of(SET_LIST)), (2, 4), "{commands:?}");
     // The rows of both queue pairs, which have other numbers, and no other.
     assert_eq!(bed.switch.with(|state| state.updates), before + 2);
-    assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
+    assert_eq!(block_on(setup::program_switch(&config, "b1")).unwrap(), []);
 }
 
 #[test]
 fn rows_that_somebody_changed_are_written_again() {
     let bed = Bed::start();
     let config = bed.config("");
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     let golden = bed.switch.holds();
     bed.switch.with(|state| {
         let first = state.entities.keys().next().unwrap().clone();
@@ -313,11 +313,11 @@ fn rows_that_somebody_changed_are_written_again() {
         let last = state.entities.keys().next_back().unwrap().clone();
         state.entities.remove(&last);
     });
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     assert_eq!(bed.switch.holds(), golden);
     // Another program was loaded: everything is written again.
     bed.switch.with(|state| *state = switch::State::default());
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     assert_eq!(bed.switch.holds(), golden);
 }
 
@@ -325,14 +325,14 @@ fn rows_that_somebody_changed_are_written_again() {
 fn groups_of_another_program_are_deleted_before_the_own_one_is_loaded() {
     let bed = Bed::start();
     let config = bed.config("");
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     let golden = bed.switch.holds();
     // Somebody loads another program, and the replication engine keeps its groups, as in bmv2.
     bed.switch.with(|state| {
         state.pipeline.as_mut().unwrap().cookie = None;
         state.loads = 0;
     });
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     assert_eq!(bed.switch.with(|state| (state.loads, state.copies_at_load)), (1, 0));
     assert_eq!(bed.switch.holds(), golden);
 }
@@ -342,9 +342,9 @@ fn an_emptied_switch_has_no_row_of_a_session() {
     let bed = Bed::start();
     let config = bed.config("stations = [{ mac = '02:00:00:00:00:09', port = 3 }]");
     block_on(async {
-        setup::setup(&config, "b1").await.unwrap();
-        setup::empty(&config, "b1").await.unwrap();
-        assert!(any_switch(&config, "b1").unwrap().held().await.unwrap().is_empty());
+        setup::program_switch(&config, "b1").await.unwrap();
+        setup::clear_switch(&config, "b1").await.unwrap();
+        assert!(any_switch(&config, "b1").unwrap().held_program().await.unwrap().is_empty());
     });
     for table in USED.tables.iter() {
         let rows = bed.switch.rows(&format!(".{}", table.name));
@@ -355,7 +355,7 @@ fn an_emptied_switch_has_no_row_of_a_session() {
 #[test]
 fn what_a_switch_cannot_do_is_refused_before_the_first_write() {
     let bed = Bed::start();
-    let refused = |config: &Config| block_on(setup::setup(config, "b1")).unwrap_err().to_string();
+    let refused = |config: &Config| block_on(setup::program_switch(config, "b1")).unwrap_err().to_string();
     let error = refused(&bed.config("listen = '10.0.0.1:40041'"));
     assert!(error.contains("only at UDP port 40040"), "{error}");
     let text = "listen = '10.0.0.1:40040'";
@@ -364,15 +364,15 @@ fn what_a_switch_cannot_do_is_refused_before_the_first_write() {
     let mut refused = |change: fn(&mut Store)| {
         let sample: Program =
             serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
-        let mut entries: Vec<Entry> = sample.into();
+        let mut entries: Vec<DataPlaneEntry> = sample.into();
         for entry in &mut entries {
             match entry {
-                Entry::Store(store) => change(store),
-                Entry::QueuePair(pair) => pair.source.mac = "02:00:00:00:00:02".parse().unwrap(),
+                DataPlaneEntry::Store(store) => change(store),
+                DataPlaneEntry::QueuePair(pair) => pair.source.mac = "02:00:00:00:00:02".parse().unwrap(),
                 _ => {}
             }
         }
-        block_on(target.apply(&Program::from(entries), After::Open)).unwrap_err().to_string()
+        block_on(target.apply_program(&Program::from(entries), After::Open)).unwrap_err().to_string()
     };
     let error = refused(|store| {
         if let StoreKind::Append { batch_len, .. } = &mut store.spec.kind {
@@ -382,7 +382,8 @@ fn what_a_switch_cannot_do_is_refused_before_the_first_write() {
     assert!(error.contains("store ap cannot be written by this switch"), "{error}");
     let error = refused(|store| {
         if let StoreKind::KeyWrite { .. } = store.spec.kind {
-            store.buckets = [Buckets::range(0, 127), Buckets::range(128, 255)].into_iter().collect();
+            store.buckets =
+                [Buckets::from_range(0, 127), Buckets::from_range(128, 255)].into_iter().collect();
         }
     });
     assert!(error.contains("store kw cannot be written") && error.contains("spread_copies"), "{error}");
@@ -400,7 +401,7 @@ fn what_a_switch_cannot_do_is_refused_before_the_first_write() {
 fn what_a_switch_counts_has_the_names_of_every_translator() {
     let bed = Bed::start();
     let config = bed.config("");
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     let info = read_p4info(&Compiled::load(&TRANSLATOR, None).unwrap().p4info).unwrap();
     let id = |name: &str| {
         let all = info.counters.iter().map(|c| c.preamble.as_ref().unwrap());
@@ -429,7 +430,7 @@ fn what_a_switch_counts_has_the_names_of_every_translator() {
     assert_eq!(nodes.len(), 1);
     assert_eq!(nodes[0].node, "translator/b1");
     for counter in &nodes[0].counters {
-        let found = find(&nodes[0].node, &counter.name);
+        let found = find_counter(&nodes[0].node, &counter.name);
         assert!(found.is_some_and(|found| found.known), "{}", counter.name);
     }
     let count = |name: &str| {
@@ -460,7 +461,7 @@ fn tofino_config(bed: &Bed, tofino: &tofino::FakeTofino, more: &str) -> Config {
     let text = toml_of(&config).replace("\"bmv2\"", "\"tofino\"");
     let text = text.replace(&bed.switch.address.to_string(), &tofino.address.to_string());
     let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
-    config.check().unwrap();
+    config.check_values().unwrap();
     config
 }
 
@@ -474,16 +475,16 @@ fn a_tofino_gets_the_same_rows_and_is_finished_after_any_kill() {
     bed.fake.state.lock().unwrap().batch_len = 16;
     let tofino = tofino::FakeTofino::start(&tofino::program());
     let config = tofino_config(&bed, &tofino, "");
-    let all = block_on(setup::setup(&config, "b1")).unwrap();
+    let all = block_on(setup::program_switch(&config, "b1")).unwrap();
     assert!(all.len() > 8, "{all:?}");
-    assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
+    assert_eq!(block_on(setup::program_switch(&config, "b1")).unwrap(), []);
     let golden = tofino.with(|state| state.entries.clone());
     let of = tofino.with(|state| state.updates);
     // Each table has the rows that a bmv2 has, and groups have their copies. The four lists are one prefix.
     let other = bed.config("");
     std::fs::remove_file(bed.kept()).unwrap();
-    block_on(setup::setup(&other, "b1")).unwrap();
-    let used = used_of(Profile::Postcards);
+    block_on(setup::program_switch(&other, "b1")).unwrap();
+    let used = required_schema(Profile::Postcards);
     for table in used.tables.iter().filter(|table| table.name != "row_region") {
         let rows = (tofino.rows(table.name), bed.switch.rows(&format!(".{}", table.name)));
         assert_eq!(rows.0, rows.1, "{}", table.name);
@@ -500,11 +501,11 @@ fn a_tofino_gets_the_same_rows_and_is_finished_after_any_kill() {
         });
         let _ = std::fs::remove_file(bed.kept());
         block_on(async {
-            let error = setup::setup(&config, "b1").await.unwrap_err();
-            assert!(error.downcast_ref::<ApplyError>().expect("the target's own error").error.may_pass());
+            let error = setup::program_switch(&config, "b1").await.unwrap_err();
+            assert!(error.downcast_ref::<ApplyError>().expect("the target's own error").error.is_retryable());
             tofino.with(|state| state.fails_after = None);
-            setup::setup(&config, "b1").await.unwrap();
-            assert_eq!(setup::setup(&config, "b1").await.unwrap(), []);
+            setup::program_switch(&config, "b1").await.unwrap();
+            assert_eq!(setup::program_switch(&config, "b1").await.unwrap(), []);
         });
         let mut now = tofino.with(|state| state.entries.clone());
         // The first PSN is another one each time.
@@ -530,12 +531,12 @@ fn ten_thousand_entries_take_a_tofino_few_requests() {
         id: i + 1001,
         address: (0x0a64_0000 + u32::from(i)).into(),
     }));
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     let (requests, updates) = tofino.with(|state| (state.requests, state.updates));
     assert!(updates >= 10_000 && requests <= 100, "{updates} in {requests}");
     let rows = tofino.rows("l2") + tofino.rows("l3") + tofino.rows("reporter");
     assert_eq!(rows, 4000 + 2000 + 2 * 2040);
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     assert_eq!(tofino.with(|state| state.requests), requests);
 }
 
@@ -546,8 +547,8 @@ fn a_tofino_floods_all_ports_that_are_named() {
     let tofino = tofino::FakeTofino::start(&tofino::program());
     let mut ports: Vec<u32> = (0..40).rev().map(|port| 4 * port).filter(|port| *port != 68).collect();
     let config = tofino_config(&bed, &tofino, &format!("flood = {ports:?}"));
-    block_on(setup::setup(&config, "b1")).unwrap();
-    assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
+    block_on(setup::program_switch(&config, "b1")).unwrap();
+    assert_eq!(block_on(setup::program_switch(&config, "b1")).unwrap(), []);
     let (node, port) = (tofino.id("$pre.node"), 4);
     let flooded = tofino.with(|state| {
         let nodes = state.entries.iter().filter(|((table, _), _)| *table == node);
@@ -567,7 +568,8 @@ fn a_tofino_refuses_stores_that_its_program_cannot_write() {
     let bed = Bed::start();
     let tofino = tofino::FakeTofino::start(&tofino::program());
     // Batches of 32 bytes.
-    let error = block_on(setup::setup(&tofino_config(&bed, &tofino, ""), "b1")).unwrap_err().to_string();
+    let error =
+        block_on(setup::program_switch(&tofino_config(&bed, &tofino, ""), "b1")).unwrap_err().to_string();
     assert!(error.contains("store events cannot be written by this switch: batches of 32 bytes"), "{error}");
     assert_eq!(tofino.with(|state| state.requests), 0);
 }
@@ -579,7 +581,8 @@ fn a_tofino_whose_program_has_other_tables_is_refused() {
         let mut program = tofino::program();
         change(&mut program);
         let tofino = tofino::FakeTofino::start(&program);
-        let error = block_on(setup::setup(&tofino_config(&bed, &tofino, ""), "b1")).unwrap_err().to_string();
+        let error =
+            block_on(setup::program_switch(&tofino_config(&bed, &tofino, ""), "b1")).unwrap_err().to_string();
         assert_eq!(tofino.with(|state| state.requests), 0);
         error
     };
@@ -611,12 +614,12 @@ fn a_real_switch_holds_what_the_one_of_tests_does() {
     let bed = Bed::start();
     let text = toml_of(&bed.config("")).replace(&bed.switch.address.to_string(), &control);
     let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
-    block_on(setup::setup(&config, "b1")).unwrap();
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     is_golden(&bed.text(&config));
-    assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
-    block_on(setup::empty(&config, "b1")).unwrap();
-    assert!(block_on(profiles::target(&config).held()).unwrap().is_empty());
-    block_on(setup::setup(&config, "b1")).unwrap();
+    assert_eq!(block_on(setup::program_switch(&config, "b1")).unwrap(), []);
+    block_on(setup::clear_switch(&config, "b1")).unwrap();
+    assert!(block_on(profiles::target(&config).held_program()).unwrap().is_empty());
+    block_on(setup::program_switch(&config, "b1")).unwrap();
     is_golden(&bed.text(&config));
     shared::is_programmed(&bed, &config);
 }

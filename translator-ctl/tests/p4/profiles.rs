@@ -1,13 +1,13 @@
 //! The profiles of the program for Tofino: which stores each supports, and the resulting rows.
 
-use dta_proto::program::{Entry, Primitive, Program};
+use dta_proto::program::{DataPlaneEntry, Primitive, Program};
 use dta_proto::store::{SlotKeys, StoreKind};
 use dta_translator::config::{Config, Profile, Switch};
 use dta_translator::setup;
 use dta_translator::switches::p4::P4Switch;
-use dta_translator::switches::p4::bfruntime::schema;
+use dta_translator::switches::p4::bfruntime::schema_from_bfrt;
 use dta_translator::switches::p4::tables::{Holds, Item, Match};
-use dta_translator::switches::p4::tofino::{cannot_write, registers_of, used_of};
+use dta_translator::switches::p4::tofino::{cannot_write, registers_of, required_schema};
 use dta_translator::switches::{After, Target as _};
 
 use crate::tofino::{FakeTofino, program_of_profile};
@@ -24,22 +24,26 @@ pub(crate) const BATCHES_OF_16: u16 = 6;
 pub(crate) fn program(stores: &[u16]) -> Program {
     let sample: Program =
         serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
-    let entries = Vec::<Entry>::from(sample).into_iter().filter_map(|entry| match entry {
-        Entry::QueuePair(mut pair) => {
+    let entries = Vec::<DataPlaneEntry>::from(sample).into_iter().filter_map(|entry| match entry {
+        DataPlaneEntry::QueuePair(mut pair) => {
             pair.source.mac = "02:00:00:00:00:02".parse().unwrap();
             pair.destination.mac = "02:00:00:00:00:01".parse().unwrap();
-            Some(Entry::QueuePair(pair))
+            Some(DataPlaneEntry::QueuePair(pair))
         }
-        Entry::Store(store) => stores.contains(&store.spec.id).then_some(Entry::Store(store)),
-        Entry::Lists(lists) => stores.contains(&lists.store).then_some(Entry::Lists(lists)),
-        Entry::Version0(version0) => stores.contains(&version0.store).then_some(Entry::Version0(version0)),
+        DataPlaneEntry::Store(store) => {
+            stores.contains(&store.spec.id).then_some(DataPlaneEntry::Store(store))
+        }
+        DataPlaneEntry::Lists(lists) => stores.contains(&lists.store).then_some(DataPlaneEntry::Lists(lists)),
+        DataPlaneEntry::Version0(version0) => {
+            stores.contains(&version0.store).then_some(DataPlaneEntry::Version0(version0))
+        }
         other => Some(other),
     });
     Program::from(entries.collect::<Vec<_>>())
 }
 
 pub(crate) fn target(config: &Config) -> P4Switch {
-    block_on(async { P4Switch::of(config, "b1").unwrap().unwrap() })
+    block_on(async { P4Switch::from_config(config, "b1").unwrap().unwrap() })
 }
 
 /// The configuration with this profile of the switch, as it is written and read.
@@ -49,7 +53,7 @@ fn with_profile(mut config: Config, profile: Profile) -> Config {
     let text = crate::toml_of(&config);
     assert!(text.contains(&format!("profile = \"{}\"", profile.name())), "{text}");
     let (config, _) = Config::parse(&text, std::path::Path::new("t.toml")).unwrap();
-    config.check().unwrap();
+    config.check_values().unwrap();
     config
 }
 
@@ -64,9 +68,9 @@ pub(crate) fn switch(bed: &Bed, profile: Profile) -> (FakeTofino, Config) {
 fn each_profile_has_all_that_is_used() {
     for profile in Profile::ALL {
         let info = serde_json::from_value(program_of_profile(profile)).unwrap();
-        schema(&info).check(used_of(profile)).unwrap();
+        schema_from_bfrt(&info).check_required(required_schema(profile)).unwrap();
         for register in registers_of(profile) {
-            assert!(info.table(register).is_some(), "{register} of {}", profile.name());
+            assert!(info.table_by_name(register).is_some(), "{register} of {}", profile.name());
         }
     }
 }
@@ -91,7 +95,7 @@ fn each_profile_takes_its_own_stores_and_names_those_for_the_others() {
         let (tofino, config) = switch(&bed, profile);
         let mut target = target(&config);
         for (store, makers) in makers {
-            let lacks = block_on(target.lacks(&program(&[store]), After::Open));
+            let lacks = block_on(target.required_changes(&program(&[store]), After::Open));
             if makers.contains(&profile) {
                 assert!(lacks.unwrap().len() > 2, "{store} by {}", profile.name());
                 continue;
@@ -117,7 +121,7 @@ fn a_switch_of_another_profile_is_refused() {
         for other in Profile::ALL.into_iter().filter(|other| *other != profile) {
             let (tofino, _) = switch(&bed, other);
             let config = with_profile(tofino_config(&bed, &tofino, ""), profile);
-            let error = block_on(setup::setup(&config, "b1")).unwrap_err().to_string();
+            let error = block_on(setup::program_switch(&config, "b1")).unwrap_err().to_string();
             let words = format!(
                 "its program is of the profile \"{}\", and `profile` of the configuration is \"{}\"",
                 other.name(),
@@ -125,20 +129,20 @@ fn a_switch_of_another_profile_is_refused() {
             );
             // A store of the collector may be refused before the switch is asked.
             assert!(error.contains(&words) || error.contains("cannot be written by this switch"), "{error}");
-            let error = block_on(target(&config).held()).unwrap_err().to_string();
+            let error = block_on(target(&config).held_program()).unwrap_err().to_string();
             assert!(error.contains(&words), "{error}");
             assert_eq!(tofino.with(|state| state.requests), 0);
         }
     }
     let text = "[switch.a]\ntype = 'bmv2'\ncontrol = 'x:1'\nprofile = 'sketches'\n";
     let (config, _) = Config::parse(text, std::path::Path::new("t.toml")).unwrap();
-    let error = config.check().unwrap_err().to_string();
+    let error = config.check_values().unwrap_err().to_string();
     assert!(error.contains("switch.a.profile is \"sketches\", but must be left out"), "{error}");
 }
 
 /// The parameters of a store's row.
 fn parameters(target: &mut P4Switch, store: u16) -> (String, Vec<u128>) {
-    let tables = block_on(target.runtime().read()).unwrap().unwrap();
+    let tables = block_on(target.runtime_mut().read()).unwrap().unwrap();
     let row = Item::Row { table: "store".into(), key: vec![Match::Exact(store.into())], order: 0 };
     match tables.get(&row) {
         Some(Holds::Action { name, params }) => (name.clone(), params.clone()),
@@ -152,9 +156,9 @@ fn inline_keys_are_told_to_bmv2_and_to_the_profiles_with_keys() {
     let tofinos = [Profile::Postcards, Profile::Sketches].map(|profile| switch(&bed, profile));
     let configs = std::iter::once(bed.config("")).chain(tofinos.iter().map(|(_, config)| config.clone()));
     for config in configs {
-        let mut entries = Vec::<Entry>::from(program(&[KEY_WRITE]));
+        let mut entries = Vec::<DataPlaneEntry>::from(program(&[KEY_WRITE]));
         for entry in &mut entries {
-            if let Entry::Store(store) = entry
+            if let DataPlaneEntry::Store(store) = entry
                 && let StoreKind::KeyWrite { keys, .. } = &mut store.spec.kind
             {
                 *keys = SlotKeys::Inline;
@@ -162,7 +166,7 @@ fn inline_keys_are_told_to_bmv2_and_to_the_profiles_with_keys() {
             }
         }
         let mut target = target(&config);
-        block_on(target.apply(&Program::from(entries), After::Open)).unwrap();
+        block_on(target.apply_program(&Program::from(entries), After::Open)).unwrap();
         // Two copies, three words of value, the key before them, 65,536 slots of 32 bytes.
         let (name, params) = parameters(&mut target, KEY_WRITE);
         assert_eq!((name.as_str(), &params[1..]), ("key_write_store", &[2, 3, 1, 0xffff, 5][..]));
@@ -174,8 +178,8 @@ fn long_batches_are_told_as_the_program_takes_them() {
     let bed = Bed::start();
     let (tofino, config) = switch(&bed, Profile::Batches);
     let (mut target, want) = (target(&config), program(&[BATCHES_OF_32]));
-    block_on(target.apply(&want, After::Open)).unwrap();
-    assert_eq!(block_on(target.apply(&want, After::Open)).unwrap(), []);
+    block_on(target.apply_program(&want, After::Open)).unwrap();
+    assert_eq!(block_on(target.apply_program(&want, After::Open)).unwrap(), []);
     // Rings of 4 begin at multiples of 2^(4 + 3). Entries of two words, three in a batch.
     let (name, params) = parameters(&mut target, BATCHES_OF_32);
     assert_eq!((name.as_str(), &params[1..]), ("append_store", &[8, 3, 3, 5, 2, 3, 0][..]));
@@ -187,8 +191,8 @@ fn sketches_are_told_as_the_program_takes_them_and_forgotten_with_their_store() 
     let bed = Bed::start();
     let (tofino, config) = switch(&bed, Profile::Sketches);
     let (mut target, want) = (target(&config), program(&[SKETCH]));
-    block_on(target.apply(&want, After::Open)).unwrap();
-    assert_eq!(block_on(target.apply(&want, After::Open)).unwrap(), []);
+    block_on(target.apply_program(&want, After::Open)).unwrap();
+    assert_eq!(block_on(target.apply_program(&want, After::Open)).unwrap(), []);
     // 2 rows, sum, 2 reporters, one of them the others; 16 columns of 2 epochs, in 16 bytes each, from the first place on.
     let (name, params) = parameters(&mut target, SKETCH);
     assert_eq!((name.as_str(), &params[1..]), ("sketch_merge_store", &[2, 0, 2, 1, 4, 16, 1, 4, 0][..]));
@@ -207,7 +211,7 @@ fn sketches_are_told_as_the_program_takes_them_and_forgotten_with_their_store() 
     }
     let nodes = block_on(target.statistics()).unwrap();
     let of = |name: &str| {
-        let name = name.replace("SKETCH", Primitive::SketchMerge.name());
+        let name = name.replace("SKETCH", Primitive::SketchMerge.canonical_name());
         nodes[0].counters.iter().find(|counter| counter.name == name).map(|counter| counter.value)
     };
     for (name, value) in [

@@ -9,7 +9,7 @@ use dta_translator::switches::p4::p4runtime::Compiled;
 use dta_translator::switches::p4::pipeline::REPORTER;
 use dta_translator::switches::p4::reporter::{ReporterSwitch, tables::USED, tofino::USED as TOFINO};
 use dta_translator::switches::p4::schema::Schema;
-use dta_translator::switches::p4::tables::{Holds, Item, Step, Tables};
+use dta_translator::switches::p4::tables::{Holds, Item, SwitchUpdate, Tables};
 use dta_translator::switches::{ApplyError, TargetError};
 use p4runtime_proto::read_p4info;
 
@@ -22,7 +22,7 @@ const FILE: &str = include_str!("reporter.toml");
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     let (config, _) = Config::parse(text, Path::new("t.toml"))?;
-    config.check()?;
+    config.check_values()?;
     Ok(config)
 }
 
@@ -44,11 +44,11 @@ fn on_tofino(control: &str) -> Config {
 }
 
 fn reporter(config: &Config) -> ReporterSwitch {
-    ReporterSwitch::of(config, "edge1").unwrap().expect("a reporter")
+    ReporterSwitch::from_config(config, "edge1").unwrap().expect("a reporter")
 }
 
-async fn setup(config: &Config) -> anyhow::Result<Vec<Step>> {
-    Ok(reporter(config).apply().await?)
+async fn setup(config: &Config) -> anyhow::Result<Vec<SwitchUpdate>> {
+    Ok(reporter(config).apply_settings().await?)
 }
 
 #[test]
@@ -57,15 +57,15 @@ fn setup_makes_the_golden_state_of_a_reporter_and_a_second_one_writes_nothing() 
     let config = config(&switch.address.to_string());
     block_on(async {
         let mut edge1 = reporter(&config);
-        assert_eq!(text_of(&edge1.held().await.unwrap()), "");
-        let lacking = edge1.lacks().await.unwrap();
+        assert_eq!(text_of(&edge1.held_tables().await.unwrap()), "");
+        let lacking = edge1.required_updates().await.unwrap();
         assert_eq!(setup(&config).await.unwrap(), lacking);
         assert_eq!(switch.with(|state| (state.requests, state.loads)), (1, 1));
         assert_eq!(setup(&config).await.unwrap(), []);
         assert_eq!(switch.with(|state| (state.requests, state.loads)), (1, 1));
-        assert_eq!(edge1.lacks().await.unwrap(), []);
-        let held = edge1.held().await.unwrap();
-        assert_eq!(held, edge1.wanted());
+        assert_eq!(edge1.required_updates().await.unwrap(), []);
+        let held = edge1.held_tables().await.unwrap();
+        assert_eq!(held, edge1.wanted_tables());
         is_as_in("reporter-bmv2.txt", &text_of(&held));
     });
 }
@@ -96,8 +96,8 @@ fn a_watched_reporter_gets_its_entries_again_after_a_restart_and_its_counters_ar
         .unwrap();
     let mut watch = Watch(watch);
     let config = config(&switch.address.to_string());
-    let wanted = block_on(async { reporter(&config).wanted() });
-    let is_whole = || block_on(async { reporter(&config).held().await.unwrap() == wanted });
+    let wanted = block_on(async { reporter(&config).wanted_tables() });
+    let is_whole = || block_on(async { reporter(&config).held_tables().await.unwrap() == wanted });
     let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while !is_so() {
@@ -143,13 +143,13 @@ fn a_tofino_gets_the_golden_state_of_a_reporter() {
     let tofino = FakeTofino::start_as("reporter", &tofino::program_of("reporter"));
     let config = on_tofino(&tofino.address.to_string());
     block_on(async {
-        let lacking = reporter(&config).lacks().await.unwrap();
+        let lacking = reporter(&config).required_updates().await.unwrap();
         assert_eq!(setup(&config).await.unwrap(), lacking);
         let requests = tofino.with(|state| state.requests);
         assert_eq!(setup(&config).await.unwrap(), []);
         assert_eq!(tofino.with(|state| state.requests), requests);
-        let held = reporter(&config).held().await.unwrap();
-        assert_eq!(held, reporter(&config).wanted());
+        let held = reporter(&config).held_tables().await.unwrap();
+        assert_eq!(held, reporter(&config).wanted_tables());
         is_as_in("reporter-tofino.txt", &text_of(&held));
     });
 }
@@ -170,7 +170,7 @@ fn setup_of_a_reporter_that_was_killed_after_any_update_is_finished_by_the_next(
         block_on(async {
             let error = setup(&config).await.unwrap_err();
             let failed = error.downcast_ref::<ApplyError>().expect("the target's own error");
-            assert!(failed.error.may_pass(), "{failed}");
+            assert!(failed.error.is_retryable(), "{failed}");
             switch.with(|state| state.fails_after = None);
             assert_eq!(setup(&config).await.unwrap().len(), of - made);
             assert_eq!(setup(&config).await.unwrap(), []);
@@ -193,7 +193,7 @@ fn setup_of_a_tofino_reporter_that_was_killed_after_any_update_is_finished_by_th
         });
         block_on(async {
             let error = setup(&config).await.unwrap_err();
-            assert!(error.downcast_ref::<ApplyError>().expect("the target's own error").error.may_pass());
+            assert!(error.downcast_ref::<ApplyError>().expect("the target's own error").error.is_retryable());
             tofino.with(|state| state.fails_after = None);
             assert_eq!(setup(&config).await.unwrap().len(), of - made);
         });
@@ -221,7 +221,7 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
     tofino.with(|state| state.pipes = 2);
     let control = tofino.address.to_string();
     block_on(async {
-        let held = async |config: &Config| reporter(config).held().await.unwrap();
+        let held = async |config: &Config| reporter(config).held_tables().await.unwrap();
         let place = |tables: &Tables, pipe| tables.get(&Item::Deflection(pipe)).cloned();
         let queue = |port, queue| Some(Holds::Queue { port, queue });
         // No target is configured: nothing requests deflection, and the traffic manager is left alone.
@@ -241,7 +241,7 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
         let one = on_tofino(&control);
         assert_eq!(place(&held(&one).await, 0), queue(0, 0));
         let updates = setup(&one).await.unwrap();
-        assert!(matches!(updates[0], Step::Modify(Item::Deflection(0), _)), "{updates:?}");
+        assert!(matches!(updates[0], SwitchUpdate::Modify(Item::Deflection(0), _)), "{updates:?}");
         assert_eq!(updates.len(), 1 + 3);
         assert_eq!(deflected(&held(&one).await), [1, 0, 1, 1]);
         assert_eq!(setup(&one).await.unwrap(), []);
@@ -253,13 +253,13 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
         let now = held(&two).await;
         assert_eq!((place(&now, 0), place(&now, 1)), (queue(71, 0), queue(196, 7)));
         setup(&one).await.unwrap();
-        assert_eq!(reporter(&two).lacks().await.unwrap().len(), 1);
+        assert_eq!(reporter(&two).required_updates().await.unwrap().len(), 1);
 
         // It stays when reporting stops; nothing requests deflection then.
-        reporter(&one).empty().await.unwrap();
+        reporter(&one).stop_reporting().await.unwrap();
         let now = held(&one).await;
         assert_eq!((place(&now, 0), deflected(&now)), (queue(68, 1), vec![]));
-        assert_eq!(reporter(&one).empty().await.unwrap(), []);
+        assert_eq!(reporter(&one).stop_reporting().await.unwrap(), []);
 
         // A queue that the port does not have.
         let none = parse(&text_on_tofino(&control, "deflect = [{ port = 68, queue = 8 }]")).unwrap();
@@ -308,9 +308,9 @@ fn a_change_of_the_configuration_writes_the_difference() {
         let text = text.replace("    { destination = \"10.0.2.99\", report = [] },\n", "");
         let changed = parse(&text).unwrap();
         let updates = setup(&changed).await.unwrap();
-        let defaults = updates.iter().filter(|update| matches!(update, Step::Modify(..))).count();
+        let defaults = updates.iter().filter(|update| matches!(update, SwitchUpdate::Modify(..))).count();
         assert_eq!((defaults, updates.len()), (1, 1 + 5 + 4), "{updates:?}");
-        assert_eq!(reporter(&changed).held().await.unwrap(), reporter(&changed).wanted());
+        assert_eq!(reporter(&changed).held_tables().await.unwrap(), reporter(&changed).wanted_tables());
     });
 }
 
@@ -320,35 +320,35 @@ fn a_reporter_that_is_torn_down_forwards_as_before() {
     let config = config(&switch.address.to_string());
     block_on(async {
         // No program is loaded for that.
-        assert_eq!(reporter(&config).empty().await.unwrap(), []);
+        assert_eq!(reporter(&config).stop_reporting().await.unwrap(), []);
         assert_eq!(switch.with(|state| state.loads), 0);
         setup(&config).await.unwrap();
-        reporter(&config).empty().await.unwrap();
+        reporter(&config).stop_reporting().await.unwrap();
         for table in ["excluded", "watchlist", "queue_limits", "report", "destination"] {
             assert_eq!(switch.rows(&format!(".{table}")), 0, "{table}");
         }
         for (table, rows) in [("l2", 6), ("l3", 3), ("acl", 3), ("ingress_port", 4), ("egress_port", 3)] {
             assert_eq!(switch.rows(&format!(".{table}")), rows, "{table}");
         }
-        assert_eq!(reporter(&config).empty().await.unwrap(), []);
+        assert_eq!(reporter(&config).stop_reporting().await.unwrap(), []);
         setup(&config).await.unwrap();
-        assert_eq!(reporter(&config).held().await.unwrap(), reporter(&config).wanted());
+        assert_eq!(reporter(&config).held_tables().await.unwrap(), reporter(&config).wanted_tables());
     });
 }
 
 #[test]
 fn the_compiled_reporters_have_all_that_is_used() {
     let compiled = Compiled::load(&REPORTER, None).unwrap();
-    compiled.schema.check(&USED).unwrap();
+    compiled.schema.check_required(&USED).unwrap();
     let tofino = |program: serde_json::Value| {
-        bfruntime::schema(&serde_json::from_value(program).unwrap()).check(&TOFINO)
+        bfruntime::schema_from_bfrt(&serde_json::from_value(program).unwrap()).check_required(&TOFINO)
     };
     tofino(tofino::program_of("reporter")).unwrap();
     // Each used table, key, action and parameter is missed if renamed or of another width.
     let missed = |change: &dyn Fn(&mut p4runtime_proto::config::P4Info)| {
         let mut info = read_p4info(&compiled.p4info).unwrap();
         change(&mut info);
-        Schema::of_p4info(&info).check(&USED).is_err()
+        Schema::of_p4info(&info).check_required(&USED).is_err()
     };
     let tables = read_p4info(&compiled.p4info).unwrap().tables.len();
     assert_eq!(tables, USED.tables.len());
@@ -422,10 +422,10 @@ fn a_netcfg_of_sd_fabric_says_what_is_reported() {
     );
     let config = parse(&text).unwrap();
     block_on(async {
-        let mut leaf1 = ReporterSwitch::of(&config, "leaf1").unwrap().unwrap();
-        leaf1.apply().await.unwrap();
-        is_as_in("reporter-netcfg.txt", &text_of(&leaf1.held().await.unwrap()));
-        assert_eq!(leaf1.apply().await.unwrap(), []);
+        let mut leaf1 = ReporterSwitch::from_config(&config, "leaf1").unwrap().unwrap();
+        leaf1.apply_settings().await.unwrap();
+        is_as_in("reporter-netcfg.txt", &text_of(&leaf1.held_tables().await.unwrap()));
+        assert_eq!(leaf1.apply_settings().await.unwrap(), []);
     });
     // The table takes precedence.
     let config = parse(&format!("{text}switch_id = 9\nwatch_subnets = []\n")).unwrap();
@@ -510,7 +510,7 @@ fn what_is_wrong_is_refused_with_its_key() {
     let text = FILE.replacen("hop = 2", "hop = 16", 1);
     let (config, places) = Config::parse(&text, Path::new("t.toml")).unwrap();
     let line = 1 + text.lines().position(|line| line.contains("hop = 16")).unwrap();
-    let error = places.at(config.check().unwrap_err()).to_string();
+    let error = places.locate_error(config.check_values().unwrap_err()).to_string();
     assert!(
         error.starts_with(&format!("t.toml, line {line}: switch.edge1.reporter.ports.hop is 16")),
         "{error}"
@@ -523,7 +523,7 @@ fn the_configuration_of_a_reporter_is_written_and_read_again() {
     let text = toml::to_string(&config).unwrap();
     assert_eq!(parse(&text).unwrap(), config, "{text}");
     assert!(config.translator_of("edge1").unwrap_err().to_string().contains("is a reporter"));
-    let Switch::Bmv2(p4) = config.switch("edge1").unwrap() else { panic!() };
+    let Switch::Bmv2(p4) = config.find_switch("edge1").unwrap() else { panic!() };
     assert!(p4.is_reporter());
 }
 
@@ -533,7 +533,7 @@ fn what_is_left_out_is_what_the_stores_for_int_want() {
                 [switch.edge1.reporter]\nswitch_id = 1\nports = [{ port = 1 }]\nwatch_subnets = ['0.0.0.0/0']\n\
                 destination = [{ name = 't', collector_ip = '10.0.0.2', port = 1, mac = '02:00:00:00:00:02' }]\n";
     let config = parse(text).unwrap();
-    let wanted = block_on(async { reporter(&config).wanted() });
+    let wanted = block_on(async { reporter(&config).wanted_tables() });
     is_as_in("reporter-defaults.txt", &text_of(&wanted));
 }
 
@@ -558,7 +558,7 @@ fn kinds_that_become_nothing_have_no_clone_session() {
         "{before}[[switch.edge1.reporter.report]]\nof = ['drop']\nto = 't1'\nas = 'append'\nstore = 'int-events'\n"
     );
     let config = parse(&text.replace("CONTROL", "127.0.0.1:1")).unwrap();
-    let wanted = block_on(async { reporter(&config).wanted() });
+    let wanted = block_on(async { reporter(&config).wanted_tables() });
     for session in 1..=4 {
         let copies = (session == 4).then(|| Holds::Copies(vec![(3, 1)]));
         assert_eq!(wanted.get(&Item::Clone(session)), copies.as_ref(), "{session}");
@@ -660,10 +660,10 @@ fn a_real_switch_holds_what_the_reporter_of_tests_does() {
     let config = config(&control);
     block_on(setup(&config)).unwrap();
     block_on(async {
-        is_as_in("reporter-bmv2.txt", &text_of(&reporter(&config).held().await.unwrap()));
+        is_as_in("reporter-bmv2.txt", &text_of(&reporter(&config).held_tables().await.unwrap()));
         assert_eq!(setup(&config).await.unwrap(), []);
-        reporter(&config).empty().await.unwrap();
+        reporter(&config).stop_reporting().await.unwrap();
         setup(&config).await.unwrap();
-        is_as_in("reporter-bmv2.txt", &text_of(&reporter(&config).held().await.unwrap()));
+        is_as_in("reporter-bmv2.txt", &text_of(&reporter(&config).held_tables().await.unwrap()));
     });
 }

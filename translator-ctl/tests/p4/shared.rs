@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dta_proto::program::{Entry, EntryKey, Lists, Primitive, Program, QueuePair, Session, Store};
+use dta_proto::program::{
+    DataPlaneEntry, EntryKey, Lists, Primitive, Program, ProgramQueuePair, ProgramSession, Store,
+};
 use dta_translator::config::Config;
 use dta_translator::setup;
 use dta_translator::switches::p4::P4Switch;
@@ -26,33 +28,34 @@ fn program(at: u8, second: Option<bool>) -> Program {
     let mut program = Program::default();
     let [mine, theirs] =
         [format!("0-{}", at - 1), format!("{at}-255")].map(|buckets| buckets.parse().unwrap());
-    for entry in Vec::<Entry>::from(sample) {
+    for entry in Vec::<DataPlaneEntry>::from(sample) {
         match entry {
-            Entry::QueuePair(mut pair) => {
+            DataPlaneEntry::QueuePair(mut pair) => {
                 pair.source.mac = "02:00:00:00:00:02".parse().unwrap();
                 pair.destination.mac = "02:00:00:00:00:01".parse().unwrap();
                 if second == Some(true) {
-                    let other = QueuePair { collector: 1, local_qpn: pair.local_qpn + 2, ..pair.clone() };
-                    program.set(Entry::QueuePair(other));
+                    let other =
+                        ProgramQueuePair { collector: 1, local_qpn: pair.local_qpn + 2, ..pair.clone() };
+                    program.set(DataPlaneEntry::QueuePair(other));
                 }
-                program.set(Entry::QueuePair(pair));
+                program.set(DataPlaneEntry::QueuePair(pair));
             }
-            Entry::Store(store) if [1, 3, 4].contains(&store.spec.id) => {
+            DataPlaneEntry::Store(store) if [1, 3, 4].contains(&store.spec.id) => {
                 let address = store.address + (1 << 40);
                 let other = Store { collector: 1, buckets: theirs, address, ..store.clone() };
                 if second.is_some() {
-                    program.set(Entry::Store(other));
+                    program.set(DataPlaneEntry::Store(other));
                 }
-                program.set(Entry::Store(Store { buckets: mine, ..store }));
+                program.set(DataPlaneEntry::Store(Store { buckets: mine, ..store }));
             }
-            Entry::Store(store) if store.spec.id == 2 => {
+            DataPlaneEntry::Store(store) if store.spec.id == 2 => {
                 let lists = Lists { store: 2, collector: 1, first: 6, count: 2, positions: Vec::new() };
                 let address = store.address + (1 << 40);
                 if second.is_some() {
-                    program.set(Entry::Lists(lists));
-                    program.set(Entry::Store(Store { collector: 1, address, ..store.clone() }));
+                    program.set(DataPlaneEntry::Lists(lists));
+                    program.set(DataPlaneEntry::Store(Store { collector: 1, address, ..store.clone() }));
                 }
-                program.set(Entry::Store(store));
+                program.set(DataPlaneEntry::Store(store));
             }
             other => program.set(other),
         }
@@ -67,7 +70,7 @@ fn apply(config: &Config, program: &Program) {
         assert!(matches!(error.error, TargetError::Restarted), "{error}");
         attempt(&mut target, program, &mut after).unwrap();
     }
-    assert_eq!(block_on(target.lacks(program, After::Renewal)).unwrap(), []);
+    assert_eq!(block_on(target.required_changes(program, After::Renewal)).unwrap(), []);
 }
 
 /// Rows of the tables that say where something lies.
@@ -79,7 +82,7 @@ fn rows(bed: &Bed, config: &Config) -> BTreeSet<String> {
 
 /// Programs a switch with two collectors that share stores, step by step, and looks at its rows.
 pub(crate) fn is_programmed(bed: &Bed, config: &Config) {
-    block_on(setup::empty(config, "b1")).unwrap();
+    block_on(setup::clear_switch(config, "b1")).unwrap();
     let _ = std::fs::remove_file(bed.kept());
     let alone: BTreeSet<String> = [
         "region 0x1 0x0..0x7f: use_region(0x0, 0x100000000, 0x1001)",
@@ -154,7 +157,9 @@ fn what_is_held_for_a_collector_stays_when_another_one_comes() {
     assert_eq!((of(&commands, SET_PSN), of(&commands, FORGET_ROW), of(&commands, FORGET_COLUMN)), (2, 0, 0));
     // A new store there gets places that may have been another one's.
     let mut without = program(128, Some(true));
-    for key in [0, 1].map(|n| without.parts_of(4).nth(n).cloned().map(Entry::Store).unwrap().key()) {
+    for key in
+        [0, 1].map(|n| without.store_parts(4).nth(n).cloned().map(DataPlaneEntry::Store).unwrap().entry_key())
+    {
         without.remove(&key);
     }
     apply(&config, &without);
@@ -171,8 +176,8 @@ fn columns_of_sketches_and_rows_of_shared_stores_are_flushed_once_each() {
     told(&bed);
     let mut target = target(&config);
     block_on(async {
-        assert!(target.flush(Primitive::SketchMerge, 5, 0, 20).await.unwrap());
-        assert!(!target.flush(Primitive::SketchMerge, 5, 20, 20).await.unwrap());
+        assert!(target.flush_places(Primitive::SketchMerge, 5, 0, 20).await.unwrap());
+        assert!(!target.flush_places(Primitive::SketchMerge, 5, 20, 20).await.unwrap());
     });
     let commands = told(&bed);
     // 16 columns at the places of 2 epochs.
@@ -191,10 +196,10 @@ fn with_lists(at: &[(u8, u32, u32)], generation: u64) -> Program {
     }
     for (collector, first, count) in at.iter().copied() {
         let positions = (first..first + count).map(|list| (list, 100)).collect();
-        program.set(Entry::Lists(Lists { store: 2, collector, first, count, positions }));
+        program.set(DataPlaneEntry::Lists(Lists { store: 2, collector, first, count, positions }));
     }
     for (collector, generation) in [(0, generation), (1, 1)] {
-        program.set(Entry::Session(Session { collector, generation }));
+        program.set(DataPlaneEntry::Session(ProgramSession { collector, generation }));
     }
     program
 }
@@ -203,13 +208,13 @@ fn with_lists(at: &[(u8, u32, u32)], generation: u64) -> Program {
 fn a_list_goes_on_at_each_collector_where_it_was_there() {
     let bed = Bed::start();
     let config = bed.config("postcard_rows = 64");
-    let (_, p4) = config.switch("b1").unwrap().p4().unwrap();
+    let (_, p4) = config.find_switch("b1").unwrap().p4_config().unwrap();
     let chaos = Chaos::new(&TRANSLATOR, 0);
     let mut target = P4Switch::new(Box::new(chaos.clone()), "b1", p4, &config.translator_of("b1").unwrap());
     // Which lists are flushed, whose new places are cleared as others had them, and which are set to 100.
     let mut apply = |at: &[(u8, u32, u32)], generation, after| {
         chaos.with(|state| state.registers.clear());
-        block_on(target.apply(&with_lists(at, generation), after)).unwrap();
+        block_on(target.apply_program(&with_lists(at, generation), after)).unwrap();
         let of = |wanted| {
             let all = chaos.with(|state| state.registers.clone());
             let is_one = |(command, _, store, _): &(u8, u8, u16, u32)| (*command, *store) == (wanted, 2);
@@ -255,7 +260,7 @@ fn places_of_lists(tables: &Tables) -> BTreeMap<u32, u32> {
 fn lists_that_move_while_the_switch_fails_go_on_in_the_end() {
     let bed = Bed::start();
     let config = bed.config("postcard_rows = 64");
-    let (_, p4) = config.switch("b1").unwrap().p4().unwrap();
+    let (_, p4) = config.find_switch("b1").unwrap().p4_config().unwrap();
     for seed in 0..100 {
         let chaos = Chaos::new(&TRANSLATOR, seed);
         let _ = std::fs::remove_file(bed.kept());
@@ -273,7 +278,7 @@ fn lists_that_move_while_the_switch_fails_go_on_in_the_end() {
             chaos.with(|state| state.one_in = 3);
             assert!((0..1000).any(|_| attempt(&mut target(), &want, &mut after).is_ok()), "{seed}");
             chaos.with(|state| state.one_in = 0);
-            assert_eq!(block_on(target().lacks(&want, after)).unwrap(), [], "{seed}");
+            assert_eq!(block_on(target().required_changes(&want, after)).unwrap(), [], "{seed}");
             // Each has a place of its own, in which its sequence was set.
             let (places, sequences) =
                 chaos.with(|state| (places_of_lists(&state.tables), state.sequences.clone()));

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
+use dta_translator::config::Profile;
+use dta_translator::switches::p4::bfrt_json::{BfrtInfo, BfrtTable, last_segment};
 use p4runtime_proto::bfruntime::bfrt::bf_runtime_server::{BfRuntime, BfRuntimeServer};
 use p4runtime_proto::bfruntime::bfrt::*;
 use p4runtime_proto::bfruntime::write_failed;
-use dta_translator::config::Profile;
-use dta_translator::switches::p4::bfrt_json::{BfrtInfo, BfrtTable, last};
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio_stream::wrappers::ReceiverStream;
@@ -180,7 +180,7 @@ impl FakeTofino {
     }
 
     fn table(&self, id: u32) -> Option<&BfrtTable> {
-        self.tables.table_of(id).or_else(|| self.own.table_of(id))
+        self.tables.table_by_id(id).or_else(|| self.own.table_by_id(id))
     }
 
     /// How many rows a table has.
@@ -191,12 +191,12 @@ impl FakeTofino {
 
     /// The number of a table, of the program or of every switch.
     pub(crate) fn id(&self, name: &str) -> u32 {
-        self.tables.table(name).or_else(|| self.own.table(name)).unwrap().id
+        self.tables.table_by_name(name).or_else(|| self.own.table_by_name(name)).unwrap().id
     }
 
     /// What a register holds: a field for each pipe that it was written in.
     fn held(&self, name: &str, index: u32) -> Option<Vec<Vec<u8>>> {
-        let id = self.tables.table(name).unwrap().id;
+        let id = self.tables.table_by_name(name).unwrap().id;
         self.with(|state| {
             let index = index.to_be_bytes().to_vec();
             let of = |entry: &&TableEntry| {
@@ -226,12 +226,12 @@ impl FakeTofino {
 
     /// Lets a register hold a value in each pipe; of one with several fields, the first.
     pub(crate) fn set_register(&self, name: &str, index: u32, values: &[u32]) {
-        let table = self.tables.table(name).unwrap();
+        let table = self.tables.table_by_name(name).unwrap();
         let exact = key_field::Exact { value: index.to_be_bytes().to_vec() };
         let match_type = Some(key_field::MatchType::Exact(exact));
         let key = TableKey { fields: vec![KeyField { field_id: table.key[0].id, match_type }] };
         let of = &table.data[0].singleton;
-        let len = usize::from(of.kind.bits().div_ceil(8));
+        let len = usize::from(of.kind.bit_width().div_ceil(8));
         let value = |value: &u32| DataField {
             field_id: of.id,
             value: Some(data_field::Value::Stream(value.to_be_bytes()[4 - len..].to_vec())),
@@ -255,12 +255,12 @@ impl FakeTofino {
         if u64::from(index) >= table.size {
             return Err(Status::out_of_range(format!("{} has no {index}", table.name)));
         }
-        state.asked.push((last(&table.name).into(), index));
+        state.asked.push((last_segment(&table.name).into(), index));
         let pipes = state.pipes.max(1);
         let held = state.entries.get(&(table.id, key.encode_to_vec())).and_then(|entry| entry.data.as_ref());
         let mut fields = Vec::new();
         for of in table.data.iter().map(|data| &data.singleton) {
-            let zero = vec![0; usize::from(of.kind.bits().div_ceil(8))];
+            let zero = vec![0; usize::from(of.kind.bit_width().div_ceil(8))];
             let zero = DataField { field_id: of.id, value: Some(data_field::Value::Stream(zero)) };
             let held = held.iter().flat_map(|data| &data.fields).filter(|field| field.field_id == of.id);
             match held.collect::<Vec<_>>()[..] {
@@ -337,8 +337,12 @@ impl FakeTofino {
 
     /// Lets a counter have counted packets.
     pub(crate) fn count(&self, name: &str, index: u32, packets: u64) {
-        let table =
-            self.tables.tables.iter().find(|t| t.table_type == "Counter" && last(&t.name) == name).unwrap();
+        let table = self
+            .tables
+            .tables
+            .iter()
+            .find(|t| t.table_type == "Counter" && last_segment(&t.name) == name)
+            .unwrap();
         let field = table.data.iter().find(|data| data.singleton.name == "$COUNTER_SPEC_PKTS").unwrap();
         let value = key_field::MatchType::Exact(key_field::Exact { value: index.to_be_bytes().to_vec() });
         let key = TableKey { fields: vec![KeyField { field_id: table.key[0].id, match_type: Some(value) }] };
@@ -365,7 +369,7 @@ impl FakeTofino {
             let Some(of) = table.key.iter().find(|of| of.id == field.field_id) else {
                 return invalid("no such field of the key");
             };
-            let width = of.kind.bits();
+            let width = of.kind.bit_width();
             match (of.match_type.as_str(), &field.match_type) {
                 ("Exact", Some(key_field::MatchType::Exact(exact))) => fits(&exact.value, width)?,
                 ("LPM", Some(key_field::MatchType::Lpm(lpm))) => fits(&lpm.value, width)?,
@@ -393,7 +397,7 @@ impl FakeTofino {
             None => return invalid(format!("no action {} of {}", data.action_id, table.name)),
         };
         // Of what is of no action, some may be left out.
-        let is_own = self.own.table_of(entry.table_id).is_some();
+        let is_own = self.own.table_by_id(entry.table_id).is_some();
         if !table.action_specs.is_empty() && !is_own && fields.len() != data.fields.len() {
             return invalid(format!("{} parameters", data.fields.len()));
         }
@@ -405,7 +409,7 @@ impl FakeTofino {
                 ("bytes" | "uint8" | "uint16" | "uint32", Some(data_field::Value::Stream(bytes)))
                     if !of.name.starts_with("$MULTICAST_NODE") =>
                 {
-                    fits(bytes, of.kind.bits())?;
+                    fits(bytes, of.kind.bit_width())?;
                 }
                 ("uint16" | "uint32", Some(data_field::Value::IntArrVal(_)))
                 | ("bool", Some(data_field::Value::BoolArrVal(_) | data_field::Value::BoolVal(_)))

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use clap::Args;
-use dta_cli::output::{Output, OutputFlag};
-use dta_rpc::collector::Client;
-use dta_rpc::{ClientError, ClientOptions, DEFAULT_COLLECTOR, Member, Spread};
+use dta_cli::output::{OutputFlag, OutputFormat};
 use dta_cluster::View;
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{ClientError, ClientOptions, DEFAULT_COLLECTOR, Spread, SpreadMember};
 
 use super::cluster_flag::ClusterFlag;
 use crate::cli::TlsFlags;
@@ -30,12 +30,12 @@ pub(super) struct ClientFlags {
 
 impl ClientFlags {
     /// Whether wide output was asked for.
-    pub(super) fn is_wide(&self) -> bool {
-        self.output.output == Output::Wide
+    pub(super) fn is_wide_output(&self) -> bool {
+        self.output.output == OutputFormat::Wide
     }
 
     /// Several collectors, or a cluster, for a title; `None` if one is named.
-    pub(super) fn several(&self) -> Option<String> {
+    pub(super) fn collectors_title(&self) -> Option<String> {
         match &self.collector[..] {
             _ if self.cluster.is_given() => Some("cluster".into()),
             [_] => None,
@@ -47,14 +47,14 @@ impl ClientFlags {
     ///
     /// # Errors
     /// Several collectors were named, or a cluster.
-    pub(super) fn options(&self) -> anyhow::Result<ClientOptions> {
+    pub(super) fn client_options(&self) -> anyhow::Result<ClientOptions> {
         if self.cluster.is_given() {
             let which = "this command asks one collector: name one of the cluster with --collector";
-            return Err(dta_cli::misuse(anyhow::anyhow!(which)));
+            return Err(dta_cli::misuse_error(anyhow::anyhow!(which)));
         }
         match &self.collector[..] {
             [only] => Ok(self.options_of(only)),
-            several => Err(dta_cli::misuse(anyhow::anyhow!(
+            several => Err(dta_cli::misuse_error(anyhow::anyhow!(
                 "this command asks one collector, but --collector names {}: name one of them",
                 several.len()
             ))),
@@ -62,20 +62,20 @@ impl ClientFlags {
     }
 
     fn options_of(&self, collector: &str) -> ClientOptions {
-        ClientOptions::new(collector, self.tls.tls())
+        ClientOptions::new(collector, self.tls.client_tls())
     }
 
     /// The only collector.
-    pub(super) async fn connect(&self) -> anyhow::Result<Client> {
-        Ok(Client::connect(&self.options()?).await?)
+    pub(super) async fn connect_single(&self) -> anyhow::Result<RemoteCollector> {
+        Ok(RemoteCollector::connect(&self.client_options()?).await?)
     }
 
     /// All named collectors, or those of the cluster, one by one.
     ///
     /// # Errors
     /// One of them does not answer.
-    pub(super) async fn each(&self) -> anyhow::Result<Vec<Client>> {
-        let addresses = match self.cluster.config()? {
+    pub(super) async fn connect_each(&self) -> anyhow::Result<Vec<RemoteCollector>> {
+        let addresses = match self.cluster.etcd_config()? {
             Some(cluster) => {
                 let view = dta_cluster::read(&cluster).await?;
                 view.collectors.into_values().map(|collector| collector.address).collect()
@@ -85,7 +85,7 @@ impl ClientFlags {
         let mut clients = Vec::new();
         for (n, address) in addresses.iter().enumerate() {
             if !addresses[..n].contains(address) {
-                clients.push(Client::connect(&self.options_of(address)).await?);
+                clients.push(RemoteCollector::connect(&self.options_of(address)).await?);
             }
         }
         Ok(clients)
@@ -93,35 +93,35 @@ impl ClientFlags {
 
     /// All named collectors, or those of the cluster as they come and go, asked as one. Of several, one that is down is
     /// missed by what it has alone.
-    pub(super) async fn ask(&self) -> anyhow::Result<Spread> {
-        if let Some(cluster) = self.cluster.config()? {
-            return self.follow(cluster).await;
+    pub(super) async fn connect_all(&self) -> anyhow::Result<Spread> {
+        if let Some(cluster) = self.cluster.etcd_config()? {
+            return self.follow_cluster(cluster).await;
         }
-        let mut members: Vec<Member> = Vec::new();
+        let mut members: Vec<SpreadMember> = Vec::new();
         for address in &self.collector {
             if members.iter().any(|member| member.address == *address) {
                 continue;
             }
             let options = self.options_of(address);
             let client = match self.collector.len() {
-                1 => Client::connect(&options).await?,
-                _ => Client::connect_lazy(&options)?,
+                1 => RemoteCollector::connect(&options).await?,
+                _ => RemoteCollector::connect_lazy(&options)?,
             };
-            members.push(Member { address: address.clone(), ask: Arc::new(client) });
+            members.push(SpreadMember { address: address.clone(), ask: Arc::new(client) });
         }
         Ok(Spread::new(members))
     }
 
     /// The collectors of a cluster.
-    async fn follow(&self, cluster: dta_cluster::Config) -> anyhow::Result<Spread> {
+    async fn follow_cluster(&self, cluster: dta_cluster::Config) -> anyhow::Result<Spread> {
         // Asked first, so that a cluster that cannot be reached is reported at once.
-        let spread = Spread::new(self.members(&dta_cluster::read(&cluster).await?, &[])?);
-        let mut views = dta_cluster::follow(cluster)?;
+        let spread = Spread::new(self.cluster_members(&dta_cluster::read(&cluster).await?, &[])?);
+        let mut views = dta_cluster::follow_cluster(cluster)?;
         let (flags, followed) = (self.clone(), spread.clone());
         tokio::spawn(async move {
             loop {
-                let view = views.changed().await;
-                match flags.members(&view, &followed.members()) {
+                let view = views.next_view().await;
+                match flags.cluster_members(&view, &followed.members()) {
                     Ok(members) => followed.set_members(members),
                     Err(error) => tracing::warn!(%error, "a collector of the cluster cannot be asked"),
                 }
@@ -131,12 +131,16 @@ impl ClientFlags {
     }
 
     /// The collectors of a view; connections that there were before are kept.
-    fn members(&self, view: &View, before: &[Member]) -> Result<Vec<Member>, ClientError> {
+    fn cluster_members(
+        &self,
+        view: &View,
+        before: &[SpreadMember],
+    ) -> Result<Vec<SpreadMember>, ClientError> {
         let member = |address: &String| match before.iter().find(|member| member.address == *address) {
             Some(member) => Ok(member.clone()),
             None => {
-                let ask = Arc::new(Client::connect_lazy(&self.options_of(address))?);
-                Ok(Member { address: address.clone(), ask })
+                let ask = Arc::new(RemoteCollector::connect_lazy(&self.options_of(address))?);
+                Ok(SpreadMember { address: address.clone(), ask })
             }
         };
         view.collectors.values().map(|collector| member(&collector.address)).collect()

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use clap::Args;
-use dta_files::config_file;
 use dta_cluster::Config;
+use dta_files::config_file;
 
 /// Which cluster to ask.
 #[derive(Args, Clone, Debug)]
@@ -25,13 +25,13 @@ impl ClusterFlag {
     ///
     /// # Errors
     /// What is named is neither a URL nor a file.
-    pub(super) fn config(&self) -> anyhow::Result<Option<Config>> {
+    pub(super) fn etcd_config(&self) -> anyhow::Result<Option<Config>> {
         let read = |named: &String| match named.contains("://") {
-            true => named.parse::<Config>().map_err(dta_cli::misuse),
+            true => named.parse::<Config>().map_err(dta_cli::misuse_error),
             false => {
                 let path = Path::new(named);
-                let text = config_file::read(path, "the cluster").map_err(dta_cli::misuse)?;
-                Ok(config_file::parse::<Config>(&text, path).map_err(dta_cli::misuse)?.0)
+                let text = config_file::read(path, "the cluster").map_err(dta_cli::misuse_error)?;
+                Ok(config_file::parse_config::<Config>(&text, path).map_err(dta_cli::misuse_error)?.0)
             }
         };
         self.cluster.as_ref().map(read).transpose()
@@ -40,9 +40,9 @@ impl ClusterFlag {
     /// The same for commands that are about a cluster.
     ///
     /// # Errors
-    /// As [`ClusterFlag::config`], or none is named.
-    pub(super) fn required(&self) -> anyhow::Result<Config> {
-        let missing = || dta_cli::misuse(anyhow::anyhow!("name the cluster with --cluster"));
-        self.config()?.ok_or_else(missing)
+    /// As [`ClusterFlag::etcd_config`], or none is named.
+    pub(super) fn required_config(&self) -> anyhow::Result<Config> {
+        let missing = || dta_cli::misuse_error(anyhow::anyhow!("name the cluster with --cluster"));
+        self.etcd_config()?.ok_or_else(missing)
     }
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_cli::Status;
-use dta_rpc::collector::Client;
+use dta_cli::CommandStatus;
+use dta_rpc::collector::RemoteCollector;
 use dta_views::dashboard::{self, DataSource};
 
 use super::client_flags::ClientFlags;
@@ -38,27 +38,29 @@ pub(in crate::cli) struct Args {
     client: ClientFlags,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     let names = args.names.read()?;
     let interval = Duration::from_millis(args.interval);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
-        let source = match (&args.memory, args.client.several()) {
+        let source = match (&args.memory, args.client.collectors_title()) {
             (Some(dir), _) => {
                 let memory = Memory::open(dir)?;
-                DataSource::asking(Arc::new(memory), format!("memory {}", dir.display()), false)
+                DataSource::from_ask(Arc::new(memory), format!("memory {}", dir.display()), false)
             }
-            (None, Some(title)) => DataSource::asking(Arc::new(args.client.ask().await?), title, true),
+            (None, Some(title)) => {
+                DataSource::from_ask(Arc::new(args.client.connect_all().await?), title, true)
+            }
             (None, None) => {
-                let options = args.client.options()?;
+                let options = args.client.client_options()?;
                 // Lazy, so that the dashboard survives a restart of the collector; but one that was never there is
                 // reported at once.
-                Client::connect(&options).await?;
-                DataSource::live(Client::connect_lazy(&options)?, &options.address)
+                RemoteCollector::connect(&options).await?;
+                DataSource::from_collector(RemoteCollector::connect_lazy(&options)?, &options.address)
             }
         };
         dashboard::run(source.with_names(names), interval).await?;
         anyhow::Ok(())
     })?;
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }

@@ -4,20 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ArgAction;
-use dta_cli::{LogFormat, Status};
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, ClientOptions, DEFAULT_COLLECTOR};
+use dta_cli::{CommandStatus, LogFormat};
 use dta_export::config::{Config, Influx, Json, OtlpProtocol, RemoteWriteVersion};
-use dta_export::gauges::{Following, Gauges};
+use dta_export::gauges::{GaugeFollower, Gauges};
 use dta_export::names::Names;
-use dta_export::run::{Exporters, Pages, Run, look, warnings};
+use dta_export::run::{ExportOptions, Exporters, Pages, check_exporters, config_warnings};
 use dta_export::schema::Schema;
 use dta_export::source::Begin;
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, ClientOptions, DEFAULT_COLLECTOR};
 
 use crate::cli::TlsFlags;
 use crate::cli::names_flag::NamesFlag;
 use crate::cli::supervise::Signals;
-use crate::config::{Metrics, Telemetry};
+use crate::config::{CollectorMetricsConfig, Telemetry};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -64,7 +64,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE")]
     influx_ca: Option<PathBuf>,
     /// Names in the database; `intcollector` uses those of INTCollector [default: tags]
-    #[arg(long, value_name = "SCHEMA", value_parser = dta_cli::one_of::<Schema>(&Schema::NAMES))]
+    #[arg(long, value_name = "SCHEMA", value_parser = dta_cli::one_of_names::<Schema>(&Schema::NAMES))]
     schema: Option<Schema>,
     /// Directory of points that the database has not accepted yet
     #[arg(long, value_name = "DIR")]
@@ -73,7 +73,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "URL")]
     otlp: Option<String>,
     /// How it is reached; gRPC usually has port 4317 [default: http]
-    #[arg(long, value_name = "PROTOCOL", value_parser = dta_cli::one_of::<OtlpProtocol>(&OtlpProtocol::NAMES))]
+    #[arg(long, value_name = "PROTOCOL", value_parser = dta_cli::one_of_names::<OtlpProtocol>(&OtlpProtocol::NAMES))]
     otlp_protocol: Option<OtlpProtocol>,
     /// File whose first line is the token for it
     #[arg(long, value_name = "FILE")]
@@ -85,7 +85,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "URL")]
     remote_write: Option<String>,
     /// Version of remote write [default: 1.0]
-    #[arg(long, value_name = "VERSION", value_parser = dta_cli::one_of::<RemoteWriteVersion>(&RemoteWriteVersion::NAMES))]
+    #[arg(long, value_name = "VERSION", value_parser = dta_cli::one_of_names::<RemoteWriteVersion>(&RemoteWriteVersion::NAMES))]
     remote_write_version: Option<RemoteWriteVersion>,
     /// User of a receiver with passwords
     #[arg(long, value_name = "NAME")]
@@ -120,23 +120,23 @@ pub(in crate::cli) struct Args {
     #[arg(long, default_value = "info", value_name = "FILTER")]
     log: String,
     /// Log format
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of_names::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
 }
 
 impl Args {
     /// The file's tables `[export]`, with flags applied, and `[metrics]`; and the names of switches, ports and drop reasons.
-    fn configuration(&self) -> anyhow::Result<(Config, Metrics, Names)> {
+    fn configuration(&self) -> anyhow::Result<(Config, CollectorMetricsConfig, Names)> {
         let (mut config, metrics, named) = match &self.config {
             Some(path) => {
-                let of_file = crate::config::Config::load(path).map_err(dta_cli::misuse)?.0;
+                let of_file = crate::config::Config::load(path).map_err(dta_cli::misuse_error)?.0;
                 (of_file.export, of_file.metrics, of_file.names)
             }
             None => Default::default(),
         };
         let asked = self.names.names.as_deref().or(named.as_deref());
-        let (names, _) = Names::find(asked).map_err(dta_cli::misuse)?;
-        fn over<T: Clone>(field: &mut Option<T>, flag: &Option<T>) {
+        let (names, _) = Names::find_and_load(asked).map_err(dta_cli::misuse_error)?;
+        fn override_with<T: Clone>(field: &mut Option<T>, flag: &Option<T>) {
             if flag.is_some() {
                 field.clone_from(flag);
             }
@@ -154,13 +154,13 @@ impl Args {
             } else if self.org.is_some() || self.bucket.is_some() {
                 (*database, *user) = (None, None);
             }
-            over(database, &self.database);
-            over(user, &self.user);
-            over(org, &self.org);
-            over(bucket, &self.bucket);
-            over(secret_file, &self.secret_file);
-            over(ca, &self.influx_ca);
-            over(spool, &self.spool);
+            override_with(database, &self.database);
+            override_with(user, &self.user);
+            override_with(org, &self.org);
+            override_with(bucket, &self.bucket);
+            override_with(secret_file, &self.secret_file);
+            override_with(ca, &self.influx_ca);
+            override_with(spool, &self.spool);
             *schema = self.schema.unwrap_or(*schema);
         }
         if let Some(url) = &self.otlp {
@@ -168,17 +168,17 @@ impl Args {
         }
         if let Some(otlp) = &mut config.otlp {
             otlp.protocol = self.otlp_protocol.unwrap_or(otlp.protocol);
-            over(&mut otlp.secret_file, &self.otlp_secret_file);
-            over(&mut otlp.ca, &self.otlp_ca);
+            override_with(&mut otlp.secret_file, &self.otlp_secret_file);
+            override_with(&mut otlp.ca, &self.otlp_ca);
         }
         if let Some(url) = &self.remote_write {
             config.remote_write.get_or_insert_default().url.clone_from(url);
         }
         if let Some(remote) = &mut config.remote_write {
             remote.version = self.remote_write_version.unwrap_or(remote.version);
-            over(&mut remote.user, &self.remote_write_user);
-            over(&mut remote.secret_file, &self.remote_write_secret_file);
-            over(&mut remote.ca, &self.remote_write_ca);
+            override_with(&mut remote.user, &self.remote_write_user);
+            override_with(&mut remote.secret_file, &self.remote_write_secret_file);
+            override_with(&mut remote.ca, &self.remote_write_ca);
         }
         if let Some(broker) = &self.kafka {
             config.kafka.get_or_insert_default().brokers = vec![broker.clone()];
@@ -191,18 +191,18 @@ impl Args {
             config.json = Some(Json { file: file.clone(), names });
         }
         config.events = self.events.clone().unwrap_or(config.events);
-        if !config.is_on() {
-            return Err(dta_cli::misuse(anyhow::anyhow!(
+        if !config.has_exporters() {
+            return Err(dta_cli::misuse_error(anyhow::anyhow!(
                 "no destination: give --influx URL and --database NAME (or --org and --bucket), --otlp URL, \
                  --remote-write URL, --kafka HOST:PORT, --json FILE, or --config FILE"
             )));
         }
-        look(&config).map_err(dta_cli::misuse)?;
+        check_exporters(&config).map_err(dta_cli::misuse_error)?;
         Ok((config, metrics, names))
     }
 
     /// Where to begin without an earlier run: a terminal wants what is new, a database what there is.
-    fn begin(&self, config: &Config) -> Begin {
+    fn starting_point(&self, config: &Config) -> Begin {
         let prints = config.json.as_ref().is_some_and(|json| json.file.as_os_str() == "-");
         if prints
             && config.influx.is_none()
@@ -218,55 +218,55 @@ impl Args {
     }
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     let (config, metrics, names) = args.configuration()?;
-    dta_cli::log(&args.log, args.log_format);
-    for warning in warnings(&config) {
+    dta_cli::init_logging(&args.log, args.log_format);
+    for warning in config_warnings(&config) {
         tracing::warn!("{warning}");
     }
-    let options = ClientOptions::new(&args.collector, args.tls.tls());
+    let options = ClientOptions::new(&args.collector, args.tls.client_tls());
     super::block_on(async {
         let mut signals = Signals::new()?;
-        let ask: Arc<dyn Ask> = Arc::new(Client::connect_lazy(&options)?);
-        let begin = args.begin(&config);
+        let ask: Arc<dyn Ask> = Arc::new(RemoteCollector::connect_lazy(&options)?);
+        let begin = args.starting_point(&config);
         // The default spool directory depends on the collector.
         let name: String =
             args.collector.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
         let names = Arc::new(names);
-        let pages = pages(&ask, config.has_metrics().then_some(&metrics), &names);
-        let run = Run { begin, once: args.once, names };
+        let pages = metric_pages(&ask, config.has_metrics().then_some(&metrics), &names);
+        let run = ExportOptions { begin, once: args.once, names };
         let mut exporters = Exporters::start(&config, &name, &ask, &pages, run)?;
-        let counters = exporters.counters();
+        let counters = exporters.exporter_counters();
         tokio::select! {
-            () = exporters.ended() => {}
-            () = signals.end() => {}
+            () = exporters.wait_until_done() => {}
+            () = signals.wait_for_end() => {}
         }
-        exporters.stop().await;
+        exporters.stop_exporters().await;
         for (sink, counters) in counters {
-            let counted = counters.named(sink).into_iter().filter(|(_, value)| *value > 0);
+            let counted = counters.named_counters(sink).into_iter().filter(|(_, value)| *value > 0);
             let counted: Vec<_> = counted.map(|(name, value)| format!("{name}={value}")).collect();
             tracing::info!(counted = counted.join(" "), "ended");
         }
         anyhow::Ok(())
     })?;
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }
 
 /// What makes pages of the collector's metrics, with telemetry if `metrics` wants it.
-fn pages(ask: &Arc<dyn Ask>, metrics: Option<&Metrics>, names: &Arc<Names>) -> Pages {
+fn metric_pages(ask: &Arc<dyn Ask>, metrics: Option<&CollectorMetricsConfig>, names: &Arc<Names>) -> Pages {
     let telemetry = metrics.and_then(|metrics| {
         let Telemetry::As(schema) = metrics.telemetry else { return None };
-        let names = if metrics.names { names.clone() } else { Arc::new(Names::none()) };
-        let gauges = Gauges::new(schema, metrics.limits(), names);
-        Some(Following::start(ask.clone(), &metrics.store, gauges))
+        let names = if metrics.names { names.clone() } else { Arc::new(Names::empty()) };
+        let gauges = Gauges::new(schema, metrics.telemetry_limits(), names);
+        Some(GaugeFollower::start(ask.clone(), &metrics.store, gauges))
     });
     let (ask, telemetry) = (ask.clone(), Arc::new(telemetry));
     Arc::new(move || {
         let (ask, telemetry) = (ask.clone(), telemetry.clone());
         Box::pin(async move {
-            let mut page = crate::page::page(&*ask).await.map_err(|error| error.to_string())?;
+            let mut page = crate::page::metrics_page(&*ask).await.map_err(|error| error.to_string())?;
             if let Some(telemetry) = &*telemetry {
-                telemetry.put(&mut page);
+                telemetry.add_to_page(&mut page);
             }
             Ok(page)
         })

@@ -1,12 +1,12 @@
 //! `dta-collector history`
 
-use dta_cli::Status;
-use dta_cli::number::grouped;
-use dta_cli::table::Table;
-use dta_rpc::Ask;
+use dta_cli::CommandStatus;
+use dta_cli::number::format_grouped;
+use dta_cli::table::TextTable;
 use dta_files::moment;
 use dta_proto::control::{Epoch, EpochsRequest, EpochsResponse};
-use dta_views::epoch::Shown;
+use dta_rpc::Ask;
+use dta_views::epoch::EpochSummary;
 
 use super::client_flags::ClientFlags;
 
@@ -22,10 +22,10 @@ pub(in crate::cli) struct Args {
     /// The store, by name or id
     store: String,
     /// Only the epochs of this moment and later: 2026-11-24T14:00, or -1h
-    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true)]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse_moment, allow_hyphen_values = true)]
     since: Option<u64>,
     /// Only the epochs of moments before this one
-    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true)]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse_moment, allow_hyphen_values = true)]
     until: Option<u64>,
     /// How many at most, of each collector [default: 20; with --since, all]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -34,34 +34,34 @@ pub(in crate::cli) struct Args {
     client: ClientFlags,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     let (since, until) = (args.since.unwrap_or_default(), args.until.unwrap_or_default());
     // 0 = all.
     let most = args.number.unwrap_or(if since == 0 { 20 } else { 0 });
     let EpochsResponse { epochs, older } = super::block_on(async {
         let request = EpochsRequest { store: args.store, since, until, most };
-        Ok(args.client.ask().await?.newest_epochs(request).await?)
+        Ok(args.client.connect_all().await?.newest_epochs(request).await?)
     })?;
-    let shown: Vec<Shown> = epochs.iter().map(Shown::from).collect();
-    args.client.output.print(&shown, |_| {
-        let table = table(&epochs);
+    let shown: Vec<EpochSummary> = epochs.iter().map(EpochSummary::from).collect();
+    args.client.output.print_document(&shown, |_| {
+        let table = render_table(&epochs);
         match older {
             0 => table,
-            older => format!("{}\nolder ones: --until {}", table.trim_end(), moment::utc(older)),
+            older => format!("{}\nolder ones: --until {}", table.trim_end(), moment::format_utc(older)),
         }
     })?;
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }
 
-fn table(epochs: &[Epoch]) -> String {
+fn render_table(epochs: &[Epoch]) -> String {
     let several = epochs.iter().any(|epoch| !epoch.collector.is_empty());
     let mut header = vec!["state", "from", "to", "moved by", "confirmed", "rows", "generation"];
     if several {
         header.push("collector");
     }
-    let mut table = Table::new(&header, &[5, 6]);
+    let mut table = TextTable::new(&header, &[5, 6]);
     for epoch in epochs {
-        let shown = Shown::from(epoch);
+        let shown = EpochSummary::from(epoch);
         let dash = || "-".to_owned();
         let confirmed = shown.confirmed.map_or("-", |confirmed| if confirmed { "yes" } else { "no" });
         let mut row = vec![
@@ -70,13 +70,13 @@ fn table(epochs: &[Epoch]) -> String {
             shown.flipped_from.unwrap_or_else(dash),
             shown.flipped_to.unwrap_or_else(dash),
             confirmed.to_owned(),
-            shown.rows.map_or_else(dash, grouped),
+            shown.rows.map_or_else(dash, format_grouped),
             epoch.generation.to_string(),
         ];
         if several {
             row.push(epoch.collector.clone());
         }
-        table.row(row);
+        table.add_row(row);
     }
     table.to_string()
 }

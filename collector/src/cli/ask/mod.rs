@@ -21,9 +21,9 @@ mod top;
 mod trace;
 
 use clap::Subcommand;
-use dta_cli::{Status, output};
-use dta_rpc::{ClientError, Span, Spread};
+use dta_cli::{CommandStatus, output};
 use dta_proto::store::StoreSpec;
+use dta_rpc::{ClientError, Span, Spread};
 use dta_views::int::IntError;
 
 #[derive(Subcommand)]
@@ -58,7 +58,7 @@ fn asked_span(at: Option<u64>, since: Option<u64>, until: Option<u64>) -> Option
     Some(Span { since, until: at.map(|at| at + 1).or(until).unwrap_or_default() })
 }
 
-pub(super) fn run(command: Command) -> anyhow::Result<Status> {
+pub(super) fn run(command: Command) -> anyhow::Result<CommandStatus> {
     match command {
         Command::Query(args) => query::run(args),
         Command::History(args) => history::run(args),
@@ -78,7 +78,7 @@ pub(super) fn run(command: Command) -> anyhow::Result<Status> {
 fn int_error(error: IntError) -> anyhow::Error {
     match error {
         IntError::Client(error) => error.into(),
-        IntError::NoStore(_) => dta_cli::misuse(error),
+        IntError::NoStore(_) => dta_cli::misuse_error(error),
         IntError::NotKept(_) => error.into(),
     }
 }
@@ -99,12 +99,12 @@ fn show_again(watch: Option<u64>, text: impl std::fmt::Display) -> anyhow::Resul
         Some(_) => ("", "\n"),
         None => ("", ""),
     };
-    Ok(dta_cli::print(format_args!("{clear}{text}{end}"))?)
+    Ok(dta_cli::print_line(format_args!("{clear}{text}{end}"))?)
 }
 
 /// Prints a document for programs, on one line if `--watch` repeats it.
 fn print_json(watch: Option<u64>, document: &impl serde::Serialize) -> anyhow::Result<()> {
-    if watch.is_some() { output::json_line(document) } else { output::json(document) }
+    if watch.is_some() { output::json_line(document) } else { output::print_json(document) }
 }
 
 /// Runs a client command: a few messages need no thread but this one.
@@ -113,7 +113,7 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
 }
 
 /// The stores of the collectors that answer, one of each name.
-async fn specs(ask: &Spread) -> Result<Vec<StoreSpec>, ClientError> {
+async fn store_specs(ask: &Spread) -> Result<Vec<StoreSpec>, ClientError> {
     let stores = ask.placement_that_answers().await?.stores;
     Ok(stores.into_iter().filter_map(|place| StoreSpec::try_from(&place.store?).ok()).collect())
 }

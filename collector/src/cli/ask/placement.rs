@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use clap::Subcommand;
-use dta_cli::Status;
-use dta_cli::number::{bytes, counted};
+use dta_cli::CommandStatus;
+use dta_cli::number::{format_bytes, format_count};
 use dta_cli::output::OutputFlag;
-use dta_cli::table::Table;
-use dta_cluster::{Collector, View};
-use dta_proto::placement::Placement;
+use dta_cli::table::TextTable;
+use dta_cluster::{CollectorRecord, View};
+use dta_proto::placement::ClusterPlacement;
 use serde::Serialize;
 
 use super::cluster_flag::ClusterFlag;
@@ -65,15 +65,15 @@ struct Drain {
 
 /// What `show` prints.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct PlacementOverview<'a> {
     version: u64,
     /// By id. One that is gone, and still has something, has no collector.
-    collectors: BTreeMap<&'a str, Part<'a>>,
+    collectors: BTreeMap<&'a str, CollectorHoldings<'a>>,
 }
 
 #[derive(Serialize)]
-struct Part<'a> {
-    collector: Option<&'a Collector>,
+struct CollectorHoldings<'a> {
+    collector: Option<&'a CollectorRecord>,
     drained: bool,
     /// By copy, of the keys' 256 buckets.
     buckets: Vec<String>,
@@ -95,74 +95,74 @@ struct Rebalanced {
     moved: usize,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     match args.command {
         Command::Show(Show { cluster, output }) => {
-            let view = super::block_on(async { Ok(dta_cluster::read(&cluster.required()?).await?) })?;
-            output.print(&shown(&view), table)?;
+            let view = super::block_on(async { Ok(dta_cluster::read(&cluster.required_config()?).await?) })?;
+            output.print_document(&placement_overview(&view), render_table)?;
         }
         Command::Drain(Drain { id, undo, cluster, output }) => {
             super::block_on(async {
-                let config = cluster.required()?;
+                let config = cluster.required_config()?;
                 let view = dta_cluster::read(&config).await?;
                 anyhow::ensure!(
                     view.collectors.contains_key(&id) || view.drained.contains(&id),
                     "there is no collector {id:?}; there are {}",
                     view.collectors.keys().cloned().collect::<Vec<_>>().join(", ")
                 );
-                Ok(dta_cluster::drain(&config, &id, !undo).await?)
+                Ok(dta_cluster::set_drained(&config, &id, !undo).await?)
             })?;
-            output.print(&Drained { id, drained: !undo }, |drained| match drained.drained {
+            output.print_document(&Drained { id, drained: !undo }, |drained| match drained.drained {
                 true => format!("{} is to have nothing", drained.id),
                 false => format!("{} may have something again", drained.id),
             })?;
         }
         Command::Rebalance(Show { cluster, output }) => {
             let [before, after] =
-                super::block_on(async { Ok(dta_cluster::rebalance(&cluster.required()?).await?) })?;
+                super::block_on(async { Ok(dta_cluster::rebalance(&cluster.required_config()?).await?) })?;
             let done = Rebalanced { version: after.version, moved: after.moved_since(&before) };
-            output.print(&done, |done| {
-                let moved = counted(done.moved as u64, "bucket moves", "buckets move");
+            output.print_document(&done, |done| {
+                let moved = format_count(done.moved as u64, "bucket moves", "buckets move");
                 format!("placement {}: {moved}", done.version)
             })?;
         }
     }
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }
 
-fn shown(view: &View) -> Shown<'_> {
+fn placement_overview(view: &View) -> PlacementOverview<'_> {
     let View { collectors, drained, placement, .. } = view;
-    let Placement { version, keys, lists, .. } = placement;
+    let ClusterPlacement { version, keys, lists, .. } = placement;
     let have = keys.iter().flat_map(BTreeMap::keys).chain(lists.keys());
-    let part = |id: &'_ str| Part {
+    let part = |id: &'_ str| CollectorHoldings {
         collector: collectors.get(id),
         drained: drained.contains(id),
-        buckets: (0..keys.len()).map(|copy| placement.buckets(copy, id).to_string()).collect(),
+        buckets: (0..keys.len()).map(|copy| placement.buckets_of_copy(copy, id).to_string()).collect(),
         lists: lists.get(id).map_or(&[], Vec::as_slice),
     };
     let ids = collectors.keys().chain(have).map(String::as_str);
-    Shown { version: *version, collectors: ids.map(|id| (id, part(id))).collect() }
+    PlacementOverview { version: *version, collectors: ids.map(|id| (id, part(id))).collect() }
 }
 
-fn table(shown: &Shown<'_>) -> String {
+fn render_table(shown: &PlacementOverview<'_>) -> String {
     let mut table =
-        Table::new(&["collector", "address", "zone", "memory", "state", "buckets", "lists"], &[3]);
+        TextTable::new(&["collector", "address", "zone", "memory", "state", "buckets", "lists"], &[3]);
     for (id, part) in &shown.collectors {
         let state = match (part.collector, part.drained) {
             (None, _) => "gone",
             (Some(_), true) => "drained",
             (Some(_), false) => "there",
         };
-        let of = |say: fn(&Collector) -> String| part.collector.map_or_else(|| "-".to_owned(), say);
+        let of = |say: fn(&CollectorRecord) -> String| part.collector.map_or_else(|| "-".to_owned(), say);
         let lists = part.lists.iter().map(|range| {
-            let last = range.end().saturating_sub(1);
+            let last = range.end_of_lists().saturating_sub(1);
             format!("{} {}-{last}", range.store, range.first)
         });
-        table.row([
+        table.add_row([
             (*id).to_owned(),
             of(|collector| collector.address.clone()),
             of(|collector| collector.zone.clone()),
-            of(|collector| bytes(collector.free_memory)),
+            of(|collector| format_bytes(collector.free_memory)),
             state.to_owned(),
             part.buckets.join(" / "),
             lists.collect::<Vec<_>>().join(", "),

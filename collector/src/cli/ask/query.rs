@@ -5,20 +5,20 @@ use std::str::FromStr;
 
 use anyhow::Context;
 use clap::Subcommand;
-use dta_cli::Status;
-use dta_cli::number::grouped;
-use dta_cli::table::Table;
+use dta_cli::CommandStatus;
+use dta_cli::number::format_grouped;
+use dta_cli::table::TextTable;
 use dta_cli::terminal;
-use dta_rpc::{Ask, AskKeys, ClientError, KeyAnswer, QuestionKind, Spread};
 use dta_proto::control::{
     CounterAnswer, Epoch, EpochsRequest, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer,
 };
-use dta_proto::hex;
 use dta_proto::key::Key;
 use dta_proto::telemetry;
+use dta_proto::to_hex_digits;
 use dta_proto::wire::dta::Primitive;
-use dta_views::epoch::Shown;
-use dta_views::lacks::Lacks;
+use dta_rpc::{Ask, AskKeys, ClientError, KeyAnswer, QuestionKind, Spread};
+use dta_views::epoch::EpochSummary;
+use dta_views::lacks::MissingReports;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -54,7 +54,7 @@ pub(in crate::cli) struct Args {
 enum Query {
     /// Everything known about flows, drawn as a path
     #[command(after_help = super::query_flow::HELP)]
-    Flow(super::query_flow::What),
+    Flow(super::query_flow::FlowQueryArgs),
     /// The last value of keys
     #[command(after_help = help!("  dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'
   dta-collector query key-write --store flows --policy at-least=2 0a000000
@@ -62,11 +62,11 @@ enum Query {
   dta-collector query key-write 0a000000 --since -1h     and since then"))]
     KeyWrite {
         #[command(flatten)]
-        what: What,
+        what: KeyQueryArgs,
         #[command(flatten)]
         span: SpanFlags,
         /// How to choose among copies: `first` match, `plurality`, or `at-least=N` that agree
-        #[arg(long, default_value = "first", value_parser = policy, value_name = "POLICY")]
+        #[arg(long, default_value = "first", value_parser = parse_policy, value_name = "POLICY")]
         policy: (Policy, u32),
     },
     /// The path of keys
@@ -74,7 +74,7 @@ enum Query {
   dta-collector query postcarding 0a000000 --since -1h   its changes"))]
     Postcarding {
         #[command(flatten)]
-        what: What,
+        what: KeyQueryArgs,
         #[command(flatten)]
         span: SpanFlags,
     },
@@ -84,7 +84,7 @@ enum Query {
   dta-collector query key-increment 0a000000 --since -1h  its changes"))]
     KeyIncrement {
         #[command(flatten)]
-        what: What,
+        what: KeyQueryArgs,
         #[command(flatten)]
         span: SpanFlags,
     },
@@ -101,7 +101,7 @@ An epoch is complete when every column has been merged from all reporters. Findi
     )]
     SketchMerge {
         #[command(flatten)]
-        what: What,
+        what: KeyQueryArgs,
         /// Which epoch, as reporters number them [default: the newest that is complete; with --at, that of the moment]
         #[arg(long, short)]
         epoch: Option<u32>,
@@ -112,7 +112,7 @@ An epoch is complete when every column has been merged from all reporters. Findi
 }
 
 #[derive(clap::Args)]
-pub(super) struct What {
+pub(super) struct KeyQueryArgs {
     /// Keys, or `-`
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
@@ -120,32 +120,32 @@ pub(super) struct What {
     #[arg(long, short, value_name = "NAME|ID", default_value = "", hide_default_value = true)]
     pub(super) store: String,
     /// The moment that is asked about, of stores with epochs: 2026-11-24T14:00, or -1h [default: now]
-    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true)]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse_moment, allow_hyphen_values = true)]
     at: Option<u64>,
     #[command(flatten)]
     pub(super) client: ClientFlags,
 }
 
-impl What {
+impl KeyQueryArgs {
     /// The keys.
-    pub(super) fn keys(&self) -> anyhow::Result<Vec<Key>> {
-        written(&self.keys, "keys")
+    pub(super) fn parse_keys(&self) -> anyhow::Result<Vec<Key>> {
+        parse_arguments(&self.keys, "keys")
     }
 
     /// Whom it asks, about the moment that was named.
-    pub(super) async fn ask(&self) -> anyhow::Result<Spread> {
-        Ok(self.client.ask().await?.at(self.at.unwrap_or_default().into()))
+    pub(super) async fn connect_at_moment(&self) -> anyhow::Result<Spread> {
+        Ok(self.client.connect_all().await?.at_moment(self.at.unwrap_or_default().into()))
     }
 
     /// What the store says of keys, each answer with its epoch.
-    fn answers<A>(&self, keys: &[Key], kind: QuestionKind) -> anyhow::Result<Vec<(A, Option<Epoch>)>>
+    fn query_answers<A>(&self, keys: &[Key], kind: QuestionKind) -> anyhow::Result<Vec<(A, Option<Epoch>)>>
     where
         A: TryFrom<KeyAnswer, Error = ClientError> + Send,
     {
         let all = super::block_on(async {
-            let ask = self.ask().await?;
+            let ask = self.connect_at_moment().await?;
             let answers = ask.ask_by_epoch::<A>(&self.store, keys, kind).await?;
-            for address in ask.away() {
+            for address in ask.unreachable_addresses() {
                 eprintln!(
                     "dta-collector: the collector at {address} does not answer: answers are from the other collectors only"
                 );
@@ -164,16 +164,16 @@ impl What {
         epochs.dedup();
         // Who asks about now knows that it is the open one.
         if self.at.is_some() && !self.client.output.is_json() {
-            epochs
-                .into_iter()
-                .try_for_each(|of| dta_cli::print(format!("of {}", Shown::from(of).in_words())))?;
+            epochs.into_iter().try_for_each(|of| {
+                dta_cli::print_line(format!("of {}", EpochSummary::from(of).describe()))
+            })?;
         }
         Ok(())
     }
 }
 
 #[derive(Serialize)]
-struct Value {
+struct ValueResult {
     key: Key,
     /// Hex.
     value: Option<String>,
@@ -181,30 +181,30 @@ struct Value {
     differing: u32,
     copies: u32,
     /// `null` = the store has no epochs.
-    epoch: Option<Shown>,
+    epoch: Option<EpochSummary>,
 }
 
 #[derive(Serialize)]
-struct Path {
+struct PathResult {
     key: Key,
     found: bool,
     #[serde(flatten)]
-    route: Route,
+    route: PathHops,
     agreeing: u32,
     differing: u32,
-    epoch: Option<Shown>,
+    epoch: Option<EpochSummary>,
 }
 
 #[derive(Clone, PartialEq, Serialize)]
-struct Route {
+struct PathHops {
     /// `null` = not known.
     hops: Vec<Option<u32>>,
     path_length: Option<u32>,
     complete: bool,
 }
 
-impl Route {
-    fn of(answer: &PathAnswer) -> Self {
+impl PathHops {
+    fn from_answer(answer: &PathAnswer) -> Self {
         let hops = answer.hops.iter().zip(&answer.present);
         Self {
             hops: hops.map(|(hop, there)| there.then_some(*hop)).collect(),
@@ -214,7 +214,7 @@ impl Route {
     }
 
     /// The hops, and how many of them are known.
-    fn cells(&self) -> Vec<String> {
+    fn hop_cells(&self) -> Vec<String> {
         let hop = |hop: &Option<u32>| hop.map_or_else(|| "?".to_owned(), |hop| hop.to_string());
         let hops: Vec<String> = self.hops.iter().map(hop).collect();
         let known = self.hops.iter().flatten().count();
@@ -225,28 +225,28 @@ impl Route {
 }
 
 #[derive(Serialize)]
-struct Counter<'a> {
+struct CounterResult<'a> {
     key: Key,
     /// Too high by other keys in the same counters, too low by `lacks`.
     counted: u64,
     /// `null` = of another moment it is not known.
-    lacks: Option<&'a Lacks>,
+    lacks: Option<&'a MissingReports>,
     /// `null` = the store has no epochs.
-    epoch: Option<Shown>,
+    epoch: Option<EpochSummary>,
 }
 
 /// The name of the key-increment store that `store` means (empty: the only one), and what its counts may be missing.
-async fn lacks(client: &Spread, store: &str) -> anyhow::Result<(String, Lacks)> {
-    let specs = super::specs(client).await?;
+async fn missing_counts(client: &Spread, store: &str) -> anyhow::Result<(String, MissingReports)> {
+    let specs = super::store_specs(client).await?;
     let spec = match store {
         "" => specs.iter().find(|spec| {
-            spec.kind.primitive() == Primitive::KeyIncrement && !telemetry::is_store(&spec.name)
+            spec.kind.primitive() == Primitive::KeyIncrement && !telemetry::is_telemetry_store(&spec.name)
         }),
-        store => dta_proto::store::named(specs.iter(), |spec| spec, store),
+        store => dta_proto::store::find_store(specs.iter(), |spec| spec, store),
     };
     let store = spec.map_or_else(|| store.to_owned(), |spec| spec.name.clone());
-    let (sessions, nodes) = (client.sessions().await?.sessions, client.statistics().await?);
-    let lacks = dta_views::lacks::of_store(&store, Primitive::KeyIncrement, &sessions, &nodes);
+    let (sessions, nodes) = (client.fetch_sessions().await?.sessions, client.statistics().await?);
+    let lacks = dta_views::lacks::missing_from_store(&store, Primitive::KeyIncrement, &sessions, &nodes);
     Ok((store, lacks))
 }
 
@@ -258,17 +258,17 @@ struct Sketch {
     merged: u32,
     expected: u32,
     /// The epoch of the history; `null` = the store has none.
-    table_epoch: Option<Shown>,
+    table_epoch: Option<EpochSummary>,
 }
 
 /// The number of the epoch that a sketch is asked about, if none was named: at a moment, that of the moment; else the
 /// newest one that is complete.
-async fn sketch_epoch(what: &What) -> anyhow::Result<u32> {
-    let ask = what.client.ask().await?;
+async fn sketch_epoch(what: &KeyQueryArgs) -> anyhow::Result<u32> {
+    let ask = what.client.connect_all().await?;
     if let Some(at) = what.at {
-        let store = sketch_epochs::store(&ask, &what.store).await?.name;
+        let store = sketch_epochs::sketch_store(&ask, &what.store).await?.name;
         let request = EpochsRequest { store, since: at, until: at + 1, most: 1 };
-        match ask.epochs(request).await?.epochs.first() {
+        match ask.fetch_epochs(request).await?.epochs.first() {
             Some(Epoch { sketch: Some(epoch), .. }) => return Ok(*epoch),
             // It is in no epoch that is kept, which the question's answer says.
             None => return Ok(0),
@@ -276,29 +276,30 @@ async fn sketch_epoch(what: &What) -> anyhow::Result<u32> {
             Some(_) => {}
         }
     }
-    let (store, found) = sketch_epochs::of(&ask, &what.client.each().await?, &what.store).await?;
+    let (store, found) =
+        sketch_epochs::query_epochs(&ask, &what.client.connect_each().await?, &what.store).await?;
     match (what.at, found.first()) {
         (Some(_), Some(newest)) => Ok(newest.epoch),
-        _ => sketch_epochs::newest(&store, &found),
+        _ => sketch_epochs::newest_complete(&store, &found),
     }
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     let all_there = match args.query {
         Query::Flow(what) => return super::query_flow::run(what),
         Query::KeyWrite { what, span, policy: (policy, at_least) } => {
             let kind = QuestionKind::KeyWrite { policy, at_least };
-            if let Some(span) = span.span() {
-                let value = |answer: &KeyWriteAnswer| answer.value.as_deref().map(hex);
+            if let Some(span) = span.requested_span() {
+                let value = |answer: &KeyWriteAnswer| answer.value.as_deref().map(to_hex_digits);
                 return query_series::run(&what, span, kind, &["value"], value, |value| vec![value.clone()]);
             }
-            let keys = what.keys()?;
-            let answers = what.answers(&keys, kind)?;
-            let all_there = show(
+            let keys = what.parse_keys()?;
+            let answers = what.query_answers(&keys, kind)?;
+            let all_there = print_answers(
                 &what,
                 &["key", "value", "copies"],
                 &[2],
-                keys.iter().zip(&answers).map(|(k, (a, epoch))| value(*k, a, epoch.as_ref())),
+                keys.iter().zip(&answers).map(|(k, (a, epoch))| value_result(*k, a, epoch.as_ref())),
                 |v| v.value.is_some(),
                 value_row,
             )?;
@@ -306,18 +307,18 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
             all_there
         }
         Query::Postcarding { what, span } => {
-            if let Some(span) = span.span() {
-                let route = |answer: &PathAnswer| answer.found.then(|| Route::of(answer));
+            if let Some(span) = span.requested_span() {
+                let route = |answer: &PathAnswer| answer.found.then(|| PathHops::from_answer(answer));
                 let kind = QuestionKind::Postcarding;
-                return query_series::run(&what, span, kind, &["path", "hops"], route, Route::cells);
+                return query_series::run(&what, span, kind, &["path", "hops"], route, PathHops::hop_cells);
             }
-            let keys = what.keys()?;
-            let answers = what.answers(&keys, QuestionKind::Postcarding)?;
-            let all_there = show(
+            let keys = what.parse_keys()?;
+            let answers = what.query_answers(&keys, QuestionKind::Postcarding)?;
+            let all_there = print_answers(
                 &what,
                 &["key", "path", "hops", "copies"],
                 &[3],
-                keys.iter().zip(&answers).map(|(k, (a, epoch))| path(*k, a, epoch.as_ref())),
+                keys.iter().zip(&answers).map(|(k, (a, epoch))| path_result(*k, a, epoch.as_ref())),
                 |p| p.found,
                 path_row,
             )?;
@@ -325,9 +326,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
             all_there
         }
         Query::KeyIncrement { what, span } => {
-            if let Some(span) = span.span() {
+            if let Some(span) = span.requested_span() {
                 let count = |answer: &CounterAnswer| (answer.value != 0).then_some(answer.value);
-                let cells = |count: &u64| vec![grouped(*count)];
+                let cells = |count: &u64| vec![format_grouped(*count)];
                 return query_series::run(
                     &what,
                     span,
@@ -337,83 +338,90 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
                     cells,
                 );
             }
-            let keys = what.keys()?;
-            let answers = what.answers::<CounterAnswer>(&keys, QuestionKind::KeyIncrement)?;
+            let keys = what.parse_keys()?;
+            let answers = what.query_answers::<CounterAnswer>(&keys, QuestionKind::KeyIncrement)?;
             // What is lacking is known of now.
             let lacks = match what.at {
-                None => Some(super::block_on(async { lacks(&what.ask().await?, &what.store).await })?),
+                None => Some(super::block_on(async {
+                    missing_counts(&what.connect_at_moment().await?, &what.store).await
+                })?),
                 Some(_) => None,
             };
-            let counter = |(key, (answer, epoch)): (&Key, &(CounterAnswer, Option<Epoch>))| Counter {
+            let counter = |(key, (answer, epoch)): (&Key, &(CounterAnswer, Option<Epoch>))| CounterResult {
                 key: *key,
                 counted: answer.value,
                 lacks: lacks.as_ref().map(|(_, lacks)| lacks),
-                epoch: epoch.as_ref().map(Shown::from),
+                epoch: epoch.as_ref().map(EpochSummary::from),
             };
-            let all_there = show(
+            let all_there = print_answers(
                 &what,
                 &["key", "counted"],
                 &[1],
                 keys.iter().zip(&answers).map(counter),
                 |c| c.counted != 0,
-                |c| vec![c.key.to_string(), grouped(c.counted)],
+                |c| vec![c.key.to_string(), format_grouped(c.counted)],
             )?;
             if let Some((store, lacks)) = &lacks
                 && !what.client.output.is_json()
             {
-                dta_cli::print(terminal::for_stdout(&lacks.in_words(store)))?;
+                dta_cli::print_line(terminal::for_stdout(&lacks.describe(store)))?;
             }
             what.say_epochs(&answers)?;
             all_there
         }
         Query::SketchMerge { what, epochs: true, .. } => {
             let found = super::block_on(async {
-                sketch_epochs::of(&what.ask().await?, &what.client.each().await?, &what.store).await
+                sketch_epochs::query_epochs(
+                    &what.connect_at_moment().await?,
+                    &what.client.connect_each().await?,
+                    &what.store,
+                )
+                .await
             });
-            what.client.output.print(&found?.1, |found| sketch_epochs::table(found))?;
+            what.client.output.print_document(&found?.1, |found| sketch_epochs::render_table(found))?;
             true
         }
         Query::SketchMerge { what, epoch: named, .. } => {
-            let keys = what.keys()?;
+            let keys = what.parse_keys()?;
             let epoch = match named {
                 Some(epoch) => epoch,
                 None => super::block_on(sketch_epoch(&what))?,
             };
-            let answers = what.answers::<SketchAnswer>(&keys, QuestionKind::SketchMerge { epoch })?;
+            let answers = what.query_answers::<SketchAnswer>(&keys, QuestionKind::SketchMerge { epoch })?;
             let sketch = |(key, (answer, of)): (&Key, &(SketchAnswer, Option<Epoch>))| Sketch {
                 key: *key,
                 epoch,
                 estimate: answer.estimate,
                 merged: answer.merged,
                 expected: answer.expected,
-                table_epoch: of.as_ref().map(Shown::from),
+                table_epoch: of.as_ref().map(EpochSummary::from),
             };
-            let all_there = show(
+            let all_there = print_answers(
                 &what,
                 &["key", "estimate", "reporters"],
                 &[1, 2],
                 keys.iter().zip(&answers).map(sketch),
                 |s| s.estimate.is_some(),
                 |s| {
-                    let estimate = s.estimate.map_or_else(|| "unknown".to_owned(), grouped);
+                    let estimate = s.estimate.map_or_else(|| "unknown".to_owned(), format_grouped);
                     vec![s.key.to_string(), estimate, format!("{} of {}", s.merged, s.expected)]
                 },
             )?;
             if named.is_none() && !what.client.output.is_json() {
                 let which =
                     if what.at.is_some() { "that of the moment" } else { "the newest that is complete" };
-                dta_cli::print(format!("epoch {epoch}, {which}"))?;
+                dta_cli::print_line(format!("epoch {epoch}, {which}"))?;
             }
             what.say_epochs(&answers)?;
             all_there
         }
     };
-    Ok(if all_there { Status::Done } else { Status::Absent })
+    Ok(if all_there { CommandStatus::Done } else { CommandStatus::Absent })
 }
 
 /// Prints answers; returns whether all keys were found.
-fn show<T: Serialize>(
-    what: &What,
+fn print_answers<T: Serialize>(
+    what: &KeyQueryArgs,
     header: &[&str],
     right: &[usize],
     answers: impl Iterator<Item = T>,
@@ -421,23 +429,23 @@ fn show<T: Serialize>(
     row: impl Fn(&T) -> Vec<String>,
 ) -> anyhow::Result<bool> {
     let answers: Vec<T> = answers.collect();
-    what.client.output.print(&answers, |answers| {
-        let mut table = Table::new(header, right);
-        answers.iter().for_each(|answer| table.row(row(answer)));
+    what.client.output.print_document(&answers, |answers| {
+        let mut table = TextTable::new(header, right);
+        answers.iter().for_each(|answer| table.add_row(row(answer)));
         table.to_string()
     })?;
     Ok(answers.iter().all(is_there))
 }
 
 /// The arguments; `-` stands for the lines of standard input.
-pub(super) fn written<T: FromStr>(texts: &[String], what: &str) -> anyhow::Result<Vec<T>>
+pub(super) fn parse_arguments<T: FromStr>(texts: &[String], what: &str) -> anyhow::Result<Vec<T>>
 where
     T::Err: Into<anyhow::Error>,
 {
     let mut all = Vec::new();
     for text in texts {
         if text != "-" {
-            all.push(text.parse::<T>().map_err(dta_cli::misuse)?);
+            all.push(text.parse::<T>().map_err(dta_cli::misuse_error)?);
             continue;
         }
         for line in std::io::stdin().lock().lines() {
@@ -450,7 +458,7 @@ where
     Ok(all)
 }
 
-fn policy(text: &str) -> Result<(Policy, u32), String> {
+fn parse_policy(text: &str) -> Result<(Policy, u32), String> {
     match text.split_once('=') {
         None if text == "first" => Ok((Policy::First, 0)),
         None if text == "plurality" => Ok((Policy::Plurality, 0)),
@@ -461,18 +469,18 @@ fn policy(text: &str) -> Result<(Policy, u32), String> {
     }
 }
 
-fn value(key: Key, answer: &KeyWriteAnswer, epoch: Option<&Epoch>) -> Value {
-    Value {
+fn value_result(key: Key, answer: &KeyWriteAnswer, epoch: Option<&Epoch>) -> ValueResult {
+    ValueResult {
         key,
-        value: answer.value.as_deref().map(hex),
+        value: answer.value.as_deref().map(to_hex_digits),
         agreeing: answer.agreeing,
         differing: answer.differing,
         copies: answer.copies,
-        epoch: epoch.map(Shown::from),
+        epoch: epoch.map(EpochSummary::from),
     }
 }
 
-fn value_row(v: &Value) -> Vec<String> {
+fn value_row(v: &ValueResult) -> Vec<String> {
     let absent = if v.agreeing > 0 { "undecided" } else { "absent" };
     let differing = if v.differing > 0 { format!(", {} differ", v.differing) } else { String::new() };
     vec![
@@ -482,20 +490,20 @@ fn value_row(v: &Value) -> Vec<String> {
     ]
 }
 
-fn path(key: Key, answer: &PathAnswer, epoch: Option<&Epoch>) -> Path {
-    Path {
+fn path_result(key: Key, answer: &PathAnswer, epoch: Option<&Epoch>) -> PathResult {
+    PathResult {
         key,
         found: answer.found,
-        route: Route::of(answer),
+        route: PathHops::from_answer(answer),
         agreeing: answer.agreeing,
         differing: answer.differing,
-        epoch: epoch.map(Shown::from),
+        epoch: epoch.map(EpochSummary::from),
     }
 }
 
-fn path_row(p: &Path) -> Vec<String> {
+fn path_row(p: &PathResult) -> Vec<String> {
     let differing = if p.differing > 0 { format!(", {} differ", p.differing) } else { String::new() };
-    let route = if p.found { p.route.cells() } else { vec!["absent".to_owned(), String::new()] };
+    let route = if p.found { p.route.hop_cells() } else { vec!["absent".to_owned(), String::new()] };
     let cells = [vec![p.key.to_string()], route, vec![format!("{} agree{differing}", p.agreeing)]];
     cells.concat()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dta_cli::Status;
+use dta_cli::CommandStatus;
 use dta_proto::key::Flow;
 use dta_views::int::draw;
 use dta_views::int::flow::{DtaStores, FlowQuery};
@@ -26,7 +26,7 @@ With --at, stores without epochs, and those of which nothing of that moment is k
 Exit status 3: nothing is known about at least one of the flows.";
 
 #[derive(clap::Args)]
-pub(super) struct What {
+pub(super) struct FlowQueryArgs {
     /// Flows, or `-`
     #[arg(required = true, value_name = "FLOW")]
     flows: Vec<String>,
@@ -40,7 +40,7 @@ pub(super) struct What {
     #[arg(long, value_name = "STORE", value_delimiter = ',')]
     values: Vec<String>,
     /// The moment that is asked about, of stores with epochs: 2026-11-24T14:00, or -1h [default: now]
-    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true)]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse_moment, allow_hyphen_values = true)]
     at: Option<u64>,
     #[command(flatten)]
     names: NamesFlag,
@@ -48,18 +48,18 @@ pub(super) struct What {
     client: ClientFlags,
 }
 
-pub(super) fn run(what: What) -> anyhow::Result<Status> {
+pub(super) fn run(what: FlowQueryArgs) -> anyhow::Result<CommandStatus> {
     let names = Arc::new(what.names.read()?);
-    let flows: Vec<Flow> = super::query::written(&what.flows, "flows")?;
+    let flows: Vec<Flow> = super::query::parse_arguments(&what.flows, "flows")?;
     let reports = super::block_on(async {
-        let ask = Arc::new(what.client.ask().await?);
+        let ask = Arc::new(what.client.connect_all().await?);
         let dta = DtaStores { paths: what.paths, counters: what.counters, values: what.values };
-        FlowQuery { ask, dta, names, at: what.at }.about(&flows).await.map_err(super::int_error)
+        FlowQuery { ask, dta, names, at: what.at }.summarize_flows(&flows).await.map_err(super::int_error)
     })?;
-    what.client.output.print(&reports, |reports| {
-        let drawn = reports.iter().map(|report| draw::lines(report).join("\n"));
+    what.client.output.print_document(&reports, |reports| {
+        let drawn = reports.iter().map(|report| draw::flow_lines(report).join("\n"));
         drawn.collect::<Vec<_>>().join("\n\n")
     })?;
     let all_there = reports.iter().all(|report| report.found);
-    Ok(if all_there { Status::Done } else { Status::Absent })
+    Ok(if all_there { CommandStatus::Done } else { CommandStatus::Absent })
 }

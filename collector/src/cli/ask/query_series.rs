@@ -2,37 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use dta_cli::Status;
-use dta_cli::table::Table;
-use dta_rpc::{AskKeys, ClientError, KeyAnswer, QuestionKind, Span};
+use dta_cli::CommandStatus;
+use dta_cli::table::TextTable;
 use dta_files::moment;
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
+use dta_rpc::{AskKeys, ClientError, KeyAnswer, QuestionKind, Span};
 use serde::Serialize;
 
-use super::query::What;
+use super::query::KeyQueryArgs;
 
 /// A span of time that is asked about.
 #[derive(clap::Args)]
 pub(super) struct SpanFlags {
     /// All values from this moment on, one line per change: 2026-11-24T14:00, or -1h
-    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true, conflicts_with = "at")]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse_moment, allow_hyphen_values = true, conflicts_with = "at")]
     since: Option<u64>,
     /// With --since: only up to this moment [default: now]
-    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true, requires = "since")]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse_moment, allow_hyphen_values = true, requires = "since")]
     until: Option<u64>,
 }
 
 impl SpanFlags {
     /// The span, if one is asked about.
-    pub(super) fn span(&self) -> Option<Span> {
+    pub(super) fn requested_span(&self) -> Option<Span> {
         super::asked_span(None, self.since, self.until)
     }
 }
 
 /// A span of time in which a key had one value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Change<T> {
+struct ValueChange<T> {
     /// When the first epoch began that has it.
     from: String,
     /// When the first epoch began that has something else; `null` = it goes on.
@@ -46,25 +46,25 @@ struct Change<T> {
 #[derive(Serialize)]
 struct OfKey<T> {
     key: Key,
-    changes: Vec<Change<T>>,
+    changes: Vec<ValueChange<T>>,
 }
 
 /// Asks, and prints what `value` says of each answer; `None` = absent. `row` has its cells for people.
 pub(super) fn run<A, T>(
-    what: &What,
+    what: &KeyQueryArgs,
     span: Span,
     kind: QuestionKind,
     header: &[&str],
     value: impl Fn(&A) -> Option<T>,
     row: impl Fn(&T) -> Vec<String>,
-) -> anyhow::Result<Status>
+) -> anyhow::Result<CommandStatus>
 where
     A: Into<KeyAnswer> + TryFrom<KeyAnswer, Error = ClientError> + Clone + Send,
     T: Clone + PartialEq + Serialize,
 {
-    let keys = what.keys()?;
+    let keys = what.parse_keys()?;
     let series = super::block_on(async {
-        Ok(what.ask().await?.series_of::<A>(&what.store, &keys, kind, span).await?)
+        Ok(what.connect_at_moment().await?.series_of::<A>(&what.store, &keys, kind, span).await?)
     })?;
     let mut of_keys: BTreeMap<Vec<u8>, Vec<(&Epoch, Option<T>)>> = BTreeMap::new();
     for (epoch, answers) in &series {
@@ -74,12 +74,14 @@ where
         }
     }
     let none = Vec::new();
-    let changes =
-        |key: &Key| OfKey { key: *key, changes: changes(of_keys.get(&key.0[..]).unwrap_or(&none), span) };
+    let changes = |key: &Key| OfKey {
+        key: *key,
+        changes: value_changes(of_keys.get(&key.0[..]).unwrap_or(&none), span),
+    };
     let shown: Vec<OfKey<T>> = keys.iter().map(changes).collect();
-    what.client.output.print(&shown, |shown| {
+    what.client.output.print_document(&shown, |shown| {
         let header: Vec<&str> = ["key", "from"].iter().chain(header).copied().collect();
-        let mut table = Table::new(&header, &[]);
+        let mut table = TextTable::new(&header, &[]);
         for OfKey { key, changes } in shown {
             for change in changes {
                 let mut cells = match &change.value {
@@ -87,17 +89,17 @@ where
                     None => vec![if change.kept { "absent" } else { "not kept" }.to_owned()],
                 };
                 cells.resize(header.len() - 2, String::new());
-                table.row([key.to_string(), change.from.clone()].into_iter().chain(cells));
+                table.add_row([key.to_string(), change.from.clone()].into_iter().chain(cells));
             }
         }
         table.to_string()
     })?;
     let is_there = |of: &OfKey<T>| of.changes.iter().any(|change| change.value.is_some());
-    Ok(if shown.iter().all(is_there) { Status::Done } else { Status::Absent })
+    Ok(if shown.iter().all(is_there) { CommandStatus::Done } else { CommandStatus::Absent })
 }
 
 /// What a key had in epochs, the oldest first, without those that repeat the one before.
-fn changes<T: Clone + PartialEq>(of_epochs: &[(&Epoch, Option<T>)], span: Span) -> Vec<Change<T>> {
+fn value_changes<T: Clone + PartialEq>(of_epochs: &[(&Epoch, Option<T>)], span: Span) -> Vec<ValueChange<T>> {
     // A moment, whether something of it is kept, and the value.
     let mut all: Vec<(u64, bool, Option<T>)> = Vec::new();
     let mut add = |from: u64, kept, value: Option<T>| {
@@ -117,9 +119,9 @@ fn changes<T: Clone + PartialEq>(of_epochs: &[(&Epoch, Option<T>)], span: Span) 
     if let Some(end) = end.filter(|end| of_epochs.is_empty() || (span.until != 0 && *end < span.until)) {
         add(end, false, None);
     }
-    let ends: Vec<Option<String>> = all.iter().skip(1).map(|next| Some(moment::utc(next.0))).collect();
+    let ends: Vec<Option<String>> = all.iter().skip(1).map(|next| Some(moment::format_utc(next.0))).collect();
     let ends = ends.into_iter().chain([None]);
-    let change = |((from, kept, value), to)| Change { from: moment::utc(from), to, kept, value };
+    let change = |((from, kept, value), to)| ValueChange { from: moment::format_utc(from), to, kept, value };
     all.into_iter().zip(ends).map(change).collect()
 }
 
@@ -136,7 +138,7 @@ mod tests {
         };
         let epochs: Vec<Epoch> = (0..of.len()).map(epoch).collect();
         let of_epochs: Vec<_> = epochs.iter().zip(of).map(|(epoch, (_, value))| (epoch, *value)).collect();
-        let changes = changes(&of_epochs, Span { since, until });
+        let changes = value_changes(&of_epochs, Span { since, until });
         for pair in changes.windows(2) {
             assert_eq!(pair[0].to.as_ref(), Some(&pair[1].from));
         }

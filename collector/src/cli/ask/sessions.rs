@@ -1,10 +1,10 @@
 //! `dta-collector sessions`
 
 use clap::Subcommand;
-use dta_cli::Status;
-use dta_cli::table::Table;
-use dta_rpc::Member;
+use dta_cli::CommandStatus;
+use dta_cli::table::TextTable;
 use dta_proto::control::{Purpose, SessionInfo, Transport};
+use dta_rpc::SpreadMember;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -48,7 +48,7 @@ enum Command {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct SessionRow {
     /// The address of the collector, if several are asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     collector: Option<String>,
@@ -62,11 +62,11 @@ struct Shown {
     owner: Option<String>,
     /// How its frames travel: `ring`, or `udp: ` and the reason; absent if its translator does not say.
     frames_by: Option<String>,
-    queue_pairs: Vec<Pair>,
+    queue_pairs: Vec<QueuePairRow>,
 }
 
 #[derive(Serialize)]
-struct Pair {
+struct QueuePairRow {
     qpn: u32,
     purpose: &'static str,
     transport: &'static str,
@@ -77,35 +77,36 @@ struct Pair {
 }
 
 #[derive(Serialize)]
-struct Ended {
+struct EndedSessions {
     /// Names of sessions.
     ended: Vec<String>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     match args.command {
         Some(Command::End { name, client }) => {
-            super::block_on(async { Ok(client.connect().await?.end_session(&name).await?) })?;
-            client.output.print(&Ended { ended: vec![name] }, |ended| {
+            super::block_on(async { Ok(client.connect_single().await?.end_session(&name).await?) })?;
+            client.output.print_document(&EndedSessions { ended: vec![name] }, |ended| {
                 ended.ended.iter().map(|name| format!("session {name} has ended")).collect()
             })?;
         }
-        Some(Command::List { client }) => list(&client)?,
-        None => list(&args.client)?,
+        Some(Command::List { client }) => print_sessions(&client)?,
+        None => print_sessions(&args.client)?,
     }
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }
 
-fn list(client: &ClientFlags) -> anyhow::Result<()> {
-    let sessions: Vec<Shown> = super::block_on(async {
-        let all = client.ask().await?;
+fn print_sessions(client: &ClientFlags) -> anyhow::Result<()> {
+    let sessions: Vec<SessionRow> = super::block_on(async {
+        let all = client.connect_all().await?;
         let members = all.members();
         let (several, mut sessions, mut away) = (members.len() > 1, Vec::new(), Vec::new());
-        for Member { address, ask } in members.iter() {
-            match ask.sessions().await {
+        for SpreadMember { address, ask } in members.iter() {
+            match ask.fetch_sessions().await {
                 Ok(told) => {
                     let at = several.then(|| address.clone());
-                    sessions.extend(told.sessions.into_iter().map(|session| shown(session, at.clone())));
+                    sessions
+                        .extend(told.sessions.into_iter().map(|session| session_row(session, at.clone())));
                 }
                 Err(error) => away.push((address, error)),
             }
@@ -121,10 +122,10 @@ fn list(client: &ClientFlags) -> anyhow::Result<()> {
         }
         Ok(sessions)
     })?;
-    client.output.print(&sessions, |sessions| table(sessions, client.is_wide()))
+    client.output.print_document(&sessions, |sessions| render_table(sessions, client.is_wide_output()))
 }
 
-fn table(sessions: &[Shown], wide: bool) -> String {
+fn render_table(sessions: &[SessionRow], wide: bool) -> String {
     if sessions.is_empty() {
         return "no session: no translator has a key to this collector's memory".to_owned();
     }
@@ -141,7 +142,7 @@ fn table(sessions: &[Shown], wide: bool) -> String {
         header.insert(0, "collector");
     }
     let right: Vec<usize> = right.iter().map(|column| column + usize::from(several)).collect();
-    let mut table = Table::new(&header, &right);
+    let mut table = TextTable::new(&header, &right);
     for s in sessions {
         let expires = s.expires_in.map_or_else(|| "never".to_owned(), |t| format!("{t:.0} s"));
         let head = [s.name.clone(), s.translator.clone(), expires, s.stores.join(", ")];
@@ -149,7 +150,7 @@ fn table(sessions: &[Shown], wide: bool) -> String {
             if several {
                 cells.insert(0, s.collector.clone().filter(|_| first).unwrap_or_default());
             }
-            table.row(cells);
+            table.add_row(cells);
         };
         let mut pair = |first: bool, [pair, state, psn]: [String; 3]| {
             let [name, translator, expires, stores] =
@@ -176,9 +177,9 @@ fn table(sessions: &[Shown], wide: bool) -> String {
     table.to_string()
 }
 
-fn shown(session: SessionInfo, collector: Option<String>) -> Shown {
+fn session_row(session: SessionInfo, collector: Option<String>) -> SessionRow {
     let translator = session.translator.unwrap_or_default();
-    Shown {
+    SessionRow {
         collector,
         name: session.name,
         generation: session.generation,
@@ -190,7 +191,7 @@ fn shown(session: SessionInfo, collector: Option<String>) -> Shown {
         queue_pairs: session
             .queue_pairs
             .into_iter()
-            .map(|pair| Pair {
+            .map(|pair| QueuePairRow {
                 qpn: pair.qpn,
                 purpose: match pair.purpose() {
                     Purpose::Write => "write",

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use dta_cli::number::{counted, grouped};
-use dta_cli::table::Table;
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, Spread};
+use dta_cli::number::{format_count, format_grouped};
+use dta_cli::table::TextTable;
 use dta_proto::control::{MAX_READ, ReadMemoryRequest};
-use dta_proto::layout::sketch_merge::{Held, column_len, decode};
-use dta_proto::store::{StoreKind, StoreSpec, named};
+use dta_proto::layout::sketch_merge::{ColumnContents, column_len, decode_column};
+use dta_proto::store::{StoreKind, StoreSpec, find_store};
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, Spread};
 use serde::Serialize;
 
 /// How much of an epoch is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Epoch {
+pub(super) struct SketchEpoch {
     pub(super) epoch: u32,
     /// Whether every column has been merged from all reporters.
     complete: bool,
@@ -29,14 +29,18 @@ pub(super) struct Epoch {
 ///
 /// # Errors
 /// There is no such store, or a collector does not answer.
-pub(super) async fn of(ask: &Spread, members: &[Client], name: &str) -> anyhow::Result<(String, Vec<Epoch>)> {
-    let spec = store(ask, name).await?;
+pub(super) async fn query_epochs(
+    ask: &Spread,
+    members: &[RemoteCollector],
+    name: &str,
+) -> anyhow::Result<(String, Vec<SketchEpoch>)> {
+    let spec = sketch_store(ask, name).await?;
     let StoreKind::SketchMerge { columns, rows, epochs, .. } = spec.kind else {
         unreachable!("checked above")
     };
     let len = column_len(rows);
     let total = u64::from(epochs) * u64::from(columns) * len;
-    let mut found = Found::default();
+    let mut found = ColumnsByEpoch::default();
     // If several collectors share the store, each column is at one of them.
     for member in members {
         let mut offset = 0;
@@ -52,19 +56,20 @@ pub(super) async fn of(ask: &Spread, members: &[Client], name: &str) -> anyhow::
             offset += u64::from(length);
         }
     }
-    Ok((spec.name, found.epochs(columns.into())))
+    Ok((spec.name, found.into_epochs(columns.into())))
 }
 
 /// A sketch-merge store; an empty name stands for the only one.
 ///
 /// # Errors
-/// As [`of`].
-pub(super) async fn store(ask: &Spread, name: &str) -> anyhow::Result<StoreSpec> {
-    let specs = super::specs(ask).await?;
+/// As [`query_epochs`].
+pub(super) async fn sketch_store(ask: &Spread, name: &str) -> anyhow::Result<StoreSpec> {
+    let specs = super::store_specs(ask).await?;
     let is_sketch = |spec: &&StoreSpec| spec.kind.primitive() == Primitive::SketchMerge;
     if !name.is_empty() {
-        let spec = named(specs.iter(), |spec| spec, name);
-        let spec = spec.ok_or_else(|| dta_cli::misuse(anyhow::anyhow!("there is no store {name:?}")))?;
+        let spec = find_store(specs.iter(), |spec| spec, name);
+        let spec =
+            spec.ok_or_else(|| dta_cli::misuse_error(anyhow::anyhow!("there is no store {name:?}")))?;
         anyhow::ensure!(
             is_sketch(&spec),
             "store `{}` is a {} store, and has no epochs",
@@ -74,13 +79,13 @@ pub(super) async fn store(ask: &Spread, name: &str) -> anyhow::Result<StoreSpec>
         return Ok(spec.clone());
     }
     let of_people: Vec<&StoreSpec> =
-        specs.iter().filter(is_sketch).filter(|spec| !telemetry::is_store(&spec.name)).collect();
+        specs.iter().filter(is_sketch).filter(|spec| !telemetry::is_telemetry_store(&spec.name)).collect();
     match &of_people[..] {
         [only] => Ok((*only).clone()),
         [] => anyhow::bail!("there is no sketch-merge store"),
         several => {
             let names: Vec<&str> = several.iter().map(|spec| spec.name.as_str()).collect();
-            Err(dta_cli::misuse(anyhow::anyhow!(
+            Err(dta_cli::misuse_error(anyhow::anyhow!(
                 "there are several sketch-merge stores: name one of {} with --store",
                 names.join(", ")
             )))
@@ -90,23 +95,25 @@ pub(super) async fn store(ask: &Spread, name: &str) -> anyhow::Result<StoreSpec>
 
 /// Columns by epoch: those in use, and those that are complete.
 #[derive(Default)]
-struct Found(BTreeMap<u32, (u64, u64)>);
+struct ColumnsByEpoch(BTreeMap<u32, (u64, u64)>);
 
-impl Found {
+impl ColumnsByEpoch {
     /// Counts whole consecutive columns.
     fn read(&mut self, bytes: &[u8], rows: u8) {
-        for column in bytes.chunks_exact(column_len(rows) as usize).filter_map(|bytes| decode(bytes, rows)) {
-            let held = column.held(column.epoch);
-            if held != Held::Unknown {
+        for column in
+            bytes.chunks_exact(column_len(rows) as usize).filter_map(|bytes| decode_column(bytes, rows))
+        {
+            let held = column.contents_for(column.epoch);
+            if held != ColumnContents::Unknown {
                 let (there, complete) = self.0.entry(column.epoch).or_default();
                 *there += 1;
-                *complete += u64::from(held == Held::Complete);
+                *complete += u64::from(held == ColumnContents::Complete);
             }
         }
     }
 
-    fn epochs(self, of: u64) -> Vec<Epoch> {
-        let epoch = |(epoch, (columns, complete_columns))| Epoch {
+    fn into_epochs(self, of: u64) -> Vec<SketchEpoch> {
+        let epoch = |(epoch, (columns, complete_columns))| SketchEpoch {
             epoch,
             complete: complete_columns == of,
             columns,
@@ -121,7 +128,7 @@ impl Found {
 ///
 /// # Errors
 /// No epoch is complete: says what there is, and what to do.
-pub(super) fn newest(store: &str, epochs: &[Epoch]) -> anyhow::Result<u32> {
+pub(super) fn newest_complete(store: &str, epochs: &[SketchEpoch]) -> anyhow::Result<u32> {
     if let Some(epoch) = epochs.iter().find(|epoch| epoch.complete) {
         return Ok(epoch.epoch);
     }
@@ -130,23 +137,23 @@ pub(super) fn newest(store: &str, epochs: &[Epoch]) -> anyhow::Result<u32> {
         Some(newest) => anyhow::bail!(
             "store `{store}` holds no complete epoch; its newest one, {}, has {} complete of {}: ask for it with --epoch {}",
             newest.epoch,
-            grouped(newest.complete_columns),
-            counted(newest.of, "column", "columns"),
+            format_grouped(newest.complete_columns),
+            format_count(newest.of, "column", "columns"),
             newest.epoch
         ),
     }
 }
 
 /// Epochs for people.
-pub(super) fn table(epochs: &[Epoch]) -> String {
-    let mut table = Table::new(&["epoch", "state", "columns", "complete", "of"], &[0, 2, 3, 4]);
+pub(super) fn render_table(epochs: &[SketchEpoch]) -> String {
+    let mut table = TextTable::new(&["epoch", "state", "columns", "complete", "of"], &[0, 2, 3, 4]);
     for epoch in epochs {
-        table.row([
+        table.add_row([
             epoch.epoch.to_string(),
             if epoch.complete { "complete" } else { "partial" }.to_owned(),
-            grouped(epoch.columns),
-            grouped(epoch.complete_columns),
-            grouped(epoch.of),
+            format_grouped(epoch.columns),
+            format_grouped(epoch.complete_columns),
+            format_grouped(epoch.of),
         ]);
     }
     table.to_string()
@@ -154,35 +161,35 @@ pub(super) fn table(epochs: &[Epoch]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dta_proto::layout::sketch_merge::{Column, encode};
+    use dta_proto::layout::sketch_merge::{SketchColumn, encode_column};
 
     use super::*;
 
     /// A store with two columns of one row and four epochs: what was merged into each.
-    fn epochs(places: [[(u32, u16); 2]; 4]) -> Vec<Epoch> {
-        let mut found = Found::default();
+    fn epochs(places: [[(u32, u16); 2]; 4]) -> Vec<SketchEpoch> {
+        let mut found = ColumnsByEpoch::default();
         for place in places {
             let mut bytes = [0; 32];
             for ((epoch, merged), bytes) in place.into_iter().zip(bytes.chunks_exact_mut(16)) {
-                encode(bytes, 1, &Column { epoch, merged, expected: 2, cells: [7, 0, 0, 0] });
+                encode_column(bytes, 1, &SketchColumn { epoch, merged, expected: 2, cells: [7, 0, 0, 0] });
             }
             found.read(&bytes, 1);
         }
-        found.epochs(2)
+        found.into_epochs(2)
     }
 
     #[test]
     fn the_newest_complete_epoch_is_taken_and_others_are_named() {
         // Epoch 6 has begun to replace epoch 2; in 5 a reporter is missing from one column.
         let all = epochs([[(4, 2), (4, 2)], [(5, 2), (5, 1)], [(6, 1), (2, 2)], [(3, 2), (3, 2)]]);
-        let told = |epoch: &Epoch| (epoch.epoch, epoch.complete, epoch.columns, epoch.complete_columns);
+        let told = |epoch: &SketchEpoch| (epoch.epoch, epoch.complete, epoch.columns, epoch.complete_columns);
         assert_eq!(
             all.iter().map(told).collect::<Vec<_>>(),
             [(6, false, 1, 0), (5, false, 2, 1), (4, true, 2, 2), (3, true, 2, 2), (2, false, 1, 1)]
         );
-        assert_eq!(newest("s", &all).unwrap(), 4);
-        let none = newest("s", &all[..2]).unwrap_err().to_string();
+        assert_eq!(newest_complete("s", &all).unwrap(), 4);
+        let none = newest_complete("s", &all[..2]).unwrap_err().to_string();
         assert!(none.contains("6, has 0 complete of 2 columns") && none.contains("--epoch 6"), "{none}");
-        assert!(newest("s", &[]).unwrap_err().to_string().contains("holds no epoch"));
+        assert!(newest_complete("s", &[]).unwrap_err().to_string().contains("holds no epoch"));
     }
 }

@@ -1,12 +1,12 @@
 //! `dta-collector stats`
 
-use dta_cli::Status;
+use dta_cli::CommandStatus;
 use dta_cli::counters;
-use dta_cli::number::{grouped, percent};
-use dta_cli::table::Table;
-use dta_rpc::Spread;
+use dta_cli::number::{format_grouped, format_percent};
+use dta_cli::table::TextTable;
 use dta_files::moment;
-use dta_views::waterfall::{self, Rates, Row};
+use dta_rpc::Spread;
+use dta_views::waterfall::{self, Rates, WaterfallRow};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -30,13 +30,13 @@ pub(in crate::cli) struct Args {
     #[arg(long, short)]
     all: bool,
     /// What became of the reports of the epochs of this moment: 2026-11-24T14:00, or -1h
-    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, conflicts_with_all = ["watch", "all"])]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse_moment, allow_hyphen_values = true, conflicts_with_all = ["watch", "all"])]
     at: Option<u64>,
     /// What became of the reports of all epochs from this moment on
-    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, conflicts_with_all = ["watch", "all", "at"])]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse_moment, allow_hyphen_values = true, conflicts_with_all = ["watch", "all", "at"])]
     since: Option<u64>,
     /// With --since: only up to this moment [default: now]
-    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, requires = "since")]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse_moment, allow_hyphen_values = true, requires = "since")]
     until: Option<u64>,
     #[command(flatten)]
     client: ClientFlags,
@@ -44,50 +44,52 @@ pub(in crate::cli) struct Args {
 
 #[derive(Serialize)]
 struct Document {
-    nodes: Vec<counters::Node>,
+    nodes: Vec<counters::NodeCountersDocument>,
     links: Vec<waterfall::LinkLoss>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     if let Some(span) = super::asked_span(args.at, args.since, args.until) {
         return super::stats_then::run(&args.client, span);
     }
     super::block_on(async {
-        let client = args.client.ask().await?;
+        let client = args.client.connect_all().await?;
         let mut rates = Rates::default();
         loop {
-            let nodes = nodes(&client).await?;
+            let nodes = fetch_nodes(&client).await?;
             rates.take(&nodes);
-            show(&args, &nodes, &rates)?;
+            print_nodes(&args, &nodes, &rates)?;
             if !super::is_time_again(args.watch).await {
                 return anyhow::Ok(());
             }
         }
     })?;
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }
 
-async fn nodes(client: &Spread) -> anyhow::Result<Vec<waterfall::Node>> {
-    Ok(waterfall::nodes(client.statistics_by_address().await?))
+async fn fetch_nodes(client: &Spread) -> anyhow::Result<Vec<waterfall::WaterfallNode>> {
+    Ok(waterfall::ordered_nodes(client.statistics_by_address().await?))
 }
 
-fn show(args: &Args, nodes: &[waterfall::Node], rates: &Rates) -> anyhow::Result<()> {
+fn print_nodes(args: &Args, nodes: &[waterfall::WaterfallNode], rates: &Rates) -> anyhow::Result<()> {
     if args.client.output.is_json() {
-        let document =
-            Document { nodes: nodes.iter().map(document).collect(), links: waterfall::link_losses(nodes) };
+        let document = Document {
+            nodes: nodes.iter().map(node_document).collect(),
+            links: waterfall::link_losses(nodes),
+        };
         return super::print_json(args.watch, &document);
     }
     // Rates exist from the second reading on. An empty column would be in the way on a terminal.
     let columns = if args.watch.is_some() { 5 } else { 4 };
-    let mut table = Table::new(&["node", "", "count", "share", "per second"][..columns], &[2, 3, 4]);
-    for row in waterfall::rows(nodes, rates, args.all) {
-        table.row(cells(&row).into_iter().take(columns));
+    let mut table = TextTable::new(&["node", "", "count", "share", "per second"][..columns], &[2, 3, 4]);
+    for row in waterfall::waterfall_rows(nodes, rates, args.all) {
+        table.add_row(row_cells(&row).into_iter().take(columns));
     }
     super::show_again(args.watch, table)
 }
 
-fn document(node: &waterfall::Node) -> counters::Node {
-    counters::Node {
+fn node_document(node: &waterfall::WaterfallNode) -> counters::NodeCountersDocument {
+    counters::NodeCountersDocument {
         node: node.name.clone(),
         stage: node.stage.name().to_owned(),
         session: (!node.session.is_empty()).then(|| node.session.clone()),
@@ -96,23 +98,23 @@ fn document(node: &waterfall::Node) -> counters::Node {
     }
 }
 
-fn cells(row: &Row) -> [String; 5] {
+fn row_cells(row: &WaterfallRow) -> [String; 5] {
     match row {
-        Row::Node { name, age } => {
+        WaterfallRow::Node { name, age } => {
             let age = age.map(|a| format!("{a:.0} s ago")).unwrap_or_default();
             [name.clone(), age, String::new(), String::new(), String::new()]
         }
-        Row::Counter { name, value, share, rate, .. } => [
+        WaterfallRow::Counter { name, value, share, rate, .. } => [
             String::new(),
             name.clone(),
-            grouped(*value),
-            share.map(percent).unwrap_or_default(),
-            rate.map(|rate| grouped(rate.round() as u64)).unwrap_or_default(),
+            format_grouped(*value),
+            share.map(format_percent).unwrap_or_default(),
+            rate.map(|rate| format_grouped(rate.round() as u64)).unwrap_or_default(),
         ],
-        Row::Link(link) => [
+        WaterfallRow::Link(link) => [
             format!("\u{2193} {}", link.name),
             link.how.clone(),
-            grouped(link.lost),
+            format_grouped(link.lost),
             String::new(),
             String::new(),
         ],

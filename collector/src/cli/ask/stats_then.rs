@@ -1,35 +1,36 @@
 //! `dta-collector stats --at` and `--since`: what became of the reports of past epochs.
 
-use dta_cli::Status;
-use dta_cli::number::{counted, grouped, percent};
-use dta_cli::table::Table;
+use dta_cli::CommandStatus;
+use dta_cli::number::{format_count, format_grouped, format_percent};
+use dta_cli::table::TextTable;
 use dta_rpc::Span;
-use dta_views::waterfall::{self, OfStore, Then};
+use dta_views::waterfall::{self, OfStore, PastWaterfall};
 
 use super::client_flags::ClientFlags;
 
-pub(super) fn run(flags: &ClientFlags, span: Span) -> anyhow::Result<Status> {
+pub(super) fn run(flags: &ClientFlags, span: Span) -> anyhow::Result<CommandStatus> {
     let then = super::block_on(async {
-        let ask = flags.ask().await?;
-        let stores: Vec<String> = super::specs(&ask).await?.into_iter().map(|spec| spec.name).collect();
-        Ok(waterfall::then(&ask, &stores, span).await?)
+        let ask = flags.connect_all().await?;
+        let stores: Vec<String> = super::store_specs(&ask).await?.into_iter().map(|spec| spec.name).collect();
+        Ok(waterfall::past_waterfall(&ask, &stores, span).await?)
     })?;
     if then.stores.is_empty() {
         anyhow::bail!(
             "no store has a history: give stores epochs (`epoch = \"60s\"` in their tables of the collector's configuration)"
         );
     }
-    flags.output.print(&then, text)?;
+    flags.output.print_document(&then, render_table)?;
     let is_known = then.stores.iter().any(|of| of.epochs > 0);
-    Ok(if is_known { Status::Done } else { Status::Absent })
+    Ok(if is_known { CommandStatus::Done } else { CommandStatus::Absent })
 }
 
-fn text(then: &Then) -> String {
-    let mut table = Table::new(&["store", "", "count", "share"], &[2, 3]);
+fn render_table(then: &PastWaterfall) -> String {
+    let mut table = TextTable::new(&["store", "", "count", "share"], &[2, 3]);
     for of in &then.stores {
-        table.row([of.store.clone(), epochs(of), String::new(), String::new()]);
+        table.add_row([of.store.clone(), describe_epochs(of), String::new(), String::new()]);
         if of.epochs > 0 {
-            let share = if of.sent > 0 { percent(of.landed as f64 / of.sent as f64) } else { String::new() };
+            let share =
+                if of.sent > 0 { format_percent(of.landed as f64 / of.sent as f64) } else { String::new() };
             let reasons = of.lost.iter().map(|(reason, n)| (reason.as_str(), *n, String::new()));
             let figures = [
                 ("sent", of.sent, String::new()),
@@ -37,7 +38,7 @@ fn text(then: &Then) -> String {
                 ("frames", of.frames, String::new()),
             ];
             for (name, count, share) in figures.into_iter().chain(reasons) {
-                table.row([String::new(), name.to_owned(), grouped(count), share]);
+                table.add_row([String::new(), name.to_owned(), format_grouped(count), share]);
             }
         }
         let batches = [
@@ -46,7 +47,7 @@ fn text(then: &Then) -> String {
             ("damaged batches", of.damaged),
         ];
         for (name, count) in batches.into_iter().filter(|(_, count)| *count > 0) {
-            table.row([String::new(), name.to_owned(), grouped(count), String::new()]);
+            table.add_row([String::new(), name.to_owned(), format_grouped(count), String::new()]);
         }
     }
     let mut text = table.to_string();
@@ -56,21 +57,21 @@ fn text(then: &Then) -> String {
     text
 }
 
-fn epochs(of: &OfStore) -> String {
+fn describe_epochs(of: &OfStore) -> String {
     match (&of.from, &of.to) {
         (Some(from), Some(to)) => {
-            format!("{}, {from} to {to}", counted(of.epochs + of.unknown, "epoch", "epochs"))
+            format!("{}, {from} to {to}", format_count(of.epochs + of.unknown, "epoch", "epochs"))
         }
         _ => "no epoch is kept".to_owned(),
     }
 }
 
 /// What is not known, a line each.
-fn not_known(then: &Then) -> Vec<String> {
+fn not_known(then: &PastWaterfall) -> Vec<String> {
     let mut lines = Vec::new();
     for of in &then.stores {
         let store = &of.store;
-        let several = |n| counted(n, "epoch", "epochs");
+        let several = |n| format_count(n, "epoch", "epochs");
         for [from, to] in &of.not_kept {
             lines.push(format!("{store}: nothing is kept from {from} to {to}"));
         }
@@ -114,8 +115,11 @@ mod tests {
             ..OfStore::default()
         };
         let none = OfStore { store: "events".into(), missing: 2, ..OfStore::default() };
-        let then = Then { stores: vec![flows, none], without_epochs: vec!["values".into(), "paths".into()] };
-        let text = text(&then);
+        let then = PastWaterfall {
+            stores: vec![flows, none],
+            without_epochs: vec!["values".into(), "paths".into()],
+        };
+        let text = render_table(&then);
         let lines: Vec<String> =
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         let expected = [

@@ -1,11 +1,11 @@
 //! `dta-collector stores`
 
-use dta_cli::Status;
-use dta_cli::number::{bytes, grouped, percent};
-use dta_cli::table::Table;
-use dta_rpc::event_rings::{self, Ring};
+use dta_cli::CommandStatus;
+use dta_cli::number::{format_bytes, format_grouped, format_percent};
+use dta_cli::table::TextTable;
 use dta_proto::control::{self, StoreInfo};
 use dta_proto::store::StoreSpec;
+use dta_rpc::event_rings::{self, WrappedRing};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -23,7 +23,7 @@ pub(in crate::cli) struct Args {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct StoreRow {
     #[serde(flatten)]
     spec: StoreSpec,
     generation: u64,
@@ -36,13 +36,13 @@ struct Shown {
     survival: Option<f64>,
     advised_redundancy: Option<u32>,
     /// What is here, if several collectors share the store; `null` = all of it.
-    here: Option<Here>,
+    here: Option<StoreShareRow>,
     /// Of INT events: the rings that have turned over, and how far back they reach.
-    rings: Vec<Ring>,
+    rings: Vec<WrappedRing>,
 }
 
 #[derive(Serialize)]
-struct Here {
+struct StoreShareRow {
     /// Of the keys' 256 buckets.
     buckets: Option<String>,
     lists: Option<Vec<Range>>,
@@ -56,12 +56,12 @@ struct Range {
     count: u32,
 }
 
-impl Here {
-    fn of(info: &StoreInfo) -> anyhow::Result<Option<Here>> {
-        let buckets = control::buckets(&info.buckets)?;
+impl StoreShareRow {
+    fn from_store_info(info: &StoreInfo) -> anyhow::Result<Option<StoreShareRow>> {
+        let buckets = control::copies_from_ranges(&info.buckets)?;
         let lists = || info.lists.iter().map(|l| Range { first: l.first, count: l.count }).collect();
-        let here = Here {
-            buckets: (!buckets.is_whole()).then(|| buckets.to_string()),
+        let here = StoreShareRow {
+            buckets: (!buckets.is_whole_store()).then(|| buckets.to_string()),
             lists: (!info.lists.is_empty()).then(lists),
             elsewhere: (!info.elsewhere.is_empty()).then(|| info.elsewhere.clone()),
         };
@@ -69,7 +69,7 @@ impl Here {
         Ok((!is_all).then_some(here))
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         if let Some(address) = &self.elsewhere {
             return format!("nothing, {address} has it");
         }
@@ -85,32 +85,32 @@ impl Here {
     }
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     let stores = super::block_on(async {
-        let ask = args.client.ask().await?;
+        let ask = args.client.connect_all().await?;
         let mut stores = Vec::new();
         for info in ask.stores_that_answer().await? {
-            let mut store = shown(info)?;
+            let mut store = store_row(info)?;
             // Lists of a shared store may be at another collector: rings that cannot be read here are left out.
             store.rings = event_rings::turned_over(&ask, &store.spec).await.unwrap_or_default();
             stores.push(store);
         }
         anyhow::Ok(stores)
     })?;
-    args.client.output.print(&stores, |stores| {
-        let table = table(stores, args.client.is_wide());
+    args.client.output.print_document(&stores, |stores| {
+        let table = render_table(stores, args.client.is_wide_output());
         let short = stores.iter().flat_map(|store| &store.rings).filter(|ring| ring.is_short());
         short.fold(table, |text, ring| {
-            let (found, advice) = ring.words();
+            let (found, advice) = ring.describe_with_advice();
             format!("{}\n\nwarning: {found}.\n{advice}.", text.trim_end())
         })
     })?;
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }
 
-fn table(stores: &[Shown], wide: bool) -> String {
+fn render_table(stores: &[StoreRow], wide: bool) -> String {
     let mut table = if wide {
-        Table::new(
+        TextTable::new(
             &[
                 "id",
                 "store",
@@ -129,7 +129,7 @@ fn table(stores: &[Shown], wide: bool) -> String {
             &[0, 4, 5, 6, 7, 8, 9, 10],
         )
     } else {
-        Table::new(
+        TextTable::new(
             &["id", "store", "primitive", "size", "used", "load", "survival", "N", "advised"],
             &[0, 3, 4, 5, 6, 7, 8],
         )
@@ -138,28 +138,29 @@ fn table(stores: &[Shown], wide: bool) -> String {
         let dash = || "-".to_owned();
         let (id, name, primitive) =
             (s.spec.id.to_string(), s.spec.name.clone(), s.spec.primitive().to_owned());
-        let (size, used, load) = (bytes(s.bytes), grouped(s.used), percent(s.load));
-        let survival = s.survival.map_or_else(dash, percent);
+        let (size, used, load) = (format_bytes(s.bytes), format_grouped(s.used), format_percent(s.load));
+        let survival = s.survival.map_or_else(dash, format_percent);
         let redundancy = s.spec.redundancy().map_or_else(dash, |n| n.to_string());
         let advised = s.advised_redundancy.map_or_else(dash, |n| n.to_string());
         if wide {
-            let (layout, of, memory) = (s.spec.kind.shape(), grouped(s.capacity), s.memory.clone());
-            let here = s.here.as_ref().map_or_else(|| "all".to_owned(), Here::words);
-            table.row([
+            let (layout, of, memory) =
+                (s.spec.kind.describe_layout(), format_grouped(s.capacity), s.memory.clone());
+            let here = s.here.as_ref().map_or_else(|| "all".to_owned(), StoreShareRow::describe);
+            table.add_row([
                 id, name, primitive, layout, size, used, of, load, survival, redundancy, advised, memory,
                 here,
             ]);
         } else {
-            table.row([id, name, primitive, size, used, load, survival, redundancy, advised]);
+            table.add_row([id, name, primitive, size, used, load, survival, redundancy, advised]);
         }
     }
     table.to_string()
 }
 
-fn shown(info: StoreInfo) -> anyhow::Result<Shown> {
+fn store_row(info: StoreInfo) -> anyhow::Result<StoreRow> {
     let spec = info.store.as_ref().map(StoreSpec::try_from).transpose()?;
-    let here = Here::of(&info)?;
-    Ok(Shown {
+    let here = StoreShareRow::from_store_info(&info)?;
+    Ok(StoreRow {
         spec: spec.ok_or_else(|| anyhow::anyhow!("the collector described a store without naming it"))?,
         generation: info.generation,
         bytes: info.length,

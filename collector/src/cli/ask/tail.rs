@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use dta_cli::Status;
-use dta_cli::number::counted;
+use dta_cli::CommandStatus;
+use dta_cli::number::format_count;
 use dta_cli::output::{self, OutputFlag};
-use dta_rpc::{Ask, Following, Span};
-use dta_files::moment::{self, utc};
+use dta_files::moment::{self, format_utc};
 use dta_proto::control::{EntriesRequest, Epoch, EpochState, TailRequest, TailResponse};
-use dta_proto::hex;
-use dta_views::epoch::Shown;
+use dta_proto::to_hex_digits;
+use dta_rpc::{Ask, Span, TailMessages};
+use dta_views::epoch::EpochSummary;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -29,21 +29,21 @@ Entries are printed as hex. What the reader missed is printed on separate lines:
 )]
 pub(in crate::cli) struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<TailCommand>,
     #[command(flatten)]
-    entries: Entries,
+    entries: TailEntriesArgs,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum TailCommand {
     /// Follow INT events in words: changes, drops, congestion
     #[command(after_help = super::tail_events::HELP)]
-    Events(super::tail_events::What),
+    Events(super::tail_events::TailEventsArgs),
 }
 
 /// Entries, as hex.
 #[derive(clap::Args)]
-struct Entries {
+struct TailEntriesArgs {
     /// The store, by name or id [default: the only append store]
     #[arg(long, short, value_name = "NAME|ID", default_value = "", hide_default_value = true)]
     store: String,
@@ -60,13 +60,13 @@ struct Entries {
     #[arg(long)]
     once: bool,
     /// The entries of the epoch of this moment, of a store with epochs: 2026-11-24T14:00, or -1h
-    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, conflicts_with_all = FOLLOWING)]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse_moment, allow_hyphen_values = true, conflicts_with_all = FOLLOWING)]
     at: Option<u64>,
     /// The entries of all epochs from this moment on
-    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, conflicts_with_all = FOLLOWING, conflicts_with = "at")]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse_moment, allow_hyphen_values = true, conflicts_with_all = FOLLOWING, conflicts_with = "at")]
     since: Option<u64>,
     /// With --since: only up to this moment [default: now]
-    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, requires = "since")]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse_moment, allow_hyphen_values = true, requires = "since")]
     until: Option<u64>,
     #[command(flatten)]
     client: ClientFlags,
@@ -81,10 +81,10 @@ const FOLLOWING: [&str; 3] = ["from_start", "from_sequence", "once"];
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Line {
+enum TailLine {
     Entry(String),
     /// What follows is of this epoch.
-    Epoch(Shown),
+    Epoch(EpochSummary),
     NotKept(NotKept),
     /// Batches of the open epoch that are in the ring no more.
     NotWritten(u64),
@@ -109,16 +109,16 @@ impl fmt::Display for NotKept {
     }
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
-    if let Some(What::Events(what)) = args.what {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
+    if let Some(TailCommand::Events(what)) = args.what {
         return super::tail_events::run(what);
     }
     let args = args.entries;
     if let Some(Span { since, until }) = super::asked_span(args.at, args.since, args.until) {
         let request = EntriesRequest { store: args.store, list: args.list, since, until };
         return super::block_on(async {
-            let entries = args.client.ask().await?.entries(request).await?;
-            of_epochs(entries, since, until, |line| print(&line, args.client.output)).await
+            let entries = args.client.connect_all().await?.stream_entries(request).await?;
+            of_epochs(entries, since, until, |line| print_line(&line, args.client.output)).await
         });
     }
     let request = TailRequest {
@@ -129,63 +129,64 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         from_sequence: args.from_sequence.unwrap_or(0),
     };
     super::block_on(async {
-        let mut stream = args.client.ask().await?.tail(request).await?;
-        while let Some(message) = stream.message().await? {
-            for line in lines(message) {
-                print(&line, args.client.output)?;
+        let mut stream = args.client.connect_all().await?.tail_list(request).await?;
+        while let Some(message) = stream.next_message().await? {
+            for line in message_lines(message) {
+                print_line(&line, args.client.output)?;
             }
         }
         anyhow::Ok(())
     })?;
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }
 
 /// Passes on the lines of past epochs. Says whether there were entries.
 async fn of_epochs(
-    mut entries: Following,
+    mut entries: TailMessages,
     since: u64,
     until: u64,
-    mut each: impl FnMut(Line) -> anyhow::Result<()>,
-) -> anyhow::Result<Status> {
+    mut each: impl FnMut(TailLine) -> anyhow::Result<()>,
+) -> anyhow::Result<CommandStatus> {
     // The epoch that is being read, and whether it has been named.
-    let (mut of, mut named, mut known, mut status) = (Epoch::default(), true, Known(since), Status::Absent);
-    while let Some(mut message) = entries.message().await? {
+    let (mut of, mut named, mut known, mut status) =
+        (Epoch::default(), true, EpochCoverage(since), CommandStatus::Absent);
+    while let Some(mut message) = entries.next_message().await? {
         if let Some(epoch) = message.epoch.take() {
-            if let Some(before) = known.before(&epoch) {
-                each(Line::NotKept(before))?;
+            if let Some(before) = known.gap_before_epoch(&epoch) {
+                each(TailLine::NotKept(before))?;
             }
             (of, named) = (epoch, false);
         }
-        for line in lines(message) {
+        for line in message_lines(message) {
             let line = match line {
-                Line::Overwritten(n) if of.state() == EpochState::Open => Line::NotWritten(n),
+                TailLine::Overwritten(n) if of.state() == EpochState::Open => TailLine::NotWritten(n),
                 line => line,
             };
             if !std::mem::replace(&mut named, true) {
-                each(Line::Epoch(Shown::from(&of)))?;
+                each(TailLine::Epoch(EpochSummary::from(&of)))?;
             }
-            if matches!(line, Line::Entry(_)) {
-                status = Status::Done;
+            if matches!(line, TailLine::Entry(_)) {
+                status = CommandStatus::Done;
             }
             each(line)?;
         }
     }
     // An epoch without entries is named if it is all that there is.
-    if !named && status == Status::Absent {
-        each(Line::Epoch(Shown::from(&of)))?;
+    if !named && status == CommandStatus::Absent {
+        each(TailLine::Epoch(EpochSummary::from(&of)))?;
     }
     if let Some(rest) = known.before_moment(until) {
-        each(Line::NotKept(rest))?;
+        each(TailLine::NotKept(rest))?;
     }
     Ok(status)
 }
 
 /// Up to which moment epochs are known, as one comes after the other.
-pub(super) struct Known(pub(super) u64);
+pub(super) struct EpochCoverage(pub(super) u64);
 
-impl Known {
+impl EpochCoverage {
     /// What is not kept before an epoch, which is known then.
-    pub(super) fn before(&mut self, epoch: &Epoch) -> Option<NotKept> {
+    pub(super) fn gap_before_epoch(&mut self, epoch: &Epoch) -> Option<NotKept> {
         let before = self.before_moment(epoch.opened);
         // One of another collector may have ended later.
         self.0 = self.0.max(if epoch.state() == EpochState::Open { u64::MAX } else { epoch.flipped_to });
@@ -194,43 +195,43 @@ impl Known {
 
     /// What is not kept before a moment.
     pub(super) fn before_moment(&self, moment: u64) -> Option<NotKept> {
-        (self.0 < moment).then(|| NotKept { from: utc(self.0), to: utc(moment) })
+        (self.0 < moment).then(|| NotKept { from: format_utc(self.0), to: format_utc(moment) })
     }
 }
 
-fn lines(message: TailResponse) -> impl Iterator<Item = Line> {
+fn message_lines(message: TailResponse) -> impl Iterator<Item = TailLine> {
     // What was skipped lies before what was read.
     let gaps = [
-        Line::Overwritten(message.overwritten_batches),
-        Line::Missing(message.missing_batches),
-        Line::Damaged(message.damaged_batches),
+        TailLine::Overwritten(message.overwritten_batches),
+        TailLine::Missing(message.missing_batches),
+        TailLine::Damaged(message.damaged_batches),
     ];
-    let gaps = gaps
-        .into_iter()
-        .filter(|line| !matches!(line, Line::Overwritten(0) | Line::Missing(0) | Line::Damaged(0)));
-    gaps.chain(message.entries.into_iter().map(|e| Line::Entry(hex(&e))))
+    let gaps = gaps.into_iter().filter(|line| {
+        !matches!(line, TailLine::Overwritten(0) | TailLine::Missing(0) | TailLine::Damaged(0))
+    });
+    gaps.chain(message.entries.into_iter().map(|e| TailLine::Entry(to_hex_digits(&e))))
 }
 
-fn print(line: &Line, flag: OutputFlag) -> anyhow::Result<()> {
+fn print_line(line: &TailLine, flag: OutputFlag) -> anyhow::Result<()> {
     if flag.is_json() {
         return output::json_line(line);
     }
     match line {
-        Line::Entry(hex) => dta_cli::print(hex)?,
-        Line::Epoch(epoch) => dta_cli::print(format!("-- {}", epoch.in_words()))?,
-        Line::NotKept(moments) => dta_cli::print(format!("-- {moments}"))?,
-        Line::NotWritten(n) => dta_cli::print(format!("-- {} {NOT_WRITTEN}", batches(*n)))?,
-        Line::Overwritten(n) => {
-            dta_cli::print(format!("-- {} overwritten before they were read", batches(*n)))?
+        TailLine::Entry(hex) => dta_cli::print_line(hex)?,
+        TailLine::Epoch(epoch) => dta_cli::print_line(format!("-- {}", epoch.describe()))?,
+        TailLine::NotKept(moments) => dta_cli::print_line(format!("-- {moments}"))?,
+        TailLine::NotWritten(n) => dta_cli::print_line(format!("-- {} {NOT_WRITTEN}", batches_text(*n)))?,
+        TailLine::Overwritten(n) => {
+            dta_cli::print_line(format!("-- {} overwritten before they were read", batches_text(*n)))?
         }
-        Line::Missing(n) => dta_cli::print(format!("-- {} never came", batches(*n)))?,
-        Line::Damaged(n) => dta_cli::print(format!("-- {} damaged", batches(*n)))?,
+        TailLine::Missing(n) => dta_cli::print_line(format!("-- {} never came", batches_text(*n)))?,
+        TailLine::Damaged(n) => dta_cli::print_line(format!("-- {} damaged", batches_text(*n)))?,
     }
     Ok(())
 }
 
-fn batches(n: u64) -> String {
-    counted(n, "batch", "batches")
+fn batches_text(n: u64) -> String {
+    format_count(n, "batch", "batches")
 }
 
 #[cfg(test)]
@@ -250,19 +251,21 @@ mod tests {
     }
 
     /// The lines in short, and whether there were entries.
-    async fn told(messages: Vec<TailResponse>, since: u64, until: u64) -> (Vec<String>, Status) {
+    async fn told(messages: Vec<TailResponse>, since: u64, until: u64) -> (Vec<String>, CommandStatus) {
         let mut all = Vec::new();
         let second = |text: &str| text["1970-01-01T00:00:".len()..].trim_end_matches(".000Z").to_owned();
         let line = |line| {
             all.push(match line {
-                Line::Epoch(epoch) => format!("epoch {}", second(&epoch.opened)),
-                Line::NotKept(NotKept { from, to }) => format!("not kept {} {}", second(&from), second(&to)),
+                TailLine::Epoch(epoch) => format!("epoch {}", second(&epoch.opened)),
+                TailLine::NotKept(NotKept { from, to }) => {
+                    format!("not kept {} {}", second(&from), second(&to))
+                }
                 line => serde_json::to_string(&line)?,
             });
             Ok(())
         };
         let stream = tokio_stream::iter(messages.into_iter().map(Ok));
-        let status = of_epochs(Following::new(stream), since, until, line).await.unwrap();
+        let status = of_epochs(TailMessages::new(stream), since, until, line).await.unwrap();
         (all, status)
     }
 
@@ -288,12 +291,12 @@ mod tests {
             r#"{"not_written":7}"#,
             r#"{"entry":"63"}"#,
         ];
-        let whole = (lines.map(str::to_owned).to_vec(), Status::Done);
+        let whole = (lines.map(str::to_owned).to_vec(), CommandStatus::Done);
         assert_eq!(told(messages.clone(), 1000, 0).await, whole);
         // From within an epoch.
         assert_eq!(told(messages, 2500, 9000).await.0, lines[1..]);
         let absent = told(vec![epoch(3000, 4000)], 3100, 3101).await;
-        assert_eq!(absent, (vec!["epoch 03".to_owned()], Status::Absent));
+        assert_eq!(absent, (vec!["epoch 03".to_owned()], CommandStatus::Absent));
         let ends = told(vec![epoch(3000, 4000)], 3100, 6000).await.0;
         assert_eq!(ends, ["epoch 03", "not kept 04 06"]);
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use dta_cli::Status;
-use dta_cli::number::grouped;
-use dta_cli::table::Table;
+use dta_cli::CommandStatus;
+use dta_cli::number::format_grouped;
+use dta_cli::table::TextTable;
 use dta_cli::terminal;
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
@@ -29,7 +29,7 @@ Stores cannot list their keys. Flows come from the key directory (list 3 of int-
 Without int-events, flows come from the only append store whose entries are keys (16 bytes), and figures from the store that has the name of the ranking: so `top --by bytes` works on what `dta-manager run-testbed --keep` left.")]
 pub(in crate::cli) struct Args {
     /// What flows are ranked by
-    #[arg(long, short, default_value = "latency", value_parser = dta_cli::one_of::<By>(&By::NAMES), conflicts_with = "store")]
+    #[arg(long, short, default_value = "latency", value_parser = dta_cli::one_of_names::<By>(&By::NAMES), conflicts_with = "store")]
     by: By,
     /// Rank by this store instead: counts (key-increment), or values (key-write), whose first 4 bytes are the number
     #[arg(long, value_name = "STORE")]
@@ -47,7 +47,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "keys")]
     flows: Option<std::path::PathBuf>,
     /// Rank by the figures of this moment, of stores with epochs: 2026-11-24T14:00, or -1h [default: now]
-    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true, conflicts_with = "watch")]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse_moment, allow_hyphen_values = true, conflicts_with = "watch")]
     at: Option<u64>,
     /// Repeat every so many seconds
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -58,10 +58,10 @@ pub(in crate::cli) struct Args {
     client: ClientFlags,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     let keys = match (&args.keys, &args.flows) {
         (Some(store), _) => Keys::Store(store.clone()),
-        (None, Some(path)) => Keys::These(flows(path)?),
+        (None, Some(path)) => Keys::These(read_flows(path)?),
         (None, None) => Keys::Directory,
     };
     let criteria = Criteria {
@@ -74,59 +74,59 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         names: Arc::new(args.names.read()?),
     };
     super::block_on(async {
-        let mut ranking = Ranking::new(Arc::new(args.client.ask().await?), criteria);
+        let mut ranking = Ranking::new(Arc::new(args.client.connect_all().await?), criteria);
         loop {
-            let top = ranking.rank().await.map_err(super::int_error)?;
-            show(&args, &top)?;
+            let top = ranking.rank_flows().await.map_err(super::int_error)?;
+            print_top(&args, &top)?;
             if !super::is_time_again(args.watch).await {
                 return anyhow::Ok(());
             }
         }
     })?;
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }
 
 /// The flows of a file, one per line.
-fn flows(path: &std::path::Path) -> anyhow::Result<Vec<Flow>> {
+fn read_flows(path: &std::path::Path) -> anyhow::Result<Vec<Flow>> {
     if path == std::path::Path::new("-") {
-        return super::query::written(&["-".to_owned()], "flows");
+        return super::query::parse_arguments(&["-".to_owned()], "flows");
     }
     let text = dta_files::file::read_text(path)
         .with_context(|| format!("cannot read the flows in {}", path.display()))
-        .map_err(dta_cli::misuse)?;
+        .map_err(dta_cli::misuse_error)?;
     let mut flows = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let flow = line.parse::<Flow>().with_context(|| format!("{}, line {number}", path.display()));
-        flows.push(flow.map_err(dta_cli::misuse)?);
+        flows.push(flow.map_err(dta_cli::misuse_error)?);
     }
     Ok(flows)
 }
 
-fn show(args: &Args, top: &Top) -> anyhow::Result<()> {
+fn print_top(args: &Args, top: &Top) -> anyhow::Result<()> {
     if args.client.output.is_json() {
         return super::print_json(args.watch, top);
     }
-    super::show_again(args.watch, text(top))
+    super::show_again(args.watch, render_table(top))
 }
 
-fn text(top: &Top) -> String {
+fn render_table(top: &Top) -> String {
     let unit = if top.by == By::Latency.name() { " ns" } else { "" };
     let title = format!("{}{}", top.by, if unit.is_empty() { "" } else { ", ns" });
     let has_ages = top.flows.iter().any(|row| row.age_seconds.is_some());
-    let has_ends = top.flows.iter().any(|row| row.ends.words().is_some());
+    let has_ends = top.flows.iter().any(|row| row.ends.describe().is_some());
     let mut header = vec!["", "flow", &title];
     header.extend(has_ages.then_some("reported"));
     header.extend(has_ends.then_some("networks"));
-    let mut table = Table::new(&header, &[0, 2]);
+    let mut table = TextTable::new(&header, &[0, 2]);
     for (number, row) in (1..).zip(&top.flows) {
-        let mut cells = vec![number.to_string(), flow(row), grouped(row.value)];
+        let mut cells = vec![number.to_string(), flow_label(row), format_grouped(row.value)];
         if has_ages {
             cells.push(age_in_words(row.age_seconds));
         }
         if has_ends {
-            cells.push(terminal::for_stdout(&row.ends.words().unwrap_or_default()));
+            cells.push(terminal::for_stdout(&row.ends.describe().unwrap_or_default()));
         }
-        table.row(cells);
+        table.add_row(cells);
     }
     let more = top.with_figure.saturating_sub(top.flows.len() as u64);
     let mut lines = Vec::new();
@@ -134,13 +134,13 @@ fn text(top: &Top) -> String {
         lines.push(table.to_string());
     }
     if more > 0 {
-        lines.push(format!("and {} more flows", grouped(more)));
+        lines.push(format!("and {} more flows", format_grouped(more)));
     }
-    lines.extend(top.epoch.iter().map(|epoch| format!("of {}", epoch.in_words())));
-    lines.extend(top.lacks().iter().map(|sentence| terminal::for_stdout(sentence)));
+    lines.extend(top.epoch.iter().map(|epoch| format!("of {}", epoch.describe())));
+    lines.extend(top.describe_gaps().iter().map(|sentence| terminal::for_stdout(sentence)));
     lines.join("\n")
 }
 
-fn flow(row: &RankedFlow) -> String {
+fn flow_label(row: &RankedFlow) -> String {
     row.flow.map_or_else(|| format!("key {}", row.key), |flow| flow.to_string())
 }

@@ -1,6 +1,6 @@
 //! `dta-collector trace`
 
-use dta_cli::Status;
+use dta_cli::CommandStatus;
 use dta_proto::key::Flow;
 use dta_views::trace::{draw, flow};
 
@@ -27,20 +27,20 @@ pub(in crate::cli) struct Args {
     client: ClientFlags,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Status> {
-    let flows: Vec<Flow> = super::query::written(&args.flows, "flows")?;
+pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
+    let flows: Vec<Flow> = super::query::parse_arguments(&args.flows, "flows")?;
     let reports = super::block_on(async {
-        let client = args.client.connect().await?;
+        let client = args.client.connect_single().await?;
         let mut reports = Vec::with_capacity(flows.len());
         for of in &flows {
-            reports.push(flow::about(&client, of).await.map_err(super::int_error)?);
+            reports.push(flow::trace_flow(&client, of).await.map_err(super::int_error)?);
         }
         anyhow::Ok(reports)
     })?;
-    args.client.output.print(&reports, |reports| {
-        let drawn = reports.iter().map(|report| draw::lines(report).join("\n"));
+    args.client.output.print_document(&reports, |reports| {
+        let drawn = reports.iter().map(|report| draw::trace_lines(report).join("\n"));
         drawn.collect::<Vec<_>>().join("\n\n")
     })?;
     let all_there = reports.iter().all(|report| report.found);
-    Ok(if all_there { Status::Done } else { Status::Absent })
+    Ok(if all_there { CommandStatus::Done } else { CommandStatus::Absent })
 }

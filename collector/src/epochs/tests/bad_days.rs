@@ -48,11 +48,11 @@ fn found_in(bench: &Bench, keys: &[Key]) -> Vec<usize> {
     };
     let open = bench.stores.get("flows").unwrap();
     look(&open);
-    let wanted = elements::of_keys(&open.spec, keys);
+    let wanted = elements::slots_of_keys(&open.spec, keys);
     let mut bytes = vec![0; wanted.len() * open.spec.element_len() as usize];
     for epoch in bench.kept("flows") {
-        bench.history("flows").slots(epoch.number, &wanted, &mut bytes).unwrap();
-        look(&elements::store(&open, epoch.generation, &wanted, &bytes).unwrap());
+        bench.history("flows").read_slots(epoch.number, &wanted, &mut bytes).unwrap();
+        look(&elements::sparse_store(&open, epoch.generation, &wanted, &bytes).unwrap());
     }
     found
 }
@@ -71,7 +71,7 @@ fn an_epoch_that_is_written_for_longer_than_one_puts_off_the_next_and_no_report_
     assert_eq!((bench.count("epochs.lost"), bench.count("epochs.failed")), (0, 0));
     let Bench { stores, epochs, writing, stop } = bench;
     stop.send_replace(true);
-    epochs.join();
+    epochs.join_threads();
     let keys: Vec<Key> = (0..reported).map(key).collect();
     let found = found_in(&Bench { stores, epochs, writing, stop }, &keys);
     let not_once: Vec<_> = (0..reported).zip(found).filter(|(_, times)| *times != 1).collect();
@@ -143,17 +143,20 @@ fn a_damaged_log_is_counted_and_what_else_it_says_is_answered() {
         });
     }
     assert_eq!(bench.count("epochs.damaged"), 0);
-    let second = bench.history("flows").at(moments[1].0).unwrap().unwrap().epoch.number;
-    let log = bench.history("flows").path().join(format!("_delta_log/{second:020}.json"));
+    let second = bench.history("flows").epoch_at_moment(moments[1].0).unwrap().unwrap().epoch.number;
+    let log = bench.history("flows").table_path().join(format!("_delta_log/{second:020}.json"));
     bench.end();
     let text = std::fs::read_to_string(&log).unwrap();
     std::fs::write(&log, text.replace("dta.epochs", "dta.epoch\u{0}")).unwrap();
     let bench = Bench::start(&memory, history.path());
     until("it is counted", || bench.count("epochs.damaged") == 1);
     for (at, n) in [&moments[0], &moments[2]] {
-        assert_eq!(value(&bench.epochs.at("flows", &[key(1)], *at).unwrap().0, &key(1)), Some(*n));
+        assert_eq!(
+            value(&bench.epochs.store_at_moment("flows", &[key(1)], *at).unwrap().0, &key(1)),
+            Some(*n)
+        );
     }
-    let none = bench.epochs.at("flows", &[key(1)], moments[1].0).unwrap_err();
+    let none = bench.epochs.store_at_moment("flows", &[key(1)], moments[1].0).unwrap_err();
     assert!(matches!(none, MomentError::NotKept { .. }), "{none}");
     let kept = bench.kept("flows").len();
     until("epochs go on", || bench.kept("flows").len() > kept);
@@ -211,7 +214,7 @@ fn on_a_full_disk_the_oldest_epochs_go_then_new_ones_are_lost_and_writers_never_
     let kept = bench.kept("flows");
     assert_eq!(kept.len(), super::write::FLOOR, "the newest stay");
     assert!(matches!(
-        bench.epochs.at("flows", &[], bench.kept("flows")[0].opened - 1),
+        bench.epochs.store_at_moment("flows", &[], bench.kept("flows")[0].opened - 1),
         Err(MomentError::NotKept { .. })
     ));
     assert!(first < kept[0].number);
@@ -220,7 +223,7 @@ fn on_a_full_disk_the_oldest_epochs_go_then_new_ones_are_lost_and_writers_never_
     let open = bench.epochs.of["flows"].in_memory().open.1.moment;
     let in_memory = bench.epochs.of["flows"].in_memory().former.first().map_or(open, |former| former.opened);
     assert!(matches!(
-        bench.epochs.at("flows", &[], (newest + in_memory) / 2),
+        bench.epochs.store_at_moment("flows", &[], (newest + in_memory) / 2),
         Err(MomentError::NotKept { .. })
     ));
     // Writers go on, and there is room again.

@@ -2,14 +2,16 @@
 
 use std::ops::ControlFlow;
 
-use dta_history::Entry as Row;
+use dta_history::HistoryEntry as Row;
 use dta_proto::key::Flow;
 use dta_proto::layout::append;
-use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Location, Means, Metric, Via, Why, list, store as int};
+use dta_proto::telemetry::{
+    self, ENTRY_LEN, Location, Means, Metric, TelemetryEntry, Via, Why, list, store as int,
+};
 
 use super::*;
 use crate::epochs::key_directory::id;
-use crate::epochs::typed::{flow_row, text};
+use crate::epochs::typed::{flow_cells, name_cell};
 
 const NONE: u32 = u32::MAX;
 
@@ -20,19 +22,19 @@ type Told = (u32, u32, u16, Vec<u8>);
 fn put(store: &Store, list: u32, first: u32, entries: &[[u8; ENTRY_LEN]]) {
     for (sequence, entries) in (first..).zip(entries.chunks(2)) {
         let mut batch = [0; 128];
-        append::encode(&mut batch, list, sequence, entries.len() as u8, entries.as_flattened());
-        store.region.write(append::offset(list, sequence, 64, 128), &batch).unwrap();
+        append::encode_batch(&mut batch, list, sequence, entries.len() as u8, entries.as_flattened());
+        store.region.write(append::batch_offset(list, sequence, 64, 128), &batch).unwrap();
     }
 }
 
-fn rows(table: &Table) -> Vec<Told> {
+fn rows(table: &EpochTable) -> Vec<Told> {
     let mut all = Vec::new();
-    for kept in table.epochs().unwrap().iter() {
+    for kept in table.kept_epochs().unwrap().iter() {
         let each = |Row { list, sequence, number, bytes }: Row<'_>| {
             all.push((list, sequence, number, bytes.to_vec()));
             ControlFlow::Continue(())
         };
-        table.entries(kept.epoch.number, each).unwrap();
+        table.scan_entries(kept.epoch.number, each).unwrap();
     }
     all.sort();
     all
@@ -49,9 +51,9 @@ fn cells(
     let mut switches = [NONE; 7];
     switches[..path.len()].copy_from_slice(path);
     [
-        names.map(text).as_flattened(),
+        names.map(name_cell).as_flattened(),
         longs.map(u64::to_be_bytes).as_flattened(),
-        &flow.map_or(vec![0; 38], flow_row),
+        &flow.map_or(vec![0; 38], flow_cells),
         numbers.map(u32::to_be_bytes).as_flattened(),
         switches.map(u32::to_be_bytes).as_flattened(),
     ]
@@ -71,7 +73,7 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
     let unknown: Flow = "[2001:db8::3]:1->[2001:db8::4]:2/udp".parse().unwrap();
     let (queue, hop) = (telemetry::queue_occupancy_key(7, Some(3), None), telemetry::hop_latency_key(&v6, 7));
     let at = |switch, port, queue| Location { switch, port, queue };
-    let change = |key, metric, why, new, place, path| Entry::Change {
+    let change = |key, metric, why, new, place, path| TelemetryEntry::Change {
         time: 1 << 62,
         key,
         metric,
@@ -81,41 +83,41 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
         place,
         path,
     };
-    let path = Some(Via::Path(telemetry::Path::of(&[6, 5, 6])));
+    let path = Some(Via::Path(telemetry::SwitchPath::from_switches(&[6, 5, 6])));
     let changes = [
-        change(v4.key(), Metric::FlowPath, Why::Loop, 1 << 8 | 3, at(Some(5), None, None), path),
+        change(v4.to_key(), Metric::FlowPath, Why::Loop, 1 << 8 | 3, at(Some(5), None, None), path),
         change(queue, Metric::QueueOccupancy, Why::New, 1 << 40, at(Some(7), Some(3), None), None),
         change(hop, Metric::HopLatency, Why::Moved, 0, at(Some(7), Some(3), None), None),
     ];
-    let dropped = |key, reason| Entry::Drop {
+    let dropped = |key, reason| TelemetryEntry::Drop {
         time: 3,
         key,
         place: at(Some(8), None, Some(1)),
         ingress_port: Some(0),
         reason,
     };
-    let drops = [dropped(unknown.key(), 0), dropped(Key::default(), 255)];
-    let waited = Entry::Congestion {
+    let drops = [dropped(unknown.to_key(), 0), dropped(Key::default(), 255)];
+    let waited = TelemetryEntry::Congestion {
         time: u64::MAX,
-        key: v6.key(),
+        key: v6.to_key(),
         place: at(None, Some(2), Some(0)),
         occupancy: Some(0),
         latency: None,
     };
-    let keys = [(v6.key(), Means::Flow(v6)), (hop, Means::Hop(v6.key(), 7)), (queue, Means::Itself)]
-        .map(|(key, means)| Entry::Key { key, means });
+    let keys = [(v6.to_key(), Means::Flow(v6)), (hop, Means::Hop(v6.to_key(), 7)), (queue, Means::Itself)]
+        .map(|(key, means)| TelemetryEntry::Key { key, means });
     let bench = Bench::start_with(std::slice::from_ref(&spec), &directory, keep(history.path()), EVERY);
     let events = bench.stores.get(int::EVENTS).unwrap();
-    put(&events, list::KEYS, 1, &keys.map(|entry| entry.bytes()));
-    put(&events, list::DROPS, 1, &[drops[0].bytes(), [0xee; ENTRY_LEN], drops[1].bytes()]);
-    put(&events, list::CONGESTION, 1, &[waited.bytes()]);
-    put(&events, list::CHANGES, 1, &changes.map(|entry| entry.bytes()));
+    put(&events, list::KEYS, 1, &keys.map(|entry| entry.to_bytes()));
+    put(&events, list::DROPS, 1, &[drops[0].to_bytes(), [0xee; ENTRY_LEN], drops[1].to_bytes()]);
+    put(&events, list::CONGESTION, 1, &[waited.to_bytes()]);
+    put(&events, list::CHANGES, 1, &changes.map(|entry| entry.to_bytes()));
 
     let none = [NONE; 10];
     let mut expected = vec![
         (
             (list::CHANGES, 0),
-            cells(["loop", ""], [1 << 62, id(&v4.key()), id(&v4.key())], Some(&v4), none, &[6, 5, 6]),
+            cells(["loop", ""], [1 << 62, id(&v4.to_key()), id(&v4.to_key())], Some(&v4), none, &[6, 5, 6]),
             vec![(0, 5), (4, 9), (5, 3), (9, 1)],
         ),
         (
@@ -125,12 +127,12 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
         ),
         (
             (list::CHANGES, 2),
-            cells(["hop-latency", "moved"], [1 << 62, id(&hop), id(&v6.key())], Some(&v6), none, &[]),
+            cells(["hop-latency", "moved"], [1 << 62, id(&hop), id(&v6.to_key())], Some(&v6), none, &[]),
             vec![(0, 7), (1, 3), (4, 9), (5, 0)],
         ),
         (
             (list::DROPS, 0),
-            cells(["drop", ""], [3, id(&unknown.key()), 0], None, none, &[]),
+            cells(["drop", ""], [3, id(&unknown.to_key()), 0], None, none, &[]),
             vec![(0, 8), (2, 0), (3, 1), (6, 0)],
         ),
         // Between the two is an entry that is no event.
@@ -141,17 +143,23 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
         ),
         (
             (list::CONGESTION, 0),
-            cells(["congested-packet", ""], [u64::MAX, id(&v6.key()), id(&v6.key())], Some(&v6), none, &[]),
+            cells(
+                ["congested-packet", ""],
+                [u64::MAX, id(&v6.to_key()), id(&v6.to_key())],
+                Some(&v6),
+                none,
+                &[],
+            ),
             vec![(1, 2), (3, 0), (7, 0)],
         ),
         (
             (list::KEYS, 0),
-            cells(["key", ""], [0, id(&v6.key()), id(&v6.key())], Some(&v6), none, &[]),
+            cells(["key", ""], [0, id(&v6.to_key()), id(&v6.to_key())], Some(&v6), none, &[]),
             vec![],
         ),
         (
             (list::KEYS, 1),
-            cells(["key", ""], [0, id(&hop), id(&v6.key())], Some(&v6), none, &[]),
+            cells(["key", ""], [0, id(&hop), id(&v6.to_key())], Some(&v6), none, &[]),
             vec![(0, 7)],
         ),
         ((list::KEYS, 2), cells(["key", ""], [0, id(&queue), 0], None, none, &[]), vec![(0, 7), (1, 3)]),
@@ -171,12 +179,12 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
     let path = history.path().join("int-events.events");
     {
         let [typed] = &bench.epochs.of[int::EVENTS].typed[..] else { panic!("one table") };
-        assert_eq!(typed.table.path(), path);
+        assert_eq!(typed.table.table_path(), path);
         until("its epoch is written", || rows(&typed.table).len() == expected.len());
         assert_eq!(rows(&typed.table), expected);
         // One file of several epochs says the same.
-        until("one more epoch", || typed.table.epochs().unwrap().len() > 1);
-        typed.table.compact(0..u64::MAX).unwrap().expect("files");
+        until("one more epoch", || typed.table.kept_epochs().unwrap().len() > 1);
+        typed.table.compact_span(0..u64::MAX).unwrap().expect("files");
         assert_eq!(rows(&typed.table), expected);
         assert_eq!((bench.count("epochs.failed"), bench.count("epochs.lost")), (0, 0));
     }
@@ -185,17 +193,17 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
     // One more in the last epoch, which the collector's end ends.
     let long = Duration::from_secs(1 << 30);
     let bench = Bench::start_with(std::slice::from_ref(&spec), &directory, keep(history.path()), long);
-    put(&bench.stores.get(int::EVENTS).unwrap(), list::CHANGES, 3, &[changes[1].bytes()]);
+    put(&bench.stores.get(int::EVENTS).unwrap(), list::CHANGES, 3, &[changes[1].to_bytes()]);
     bench.end();
 
     // Of the last epoch the lists are there, and the events are not: as if a kill had come between them.
     std::fs::remove_dir_all(&path).unwrap();
     let bench = Bench::start_with(std::slice::from_ref(&spec), &directory, keep(history.path()), EVERY);
-    let last = rows(&Table::open_existing(history.path(), int::EVENTS).unwrap());
+    let last = rows(&EpochTable::open_existing(history.path(), int::EVENTS).unwrap());
     let [typed] = &bench.epochs.of[int::EVENTS].typed[..] else { panic!("one table") };
     assert_eq!(last.iter().filter(|(list, sequence, ..)| (*list, *sequence) == (0, 3)).count(), 1);
-    until("what was missing is written", || !typed.table.epochs().unwrap().is_empty());
-    let (of_events, of_lists) = (typed.table.epochs().unwrap(), bench.kept(int::EVENTS));
+    until("what was missing is written", || !typed.table.kept_epochs().unwrap().is_empty());
+    let (of_events, of_lists) = (typed.table.kept_epochs().unwrap(), bench.kept(int::EVENTS));
     let first = of_events.first().unwrap().epoch.number;
     assert!(of_lists.iter().any(|epoch| epoch.number == first));
     assert!(rows(&typed.table).iter().any(|(list, sequence, ..)| (*list, *sequence) == (0, 3)));

@@ -2,13 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use dta_rpc::Ask;
-use dta_history::Entry;
+use dta_history::HistoryEntry;
 use dta_proto::control::{EntriesRequest, TailResponse};
 use dta_proto::layout::append;
 use dta_proto::layout::key_increment as counter;
 use dta_proto::layout::sketch_merge as sketch;
 use dta_proto::store::Merge;
+use dta_rpc::Ask;
 
 use tokio_stream::StreamExt;
 
@@ -23,7 +23,7 @@ fn started(spec: &StoreSpec, memory: &Path, history: &Path) -> Bench {
 
 fn count(store: &Store, key: &Key) -> u64 {
     let mut answers = [0];
-    key_increment::Reader::new(store).unwrap().query(&[*key], &mut answers).unwrap();
+    key_increment::KeyIncrementReader::new(store).unwrap().query_keys(&[*key], &mut answers).unwrap();
     answers[0]
 }
 
@@ -41,17 +41,21 @@ fn counters_are_asked_as_of_the_end_of_each_epoch_and_go_on() {
             let before = bench.kept("bytes").len();
             until("an epoch ends", || bench.kept("bytes").len() > before);
             // Early in an epoch.
-            for slot in hash::slots(&key(1), 2, 1 << 10).iter() {
-                live.region.fetch_add(counter::offset(*slot), 1 << 40).unwrap();
+            for slot in hash::key_slots(&key(1), 2, 1 << 10).iter() {
+                live.region.fetch_add(counter::counter_offset(*slot), 1 << 40).unwrap();
             }
             total += 1 << 40;
             let at = now();
-            assert_eq!(count(&bench.epochs.at("bytes", &[key(1)], at).unwrap().0, &key(1)), total, "live");
+            assert_eq!(
+                count(&bench.epochs.store_at_moment("bytes", &[key(1)], at).unwrap().0, &key(1)),
+                total,
+                "live"
+            );
             known.push((at, total));
             until("it is written", || bench.kept("bytes").last().unwrap().flipped_from > at);
         }
         for (at, total) in &known {
-            let (then, _) = bench.epochs.at("bytes", &[key(1), key(2)], *at).unwrap();
+            let (then, _) = bench.epochs.store_at_moment("bytes", &[key(1), key(2)], *at).unwrap();
             assert_eq!((count(&then, &key(1)), count(&then, &key(2))), (*total, 0), "at {at} in life {life}");
         }
         assert_eq!((bench.count("epochs.failed"), bench.count("epochs.lost")), (0, 0));
@@ -76,8 +80,12 @@ fn sketches_are_kept_once_they_are_complete_or_about_to_be_replaced() {
         for column in 0..columns {
             let cells = [epoch * 1000 + column, 7, u32::MAX, 0];
             let mut bytes = [0; 32];
-            sketch::encode(&mut bytes, rows, &sketch::Column { epoch, merged, expected: 2, cells });
-            live.region.write(sketch::offset(epoch, column, epochs, columns, rows), &bytes).unwrap();
+            sketch::encode_column(
+                &mut bytes,
+                rows,
+                &sketch::SketchColumn { epoch, merged, expected: 2, cells },
+            );
+            live.region.write(sketch::column_offset(epoch, column, epochs, columns, rows), &bytes).unwrap();
         }
     };
     let sketches = |bench: &Bench| -> Vec<(u32, bool)> {
@@ -88,7 +96,7 @@ fn sketches_are_kept_once_they_are_complete_or_about_to_be_replaced() {
     put(&bench, 11, 2);
     until("the complete one is written", || sketches(&bench) == [(11, true)]);
     // The other one began with it, and is open on.
-    let listed = bench.epochs.list("packets", &span(0, 0)).unwrap().epochs;
+    let listed = bench.epochs.list_epochs("packets", &span(0, 0)).unwrap().epochs;
     assert_eq!(listed.iter().map(Epoch::state).collect::<Vec<_>>(), [EpochState::Open, EpochState::Kept]);
     put(&bench, 13, 2);
     until("10 is about to be replaced", || sketches(&bench) == [(11, true), (10, false), (13, true)]);
@@ -102,20 +110,22 @@ fn sketches_are_kept_once_they_are_complete_or_about_to_be_replaced() {
     for (number, epoch) in [(1, 11), (2, 10), (3, 13), (4, 14)] {
         let mut rows_of = Vec::new();
         table
-            .scan(number, |column, bytes| rows_of.push((column, sketch::decode(bytes, rows).unwrap())))
+            .scan_epoch(number, |column, bytes| {
+                rows_of.push((column, sketch::decode_column(bytes, rows).unwrap()))
+            })
             .unwrap();
         assert_eq!(rows_of.len(), columns as usize);
-        let is_right = |(column, of): &(u64, sketch::Column)| {
+        let is_right = |(column, of): &(u64, sketch::SketchColumn)| {
             of.epoch == epoch && of.cells == [epoch * 1000 + *column as u32, 7, u32::MAX, 0]
         };
         assert!(rows_of.iter().all(is_right), "{rows_of:?}");
     }
     // Its answer at a moment of its own.
-    let at = table.epochs().unwrap()[1].epoch.flipped_to;
-    let (keys, mut answers) = ([key(1), key(2)], [sketch_merge::Answer::default(); 2]);
-    let kept = table.at(at).unwrap().unwrap().epoch.sketch.unwrap();
-    let (then, _) = bench.epochs.at("packets", &keys, at).unwrap();
-    sketch_merge::Reader::new(&then).unwrap().query(&keys, kept, &mut answers).unwrap();
+    let at = table.kept_epochs().unwrap()[1].epoch.flipped_to;
+    let (keys, mut answers) = ([key(1), key(2)], [sketch_merge::SketchMergeReading::default(); 2]);
+    let kept = table.epoch_at_moment(at).unwrap().unwrap().epoch.sketch.unwrap();
+    let (then, _) = bench.epochs.store_at_moment("packets", &keys, at).unwrap();
+    sketch_merge::SketchMergeReader::new(&then).unwrap().query_keys(&keys, kept, &mut answers).unwrap();
     assert!(answers.iter().all(|answer| answer.estimate.is_some()), "{answers:?}");
     // Reporters that begin anew give numbers again.
     for epoch in [30, 31, 32, 33, 11] {
@@ -141,8 +151,8 @@ fn append(bench: &Bench, list: u32, sequence: u32) {
         .flat_map(u32::to_be_bytes)
         .collect();
     let mut batch = [0; 32];
-    append::encode(&mut batch, list, sequence, 3, &entries);
-    live.region.write(append::offset(list, sequence, ring, 32), &batch).unwrap();
+    append::encode_batch(&mut batch, list, sequence, 3, &entries);
+    live.region.write(append::batch_offset(list, sequence, ring, 32), &batch).unwrap();
 }
 
 /// An epoch with the sequences of a list's batches in it, and with what it lacks: overwritten and missing batches.
@@ -154,7 +164,7 @@ fn then(bench: &Bench, list: u32, since: u64, until: u64) -> Result<Vec<ListIn>,
     let request = EntriesRequest { store: "events".into(), list, since, until };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let messages: Result<Vec<TailResponse>, _> =
-        runtime.block_on(async { memory.entries(request).await?.collect().await });
+        runtime.block_on(async { memory.stream_entries(request).await?.collect().await });
     let mut all: Vec<ListIn> = Vec::new();
     for message in messages.map_err(|error| error.to_string())? {
         if let Some(epoch) = message.epoch {
@@ -211,7 +221,7 @@ fn entries_of_a_moment_are_those_of_its_epoch_in_the_ring_or_in_the_history() {
         }
     };
     each(&bench);
-    bench.history("events").compact(0..u64::MAX).unwrap().unwrap();
+    bench.history("events").compact_span(0..u64::MAX).unwrap().unwrap();
     each(&bench);
     assert_eq!(
         then(&bench, 1, 0, 0).unwrap().iter().flat_map(|(_, of, _)| of).collect::<Vec<_>>(),
@@ -247,15 +257,15 @@ fn what_the_ring_of_an_open_epoch_no_longer_has_is_told_until_it_is_written() {
     assert_eq!((&sequences[..], *lacks), (&(37..=100).collect::<Vec<_>>()[..], [36, 0]));
     // The collector's end ends the epoch.
     bench.end();
-    let table = Table::open_existing(history.path(), "events").unwrap();
+    let table = EpochTable::open_existing(history.path(), "events").unwrap();
     let mut kept = Vec::new();
-    let each = |entry: Entry<'_>| {
+    let each = |entry: HistoryEntry<'_>| {
         kept.push(entry.sequence);
         ControlFlow::Continue(())
     };
-    table.entries(1, each).unwrap();
+    table.scan_entries(1, each).unwrap();
     kept.dedup();
-    let lost = table.epochs().unwrap()[0].epoch.waterfall["overwritten"].as_u64().unwrap();
+    let lost = table.kept_epochs().unwrap()[0].epoch.waterfall["overwritten"].as_u64().unwrap();
     assert_eq!(kept.len() as u64, 100 - lost, "{kept:?}");
     // All, unless the thread that reads them did not run in these seconds.
     assert!(lost == 36 || kept[..20].iter().copied().eq(1..=20), "{kept:?}");
@@ -274,14 +284,14 @@ fn a_collector_that_stops_after_a_failure_writes_its_lists() {
     until("it was tried", || bench.count("epochs.failed") >= 1);
     exchange(&table, &away);
     bench.end();
-    let table = Table::open_existing(history.path(), "events").unwrap();
+    let table = EpochTable::open_existing(history.path(), "events").unwrap();
     let mut kept = Vec::new();
-    for epoch in table.epochs().unwrap().iter() {
-        let each = |entry: Entry<'_>| {
+    for epoch in table.kept_epochs().unwrap().iter() {
+        let each = |entry: HistoryEntry<'_>| {
             kept.push(entry.sequence);
             ControlFlow::Continue(())
         };
-        table.entries(epoch.epoch.number, each).unwrap();
+        table.scan_entries(epoch.epoch.number, each).unwrap();
     }
     kept.dedup();
     assert_eq!(kept, [1]);
@@ -295,7 +305,7 @@ fn entries_of_lists_are_kept_once_each_across_restarts_and_what_was_overwritten_
     let kept = |bench: &Bench, list: u32| -> Vec<(u32, u16, u32)> {
         let mut all = Vec::new();
         for epoch in bench.kept("events") {
-            let mut each = |entry: Entry<'_>| {
+            let mut each = |entry: HistoryEntry<'_>| {
                 if entry.list == list {
                     assert_eq!(entry.bytes[..4], list.to_be_bytes());
                     let value = u32::from_be_bytes(entry.bytes[4..].try_into().unwrap());
@@ -303,7 +313,7 @@ fn entries_of_lists_are_kept_once_each_across_restarts_and_what_was_overwritten_
                 }
                 ControlFlow::Continue(())
             };
-            bench.history("events").entries(epoch.number, &mut each).unwrap();
+            bench.history("events").scan_entries(epoch.number, &mut each).unwrap();
         }
         all
     };
@@ -320,7 +330,7 @@ fn entries_of_lists_are_kept_once_each_across_restarts_and_what_was_overwritten_
     put(&bench, 3, 21);
     bench.end();
     // Written while nobody read: one list within a ring, the other beyond.
-    let stores = Stores::open(
+    let stores = ServedStores::open(
         std::slice::from_ref(&spec),
         &MemoryConfig::Directory(memory.path().to_owned()),
         RegionOptions::default(),

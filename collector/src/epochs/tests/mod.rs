@@ -5,12 +5,12 @@ mod typed;
 
 use std::collections::BTreeSet;
 
-use dta_rpc::Span;
 use dta_proto::control::{Epoch, EpochState, EpochsRequest};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write as layout;
 use dta_proto::layout::{hash, postcarding};
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_rpc::Span;
 use rustix::fs::{CWD, RenameFlags};
 
 use super::*;
@@ -35,17 +35,17 @@ fn key(n: u32) -> Key {
 
 fn write(store: &Store, key: &Key, value: u8) {
     let StoreKind::KeyWrite { slots, redundancy, .. } = store.spec.kind else { panic!() };
-    for slot in hash::slots(key, redundancy, slots).iter() {
+    for slot in hash::key_slots(key, redundancy, slots).iter() {
         let mut bytes = [0; 16];
-        layout::encode(&mut bytes, key, &[value; 12]);
-        store.region.write(layout::offset(*slot, 12), &bytes).unwrap();
+        layout::encode_slot(&mut bytes, key, &[value; 12]);
+        store.region.write(layout::slot_offset(*slot, 12), &bytes).unwrap();
     }
 }
 
 fn value(store: &Store, key: &Key) -> Option<u8> {
-    let reader = key_write::Reader::new(store).unwrap();
-    let (mut answers, mut values) = ([key_write::Answer::default()], [0; 12]);
-    reader.query(&[*key], layout::Choice::First, &mut answers, &mut values).unwrap();
+    let reader = key_write::KeyWriteReader::new(store).unwrap();
+    let (mut answers, mut values) = ([key_write::KeyWriteReading::default()], [0; 12]);
+    reader.query_keys(&[*key], layout::Choice::First, &mut answers, &mut values).unwrap();
     answers[0].found.then_some(values[0])
 }
 
@@ -59,10 +59,10 @@ struct Writing {
     counted: Mutex<Vec<Counted>>,
 }
 
-impl Traffic for Writing {
-    fn begins(&self, _: &str, _: u64, _: u64) {}
+impl StoreTraffic for Writing {
+    fn begin_generation(&self, _: &str, _: u64, _: u64) {}
 
-    fn writers(&self, store: &str, generation: u64) -> Writers {
+    fn store_writers(&self, store: &str, generation: u64) -> Writers {
         let is_in = |of: &Mutex<BTreeSet<u64>>| store == "flows" && of.lock().unwrap().contains(&generation);
         match (is_in(&self.held), is_in(&self.gone)) {
             (true, _) => Writers::There,
@@ -71,7 +71,7 @@ impl Traffic for Writing {
         }
     }
 
-    fn counted(&self) -> Vec<Counted> {
+    fn node_counters(&self) -> Vec<Counted> {
         self.counted.lock().unwrap().clone()
     }
 }
@@ -82,7 +82,7 @@ fn store(id: u16, name: &str, kind: StoreKind) -> StoreSpec {
 
 /// A collector's stores, all with epochs.
 struct Bench {
-    stores: Arc<Stores>,
+    stores: Arc<ServedStores>,
     epochs: Arc<Epochs>,
     writing: Arc<Writing>,
     stop: watch::Sender<bool>,
@@ -107,26 +107,27 @@ impl Bench {
     }
 
     fn start_with(specs: &[StoreSpec], memory: &MemoryConfig, keep: Keep, every: Duration) -> Bench {
-        let stores = Arc::new(Stores::open(specs, memory, RegionOptions { huge_pages: false }).unwrap());
+        let stores =
+            Arc::new(ServedStores::open(specs, memory, RegionOptions { huge_pages: false }).unwrap());
         let every = specs.iter().map(|spec| (spec.name.clone(), every)).collect();
         let writing = Arc::new(Writing::default());
-        let traffic: Arc<dyn Traffic> = writing.clone();
+        let traffic: Arc<dyn StoreTraffic> = writing.clone();
         let (stop, stopped) = watch::channel(false);
         let epochs = Epochs::start(&stores, &every, &keep, &traffic, &stopped).unwrap();
         Bench { stores, epochs: Arc::new(epochs), writing, stop }
     }
 
     /// The epochs in a store's history.
-    fn kept(&self, store: &str) -> Vec<dta_history::Epoch> {
-        self.history(store).epochs().unwrap().iter().map(|kept| kept.epoch.clone()).collect()
+    fn kept(&self, store: &str) -> Vec<dta_history::HistoryEpoch> {
+        self.history(store).kept_epochs().unwrap().iter().map(|kept| kept.epoch.clone()).collect()
     }
 
-    fn history(&self, store: &str) -> &Table {
+    fn history(&self, store: &str) -> &EpochTable {
         &self.epochs.of[store].history
     }
 
     fn count(&self, name: &str) -> u64 {
-        self.epochs.counters().iter().find(|(counter, _)| counter == name).unwrap().1
+        self.epochs.named_counters().iter().find(|(counter, _)| counter == name).unwrap().1
     }
 
     /// That of the memory of the open epoch.
@@ -151,7 +152,7 @@ impl Bench {
         }
     }
 
-    /// As [`moment`], in an epoch that is held.
+    /// As [`moment_at`], in an epoch that is held.
     fn held_moment(&self, write: impl Fn(&Store)) -> (u64, u64) {
         loop {
             let (at, generation) = moment(self, "flows", &write);
@@ -170,7 +171,7 @@ impl Bench {
 
     fn end(self) {
         self.stop.send_replace(true);
-        self.epochs.join();
+        self.epochs.join_threads();
     }
 }
 
@@ -204,7 +205,7 @@ fn until(what: &str, is: impl Fn() -> bool) {
 fn moment(bench: &Bench, name: &str, write: impl Fn(&Store)) -> (u64, u64) {
     loop {
         let (before, epoch) = bench.epochs.open(name).unwrap();
-        let every = bench.epochs.of(name).unwrap().every.as_millis() as u64;
+        let every = bench.epochs.store_epochs(name).unwrap().every.as_millis() as u64;
         let end = (epoch.opened / every + 1) * every;
         write(&before);
         let at = now();
@@ -214,7 +215,7 @@ fn moment(bench: &Bench, name: &str, write: impl Fn(&Store)) -> (u64, u64) {
         }
         std::thread::sleep(Duration::from_millis(2));
         if bench.open(name) == before.generation {
-            let (asked, epoch) = bench.epochs.at(name, &[], at).unwrap();
+            let (asked, epoch) = bench.epochs.store_at_moment(name, &[], at).unwrap();
             assert_eq!((asked.generation, epoch.generation), (before.generation, before.generation));
             return (at, before.generation);
         }
@@ -236,7 +237,7 @@ fn each_epoch_has_its_values_from_memory_from_its_history_and_after_a_restart() 
         until("all is written", || bench.count("epochs.written") >= 4);
         let check = |bench: &Bench| {
             for (at, n) in &moments {
-                let (then, _) = bench.epochs.at("flows", &[key(1), key(2)], *at).unwrap();
+                let (then, _) = bench.epochs.store_at_moment("flows", &[key(1), key(2)], *at).unwrap();
                 assert_eq!((value(&then, &key(1)), value(&then, &key(2))), (Some(*n), None), "at {at}");
             }
         };
@@ -258,7 +259,7 @@ fn span(since: u64, until: u64) -> EpochsRequest {
 
 /// All epochs of "flows", the oldest first.
 fn listed(bench: &Bench) -> Vec<Epoch> {
-    let mut answer = bench.epochs.list("flows", &span(0, 0)).unwrap();
+    let mut answer = bench.epochs.list_epochs("flows", &span(0, 0)).unwrap();
     assert_eq!(answer.older, 0);
     answer.epochs.reverse();
     answer.epochs
@@ -290,19 +291,19 @@ fn each_moment_is_that_of_the_epoch_that_is_listed_for_it() {
         // At its first moment and at its last.
         let end = all.get(n + 1).map_or(epoch.opened, |next| next.opened - 1);
         for at in [epoch.opened, end] {
-            assert_eq!(bench.epochs.at("flows", &[], at).unwrap().1, *epoch, "at {at}");
-            let of_moment = bench.epochs.list("flows", &span(at, at + 1)).unwrap().epochs;
+            assert_eq!(bench.epochs.store_at_moment("flows", &[], at).unwrap().1, *epoch, "at {at}");
+            let of_moment = bench.epochs.list_epochs("flows", &span(at, at + 1)).unwrap().epochs;
             assert_eq!(of_moment, std::slice::from_ref(epoch));
         }
         assert!(n == 0 || all[n - 1].flipped_from == epoch.opened, "{all:?}");
     }
     // A part of them, and one answer after the other.
-    let part = bench.epochs.list("flows", &span(all[1].opened, all[3].opened)).unwrap();
+    let part = bench.epochs.list_epochs("flows", &span(all[1].opened, all[3].opened)).unwrap();
     assert_eq!(part.epochs, [all[2].clone(), all[1].clone()]);
     let (mut backwards, mut before) = (Vec::new(), 0);
     loop {
         let request = EpochsRequest { most: 2, until: before, ..EpochsRequest::default() };
-        let answer = bench.epochs.list("flows", &request).unwrap();
+        let answer = bench.epochs.list_epochs("flows", &request).unwrap();
         backwards.extend(answer.epochs);
         before = answer.older;
         if before == 0 {
@@ -326,7 +327,7 @@ fn series(bench: &Bench, of: &Key, span: Span, most: usize) -> Vec<(u64, Option<
             all.push((epoch.generation, value(store, of)));
             Ok::<(), MomentError>(())
         };
-        let next = bench.epochs.series("flows", &[*of, key(9)], rest, most, each).unwrap();
+        let next = bench.epochs.visit_series("flows", &[*of, key(9)], rest, most, each).unwrap();
         assert!(opened.is_sorted() && there <= most, "{opened:?}");
         match next {
             Some(next) => rest.since = next.get(),
@@ -361,8 +362,8 @@ fn a_series_has_each_epoch_be_it_compacted_over_or_open() {
     }
     let table = &bench.epochs.of["flows"].history;
     // An hour that ended meanwhile is one file already.
-    table.compact(0..u64::MAX).unwrap();
-    let spans = table.spans(u64::MAX).unwrap();
+    table.compact_span(0..u64::MAX).unwrap();
+    let spans = table.compaction_spans(u64::MAX).unwrap();
     assert!(spans.values().any(|span| span.epochs > span.files), "{spans:?}");
     // One more is written after that, one stays in memory, and one is open.
     let (_, generation) = next(3);
@@ -404,11 +405,11 @@ fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
     let (at, generation) = bench.held_moment(|store| write(store, &key(1), 1));
     until("the next epoch", || bench.generation() > generation);
     // A writer that has not moved yet.
-    let (former, epoch) = bench.epochs.at("flows", &[], at).unwrap();
+    let (former, epoch) = bench.epochs.store_at_moment("flows", &[], at).unwrap();
     assert_eq!((epoch.state(), epoch.flipped_to, epoch.confirmed), (EpochState::Closed, 0, false));
     assert!(epoch.flipped_from > at && listed(&bench).contains(&epoch));
     write(&former, &key(2), 2);
-    let (then, _) = bench.epochs.at("flows", &[key(2)], at).unwrap();
+    let (then, _) = bench.epochs.store_at_moment("flows", &[key(2)], at).unwrap();
     assert_eq!((value(&then, &key(1)), value(&then, &key(2))), (Some(1), Some(2)));
     let paths = || bench.stores.get("paths").unwrap().generation;
     let has_turned = paths() + 3;
@@ -423,7 +424,7 @@ fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
     until("the epoch is written", || {
         bench.epochs.of["flows"].in_memory().former.iter().all(|former| former.store.generation != generation)
     });
-    let (then, _) = bench.epochs.at("flows", &[key(1), key(2)], at).unwrap();
+    let (then, _) = bench.epochs.store_at_moment("flows", &[key(1), key(2)], at).unwrap();
     assert_eq!((value(&then, &key(1)), value(&then, &key(2))), (Some(1), Some(2)));
     bench.end();
 }
@@ -436,13 +437,13 @@ fn paths_have_epochs_too() {
     else {
         panic!()
     };
-    let mut path = postcarding::Path { length: 3, ..postcarding::Path::default() };
+    let mut path = postcarding::PostcardPath { length: 3, ..postcarding::PostcardPath::default() };
     (0..3).for_each(|hop| assert!(path.set(hop, 100 + u32::from(hop))));
     let (at, generation) = moment(&bench, "paths", |store| {
         let mut row = [0; 32];
-        postcarding::encode(&mut row, &key(7), &path);
-        for slot in hash::slots(&key(7), redundancy, slots).iter() {
-            store.region.write(postcarding::offset(*slot, hops), &row).unwrap();
+        postcarding::encode_row(&mut row, &key(7), &path);
+        for slot in hash::key_slots(&key(7), redundancy, slots).iter() {
+            store.region.write(postcarding::row_offset(*slot, hops), &row).unwrap();
         }
     });
     until("it is written", || {
@@ -453,9 +454,9 @@ fn paths_have_epochs_too() {
                 .iter()
                 .all(|former| former.store.generation > generation)
     });
-    let (then, _) = bench.epochs.at("paths", &[key(7), key(8)], at).unwrap();
-    let mut answers = [paths::Answer::default(); 2];
-    paths::Reader::new(&then).unwrap().query(&[key(7), key(8)], &mut answers).unwrap();
+    let (then, _) = bench.epochs.store_at_moment("paths", &[key(7), key(8)], at).unwrap();
+    let mut answers = [paths::PostcardingReading::default(); 2];
+    paths::PostcardingReader::new(&then).unwrap().query_keys(&[key(7), key(8)], &mut answers).unwrap();
     assert_eq!((answers[0].path, answers[0].agreeing, answers[1].path), (Some(path), 2, None));
     bench.end();
 }
@@ -464,22 +465,25 @@ fn paths_have_epochs_too() {
 fn moments_without_an_epoch_are_refused_each_in_its_words() {
     let history = tempfile::tempdir().unwrap();
     let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
-    let refusal = |store: &str, at| bench.epochs.at(store, &[], at).unwrap_err();
+    let refusal = |store: &str, at| bench.epochs.store_at_moment(store, &[], at).unwrap_err();
     assert!(matches!(refusal("x", now()), MomentError::NoHistory(_)));
     assert!(matches!(refusal("flows", now() + 60_000), MomentError::Future { .. }));
     let refused = |store: &str, since, until| {
-        bench.epochs.list(store, &EpochsRequest { since, until, ..EpochsRequest::default() }).unwrap_err()
+        bench
+            .epochs
+            .list_epochs(store, &EpochsRequest { since, until, ..EpochsRequest::default() })
+            .unwrap_err()
     };
     assert!(matches!(refused("x", 0, 0), MomentError::NoHistory(_)));
     assert!(matches!(refused("flows", now() + 60_000, 0), MomentError::Future { .. }));
     assert!(matches!(refused("flows", 5, 5), MomentError::Empty { since: 5, until: 5 }));
-    assert_eq!(bench.epochs.list("flows", &span(1, 2)).unwrap().epochs, []);
+    assert_eq!(bench.epochs.list_epochs("flows", &span(1, 2)).unwrap().epochs, []);
     let MomentError::NotKept { oldest, .. } = refusal("flows", 1) else { panic!() };
     assert!(oldest <= now());
     until("an epoch is written", || bench.count("epochs.written") >= 2);
     let before = refusal("flows", oldest - 1);
     assert!(matches!(before, MomentError::NotKept { oldest: o, .. } if o == oldest));
-    let [at, oldest] = [oldest - 1, oldest].map(dta_files::moment::utc);
+    let [at, oldest] = [oldest - 1, oldest].map(dta_files::moment::format_utc);
     let words = format!(
         "store \"flows\": nothing of the moment {at} is kept; the oldest epoch that is kept began at {oldest}"
     );
@@ -519,7 +523,7 @@ fn memory_that_is_lost_begins_other_epochs_and_the_history_goes_on() {
         });
         for (at, n) in &moments {
             assert_eq!(
-                value(&bench.epochs.at("flows", &[key(1)], *at).unwrap().0, &key(1)),
+                value(&bench.epochs.store_at_moment("flows", &[key(1)], *at).unwrap().0, &key(1)),
                 Some(*n),
                 "at {at}"
             );
@@ -534,17 +538,17 @@ const HOUR: u64 = 1_795_528_800_000;
 const QUARTER: u64 = 900_000;
 
 /// A history of "flows" in which epoch n has key n with value n, and all of them key 1000.
-fn history(folder: &Path, epochs: std::ops::Range<u64>) -> (Table, StoreSpec) {
+fn history(folder: &Path, epochs: std::ops::Range<u64>) -> (EpochTable, StoreSpec) {
     let spec = store(
         1,
         "flows",
         StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() },
     );
-    let table = Table::open(folder, &spec).unwrap();
+    let table = EpochTable::open(folder, &spec).unwrap();
     for n in epochs {
         let opened = HOUR + n * QUARTER;
         let specs = std::slice::from_ref(&spec);
-        let stores = Stores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+        let stores = ServedStores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
         let store = stores.get("flows").unwrap();
         write(&store, &key(n as u32), n as u8);
         write(&store, &key(1000), n as u8);
@@ -559,13 +563,13 @@ fn history(folder: &Path, epochs: std::ops::Range<u64>) -> (Table, StoreSpec) {
         };
         let (generation, flipped_from) = (n, former.closed);
         let waterfall = serde_json::json!({ "sent": 2 });
-        let epoch = dta_history::Epoch {
+        let epoch = dta_history::HistoryEpoch {
             generation,
             opened,
             flipped_from,
             flipped_to: flipped_from + 100,
             waterfall,
-            ..dta_history::Epoch::default()
+            ..dta_history::HistoryEpoch::default()
         };
         // The second time, it is there.
         for _ in 0..2 {
@@ -577,20 +581,20 @@ fn history(folder: &Path, epochs: std::ops::Range<u64>) -> (Table, StoreSpec) {
 }
 
 /// The value of a key in the epoch of a moment.
-fn kept_value(table: &Table, at: u64, of: u32) -> Option<u8> {
-    let kept = table.at(at).unwrap()?;
-    let wanted = elements::of_keys(table.spec(), &[key(of)]);
+fn kept_value(table: &EpochTable, at: u64, of: u32) -> Option<u8> {
+    let kept = table.epoch_at_moment(at).unwrap()?;
+    let wanted = elements::slots_of_keys(table.store_spec(), &[key(of)]);
     let mut bytes = vec![0; wanted.len() * 16];
-    table.slots(kept.epoch.number, &wanted, &mut bytes).unwrap();
-    let specs = std::slice::from_ref(table.spec());
-    let like = Stores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
-    value(&elements::store(&like.get("flows").unwrap(), 1, &wanted, &bytes).unwrap(), &key(of))
+    table.read_slots(kept.epoch.number, &wanted, &mut bytes).unwrap();
+    let specs = std::slice::from_ref(table.store_spec());
+    let like = ServedStores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+    value(&elements::sparse_store(&like.get("flows").unwrap(), 1, &wanted, &bytes).unwrap(), &key(of))
 }
 
 /// A thinner of a history that is there, for epochs that end now.
-fn thinner(table: Table, keep: Keep) -> Arc<StoreEpochs> {
-    let specs = std::slice::from_ref(table.spec());
-    let stores = Stores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+fn thinner(table: EpochTable, keep: Keep) -> Arc<StoreEpochs> {
+    let specs = std::slice::from_ref(table.store_spec());
+    let stores = ServedStores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
     let of = Arc::new(StoreEpochs {
         name: "flows".into(),
         every: EVERY,
@@ -605,12 +609,12 @@ fn thinner(table: Table, keep: Keep) -> Arc<StoreEpochs> {
     });
     let (_stop, stopped) = watch::channel(false);
     let mut thinner = Thinner::new(vec![of.clone()], keep, stopped).unwrap();
-    let _ = thinner.look();
+    let _ = thinner.thin_histories();
     of
 }
 
-fn files(table: &Table) -> usize {
-    let files = std::fs::read_dir(table.path()).unwrap().flatten();
+fn files(table: &EpochTable) -> usize {
+    let files = std::fs::read_dir(table.table_path()).unwrap().flatten();
     files.filter(|file| file.path().extension().is_some_and(|e| e == "parquet")).count()
 }
 
@@ -619,12 +623,17 @@ fn an_hour_that_is_over_becomes_one_file_and_an_epoch_is_written_once() {
     let folder = tempfile::tempdir().unwrap();
     // Two hours, of which one was over when nobody looked, and one epoch of the next.
     let (table, _) = history(folder.path(), 0..9);
-    assert_eq!((table.epochs().unwrap().len(), files(&table)), (9, 9));
+    assert_eq!((table.kept_epochs().unwrap().len(), files(&table)), (9, 9));
     let forever = Keep { keep: None, ..keep(folder.path()) };
     let of = thinner(table, forever);
-    assert_eq!(of.history.epochs().unwrap().len(), 9);
-    let hours: Vec<_> =
-        of.history.spans(4 * QUARTER).unwrap().into_values().map(|of| (of.files, of.epochs)).collect();
+    assert_eq!(of.history.kept_epochs().unwrap().len(), 9);
+    let hours: Vec<_> = of
+        .history
+        .compaction_spans(4 * QUARTER)
+        .unwrap()
+        .into_values()
+        .map(|of| (of.files, of.epochs))
+        .collect();
     assert_eq!(hours, [(1, 4), (1, 4), (1, 1)]);
     // Those of before stay for readers for a while.
     assert_eq!(files(&of.history), 11);
@@ -642,10 +651,15 @@ fn old_hours_become_one_epoch_with_the_newest_of_each_slot() {
     let coarse = Some(Coarse { after: seconds(3600), every: seconds(3600) });
     // By the newest epoch it is three o'clock: the first hour and the second are old enough.
     let of = thinner(table, Keep { keep: None, coarse, ..keep(folder.path()) });
-    let hours: Vec<_> =
-        of.history.spans(4 * QUARTER).unwrap().into_values().map(|of| (of.files, of.epochs)).collect();
+    let hours: Vec<_> = of
+        .history
+        .compaction_spans(4 * QUARTER)
+        .unwrap()
+        .into_values()
+        .map(|of| (of.files, of.epochs))
+        .collect();
     assert_eq!(hours, [(1, 1), (1, 1), (4, 4)]);
-    let kept = of.history.epochs().unwrap();
+    let kept = of.history.kept_epochs().unwrap();
     assert_eq!((kept[0].epoch.opened, kept[0].epoch.flipped_to), (HOUR, HOUR + 4 * QUARTER + 100));
     assert_eq!(kept[0].epoch.waterfall, serde_json::json!({ "sent": 8 }));
     for n in 0..8 {
@@ -662,14 +676,14 @@ fn old_hours_become_one_epoch_with_the_newest_of_each_slot() {
 fn the_largest_history_gives_way_where_all_together_have_too_much() {
     let folder = tempfile::tempdir().unwrap();
     let (table, spec) = history(folder.path(), 0..8);
-    let one = table.bytes() / 8;
+    let one = table.data_bytes() / 8;
     let of = thinner(table, Keep { keep: None, keep_bytes: Some(5 * one + one / 2), ..keep(folder.path()) });
-    assert_eq!(of.history.epochs().unwrap().len(), 5);
+    assert_eq!(of.history.kept_epochs().unwrap().len(), 5);
     assert_eq!(kept_value(&of.history, HOUR + 7 * QUARTER + 200, 7), Some(7));
     assert_eq!(kept_value(&of.history, HOUR + 200, 0), None);
     // By age nothing stays.
     drop(of);
-    let table = Table::open(folder.path(), &spec).unwrap();
+    let table = EpochTable::open(folder.path(), &spec).unwrap();
     let of = thinner(table, Keep { keep: Some(Duration::from_secs(1)), ..keep(folder.path()) });
-    assert_eq!(of.history.epochs().unwrap().len(), 1, "the clock is an hour ahead at once");
+    assert_eq!(of.history.kept_epochs().unwrap().len(), 1, "the clock is an hour ahead at once");
 }

@@ -3,7 +3,7 @@
 use dta_proto::key::Flow;
 use dta_proto::layout::append;
 use dta_proto::layout::key_increment as counter;
-use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Means, list, store as int};
+use dta_proto::telemetry::{self, ENTRY_LEN, Means, TelemetryEntry, list, store as int};
 use dta_proto::trace::STORE_PREFIX;
 
 use super::*;
@@ -37,26 +37,28 @@ fn flows() -> [Flow; 3] {
 
 /// Writes an element to all slots of a key, as a NIC does.
 fn put(store: &Store, key: &Key, element: &[u8]) {
-    let (copies, slots) = (store.spec.redundancy().unwrap(), store.spec.elements());
-    for slot in hash::slots(key, copies, slots).iter() {
+    let (copies, slots) = (store.spec.redundancy().unwrap(), store.spec.element_count());
+    for slot in hash::key_slots(key, copies, slots).iter() {
         store.region.write(slot * element.len() as u64, element).unwrap();
     }
 }
 
 fn put_value(store: &Store, key: &Key, value: &[u8]) {
     let mut slot = vec![0; store.spec.element_len() as usize];
-    layout::encode(&mut slot, key, value);
+    layout::encode_slot(&mut slot, key, value);
     put(store, key, &slot);
 }
 
 /// One batch of the key directory.
 fn put_keys(store: &Store, sequence: u32, keys: &[(Key, Means)]) {
-    let entries: Vec<u8> =
-        keys.iter().flat_map(|(key, means)| Entry::Key { key: *key, means: *means }.bytes()).collect();
+    let entries: Vec<u8> = keys
+        .iter()
+        .flat_map(|(key, means)| TelemetryEntry::Key { key: *key, means: *means }.to_bytes())
+        .collect();
     assert_eq!(entries.len(), keys.len() * ENTRY_LEN);
     let mut batch = [0; 128];
-    append::encode(&mut batch, list::KEYS, sequence, keys.len() as u8, &entries);
-    store.region.write(append::offset(list::KEYS, sequence, RING, 128), &batch).unwrap();
+    append::encode_batch(&mut batch, list::KEYS, sequence, keys.len() as u8, &entries);
+    store.region.write(append::batch_offset(list::KEYS, sequence, RING, 128), &batch).unwrap();
 }
 
 fn be<const N: usize, const M: usize>(numbers: [[u8; N]; M]) -> Vec<u8> {
@@ -64,31 +66,31 @@ fn be<const N: usize, const M: usize>(numbers: [[u8; N]; M]) -> Vec<u8> {
 }
 
 /// The rows of a table in an epoch: the key's number, and its columns.
-fn rows(table: &Table, number: u64) -> BTreeMap<u64, Vec<u8>> {
+fn rows(table: &EpochTable, number: u64) -> BTreeMap<u64, Vec<u8>> {
     let mut rows = BTreeMap::new();
-    table.scan(number, |id, row| _ = rows.insert(id, row.to_vec())).unwrap();
+    table.scan_epoch(number, |id, row| _ = rows.insert(id, row.to_vec())).unwrap();
     rows
 }
 
 /// A row of these columns behind those of the flow.
 fn row(flow: &Flow, held: &[u8]) -> (u64, Vec<u8>) {
-    (id(&flow.key()), tables::row(&tables::flow_row(flow), held))
+    (id(&flow.to_key()), tables::join_cells(&tables::flow_cells(flow), held))
 }
 
 /// A row of `int-values.metrics`: `numbers` are switch, port and queue.
 fn metric(key: &Key, metric: Metric, flow: Option<&Flow>, numbers: [u32; 3], value: u32) -> (u64, Vec<u8>) {
     let mut says = metric.name().as_bytes().to_vec();
     says.resize(16, 0);
-    says.extend(flow.map_or(0, |flow| id(&flow.key())).to_be_bytes());
+    says.extend(flow.map_or(0, |flow| id(&flow.to_key())).to_be_bytes());
     says.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
-    (id(key), tables::row(&says, &telemetry::Value { value, time: 9 }.bytes()))
+    (id(key), tables::join_cells(&says, &telemetry::TimedValue { value, time: 9 }.to_bytes()))
 }
 
 /// A row of `int-counters.drops`.
 fn drops(key: &Key, flow: Option<&Flow>, switch: u32, reason: u8, count: u64) -> (u64, Vec<u8>) {
-    let flow = flow.map_or(0, |flow| id(&flow.key()));
+    let flow = flow.map_or(0, |flow| id(&flow.to_key()));
     let says = [&flow.to_be_bytes()[..], &switch.to_be_bytes(), &[0, reason]].concat();
-    (id(key), tables::row(&says, &count.to_be_bytes()))
+    (id(key), tables::join_cells(&says, &count.to_be_bytes()))
 }
 
 #[test]
@@ -97,39 +99,40 @@ fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
     let directory = MemoryConfig::Directory(memory.path().to_owned());
     let [v4, v6, unknown] = flows();
     // Before the first life: what is written in one is found by it.
-    let stores = Stores::open(&specs(), &directory, RegionOptions { huge_pages: false }).unwrap();
+    let stores = ServedStores::open(&specs(), &directory, RegionOptions { huge_pages: false }).unwrap();
     let of = |name: &str| stores.get(name).unwrap();
-    put_keys(&of(int::EVENTS), 1, &[(v4.key(), Means::Itself), (v6.key(), Means::Flow(v6))]);
+    put_keys(&of(int::EVENTS), 1, &[(v4.to_key(), Means::Itself), (v6.to_key(), Means::Flow(v6))]);
     // A hop of each flow, one of which has no value; queues, one of which says nothing of its port; a port; drops.
     let [hop4, hop6] = [v4, v6].map(|flow| telemetry::hop_latency_key(&flow, 7));
     let queue = telemetry::queue_occupancy_key(7, Some(3), Some(1));
     let congestion = telemetry::queue_congestion_key(8, None, Some(0));
     let port = telemetry::link_utilization_key(7, Some(3));
     let (of_switch, of_flow) = (telemetry::drops_key(7, 71), telemetry::flow_drops_key(&v6, 72));
-    put_keys(&of(int::EVENTS), 2, &[(hop4, Means::Hop(v4.key(), 7)), (hop6, Means::Hop(v6.key(), 7))]);
+    put_keys(&of(int::EVENTS), 2, &[(hop4, Means::Hop(v4.to_key(), 7)), (hop6, Means::Hop(v6.to_key(), 7))]);
     put_keys(&of(int::EVENTS), 3, &[(queue, Means::Itself), (congestion, Means::Itself)]);
     put_keys(&of(int::EVENTS), 4, &[(port, Means::Itself), (of_switch, Means::Itself)]);
-    put_keys(&of(int::EVENTS), 5, &[(of_flow, Means::Hop(v6.key(), 72))]);
+    put_keys(&of(int::EVENTS), 5, &[(of_flow, Means::Hop(v6.to_key(), 72))]);
     for (key, value) in [(hop6, 1), (queue, 2), (congestion, 3), (port, u32::MAX)] {
-        put_value(&of(int::VALUES), &key, &telemetry::Value { value, time: 9 }.bytes());
+        put_value(&of(int::VALUES), &key, &telemetry::TimedValue { value, time: 9 }.to_bytes());
     }
     for flow in [v4, v6, unknown] {
-        let value = telemetry::Value { value: u32::MAX - 1, time: 1 << 62 | u64::from(flow.sport) };
-        put_value(&of(int::VALUES), &flow.key(), &value.bytes());
+        let value = telemetry::TimedValue { value: u32::MAX - 1, time: 1 << 62 | u64::from(flow.sport) };
+        put_value(&of(int::VALUES), &flow.to_key(), &value.to_bytes());
     }
-    let path = telemetry::Path::of(&[6, u32::MAX, 6]);
-    put_value(&of(int::PATHS), &v6.key(), &path.bytes());
-    let counted = [(v6.key(), 3), (telemetry::bytes_key(&v6), u64::MAX), (of_switch, 4), (of_flow, u64::MAX)];
+    let path = telemetry::SwitchPath::from_switches(&[6, u32::MAX, 6]);
+    put_value(&of(int::PATHS), &v6.to_key(), &path.to_bytes());
+    let counted =
+        [(v6.to_key(), 3), (telemetry::bytes_key(&v6), u64::MAX), (of_switch, 4), (of_flow, u64::MAX)];
     for (key, count) in counted {
-        for slot in hash::slots(&key, 2, SLOTS).iter() {
-            of(int::COUNTERS).region.fetch_add(counter::offset(*slot), count).unwrap();
+        for slot in hash::key_slots(&key, 2, SLOTS).iter() {
+            of(int::COUNTERS).region.fetch_add(counter::counter_offset(*slot), count).unwrap();
         }
     }
     let mut row_of = [0; 32];
-    let mut postcards = postcarding::Path { length: 2, ..postcarding::Path::default() };
+    let mut postcards = postcarding::PostcardPath { length: 2, ..postcarding::PostcardPath::default() };
     postcards.set(1, 77);
-    postcarding::encode(&mut row_of, &v4.key(), &postcards);
-    put(&of(int::POSTCARDS), &v4.key(), &row_of);
+    postcarding::encode_row(&mut row_of, &v4.to_key(), &postcards);
+    put(&of(int::POSTCARDS), &v4.to_key(), &row_of);
     drop(stores);
 
     let bench = Bench::start_with(&specs(), &directory, keep(history.path()), EVERY);
@@ -162,17 +165,17 @@ fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
     ];
     let of_kind = |of: &'_ StoreEpochs, kind: &str| {
         let path = history.path().join(format!("{}.{kind}", of.name));
-        of.typed.iter().position(|typed| typed.table.path() == path).expect("a table")
+        of.typed.iter().position(|typed| typed.table.table_path() == path).expect("a table")
     };
     for (name, kind, expected) in &expected {
         let of = &bench.epochs.of[*name];
         let table = &of.typed[of_kind(of, kind)].table;
-        until("two epochs have their keys", || table.epochs().unwrap().len() >= 2);
+        until("two epochs have their keys", || table.kept_epochs().unwrap().len() >= 2);
         assert_eq!(rows(table, 1), *expected, "{name}.{kind}");
         // The next one began empty, where a store does; counters go on.
         assert_eq!(rows(table, 2), if *name == int::COUNTERS { expected.clone() } else { BTreeMap::new() });
-        let kept = |table: &Table| table.epochs().unwrap()[0].epoch.clone();
-        let raw = dta_history::Epoch { waterfall: serde_json::Value::Null, ..kept(&of.history) };
+        let kept = |table: &EpochTable| table.kept_epochs().unwrap()[0].epoch.clone();
+        let raw = dta_history::HistoryEpoch { waterfall: serde_json::Value::Null, ..kept(&of.history) };
         assert_eq!(kept(table), raw);
     }
     assert!(bench.epochs.of["trace-latencies"].typed.is_empty());
@@ -188,13 +191,13 @@ fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
     let later = now() + 1000 + every.as_millis() as u64;
     let thinner = Thinner::new(all.clone(), thinned, bench.stop.subscribe()).unwrap();
     for of in &all {
-        of.tables().for_each(|table| thinner.fewer(table, later).unwrap());
+        of.history_tables().for_each(|table| thinner.merge_old_epochs(table, later).unwrap());
     }
     for (name, kind, expected) in &expected {
         let of = &bench.epochs.of[*name];
         let table = &of.typed[of_kind(of, kind)].table;
-        let numbers = |table: &Table| -> Vec<u64> {
-            table.epochs().unwrap().iter().map(|kept| kept.epoch.number).collect()
+        let numbers = |table: &EpochTable| -> Vec<u64> {
+            table.kept_epochs().unwrap().iter().map(|kept| kept.epoch.number).collect()
         };
         assert!(numbers(table).len() <= 2, "an hour, or two of them: {:?}", numbers(table));
         let all: BTreeMap<u64, Vec<u8>> =
@@ -206,22 +209,22 @@ fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
 
 #[test]
 fn the_key_directory_is_read_on_and_hops_have_flows_too() {
-    let stores = Stores::open(&specs(), &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+    let stores = ServedStores::open(&specs(), &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
     let events = stores.get(int::EVENTS).unwrap();
     let [v4, v6, _] = flows();
     let mut known = KeyDirectory::default();
     assert_eq!(known.read(&stores), BTreeMap::new());
     let hop = telemetry::hop_latency_key(&v4, 7);
-    put_keys(&events, 1, &[(hop, Means::Hop(v4.key(), 7))]);
+    put_keys(&events, 1, &[(hop, Means::Hop(v4.to_key(), 7))]);
     let by_id = |flows: &[Flow]| -> KnownKeys {
-        let of_hop = Meaning::Hop { flow: Some(v4), flow_key: v4.key(), switch: 7 };
-        let flows = flows.iter().map(|flow| (flow.key(), Meaning::Flow(*flow)));
+        let of_hop = Meaning::Hop { flow: Some(v4), flow_key: v4.to_key(), switch: 7 };
+        let flows = flows.iter().map(|flow| (flow.to_key(), Meaning::Flow(*flow)));
         flows.chain([(hop, of_hop)]).map(|(key, meaning)| (id(&key), (key, meaning))).collect()
     };
     assert_eq!(known.read(&stores), by_id(&[v4]));
-    put_keys(&events, 2, &[(v6.key(), Means::Flow(v6))]);
+    put_keys(&events, 2, &[(v6.to_key(), Means::Flow(v6))]);
     assert_eq!(known.read(&stores), by_id(&[v4, v6]));
     // Without news, and with other memory, it knows what it knew.
-    stores.replace(stores.successor(int::EVENTS).unwrap(), false).unwrap();
+    stores.replace_memory(stores.successor(int::EVENTS).unwrap(), false).unwrap();
     assert_eq!(known.read(&stores), by_id(&[v4, v6]));
 }

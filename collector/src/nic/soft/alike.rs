@@ -35,7 +35,7 @@ pub(super) struct Alike {
 
 impl Alike {
     /// Of a packet that has a RETH; `None` if it is too short for one.
-    pub(super) fn of(packet: &[u8]) -> Option<Alike> {
+    pub(super) fn from_packet(packet: &[u8]) -> Option<Alike> {
         let (words, []) = packet.first_chunk::<LEN>()?.as_chunks() else { return None };
         let mut decides = DECIDES;
         decides.iter_mut().zip(words).for_each(|(mask, word)| *mask &= u64::from_ne_bytes(*word));
@@ -45,7 +45,7 @@ impl Alike {
     /// Whether another packet is alike, so that all that holds for the first but its iCRC and the range of its address holds
     /// for this one, too.
     #[inline(always)]
-    pub(super) fn is(&self, packet: &[u8]) -> bool {
+    pub(super) fn matches_packet(&self, packet: &[u8]) -> bool {
         let Some((words, [])) = packet.first_chunk::<LEN>().map(|headers| headers.as_chunks()) else {
             return false;
         };
@@ -63,16 +63,20 @@ mod tests {
     #[test]
     fn any_byte_that_decides_makes_another_packet() {
         let packet: Vec<u8> = (0..76).map(|n| n as u8 ^ 0x55).collect();
-        let alike = Alike::of(&packet).unwrap();
-        assert!(alike.is(&packet));
+        let alike = Alike::from_packet(&packet).unwrap();
+        assert!(alike.matches_packet(&packet));
         for at in 0..packet.len() {
             for bit in 0..8 {
                 let mut other = packet.clone();
                 other[at] ^= 1 << bit;
                 let free = matches!(at, 1 | 4 | 5 | 8 | 10 | 11 | 32 | 37..=47 | 56..);
-                assert_eq!(alike.is(&other), free, "byte {at}, bit {bit}");
+                assert_eq!(alike.matches_packet(&other), free, "byte {at}, bit {bit}");
             }
         }
-        assert!(!alike.is(&packet[..75]) && !alike.is(&packet[..55]) && Alike::of(&packet[..55]).is_none());
+        assert!(
+            !alike.matches_packet(&packet[..75])
+                && !alike.matches_packet(&packet[..55])
+                && Alike::from_packet(&packet[..55]).is_none()
+        );
     }
 }

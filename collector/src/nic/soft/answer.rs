@@ -2,9 +2,9 @@
 
 use std::net::SocketAddrV4;
 
-use dta_proto::batch::{Addresses, Batch};
+use dta_proto::batch::{Addresses, PacketBatch};
 use dta_proto::wire::datagram;
-use dta_proto::wire::roce::{AETH_LEN, Aeth, BTH_LEN, Bth, ICRC_LEN, Opcode, Psn, Syndrome, icrc};
+use dta_proto::wire::roce::{AETH_LEN, Aeth, BTH_LEN, Bth, ICRC_LEN, Opcode, Psn, Syndrome, compute_icrc};
 
 /// Bytes of an answer around its payload: IPv4, UDP, BTH, the larger of AETH and AtomicAckETH, pad and iCRC.
 pub(super) const OVERHEAD: usize = datagram::HEADER_LEN + BTH_LEN + 12 + 3 + ICRC_LEN;
@@ -28,7 +28,7 @@ pub(super) struct ReturnPath {
 ///
 /// MIDDLE packets of a READ response have no `aeth`; only atomic acknowledgements have `before`.
 pub(super) fn push(
-    out: &mut Batch,
+    out: &mut PacketBatch,
     path: &ReturnPath,
     opcode: Opcode,
     psn: Psn,
@@ -46,7 +46,7 @@ pub(super) fn push(
     let Some(slot) = out.next_slot().and_then(|slot| slot.get_mut(..covered + ICRC_LEN)) else {
         return false;
     };
-    slot[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(
+    slot[..datagram::HEADER_LEN].copy_from_slice(&datagram::encode_header(
         path.from,
         path.to,
         covered + ICRC_LEN - datagram::HEADER_LEN,
@@ -58,12 +58,12 @@ pub(super) fn push(
     let mut headers = [0; BTH_LEN + AETH_LEN + 8];
     let mut len = BTH_LEN;
     if let Some(bytes) = headers.first_chunk_mut() {
-        bth.emit(bytes);
+        bth.encode_into(bytes);
     }
     if let Some(aeth) = aeth
         && let Some(bytes) = headers[len..].first_chunk_mut()
     {
-        aeth.emit(bytes);
+        aeth.encode_into(bytes);
         len += AETH_LEN;
     }
     if let Some(before) = before {
@@ -73,7 +73,7 @@ pub(super) fn push(
     slot[datagram::HEADER_LEN..start].copy_from_slice(&headers[..len]);
     fill(&mut slot[start..start + payload_len]);
     slot[start + payload_len..covered].fill(0);
-    let crc = icrc(&slot[..covered]);
+    let crc = compute_icrc(&slot[..covered]);
     slot[covered..].copy_from_slice(&crc.to_le_bytes());
     let addresses = Addresses { source: path.from, destination: path.to, runs: path.runs };
     out.commit_datagram(covered + ICRC_LEN, addresses, 0);
@@ -84,6 +84,12 @@ pub(super) fn push(
 }
 
 /// Writes an ACK or NAK.
-pub(super) fn push_ack(out: &mut Batch, path: &ReturnPath, psn: Psn, syndrome: Syndrome, msn: u32) -> bool {
+pub(super) fn push_ack(
+    out: &mut PacketBatch,
+    path: &ReturnPath,
+    psn: Psn,
+    syndrome: Syndrome,
+    msn: u32,
+) -> bool {
     push(out, path, Opcode::RcAck, psn, Some(Aeth { syndrome, msn }), None, (0, |_: &mut [u8]| {}))
 }

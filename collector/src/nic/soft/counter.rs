@@ -4,18 +4,18 @@ pub use dta_proto::counter::nic::Counter;
 
 /// One number per counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counts([u64; Counter::ALL.len()]);
+pub struct NicCounts([u64; Counter::ALL.len()]);
 
-impl Default for Counts {
+impl Default for NicCounts {
     fn default() -> Self {
-        Counts([0; Counter::ALL.len()])
+        NicCounts([0; Counter::ALL.len()])
     }
 }
 
-impl Counts {
+impl NicCounts {
     /// Adds one.
     #[inline(always)]
-    pub fn count(&mut self, counter: Counter) {
+    pub fn increment(&mut self, counter: Counter) {
         self.0[counter as usize] += 1;
     }
 
@@ -38,12 +38,12 @@ impl Counts {
 
     /// Packets received but not yet counted under a fate: 0 between batches.
     pub fn unfinished(&self) -> u64 {
-        let fates: u64 = Counter::ALL.iter().filter(|c| c.is_fate()).map(|&c| self.get(c)).sum();
+        let fates: u64 = Counter::ALL.iter().filter(|c| c.is_final_fate()).map(|&c| self.get(c)).sum();
         self.get(Counter::Received).saturating_sub(fates)
     }
 
     /// The counters that are not zero, by name.
-    pub fn named(&self) -> Vec<(String, u64)> {
+    pub fn nonzero_counters(&self) -> Vec<(String, u64)> {
         Counter::ALL
             .iter()
             .filter(|&&c| self.get(c) > 0)

@@ -87,13 +87,13 @@ impl CounterFile {
         };
         let region = Region::open_plain(path, FILE_LEN)?;
         let mut bytes = vec![0; FILE_LEN];
-        let unreadable = |error| mismatch(path, format!("{error}"));
+        let unreadable = |error| mismatch_error(path, format!("{error}"));
         region.read(0, &mut bytes).map_err(unreadable)?;
         let old = if bytes[..8] == [0; 8] && !bytes[8..HEADER].iter().any(|&b| b != 0) {
             region.tell_blank();
             Vec::new()
         } else {
-            parse(&bytes, path)?
+            parse_counters(&bytes, path)?
         };
         let mut all: Vec<String> = names.iter().map(|&n| n.to_owned()).collect();
         all.extend(old.iter().map(|(n, _)| n.clone()).filter(|n| !names.contains(&n.as_str())));
@@ -128,24 +128,24 @@ impl CounterFile {
     /// The counter at `index` of the names given to [`CounterFile::open`]; 0 beyond them.
     #[inline]
     pub fn load(&self, index: usize) -> u64 {
-        self.region.load_u64(place(index)).unwrap_or(0)
+        self.region.load_u64(value_offset(index)).unwrap_or(0)
     }
 
     /// Adds to a counter that several threads share. Does nothing beyond the names.
     #[inline]
     pub fn add(&self, index: usize, more: u64) {
-        let _ = self.region.fetch_add(place(index), more);
+        let _ = self.region.fetch_add(value_offset(index), more);
     }
 
     /// Stores a number. Does nothing beyond the names.
     #[inline]
-    pub fn store(&self, index: usize, value: u64) {
+    pub fn store_value(&self, index: usize, value: u64) {
         // The file has room for every name, and place() is aligned.
-        let _ = self.region.store_u64(place(index), value);
+        let _ = self.region.store_u64(value_offset(index), value);
     }
 
     /// All counters by name.
-    pub fn named(&self) -> Vec<(String, u64)> {
+    pub fn named_counters(&self) -> Vec<(String, u64)> {
         self.names.iter().enumerate().map(|(i, n)| (n.clone(), self.load(i))).collect()
     }
 
@@ -153,12 +153,12 @@ impl CounterFile {
     ///
     /// # Errors
     /// As [`CounterFile::read`].
-    pub fn watch(path: &Path, name: &str) -> Result<Option<Watch>, CounterFileError> {
+    pub fn watch_counter(path: &Path, name: &str) -> Result<Option<CounterWatch>, CounterFileError> {
         let (_, counters) = CounterFile::read(path)?;
         let Some(index) = counters.iter().position(|(found, _)| found == name) else { return Ok(None) };
         let file = std::fs::File::open(path)
             .map_err(|source| CounterFileError::Read { path: path.to_owned(), source })?;
-        Ok(Some(Watch { file, at: place(index) }))
+        Ok(Some(CounterWatch { file, at: value_offset(index) }))
     }
 
     /// The device and counters of a file, whether or not a process counts in it.
@@ -168,19 +168,19 @@ impl CounterFile {
     pub fn read(path: &Path) -> Result<(String, Vec<(String, u64)>), CounterFileError> {
         let bytes = own_file::read(path)
             .map_err(|source| CounterFileError::Read { path: path.to_owned(), source })?;
-        let counters = parse(&bytes, path)?;
-        Ok((text(&bytes[DEVICE]), counters))
+        let counters = parse_counters(&bytes, path)?;
+        Ok((text_until_zero(&bytes[DEVICE]), counters))
     }
 }
 
 /// One counter of a file in which a process counts.
 #[derive(Debug)]
-pub struct Watch {
+pub struct CounterWatch {
     file: std::fs::File,
     at: u64,
 }
 
-impl Watch {
+impl CounterWatch {
     /// Its current number.
     ///
     /// # Errors
@@ -192,16 +192,16 @@ impl Watch {
     }
 }
 
-fn place(index: usize) -> u64 {
+fn value_offset(index: usize) -> u64 {
     (HEADER + index * ENTRY + NAME) as u64
 }
 
-fn mismatch(path: &Path, what: String) -> CounterFileError {
+fn mismatch_error(path: &Path, what: String) -> CounterFileError {
     CounterFileError::Mismatch { path: path.to_owned(), what }
 }
 
-fn parse(bytes: &[u8], path: &Path) -> Result<Vec<(String, u64)>, CounterFileError> {
-    let fail = |what: String| Err(mismatch(path, what));
+fn parse_counters(bytes: &[u8], path: &Path) -> Result<Vec<(String, u64)>, CounterFileError> {
+    let fail = |what: String| Err(mismatch_error(path, what));
     if bytes.get(..8) != Some(&MAGIC) {
         return fail("not a counter file (no magic \"DTACNTR\")".into());
     }
@@ -225,13 +225,13 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Vec<(String, u64)>, CounterFileErr
         .map(|entry| {
             let mut value = [0; 8];
             value.copy_from_slice(&entry[NAME..NAME + 8]);
-            (text(&entry[..NAME]), u64::from_ne_bytes(value))
+            (text_until_zero(&entry[..NAME]), u64::from_ne_bytes(value))
         })
         .collect())
 }
 
 /// Text up to the first zero.
-fn text(bytes: &[u8]) -> String {
+fn text_until_zero(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|&b| b == 0).next().unwrap_or_default()).into_owned()
 }
 
@@ -248,8 +248,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nic.counters");
         let file = CounterFile::open(Some(&path), "soft", &["a", "b"]).unwrap();
-        file.store(0, 5);
-        file.store(1, 7);
+        file.store_value(0, 5);
+        file.store_value(1, 7);
         // Readable while in use, but not by a second counting process.
         assert_eq!(CounterFile::read(&path).unwrap(), ("soft".into(), pairs(&[("a", 5), ("b", 7)])));
         assert!(matches!(
@@ -258,12 +258,12 @@ mod tests {
         ));
         drop(file);
         let file = CounterFile::open(Some(&path), "soft", &["a", "b"]).unwrap();
-        assert_eq!(file.named(), pairs(&[("a", 5), ("b", 7)]));
+        assert_eq!(file.named_counters(), pairs(&[("a", 5), ("b", 7)]));
         drop(file);
         let file = CounterFile::open(Some(&path), "soft", &["b", "c"]).unwrap();
-        assert_eq!(file.named(), pairs(&[("b", 7), ("c", 0), ("a", 5)]));
-        file.store(1, 9);
-        let watch = |name| CounterFile::watch(&path, name).unwrap();
+        assert_eq!(file.named_counters(), pairs(&[("b", 7), ("c", 0), ("a", 5)]));
+        file.store_value(1, 9);
+        let watch = |name| CounterFile::watch_counter(&path, name).unwrap();
         assert_eq!(watch("c").unwrap().load().unwrap(), 9);
         assert!(watch("d").is_none());
         assert_eq!(CounterFile::read(&path).unwrap().1, pairs(&[("b", 7), ("c", 9), ("a", 5)]));
@@ -295,8 +295,8 @@ mod tests {
     #[test]
     fn without_a_file_they_live_in_memory() {
         let file = CounterFile::open(None, "soft", &["a"]).unwrap();
-        file.store(0, 3);
-        assert_eq!(file.named(), pairs(&[("a", 3)]));
+        file.store_value(0, 3);
+        assert_eq!(file.named_counters(), pairs(&[("a", 3)]));
     }
 
     #[test]
@@ -304,7 +304,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nic.counters");
         let file = CounterFile::open(Some(&path), "soft", &["a", "b"]).unwrap();
-        file.store(1, 7);
+        file.store_value(1, 7);
         drop(file);
         let whole = std::fs::read(&path).unwrap();
         for len in [1, 8, 63, 64, 100, 128, 191, 192, 4096, whole.len() - 1] {

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddrV4;
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::wire::roce::{self, Aeth, NakCode, Opcode, Psn, Syndrome};
 
 use super::answer::{self, ReturnPath};
-use super::counter::{Counter, Counts};
-use super::keys::{Entry, Keys};
-use super::queue_pair::{Message, QueuePair, Resource};
+use super::counter::{Counter, NicCounts};
+use super::keys::{Keys, RegisteredRegion};
+use super::queue_pair::{PassiveQueuePair, Resource, WriteMessage};
 use super::request::Request;
 use super::responder_config::ResponderConfig;
 use crate::nic::{Immediate, QueuePairState, Transport};
@@ -24,24 +24,24 @@ pub(super) type Fate = Counter;
 
 /// Where answers go: a batch, and a function that empties it when it is full.
 pub(super) struct Out<'a> {
-    pub(super) batch: &'a mut Batch,
-    pub(super) send: &'a mut dyn FnMut(&mut Batch),
-    pub(super) counts: &'a mut Counts,
+    pub(super) batch: &'a mut PacketBatch,
+    pub(super) send: &'a mut dyn FnMut(&mut PacketBatch),
+    pub(super) counts: &'a mut NicCounts,
 }
 
 impl Out<'_> {
     /// Makes room, lets `write` write one answer, and counts it.
-    pub(super) fn push(&mut self, counter: Counter, write: impl FnOnce(&mut Batch) -> bool) {
+    pub(super) fn push(&mut self, counter: Counter, write: impl FnOnce(&mut PacketBatch) -> bool) {
         if self.batch.is_full() {
             (self.send)(self.batch);
         }
-        self.counts.count(if write(self.batch) { counter } else { Counter::UnsentAnswer });
+        self.counts.increment(if write(self.batch) { counter } else { Counter::UnsentAnswer });
     }
 }
 
 /// Where a WRITE packet's payload goes.
 pub(super) struct WriteTarget<'k> {
-    pub(super) entry: &'k Entry,
+    pub(super) entry: &'k RegisteredRegion,
     /// The place of `entry` in the table of keys.
     pub(super) key: usize,
     pub(super) offset: u64,
@@ -50,28 +50,28 @@ pub(super) struct WriteTarget<'k> {
 /// Where the payload of a WRITE packet goes; `None` if the WRITE is empty. `message` is the message that the packet
 /// begins or continues, `found` the region of its rkey.
 #[inline(always)]
-pub(super) fn place<'k>(
-    found: Option<(usize, &'k Entry)>,
+pub(super) fn locate_payload<'k>(
+    found: Option<(usize, &'k RegisteredRegion)>,
     mtu: u32,
     request: &Request,
-    message: &Message,
-) -> Result<Option<WriteTarget<'k>>, Refusal> {
+    message: &WriteMessage,
+) -> Result<Option<WriteTarget<'k>>, RequestRefusal> {
     let payload = request.payload_len();
-    let (start, end) = (request.opcode.is_start(), request.opcode.is_end());
+    let (start, end) = (request.opcode.is_message_start(), request.opcode.is_message_end());
     if start && message.length == 0 {
         // Nothing to write, so address and rkey do not matter.
         return if payload == 0 && end {
             Ok(None)
         } else {
-            Err(Refusal::invalid(Counter::DroppedPayloadLength))
+            Err(RequestRefusal::invalid_request(Counter::DroppedPayloadLength))
         };
     }
-    let (key, entry) = found.ok_or(Refusal::access(Counter::DroppedRkey))?;
+    let (key, entry) = found.ok_or(RequestRefusal::access_error(Counter::DroppedRkey))?;
     if !entry.access.remote_write {
-        return Err(Refusal::access(Counter::DroppedPermission));
+        return Err(RequestRefusal::access_error(Counter::DroppedPermission));
     }
-    let Some(offset) = entry.offset(message.va, u64::from(message.left)) else {
-        return Err(Refusal::access(Counter::DroppedRange));
+    let Some(offset) = entry.offset_of_range(message.va, u64::from(message.left)) else {
+        return Err(RequestRefusal::access_error(Counter::DroppedRange));
     };
     let fits = if end {
         payload == message.left && payload <= mtu
@@ -81,7 +81,7 @@ pub(super) fn place<'k>(
     };
     let pad = payload.wrapping_neg() & 3;
     if !fits || u32::from(request.pad) != pad || message.length > MOST_LENGTH {
-        return Err(Refusal::invalid(Counter::DroppedPayloadLength));
+        return Err(RequestRefusal::invalid_request(Counter::DroppedPayloadLength));
     }
     Ok(Some(WriteTarget { entry, key, offset }))
 }
@@ -99,7 +99,7 @@ pub(super) struct Execution<'a> {
 
 impl Execution<'_> {
     /// Executes or refuses it, answers it, and returns its fate.
-    pub(super) fn run(&mut self, qp: &mut QueuePair) -> Fate {
+    pub(super) fn run(&mut self, qp: &mut PassiveQueuePair) -> Fate {
         if qp.state == QueuePairState::Error {
             return Counter::DroppedQueuePairError;
         }
@@ -110,9 +110,9 @@ impl Execution<'_> {
     }
 
     /// A request on a UC queue pair: taken or dropped, never answered.
-    fn unreliable(&mut self, qp: &mut QueuePair) -> Fate {
+    fn unreliable(&mut self, qp: &mut PassiveQueuePair) -> Fate {
         let request = self.request;
-        if request.opcode.is_start() {
+        if request.opcode.is_message_start() {
             // Any PSN is accepted.
             qp.begin_message();
         } else {
@@ -129,7 +129,7 @@ impl Execution<'_> {
                 return reason;
             }
         }
-        match self.write(qp) {
+        match self.execute_write(qp) {
             Ok(fate) => fate,
             Err(refusal) => {
                 qp.drop_message = true;
@@ -140,102 +140,108 @@ impl Execution<'_> {
     }
 
     /// A request on an RC queue pair: in order, answered, errors are final.
-    fn reliable(&mut self, qp: &mut QueuePair) -> Fate {
+    fn reliable(&mut self, qp: &mut PassiveQueuePair) -> Fate {
         let request = self.request;
-        match request.psn.since(qp.psn) {
+        match request.psn.distance_from(qp.psn) {
             1.. => {
                 if !qp.sequence_nak_sent {
                     qp.sequence_nak_sent = true;
-                    self.nak(qp, NakCode::PsnSequenceError, qp.psn);
+                    self.send_nak(qp, NakCode::PsnSequenceError, qp.psn);
                 }
                 return Counter::DroppedPsn;
             }
-            ..0 => return self.repeat(qp),
+            ..0 => return self.answer_repeat(qp),
             0 => qp.sequence_nak_sent = false,
         }
         let continues =
             matches!(request.opcode, Opcode::RcWriteMiddle | Opcode::RcWriteLast | Opcode::RcWriteLastImm);
         if continues != qp.message.is_some() {
-            return self.fail(qp, Refusal::invalid(Counter::DroppedIncompleteMessage));
+            return self
+                .refuse_fatally(qp, RequestRefusal::invalid_request(Counter::DroppedIncompleteMessage));
         }
         let done = match request.opcode {
-            Opcode::RcFetchAdd | Opcode::RcCmpSwap => self.atomic(qp),
+            Opcode::RcFetchAdd | Opcode::RcCmpSwap => self.execute_atomic(qp),
             Opcode::RcReadRequest => self.read(qp),
-            _ => self.write(qp),
+            _ => self.execute_write(qp),
         };
         match done {
             Ok(fate) => fate,
-            Err(Refusal { reason: Counter::DroppedNoReceive, .. }) => {
+            Err(RequestRefusal { reason: Counter::DroppedNoReceive, .. }) => {
                 let syndrome = Syndrome::RnrNak { timer: RNR_TIMER };
-                self.ack(qp, Counter::SentRnr, request.psn, syndrome);
+                self.send_ack(qp, Counter::SentRnr, request.psn, syndrome);
                 Counter::DroppedNoReceive
             }
-            Err(refusal) => self.fail(qp, refusal),
+            Err(refusal) => self.refuse_fatally(qp, refusal),
         }
     }
 
     /// A WRITE packet of any position, on either transport.
-    fn write(&mut self, qp: &mut QueuePair) -> Result<Fate, Refusal> {
+    fn execute_write(&mut self, qp: &mut PassiveQueuePair) -> Result<Fate, RequestRefusal> {
         let request = self.request;
         if !qp.request.access.remote_write {
-            return Err(Refusal::invalid(Counter::DroppedPermission));
+            return Err(RequestRefusal::invalid_request(Counter::DroppedPermission));
         }
         let immediate = request.immediate(self.packet);
         if immediate.is_some() && qp.receives == 0 {
-            return Err(Refusal::invalid(Counter::DroppedNoReceive));
+            return Err(RequestRefusal::invalid_request(Counter::DroppedNoReceive));
         }
-        let message = if request.opcode.is_start() {
-            request.message()
+        let message = if request.opcode.is_message_start() {
+            request.to_message()
         } else {
             // The caller checked that there is a message to continue.
-            qp.message.ok_or(Refusal::invalid(Counter::DroppedIncompleteMessage))?
+            qp.message.ok_or(RequestRefusal::invalid_request(Counter::DroppedIncompleteMessage))?
         };
-        let fate = match place(self.keys.find(message.rkey), self.config.mtu, request, &message)? {
-            None => Counter::ExecutedProbe,
-            Some(WriteTarget { entry, offset, .. }) => {
-                if entry.region.write(offset, request.payload(self.packet)).is_err() {
-                    return Err(Refusal::access(Counter::DroppedRange));
+        let fate =
+            match locate_payload(self.keys.find_region(message.rkey), self.config.mtu, request, &message)? {
+                None => Counter::ExecutedProbe,
+                Some(WriteTarget { entry, offset, .. }) => {
+                    if entry.region.write(offset, request.payload(self.packet)).is_err() {
+                        return Err(RequestRefusal::access_error(Counter::DroppedRange));
+                    }
+                    Counter::ExecutedWrite
                 }
-                Counter::ExecutedWrite
-            }
-        };
-        if request.opcode.is_end() {
+            };
+        if request.opcode.is_message_end() {
             qp.end_message(request.psn);
         } else {
             let payload = request.payload_len();
             let va = message.va.wrapping_add(u64::from(payload));
-            qp.message = Some(Message { va, left: message.left - payload, ..message });
-            qp.executed(request.psn);
+            qp.message = Some(WriteMessage { va, left: message.left - payload, ..message });
+            qp.mark_executed(request.psn);
         }
         if let Some(value) = immediate {
             qp.receives -= 1;
             self.immediates.push(Immediate { qpn: qp.qpn, value, len: message.length });
-            self.out.counts.count(Counter::Immediates);
+            self.out.counts.increment(Counter::Immediates);
         }
         if request.ack_req && qp.request.transport == Transport::Rc {
-            self.ack(qp, Counter::SentAck, request.psn, Syndrome::ACK);
+            self.send_ack(qp, Counter::SentAck, request.psn, Syndrome::ACK);
         }
         Ok(fate)
     }
 
     /// FETCH_ADD or CMP_SWAP.
-    fn atomic(&mut self, qp: &mut QueuePair) -> Result<Fate, Refusal> {
+    fn execute_atomic(&mut self, qp: &mut PassiveQueuePair) -> Result<Fate, RequestRefusal> {
         let request = self.request;
         if !qp.request.access.remote_atomic {
-            return Err(Refusal::invalid(Counter::DroppedPermission));
+            return Err(RequestRefusal::invalid_request(Counter::DroppedPermission));
         }
         if qp.resources.is_empty() {
-            return Err(Refusal::invalid(Counter::DroppedNoResources));
+            return Err(RequestRefusal::invalid_request(Counter::DroppedNoResources));
         }
         if request.payload_len() != 0 {
-            return Err(Refusal::invalid(Counter::DroppedPayloadLength));
+            return Err(RequestRefusal::invalid_request(Counter::DroppedPayloadLength));
         }
-        let operands = request.atomic(self.packet).ok_or(Refusal::invalid(Counter::DroppedLength))?;
-        let entry = self.keys.get(operands.rkey).ok_or(Refusal::access(Counter::DroppedRkey))?;
+        let operands = request
+            .atomic_operands(self.packet)
+            .ok_or(RequestRefusal::invalid_request(Counter::DroppedLength))?;
+        let entry = self.keys.get(operands.rkey).ok_or(RequestRefusal::access_error(Counter::DroppedRkey))?;
         if !entry.access.remote_atomic {
-            return Err(Refusal::access(Counter::DroppedPermission));
+            return Err(RequestRefusal::access_error(Counter::DroppedPermission));
         }
-        let offset = entry.offset(operands.va, 8).ok_or(Refusal::access(Counter::DroppedRange))?;
+        let offset = entry
+            .offset_of_range(operands.va, 8)
+            .ok_or(RequestRefusal::access_error(Counter::DroppedRange))?;
         let (done, fate) = match request.opcode {
             Opcode::RcCmpSwap => (
                 entry.region.compare_swap(offset, operands.compare, operands.swap_add),
@@ -244,56 +250,58 @@ impl Execution<'_> {
             _ => (entry.region.fetch_add(offset, operands.swap_add), Counter::ExecutedFetchAdd),
         };
         // The range was checked and the region is writable: only alignment can fail.
-        let before = done.map_err(|_| Refusal::invalid(Counter::DroppedMisaligned))?;
-        qp.keep(Resource::Atomic { psn: request.psn, before });
+        let before = done.map_err(|_| RequestRefusal::invalid_request(Counter::DroppedMisaligned))?;
+        qp.retain_resource(Resource::Atomic { psn: request.psn, before });
         qp.end_message(request.psn);
         self.atomic_ack(qp, before);
         Ok(fate)
     }
 
     /// READ.
-    fn read(&mut self, qp: &mut QueuePair) -> Result<Fate, Refusal> {
+    fn read(&mut self, qp: &mut PassiveQueuePair) -> Result<Fate, RequestRefusal> {
         let request = self.request;
         if !qp.request.access.remote_read {
-            return Err(Refusal::invalid(Counter::DroppedPermission));
+            return Err(RequestRefusal::invalid_request(Counter::DroppedPermission));
         }
         if qp.resources.is_empty() {
-            return Err(Refusal::invalid(Counter::DroppedNoResources));
+            return Err(RequestRefusal::invalid_request(Counter::DroppedNoResources));
         }
         if request.payload_len() != 0 {
-            return Err(Refusal::invalid(Counter::DroppedPayloadLength));
+            return Err(RequestRefusal::invalid_request(Counter::DroppedPayloadLength));
         }
         let roce::Reth { va, rkey, length } = request.reth;
-        self.readable(va, rkey, length)?;
+        self.check_readable(va, rkey, length)?;
         if length > MOST_LENGTH {
-            return Err(Refusal::invalid(Counter::DroppedPayloadLength));
+            return Err(RequestRefusal::invalid_request(Counter::DroppedPayloadLength));
         }
         qp.msn = qp.msn.wrapping_add(1);
         let packets = length.div_ceil(self.config.mtu).max(1);
-        qp.keep(Resource::Read { psn: request.psn, packets, va, length, rkey });
+        qp.retain_resource(Resource::Read { psn: request.psn, packets, va, length, rkey });
         self.read_response(qp, va, length, true);
-        qp.psn = request.psn.plus(packets);
+        qp.psn = request.psn.wrapping_add(packets);
         Ok(Counter::ExecutedRead)
     }
 
     /// Whether `length` bytes may be read; zero bytes always may.
-    fn readable(&self, va: u64, rkey: u32, length: u32) -> Result<(), Refusal> {
+    fn check_readable(&self, va: u64, rkey: u32, length: u32) -> Result<(), RequestRefusal> {
         if length == 0 {
             return Ok(());
         }
-        let entry = self.keys.get(rkey).ok_or(Refusal::access(Counter::DroppedRkey))?;
+        let entry = self.keys.get(rkey).ok_or(RequestRefusal::access_error(Counter::DroppedRkey))?;
         if !entry.access.remote_read {
-            return Err(Refusal::access(Counter::DroppedPermission));
+            return Err(RequestRefusal::access_error(Counter::DroppedPermission));
         }
-        entry.offset(va, u64::from(length)).ok_or(Refusal::access(Counter::DroppedRange))?;
+        entry
+            .offset_of_range(va, u64::from(length))
+            .ok_or(RequestRefusal::access_error(Counter::DroppedRange))?;
         Ok(())
     }
 
     /// A request whose PSN is in the past.
-    fn repeat(&mut self, qp: &mut QueuePair) -> Fate {
+    fn answer_repeat(&mut self, qp: &mut PassiveQueuePair) -> Fate {
         let request = self.request;
         match request.opcode {
-            Opcode::RcFetchAdd | Opcode::RcCmpSwap => match qp.resource(request.psn) {
+            Opcode::RcFetchAdd | Opcode::RcCmpSwap => match qp.resource_at_psn(request.psn) {
                 Some(&mut Resource::Atomic { before, .. }) => {
                     self.atomic_ack(qp, before);
                     Counter::DuplicateAtomic
@@ -302,7 +310,8 @@ impl Execution<'_> {
             },
             Opcode::RcReadRequest => {
                 let asked = request.reth;
-                let Some(Resource::Read { psn, va, length, rkey, .. }) = qp.resource(request.psn) else {
+                let Some(Resource::Read { psn, va, length, rkey, .. }) = qp.resource_at_psn(request.psn)
+                else {
                     return Counter::DroppedForgotten;
                 };
                 let last = va.checked_add(u64::from(*length));
@@ -314,7 +323,7 @@ impl Execution<'_> {
                 }
                 let whole = request.psn == *psn;
                 // Keys may have been revoked since.
-                if self.readable(asked.va, asked.rkey, asked.length).is_err() {
+                if self.check_readable(asked.va, asked.rkey, asked.length).is_err() {
                     return Counter::DroppedForgotten;
                 }
                 self.read_response(qp, asked.va, asked.length, whole);
@@ -322,7 +331,7 @@ impl Execution<'_> {
             }
             _ => {
                 // The ACK is for the last operation executed, whatever was repeated.
-                self.ack(qp, Counter::SentAck, qp.ack_psn.minus(1), Syndrome::ACK);
+                self.send_ack(qp, Counter::SentAck, qp.ack_psn.wrapping_sub(1), Syndrome::ACK);
                 Counter::DuplicateWrite
             }
         }
@@ -330,28 +339,28 @@ impl Execution<'_> {
 
     /// Refuses fatally: NAK, and the queue pair goes to ERROR.
     #[cold]
-    fn fail(&mut self, qp: &mut QueuePair, refusal: Refusal) -> Fate {
-        self.nak(qp, refusal.nak, self.request.psn);
+    fn refuse_fatally(&mut self, qp: &mut PassiveQueuePair, refusal: RequestRefusal) -> Fate {
+        self.send_nak(qp, refusal.nak, self.request.psn);
         qp.state = QueuePairState::Error;
-        self.out.counts.count(Counter::QueuePairErrors);
+        self.out.counts.increment(Counter::QueuePairErrors);
         refusal.reason
     }
 
-    fn nak(&mut self, qp: &mut QueuePair, code: NakCode, psn: Psn) {
+    fn send_nak(&mut self, qp: &mut PassiveQueuePair, code: NakCode, psn: Psn) {
         let counter = match code {
             NakCode::PsnSequenceError => Counter::SentNakSequence,
             NakCode::RemoteAccessError => Counter::SentNakAccess,
             _ => Counter::SentNakInvalid,
         };
-        self.ack(qp, counter, psn, Syndrome::Nak(code));
+        self.send_ack(qp, counter, psn, Syndrome::Nak(code));
     }
 
-    fn ack(&mut self, qp: &QueuePair, counter: Counter, psn: Psn, syndrome: Syndrome) {
+    fn send_ack(&mut self, qp: &PassiveQueuePair, counter: Counter, psn: Psn, syndrome: Syndrome) {
         let path = self.return_path(qp);
         self.out.push(counter, |out| answer::push_ack(out, &path, psn, syndrome, qp.msn));
     }
 
-    fn atomic_ack(&mut self, qp: &QueuePair, before: u64) {
+    fn atomic_ack(&mut self, qp: &PassiveQueuePair, before: u64) {
         let path = self.return_path(qp);
         let aeth = Aeth { syndrome: Syndrome::ACK, msn: qp.msn };
         let psn = self.request.psn;
@@ -369,7 +378,7 @@ impl Execution<'_> {
     }
 
     /// Answers a READ of readable memory. `whole` says whether the answer begins with its FIRST packet.
-    fn read_response(&mut self, qp: &QueuePair, va: u64, length: u32, whole: bool) {
+    fn read_response(&mut self, qp: &PassiveQueuePair, va: u64, length: u32, whole: bool) {
         let path = self.return_path(qp);
         let entry = self.keys.get(self.request.reth.rkey);
         let mtu = self.config.mtu;
@@ -386,7 +395,7 @@ impl Execution<'_> {
             };
             let aeth = (opcode != Opcode::RcReadResponseMiddle)
                 .then_some(Aeth { syndrome: Syndrome::ACK, msn: qp.msn });
-            let psn = self.request.psn.plus(n);
+            let psn = self.request.psn.wrapping_add(n);
             let offset = entry.map_or(0, |entry| va.wrapping_sub(entry.iova)) + u64::from(done);
             self.out.push(Counter::SentReadResponse, |out| {
                 answer::push(
@@ -410,7 +419,7 @@ impl Execution<'_> {
     }
 
     /// The return path: to the peer, from the address and port that the request was sent to.
-    fn return_path(&self, qp: &QueuePair) -> ReturnPath {
+    fn return_path(&self, qp: &PassiveQueuePair) -> ReturnPath {
         let ethernet = self.frame.and_then(|frame| frame.first_chunk::<14>()).map(|request| {
             let mut answer = *request;
             answer[..6].copy_from_slice(&request[6..12]);
@@ -432,17 +441,17 @@ impl Execution<'_> {
 
 /// Why a request is refused: the counter, and on RC the NAK.
 #[derive(Clone, Copy)]
-pub(super) struct Refusal {
+pub(super) struct RequestRefusal {
     reason: Counter,
     nak: NakCode,
 }
 
-impl Refusal {
-    fn invalid(reason: Counter) -> Refusal {
-        Refusal { reason, nak: NakCode::InvalidRequest }
+impl RequestRefusal {
+    fn invalid_request(reason: Counter) -> RequestRefusal {
+        RequestRefusal { reason, nak: NakCode::InvalidRequest }
     }
 
-    fn access(reason: Counter) -> Refusal {
-        Refusal { reason, nak: NakCode::RemoteAccessError }
+    fn access_error(reason: Counter) -> RequestRefusal {
+        RequestRefusal { reason, nak: NakCode::RemoteAccessError }
     }
 }

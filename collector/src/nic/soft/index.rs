@@ -8,30 +8,30 @@
 const FREE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
-struct Slot {
+struct IndexSlot {
     number: u32,
     place: u32,
 }
 
-const FREE_SLOT: Slot = Slot { number: 0, place: FREE };
+const FREE_SLOT: IndexSlot = IndexSlot { number: 0, place: FREE };
 
 /// Numbers and their places.
-pub(super) struct Index {
+pub(super) struct NumberIndex {
     /// Their count is a power of two, so a number's low bits are where to look first.
-    slots: Vec<Slot>,
+    slots: Vec<IndexSlot>,
     used: usize,
 }
 
-impl Default for Index {
-    fn default() -> Index {
-        Index { slots: vec![FREE_SLOT; 16], used: 0 }
+impl Default for NumberIndex {
+    fn default() -> NumberIndex {
+        NumberIndex { slots: vec![FREE_SLOT; 16], used: 0 }
     }
 }
 
-impl Index {
+impl NumberIndex {
     /// The place of a number.
     #[inline(always)]
-    pub(super) fn find(&self, number: u32) -> Option<usize> {
+    pub(super) fn find_place(&self, number: u32) -> Option<usize> {
         let mask = self.slots.len() - 1;
         let mut at = number as usize & mask;
         loop {
@@ -52,25 +52,25 @@ impl Index {
         if (self.used + 1) * 4 > self.slots.len() {
             let larger = vec![FREE_SLOT; self.slots.len() * 2];
             let old = std::mem::replace(&mut self.slots, larger);
-            old.into_iter().filter(|slot| slot.place != FREE).for_each(|slot| self.put(slot));
+            old.into_iter().filter(|slot| slot.place != FREE).for_each(|slot| self.insert_slot(slot));
         }
-        self.put(Slot { number, place: place as u32 });
+        self.insert_slot(IndexSlot { number, place: place as u32 });
         self.used += 1;
     }
 
     /// Removes a number; returns its place, if it was there.
     pub(super) fn remove(&mut self, number: u32) -> Option<usize> {
-        let place = self.find(number)?;
+        let place = self.find_place(number)?;
         // Rebuilt without it: later entries may have to move up, and this is not urgent.
         let free = vec![FREE_SLOT; self.slots.len()];
         let old = std::mem::replace(&mut self.slots, free);
         let others = old.into_iter().filter(|slot| slot.place != FREE && slot.number != number);
-        others.for_each(|slot| self.put(slot));
+        others.for_each(|slot| self.insert_slot(slot));
         self.used -= 1;
         Some(place)
     }
 
-    fn put(&mut self, slot: Slot) {
+    fn insert_slot(&mut self, slot: IndexSlot) {
         let mask = self.slots.len() - 1;
         let mut at = slot.number as usize & mask;
         while self.slots[at].place != FREE {
@@ -91,7 +91,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_holds_what_a_map_holds(steps in prop::collection::vec((any::<bool>(), 0u32..64, any::<bool>()), 1..300)) {
-            let (mut index, mut map) = (Index::default(), BTreeMap::new());
+            let (mut index, mut map) = (NumberIndex::default(), BTreeMap::new());
             for (place, (insert, number, high)) in steps.into_iter().enumerate() {
                 // Numbers that collide in a table of any size.
                 let number = if high { number << 26 | 5 } else { number };
@@ -102,7 +102,7 @@ mod tests {
                     prop_assert_eq!(index.remove(number), map.remove(&number));
                 }
                 for number in (0..64).chain((0..64).map(|n| n << 26 | 5)) {
-                    prop_assert_eq!(index.find(number), map.get(&number).copied(), "{:#x}", number);
+                    prop_assert_eq!(index.find_place(number), map.get(&number).copied(), "{:#x}", number);
                 }
             }
         }
@@ -110,12 +110,12 @@ mod tests {
 
     #[test]
     fn a_number_that_is_not_there_costs_few_looks() {
-        let mut index = Index::default();
+        let mut index = NumberIndex::default();
         let mut random =
             proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha);
         for place in 0..4096 {
             let number = random.next_u32();
-            if index.find(number).is_none() {
+            if index.find_place(number).is_none() {
                 index.insert(number, place);
             }
         }

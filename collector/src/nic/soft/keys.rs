@@ -1,11 +1,11 @@
 //! Registered regions, found by rkey.
 //!
-//! An rkey is 32 random bits and nothing else. A wrong one costs one or two probes of a small table ([`Index`]), so a
+//! An rkey is 32 random bits and nothing else. A wrong one costs one or two probes of a small table ([`NumberIndex`]), so a
 //! flood of guesses slows nothing down.
 
 use std::sync::Arc;
 
-use super::index::Index;
+use super::index::NumberIndex;
 use crate::nic::{Access, NicError, Registration};
 use crate::region::Region;
 
@@ -13,17 +13,17 @@ use crate::region::Region;
 pub(super) const MAX_REGISTRATIONS: usize = 4096;
 
 /// A registered region.
-pub(super) struct Entry {
+pub(super) struct RegisteredRegion {
     pub(super) iova: u64,
     pub(super) len: u64,
     pub(super) access: Access,
     pub(super) region: Arc<Region>,
 }
 
-impl Entry {
+impl RegisteredRegion {
     /// The offset of `len` bytes at `va`, if they all lie inside.
     #[inline(always)]
-    pub(super) fn offset(&self, va: u64, len: u64) -> Option<u64> {
+    pub(super) fn offset_of_range(&self, va: u64, len: u64) -> Option<u64> {
         let offset = va.wrapping_sub(self.iova);
         (len <= self.len && offset <= self.len - len).then_some(offset)
     }
@@ -32,8 +32,8 @@ impl Entry {
 /// The table of registrations.
 #[derive(Default)]
 pub(super) struct Keys {
-    entries: Vec<Option<Entry>>,
-    index: Index,
+    entries: Vec<Option<RegisteredRegion>>,
+    index: NumberIndex,
 }
 
 impl Keys {
@@ -48,7 +48,7 @@ impl Keys {
     ) -> Result<Option<Registration>, NicError> {
         let Some(place) = free_place(&mut self.entries, MAX_REGISTRATIONS) else { return Ok(None) };
         // Elsewhere 0 stands for "no rkey yet".
-        let is_free = |rkey: u32| rkey != 0 && self.index.find(rkey).is_none();
+        let is_free = |rkey: u32| rkey != 0 && self.index.find_place(rkey).is_none();
         let rkey = match given {
             Some(rkey) if is_free(rkey) => rkey,
             Some(_) => return Ok(None),
@@ -59,8 +59,8 @@ impl Keys {
                 }
             },
         };
-        let (iova, len) = (region.iova(), region.len());
-        self.entries[place] = Some(Entry { iova, len, access, region });
+        let (iova, len) = (region.wire_address(), region.len());
+        self.entries[place] = Some(RegisteredRegion { iova, len, access, region });
         self.index.insert(rkey, place);
         Ok(Some(Registration { iova, len, rkey }))
     }
@@ -76,21 +76,21 @@ impl Keys {
 
     /// The registration of an rkey, and its place in the table.
     #[inline(always)]
-    pub(super) fn find(&self, rkey: u32) -> Option<(usize, &Entry)> {
-        let place = self.index.find(rkey)?;
-        Some((place, self.at(place)?))
+    pub(super) fn find_region(&self, rkey: u32) -> Option<(usize, &RegisteredRegion)> {
+        let place = self.index.find_place(rkey)?;
+        Some((place, self.region_at(place)?))
     }
 
-    /// The registration at a place that [`Keys::find`] returned.
+    /// The registration at a place that [`Keys::find_region`] returned.
     #[inline(always)]
-    pub(super) fn at(&self, place: usize) -> Option<&Entry> {
+    pub(super) fn region_at(&self, place: usize) -> Option<&RegisteredRegion> {
         self.entries.get(place)?.as_ref()
     }
 
     /// The registration of an rkey.
     #[inline(always)]
-    pub(super) fn get(&self, rkey: u32) -> Option<&Entry> {
-        self.find(rkey).map(|(_, entry)| entry)
+    pub(super) fn get(&self, rkey: u32) -> Option<&RegisteredRegion> {
+        self.find_region(rkey).map(|(_, entry)| entry)
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
         assert!(keys.get(first).is_none() && keys.get(second).is_some());
         // The place is reused, under another rkey.
         let third = insert(&mut keys, 1 << 22, &[8]);
-        assert_eq!(keys.find(third).unwrap().0, 0);
+        assert_eq!(keys.find_region(third).unwrap().0, 0);
         assert!(keys.get(first).is_none() && keys.get(second).is_some());
     }
 
@@ -162,12 +162,12 @@ mod tests {
         let rkey = insert(&mut keys, 1 << 20, &[1]);
         let entry = keys.get(rkey).unwrap();
         let base = 1u64 << 20;
-        assert_eq!(entry.offset(base, 4096), Some(0));
-        assert_eq!(entry.offset(base + 4092, 4), Some(4092));
-        assert_eq!(entry.offset(base + 4093, 4), None);
-        assert_eq!(entry.offset(base - 1, 1), None);
-        assert_eq!(entry.offset(base, 4097), None);
-        assert_eq!(entry.offset(u64::MAX, 8), None);
-        assert_eq!(entry.offset(0, u64::MAX), None);
+        assert_eq!(entry.offset_of_range(base, 4096), Some(0));
+        assert_eq!(entry.offset_of_range(base + 4092, 4), Some(4092));
+        assert_eq!(entry.offset_of_range(base + 4093, 4), None);
+        assert_eq!(entry.offset_of_range(base - 1, 1), None);
+        assert_eq!(entry.offset_of_range(base, 4097), None);
+        assert_eq!(entry.offset_of_range(u64::MAX, 8), None);
+        assert_eq!(entry.offset_of_range(0, u64::MAX), None);
     }
 }

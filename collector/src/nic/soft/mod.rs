@@ -1,7 +1,7 @@
 //! The software NIC: a RoCEv2 responder in user space.
 //!
 //! - [`responder`]: packets in, memory changed, answers out; no I/O.
-//! - [`nic`]: the collector's [`crate::nic::Nic`]. `thread`: its threads, each of which moves packets between
+//! - [`from_nic_error`]: the collector's [`crate::nic::Nic`]. `thread`: its threads, each of which moves packets between
 //!   its link and its responder. `steering`: the thread of each queue pair.
 //! - [`counter`]: the counters. [`counter_file`]: the file in which they survive a kill.
 //! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys`, `queue_pair`,
@@ -24,10 +24,10 @@ mod responder_config;
 mod steering;
 mod thread;
 
-pub use counter::{Counter, Counts};
-pub use counter_file::{CounterFile, Watch};
+pub use counter::{Counter, NicCounts};
+pub use counter_file::{CounterFile, CounterWatch};
 pub use nic::{MAX_THREADS, SoftNic, SoftNicConfig};
 pub use packets::Packets;
-pub use refused::Refusal;
+pub use refused::RefusedRequest;
 pub use responder::Responder;
 pub use responder_config::ResponderConfig;

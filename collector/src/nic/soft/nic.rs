@@ -11,17 +11,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use dta_link::fault::Faults;
-use dta_link::shared_ring::{Door, Offer, TOKEN};
+use dta_link::shared_ring::{Door, JoinOffer, TOKEN};
 use dta_link::{EthernetLink, HostLink, Link, PacketConfig, UdpConfig, UdpLink, Wire};
 use dta_proto::counter::nic as names;
 use dta_proto::wire::ethernet::Mac;
 
-use super::counter::{Counter, Counts};
+use super::counter::{Counter, NicCounts};
 use super::counter_file::CounterFile;
 use super::responder::Responder;
 use super::responder_config::ResponderConfig;
 use super::steering;
-use super::thread::{self, DataThread, Part, Shared, lock};
+use super::thread::{self, DataThread, SharedResponder, SoftNicState, lock_ignoring_poison};
 use crate::nic::{
     Access, Device, Endpoint, Immediate, Nic, NicError, QueuePairInfo, QueuePairRequest, QueuePairStatus,
     Registration,
@@ -38,19 +38,19 @@ pub struct SoftNicConfig {
     pub responder: ResponderConfig,
     /// File of the counters; `None` keeps them in memory.
     pub counter_file: Option<PathBuf>,
-    /// On raw frames, its Ethernet address; without one, [`SoftNic::wire`] takes the interface's. With one of its own,
+    /// On raw frames, its Ethernet address; without one, [`SoftNic::with_wire`] takes the interface's. With one of its own,
     /// the kernel's IP stack drops frames to it at once instead of looking for a route.
     pub mac: Option<Mac>,
     /// Faults on outgoing answers.
     pub faults: Faults,
     /// Seed of the faults.
     pub seed: u64,
-    /// Whether [`SoftNic::udp`] also takes frames of requesters on this host through shared memory.
+    /// Whether [`SoftNic::with_udp`] also takes frames of requesters on this host through shared memory.
     pub ring: bool,
-    /// Whether [`SoftNic::udp`] takes frames in runs, and frames whose iCRC is right for any id of a run
+    /// Whether [`SoftNic::with_udp`] takes frames in runs, and frames whose iCRC is right for any id of a run
     /// ([`UdpConfig::runs`]); on any other link, it does not.
     pub runs: bool,
-    /// Threads of [`SoftNic::udp`], 1 to [`MAX_THREADS`]; any other link has one.
+    /// Threads of [`SoftNic::with_udp`], 1 to [`MAX_THREADS`]; any other link has one.
     pub threads: usize,
 }
 
@@ -79,16 +79,16 @@ impl SoftNicConfig {
 
 /// A running software NIC. It stops when dropped.
 pub struct SoftNic {
-    shared: Arc<Shared>,
+    shared: Arc<SoftNicState>,
     lanes: Vec<Lane>,
     /// Held while a thread is chosen for a queue pair.
     placing: Mutex<()>,
-    progress: Mutex<Progress>,
+    progress: Mutex<ThreadProgress>,
 }
 
 /// A thread, as control calls see it.
 struct Lane {
-    part: Arc<Part>,
+    part: Arc<SharedResponder>,
     thread: Option<JoinHandle<()>>,
     /// The door for requesters on this host.
     door: Option<Door>,
@@ -96,7 +96,7 @@ struct Lane {
 
 /// A number that rises when every thread has made progress.
 #[derive(Default)]
-struct Progress {
+struct ThreadProgress {
     /// The progress of each thread when it last rose.
     seen: Vec<u64>,
     rises: u64,
@@ -108,16 +108,16 @@ impl SoftNic {
     ///
     /// # Errors
     /// The address cannot be bound, or the counter file cannot be used.
-    pub fn udp(mut config: SoftNicConfig) -> Result<SoftNic, NicError> {
+    pub fn with_udp(mut config: SoftNicConfig) -> Result<SoftNic, NicError> {
         let address = SocketAddr::new(config.responder.ip.into(), config.responder.port);
         let threads = config.threads.clamp(1, MAX_THREADS);
         let sockets = match config.runs {
             true => UdpConfig::roce_in_runs(address),
-            false => UdpConfig::roce(address),
+            false => UdpConfig::for_roce_frames(address),
         };
         let links = match threads {
             1 => UdpLink::open(&sockets).map(|link| vec![link]),
-            _ => UdpLink::open_group(&sockets, threads, &steering::program(threads)),
+            _ => UdpLink::open_group(&sockets, threads, &steering::steering_program(threads)),
         };
         let links =
             links.map_err(|error| link_error("open its socket (--soft-address, --soft-port)", &error))?;
@@ -152,15 +152,19 @@ impl SoftNic {
     /// # Errors
     /// There is no such interface or no privilege, or the counter file cannot be used; and as
     /// [`dta_link::XdpLink::open`].
-    pub fn wire(mut config: SoftNicConfig, wire: &Wire) -> Result<SoftNic, NicError> {
+    pub fn with_wire(mut config: SoftNicConfig, wire: &Wire) -> Result<SoftNic, NicError> {
         let interface = &*wire.interface;
         let mut ports = PacketConfig::new(interface, [config.responder.port]);
         ports.mac = config.mac.map(|mac| mac.0);
-        let link = EthernetLink::open_by(wire.kind, &ports, config.responder.ip)
+        let link = EthernetLink::open_with_kind(wire.kind, &ports, config.responder.ip)
             .map_err(|error| link_error("open a link", &error))?;
-        match link.wire().fallback() {
-            None => tracing::info!(interface, frames = link.wire().describe(), "the software NIC's link"),
-            Some(_) => tracing::warn!(interface, frames = link.wire().describe(), "the software NIC's link"),
+        match link.wire_link().fallback_reason() {
+            None => {
+                tracing::info!(interface, frames = link.wire_link().describe(), "the software NIC's link")
+            }
+            Some(_) => {
+                tracing::warn!(interface, frames = link.wire_link().describe(), "the software NIC's link")
+            }
         }
         if config.mac.is_some() && link.interface().ipv4 == Some(config.responder.ip) {
             tracing::warn!(
@@ -170,7 +174,7 @@ impl SoftNic {
                  comes last wins; remove the address from the interface"
             );
         }
-        config.mac = Some(Mac(link.mac()));
+        config.mac = Some(Mac(link.mac_address()));
         // Such links show whole runs where nothing on the way cuts them.
         config.runs = false;
         SoftNic::start_threads(config, vec![(Box::new(link), None)], true)
@@ -180,7 +184,7 @@ impl SoftNic {
     ///
     /// # Errors
     /// The counter file cannot be used, or the system refuses a thread.
-    pub fn start(mut config: SoftNicConfig, link: impl Link + 'static) -> Result<SoftNic, NicError> {
+    pub fn with_link(mut config: SoftNicConfig, link: impl Link + 'static) -> Result<SoftNic, NicError> {
         config.runs = false;
         SoftNic::start_threads(config, vec![(Box::new(link), None)], false)
     }
@@ -199,12 +203,12 @@ impl SoftNic {
                 action: "open the counters".into(),
                 source: std::io::Error::other(error),
             })?;
-        let mut before = Counts::default();
+        let mut before = NicCounts::default();
         for (index, &counter) in Counter::ALL.iter().enumerate() {
             before.set(counter, counters.load(index));
         }
         let mut nic = SoftNic {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SoftNicState {
                 config,
                 stop: AtomicBool::new(false),
                 counters,
@@ -214,18 +218,18 @@ impl SoftNic {
             }),
             lanes: Vec::new(),
             placing: Mutex::new(()),
-            progress: Mutex::new(Progress::default()),
+            progress: Mutex::new(ThreadProgress::default()),
         };
         let threads = links.len();
         for (number, (link, door)) in links.into_iter().enumerate() {
             let config = nic.shared.config.responder.clone();
-            let mut responder = Responder::new(config).among(number, threads);
+            let mut responder = Responder::new(config).with_partition(number, threads);
             // The first one continues where an earlier process ended.
-            let published = if number == 0 { before.clone() } else { Counts::default() };
+            let published = if number == 0 { before.clone() } else { NicCounts::default() };
             *responder.counts_mut() = published.clone();
             // A process that was killed had counted the batch in hand, but not its fates.
             responder.counts_mut().add(Counter::DroppedKilled, published.unfinished());
-            let part = Arc::new(Part::new(responder));
+            let part = Arc::new(SharedResponder::new(responder));
             let data = DataThread::new((Arc::clone(&nic.shared), Arc::clone(&part)), number, link, published);
             let name = if threads == 1 { "soft-nic".into() } else { format!("soft-nic-{number}") };
             let thread = std::thread::Builder::new()
@@ -243,29 +247,30 @@ impl SoftNic {
     }
 
     /// Whether it has stopped.
-    fn check(&self) -> Result<(), NicError> {
-        match &*lock(&self.shared.failure) {
+    fn check_running(&self) -> Result<(), NicError> {
+        match &*lock_ignoring_poison(&self.shared.failure) {
             Some(reason) => Err(NicError::Stopped { reason: reason.clone() }),
             None => Ok(()),
         }
     }
 
     /// The part whose queue pairs have this number.
-    fn part_of(&self, qpn: u32) -> Result<&Part, NicError> {
-        self.check()?;
-        let lane = self.lanes.get(steering::part_of(qpn, self.lanes.len()));
+    fn part_of_qpn(&self, qpn: u32) -> Result<&SharedResponder, NicError> {
+        self.check_running()?;
+        let lane = self.lanes.get(steering::part_for_qpn(qpn, self.lanes.len()));
         Ok(&*lane.ok_or(NicError::NoQueuePair { qpn })?.part)
     }
 
     /// The thread for a requester's frames: one that already has a queue pair or a ring of it, as a ring leads to one
     /// thread; else the one with the fewest queue pairs.
-    fn lane_for(&self, requester: &Endpoint) -> Option<&Lane> {
+    fn choose_lane(&self, requester: &Endpoint) -> Option<&Lane> {
         if let [only] = &*self.lanes {
             return Some(only);
         }
-        let counts = |lane: &Lane| lane.part.control(|responder| responder.queue_pairs_by(requester));
+        let counts =
+            |lane: &Lane| lane.part.run_control_call(|responder| responder.queue_pairs_by(requester));
         let has_ring = |lane: &Lane| {
-            lane.door.as_ref().zip(address(requester)).is_some_and(|(door, at)| door.has_ring(at))
+            lane.door.as_ref().zip(source_address(requester)).is_some_and(|(door, at)| door.has_ring(at))
         };
         // In order: most of its queue pairs, its ring, fewest others.
         self.lanes.iter().min_by_key(|lane| {
@@ -276,7 +281,7 @@ impl SoftNic {
 }
 
 impl Nic for SoftNic {
-    fn device(&self) -> Device {
+    fn describe_device(&self) -> Device {
         let config = &self.shared.config.responder;
         let mut endpoint = Endpoint::new(IpAddr::V4(config.ip));
         endpoint.port = config.port;
@@ -291,21 +296,22 @@ impl Nic for SoftNic {
         }
     }
 
-    fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
-        self.check()?;
+    fn register_region(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
+        self.check_running()?;
         // Two concurrent calls would register in different orders.
-        let _one_by_one = lock(&self.placing);
+        let _one_by_one = lock_ignoring_poison(&self.placing);
         let mut registered: Option<Registration> = None;
         for lane in &self.lanes {
             let rkey = registered.map(|registration| registration.rkey);
-            let done = lane.part.control(|responder| responder.register_as(rkey, region.clone(), access));
+            let done =
+                lane.part.run_control_call(|responder| responder.register_as(rkey, region.clone(), access));
             match done {
                 Ok(registration) => registered = Some(registration),
                 Err(error) => {
                     if let Some(rkey) = rkey {
                         for lane in &self.lanes {
                             // The threads after this one do not have it.
-                            let _ = lane.part.control(|responder| responder.deregister(rkey));
+                            let _ = lane.part.run_control_call(|responder| responder.deregister(rkey));
                         }
                     }
                     return Err(error);
@@ -316,46 +322,48 @@ impl Nic for SoftNic {
     }
 
     fn deregister(&self, rkey: u32) -> Result<(), NicError> {
-        self.check()?;
-        let _one_by_one = lock(&self.placing);
-        let each = self.lanes.iter().map(|lane| lane.part.control(|responder| responder.deregister(rkey)));
+        self.check_running()?;
+        let _one_by_one = lock_ignoring_poison(&self.placing);
+        let each =
+            self.lanes.iter().map(|lane| lane.part.run_control_call(|responder| responder.deregister(rkey)));
         // All of them, whatever one answers.
         each.fold(Ok(()), Result::and)
     }
 
     fn create_queue_pair(&self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError> {
-        self.check()?;
-        let _one_by_one = lock(&self.placing);
-        let lane = self.lane_for(&request.peer).ok_or(NicError::NoRegistration)?;
-        lane.part.control(|responder| responder.create_queue_pair(request))
+        self.check_running()?;
+        let _one_by_one = lock_ignoring_poison(&self.placing);
+        let lane = self.choose_lane(&request.peer).ok_or(NicError::NoRegistration)?;
+        lane.part.run_control_call(|responder| responder.create_queue_pair(request))
     }
 
     fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError> {
-        self.part_of(qpn)?.control(|responder| responder.destroy_queue_pair(qpn).map(Some))
+        self.part_of_qpn(qpn)?.run_control_call(|responder| responder.destroy_queue_pair(qpn).map(Some))
     }
 
     fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError> {
-        self.check()?;
-        let each = self.lanes.iter().map(|lane| lane.part.control(|responder| responder.queue_pairs()));
+        self.check_running()?;
+        let each =
+            self.lanes.iter().map(|lane| lane.part.run_control_call(|responder| responder.queue_pairs()));
         Ok(each.flatten().collect())
     }
 
-    fn counters(&self) -> Vec<(String, u64)> {
-        self.shared.counters.named()
+    fn named_counters(&self) -> Vec<(String, u64)> {
+        self.shared.counters.named_counters()
     }
 
-    fn failure(&self) -> Option<String> {
-        lock(&self.shared.failure).clone()
+    fn fatal_failure(&self) -> Option<String> {
+        lock_ignoring_poison(&self.shared.failure).clone()
     }
 
-    fn turns(&self) -> Option<u64> {
-        let now = self.lanes.iter().map(|lane| lane.part.turns());
-        Some(lock(&self.progress).rise(now.collect()))
+    fn poll_count(&self) -> Option<u64> {
+        let now = self.lanes.iter().map(|lane| lane.part.poll_count());
+        Some(lock_ignoring_poison(&self.progress).update_progress(now.collect()))
     }
 
-    fn offer_ring(&self, requester: &Endpoint) -> Option<Offer> {
-        let lane = self.lane_for(requester)?;
-        let (door, requester) = (lane.door.as_ref()?, address(requester)?);
+    fn offer_ring(&self, requester: &Endpoint) -> Option<JoinOffer> {
+        let lane = self.choose_lane(requester)?;
+        let (door, requester) = (lane.door.as_ref()?, source_address(requester)?);
         if let Some(error) = door.take_trouble() {
             tracing::warn!(%error, "translators could not join their rings for a while: accepting a connection failed");
         }
@@ -363,16 +371,16 @@ impl Nic for SoftNic {
         UdpSocket::bind((*requester.ip(), 0)).ok()?;
         let mut token = [0; TOKEN];
         getrandom::fill(&mut token).ok()?;
-        door.offer(requester, token)
+        door.offer_ring(requester, token)
     }
 
-    fn has_ring(&self, requester: &Endpoint) -> bool {
-        let Some(at) = address(requester) else { return false };
+    fn has_ring_for(&self, requester: &Endpoint) -> bool {
+        let Some(at) = source_address(requester) else { return false };
         self.lanes.iter().filter_map(|lane| lane.door.as_ref()).any(|door| door.has_ring(at))
     }
 
     fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
-        let waiting = lock(&self.shared.immediates);
+        let waiting = lock_ignoring_poison(&self.shared.immediates);
         let (mut came, _) = self
             .shared
             .immediate_came
@@ -382,21 +390,21 @@ impl Nic for SoftNic {
             .unwrap_or_else(PoisonError::into_inner);
         if came.is_empty() {
             drop(came);
-            return self.check();
+            return self.check_running();
         }
         let taken = out.len();
         out.append(&mut came);
         drop(came);
         for immediate in &out[taken..] {
-            let part = self.part_of(immediate.qpn)?;
-            part.control(|responder| responder.post_receives(immediate.qpn, 1));
+            let part = self.part_of_qpn(immediate.qpn)?;
+            part.run_control_call(|responder| responder.post_receives(immediate.qpn, 1));
         }
         Ok(())
     }
 }
 
-impl Progress {
-    fn rise(&mut self, now: Vec<u64>) -> u64 {
+impl ThreadProgress {
+    fn update_progress(&mut self, now: Vec<u64>) -> u64 {
         let gone_on =
             self.seen.len() != now.len() || now.iter().zip(&self.seen).all(|(now, seen)| now != seen);
         if gone_on {
@@ -419,7 +427,7 @@ impl Drop for SoftNic {
 }
 
 /// Source address of a requester's frames.
-fn address(requester: &Endpoint) -> Option<SocketAddrV4> {
+fn source_address(requester: &Endpoint) -> Option<SocketAddrV4> {
     match requester.ip {
         IpAddr::V4(ip) => Some(SocketAddrV4::new(ip, requester.port)),
         IpAddr::V6(_) => None,
@@ -436,12 +444,12 @@ mod tests {
 
     #[test]
     fn progress_stands_still_with_any_thread_that_does() {
-        let mut progress = Progress::default();
-        let first = progress.rise(vec![5, 70]);
-        assert_eq!(progress.rise(vec![5, 90]), first);
-        assert_eq!(progress.rise(vec![5, 120]), first);
-        let second = progress.rise(vec![6, 120]);
+        let mut progress = ThreadProgress::default();
+        let first = progress.update_progress(vec![5, 70]);
+        assert_eq!(progress.update_progress(vec![5, 90]), first);
+        assert_eq!(progress.update_progress(vec![5, 120]), first);
+        let second = progress.update_progress(vec![6, 120]);
         assert!(second > first);
-        assert_eq!(progress.rise(vec![9, 120]), second);
+        assert_eq!(progress.update_progress(vec![9, 120]), second);
     }
 }

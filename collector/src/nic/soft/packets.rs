@@ -1,17 +1,17 @@
 //! Where a responder reads packets from.
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 
 /// A sequence of packets.
 pub trait Packets {
     /// How many.
-    fn count(&self) -> usize;
+    fn packet_count(&self) -> usize;
 
     /// Packet `index`, from its IPv4 header on.
-    fn packet(&self, index: usize) -> &[u8];
+    fn packet_at(&self, index: usize) -> &[u8];
 
     /// Packet `index` with its Ethernet header, if it came with one: answers then carry one, too.
-    fn frame(&self, index: usize) -> Option<&[u8]> {
+    fn frame_at(&self, index: usize) -> Option<&[u8]> {
         let _ = index;
         None
     }
@@ -29,42 +29,42 @@ pub trait Packets {
     }
 }
 
-impl Packets for Batch {
+impl Packets for PacketBatch {
     #[inline]
-    fn count(&self) -> usize {
+    fn packet_count(&self) -> usize {
         self.len()
     }
 
     #[inline]
-    fn packet(&self, index: usize) -> &[u8] {
-        Batch::packet(self, index)
+    fn packet_at(&self, index: usize) -> &[u8] {
+        PacketBatch::packet(self, index)
     }
 
     #[inline]
-    fn frame(&self, index: usize) -> Option<&[u8]> {
-        Batch::frame(self, index)
+    fn frame_at(&self, index: usize) -> Option<&[u8]> {
+        PacketBatch::ethernet_frame(self, index)
     }
 
     #[inline]
     fn checksum_pending(&self, index: usize) -> bool {
-        Batch::checksum_pending(self, index)
+        PacketBatch::checksum_pending(self, index)
     }
 
     #[inline]
     fn id_unknown(&self, index: usize) -> bool {
-        Batch::id_unknown(self, index)
+        PacketBatch::id_unknown(self, index)
     }
 }
 
 /// Packets in memory, for tests and for programs that own both ends of a link.
 impl<B: AsRef<[u8]>> Packets for [B] {
     #[inline]
-    fn count(&self) -> usize {
+    fn packet_count(&self) -> usize {
         self.len()
     }
 
     #[inline]
-    fn packet(&self, index: usize) -> &[u8] {
+    fn packet_at(&self, index: usize) -> &[u8] {
         self[index].as_ref()
     }
 }

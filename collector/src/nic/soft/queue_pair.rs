@@ -7,8 +7,8 @@ use std::net::Ipv4Addr;
 
 use dta_proto::wire::roce::Psn;
 
-use super::counter::Counts;
-use super::index::Index;
+use super::counter::NicCounts;
+use super::index::NumberIndex;
 use super::keys::free_place;
 use crate::nic::{NicError, QueuePairRequest, QueuePairState, QueuePairStatus};
 
@@ -19,7 +19,7 @@ pub(super) const MAX_QUEUE_PAIRS: usize = 1024;
 const NUMBERS: std::ops::Range<u32> = 2..0xff_ffff;
 
 /// One passive queue pair.
-pub(super) struct QueuePair {
+pub(super) struct PassiveQueuePair {
     pub(super) qpn: u32,
     pub(super) request: QueuePairRequest,
     pub(super) peer_ip: Ipv4Addr,
@@ -35,19 +35,19 @@ pub(super) struct QueuePair {
     /// (UC) Whether the rest of a message is to be dropped.
     pub(super) drop_message: bool,
     /// The WRITE whose LAST has not come yet.
-    pub(super) message: Option<Message>,
+    pub(super) message: Option<WriteMessage>,
     /// Receives posted for WRITEs with immediate.
     pub(super) receives: u32,
     /// The newest atomics and READs, to be answered again; one per responder resource.
     pub(super) resources: Vec<Option<Resource>>,
     /// Where the next one goes.
     pub(super) next_resource: usize,
-    pub(super) counts: Counts,
+    pub(super) counts: NicCounts,
 }
 
 /// A WRITE of several packets in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Message {
+pub(super) struct WriteMessage {
     pub(super) rkey: u32,
     /// Where the next packet's data goes.
     pub(super) va: u64,
@@ -68,20 +68,20 @@ pub(super) enum Resource {
 
 impl Resource {
     /// Whether `at` is one of its PSNs.
-    fn covers(&self, at: Psn) -> bool {
+    fn covers_psn(&self, at: Psn) -> bool {
         match *self {
             Resource::Atomic { psn, .. } => at == psn,
             Resource::Read { psn, packets, .. } => {
-                (0..i64::from(packets)).contains(&i64::from(at.since(psn)))
+                (0..i64::from(packets)).contains(&i64::from(at.distance_from(psn)))
             }
         }
     }
 }
 
-impl QueuePair {
+impl PassiveQueuePair {
     /// The atomic or READ of a PSN, if it is still kept.
-    pub(super) fn resource(&mut self, psn: Psn) -> Option<&mut Resource> {
-        self.resources.iter_mut().flatten().find(|resource| resource.covers(psn))
+    pub(super) fn resource_at_psn(&mut self, psn: Psn) -> Option<&mut Resource> {
+        self.resources.iter_mut().flatten().find(|resource| resource.covers_psn(psn))
     }
 
     /// (UC) A new message begins; an unfinished one is forgotten.
@@ -93,7 +93,7 @@ impl QueuePair {
 
     /// The packet of this PSN was executed, and its message continues.
     #[inline(always)]
-    pub(super) fn executed(&mut self, psn: Psn) {
+    pub(super) fn mark_executed(&mut self, psn: Psn) {
         self.psn = psn.next();
         self.ack_psn = self.psn;
     }
@@ -107,13 +107,13 @@ impl QueuePair {
     /// This many packets were executed, each a message; the last one had this PSN.
     #[inline(always)]
     pub(super) fn end_messages(&mut self, psn: Psn, count: u32) {
-        self.executed(psn);
+        self.mark_executed(psn);
         self.message = None;
         self.msn = self.msn.wrapping_add(count);
     }
 
     /// Keeps an atomic or READ in place of the oldest.
-    pub(super) fn keep(&mut self, resource: Resource) {
+    pub(super) fn retain_resource(&mut self, resource: Resource) {
         if let Some(slot) = self.resources.get_mut(self.next_resource) {
             *slot = Some(resource);
             self.next_resource = (self.next_resource + 1) % self.resources.len();
@@ -126,7 +126,7 @@ impl QueuePair {
             request: self.request.clone(),
             state: self.state,
             expected_psn: self.psn.get(),
-            counters: self.counts.named(),
+            counters: self.counts.nonzero_counters(),
         }
     }
 }
@@ -134,8 +134,8 @@ impl QueuePair {
 /// The table of queue pairs.
 #[derive(Default)]
 pub(super) struct QueuePairs {
-    slots: Vec<Option<Box<QueuePair>>>,
-    index: Index,
+    slots: Vec<Option<Box<PassiveQueuePair>>>,
+    index: NumberIndex,
 }
 
 impl QueuePairs {
@@ -145,12 +145,12 @@ impl QueuePairs {
         &mut self,
         ours: impl Fn(u32) -> bool,
         mut random: impl FnMut() -> Result<u32, NicError>,
-        make: impl FnOnce(u32) -> QueuePair,
-    ) -> Result<Option<&mut QueuePair>, NicError> {
+        make: impl FnOnce(u32) -> PassiveQueuePair,
+    ) -> Result<Option<&mut PassiveQueuePair>, NicError> {
         let Some(place) = free_place(&mut self.slots, MAX_QUEUE_PAIRS) else { return Ok(None) };
         let qpn = loop {
             let qpn = random()? >> 8;
-            if NUMBERS.contains(&qpn) && ours(qpn) && self.index.find(qpn).is_none() {
+            if NUMBERS.contains(&qpn) && ours(qpn) && self.index.find_place(qpn).is_none() {
                 break qpn;
             }
         };
@@ -159,32 +159,32 @@ impl QueuePairs {
     }
 
     /// Ends a queue pair and returns it, if there was one.
-    pub(super) fn remove(&mut self, qpn: u32) -> Option<Box<QueuePair>> {
+    pub(super) fn remove(&mut self, qpn: u32) -> Option<Box<PassiveQueuePair>> {
         let place = self.index.remove(qpn)?;
         self.slots[place].take()
     }
 
     /// The queue pair of a number, and its place in the table.
     #[inline(always)]
-    pub(super) fn find(&self, qpn: u32) -> Option<(usize, &QueuePair)> {
-        let place = self.index.find(qpn)?;
+    pub(super) fn find_queue_pair(&self, qpn: u32) -> Option<(usize, &PassiveQueuePair)> {
+        let place = self.index.find_place(qpn)?;
         Some((place, self.slots.get(place)?.as_deref()?))
     }
 
-    /// The queue pair at a place that [`QueuePairs::find`] returned.
+    /// The queue pair at a place that [`QueuePairs::find_queue_pair`] returned.
     #[inline(always)]
-    pub(super) fn at(&mut self, index: usize) -> Option<&mut QueuePair> {
+    pub(super) fn queue_pair_at(&mut self, index: usize) -> Option<&mut PassiveQueuePair> {
         self.slots.get_mut(index)?.as_deref_mut()
     }
 
     /// The queue pair of a number.
-    pub(super) fn get(&mut self, qpn: u32) -> Option<&mut QueuePair> {
-        let place = self.index.find(qpn)?;
-        self.at(place)
+    pub(super) fn get(&mut self, qpn: u32) -> Option<&mut PassiveQueuePair> {
+        let place = self.index.find_place(qpn)?;
+        self.queue_pair_at(place)
     }
 
     /// All of them, by place.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &QueuePair> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PassiveQueuePair> {
         self.slots.iter().flatten().map(Box::as_ref)
     }
 }

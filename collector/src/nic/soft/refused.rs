@@ -6,7 +6,7 @@ use super::counter::Counter;
 
 /// A request that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RefusedRequest {
     /// The reason, as its counter.
     pub reason: Counter,
     /// The source address of its packet.
@@ -17,10 +17,10 @@ pub struct Refusal {
 
 /// The first refusal of each reason since they were last taken.
 pub(super) struct Refused {
-    first: [Option<Refusal>; REASONS.len()],
+    first: [Option<RefusedRequest>; REASONS.len()],
 }
 
-/// Reasons that a requester meets which asks for what it does not own, in the order of [`place`]. Damage, loss and
+/// Reasons that a requester meets which asks for what it does not own, in the order of [`reason_index`]. Damage, loss and
 /// repeats are not among them.
 const REASONS: [Counter; 10] = [
     Counter::DroppedUnknownQueuePair,
@@ -37,7 +37,7 @@ const REASONS: [Counter; 10] = [
 
 /// The index of a reason; `None` if it is not logged.
 #[inline]
-fn place(fate: Counter) -> Option<usize> {
+fn reason_index(fate: Counter) -> Option<usize> {
     Some(match fate {
         Counter::DroppedUnknownQueuePair => 0,
         Counter::DroppedOpcode => 1,
@@ -62,14 +62,14 @@ impl Default for Refused {
 impl Refused {
     /// Notes the fate of a request, if it was refused for a reason that is not noted yet.
     #[inline]
-    pub(super) fn note(&mut self, fate: Counter, sender: Ipv4Addr, qpn: u32) {
-        if let Some(place) = place(fate) {
-            self.first[place].get_or_insert(Refusal { reason: fate, sender, qpn });
+    pub(super) fn note_refusal(&mut self, fate: Counter, sender: Ipv4Addr, qpn: u32) {
+        if let Some(place) = reason_index(fate) {
+            self.first[place].get_or_insert(RefusedRequest { reason: fate, sender, qpn });
         }
     }
 
     /// The noted refusals, in the order of the reasons; clears them.
-    pub(super) fn take(&mut self) -> Vec<Refusal> {
+    pub(super) fn take(&mut self) -> Vec<RefusedRequest> {
         self.first.iter_mut().filter_map(Option::take).collect()
     }
 }
@@ -82,11 +82,11 @@ mod tests {
     fn the_first_of_each_reason_is_kept_until_it_is_taken() {
         let mut refused = Refused::default();
         let from = |n| Ipv4Addr::new(10, 0, 0, n);
-        refused.note(Counter::ExecutedWrite, from(1), 1);
-        refused.note(Counter::DroppedIcrc, from(1), 1);
-        refused.note(Counter::DroppedRange, from(2), 2);
-        refused.note(Counter::DroppedRkey, from(3), 3);
-        refused.note(Counter::DroppedRkey, from(4), 4);
+        refused.note_refusal(Counter::ExecutedWrite, from(1), 1);
+        refused.note_refusal(Counter::DroppedIcrc, from(1), 1);
+        refused.note_refusal(Counter::DroppedRange, from(2), 2);
+        refused.note_refusal(Counter::DroppedRkey, from(3), 3);
+        refused.note_refusal(Counter::DroppedRkey, from(4), 4);
         let told: Vec<_> = refused.take().iter().map(|r| (r.reason, r.sender, r.qpn)).collect();
         assert_eq!(told, [(Counter::DroppedRkey, from(3), 3), (Counter::DroppedRange, from(2), 2)]);
         assert!(refused.take().is_empty());
@@ -95,9 +95,9 @@ mod tests {
     #[test]
     fn each_reason_has_its_place() {
         for (at, &reason) in REASONS.iter().enumerate() {
-            assert_eq!(place(reason), Some(at));
+            assert_eq!(reason_index(reason), Some(at));
         }
-        let places = Counter::ALL.iter().filter(|&&c| place(c).is_some()).count();
+        let places = Counter::ALL.iter().filter(|&&c| reason_index(c).is_some()).count();
         assert_eq!(places, REASONS.len());
     }
 }

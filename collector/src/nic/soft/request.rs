@@ -8,13 +8,13 @@ use std::net::Ipv4Addr;
 
 use dta_proto::wire::datagram::{self, udp_checksum_ok};
 use dta_proto::wire::roce::{
-    ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, IMM_DT_LEN, ImmDt, Opcode, Psn, RETH_LEN, Reth, icrc_ok,
+    ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, IMM_DT_LEN, ImmDt, Opcode, Psn, RETH_LEN, Reth, has_valid_icrc,
     icrc_ok_for_any_id,
 };
 use dta_proto::wire::{ipv4, udp};
 
 use super::counter::Counter;
-use super::queue_pair::Message;
+use super::queue_pair::WriteMessage;
 
 /// Bytes of the IPv4 header (without options) and the UDP header.
 const UDP_END: usize = datagram::HEADER_LEN;
@@ -52,44 +52,45 @@ impl Request {
     /// header, `checksum_pending` that its UDP checksum was never filled in, `id_unknown` that its id is not the one it
     /// was sent with.
     #[inline]
-    pub(super) fn check(
+    pub(super) fn check_packet(
         packet: &[u8],
         local: Local,
         whole_frame: bool,
         checksum_pending: impl FnOnce() -> bool,
         id_unknown: impl FnOnce() -> bool,
     ) -> Result<(&[u8], u8), Counter> {
-        let headers = ipv4::Header::of(packet).zip(packet.get(ipv4::HEADER_LEN..).and_then(udp::Header::of));
-        let Some((ip, udp)) = headers else { return Err(short(packet)) };
+        let headers = ipv4::Ipv4Header::from_first_bytes(packet)
+            .zip(packet.get(ipv4::HEADER_LEN..).and_then(udp::UdpHeader::from_first_bytes));
+        let Some((ip, udp)) = headers else { return Err(short_packet_fate(packet)) };
         if !ip.is_v4_without_options() {
             return Err(odd_version(packet[0]));
         }
         if whole_frame && !ip.checksum_ok() {
             return Err(Counter::DroppedIpChecksum);
         }
-        if ip.protocol() != ipv4::PROTOCOL_UDP {
+        if ip.protocol_number() != ipv4::PROTOCOL_UDP {
             return Err(Counter::DroppedNotRoce);
         }
         // The ports below would be another fragment's.
         if ip.is_fragment() {
             return Err(Counter::DroppedFragment);
         }
-        if udp.dst_port() != local.port {
+        if udp.destination_port() != local.port {
             return Err(Counter::DroppedNotRoce);
         }
-        let (total, length) = (usize::from(ip.total_length()), usize::from(udp.length()));
+        let (total, length) = (usize::from(ip.total_length()), usize::from(udp.length_field()));
         // What follows the UDP datagram is padding of short Ethernet frames.
         let end = ipv4::HEADER_LEN + length;
         let Some(packet) = packet.get(..end).filter(|_| end <= total && end >= HEADERS + ICRC) else {
             return Err(Counter::DroppedLength);
         };
-        if udp.checksum() != 0 && !checksum_pending() && !udp_checksum_ok(packet) {
+        if udp.checksum_field() != 0 && !checksum_pending() && !udp_checksum_ok(packet) {
             return Err(Counter::DroppedUdpChecksum);
         }
         if !is_undamaged(packet, id_unknown) {
             return Err(Counter::DroppedIcrc);
         }
-        if ip.dst() != local.ip {
+        if ip.destination_address() != local.ip {
             return Err(Counter::DroppedDestination);
         }
         let Some(bth) = packet[UDP_END..].first_chunk::<BTH_LEN>() else {
@@ -103,41 +104,44 @@ impl Request {
 
     /// The opcode in the first byte of a BTH, if it is one of a request.
     #[inline]
-    pub(super) fn opcode(byte: u8) -> Result<Opcode, Counter> {
+    pub(super) fn parse_opcode(byte: u8) -> Result<Opcode, Counter> {
         match Opcode::from_byte(byte) {
             Ok(opcode) if opcode.is_request() => Ok(opcode),
             _ => Err(Counter::DroppedOpcode),
         }
     }
 
-    /// Parses a packet that [`Request::check`] returned, as a request with this opcode.
+    /// Parses a packet that [`Request::check_packet`] returned, as a request with this opcode.
     #[inline(always)] // on every packet's path, where the compiler knows the opcode
     pub(super) fn read(packet: &[u8], opcode: Opcode) -> Result<Request, Counter> {
-        let (ip, bth) =
-            (ipv4::Header::of(packet), packet.get(UDP_END..).and_then(<[u8]>::first_chunk::<BTH_LEN>));
+        let (ip, bth) = (
+            ipv4::Ipv4Header::from_first_bytes(packet),
+            packet.get(UDP_END..).and_then(<[u8]>::first_chunk::<BTH_LEN>),
+        );
         let Some((ip, bth)) = ip.zip(bth) else { return Err(Counter::DroppedLength) };
         let pad = bth[1] >> 4 & 3;
-        let start = HEADERS + opcode.shape().len();
+        let start = HEADERS + opcode.header_layout().len();
         let end = packet.len();
         let Some(payload_end) = (end - ICRC).checked_sub(usize::from(pad)).filter(|&e| e >= start) else {
             return Err(Counter::DroppedLength);
         };
         let headers = &packet[HEADERS..start];
-        let reth = if let (Some(reth), true) = (headers.first_chunk::<RETH_LEN>(), opcode.shape().reth) {
-            Reth::parse(reth)
-        } else if let Some(atomic) = headers.first_chunk::<ATOMIC_ETH_LEN>() {
-            let atomic = AtomicEth::parse(atomic);
-            Reth { va: atomic.va, rkey: atomic.rkey, length: 8 }
-        } else {
-            Reth { va: 0, rkey: 0, length: 0 }
-        };
+        let reth =
+            if let (Some(reth), true) = (headers.first_chunk::<RETH_LEN>(), opcode.header_layout().reth) {
+                Reth::from_bytes(reth)
+            } else if let Some(atomic) = headers.first_chunk::<ATOMIC_ETH_LEN>() {
+                let atomic = AtomicEth::from_bytes(atomic);
+                Reth { va: atomic.va, rkey: atomic.rkey, length: 8 }
+            } else {
+                Reth { va: 0, rkey: 0, length: 0 }
+            };
         Ok(Request {
             opcode,
             ack_req: bth[8] & 0x80 != 0,
             pkey: u16::from_be_bytes([bth[2], bth[3]]),
             qpn: u32::from_be_bytes([0, bth[5], bth[6], bth[7]]),
             psn: Psn::new(u32::from_be_bytes([0, bth[9], bth[10], bth[11]])),
-            source: ip.src(),
+            source: ip.source_address(),
             payload: (start as u16, payload_end as u16),
             pad,
             reth,
@@ -146,9 +150,9 @@ impl Request {
 
     /// The message that this request begins.
     #[inline(always)]
-    pub(super) fn message(&self) -> Message {
+    pub(super) fn to_message(&self) -> WriteMessage {
         let Reth { va, rkey, length } = self.reth;
-        Message { rkey, va, left: length, length }
+        WriteMessage { rkey, va, left: length, length }
     }
 
     /// Bytes of payload, without pad bytes.
@@ -164,31 +168,34 @@ impl Request {
     }
 
     /// The operands of an atomic, in the packet that this request was parsed from.
-    pub(super) fn atomic(&self, packet: &[u8]) -> Option<AtomicEth> {
-        packet.get(HEADERS..)?.first_chunk().map(AtomicEth::parse)
+    pub(super) fn atomic_operands(&self, packet: &[u8]) -> Option<AtomicEth> {
+        packet.get(HEADERS..)?.first_chunk().map(AtomicEth::from_bytes)
     }
 
     /// The immediate, if the opcode has one, in the packet that this request was parsed from.
     pub(super) fn immediate(&self, packet: &[u8]) -> Option<u32> {
-        if !self.opcode.shape().imm {
+        if !self.opcode.header_layout().imm {
             return None;
         }
         // It is the last header before the payload.
         let at = usize::from(self.payload.0) - IMM_DT_LEN;
-        packet.get(at..)?.first_chunk().map(|bytes| ImmDt::parse(bytes).0)
+        packet.get(at..)?.first_chunk().map(|bytes| ImmDt::from_bytes(bytes).0)
     }
 }
 
 /// Whether the iCRC is right.
 #[inline]
 pub(super) fn is_undamaged(packet: &[u8], id_unknown: impl FnOnce() -> bool) -> bool {
-    if id_unknown() { icrc_ok_for_any_id(packet) } else { icrc_ok(packet) }
+    if id_unknown() { icrc_ok_for_any_id(packet) } else { has_valid_icrc(packet) }
 }
 
 /// Whether a packet has no UDP checksum.
 #[inline]
 pub(super) fn has_no_checksum(packet: &[u8]) -> bool {
-    packet.get(ipv4::HEADER_LEN..).and_then(udp::Header::of).is_some_and(|udp| udp.checksum() == 0)
+    packet
+        .get(ipv4::HEADER_LEN..)
+        .and_then(udp::UdpHeader::from_first_bytes)
+        .is_some_and(|udp| udp.checksum_field() == 0)
 }
 
 /// The PSN, and the address in the RETH; zeros if the packet is too short for them.
@@ -203,7 +210,7 @@ pub(super) fn psn_and_address(packet: &[u8]) -> (Psn, u64) {
 }
 
 #[cold]
-fn short(packet: &[u8]) -> Counter {
+fn short_packet_fate(packet: &[u8]) -> Counter {
     // Shorter than the headers: "not RoCE" if the bytes show that it is something else.
     match packet {
         [0x40..=0x4f, ..] if packet.get(9).is_none_or(|&protocol| protocol == 17) => Counter::DroppedLength,

@@ -11,18 +11,18 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::queue_pair::has_24_bits;
 use dta_proto::wire::roce::{self, ICRC_LEN, Opcode, Psn};
 
 use super::alike::Alike;
 use super::answer;
-use super::counter::{Counter, Counts};
+use super::counter::{Counter, NicCounts};
 use super::execute::{self, Execution, Out};
-use super::keys::{Entry, Keys, MAX_REGISTRATIONS};
+use super::keys::{Keys, MAX_REGISTRATIONS, RegisteredRegion};
 use super::packets::Packets;
-use super::queue_pair::{MAX_QUEUE_PAIRS, QueuePair, QueuePairs};
-use super::refused::{Refusal, Refused};
+use super::queue_pair::{MAX_QUEUE_PAIRS, PassiveQueuePair, QueuePairs};
+use super::refused::{Refused, RefusedRequest};
 use super::request::{Local, Request, has_no_checksum, is_undamaged, psn_and_address};
 use super::responder_config::ResponderConfig;
 use super::steering;
@@ -37,20 +37,20 @@ pub struct Responder {
     config: ResponderConfig,
     keys: Keys,
     queue_pairs: QueuePairs,
-    counts: Counts,
+    counts: NicCounts,
     immediates: Vec<Immediate>,
-    steps: Vec<Step>,
-    requests: Vec<Prepared>,
+    steps: Vec<PacketStep>,
+    requests: Vec<PreparedRequest>,
     refused: Refused,
     /// Its number, and how many share the NIC's queue pairs.
     part: (usize, usize),
 }
 
 /// What the first pass made of a packet.
-enum Step {
+enum PacketStep {
     /// A WRITE ONLY on UC. Its verdict depends on no earlier packet, so it is already accepted: what is left is to
     /// store `payload` (a range of the packet).
-    Write(Write),
+    Write(AcceptedWrite),
     /// Any other request, at this index in `requests`.
     Request(usize),
     /// Its fate.
@@ -59,7 +59,7 @@ enum Step {
 
 /// An accepted WRITE ONLY on UC.
 #[derive(Clone, Copy)]
-struct Write {
+struct AcceptedWrite {
     /// Places of its queue pair and of its region.
     to: (u32, u32),
     psn: Psn,
@@ -70,7 +70,7 @@ struct Write {
 }
 
 /// A request, and the place of its queue pair.
-struct Prepared {
+struct PreparedRequest {
     request: Request,
     queue_pair: usize,
 }
@@ -82,7 +82,7 @@ impl Responder {
             config,
             keys: Keys::default(),
             queue_pairs: QueuePairs::default(),
-            counts: Counts::default(),
+            counts: NicCounts::default(),
             immediates: Vec::new(),
             steps: Vec::new(),
             requests: Vec::new(),
@@ -92,7 +92,7 @@ impl Responder {
     }
 
     /// The same, as one of `parts` responders: none of the others has its queue pair numbers.
-    pub(super) fn among(self, number: usize, parts: usize) -> Responder {
+    pub(super) fn with_partition(self, number: usize, parts: usize) -> Responder {
         Responder { part: (number, parts), ..self }
     }
 
@@ -102,12 +102,12 @@ impl Responder {
     }
 
     /// Counts so far.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &NicCounts {
         &self.counts
     }
 
     /// Counts so far, to continue those of an earlier run.
-    pub fn counts_mut(&mut self) -> &mut Counts {
+    pub fn counts_mut(&mut self) -> &mut NicCounts {
         &mut self.counts
     }
 
@@ -115,7 +115,7 @@ impl Responder {
     ///
     /// # Errors
     /// The region is read-only, its address is not a multiple of 8, or there are too many registrations.
-    pub fn register(&mut self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
+    pub fn register_region(&mut self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
         self.register_as(None, region, access)
     }
 
@@ -126,18 +126,18 @@ impl Responder {
         region: Arc<Region>,
         access: Access,
     ) -> Result<Registration, NicError> {
-        let refuse = |reason| NicError::Region { iova: region.iova(), len: region.len(), reason };
-        if !region.writable() {
+        let refuse = |reason| NicError::Region { iova: region.wire_address(), len: region.len(), reason };
+        if !region.is_writable() {
             return Err(refuse("it was opened for reading only"));
         }
         // Atomics are checked for alignment by their offset in the region, requesters align their addresses.
-        if !region.iova().is_multiple_of(8) {
+        if !region.wire_address().is_multiple_of(8) {
             return Err(refuse("the address is not a multiple of 8"));
         }
-        if region.iova().checked_add(region.len()).is_none() {
+        if region.wire_address().checked_add(region.len()).is_none() {
             return Err(refuse("its end lies beyond 2^64"));
         }
-        self.keys.insert(region, access, rkey, random)?.ok_or_else(|| NicError::TooManyRegistrations {
+        self.keys.insert(region, access, rkey, random_bits)?.ok_or_else(|| NicError::TooManyRegistrations {
             device: self.config.device.clone(),
             limit: MAX_REGISTRATIONS,
         })
@@ -171,7 +171,7 @@ impl Responder {
             Transport::Uc => 0,
         };
         let psn = Psn::new(request.start_psn);
-        let make = |qpn| QueuePair {
+        let make = |qpn| PassiveQueuePair {
             qpn,
             request: request.clone(),
             peer_ip,
@@ -185,13 +185,12 @@ impl Responder {
             receives: request.receives,
             resources: vec![None; usize::from(resources)],
             next_resource: 0,
-            counts: Counts::default(),
+            counts: NicCounts::default(),
         };
         let (number, parts) = self.part;
-        let ours = |qpn| steering::part_of(qpn, parts) == number;
-        let qp = self.queue_pairs.insert(ours, random, make)?.ok_or_else(|| NicError::TooManyQueuePairs {
-            device: self.config.device.clone(),
-            limit: MAX_QUEUE_PAIRS,
+        let ours = |qpn| steering::part_for_qpn(qpn, parts) == number;
+        let qp = self.queue_pairs.insert(ours, random_bits, make)?.ok_or_else(|| {
+            NicError::TooManyQueuePairs { device: self.config.device.clone(), limit: MAX_QUEUE_PAIRS }
         })?;
         Ok(QueuePairInfo { qpn: qp.qpn, expected_psn: psn.get(), max_dest_rd_atomic: resources })
     }
@@ -207,7 +206,7 @@ impl Responder {
 
     /// The status of every queue pair.
     pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
-        self.queue_pairs.iter().map(QueuePair::status).collect()
+        self.queue_pairs.iter().map(PassiveQueuePair::status).collect()
     }
 
     /// How many queue pairs this requester (by address and port) has here, and how many there are.
@@ -230,45 +229,45 @@ impl Responder {
     }
 
     /// Refused requests since the last call: one example for each reason.
-    pub fn take_refused(&mut self) -> Vec<Refusal> {
+    pub fn take_refused(&mut self) -> Vec<RefusedRequest> {
         self.refused.take()
     }
 
     /// A batch with `slots` slots for answers.
-    pub fn answer_batch(&self, slots: usize) -> Batch {
-        Batch::with_packet_capacity(slots, self.config.mtu as usize + answer::OVERHEAD)
+    pub fn answer_batch(&self, slots: usize) -> PacketBatch {
+        PacketBatch::with_packet_capacity(slots, self.config.mtu as usize + answer::OVERHEAD)
     }
 
     /// Executes all packets of `input`, in order, and writes the answers to `output`. When `output` is full, `send`
     /// is called and must empty it; the caller sends what is in it at the end. An answer without room (see
     /// [`Responder::answer_batch`]) is counted and lost, as if on the way.
-    pub fn process<P: Packets + ?Sized>(
+    pub fn process_packets<P: Packets + ?Sized>(
         &mut self,
         input: &P,
-        output: &mut Batch,
-        send: &mut dyn FnMut(&mut Batch),
+        output: &mut PacketBatch,
+        send: &mut dyn FnMut(&mut PacketBatch),
     ) {
-        self.counts.add(Counter::Received, input.count() as u64);
-        self.prepare(input);
+        self.counts.add(Counter::Received, input.packet_count() as u64);
+        self.prepare_packets(input);
         let Self { config, keys, queue_pairs, counts, immediates, steps, requests, refused, .. } = self;
         let mut index = 0;
         while let Some(step) = steps.get(index) {
-            let Prepared { request, queue_pair } = match step {
-                Step::Write(first) => {
-                    index += store(input, index, first, &steps[index..], keys, queue_pairs, counts);
+            let PreparedRequest { request, queue_pair } = match step {
+                PacketStep::Write(first) => {
+                    index += store_payloads(input, index, first, &steps[index..], keys, queue_pairs, counts);
                     continue;
                 }
-                Step::Request(at) => &requests[*at],
-                Step::Drop(reason) => {
-                    counts.count(*reason);
+                PacketStep::Request(at) => &requests[*at],
+                PacketStep::Drop(reason) => {
+                    counts.increment(*reason);
                     index += 1;
                     continue;
                 }
             };
-            let (packet, frame) = (input.packet(index), input.frame(index));
+            let (packet, frame) = (input.packet_at(index), input.frame_at(index));
             index += 1;
             // The queue pair was there in the first pass, and only requests happen in between.
-            let Some(qp) = queue_pairs.at(*queue_pair) else { continue };
+            let Some(qp) = queue_pairs.queue_pair_at(*queue_pair) else { continue };
             let mut execution = Execution {
                 config,
                 keys,
@@ -279,14 +278,14 @@ impl Responder {
                 out: Out { batch: output, send, counts },
             };
             let fate = execution.run(qp);
-            counts.count(fate);
-            qp.counts.count(fate);
-            refused.note(fate, request.source, request.qpn);
+            counts.increment(fate);
+            qp.counts.increment(fate);
+            refused.note_refusal(fate, request.source, request.qpn);
         }
     }
 
     /// The first pass.
-    fn prepare<P: Packets + ?Sized>(&mut self, input: &P) {
+    fn prepare_packets<P: Packets + ?Sized>(&mut self, input: &P) {
         let Self { config, keys, queue_pairs, steps, requests, refused, .. } = self;
         let local = Local { ip: config.ip, port: config.port };
         steps.clear();
@@ -295,27 +294,27 @@ impl Responder {
         let mut pass =
             Pass { mtu: config.mtu, keys, queue_pairs, steps, requests, refused, pair, region, write };
         let mut asked = 0;
-        for index in 0..input.count() {
-            let (packet, whole) = (input.packet(index), input.frame(index).is_some());
+        for index in 0..input.packet_count() {
+            let (packet, whole) = (input.packet_at(index), input.frame_at(index).is_some());
             let (pending, id) = (|| input.checksum_pending(index), || input.id_unknown(index));
-            if whole || !pass.repeat(packet, id) {
-                let checked = Request::check(packet, local, whole, pending, id);
+            if whole || !pass.repeat_write(packet, id) {
+                let checked = Request::check_packet(packet, local, whole, pending, id);
                 let prepared = checked.and_then(|(packet, first)| match first {
-                    UC_WRITE_ONLY => pass.prepare(packet, Opcode::UcWriteOnly),
+                    UC_WRITE_ONLY => pass.prepare_packet(packet, Opcode::UcWriteOnly),
                     other => pass.prepare_any(packet, other),
                 });
                 match prepared {
-                    Ok(()) if !whole => pass.remember(packet),
+                    Ok(()) if !whole => pass.remember_write(packet),
                     Ok(()) => {}
-                    Err(reason) => pass.steps.push(Step::Drop(reason)),
+                    Err(reason) => pass.steps.push(PacketStep::Drop(reason)),
                 }
             }
             if index % AT_ONCE == AT_ONCE - 1 {
-                fetch(pass.keys, &pass.steps[asked..]);
+                prefetch_targets(pass.keys, &pass.steps[asked..]);
                 asked = index + 1;
             }
         }
-        fetch(pass.keys, &pass.steps[asked..]);
+        prefetch_targets(pass.keys, &pass.steps[asked..]);
     }
 }
 
@@ -324,12 +323,12 @@ const AT_ONCE: usize = 16;
 
 /// Prefetches the memory that WRITEs will change.
 #[inline]
-fn fetch(keys: &Keys, steps: &[Step]) {
+fn prefetch_targets(keys: &Keys, steps: &[PacketStep]) {
     for step in steps {
-        if let Step::Write(Write { to: (_, key), offset, .. }) = *step
-            && let Some(entry) = keys.at(key as usize)
+        if let PacketStep::Write(AcceptedWrite { to: (_, key), offset, .. }) = *step
+            && let Some(entry) = keys.region_at(key as usize)
         {
-            entry.region.prefetch(offset);
+            entry.region.prefetch_line(offset);
         }
     }
 }
@@ -337,29 +336,31 @@ fn fetch(keys: &Keys, steps: &[Step]) {
 /// Stores the payloads of the leading WRITEs of `steps`, as long as they are of one queue pair to one region; packet
 /// `index` belongs to the first. Returns how many.
 #[inline]
-fn store<P: Packets + ?Sized>(
+fn store_payloads<P: Packets + ?Sized>(
     input: &P,
     index: usize,
-    first: &Write,
-    steps: &[Step],
+    first: &AcceptedWrite,
+    steps: &[PacketStep],
     keys: &Keys,
     queue_pairs: &mut QueuePairs,
-    counts: &mut Counts,
+    counts: &mut NicCounts,
 ) -> usize {
-    let Write { to: (queue_pair, key), mut psn, .. } = *first;
+    let AcceptedWrite { to: (queue_pair, key), mut psn, .. } = *first;
     // Both were there in the first pass.
-    let (Some(entry), Some(qp)) = (keys.at(key as usize), queue_pairs.at(queue_pair as usize)) else {
+    let (Some(entry), Some(qp)) =
+        (keys.region_at(key as usize), queue_pairs.queue_pair_at(queue_pair as usize))
+    else {
         return 1;
     };
     let alike = steps.iter().map_while(|step| match step {
-        Step::Write(write) if write.to == first.to => Some(write),
+        PacketStep::Write(write) if write.to == first.to => Some(write),
         _ => None,
     });
     let mut taken = 0;
     let payloads = alike.enumerate().map(|(n, write)| {
         (taken, psn) = (n + 1, write.psn);
         let payload = usize::from(write.payload.0)..usize::from(write.payload.1);
-        (write.offset, &input.packet(index + n)[payload])
+        (write.offset, &input.packet_at(index + n)[payload])
     });
     let stored = entry.region.write_each(payloads);
     qp.begin_message();
@@ -372,71 +373,71 @@ fn store<P: Packets + ?Sized>(
 }
 
 /// The first byte of the BTH of nearly all packets.
-const UC_WRITE_ONLY: u8 = Opcode::UcWriteOnly.byte();
+const UC_WRITE_ONLY: u8 = Opcode::UcWriteOnly.to_byte();
 
 /// What the first pass needs for each packet.
 struct Pass<'a> {
     mtu: u32,
     keys: &'a Keys,
     queue_pairs: &'a QueuePairs,
-    steps: &'a mut Vec<Step>,
-    requests: &'a mut Vec<Prepared>,
+    steps: &'a mut Vec<PacketStep>,
+    requests: &'a mut Vec<PreparedRequest>,
     refused: &'a mut Refused,
     /// The last queue pair found, with its number and place: packets of one come in runs.
-    pair: Option<(u32, usize, &'a QueuePair)>,
+    pair: Option<(u32, usize, &'a PassiveQueuePair)>,
     /// The last region found, with its rkey and place.
-    region: Option<(u32, usize, &'a Entry)>,
-    /// The last packet that became a [`Step::Write`] otherwise than by [`Pass::repeat`], and its region.
-    write: Option<(Alike, Write, &'a Entry)>,
+    region: Option<(u32, usize, &'a RegisteredRegion)>,
+    /// The last packet that became a [`PacketStep::AcceptedWrite`] otherwise than by [`Pass::repeat_write`], and its region.
+    write: Option<(Alike, AcceptedWrite, &'a RegisteredRegion)>,
 }
 
 impl<'a> Pass<'a> {
     /// Makes a step of a packet that is like the last WRITE. If it is not, or there is anything wrong with it, nothing
     /// happens.
     #[inline(always)]
-    fn repeat(&mut self, packet: &[u8], id_unknown: impl FnOnce() -> bool) -> bool {
+    fn repeat_write(&mut self, packet: &[u8], id_unknown: impl FnOnce() -> bool) -> bool {
         let Some((alike, write, entry)) = &self.write else { return false };
-        if !alike.is(packet) || !is_undamaged(packet, id_unknown) {
+        if !alike.matches_packet(packet) || !is_undamaged(packet, id_unknown) {
             return false;
         }
         let (psn, va) = psn_and_address(packet);
-        let Some(offset) = entry.offset(va, u64::from(write.payload.1 - write.payload.0)) else {
+        let Some(offset) = entry.offset_of_range(va, u64::from(write.payload.1 - write.payload.0)) else {
             return false;
         };
-        self.steps.push(Step::Write(Write { psn, offset, ..*write }));
+        self.steps.push(PacketStep::Write(AcceptedWrite { psn, offset, ..*write }));
         true
     }
 
     /// Remembers what the last step was made of, if it is a WRITE without a UDP checksum, which each packet has of its own,
     /// and nothing follows it.
-    fn remember(&mut self, packet: &[u8]) {
-        let (Some(Step::Write(write)), Some((_, _, entry))) = (self.steps.last(), self.region) else {
+    fn remember_write(&mut self, packet: &[u8]) {
+        let (Some(PacketStep::Write(write)), Some((_, _, entry))) = (self.steps.last(), self.region) else {
             return;
         };
         if packet.len() == usize::from(write.payload.1).next_multiple_of(4) + ICRC_LEN
             && has_no_checksum(packet)
         {
-            self.write = Alike::of(packet).map(|alike| (alike, *write, entry));
+            self.write = Alike::from_packet(packet).map(|alike| (alike, *write, entry));
         }
     }
 
     /// Makes a step of an undamaged packet, or says why it is dropped.
     #[inline(always)] // on every packet's path: what depends on the opcode alone is decided at compile time
-    fn prepare(&mut self, packet: &[u8], opcode: Opcode) -> Result<(), Counter> {
+    fn prepare_packet(&mut self, packet: &[u8], opcode: Opcode) -> Result<(), Counter> {
         let request = Request::read(packet, opcode)?;
-        let Some((queue_pair, qp)) = self.pair_of(request.qpn) else {
-            return self.refuse(request.source, request.qpn, Counter::DroppedUnknownQueuePair);
+        let Some((queue_pair, qp)) = self.find_queue_pair(request.qpn) else {
+            return self.refuse_request(request.source, request.qpn, Counter::DroppedUnknownQueuePair);
         };
-        if let Err(reason) = admit(qp, &request) {
-            return self.refuse(request.source, request.qpn, reason);
+        if let Err(reason) = check_admission(qp, &request) {
+            return self.refuse_request(request.source, request.qpn, reason);
         }
         let found = self.region_of(request.reth.rkey);
         if opcode == Opcode::UcWriteOnly
             && qp.request.access.remote_write
-            && let Ok(Some(place)) = execute::place(found, self.mtu, &request, &request.message())
+            && let Ok(Some(place)) = execute::locate_payload(found, self.mtu, &request, &request.to_message())
         {
             // Built in place: moving what was just written in pieces takes longer than writing it.
-            self.steps.push(Step::Write(Write {
+            self.steps.push(PacketStep::Write(AcceptedWrite {
                 to: (queue_pair as u32, place.key as u32),
                 psn: request.psn,
                 payload: request.payload,
@@ -446,19 +447,19 @@ impl<'a> Pass<'a> {
         }
         if let Some((_, entry)) = found {
             // Prefetching any address is harmless, so the range is checked later.
-            entry.region.prefetch(request.reth.va.wrapping_sub(entry.iova));
+            entry.region.prefetch_line(request.reth.va.wrapping_sub(entry.iova));
         }
-        self.keep(Prepared { request, queue_pair });
+        self.defer_request(PreparedRequest { request, queue_pair });
         Ok(())
     }
 
     /// The queue pair of a number, and its place.
     #[inline(always)]
-    fn pair_of(&mut self, qpn: u32) -> Option<(usize, &'a QueuePair)> {
+    fn find_queue_pair(&mut self, qpn: u32) -> Option<(usize, &'a PassiveQueuePair)> {
         match self.pair {
             Some((last, place, qp)) if last == qpn => Some((place, qp)),
             _ => {
-                let (place, qp) = self.queue_pairs.find(qpn)?;
+                let (place, qp) = self.queue_pairs.find_queue_pair(qpn)?;
                 self.pair = Some((qpn, place, qp));
                 Some((place, qp))
             }
@@ -467,11 +468,11 @@ impl<'a> Pass<'a> {
 
     /// The region of an rkey, and its place.
     #[inline(always)]
-    fn region_of(&mut self, rkey: u32) -> Option<(usize, &'a Entry)> {
+    fn region_of(&mut self, rkey: u32) -> Option<(usize, &'a RegisteredRegion)> {
         match self.region {
             Some((last, place, entry)) if last == rkey => Some((place, entry)),
             _ => {
-                let (place, entry) = self.keys.find(rkey)?;
+                let (place, entry) = self.keys.find_region(rkey)?;
                 self.region = Some((rkey, place, entry));
                 Some((place, entry))
             }
@@ -480,26 +481,26 @@ impl<'a> Pass<'a> {
 
     /// Leaves a request to the second pass. Out of line, so that the fast path stays in registers.
     #[inline(never)]
-    fn keep(&mut self, request: Prepared) {
-        self.steps.push(Step::Request(self.requests.len()));
+    fn defer_request(&mut self, request: PreparedRequest) {
+        self.steps.push(PacketStep::Request(self.requests.len()));
         self.requests.push(request);
     }
 
     #[cold]
-    fn refuse(&mut self, source: Ipv4Addr, qpn: u32, reason: Counter) -> Result<(), Counter> {
-        self.refused.note(reason, source, qpn);
+    fn refuse_request(&mut self, source: Ipv4Addr, qpn: u32, reason: Counter) -> Result<(), Counter> {
+        self.refused.note_refusal(reason, source, qpn);
         Err(reason)
     }
 
     /// The same for any opcode; `first` is the first byte of the BTH.
     #[inline(never)]
     fn prepare_any(&mut self, packet: &[u8], first: u8) -> Result<(), Counter> {
-        self.prepare(packet, Request::opcode(first)?)
+        self.prepare_packet(packet, Request::parse_opcode(first)?)
     }
 }
 
 /// 32 random bits.
-fn random() -> Result<u32, NicError> {
+fn random_bits() -> Result<u32, NicError> {
     getrandom::u32().map_err(|error| NicError::System {
         action: "get random bytes for a key".into(),
         source: std::io::Error::other(error.to_string()),
@@ -508,7 +509,7 @@ fn random() -> Result<u32, NicError> {
 
 /// Whether a request may use a queue pair at all.
 #[inline]
-fn admit(qp: &QueuePair, request: &Request) -> Result<(), Counter> {
+fn check_admission(qp: &PassiveQueuePair, request: &Request) -> Result<(), Counter> {
     let transport = match request.opcode.transport() {
         roce::Transport::Rc => Transport::Rc,
         roce::Transport::Uc => Transport::Uc,

@@ -11,18 +11,18 @@ const OF_PORT: u32 = 0x3fff;
 
 /// The part, out of `parts`, whose queue pairs have this number: its low 14 bits modulo the number of parts.
 #[inline]
-pub(super) fn part_of(qpn: u32, parts: usize) -> usize {
+pub(super) fn part_for_qpn(qpn: u32, parts: usize) -> usize {
     (qpn & OF_PORT) as usize % parts.max(1)
 }
 
 /// The same as a kernel program on the sockets: a frame goes to the socket of its queue pair's part, one that is too
 /// short to the first.
-pub(super) fn program(parts: usize) -> [Instruction; 4] {
+pub(super) fn steering_program(parts: usize) -> [Instruction; 4] {
     [
         Instruction::load_half(LOW_HALF),
-        Instruction::and(OF_PORT),
+        Instruction::keep_bits(OF_PORT),
         Instruction::modulo(parts.max(1) as u32),
-        Instruction::choose(),
+        Instruction::choose_socket(),
     ]
 }
 
@@ -38,7 +38,7 @@ mod tests {
             for qpn in (0..1 << 24).step_by(977) {
                 let other = qpn ^ 0xa5_4000;
                 assert_eq!(source_port(qpn), source_port(other));
-                assert_eq!(part_of(qpn, parts), part_of(other, parts), "{qpn:#x} of {parts}");
+                assert_eq!(part_for_qpn(qpn, parts), part_for_qpn(other, parts), "{qpn:#x} of {parts}");
             }
         }
     }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use dta_link::Link;
 use dta_link::fault::{FaultInjector, Faults};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::counter::nic as names;
 
-use super::counter::{Counter, Counts};
+use super::counter::{Counter, NicCounts};
 use super::counter_file::CounterFile;
 use super::nic::SoftNicConfig;
 use super::responder::Responder;
@@ -31,7 +31,7 @@ const TELL_REFUSED: Duration = Duration::from_secs(10);
 const STEP_ASIDE: usize = 1000;
 
 /// What the threads of a NIC share.
-pub(super) struct Shared {
+pub(super) struct SoftNicState {
     pub(super) config: SoftNicConfig,
     pub(super) stop: AtomicBool,
     /// The sums of all threads.
@@ -43,7 +43,7 @@ pub(super) struct Shared {
 }
 
 /// What a data thread and control calls share.
-pub(super) struct Part {
+pub(super) struct SharedResponder {
     /// Taken by the data thread once per batch, and by control calls.
     responder: Mutex<Responder>,
     /// Control calls that wait for the lock: the data thread lets them go first.
@@ -52,58 +52,65 @@ pub(super) struct Part {
     turns: AtomicU64,
 }
 
-impl Part {
-    pub(super) fn new(responder: Responder) -> Part {
-        Part { responder: Mutex::new(responder), waiting: AtomicUsize::new(0), turns: AtomicU64::new(0) }
+impl SharedResponder {
+    pub(super) fn new(responder: Responder) -> SharedResponder {
+        SharedResponder {
+            responder: Mutex::new(responder),
+            waiting: AtomicUsize::new(0),
+            turns: AtomicU64::new(0),
+        }
     }
 
     /// Locks the responder for a control call, ahead of the data thread.
-    pub(super) fn control<T>(&self, call: impl FnOnce(&mut Responder) -> T) -> T {
+    pub(super) fn run_control_call<T>(&self, call: impl FnOnce(&mut Responder) -> T) -> T {
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        let mut responder = lock(&self.responder);
+        let mut responder = lock_ignoring_poison(&self.responder);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         call(&mut responder)
     }
 
-    pub(super) fn turns(&self) -> u64 {
+    pub(super) fn poll_count(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
     }
 }
 
 /// A thread that moves packets.
 pub(super) struct DataThread {
-    shared: Arc<Shared>,
-    part: Arc<Part>,
+    shared: Arc<SoftNicState>,
+    part: Arc<SharedResponder>,
     link: Box<dyn Link>,
     injector: FaultInjector,
-    input: Batch,
-    output: Batch,
+    input: PacketBatch,
+    output: PacketBatch,
     /// The responder's counts that are in the counter file.
-    published: Counts,
+    published: NicCounts,
     /// The link's and the fault injector's counters that are.
     link_published: Vec<u64>,
     link_counters_read: Instant,
     /// When refusals were last logged, and the counts then.
-    refusals_logged: (Option<Instant>, Counts),
+    refusals_logged: (Option<Instant>, NicCounts),
 }
 
 impl DataThread {
     /// Thread `number` of the NIC. `published` is what the counter file has of this part's counts.
     pub(super) fn new(
-        (shared, part): (Arc<Shared>, Arc<Part>),
+        (shared, part): (Arc<SoftNicState>, Arc<SharedResponder>),
         number: usize,
         link: Box<dyn Link>,
-        published: Counts,
+        published: NicCounts,
     ) -> DataThread {
         // Different faults for each thread.
         let seed = shared.config.seed ^ (number as u64) << 32;
-        let injector = FaultInjector::new(shared.config.faults, seed, link.scope());
-        let responder = lock(&part.responder);
+        let injector = FaultInjector::new(shared.config.faults, seed, link.corruption_scope());
+        let responder = lock_ignoring_poison(&part.responder);
         let (output, counts) = (responder.answer_batch(BATCH), responder.counts().clone());
         drop(responder);
         let link_published = vec![0; link_counters(&*link, &injector).len()];
         DataThread {
-            input: Batch::with_packet_capacity(BATCH, shared.config.responder.mtu.max(1500) as usize + 128),
+            input: PacketBatch::with_packet_capacity(
+                BATCH,
+                shared.config.responder.mtu.max(1500) as usize + 128,
+            ),
             output,
             shared,
             part,
@@ -119,9 +126,9 @@ impl DataThread {
     /// Runs until the NIC stops.
     pub(super) fn run(mut self) {
         let (shared, part) = (Arc::clone(&self.shared), Arc::clone(&self.part));
-        publish(&shared.counters, &mut self.published, lock(&part.responder).counts());
-        let result = self.serve(&shared, &part);
-        let leaving = self.injector.flush(|_, _, _| {});
+        publish_counts(&shared.counters, &mut self.published, lock_ignoring_poison(&part.responder).counts());
+        let result = self.serve_packets(&shared, &part);
+        let leaving = self.injector.flush_held_frames(|_, _, _| {});
         if !leaving.is_empty() {
             // The link is closing: it counts what does not leave.
             let _ = self.link.send(leaving);
@@ -132,22 +139,22 @@ impl DataThread {
         self.tell_refused(&part);
         if let Err(error) = result {
             tracing::error!(%error, "the software NIC has stopped");
-            *lock(&shared.failure) = Some(error.to_string());
+            *lock_ignoring_poison(&shared.failure) = Some(error.to_string());
         }
     }
 
-    fn serve(&mut self, shared: &Shared, part: &Part) -> dta_link::Result<()> {
+    fn serve_packets(&mut self, shared: &SoftNicState, part: &SharedResponder) -> dta_link::Result<()> {
         let mut turns = 0;
         while !shared.stop.load(Ordering::Acquire) {
             turns += 1;
             // Nobody else writes it, and no other memory is published through it.
             part.turns.store(turns, Ordering::Relaxed);
             // Frames held back for reordering leave after a time.
-            let timeout = if self.injector.counts().held > 0 { Duration::from_millis(2) } else { IDLE };
+            let timeout = if self.injector.fault_counts().held > 0 { Duration::from_millis(2) } else { IDLE };
             if self.link.recv(&mut self.input, Some(timeout))? > 0 {
-                self.execute(shared, part);
+                self.execute_batch(shared, part);
             }
-            if !self.output.is_empty() || self.injector.counts().held > 0 {
+            if !self.output.is_empty() || self.injector.fault_counts().held > 0 {
                 send(&mut *self.link, &mut self.injector, &mut self.output)?;
             }
             if self.link_counters_read.elapsed() >= LINK_COUNTERS {
@@ -159,12 +166,12 @@ impl DataThread {
     }
 
     /// Logs refused requests, if there are any and it is time.
-    fn tell_refused(&mut self, part: &Part) {
+    fn tell_refused(&mut self, part: &SharedResponder) {
         let (logged, before) = &mut self.refusals_logged;
         if logged.is_some_and(|at| at.elapsed() < TELL_REFUSED) {
             return;
         }
-        let mut responder = lock(&part.responder);
+        let mut responder = lock_ignoring_poison(&part.responder);
         let refused = responder.take_refused();
         if refused.is_empty() {
             return;
@@ -190,23 +197,23 @@ impl DataThread {
     }
 
     /// Runs one batch through the responder.
-    fn execute(&mut self, shared: &Shared, part: &Part) {
+    fn execute_batch(&mut self, shared: &SoftNicState, part: &SharedResponder) {
         let Self { link, injector, input, output, published, .. } = self;
-        let mut responder = lock(&part.responder);
+        let mut responder = lock_ignoring_poison(&part.responder);
         // Counted as received before anything is executed: if this process is killed in between, the next one knows
         // how many packets it had in hand.
         shared.counters.add(Counter::Received as usize, input.len() as u64);
         published.add(Counter::Received, input.len() as u64);
-        responder.process(input, output, &mut |full| {
+        responder.process_packets(input, output, &mut |full| {
             if let Err(error) = send(&mut **link, injector, full) {
                 tracing::warn!(%error, "cannot send answers");
                 full.clear();
             }
         });
-        publish(&shared.counters, published, responder.counts());
+        publish_counts(&shared.counters, published, responder.counts());
         let came = responder.immediates();
         if !came.is_empty() {
-            lock(&shared.immediates).append(came);
+            lock_ignoring_poison(&shared.immediates).append(came);
             shared.immediate_came.notify_all();
         }
         drop(responder);
@@ -232,8 +239,8 @@ impl DataThread {
 }
 
 /// Sends answers through the fault injector.
-fn send(link: &mut dyn Link, injector: &mut FaultInjector, output: &mut Batch) -> dta_link::Result<()> {
-    let leaving = injector.apply(output, Instant::now(), |_, _, _| {});
+fn send(link: &mut dyn Link, injector: &mut FaultInjector, output: &mut PacketBatch) -> dta_link::Result<()> {
+    let leaving = injector.apply_to_batch(output, Instant::now(), |_, _, _| {});
     if !leaving.is_empty() {
         link.send(leaving)?;
     }
@@ -242,7 +249,7 @@ fn send(link: &mut dyn Link, injector: &mut FaultInjector, output: &mut Batch) -
 }
 
 /// Adds what a responder has counted since the last call to the counter file.
-fn publish(file: &CounterFile, published: &mut Counts, counts: &Counts) {
+fn publish_counts(file: &CounterFile, published: &mut NicCounts, counts: &NicCounts) {
     for (index, &counter) in Counter::ALL.iter().enumerate() {
         let (before, now) = (published.get(counter), counts.get(counter));
         if now != before {
@@ -254,32 +261,32 @@ fn publish(file: &CounterFile, published: &mut Counts, counts: &Counts) {
 
 /// The link's and the fault injector's counters, always the same ones in the same order.
 fn link_counters(link: &dyn Link, injector: &FaultInjector) -> Vec<(String, u64)> {
-    let counters = link.counters();
+    let counters = link.link_counters();
     let named = [
         (&names::LINK_RECEIVED, counters.received),
         (&names::LINK_RECEIVED_BYTES, counters.received_bytes),
         (&names::LINK_SENT, counters.sent),
         (&names::LINK_SENT_BYTES, counters.sent_bytes),
     ];
-    let mut named: Vec<_> = named.map(|(counter, count)| (counter.of(&[]), count)).into();
-    let losses = counters.losses();
-    named.extend(losses.map(|(loss, count)| (names::LINK_LOST.of(&[loss.name_at_nic()]), count)));
-    let ring = link.ring_counters().named();
-    named.extend(ring.map(|(counter, count)| (counter.of(&[]), count)));
-    let faults = injector.counts().by_fault();
-    named.extend(faults.map(|(fault, count)| (names::FAULTS.of(&[fault.name()]), count)));
+    let mut named: Vec<_> = named.map(|(counter, count)| (counter.format_name(&[]), count)).into();
+    let losses = counters.losses_by_reason();
+    named.extend(losses.map(|(loss, count)| (names::LINK_LOST.format_name(&[loss.name_at_nic()]), count)));
+    let ring = link.ring_counters().named_counters();
+    named.extend(ring.map(|(counter, count)| (counter.format_name(&[]), count)));
+    let faults = injector.fault_counts().counts_by_fault();
+    named.extend(faults.map(|(fault, count)| (names::FAULTS.format_name(&[fault.name()]), count)));
     named
 }
 
 /// The names of all counters, in the order of the file.
 pub(super) fn counter_names(link: &dyn Link) -> Vec<String> {
-    let injector = FaultInjector::new(Faults::NONE, 0, link.scope());
+    let injector = FaultInjector::new(Faults::NONE, 0, link.corruption_scope());
     let mut names: Vec<String> = Counter::ALL.iter().map(|c| c.name().to_owned()).collect();
     names.extend(link_counters(link, &injector).into_iter().map(|(name, _)| name));
     names
 }
 
 /// Locks, even if an earlier holder panicked: every value here is consistent between statements that can panic.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

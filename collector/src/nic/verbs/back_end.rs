@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::VerbsOptions;
 use super::counters::{CACHED, PortCounters};
 use super::error::{VerbsError, cannot_open};
-use super::open_device::{OpenDevice, Tallies};
+use super::open_device::{OpenDevice, VerbsTallies};
 use crate::nic::{
     Access, Device, Immediate, Nic, NicError, QueuePairInfo, QueuePairRequest, QueuePairStatus, Registration,
 };
@@ -23,7 +23,7 @@ use crate::region::Region;
 /// dropped, and each call checks whether it is back. Then [`Nic::epoch`] has risen.
 pub struct VerbsNic {
     options: VerbsOptions,
-    tallies: Arc<Tallies>,
+    tallies: Arc<VerbsTallies>,
     epoch: AtomicU64,
     current: Mutex<Current>,
 }
@@ -39,11 +39,12 @@ struct Current {
 impl VerbsNic {
     /// Opens a device, chooses port and GID, and logs them.
     pub fn open(options: &VerbsOptions) -> Result<VerbsNic, VerbsError> {
-        let tallies = Arc::new(Tallies::default());
+        let tallies = Arc::new(VerbsTallies::default());
         let open = OpenDevice::open(options, tallies.clone())?;
-        let counters = PortCounters::new(&options.device, open.port(), options.counter_file.as_deref())
-            .map_err(|source| cannot_open(&options.device, source))?;
-        let current = Current { device: open.device(), open: Some(Arc::new(open)), counters };
+        let counters =
+            PortCounters::new(&options.device, open.port_number(), options.counter_file.as_deref())
+                .map_err(|source| cannot_open(&options.device, source))?;
+        let current = Current { device: open.device_description(), open: Some(Arc::new(open)), counters };
         Ok(VerbsNic {
             options: options.clone(),
             tallies,
@@ -52,15 +53,15 @@ impl VerbsNic {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Current> {
+    fn lock_current(&self) -> MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The open device; reopens it if it was away.
-    fn current(&self) -> Result<Arc<OpenDevice>, VerbsError> {
-        let mut current = self.lock();
+    fn current_device(&self) -> Result<Arc<OpenDevice>, VerbsError> {
+        let mut current = self.lock_current();
         if let Some(open) = current.open.clone() {
-            if open.is_there() {
+            if open.is_present() {
                 return Ok(open);
             }
             warn!(device = self.options.device, "the RDMA device is gone; its queue pairs and keys are void");
@@ -73,24 +74,24 @@ impl VerbsNic {
         }
         let open = Arc::new(OpenDevice::open(&self.options, self.tallies.clone())?);
         info!(device = self.options.device, "the RDMA device is back");
-        current.counters.follow(&self.options.device, open.port());
-        current.device = open.device();
+        current.counters.follow_device(&self.options.device, open.port_number());
+        current.device = open.device_description();
         current.open = Some(open.clone());
         Ok(open)
     }
 
     /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, but posts no new receives.
     pub fn read_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
-        self.current()?.read_immediates(out, timeout)
+        self.current_device()?.read_immediates(out, timeout)
     }
 }
 
 impl Nic for VerbsNic {
-    fn device(&self) -> Device {
-        self.lock().device.clone()
+    fn describe_device(&self) -> Device {
+        self.lock_current().device.clone()
     }
 
-    fn epoch(&self) -> u64 {
+    fn device_epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
@@ -98,39 +99,39 @@ impl Nic for VerbsNic {
         true
     }
 
-    fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
-        self.current()?.register(region, access)
+    fn register_region(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
+        self.current_device()?.register(region, access)
     }
 
     fn deregister(&self, rkey: u32) -> Result<(), NicError> {
-        self.current()?.deregister(rkey)
+        self.current_device()?.deregister(rkey)
     }
 
     fn create_queue_pair(&self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError> {
-        self.current()?.create_queue_pair(request)
+        self.current_device()?.create_queue_pair(request)
     }
 
     fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError> {
-        self.current()?.destroy_queue_pair(qpn)
+        self.current_device()?.destroy_queue_pair(qpn)
     }
 
     fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError> {
-        self.current()?.queue_pairs()
+        self.current_device()?.queue_pairs()
     }
 
-    fn counters(&self) -> Vec<(String, u64)> {
-        let mut all = self.tallies.named().to_vec();
-        all.push((names::DEVICE_LOST.of(&[]), self.epoch()));
-        all.extend(self.lock().counters.read());
+    fn named_counters(&self) -> Vec<(String, u64)> {
+        let mut all = self.tallies.to_named_counts().to_vec();
+        all.push((names::DEVICE_LOST.format_name(&[]), self.device_epoch()));
+        all.extend(self.lock_current().counters.read());
         all
     }
 
-    fn failure(&self) -> Option<String> {
+    fn fatal_failure(&self) -> Option<String> {
         None
     }
 
     fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
-        let open = match self.current() {
+        let open = match self.current_device() {
             Ok(open) => open,
             Err(_) => {
                 // It may be back the next time; callers must not spin until then.
@@ -140,7 +141,7 @@ impl Nic for VerbsNic {
         };
         match take(&open, out, timeout) {
             // The device went while this waited.
-            Err(_) if !open.is_there() => Ok(()),
+            Err(_) if !open.is_present() => Ok(()),
             other => other,
         }
     }

@@ -41,16 +41,16 @@ impl PortCounters {
     /// # Errors
     /// The file cannot be read or written, or is not one that this program wrote.
     pub(super) fn new(device: &str, port: u8, file: Option<&Path>) -> io::Result<PortCounters> {
-        PortCounters::of(directories(device, port), device, port, file)
+        PortCounters::from_directories(directories(device, port), device, port, file)
     }
 
-    fn of(
+    fn from_directories(
         directories: [PathBuf; 2],
         device: &str,
         port: u8,
         file: Option<&Path>,
     ) -> io::Result<PortCounters> {
-        let last = read_all(&directories);
+        let last = read_counters(&directories);
         let kept = file.map(load).transpose()?.flatten();
         let kept = kept.filter(|kept| (kept.device.as_str(), kept.port) == (device, port));
         let fresh =
@@ -61,20 +61,20 @@ impl PortCounters {
             baseline.start = BTreeMap::new();
         }
         let counters = PortCounters { directories, file: file.map(Path::to_owned), baseline, last };
-        counters.save()?;
+        counters.save_baseline()?;
         Ok(counters)
     }
 
     /// The device was away and is back, perhaps as another one: its counts so far stay.
-    pub(super) fn follow(&mut self, device: &str, port: u8) {
-        let earlier = self.sums();
+    pub(super) fn follow_device(&mut self, device: &str, port: u8) {
+        let earlier = self.counter_sums();
         self.directories = directories(device, port);
-        let now = read_all(&self.directories);
+        let now = read_counters(&self.directories);
         if !not_below(&now, &self.last) {
             self.baseline = Baseline { device: device.to_owned(), port, start: BTreeMap::new(), earlier };
         }
         self.last = now;
-        if let Err(error) = self.save() {
+        if let Err(error) = self.save_baseline() {
             tracing::warn!(%error, "cannot write the counter file");
         }
     }
@@ -86,7 +86,7 @@ impl PortCounters {
     pub(super) fn read(&mut self) -> Vec<(String, u64)> {
         let mut set_back = false;
         // One by one: one that is gone stands still, and the others go on.
-        for (name, value) in read_all(&self.directories) {
+        for (name, value) in read_counters(&self.directories) {
             let last = self.last.insert(name.clone(), value).unwrap_or(0);
             if value < last {
                 // It was reset, probably to 0: its count so far stays and continues from there.
@@ -95,10 +95,10 @@ impl PortCounters {
                 set_back = true;
             }
         }
-        if set_back && let Err(error) = self.save() {
+        if set_back && let Err(error) = self.save_baseline() {
             tracing::warn!(%error, "cannot write the counter file");
         }
-        let sums = self.sums();
+        let sums = self.counter_sums();
         let mut all = Vec::new();
         let also = [
             ("rcvd_pkts", [&names::DEVICE_RECEIVED, &names::DEVICE_LINK_RECEIVED]),
@@ -106,14 +106,16 @@ impl PortCounters {
         ];
         for (theirs, ours) in also {
             if let Some(&value) = sums.get(theirs) {
-                all.extend(ours.map(|counter| (counter.of(&[]), value)));
+                all.extend(ours.map(|counter| (counter.format_name(&[]), value)));
             }
         }
-        all.extend(sums.into_iter().map(|(name, value)| (names::DEVICE_COUNTER.of(&[&name]), value)));
+        all.extend(
+            sums.into_iter().map(|(name, value)| (names::DEVICE_COUNTER.format_name(&[&name]), value)),
+        );
         all
     }
 
-    fn sums(&self) -> BTreeMap<String, u64> {
+    fn counter_sums(&self) -> BTreeMap<String, u64> {
         let of = |map: &BTreeMap<String, u64>, name: &str| map.get(name).copied().unwrap_or(0);
         self.last
             .iter()
@@ -124,9 +126,9 @@ impl PortCounters {
             .collect()
     }
 
-    fn save(&self) -> io::Result<()> {
+    fn save_baseline(&self) -> io::Result<()> {
         match &self.file {
-            Some(file) => own_file::replace(file, &serde_json::to_vec(&self.baseline)?),
+            Some(file) => own_file::replace_file(file, &serde_json::to_vec(&self.baseline)?),
             None => Ok(()),
         }
     }
@@ -150,7 +152,7 @@ fn directories(device: &str, port: u8) -> [PathBuf; 2] {
     [directory.join("hw_counters"), directory.join("counters")]
 }
 
-fn read_all(directories: &[PathBuf; 2]) -> BTreeMap<String, u64> {
+fn read_counters(directories: &[PathBuf; 2]) -> BTreeMap<String, u64> {
     directories
         .iter()
         .filter_map(|directory| fs::read_dir(directory).ok())
@@ -200,7 +202,7 @@ mod tests {
 
         fn open(&self) -> io::Result<PortCounters> {
             let directories = ["hw_counters", "counters"].map(|name| self.dir.path().join(name));
-            PortCounters::of(directories, "rxe0", 1, Some(&self.file()))
+            PortCounters::from_directories(directories, "rxe0", 1, Some(&self.file()))
         }
     }
 

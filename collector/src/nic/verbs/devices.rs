@@ -15,14 +15,14 @@ pub struct DeviceInfo {
     pub atomics: &'static str,
     /// Its limits.
     #[serde(flatten)]
-    pub limits: Limits,
+    pub limits: DeviceLimits,
     /// Its ports, from 1.
     pub ports: Vec<PortInfo>,
 }
 
 /// Limits of a device that matter to a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Limits {
+pub struct DeviceLimits {
     /// Bytes of the largest region.
     #[serde(rename = "largest_region")]
     pub region_len: u64,

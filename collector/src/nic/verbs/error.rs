@@ -21,7 +21,7 @@ pub enum VerbsError {
 
 impl VerbsError {
     /// Whether waiting may help.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, VerbsError::Away(_))
     }
 }

@@ -49,13 +49,13 @@ pub struct GidEntry {
 
 impl GidEntry {
     /// The IP address that the GID stands for.
-    pub fn address(&self) -> IpAddr {
+    pub fn ip_address(&self) -> IpAddr {
         Ipv6Addr::from(self.gid).to_canonical()
     }
 
     /// Lower is better: IPv4, then global IPv6, then link-local.
-    fn rank(&self) -> u8 {
-        match self.address() {
+    fn preference_rank(&self) -> u8 {
+        match self.ip_address() {
             IpAddr::V4(_) => 0,
             IpAddr::V6(ip) if !ip.is_unicast_link_local() => 1,
             IpAddr::V6(_) => 2,
@@ -65,7 +65,7 @@ impl GidEntry {
 
 impl fmt::Display for GidEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "port {} index {}: {} ({})", self.port, self.index, self.address(), self.kind)
+        write!(f, "port {} index {}: {} ({})", self.port, self.index, self.ip_address(), self.kind)
     }
 }
 
@@ -93,7 +93,7 @@ pub struct GidError(String);
 /// The entry of `table` (one port's) to use: the one at the requested index; else among RoCE version 2 entries the
 /// one of the requested address, then an IPv4 one, then global IPv6, then link-local; the lowest index among equals.
 /// An IPv6 entry is then refused, with that reason.
-pub fn choose(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> {
+pub fn choose_gid(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> {
     let present = || {
         let list: Vec<String> = table.iter().map(GidEntry::to_string).collect();
         if list.is_empty() { "none".to_owned() } else { list.join(", ") }
@@ -116,7 +116,7 @@ pub fn choose(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> 
         None => table
             .iter()
             .filter(|e| e.kind == GidType::RoceV2)
-            .min_by_key(|e| (wish.address != Some(e.address()), e.rank(), e.index))
+            .min_by_key(|e| (wish.address != Some(e.ip_address()), e.preference_rank(), e.index))
             .ok_or_else(|| {
                 GidError(format!(
                     "it has no RoCE v2 GID (there are: {}); give its network interface an IPv4 address, and make sure that \
@@ -125,7 +125,7 @@ pub fn choose(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> 
                 ))
             })?,
     };
-    match entry.address() {
+    match entry.ip_address() {
         IpAddr::V4(_) => Ok(entry),
         IpAddr::V6(_) => Err(GidError(format!(
             "its best GID, {entry}, is IPv6, and this version supports only RoCEv2 over IPv4; give its network interface an \
@@ -162,11 +162,11 @@ mod tests {
     }
 
     fn chosen(table: &[GidEntry], wish: GidWish) -> Result<u32, GidError> {
-        choose(table, wish).map(|e| e.index)
+        choose_gid(table, wish).map(|e| e.index)
     }
 
     fn refused(table: &[GidEntry], wish: GidWish) -> String {
-        choose(table, wish).expect_err("none is usable").to_string()
+        choose_gid(table, wish).expect_err("none is usable").to_string()
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn an_index_of_another_type_is_refused() {
         let wish = GidWish { address: None, index: Some(4) };
-        let error = choose(&table(), wish).expect_err("RoCE v1");
+        let error = choose_gid(&table(), wish).expect_err("RoCE v1");
         assert!(error.to_string().starts_with("the GID at index 4 is of type RoCE v1"), "{error}");
         assert!(error.to_string().contains("index 7: 10.8.0.1 (RoCE v2)"), "{error}");
     }

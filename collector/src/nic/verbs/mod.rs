@@ -1,9 +1,9 @@
 //! RDMA devices through libibverbs: `mlx5_0` as well as the kernel's soft-RoCE (`rxe0`).
 //!
-//! The library is used if this crate is built with its feature `verbs`; without it [`open`] and [`devices`] say how
+//! The library is used if this crate is built with its feature `verbs`; without it [`open`] and [`list_devices`] say how
 //! to get it. `docs/decisions/verbs-binding.md` gives the reasons for this binding.
 //!
-//! - [`gid`]: which entry of the GID table stands for the collector.
+//! - [`read_gid_entry`]: which entry of the GID table stands for the collector.
 //! - `ffi`: the library's objects as safe types; all unsafe code of this module.
 //! - `query`: which devices exist and what they can do.
 //! - `open_device`: regions and queue pairs of an open device.
@@ -33,7 +33,7 @@ pub mod requester;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use devices::{DeviceInfo, Limits, PortInfo};
+pub use devices::{DeviceInfo, DeviceLimits, PortInfo};
 pub use error::VerbsError;
 pub use gid::{GidEntry, GidError, GidType, GidWish};
 
@@ -72,12 +72,12 @@ pub fn open(_options: &VerbsOptions) -> Result<Arc<dyn Nic>, NicError> {
 
 /// The RDMA devices of this machine, by name.
 #[cfg(feature = "verbs")]
-pub fn devices() -> Result<Vec<DeviceInfo>, NicError> {
-    Ok(query::devices()?)
+pub fn list_devices() -> Result<Vec<DeviceInfo>, NicError> {
+    Ok(query::list_devices()?)
 }
 
 /// Says how to get a program that can list devices: this one was built without libibverbs.
 #[cfg(not(feature = "verbs"))]
-pub fn devices() -> Result<Vec<DeviceInfo>, NicError> {
+pub fn list_devices() -> Result<Vec<DeviceInfo>, NicError> {
     Err(VerbsError::NotBuilt.into())
 }

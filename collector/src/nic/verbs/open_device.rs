@@ -15,9 +15,9 @@ use ibverbs_sys::ibv_qp_state;
 use rustix::io::Errno;
 use tracing::{info, warn};
 
-use super::devices::{DeviceInfo, Limits, PortInfo};
+use super::devices::{DeviceInfo, DeviceLimits, PortInfo};
 use super::error::{self, VerbsError};
-use super::ffi::{Completion, Completions, MemoryRegion, Path, ProtectionDomain, QueuePair};
+use super::ffi::{Completion, Completions, MemoryRegion, ProtectionDomain, QueuePairPath, VerbsQueuePair};
 use super::gid::{self, GidEntry};
 use super::{VerbsOptions, query};
 use crate::nic::{
@@ -33,17 +33,17 @@ const RD_ATOMIC: u32 = 128;
 
 /// State that outlives an open device.
 #[derive(Debug, Default)]
-pub(super) struct Tallies {
+pub(super) struct VerbsTallies {
     errors: AtomicU64,
     immediates: AtomicU64,
 }
 
-impl Tallies {
+impl VerbsTallies {
     /// By dotted name.
-    pub(super) fn named(&self) -> [(String, u64); 2] {
+    pub(super) fn to_named_counts(&self) -> [(String, u64); 2] {
         [
-            (names::DEVICE_QUEUE_PAIR_ERRORS.of(&[]), self.errors.load(Ordering::Relaxed)),
-            (names::DEVICE_IMMEDIATES.of(&[]), self.immediates.load(Ordering::Relaxed)),
+            (names::DEVICE_QUEUE_PAIR_ERRORS.format_name(&[]), self.errors.load(Ordering::Relaxed)),
+            (names::DEVICE_IMMEDIATES.format_name(&[]), self.immediates.load(Ordering::Relaxed)),
         ]
     }
 }
@@ -51,21 +51,21 @@ impl Tallies {
 /// An open RDMA device: regions, and passive queue pairs in state RTR.
 pub(super) struct OpenDevice {
     device: Device,
-    limits: Limits,
+    limits: DeviceLimits,
     atomics: &'static str,
     port: u8,
     gid_index: u8,
     interface: String,
     mtu: u32,
-    node: Node,
-    tallies: Arc<Tallies>,
-    state: Mutex<State>,
+    node: DeviceNode,
+    tallies: Arc<VerbsTallies>,
+    state: Mutex<OpenDeviceState>,
     completions: Arc<Completions>,
     domain: Arc<ProtectionDomain>,
 }
 
 #[derive(Default)]
-struct State {
+struct OpenDeviceState {
     /// By rkey.
     regions: BTreeMap<u32, MemoryRegion>,
     /// By number.
@@ -73,7 +73,7 @@ struct State {
 }
 
 struct Passive {
-    queue_pair: QueuePair,
+    queue_pair: VerbsQueuePair,
     request: QueuePairRequest,
     state: QueuePairState,
     immediates: u64,
@@ -82,48 +82,48 @@ struct Passive {
 /// Where the kernel shows a device to programs. It vanishes as soon as the device is removed, even if the kernel then
 /// waits with the rest until programs have closed it, as for drivers that cannot take a device from them
 /// (`ib_uverbs_remove_one`; rxe).
-struct Node {
+struct DeviceNode {
     path: PathBuf,
     /// A later device may have the same name.
     inode: u64,
 }
 
-impl Node {
-    fn new(name: &str) -> io::Result<Node> {
+impl DeviceNode {
+    fn new(name: &str) -> io::Result<DeviceNode> {
         let path = PathBuf::from("/sys/class/infiniband_verbs").join(name);
         let inode = std::fs::metadata(&path)?.ino();
-        Ok(Node { path, inode })
+        Ok(DeviceNode { path, inode })
     }
 
-    fn is_there(&self) -> bool {
+    fn is_present(&self) -> bool {
         std::fs::metadata(&self.path).is_ok_and(|now| now.ino() == self.inode)
     }
 }
 
 impl OpenDevice {
     /// Opens a device, chooses port and GID, and logs them.
-    pub(super) fn open(options: &VerbsOptions, tallies: Arc<Tallies>) -> Result<OpenDevice, VerbsError> {
+    pub(super) fn open(options: &VerbsOptions, tallies: Arc<VerbsTallies>) -> Result<OpenDevice, VerbsError> {
         let name = options.device.as_str();
         let context = Arc::new(query::open(name)?);
         let cannot_open = |source: io::Error| error::cannot_open(name, source);
-        let node = Node::new(&context.node()).map_err(cannot_open)?;
-        let about = query::describe(name, &context).map_err(cannot_open)?;
-        let (port, entry) = choose(&about, options)?;
+        let node = DeviceNode::new(&context.kernel_node_name()).map_err(cannot_open)?;
+        let about = query::describe_device(name, &context).map_err(cannot_open)?;
+        let (port, entry) = choose_port_and_gid(&about, options)?;
         info!(
             device = name,
             port = port.number,
             gid_index = entry.index,
             gid_type = %entry.kind,
-            address = %entry.address(),
+            address = %entry.ip_address(),
             interface = entry.interface.as_deref().unwrap_or("unknown"),
             mtu = port.active_mtu,
             atomics = about.atomics,
             "RDMA device"
         );
         if let Some(wish) = options.gid.address
-            && wish != entry.address()
+            && wish != entry.ip_address()
         {
-            warn!(%wish, chosen = %entry.address(), "no RoCE v2 GID has the configured address; using another");
+            warn!(%wish, chosen = %entry.ip_address(), "no RoCE v2 GID has the configured address; using another");
         }
 
         let domain = Arc::new(ProtectionDomain::new(context.clone()).map_err(cannot_open)?);
@@ -133,7 +133,11 @@ impl OpenDevice {
         let device = Device {
             name: name.to_owned(),
             // It reads the IPv4 id of each frame, which a run numbers.
-            endpoint: Endpoint { mac: mac(&interface), runs: true, ..Endpoint::new(entry.address()) },
+            endpoint: Endpoint {
+                mac: interface_mac(&interface),
+                runs: true,
+                ..Endpoint::new(entry.ip_address())
+            },
             mtu: port.active_mtu,
             max_dest_rd_atomic: options
                 .max_dest_rd_atomic
@@ -151,7 +155,7 @@ impl OpenDevice {
             mtu: port.active_mtu,
             node,
             tallies,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(OpenDeviceState::default()),
             completions,
             domain,
             device,
@@ -160,27 +164,27 @@ impl OpenDevice {
 
     /// Whether the device still exists. When it is removed, the kernel takes it from programs at once, but may wait
     /// with the rest until they have closed it.
-    pub(super) fn is_there(&self) -> bool {
-        self.node.is_there()
+    pub(super) fn is_present(&self) -> bool {
+        self.node.is_present()
     }
 
     /// Ends all queue pairs: from here on no packet is executed, and counters of received packets stand still.
     pub(super) fn end_queue_pairs(&self) {
-        let ended = std::mem::take(&mut self.state().queue_pairs);
+        let ended = std::mem::take(&mut self.lock_state().queue_pairs);
         // Not under the lock: the kernel may wait for packets in hand.
         drop(ended);
     }
 
     /// The port in use, from 1.
-    pub(super) fn port(&self) -> u8 {
+    pub(super) fn port_number(&self) -> u8 {
         self.port
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, OpenDeviceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn system(&self, action: &str, source: io::Error) -> NicError {
+    fn system_error(&self, action: &str, source: io::Error) -> NicError {
         if matches!(Errno::from_io_error(&source), Some(Errno::NODEV | Errno::IO)) {
             let gone = format!("the RDMA device `{}` is gone ({source})", self.device.name);
             return VerbsError::Away(gone).into();
@@ -197,11 +201,11 @@ impl OpenDevice {
         let mut completed: Vec<Completion> = Vec::new();
         self.completions
             .take(&mut completed, timeout)
-            .map_err(|source| self.system("read completions", source))?;
+            .map_err(|source| self.system_error("read completions", source))?;
         if completed.is_empty() {
             return Ok(());
         }
-        let mut state = self.state();
+        let mut state = self.lock_state();
         for Completion { qpn, len, immediate } in completed {
             // Receives of a queue pair in ERROR complete without an immediate; reposted, they would only do so again.
             let Some(value) = immediate else { continue };
@@ -216,10 +220,11 @@ impl OpenDevice {
 
     /// Posts `count` more receives to a queue pair; none if it has ended.
     pub(super) fn post_receives(&self, qpn: u32, count: u32) -> Result<(), NicError> {
-        match self.state().queue_pairs.get(&qpn) {
-            Some(passive) => {
-                passive.queue_pair.post_receives(count).map_err(|source| self.system("post receives", source))
-            }
+        match self.lock_state().queue_pairs.get(&qpn) {
+            Some(passive) => passive
+                .queue_pair
+                .post_receives(count)
+                .map_err(|source| self.system_error("post receives", source)),
             None => Ok(()),
         }
     }
@@ -257,8 +262,8 @@ impl OpenDevice {
     }
 
     /// Makes a queue pair in state RTR, or says which step failed.
-    fn make(&self, request: &QueuePairRequest) -> Result<QueuePair, NicError> {
-        let queue_pair = QueuePair::new(
+    fn bring_up_queue_pair(&self, request: &QueuePairRequest) -> Result<VerbsQueuePair, NicError> {
+        let queue_pair = VerbsQueuePair::new(
             self.domain.clone(),
             self.completions.clone(),
             request.transport,
@@ -269,18 +274,20 @@ impl OpenDevice {
                 device: self.device.name.clone(),
                 limit: self.limits.queue_pairs as usize,
             },
-            _ => self.system("make a queue pair", source),
+            _ => self.system_error("make a queue pair", source),
         })?;
         queue_pair
             .initialise(self.port, request.access)
-            .map_err(|source| self.system("move a queue pair to INIT", source))?;
+            .map_err(|source| self.system_error("move a queue pair to INIT", source))?;
         // Before the first packet can come.
-        queue_pair.post_receives(request.receives).map_err(|source| self.system("post receives", source))?;
         queue_pair
-            .receive_from(&Path {
+            .post_receives(request.receives)
+            .map_err(|source| self.system_error("post receives", source))?;
+        queue_pair
+            .receive_from(&QueuePairPath {
                 port: self.port,
                 gid_index: self.gid_index,
-                peer_gid: request.peer.gid(),
+                peer_gid: request.peer.to_gid(),
                 peer_qpn: request.peer_qpn,
                 start_psn: request.start_psn,
                 mtu: query::mtu_code(self.mtu),
@@ -290,14 +297,14 @@ impl OpenDevice {
                 Some(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH) => {
                     error::no_neighbour(request.peer.ip, &self.interface).into()
                 }
-                _ => self.system("move a queue pair to RTR", source),
+                _ => self.system_error("move a queue pair to RTR", source),
             })?;
         Ok(queue_pair)
     }
 }
 
 /// The port and GID to use.
-pub(super) fn choose<'a>(
+pub(super) fn choose_port_and_gid<'a>(
     about: &'a DeviceInfo,
     options: &VerbsOptions,
 ) -> Result<(&'a PortInfo, &'a GidEntry), VerbsError> {
@@ -322,7 +329,7 @@ pub(super) fn choose<'a>(
         Ok(())
     };
     let gid = |port: &'a PortInfo| {
-        gid::choose(&port.gids, options.gid)
+        gid::choose_gid(&port.gids, options.gid)
             .map_err(|why| VerbsError::Away(format!("the RDMA device `{device}` cannot be used: {why}")))
     };
     let no_port = |port: u8| {
@@ -343,18 +350,18 @@ pub(super) fn choose<'a>(
         }
     }
     // A port with the requested address comes before a lower one without it.
-    let wished = |entry: &GidEntry| options.gid.address == Some(entry.address());
+    let wished = |entry: &GidEntry| options.gid.address == Some(entry.ip_address());
     found.sort_by_key(|(port, entry)| (!wished(entry), port.number));
     found.first().copied().ok_or_else(|| first_error.unwrap_or_else(|| no_port(1)))
 }
 
 /// Ethernet address of an interface.
-fn mac(interface: &str) -> Mac {
+fn interface_mac(interface: &str) -> Mac {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"));
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
 }
 
-fn state_of(state: ibv_qp_state::Type) -> QueuePairState {
+fn queue_pair_state(state: ibv_qp_state::Type) -> QueuePairState {
     match state {
         ibv_qp_state::IBV_QPS_RTR | ibv_qp_state::IBV_QPS_RTS => QueuePairState::ReadyToReceive,
         _ => QueuePairState::Error,
@@ -363,13 +370,13 @@ fn state_of(state: ibv_qp_state::Type) -> QueuePairState {
 
 impl OpenDevice {
     /// What the device is and can do.
-    pub(super) fn device(&self) -> Device {
+    pub(super) fn device_description(&self) -> Device {
         self.device.clone()
     }
 
-    /// As [`crate::nic::Nic::register`].
+    /// As [`crate::nic::Nic::register_region`].
     pub(super) fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
-        let (iova, len) = (region.iova(), region.len());
+        let (iova, len) = (region.wire_address(), region.len());
         let device = &self.device.name;
         if len > self.limits.region_len {
             return Err(VerbsError::Unusable(format!(
@@ -385,10 +392,10 @@ impl OpenDevice {
             ))
             .into());
         }
-        if !region.writable() {
+        if !region.is_writable() {
             return Err(NicError::Region { iova, len, reason: "it is open for reading only" });
         }
-        let mut state = self.state();
+        let mut state = self.lock_state();
         let pinned: u64 = state.regions.values().map(MemoryRegion::len).sum();
         let region = MemoryRegion::new(self.domain.clone(), region, access).map_err(|source| {
             // The kernel says ENOMEM for too much locked memory, and for too many regions.
@@ -404,27 +411,27 @@ impl OpenDevice {
                     let limit = self.limits.regions as usize;
                     NicError::TooManyRegistrations { device: device.clone(), limit }
                 }
-                _ => self.system("register a region", source),
+                _ => self.system_error("register a region", source),
             }
         })?;
-        let rkey = region.rkey();
+        let rkey = region.remote_key();
         state.regions.insert(rkey, region);
         Ok(Registration { iova, len, rkey })
     }
 
     /// As [`crate::nic::Nic::deregister`].
     pub(super) fn deregister(&self, rkey: u32) -> Result<(), NicError> {
-        self.state().regions.remove(&rkey).map(drop).ok_or(NicError::NoRegistration)
+        self.lock_state().regions.remove(&rkey).map(drop).ok_or(NicError::NoRegistration)
     }
 
     /// As [`crate::nic::Nic::create_queue_pair`].
     pub(super) fn create_queue_pair(&self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError> {
-        let posted = self.state().queue_pairs.values().map(|q| q.request.receives).sum();
+        let posted = self.lock_state().queue_pairs.values().map(|q| q.request.receives).sum();
         self.check_request(request, posted)?;
         // Resolving the peer's Ethernet address can take seconds: not under the lock.
-        let queue_pair = self.make(request)?;
-        let qpn = queue_pair.number();
-        self.state().queue_pairs.insert(
+        let queue_pair = self.bring_up_queue_pair(request)?;
+        let qpn = queue_pair.queue_pair_number();
+        self.lock_state().queue_pairs.insert(
             qpn,
             Passive {
                 queue_pair,
@@ -445,22 +452,24 @@ impl OpenDevice {
 
     /// As [`crate::nic::Nic::destroy_queue_pair`].
     pub(super) fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError> {
-        let ended = self.state().queue_pairs.remove(&qpn).ok_or(NicError::NoQueuePair { qpn })?;
+        let ended = self.lock_state().queue_pairs.remove(&qpn).ok_or(NicError::NoQueuePair { qpn })?;
         Ok(ended
             .queue_pair
-            .end()
+            .enter_error_state()
             .inspect_err(|error| warn!(%error, "cannot read the expected PSN of a queue pair"))
             .ok())
     }
 
     /// As [`crate::nic::Nic::queue_pairs`].
     pub(super) fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError> {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         let mut all = Vec::with_capacity(state.queue_pairs.len());
         for (&qpn, passive) in &mut state.queue_pairs {
-            let (now, expected_psn) =
-                passive.queue_pair.query().map_err(|source| self.system("query a queue pair", source))?;
-            let now = state_of(now);
+            let (now, expected_psn) = passive
+                .queue_pair
+                .query_state()
+                .map_err(|source| self.system_error("query a queue pair", source))?;
+            let now = queue_pair_state(now);
             if now == QueuePairState::Error && passive.state != now {
                 self.tallies.errors.fetch_add(1, Ordering::Relaxed);
                 warn!(qpn = format_args!("{qpn:#08x}"), expected_psn, "queue pair fell into ERROR");
@@ -471,7 +480,7 @@ impl OpenDevice {
                 request: passive.request.clone(),
                 state: now,
                 expected_psn,
-                counters: vec![(names::DEVICE_IMMEDIATES.of(&[]), passive.immediates)],
+                counters: vec![(names::DEVICE_IMMEDIATES.format_name(&[]), passive.immediates)],
             });
         }
         Ok(all)

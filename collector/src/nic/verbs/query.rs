@@ -4,7 +4,7 @@ use std::io;
 
 use ibverbs_sys as ibv;
 
-use super::devices::{DeviceInfo, Limits, PortInfo};
+use super::devices::{DeviceInfo, DeviceLimits, PortInfo};
 use super::error::{VerbsError, cannot_open, no_kernel_support};
 use super::ffi::{self, Context};
 use super::gid::{GidEntry, GidType};
@@ -15,7 +15,7 @@ pub(super) fn open(device: &str) -> Result<Context, VerbsError> {
         Ok(Some(context)) => Ok(context),
         Ok(None) => Err(VerbsError::Away(format!(
             "there is no RDMA device `{device}`; there are: {}. `dta-collector devices` lists them; soft-RoCE on a network interface: `rdma link add rxe0 type rxe netdev eth0`",
-            present()
+            present_device_names()
         ))),
         Err(source) if source.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error()) => {
             Err(no_kernel_support(source))
@@ -24,7 +24,7 @@ pub(super) fn open(device: &str) -> Result<Context, VerbsError> {
     }
 }
 
-fn present() -> String {
+fn present_device_names() -> String {
     match ffi::device_names() {
         Ok(names) if !names.is_empty() => names.join(", "),
         _ => "none".to_owned(),
@@ -32,24 +32,25 @@ fn present() -> String {
 }
 
 /// All devices, by name.
-pub(super) fn devices() -> Result<Vec<DeviceInfo>, VerbsError> {
+pub(super) fn list_devices() -> Result<Vec<DeviceInfo>, VerbsError> {
     let mut names = ffi::device_names().map_err(no_kernel_support)?;
     names.sort();
-    let described = |name: &String| describe(name, &open(name)?).map_err(|source| cannot_open(name, source));
+    let described =
+        |name: &String| describe_device(name, &open(name)?).map_err(|source| cannot_open(name, source));
     names.iter().map(described).collect()
 }
 
 /// What a device can do.
-pub(super) fn describe(name: &str, context: &Context) -> io::Result<DeviceInfo> {
+pub(super) fn describe_device(name: &str, context: &Context) -> io::Result<DeviceInfo> {
     let attributes = context.attributes()?;
     let firmware: Vec<u8> = attributes.fw_ver.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
     let count = |n: i32| u32::try_from(n).unwrap_or(0);
     let mut ports = Vec::new();
     for number in 1..=attributes.phys_port_cnt {
-        let port = context.port(number)?;
+        let port = context.query_port(number)?;
         ports.push(PortInfo {
             number,
-            state: state(port.state),
+            state: port_state_name(port.state),
             link: match u32::from(port.link_layer) {
                 ibv::IBV_LINK_LAYER_ETHERNET => "ethernet",
                 _ => "infiniband",
@@ -61,12 +62,12 @@ pub(super) fn describe(name: &str, context: &Context) -> io::Result<DeviceInfo> 
     // The table may change in between; the number of ports times the largest table is still enough room.
     let mut room = 0;
     for number in 1..=attributes.phys_port_cnt {
-        room += usize::try_from(context.port(number)?.gid_tbl_len).unwrap_or(0);
+        room += usize::try_from(context.query_port(number)?.gid_tbl_len).unwrap_or(0);
     }
-    for entry in context.gids(room)? {
+    for entry in context.query_gids(room)? {
         let Ok(number) = u8::try_from(entry.port_num) else { continue };
         if let Some(port) = ports.iter_mut().find(|p| p.number == number) {
-            port.gids.push(gid(name, number, &entry));
+            port.gids.push(read_gid_entry(name, number, &entry));
         }
     }
     Ok(DeviceInfo {
@@ -77,7 +78,7 @@ pub(super) fn describe(name: &str, context: &Context) -> io::Result<DeviceInfo> 
             ibv::IBV_ATOMIC_HCA => "device",
             _ => "global",
         },
-        limits: Limits {
+        limits: DeviceLimits {
             region_len: attributes.max_mr_size,
             regions: count(attributes.max_mr),
             queue_pairs: count(attributes.max_qp),
@@ -89,7 +90,7 @@ pub(super) fn describe(name: &str, context: &Context) -> io::Result<DeviceInfo> 
     })
 }
 
-fn gid(device: &str, port: u8, entry: &ibv::ibv_gid_entry) -> GidEntry {
+fn read_gid_entry(device: &str, port: u8, entry: &ibv::ibv_gid_entry) -> GidEntry {
     let interface = std::fs::read_to_string(format!(
         "/sys/class/infiniband/{device}/ports/{port}/gid_attrs/ndevs/{}",
         entry.gid_index
@@ -108,7 +109,7 @@ fn gid(device: &str, port: u8, entry: &ibv::ibv_gid_entry) -> GidEntry {
     }
 }
 
-fn state(state: ibv::ibv_port_state::Type) -> &'static str {
+fn port_state_name(state: ibv::ibv_port_state::Type) -> &'static str {
     use ibv::ibv_port_state as s;
     match state {
         s::IBV_PORT_NOP => "no state change",

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::ffi::{Completions, MemoryRegion, Path, ProtectionDomain, QueuePair, Sending};
-use super::open_device::choose;
+use super::ffi::{Completions, MemoryRegion, ProtectionDomain, QueuePairPath, Sending, VerbsQueuePair};
+use super::open_device::choose_port_and_gid;
 use super::{VerbsOptions, error, query};
 use crate::nic::{Access, Endpoint, NicError, Transport};
 use crate::region::Region;
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// An RDMA operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum RdmaOperation {
     /// Bytes of this side to the peer's, with an optional immediate (host order) for the reader that the peer wakes.
     Write {
         /// The immediate.
@@ -48,7 +48,7 @@ pub struct Work {
     /// The caller's number for it; its completion has the same one.
     pub id: u64,
     /// The operation.
-    pub operation: Operation,
+    pub operation: RdmaOperation,
     /// Offset in this side's memory of the data sent or received.
     pub local: u64,
     /// Bytes; 8 for atomics.
@@ -61,7 +61,7 @@ pub struct Work {
 
 /// The outcome of an operation (the `IBV_WC_` codes of ibv_poll_cq(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum CompletionStatus {
     /// Done; on UC, sent.
     Success,
     /// `REM_ACCESS_ERR`: the peer does not allow the access.
@@ -86,12 +86,12 @@ pub struct Completion {
     /// The number of its [`Work`].
     pub id: u64,
     /// Its outcome.
-    pub status: Status,
+    pub status: CompletionStatus,
 }
 
 /// One queue pair of a device, with memory to send from and to receive into.
 pub struct Requester {
-    queue_pair: QueuePair,
+    queue_pair: VerbsQueuePair,
     memory: MemoryRegion,
     completions: Arc<Completions>,
     device: String,
@@ -115,8 +115,8 @@ impl Requester {
         let device = options.device.clone();
         let context = Arc::new(query::open(&device)?);
         let cannot_open = |source: io::Error| error::cannot_open(&device, source);
-        let about = query::describe(&device, &context).map_err(cannot_open)?;
-        let (port, entry) = choose(&about, options)?;
+        let about = query::describe_device(&device, &context).map_err(cannot_open)?;
+        let (port, entry) = choose_port_and_gid(&about, options)?;
         let system = |action: &'static str| {
             let device = &device;
             move |source| NicError::System { action: format!("{action} on `{device}`"), source }
@@ -124,9 +124,9 @@ impl Requester {
         let completions = Completions::new(Arc::clone(&context), sends).map_err(cannot_open)?;
         let completions = Arc::new(completions);
         let domain = Arc::new(ProtectionDomain::new(context).map_err(cannot_open)?);
-        let memory = MemoryRegion::local(Arc::clone(&domain), memory)
+        let memory = MemoryRegion::register_local(Arc::clone(&domain), memory)
             .map_err(system("register the requester's memory"))?;
-        let queue_pair = QueuePair::for_requests(domain, Arc::clone(&completions), transport, sends)
+        let queue_pair = VerbsQueuePair::for_requests(domain, Arc::clone(&completions), transport, sends)
             .map_err(system("make a queue pair"))?;
         queue_pair.initialise(port.number, Access::default()).map_err(system("move a queue pair to INIT"))?;
         Ok(Requester {
@@ -134,7 +134,7 @@ impl Requester {
             memory,
             completions,
             interface: entry.interface.clone().unwrap_or_default(),
-            endpoint: Endpoint::new(entry.address()),
+            endpoint: Endpoint::new(entry.ip_address()),
             port: port.number,
             gid_index: u8::try_from(entry.index).map_err(|e| cannot_open(io::Error::other(e)))?,
             mtu: port.active_mtu,
@@ -144,19 +144,19 @@ impl Requester {
     }
 
     /// The number of its queue pair, where the peer's answers go.
-    pub fn qpn(&self) -> u32 {
-        self.queue_pair.number()
+    pub fn queue_pair_number(&self) -> u32 {
+        self.queue_pair.queue_pair_number()
     }
 
     /// Its address.
-    pub fn endpoint(&self) -> Endpoint {
+    pub fn local_endpoint(&self) -> Endpoint {
         self.endpoint
     }
 
     /// INIT to RTS: from now on it sends to the queue pair `qpn` of `peer`, which expects `start_psn` first and
     /// answers `rd_atomic` atomics and READs in flight. Unanswered packets are resent after 4.096 µs · 2^`timeout`,
     /// up to 7 times, or never if that is 0. The kernel resolves the peer's Ethernet address before this returns.
-    pub fn connect(
+    pub fn connect_peer(
         &self,
         peer: &Endpoint,
         qpn: u32,
@@ -168,10 +168,10 @@ impl Requester {
             action: format!("{action} on `{}`", self.device),
             source,
         };
-        let path = Path {
+        let path = QueuePairPath {
             port: self.port,
             gid_index: self.gid_index,
-            peer_gid: peer.gid(),
+            peer_gid: peer.to_gid(),
             peer_qpn: qpn,
             start_psn: 0,
             mtu: query::mtu_code(self.mtu),
@@ -185,12 +185,12 @@ impl Requester {
         })?;
         let rd_atomic = rd_atomic.min(self.rd_atomic);
         self.queue_pair
-            .send_as(&Sending { start_psn, rd_atomic, timeout })
+            .enter_ready_to_send(&Sending { start_psn, rd_atomic, timeout })
             .map_err(|source| system("move a queue pair to RTS", source))
     }
 
     /// Posts an operation; fails if there is no room for it.
-    pub fn post(&self, work: &Work) -> Result<(), NicError> {
+    pub fn post_operation(&self, work: &Work) -> Result<(), NicError> {
         self.queue_pair.post_send(&self.memory, work).map_err(|source| NicError::System {
             action: format!("post a send on `{}`", self.device),
             source,

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dta_files::moment;
-use dta_proto::placement::Placement;
+use dta_proto::placement::ClusterPlacement;
 
-use crate::{Collector, EtcdError, View};
+use crate::{CollectorRecord, EtcdError, View};
 
 /// How long after a placement another one may be written that is for equal load alone, in milliseconds. Each leaves one
 /// copy of each bucket where it is; by the next one the others should have been reported again.
 const REST: u64 = 60_000;
 
 /// A placement as the value of its key.
-pub(super) fn json(placement: &Placement) -> Result<Vec<u8>, EtcdError> {
-    let dated = Placement { since: moment::now(), ..placement.clone() };
+pub(super) fn placement_json(placement: &ClusterPlacement) -> Result<Vec<u8>, EtcdError> {
+    let dated = ClusterPlacement { since: moment::now(), ..placement.clone() };
     serde_json::to_vec(&dated).map_err(|error| EtcdError(error.to_string()))
 }
 
@@ -39,7 +39,7 @@ pub(super) fn placement_key(prefix: &str) -> String {
 
 /// A key's value and where it comes from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Value<'a> {
+pub(super) struct EtcdValue<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) created: i64,
     pub(super) modified: i64,
@@ -48,7 +48,7 @@ pub(super) struct Value<'a> {
 
 /// What the key of the placement holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Placed {
+pub(super) enum PlacementKeyState {
     /// Nothing.
     #[default]
     Not,
@@ -66,8 +66,8 @@ pub(super) struct Planner {
 }
 
 /// Whether a placement differs from the one before for equal load alone: the same collectors have something.
-fn is_for_load(before: &Placement, next: &Placement) -> bool {
-    let ids = |placement: &Placement| -> BTreeSet<String> {
+fn is_for_load(before: &ClusterPlacement, next: &ClusterPlacement) -> bool {
+    let ids = |placement: &ClusterPlacement| -> BTreeSet<String> {
         placement.keys.iter().flat_map(BTreeMap::keys).cloned().collect()
     };
     (before.keys.len(), &before.lists) == (next.keys.len(), &next.lists) && ids(before) == ids(next)
@@ -75,21 +75,21 @@ fn is_for_load(before: &Placement, next: &Placement) -> bool {
 
 /// What etcd says, and what of it was the last that could be read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cluster {
+pub(super) struct EtcdCluster {
     pub(super) view: View,
     /// Since which revision each collector has been there.
     pub(super) since: BTreeMap<String, i64>,
-    pub(super) placed: Placed,
+    pub(super) placed: PlacementKeyState,
     pub(super) planner: Option<Planner>,
     /// The revision of all of this.
     pub(super) revision: i64,
 }
 
-impl Cluster {
+impl EtcdCluster {
     /// Takes in a key, without its prefix: its value, or that it was deleted.
-    pub(super) fn apply(&mut self, key: &str, value: Option<Value<'_>>) {
+    pub(super) fn apply_key(&mut self, key: &str, value: Option<EtcdValue<'_>>) {
         if let Some(id) = key.strip_prefix("collectors/") {
-            match value.map(|value| (value.created, serde_json::from_slice::<Collector>(value.bytes))) {
+            match value.map(|value| (value.created, serde_json::from_slice::<CollectorRecord>(value.bytes))) {
                 Some((created, Ok(collector))) => {
                     self.since.insert(id.to_owned(), created);
                     self.view.collectors.insert(id.to_owned(), collector);
@@ -99,7 +99,7 @@ impl Cluster {
                         tracing::warn!("the collector {id:?} in etcd is ignored: {error}");
                     }
                     self.since.remove(id);
-                    self.view.lose(id);
+                    self.view.remove_collector(id);
                 }
             }
         } else if let Some(id) = key.strip_prefix("drained/") {
@@ -113,34 +113,34 @@ impl Cluster {
             // One that was deleted or cannot be read is still what everybody goes by.
             self.placed = match value.map(|value| (value.modified, serde_json::from_slice(value.bytes))) {
                 Some((at, Ok(placement))) => {
-                    self.view.replace(placement);
-                    Placed::At(at)
+                    self.view.replace_placement(placement);
+                    PlacementKeyState::At(at)
                 }
                 Some((_, Err(error))) => {
                     tracing::warn!(
                         "the placement in etcd is ignored, version {} stays: {error}",
                         self.view.placement.version
                     );
-                    Placed::Unreadable
+                    PlacementKeyState::Unreadable
                 }
-                None => Placed::Not,
+                None => PlacementKeyState::Not,
             };
         }
     }
 
     /// The placement to write, and the revision of the one that it replaces; 0 = there is none.
-    pub(super) fn plan(&self) -> Option<(Placement, i64)> {
+    pub(super) fn next_placement(&self) -> Option<(ClusterPlacement, i64)> {
         let mut next = self.view.next();
         match self.placed {
-            Placed::Unreadable => None,
-            Placed::At(at) => {
+            PlacementKeyState::Unreadable => None,
+            PlacementKeyState::At(at) => {
                 let before = &self.view.placement;
                 let rests =
                     || moment::now() < before.since.saturating_add(REST) && is_for_load(before, &next);
                 (next != *before && !rests()).then_some((next, at))
             }
-            Placed::Not if next.keys.is_empty() => None,
-            Placed::Not => {
+            PlacementKeyState::Not if next.keys.is_empty() => None,
+            PlacementKeyState::Not => {
                 // Above all versions there ever were, for each was written later than the revision it was made of.
                 next.version = next.version.max(self.revision.unsigned_abs() + 1);
                 Some((next, 0))
@@ -153,74 +153,74 @@ impl Cluster {
 mod tests {
     use super::*;
 
-    fn value(bytes: &str, modified: i64) -> Option<Value<'_>> {
-        Some(Value { bytes: bytes.as_bytes(), created: 3, modified, lease: 7 })
+    fn value(bytes: &str, modified: i64) -> Option<EtcdValue<'_>> {
+        Some(EtcdValue { bytes: bytes.as_bytes(), created: 3, modified, lease: 7 })
     }
 
     const COLLECTOR: &str = r#"{"address":"10.0.0.1:40050","device":"soft","free_memory":1,"copies":1,"generation":1,"later":[]}"#;
 
     #[test]
     fn a_placement_is_planned_from_what_etcd_says() {
-        let mut cluster = Cluster { revision: 41, ..Cluster::default() };
-        assert_eq!(cluster.plan(), None);
-        cluster.apply("collectors/a", value(COLLECTOR, 40));
-        cluster.apply("collectors/b", value("{}", 41));
-        cluster.apply("planner", value("a", 41));
+        let mut cluster = EtcdCluster { revision: 41, ..EtcdCluster::default() };
+        assert_eq!(cluster.next_placement(), None);
+        cluster.apply_key("collectors/a", value(COLLECTOR, 40));
+        cluster.apply_key("collectors/b", value("{}", 41));
+        cluster.apply_key("planner", value("a", 41));
         assert_eq!(cluster.view.collectors.keys().collect::<Vec<_>>(), ["a"]);
         assert_eq!(cluster.planner, Some(Planner { lease: 7, created: 3 }));
-        let (first, replaces) = cluster.plan().unwrap();
-        assert_eq!((first.version, replaces, first.buckets(0, "a").is_all()), (42, 0, true));
+        let (first, replaces) = cluster.next_placement().unwrap();
+        assert_eq!((first.version, replaces, first.buckets_of_copy(0, "a").contains_all()), (42, 0, true));
         let written = serde_json::to_string(&first).unwrap();
-        cluster.apply("placement", value(&written, 42));
-        assert_eq!(cluster.plan(), None);
-        cluster.apply("collectors/b", value(COLLECTOR, 43));
-        assert_eq!(cluster.plan().map(|(next, replaces)| (next.version, replaces)), Some((43, 42)));
+        cluster.apply_key("placement", value(&written, 42));
+        assert_eq!(cluster.next_placement(), None);
+        cluster.apply_key("collectors/b", value(COLLECTOR, 43));
+        assert_eq!(cluster.next_placement().map(|(next, replaces)| (next.version, replaces)), Some((43, 42)));
         // Drained, it is as good as gone.
-        cluster.apply("drained/b", value("", 44));
-        assert_eq!(cluster.plan(), None);
-        cluster.apply("drained/b", None);
-        cluster.apply("collectors/b", None);
-        assert_eq!(cluster.plan(), None);
-        cluster.apply("planner", None);
+        cluster.apply_key("drained/b", value("", 44));
+        assert_eq!(cluster.next_placement(), None);
+        cluster.apply_key("drained/b", None);
+        cluster.apply_key("collectors/b", None);
+        assert_eq!(cluster.next_placement(), None);
+        cluster.apply_key("planner", None);
         assert_eq!(cluster.planner, None);
     }
 
     #[test]
     fn equal_load_alone_is_no_reason_for_a_placement_soon_after_another() {
-        let mut cluster = Cluster { revision: 50, ..Cluster::default() };
-        cluster.apply("collectors/a", value(COLLECTOR, 1));
-        cluster.apply("collectors/b", value(COLLECTOR, 1));
-        let placed = |cluster: &mut Cluster, since: u64| {
+        let mut cluster = EtcdCluster { revision: 50, ..EtcdCluster::default() };
+        cluster.apply_key("collectors/a", value(COLLECTOR, 1));
+        cluster.apply_key("collectors/b", value(COLLECTOR, 1));
+        let placed = |cluster: &mut EtcdCluster, since: u64| {
             let text = format!(r#"{{"version":9,"since":{since},"keys":[{{"a":"0-9","b":"10-255"}}]}}"#);
-            cluster.apply("placement", value(&text, 9));
+            cluster.apply_key("placement", value(&text, 9));
         };
         placed(&mut cluster, moment::now());
-        assert_eq!(cluster.plan(), None);
+        assert_eq!(cluster.next_placement(), None);
         // Who comes or goes does not wait.
         for (key, there) in [("collectors/c", value(COLLECTOR, 60)), ("drained/b", value("", 61))] {
             let mut other = cluster.clone();
-            other.apply(key, there);
-            assert!(other.plan().is_some(), "{key}");
+            other.apply_key(key, there);
+            assert!(other.next_placement().is_some(), "{key}");
         }
         let mut alone = cluster.clone();
-        alone.apply("collectors/b", None);
-        assert!(alone.plan().is_some());
+        alone.apply_key("collectors/b", None);
+        assert!(alone.next_placement().is_some());
         placed(&mut cluster, moment::now() - REST);
-        let held = cluster.plan().map(|(next, _)| next.buckets(0, "a").iter().count());
+        let held = cluster.next_placement().map(|(next, _)| next.buckets_of_copy(0, "a").iter().count());
         assert_eq!(held, Some(128));
     }
 
     #[test]
     fn a_placement_that_was_lost_or_spoilt_is_still_what_everybody_goes_by() {
-        let mut cluster = Cluster { revision: 50, ..Cluster::default() };
-        cluster.apply("collectors/a", value(COLLECTOR, 1));
-        cluster.apply("placement", value(r#"{"version":9,"keys":[{"a":"0-255"}]}"#, 9));
+        let mut cluster = EtcdCluster { revision: 50, ..EtcdCluster::default() };
+        cluster.apply_key("collectors/a", value(COLLECTOR, 1));
+        cluster.apply_key("placement", value(r#"{"version":9,"keys":[{"a":"0-255"}]}"#, 9));
         for (spoilt, replaces) in [(value("{}", 50), None), (None, Some(0))] {
-            cluster.apply("placement", spoilt);
+            cluster.apply_key("placement", spoilt);
             assert_eq!(cluster.view.placement.version, 9);
-            assert_eq!(cluster.plan().map(|(_, replaces)| replaces), replaces);
+            assert_eq!(cluster.next_placement().map(|(_, replaces)| replaces), replaces);
         }
         // It gets a version that no placement had.
-        assert_eq!(cluster.plan().map(|(next, _)| next.version), Some(51));
+        assert_eq!(cluster.next_placement().map(|(next, _)| next.version), Some(51));
     }
 }

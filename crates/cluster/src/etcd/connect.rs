@@ -6,7 +6,7 @@ use dta_files::file;
 use dta_rpc::transport::tls::{self, ClientTls};
 use etcd_client::{Client, ConnectOptions, GetOptions};
 
-use crate::{Config, EtcdError, Tls};
+use crate::{Config, EtcdError, EtcdTls};
 
 /// How long a call or a connection may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const PING: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 
 /// A node to begin with, so that not everybody asks the first one.
-pub(super) fn any_turn() -> usize {
+pub(super) fn random_turn() -> usize {
     getrandom::u32().unwrap_or_default() as usize
 }
 
@@ -23,7 +23,7 @@ impl Config {
     /// A client of one node, by its number in turn. Nothing is asked yet, unless there are credentials.
     ///
     /// A client of all nodes would have each of its calls fail at a node that is down, by chance.
-    pub(super) async fn connect(&self, turn: usize) -> Result<Client, EtcdError> {
+    pub(super) async fn connect_node(&self, turn: usize) -> Result<Client, EtcdError> {
         let Some(node) = self.endpoints.get(turn % self.endpoints.len().max(1)) else {
             return Err(EtcdError("no node of etcd is given (endpoints)".into()));
         };
@@ -33,9 +33,9 @@ impl Config {
             .with_keep_alive(PING.0, PING.1)
             // A node without a leader would not say that what it knows is old.
             .with_require_leader(true);
-        if let Some(Tls { ca, cert, key, domain }) = self.tls.clone() {
+        if let Some(EtcdTls { ca, cert, key, domain }) = self.tls.clone() {
             let files = ClientTls { ca, cert, key, domain };
-            options = options.with_tls(tls::client(&files, SystemTime::now())?);
+            options = options.with_tls(tls::load_client_tls(&files, SystemTime::now())?);
         }
         if let Some(path) = &self.credentials {
             let bad = |reason: &str| {
@@ -52,18 +52,18 @@ impl Config {
 
     /// A client of a node that answers and has a leader.
     pub(super) async fn connect_any(&self) -> Result<Client, EtcdError> {
-        let first = any_turn();
+        let first = random_turn();
         let mut turn = 0;
         loop {
-            match self.try_node(first.wrapping_add(turn)).await {
+            match self.try_connect_node(first.wrapping_add(turn)).await {
                 Err(_) if turn + 1 < self.endpoints.len() => turn += 1,
                 tried => return tried,
             }
         }
     }
 
-    async fn try_node(&self, turn: usize) -> Result<Client, EtcdError> {
-        let mut client = self.connect(turn).await?;
+    async fn try_connect_node(&self, turn: usize) -> Result<Client, EtcdError> {
+        let mut client = self.connect_node(turn).await?;
         client.get(self.prefix.as_str(), Some(GetOptions::new().with_count_only())).await?;
         Ok(client)
     }

@@ -7,7 +7,9 @@ use crate::EtcdError;
 impl From<etcd_client::Error> for EtcdError {
     fn from(error: etcd_client::Error) -> Self {
         EtcdError(match &error {
-            etcd_client::Error::GRpcStatus(status) => format!("etcd: {}", dta_rpc::transport::status_reason(status)),
+            etcd_client::Error::GRpcStatus(status) => {
+                format!("etcd: {}", dta_rpc::transport::status_reason(status))
+            }
             other => format!("etcd: {other}"),
         })
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::connect::any_turn;
-use super::watched::Watched;
+use super::connect::random_turn;
+use super::watched::WatchedCluster;
 use crate::{Config, EtcdError, View, Views};
 
 /// How long to wait before the next node is asked. It doubles each time that all nodes have failed.
@@ -24,16 +24,16 @@ pub(super) struct Turns {
 
 impl Turns {
     pub(super) fn new(config: &Config) -> Turns {
-        Turns { nodes: config.endpoints.len().max(1), turn: any_turn(), failures: 0 }
+        Turns { nodes: config.endpoints.len().max(1), turn: random_turn(), failures: 0 }
     }
 
     /// The node to ask.
-    pub(super) fn node(&self) -> usize {
+    pub(super) fn current_node(&self) -> usize {
         self.turn
     }
 
     /// The node answers.
-    pub(super) fn answers(&mut self) {
+    pub(super) fn record_answer(&mut self) {
         if self.failures >= self.nodes {
             tracing::info!("etcd answers again");
         }
@@ -41,7 +41,7 @@ impl Turns {
     }
 
     /// The node does not answer, or no longer: the next one is asked after a while.
-    pub(super) async fn fails(&mut self, error: &EtcdError) {
+    pub(super) async fn record_failure(&mut self, error: &EtcdError) {
         self.turn = self.turn.wrapping_add(1);
         self.failures += 1;
         if self.failures == self.nodes {
@@ -56,13 +56,13 @@ impl Turns {
 ///
 /// # Errors
 /// None, with the feature `etcd`.
-pub fn follow(config: Config) -> Result<Views, EtcdError> {
+pub fn follow_cluster(config: Config) -> Result<Views, EtcdError> {
     let (newest, views) = watch::channel(Arc::new(View::default()));
     let task = async move {
         let mut turns = Turns::new(&config);
         loop {
             let Err(error) = until_it_ends(&config, &newest, &mut turns).await;
-            turns.fails(&error).await;
+            turns.record_failure(&error).await;
         }
     };
     Ok(Views::new(views, tokio::spawn(task)))
@@ -74,18 +74,18 @@ async fn until_it_ends(
     turns: &mut Turns,
 ) -> Result<Infallible, EtcdError> {
     let last = View::clone(&newest.borrow());
-    let mut client = config.connect(turns.node()).await?;
-    let mut watched = Watched::begin(client.clone(), &config.prefix, last).await?;
+    let mut client = config.connect_node(turns.current_node()).await?;
+    let mut watched = WatchedCluster::start_watching(client.clone(), &config.prefix, last).await?;
     watched.learn_earlier(&mut client).await?;
-    turns.answers();
+    turns.record_answer();
     loop {
-        tell(newest, &watched.cluster.view);
-        watched.changed().await?;
+        publish_view(newest, &watched.cluster.view);
+        watched.apply_changes().await?;
     }
 }
 
 /// Tells of a view, if it is another than the last.
-pub(super) fn tell(newest: &watch::Sender<Arc<View>>, view: &View) {
+pub(super) fn publish_view(newest: &watch::Sender<Arc<View>>, view: &View) {
     newest.send_if_modified(|last| {
         let is_new = **last != *view;
         if is_new {

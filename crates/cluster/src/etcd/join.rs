@@ -6,31 +6,35 @@ use std::time::Instant;
 use etcd_client::{Client, Compare, CompareOp, LeaseKeepAliveStream, LeaseKeeper, PutOptions, Txn, TxnOp};
 use tokio::sync::{oneshot, watch};
 
-use super::cluster::{Cluster, collector_key, json, placement_key, planner_key};
-use super::follow::{Turns, tell};
-use super::watched::Watched;
-use crate::{Collector, Config, EtcdError, Membership, View, Views};
+use super::cluster::{EtcdCluster, collector_key, placement_json, placement_key, planner_key};
+use super::follow::{Turns, publish_view};
+use super::watched::WatchedCluster;
+use crate::{CollectorRecord, Config, EtcdError, Membership, View, Views};
 
 /// Has a collector join, in a task of its own that keeps trying while etcd cannot be reached, or while another collector
 /// has this id. What the collector says of itself may change.
 ///
 /// # Errors
 /// None, with the feature `etcd`.
-pub fn join(config: Config, id: String, says: watch::Receiver<Collector>) -> Result<Membership, EtcdError> {
+pub fn join_cluster(
+    config: Config,
+    id: String,
+    says: watch::Receiver<CollectorRecord>,
+) -> Result<Membership, EtcdError> {
     let (newest, views) = watch::channel(Arc::new(View::default()));
     let (until_sender, until) = watch::channel(None);
     let (leave, leaving) = oneshot::channel();
     let (gone, left) = oneshot::channel();
     let collector = says.borrow().clone();
-    let member = Member { config, id, collector, newest, until: until_sender, lease: None };
+    let member = ClusterMember { config, id, collector, newest, until: until_sender, lease: None };
     let task = tokio::spawn(member.run(says, leaving, gone));
     Ok(Membership::new(Views::new(views, task), until, leave, left))
 }
 
-struct Member {
+struct ClusterMember {
     config: Config,
     id: String,
-    collector: Collector,
+    collector: CollectorRecord,
     newest: watch::Sender<Arc<View>>,
     /// Until when the lease holds at least.
     until: watch::Sender<Option<Instant>>,
@@ -38,10 +42,10 @@ struct Member {
     lease: Option<i64>,
 }
 
-impl Member {
+impl ClusterMember {
     async fn run(
         mut self,
-        mut says: watch::Receiver<Collector>,
+        mut says: watch::Receiver<CollectorRecord>,
         mut leaving: oneshot::Receiver<()>,
         gone: oneshot::Sender<()>,
     ) {
@@ -52,7 +56,7 @@ impl Member {
                 ended = self.until_it_ends(&mut turns) => {
                     let Err(error) = ended;
                     tokio::select! {
-                        () = turns.fails(&error) => {}
+                        () = turns.record_failure(&error) => {}
                         _ = &mut leaving => break,
                     }
                 }
@@ -63,7 +67,7 @@ impl Member {
         }
         self.until.send_replace(None);
         if let Some(lease) = self.lease
-            && let Err(error) = revoke(&self.config, lease).await
+            && let Err(error) = revoke_lease(&self.config, lease).await
         {
             tracing::warn!("{error}; the collector {} leaves when its lease ends", self.id);
         }
@@ -72,30 +76,30 @@ impl Member {
 
     /// One connection's time in the cluster.
     async fn until_it_ends(&mut self, turns: &mut Turns) -> Result<std::convert::Infallible, EtcdError> {
-        let mut client = self.config.connect(turns.node()).await?;
+        let mut client = self.config.connect_node(turns.current_node()).await?;
         let asked = Instant::now();
-        let (lease, (mut keeper, mut kept)) = self.lease(&mut client).await?;
-        self.register(&mut client, lease).await?;
+        let (lease, (mut keeper, mut kept)) = self.obtain_lease(&mut client).await?;
+        self.register_member(&mut client, lease).await?;
         let last = View::clone(&self.newest.borrow());
-        let mut watched = Watched::begin(client.clone(), &self.config.prefix, last).await?;
+        let mut watched = WatchedCluster::start_watching(client.clone(), &self.config.prefix, last).await?;
         watched.learn_earlier(&mut client).await?;
-        turns.answers();
+        turns.record_answer();
         // Whoever was away learns first what others were given meanwhile.
-        tell(&self.newest, &watched.cluster.view);
+        publish_view(&self.newest, &watched.cluster.view);
         self.holds_from(asked);
-        let mut renewals = tokio::time::interval(self.config.lease() / 3);
+        let mut renewals = tokio::time::interval(self.config.lease_duration() / 3);
         renewals.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut asked: Option<Instant> = None;
         loop {
             if watched.cluster.view.collectors.get(&self.id) != Some(&self.collector) {
-                self.give_up(&mut client, lease).await;
+                self.give_up_lease(&mut client, lease).await;
                 return Err(EtcdError(format!("{:?} was taken out of the cluster", self.id)));
             }
-            self.plan(&mut client, &watched.cluster, lease).await?;
+            self.plan_placement(&mut client, &watched.cluster, lease).await?;
             tokio::select! {
-                changed = watched.changed() => {
+                changed = watched.apply_changes() => {
                     changed?;
-                    tell(&self.newest, &watched.cluster.view);
+                    publish_view(&self.newest, &watched.cluster.view);
                 }
                 answer = kept.message() => match answer? {
                     Some(answer) if answer.ttl() > 0 => {
@@ -119,11 +123,11 @@ impl Member {
 
     /// The lease holds for its time from when it was asked for: etcd counts from later on.
     fn holds_from(&self, asked: Instant) {
-        self.until.send_replace(Some(asked + self.config.lease()));
+        self.until.send_replace(Some(asked + self.config.lease_duration()));
     }
 
     /// The lease of before if it holds, or another one.
-    async fn lease(
+    async fn obtain_lease(
         &mut self,
         client: &mut Client,
     ) -> Result<(i64, (LeaseKeeper, LeaseKeepAliveStream)), EtcdError> {
@@ -141,7 +145,7 @@ impl Member {
     }
 
     /// Ends the lease of a collector that is not in the cluster: otherwise it would go on as the planner, if it is that.
-    async fn give_up(&mut self, client: &mut Client, lease: i64) {
+    async fn give_up_lease(&mut self, client: &mut Client, lease: i64) {
         self.until.send_replace(None);
         if client.lease_revoke(lease).await.is_ok() {
             self.lease = None;
@@ -149,21 +153,21 @@ impl Member {
     }
 
     /// Says that this collector is there, unless another one is there under its id.
-    async fn register(&mut self, client: &mut Client, lease: i64) -> Result<(), EtcdError> {
+    async fn register_member(&mut self, client: &mut Client, lease: i64) -> Result<(), EtcdError> {
         let key = collector_key(&self.config.prefix, &self.id);
         let there = client.get(key.as_str(), None).await?;
         let modified = match there.kvs().first() {
             None => 0,
             Some(there) => {
-                let said: Option<Collector> = serde_json::from_slice(there.value()).ok();
+                let said: Option<CollectorRecord> = serde_json::from_slice(there.value()).ok();
                 if there.lease() == lease && said.as_ref() == Some(&self.collector) {
                     return Ok(());
                 }
-                let life = |of: &Collector| (of.generation, of.address.clone());
+                let life = |of: &CollectorRecord| (of.generation, of.address.clone());
                 let own = life(&self.collector);
-                let is_other = |said: &Collector| life(said) != own && said.generation >= own.0;
+                let is_other = |said: &CollectorRecord| life(said) != own && said.generation >= own.0;
                 if let Some(other) = said.filter(is_other) {
-                    self.give_up(client, lease).await;
+                    self.give_up_lease(client, lease).await;
                     return Err(EtcdError(format!(
                         "the collector at {} is in the cluster as {:?}: give each an id of its own, or wait until its lease ends",
                         other.address, self.id
@@ -183,7 +187,12 @@ impl Member {
 
     /// Becomes the planner if there is none; writes the next placement if it is the planner. Whether that succeeded is
     /// seen in the watch.
-    async fn plan(&self, client: &mut Client, cluster: &Cluster, lease: i64) -> Result<(), EtcdError> {
+    async fn plan_placement(
+        &self,
+        client: &mut Client,
+        cluster: &EtcdCluster,
+        lease: i64,
+    ) -> Result<(), EtcdError> {
         let prefix = &self.config.prefix;
         let planner = planner_key(prefix);
         let (when, put) = match &cluster.planner {
@@ -193,9 +202,9 @@ impl Member {
                 (vec![Compare::create_revision(planner, CompareOp::Equal, 0)], put)
             }
             Some(elected) if elected.lease == lease => {
-                let Some((next, replaces)) = cluster.plan() else { return Ok(()) };
+                let Some((next, replaces)) = cluster.next_placement() else { return Ok(()) };
                 let key = placement_key(prefix);
-                let put = TxnOp::put(key.as_str(), json(&next)?, None);
+                let put = TxnOp::put(key.as_str(), placement_json(&next)?, None);
                 let is_same = Compare::mod_revision(key, CompareOp::Equal, replaces);
                 let is_planner = Compare::create_revision(planner, CompareOp::Equal, elected.created);
                 (vec![is_same, is_planner], put)
@@ -208,7 +217,7 @@ impl Member {
 }
 
 /// Ends a lease now.
-async fn revoke(config: &Config, lease: i64) -> Result<(), EtcdError> {
+async fn revoke_lease(config: &Config, lease: i64) -> Result<(), EtcdError> {
     config.connect_any().await?.lease_revoke(lease).await?;
     Ok(())
 }

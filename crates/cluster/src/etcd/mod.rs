@@ -2,7 +2,7 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `collectors/ID` | a [`Collector`] as JSON, under its lease: it goes when the collector was not heard of for the time of the lease |
+//! | `collectors/ID` | a [`CollectorRecord`] as JSON, under its lease: it goes when the collector was not heard of for the time of the lease |
 //! | `drained/ID` | empty: this collector is to have nothing, until the key is deleted |
 //! | `planner` | id of the collector that plans, under that one's lease |
 //! | `placement` | a [`Placement`](dta_proto::placement::Placement) as JSON, replaced only if it is still the one that was planned from, and by the planner |
@@ -14,15 +14,15 @@ mod follow;
 mod join;
 mod watched;
 
-pub use follow::follow;
-pub use join::join;
+pub use follow::follow_cluster;
+pub use join::join_cluster;
 
-use dta_proto::placement::Placement;
+use dta_proto::placement::ClusterPlacement;
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 
 use crate::{Config, EtcdError, View};
-use cluster::{Placed, json, placement_key};
-use watched::Watched;
+use cluster::{PlacementKeyState, placement_json, placement_key};
+use watched::WatchedCluster;
 
 /// What etcd says now.
 ///
@@ -30,7 +30,7 @@ use watched::Watched;
 /// No node can be reached, has a leader, and accepts.
 pub async fn read(config: &Config) -> Result<View, EtcdError> {
     let client = config.connect_any().await?;
-    Ok(Watched::begin(client, &config.prefix, View::default()).await?.cluster.view)
+    Ok(WatchedCluster::start_watching(client, &config.prefix, View::default()).await?.cluster.view)
 }
 
 /// Plans anew, as if nothing had been placed: each collector gets one range of buckets, if it can be. Gives the
@@ -38,15 +38,16 @@ pub async fn read(config: &Config) -> Result<View, EtcdError> {
 ///
 /// # Errors
 /// As [`read`]; there is no collector; or the placement was changed meanwhile or cannot be read.
-pub async fn rebalance(config: &Config) -> Result<[Placement; 2], EtcdError> {
+pub async fn rebalance(config: &Config) -> Result<[ClusterPlacement; 2], EtcdError> {
     let mut client = config.connect_any().await?;
-    let cluster = Watched::begin(client.clone(), &config.prefix, View::default()).await?.cluster;
+    let cluster =
+        WatchedCluster::start_watching(client.clone(), &config.prefix, View::default()).await?.cluster;
     let before = cluster.view.placement.clone();
-    let Placed::At(replaces) = cluster.placed else {
+    let PlacementKeyState::At(replaces) = cluster.placed else {
         return Err(EtcdError("there is no placement that could be read: nothing was changed".into()));
     };
     let colours = before.colours.clone();
-    let unplaced = Placement { version: before.version, colours, ..Placement::default() };
+    let unplaced = ClusterPlacement { version: before.version, colours, ..ClusterPlacement::default() };
     let next = View { placement: unplaced, ..cluster.view }.next();
     if next.keys.is_empty() {
         return Err(EtcdError("there is no collector that could have anything: nothing was changed".into()));
@@ -55,7 +56,7 @@ pub async fn rebalance(config: &Config) -> Result<[Placement; 2], EtcdError> {
         return Ok([before.clone(), before]);
     }
     let key = placement_key(&config.prefix);
-    let put = TxnOp::put(key.as_str(), json(&next)?, None);
+    let put = TxnOp::put(key.as_str(), placement_json(&next)?, None);
     let is_same = Compare::mod_revision(key, CompareOp::Equal, replaces);
     match client.txn(Txn::new().when([is_same]).and_then([put])).await?.succeeded() {
         true => Ok([before, next]),
@@ -67,7 +68,7 @@ pub async fn rebalance(config: &Config) -> Result<[Placement; 2], EtcdError> {
 ///
 /// # Errors
 /// As [`read`].
-pub async fn drain(config: &Config, id: &str, is: bool) -> Result<(), EtcdError> {
+pub async fn set_drained(config: &Config, id: &str, is: bool) -> Result<(), EtcdError> {
     let mut client = config.connect_any().await?;
     let key = cluster::drained_key(&config.prefix, id);
     match is {

@@ -2,36 +2,40 @@
 
 use std::sync::Arc;
 
-use dta_proto::placement::Placement;
+use dta_proto::placement::ClusterPlacement;
 use etcd_client::{Client, Error, EventType, GetOptions, KeyValue, WatchOptions, WatchStream};
 use tonic::Code;
 
-use super::cluster::{Cluster, Placed, Value, placement_key};
-use crate::view::{EARLIER, holders};
+use super::cluster::{EtcdCluster, EtcdValue, PlacementKeyState, placement_key};
+use crate::view::{EARLIER, placement_holders};
 use crate::{Earlier, EtcdError, View};
 
 /// What etcd says, kept up to date.
-pub(super) struct Watched {
-    pub(super) cluster: Cluster,
+pub(super) struct WatchedCluster {
+    pub(super) cluster: EtcdCluster,
     prefix: String,
     changes: WatchStream,
 }
 
-impl Watched {
+impl WatchedCluster {
     /// Reads all keys and watches them from there on. `last` is what was known before: its placement is kept as long as
     /// etcd has none.
-    pub(super) async fn begin(mut client: Client, prefix: &str, last: View) -> Result<Watched, EtcdError> {
+    pub(super) async fn start_watching(
+        mut client: Client,
+        prefix: &str,
+        last: View,
+    ) -> Result<WatchedCluster, EtcdError> {
         let all = client.get(prefix, Some(GetOptions::new().with_prefix())).await?;
         let revision = all.header().map_or(0, |header| header.revision());
         let (placement, earlier) = (last.placement, last.earlier);
         let view = View { placement, earlier, ..View::default() };
-        let mut cluster = Cluster { view, revision, ..Cluster::default() };
+        let mut cluster = EtcdCluster { view, revision, ..EtcdCluster::default() };
         for key_value in all.kvs() {
-            apply(&mut cluster, prefix, key_value, false);
+            apply_key_value(&mut cluster, prefix, key_value, false);
         }
         let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1);
         let changes = client.watch(prefix, Some(options)).await?;
-        Ok(Watched { cluster, prefix: prefix.to_owned(), changes })
+        Ok(WatchedCluster { cluster, prefix: prefix.to_owned(), changes })
     }
 
     /// Reads the placements before the one that there is, those that were missed among them.
@@ -39,7 +43,7 @@ impl Watched {
     /// # Errors
     /// Etcd does not answer. What it has compacted is left out.
     pub(super) async fn learn_earlier(&mut self, client: &mut Client) -> Result<(), EtcdError> {
-        let Placed::At(mut before) = self.cluster.placed else { return Ok(()) };
+        let PlacementKeyState::At(mut before) = self.cluster.placed else { return Ok(()) };
         let key = placement_key(&self.prefix);
         let mut earlier: Vec<Earlier> = Vec::new();
         while before > 1 && earlier.len() < EARLIER {
@@ -52,9 +56,9 @@ impl Watched {
                 earlier.push(Earlier::default());
                 break;
             };
-            let Ok(placement) = serde_json::from_slice::<Placement>(found.value()) else { break };
+            let Ok(placement) = serde_json::from_slice::<ClusterPlacement>(found.value()) else { break };
             let is_there = |id: &String| self.cluster.since.get(id).is_some_and(|since| *since < before);
-            let is_waited_for = holders(&placement).all(is_there);
+            let is_waited_for = placement_holders(&placement).all(is_there);
             earlier.push(Earlier { placement: Arc::new(placement), is_waited_for });
             before = found.mod_revision();
         }
@@ -74,7 +78,7 @@ impl Watched {
     ///
     /// # Errors
     /// The watch has ended: begin again.
-    pub(super) async fn changed(&mut self) -> Result<(), EtcdError> {
+    pub(super) async fn apply_changes(&mut self) -> Result<(), EtcdError> {
         let Some(changes) = self.changes.message().await? else {
             return Err(EtcdError("etcd ended the watch".into()));
         };
@@ -86,7 +90,12 @@ impl Watched {
         }
         for event in changes.events() {
             if let Some(key_value) = event.kv() {
-                apply(&mut self.cluster, &self.prefix, key_value, event.event_type() == EventType::Delete);
+                apply_key_value(
+                    &mut self.cluster,
+                    &self.prefix,
+                    key_value,
+                    event.event_type() == EventType::Delete,
+                );
             }
         }
         let revision = changes.header().map_or(0, |header| header.revision());
@@ -95,14 +104,14 @@ impl Watched {
     }
 }
 
-fn apply(cluster: &mut Cluster, prefix: &str, key_value: &KeyValue, is_deleted: bool) {
+fn apply_key_value(cluster: &mut EtcdCluster, prefix: &str, key_value: &KeyValue, is_deleted: bool) {
     // Others than ours may write there, and name their keys as they like.
     let Some(key) = key_value.key_str().ok().and_then(|key| key.strip_prefix(prefix)) else { return };
-    let value = Value {
+    let value = EtcdValue {
         bytes: key_value.value(),
         created: key_value.create_revision(),
         modified: key_value.mod_revision(),
         lease: key_value.lease(),
     };
-    cluster.apply(key, (!is_deleted).then_some(value));
+    cluster.apply_key(key, (!is_deleted).then_some(value));
 }

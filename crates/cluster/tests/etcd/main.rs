@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_cluster::{Collector, Config, Earlier, Membership, Tls, View, Views, drain, follow, join, read};
+use dta_cluster::{
+    CollectorRecord, Config, Earlier, EtcdTls, Membership, View, Views, follow_cluster, join_cluster, read,
+    set_drained,
+};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use nodes::Nodes;
 use tokio::sync::watch;
@@ -14,8 +17,8 @@ use tokio::sync::watch;
 /// How long a test waits for what must come before it says what came in its place.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn collector(n: u8, generation: u64) -> Collector {
-    Collector {
+fn collector(n: u8, generation: u64) -> CollectorRecord {
+    CollectorRecord {
         address: format!("10.0.0.{n}:40050"),
         metrics: String::new(),
         device: "soft".into(),
@@ -32,8 +35,8 @@ fn enter(config: &Config, n: u8) -> Membership {
 }
 
 /// Joins under the id of the `n`-th.
-fn enter_as(config: &Config, n: u8, collector: Collector) -> Membership {
-    join(config.clone(), format!("c{n}"), watch::channel(collector).1).unwrap()
+fn enter_as(config: &Config, n: u8, collector: CollectorRecord) -> Membership {
+    join_cluster(config.clone(), format!("c{n}"), watch::channel(collector).1).unwrap()
 }
 
 /// Waits for a view.
@@ -44,7 +47,7 @@ async fn until(views: &mut Views, what: &str, is: impl Fn(&View) -> bool) -> Arc
             if is(&view) {
                 return view;
             }
-            views.changed().await;
+            views.next_view().await;
         }
     };
     match tokio::time::timeout(PATIENCE, wait).await {
@@ -67,12 +70,15 @@ async fn eventually(what: &str, mut is: impl AsyncFnMut() -> bool) {
 fn is_at(view: &View, ids: &[&str]) -> bool {
     let copies = 2.min(ids.len());
     let is_even = |id: &&str| {
-        (0..copies).all(|copy| view.placement.buckets(copy, id).iter().count().abs_diff(256 / ids.len()) <= 1)
+        (0..copies).all(|copy| {
+            view.placement.buckets_of_copy(copy, id).iter().count().abs_diff(256 / ids.len()) <= 1
+        })
     };
     view.placement.keys.len() == copies
         && view.placement.keys.iter().all(|of_copy| of_copy.len() == ids.len())
         && ids.iter().all(is_even)
-        && (0..8).all(|list| view.placement.of_list("events", list).is_some_and(|id| ids.contains(&id)))
+        && (0..8)
+            .all(|list| view.placement.list_collector("events", list).is_some_and(|id| ids.contains(&id)))
 }
 
 async fn until_at(views: &mut Views, ids: &[&str]) -> Arc<View> {
@@ -84,7 +90,7 @@ async fn until_at(views: &mut Views, ids: &[&str]) -> Arc<View> {
 async fn collectors_join_leave_are_drained_and_die() {
     let nodes = Nodes::start();
     let config = nodes.config();
-    let mut views = follow(config.clone()).unwrap();
+    let mut views = follow_cluster(config.clone()).unwrap();
     let one = enter(&config, 1);
     let first = until_at(&mut views, &["c1"]).await;
     assert_eq!(first.collectors["c1"], collector(1, 1));
@@ -102,20 +108,20 @@ async fn collectors_join_leave_are_drained_and_die() {
     assert_eq!(*all, View { earlier: all.earlier.clone(), ..read_once });
 
     // Leaving is seen at once: its lease is gone, not expired.
-    three.leave().await;
+    three.leave_cluster().await;
     assert!(!read(&config).await.unwrap().collectors.contains_key("c3"));
     until_at(&mut views, &["c1", "c2"]).await;
-    drain(&config, "c2", true).await.unwrap();
+    set_drained(&config, "c2", true).await.unwrap();
     let drained = until_at(&mut views, &["c1"]).await;
-    assert!(drained.collectors.contains_key("c2") && two.lease().is_in());
-    drain(&config, "c2", false).await.unwrap();
+    assert!(drained.collectors.contains_key("c2") && two.lease().is_in_cluster());
+    set_drained(&config, "c2", false).await.unwrap();
     until_at(&mut views, &["c1", "c2"]).await;
 
     // The first one planned so far. It dies without a word, and the other one takes its place.
     drop(one);
     let last = until_at(&mut views, &["c2"]).await;
     assert_eq!(last.collectors.keys().collect::<Vec<_>>(), ["c2"]);
-    assert!(two.lease().is_in());
+    assert!(two.lease().is_in_cluster());
 }
 
 #[tokio::test]
@@ -123,7 +129,7 @@ async fn collectors_join_leave_are_drained_and_die() {
 async fn only_one_plans_and_nothing_is_written_over_what_it_was_not_planned_from() {
     let nodes = Nodes::with(1, "http", |_| Vec::new());
     let config = nodes.config();
-    let mut views = follow(config.clone()).unwrap();
+    let mut views = follow_cluster(config.clone()).unwrap();
     let mut raw = Client::connect(&config.endpoints, None).await.unwrap();
     // All at once: each of them may become the planner.
     let members: Vec<Membership> = (1..=8).map(|n| enter(&config, n)).collect();
@@ -183,7 +189,7 @@ async fn history(raw: &mut Client, key: &str) -> Vec<String> {
 }
 
 fn version(text: &str) -> u64 {
-    serde_json::from_str::<dta_proto::placement::Placement>(text).unwrap().version
+    serde_json::from_str::<dta_proto::placement::ClusterPlacement>(text).unwrap().version
 }
 
 #[tokio::test]
@@ -191,7 +197,7 @@ fn version(text: &str) -> u64 {
 async fn one_node_is_not_missed_and_without_a_quorum_the_last_placement_stays() {
     let mut nodes = Nodes::start();
     let config = nodes.config();
-    let mut views = follow(config.clone()).unwrap();
+    let mut views = follow_cluster(config.clone()).unwrap();
     let members = [enter(&config, 1), enter(&config, 2)];
     until_at(&mut views, &["c1", "c2"]).await;
 
@@ -205,18 +211,19 @@ async fn one_node_is_not_missed_and_without_a_quorum_the_last_placement_stays() 
     drop(three);
     let mut four = enter(&config, 4);
     eventually("their leases cannot be renewed", async || {
-        !members.iter().any(|member| member.lease().is_in())
+        !members.iter().any(|member| member.lease().is_in_cluster())
     })
     .await;
-    assert!(!four.lease().is_in());
+    assert!(!four.lease().is_in_cluster());
     assert_eq!(views.now(), before);
 
     nodes.start_node(0);
     four.is_joined().await;
     until_at(&mut views, &["c1", "c2", "c4"]).await;
     nodes.start_node(1);
-    eventually("both are in again", async || members.iter().all(|member| member.lease().is_in())).await;
-    four.leave().await;
+    eventually("both are in again", async || members.iter().all(|member| member.lease().is_in_cluster()))
+        .await;
+    four.leave_cluster().await;
     until_at(&mut views, &["c1", "c2"]).await;
 }
 
@@ -225,13 +232,13 @@ async fn one_node_is_not_missed_and_without_a_quorum_the_last_placement_stays() 
 async fn a_planner_whose_id_another_one_takes_plans_no_more() {
     let nodes = Nodes::with(1, "http", |_| Vec::new());
     let config = nodes.config();
-    let mut views = follow(config.clone()).unwrap();
+    let mut views = follow_cluster(config.clone()).unwrap();
     let mut first = enter(&config, 1);
     first.is_joined().await;
     until_at(&mut views, &["c1"]).await;
     let mut stranger = enter_as(&config, 1, collector(2, 2));
     stranger.is_joined().await;
-    eventually("the first is out", async || !first.lease().is_in()).await;
+    eventually("the first is out", async || !first.lease().is_in_cluster()).await;
     let _second = enter(&config, 2);
     until_at(&mut views, &["c1", "c2"]).await;
 }
@@ -241,9 +248,9 @@ async fn a_planner_whose_id_another_one_takes_plans_no_more() {
 async fn a_store_that_a_collector_says_it_has_later_is_placed() {
     let nodes = Nodes::with(1, "http", |_| Vec::new());
     let config = nodes.config();
-    let mut views = follow(config.clone()).unwrap();
+    let mut views = follow_cluster(config.clone()).unwrap();
     let (says, said) = watch::channel(collector(1, 1));
-    let mut first = join(config.clone(), "c1".into(), said).unwrap();
+    let mut first = join_cluster(config.clone(), "c1".into(), said).unwrap();
     first.is_joined().await;
     until_at(&mut views, &["c1"]).await;
     says.send_modify(|said| said.lists.extend([("more".to_owned(), 4)]));
@@ -252,7 +259,7 @@ async fn a_store_that_a_collector_says_it_has_later_is_placed() {
         until(&mut views, "placed", |view| lists(view).iter().any(|range| range.store == "more")).await;
     assert_eq!(lists(&view).iter().map(|range| range.count).sum::<u32>(), 12);
     // It stayed in the cluster, under the lease that it has.
-    assert!(first.lease().is_in());
+    assert!(first.lease().is_in_cluster());
     assert_eq!(view.collectors["c1"].lists["more"], 4);
 }
 
@@ -261,7 +268,7 @@ async fn a_store_that_a_collector_says_it_has_later_is_placed() {
 async fn an_id_belongs_to_one_collector_and_to_its_latest_life() {
     let nodes = Nodes::with(1, "http", |_| Vec::new());
     let config = nodes.config();
-    let mut views = follow(config.clone()).unwrap();
+    let mut views = follow_cluster(config.clone()).unwrap();
     let mut first = enter(&config, 1);
     first.is_joined().await;
     // Another one of the same id has to wait until the first is gone.
@@ -270,14 +277,14 @@ async fn an_id_belongs_to_one_collector_and_to_its_latest_life() {
     let mut two = enter(&config, 2);
     two.is_joined().await;
     until_at(&mut views, &["c1", "c2"]).await;
-    assert!(first.lease().is_in() && !other.lease().is_in());
-    first.leave().await;
+    assert!(first.lease().is_in_cluster() && !other.lease().is_in_cluster());
+    first.leave_cluster().await;
     other.is_joined().await;
     until(&mut views, "the other one", |view| view.collectors.get("c1") == Some(&collector(2, 1))).await;
     // A later life of it need not wait, and the earlier one sees that it is out.
     let mut later = enter_as(&config, 1, collector(2, 2));
     later.is_joined().await;
-    eventually("the earlier life is out", async || !other.lease().is_in()).await;
+    eventually("the earlier life is out", async || !other.lease().is_in_cluster()).await;
     until(&mut views, "the later life", |view| view.collectors.get("c1") == Some(&collector(2, 2))).await;
     // Whose key was taken away says again that it is there.
     raw.delete("/dta/collectors/c1", None).await.unwrap();
@@ -293,7 +300,7 @@ async fn an_id_belongs_to_one_collector_and_to_its_latest_life() {
 async fn a_later_life_learns_what_was_placed_before_and_who_has_been_there_since() {
     let nodes = Nodes::with(1, "http", |_| Vec::new());
     let config = nodes.config();
-    let mut views = follow(config.clone()).unwrap();
+    let mut views = follow_cluster(config.clone()).unwrap();
     let _first = enter(&config, 1);
     until_at(&mut views, &["c1"]).await;
     let second = enter(&config, 2);
@@ -311,12 +318,12 @@ async fn a_later_life_learns_what_was_placed_before_and_who_has_been_there_since
     let view = until_at(&mut later.views, &["c1", "c2", "c3"]).await;
     assert_eq!(earlier(&view), [(ids(&[]), false), (ids(&["c1"]), true), (ids(&["c1", "c2"]), true)]);
     assert!(view.earlier.is_sorted_by_key(|of| of.placement.version));
-    second.leave().await;
+    second.leave_cluster().await;
     until(&mut views, "two", |view| view.placement.version > three.placement.version).await;
     let _second = enter(&config, 2);
     until_at(&mut views, &["c1", "c2", "c3"]).await;
     // Who comes now learns what came before, and who was there knows the same.
-    let mut follower = follow(config.clone()).unwrap();
+    let mut follower = follow_cluster(config.clone()).unwrap();
     let view = until_at(&mut follower, &["c1", "c2", "c3"]).await;
     let since =
         [([].as_slice(), false), (&["c1"], true), (&["c1", "c2"], false), (&["c1", "c2", "c3"], false)];
@@ -351,7 +358,7 @@ async fn over_tls_with_a_name_and_a_password() {
             .collect()
     });
     let path = |name: &str| nodes.folder().join(name);
-    let tls = Tls {
+    let tls = EtcdTls {
         ca: path("ca.pem"),
         cert: path("cert.pem"),
         key: path("key.pem"),
@@ -380,7 +387,7 @@ async fn over_tls_with_a_name_and_a_password() {
     eventually("a name is wanted", async || read(&config).await.is_err()).await;
     let mut one = enter(&with_name, 1);
     one.is_joined().await;
-    let mut views = follow(with_name.clone()).unwrap();
+    let mut views = follow_cluster(with_name.clone()).unwrap();
     until_at(&mut views, &["c1"]).await;
     std::fs::write(path("credentials"), "root:wrong\n").unwrap();
     let refused =

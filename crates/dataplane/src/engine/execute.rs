@@ -1,20 +1,20 @@
 //! Turns admitted reports, from any source, into operations on their stores.
 
 use dta_proto::program::Primitive;
-use dta_proto::wire::dta::Body;
+use dta_proto::wire::dta::DtaBody;
 
 use super::Engine;
 use crate::context::Context;
 use crate::counters::Reason;
-use crate::frame::Output;
+use crate::frame::EngineOutput;
 use crate::losses::Origin;
-use crate::run::{Run, Shown};
+use crate::run::{DropEvidence, KeyWriteRun};
 
 /// An admitted report: contents, store and sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admitted<'a> {
     /// Its contents.
-    pub(crate) body: &'a Body<'a>,
+    pub(crate) body: &'a DtaBody<'a>,
     /// Id of its store.
     pub(crate) store: u16,
     /// Its reporter; 0 if unknown.
@@ -32,11 +32,11 @@ pub(crate) struct Admitted<'a> {
 impl Engine {
     /// Executes reports one by one.
     #[cfg(test)]
-    pub(crate) fn execute<'a>(
+    pub(crate) fn execute_reports<'a>(
         &mut self,
         now: u64,
         reports: impl IntoIterator<Item = Admitted<'a>>,
-        out: &mut Output,
+        out: &mut EngineOutput,
     ) {
         self.clock = self.clock.max(now);
         for report in reports {
@@ -46,23 +46,23 @@ impl Engine {
     }
 
     /// Executes a batch of reports that another source has parsed and admitted, each with the id of its store: no
-    /// window is checked and no NACK sent. They are counted like those of [`Engine::ingest`]. Frames are added to
+    /// window is checked and no NACK sent. They are counted like those of [`Engine::ingest_packets`]. Frames are added to
     /// `out`; consecutive key-writes for one store become frames together.
     pub fn execute_unnumbered<'a>(
         &mut self,
         now: u64,
-        reports: impl IntoIterator<Item = (u16, Body<'a>)>,
-        out: &mut Output,
+        reports: impl IntoIterator<Item = (u16, DtaBody<'a>)>,
+        out: &mut EngineOutput,
     ) {
         self.clock = self.clock.max(now);
-        let mut run = Run::new();
+        let mut run = KeyWriteRun::new();
         for (store, body) in reports {
-            if let Body::KeyWrite { redundancy, key, value } = body
+            if let DtaBody::KeyWrite { redundancy, key, value } = body
                 && let Ok(value) = value.try_into()
                 && let of = (store, redundancy)
-                && (run.goes_on(of) || self.begin_run(of, &mut run, out))
+                && (run.can_continue_with(of) || self.begin_run(of, &mut run, out))
             {
-                run.push(key, value, Shown::Reporter(0));
+                run.push(key, value, DropEvidence::Reporter(0));
                 self.count_received(Primitive::KeyWrite);
                 continue;
             }
@@ -78,14 +78,14 @@ impl Engine {
     #[inline]
     pub(super) fn count_received(&mut self, primitive: Primitive) {
         self.egress.counters.received += 1;
-        self.egress.counters.of(primitive).received += 1;
+        self.egress.counters.primitive_counters_mut(primitive).received += 1;
     }
 
-    fn execute_counted(&mut self, report: Admitted<'_>, out: &mut Output) {
+    fn execute_counted(&mut self, report: Admitted<'_>, out: &mut EngineOutput) {
         self.count_received(report.body.primitive());
-        let restarts = self.reporters.restarts();
+        let restarts = self.reporters.restart_count();
         if let Err(reason) = self.execute_one(report, restarts, out) {
-            self.egress.counters.drop_one(reason);
+            self.egress.counters.count_dropped(reason);
             self.offenders.note_admitted(reason, report.reporter, report.store);
         }
     }
@@ -97,27 +97,27 @@ impl Engine {
         &mut self,
         report: Admitted<'_>,
         restarts: u32,
-        out: &mut Output,
+        out: &mut EngineOutput,
     ) -> Result<(), Reason> {
         let primitive = report.body.primitive();
-        let store = self.stores.find(report.store).ok_or(Reason::UnknownStore)?;
+        let store = self.stores.find_store(report.store).ok_or(Reason::UnknownStore)?;
         let origin = Origin { serial: self.serial, sequence: report.sequence, reporter: report.reporter };
         let context =
             &mut Context { now: self.clock, regions: &store.regions, egress: &mut self.egress, out };
         let restarts = (report.numbered && !self.reference).then_some(restarts);
-        store.state.ingest(report, origin, restarts, &mut self.increments, context)?;
-        if report.immediate && !store.state.wakes() {
+        store.state.ingest_report(report, origin, restarts, &mut self.increments, context)?;
+        if report.immediate && !store.state.wakes_reader() {
             self.egress.counters.immediate_ignored += 1;
         }
-        self.egress.counters.of(primitive).accepted += 1;
+        self.egress.counters.primitive_counters_mut(primitive).accepted += 1;
         self.serial = self.serial.wrapping_add(1);
         Ok(())
     }
 
     /// Sends what was held only for the length of a batch, and what queue pairs have room for.
     #[inline]
-    pub(super) fn end_batch(&mut self, out: &mut Output) {
+    pub(super) fn end_batch(&mut self, out: &mut EngineOutput) {
         self.increments.send(self.clock, &mut self.egress, out);
-        self.egress.transmit(self.clock, out);
+        self.egress.transmit_waiting(self.clock, out);
     }
 }

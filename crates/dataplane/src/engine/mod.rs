@@ -29,9 +29,9 @@ use dta_proto::program::{Primitive, Program};
 use dta_proto::wire::dta;
 
 use self::offenders::Offenders;
-use self::stores::Stores;
+use self::stores::InstalledStores;
 use super::egress::Egress;
-use super::frame::Output;
+use super::frame::EngineOutput;
 use super::losses::FrameMeta;
 use super::primitive::increment::Increments;
 use super::reporters::Reporters;
@@ -45,7 +45,7 @@ pub use status::QueuePairStatus;
 
 /// Limits of the engine. Memory is allocated when the program is applied, not per report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct EngineLimits {
     /// Most version-1 reporters with windows, and most version-0 sources.
     pub reporters: usize,
     /// Most NACKs per second for one version-0 source; 0 = none. The sender of a version-0 report is not
@@ -62,9 +62,9 @@ pub struct Limits {
     pub name_reports: bool,
 }
 
-impl Default for Limits {
+impl Default for EngineLimits {
     fn default() -> Self {
-        Limits {
+        EngineLimits {
             reporters: 4096,
             version0_nacks: 0,
             postcard_rows: 1 << 16,
@@ -78,9 +78,9 @@ impl Default for Limits {
 /// The software data plane.
 pub struct Engine {
     program: Program,
-    limits: Limits,
+    limits: EngineLimits,
     egress: Egress,
-    stores: Stores,
+    stores: InstalledStores,
     /// Store ids of version-0 primitives.
     version0: [Option<u16>; Primitive::ALL.len()],
     flush_ns: [u64; Primitive::ALL.len()],
@@ -99,12 +99,12 @@ pub struct Engine {
 impl Engine {
     /// An engine that holds no program: every report is dropped as `no_queue_pair` or
     /// `unknown_store`.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: EngineLimits) -> Self {
         Engine {
             program: Program::default(),
             limits,
             egress: Egress::new(limits.rc, limits.name_reports),
-            stores: Stores::new(),
+            stores: InstalledStores::new(),
             version0: [None; Primitive::ALL.len()],
             flush_ns: [0; Primitive::ALL.len()],
             reporters: Reporters::new(limits.reporters),
@@ -130,8 +130,8 @@ impl Engine {
     /// Accepts only these version-1 reporters, each from its own address, and version-0 reports only from
     /// these addresses. Without any, accepts everybody.
     pub fn list_reporters(&mut self, reporters: &[(u16, Ipv4Addr)]) {
-        self.reporters.list(reporters);
-        self.reporters0.list(reporters.iter().map(|(_, address)| *address));
+        self.reporters.accept_only(reporters);
+        self.reporters0.accept_only(reporters.iter().map(|(_, address)| *address));
     }
 
     /// Sets the limit of NACKs per second for one version-0 source; 0 = none.
@@ -141,8 +141,8 @@ impl Engine {
     }
 
     /// Ends all queue pairs: unacknowledged operations count as lost.
-    pub fn end(&mut self, out: &mut Output) {
-        self.egress.end(out);
+    pub fn end_queue_pairs(&mut self, out: &mut EngineOutput) {
+        self.egress.end_queue_pairs(out);
     }
 
     /// Whether the loss of a frame means the loss of its reports: not on RC, where it is sent again.

@@ -19,12 +19,12 @@ pub struct Offender {
 impl Offender {
     /// Its packet, from the IPv4 header on, cut off behind the longest report; empty if it came
     /// parsed.
-    pub fn packet(&self) -> &[u8] {
+    pub fn offending_packet(&self) -> &[u8] {
         &self.packet[..usize::from(self.len)]
     }
 
     /// Reporter and store of one that arrived parsed ([`Engine::execute_unnumbered`](super::Engine::execute_unnumbered)).
-    pub fn admitted(&self) -> Option<(u16, u16)> {
+    pub fn reporter_and_store(&self) -> Option<(u16, u16)> {
         self.admitted
     }
 }
@@ -41,7 +41,7 @@ impl Offenders {
 
     /// Stores a packet if it is the first for its reason.
     #[inline]
-    pub(super) fn note(&mut self, reason: Reason, packet: &[u8]) {
+    pub(super) fn note_packet(&mut self, reason: Reason, packet: &[u8]) {
         let first = &mut self.first[reason as usize];
         if first.is_none() {
             let len = packet.len().min(KEPT);

@@ -2,31 +2,31 @@
 
 use dta_proto::layout::{hash, key_write as layout};
 use dta_proto::program::Primitive;
-use dta_proto::wire::dta::{Body, Report};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
 
 use super::Engine;
 
 use crate::counters::Reason;
 use crate::egress::Elements;
-use crate::frame::Output;
+use crate::frame::EngineOutput;
 use crate::primitive::key_write::KeyWriteShape;
-use crate::run::{MOST, Run, Shown, VALUE_LEN};
+use crate::run::{DropEvidence, KeyWriteRun, MOST, VALUE_LEN};
 
 impl Engine {
     /// Adds a judged version-1 report to a run. Returns `false`, with nothing changed, if it must be executed
     /// on its own after the run.
     #[inline(always)] // on the path of every report
-    pub(super) fn gather<'a>(
+    pub(super) fn gather_key_write<'a>(
         &mut self,
-        report: &Report<'_>,
-        shown: Shown<'a>,
-        run: &mut Run<'a>,
-        out: &mut Output,
+        report: &DtaReport<'_>,
+        shown: DropEvidence<'a>,
+        run: &mut KeyWriteRun<'a>,
+        out: &mut EngineOutput,
     ) -> bool {
-        if let Body::KeyWrite { redundancy, key, value } = report.body
+        if let DtaBody::KeyWrite { redundancy, key, value } = report.body
             && let Ok(value) = value.try_into()
             && !report.immediate
-            && (run.goes_on((report.store, redundancy))
+            && (run.can_continue_with((report.store, redundancy))
                 || self.begin_run((report.store, redundancy), run, out))
         {
             run.push(key, value, shown);
@@ -38,42 +38,51 @@ impl Engine {
     /// Sends the current run and starts one of key-writes for a store with this number of copies. Returns
     /// `false`, with nothing changed, if such reports must be executed one by one.
     #[inline(never)]
-    pub(super) fn begin_run(&mut self, of: (u16, u8), run: &mut Run<'_>, out: &mut Output) -> bool {
+    pub(super) fn begin_run(
+        &mut self,
+        of: (u16, u8),
+        run: &mut KeyWriteRun<'_>,
+        out: &mut EngineOutput,
+    ) -> bool {
         let (store, redundancy) = of;
         let fits =
             |shape: &KeyWriteShape| usize::from(shape.value_len) == VALUE_LEN && redundancy <= shape.copies;
         // If reports are named, each has its own name.
         let begins = !self.egress.name_reports
-            && self.stores.find(store).and_then(|store| store.key_write()).is_some_and(|shape| fits(&shape));
+            && self
+                .stores
+                .find_store(store)
+                .and_then(|store| store.key_write())
+                .is_some_and(|shape| fits(&shape));
         if begins {
             self.send_run(run, out);
-            run.begin(of);
+            run.restart_for(of);
         }
         begins
     }
 
     /// Sends and empties a run.
     #[inline]
-    pub(super) fn send_run(&mut self, run: &mut Run<'_>, out: &mut Output) {
+    pub(super) fn send_run(&mut self, run: &mut KeyWriteRun<'_>, out: &mut EngineOutput) {
         if run.len() != 0 {
             self.send_reports(run, out);
-            run.begin(run.of());
+            run.restart_for(run.store_and_copies());
         }
     }
 
     #[inline(never)]
-    fn send_reports(&mut self, run: &Run<'_>, out: &mut Output) {
-        let (store, redundancy) = run.of();
+    fn send_reports(&mut self, run: &KeyWriteRun<'_>, out: &mut EngineOutput) {
+        let (store, redundancy) = run.store_and_copies();
         let Engine { stores, egress, offenders, serial, clock, .. } = self;
-        let found = stores.find(store).and_then(|store| Some((store.key_write()?, &store.regions)));
+        let found = stores.find_store(store).and_then(|store| Some((store.key_write()?, &store.regions)));
         let mut hashes = [0; MOST];
-        for (hash, key) in hashes.iter_mut().zip(run.keys()) {
+        for (hash, key) in hashes.iter_mut().zip(run.run_keys()) {
             *hash = hash::key_hash(key);
         }
         let place_of = |h: u32, egress: &crate::egress::Egress| match found {
             // Unreachable: a run starts only after its store was found.
             None => Err(Reason::UnknownStore),
-            Some((_, regions)) => match regions.of_hash(h).ok_or(Reason::NoBucket)? {
+            Some((_, regions)) => match regions.place_of_hash(h).ok_or(Reason::NoBucket)? {
                 place if egress.has_pair_of(place) => Ok(place),
                 _ => Err(Reason::NoQueuePair),
             },
@@ -88,29 +97,32 @@ impl Engine {
             match (place, found) {
                 (Ok(place), Some((KeyWriteShape { slots, value_len, copies }, _))) => {
                     let elements = Elements {
-                        keys: &run.keys()[these.clone()],
-                        values: &run.values()[these.clone()],
+                        keys: &run.run_keys()[these.clone()],
+                        values: &run.run_values()[these.clone()],
                         hashes: &hashes[these],
                         copies: if redundancy == 0 { copies } else { redundancy },
                     };
-                    let offset =
-                        |h: u32, n: u8| layout::offset(hash::slot(h, usize::from(n), slots), value_len);
+                    let offset = |h: u32, n: u8| {
+                        layout::slot_offset(hash::slot_index(h, usize::from(n), slots), value_len)
+                    };
                     egress.write_elements(*clock, place, &elements, offset, out);
                     accepted += alike;
                 }
                 (place, _) => {
                     let reason = place.err().unwrap_or(Reason::UnknownStore);
-                    for shown in &run.shown()[these] {
-                        egress.counters.drop_one(reason);
+                    for shown in &run.drop_evidence()[these] {
+                        egress.counters.count_dropped(reason);
                         match *shown {
-                            Shown::Packet(packet) => offenders.note(reason, packet),
-                            Shown::Reporter(reporter) => offenders.note_admitted(reason, reporter, store),
+                            DropEvidence::Packet(packet) => offenders.note_packet(reason, packet),
+                            DropEvidence::Reporter(reporter) => {
+                                offenders.note_admitted(reason, reporter, store)
+                            }
                         }
                     }
                 }
             }
         }
-        egress.counters.of(Primitive::KeyWrite).accepted += accepted as u64;
+        egress.counters.primitive_counters_mut(Primitive::KeyWrite).accepted += accepted as u64;
         *serial = serial.wrapping_add(accepted as u32);
     }
 }

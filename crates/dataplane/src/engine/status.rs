@@ -4,7 +4,7 @@ use dta_proto::program::{Program, Purpose, Transport};
 
 use super::{Engine, Offender};
 use crate::counters::{EngineCounters, Reason};
-use crate::egress::Pair;
+use crate::egress::ActiveQueuePair;
 use crate::losses::Origins;
 use crate::reporters::Reporters;
 use crate::requester::RequesterCounters;
@@ -36,12 +36,12 @@ pub struct QueuePairStatus {
 
 impl Engine {
     /// What the engine holds.
-    pub fn program(&self) -> &Program {
+    pub fn installed_program(&self) -> &Program {
         &self.program
     }
 
     /// The counters.
-    pub fn counters(&self) -> &EngineCounters {
+    pub fn engine_counters(&self) -> &EngineCounters {
         &self.egress.counters
     }
 
@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// Origins of the reports in recent frames.
-    pub fn origins(&self) -> &Origins {
+    pub fn report_origins(&self) -> &Origins {
         &self.egress.origins
     }
 
@@ -73,13 +73,13 @@ impl Engine {
 
     /// Operations for which every queue pair has room, while half of its queue is kept free for what comes meanwhile.
     /// Operations beyond a queue pair's queue are lost.
-    pub fn room(&self) -> usize {
-        self.egress.pairs().map(|(_, pair)| pair.requester.room()).min().unwrap_or(usize::MAX)
+    pub fn queue_headroom(&self) -> usize {
+        self.egress.queue_pairs().map(|(_, pair)| pair.requester.queue_headroom()).min().unwrap_or(usize::MAX)
     }
 
     /// The queue pairs' states, by collector, then purpose.
     pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
-        let status = |p: &Pair| QueuePairStatus {
+        let status = |p: &ActiveQueuePair| QueuePairStatus {
             collector: p.entry.collector,
             purpose: p.entry.purpose,
             transport: p.entry.transport,
@@ -87,10 +87,10 @@ impl Engine {
             generation: p.entry.generation,
             next_psn: p.requester.next_psn().get(),
             outstanding: p.requester.outstanding(),
-            waiting: p.requester.waiting(),
+            waiting: p.requester.waiting_operations(),
             down: p.requester.is_down(),
             counters: p.requester.counters,
         };
-        self.egress.pairs().map(|(_, pair)| status(pair)).collect()
+        self.egress.queue_pairs().map(|(_, pair)| status(pair)).collect()
     }
 }

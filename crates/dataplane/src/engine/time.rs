@@ -2,12 +2,12 @@
 
 use super::{Engine, stores::InstalledStore};
 use crate::context::Context;
-use crate::frame::Output;
+use crate::frame::EngineOutput;
 
 impl Engine {
     /// Lets time pass: sends what has been held long enough, and recovers queue pairs that are
     /// silent.
-    pub fn tick(&mut self, now: u64, out: &mut Output) {
+    pub fn run_timers(&mut self, now: u64, out: &mut EngineOutput) {
         self.clock = self.clock.max(now);
         let now = self.clock;
         for store in self.stores.iter_mut() {
@@ -15,43 +15,43 @@ impl Engine {
             if after != 0 && now >= after {
                 let mut context = Context { now, regions: &store.regions, egress: &mut self.egress, out };
                 if let Some(gathers) = store.state.gathers_mut() {
-                    gathers.flush(now - after, &mut context);
+                    gathers.flush_started_by(now - after, &mut context);
                 }
             }
         }
-        self.egress.tick(now, out);
+        self.egress.run_timers(now, out);
     }
 
     /// Sends everything held, by store id and then by place (lists by number). Returns how many reports that
     /// were.
-    pub fn flush(&mut self, now: u64, out: &mut Output) -> u64 {
+    pub fn flush_held_reports(&mut self, now: u64, out: &mut EngineOutput) -> u64 {
         self.clock = self.clock.max(now);
-        let before = self.held();
-        for id in self.stores.ids() {
-            let Some(store) = self.stores.find(id) else { continue };
+        let before = self.held_reports();
+        for id in self.stores.store_ids() {
+            let Some(store) = self.stores.find_store(id) else { continue };
             let regions = &store.regions;
             let mut context = Context { now: self.clock, regions, egress: &mut self.egress, out };
             if let Some(gathers) = store.state.gathers_mut() {
                 gathers.flush_all(&mut context);
             }
         }
-        self.egress.transmit(self.clock, out);
-        before - self.held()
+        self.egress.transmit_waiting(self.clock, out);
+        before - self.held_reports()
     }
 
     /// Number of reports held.
-    fn held(&self) -> u64 {
+    fn held_reports(&self) -> u64 {
         self.egress.counters.primitives.iter().map(|p| p.held).sum()
     }
 
-    /// When [`Engine::tick`] is next needed, if ever.
-    pub fn deadline(&self) -> Option<u64> {
+    /// When [`Engine::run_timers`] is next needed, if ever.
+    pub fn next_deadline(&self) -> Option<u64> {
         let stores = self.stores.iter().filter_map(|store| {
             let after = flush_after(&self.flush_ns, store);
-            let oldest = store.state.gathers()?.oldest();
+            let oldest = store.state.gathers()?.oldest_start_time();
             oldest.filter(|_| after != 0).map(|born| born + after)
         });
-        stores.chain(self.egress.deadline()).min()
+        stores.chain(self.egress.next_deadline()).min()
     }
 }
 

@@ -8,12 +8,12 @@ use dta_proto::layout::append as layout;
 use crate::age::AgeList;
 use crate::context::Context;
 use crate::counters::{Discard, EngineCounters, Reason};
-use crate::egress::Write;
+use crate::egress::StoreWrite;
 use crate::gathers::Gathers;
 use crate::losses::Origin;
 use crate::regions::Regions;
-use crate::requester::Action;
-use crate::sent::{Batch, Sent};
+use crate::requester::OperationEffect;
+use crate::sent::{SentBatch, SentBatches};
 use dta_proto::program::{Lists, Primitive};
 
 /// The lists of one store that this translator owns.
@@ -28,7 +28,7 @@ pub(crate) struct AppendState {
     /// By collector and list, the sequence with which a list goes on there that was owned before. What a collector says
     /// of its ring may be older.
     left: BTreeMap<(u8, u32), u32>,
-    sent: Sent,
+    sent: SentBatches,
 }
 
 /// Owned lists `first ..`, one state each.
@@ -53,10 +53,10 @@ impl Range {
         (self.first..).map(at).zip(self.sequence.iter().copied())
     }
 
-    fn discard(&self, counters: &mut EngineCounters) {
+    fn discard_held(&self, counters: &mut EngineCounters) {
         let held: u64 = self.count.iter().map(|c| u64::from(*c)).sum();
-        counters.of(Primitive::Append).held -= held;
-        counters.discard(Discard::StoreRemoved, held);
+        counters.primitive_counters_mut(Primitive::Append).held -= held;
+        counters.count_discarded(Discard::StoreRemoved, held);
     }
 }
 
@@ -72,20 +72,20 @@ impl AppendState {
             notify,
             ranges: Vec::new(),
             left: BTreeMap::new(),
-            sent: Sent::default(),
+            sent: SentBatches::default(),
         }
     }
 
     /// Takes ownership of lists; each continues after its newest batch in the ring. One already owned keeps
     /// what it holds. One that is or was owned at this collector continues after its own newest batch, unless the
     /// ring's is later: then another writer has been there since.
-    pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool, counters: &mut EngineCounters) {
+    pub(crate) fn own_lists(&mut self, lists: &Lists, keep_names: bool, counters: &mut EngineCounters) {
         let count = lists.count.min(self.lists) as usize;
         self.left.extend(self.ranges.iter().flat_map(Range::sequences));
         let owned = self.ranges.iter().find(|r| r.first == lists.first);
         if owned.is_none_or(|range| range.sequence.len() != count) {
-            self.disown(lists.first, counters);
-            self.ranges.push(self.range(lists, count, keep_names));
+            self.disown_lists(lists.first, counters);
+            self.ranges.push(self.new_owned_lists(lists, count, keep_names));
         }
         let Some(range) = self.ranges.iter_mut().find(|r| r.first == lists.first) else { return };
         range.collector = lists.collector;
@@ -95,14 +95,16 @@ impl AppendState {
         }
         // It has arrived, or another writer has replaced it.
         let newest: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
-        self.sent.forget(|batch| {
-            newest.get(&batch.list).is_some_and(|newest| !layout::is_after(batch.sequence, *newest))
+        self.sent.forget_batches(|batch| {
+            newest.get(&batch.list).is_some_and(|newest| !layout::is_sequence_after(batch.sequence, *newest))
         });
         for (list, newest) in &lists.positions {
             let at = list.wrapping_sub(lists.first) as usize;
             if let Some(mine) = range.sequence.get_mut(at) {
                 let given = layout::next(*newest);
-                if !self.left.contains_key(&(lists.collector, *list)) || layout::is_after(given, *mine) {
+                if !self.left.contains_key(&(lists.collector, *list))
+                    || layout::is_sequence_after(given, *mine)
+                {
                     *mine = given;
                 }
             }
@@ -110,11 +112,11 @@ impl AppendState {
     }
 
     /// Forgets where lists went on at a collector whose region is gone or another one.
-    pub(crate) fn forget(&mut self, collector: u8) {
+    pub(crate) fn forget_collector(&mut self, collector: u8) {
         self.left.retain(|(of, _), _| *of != collector);
     }
 
-    fn range(&self, lists: &Lists, count: usize, keep_names: bool) -> Range {
+    fn new_owned_lists(&self, lists: &Lists, count: usize, keep_names: bool) -> Range {
         Range {
             first: lists.first,
             collector: lists.collector,
@@ -131,10 +133,10 @@ impl AppendState {
     }
 
     /// Releases lists; what they hold is discarded.
-    pub(crate) fn disown(&mut self, first: u32, counters: &mut EngineCounters) {
+    pub(crate) fn disown_lists(&mut self, first: u32, counters: &mut EngineCounters) {
         for range in self.ranges.extract_if(.., |range| range.first == first) {
             self.left.extend(range.sequences());
-            range.discard(counters);
+            range.discard_held(counters);
         }
     }
 
@@ -153,13 +155,13 @@ impl AppendState {
     }
 
     /// Whether its batches wake a reader.
-    pub(crate) fn wakes(&self) -> bool {
+    pub(crate) fn wakes_reader(&self) -> bool {
         self.notify
     }
 
     /// Adds an entry to its list's batch. `immediate` asks to wake a reader now.
     #[inline]
-    pub(crate) fn ingest(
+    pub(crate) fn ingest_entry(
         &mut self,
         list: u32,
         value: &[u8],
@@ -192,7 +194,7 @@ impl AppendState {
             *name = origin;
         }
         r.count[at] += 1;
-        context.egress.counters.of(Primitive::Append).held += 1;
+        context.egress.counters.primitive_counters_mut(Primitive::Append).held += 1;
         if r.count[at] == entries || (immediate && notify) {
             self.send(range, at, context);
         } else if n == 0 {
@@ -211,16 +213,16 @@ impl AppendState {
             // Entries of an earlier batch follow.
             batch[usize::from(count) * usize::from(self.entry_len)..].fill(0);
         }
-        layout::seal(batch, list, sequence, count);
+        layout::write_trailer(batch, list, sequence, count);
         r.ages.remove(at);
         r.sequence[at] = layout::next(sequence);
         r.count[at] = 0;
-        let offset = layout::offset(list, sequence, self.ring, self.batch_len);
+        let offset = layout::batch_offset(list, sequence, self.ring, self.batch_len);
         let action = action_of(self.notify, list);
-        context.egress.counters.of(Primitive::Append).held -= u64::from(count);
+        context.egress.counters.primitive_counters_mut(Primitive::Append).held -= u64::from(count);
         let first_name = at * usize::from(self.entries);
         let names = r.names.get(first_name..first_name + usize::from(count)).unwrap_or(&[]);
-        let write = Write {
+        let write = StoreWrite {
             action,
             copies: 1,
             payload: batch,
@@ -229,39 +231,40 @@ impl AppendState {
         };
         let place = context.regions.of_collector(r.collector);
         if place.is_some_and(|place| context.egress.keeps_nothing(place)) {
-            self.sent.keep(Batch { collector: r.collector, list, sequence, at: context.now }, batch);
+            self.sent
+                .keep_batch(SentBatch { collector: r.collector, list, sequence, at: context.now }, batch);
         }
-        context.write(place, &write, |_| offset, names.iter().copied());
+        context.write_copies(place, &write, |_| offset, names.iter().copied());
     }
 
     /// Resends what a collector may not have received because it restarted or replaced its queue pair.
     pub(crate) fn send_again(&self, collector: u8, context: &mut Context<'_>) {
         let Some(place) = context.regions.of_collector(collector) else { return };
-        for (Batch { list, sequence, .. }, bytes) in self.sent.to(collector, context.now) {
+        for (SentBatch { list, sequence, .. }, bytes) in self.sent.recent_batches_to(collector, context.now) {
             let owned = self.ranges.iter().filter(|range| range.collector == collector);
             let mut next =
                 owned.filter_map(|range| range.sequence.get(list.wrapping_sub(range.first) as usize));
             // Overwritten by a later batch.
-            let turned = |next: &u32| u64::from(layout::distance(sequence, *next)) > self.ring;
+            let turned = |next: &u32| u64::from(layout::batches_between(sequence, *next)) > self.ring;
             if next.next().is_none_or(turned) {
                 continue;
             }
-            let offset = layout::offset(list, sequence, self.ring, self.batch_len);
+            let offset = layout::batch_offset(list, sequence, self.ring, self.batch_len);
             let action = action_of(self.notify, list);
-            context.egress.repeat(context.now, (place, offset), action, bytes, context.out);
+            context.egress.resend_operation(context.now, (place, offset), action, bytes, context.out);
         }
     }
 }
 
-fn action_of(notify: bool, list: u32) -> Action {
-    if notify { Action::write_immediate(list) } else { Action::WRITE }
+fn action_of(notify: bool, list: u32) -> OperationEffect {
+    if notify { OperationEffect::write_immediate(list) } else { OperationEffect::WRITE }
 }
 
 impl Gathers for AppendState {
     /// Sends batches whose first entry arrived at or before `born_by`.
-    fn flush(&mut self, born_by: u64, context: &mut Context<'_>) {
+    fn flush_started_by(&mut self, born_by: u64, context: &mut Context<'_>) {
         for range in 0..self.ranges.len() {
-            while let Some((at, born)) = self.ranges[range].ages.oldest()
+            while let Some((at, born)) = self.ranges[range].ages.oldest_element()
                 && born <= born_by
             {
                 self.send(range, at, context);
@@ -276,15 +279,15 @@ impl Gathers for AppendState {
     }
 
     /// Arrival time of the oldest batch's first entry.
-    fn oldest(&self) -> Option<u64> {
-        self.ranges.iter().filter_map(|r| r.ages.oldest().map(|(_, born)| born)).min()
+    fn oldest_start_time(&self) -> Option<u64> {
+        self.ranges.iter().filter_map(|r| r.ages.oldest_element().map(|(_, born)| born)).min()
     }
 
     /// Releases lists; what they hold is discarded.
-    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
+    fn discard_region(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
         let of = |range: &mut Range| regions.of_collector(range.collector) == Some(place);
         for range in self.ranges.extract_if(.., of) {
-            range.discard(counters);
+            range.discard_held(counters);
         }
     }
 }

@@ -3,9 +3,9 @@
 use crate::context::Context;
 use crate::counters::{EngineCounters, Reason};
 use crate::egress::Egress;
-use crate::frame::Output;
+use crate::frame::EngineOutput;
 use crate::losses::{FrameMeta, Origin};
-use crate::requester::Action;
+use crate::requester::OperationEffect;
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_increment as layout};
 use dta_proto::program::Primitive;
@@ -14,7 +14,7 @@ use dta_proto::program::Primitive;
 pub(crate) struct Increments {
     sums: Vec<Sum>,
     /// The batch's increments in order of arrival; those of one sum are chained.
-    parts: Vec<Part>,
+    parts: Vec<OriginNode>,
     /// Open-addressed: index in `sums` by hash of (store, counter), valid if the stamp is the batch's.
     table: Vec<(u32, u32)>,
     stamp: u32,
@@ -44,7 +44,7 @@ struct Sum {
     copies: u8,
 }
 
-struct Part {
+struct OriginNode {
     origin: Origin,
     next: u32,
 }
@@ -70,7 +70,7 @@ impl Increments {
 
     /// Adds an increment to the sums of its key's counters. A `redundancy` of 0 means all counters.
     #[inline]
-    pub(crate) fn ingest(
+    pub(crate) fn ingest_increment(
         &mut self,
         shape: KeyIncrementShape,
         redundancy: u8,
@@ -84,21 +84,21 @@ impl Increments {
             return Err(Reason::Redundancy);
         }
         let h = hash::key_hash(key);
-        context.reach(h)?;
-        let lanes = context.regions.replicas();
+        context.check_reachable(h)?;
+        let lanes = context.regions.replica_count();
         if self.parts.len() + usize::from(copies) * lanes > MOST {
             self.send(context.now, context.egress, context.out);
         }
         let counters = &mut context.egress.counters;
-        counters.of(Primitive::KeyIncrement).emitted += 1;
+        counters.primitive_counters_mut(Primitive::KeyIncrement).emitted += 1;
         // Where two collectors count the key, each does in a lane of its own.
         let stores = (0..lanes).filter_map(|lane| Some((lane, context.regions.of_replica(h, lane)?)));
         let replicas = stores.clone().count() as u8;
         for (replica, (lane, store)) in (0u8..).zip(stores) {
             for n in 0..copies {
                 let part = self.parts.len() as u32;
-                self.parts.push(Part { origin, next: NONE });
-                let slot = hash::slot(h, layout::copy_in_lane(lane, n, copies), slots);
+                self.parts.push(OriginNode { origin, next: NONE });
+                let slot = hash::slot_index(h, layout::copy_in_lane(lane, n, copies), slots);
                 let copy = replica * copies + n;
                 let sum =
                     Sum { store, slot, delta, first: part, last: part, replica, replicas, copy, copies };
@@ -128,7 +128,7 @@ impl Increments {
                     sum.delta = sum.delta.wrapping_add(new.delta);
                     self.parts[sum.last as usize].next = new.first;
                     sum.last = new.first;
-                    counters.of(Primitive::KeyIncrement).coalesced += 1;
+                    counters.primitive_counters_mut(Primitive::KeyIncrement).coalesced += 1;
                     return;
                 }
                 at = (at + 1) & mask;
@@ -141,11 +141,11 @@ impl Increments {
     }
 
     /// Ends the batch: one FETCH_ADD per sum, in order of first appearance.
-    pub(crate) fn send(&mut self, now: u64, egress: &mut Egress, out: &mut Output) {
+    pub(crate) fn send(&mut self, now: u64, egress: &mut Egress, out: &mut EngineOutput) {
         if self.sums.is_empty() {
             return;
         }
-        egress.counters.of(Primitive::KeyIncrement).operations += self.sums.len() as u64;
+        egress.counters.primitive_counters_mut(Primitive::KeyIncrement).operations += self.sums.len() as u64;
         for sum in &self.sums {
             let first_origin = egress.origins.next();
             let mut part = sum.first;
@@ -157,7 +157,7 @@ impl Increments {
             let reports = (egress.origins.next() - first_origin) as u16;
             let meta = FrameMeta {
                 primitive: Some(Primitive::KeyIncrement),
-                pair: egress.pair_of(sum.store),
+                pair: egress.pair_place_of(sum.store),
                 copy: sum.copy,
                 copies: sum.copies,
                 replicas: sum.replicas,
@@ -166,10 +166,10 @@ impl Increments {
                 first_origin,
                 origins: reports,
             };
-            egress.post(
+            egress.post_operation(
                 now,
-                (sum.store, layout::offset(sum.slot)),
-                Action::fetch_add(sum.delta),
+                (sum.store, layout::counter_offset(sum.slot)),
+                OperationEffect::fetch_add(sum.delta),
                 &[],
                 &meta,
                 out,

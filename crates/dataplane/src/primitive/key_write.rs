@@ -6,9 +6,9 @@ use dta_proto::program::Primitive;
 
 use crate::context::Context;
 use crate::counters::Reason;
-use crate::egress::Write;
+use crate::egress::StoreWrite;
 use crate::losses::Origin;
-use crate::requester::{Action, MAX_PAYLOAD};
+use crate::requester::{MAX_PAYLOAD, OperationEffect};
 
 /// Slots up to this length are built in a shorter buffer.
 const SHORT: usize = 32;
@@ -26,7 +26,7 @@ pub(crate) struct KeyWriteShape {
 impl KeyWriteShape {
     /// How many copies a report asks for: with a `redundancy` of 0, as many as the store has.
     #[inline]
-    pub(crate) fn copies(&self, redundancy: u8) -> Result<u8, Reason> {
+    pub(crate) fn requested_copies(&self, redundancy: u8) -> Result<u8, Reason> {
         match redundancy {
             0 => Ok(self.copies),
             fewer if fewer <= self.copies => Ok(fewer),
@@ -34,9 +34,9 @@ impl KeyWriteShape {
         }
     }
 
-    /// Writes a value to the slots of its key, to as many as [`Self::copies`] says.
+    /// Writes a value to the slots of its key, to as many as [`Self::requested_copies`] says.
     #[inline]
-    pub(crate) fn ingest(
+    pub(crate) fn ingest_value(
         &self,
         redundancy: u8,
         key: &Key,
@@ -45,12 +45,12 @@ impl KeyWriteShape {
         context: &mut Context<'_>,
     ) -> Result<(), Reason> {
         let KeyWriteShape { slots, value_len, .. } = *self;
-        let copies = self.copies(redundancy)?;
+        let copies = self.requested_copies(redundancy)?;
         if value.len() > usize::from(value_len) {
             return Err(Reason::ValueLength);
         }
         let h = hash::key_hash(key);
-        context.reach(h)?;
+        context.check_reachable(h)?;
         // Most slots are short, which leaves less to clear per report.
         let (mut short, mut long);
         let slot = match layout::CHECKSUM_LEN + usize::from(value_len) {
@@ -63,17 +63,17 @@ impl KeyWriteShape {
                 &mut long[..len]
             }
         };
-        layout::encode(slot, key, value);
-        let write = Write {
-            action: Action::WRITE,
+        layout::encode_slot(slot, key, value);
+        let write = StoreWrite {
+            action: OperationEffect::WRITE,
             copies,
             payload: slot,
             primitive: Primitive::KeyWrite,
             reports: 1,
         };
-        let offset = |n: u8| layout::offset(hash::slot(h, usize::from(n), slots), value_len);
+        let offset = |n: u8| layout::slot_offset(hash::slot_index(h, usize::from(n), slots), value_len);
         // Copies are spread over the collectors that have the key.
-        let replicas = context.regions.replicas();
+        let replicas = context.regions.replica_count();
         context.write_replicas(h, &write, |n| usize::from(n) % replicas, offset, std::iter::once(origin));
         Ok(())
     }

@@ -5,17 +5,17 @@
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
-use dta_proto::layout::postcarding::{self as layout, MAX_HOPS, Path};
+use dta_proto::layout::postcarding::{self as layout, MAX_HOPS, PostcardPath};
 
 use crate::age::AgeList;
 use crate::context::Context;
 use crate::counters::{Discard, EngineCounters, Reason};
-use crate::egress::Write;
+use crate::egress::StoreWrite;
 use crate::gathers::Gathers;
 use crate::losses::Origin;
 use crate::paths_left::{Mark, PathsLeft, Postcard};
 use crate::regions::Regions;
-use crate::requester::{Action, MAX_PAYLOAD};
+use crate::requester::{MAX_PAYLOAD, OperationEffect};
 use dta_proto::program::Primitive;
 
 /// Rows that share a place, so that one other key does not evict a key in use at once.
@@ -26,7 +26,7 @@ pub(crate) struct PostcardState {
     slots: u64,
     hops: u8,
     copies: u8,
-    rows: Vec<Row>,
+    rows: Vec<PostcardRow>,
     /// Origins of the postcards in `rows`, [`MAX_HOPS`] per row; empty unless names are kept.
     names: Vec<Origin>,
     /// Senders of the postcards in `rows`, [`MAX_HOPS`] per row.
@@ -39,7 +39,7 @@ pub(crate) struct PostcardState {
 
 /// One postcard.
 #[derive(Clone, Copy)]
-pub(crate) struct Arrival<'a> {
+pub(crate) struct PostcardArrival<'a> {
     pub(crate) key: &'a Key,
     pub(crate) hop: u8,
     /// Hops of the path; 0 = unknown.
@@ -51,12 +51,12 @@ pub(crate) struct Arrival<'a> {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Row {
+struct PostcardRow {
     key: Key,
-    path: Path,
+    path: PostcardPath,
     /// Number of postcards: one per hop present. 0 = free.
     reports: u16,
-    /// The [`Arrival::restarts`] of all its postcards; `None` if one had none.
+    /// The [`PostcardArrival::restarts`] of all its postcards; `None` if one had none.
     restarts: Option<u32>,
 }
 
@@ -68,7 +68,7 @@ impl PostcardState {
             slots,
             hops,
             copies,
-            rows: vec![Row::default(); rows],
+            rows: vec![PostcardRow::default(); rows],
             names: if keep_names { vec![Origin::default(); rows * MAX_HOPS] } else { Vec::new() },
             marks: vec![Mark::default(); rows * MAX_HOPS],
             // As many as a full cache sends in some hundred milliseconds; later postcards are very late.
@@ -80,8 +80,12 @@ impl PostcardState {
 
     /// Adds a postcard to the row of its key.
     #[inline]
-    pub(crate) fn ingest(&mut self, arrival: &Arrival<'_>, context: &mut Context<'_>) -> Result<(), Reason> {
-        let &Arrival { key, hop, length, value, origin, restarts } = arrival;
+    pub(crate) fn ingest_postcard(
+        &mut self,
+        arrival: &PostcardArrival<'_>,
+        context: &mut Context<'_>,
+    ) -> Result<(), Reason> {
+        let &PostcardArrival { key, hop, length, value, origin, restarts } = arrival;
         if length > self.hops {
             return Err(Reason::PathLength);
         }
@@ -89,22 +93,22 @@ impl PostcardState {
             return Err(Reason::Hop);
         }
         let h = hash::key_hash(key);
-        context.reach(h)?;
+        context.check_reachable(h)?;
         let mark = Mark { reporter: origin.reporter, sequence: origin.sequence };
         if let Some(restarts) = restarts {
-            match self.left.judge(key, hop, length, mark, restarts) {
+            match self.left.classify_postcard(key, hop, length, mark, restarts) {
                 Postcard::New => {}
                 Postcard::Old => return Err(Reason::LatePostcard),
                 Postcard::Missing => {
-                    if let Some(path) = self.left.join(key, hop, value, mark, restarts) {
+                    if let Some(path) = self.left.add_late_hop(key, hop, value, mark, restarts) {
                         context.egress.counters.joined_postcards += 1;
-                        self.write(key, &path, 1, std::iter::once(origin), context);
+                        self.write_path(key, &path, 1, std::iter::once(origin), context);
                         return Ok(());
                     }
                 }
             }
         }
-        let at = self.place(key, h, length, context);
+        let at = self.row_for_key(key, h, length, context);
         // A path of another length is another path: the old row is sent first.
         let row = &self.rows[at];
         let known = row.path.length;
@@ -117,10 +121,10 @@ impl PostcardState {
         }
         let row = &mut self.rows[at];
         if row.reports == 0 {
-            *row = Row { key: *key, restarts, ..Row::default() };
+            *row = PostcardRow { key: *key, restarts, ..PostcardRow::default() };
             self.ages.push(at, context.now);
         }
-        let counters = context.egress.counters.of(Primitive::Postcarding);
+        let counters = context.egress.counters.primitive_counters_mut(Primitive::Postcarding);
         if row.path.bitmap >> hop & 1 == 1 {
             counters.superseded += 1;
         } else {
@@ -144,7 +148,7 @@ impl PostcardState {
 
     /// The row of a key, evicting another if needed.
     #[inline]
-    fn place(&mut self, key: &Key, h: u32, length: u8, context: &mut Context<'_>) -> usize {
+    fn row_for_key(&mut self, key: &Key, h: u32, length: u8, context: &mut Context<'_>) -> usize {
         if self.reference {
             return self.place_in_reference(key, h, length, context);
         }
@@ -161,7 +165,7 @@ impl PostcardState {
             }
         }
         free.unwrap_or_else(|| {
-            let oldest = (set..set + WAYS).min_by_key(|at| self.ages.born(*at)).unwrap_or(set);
+            let oldest = (set..set + WAYS).min_by_key(|at| self.ages.insertion_time(*at)).unwrap_or(set);
             self.send(oldest, context);
             oldest
         })
@@ -181,62 +185,63 @@ impl PostcardState {
     /// Sets whether the rules of a switch apply: `docs/reference-mode.md`.
     pub(crate) fn set_reference(&mut self, reference: bool) {
         self.reference = reference;
-        self.left.forget();
+        self.left.clear_paths();
     }
 
     /// Sends a row and frees it.
     fn send(&mut self, at: usize, context: &mut Context<'_>) {
         let row = self.rows[at];
-        let began = self.ages.born(at);
+        let began = self.ages.insertion_time(at);
         self.rows[at].reports = 0;
         self.ages.remove(at);
         let mut path = row.path;
         if let Some(restarts) = row.restarts.filter(|_| row.path.length != 0) {
             let marks = &self.marks[at * MAX_HOPS..(at + 1) * MAX_HOPS];
-            path = self.left.leave(context.now, began, &row.key, &row.path, marks, restarts);
+            path = self.left.record_sent_path(context.now, began, &row.key, &row.path, marks, restarts);
             if path.bitmap != row.path.bitmap {
                 context.egress.counters.joined_postcards += u64::from(row.reports);
             }
         }
         let counters = &mut context.egress.counters;
-        counters.of(Primitive::Postcarding).held -= u64::from(row.reports);
+        counters.primitive_counters_mut(Primitive::Postcarding).held -= u64::from(row.reports);
         counters.partial_rows += u64::from(path.length != 0 && !path.is_complete());
         let names = self.names.get(at * MAX_HOPS..(at + 1) * MAX_HOPS).unwrap_or(&[]);
         let present = names.iter().enumerate().filter(|(hop, _)| row.path.bitmap >> hop & 1 == 1);
-        self.write(&row.key, &path, row.reports, present.map(|(_, origin)| *origin), context);
+        self.write_path(&row.key, &path, row.reports, present.map(|(_, origin)| *origin), context);
     }
 
     /// Writes a path with `reports` new postcards, from `origins`.
-    fn write(
+    fn write_path(
         &self,
         key: &Key,
-        path: &Path,
+        path: &PostcardPath,
         reports: u16,
         origins: impl Iterator<Item = Origin>,
         context: &mut Context<'_>,
     ) {
         let mut bytes = [0; MAX_PAYLOAD];
-        let bytes = &mut bytes[..layout::row_len(self.hops) as usize];
-        layout::encode(bytes, key, path);
+        let bytes = &mut bytes[..layout::row_length(self.hops) as usize];
+        layout::encode_row(bytes, key, path);
         let h = hash::key_hash(key);
         // All copies go to each collector that has the key.
         let copies = self.copies;
-        let write = Write {
-            action: Action::WRITE,
-            copies: copies * context.regions.replicas() as u8,
+        let write = StoreWrite {
+            action: OperationEffect::WRITE,
+            copies: copies * context.regions.replica_count() as u8,
             payload: bytes,
             primitive: Primitive::Postcarding,
             reports,
         };
-        let offset = |n| layout::offset(hash::slot(h, usize::from(n % copies), self.slots), self.hops);
+        let offset =
+            |n| layout::row_offset(hash::slot_index(h, usize::from(n % copies), self.slots), self.hops);
         context.write_replicas(h, &write, |n| usize::from(n / copies), offset, origins);
     }
 }
 
 impl Gathers for PostcardState {
     /// Sends rows whose first postcard arrived at or before `born_by`.
-    fn flush(&mut self, born_by: u64, context: &mut Context<'_>) {
-        while let Some((at, born)) = self.ages.oldest()
+    fn flush_started_by(&mut self, born_by: u64, context: &mut Context<'_>) {
+        while let Some((at, born)) = self.ages.oldest_element()
             && born <= born_by
         {
             self.send(at, context);
@@ -252,22 +257,22 @@ impl Gathers for PostcardState {
     }
 
     /// Start time of the oldest row.
-    fn oldest(&self) -> Option<u64> {
-        self.ages.oldest().map(|(_, born)| born)
+    fn oldest_start_time(&self) -> Option<u64> {
+        self.ages.oldest_element().map(|(_, born)| born)
     }
 
     /// Discards what is held for this region alone.
-    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
+    fn discard_region(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
         let mut held = 0;
         for (at, row) in self.rows.iter_mut().enumerate() {
             if row.reports != 0 && regions.are_only_at(hash::key_hash(&row.key), place) {
                 held += u64::from(row.reports);
-                *row = Row::default();
+                *row = PostcardRow::default();
                 self.ages.remove(at);
             }
         }
-        counters.of(Primitive::Postcarding).held -= held;
-        counters.discard(Discard::StoreRemoved, held);
-        self.left.forget();
+        counters.primitive_counters_mut(Primitive::Postcarding).held -= held;
+        counters.count_discarded(Discard::StoreRemoved, held);
+        self.left.clear_paths();
     }
 }

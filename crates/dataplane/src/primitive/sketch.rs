@@ -4,18 +4,18 @@
 //! later is merged too, and the column is sent again.
 
 use dta_proto::buckets::column_hash;
-use dta_proto::layout::sketch_merge::{self as layout, Column, MAX_ROWS};
+use dta_proto::layout::sketch_merge::{self as layout, MAX_ROWS, SketchColumn};
 use dta_proto::store::Merge;
 
 use crate::age::AgeList;
 use crate::context::Context;
 use crate::counters::{Discard, EngineCounters, Reason};
-use crate::egress::Write;
+use crate::egress::StoreWrite;
 use crate::epochs::EpochWindow;
 use crate::gathers::Gathers;
 use crate::losses::Origin;
 use crate::regions::Regions;
-use crate::requester::{Action, MAX_PAYLOAD};
+use crate::requester::{MAX_PAYLOAD, OperationEffect};
 use crate::window::HALF;
 use dta_proto::program::Primitive;
 
@@ -91,7 +91,7 @@ impl SketchState {
     }
 
     /// Assigns a bit to a reporter permanently, or revokes it.
-    pub(crate) fn reserve(&mut self, bit: u8, reporter: Option<u16>) {
+    pub(crate) fn reserve_bit(&mut self, bit: u8, reporter: Option<u16>) {
         let bit = usize::from(bit);
         if bit < REPORTERS {
             if reporter.is_some() {
@@ -107,11 +107,11 @@ impl SketchState {
 
     /// The bit of a reporter. A new reporter gets a free one, or that of a reporter whose columns have all
     /// left the ring, or of one heard once: forged reporters cannot keep the bits.
-    fn bit_of(&mut self, reporter: u16) -> Option<usize> {
+    fn bit_of_reporter(&mut self, reporter: u16) -> Option<usize> {
         if let Some(bit) = self.bits.iter().position(|b| *b == Some(reporter)) {
             return Some(bit);
         }
-        let newest = self.window.newest();
+        let newest = self.window.newest_epoch();
         let left = |bit: &usize| newest.saturating_sub(self.uses[*bit].epoch) >= self.epochs;
         let open = || (0..REPORTERS).filter(|bit| self.reserved[*bit].is_none());
         let bit =
@@ -139,11 +139,11 @@ impl SketchState {
     /// Sets whether the rules of a switch apply: `docs/reference-mode.md`. Nothing may be held.
     pub(crate) fn set_reference(&mut self, reference: bool) {
         self.reference = reference;
-        self.forget();
+        self.forget_columns();
     }
 
     /// Forgets all columns and all bits not assigned by configuration.
-    fn forget(&mut self) {
+    fn forget_columns(&mut self) {
         self.count.fill(0);
         self.merged.fill(0);
         self.unsent.fill(0);
@@ -155,7 +155,7 @@ impl SketchState {
 
     /// Merges a reporter's column into the one of its epoch.
     #[inline]
-    pub(crate) fn ingest(
+    pub(crate) fn ingest_column(
         &mut self,
         epoch: u32,
         column: u32,
@@ -174,18 +174,18 @@ impl SketchState {
         let bit = match self.reference {
             true => self.bit_in_reference(epoch, at, origin.reporter)?,
             false => {
-                self.window.admit(epoch, origin.reporter)?;
-                if self.count[at] != 0 && self.epoch[at] > epoch && self.window.has(self.epoch[at]) {
+                self.window.admit_epoch(epoch, origin.reporter)?;
+                if self.count[at] != 0 && self.epoch[at] > epoch && self.window.is_accepted(self.epoch[at]) {
                     // A later epoch has taken this column's place, if not yet those of all others.
                     return Err(Reason::EpochOld);
                 }
-                self.bit_of(origin.reporter).ok_or(Reason::SketchReporters)?
+                self.bit_of_reporter(origin.reporter).ok_or(Reason::SketchReporters)?
             }
         };
         let rows = usize::from(self.rows);
         if self.count[at] != 0 && self.epoch[at] != epoch {
             // The ring has turned: the rest of this place's former epoch becomes invisible.
-            let counters = context.egress.counters.of(Primitive::SketchMerge);
+            let counters = context.egress.counters.primitive_counters_mut(Primitive::SketchMerge);
             counters.held -= u64::from(self.unsent[at]);
             counters.superseded += u64::from(self.unsent[at]);
             self.ages.remove(at);
@@ -199,7 +199,7 @@ impl SketchState {
         let mine = &mut self.cells[at * rows..(at + 1) * rows];
         for (cell, bytes) in mine.iter_mut().zip(cells.as_chunks::<4>().0) {
             let theirs = u32::from_be_bytes(*bytes);
-            *cell = if self.count[at] == 0 { theirs } else { layout::merge(self.merge, *cell, theirs) };
+            *cell = if self.count[at] == 0 { theirs } else { layout::merge_cells(self.merge, *cell, theirs) };
         }
         self.epoch[at] = epoch;
         self.merged[at] |= 1 << bit;
@@ -211,7 +211,7 @@ impl SketchState {
             *name = origin;
         }
         self.unsent[at] += 1;
-        context.egress.counters.of(Primitive::SketchMerge).held += 1;
+        context.egress.counters.primitive_counters_mut(Primitive::SketchMerge).held += 1;
         if self.count[at] >= u16::from(self.expected) {
             self.send(at, context);
         } else if !self.ages.contains(at) {
@@ -225,7 +225,7 @@ impl SketchState {
         let rows = usize::from(self.rows);
         let mut cells = [0; MAX_ROWS];
         cells[..rows].copy_from_slice(&self.cells[at * rows..(at + 1) * rows]);
-        let column = Column {
+        let column = SketchColumn {
             epoch: self.epoch[at],
             merged: self.count[at],
             expected: u16::from(self.expected),
@@ -233,30 +233,30 @@ impl SketchState {
         };
         let mut bytes = [0; MAX_PAYLOAD];
         let bytes = &mut bytes[..layout::column_len(self.rows) as usize];
-        layout::encode(bytes, self.rows, &column);
+        layout::encode_column(bytes, self.rows, &column);
         let reports = std::mem::take(&mut self.unsent[at]);
         self.ages.remove(at);
-        context.egress.counters.of(Primitive::SketchMerge).held -= u64::from(reports);
+        context.egress.counters.primitive_counters_mut(Primitive::SketchMerge).held -= u64::from(reports);
         let index = at as u32 & (self.columns - 1);
-        let offset = layout::offset(self.epoch[at], index, self.epochs, self.columns, self.rows);
+        let offset = layout::column_offset(self.epoch[at], index, self.epochs, self.columns, self.rows);
         let first = at * usize::from(self.expected);
         let names = self.names.get(first..first + usize::from(reports)).unwrap_or(&[]);
-        let write = Write {
-            action: Action::WRITE,
+        let write = StoreWrite {
+            action: OperationEffect::WRITE,
             copies: 1,
             payload: bytes,
             primitive: Primitive::SketchMerge,
             reports: u16::from(reports),
         };
-        let place = context.regions.of_hash(column_hash(index));
-        context.write(place, &write, |_| offset, names.iter().copied());
+        let place = context.regions.place_of_hash(column_hash(index));
+        context.write_copies(place, &write, |_| offset, names.iter().copied());
     }
 }
 
 impl Gathers for SketchState {
     /// Sends columns whose first unsent report arrived at or before `born_by`.
-    fn flush(&mut self, born_by: u64, context: &mut Context<'_>) {
-        while let Some((at, born)) = self.ages.oldest()
+    fn flush_started_by(&mut self, born_by: u64, context: &mut Context<'_>) {
+        while let Some((at, born)) = self.ages.oldest_element()
             && born <= born_by
         {
             self.send(at, context);
@@ -272,15 +272,15 @@ impl Gathers for SketchState {
     }
 
     /// Start time of the oldest unsent column.
-    fn oldest(&self) -> Option<u64> {
-        self.ages.oldest().map(|(_, born)| born)
+    fn oldest_start_time(&self) -> Option<u64> {
+        self.ages.oldest_element().map(|(_, born)| born)
     }
 
     /// Discards what is held.
-    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
+    fn discard_region(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
         let mut held = 0;
         for column in 0..self.columns {
-            if regions.of_hash(column_hash(column)) != Some(place) {
+            if regions.place_of_hash(column_hash(column)) != Some(place) {
                 continue;
             }
             for at in (column as usize..self.count.len()).step_by(self.columns as usize) {
@@ -289,10 +289,10 @@ impl Gathers for SketchState {
                 self.ages.remove(at);
             }
         }
-        counters.of(Primitive::SketchMerge).held -= held;
-        counters.discard(Discard::StoreRemoved, held);
-        if regions.count() == 1 {
-            self.forget();
+        counters.primitive_counters_mut(Primitive::SketchMerge).held -= held;
+        counters.count_discarded(Discard::StoreRemoved, held);
+        if regions.region_count() == 1 {
+            self.forget_columns();
         }
     }
 }

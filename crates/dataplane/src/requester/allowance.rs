@@ -24,7 +24,7 @@ impl Allowance {
     }
 
     /// Most frames that may be outstanding.
-    pub(super) fn frames(&self) -> u32 {
+    pub(super) fn max_outstanding(&self) -> u32 {
         self.now
     }
 
@@ -35,7 +35,7 @@ impl Allowance {
     }
 
     /// `frames` were acknowledged.
-    pub(super) fn grow(&mut self, frames: u32) {
+    pub(super) fn grow_after_acks(&mut self, frames: u32) {
         if self.now < self.threshold {
             self.now = (self.now + frames).min(self.threshold);
             return;
@@ -48,15 +48,15 @@ impl Allowance {
     }
 
     /// The responder reported a gap.
-    pub(super) fn gap(&mut self) {
+    pub(super) fn shrink_after_gap(&mut self) {
         self.threshold = (self.now / 2).max(self.least);
         self.now = self.threshold;
         self.credit = 0;
     }
 
     /// A timeout.
-    pub(super) fn silence(&mut self) {
-        self.gap();
+    pub(super) fn shrink_after_timeout(&mut self) {
+        self.shrink_after_gap();
         self.now = self.least;
     }
 }
@@ -68,26 +68,26 @@ mod tests {
     #[test]
     fn it_shrinks_with_losses_and_grows_back_to_the_window() {
         let mut allowance = Allowance::new(256);
-        allowance.gap();
-        assert_eq!(allowance.frames(), 128);
-        allowance.silence();
-        assert_eq!(allowance.frames(), 8);
+        allowance.shrink_after_gap();
+        assert_eq!(allowance.max_outstanding(), 128);
+        allowance.shrink_after_timeout();
+        assert_eq!(allowance.max_outstanding(), 8);
         // Doubling up to half of the former window, then one step per window.
         for doubled in [16, 32, 64] {
-            allowance.grow(allowance.frames());
-            assert_eq!(allowance.frames(), doubled);
+            allowance.grow_after_acks(allowance.max_outstanding());
+            assert_eq!(allowance.max_outstanding(), doubled);
         }
-        allowance.grow(63);
-        assert_eq!(allowance.frames(), 64);
-        allowance.grow(1);
-        assert_eq!(allowance.frames(), 72);
+        allowance.grow_after_acks(63);
+        assert_eq!(allowance.max_outstanding(), 64);
+        allowance.grow_after_acks(1);
+        assert_eq!(allowance.max_outstanding(), 72);
         for _ in 0..100 {
-            allowance.grow(allowance.frames());
+            allowance.grow_after_acks(allowance.max_outstanding());
         }
-        assert_eq!(allowance.frames(), 256);
+        assert_eq!(allowance.max_outstanding(), 256);
         for _ in 0..100 {
-            allowance.gap();
+            allowance.shrink_after_gap();
         }
-        assert_eq!(allowance.frames(), 8);
+        assert_eq!(allowance.max_outstanding(), 8);
     }
 }

@@ -12,7 +12,7 @@
 //! values that atomics return are not needed.
 //!
 //! When the responder is silent for too long, or has refused a frame, the queue pair [is
-//! down](Requester::is_down) until [`Requester::replace`] installs another. See
+//! down](Requester::is_down) until [`Requester::replace_queue_pair`] installs another. See
 //! `docs/decisions/rc-recovery.md`.
 
 mod allowance;
@@ -23,7 +23,7 @@ use dta_proto::wire::roce::Psn;
 
 use self::allowance::Allowance;
 use self::patience::Patience;
-use self::ring::Ring;
+use self::ring::OperationRing;
 use super::counters::LossCause;
 use super::losses::FrameMeta;
 use dta_proto::program::Transport;
@@ -47,27 +47,27 @@ pub enum Verb {
 /// The effect of an operation. Two words, so that it is passed in registers, which an enumeration with the
 /// numbers inside would not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Action {
+pub struct OperationEffect {
     /// The kind of operation.
     pub verb: Verb,
     /// The immediate of a write, the addend of a FETCH_ADD; else 0.
     pub number: u64,
 }
 
-impl Action {
+impl OperationEffect {
     /// WRITE ONLY.
-    pub const WRITE: Action = Action { verb: Verb::Write, number: 0 };
+    pub const WRITE: OperationEffect = OperationEffect { verb: Verb::Write, number: 0 };
     /// Zero-length WRITE ONLY.
-    pub const IDLE: Action = Action { verb: Verb::Idle, number: 0 };
+    pub const IDLE: OperationEffect = OperationEffect { verb: Verb::Idle, number: 0 };
 
     /// WRITE ONLY with immediate.
-    pub fn write_immediate(immediate: u32) -> Action {
-        Action { verb: Verb::WriteImmediate, number: immediate.into() }
+    pub fn write_immediate(immediate: u32) -> OperationEffect {
+        OperationEffect { verb: Verb::WriteImmediate, number: immediate.into() }
     }
 
     /// FETCH_ADD.
-    pub fn fetch_add(addend: u64) -> Action {
-        Action { verb: Verb::FetchAdd, number: addend }
+    pub fn fetch_add(addend: u64) -> OperationEffect {
+        OperationEffect { verb: Verb::FetchAdd, number: addend }
     }
 }
 
@@ -79,8 +79,8 @@ pub struct Departure<'a> {
     /// Whether the frame asks for an acknowledgement.
     pub ack_request: bool,
     /// Its effect.
-    pub action: Action,
-    /// Index of its store in the engine; none for [`Action::IDLE`].
+    pub action: OperationEffect,
+    /// Index of its store in the engine; none for [`OperationEffect::IDLE`].
     pub store: usize,
     /// Byte offset in the store's region.
     pub offset: u64,
@@ -114,7 +114,7 @@ impl Default for Timing {
 const REFERENCE_LEAST: u32 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RequesterState {
     /// Operations are sent as the window allows.
     Ready,
     /// Receiver not ready: nothing is sent before this time.
@@ -128,7 +128,7 @@ enum State {
 
 /// An acknowledgement, reduced to what the requester needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ResponderAnswer {
     /// Everything up to this PSN was executed.
     Ack,
     /// NAK sequence error: this PSN is expected.
@@ -171,9 +171,9 @@ dta_proto::counters! {
 /// Receives departures; the engine turns them into frames.
 pub trait Depart {
     /// Turns `departure` into a frame.
-    fn depart(&mut self, departure: Departure<'_>);
+    fn emit_departure(&mut self, departure: Departure<'_>);
     /// Is called when the operation with this meta is lost.
-    fn lost(&mut self, meta: &FrameMeta, cause: LossCause);
+    fn note_lost_operation(&mut self, meta: &FrameMeta, cause: LossCause);
 }
 
 /// The queue pair that replaces one.
@@ -208,7 +208,7 @@ pub struct Requester {
     sent: u64,
     /// The number of the next one to be posted.
     tail: u64,
-    ring: Ring,
+    ring: OperationRing,
     /// Atomics from `oldest` to `sent`.
     atomics_out: u32,
     atomic_limit: u32,
@@ -217,7 +217,7 @@ pub struct Requester {
     reference: bool,
     allowance: Allowance,
     patience: Patience,
-    state: State,
+    state: RequesterState,
     /// Retransmission deadline; meaningful while operations are outstanding.
     due: u64,
     /// Retries since the last progress.
@@ -246,14 +246,14 @@ impl Requester {
             cursor: 0,
             sent: 0,
             tail: 0,
-            ring: ring_of(transport, &timing),
+            ring: ring_for_transport(transport, &timing),
             atomics_out: 0,
             atomic_limit: max_dest_rd_atomic.max(1),
             timing,
             reference: false,
             allowance: Allowance::new(window),
             patience: Patience::new(timing.silence),
-            state: State::Ready,
+            state: RequesterState::Ready,
             due: 0,
             tries: 0,
             went_back_to: None,
@@ -271,18 +271,18 @@ impl Requester {
         self.allowance.set_least(reference.then_some(REFERENCE_LEAST));
     }
 
-    fn psn(&self, number: u64) -> Psn {
-        self.first_psn.plus((number & u64::from(Psn::MASK)) as u32)
+    fn psn_of_number(&self, number: u64) -> Psn {
+        self.first_psn.wrapping_add((number & u64::from(Psn::MASK)) as u32)
     }
 
     /// The PSN of the next operation.
     pub fn next_psn(&self) -> Psn {
-        self.psn(self.sent)
+        self.psn_of_number(self.sent)
     }
 
     /// Whether the queue pair is in ERROR or silent and must be replaced.
     pub fn is_down(&self) -> bool {
-        matches!(self.state, State::Silent | State::Refused)
+        matches!(self.state, RequesterState::Silent | RequesterState::Refused)
     }
 
     /// Operations sent and not known to have been executed. 0 on UC, which does not tell.
@@ -291,13 +291,13 @@ impl Requester {
     }
 
     /// Operations waiting for room.
-    pub fn waiting(&self) -> usize {
+    pub fn waiting_operations(&self) -> usize {
         (self.tail - self.sent) as usize
     }
 
     /// Operations that can be posted before half of the queue is full. There is no limit on UC, which keeps none, and none
     /// for a queue pair that is down, for which nobody waits.
-    pub fn room(&self) -> usize {
+    pub fn queue_headroom(&self) -> usize {
         match self.transport == Transport::Uc || self.is_down() {
             true => usize::MAX,
             false => (self.timing.queue / 2).saturating_sub((self.tail - self.oldest) as usize),
@@ -305,71 +305,71 @@ impl Requester {
     }
 
     /// On UC, sends `n` operations now and returns the first PSN. On RC nothing changes, and each must be
-    /// [posted](Requester::post).
+    /// [posted](Requester::post_operation).
     #[inline]
     pub fn leave_at_once(&mut self, n: u8) -> Option<Psn> {
         if self.transport != Transport::Uc {
             return None;
         }
-        let first = self.psn(self.tail);
-        self.skip(n.into());
+        let first = self.psn_of_number(self.tail);
+        self.skip_operations(n.into());
         self.counters.sent += u64::from(n);
         Some(first)
     }
 
     /// Posts an operation. On UC and in reference mode it is sent now, otherwise with the next
-    /// [`Requester::transmit`] or later.
+    /// [`Requester::transmit_waiting`] or later.
     #[inline]
-    pub fn post(
+    pub fn post_operation(
         &mut self,
         now: u64,
-        action: Action,
+        action: OperationEffect,
         (store, offset): (usize, u64),
         payload: &[u8],
         meta: &FrameMeta,
         to: &mut impl Depart,
     ) {
         if let Some(psn) = self.leave_at_once(1) {
-            to.depart(Departure { psn, ack_request: false, action, store, offset, payload, meta });
+            to.emit_departure(Departure { psn, ack_request: false, action, store, offset, payload, meta });
             return;
         }
         if self.tail - self.oldest >= self.timing.queue as u64 {
-            to.lost(meta, LossCause::QueueFull);
+            to.note_lost_operation(meta, LossCause::QueueFull);
             return;
         }
-        self.ring.keep(self.tail, action, (store, offset), payload, meta);
+        self.ring.store_operation(self.tail, action, (store, offset), payload, meta);
         self.tail += 1;
         if self.reference {
             // Frames of all queue pairs are sent in the order of their reports, as by a switch.
-            self.transmit(now, to);
+            self.transmit_waiting(now, to);
         }
     }
 
     /// Counts `n` operations as sent and finished.
-    fn skip(&mut self, n: u64) {
+    fn skip_operations(&mut self, n: u64) {
         self.tail += n;
         (self.oldest, self.cursor, self.sent) = (self.tail, self.tail, self.tail);
     }
 
     /// Sends new operations and those to resend, as far as there is room.
-    pub fn transmit(&mut self, now: u64, to: &mut impl Depart) {
+    pub fn transmit_waiting(&mut self, now: u64, to: &mut impl Depart) {
         if self.transport == Transport::Uc {
             if self.oldest != self.tail {
                 self.empty_ring(to);
             }
             return;
         }
-        if matches!(self.state, State::Paused(_) | State::Refused) {
+        if matches!(self.state, RequesterState::Paused(_) | RequesterState::Refused) {
             return;
         }
         while self.may_leave(self.cursor) {
             let number = self.cursor;
             self.cursor += 1;
             let again = number < self.sent;
-            let atomic = self.ring.at(number).atomic;
+            let atomic = self.ring.operation_at(number).atomic;
             if !again {
                 if self.outstanding() == 0 {
-                    self.due = now + self.patience.after(self.tries);
+                    self.due = now + self.patience.timeout_after(self.tries);
                 }
                 self.sent += 1;
                 self.atomics_out += u32::from(atomic);
@@ -386,9 +386,9 @@ impl Requester {
             }
             let frames = if again && number == self.oldest { 1 + std::mem::take(&mut self.extra) } else { 1 };
             self.counters.retransmitted += u64::from(frames) - u64::from(!again);
-            let departure = self.ring.at(number).departure(self.psn(number), ack_request);
+            let departure = self.ring.operation_at(number).departure(self.psn_of_number(number), ack_request);
             for _ in 0..frames {
-                to.depart(departure);
+                to.emit_departure(departure);
             }
         }
     }
@@ -396,88 +396,96 @@ impl Requester {
     /// Whether the operation with this number exists and may be sent.
     fn may_leave(&self, number: u64) -> bool {
         number < self.tail
-            && number - self.oldest < u64::from(self.allowance.frames())
-            && (number < self.sent || self.atomics_out < self.atomic_limit || !self.ring.at(number).atomic)
+            && number - self.oldest < u64::from(self.allowance.max_outstanding())
+            && (number < self.sent
+                || self.atomics_out < self.atomic_limit
+                || !self.ring.operation_at(number).atomic)
     }
 
     /// Whether a frame requests an acknowledgement. Atomics are answered anyway.
     fn wants_ack(&self, number: u64, again: bool, atomic: bool) -> bool {
-        let profile = self.psn(number).get() & 63 == 63;
+        let profile = self.psn_of_number(number).get() & 63 == 63;
         // The last one that may be sent for now, and one per half window; of repeats the first one too.
         let asks = || {
             !self.may_leave(number + 1)
-                || (self.unasked + 1) * 2 >= self.allowance.frames()
+                || (self.unasked + 1) * 2 >= self.allowance.max_outstanding()
                 || (again && number == self.oldest)
         };
         profile || (!atomic && (again || !self.reference) && asks())
     }
 
-    /// Handles an answer of the responder; `psn` is the one in its BTH. [`Requester::transmit`] sends what it
+    /// Handles an answer of the responder; `psn` is the one in its BTH. [`Requester::transmit_waiting`] sends what it
     /// releases.
-    pub fn answer(&mut self, now: u64, psn: Psn, answer: Answer, to: &mut impl Depart) {
-        if self.transport == Transport::Uc || self.state == State::Refused {
+    pub fn handle_answer(&mut self, now: u64, psn: Psn, answer: ResponderAnswer, to: &mut impl Depart) {
+        if self.transport == Transport::Uc || self.state == RequesterState::Refused {
             self.counters.stale_answers += 1;
             return;
         }
         self.counters.answers += 1;
         match answer {
-            Answer::Ack => {}
-            Answer::NakSequence => self.counters.nak_sequence += 1,
-            Answer::ReceiverNotReady(_) => self.counters.receiver_not_ready += 1,
-            Answer::NakError => self.counters.nak_error += 1,
+            ResponderAnswer::Ack => {}
+            ResponderAnswer::NakSequence => self.counters.nak_sequence += 1,
+            ResponderAnswer::ReceiverNotReady(_) => self.counters.receiver_not_ready += 1,
+            ResponderAnswer::NakError => self.counters.nak_error += 1,
         }
         // How many outstanding operations it confirms. A NAK refers to the one after them, which must be
         // outstanding as well.
         let (executed, known) = match answer {
-            Answer::Ack => (psn.since(self.psn(self.oldest)) + 1, self.outstanding()),
-            _ => (psn.since(self.psn(self.oldest)), self.outstanding().saturating_sub(1)),
+            ResponderAnswer::Ack => {
+                (psn.distance_from(self.psn_of_number(self.oldest)) + 1, self.outstanding())
+            }
+            _ => (psn.distance_from(self.psn_of_number(self.oldest)), self.outstanding().saturating_sub(1)),
         };
         let nothing_out = self.outstanding() == 0;
-        if nothing_out || !(0..=known as i32).contains(&executed) || (answer == Answer::Ack && executed == 0)
+        if nothing_out
+            || !(0..=known as i32).contains(&executed)
+            || (answer == ResponderAnswer::Ack && executed == 0)
         {
             // Repeated or late; or meant for an earlier requester with this QPN.
             self.counters.stale_answers += 1;
             return;
         }
         if executed > 0 {
-            self.progress(now, self.oldest + executed as u64);
+            self.confirm_executed(now, self.oldest + executed as u64);
         }
         match answer {
-            Answer::Ack => {}
-            Answer::NakSequence if self.went_back_to == Some(self.oldest) => self.counters.stale_answers += 1,
-            Answer::NakSequence => {
-                self.allowance.gap();
-                self.go_back(now, 1);
+            ResponderAnswer::Ack => {}
+            ResponderAnswer::NakSequence if self.went_back_to == Some(self.oldest) => {
+                self.counters.stale_answers += 1
             }
-            Answer::ReceiverNotReady(wait) => {
+            ResponderAnswer::NakSequence => {
+                self.allowance.shrink_after_gap();
+                self.go_back_to_oldest(now, 1);
+            }
+            ResponderAnswer::ReceiverNotReady(wait) => {
                 self.tries = 0;
-                self.state = State::Paused(now + wait);
+                self.state = RequesterState::Paused(now + wait);
             }
-            Answer::NakError => self.refused(to),
+            ResponderAnswer::NakError => self.handle_refusal(to),
         }
     }
 
     /// Everything before the operation `upto` was executed.
-    fn progress(&mut self, now: u64, upto: u64) {
+    fn confirm_executed(&mut self, now: u64, upto: u64) {
         if let Some((number, at)) = self.timed
             && number < upto
         {
-            self.patience.measure(now.saturating_sub(at));
+            self.patience.add_round_trip(now.saturating_sub(at));
             self.timed = None;
         }
-        self.allowance.grow((upto - self.oldest) as u32);
+        self.allowance.grow_after_acks((upto - self.oldest) as u32);
         self.acknowledge(upto);
         self.tries = 0;
         self.extra = 0;
-        self.due = now + self.patience.after(0);
-        if self.state == State::Silent {
-            self.state = State::Ready;
+        self.due = now + self.patience.timeout_after(0);
+        if self.state == RequesterState::Silent {
+            self.state = RequesterState::Ready;
         }
     }
 
     fn acknowledge(&mut self, upto: u64) {
         while self.oldest < upto {
-            let kept = self.ring.at(self.oldest);
+            let kept = self.ring.operation_at(self.oldest);
             self.atomics_out -= u32::from(kept.atomic);
             self.counters.acknowledged += u64::from(kept.meta.primitive.is_some());
             self.oldest += 1;
@@ -487,60 +495,60 @@ impl Requester {
 
     /// Resends from the oldest on, that one in `extra` more frames: until it arrives, the responder answers
     /// no other.
-    fn go_back(&mut self, now: u64, extra: u32) {
+    fn go_back_to_oldest(&mut self, now: u64, extra: u32) {
         self.counters.go_backs += 1;
         self.cursor = self.oldest;
         self.went_back_to = Some(self.oldest);
         self.extra = extra;
         self.timed = None;
-        self.due = now + self.patience.after(self.tries);
+        self.due = now + self.patience.timeout_after(self.tries);
     }
 
     /// The responder refused the oldest: its queue pair is in ERROR, and nothing after that one was executed.
     /// The cause may be an expired rkey, so it is resent once on the next queue pair.
-    fn refused(&mut self, to: &mut impl Depart) {
-        self.state = State::Refused;
-        let kept = self.ring.at_mut(self.oldest);
+    fn handle_refusal(&mut self, to: &mut impl Depart) {
+        self.state = RequesterState::Refused;
+        let kept = self.ring.operation_at_mut(self.oldest);
         if !kept.refused {
             kept.refused = true;
             return;
         }
         if kept.meta.primitive.is_some() {
-            to.lost(&kept.meta, LossCause::QueuePairError);
+            to.note_lost_operation(&kept.meta, LossCause::QueuePairError);
         }
         kept.make_idle();
     }
 
     /// Runs the timers: resends after a timeout, ends pauses, and finally gives up.
-    pub fn tick(&mut self, now: u64, to: &mut impl Depart) {
+    pub fn run_timers(&mut self, now: u64, to: &mut impl Depart) {
         match self.state {
-            State::Refused => return,
-            State::Paused(until) if now < until => return,
-            State::Paused(_) => {
-                self.state = State::Ready;
+            RequesterState::Refused => return,
+            RequesterState::Paused(until) if now < until => return,
+            RequesterState::Paused(_) => {
+                self.state = RequesterState::Ready;
                 if self.outstanding() != 0 {
-                    self.go_back(now, 0);
+                    self.go_back_to_oldest(now, 0);
                 }
             }
-            State::Ready | State::Silent if self.outstanding() != 0 && now >= self.due => {
+            RequesterState::Ready | RequesterState::Silent if self.outstanding() != 0 && now >= self.due => {
                 self.tries += 1;
                 if self.tries > self.timing.tries {
-                    self.state = State::Silent;
+                    self.state = RequesterState::Silent;
                 }
                 self.counters.timeouts += 1;
-                self.allowance.silence();
-                self.go_back(now, self.tries.min(3));
+                self.allowance.shrink_after_timeout();
+                self.go_back_to_oldest(now, self.tries.min(3));
             }
-            State::Ready | State::Silent => {}
+            RequesterState::Ready | RequesterState::Silent => {}
         }
-        self.transmit(now, to);
+        self.transmit_waiting(now, to);
     }
 
-    /// When [`Requester::tick`] is next needed; `None` while nothing is outstanding.
-    pub fn deadline(&self) -> Option<u64> {
+    /// When [`Requester::run_timers`] is next needed; `None` while nothing is outstanding.
+    pub fn next_deadline(&self) -> Option<u64> {
         match self.state {
-            State::Paused(until) => Some(until),
-            State::Refused => None,
+            RequesterState::Paused(until) => Some(until),
+            RequesterState::Refused => None,
             _ if self.outstanding() == 0 => None,
             _ => Some(self.due),
         }
@@ -548,11 +556,11 @@ impl Requester {
 
     /// Replaces the queue pair. Unacknowledged operations are resent on the new one, except FETCH_ADDs that
     /// may have been executed on the old one: they count as lost, cause [`LossCause::Unknown`]. Nothing is
-    /// sent before the next [`Requester::transmit`], because the stores' rkeys may be about to change as
+    /// sent before the next [`Requester::transmit_waiting`], because the stores' rkeys may be about to change as
     /// well.
-    pub fn replace(&mut self, now: u64, by: &Successor, to: &mut impl Depart) {
+    pub fn replace_queue_pair(&mut self, now: u64, by: &Successor, to: &mut impl Depart) {
         self.counters.replaced += 1;
-        let executed = |psn: Psn| psn.since(self.psn(self.oldest));
+        let executed = |psn: Psn| psn.distance_from(self.psn_of_number(self.oldest));
         let known = |psn: Psn| (0..=self.outstanding() as i32).contains(&executed(psn));
         if by.same && by.transport == Transport::Rc {
             // Its PSNs continue: frames may be in flight.
@@ -563,11 +571,11 @@ impl Requester {
             match by.before.filter(|psn| known(*psn)) {
                 Some(psn) => self.acknowledge(self.oldest + executed(psn) as u64),
                 // It was refused, so everything before it was executed, and nothing from it on.
-                None if self.state == State::Refused => {}
+                None if self.state == RequesterState::Refused => {}
                 None => self.forget_atomics(to),
             }
             let offset = (self.oldest & u64::from(Psn::MASK)) as u32;
-            self.first_psn = by.expected.minus(offset);
+            self.first_psn = by.expected.wrapping_sub(offset);
             self.sent = self.oldest;
             self.atomics_out = 0;
             self.atomic_limit = by.max_dest_rd_atomic.max(1);
@@ -575,16 +583,16 @@ impl Requester {
             self.set_reference(self.reference);
             self.patience = Patience::new(self.timing.silence);
         }
-        self.state = State::Ready;
+        self.state = RequesterState::Ready;
         self.cursor = self.oldest;
         self.tries = 0;
         self.extra = 0;
         self.unasked = 0;
         self.timed = None;
         self.went_back_to = None;
-        self.due = now + self.patience.after(0);
+        self.due = now + self.patience.timeout_after(0);
         if self.transport == Transport::Uc && by.transport == Transport::Rc {
-            self.ring = ring_of(by.transport, &self.timing);
+            self.ring = ring_for_transport(by.transport, &self.timing);
         }
         self.transport = by.transport;
     }
@@ -592,33 +600,35 @@ impl Requester {
     /// Sends what an RC queue pair kept on the UC one that replaces it.
     fn empty_ring(&mut self, to: &mut impl Depart) {
         while self.oldest != self.tail {
-            to.depart(self.ring.at(self.oldest).departure(self.psn(self.oldest), false));
+            to.emit_departure(
+                self.ring.operation_at(self.oldest).departure(self.psn_of_number(self.oldest), false),
+            );
             self.counters.sent += 1;
             self.oldest += 1;
         }
-        self.skip(0);
-        self.ring = Ring::none();
+        self.skip_operations(0);
+        self.ring = OperationRing::without_room();
     }
 
     /// Removes outstanding atomics from the ring. The others keep their order.
     fn forget_atomics(&mut self, to: &mut impl Depart) {
         let mut kept = self.sent;
         for number in (self.oldest..self.sent).rev() {
-            let operation = self.ring.at(number);
+            let operation = self.ring.operation_at(number);
             if operation.atomic {
                 if operation.meta.primitive.is_some() {
-                    to.lost(&operation.meta, LossCause::Unknown);
+                    to.note_lost_operation(&operation.meta, LossCause::Unknown);
                 }
             } else {
                 kept -= 1;
-                self.ring.swap(kept, number);
+                self.ring.swap_operations(kept, number);
             }
         }
         self.oldest = kept;
     }
 
     /// The number of the oldest operation not known to have been executed.
-    pub fn oldest(&self) -> u64 {
+    pub fn oldest_number(&self) -> u64 {
         self.oldest
     }
 
@@ -627,12 +637,12 @@ impl Requester {
     /// if there are none.
     pub fn rename_store(&mut self, store: usize, other: usize) -> Option<u64> {
         // Copies have consecutive numbers.
-        let is_further_copy = |number: &u64| self.ring.at(*number).meta.copy > 0;
+        let is_further_copy = |number: &u64| self.ring.operation_at(*number).meta.copy > 0;
         let end = self.sent + (self.sent..self.tail).take_while(is_further_copy).count() as u64;
         let mut behind = None;
         for number in self.oldest..end {
-            let kept = self.ring.at_mut(number);
-            if kept.store as usize == store && kept.action != Action::IDLE {
+            let kept = self.ring.operation_at_mut(number);
+            if kept.store as usize == store && kept.action != OperationEffect::IDLE {
                 kept.store = other as u32;
                 behind = Some(number + 1);
             }
@@ -643,9 +653,9 @@ impl Requester {
     /// Removes a store: its operations become no-ops and count as lost. Zero-length WRITEs use up their PSNs.
     pub fn forget_store(&mut self, store: usize, to: &mut impl Depart) {
         for number in self.oldest..self.tail {
-            let kept = self.ring.at_mut(number);
+            let kept = self.ring.operation_at_mut(number);
             if kept.store as usize == store && kept.meta.primitive.is_some() {
-                to.lost(&kept.meta, LossCause::StoreRemoved);
+                to.note_lost_operation(&kept.meta, LossCause::StoreRemoved);
                 kept.atomic &= number < self.sent;
                 kept.make_idle();
             }
@@ -653,26 +663,26 @@ impl Requester {
     }
 
     /// Ends the queue pair: unacknowledged operations are lost.
-    pub fn end(&mut self, to: &mut impl Depart) {
+    pub fn end_queue_pair(&mut self, to: &mut impl Depart) {
         for number in self.oldest..self.tail {
-            let kept = self.ring.at(number);
+            let kept = self.ring.operation_at(number);
             let cause = match kept.atomic && number < self.sent {
                 true => LossCause::Unknown,
                 false => LossCause::QueuePairDown,
             };
             if kept.meta.primitive.is_some() {
-                to.lost(&kept.meta, cause);
+                to.note_lost_operation(&kept.meta, cause);
             }
         }
-        self.skip(0);
+        self.skip_operations(0);
         self.atomics_out = 0;
-        self.state = State::Refused;
+        self.state = RequesterState::Refused;
     }
 }
 
-fn ring_of(transport: Transport, timing: &Timing) -> Ring {
+fn ring_for_transport(transport: Transport, timing: &Timing) -> OperationRing {
     match transport {
-        Transport::Rc => Ring::new(timing.queue),
-        Transport::Uc => Ring::none(),
+        Transport::Rc => OperationRing::new(timing.queue),
+        Transport::Uc => OperationRing::without_room(),
     }
 }

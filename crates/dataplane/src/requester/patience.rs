@@ -20,7 +20,7 @@ impl Patience {
     }
 
     /// Adds a round-trip time. Only for frames that were sent once; otherwise the answered one is unknown.
-    pub(super) fn measure(&mut self, time: u64) {
+    pub(super) fn add_round_trip(&mut self, time: u64) {
         self.measured = Some(match self.measured {
             None => (time, time / 2),
             Some((mean, deviation)) => ((7 * mean + time) / 8, (3 * deviation + mean.abs_diff(time)) / 4),
@@ -28,7 +28,7 @@ impl Patience {
     }
 
     /// How long to wait after `tries` unsuccessful tries.
-    pub(super) fn after(&self, tries: u32) -> u64 {
+    pub(super) fn timeout_after(&self, tries: u32) -> u64 {
         let once = match self.measured {
             Some((mean, deviation)) => (mean + 4 * deviation).clamp(LEAST, MOST),
             None => self.first,
@@ -47,20 +47,20 @@ mod tests {
     #[test]
     fn it_follows_the_link_and_backs_off() {
         let mut patience = Patience::new(30 * MS);
-        assert_eq!(patience.after(0), 30 * MS);
+        assert_eq!(patience.timeout_after(0), 30 * MS);
         for _ in 0..50 {
-            patience.measure(MS);
+            patience.add_round_trip(MS);
         }
-        assert!((MS..2 * MS).contains(&patience.after(0)), "{}", patience.after(0));
-        assert_eq!(patience.after(3), patience.after(0));
-        assert_eq!(patience.after(4), 2 * patience.after(0));
-        assert_eq!(patience.after(40), MOST);
+        assert!((MS..2 * MS).contains(&patience.timeout_after(0)), "{}", patience.timeout_after(0));
+        assert_eq!(patience.timeout_after(3), patience.timeout_after(0));
+        assert_eq!(patience.timeout_after(4), 2 * patience.timeout_after(0));
+        assert_eq!(patience.timeout_after(40), MOST);
         // A link that became slow.
-        patience.measure(100 * MS);
-        assert!(patience.after(0) > 100 * MS);
+        patience.add_round_trip(100 * MS);
+        assert!(patience.timeout_after(0) > 100 * MS);
         for _ in 0..100 {
-            patience.measure(1000);
+            patience.add_round_trip(1000);
         }
-        assert_eq!(patience.after(0), LEAST);
+        assert_eq!(patience.timeout_after(0), LEAST);
     }
 }

@@ -1,13 +1,13 @@
 //! Operations of an RC queue pair from creation to acknowledgement, in preallocated memory.
 
-use super::{Action, Departure, MAX_PAYLOAD, Verb};
+use super::{Departure, MAX_PAYLOAD, OperationEffect, Verb};
 use crate::losses::FrameMeta;
 use dta_proto::wire::roce::Psn;
 
 /// A stored operation, waiting to be sent or acknowledged.
 #[derive(Clone)]
-pub(super) struct Operation {
-    pub(super) action: Action,
+pub(super) struct StoredOperation {
+    pub(super) action: OperationEffect,
     pub(super) store: u32,
     pub(super) offset: u64,
     pub(super) meta: FrameMeta,
@@ -19,9 +19,9 @@ pub(super) struct Operation {
     payload: [u8; MAX_PAYLOAD],
 }
 
-impl Operation {
-    const EMPTY: Operation = Operation {
-        action: Action::IDLE,
+impl StoredOperation {
+    const EMPTY: StoredOperation = StoredOperation {
+        action: OperationEffect::IDLE,
         store: 0,
         offset: 0,
         meta: FrameMeta::IDLE,
@@ -33,7 +33,7 @@ impl Operation {
 
     /// Turns it into a no-op under its PSN.
     pub(super) fn make_idle(&mut self) {
-        *self = Operation { atomic: self.atomic, ..Operation::EMPTY };
+        *self = StoredOperation { atomic: self.atomic, ..StoredOperation::EMPTY };
     }
 
     pub(super) fn departure(&self, psn: Psn, ack_request: bool) -> Departure<'_> {
@@ -50,44 +50,44 @@ impl Operation {
 }
 
 /// The operations by number; places are reused after acknowledgement.
-pub(super) struct Ring {
-    slots: Vec<Operation>,
+pub(super) struct OperationRing {
+    slots: Vec<StoredOperation>,
 }
 
-impl Ring {
+impl OperationRing {
     /// Room for at least `operations`.
-    pub(super) fn new(operations: usize) -> Ring {
-        Ring { slots: vec![Operation::EMPTY; operations.next_power_of_two()] }
+    pub(super) fn new(operations: usize) -> OperationRing {
+        OperationRing { slots: vec![StoredOperation::EMPTY; operations.next_power_of_two()] }
     }
 
     /// Without room: UC keeps nothing.
-    pub(super) fn none() -> Ring {
-        Ring { slots: Vec::new() }
+    pub(super) fn without_room() -> OperationRing {
+        OperationRing { slots: Vec::new() }
     }
 
-    fn place(&self, number: u64) -> usize {
+    fn slot_index(&self, number: u64) -> usize {
         number as usize & (self.slots.len() - 1)
     }
 
-    pub(super) fn at(&self, number: u64) -> &Operation {
-        &self.slots[self.place(number)]
+    pub(super) fn operation_at(&self, number: u64) -> &StoredOperation {
+        &self.slots[self.slot_index(number)]
     }
 
-    pub(super) fn at_mut(&mut self, number: u64) -> &mut Operation {
-        let place = self.place(number);
+    pub(super) fn operation_at_mut(&mut self, number: u64) -> &mut StoredOperation {
+        let place = self.slot_index(number);
         &mut self.slots[place]
     }
 
     /// Stores an operation under a number.
-    pub(super) fn keep(
+    pub(super) fn store_operation(
         &mut self,
         number: u64,
-        action: Action,
+        action: OperationEffect,
         (store, offset): (usize, u64),
         payload: &[u8],
         meta: &FrameMeta,
     ) {
-        let slot = self.at_mut(number);
+        let slot = self.operation_at_mut(number);
         slot.action = action;
         slot.store = store as u32;
         slot.offset = offset;
@@ -99,8 +99,8 @@ impl Ring {
     }
 
     /// Swaps two operations.
-    pub(super) fn swap(&mut self, a: u64, b: u64) {
-        let (a, b) = (self.place(a), self.place(b));
+    pub(super) fn swap_operations(&mut self, a: u64, b: u64) {
+        let (a, b) = (self.slot_index(a), self.slot_index(b));
         self.slots.swap(a, b);
     }
 }

@@ -38,23 +38,23 @@ pub struct IntCounters {
 
 impl IntCounters {
     /// Reports dropped for a reason.
-    pub fn dropped(&self, reason: IntReason) -> u64 {
+    pub fn dropped_reports(&self, reason: IntReason) -> u64 {
         self.dropped[reason as usize]
     }
 
-    pub(super) fn drop_one(&mut self, reason: IntReason) {
+    pub(super) fn count_dropped(&mut self, reason: IntReason) {
         self.dropped[reason as usize] += 1;
     }
 
     /// What does not add up.
-    pub fn check(&self) -> Option<String> {
+    pub fn find_imbalance(&self) -> Option<String> {
         let dropped: u64 = self.dropped.iter().sum();
         let ended = dropped + self.not_watched + self.unchanged + self.changed;
         (self.reports != ended).then(|| format!("{} reports of INT, and {ended} that ended", self.reports))
     }
 
     /// Every counter by its dotted name, without reasons that are zero.
-    pub(super) fn named(&self) -> Vec<(String, u64)> {
+    pub(super) fn named_counters(&self) -> Vec<(String, u64)> {
         let all = [
             (&names::INT_DATAGRAMS, self.datagrams),
             (&names::INT_REPORTS, self.reports),
@@ -69,12 +69,12 @@ impl IntCounters {
             (&names::INT_MX, self.mx),
             (&names::INT_LONG_TRAILS, self.long_trails),
         ];
-        let mut list: Vec<_> = all.into_iter().map(|(name, count)| (name.of(&[]), count)).collect();
+        let mut list: Vec<_> = all.into_iter().map(|(name, count)| (name.format_name(&[]), count)).collect();
         for (reason, count) in IntReason::ALL.iter().zip(&self.dropped).filter(|(_, count)| **count != 0) {
-            list.push((names::INT_DROPPED.of(&[reason.name()]), *count));
+            list.push((names::INT_DROPPED.format_name(&[reason.name()]), *count));
         }
         for (metric, count) in Metric::ALL.iter().zip(&self.suppressed) {
-            list.push((names::INT_SUPPRESSED.of(&[metric.name()]), *count));
+            list.push((names::INT_SUPPRESSED.format_name(&[metric.name()]), *count));
         }
         list
     }

@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
-use dta_proto::telemetry::{self, Entry, Location, Means, Metric, Path, Via, list};
-use dta_proto::wire::int::{self, Metadata, Packet, Report, Settings};
+use dta_proto::telemetry::{self, Location, Means, Metric, SwitchPath, TelemetryEntry, Via, list};
+use dta_proto::wire::int::{self, IntReport, IntSettings, Metadata, ReportedPacket};
 
 use super::seen::{Detect, Verdict};
-use super::tallies::Waiting;
+use super::tallies::PendingTally;
 use super::{
-    Arrival, FlowSum, HOP_PORT, IntReason, Key, Made, Named, Port, Telemetry, Tell, Whose, means_flow,
+    ArrivalTime, EgressPortNames, FlowSum, HOP_PORT, IntReason, Key, Named, PrimitiveBatch, Telemetry, Tell,
+    Whose, means_flow,
 };
 
 /// Most hops read from one report: more do not fit into the longest stack with more than their numbers.
@@ -22,19 +23,19 @@ enum Untaken {
 
 /// Whether a report is about a dropped packet.
 #[inline]
-fn is_dropped(report: &Report<'_>) -> bool {
+fn is_dropped(report: &IntReport<'_>) -> bool {
     report.flags.dropped || report.local.drop_reason().is_some()
 }
 
 impl Telemetry {
     /// Processes a datagram's payload from an address. The resulting primitives are added to `made`.
-    pub fn ingest(
+    pub fn ingest_datagram(
         &mut self,
-        at: Arrival,
+        at: ArrivalTime,
         from: IpAddr,
         payload: &[u8],
-        settings: &Settings,
-        made: &mut Made,
+        settings: &IntSettings,
+        made: &mut PrimitiveBatch,
     ) {
         self.ingest_all(at, std::iter::once((from, payload)), settings, made);
     }
@@ -43,75 +44,81 @@ impl Telemetry {
     /// the previous one is judged, so that the cache lines for its flow arrive in time.
     pub fn ingest_all<'a>(
         &mut self,
-        at: Arrival,
+        at: ArrivalTime,
         datagrams: impl IntoIterator<Item = (IpAddr, &'a [u8])>,
-        settings: &Settings,
-        made: &mut Made,
+        settings: &IntSettings,
+        made: &mut PrimitiveBatch,
     ) {
         // The last two reports alternate: each is judged where it was parsed, as moving it costs more than
         // judging it. `last` is the one still to be judged.
-        let mut read: [Report<'a>; 2] = [Report::EMPTY; 2];
+        let mut read: [IntReport<'a>; 2] = [IntReport::EMPTY; 2];
         let mut named = [None; 2];
         let (mut last, mut waits) = (0, false);
         for (from, payload) in datagrams {
             self.counters.datagrams += 1;
-            let mut reports = match int::reports(payload, settings) {
+            let mut reports = match int::parse_reports(payload, settings) {
                 Ok(reports) => reports,
                 Err(error) => {
                     self.counters.reports += 1;
-                    self.counters.drop_one(IntReason::of(&error));
+                    self.counters.count_dropped(IntReason::from_error(&error));
                     continue;
                 }
             };
-            self.sources.note(from, &reports.source());
+            self.sources.note_datagram(from, &reports.datagram_source());
             loop {
                 let next = 1 - last;
                 let name = match reports.read(&mut read[next]) {
                     None => break,
-                    Some(Ok(())) => self.name(&read[next]),
-                    Some(Err(error)) => Err(Untaken::Dropped(IntReason::of(&error))),
+                    Some(Ok(())) => self.name_flow(&read[next]),
+                    Some(Err(error)) => Err(Untaken::Dropped(IntReason::from_error(&error))),
                 };
                 self.counters.reports += 1;
                 match name {
                     Ok(name) => {
                         named[next] = name;
                         if waits {
-                            self.judge(at, &read[last], named[last], made);
+                            self.process_report(at, &read[last], named[last], made);
                         }
                         (last, waits) = (next, true);
                     }
-                    Err(Untaken::Dropped(reason)) => self.counters.drop_one(reason),
+                    Err(Untaken::Dropped(reason)) => self.counters.count_dropped(reason),
                     Err(Untaken::NotWatched) => self.counters.not_watched += 1,
                 }
             }
         }
         if waits {
-            self.judge(at, &read[last], named[last], made);
+            self.process_report(at, &read[last], named[last], made);
         }
     }
 
     /// Names a report's flow and prefetches what is known of it. `None` if the packet cannot be parsed.
     #[inline]
-    fn name(&mut self, report: &Report<'_>) -> Result<Option<Named>, Untaken> {
+    fn name_flow(&mut self, report: &IntReport<'_>) -> Result<Option<Named>, Untaken> {
         match &report.packet {
             Ok(packet) => {
                 let flow = packet.inner_flow();
                 if !self.is_watched(flow) {
                     return Err(Untaken::NotWatched);
                 }
-                let named = Named::of(flow);
-                self.fetch(&Whose::new(flow, named), report);
+                let named = Named::from_flow(flow);
+                self.prefetch_report(&Whose::new(flow, named), report);
                 Ok(Some(named))
             }
             // Drop and queue information is valid without the packet.
             Err(_) if is_dropped(report) || report.local.is_hop() => Ok(None),
-            Err(error) => Err(Untaken::Dropped(IntReason::of(error))),
+            Err(error) => Err(Untaken::Dropped(IntReason::from_error(error))),
         }
     }
 
     /// Judges a report and makes its primitives. If its packet can be parsed, it has a name.
     #[inline]
-    fn judge(&mut self, at: Arrival, report: &Report<'_>, named: Option<Named>, made: &mut Made) {
+    fn process_report(
+        &mut self,
+        at: ArrivalTime,
+        report: &IntReport<'_>,
+        named: Option<Named>,
+        made: &mut PrimitiveBatch,
+    ) {
         let packet = report.packet.as_ref().ok();
         let whose = named.zip(packet).map(|(named, packet)| Whose::new(packet.inner_flow(), named));
         let (before, superseded) = (made.len(), made.superseded());
@@ -120,7 +127,7 @@ impl Telemetry {
         } else if report.flags.congested {
             self.congestion(at, report, whose, made);
         }
-        self.hops(at, report, whose, made);
+        self.process_hops(at, report, whose, made);
         let superseded = made.superseded() - superseded;
         self.counters.superseded += superseded as u64;
         match made.len() == before && superseded == 0 {
@@ -135,44 +142,63 @@ impl Telemetry {
 
     /// Prefetches all that a report's judgements need at once, rather than waiting for each.
     #[inline]
-    fn fetch(&self, whose: &Whose<'_>, report: &Report<'_>) {
-        if self.rules.gathers() {
-            self.tallies.fetch(whose.home.number());
+    fn prefetch_report(&self, whose: &Whose<'_>, report: &IntReport<'_>) {
+        if self.rules.gathers_counts() {
+            self.tallies.prefetch_sums(whose.home.mixed_hash());
         }
-        self.seen.fetch(&whose.name(Metric::FlowPath as u8));
-        self.seen.fetch(&whose.name(Metric::FlowLatency as u8));
-        let hops = report.stack().into_iter().flat_map(|stack| stack.hops()).take(MOST_HOPS);
+        self.seen.prefetch_buckets(&whose.flow_value_name(Metric::FlowPath as u8));
+        self.seen.prefetch_buckets(&whose.flow_value_name(Metric::FlowLatency as u8));
+        let hops =
+            report.packet_stack().into_iter().flat_map(|stack| stack.hops_newest_first()).take(MOST_HOPS);
         for hop in hops {
-            let Some(switch) = hop.switch() else { continue };
-            self.seen.fetch(&whose.hop(switch));
-            let port = Port::of(switch, hop.egress_port());
-            self.seen.fetch(&port.link());
-            self.seen.fetch(&port.queue(Metric::QueueOccupancy, hop.queue().id));
+            let Some(switch) = hop.switch_number() else { continue };
+            self.seen.prefetch_buckets(&whose.hop_latency_name(switch));
+            let port = EgressPortNames::new(switch, hop.egress_port());
+            self.seen.prefetch_buckets(&port.utilization_name());
+            self.seen.prefetch_buckets(&port.queue_value_name(Metric::QueueOccupancy, hop.queue_fill().id));
         }
     }
 
-    fn drop_report(&mut self, at: Arrival, report: &Report<'_>, whose: Option<Whose<'_>>, made: &mut Made) {
+    fn drop_report(
+        &mut self,
+        at: ArrivalTime,
+        report: &IntReport<'_>,
+        whose: Option<Whose<'_>>,
+        made: &mut PrimitiveBatch,
+    ) {
         let local = &report.local;
         let reason = local.drop_reason().unwrap_or(0);
-        let time = self.moment(at, local.ingress_time());
+        let time = self.value_timestamp(at, local.ingress_time());
         let queue = local.drop_queue().map(u32::from);
         let place = Location { switch: report.switch, port: local.egress_port(), queue };
-        self.dropped(at, time, whose, place, local.ingress_port(), reason, made);
+        self.report_packet_drop(at, time, whose, place, local.ingress_port(), reason, made);
     }
 
-    fn congestion(&mut self, at: Arrival, report: &Report<'_>, whose: Option<Whose<'_>>, made: &mut Made) {
+    fn congestion(
+        &mut self,
+        at: ArrivalTime,
+        report: &IntReport<'_>,
+        whose: Option<Whose<'_>>,
+        made: &mut PrimitiveBatch,
+    ) {
         let local = &report.local;
-        let time = self.moment(at, local.egress_time().or(local.ingress_time()));
-        let queue = local.queue();
+        let time = self.value_timestamp(at, local.egress_time().or(local.ingress_time()));
+        let queue = local.queue_fill();
         let place = Location { switch: report.switch, port: local.egress_port(), queue: queue.id };
-        let latency = local.latency().map(|latency| latency.min(u64::from(u32::MAX) - 1) as u32);
+        let latency = local.node_latency().map(|latency| latency.min(u64::from(u32::MAX) - 1) as u32);
         let key = whose.map_or(Key::default(), |whose| whose.key);
-        let entry = Entry::Congestion { time, key, place, occupancy: queue.value, latency };
-        self.event(list::CONGESTION, &entry, made);
+        let entry = TelemetryEntry::Congestion { time, key, place, occupancy: queue.value, latency };
+        self.append_event(list::CONGESTION, &entry, made);
     }
 
     /// Processes each hop, and the flow's path and latency through them.
-    fn hops(&mut self, at: Arrival, report: &Report<'_>, whose: Option<Whose<'_>>, made: &mut Made) {
+    fn process_hops(
+        &mut self,
+        at: ArrivalTime,
+        report: &IntReport<'_>,
+        whose: Option<Whose<'_>>,
+        made: &mut PrimitiveBatch,
+    ) {
         let mut path = [0; MOST_HOPS];
         // Newest first, so the path is filled from its end.
         let mut first = MOST_HOPS;
@@ -180,51 +206,54 @@ impl Telemetry {
         let mut note = |switch: Option<u32>, hop: Metadata<'_>| {
             first -= 1;
             path[first] = switch.unwrap_or(u32::MAX);
-            let of_hop = hop.latency();
+            let of_hop = hop.node_latency();
             latency = latency.zip(of_hop).map(|(sum, latency)| sum.saturating_add(latency));
             if let Some(switch) = switch {
-                self.hop(at, report, whose, switch, &hop, of_hop, made);
+                self.process_hop(at, report, whose, switch, &hop, of_hop, made);
             }
         };
         let own = report.is_hop();
         if own {
             note(report.switch, report.local);
         }
-        if let Some(stack) = report.stack() {
-            stack.hops().take(MOST_HOPS - usize::from(own)).for_each(|hop| note(hop.switch(), hop));
+        if let Some(stack) = report.packet_stack() {
+            stack
+                .hops_newest_first()
+                .take(MOST_HOPS - usize::from(own))
+                .for_each(|hop| note(hop.switch_number(), hop));
         }
         let (Some(whose), path) = (whose, &path[first..]) else { return };
         let time = report.local.ingress_time();
-        let is_mx = report.is_mx();
-        if report.stack().is_some() && !is_mx && !path.is_empty() {
-            self.path(at, time, whose, path, made);
+        let is_mx = report.is_int_mx();
+        if report.packet_stack().is_some() && !is_mx && !path.is_empty() {
+            self.process_path(at, time, whose, path, made);
             let Some(latency) = latency else { return };
-            let name = whose.name(Metric::FlowLatency as u8);
-            if let Some(verdict) = self.judged(Metric::FlowLatency, &name, latency, at.now) {
+            let name = whose.flow_value_name(Metric::FlowLatency as u8);
+            if let Some(verdict) = self.apply_metric_rule(Metric::FlowLatency, &name, latency, at.now) {
                 let (metric, value) = (Metric::FlowLatency, latency);
                 let (key, place, means) = (whose.key, Location::default(), means_flow(whose.flow));
-                let path = Some(Via::Digest(Path::of(path).digest()));
-                self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path }, made);
+                let path = Some(Via::Digest(SwitchPath::from_switches(path).path_digest()));
+                self.report_value(at, &Tell { metric, verdict, value, time, key, place, means, path }, made);
             }
         } else if let ([switch], true) = (path, report.flags.tracked || is_mx) {
             *(if is_mx { &mut self.counters.mx } else { &mut self.counters.xd }) += 1;
             if *switch != u32::MAX {
-                self.trail(at, whose, *switch, 0, self.rules.learning, made);
+                self.process_trail(at, whose, *switch, 0, self.rules.learning, made);
             }
         }
     }
 
     #[expect(clippy::too_many_arguments, reason = "all of one hop, and no struct would be used twice")]
     #[inline]
-    fn hop(
+    fn process_hop(
         &mut self,
-        at: Arrival,
-        report: &Report<'_>,
+        at: ArrivalTime,
+        report: &IntReport<'_>,
         whose: Option<Whose<'_>>,
         switch: u32,
         hop: &Metadata<'_>,
         latency: Option<u64>,
-        made: &mut Made,
+        made: &mut PrimitiveBatch,
     ) {
         let time = || hop.egress_time().or(report.local.ingress_time());
         let port = hop.egress_port();
@@ -234,71 +263,99 @@ impl Telemetry {
             match latency.filter(|_| rule.on) {
                 Some(latency) => {
                     let (detect, keep_alive) = (rule.detect, rule.keep_alive);
-                    let name = whose.hop(switch);
+                    let name = whose.hop_latency_name(switch);
                     let (verdict, moved) =
                         self.seen.judge_hop(&name, latency, port, at.now, detect, keep_alive);
                     if verdict == Verdict::Same {
                         self.counters.suppressed[Metric::HopLatency.index()] += 1;
                     }
                     if verdict != Verdict::Same || rule.always || moved {
-                        self.tell_hop(at, whose, Some((latency, verdict)), place(None), time(), moved, made);
+                        self.report_hop_latency(
+                            at,
+                            whose,
+                            Some((latency, verdict)),
+                            place(None),
+                            time(),
+                            moved,
+                            made,
+                        );
                     }
                 }
                 // The switch sends no latency, only where the packet left it; a dropped packet did not leave.
                 None => {
                     if let Some(number) = port.filter(|_| !is_dropped(report)) {
-                        let (name, number) = (whose.of_hop(HOP_PORT, switch), number.into());
-                        let verdict = self.seen.judge(&name, number, at.now, Detect::Any, rule.keep_alive);
+                        let (name, number) = (whose.hop_value_name(HOP_PORT, switch), number.into());
+                        let verdict =
+                            self.seen.detect_change(&name, number, at.now, Detect::Any, rule.keep_alive);
                         if verdict != Verdict::Same {
-                            self.tell_hop(at, whose, None, place(None), time(), true, made);
+                            self.report_hop_latency(at, whose, None, place(None), time(), true, made);
                         }
                     }
                 }
             }
         }
-        let of_port = Port::of(switch, port);
-        let queue = hop.queue();
+        let of_port = EgressPortNames::new(switch, port);
+        let queue = hop.queue_fill();
         if let Some(value) = queue.value.map(u64::from) {
             let metric = Metric::QueueOccupancy;
-            let name = of_port.queue(metric, queue.id);
-            if let Some(verdict) = self.judged(metric, &name, value, at.now) {
+            let name = of_port.queue_value_name(metric, queue.id);
+            if let Some(verdict) = self.apply_metric_rule(metric, &name, value, at.now) {
                 let key = telemetry::queue_occupancy_key(switch, port, queue.id);
                 let (time, place, means) = (time(), place(queue.id), Means::Itself);
-                self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path: None }, made);
+                self.report_value(
+                    at,
+                    &Tell { metric, verdict, value, time, key, place, means, path: None },
+                    made,
+                );
             }
         }
         let congestion = hop.congestion();
         if let Some(value) = congestion.value.map(u64::from) {
             let metric = Metric::QueueCongestion;
-            let name = of_port.queue(metric, congestion.id);
-            if let Some(verdict) = self.judged(metric, &name, value, at.now) {
+            let name = of_port.queue_value_name(metric, congestion.id);
+            if let Some(verdict) = self.apply_metric_rule(metric, &name, value, at.now) {
                 let key = telemetry::queue_congestion_key(switch, port, congestion.id);
                 let (time, place, means) = (time(), place(congestion.id), Means::Itself);
-                self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path: None }, made);
+                self.report_value(
+                    at,
+                    &Tell { metric, verdict, value, time, key, place, means, path: None },
+                    made,
+                );
             }
         }
         if let Some(value) = hop.utilization().map(u64::from) {
             let metric = Metric::LinkUtilization;
-            if let Some(verdict) = self.judged(metric, &of_port.link(), value, at.now) {
+            if let Some(verdict) = self.apply_metric_rule(metric, &of_port.utilization_name(), value, at.now)
+            {
                 let (key, means) = (telemetry::link_utilization_key(switch, port), Means::Itself);
                 let (time, place) = (time(), place(None));
-                self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path: None }, made);
+                self.report_value(
+                    at,
+                    &Tell { metric, verdict, value, time, key, place, means, path: None },
+                    made,
+                );
             }
         }
     }
 
     /// Counts a flow's report: gathered, or written at once.
-    fn count_flow(&mut self, at: Arrival, whose: Whose<'_>, packet: &Packet<'_>, made: &mut Made) {
+    fn count_flow(
+        &mut self,
+        at: ArrivalTime,
+        whose: Whose<'_>,
+        packet: &ReportedPacket<'_>,
+        made: &mut PrimitiveBatch,
+    ) {
         if !self.rules.count_reports && !self.rules.per_packet || self.stores.counters.is_none() {
             return;
         }
         let one = FlowSum { key: whose.key, bytes: packet.length.into() };
         // The keys for packets and bytes derive from the flow, which an IPv6 flow's key does not contain.
-        if !self.rules.gathers() || self.rules.per_packet && whose.key.flow().is_none() {
-            self.raise(one, 1, Some(whose.flow), made);
+        if !self.rules.gathers_counts() || self.rules.per_packet && whose.key.to_ipv4_flow().is_none() {
+            self.increment_counters(one, 1, Some(whose.flow), made);
             return;
         }
-        let place = whose.home.number();
+        let place = whose.home.mixed_hash();
         let into = |sum: &mut FlowSum| {
             let is_its = sum.key == one.key;
             if is_its {
@@ -307,10 +364,10 @@ impl Telemetry {
             is_its
         };
         if !self.tallies.add(place, into)
-            && let Some(Waiting { sum, reports, .. }) = self.tallies.begin(place, one, at.now)
+            && let Some(PendingTally { sum, reports, .. }) = self.tallies.begin_sum(place, one, at.now)
         {
             self.counters.counts_early += u64::from(reports);
-            self.raise(sum, reports, None, made);
+            self.increment_counters(sum, reports, None, made);
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use dta_proto::key::Key;
 use dta_proto::telemetry::{ENTRY_LEN, VALUE_LEN};
-use dta_proto::wire::dta::Body;
+use dta_proto::wire::dta::DtaBody;
 
-use super::seen::mix;
+use super::seen::mix_to_u64;
 
 /// A key-write of a value of the usual length.
 #[derive(Clone, Copy, Debug)]
-struct Write {
+struct ValueWrite {
     key: Key,
     value: [u8; VALUE_LEN],
     store: u16,
@@ -17,14 +17,14 @@ struct Write {
 /// Any other primitive, and the position of its value.
 #[derive(Clone, Copy, Debug)]
 struct Primitive {
-    kind: Kind,
+    kind: PrimitiveKind,
     value: u32,
     len: u8,
     store: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum PrimitiveKind {
     KeyWrite(Key),
     Append(u32),
     Increment(Key, u64),
@@ -40,8 +40,8 @@ const PLACES: usize = 1 << 13;
 /// A key-write replaces an earlier one of the same key: readers would see only the later value, and many
 /// flows report the same links and queues of a switch.
 #[derive(Debug)]
-pub struct Made {
-    writes: Vec<Write>,
+pub struct PrimitiveBatch {
+    writes: Vec<ValueWrite>,
     others: Vec<Primitive>,
     /// Values of the others, back to back.
     values: Vec<u8>,
@@ -51,9 +51,9 @@ pub struct Made {
     superseded: usize,
 }
 
-impl Default for Made {
-    fn default() -> Made {
-        Made {
+impl Default for PrimitiveBatch {
+    fn default() -> PrimitiveBatch {
+        PrimitiveBatch {
             writes: Vec::new(),
             others: Vec::new(),
             values: Vec::new(),
@@ -65,12 +65,12 @@ impl Default for Made {
 
 /// A key's place among [`PLACES`].
 #[inline]
-fn place_of(key: &Key) -> usize {
+fn hash_place(key: &Key) -> usize {
     let number = u128::from_be_bytes(key.0);
-    mix(number as u64, (number >> 64) as u64) as usize & (PLACES - 1)
+    mix_to_u64(number as u64, (number >> 64) as u64) as usize & (PLACES - 1)
 }
 
-impl Made {
+impl PrimitiveBatch {
     /// Number of primitives.
     pub fn len(&self) -> usize {
         self.writes.len() + self.others.len()
@@ -95,19 +95,18 @@ impl Made {
     }
 
     /// All of them, each with the id of its store.
-    pub fn iter(&self) -> impl Iterator<Item = (u16, Body<'_>)> {
-        let writes = self
-            .writes
-            .iter()
-            .map(|Write { key, value, store }| (*store, Body::KeyWrite { redundancy: 0, key: *key, value }));
+    pub fn iter(&self) -> impl Iterator<Item = (u16, DtaBody<'_>)> {
+        let writes = self.writes.iter().map(|ValueWrite { key, value, store }| {
+            (*store, DtaBody::KeyWrite { redundancy: 0, key: *key, value })
+        });
         writes.chain(self.others.iter().map(|made| {
             let value = &self.values[made.value as usize..][..usize::from(made.len)];
             let body = match made.kind {
-                Kind::KeyWrite(key) => Body::KeyWrite { redundancy: 0, key, value },
-                Kind::Append(list) => Body::Append { list, value },
-                Kind::Increment(key, delta) => Body::KeyIncrement { redundancy: 0, key, delta },
-                Kind::Postcard { key, hop, path_length, value } => {
-                    Body::Postcard { key, hop, path_length, value }
+                PrimitiveKind::KeyWrite(key) => DtaBody::KeyWrite { redundancy: 0, key, value },
+                PrimitiveKind::Append(list) => DtaBody::Append { list, value },
+                PrimitiveKind::Increment(key, delta) => DtaBody::KeyIncrement { redundancy: 0, key, delta },
+                PrimitiveKind::Postcard { key, hop, path_length, value } => {
+                    DtaBody::Postcard { key, hop, path_length, value }
                 }
             };
             (made.store, body)
@@ -116,7 +115,7 @@ impl Made {
 
     // Constant lengths, so that these are copied without a call.
     #[inline]
-    fn push<const LEN: usize>(&mut self, store: u16, kind: Kind, bytes: &[u8; LEN]) {
+    fn push<const LEN: usize>(&mut self, store: u16, kind: PrimitiveKind, bytes: &[u8; LEN]) {
         let (value, len) = (self.values.len() as u32, LEN as u8);
         self.values.extend_from_slice(bytes);
         self.others.push(Primitive { kind, value, len, store });
@@ -126,7 +125,7 @@ impl Made {
     #[inline]
     pub(super) fn key_write(&mut self, store: Option<u16>, key: Key, value: &[u8; VALUE_LEN]) {
         let Some(store) = store else { return };
-        let place = &mut self.places[place_of(&key)];
+        let place = &mut self.places[hash_place(&key)];
         if *place & 1 == 0
             && let Some(before) = self.writes.get_mut(*place as usize / 2)
             && (before.store, before.key) == (store, key)
@@ -136,17 +135,17 @@ impl Made {
             return;
         }
         *place = 2 * self.writes.len() as u32;
-        self.writes.push(Write { key, value: *value, store });
+        self.writes.push(ValueWrite { key, value: *value, store });
     }
 
     /// The same with a value of another length, at most 60 bytes.
     #[inline]
     pub(super) fn key_write_of<const LEN: usize>(&mut self, store: Option<u16>, key: Key, value: &[u8; LEN]) {
         let Some(store) = store else { return };
-        let place = &mut self.places[place_of(&key)];
+        let place = &mut self.places[hash_place(&key)];
         if *place & 1 == 1
             && let Some(before) = self.others.get(*place as usize / 2)
-            && matches!(before.kind, Kind::KeyWrite(other) if other == key)
+            && matches!(before.kind, PrimitiveKind::KeyWrite(other) if other == key)
             && (before.store, usize::from(before.len)) == (store, LEN)
         {
             self.values[before.value as usize..][..LEN].copy_from_slice(value);
@@ -154,20 +153,20 @@ impl Made {
             return;
         }
         *place = 2 * self.others.len() as u32 + 1;
-        self.push(store, Kind::KeyWrite(key), value);
+        self.push(store, PrimitiveKind::KeyWrite(key), value);
     }
 
     #[inline]
-    pub(super) fn append(&mut self, store: Option<u16>, list: u32, entry: &[u8; ENTRY_LEN]) {
+    pub(super) fn append_entry(&mut self, store: Option<u16>, list: u32, entry: &[u8; ENTRY_LEN]) {
         if let Some(store) = store {
-            self.push(store, Kind::Append(list), entry);
+            self.push(store, PrimitiveKind::Append(list), entry);
         }
     }
 
     #[inline]
     pub(super) fn increment(&mut self, store: Option<u16>, key: Key, delta: u64) {
         if let Some(store) = store {
-            self.push(store, Kind::Increment(key, delta), &[]);
+            self.push(store, PrimitiveKind::Increment(key, delta), &[]);
         }
     }
 
@@ -176,7 +175,7 @@ impl Made {
         let Some(store) = store else { return };
         let path_length = switches.len() as u8;
         for (hop, switch) in (0..path_length).zip(switches) {
-            self.push(store, Kind::Postcard { key, hop, path_length, value: *switch }, &[]);
+            self.push(store, PrimitiveKind::Postcard { key, hop, path_length, value: *switch }, &[]);
         }
     }
 }
@@ -187,9 +186,9 @@ mod tests {
 
     use super::*;
 
-    fn writes(made: &Made) -> Vec<(u16, Key, Vec<u8>)> {
-        let write = |(store, body): (u16, Body<'_>)| match body {
-            Body::KeyWrite { key, value, .. } => (store, key, value.to_vec()),
+    fn writes(made: &PrimitiveBatch) -> Vec<(u16, Key, Vec<u8>)> {
+        let write = |(store, body): (u16, DtaBody<'_>)| match body {
+            DtaBody::KeyWrite { key, value, .. } => (store, key, value.to_vec()),
             other => panic!("{other:?}"),
         };
         made.iter().map(write).collect()
@@ -202,7 +201,7 @@ mod tests {
         fn the_last_value_of_each_key_is_left(
             batches in prop::collection::vec(prop::collection::vec((0u16..40, 0u16..2, any::<bool>(), any::<u8>()), 0..200), 1..4),
         ) {
-            let mut made = Made::default();
+            let mut made = PrimitiveBatch::default();
             for batch in batches {
                 made.clear();
                 let mut left: Vec<(u16, Key, Vec<u8>)> = Vec::new();
@@ -230,9 +229,9 @@ mod tests {
 
     #[test]
     fn values_come_first_and_in_a_row() {
-        let (key, mut made) = (|number: u8| Key([number; 16]), Made::default());
+        let (key, mut made) = (|number: u8| Key([number; 16]), PrimitiveBatch::default());
         for number in 0..3 {
-            made.append(Some(1), 0, &[number; ENTRY_LEN]);
+            made.append_entry(Some(1), 0, &[number; ENTRY_LEN]);
             made.key_write_of(Some(2), key(number), &[number; 60]);
             made.key_write(Some(3), key(10 + number), &[number; VALUE_LEN]);
         }
@@ -243,9 +242,9 @@ mod tests {
     #[test]
     fn keys_of_one_place_do_not_replace_each_other() {
         let key = |number: u32| Key(u128::from(number).to_be_bytes());
-        let same = (1..).find(|number| place_of(&key(*number)) == place_of(&key(0)));
+        let same = (1..).find(|number| hash_place(&key(*number)) == hash_place(&key(0)));
         let (a, b) = (key(0), key(same.unwrap()));
-        let mut made = Made::default();
+        let mut made = PrimitiveBatch::default();
         for (key, value) in [(a, 1), (b, 2), (a, 3), (a, 4)] {
             made.key_write(Some(7), key, &[value; 12]);
         }

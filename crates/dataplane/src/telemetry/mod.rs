@@ -1,7 +1,7 @@
 //! Turns what switches and routers report of their traffic into primitives, by rules: INT Telemetry Reports (`int.rs`) and
 //! flow records of other exporters (`records.rs`). Rules, keys, change detection and counts are the same for both.
 //!
-//! [`Telemetry`] is pure: a datagram's bytes and the time go in, primitives come out in a [`Made`]. What was last
+//! [`Telemetry`] is pure: a datagram's bytes and the time go in, primitives come out in a [`PrimitiveBatch`]. What was last
 //! reported for each key is remembered in bounded, preallocated memory ([`seen`], `trails.rs`), so that only
 //! what is new, changed or due for its keep-alive is written. `dta_proto::telemetry` defines the keys, values
 //! and entries.
@@ -37,21 +37,23 @@ mod watch;
 use dta_proto::counter::translator as names;
 use dta_proto::key::{Flow, Key};
 use dta_proto::store::MAX_REDUNDANCY;
-use dta_proto::telemetry::{self, Entry, Location, Means, Metric, Path, Value, Via, Why, list};
+use dta_proto::telemetry::{
+    self, Location, Means, Metric, SwitchPath, TelemetryEntry, TimedValue, Via, Why, list,
+};
 use dta_proto::wire::int::Time;
 
 pub use counters::{IntCounters, IntReason};
-pub use made::Made;
+pub use made::PrimitiveBatch;
 pub use records::RecordCounters;
 pub use rules::{MetricRule, Rules, StoreIds, TimeMode};
 pub use seen::Detect;
 pub use sources::{SourceName, Sources};
-pub use watch::{Watch, WatchError};
+pub use watch::{WatchError, WatchRule};
 
 use record_sums::RecordSum;
-use records::Group;
-use seen::{Home, Name, Seen, Verdict};
-use tallies::{Tallies, Waiting};
+use records::RecordGroup;
+use seen::{Home, ReportedValues, ValueName, Verdict};
+use tallies::{FlowTallies, PendingTally};
 use trails::{Heard, Trails};
 
 /// Most operations that a sum becomes on one queue pair: three counters and a value, each in all its copies.
@@ -81,11 +83,11 @@ const OF_LONG_SWITCH: u8 = 0x40;
 pub struct Telemetry {
     rules: Rules,
     stores: StoreIds,
-    seen: Seen,
+    seen: ReportedValues,
     trails: Trails,
-    tallies: Tallies<FlowSum>,
-    record_sums: Tallies<RecordSum>,
-    group: Group,
+    tallies: FlowTallies<FlowSum>,
+    record_sums: FlowTallies<RecordSum>,
+    group: RecordGroup,
     sources: Sources,
     counters: IntCounters,
     records: RecordCounters,
@@ -101,7 +103,7 @@ struct FlowSum {
 
 /// Both clocks at a datagram's arrival, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Arrival {
+pub struct ArrivalTime {
     /// Monotonic, from any fixed point.
     pub now: u64,
     /// Since 1970.
@@ -110,34 +112,34 @@ pub struct Arrival {
 
 /// An egress port of a switch, which names its queues and its link.
 #[derive(Clone, Copy)]
-struct Port {
+struct EgressPortNames {
     number: u128,
     home: Home,
 }
 
-impl Port {
+impl EgressPortNames {
     /// An unavailable port or queue is all ones.
     #[inline]
-    fn of(switch: u32, port: Option<u32>) -> Port {
+    fn new(switch: u32, port: Option<u32>) -> EgressPortNames {
         let number = u128::from(switch) << 64 | u128::from(port.unwrap_or(u32::MAX)) << 32;
-        Port { number, home: Home::of(number) }
+        EgressPortNames { number, home: Home::from_key(number) }
     }
 
     /// The name of its link's utilisation.
     #[inline]
-    fn link(&self) -> Name {
-        self.home.value(Metric::LinkUtilization as u8, self.number)
+    fn utilization_name(&self) -> ValueName {
+        self.home.flow_value_name(Metric::LinkUtilization as u8, self.number)
     }
 
     /// The name of a value of one of its queues. The first few are stored beside the link, where more would
     /// not fit.
     #[inline]
-    fn queue(&self, metric: Metric, queue: Option<u32>) -> Name {
+    fn queue_value_name(&self, metric: Metric, queue: Option<u32>) -> ValueName {
         let queue = queue.unwrap_or(u32::MAX);
         let number = self.number | u128::from(queue);
         match queue {
-            0..BESIDE => self.home.hop(metric as u8, number, queue),
-            _ => Name::alone(metric as u8, number),
+            0..BESIDE => self.home.hop_value_name(metric as u8, number, queue),
+            _ => ValueName::without_flow(metric as u8, number),
         }
     }
 }
@@ -166,10 +168,10 @@ struct Named {
 
 impl Named {
     #[inline]
-    fn of(flow: &Flow) -> Named {
-        let key = flow.key();
+    fn from_flow(flow: &Flow) -> Named {
+        let key = flow.to_key();
         let number = u128::from_be_bytes(key.0);
-        Named { key, number, home: Home::of(number) }
+        Named { key, number, home: Home::from_key(number) }
     }
 }
 
@@ -192,28 +194,28 @@ impl<'a> Whose<'a> {
 
     /// The name of a value of the flow itself.
     #[inline]
-    fn name(&self, kind: u8) -> Name {
-        self.home.value(kind, self.number)
+    fn flow_value_name(&self, kind: u8) -> ValueName {
+        self.home.flow_value_name(kind, self.number)
     }
 
     /// The name of a hop's latency.
     #[inline]
-    fn hop(&self, switch: u32) -> Name {
-        self.of_hop(Metric::HopLatency as u8, switch)
+    fn hop_latency_name(&self, switch: u32) -> ValueName {
+        self.hop_value_name(Metric::HopLatency as u8, switch)
     }
 
     /// The name of a hop's value: the flow's key with the switch in place of its last three bytes, which only
     /// distinguish IPv4 from IPv6; here the kind does that. A switch of more than 24 bits does not fit, so
     /// its hop is named by its own key.
     #[inline]
-    fn of_hop(&self, kind: u8, switch: u32) -> Name {
+    fn hop_value_name(&self, kind: u8, switch: u32) -> ValueName {
         if switch >= 1 << 24 {
             let key = telemetry::hop_latency_key(self.flow, switch);
-            return self.home.hop(kind | OF_LONG_SWITCH, u128::from_be_bytes(key.0), switch);
+            return self.home.hop_value_name(kind | OF_LONG_SWITCH, u128::from_be_bytes(key.0), switch);
         }
         let family = if self.number as u8 == 0 { 0 } else { OF_IPV6 };
         let ident = self.number & !0x00ff_ffff | u128::from(switch);
-        self.home.hop(kind | family, ident, switch)
+        self.home.hop_value_name(kind | family, ident, switch)
     }
 }
 
@@ -221,15 +223,18 @@ impl Telemetry {
     /// Allocates the memory that the rules ask for.
     pub fn new(rules: Rules) -> Telemetry {
         Telemetry {
-            seen: Seen::new(rules.keys),
+            seen: ReportedValues::new(rules.keys),
             trails: Trails::new(rules.trails),
-            tallies: Tallies::new(if rules.gathers() { rules.keys / 2 } else { 0 }, rules.count_wait),
+            tallies: FlowTallies::new(
+                if rules.gathers_counts() { rules.keys / 2 } else { 0 },
+                rules.count_wait,
+            ),
             // A flow's records use about four keys.
-            record_sums: Tallies::new(
+            record_sums: FlowTallies::new(
                 if rules.count_wait != 0 { rules.keys / 4 } else { 0 },
                 rules.count_wait,
             ),
-            group: Group::default(),
+            group: RecordGroup::default(),
             sources: Sources::new(rules.sources),
             counters: IntCounters::default(),
             records: RecordCounters::default(),
@@ -244,18 +249,18 @@ impl Telemetry {
     }
 
     /// The counters.
-    pub fn counters(&self) -> &IntCounters {
+    pub fn int_counters(&self) -> &IntCounters {
         &self.counters
     }
 
     /// The senders, and how much of theirs is missing.
-    pub fn sources(&self) -> &Sources {
+    pub fn int_sources(&self) -> &Sources {
         &self.sources
     }
 
     /// Every counter by its dotted name.
-    pub fn named(&self) -> Vec<(String, u64)> {
-        let mut list = self.counters.named();
+    pub fn named_counters(&self) -> Vec<(String, u64)> {
+        let mut list = self.counters.named_counters();
         let sources = self.sources.sum();
         let more = [
             (&names::INT_GAPS, sources.gaps),
@@ -263,55 +268,65 @@ impl Telemetry {
             (&names::INT_REPEATS, sources.repeats),
             (&names::INT_RESTARTS, sources.restarts),
             (&names::INT_SOURCES, self.sources.iter().count() as u64),
-            (&names::INT_SOURCES_BEYOND, self.sources.beyond()),
-            (&names::INT_KEYS, self.seen.held()),
-            (&names::INT_COUNTS_HELD, self.tallies.held()),
-            (&names::INT_EVICTED, self.seen.evicted() + self.trails.evicted()),
+            (&names::INT_SOURCES_BEYOND, self.sources.datagrams_beyond_limit()),
+            (&names::INT_KEYS, self.seen.held_keys()),
+            (&names::INT_COUNTS_HELD, self.tallies.held_reports()),
+            (&names::INT_EVICTED, self.seen.evicted_keys() + self.trails.evicted_flows()),
         ];
-        list.extend(more.map(|(name, count)| (name.of(&[]), count)));
+        list.extend(more.map(|(name, count)| (name.format_name(&[]), count)));
         list
     }
 
     #[inline]
     fn is_watched(&self, flow: &Flow) -> bool {
-        self.rules.watch.is_empty() || self.rules.watch.iter().any(|watch| watch.admits(flow))
+        self.rules.watch.is_empty() || self.rules.watch.iter().any(|watch| watch.includes_flow(flow))
     }
 
     /// Reports a dropped packet, and counts it by switch and by flow.
     #[expect(clippy::too_many_arguments, reason = "all of one drop, and no struct would be used twice")]
-    fn dropped(
+    fn report_packet_drop(
         &mut self,
-        at: Arrival,
+        at: ArrivalTime,
         time: u64,
         whose: Option<Whose<'_>>,
         place: Location,
         ingress_port: Option<u32>,
         reason: u8,
-        made: &mut Made,
+        made: &mut PrimitiveBatch,
     ) {
         let key = whose.map_or(Key::default(), |whose| whose.key);
-        self.event(list::DROPS, &Entry::Drop { time, key, place, ingress_port, reason }, made);
+        self.append_event(
+            list::DROPS,
+            &TelemetryEntry::Drop { time, key, place, ingress_port, reason },
+            made,
+        );
         if let Some(switch) = place.switch {
             let key = telemetry::drops_key(switch, reason);
             made.increment(self.stores.counters, key, 1);
-            self.tell_key(at, DROP_COUNTER, key, Means::Itself, made);
+            self.add_directory_key(at, DROP_COUNTER, key, Means::Itself, made);
         }
         if let Some(whose) = whose {
             let key = telemetry::flow_drops_key(whose.flow, reason);
             made.increment(self.stores.counters, key, 1);
             // The reason is stored in place of the switch's number.
-            self.tell_key(at, FLOW_DROP_COUNTER, key, Means::Hop(whose.key, reason.into()), made);
+            self.add_directory_key(at, FLOW_DROP_COUNTER, key, Means::Hop(whose.key, reason.into()), made);
         }
     }
 
     /// Judges a value by its rule; `None` if there is nothing to do.
     #[inline(always)] // on the path of every value: most end here
-    fn judged(&mut self, metric: Metric, name: &Name, value: u64, now: u64) -> Option<Verdict> {
+    fn apply_metric_rule(
+        &mut self,
+        metric: Metric,
+        name: &ValueName,
+        value: u64,
+        now: u64,
+    ) -> Option<Verdict> {
         let rule = &self.rules.metrics[metric.index()];
         if !rule.on {
             return None;
         }
-        let verdict = self.seen.judge(name, value, now, rule.detect, rule.keep_alive);
+        let verdict = self.seen.detect_change(name, value, now, rule.detect, rule.keep_alive);
         if verdict == Verdict::Same {
             self.counters.suppressed[metric.index()] += 1;
             if !rule.always {
@@ -325,39 +340,44 @@ impl Telemetry {
     /// key directory if the hop is new or the port changed.
     #[expect(clippy::too_many_arguments, reason = "all of one hop, and no struct would be used twice")]
     #[inline(never)]
-    fn tell_hop(
+    fn report_hop_latency(
         &mut self,
-        at: Arrival,
+        at: ArrivalTime,
         whose: Whose<'_>,
         latency: Option<(u64, Verdict)>,
         place: Location,
         time: Option<Time>,
         moved: bool,
-        made: &mut Made,
+        made: &mut PrimitiveBatch,
     ) {
         let switch = place.switch.unwrap_or(u32::MAX);
         let key = telemetry::hop_latency_key(whose.flow, switch);
-        let means = Means::Leaves { flow: whose.key, switch, port: place.port, time: self.moment(at, time) };
+        let means =
+            Means::Leaves { flow: whose.key, switch, port: place.port, time: self.value_timestamp(at, time) };
         let verdict = latency.map(|(_, verdict)| verdict);
         if let Some((value, verdict)) = latency
             && (verdict != Verdict::Same || self.rules.metrics[Metric::HopLatency.index()].always)
         {
             let metric = Metric::HopLatency;
-            self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path: None }, made);
+            self.report_value(
+                at,
+                &Tell { metric, verdict, value, time, key, place, means, path: None },
+                made,
+            );
         }
         // A new or kept-alive value gets its key into the directory.
         if moved && !matches!(verdict, Some(Verdict::New | Verdict::KeepAlive(_))) {
-            self.event(list::KEYS, &Entry::Key { key, means }, made);
+            self.append_event(list::KEYS, &TelemetryEntry::Key { key, means }, made);
         }
     }
 
     /// Writes a value, and makes its event if one is due.
     #[inline(never)]
-    fn tell(&mut self, at: Arrival, tell: &Tell, made: &mut Made) {
+    fn report_value(&mut self, at: ArrivalTime, tell: &Tell, made: &mut PrimitiveBatch) {
         let Tell { metric, verdict, value, time, key, place, means, path } = *tell;
-        let time = self.moment(at, time);
-        let written = Value { value: value.min(u32::MAX.into()) as u32, time };
-        made.key_write(self.stores.values, key, &written.bytes());
+        let time = self.value_timestamp(at, time);
+        let written = TimedValue { value: value.min(u32::MAX.into()) as u32, time };
+        made.key_write(self.stores.values, key, &written.to_bytes());
         let (why, old) = match verdict {
             Verdict::Same => return,
             Verdict::New => (Why::New, 0),
@@ -365,16 +385,30 @@ impl Telemetry {
             Verdict::KeepAlive(old) => (Why::KeepAlive, old),
         };
         let new = value;
-        self.event(list::CHANGES, &Entry::Change { time, key, metric, why, old, new, place, path }, made);
+        self.append_event(
+            list::CHANGES,
+            &TelemetryEntry::Change { time, key, metric, why, old, new, place, path },
+            made,
+        );
         if why != Why::Moved {
-            self.event(list::KEYS, &Entry::Key { key, means }, made);
+            self.append_event(list::KEYS, &TelemetryEntry::Key { key, means }, made);
         }
     }
 
     /// The path of a flow through a stack.
-    fn path(&mut self, at: Arrival, time: Option<Time>, whose: Whose<'_>, switches: &[u32], made: &mut Made) {
-        let name = whose.name(Metric::FlowPath as u8);
-        let Some(verdict) = self.judged(Metric::FlowPath, &name, summary(switches), at.now) else { return };
+    fn process_path(
+        &mut self,
+        at: ArrivalTime,
+        time: Option<Time>,
+        whose: Whose<'_>,
+        switches: &[u32],
+        made: &mut PrimitiveBatch,
+    ) {
+        let name = whose.flow_value_name(Metric::FlowPath as u8);
+        let Some(verdict) = self.apply_metric_rule(Metric::FlowPath, &name, path_digest(switches), at.now)
+        else {
+            return;
+        };
         self.tell_path(at, time, whose, switches, verdict, made);
     }
 
@@ -382,24 +416,24 @@ impl Telemetry {
     #[inline(never)]
     fn tell_path(
         &mut self,
-        at: Arrival,
+        at: ArrivalTime,
         time: Option<Time>,
         whose: Whose<'_>,
         switches: &[u32],
         verdict: Verdict,
-        made: &mut Made,
+        made: &mut PrimitiveBatch,
     ) {
-        let path = Path::of(switches);
-        made.key_write_of(self.stores.paths, whose.key, &path.bytes());
+        let path = SwitchPath::from_switches(switches);
+        made.key_write_of(self.stores.paths, whose.key, &path.to_bytes());
         let (why, old) = match verdict {
             Verdict::Same => return,
             Verdict::New => (Why::New, 0),
             Verdict::Changed(old) => (Why::Moved, old & 0xff),
             Verdict::KeepAlive(old) => (Why::KeepAlive, old & 0xff),
         };
-        let time = self.moment(at, time);
+        let time = self.value_timestamp(at, time);
         let new = u64::from(path.looped) << 8 | u64::from(path.hops);
-        let change = |why| Entry::Change {
+        let change = |why| TelemetryEntry::Change {
             time,
             key: whose.key,
             metric: Metric::FlowPath,
@@ -407,35 +441,39 @@ impl Telemetry {
             old,
             new,
             place: Location::default(),
-            path: Some(Via::of(&path)),
+            path: Some(Via::from_path(&path)),
         };
-        self.event(list::CHANGES, &change(why), made);
+        self.append_event(list::CHANGES, &change(why), made);
         if path.looped && why != Why::KeepAlive {
-            self.event(list::CHANGES, &change(Why::Loop), made);
+            self.append_event(list::CHANGES, &change(Why::Loop), made);
         }
         if why != Why::Moved {
-            self.event(list::KEYS, &Entry::Key { key: whose.key, means: means_flow(whose.flow) }, made);
+            self.append_event(
+                list::KEYS,
+                &TelemetryEntry::Key { key: whose.key, means: means_flow(whose.flow) },
+                made,
+            );
         }
     }
 
     /// Processes a flow's report by a switch that reports for itself: its position on the path is known from
     /// when the flow came to it, so many nanoseconds before this. A path that grows within `learning` has not changed.
     /// Returns whether the path is followed, and the key directory has the flow by that.
-    fn trail(
+    fn process_trail(
         &mut self,
-        at: Arrival,
+        at: ArrivalTime,
         whose: Whose<'_>,
         switch: u32,
         ago: u64,
         learning: u64,
-        made: &mut Made,
+        made: &mut PrimitiveBatch,
     ) -> bool {
         let rule = self.rules.metrics[Metric::FlowPath.index()];
         if !rule.on || self.stores.postcards.is_none() {
             return false;
         }
         let came = (at.now as i64).saturating_sub_unsigned(ago);
-        let (switches, settled) = match self.trails.hear(whose.key, switch, came, at.now) {
+        let (switches, settled) = match self.trails.record_switch_report(whose.key, switch, came, at.now) {
             Heard::Full => {
                 self.counters.long_trails += 1;
                 return true;
@@ -443,8 +481,14 @@ impl Telemetry {
             Heard::Known(switches) => (switches, true),
             Heard::Added(switches, since) => (switches, since >= learning),
         };
-        let (summary, hops) = (summary(switches), switches.len() as u64);
-        let verdict = self.seen.judge(&whose.name(TRAIL), summary, at.now, Detect::Any, rule.keep_alive);
+        let (summary, hops) = (path_digest(switches), switches.len() as u64);
+        let verdict = self.seen.detect_change(
+            &whose.flow_value_name(TRAIL),
+            summary,
+            at.now,
+            Detect::Any,
+            rule.keep_alive,
+        );
         let (why, old) = match verdict {
             Verdict::Same => {
                 self.counters.suppressed[Metric::FlowPath.index()] += 1;
@@ -456,34 +500,39 @@ impl Telemetry {
             Verdict::Changed(old) => (Why::Moved, old & 0xff),
             Verdict::KeepAlive(old) => (Why::KeepAlive, old & 0xff),
         };
-        let path = Some(Via::of(&Path::of(switches)));
+        let path = Some(Via::from_path(&SwitchPath::from_switches(switches)));
         made.postcards(self.stores.postcards, whose.key, switches);
-        let time = self.moment(at, None);
+        let time = self.value_timestamp(at, None);
         let place = Location { switch: Some(switch), ..Location::default() };
         let metric = Metric::FlowPath;
-        let entry = Entry::Change { time, key: whose.key, metric, why, old, new: hops, place, path };
-        self.event(list::CHANGES, &entry, made);
+        let entry = TelemetryEntry::Change { time, key: whose.key, metric, why, old, new: hops, place, path };
+        self.append_event(list::CHANGES, &entry, made);
         if !matches!(why, Why::Moved | Why::Learning) {
-            self.event(list::KEYS, &Entry::Key { key: whose.key, means: means_flow(whose.flow) }, made);
+            self.append_event(
+                list::KEYS,
+                &TelemetryEntry::Key { key: whose.key, means: means_flow(whose.flow) },
+                made,
+            );
         }
         true
     }
 
     /// Writes the counters of a flow.
-    fn raise(&self, sum: FlowSum, reports: u32, flow: Option<&Flow>, made: &mut Made) {
+    fn increment_counters(&self, sum: FlowSum, reports: u32, flow: Option<&Flow>, made: &mut PrimitiveBatch) {
         let store = self.stores.counters;
         if self.rules.count_reports {
             made.increment(store, sum.key, reports.into());
         }
-        if let (true, Some(flow)) = (self.rules.per_packet, flow.copied().or_else(|| sum.key.flow())) {
+        if let (true, Some(flow)) = (self.rules.per_packet, flow.copied().or_else(|| sum.key.to_ipv4_flow()))
+        {
             made.increment(store, telemetry::packets_key(&flow), reports.into());
             made.increment(store, telemetry::bytes_key(&flow), sum.bytes);
         }
     }
 
-    /// Writes the flow counts that have waited long enough or that a [`flush`](Telemetry::flush) asked for, as far as there is
+    /// Writes the flow counts that have waited long enough or that a [`request_flush`](Telemetry::request_flush) asked for, as far as there is
     /// `room` for operations on each queue pair. Call it in each turn, even without input.
-    pub fn tick(&mut self, now: u64, room: usize, made: &mut Made) {
+    pub fn write_due_counts(&mut self, now: u64, room: usize, made: &mut PrimitiveBatch) {
         self.judge_group(made);
         if self.stores.counters.is_none() {
             return;
@@ -492,20 +541,22 @@ impl Telemetry {
         let most = room / (2 * OPERATIONS);
         let before = made.len();
         let mut tallies = std::mem::take(&mut self.tallies);
-        tallies.due(now, most, |Waiting { sum, reports, .. }| self.raise(sum, reports, None, made));
+        tallies.take_due_sums(now, most, |PendingTally { sum, reports, .. }| {
+            self.increment_counters(sum, reports, None, made)
+        });
         self.tallies = tallies;
         self.counters.primitives += (made.len() - before) as u64;
         let before = made.len();
         let mut sums = std::mem::take(&mut self.record_sums);
-        sums.due(now, most, |waited| self.write_records(&waited, made));
+        sums.take_due_sums(now, most, |waited| self.write_records(&waited, made));
         self.record_sums = sums;
         self.records.primitives += (made.len() - before) as u64;
     }
 
-    /// Makes all counts due that wait now: the next calls of [`Telemetry::tick`] write them.
-    pub fn flush(&mut self) {
-        self.tallies.flush();
-        self.record_sums.flush();
+    /// Makes all counts due that wait now: the next calls of [`Telemetry::write_due_counts`] write them.
+    pub fn request_flush(&mut self) {
+        self.tallies.request_flush();
+        self.record_sums.request_flush();
     }
 
     /// Whether some of those still wait. Without a store for them, they do not keep anybody waiting.
@@ -514,26 +565,33 @@ impl Telemetry {
     }
 
     /// Adds a key to the directory if it is new or due for its keep-alive.
-    fn tell_key(&mut self, at: Arrival, kind: u8, key: Key, means: Means, made: &mut Made) {
+    fn add_directory_key(
+        &mut self,
+        at: ArrivalTime,
+        kind: u8,
+        key: Key,
+        means: Means,
+        made: &mut PrimitiveBatch,
+    ) {
         let keep_alive = self.rules.metrics[Metric::FlowPath.index()].keep_alive;
-        let name = Name::alone(kind, u128::from_be_bytes(key.0));
-        if self.seen.judge(&name, 0, at.now, Detect::Any, keep_alive) != Verdict::Same {
-            self.event(list::KEYS, &Entry::Key { key, means }, made);
+        let name = ValueName::without_flow(kind, u128::from_be_bytes(key.0));
+        if self.seen.detect_change(&name, 0, at.now, Detect::Any, keep_alive) != Verdict::Same {
+            self.append_event(list::KEYS, &TelemetryEntry::Key { key, means }, made);
         }
     }
 
-    fn event(&mut self, list: u32, entry: &Entry, made: &mut Made) {
+    fn append_event(&mut self, list: u32, entry: &TelemetryEntry, made: &mut PrimitiveBatch) {
         if self.stores.events.is_some() {
             self.counters.events += 1;
-            made.append(self.stores.events, list, &entry.bytes());
+            made.append_entry(self.stores.events, list, &entry.to_bytes());
         }
     }
 
     /// The time to write beside a value.
-    fn moment(&self, at: Arrival, time: Option<Time>) -> u64 {
+    fn value_timestamp(&self, at: ArrivalTime, time: Option<Time>) -> u64 {
         match (self.rules.time, time) {
             (TimeMode::Arrival, _) | (_, None) => at.wall,
-            (TimeMode::Raw, Some(time)) => time.raw(),
+            (TimeMode::Raw, Some(time)) => time.raw_number(),
             (TimeMode::Switch, Some(Time::Long(time))) => time,
             (TimeMode::Switch, Some(Time::Short(time))) => {
                 let behind = (at.wall as u32).wrapping_sub(time) as i32;
@@ -550,7 +608,7 @@ fn means_flow(flow: &Flow) -> Means {
 
 /// A path in 64 bits: its hop count in the low 8, and 56 hashed bits of the switches.
 #[inline]
-fn summary(switches: &[u32]) -> u64 {
-    let mixed = switches.iter().fold(0, |mixed: u64, switch| seen::mix(mixed, u64::from(*switch) + 1));
+fn path_digest(switches: &[u32]) -> u64 {
+    let mixed = switches.iter().fold(0, |mixed: u64, switch| seen::mix_to_u64(mixed, u64::from(*switch) + 1));
     mixed & !0xff | switches.len() as u64 & 0xff
 }

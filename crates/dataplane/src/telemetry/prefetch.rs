@@ -2,7 +2,7 @@
 
 /// Prefetches an item's cache line.
 #[inline]
-pub(super) fn prefetch<T>(item: &T) {
+pub(super) fn prefetch_line<T>(item: &T) {
     #[cfg(target_arch = "x86_64")]
     #[allow(unsafe_code)]
     // SAFETY: a prefetch affects only caches, whatever the address, and this one is of a live item.

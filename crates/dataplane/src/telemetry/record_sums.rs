@@ -1,10 +1,10 @@
-//! Flow records, summed as [`super::tallies`] does: those of one flow by one exporter that differ only in what they count.
+//! Flow records, summed as [`super::empty_tallies`] does: those of one flow by one exporter that differ only in what they count.
 
 use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Key;
 
 use super::seen::Home;
-use super::tallies::Waiting;
+use super::tallies::PendingTally;
 
 /// What all records of a sum have in common, and what they count.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,13 +25,13 @@ pub(super) struct RecordSum {
 }
 
 // One cache line.
-const _: () = assert!(size_of::<Waiting<RecordSum>>() == 64);
+const _: () = assert!(size_of::<PendingTally<RecordSum>>() == 64);
 
 impl RecordSum {
     /// The sum of one record, which arrived at `wall`. `None` if it cannot be in a sum: more packets than are summed, or a
     /// flow whose key does not say that it is one.
     #[inline]
-    pub(super) fn of(record: &FlowRecord, flow: Key, wall: u64) -> Option<RecordSum> {
+    pub(super) fn from_record(record: &FlowRecord, flow: Key, wall: u64) -> Option<RecordSum> {
         let packets = u32::try_from(record.all_packets()).ok()?;
         let bytes = record.all_bytes();
         (record.flow.proto != 0).then_some(RecordSum {
@@ -50,8 +50,8 @@ impl RecordSum {
 
     /// Where sums of this flow by this exporter are.
     #[inline]
-    pub(super) fn place(home: Home, record: &FlowRecord) -> usize {
-        home.number() ^ (record.exporter.to_bits().wrapping_mul(0x9e37_79b1) >> 8) as usize
+    pub(super) fn tally_place(home: Home, record: &FlowRecord) -> usize {
+        home.mixed_hash() ^ (record.exporter.to_bits().wrapping_mul(0x9e37_79b1) >> 8) as usize
     }
 
     /// Adds a record's sum to this one, if they belong together and there is room. Returns whether it did.

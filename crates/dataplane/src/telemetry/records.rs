@@ -19,15 +19,17 @@
 
 use dta_proto::counter::{FlowReason, translator as names};
 use dta_proto::crc::crc32c;
-use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceReading, PacketDrop, Start};
+use dta_proto::flow_record::{Exported, FlowRecord, FlowStart, InterfaceName, InterfaceReading, PacketDrop};
 use dta_proto::key::Key;
-use dta_proto::telemetry::{self, Entry, InterfaceCounter, Location, Means, Metric, Value, list};
+use dta_proto::telemetry::{
+    self, InterfaceCounter, Location, Means, Metric, TelemetryEntry, TimedValue, list,
+};
 
 use super::record_sums::RecordSum;
-use super::tallies::Waiting;
+use super::tallies::PendingTally;
 use super::{
-    Arrival, Detect, HOP_PORT, INTERFACE_COUNTER, INTERFACE_NAME, KEEPER, Made, Name, Named, Port, RECORDED,
-    SAMPLING, Telemetry, Tell, Verdict, Whose, means_flow,
+    ArrivalTime, Detect, EgressPortNames, HOP_PORT, INTERFACE_COUNTER, INTERFACE_NAME, KEEPER, Named,
+    PrimitiveBatch, RECORDED, SAMPLING, Telemetry, Tell, ValueName, Verdict, Whose, means_flow,
 };
 
 /// Nanoseconds below which counters of an interface say too little of its rate: what comes earlier is a repeat.
@@ -38,8 +40,8 @@ const GROUP: usize = 16;
 
 /// Records that wait for others to be judged with.
 #[derive(Default)]
-pub(super) struct Group {
-    at: Arrival,
+pub(super) struct RecordGroup {
+    at: ArrivalTime,
     records: Vec<(FlowRecord, Named)>,
 }
 
@@ -68,19 +70,19 @@ pub struct RecordCounters {
 
 impl RecordCounters {
     /// Records dropped for a reason.
-    pub fn dropped(&self, reason: FlowReason) -> u64 {
+    pub fn dropped_records(&self, reason: FlowReason) -> u64 {
         self.dropped[reason as usize]
     }
 
     /// What does not add up.
-    pub fn check(&self) -> Option<String> {
+    pub fn find_imbalance(&self) -> Option<String> {
         let dropped: u64 = self.dropped.iter().sum();
         let ended = dropped + self.not_watched + self.elsewhere + self.counted + self.drops;
         (self.records != ended).then(|| format!("{} flow records, and {ended} that ended", self.records))
     }
 
     /// Every counter by its dotted name, without reasons that are zero.
-    fn named(&self) -> Vec<(String, u64)> {
+    fn named_counters(&self) -> Vec<(String, u64)> {
         let all = [
             (&names::FLOWS_RECORDS, self.records),
             (&names::FLOWS_NOT_WATCHED, self.not_watched),
@@ -91,9 +93,9 @@ impl RecordCounters {
             (&names::FLOWS_COUNTS_EARLY, self.counts_early),
             (&names::FLOWS_PRIMITIVES, self.primitives),
         ];
-        let mut list: Vec<_> = all.into_iter().map(|(name, count)| (name.of(&[]), count)).collect();
+        let mut list: Vec<_> = all.into_iter().map(|(name, count)| (name.format_name(&[]), count)).collect();
         for (reason, count) in FlowReason::ALL.iter().zip(&self.dropped).filter(|(_, count)| **count != 0) {
-            list.push((names::FLOWS_DROPPED.of(&[reason.name()]), *count));
+            list.push((names::FLOWS_DROPPED.format_name(&[reason.name()]), *count));
         }
         list
     }
@@ -101,14 +103,14 @@ impl RecordCounters {
 
 impl Telemetry {
     /// Counters of flow records.
-    pub fn records(&self) -> &RecordCounters {
+    pub fn record_counters(&self) -> &RecordCounters {
         &self.records
     }
 
     /// Every counter of flow records by its dotted name.
     pub fn named_records(&self) -> Vec<(String, u64)> {
-        let held = (names::FLOWS_COUNTS_HELD.of(&[]), self.record_sums.held());
-        self.records.named().into_iter().chain([held]).collect()
+        let held = (names::FLOWS_COUNTS_HELD.format_name(&[]), self.record_sums.held_reports());
+        self.records.named_counters().into_iter().chain([held]).collect()
     }
 
     /// Counts a record that could not be read.
@@ -118,18 +120,18 @@ impl Telemetry {
     }
 
     /// Processes what an exporter says. The resulting primitives are added to `made`; those of the last few records
-    /// with the next [`Telemetry::tick`].
+    /// with the next [`Telemetry::write_due_counts`].
     #[inline]
-    pub fn exported(&mut self, at: Arrival, exported: &Exported, made: &mut Made) {
+    pub fn ingest_exported(&mut self, at: ArrivalTime, exported: &Exported, made: &mut PrimitiveBatch) {
         match exported {
             Exported::Flow(record) => {
                 if self.group.records.len() == GROUP || self.group.at != at {
                     self.judge_group(made);
                     self.group.at = at;
                 }
-                let named = Named::of(&record.flow);
+                let named = Named::from_flow(&record.flow);
                 if self.gathers_records() {
-                    self.record_sums.fetch(RecordSum::place(named.home, record));
+                    self.record_sums.prefetch_sums(RecordSum::tally_place(named.home, record));
                 }
                 self.group.records.push((*record, named));
             }
@@ -140,10 +142,10 @@ impl Telemetry {
     }
 
     /// Judges the records that wait for that.
-    pub(super) fn judge_group(&mut self, made: &mut Made) {
+    pub(super) fn judge_group(&mut self, made: &mut PrimitiveBatch) {
         let mut group = std::mem::take(&mut self.group);
         for (record, named) in &group.records {
-            self.record(group.at, record, *named, made);
+            self.process_record(group.at, record, *named, made);
         }
         group.records.clear();
         self.group = group;
@@ -153,14 +155,21 @@ impl Telemetry {
         self.rules.count_wait != 0 && self.stores.counters.is_some()
     }
 
-    fn record(&mut self, at: Arrival, record: &FlowRecord, named: Named, made: &mut Made) {
+    fn process_record(
+        &mut self,
+        at: ArrivalTime,
+        record: &FlowRecord,
+        named: Named,
+        made: &mut PrimitiveBatch,
+    ) {
         self.records.records += 1;
         if !self.is_watched(&record.flow) {
             self.records.not_watched += 1;
             return;
         }
-        let place = RecordSum::place(named.home, record);
-        let one = if self.gathers_records() { RecordSum::of(record, named.key, at.wall) } else { None };
+        let place = RecordSum::tally_place(named.home, record);
+        let one =
+            if self.gathers_records() { RecordSum::from_record(record, named.key, at.wall) } else { None };
         if let Some(one) = &one {
             let mut counts = false;
             let into = |sum: &mut RecordSum| {
@@ -176,30 +185,35 @@ impl Telemetry {
         let whose = Whose::new(&record.flow, named);
         let switch = record.exporter.to_bits();
         let ago = match record.start {
-            Some(Start::Ago(ago)) => ago,
-            Some(Start::At(then)) => at.wall.saturating_sub(then),
+            Some(FlowStart::Ago(ago)) => ago,
+            Some(FlowStart::At(then)) => at.wall.saturating_sub(then),
             None => 0,
         };
         // An exporter may first speak of a flow long after the one before.
-        if !self.trail(at, whose, switch, ago, u64::MAX, made) {
-            self.tell_key(at, RECORDED, whose.key, means_flow(whose.flow), made);
+        if !self.process_trail(at, whose, switch, ago, u64::MAX, made) {
+            self.add_directory_key(at, RECORDED, whose.key, means_flow(whose.flow), made);
         }
         self.tell_port(at, whose, record, made);
         let keeper = u64::from(switch) << 1 | u64::from(record.at_egress);
-        let counts = self.seen.keeps(&whose.name(KEEPER), keeper, at.now, self.rules.takeover);
+        let counts =
+            self.seen.claim_name(&whose.flow_value_name(KEEPER), keeper, at.now, self.rules.takeover);
         self.note_counted(record, counts);
         if counts {
             self.tell_sampling(at, whose, record, made);
         }
         if let Some(mut one) = one {
             one.counts = counts;
-            if let Some(gone) = self.record_sums.begin(place, one, at.now) {
+            if let Some(gone) = self.record_sums.begin_sum(place, one, at.now) {
                 self.records.counts_early += u64::from(gone.reports);
                 self.write_records(&gone, made);
             }
         } else {
-            let last = Value { value: record.all_bytes().min(u32::MAX.into()) as u32, time: at.wall };
-            made.key_write(self.stores.values, telemetry::last_record_key(whose.flow, switch), &last.bytes());
+            let last = TimedValue { value: record.all_bytes().min(u32::MAX.into()) as u32, time: at.wall };
+            made.key_write(
+                self.stores.values,
+                telemetry::last_record_key(whose.flow, switch),
+                &last.to_bytes(),
+            );
             if counts {
                 let (packets, bytes) = (telemetry::packets_key(whose.flow), telemetry::bytes_key(whose.flow));
                 let counts = [(whose.key, 1), (packets, record.all_packets()), (bytes, record.all_bytes())];
@@ -220,10 +234,10 @@ impl Telemetry {
     }
 
     /// Writes a sum of records.
-    pub(super) fn write_records(&self, waited: &Waiting<RecordSum>, made: &mut Made) {
+    pub(super) fn write_records(&self, waited: &PendingTally<RecordSum>, made: &mut PrimitiveBatch) {
         let sum = &waited.sum;
         let Some([packets, bytes, last]) = telemetry::record_keys(&sum.flow, sum.exporter) else { return };
-        made.key_write(self.stores.values, last, &Value { value: sum.last, time: sum.came }.bytes());
+        made.key_write(self.stores.values, last, &TimedValue { value: sum.last, time: sum.came }.to_bytes());
         if sum.counts {
             let counts =
                 [(sum.flow, waited.reports.into()), (packets, sum.packets.into()), (bytes, sum.bytes)];
@@ -232,38 +246,38 @@ impl Telemetry {
     }
 
     /// Adds to the counts of a flow's records, packets and bytes.
-    fn write_counts_of_records(&self, counts: [(Key, u64); 3], made: &mut Made) {
+    fn write_counts_of_records(&self, counts: [(Key, u64); 3], made: &mut PrimitiveBatch) {
         let without_records = usize::from(!self.rules.count_reports);
         for (key, count) in &counts[without_records..] {
             made.increment(self.stores.counters, *key, *count);
         }
     }
 
-    fn packet_drop(&mut self, at: Arrival, drop: &PacketDrop, made: &mut Made) {
+    fn packet_drop(&mut self, at: ArrivalTime, drop: &PacketDrop, made: &mut PrimitiveBatch) {
         self.records.records += 1;
         if drop.flow.as_ref().is_some_and(|flow| !self.is_watched(flow)) {
             self.records.not_watched += 1;
             return;
         }
         let before = made.len();
-        let whose = drop.flow.as_ref().map(|flow| Whose::new(flow, Named::of(flow)));
+        let whose = drop.flow.as_ref().map(|flow| Whose::new(flow, Named::from_flow(flow)));
         let place = Location { switch: Some(drop.exporter.to_bits()), port: drop.egress, queue: None };
-        self.dropped(at, at.wall, whose, place, drop.ingress, drop.reason, made);
+        self.report_packet_drop(at, at.wall, whose, place, drop.ingress, drop.reason, made);
         self.records.drops += 1;
         self.records.primitives += (made.len() - before) as u64;
     }
 
     /// What an interface counted since the last reading.
-    fn interface(&mut self, at: Arrival, of: &InterfaceReading, made: &mut Made) {
+    fn interface(&mut self, at: ArrivalTime, of: &InterfaceReading, made: &mut PrimitiveBatch) {
         let (before, switch) = (made.len(), of.exporter.to_bits());
         for (counter, count) in InterfaceCounter::ALL.into_iter().zip(of.counts) {
             let Some(count) = count else { continue };
             let key = telemetry::interface_counter_key(switch, of.interface, counter);
-            let name = Name::alone(INTERFACE_COUNTER, u128::from_be_bytes(key.0));
-            let Some((old, nanoseconds)) = self.seen.exchange(&name, count, at.now, SHORTEST) else {
+            let name = ValueName::without_flow(INTERFACE_COUNTER, u128::from_be_bytes(key.0));
+            let Some((old, nanoseconds)) = self.seen.replace_if_older(&name, count, at.now, SHORTEST) else {
                 continue;
             };
-            let Some(more) = counter.since(old, count) else { continue };
+            let Some(more) = counter.increase_between(old, count) else { continue };
             if more > 0 {
                 made.increment(self.stores.counters, key, more);
             }
@@ -277,64 +291,91 @@ impl Telemetry {
     /// Bytes that left in this time, as the utilisation of the link in hundredths of a percent.
     fn utilization(
         &mut self,
-        at: Arrival,
+        at: ArrivalTime,
         of: &InterfaceReading,
         bytes: u64,
         nanoseconds: u64,
-        made: &mut Made,
+        made: &mut PrimitiveBatch,
     ) {
         let Some(speed) = of.speed else { return };
         let bits = u128::from(bytes) * 8 * 1_000_000_000;
         let value = bits * 10_000 / (u128::from(speed) * u128::from(nanoseconds)).max(1);
         let (metric, value) = (Metric::LinkUtilization, u64::try_from(value).unwrap_or(u64::MAX));
         let (switch, interface) = (of.exporter.to_bits(), Some(of.interface));
-        if let Some(verdict) = self.judged(metric, &Port::of(switch, interface).link(), value, at.now) {
+        if let Some(verdict) = self.apply_metric_rule(
+            metric,
+            &EgressPortNames::new(switch, interface).utilization_name(),
+            value,
+            at.now,
+        ) {
             let key = telemetry::link_utilization_key(switch, interface);
             let place = Location { switch: Some(switch), port: interface, queue: None };
             let means = Means::Itself;
-            self.tell(at, &Tell { metric, verdict, value, time: None, key, place, means, path: None }, made);
+            self.report_value(
+                at,
+                &Tell { metric, verdict, value, time: None, key, place, means, path: None },
+                made,
+            );
         }
     }
 
     /// Enters an interface's name into the key directory, if it is new or has changed.
-    fn interface_name(&mut self, at: Arrival, of: &InterfaceName, made: &mut Made) {
+    fn interface_name(&mut self, at: ArrivalTime, of: &InterfaceName, made: &mut PrimitiveBatch) {
         let key = telemetry::interface_name_key(of.exporter.to_bits(), of.interface);
-        let name = Name::alone(INTERFACE_NAME, u128::from_be_bytes(key.0));
-        let digest = crc32c(of.name.text().as_bytes());
+        let name = ValueName::without_flow(INTERFACE_NAME, u128::from_be_bytes(key.0));
+        let digest = crc32c(of.name.to_lossy_string().as_bytes());
         let keep_alive = self.rules.metrics[Metric::FlowPath.index()].keep_alive;
-        if self.seen.judge(&name, digest.into(), at.now, Detect::Any, keep_alive) != Verdict::Same {
+        if self.seen.detect_change(&name, digest.into(), at.now, Detect::Any, keep_alive) != Verdict::Same {
             let before = made.len();
-            self.event(list::KEYS, &Entry::Key { key, means: Means::Name(of.name) }, made);
+            self.append_event(list::KEYS, &TelemetryEntry::Key { key, means: Means::Name(of.name) }, made);
             self.records.primitives += (made.len() - before) as u64;
         }
     }
 
     /// Enters the port by which a flow leaves the exporter into the key directory, if it is new or has changed.
-    fn tell_port(&mut self, at: Arrival, whose: Whose<'_>, record: &FlowRecord, made: &mut Made) {
+    fn tell_port(
+        &mut self,
+        at: ArrivalTime,
+        whose: Whose<'_>,
+        record: &FlowRecord,
+        made: &mut PrimitiveBatch,
+    ) {
         let Some(port) = record.egress else { return };
         let switch = record.exporter.to_bits();
         let keep_alive = self.rules.metrics[Metric::HopLatency.index()].keep_alive;
-        let name = whose.of_hop(HOP_PORT, switch);
-        if self.seen.judge(&name, port.into(), at.now, Detect::Any, keep_alive) != Verdict::Same {
+        let name = whose.hop_value_name(HOP_PORT, switch);
+        if self.seen.detect_change(&name, port.into(), at.now, Detect::Any, keep_alive) != Verdict::Same {
             let place = Location { switch: Some(switch), port: Some(port), queue: None };
-            self.tell_hop(at, whose, None, place, None, true, made);
+            self.report_hop_latency(at, whose, None, place, None, true, made);
         }
     }
 
     /// Writes the sampling rate of a flow, if it is new or due for its keep-alive.
-    fn tell_sampling(&mut self, at: Arrival, whose: Whose<'_>, record: &FlowRecord, made: &mut Made) {
+    fn tell_sampling(
+        &mut self,
+        at: ArrivalTime,
+        whose: Whose<'_>,
+        record: &FlowRecord,
+        made: &mut PrimitiveBatch,
+    ) {
         // A rate of 1 is written only where there was another.
         let sampling = u64::from(record.sampling);
         let keep_alive = self.rules.metrics[Metric::FlowPath.index()].keep_alive;
-        let verdict = self.seen.judge(&whose.name(SAMPLING), sampling, at.now, Detect::Any, keep_alive);
+        let verdict = self.seen.detect_change(
+            &whose.flow_value_name(SAMPLING),
+            sampling,
+            at.now,
+            Detect::Any,
+            keep_alive,
+        );
         let is_written = match verdict {
             Verdict::Same => false,
             Verdict::Changed(_) => true,
             Verdict::New | Verdict::KeepAlive(_) => sampling != 1,
         };
         if is_written {
-            let value = Value { value: record.sampling, time: at.wall };
-            made.key_write(self.stores.values, telemetry::sampling_key(whose.flow), &value.bytes());
+            let value = TimedValue { value: record.sampling, time: at.wall };
+            made.key_write(self.stores.values, telemetry::sampling_key(whose.flow), &value.to_bytes());
         }
     }
 }

@@ -3,7 +3,7 @@
 use dta_proto::telemetry::{KEEP_ALIVE_SECONDS, Metric};
 
 use super::seen::Detect;
-use super::watch::Watch;
+use super::watch::WatchRule;
 
 /// Ids of the stores for primitives. Nothing is made for a missing one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Rules {
     /// Which time to write.
     pub time: TimeMode,
     /// Flows to watch; empty = all. Reports whose packet cannot be parsed are always processed.
-    pub watch: Vec<Watch>,
+    pub watch: Vec<WatchRule>,
     /// Size of the table of values.
     pub keys: usize,
     /// Size of the table of flows whose switches each report separately.
@@ -101,7 +101,7 @@ impl Default for Rules {
 
 impl Rules {
     /// Whether flow counts are summed before they are written.
-    pub(crate) fn gathers(&self) -> bool {
+    pub(crate) fn gathers_counts(&self) -> bool {
         self.count_wait != 0 && (self.count_reports || self.per_packet)
     }
 }

@@ -75,12 +75,12 @@ impl Sources {
     }
 
     /// Datagrams of sources beyond the limit.
-    pub fn beyond(&self) -> u64 {
+    pub fn datagrams_beyond_limit(&self) -> u64 {
         self.beyond
     }
 
     /// Records a datagram.
-    pub(crate) fn note(&mut self, from: IpAddr, source: &int::Source) {
+    pub(crate) fn note_datagram(&mut self, from: IpAddr, source: &int::DatagramSource) {
         let name = match source.switch {
             Some(switch) => SourceName::Switch(switch, source.hardware),
             None => SourceName::Address(from, source.hardware),
@@ -88,7 +88,7 @@ impl Sources {
         let sequence = source.sequence;
         if self.all.get(self.last).is_none_or(|(last, _)| *last != name) {
             let Some(place) = self.places.get(&name) else {
-                self.begin(name, sequence);
+                self.add_source(name, sequence);
                 return;
             };
             self.last = *place;
@@ -120,7 +120,7 @@ impl Sources {
 
     /// Records the first datagram of a source. Nothing before it is missing.
     #[cold]
-    fn begin(&mut self, name: SourceName, sequence: u32) {
+    fn add_source(&mut self, name: SourceName, sequence: u32) {
         if self.all.len() == self.limit {
             self.beyond += 1;
             return;
@@ -135,14 +135,14 @@ impl Sources {
 mod tests {
     use super::*;
 
-    fn source(switch: Option<u32>, sequence: u32, sequence_bits: u8) -> int::Source {
-        int::Source { switch, hardware: 1, sequence, sequence_bits }
+    fn source(switch: Option<u32>, sequence: u32, sequence_bits: u8) -> int::DatagramSource {
+        int::DatagramSource { switch, hardware: 1, sequence, sequence_bits }
     }
 
     fn of(bits: u8, sequences: &[u32]) -> GapCounters {
         let mut sources = Sources::new(1);
         for sequence in sequences {
-            sources.note(IpAddr::from([127, 0, 0, 1]), &source(Some(7), *sequence, bits));
+            sources.note_datagram(IpAddr::from([127, 0, 0, 1]), &source(Some(7), *sequence, bits));
         }
         sources.sum()
     }
@@ -176,11 +176,11 @@ mod tests {
     fn sources_are_told_apart_and_bounded() {
         let mut sources = Sources::new(2);
         let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        sources.note(a, &source(None, 1, 32));
-        sources.note(b, &source(None, 9, 32));
-        sources.note(a, &source(None, 3, 32));
-        sources.note(a, &source(Some(4), 1, 32));
-        assert_eq!((sources.sum().gaps, sources.beyond()), (1, 1));
+        sources.note_datagram(a, &source(None, 1, 32));
+        sources.note_datagram(b, &source(None, 9, 32));
+        sources.note_datagram(a, &source(None, 3, 32));
+        sources.note_datagram(a, &source(Some(4), 1, 32));
+        assert_eq!((sources.sum().gaps, sources.datagrams_beyond_limit()), (1, 1));
         let mut names: Vec<_> = sources.iter().map(|(name, _)| name.to_string()).collect();
         names.sort();
         assert_eq!(names, ["10.0.0.1/1", "10.0.0.2/1"]);

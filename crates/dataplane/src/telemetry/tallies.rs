@@ -4,7 +4,7 @@
 //! another needs its place. So every report is counted, some late. At a time, only so many are handed out as there is
 //! room for; the others stay due. Memory is bounded and preallocated.
 
-use super::prefetch::prefetch;
+use super::prefetch::prefetch_line;
 
 const WAYS: usize = 4;
 /// Unit of a sum's start time, as a shift of nanoseconds: about a millisecond.
@@ -13,7 +13,7 @@ const CACHE_LINE: usize = 64;
 
 /// A waiting sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Waiting<S> {
+pub(crate) struct PendingTally<S> {
     /// What is summed.
     pub(crate) sum: S,
     /// Its reports; 0 = the place is free.
@@ -25,12 +25,12 @@ pub(crate) struct Waiting<S> {
 /// Cache lines that are loaded in pairs.
 #[derive(Clone)]
 #[repr(align(128))]
-struct Bucket<S>([Waiting<S>; WAYS]);
+struct TallyBucket<S>([PendingTally<S>; WAYS]);
 
 /// Sums of many flows.
 #[derive(Default)]
-pub(crate) struct Tallies<S> {
-    buckets: Box<[Bucket<S>]>,
+pub(crate) struct FlowTallies<S> {
+    buckets: Box<[TallyBucket<S>]>,
     /// Nanoseconds for which a sum waits.
     wait: u64,
     /// The next bucket to check, and until when all of them are checked.
@@ -41,25 +41,25 @@ pub(crate) struct Tallies<S> {
     held: u64,
 }
 
-impl<S: Copy + Default> Tallies<S> {
+impl<S: Copy + Default> FlowTallies<S> {
     /// Room for at least this many sums (a power of two, at least 4). Each waits `wait` nanoseconds.
-    pub(crate) fn new(sums: usize, wait: u64) -> Tallies<S> {
+    pub(crate) fn new(sums: usize, wait: u64) -> FlowTallies<S> {
         let buckets = sums.next_power_of_two().max(WAYS) / WAYS;
-        let buckets = vec![Bucket([Waiting::default(); WAYS]); buckets].into();
-        Tallies { buckets, wait, next: 0, checked: 0, flushing: 0, held: 0 }
+        let buckets = vec![TallyBucket([PendingTally::default(); WAYS]); buckets].into();
+        FlowTallies { buckets, wait, next: 0, checked: 0, flushing: 0, held: 0 }
     }
 
     /// Total of reports in all sums.
-    pub(crate) fn held(&self) -> u64 {
+    pub(crate) fn held_reports(&self) -> u64 {
         self.held
     }
 
     /// Prefetches the sums at a place, where one will be added to soon.
     #[inline]
-    pub(crate) fn fetch(&self, place: usize) {
+    pub(crate) fn prefetch_sums(&self, place: usize) {
         let bucket = &self.buckets[place & (self.buckets.len() - 1)].0;
-        prefetch(&bucket[0]);
-        prefetch(&bucket[(CACHE_LINE / size_of::<Waiting<S>>()).min(WAYS - 1)]);
+        prefetch_line(&bucket[0]);
+        prefetch_line(&bucket[(CACHE_LINE / size_of::<PendingTally<S>>()).min(WAYS - 1)]);
     }
 
     /// Adds a report to one of the sums at a place: the first for which `into` returns that it did so. Returns whether
@@ -76,13 +76,13 @@ impl<S: Copy + Default> Tallies<S> {
         false
     }
 
-    /// Begins a sum with a report that was [added](Tallies::add) to none. Returns the sum that was evicted, if any.
+    /// Begins a sum with a report that was [added](FlowTallies::add) to none. Returns the sum that was evicted, if any.
     #[inline]
-    pub(crate) fn begin(&mut self, place: usize, sum: S, now: u64) -> Option<Waiting<S>> {
+    pub(crate) fn begin_sum(&mut self, place: usize, sum: S, now: u64) -> Option<PendingTally<S>> {
         let bucket = &mut self.buckets[place & (self.buckets.len() - 1)].0;
         let now = (now >> TICK) as u32;
         // A free place counts as the oldest.
-        let age = |waiting: &Waiting<S>| match waiting.reports {
+        let age = |waiting: &PendingTally<S>| match waiting.reports {
             0 => u64::MAX,
             _ => now.wrapping_sub(waiting.since).into(),
         };
@@ -92,7 +92,7 @@ impl<S: Copy + Default> Tallies<S> {
                 oldest = way;
             }
         }
-        let gone = std::mem::replace(&mut bucket[oldest], Waiting { sum, reports: 1, since: now });
+        let gone = std::mem::replace(&mut bucket[oldest], PendingTally { sum, reports: 1, since: now });
         self.held = self.held + 1 - u64::from(gone.reports);
         (gone.reports != 0).then_some(gone)
     }
@@ -100,17 +100,17 @@ impl<S: Copy + Default> Tallies<S> {
     /// Hands out the sums that a flush asked for, or else those that have waited long enough: at most `most`. Each call
     /// checks buckets in proportion to the time passed, so that each is checked once per waiting time; those for which
     /// there is no room are the next call's first.
-    pub(crate) fn due(&mut self, now: u64, most: usize, mut write: impl FnMut(Waiting<S>)) {
+    pub(crate) fn take_due_sums(&mut self, now: u64, most: usize, mut write: impl FnMut(PendingTally<S>)) {
         let all = self.buckets.len();
         if self.held == 0 {
             (self.checked, self.flushing) = (now, 0);
         } else if self.flushing != 0 {
-            self.flushing -= self.check(self.flushing, most, |_| true, &mut write);
+            self.flushing -= self.check_buckets(self.flushing, most, |_| true, &mut write);
         } else {
             let passed = now.saturating_sub(self.checked).min(self.wait);
             let due = (u128::from(passed) * all as u128 / u128::from(self.wait)) as usize;
             let (tick, wait) = ((now >> TICK) as u32, (self.wait >> TICK) as u32);
-            let checked = self.check(due, most, |since| tick.wrapping_sub(since) >= wait, &mut write);
+            let checked = self.check_buckets(due, most, |since| tick.wrapping_sub(since) >= wait, &mut write);
             // The time that these buckets stand for; the remainder counts next time.
             let time = (checked as u128 * u128::from(self.wait)).div_ceil(all as u128) as u64;
             self.checked =
@@ -119,12 +119,12 @@ impl<S: Copy + Default> Tallies<S> {
     }
 
     /// Checks the next buckets, as long as there is room. Returns how many it has finished.
-    fn check(
+    fn check_buckets(
         &mut self,
         buckets: usize,
         most: usize,
         is_due: impl Fn(u32) -> bool,
-        write: &mut impl FnMut(Waiting<S>),
+        write: &mut impl FnMut(PendingTally<S>),
     ) -> usize {
         let mut room = most;
         for checked in 0..buckets {
@@ -144,7 +144,7 @@ impl<S: Copy + Default> Tallies<S> {
     }
 
     /// Makes all sums due that wait now.
-    pub(crate) fn flush(&mut self) {
+    pub(crate) fn request_flush(&mut self) {
         self.flushing = self.buckets.len();
     }
 
@@ -167,25 +167,25 @@ mod tests {
     /// A flow, and its bytes.
     type Sum = (u8, u64);
 
-    fn add(tallies: &mut Tallies<Sum>, flow: u8, now: u64) -> Option<Waiting<Sum>> {
+    fn add(tallies: &mut FlowTallies<Sum>, flow: u8, now: u64) -> Option<PendingTally<Sum>> {
         let place = usize::from(flow).wrapping_mul(0x9e37_79b9) >> 4;
         let mut into = |sum: &mut Sum| {
             let is_its = sum.0 == flow;
             sum.1 += if is_its { 100 } else { 0 };
             is_its
         };
-        if tallies.add(place, &mut into) { None } else { tallies.begin(place, (flow, 100), now) }
+        if tallies.add(place, &mut into) { None } else { tallies.begin_sum(place, (flow, 100), now) }
     }
 
-    fn due(tallies: &mut Tallies<Sum>, now: u64, most: usize) -> Vec<Waiting<Sum>> {
+    fn due(tallies: &mut FlowTallies<Sum>, now: u64, most: usize) -> Vec<PendingTally<Sum>> {
         let mut out = Vec::new();
-        tallies.due(now, most, |waiting| out.push(waiting));
+        tallies.take_due_sums(now, most, |waiting| out.push(waiting));
         out
     }
 
     #[test]
     fn a_sum_leaves_after_its_time_and_the_oldest_gives_its_place() {
-        let mut tallies = Tallies::new(4, 10 * MS);
+        let mut tallies = FlowTallies::new(4, 10 * MS);
         for (flow, now) in [(1, 0), (2, 1), (1, 2), (3, 3), (4, 4)] {
             assert_eq!(add(&mut tallies, flow, now * MS), None);
         }
@@ -193,24 +193,24 @@ mod tests {
         assert_eq!((gone.sum, gone.reports), ((1, 200), 2));
         assert_eq!(due(&mut tallies, 9 * MS, 9), []);
         let left: Vec<_> = due(&mut tallies, 12 * MS, 9).iter().map(|gone| gone.sum.0).collect();
-        assert_eq!((left, tallies.held()), (vec![2], 3));
-        tallies.flush();
+        assert_eq!((left, tallies.held_reports()), (vec![2], 3));
+        tallies.request_flush();
         assert_eq!(
-            (due(&mut tallies, 12 * MS, 9).len(), tallies.held(), tallies.is_flushing()),
+            (due(&mut tallies, 12 * MS, 9).len(), tallies.held_reports(), tallies.is_flushing()),
             (3, 0, false)
         );
     }
 
     #[test]
     fn what_is_due_leaves_as_there_is_room() {
-        let mut tallies = Tallies::new(256, 10 * MS);
+        let mut tallies = FlowTallies::new(256, 10 * MS);
         for flow in 0..100 {
             assert_eq!(add(&mut tallies, flow, 0), None);
         }
         assert_eq!(due(&mut tallies, 20 * MS, 0), []);
         let counts = [30, 7, 1].map(|most| due(&mut tallies, 20 * MS, most).len());
-        assert_eq!((counts, tallies.held()), ([30, 7, 1], 62));
-        tallies.flush();
+        assert_eq!((counts, tallies.held_reports()), ([30, 7, 1], 62));
+        tallies.request_flush();
         assert_eq!((due(&mut tallies, 0, 60).len(), tallies.is_flushing()), (60, true));
         assert_eq!((due(&mut tallies, 0, 60).len(), tallies.is_flushing()), (2, false));
     }
@@ -223,7 +223,7 @@ mod tests {
             steps in prop::collection::vec((0u8..40, 0u64..5, 0usize..6, prop::bool::weighted(0.05)), 0..500),
             room in prop_oneof![Just(4usize), Just(16), Just(256)],
         ) {
-            let mut tallies = Tallies::new(room, 10 * MS);
+            let mut tallies = FlowTallies::new(room, 10 * MS);
             let (mut added, mut left) = (HashMap::new(), HashMap::new());
             let mut now = 0;
             for (flow, passed, most, flushes) in steps {
@@ -231,26 +231,26 @@ mod tests {
                 let mut out = Vec::from_iter(add(&mut tallies, flow, now));
                 *added.entry(flow).or_insert(0u64) += 1;
                 if flushes {
-                    tallies.flush();
+                    tallies.request_flush();
                 }
                 let handed = due(&mut tallies, now, most);
                 prop_assert!(handed.len() <= most);
                 out.extend(handed);
-                for Waiting { sum, reports, .. } in out {
+                for PendingTally { sum, reports, .. } in out {
                     prop_assert_eq!(sum.1, 100 * u64::from(reports));
                     *left.entry(sum.0).or_insert(0u64) += u64::from(reports);
                 }
                 let gone: u64 = left.values().sum();
-                prop_assert_eq!(added.values().sum::<u64>(), gone + tallies.held());
+                prop_assert_eq!(added.values().sum::<u64>(), gone + tallies.held_reports());
             }
             // After twice the waiting time, nothing waits. What a flush had no room for leaves first.
             for _ in 0..3 {
-                for Waiting { sum, reports, .. } in due(&mut tallies, now, usize::MAX) {
+                for PendingTally { sum, reports, .. } in due(&mut tallies, now, usize::MAX) {
                     *left.entry(sum.0).or_insert(0) += u64::from(reports);
                 }
                 now += 10 * MS;
             }
-            prop_assert_eq!(tallies.held(), 0);
+            prop_assert_eq!(tallies.held_reports(), 0);
             prop_assert_eq!(added, left);
         }
     }

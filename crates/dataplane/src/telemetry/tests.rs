@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::counter::FlowReason;
-use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceReading, PacketDrop, Start};
+use dta_proto::flow_record::{Exported, FlowRecord, FlowStart, InterfaceName, InterfaceReading, PacketDrop};
 use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts, PATH_LEN};
-use dta_proto::wire::dta::Body;
-use dta_proto::wire::int::emit::{self, Datagram, Hop, Local, Stack};
-use dta_proto::wire::int::{self, Dialect, Fill, Flags, IntVersion, ReportVersion, Settings};
+use dta_proto::wire::dta::DtaBody;
+use dta_proto::wire::int::emit::{self, EmittedDatagram, Hop, Local, Stack};
+use dta_proto::wire::int::{self, Dialect, Fill, Flags, IntSettings, IntVersion, ReportVersion};
 use proptest::prelude::*;
 
 use super::*;
@@ -20,10 +20,10 @@ const SECOND: u64 = 1_000_000_000;
 /// What a sequence of reports left in the stores.
 struct World {
     telemetry: Telemetry,
-    settings: Settings,
+    settings: IntSettings,
     writes: HashMap<(u16, Key), Vec<u8>>,
     counts: HashMap<Key, u64>,
-    entries: [Vec<Entry>; list::COUNT as usize],
+    entries: [Vec<TelemetryEntry>; list::COUNT as usize],
     postcards: HashMap<Key, Vec<u32>>,
 }
 
@@ -34,7 +34,7 @@ impl World {
         let (writes, counts, postcards) = (HashMap::new(), HashMap::new(), HashMap::new());
         World {
             telemetry,
-            settings: Settings::default(),
+            settings: IntSettings::default(),
             writes,
             counts,
             entries: Default::default(),
@@ -44,9 +44,9 @@ impl World {
 
     /// Processes a datagram; returns how many primitives it made.
     fn take(&mut self, now: u64, bytes: &[u8]) -> usize {
-        let mut made = Made::default();
-        let at = Arrival { now, wall: 1_700_000_000 * SECOND + now };
-        self.telemetry.ingest(at, IpAddr::from([127, 0, 0, 1]), bytes, &self.settings, &mut made);
+        let mut made = PrimitiveBatch::default();
+        let at = ArrivalTime { now, wall: 1_700_000_000 * SECOND + now };
+        self.telemetry.ingest_datagram(at, IpAddr::from([127, 0, 0, 1]), bytes, &self.settings, &mut made);
         self.note(made)
     }
 
@@ -57,66 +57,70 @@ impl World {
 
     /// The same of whatever an exporter says.
     fn exported(&mut self, now: u64, exported: &Exported) -> usize {
-        let mut made = Made::default();
-        self.telemetry.exported(Arrival { now, wall: 1_700_000_000 * SECOND + now }, exported, &mut made);
+        let mut made = PrimitiveBatch::default();
+        self.telemetry.ingest_exported(
+            ArrivalTime { now, wall: 1_700_000_000 * SECOND + now },
+            exported,
+            &mut made,
+        );
         self.telemetry.judge_group(&mut made);
         self.note(made)
     }
 
     /// Writes all counts.
     fn flush(&mut self) -> usize {
-        let mut made = Made::default();
-        self.telemetry.flush();
-        self.telemetry.tick(0, usize::MAX, &mut made);
+        let mut made = PrimitiveBatch::default();
+        self.telemetry.request_flush();
+        self.telemetry.write_due_counts(0, usize::MAX, &mut made);
         assert!(!self.telemetry.is_flushing());
         self.note(made)
     }
 
     /// Advances time to this moment.
     fn tick(&mut self, now: u64) -> usize {
-        let mut made = Made::default();
-        self.telemetry.tick(now, usize::MAX, &mut made);
+        let mut made = PrimitiveBatch::default();
+        self.telemetry.write_due_counts(now, usize::MAX, &mut made);
         self.note(made)
     }
 
-    fn note(&mut self, made: Made) -> usize {
+    fn note(&mut self, made: PrimitiveBatch) -> usize {
         for (store, body) in made.iter() {
             match body {
-                Body::KeyWrite { key, value, .. } => {
+                DtaBody::KeyWrite { key, value, .. } => {
                     assert_eq!(value.len(), if store == 1 { PATH_LEN } else { telemetry::VALUE_LEN });
                     self.writes.insert((store, key), value.to_vec());
                 }
-                Body::KeyIncrement { key, delta, .. } => *self.counts.entry(key).or_default() += delta,
-                Body::Append { list, value } => {
-                    let entry = Entry::parse(value).unwrap();
-                    assert_eq!(entry.bytes(), value);
+                DtaBody::KeyIncrement { key, delta, .. } => *self.counts.entry(key).or_default() += delta,
+                DtaBody::Append { list, value } => {
+                    let entry = TelemetryEntry::parse_bytes(value).unwrap();
+                    assert_eq!(entry.to_bytes(), value);
                     self.entries[list as usize].push(entry);
                 }
-                Body::Postcard { key, hop, path_length, value } => {
+                DtaBody::Postcard { key, hop, path_length, value } => {
                     let path = self.postcards.entry(key).or_default();
                     path.resize(path_length.into(), 0);
                     path[usize::from(hop)] = value;
                 }
-                Body::SketchMerge { .. } => unreachable!(),
+                DtaBody::SketchMerge { .. } => unreachable!(),
             }
         }
-        assert_eq!(self.telemetry.counters().check(), None);
-        assert_eq!(self.telemetry.records().check(), None);
+        assert_eq!(self.telemetry.int_counters().find_imbalance(), None);
+        assert_eq!(self.telemetry.record_counters().find_imbalance(), None);
         made.len()
     }
 
     fn value(&self, key: Key) -> Option<u32> {
-        self.writes.get(&(2, key)).map(|value| Value::parse(value).unwrap().value)
+        self.writes.get(&(2, key)).map(|value| TimedValue::parse_bytes(value).unwrap().value)
     }
 
     fn path(&self, flow: Flow) -> Option<String> {
-        self.writes.get(&(1, flow.key())).map(|path| Path::parse(path).unwrap().to_string())
+        self.writes.get(&(1, flow.to_key())).map(|path| SwitchPath::parse_bytes(path).unwrap().to_string())
     }
 
     /// Metric, reason, old and new of the changes since the last call.
     fn changes(&mut self) -> Vec<(Metric, Why, u64, u64)> {
         let change = |entry| match entry {
-            Entry::Change { metric, why, old, new, .. } => (metric, why, old, new),
+            TelemetryEntry::Change { metric, why, old, new, .. } => (metric, why, old, new),
             other => panic!("{other:?}"),
         };
         self.entries[list::CHANGES as usize].drain(..).map(change).collect()
@@ -125,7 +129,7 @@ impl World {
     /// Reason and path of the changes of paths since the last call.
     fn paths(&mut self) -> Vec<(Why, Option<Via>)> {
         let path = |entry| match entry {
-            Entry::Change { metric: Metric::FlowPath, why, path, .. } => Some((why, path)),
+            TelemetryEntry::Change { metric: Metric::FlowPath, why, path, .. } => Some((why, path)),
             _ => None,
         };
         self.entries[list::CHANGES as usize].drain(..).filter_map(path).collect()
@@ -133,7 +137,7 @@ impl World {
 
     fn keys(&mut self) -> Vec<(Key, Means)> {
         let key = |entry| match entry {
-            Entry::Key { key, means } => (key, means),
+            TelemetryEntry::Key { key, means } => (key, means),
             other => panic!("{other:?}"),
         };
         self.entries[list::KEYS as usize].drain(..).map(key).collect()
@@ -149,7 +153,7 @@ fn hop(switch: u32, latency: u32) -> Hop {
 }
 
 fn with_stack(flow: Flow, instructions: u16, hops: Vec<Hop>) -> Vec<u8> {
-    let packet = emit::Packet::new(flow).with(Stack::new(IntVersion::V10, instructions, hops));
+    let packet = emit::EmittedPacket::new(flow).with_stack(Stack::new(IntVersion::V10, instructions, hops));
     one(
         ReportVersion::V10,
         Flags { tracked: true, ..Flags::default() },
@@ -159,10 +163,11 @@ fn with_stack(flow: Flow, instructions: u16, hops: Vec<Hop>) -> Vec<u8> {
     )
 }
 
-fn one(version: ReportVersion, flags: Flags, local: Local, hop: Hop, packet: emit::Packet) -> Vec<u8> {
+fn one(version: ReportVersion, flags: Flags, local: Local, hop: Hop, packet: emit::EmittedPacket) -> Vec<u8> {
     let switch = hop.switch.unwrap_or(9);
-    let report = emit::Report { flags, local, hop, halved_queue: false, packet, ethernet: true };
-    Datagram { version, version_nibble: 0, switch, hardware: 0, sequence: 1, reports: vec![report] }.bytes()
+    let report = emit::EmittedReport { flags, local, hop, halved_queue: false, packet, ethernet: true };
+    EmittedDatagram { version, version_nibble: 0, switch, hardware: 0, sequence: 1, reports: vec![report] }
+        .to_bytes()
 }
 
 const LATENCIES: u16 = 0xa000;
@@ -173,7 +178,7 @@ fn a_new_flow_is_told_once_and_then_only_what_changes() {
     let report = |latency| with_stack(flow(), LATENCIES, vec![hop(4, latency), hop(5, 4), hop(6, 4)]);
     world.take(0, &report(400));
     assert_eq!(world.path(flow()).as_deref(), Some("6:5:4"));
-    assert_eq!(world.value(flow().key()), Some(408));
+    assert_eq!(world.value(flow().to_key()), Some(408));
     let hop4 = telemetry::hop_latency_key(&flow(), 4);
     assert_eq!(world.value(hop4), Some(400));
     let new: Vec<_> = world.changes();
@@ -188,11 +193,11 @@ fn a_new_flow_is_told_once_and_then_only_what_changes() {
     world.take(2, &report(4));
     let expected = [(Metric::HopLatency, Why::Moved, 400, 4), (Metric::FlowLatency, Why::Moved, 408, 12)];
     assert_eq!(world.changes(), expected);
-    assert_eq!((world.value(hop4), world.value(flow().key())), (Some(4), Some(12)));
+    assert_eq!((world.value(hop4), world.value(flow().to_key())), (Some(4), Some(12)));
     assert!(world.keys().is_empty(), "these keys are known");
     assert_eq!((world.flush(), world.flush()), (1, 0));
-    assert_eq!(world.counts[&flow().key()], 3);
-    let counters = world.telemetry.counters();
+    assert_eq!(world.counts[&flow().to_key()], 3);
+    let counters = world.telemetry.int_counters();
     assert_eq!((counters.reports, counters.changed, counters.unchanged), (3, 2, 1));
     assert_eq!(counters.suppressed[Metric::HopLatency.index()], 3 + 2);
 }
@@ -206,7 +211,7 @@ fn counts_wait_and_are_written_at_their_time_or_at_once() {
         let mut bytes = 0;
         for now in 0..10 {
             world.take(now, &report(flow()));
-            bytes = int::reports(&report(flow()), &world.settings)
+            bytes = int::parse_reports(&report(flow()), &world.settings)
                 .unwrap()
                 .next()
                 .unwrap()
@@ -217,9 +222,12 @@ fn counts_wait_and_are_written_at_their_time_or_at_once() {
         }
         assert!(world.counts.is_empty());
         assert_eq!(world.tick(SECOND / 2), 0);
-        assert_eq!(world.telemetry.named().iter().find(|(name, _)| name == "int.counts_held").unwrap().1, 10);
+        assert_eq!(
+            world.telemetry.named_counters().iter().find(|(name, _)| name == "int.counts_held").unwrap().1,
+            10
+        );
         assert_eq!(world.tick(2 * SECOND), counters);
-        assert_eq!(world.counts[&flow().key()], 10);
+        assert_eq!(world.counts[&flow().to_key()], 10);
         if per_packet {
             assert_eq!(world.counts[&telemetry::packets_key(&flow())], 10);
             assert_eq!(world.counts[&telemetry::bytes_key(&flow())], 10 * u64::from(bytes));
@@ -227,21 +235,21 @@ fn counts_wait_and_are_written_at_their_time_or_at_once() {
         // Packets and bytes of a flow of IPv6 are under keys that are made of the flow.
         let made = world.take(3 * SECOND, &report(v6));
         world.flush();
-        assert_eq!(world.counts[&v6.key()], 1);
+        assert_eq!(world.counts[&v6.to_key()], 1);
         assert_eq!(world.counts.contains_key(&telemetry::packets_key(&v6)), per_packet);
         assert!(made > 0);
     }
     let mut world = World::new(Rules { count_wait: 0, ..Rules::default() });
     world.take(0, &report(flow()));
     assert_eq!((world.take(1, &report(flow())), world.flush()), (1, 0));
-    assert_eq!(world.counts[&flow().key()], 2);
+    assert_eq!(world.counts[&flow().to_key()], 2);
     // Without a store they wait, and none is lost.
     let mut world = World::new(Rules::default());
     world.take(0, &report(flow()));
     world.telemetry.set_stores(StoreIds::default());
     assert_eq!((world.tick(9 * SECOND), world.flush()), (0, 0));
     world.telemetry.set_stores(STORES);
-    assert_eq!((world.tick(10 * SECOND), world.counts[&flow().key()]), (1, 1));
+    assert_eq!((world.tick(10 * SECOND), world.counts[&flow().to_key()]), (1, 1));
 }
 
 #[test]
@@ -260,9 +268,9 @@ fn a_batch_makes_what_its_datagrams_make_one_by_one() {
         one_by_one.take(5, bytes);
     }
     let mut at_once = World::new(Rules::default());
-    let mut made = Made::default();
+    let mut made = PrimitiveBatch::default();
     let from = IpAddr::from([127, 0, 0, 1]);
-    let at = Arrival { now: 5, wall: 1_700_000_000 * SECOND + 5 };
+    let at = ArrivalTime { now: 5, wall: 1_700_000_000 * SECOND + 5 };
     at_once.telemetry.ingest_all(
         at,
         datagrams.iter().map(|bytes| (from, &bytes[..])),
@@ -274,14 +282,16 @@ fn a_batch_makes_what_its_datagrams_make_one_by_one() {
         world.flush();
     }
     // Only the last of each key was written; events were made for all.
-    let of = |world: &World| (world.telemetry.counters().primitives, world.telemetry.counters().superseded);
+    let of = |world: &World| {
+        (world.telemetry.int_counters().primitives, world.telemetry.int_counters().superseded)
+    };
     let ((primitives, 0), (fewer, superseded)) = (of(&one_by_one), of(&at_once)) else {
         panic!("one by one")
     };
     assert!(superseded > 0);
     assert_eq!(primitives, fewer + superseded);
     let others = |world: &World| {
-        let mut named = world.telemetry.named();
+        let mut named = world.telemetry.named_counters();
         named.retain(|(name, _)| name != "int.primitives" && name != "int.superseded");
         named
     };
@@ -330,18 +340,18 @@ fn another_path_and_a_loop_are_told() {
     let expected = [(Metric::FlowPath, Why::Moved, 3, looped), (Metric::FlowPath, Why::Loop, 3, looped)];
     assert_eq!(world.changes(), expected);
     assert_eq!(world.path(flow()).as_deref(), Some("1:3:4:3:2"));
-    assert!(Path::parse(&world.writes[&(1, flow().key())]).unwrap().looped);
+    assert!(SwitchPath::parse_bytes(&world.writes[&(1, flow().to_key())]).unwrap().looped);
     // Each event has its own path, whatever came after it.
     for (n, switch) in [7, 0x11, 7].into_iter().enumerate() {
         world.take(10 + n as u64, &report(&[switch]));
     }
     let said: Vec<_> = world.paths().into_iter().map(|(why, via)| (why, via.unwrap())).collect();
-    let path = |switches: &[u32]| Via::Path(Path::of(switches));
+    let path = |switches: &[u32]| Via::Path(SwitchPath::from_switches(switches));
     assert_eq!(said[said.len() - 3..], [7, 17, 7].map(|switch| (Why::Moved, path(&[switch]))));
     // More hops than an event has room for: the digest of what is in the store.
     world.take(20, &report(&[8, 7, 6, 5, 4, 3, 2, 1]));
-    let stored = Path::parse(&world.writes[&(1, flow().key())]).unwrap();
-    assert_eq!(world.paths(), [(Why::Moved, Some(Via::Digest(stored.digest())))]);
+    let stored = SwitchPath::parse_bytes(&world.writes[&(1, flow().to_key())]).unwrap();
+    assert_eq!(world.paths(), [(Why::Moved, Some(Via::Digest(stored.path_digest())))]);
     // More hops than a path tells.
     let long: Vec<u32> = (0..20).collect();
     world.take(3, &report(&long));
@@ -370,14 +380,17 @@ fn drops_are_told_and_counted_by_switch_and_by_flow() {
     let mut world = World::new(Rules::default());
     let flags = Flags { dropped: true, ..Flags::default() };
     let hop = Hop { switch: Some(4), drop: (Some(3), 71), ports: [Some(1), Some(2)], ..Hop::default() };
-    let report = one(ReportVersion::V05, flags, Local::Drop, hop, emit::Packet::new(flow()));
+    let report = one(ReportVersion::V05, flags, Local::Drop, hop, emit::EmittedPacket::new(flow()));
     world.take(0, &report);
     world.take(1, &report);
     let drops = std::mem::take(&mut world.entries[list::DROPS as usize]);
     assert_eq!(drops.len(), 2);
     let place = Location { switch: Some(4), port: Some(2), queue: Some(3) };
     let time = 1_700_000_000 * SECOND;
-    assert_eq!(drops[0], Entry::Drop { time, key: flow().key(), place, ingress_port: Some(1), reason: 71 });
+    assert_eq!(
+        drops[0],
+        TelemetryEntry::Drop { time, key: flow().to_key(), place, ingress_port: Some(1), reason: 71 }
+    );
     assert_eq!(world.counts[&telemetry::drops_key(4, 71)], 2);
     assert_eq!(world.counts[&telemetry::flow_drops_key(&flow(), 71)], 2);
     assert_eq!(world.keys().len(), 2, "each key once");
@@ -388,7 +401,7 @@ fn drops_are_told_and_counted_by_switch_and_by_flow() {
     world.take(2, &bytes);
     assert_eq!(world.counts[&telemetry::drops_key(4, 71)], 3);
     assert!(
-        matches!(world.entries[list::DROPS as usize][0], Entry::Drop { key, .. } if key == Key::default())
+        matches!(world.entries[list::DROPS as usize][0], TelemetryEntry::Drop { key, .. } if key == Key::default())
     );
 }
 
@@ -400,21 +413,21 @@ fn a_path_of_switches_that_report_for_themselves() {
         let queue = Fill { id: Some(1), value: Some(9) };
         let (ingress_time, egress_time) = (Some(u64::from(u32::MAX) - 4), Some(95));
         let hop = Hop { switch: Some(switch), queue, ingress_time, egress_time, ..hop(switch, 0) };
-        one(ReportVersion::V05, flags, Local::SwitchLocal, hop, emit::Packet::new(flow()))
+        one(ReportVersion::V05, flags, Local::SwitchLocal, hop, emit::EmittedPacket::new(flow()))
     };
     world.take(0, &report(1, false));
     world.take(1, &report(3, false));
     world.take(2, &report(2, true));
-    assert_eq!(world.postcards[&flow().key()], [1, 3, 2]);
+    assert_eq!(world.postcards[&flow().to_key()], [1, 3, 2]);
     assert_eq!(world.value(telemetry::hop_latency_key(&flow(), 3)), Some(100), "over the wrap of 32 bits");
-    assert!(world.path(flow()).is_none() && world.value(flow().key()).is_none());
+    assert!(world.path(flow()).is_none() && world.value(flow().to_key()).is_none());
     let place = Location { switch: Some(2), port: Some(2), queue: Some(1) };
     let congestion = &world.entries[list::CONGESTION as usize];
     let time = 1_700_000_000 * SECOND + 2;
-    let (key, occupancy, latency) = (flow().key(), Some(9), Some(100));
-    assert_eq!(congestion[..], [Entry::Congestion { time, key, place, occupancy, latency }]);
+    let (key, occupancy, latency) = (flow().to_key(), Some(9), Some(100));
+    assert_eq!(congestion[..], [TelemetryEntry::Congestion { time, key, place, occupancy, latency }]);
     assert_eq!(world.take(3, &report(3, false)), 0, "known");
-    let counters = world.telemetry.counters();
+    let counters = world.telemetry.int_counters();
     assert_eq!((counters.xd, counters.mx, counters.reports), (4, 0, 4));
 }
 
@@ -423,13 +436,13 @@ fn a_path_that_is_learned_switch_by_switch_has_not_changed() {
     let mut world = World::new(Rules { trails: 2, ..Rules::default() });
     let of = |flow: &Flow, switch| {
         let flags = Flags { tracked: true, ..Flags::default() };
-        one(ReportVersion::V05, flags, Local::SwitchLocal, hop(switch, 0), emit::Packet::new(*flow))
+        one(ReportVersion::V05, flags, Local::SwitchLocal, hop(switch, 0), emit::EmittedPacket::new(*flow))
     };
     let mut told = |now, flow: &Flow, switch| {
         world.take(now, &of(flow, switch));
         world.paths()
     };
-    let path = |switches: &[u32]| Some(Via::Path(Path::of(switches)));
+    let path = |switches: &[u32]| Some(Via::Path(SwitchPath::from_switches(switches)));
     assert_eq!(told(0, &flow(), 7), [(Why::New, path(&[7]))]);
     assert_eq!(told(4 * SECOND, &flow(), 5), [(Why::Learning, path(&[7, 5]))]);
     assert_eq!(told(8 * SECOND, &flow(), 3), [(Why::Learning, path(&[7, 5, 3]))]);
@@ -451,7 +464,8 @@ fn where_a_flow_leaves_a_switch_is_told_with_and_without_a_latency() {
     let at = |port, latency| Hop { ports: [Some(1), port], ..hop(4, latency) };
     let key = telemetry::hop_latency_key(&flow(), 4);
     let wall = 1_700_000_000 * SECOND;
-    let leaves = |port, time| (key, Means::Leaves { flow: flow().key(), switch: 4, port, time: wall + time });
+    let leaves =
+        |port, time| (key, Means::Leaves { flow: flow().to_key(), switch: 4, port, time: wall + time });
     let mut told = |now, instructions, hop| {
         world.take(now, &with_stack(flow(), instructions, vec![hop]));
         let ports = world.keys().into_iter().filter(|(_, means)| matches!(means, Means::Leaves { .. }));
@@ -493,7 +507,7 @@ fn the_moment_is_the_arrival_or_the_switch_s() {
         let mut world = World::new(Rules { time: mode, ..Rules::default() });
         world.take(0, &with_stack(flow(), 0xa400, vec![hop(sent.into())]));
         let key = telemetry::hop_latency_key(&flow(), 4);
-        let value = Value::parse(&world.writes[&(2, key)]).unwrap();
+        let value = TimedValue::parse_bytes(&world.writes[&(2, key)]).unwrap();
         assert_eq!((value.value, value.time), (10, written), "{mode:?} {sent:#x}");
     }
 }
@@ -506,19 +520,19 @@ fn the_watchlist_keeps_others_out() {
     assert_eq!(world.take(0, &report("10.0.0.1:5001->10.0.0.2:5000/udp")), 0);
     assert!(world.take(1, &report("10.0.0.1:5000->10.0.0.2:5000/udp")) > 0);
     assert!(world.take(2, &report("10.0.0.1:5001->192.168.1.2:5000/udp")) > 0);
-    let counters = world.telemetry.counters();
+    let counters = world.telemetry.int_counters();
     assert_eq!((counters.not_watched, counters.changed), (1, 2));
 }
 
 #[test]
 fn the_flow_in_a_tunnel_is_the_flow() {
-    let mut outer = emit::Packet::new("10.9.0.1:2152->10.9.0.2:2152/udp".parse().unwrap());
-    outer.tunnel = Some((int::TunnelKind::GtpU(7), Box::new(emit::Packet::new(flow()))));
+    let mut outer = emit::EmittedPacket::new("10.9.0.1:2152->10.9.0.2:2152/udp".parse().unwrap());
+    outer.tunnel = Some((int::TunnelKind::GtpU(7), Box::new(emit::EmittedPacket::new(flow()))));
     let flags = Flags { tracked: true, ..Flags::default() };
     let mut world = World::new(Rules { per_packet: true, ..Rules::default() });
     world.take(0, &one(ReportVersion::V05, flags, Local::SwitchLocal, hop(4, 0), outer));
     assert_eq!(world.flush(), 3);
-    assert_eq!(world.counts[&flow().key()], 1);
+    assert_eq!(world.counts[&flow().to_key()], 1);
     assert_eq!(world.counts[&telemetry::packets_key(&flow())], 1);
     assert!(world.counts[&telemetry::bytes_key(&flow())] > 28);
 }
@@ -540,17 +554,17 @@ fn ipv6_flows_and_large_switch_numbers_are_told_apart_and_named() {
     }
     let keys = world.keys();
     let means = |key| keys.iter().find(|(of, _)| *of == key).map(|(_, means)| *means);
-    assert_eq!(means(flow().key()), Some(Means::Itself));
-    assert_eq!(means(v6.key()), Some(Means::Flow(v6)));
+    assert_eq!(means(flow().to_key()), Some(Means::Itself));
+    assert_eq!(means(v6.to_key()), Some(Means::Flow(v6)));
     let time = 1_700_000_000 * SECOND + 1;
-    let leaves = Means::Leaves { flow: v6.key(), switch: 4, port: None, time };
+    let leaves = Means::Leaves { flow: v6.to_key(), switch: 4, port: None, time };
     assert_eq!(means(telemetry::hop_latency_key(&v6, 4)), Some(leaves));
 }
 
 #[test]
 fn reports_that_cannot_be_read_are_counted_by_reason() {
     let mut world = World::new(Rules::default());
-    world.settings = Settings { dialect: Dialect::IntCollector, ..Settings::default() };
+    world.settings = IntSettings { dialect: Dialect::IntCollector, ..IntSettings::default() };
     let good = with_stack(flow(), LATENCIES, vec![hop(4, 1)]);
     for (bytes, reason) in [
         (&good[..10], IntReason::Header),
@@ -558,13 +572,13 @@ fn reports_that_cannot_be_read_are_counted_by_reason() {
         (&good[..good.len() - 1], IntReason::Stack),
         (&[][..], IntReason::Header),
     ] {
-        let before = world.telemetry.counters().dropped(reason);
+        let before = world.telemetry.int_counters().dropped_reports(reason);
         assert_eq!(world.take(0, bytes), 0);
-        assert_eq!(world.telemetry.counters().dropped(reason), before + 1, "{reason:?}");
+        assert_eq!(world.telemetry.int_counters().dropped_reports(reason), before + 1, "{reason:?}");
     }
-    world.settings = Settings::default();
+    world.settings = IntSettings::default();
     world.take(0, &[0xf0, 0, 0, 0]);
-    assert_eq!(world.telemetry.counters().dropped(IntReason::Version), 1);
+    assert_eq!(world.telemetry.int_counters().dropped_reports(IntReason::Version), 1);
 }
 
 /// A datagram of one report of v2.0: these words behind the group's header.
@@ -576,10 +590,13 @@ fn of_node(node: u32, words: &[u32]) -> Vec<u8> {
 fn reports_about_ioam_are_counted_under_their_own_name() {
     let mut world = World::new(Rules::default());
     world.take(0, &of_node(3, &[0x2402_0020, 7, 8]));
-    let counters = world.telemetry.counters();
-    assert_eq!((counters.dropped(IntReason::Ioam), counters.dropped(IntReason::Header)), (1, 0));
+    let counters = world.telemetry.int_counters();
+    assert_eq!(
+        (counters.dropped_reports(IntReason::Ioam), counters.dropped_reports(IntReason::Header)),
+        (1, 0)
+    );
     world.take(1, &of_node(3, &[0x9402_0020, 7, 8]));
-    assert_eq!(world.telemetry.counters().dropped(IntReason::Header), 1);
+    assert_eq!(world.telemetry.int_counters().dropped_reports(IntReason::Header), 1);
 }
 
 /// INT-MX: each switch reports for itself, and the packet that it saw has INT's own UDP port.
@@ -599,12 +616,12 @@ fn int_mx_makes_a_path_of_switches_and_values_of_the_senders_flow() {
     // One that cannot provide what was requested is still on the path.
     let silent = [&[0x14ff_0020, 0, 0][..], &ip, &udp_and_mx, &[7, 8, 9]].concat();
     world.take(2, &of_node(6, &silent));
-    assert_eq!(world.postcards.get(&flow().key()), Some(&vec![4, 5, 6]));
+    assert_eq!(world.postcards.get(&flow().to_key()), Some(&vec![4, 5, 6]));
     assert_eq!(world.value(telemetry::hop_latency_key(&flow(), 4)), Some(400));
     assert_eq!(world.value(telemetry::hop_latency_key(&flow(), 5)), Some(8));
     // No packet told of all hops.
-    assert_eq!((world.path(flow()), world.value(flow().key())), (None, None));
-    let counters = world.telemetry.counters();
+    assert_eq!((world.path(flow()), world.value(flow().to_key())), (None, None));
+    let counters = world.telemetry.int_counters();
     assert_eq!((counters.mx, counters.xd, counters.reports), (3, 0, 3));
 }
 
@@ -620,8 +637,8 @@ fn without_a_store_nothing_is_made_of_it() {
 fn every_counter_is_defined() {
     let mut world = World::new(Rules::default());
     world.take(0, &[0xf0]);
-    for (name, _) in world.telemetry.named() {
-        let found = dta_proto::counter::Node::Translator.find(&name);
+    for (name, _) in world.telemetry.named_counters() {
+        let found = dta_proto::counter::CounterNode::Translator.find_counter(&name);
         assert!(found.is_some_and(|found| found.known), "{name}");
     }
 }
@@ -643,7 +660,7 @@ proptest! {
             let told = model.get(&(sport, switch)).copied();
             let written = world.value(telemetry::hop_latency_key(&flow, switch)).unwrap();
             match told {
-                Some(told) if !Detect::Powers.changed(told.into(), latency.into()) => {
+                Some(told) if !Detect::Powers.is_change(told.into(), latency.into()) => {
                     // It need not be written; after an eviction it is.
                     prop_assert!(written == told || written == latency);
                 }
@@ -681,12 +698,12 @@ fn one_exporter_counts_a_flow_until_it_is_silent() {
     let (out, other) =
         (FlowRecord { at_egress: true, ..first }, FlowRecord { exporter: [10, 9, 0, 2].into(), ..first });
     let counts = |world: &World| {
-        [flow().key(), telemetry::packets_key(&flow()), telemetry::bytes_key(&flow())]
+        [flow().to_key(), telemetry::packets_key(&flow()), telemetry::bytes_key(&flow())]
             .map(|key| world.counts[&key])
     };
     // Records, packets and bytes, the bytes of this record, and of the flow's path a postcard, an event and its key.
     assert_eq!(world.record(0, &first), 7);
-    assert_eq!(world.keys(), [(flow().key(), Means::Itself)]);
+    assert_eq!(world.keys(), [(flow().to_key(), Means::Itself)]);
     // Of others the bytes of the record, and the path if it is longer now.
     assert_eq!((world.record(SECOND, &out), world.record(SECOND, &other)), (1, 4));
     assert_eq!(world.record(2 * SECOND, &first), 4);
@@ -696,7 +713,7 @@ fn one_exporter_counts_a_flow_until_it_is_silent() {
     world.record(102 * SECOND, &other);
     world.record(103 * SECOND, &first);
     assert_eq!(counts(&world), [3, 9, 900]);
-    let told = world.telemetry.records().clone();
+    let told = world.telemetry.record_counters().clone();
     assert_eq!((told.records, told.counted, told.elsewhere), (7, 3, 4));
 }
 
@@ -713,10 +730,10 @@ fn records_are_summed_and_written_at_their_time_or_when_another_needs_the_place(
         let held = |world: &World| world.telemetry.named_records().last().unwrap().clone();
         assert_eq!((world.tick(SECOND / 2), held(&world)), (0, ("flows.counts_held".into(), 10)));
         assert_eq!((world.tick(2 * SECOND), held(&world).1), (4, 0));
-        let keys = [flow.key(), telemetry::packets_key(&flow), telemetry::bytes_key(&flow)];
+        let keys = [flow.to_key(), telemetry::packets_key(&flow), telemetry::bytes_key(&flow)];
         assert_eq!(keys.map(|key| world.counts[&key]), [10, 30, 3045]);
         let last = telemetry::last_record_key(&flow, record(flow).exporter.to_bits());
-        let last = Value::parse(&world.writes[&(2, last)]).unwrap();
+        let last = TimedValue::parse_bytes(&world.writes[&(2, last)]).unwrap();
         assert_eq!(
             (last.value, last.time),
             (309, 1_700_000_000 * SECOND + 9),
@@ -732,7 +749,7 @@ fn records_are_summed_and_written_at_their_time_or_when_another_needs_the_place(
         world.record(u64::from(sampling) * SECOND / 100, &FlowRecord { sampling, ..record(flow()) });
     }
     assert_eq!(world.counts[&telemetry::packets_key(&flow())], 3 * (1 + 2));
-    let told = world.telemetry.records();
+    let told = world.telemetry.record_counters();
     assert_eq!((told.counted, told.counts_early), (6, 2));
 }
 
@@ -765,21 +782,21 @@ fn the_exporters_of_a_flow_are_its_path_in_the_order_in_which_it_came_to_them() 
     let of = |n: usize, start| FlowRecord { exporter: exporters[n], start, ..record(flow()) };
     let wall = 1_700_000_000 * SECOND;
     // The last of three sends its records first, and one does not say when the flow began.
-    world.record(100 * SECOND, &of(2, Some(Start::Ago(9_998_000_000))));
-    world.record(101 * SECOND, &of(0, Some(Start::Ago(11_000_000_000))));
-    world.record(102 * SECOND, &of(1, Some(Start::At(wall + 90 * SECOND + 1_000_000))));
+    world.record(100 * SECOND, &of(2, Some(FlowStart::Ago(9_998_000_000))));
+    world.record(101 * SECOND, &of(0, Some(FlowStart::Ago(11_000_000_000))));
+    world.record(102 * SECOND, &of(1, Some(FlowStart::At(wall + 90 * SECOND + 1_000_000))));
     world.record(103 * SECOND, &of(3, None));
     let path = exporters.map(Ipv4Addr::to_bits);
-    assert_eq!(world.postcards[&flow().key()], path);
+    assert_eq!(world.postcards[&flow().to_key()], path);
     let told = world.paths();
     let why: Vec<_> = told.iter().map(|(why, _)| *why).collect();
     assert_eq!(why, [Why::New, Why::Learning, Why::Learning, Why::Learning], "no path has changed");
-    assert_eq!(told[3].1, Some(Via::of(&Path::of(&path))));
+    assert_eq!(told[3].1, Some(Via::from_path(&SwitchPath::from_switches(&path))));
     // What each said last.
     world.record(200 * SECOND, &FlowRecord { bytes: 70, sampling: 10, ..of(1, None) });
     let last = exporters.map(|exporter| world.value(telemetry::last_record_key(&flow(), exporter.to_bits())));
     assert_eq!(last, [Some(300), Some(700), Some(300), Some(300)]);
-    assert_eq!(world.postcards[&flow().key()], path);
+    assert_eq!(world.postcards[&flow().to_key()], path);
 }
 
 #[test]
@@ -787,7 +804,7 @@ fn names_of_interfaces_are_in_the_key_directory() {
     let mut world = World::new(Rules::default());
     let exporter = Ipv4Addr::new(10, 9, 0, 1);
     let named = |name: &str| {
-        Exported::Name(InterfaceName { exporter, interface: 3, name: dta_proto::trace::Name::new(name) })
+        Exported::Name(InterfaceName { exporter, interface: 3, name: dta_proto::trace::TraceName::new(name) })
     };
     let key = telemetry::interface_name_key(exporter.to_bits(), 3);
     for (at, name, is_told) in [
@@ -798,7 +815,7 @@ fn names_of_interfaces_are_in_the_key_directory() {
         (62, "uplink", true),
     ] {
         world.exported(at * SECOND, &named(name));
-        let means = Means::Name(dta_proto::trace::Name::new(name));
+        let means = Means::Name(dta_proto::trace::TraceName::new(name));
         assert_eq!(world.keys(), if is_told { vec![(key, means)] } else { vec![] }, "{at} s");
     }
 }
@@ -811,17 +828,17 @@ fn the_key_directory_knows_the_flow_and_where_it_leaves() {
     let out_of = |port| FlowRecord { egress: Some(port), ..record(v6) };
     let leaves = |port, time| {
         let time = 1_700_000_000 * SECOND + time;
-        let means = Means::Leaves { flow: v6.key(), switch: exporter, port: Some(port), time };
+        let means = Means::Leaves { flow: v6.to_key(), switch: exporter, port: Some(port), time };
         (telemetry::hop_latency_key(&v6, exporter), means)
     };
     world.record(0, &out_of(3));
-    assert_eq!(world.keys(), [(v6.key(), Means::Flow(v6)), leaves(3, 0)]);
+    assert_eq!(world.keys(), [(v6.to_key(), Means::Flow(v6)), leaves(3, 0)]);
     world.record(SECOND, &out_of(3));
     assert_eq!(world.keys(), []);
     world.record(2 * SECOND, &out_of(4));
     assert_eq!(world.keys(), [leaves(4, 2 * SECOND)]);
     world.record(62 * SECOND, &out_of(4));
-    assert_eq!(world.keys(), [(v6.key(), Means::Flow(v6)), leaves(4, 62 * SECOND)]);
+    assert_eq!(world.keys(), [(v6.to_key(), Means::Flow(v6)), leaves(4, 62 * SECOND)]);
 }
 
 #[test]
@@ -829,14 +846,14 @@ fn records_of_other_flows_and_bad_ones_are_counted_and_make_nothing() {
     let mut world = World::new(Rules { watch: vec!["192.0.2.0/24".parse().unwrap()], ..Rules::default() });
     assert_eq!(world.record(0, &record(flow())), 0);
     FlowReason::ALL.iter().for_each(|reason| world.telemetry.drop_record(*reason));
-    let told = world.telemetry.records();
-    assert_eq!((told.records, told.not_watched, told.check()), (6, 1, None));
-    assert!(FlowReason::ALL.iter().all(|reason| told.dropped(*reason) == 1));
+    let told = world.telemetry.record_counters();
+    assert_eq!((told.records, told.not_watched, told.find_imbalance()), (6, 1, None));
+    assert!(FlowReason::ALL.iter().all(|reason| told.dropped_records(*reason) == 1));
     // Without stores nothing is made, and records are counted all the same.
     let mut world = World::new(at_once());
     world.telemetry.set_stores(StoreIds::default());
     assert_eq!(world.record(0, &FlowRecord { egress: Some(1), sampling: 9, ..record(flow()) }), 0);
-    assert_eq!(world.telemetry.records().counted, 1);
+    assert_eq!(world.telemetry.record_counters().counted, 1);
 }
 
 #[test]
@@ -849,19 +866,22 @@ fn a_notice_of_a_drop_is_what_a_report_about_one_is() {
     world.exported(0, &Exported::Drop(drop));
     world.exported(SECOND, &Exported::Drop(PacketDrop { flow: None, ..drop }));
     assert_eq!((world.counts[&by_switch], world.counts[&by_flow]), (2, 1));
-    let entry = |time, key| Entry::Drop {
+    let entry = |time, key| TelemetryEntry::Drop {
         time: 1_700_000_000 * SECOND + time,
         key,
         place: Location { switch: Some(switch), port: Some(4), queue: None },
         ingress_port: Some(3),
         reason: 18,
     };
-    assert_eq!(world.entries[list::DROPS as usize], [entry(0, flow().key()), entry(SECOND, Key::default())]);
-    let keys = [(by_switch, Means::Itself), (by_flow, Means::Hop(flow().key(), 18))];
+    assert_eq!(
+        world.entries[list::DROPS as usize],
+        [entry(0, flow().to_key()), entry(SECOND, Key::default())]
+    );
+    let keys = [(by_switch, Means::Itself), (by_flow, Means::Hop(flow().to_key(), 18))];
     assert_eq!(world.keys(), keys);
     let other = "192.0.2.1:1->192.0.2.2:2/udp".parse().unwrap();
     assert_eq!(world.exported(SECOND, &Exported::Drop(PacketDrop { flow: Some(other), ..drop })), 0);
-    let told = world.telemetry.records();
+    let told = world.telemetry.record_counters();
     assert_eq!((told.records, told.drops, told.not_watched), (3, 2, 1));
 }
 
@@ -911,13 +931,13 @@ proptest! {
             let one = FlowRecord { exporter, at_egress, sampling, bytes, ..record(flow) };
             single.record(now, &one);
             summed.record(now, &one);
-            let mut made = Made::default();
-            summed.telemetry.tick(now, room, &mut made);
+            let mut made = PrimitiveBatch::default();
+            summed.telemetry.write_due_counts(now, room, &mut made);
             prop_assert!(made.len() <= room / 8);
             summed.note(made);
         }
         summed.flush();
-        prop_assert_eq!(summed.telemetry.records().counted, single.telemetry.records().counted);
+        prop_assert_eq!(summed.telemetry.record_counters().counted, single.telemetry.record_counters().counted);
         prop_assert_eq!(&summed.counts, &single.counts);
         prop_assert!(summed.writes.len() == single.writes.len() && summed.writes.keys().all(|key| single.writes.contains_key(key)));
     }

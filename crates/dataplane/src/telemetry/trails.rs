@@ -50,12 +50,12 @@ impl Trails {
     }
 
     /// Flows evicted.
-    pub(crate) fn evicted(&self) -> u64 {
+    pub(crate) fn evicted_flows(&self) -> u64 {
         self.evicted
     }
 
     /// Records that a switch reported a flow, which came to it at `came`.
-    pub(crate) fn hear(&mut self, key: Key, switch: u32, came: i64, now: u64) -> Heard<'_> {
+    pub(crate) fn record_switch_report(&mut self, key: Key, switch: u32, came: i64, now: u64) -> Heard<'_> {
         let place = crc32c(&key.0).wrapping_mul(0x9e37_79b9) as usize >> 8;
         let bucket = &mut self.buckets[place & (self.buckets.len() - 1)];
         let known = bucket.iter().position(|trail| trail.count != 0 && trail.key == key);
@@ -95,27 +95,27 @@ mod tests {
         let mut trails = Trails::new(2);
         let key = Key([1; 16]);
         for (switch, came) in [(7, 50), (5, 70), (9, -3), (8, 50), (7, 90)] {
-            trails.hear(key, switch, came, 100);
+            trails.record_switch_report(key, switch, came, 100);
         }
-        assert_eq!(trails.hear(key, 9, 0, 101), Heard::Known(&[9, 7, 8, 5]));
+        assert_eq!(trails.record_switch_report(key, 9, 0, 101), Heard::Known(&[9, 7, 8, 5]));
     }
 
     #[test]
     fn a_flow_may_be_evicted_and_a_path_may_be_full() {
         let mut trails = Trails::new(2);
         let (a, b, c) = (Key([1; 16]), Key([2; 16]), Key([3; 16]));
-        assert_eq!(trails.hear(a, 7, 1, 1), Heard::Added(&[7], 0));
-        assert_eq!(trails.hear(a, 5, 2, 2), Heard::Added(&[7, 5], 1));
-        assert_eq!(trails.hear(a, 7, 3, 3), Heard::Known(&[7, 5]));
-        assert_eq!(trails.hear(b, 7, 4, 4), Heard::Added(&[7], 0));
+        assert_eq!(trails.record_switch_report(a, 7, 1, 1), Heard::Added(&[7], 0));
+        assert_eq!(trails.record_switch_report(a, 5, 2, 2), Heard::Added(&[7, 5], 1));
+        assert_eq!(trails.record_switch_report(a, 7, 3, 3), Heard::Known(&[7, 5]));
+        assert_eq!(trails.record_switch_report(b, 7, 4, 4), Heard::Added(&[7], 0));
         // The flow heard longest ago is evicted and starts over.
-        assert_eq!(trails.hear(c, 7, 5, 5), Heard::Added(&[7], 0));
-        assert_eq!(trails.hear(a, 5, 6, 6), Heard::Added(&[5], 0));
-        assert_eq!(trails.evicted(), 2);
+        assert_eq!(trails.record_switch_report(c, 7, 5, 5), Heard::Added(&[7], 0));
+        assert_eq!(trails.record_switch_report(a, 5, 6, 6), Heard::Added(&[5], 0));
+        assert_eq!(trails.evicted_flows(), 2);
         for switch in 10..15 {
-            assert!(matches!(trails.hear(a, switch, 7, 7), Heard::Added(..)));
+            assert!(matches!(trails.record_switch_report(a, switch, 7, 7), Heard::Added(..)));
         }
-        assert_eq!(trails.hear(a, 15, 8, 8), Heard::Full);
-        assert_eq!(trails.hear(a, 14, 9, 9), Heard::Known(&[5, 10, 11, 12, 13, 14]));
+        assert_eq!(trails.record_switch_report(a, 15, 8, 8), Heard::Full);
+        assert_eq!(trails.record_switch_report(a, 14, 9, 9), Heard::Known(&[5, 10, 11, 12, 13, 14]));
     }
 }

@@ -8,7 +8,7 @@ use dta_proto::prefix::Prefix;
 
 /// A set of flows: all with one end in a prefix, or a single one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watch {
+pub enum WatchRule {
     /// Flows whose source or destination address is in the prefix.
     Prefix(Prefix),
     /// This flow.
@@ -23,33 +23,33 @@ pub enum Watch {
 )]
 pub struct WatchError(String);
 
-impl Watch {
+impl WatchRule {
     /// Whether it includes a flow.
-    pub fn admits(&self, flow: &Flow) -> bool {
+    pub fn includes_flow(&self, flow: &Flow) -> bool {
         match self {
-            Watch::Flow(watched) => watched == flow,
-            Watch::Prefix(prefix) => prefix.has_end_of(flow),
+            WatchRule::Flow(watched) => watched == flow,
+            WatchRule::Prefix(prefix) => prefix.has_end_of(flow),
         }
     }
 }
 
-impl FromStr for Watch {
+impl FromStr for WatchRule {
     type Err = WatchError;
 
-    fn from_str(text: &str) -> Result<Watch, WatchError> {
+    fn from_str(text: &str) -> Result<WatchRule, WatchError> {
         let fail = || WatchError(text.to_owned());
         if text.contains("->") {
-            return text.parse().map(Watch::Flow).map_err(|_| fail());
+            return text.parse().map(WatchRule::Flow).map_err(|_| fail());
         }
-        text.parse().map(Watch::Prefix).map_err(|_| fail())
+        text.parse().map(WatchRule::Prefix).map_err(|_| fail())
     }
 }
 
-impl fmt::Display for Watch {
+impl fmt::Display for WatchRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Watch::Prefix(prefix) => prefix.fmt(f),
-            Watch::Flow(flow) => flow.fmt(f),
+            WatchRule::Prefix(prefix) => prefix.fmt(f),
+            WatchRule::Flow(flow) => flow.fmt(f),
         }
     }
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     fn admits(watch: &str, flow: &str) -> bool {
-        watch.parse::<Watch>().unwrap().admits(&flow.parse().unwrap())
+        watch.parse::<WatchRule>().unwrap().includes_flow(&flow.parse().unwrap())
     }
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn what_is_none_is_refused() {
         for text in ["", "10.0.0.0/33", "10.0.0/8", "10.0.0.0/+8", "10.0.0.1->10.0.0.2", "host"] {
-            assert!(text.parse::<Watch>().unwrap_err().to_string().contains("watchlist"), "{text}");
+            assert!(text.parse::<WatchRule>().unwrap_err().to_string().contains("watchlist"), "{text}");
         }
     }
 }

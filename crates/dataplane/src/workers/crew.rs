@@ -4,9 +4,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use dta_proto::wire::dta::{Body, Report};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
 
-use super::handover::{CAPACITY, Message, Receiver, Sender, Stage, Taken, View, ring};
+use super::handover::{
+    CAPACITY, HandoverMessage, HandoverReceiver, MessageBuffer, Sender, Stage, View, new_ring,
+};
 use super::steering::{self, MAX_WORKERS};
 
 /// Messages taken from one ring before moving to the next.
@@ -23,8 +25,8 @@ pub struct Crew {
     /// Reports for others to execute.
     to_execute: Vec<Option<Sender>>,
     /// Reports for this one to execute and to judge, by sender.
-    execute: Vec<Receiver>,
-    judge: Vec<Receiver>,
+    execute: Vec<HandoverReceiver>,
+    judge: Vec<HandoverReceiver>,
     /// Reporter restarts, all workers together.
     restarts: Arc<AtomicU32>,
     /// This worker's share of them.
@@ -32,7 +34,7 @@ pub struct Crew {
     /// Bit n: worker n was handed something since the last query.
     news: u32,
     /// The [`GROUP`] messages taken last.
-    room: Box<[Taken]>,
+    room: Box<[MessageBuffer]>,
 }
 
 /// An outside view of all rings of a crew.
@@ -47,7 +49,7 @@ impl CrewView {
 }
 
 /// The ends for this many workers, at most [`MAX_WORKERS`].
-pub fn crew(workers: usize) -> (Vec<Crew>, CrewView) {
+pub fn build_crew(workers: usize) -> (Vec<Crew>, CrewView) {
     let workers = workers.clamp(1, MAX_WORKERS);
     let restarts = Arc::new(AtomicU32::new(0));
     let mut all: Vec<Crew> = (0..workers)
@@ -61,7 +63,7 @@ pub fn crew(workers: usize) -> (Vec<Crew>, CrewView) {
             restarts: Arc::clone(&restarts),
             restarts_here: 0,
             news: 0,
-            room: vec![Taken::EMPTY; GROUP].into_boxed_slice(),
+            room: vec![MessageBuffer::EMPTY; GROUP].into_boxed_slice(),
         })
         .collect();
     let mut views = Vec::new();
@@ -72,8 +74,8 @@ pub fn crew(workers: usize) -> (Vec<Crew>, CrewView) {
                 all[from].to_execute.push(None);
                 continue;
             }
-            let ((judge, judged), (execute, executed)) = (ring(), ring());
-            views.extend([judged.view(), executed.view()]);
+            let ((judge, judged), (execute, executed)) = (new_ring(), new_ring());
+            views.extend([judged.outside_view(), executed.outside_view()]);
             all[from].to_judge.push(Some(judge));
             all[from].to_execute.push(Some(execute));
             all[to].judge.push(judged);
@@ -86,14 +88,14 @@ pub fn crew(workers: usize) -> (Vec<Crew>, CrewView) {
 impl Crew {
     /// Whether there is room for `reports` reports, wherever they go. If not, wait for the others first. What
     /// they must execute waits for nobody, so there is always progress.
-    pub fn has_room(&mut self, reports: usize) -> bool {
+    pub fn has_room_for(&mut self, reports: usize) -> bool {
         let mut senders = self.to_judge.iter_mut().chain(&mut self.to_execute).flatten();
-        senders.all(|sender| sender.room(reports) >= reports)
+        senders.all(|sender| sender.free_message_slots(reports) >= reports)
     }
 
     /// Number of reports handed over by others and waiting here.
-    pub fn waiting(&mut self) -> usize {
-        self.execute.iter_mut().chain(&mut self.judge).map(Receiver::waiting).sum()
+    pub fn waiting_reports(&mut self) -> usize {
+        self.execute.iter_mut().chain(&mut self.judge).map(HandoverReceiver::waiting_messages).sum()
     }
 
     /// The workers that were handed something since the last call: bit n for worker n.
@@ -102,41 +104,41 @@ impl Crew {
     }
 
     #[inline]
-    pub(crate) fn judge_of(&self, report: &Report<'_>, source: Ipv4Addr) -> Option<usize> {
-        let worker = steering::judge(report, source, self.workers);
+    pub(crate) fn judging_worker(&self, report: &DtaReport<'_>, source: Ipv4Addr) -> Option<usize> {
+        let worker = steering::judging_worker(report, source, self.workers);
         (worker != self.own).then_some(worker)
     }
 
     #[inline]
-    pub(crate) fn executor_of(&self, body: &Body<'_>) -> Option<usize> {
-        let worker = steering::executor(body, self.workers);
+    pub(crate) fn executor_of(&self, body: &DtaBody<'_>) -> Option<usize> {
+        let worker = steering::executing_worker(body, self.workers);
         (worker != self.own).then_some(worker)
     }
 
-    /// Hands over a report; there must be [room](Crew::has_room).
+    /// Hands over a report; there must be [room](Crew::has_room_for).
     #[inline]
-    pub(crate) fn hand_over(&mut self, worker: usize, message: &Message<'_>) {
+    pub(crate) fn hand_over(&mut self, worker: usize, message: &HandoverMessage<'_>) {
         let senders = match message.stage {
             Stage::Judge => &mut self.to_judge,
             Stage::Execute => &mut self.to_execute,
         };
         if let Some(Some(sender)) = senders.get_mut(worker) {
-            sender.put(message);
+            sender.put_message(message);
         }
     }
 
     /// Publishes what was handed over.
-    pub(crate) fn publish(&mut self) {
+    pub(crate) fn publish_handovers(&mut self) {
         for (worker, senders) in self.to_judge.iter_mut().zip(&mut self.to_execute).enumerate() {
             for sender in [senders.0, senders.1].into_iter().flatten() {
-                self.news |= u32::from(sender.publish()) << worker;
+                self.news |= u32::from(sender.publish_messages()) << worker;
             }
         }
     }
 
     /// Reporter restarts of all workers. `here` is this worker's number.
     #[inline]
-    pub(crate) fn restarts(&mut self, here: u32) -> u32 {
+    pub(crate) fn total_restarts(&mut self, here: u32) -> u32 {
         if here != self.restarts_here {
             let more = here.wrapping_sub(self.restarts_here);
             self.restarts_here = here;
@@ -148,17 +150,17 @@ impl Crew {
 
     /// Passes what waits here to `take`, [a group](GROUP) of one ring at a time: first what to execute, then
     /// what to judge, as far as there is room for the results. Returns how many there were.
-    pub(crate) fn take_in(&mut self, mut take: impl FnMut(&[Taken], &mut Crew)) -> usize {
+    pub(crate) fn take_handovers(&mut self, mut take: impl FnMut(&[MessageBuffer], &mut Crew)) -> usize {
         let mut taken = 0;
         for judges in [false, true] {
             for ring in 0..self.workers - 1 {
                 let most = TURN.min(CAPACITY);
-                if judges && !self.has_room(most) {
+                if judges && !self.has_room_for(most) {
                     break;
                 }
                 let mut all = std::mem::take(if judges { &mut self.judge } else { &mut self.execute });
                 if let Some(receiver) = all.get_mut(ring) {
-                    let count = receiver.waiting().min(most);
+                    let count = receiver.waiting_messages().min(most);
                     // The buffer is moved out of the crew while reports are handed over.
                     let mut room = std::mem::take(&mut self.room);
                     let mut left = count;
@@ -173,7 +175,7 @@ impl Crew {
                     self.room = room;
                     if count > 0 {
                         // The results are published before their places are freed.
-                        self.publish();
+                        self.publish_handovers();
                         receiver.give_back();
                     }
                     taken += count;

@@ -11,7 +11,7 @@ mod steering;
 #[cfg(test)]
 mod tests;
 
-pub use crew::{Crew, CrewView, crew};
+pub use crew::{Crew, CrewView, build_crew};
 pub use handover::CAPACITY;
-pub(crate) use handover::{Message, Stage};
+pub(crate) use handover::{HandoverMessage, Stage};
 pub use steering::{MAX_WORKERS, judge_of_id, judge_of_source};

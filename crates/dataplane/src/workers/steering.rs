@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use dta_proto::layout::hash;
-use dta_proto::wire::dta::{Address, Body, Report, Version};
+use dta_proto::wire::dta::{Address, DtaBody, DtaReport, Version};
 
 /// Most workers.
 pub const MAX_WORKERS: usize = 16;
@@ -24,7 +24,7 @@ pub fn judge_of_source(source: Ipv4Addr, workers: usize) -> usize {
 
 /// The worker that judges a report.
 #[inline]
-pub(super) fn judge(report: &Report<'_>, source: Ipv4Addr, workers: usize) -> usize {
+pub(super) fn judging_worker(report: &DtaReport<'_>, source: Ipv4Addr, workers: usize) -> usize {
     match report.version {
         Version::V1 => judge_of_id(report.reporter, workers),
         Version::V0 => judge_of_source(source, workers),
@@ -34,8 +34,8 @@ pub(super) fn judge(report: &Report<'_>, source: Ipv4Addr, workers: usize) -> us
 /// The worker that executes a report. All stores have the same rule, so a version-0 report's store need not
 /// be known.
 #[inline]
-pub(super) fn executor(body: &Body<'_>, workers: usize) -> usize {
-    match body.address() {
+pub(super) fn executing_worker(body: &DtaBody<'_>, workers: usize) -> usize {
+    match body.store_address() {
         // The low half: the top byte says which collector has the key.
         Address::Key(key) => ((hash::key_hash(key) & 0xffff) as usize * workers) >> 16,
         Address::List(number) | Address::Column(number) => number as usize % workers,
@@ -54,9 +54,12 @@ mod tests {
             for n in 0..48_000u32 {
                 let mut key = Key([0; 16]);
                 key.0[..4].copy_from_slice(&n.to_be_bytes());
-                of[executor(&Body::KeyWrite { redundancy: 0, key, value: &[0; 4] }, workers)] += 1;
-                of[executor(&Body::Append { list: n, value: &[0; 4] }, workers)] += 1;
-                of[executor(&Body::SketchMerge { epoch: 1, column: n, cells: &[0; 4] }, workers)] += 1;
+                of[executing_worker(&DtaBody::KeyWrite { redundancy: 0, key, value: &[0; 4] }, workers)] += 1;
+                of[executing_worker(&DtaBody::Append { list: n, value: &[0; 4] }, workers)] += 1;
+                of[executing_worker(
+                    &DtaBody::SketchMerge { epoch: 1, column: n, cells: &[0; 4] },
+                    workers,
+                )] += 1;
             }
             let even = 3 * 48_000 / workers;
             assert!(of.iter().all(|n| n.abs_diff(even) < even / 10), "{of:?}");
@@ -67,11 +70,11 @@ mod tests {
     fn all_that_is_said_of_one_key_goes_to_one_worker() {
         let key = Key([7; 16]);
         let bodies = [
-            Body::KeyWrite { redundancy: 1, key, value: &[1; 60] },
-            Body::KeyIncrement { redundancy: 0, key, delta: 5 },
-            Body::Postcard { key, hop: 3, path_length: 5, value: 9 },
+            DtaBody::KeyWrite { redundancy: 1, key, value: &[1; 60] },
+            DtaBody::KeyIncrement { redundancy: 0, key, delta: 5 },
+            DtaBody::Postcard { key, hop: 3, path_length: 5, value: 9 },
         ];
-        let at: Vec<_> = bodies.iter().map(|body| executor(body, 5)).collect();
+        let at: Vec<_> = bodies.iter().map(|body| executing_worker(body, 5)).collect();
         assert!(at.windows(2).all(|two| two[0] == two[1]), "{at:?}");
     }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use dta_proto::program::{Entry, EntryKey, Purpose, QueuePair, Transport};
-use dta_proto::wire::datagram::Datagram;
-use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::program::{DataPlaneEntry, EntryKey, ProgramQueuePair, Purpose, Transport};
+use dta_proto::wire::datagram::UdpDatagram;
+use dta_proto::wire::dta::{DtaBody, DtaReport, Version};
 use dta_proto::wire::frame::Received;
 
-use super::crew;
+use super::build_crew;
 use crate::requester::Timing;
 use crate::tests::{AP, Bench, KI, KW, PC, SM, datagram, key, program};
-use crate::{Limits, ReporterCounters};
+use crate::{EngineLimits, ReporterCounters};
 
 /// A xorshift generator (Marsaglia 2003).
 struct Random(u64);
@@ -37,34 +37,34 @@ fn traffic(random: &mut Random, writes: usize) -> Vec<Vec<Vec<u8>>> {
                 let n = sequence as usize;
                 let own = key((reporter * 20 + n % 20) as u8);
                 let (value, cells) = ([n as u8; 12], [1, 2, 3, 4, 5, 6, 7, reporter as u8]);
-                let write = |value| Body::KeyWrite { redundancy: 0, key: own, value };
+                let write = |value| DtaBody::KeyWrite { redundancy: 0, key: own, value };
                 let (store, body) = match n % 5 {
                     _ if random.below(10) < writes => match random.below(24) {
                         0 => (KW, write(&value[..4])),
                         1 => (KW, write(&[7; 16])),
                         2 => (99, write(&value)),
-                        3 => (KW, Body::KeyWrite { redundancy: 1, key: own, value: &value }),
-                        4 => (KW, Body::KeyWrite { redundancy: 4, key: own, value: &value }),
+                        3 => (KW, DtaBody::KeyWrite { redundancy: 1, key: own, value: &value }),
+                        4 => (KW, DtaBody::KeyWrite { redundancy: 4, key: own, value: &value }),
                         _ => (KW, write(&value)),
                     },
                     0 => (KW, write(&value)),
                     1 => {
                         // Two of the lists are nobody's here: those reports are dropped.
-                        (AP, Body::Append { list: reporter as u32, value: &value[..8] })
+                        (AP, DtaBody::Append { list: reporter as u32, value: &value[..8] })
                     }
                     2 => {
                         let key = key(200 + (n % 7) as u8);
-                        (KI, Body::KeyIncrement { redundancy: 0, key, delta: n as u64 })
+                        (KI, DtaBody::KeyIncrement { redundancy: 0, key, delta: n as u64 })
                     }
                     3 => {
                         let key = key((n / 5) as u8);
                         let hop = reporter as u8;
                         let path_length = REPORTERS as u8;
-                        (PC, Body::Postcard { key, hop, path_length, value: 100 + u32::from(hop) })
+                        (PC, DtaBody::Postcard { key, hop, path_length, value: 100 + u32::from(hop) })
                     }
-                    _ => (SM, Body::SketchMerge { epoch: 1, column: (n / 5 % 16) as u32, cells: &cells }),
+                    _ => (SM, DtaBody::SketchMerge { epoch: 1, column: (n / 5 % 16) as u32, cells: &cells }),
                 };
-                let report = Report {
+                let report = DtaReport {
                     version: Version::V1,
                     immediate: writes != 0 && random.below(30) == 0,
                     retransmittable: true,
@@ -75,7 +75,7 @@ fn traffic(random: &mut Random, writes: usize) -> Vec<Vec<Vec<u8>>> {
                     body,
                 };
                 let mut bytes = [0; 100];
-                let len = report.emit(&mut bytes).unwrap();
+                let len = report.encode_into(&mut bytes).unwrap();
                 let packet = datagram(&bytes[..len]);
                 // The first ones arrive, so that all know the reporter's position.
                 match random.below(20) {
@@ -107,12 +107,12 @@ struct Made {
 
 fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
     let mut program = program(Transport::Uc, false);
-    if let Some(Entry::QueuePair(pair)) = program.remove(&EntryKey::QueuePair(0, Purpose::Atomic)) {
+    if let Some(DataPlaneEntry::QueuePair(pair)) = program.remove(&EntryKey::QueuePair(0, Purpose::Atomic)) {
         // Nobody answers here, so everything must fit.
-        program.set(Entry::QueuePair(QueuePair { max_dest_rd_atomic: 4096, ..pair }));
+        program.set(DataPlaneEntry::QueuePair(ProgramQueuePair { max_dest_rd_atomic: 4096, ..pair }));
     }
-    let limits = Limits { rc: Timing { window: 4096, ..Timing::default() }, ..Limits::default() };
-    let (mut crews, view) = crew(workers);
+    let limits = EngineLimits { rc: Timing { window: 4096, ..Timing::default() }, ..EngineLimits::default() };
+    let (mut crews, view) = build_crew(workers);
     let mut benches: Vec<Bench> = crews.iter().map(|_| Bench::new(&program, limits)).collect();
     // Each reporter's datagrams come to one socket, which need not be that of its worker.
     let sockets: Vec<usize> = traffic.iter().map(|_| random.below(workers)).collect();
@@ -122,22 +122,26 @@ fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
         idle += 1;
         let worker = random.below(workers);
         let (bench, crew) = (&mut benches[worker], &mut crews[worker]);
-        if bench.engine.take_in(0, crew, &mut bench.out) != 0 {
+        if bench.engine.take_handovers(0, crew, &mut bench.out) != 0 {
             idle = 0;
         }
         let reporter = random.below(traffic.len());
         let some = random.below(60).min(traffic[reporter].len() - sent[reporter]);
-        if sockets[reporter] == worker && crew.has_room(some) && some != 0 {
+        if sockets[reporter] == worker && crew.has_room_for(some) && some != 0 {
             let batch = &traffic[reporter][sent[reporter]..][..some];
             let packets = batch.iter().map(Vec::as_slice);
             match workers {
-                1 => bench.engine.ingest(0, packets, &mut bench.out),
+                1 => bench.engine.ingest_packets(0, packets, &mut bench.out),
                 _ => bench.engine.ingest_among(0, packets, crew, &mut bench.out),
             }
             sent[reporter] += some;
             idle = 0;
         }
-        assert_eq!(bench.engine.counters().check(), None, "the books of each worker close at any time");
+        assert_eq!(
+            bench.engine.engine_counters().find_imbalance(),
+            None,
+            "the books of each worker close at any time"
+        );
         if sent.iter().zip(traffic).any(|(sent, all)| *sent < all.len()) || !view.is_empty() {
             idle = 0;
         }
@@ -151,13 +155,13 @@ fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
     };
     let mut counters = crate::counters::EngineCounters::default();
     for bench in &mut benches {
-        bench.engine.flush(0, &mut bench.out);
+        bench.engine.flush_held_reports(0, &mut bench.out);
         for frame in bench.out.frames.iter() {
-            let received = Received::parse(frame).unwrap();
-            match received.roce.atomic() {
+            let received = Received::parse_packet(frame).unwrap();
+            match received.roce.atomic_header() {
                 Some(atomic) => *made.added.entry(atomic.va).or_default() += atomic.swap_add,
                 None => {
-                    let va = received.roce.reth().unwrap().va;
+                    let va = received.roce.rdma_header().unwrap().va;
                     let there = made.written.entry(va).or_default();
                     // A column is sent again when a reporter is late: the last time all are in it.
                     if va >> 32 == u64::from(SM) {
@@ -168,14 +172,14 @@ fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
             }
         }
         let nacks = bench.out.nacks.iter();
-        made.nacks.extend(nacks.map(|nack| Datagram::parse(nack).unwrap().payload().to_vec()));
-        counters.add(bench.engine.counters());
+        made.nacks.extend(nacks.map(|nack| UdpDatagram::parse_packet(nack).unwrap().payload().to_vec()));
+        counters.add(bench.engine.engine_counters());
         for reporter in bench.engine.reporters().iter() {
             let heard = (reporter.counters, reporter.newest);
             assert_eq!(made.reporters.insert(reporter.id, heard), None, "one worker hears a reporter");
         }
     }
-    assert_eq!(counters.check(), None);
+    assert_eq!(counters.find_imbalance(), None);
     made.nacks.sort();
     // Paths of two keys may have one place: which comes last depends on who hears which postcard when.
     for (_, there) in made.written.iter_mut().filter(|(va, _)| *va >> 32 == u64::from(PC)) {
@@ -183,7 +187,7 @@ fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
     }
     // How many of the increments came together depends on batches.
     let same = |name: &String| !["operations", "frames", "coalesced"].iter().any(|end| name.ends_with(end));
-    made.counters = counters.named().into_iter().filter(|(name, _)| same(name)).collect();
+    made.counters = counters.named_counters().into_iter().filter(|(name, _)| same(name)).collect();
     made
 }
 

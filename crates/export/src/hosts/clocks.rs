@@ -15,7 +15,7 @@ use dta_proto::clock::{self, Crossing, Fit, NoFit, WINDOW};
 
 use serde::Serialize;
 
-use super::packets::{Packet, Visit};
+use super::packets::{TracedPacket, Visit};
 
 /// How the times of two points compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -48,7 +48,7 @@ pub enum Clock {
     /// By one or several fitted lines, which are off by at most `bound` nanoseconds in total.
     Fitted {
         /// The lines, from this clock to the reference.
-        steps: Vec<Step>,
+        steps: Vec<ClockFitStep>,
         /// How far it is off at most.
         bound: f64,
     },
@@ -58,7 +58,7 @@ pub enum Clock {
 
 /// One comparison, and whether the host is its second one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct ClockFitStep {
     fit: Fit,
     is_second: bool,
 }
@@ -72,7 +72,7 @@ pub struct Clocks {
 
 impl Clocks {
     /// Compares the clocks of all hosts that these packets passed.
-    pub fn of(packets: &[Packet]) -> Clocks {
+    pub fn from_packets(packets: &[TracedPacket]) -> Clocks {
         let mut seen: BTreeMap<u16, (u64, bool)> = BTreeMap::new();
         for visit in packets.iter().flat_map(|packet| &packet.visits) {
             let (count, synced) = seen.entry(visit.host).or_insert((0, true));
@@ -98,16 +98,16 @@ impl Clocks {
                 };
                 let clock = if synced(from) && synced(to) {
                     match steps.is_empty() {
-                        true => synchronized(&compare(packets, from.min(to), from.max(to))),
+                        true => synchronized(&compare_clocks(packets, from.min(to), from.max(to))),
                         false => Clock::Fitted { steps, bound },
                     }
                 } else {
                     // Each pair in one order, so that both directions agree.
                     let (first, second) = (from.min(to), from.max(to));
-                    match compare(packets, first, second) {
+                    match compare_clocks(packets, first, second) {
                         Ok(fit) => {
                             let bound = bound + fit.bound;
-                            steps.insert(0, Step { fit, is_second: to == second });
+                            steps.insert(0, ClockFitStep { fit, is_second: to == second });
                             Clock::Fitted { steps, bound }
                         }
                         Err(no) => {
@@ -128,7 +128,7 @@ impl Clocks {
     }
 
     /// A time of a host on the reference's clock; `None` if unknown.
-    pub fn time(&self, host: u16, time: u64) -> Option<u64> {
+    pub fn reference_time(&self, host: u16, time: u64) -> Option<u64> {
         match self.of.get(&host)? {
             Clock::Same | Clock::Synchronized { .. } => Some(time),
             Clock::Unknown(_) => None,
@@ -140,14 +140,14 @@ impl Clocks {
     }
 
     /// Largest error in nanoseconds of a time between two hosts; `None` if unknown, or if there is no such time.
-    pub fn bound(&self, from: u16, to: u16) -> Option<f64> {
-        let bound = self.of.get(&from)?.bound()? + self.of.get(&to)?.bound()?;
+    pub fn error_bound(&self, from: u16, to: u16) -> Option<f64> {
+        let bound = self.of.get(&from)?.error_bound()? + self.of.get(&to)?.error_bound()?;
         (from != to).then_some(bound)
     }
 
     /// How the clocks of two hosts compare.
-    pub fn between(&self, from: u16, to: u16) -> ClockKind {
-        let kind = |host| self.of.get(&host).map_or(ClockKind::Unknown, Clock::kind);
+    pub fn kind_between(&self, from: u16, to: u16) -> ClockKind {
+        let kind = |host| self.of.get(&host).map_or(ClockKind::Unknown, Clock::clock_kind);
         match (kind(from), kind(to)) {
             _ if from == to => ClockKind::Same,
             (ClockKind::Unknown, _) | (_, ClockKind::Unknown) => ClockKind::Unknown,
@@ -159,7 +159,7 @@ impl Clocks {
 
 impl Clock {
     /// How it was converted.
-    pub fn kind(&self) -> ClockKind {
+    pub fn clock_kind(&self) -> ClockKind {
         match self {
             Clock::Same => ClockKind::Same,
             Clock::Synchronized { .. } => ClockKind::Synchronized,
@@ -169,7 +169,7 @@ impl Clock {
     }
 
     /// Its largest error in nanoseconds.
-    pub fn bound(&self) -> Option<f64> {
+    pub fn error_bound(&self) -> Option<f64> {
         match self {
             Clock::Same => Some(0.0),
             Clock::Synchronized { bound, .. } => *bound,
@@ -189,7 +189,7 @@ fn synchronized(compared: &Result<Fit, NoFit>) -> Clock {
 }
 
 /// A packet in both hosts.
-struct Both<'a> {
+struct VisitPair<'a> {
     first: &'a Visit,
     second: &'a Visit,
 }
@@ -201,68 +201,71 @@ fn direction_in(visit: &Visit) -> Option<bool> {
 }
 
 fn direction_of_flow(visit: &Visit) -> Option<bool> {
-    let flow = visit.flow.flow()?;
+    let flow = visit.flow.to_ipv4_flow()?;
     let (from, to) = ((flow.src, flow.sport), (flow.dst, flow.dport));
     (from != to).then_some(from < to)
 }
 
-fn compare(packets: &[Packet], first: u16, second: u16) -> Result<Fit, NoFit> {
-    let of = |packet: &'_ Packet, host| packet.visits.iter().position(|visit| visit.host == host);
-    let both: Vec<Both<'_>> = packets
+fn compare_clocks(packets: &[TracedPacket], first: u16, second: u16) -> Result<Fit, NoFit> {
+    let of = |packet: &'_ TracedPacket, host| packet.visits.iter().position(|visit| visit.host == host);
+    let both: Vec<VisitPair<'_>> = packets
         .iter()
         .filter_map(|packet| {
             let (a, b) = (of(packet, first)?, of(packet, second)?);
-            Some(Both { first: &packet.visits[a], second: &packet.visits[b] })
+            Some(VisitPair { first: &packet.visits[a], second: &packet.visits[b] })
         })
         .collect();
-    let ways: [fn(&Both<'_>) -> Option<bool>; 3] = [
+    let ways: [fn(&VisitPair<'_>) -> Option<bool>; 3] = [
         |both| direction_in(both.first),
         |both| direction_in(both.second),
         |both| direction_of_flow(both.first),
     ];
     // The method that knows the direction of most packets, in both directions.
-    let smaller = |way: &fn(&Both<'_>) -> Option<bool>| {
+    let smaller = |way: &fn(&VisitPair<'_>) -> Option<bool>| {
         let count = |direction| both.iter().filter(|both| way(both) == Some(direction)).count();
         count(true).min(count(false))
     };
     let way =
         ways.into_iter().rev().max_by_key(smaller).filter(|way| smaller(way) > 0).ok_or(NoFit::OneWay)?;
-    let mut classes: [Vec<&Both<'_>>; 2] = Default::default();
+    let mut classes: [Vec<&VisitPair<'_>>; 2] = Default::default();
     for both in &both {
         if let Some(direction) = way(both) {
             classes[usize::from(direction)].push(both);
         }
     }
-    classes.iter_mut().for_each(|class| class.sort_by_key(|both| entered(both.first)));
+    classes.iter_mut().for_each(|class| class.sort_by_key(|both| entry_time(both.first)));
     let [one, other] = &classes;
-    let (forth, back) = if is_forth(one, other) { (one, other) } else { (other, one) };
+    let (forth, back) = if is_forward_class(one, other) { (one, other) } else { (other, one) };
     // For a packet to the second host: its last time in the first one and its first time in the second one; and vice
     // versa.
-    let forth = forth.iter().map(|both| Crossing { first: left(both.first), second: entered(both.second) });
-    let back = back.iter().map(|both| Crossing { first: entered(both.first), second: left(both.second) });
-    clock::fit(&forth.collect::<Vec<_>>(), &back.collect::<Vec<_>>())
+    let forth =
+        forth.iter().map(|both| Crossing { first: exit_time(both.first), second: entry_time(both.second) });
+    let back =
+        back.iter().map(|both| Crossing { first: entry_time(both.first), second: exit_time(both.second) });
+    clock::fit_clocks(&forth.collect::<Vec<_>>(), &back.collect::<Vec<_>>())
 }
 
-fn entered(visit: &Visit) -> u64 {
+fn entry_time(visit: &Visit) -> u64 {
     visit.stops.first().map_or(0, |stop| stop.time)
 }
 
-fn left(visit: &Visit) -> u64 {
+fn exit_time(visit: &Visit) -> u64 {
     visit.stops.last().map_or(0, |stop| stop.time)
 }
 
 /// Whether the first class goes from the first to the second host: most of its packets show more of the second clock
 /// than the packet of the other class nearest in time. Both are sorted by time.
-fn is_forth(one: &[&Both<'_>], other: &[&Both<'_>]) -> bool {
-    let ahead = |both: &Both<'_>| i128::from(entered(both.second)) - i128::from(entered(both.first));
+fn is_forward_class(one: &[&VisitPair<'_>], other: &[&VisitPair<'_>]) -> bool {
+    let ahead =
+        |both: &VisitPair<'_>| i128::from(entry_time(both.second)) - i128::from(entry_time(both.first));
     let (mut more, mut less) = (0u64, 0u64);
     for both in one {
-        let at = entered(both.first);
-        let next = other.partition_point(|other| entered(other.first) < at);
+        let at = entry_time(both.first);
+        let next = other.partition_point(|other| entry_time(other.first) < at);
         let near = [next.checked_sub(1), Some(next)].into_iter().flatten().filter_map(|n| other.get(n));
-        let Some(near) = near.min_by_key(|other| entered(other.first).abs_diff(at)) else { continue };
+        let Some(near) = near.min_by_key(|other| entry_time(other.first).abs_diff(at)) else { continue };
         // What is distant in time says little, but may be all there is.
-        let weight = if entered(near.first).abs_diff(at) <= WINDOW { 1000 } else { 1 };
+        let weight = if entry_time(near.first).abs_diff(at) <= WINDOW { 1000 } else { 1 };
         if ahead(both) > ahead(near) { more += weight } else { less += weight }
     }
     more >= less
@@ -270,7 +273,7 @@ fn is_forth(one: &[&Both<'_>], other: &[&Both<'_>]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::packets::Stop;
+    use super::super::packets::VisitStop;
     use super::*;
     use dta_proto::key::{Flow, Key};
 
@@ -278,12 +281,12 @@ mod tests {
 
     /// Packets in both directions between two hosts with `points` points each, 20 us apart, 1 us per point; the
     /// second clock is 7.3 ms ahead and gains 40 ppm. Hops of the second host may count the other way.
-    fn packets(points: u8, mirrored: bool, synced: bool) -> Vec<Packet> {
+    fn packets(points: u8, mirrored: bool, synced: bool) -> Vec<TracedPacket> {
         let ahead = |at: u64| at + 7_300_000 + at / 25_000;
-        let flow = |text: &str| text.parse::<Flow>().unwrap().key();
+        let flow = |text: &str| text.parse::<Flow>().unwrap().to_key();
         let (to, fro) = (flow("10.0.0.1:1->10.0.0.2:2/udp"), flow("10.0.0.2:2->10.0.0.1:1/udp"));
         let visit = |host, flow: Key, hops: Vec<u8>, from: u64, clock: &dyn Fn(u64) -> u64| {
-            let stop = |(n, hop): (u64, u8)| Stop { hop, time: START + clock(from + 1000 * n) };
+            let stop = |(n, hop): (u64, u8)| VisitStop { hop, time: START + clock(from + 1000 * n) };
             Visit { host, synced, flow, stops: (0..).zip(hops).map(stop).collect(), missing: 0 }
         };
         let here = |at: u64| at;
@@ -305,7 +308,7 @@ mod tests {
                     let there = at + through + 20_000 + wait;
                     vec![visit(2, fro, second, at, &ahead), visit(1, fro, first, there, &here)]
                 };
-                Packet { visits, ..Packet::default() }
+                TracedPacket { visits, ..TracedPacket::default() }
             })
             .collect()
     }
@@ -320,14 +323,14 @@ mod tests {
         for points in [1, 3, 6] {
             for mirrored in [false, true] {
                 let packets = packets(points, mirrored, false);
-                let clocks = Clocks::of(&packets);
+                let clocks = Clocks::from_packets(&packets);
                 let (reference, other) = ends(&clocks);
-                let bound = clocks.bound(1, 2).unwrap();
+                let bound = clocks.error_bound(1, 2).unwrap();
                 assert!(bound < 30_000.0, "{points} points: {bound}");
                 for packet in &packets {
                     let time = |host| {
                         let visit = packet.visits.iter().find(|visit| visit.host == host).unwrap();
-                        clocks.time(host, entered(visit)).unwrap()
+                        clocks.reference_time(host, entry_time(visit)).unwrap()
                     };
                     let (a, b) = (time(reference) as f64, time(other) as f64);
                     let order = if packet.visits[0].host == reference { b - a } else { a - b };
@@ -344,9 +347,9 @@ mod tests {
     #[test]
     fn clocks_kept_by_ptp_are_taken_as_they_are_and_what_packets_show_is_told() {
         let packets = packets(2, false, true);
-        let clocks = Clocks::of(&packets);
-        assert_eq!((clocks.time(1, 5), clocks.time(2, 5)), (Some(5), Some(5)));
-        assert_eq!(clocks.between(1, 2), ClockKind::Synchronized);
+        let clocks = Clocks::from_packets(&packets);
+        assert_eq!((clocks.reference_time(1, 5), clocks.reference_time(2, 5)), (Some(5), Some(5)));
+        assert_eq!(clocks.kind_between(1, 2), ClockKind::Synchronized);
         // They are 7.3 ms apart, and 80 us more at the end.
         let (_, other) = ends(&clocks);
         let Clock::Synchronized { bound: Some(bound), apart: Some(apart) } = clocks.of[&other] else {
@@ -359,7 +362,7 @@ mod tests {
             .iter_mut()
             .flat_map(|packet| &mut packet.visits)
             .for_each(|visit| visit.synced = visit.host == 1);
-        assert_eq!(Clocks::of(&mixed).between(1, 2), ClockKind::Fitted);
+        assert_eq!(Clocks::from_packets(&mixed).kind_between(1, 2), ClockKind::Fitted);
         // Good clocks are off by at most half of the round trip, and packets show no more.
         let mut good = packets.clone();
         for visit in good.iter_mut().flat_map(|packet| &mut packet.visits).filter(|visit| visit.host == 2) {
@@ -368,30 +371,30 @@ mod tests {
                 stop.time = START + since - since / 25_001;
             }
         }
-        let clocks = Clocks::of(&good);
+        let clocks = Clocks::from_packets(&good);
         let (_, other) = ends(&clocks);
         let Clock::Synchronized { bound: Some(bound), apart: None } = clocks.of[&other] else {
             panic!("{clocks:?}")
         };
         assert!((20_000.0..40_000.0).contains(&bound), "{bound}");
-        assert_eq!(clocks.bound(1, 2), Some(bound));
+        assert_eq!(clocks.error_bound(1, 2), Some(bound));
         // Only one direction: nothing is known about it.
-        let one_way: Vec<Packet> = packets.into_iter().step_by(2).collect();
-        let clocks = Clocks::of(&one_way);
-        assert_eq!((clocks.between(1, 2), clocks.bound(1, 2)), (ClockKind::Synchronized, None));
+        let one_way: Vec<TracedPacket> = packets.into_iter().step_by(2).collect();
+        let clocks = Clocks::from_packets(&one_way);
+        assert_eq!((clocks.kind_between(1, 2), clocks.error_bound(1, 2)), (ClockKind::Synchronized, None));
     }
 
     #[test]
     fn packets_one_way_leave_the_clock_unknown() {
-        let packets: Vec<Packet> = packets(2, false, false).into_iter().step_by(2).collect();
-        let clocks = Clocks::of(&packets);
+        let packets: Vec<TracedPacket> = packets(2, false, false).into_iter().step_by(2).collect();
+        let clocks = Clocks::from_packets(&packets);
         let (_, other) = ends(&clocks);
         assert_eq!(clocks.of[&other], Clock::Unknown(NoFit::OneWay));
-        assert_eq!(clocks.time(other, 5), None);
+        assert_eq!(clocks.reference_time(other, 5), None);
     }
 
     #[test]
     fn nobody_to_compare_is_no_fault() {
-        assert!(Clocks::of(&[]).of.is_empty());
+        assert!(Clocks::from_packets(&[]).of.is_empty());
     }
 }

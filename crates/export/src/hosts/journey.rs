@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dta_proto::key::Flow;
-use dta_proto::trace::{Named, Seen};
+use dta_proto::trace::{Named, PacketSighting};
 
 use super::clocks::{Clock, Clocks};
-use super::packets::{DropRecord, HostNames, Packet, host_name};
+use super::packets::{DropRecord, HostNames, TracedPacket, host_name};
 
 /// A packet at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Passed {
 
 impl Passed {
     /// Nanoseconds since the packet passed another point; `None` if the difference of the clocks is unknown.
-    pub fn since(&self, before: &Passed) -> Option<i64> {
+    pub fn elapsed_since(&self, before: &Passed) -> Option<i64> {
         let nanoseconds = |a: u64, b: u64| (i128::from(b) - i128::from(a)) as i64;
         match (before.at, self.at) {
             _ if before.host == self.host => Some(nanoseconds(before.time, self.time)),
@@ -34,17 +34,17 @@ impl Passed {
     }
 
     /// Nanoseconds from the first to the last point.
-    pub fn whole(stops: &[Passed]) -> Option<i64> {
-        stops.last()?.since(stops.first()?)
+    pub fn total_latency(stops: &[Passed]) -> Option<i64> {
+        stops.last()?.elapsed_since(stops.first()?)
     }
 }
 
 /// A packet's points in their order, on one clock as far as it is known.
-pub fn journey(packet: &Packet, clocks: &Clocks) -> Vec<Passed> {
+pub fn journey_points(packet: &TracedPacket, clocks: &Clocks) -> Vec<Passed> {
     let mut stops = Vec::new();
     for visit in &packet.visits {
         for stop in &visit.stops {
-            let at = clocks.time(visit.host, stop.time);
+            let at = clocks.reference_time(visit.host, stop.time);
             stops.push(Passed { hop: stop.hop, host: visit.host, time: stop.time, at });
         }
     }
@@ -72,7 +72,7 @@ pub struct HostTrace {
     /// Its first digest.
     pub digest: u64,
     /// Its points; none if it is only known where it was dropped.
-    pub packet: Packet,
+    pub packet: TracedPacket,
     /// Where it was dropped.
     pub drops: Vec<DropRecord>,
     /// Names of hosts, points and reasons.
@@ -83,39 +83,39 @@ pub struct HostTrace {
 
 impl HostTrace {
     /// What was reported of it first, by the clocks of the hosts.
-    pub fn first(&self) -> Seen {
+    pub fn first_sighting(&self) -> PacketSighting {
         let told = self.packet.told.iter().map(|told| told.seen);
         let all = told.chain(self.drops.iter().map(|drop| drop.seen));
         all.min_by_key(|seen| (seen.time, seen.host)).unwrap_or_default()
     }
 
     /// Its flow where it was seen first; `None` if only the key is known, as of IPv6.
-    pub fn flow(&self) -> Option<Flow> {
-        self.first().flow.flow()
+    pub fn known_flow(&self) -> Option<Flow> {
+        self.first_sighting().flow.to_ipv4_flow()
     }
 
     /// The name of a point.
-    pub fn point(&self, host: u16, hop: u8) -> String {
+    pub fn point_name(&self, host: u16, hop: u8) -> String {
         let name = self.names.get(&(host, Named::Point, hop.into()));
         name.cloned().unwrap_or_else(|| format!("point {hop}"))
     }
 
     /// The hosts of its points, and those that dropped it.
-    pub fn hosts(&self) -> BTreeSet<u16> {
+    pub fn host_ids(&self) -> BTreeSet<u16> {
         let points = self.packet.visits.iter().map(|visit| visit.host);
         points.chain(self.drops.iter().map(|drop| drop.seen.host)).collect()
     }
 
     /// What is missing, in sentences.
-    pub fn lacks(&self) -> Vec<String> {
+    pub fn describe_missing(&self) -> Vec<String> {
         let name = |host: u16| host_name(&self.names, host);
-        let Packet { visits, lost, .. } = &self.packet;
+        let TracedPacket { visits, lost, .. } = &self.packet;
         let clock = |host: u16| match self.clocks.of.get(&host) {
             Some(Clock::Unknown(no)) => Some(unknown_clock(&name(host), &no.to_string())),
             Some(_) => None,
             None => Some(unknown_clock(&name(host), "no packet crossed several hosts")),
         };
-        let hosts = Some(self.hosts()).filter(|hosts| hosts.len() > 1);
+        let hosts = Some(self.host_ids()).filter(|hosts| hosts.len() > 1);
         let mut all: Vec<String> = hosts.into_iter().flatten().filter_map(clock).collect();
         all.extend(lost.iter().map(|host| {
             format!("The points of host {} are no longer known: a later packet overwrote them.", name(*host))

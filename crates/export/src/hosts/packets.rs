@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use dta_rpc::{Ask, AskKeys, ClientError};
 use dta_proto::key::Key;
-use dta_proto::trace::{HOPS, Named, Seen, path_key, store};
+use dta_proto::trace::{HOPS, Named, PacketSighting, path_key, store};
+use dta_rpc::{Ask, AskKeys, ClientError};
 
 /// A packet on a host, as the host reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketRecord {
     /// The first point.
-    pub seen: Seen,
+    pub seen: PacketSighting,
     /// How many points of the host saw it.
     pub points: u8,
     /// Its digest at the last one.
@@ -21,7 +21,7 @@ pub struct PacketRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropRecord {
     /// Where it was dropped.
-    pub seen: Seen,
+    pub seen: PacketSighting,
     /// The kernel's number of the reason.
     pub reason: u32,
 }
@@ -31,15 +31,15 @@ pub type HostNames = BTreeMap<(u16, Named, u32), String>;
 
 /// A host for people: its name, and its number in brackets.
 pub fn host_name(names: &HostNames, host: u16) -> String {
-    numbered(names.get(&(host, Named::Host, 0)), "", host.into())
+    name_with_number(names.get(&(host, Named::Host, 0)), "", host.into())
 }
 
 /// A reason of drops in a host for people.
 pub fn reason_name(names: &HostNames, host: u16, reason: u32) -> String {
-    numbered(names.get(&(host, Named::Reason, reason)), "reason ", reason)
+    name_with_number(names.get(&(host, Named::Reason, reason)), "reason ", reason)
 }
 
-fn numbered(name: Option<&String>, what: &str, number: u32) -> String {
+fn name_with_number(name: Option<&String>, what: &str, number: u32) -> String {
     name.map_or_else(|| format!("{what}{number}"), |name| format!("{name} ({number})"))
 }
 
@@ -62,7 +62,7 @@ pub fn hosts_of_hops(names: &HostNames, packets: &[PacketRecord]) -> [Option<u16
 
 /// A packet at a point, on the clock of the point's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stop {
+pub struct VisitStop {
     /// The point.
     pub hop: u8,
     /// When, in nanoseconds.
@@ -79,14 +79,14 @@ pub struct Visit {
     /// The packet's flow at the first point.
     pub flow: Key,
     /// The points, at least one.
-    pub stops: Vec<Stop>,
+    pub stops: Vec<VisitStop>,
     /// How many points of the host saw it besides these.
     pub missing: u8,
 }
 
 /// A packet, with what each host saw of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Packet {
+pub struct TracedPacket {
     /// What hosts reported.
     pub told: Vec<PacketRecord>,
     /// The points, of each host.
@@ -104,27 +104,28 @@ pub async fn with_points(
     names: &HostNames,
     records: &[PacketRecord],
     wanted: impl Fn(&[PacketRecord]) -> bool,
-) -> Result<Vec<Packet>, ClientError> {
-    let groups: Vec<Vec<PacketRecord>> = groups(records).into_iter().filter(|group| wanted(group)).collect();
+) -> Result<Vec<TracedPacket>, ClientError> {
+    let groups: Vec<Vec<PacketRecord>> =
+        group_by_packet(records).into_iter().filter(|group| wanted(group)).collect();
     let visits = groups.iter().flatten().map(|told| (told.seen.digest, told.seen.host));
     let mut visits: Vec<(u64, u16)> = visits.collect();
     visits.sort_unstable();
     visits.dedup();
-    let rows = rows(ask, &visits).await?;
+    let rows = fetch_hop_times(ask, &visits).await?;
     let hosts = hosts_of_hops(names, records);
     let packet = |told: Vec<PacketRecord>| {
-        let mut packet = Packet::default();
+        let mut packet = TracedPacket::default();
         let mut of_host: BTreeMap<(u16, u64), Vec<&PacketRecord>> = BTreeMap::new();
         for one in &told {
             of_host.entry((one.seen.host, one.seen.digest)).or_default().push(one);
         }
         for ((host, digest), told) in of_host {
-            match rows.get(&(digest, host)).and_then(|row| visit(host, row, &told, &hosts)) {
+            match rows.get(&(digest, host)).and_then(|row| visit_from_row(host, row, &told, &hosts)) {
                 Some(visit) => packet.visits.push(visit),
                 None => packet.lost.push(host),
             }
         }
-        Packet { told, ..packet }
+        TracedPacket { told, ..packet }
     };
     Ok(groups.into_iter().map(packet).collect())
 }
@@ -138,13 +139,13 @@ pub struct Translations {
 
 impl Translations {
     /// Those in these records.
-    pub fn of<'a>(records: impl IntoIterator<Item = &'a PacketRecord>) -> Self {
+    pub fn from_records<'a>(records: impl IntoIterator<Item = &'a PacketRecord>) -> Self {
         let translated = records.into_iter().filter(|told| told.left != told.seen.digest && told.left != 0);
         Self { before: translated.map(|told| (told.left, told.seen.digest)).collect() }
     }
 
     /// The first digest of a packet.
-    pub fn first(&self, mut digest: u64) -> u64 {
+    pub fn first_digest(&self, mut digest: u64) -> u64 {
         // Each translation is one step back; the limit breaks cycles.
         for _ in 0..8 {
             match self.before.get(&digest) {
@@ -158,12 +159,12 @@ impl Translations {
 
 /// Groups records by packet: those with the same digest, or with digests that address translation turned into each
 /// other.
-fn groups(packets: &[PacketRecord]) -> Vec<Vec<PacketRecord>> {
-    let translations = Translations::of(packets);
+fn group_by_packet(packets: &[PacketRecord]) -> Vec<Vec<PacketRecord>> {
+    let translations = Translations::from_records(packets);
     let mut at: HashMap<u64, usize> = HashMap::new();
     let mut groups: Vec<Vec<PacketRecord>> = Vec::new();
     for told in packets {
-        let place = *at.entry(translations.first(told.seen.digest)).or_insert_with(|| {
+        let place = *at.entry(translations.first_digest(told.seen.digest)).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
         });
@@ -174,9 +175,12 @@ fn groups(packets: &[PacketRecord]) -> Vec<Vec<PacketRecord>> {
 
 type HopTimes = [Option<u32>; HOPS as usize];
 
-async fn rows(ask: &dyn Ask, visits: &[(u64, u16)]) -> Result<HashMap<(u64, u16), HopTimes>, ClientError> {
+async fn fetch_hop_times(
+    ask: &dyn Ask,
+    visits: &[(u64, u16)],
+) -> Result<HashMap<(u64, u16), HopTimes>, ClientError> {
     let keys: Vec<Key> = visits.iter().map(|(digest, host)| path_key(*digest, *host)).collect();
-    let answers = ask.path(store::PATHS, &keys).await?;
+    let answers = ask.query_paths(store::PATHS, &keys).await?;
     let mut rows = HashMap::with_capacity(visits.len());
     for (visit, answer) in visits.iter().zip(answers).filter(|(_, answer)| answer.found) {
         let mut row = [None; HOPS as usize];
@@ -190,7 +194,7 @@ async fn rows(ask: &dyn Ask, visits: &[(u64, u16)]) -> Result<HashMap<(u64, u16)
 
 /// What a host saw of a packet: its hops in the row, with the upper bits of their times from the entry. `None` if no
 /// entry fits the row, which then belongs to a later packet with the same digest.
-fn visit(
+fn visit_from_row(
     host: u16,
     row: &HopTimes,
     told: &[&PacketRecord],
@@ -205,12 +209,12 @@ fn visit(
     // Unless they are two packets with the same bytes, of which the row has the later one.
     let base = if latest.seen.time - first.seen.time > u64::from(u32::MAX) { latest } else { first };
     let seen = &base.seen;
-    let mut stops: Vec<Stop> = (0u8..)
+    let mut stops: Vec<VisitStop> = (0u8..)
         .zip(row.iter().zip(hosts))
         .filter(|(_, (_, of))| **of == Some(host))
         .filter_map(|(hop, (value, _))| {
             let since = value.as_ref()?.wrapping_sub(seen.time as u32);
-            Some(Stop { hop, time: seen.time.saturating_add(since.into()) })
+            Some(VisitStop { hop, time: seen.time.saturating_add(since.into()) })
         })
         .collect();
     stops.sort_by_key(|stop| stop.time);
@@ -224,7 +228,11 @@ mod tests {
     use super::*;
 
     fn told(host: u16, digest: u64, left: u64, hop: u8, time: u64) -> PacketRecord {
-        PacketRecord { seen: Seen { time, digest, host, hop, ..Seen::default() }, points: 3, left }
+        PacketRecord {
+            seen: PacketSighting { time, digest, host, hop, ..PacketSighting::default() },
+            points: 3,
+            left,
+        }
     }
 
     #[test]
@@ -236,7 +244,7 @@ mod tests {
             told(1, 20, 20, 0, 4),
             told(4, 12, 12, 9, 5),
         ];
-        let groups = groups(&all);
+        let groups = group_by_packet(&all);
         let hosts = |group: &[PacketRecord]| group.iter().map(|told| told.seen.host).collect::<Vec<_>>();
         assert_eq!(groups.iter().map(|group| hosts(group)).collect::<Vec<_>>(), [vec![1, 2, 3, 4], vec![1]]);
     }
@@ -248,15 +256,15 @@ mod tests {
         let mut row: HopTimes = [None; HOPS as usize];
         (row[0], row[2], row[1], row[6]) = (Some(start as u32), Some(3), Some(20), Some(9));
         let entry = told(1, 10, 10, 0, start);
-        let visit = visit(1, &row, &[&entry], &hosts).unwrap();
+        let visit = visit_from_row(1, &row, &[&entry], &hosts).unwrap();
         let stops: Vec<_> = visit.stops.iter().map(|stop| (stop.hop, stop.time - start)).collect();
         assert_eq!(stops, [(0, 0), (2, 8), (1, 25)]);
         assert_eq!(visit.missing, 0);
         let more = PacketRecord { points: 5, ..entry };
-        assert_eq!(super::visit(1, &row, &[&more], &hosts).unwrap().missing, 2);
+        assert_eq!(super::visit_from_row(1, &row, &[&more], &hosts).unwrap().missing, 2);
         // The row is of a later packet with the same bytes.
         let earlier = told(1, 10, 10, 0, start - 1_000_000);
-        assert_eq!(super::visit(1, &row, &[&earlier], &hosts), None);
-        assert!(super::visit(1, &row, &[&earlier, &entry], &hosts).is_some());
+        assert_eq!(super::visit_from_row(1, &row, &[&earlier], &hosts), None);
+        assert!(super::visit_from_row(1, &row, &[&earlier, &entry], &hosts).is_some());
     }
 }

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use dta_proto::trace::{PacketSighting, TraceEntry, list};
 use dta_rpc::{Ask, ClientError};
-use dta_proto::trace::{Entry, Seen, list};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::clocks::Clocks;
-use super::journey::{HostTrace, Passed, journey};
-use super::packets::{DropRecord, HostNames, Packet, PacketRecord, Translations, with_points};
-use crate::config::Traces;
+use super::journey::{HostTrace, Passed, journey_points};
+use super::packets::{DropRecord, HostNames, PacketRecord, TracedPacket, Translations, with_points};
+use crate::config::TraceSelection;
 use crate::events::{Events, LookupCounters, Positions};
-use crate::source::{Batch, LISTS, Source};
+use crate::source::{EntryBatch, EventSource, LISTS};
 
 /// Ticks that a packet waits, from its first record on. A host reports a packet when it saw nothing of it for a fifth of a
 /// second (two at most: `--settle`), and a translator holds an entry for another tenth.
@@ -33,12 +33,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Reads packets of hosts from a source.
 pub struct HostReader {
-    source: Source<Entry>,
+    source: EventSource<TraceEntry>,
     ask: Arc<dyn Ask>,
-    rule: Traces,
+    rule: TraceSelection,
     counters: Arc<LookupCounters>,
     names: Arc<HostNames>,
-    waiting: Waiting,
+    waiting: PendingRecords,
     /// Runs while something waits.
     tick: Interval,
     ticks: u64,
@@ -47,7 +47,7 @@ pub struct HostReader {
     /// What is asked for.
     closing: Option<Closing>,
     is_failed: bool,
-    crossings: VecDeque<Packet>,
+    crossings: VecDeque<TracedPacket>,
     ended: bool,
     /// Positions up to which lists have come, and those up to which nothing waits.
     come: Positions,
@@ -56,13 +56,13 @@ pub struct HostReader {
 
 /// Records that wait, in the order in which they came.
 #[derive(Debug, Default)]
-struct Waiting {
-    packets: Vec<Record<PacketRecord>>,
-    drops: Vec<Record<DropRecord>>,
+struct PendingRecords {
+    packets: Vec<PendingRecord<PacketRecord>>,
+    drops: Vec<PendingRecord<DropRecord>>,
 }
 
 #[derive(Debug)]
-struct Record<R> {
+struct PendingRecord<R> {
     record: R,
     /// When it came.
     tick: u64,
@@ -80,9 +80,9 @@ struct Closing {
 impl HostReader {
     /// Packets of `source`, with queries to `ask`, of which `rule` says which are wanted; needs a tokio runtime.
     pub fn new(
-        source: Source<Entry>,
+        source: EventSource<TraceEntry>,
         ask: Arc<dyn Ask>,
-        rule: Traces,
+        rule: TraceSelection,
         counters: Arc<LookupCounters>,
     ) -> Self {
         let mut tick = tokio::time::interval(TICK);
@@ -93,7 +93,7 @@ impl HostReader {
             rule,
             counters,
             names: Arc::default(),
-            waiting: Waiting::default(),
+            waiting: PendingRecords::default(),
             tick,
             ticks: 0,
             of_tick: 0,
@@ -111,14 +111,14 @@ impl HostReader {
     /// Cancel-safe: no packet is lost if this is dropped and called again.
     ///
     /// # Errors
-    /// As [`Source::next`], or the collector does not answer, which is returned once and retried.
+    /// As [`EventSource::next`], or the collector does not answer, which is returned once and retried.
     pub async fn next(&mut self) -> Option<Result<Events<HostTrace>, ClientError>> {
         loop {
             if self.closing.is_none() {
-                self.closing = self.close();
+                self.closing = self.take_due_packets();
             }
             if self.closing.is_some() {
-                match self.complete().await {
+                match self.complete_packets().await {
                     Ok(events) => {
                         (self.closing, self.is_failed) = (None, false);
                         return Some(Ok(events));
@@ -138,42 +138,46 @@ impl HostReader {
                 // Read all that is there before a packet goes without it.
                 biased;
                 batch = self.source.next() => match batch {
-                    Some(Ok(batch)) => self.put(batch),
+                    Some(Ok(batch)) => self.queue_batch(batch),
                     Some(Err(error)) => return Some(Err(error)),
                     None => self.ended = true,
                 },
-                _ = self.tick.tick(), if !self.waiting.is_empty() => self.turn(),
+                _ = self.tick.tick(), if !self.waiting.is_empty() => self.advance_tick(),
             }
         }
     }
 
-    fn turn(&mut self) {
+    fn advance_tick(&mut self) {
         self.ticks += 1;
         self.of_tick = 0;
     }
 
-    fn put(&mut self, batch: Batch<Entry>) {
+    fn queue_batch(&mut self, batch: EntryBatch<TraceEntry>) {
         self.of_tick += batch.entries.len();
         if self.of_tick > RECORDS {
-            self.turn();
+            self.advance_tick();
         }
         let (tick, before) = (self.ticks, self.come[batch.list as usize]);
         for entry in batch.entries {
             match entry {
-                Entry::Packet { seen, points, left } => {
+                TraceEntry::Packet { seen, points, left } => {
                     let record = PacketRecord { seen, points, left };
-                    self.waiting.packets.push(Record { record, tick, before });
+                    self.waiting.packets.push(PendingRecord { record, tick, before });
                 }
-                Entry::Drop { seen, reason, .. } => {
-                    self.waiting.drops.push(Record { record: DropRecord { seen, reason }, tick, before });
+                TraceEntry::Drop { seen, reason, .. } => {
+                    self.waiting.drops.push(PendingRecord {
+                        record: DropRecord { seen, reason },
+                        tick,
+                        before,
+                    });
                 }
-                Entry::Name { host, of, number, name, .. } => {
-                    let (at, name) = ((host, of, number), name.text());
+                TraceEntry::Name { host, of, number, name, .. } => {
+                    let (at, name) = ((host, of, number), name.to_lossy_string());
                     if self.names.get(&at) != Some(&name) {
                         Arc::make_mut(&mut self.names).insert(at, name);
                     }
                 }
-                Entry::Slow { .. } | Entry::Books { .. } => {}
+                TraceEntry::Slow { .. } | TraceEntry::Books { .. } => {}
             }
         }
         if batch.sequence != 0 {
@@ -182,8 +186,8 @@ impl HostReader {
     }
 
     /// Takes the packets that waited long enough, with all of their records.
-    fn close(&mut self) -> Option<Closing> {
-        let Waiting { packets, drops } = &self.waiting;
+    fn take_due_packets(&mut self) -> Option<Closing> {
+        let PendingRecords { packets, drops } = &self.waiting;
         let (ended, ticks) = (self.ended, self.ticks);
         let is_due = |tick: u64| ended || tick + WAIT <= ticks;
         // Those that wait are in the order in which they came.
@@ -191,14 +195,14 @@ impl HostReader {
         if !oldest.into_iter().flatten().any(is_due) {
             return None;
         }
-        let translations = Translations::of(packets.iter().map(|one| &one.record));
+        let translations = Translations::from_records(packets.iter().map(|one| &one.record));
         let mut first: HashMap<u64, u64> = HashMap::new();
         let came = packets.iter().map(|one| (one.record.seen.digest, one.tick));
         for (digest, tick) in came.chain(drops.iter().map(|one| (one.record.seen.digest, one.tick))) {
-            let first = first.entry(translations.first(digest)).or_insert(tick);
+            let first = first.entry(translations.first_digest(digest)).or_insert(tick);
             *first = tick.min(*first);
         }
-        let is_due = |seen: &Seen| is_due(first[&translations.first(seen.digest)]);
+        let is_due = |seen: &PacketSighting| is_due(first[&translations.first_digest(seen.digest)]);
         let due = Closing {
             packets: take(&mut self.waiting.packets, |one| is_due(&one.seen)),
             drops: take(&mut self.waiting.drops, |one| is_due(&one.seen)),
@@ -214,18 +218,18 @@ impl HostReader {
     }
 
     /// Asks for the points of the packets that are taken.
-    async fn complete(&mut self) -> Result<Events<HostTrace>, ClientError> {
+    async fn complete_packets(&mut self) -> Result<Events<HostTrace>, ClientError> {
         let mut events = Events { events: Vec::new(), left_out: 0, read: self.read };
         let Some(Closing { packets, drops }) = &self.closing else { return Ok(events) };
-        let translations = Translations::of(packets);
-        let first = |seen: &Seen| translations.first(seen.digest);
+        let translations = Translations::from_records(packets);
+        let first = |seen: &PacketSighting| translations.first_digest(seen.digest);
         let mut dropped: HashMap<u64, Vec<DropRecord>> = HashMap::new();
         for drop in drops {
             dropped.entry(first(&drop.seen)).or_default().push(*drop);
         }
         let rule = &self.rule;
-        let admits = |digest: u64, seen: &mut dyn Iterator<Item = Seen>| {
-            rule.takes(&digest.to_be_bytes(), seen.filter_map(|seen| seen.flow.flow()))
+        let admits = |digest: u64, seen: &mut dyn Iterator<Item = PacketSighting>| {
+            rule.selects_flows(&digest.to_be_bytes(), seen.filter_map(|seen| seen.flow.to_ipv4_flow()))
         };
         let is_wanted =
             |told: &[PacketRecord]| admits(first(&told[0].seen), &mut told.iter().map(|told| told.seen));
@@ -249,23 +253,24 @@ impl HostReader {
         // What is left was dropped before any point saw it, or is not wanted.
         for (digest, drops) in dropped.into_iter().filter(|(digest, _)| !told.contains(digest)) {
             if admits(digest, &mut drops.iter().map(|drop| drop.seen)) {
-                traces.push(trace(digest, Packet::default(), drops));
+                traces.push(trace(digest, TracedPacket::default(), drops));
             }
         }
         // A packet of one host has the times of that host.
-        let mut of_several: Vec<_> = traces.iter_mut().filter(|trace| trace.hosts().len() > 1).collect();
+        let mut of_several: Vec<_> = traces.iter_mut().filter(|trace| trace.host_ids().len() > 1).collect();
         if !of_several.is_empty() {
-            let clocks = Arc::new(Clocks::of(self.crossings.make_contiguous()));
+            let clocks = Arc::new(Clocks::from_packets(self.crossings.make_contiguous()));
             of_several.iter_mut().for_each(|trace| trace.clocks = clocks.clone());
         }
         let is_long = |trace: &HostTrace| {
-            let latency = Passed::whole(&journey(&trace.packet, &trace.clocks)).unwrap_or_default();
+            let latency =
+                Passed::total_latency(&journey_points(&trace.packet, &trace.clocks)).unwrap_or_default();
             // A dropped packet went no further.
             !trace.drops.is_empty() || latency.max(0) as u64 >= rule.least_latency_ns
         };
         traces.retain(is_long);
-        traces.sort_by_key(|trace| (trace.first().time, trace.digest));
-        let partial = traces.iter().filter(|trace| !trace.lacks().is_empty()).count();
+        traces.sort_by_key(|trace| (trace.first_sighting().time, trace.digest));
+        let partial = traces.iter().filter(|trace| !trace.describe_missing().is_empty()).count();
         self.counters.without_path.fetch_add(partial as u64, Ordering::Relaxed);
         events.left_out = (all - traces.len()) as u64;
         events.events = traces;
@@ -274,14 +279,14 @@ impl HostReader {
 }
 
 /// Takes the records that satisfy `is_due`.
-fn take<R>(from: &mut Vec<Record<R>>, is_due: impl Fn(&R) -> bool) -> Vec<R> {
+fn take<R>(from: &mut Vec<PendingRecord<R>>, is_due: impl Fn(&R) -> bool) -> Vec<R> {
     let (due, waiting): (Vec<_>, Vec<_>) =
         std::mem::take(from).into_iter().partition(|one| is_due(&one.record));
     *from = waiting;
     due.into_iter().map(|one| one.record).collect()
 }
 
-impl Waiting {
+impl PendingRecords {
     fn is_empty(&self) -> bool {
         self.packets.is_empty() && self.drops.is_empty()
     }

@@ -35,7 +35,7 @@ impl FromStr for Address {
             "auto" => Ok(Self::Auto),
             "off" => Ok(Self::Off),
             _ => {
-                let address = dta_files::host::socket(text);
+                let address = dta_files::host::resolve_socket(text);
                 address.map(Self::At).map_err(|why| format!("{why}; or `auto`, or `off`"))
             }
         }

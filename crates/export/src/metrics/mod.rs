@@ -1,10 +1,10 @@
 //! DTA's metrics for Prometheus, shared by both daemons.
 //!
-//! - [`Page`] is the result of one scrape: families of counters and gauges, with a limit on their series.
-//! - [`nodes`] adds the accounting counters to a page. [`metric_name`] makes their names from the definitions in
+//! - [`MetricsPage`] is the result of one scrape: families of counters and gauges, with a limit on their series.
+//! - [`add_node_metrics`] adds the accounting counters to a page. [`metric_name`] makes their names from the definitions in
 //!   [`dta_proto::counter`], so that each is defined in one place.
 //! - [`Process`] adds what the system knows about this process, and its build.
-//! - [`Port`] serves pages, and [`Address`] is its address in a configuration.
+//! - [`MetricsPort`] serves pages, and [`Address`] is its address in a configuration.
 //!
 //! Which nodes exist, and a daemon's health, are up to the daemon.
 
@@ -19,9 +19,9 @@ mod reply;
 
 pub use address::Address;
 pub use name::metric_name;
-pub use nodes::nodes;
-pub use page::{Family, Kind, Labels, Number, Page};
-pub use port::{Port, PortError, Served, Targets};
+pub use nodes::add_node_metrics;
+pub use page::{Family, Labels, MetricKind, MetricsPage, Number};
+pub use port::{MetricsPort, PortError, Served, Targets};
 pub use process::Process;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

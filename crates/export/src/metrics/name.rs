@@ -1,6 +1,6 @@
 //! Makes metric names from definitions of counters.
 
-use dta_proto::counter::{Definition, Node, Stage, Unit};
+use dta_proto::counter::{CounterNode, Definition, Stage, Unit};
 
 /// The name of a counter's metric, without the `_total` that Prometheus wants after a counter's name; `None` for
 /// counters that no daemon reports about another node.
@@ -19,19 +19,19 @@ use dta_proto::counter::{Definition, Node, Stage, Unit};
 /// assert_eq!(name(&translator::LOST_BY), "dta_translator_lost_by_cause_reports");
 /// assert_eq!(name(&translator::OF_LOST), "dta_translator_primitive_lost_reports");
 /// ```
-pub fn metric_name(node: Node, definition: &Definition) -> Option<String> {
-    let mut name = format!("dta_{}", stage(node)?.name());
+pub fn metric_name(node: CounterNode, definition: &Definition) -> Option<String> {
+    let mut name = format!("dta_{}", stage_in_name(node)?.name());
     let own = name.len();
     let parts: Vec<&str> = definition.name.split(['.', '[', ']']).filter(|part| !part.is_empty()).collect();
     for (place, part) in parts.iter().enumerate() {
-        let word = label(part);
+        let word = label_name(part);
         if !is_variable(part) || place == 0 {
             name = format!("{name}_{word}");
         } else if place + 1 == parts.len() && is_counted_in_sum(node, &parts[..place]) {
             name = format!("{name}_by_{word}");
         }
     }
-    if let Some(unit) = unit(definition.unit)
+    if let Some(unit) = unit_in_name(definition.unit)
         && !has_unit(&name[own..], &unit)
     {
         name = format!("{name}_{unit}");
@@ -40,7 +40,7 @@ pub fn metric_name(node: Node, definition: &Definition) -> Option<String> {
 }
 
 /// The label of a variable part.
-pub(crate) fn label(word: &str) -> String {
+pub(crate) fn label_name(word: &str) -> String {
     word.to_ascii_lowercase().replace('-', "_")
 }
 
@@ -49,25 +49,25 @@ fn is_variable(part: &str) -> bool {
 }
 
 /// The stage in the name.
-fn stage(node: Node) -> Option<Stage> {
+fn stage_in_name(node: CounterNode) -> Option<Stage> {
     match node {
-        Node::HeardAgent => Some(Stage::Agent),
-        Node::HeardReporter => Some(Stage::Reporter),
-        Node::Translator => Some(Stage::Translator),
-        Node::SoftNic | Node::RdmaDevice => Some(Stage::Nic),
-        Node::Collector => Some(Stage::Collector),
-        Node::Reporter | Node::Between => None,
+        CounterNode::HeardAgent => Some(Stage::Agent),
+        CounterNode::HeardReporter => Some(Stage::Reporter),
+        CounterNode::Translator => Some(Stage::Translator),
+        CounterNode::SoftNic | CounterNode::RdmaDevice => Some(Stage::Nic),
+        CounterNode::Collector => Some(Stage::Collector),
+        CounterNode::Reporter | CounterNode::Between => None,
     }
 }
 
 /// Whether there is a counter of this name without a variable part.
-fn is_counted_in_sum(node: Node, parts: &[&str]) -> bool {
+fn is_counted_in_sum(node: CounterNode, parts: &[&str]) -> bool {
     let name = parts.join(".");
-    node.tables().iter().flat_map(|table| table.definitions).any(|other| other.name == name)
+    node.counter_tables().iter().flat_map(|table| table.definitions).any(|other| other.name == name)
 }
 
 /// The unit as part of a name. Numbers of events have none, nor have a driver's counters.
-fn unit(unit: Unit) -> Option<String> {
+fn unit_in_name(unit: Unit) -> Option<String> {
     match unit {
         Unit::Times | Unit::Kernel => None,
         _ => Some(unit.name().to_ascii_lowercase().replace(' ', "_")),
@@ -94,9 +94,9 @@ mod tests {
 
     #[test]
     fn no_two_counters_of_a_node_have_one_name() {
-        for node in Node::ALL {
+        for node in CounterNode::ALL {
             let mut names = BTreeMap::new();
-            for definition in node.tables().iter().flat_map(|table| table.definitions) {
+            for definition in node.counter_tables().iter().flat_map(|table| table.definitions) {
                 let Some(name) = metric_name(node, definition) else { continue };
                 let of_prometheus =
                     |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -112,15 +112,15 @@ mod tests {
     #[test]
     fn units_are_said_once() {
         for (node, definition, name) in [
-            (Node::Translator, &translator::NACKS, "dta_translator_nacks"),
-            (Node::Translator, &translator::PAIR_SENT, "dta_translator_queue_pair_sent_operations"),
-            (Node::Translator, &translator::STORE_FRAMES, "dta_translator_store_frames"),
-            (Node::Translator, &translator::LINK_DROPPED, "dta_translator_link_dropped_packets"),
-            (Node::Translator, &translator::INT_GAPS_OF, "dta_translator_int_gaps_of_sequences"),
-            (Node::Collector, &collector::SESSION_OPENED, "dta_collector_session_opened"),
-            (Node::Collector, &collector::TAIL_ENTRIES, "dta_collector_tail_entries"),
-            (Node::SoftNic, &nic::LINK_RECEIVED_BYTES, "dta_nic_link_received_bytes"),
-            (Node::SoftNic, &nic::DROPPED, "dta_nic_dropped_packets"),
+            (CounterNode::Translator, &translator::NACKS, "dta_translator_nacks"),
+            (CounterNode::Translator, &translator::PAIR_SENT, "dta_translator_queue_pair_sent_operations"),
+            (CounterNode::Translator, &translator::STORE_FRAMES, "dta_translator_store_frames"),
+            (CounterNode::Translator, &translator::LINK_DROPPED, "dta_translator_link_dropped_packets"),
+            (CounterNode::Translator, &translator::INT_GAPS_OF, "dta_translator_int_gaps_of_sequences"),
+            (CounterNode::Collector, &collector::SESSION_OPENED, "dta_collector_session_opened"),
+            (CounterNode::Collector, &collector::TAIL_ENTRIES, "dta_collector_tail_entries"),
+            (CounterNode::SoftNic, &nic::LINK_RECEIVED_BYTES, "dta_nic_link_received_bytes"),
+            (CounterNode::SoftNic, &nic::DROPPED, "dta_nic_dropped_packets"),
         ] {
             assert_eq!(metric_name(node, definition).unwrap(), name);
         }

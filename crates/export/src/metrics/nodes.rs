@@ -1,10 +1,10 @@
 //! Adds the accounting counters to a page.
 
 use dta_proto::control::NodeStatistics;
-use dta_proto::counter::{self, Definition, Found, Node, Stage, Values};
+use dta_proto::counter::{self, CounterNode, Definition, ParsedCounter, Stage, Values};
 
-use crate::metrics::name::{label, metric_name};
-use crate::metrics::page::{Kind, Labels, Page};
+use crate::metrics::name::{label_name, metric_name};
+use crate::metrics::page::{Labels, MetricKind, MetricsPage};
 
 /// Most series of all counters: others choose the names and values of what is handed in.
 const MAX_SERIES: usize = 50_000;
@@ -20,37 +20,45 @@ const MAX_OF_NODE: usize = 2_000;
 /// and counted.
 ///
 /// [`docs/counters.md`]: https://github.com/dta-telemetry/dta/blob/main/docs/counters.md
-pub fn nodes(page: &mut Page, nodes: &[NodeStatistics]) {
-    let room = page.series() + MAX_SERIES;
+pub fn add_node_metrics(page: &mut MetricsPage, nodes: &[NodeStatistics]) {
+    let room = page.series_count() + MAX_SERIES;
     // The node that hears reporters which no session handed in.
-    let own = nodes.iter().find(|node| node.session.is_empty() && Stage::of(&node.node) == Stage::Translator);
-    let own = own.and_then(|node| Stage::Translator.of_node(&node.node)).unwrap_or_default();
+    let own = nodes
+        .iter()
+        .find(|node| node.session.is_empty() && Stage::from_node_name(&node.node) == Stage::Translator);
+    let own = own.and_then(|node| Stage::Translator.strip_stage(&node.node)).unwrap_or_default();
     for node in nodes {
         let labels = labels_of(node, own);
-        if Stage::of(&node.node) == Stage::Reporter {
+        if Stage::from_node_name(&node.node) == Stage::Reporter {
             let help = "reporters whose counters are in the sums dta_reporter_*";
-            page.add(own_or_copy("dta_reporter_nodes".into(), node), Kind::Gauge, help, labels.clone(), 1);
+            page.add(
+                own_or_copy("dta_reporter_nodes".into(), node),
+                MetricKind::Gauge,
+                help,
+                labels.clone(),
+                1,
+            );
         } else if !node.session.is_empty() {
             let help = "seconds since a session handed in the counters of this translator";
-            page.real("dta_session_counters_age_seconds", help, labels.clone(), node.age_seconds);
+            page.add_real_gauge("dta_session_counters_age_seconds", help, labels.clone(), node.age_seconds);
         }
-        let full = room.min(page.series() + MAX_OF_NODE);
-        if Stage::of(&node.node) == Stage::Translator && page.series() < room {
-            zeros(page, node, &labels);
+        let full = room.min(page.series_count() + MAX_OF_NODE);
+        if Stage::from_node_name(&node.node) == Stage::Translator && page.series_count() < room {
+            add_zero_counters(page, node, &labels);
         }
         for counter in &node.counters {
-            let of = Node::of(&node.node);
-            let found = of.find(&counter.name);
+            let of = CounterNode::from_node_name(&node.node);
+            let found = of.find_counter(&counter.name);
             let name = found.and_then(|found| Some((found, metric_name(of, found.definition)?)));
             match name {
-                Some((found, _)) if found.definition.kind == counter::Kind::Position => {}
-                Some((found, name)) if page.series() < full => {
+                Some((found, _)) if found.definition.kind == counter::CounterKind::Position => {}
+                Some((found, name)) if page.series_count() < full => {
                     let kind = match found.definition.kind {
-                        counter::Kind::Counter => Kind::Counter,
-                        _ => Kind::Gauge,
+                        counter::CounterKind::Counter => MetricKind::Counter,
+                        _ => MetricKind::Gauge,
                     };
                     let name = own_or_copy(name, node);
-                    page.add(name, kind, help(&found), with_values(&labels, &found), counter.value);
+                    page.add(name, kind, metric_help(&found), with_values(&labels, &found), counter.value);
                 }
                 _ => page.leave_out(1),
             }
@@ -60,20 +68,20 @@ pub fn nodes(page: &mut Page, nodes: &[NodeStatistics]) {
 
 /// Zeros for what a translator has not counted yet, if the variable parts are listed: a rate then includes the first
 /// drop.
-fn zeros(page: &mut Page, node: &NodeStatistics, labels: &Labels) {
-    let definitions = Node::Translator.tables().iter().flat_map(|table| table.definitions);
-    for definition in definitions.filter(|definition| definition.kind == counter::Kind::Counter) {
-        for name in names(definition) {
-            let Some(found) = Node::Translator.find(&name) else { continue };
-            let Some(metric) = metric_name(Node::Translator, definition) else { continue };
+fn add_zero_counters(page: &mut MetricsPage, node: &NodeStatistics, labels: &Labels) {
+    let definitions = CounterNode::Translator.counter_tables().iter().flat_map(|table| table.definitions);
+    for definition in definitions.filter(|definition| definition.kind == counter::CounterKind::Counter) {
+        for name in counter_names(definition) {
+            let Some(found) = CounterNode::Translator.find_counter(&name) else { continue };
+            let Some(metric) = metric_name(CounterNode::Translator, definition) else { continue };
             let metric = own_or_copy(metric, node);
-            page.add(metric, Kind::Counter, help(&found), with_values(labels, &found), 0);
+            page.add(metric, MetricKind::Counter, metric_help(&found), with_values(labels, &found), 0);
         }
     }
 }
 
 /// The names of a definition, if its variable parts are listed; none if one may be anything.
-fn names(definition: &Definition) -> Vec<String> {
+fn counter_names(definition: &Definition) -> Vec<String> {
     let mut all = vec![Vec::new()];
     for variable in definition.variables {
         let Values::Of(values) = variable.values else { return Vec::new() };
@@ -81,7 +89,7 @@ fn names(definition: &Definition) -> Vec<String> {
             |known: Vec<&'static str>| values.iter().map(move |value| [&known[..], &[value.name]].concat());
         all = all.into_iter().flat_map(longer).collect();
     }
-    all.into_iter().map(|values| definition.of(&values)).collect()
+    all.into_iter().map(|values| definition.format_name(&values)).collect()
 }
 
 /// The name of a metric, or of the copy that a session handed in.
@@ -95,8 +103,8 @@ fn own_or_copy(name: String, node: &NodeStatistics) -> String {
 /// Labels of the counters' owner.
 fn labels_of(node: &NodeStatistics, own: &str) -> Labels {
     let mut labels = Labels::new();
-    let stage = Stage::of(&node.node);
-    let of = stage.of_node(&node.node);
+    let stage = Stage::from_node_name(&node.node);
+    let of = stage.strip_stage(&node.node);
     match stage {
         Stage::Translator | Stage::Other => {
             labels.push(("translator".into(), of.unwrap_or(&node.node).to_owned()));
@@ -113,15 +121,15 @@ fn labels_of(node: &NodeStatistics, own: &str) -> Labels {
     labels
 }
 
-fn with_values(labels: &Labels, found: &Found<'_>) -> Labels {
+fn with_values(labels: &Labels, found: &ParsedCounter<'_>) -> Labels {
     let mut labels = labels.clone();
     let values = found.variables().filter(|(_, value)| !value.is_empty());
-    labels.extend(values.map(|(variable, value)| (label(variable.word).into(), value.to_owned())));
+    labels.extend(values.map(|(variable, value)| (label_name(variable.word).into(), value.to_owned())));
     labels
 }
 
 /// What a metric counts, readable without a table, and its name in `stats` and docs/counters.md.
-fn help(found: &Found<'_>) -> String {
+fn metric_help(found: &ParsedCounter<'_>) -> String {
     let definition = found.definition;
     format!("{} (counter {})", definition.meaning, definition.name)
 }
@@ -145,9 +153,9 @@ mod tests {
 
     /// The lines of a page that are neither comments nor 0.
     fn lines(all: &[NodeStatistics]) -> Vec<String> {
-        let mut page = Page::default();
-        nodes(&mut page, all);
-        page.text()
+        let mut page = MetricsPage::default();
+        add_node_metrics(&mut page, all);
+        page.into_text()
             .lines()
             .filter(|line| !line.starts_with('#') && !line.ends_with(" 0"))
             .map(Into::into)
@@ -185,9 +193,9 @@ mod tests {
 
     #[test]
     fn what_is_known_to_be_counted_begins_with_nothing() {
-        let mut page = Page::default();
-        nodes(&mut page, &[node("translator/t", "", &[("dropped.hop", 2)])]);
-        let text = page.text();
+        let mut page = MetricsPage::default();
+        add_node_metrics(&mut page, &[node("translator/t", "", &[("dropped.hop", 2)])]);
+        let text = page.into_text();
         for line in [
             "dta_translator_dropped_reports_total{translator=\"t\",reason=\"hop\"} 2",
             "dta_translator_dropped_reports_total{translator=\"t\",reason=\"version\"} 0",
@@ -230,11 +238,11 @@ mod tests {
         let many: Vec<_> = (0..1024).map(|i| (format!("store.{i}.frames"), 1)).collect();
         let many: Vec<_> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let all: Vec<_> = (0..200).map(|i| node(&format!("switch/{i}"), "s", &many)).collect();
-        let mut page = Page::default();
-        nodes(&mut page, &all);
+        let mut page = MetricsPage::default();
+        add_node_metrics(&mut page, &all);
         // And the age of each node.
-        assert!((MAX_SERIES..=MAX_SERIES + 200).contains(&page.series()), "{}", page.series());
-        let text = page.text();
+        assert!((MAX_SERIES..=MAX_SERIES + 200).contains(&page.series_count()), "{}", page.series_count());
+        let text = page.into_text();
         let left_out = text.lines().find_map(|line| line.strip_prefix("dta_metrics_left_out ")).unwrap();
         assert!(left_out.parse::<usize>().unwrap() >= 200 * 1024 - MAX_SERIES, "{left_out}");
     }

@@ -21,7 +21,7 @@ const LEFT_OUT: (&str, &str) = (
 
 /// A format in which Prometheus reads a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum PageFormat {
     /// OpenMetrics 1.0, for scrapers that ask for it.
     OpenMetrics,
     /// Prometheus' older text format, version 0.0.4, for all others. There a counter's `_total` is part of its
@@ -29,14 +29,14 @@ pub(crate) enum Format {
     Text,
 }
 
-impl Format {
+impl PageFormat {
     /// Both.
-    pub(crate) const ALL: [Format; 2] = [Format::OpenMetrics, Format::Text];
+    pub(crate) const ALL: [PageFormat; 2] = [PageFormat::OpenMetrics, PageFormat::Text];
 }
 
 /// Whether a number may fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only rises; its name gets `_total`.
     Counter,
     /// May fall.
@@ -45,7 +45,7 @@ pub enum Kind {
 
 /// Counters and gauges at one time.
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct MetricsPage {
     families: BTreeMap<String, Family>,
     left_out: u64,
 }
@@ -56,7 +56,7 @@ pub struct Family {
     /// What they count.
     pub help: Cow<'static, str>,
     /// Whether they may fall.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Their values, by labels.
     pub series: BTreeMap<Labels, Number>,
 }
@@ -72,7 +72,7 @@ pub enum Number {
 
 impl Number {
     /// The nearest real number.
-    pub fn real(self) -> f64 {
+    pub fn to_f64(self) -> f64 {
         match self {
             Number::Whole(whole) => whole as f64,
             Number::Real(real) => real,
@@ -80,17 +80,17 @@ impl Number {
     }
 }
 
-impl Page {
+impl MetricsPage {
     /// Adds to a counter or gauge; numbers with the same labels are summed.
     pub fn add(
         &mut self,
         name: impl Into<String>,
-        kind: Kind,
+        kind: MetricKind,
         help: impl Into<Cow<'static, str>>,
         labels: Labels,
         value: u64,
     ) {
-        let number = self.place(name.into(), kind, help.into(), labels);
+        let number = self.number_at(name.into(), kind, help.into(), labels);
         *number = match *number {
             Number::Whole(sum) => Number::Whole(sum.saturating_add(value)),
             Number::Real(sum) => Number::Real(sum + value as f64),
@@ -98,19 +98,19 @@ impl Page {
     }
 
     /// A gauge that is not an integer.
-    pub fn real(
+    pub fn add_real_gauge(
         &mut self,
         name: impl Into<String>,
         help: impl Into<Cow<'static, str>>,
         labels: Labels,
         value: f64,
     ) {
-        *self.place(name.into(), Kind::Gauge, help.into(), labels) = Number::Real(value);
+        *self.number_at(name.into(), MetricKind::Gauge, help.into(), labels) = Number::Real(value);
     }
 
     /// A counter of seconds; its name says so.
-    pub fn seconds(&mut self, name: impl Into<String>, help: impl Into<Cow<'static, str>>, value: f64) {
-        *self.place(name.into(), Kind::Counter, help.into(), Labels::new()) = Number::Real(value);
+    pub fn add_seconds(&mut self, name: impl Into<String>, help: impl Into<Cow<'static, str>>, value: f64) {
+        *self.number_at(name.into(), MetricKind::Counter, help.into(), Labels::new()) = Number::Real(value);
     }
 
     /// Counts what is left out.
@@ -119,38 +119,44 @@ impl Page {
     }
 
     /// Where to add a number. The first help and kind of a name stay.
-    fn place(&mut self, name: String, kind: Kind, help: Cow<'static, str>, labels: Labels) -> &mut Number {
+    fn number_at(
+        &mut self,
+        name: String,
+        kind: MetricKind,
+        help: Cow<'static, str>,
+        labels: Labels,
+    ) -> &mut Number {
         let new = || Family { help, kind, series: BTreeMap::new() };
         let family = self.families.entry(name).or_insert_with(new);
         family.series.entry(labels).or_insert(Number::Whole(0))
     }
 
     /// The number of series.
-    pub fn series(&self) -> usize {
+    pub fn series_count(&self) -> usize {
         self.families.values().map(|family| family.series.len()).sum()
     }
 
     /// The text that a scraper reads, in Prometheus' older format.
-    pub fn text(self) -> String {
-        self.encoded(Format::Text)
+    pub fn into_text(self) -> String {
+        self.into_encoded(PageFormat::Text)
     }
 
     /// All families by name, a counter's without `_total`.
-    pub fn families(mut self) -> BTreeMap<String, Family> {
+    pub fn into_families(mut self) -> BTreeMap<String, Family> {
         let (name, help) = LEFT_OUT;
         let left_out = self.left_out;
-        self.add(name, Kind::Gauge, help, Labels::new(), left_out);
+        self.add(name, MetricKind::Gauge, help, Labels::new(), left_out);
         self.families
     }
 
-    pub(crate) fn encoded(self, format: Format) -> String {
+    pub(crate) fn into_encoded(self, format: PageFormat) -> String {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Formatted { families: self.families(), format }));
+        registry.register_collector(Box::new(Formatted { families: self.into_families(), format }));
         let mut text = String::new();
         // A `String` takes any text.
         let _ = match format {
-            Format::OpenMetrics => text::encode(&mut text, &registry),
-            Format::Text => text::encode_registry(&mut text, &registry),
+            PageFormat::OpenMetrics => text::encode(&mut text, &registry),
+            PageFormat::Text => text::encode_registry(&mut text, &registry),
         };
         text
     }
@@ -159,27 +165,29 @@ impl Page {
 #[derive(Debug)]
 struct Formatted {
     families: BTreeMap<String, Family>,
-    format: Format,
+    format: PageFormat,
 }
 
 impl Collector for Formatted {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for (name, family) in &self.families {
             let kind = match family.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge => MetricType::Gauge,
             };
             // Written as a gauge, a counter's samples have the name of their family, without `_total`.
             let (name, written) = match (self.format, family.kind) {
-                (Format::Text, Kind::Counter) => (Cow::from(format!("{name}_total")), Kind::Gauge),
+                (PageFormat::Text, MetricKind::Counter) => {
+                    (Cow::from(format!("{name}_total")), MetricKind::Gauge)
+                }
                 (_, kind) => (Cow::from(name), kind),
             };
             let mut metric = encoder.encode_descriptor(&name, &family.help, None, kind)?;
             for (labels, number) in &family.series {
                 if labels.is_empty() {
-                    encode(&mut metric, written, *number)?;
+                    encode_number(&mut metric, written, *number)?;
                 } else {
-                    encode(&mut metric.encode_family(labels)?, written, *number)?;
+                    encode_number(&mut metric.encode_family(labels)?, written, *number)?;
                 }
             }
         }
@@ -187,14 +195,16 @@ impl Collector for Formatted {
     }
 }
 
-fn encode(series: &mut MetricEncoder<'_>, kind: Kind, number: Number) -> fmt::Result {
+fn encode_number(series: &mut MetricEncoder<'_>, kind: MetricKind, number: Number) -> fmt::Result {
     match (kind, number) {
-        (Kind::Counter, Number::Whole(value)) => {
+        (MetricKind::Counter, Number::Whole(value)) => {
             series.encode_counter(&value, None::<&Exemplar<Labels, u64>>)
         }
-        (Kind::Counter, Number::Real(value)) => series.encode_counter(&value, None::<&Exemplar<Labels, f64>>),
-        (Kind::Gauge, Number::Whole(value)) => series.encode_gauge(&value),
-        (Kind::Gauge, Number::Real(value)) => series.encode_gauge(&value),
+        (MetricKind::Counter, Number::Real(value)) => {
+            series.encode_counter(&value, None::<&Exemplar<Labels, f64>>)
+        }
+        (MetricKind::Gauge, Number::Whole(value)) => series.encode_gauge(&value),
+        (MetricKind::Gauge, Number::Real(value)) => series.encode_gauge(&value),
     }
 }
 
@@ -202,13 +212,13 @@ fn encode(series: &mut MetricEncoder<'_>, kind: Kind, number: Number) -> fmt::Re
 mod tests {
     use super::*;
 
-    fn page() -> Page {
-        let mut page = Page::default();
+    fn page() -> MetricsPage {
+        let mut page = MetricsPage::default();
         let labels = |value: &str| vec![("reason".into(), value.to_owned())];
-        page.add("dta_x_reports", Kind::Counter, "reports", labels("b"), 2);
-        page.add("dta_x_reports", Kind::Counter, "not told", labels("a \"quoted\"\\\n"), 1);
-        page.add("dta_x_reports", Kind::Counter, "", labels("b"), u64::MAX - 3);
-        page.real("dta_x_age_seconds", "age", Labels::new(), 1.5);
+        page.add("dta_x_reports", MetricKind::Counter, "reports", labels("b"), 2);
+        page.add("dta_x_reports", MetricKind::Counter, "not told", labels("a \"quoted\"\\\n"), 1);
+        page.add("dta_x_reports", MetricKind::Counter, "", labels("b"), u64::MAX - 3);
+        page.add_real_gauge("dta_x_age_seconds", "age", Labels::new(), 1.5);
         page.leave_out(7);
         page
     }
@@ -216,7 +226,7 @@ mod tests {
     #[test]
     fn a_page_is_open_metrics_for_those_who_ask_for_it() {
         assert_eq!(
-            page().encoded(Format::OpenMetrics),
+            page().into_encoded(PageFormat::OpenMetrics),
             "# HELP dta_metrics_left_out counters that are not on this page: there was no room, or no definition has their names\n\
              # TYPE dta_metrics_left_out gauge\n\
              dta_metrics_left_out 7\n\
@@ -234,7 +244,7 @@ mod tests {
     #[test]
     fn in_the_older_format_a_counter_has_its_type_and_help_under_its_whole_name() {
         assert_eq!(
-            page().text(),
+            page().into_text(),
             "# HELP dta_metrics_left_out counters that are not on this page: there was no room, or no definition has their names\n\
              # TYPE dta_metrics_left_out gauge\n\
              dta_metrics_left_out 7\n\

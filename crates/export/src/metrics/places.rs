@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct ScraperPlaces {
     most: usize,
     /// By number: a lower one is older.
-    taken: Mutex<BTreeMap<u64, Taken>>,
+    taken: Mutex<BTreeMap<u64, ScraperConnection>>,
     entered: AtomicU64,
     displaced: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct ScraperConnection {
     address: IpAddr,
     has_asked: bool,
     /// Aborting this task closes the connection.
@@ -29,11 +29,11 @@ struct Taken {
 /// The slot of one connection; free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ScraperPlace {
-    places: Arc<Places>,
+    places: Arc<ScraperPlaces>,
     number: u64,
 }
 
-impl Places {
+impl ScraperPlaces {
     pub(crate) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -49,9 +49,9 @@ impl Places {
     }
 
     /// A slot, for which another one may have been closed.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> ScraperPlace {
+    pub(crate) fn admit_scraper(self: &Arc<Self>, address: IpAddr) -> ScraperPlace {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
-        let mut all = self.lock();
+        let mut all = self.lock_connections();
         if all.len() >= self.most {
             let of = |address| all.values().filter(|taken| taken.address == address).count();
             let last = all
@@ -65,18 +65,18 @@ impl Places {
             }
             self.displaced.fetch_add(1, Ordering::Relaxed);
         }
-        all.insert(number, Taken { address, has_asked: false, task: None });
+        all.insert(number, ScraperConnection { address, has_asked: false, task: None });
         ScraperPlace { places: self.clone(), number }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Taken>> {
+    fn lock_connections(&self) -> MutexGuard<'_, BTreeMap<u64, ScraperConnection>> {
         // Each change is one insertion or removal.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The task that serves the connection of a slot.
-    pub(crate) fn attend(&self, number: u64, task: AbortHandle) {
-        match self.lock().get_mut(&number) {
+    pub(crate) fn register_task(&self, number: u64, task: AbortHandle) {
+        match self.lock_connections().get_mut(&number) {
             Some(taken) => taken.task = Some(task),
             // It is over, or was closed before this.
             None => task.abort(),
@@ -85,13 +85,13 @@ impl Places {
 }
 
 impl ScraperPlace {
-    pub(crate) fn number(&self) -> u64 {
+    pub(crate) fn place_number(&self) -> u64 {
         self.number
     }
 
     /// Its request is here.
-    pub(crate) fn asks(&self) {
-        if let Some(taken) = self.places.lock().get_mut(&self.number) {
+    pub(crate) fn mark_requested(&self) {
+        if let Some(taken) = self.places.lock_connections().get_mut(&self.number) {
             taken.has_asked = true;
         }
     }
@@ -99,6 +99,6 @@ impl ScraperPlace {
 
 impl Drop for ScraperPlace {
     fn drop(&mut self) {
-        self.places.lock().remove(&self.number);
+        self.places.lock_connections().remove(&self.number);
     }
 }

@@ -20,9 +20,9 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::metrics::address::Address;
-use crate::metrics::page::{Format, Kind, Labels, Page};
-use crate::metrics::places::{Places, ScraperPlace};
-use crate::metrics::reply::{self, Body, Wanted};
+use crate::metrics::page::{Labels, MetricKind, MetricsPage, PageFormat};
+use crate::metrics::places::{ScraperPlace, ScraperPlaces};
+use crate::metrics::reply::{self, Body, ScrapeRequest};
 
 /// Simultaneous connections: beyond this, waiting ones are closed for others.
 const CONNECTIONS: usize = 16;
@@ -45,7 +45,7 @@ pub struct PortError {
 
 /// A port that is open but not served yet.
 #[derive(Debug)]
-pub struct Port {
+pub struct MetricsPort {
     address: SocketAddr,
     listener: TcpListener,
 }
@@ -64,12 +64,12 @@ impl Drop for Served {
     }
 }
 
-impl Port {
+impl MetricsPort {
     /// Opens it; needs a tokio runtime. `own` is the address of [`Address::Auto`]. `None` if metrics are off.
     ///
     /// # Errors
     /// The address of [`Address::At`] cannot be opened.
-    pub async fn open(address: &Address, own: SocketAddr) -> Result<Option<Port>, PortError> {
+    pub async fn open(address: &Address, own: SocketAddr) -> Result<Option<MetricsPort>, PortError> {
         let at = match address {
             Address::Off => return Ok(None),
             Address::Auto => own,
@@ -77,7 +77,7 @@ impl Port {
         };
         let opened = async {
             let listener = TcpListener::bind(at).await?;
-            Ok(Port { address: listener.local_addr()?, listener })
+            Ok(MetricsPort { address: listener.local_addr()?, listener })
         };
         match opened.await.map_err(|source| PortError { address: at, source }) {
             Ok(port) => {
@@ -95,16 +95,16 @@ impl Port {
     }
 
     /// Its address, with the chosen port.
-    pub fn address(&self) -> SocketAddr {
+    pub fn listen_address(&self) -> SocketAddr {
         self.address
     }
 
     /// Serves the result of `page`, which is called at most once a second for each format; the scraper gets an
     /// error's text.
-    pub fn serve<P, F>(self, page: P) -> Served
+    pub fn serve_pages<P, F>(self, page: P) -> Served
     where
         P: Fn() -> F + Send + Sync + 'static,
-        F: Future<Output = Result<Page, String>> + Send + 'static,
+        F: Future<Output = Result<MetricsPage, String>> + Send + 'static,
     {
         self.serve_with(page, None)
     }
@@ -114,10 +114,10 @@ impl Port {
     pub fn serve_with<P, F>(self, page: P, targets: Option<Targets>) -> Served
     where
         P: Fn() -> F + Send + Sync + 'static,
-        F: Future<Output = Result<Page, String>> + Send + 'static,
+        F: Future<Output = Result<MetricsPage, String>> + Send + 'static,
     {
-        let Port { address, listener } = self;
-        let places = Places::new(CONNECTIONS);
+        let MetricsPort { address, listener } = self;
+        let places = ScraperPlaces::new(CONNECTIONS);
         let pages = Arc::new(Pages { page, targets, last: Default::default(), places: places.clone() });
         let task = tokio::spawn(async move {
             loop {
@@ -129,12 +129,12 @@ impl Port {
                         continue;
                     }
                 };
-                let place = places.enter(address.ip());
-                let (number, pages) = (place.number(), pages.clone());
+                let place = places.admit_scraper(address.ip());
+                let (number, pages) = (place.place_number(), pages.clone());
                 let attended = tokio::spawn(async move {
-                    let _ = tokio::time::timeout(CONNECTION, pages.attend(stream, &place)).await;
+                    let _ = tokio::time::timeout(CONNECTION, pages.serve_connection(stream, &place)).await;
                 });
-                places.attend(number, attended.abort_handle());
+                places.register_task(number, attended.abort_handle());
             }
         });
         Served { address, task }
@@ -148,28 +148,28 @@ pub type Targets = Box<dyn Fn() -> String + Send + Sync>;
 struct Pages<P> {
     page: P,
     targets: Option<Targets>,
-    last: [Mutex<Option<(Instant, Body)>>; Format::ALL.len()],
-    places: Arc<Places>,
+    last: [Mutex<Option<(Instant, Body)>>; PageFormat::ALL.len()],
+    places: Arc<ScraperPlaces>,
 }
 
 impl<P, F> Pages<P>
 where
     P: Fn() -> F + Send + Sync + 'static,
-    F: Future<Output = Result<Page, String>> + Send + 'static,
+    F: Future<Output = Result<MetricsPage, String>> + Send + 'static,
 {
-    async fn attend(self: Arc<Self>, stream: TcpStream, place: &ScraperPlace) {
+    async fn serve_connection(self: Arc<Self>, stream: TcpStream, place: &ScraperPlace) {
         let answer = service_fn(|request: Request<Incoming>| {
-            place.asks();
+            place.mark_requested();
             let pages = self.clone();
             async move {
-                let answer: Response<Body> = match (reply::wanted(&request), &pages.targets) {
-                    (Wanted::Page(format), _) => match pages.body(format).await {
-                        Ok(body) => reply::page(format, body),
+                let answer: Response<Body> = match (reply::parse_request(&request), &pages.targets) {
+                    (ScrapeRequest::Page(format), _) => match pages.page_body(format).await {
+                        Ok(body) => reply::page_response(format, body),
                         Err(why) => reply::unavailable(&why),
                     },
-                    (Wanted::Targets, Some(targets)) => reply::targets(targets()),
-                    (Wanted::Targets, None) => reply::no_targets(),
-                    (Wanted::Other(answer), _) => answer,
+                    (ScrapeRequest::Targets, Some(targets)) => reply::targets_response(targets()),
+                    (ScrapeRequest::Targets, None) => reply::no_targets(),
+                    (ScrapeRequest::Other(answer), _) => answer,
                 };
                 Ok::<_, std::convert::Infallible>(answer)
             }
@@ -186,7 +186,7 @@ where
     }
 
     /// The current page, or a recent one. Callers wait while one is made.
-    async fn body(&self, format: Format) -> Result<Body, String> {
+    async fn page_body(&self, format: PageFormat) -> Result<Body, String> {
         let mut last = self.last[format as usize].lock().await;
         match &*last {
             Some((made, body)) if made.elapsed() < AGE => Ok(body.clone()),
@@ -195,13 +195,13 @@ where
                 let help = "connections to this port that were closed for others, because too many had not asked or not read yet";
                 page.add(
                     "dta_metrics_connections_displaced",
-                    Kind::Counter,
+                    MetricKind::Counter,
                     help,
                     Labels::new(),
                     self.places.displaced(),
                 );
                 // As text it may take megabytes.
-                let text = tokio::task::spawn_blocking(move || page.encoded(format))
+                let text = tokio::task::spawn_blocking(move || page.into_encoded(format))
                     .await
                     .map_err(|e| e.to_string())?;
                 let body = Body::from(text);

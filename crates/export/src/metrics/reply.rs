@@ -5,7 +5,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Method, Request, Response, StatusCode};
 
-use crate::metrics::page::Format;
+use crate::metrics::page::PageFormat;
 
 /// The body of a response. Cheap to clone.
 pub(crate) type Body = Full<Bytes>;
@@ -16,61 +16,61 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What a request is for.
-pub(crate) enum Wanted {
-    Page(Format),
+pub(crate) enum ScrapeRequest {
+    Page(PageFormat),
     Targets,
     /// Anything else; the response to it.
     Other(Response<Body>),
 }
 
 /// What a request is for.
-pub(crate) fn wanted<B>(request: &Request<B>) -> Wanted {
+pub(crate) fn parse_request<B>(request: &Request<B>) -> ScrapeRequest {
     match (request.uri().path(), request.method()) {
-        (PAGE, &Method::GET | &Method::HEAD) => Wanted::Page(format(request)),
-        (TARGETS, &Method::GET | &Method::HEAD) => Wanted::Targets,
+        (PAGE, &Method::GET | &Method::HEAD) => ScrapeRequest::Page(requested_format(request)),
+        (TARGETS, &Method::GET | &Method::HEAD) => ScrapeRequest::Targets,
         (PAGE | TARGETS, _) => {
-            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "read metrics with GET\n");
+            let mut answer = text_response(StatusCode::METHOD_NOT_ALLOWED, "read metrics with GET\n");
             answer.headers_mut().insert(ALLOW, http::HeaderValue::from_static("GET, HEAD"));
-            Wanted::Other(answer)
+            ScrapeRequest::Other(answer)
         }
-        _ => Wanted::Other(text(StatusCode::NOT_FOUND, "metrics are at /metrics\n")),
+        _ => ScrapeRequest::Other(text_response(StatusCode::NOT_FOUND, "metrics are at /metrics\n")),
     }
 }
 
 /// The format that a scraper wants.
-fn format<B>(request: &Request<B>) -> Format {
+fn requested_format<B>(request: &Request<B>) -> PageFormat {
     let mut accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     match accepts.any(|value| value.contains("application/openmetrics-text")) {
-        true => Format::OpenMetrics,
-        false => Format::Text,
+        true => PageFormat::OpenMetrics,
+        false => PageFormat::Text,
     }
 }
 
 /// A page in this format.
-pub(crate) fn page(format: Format, body: Body) -> Response<Body> {
+pub(crate) fn page_response(format: PageFormat, body: Body) -> Response<Body> {
     let kind = match format {
-        Format::OpenMetrics => OPEN_METRICS,
-        Format::Text => PLAIN,
+        PageFormat::OpenMetrics => OPEN_METRICS,
+        PageFormat::Text => PLAIN,
     };
     with_type(StatusCode::OK, kind, body)
 }
 
 /// A list of targets, as JSON.
-pub(crate) fn targets(json: String) -> Response<Body> {
+pub(crate) fn targets_response(json: String) -> Response<Body> {
     with_type(StatusCode::OK, "application/json", Body::from(json))
 }
 
 /// The response where there is no such list.
 pub(crate) fn no_targets() -> Response<Body> {
-    text(StatusCode::NOT_FOUND, "only a collector in a cluster has targets\n")
+    text_response(StatusCode::NOT_FOUND, "only a collector in a cluster has targets\n")
 }
 
 /// The response when there is no page.
 pub(crate) fn unavailable(why: &str) -> Response<Body> {
-    text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
+    text_response(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
 }
 
-fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+fn text_response(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     with_type(status, "text/plain; charset=utf-8", Full::new(text.into()))
 }
 

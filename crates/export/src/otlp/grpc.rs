@@ -16,10 +16,10 @@ use super::signal::{self, Carried, Request};
 use crate::ExportError;
 use crate::config::Otlp;
 use crate::http::{CALL, cannot_read};
-use crate::receiver::{Receiver, Written};
+use crate::receiver::{RecordReceiver, WriteOutcome};
 
 /// A server that takes one signal.
-pub(super) struct Server<R> {
+pub(super) struct OtlpGrpcServer<R> {
     endpoint: Endpoint,
     secret: Option<(AsciiMetadataKey, AsciiMetadataValue)>,
     /// Of the thread that sends, from its first record on.
@@ -27,14 +27,15 @@ pub(super) struct Server<R> {
     signal: PhantomData<fn(R)>,
 }
 
-impl<R: Request> Server<R> {
+impl<R: Request> OtlpGrpcServer<R> {
     /// Reads certificates; makes no connection. `secret` is name and value of a header.
     pub(super) fn new(config: &Otlp, secret: Option<(String, String)>) -> Result<Self, ExportError> {
         let bad = |error: &dyn Display| ExportError(format!("[export.otlp] {}: {error}", config.url));
         let endpoint = Endpoint::from_shared(config.url.clone())
             .and_then(|endpoint| endpoint.user_agent(concat!("dta-export/", env!("CARGO_PKG_VERSION"))))
             .map_err(|error| bad(&error))?;
-        let mut endpoint = dial::endpoint(endpoint, None).map_err(|error| bad(&error))?.timeout(CALL);
+        let mut endpoint =
+            dial::configure_endpoint(endpoint, None).map_err(|error| bad(&error))?.timeout(CALL);
         if config.url.starts_with("https://") {
             let tls = match &config.ca {
                 Some(path) => {
@@ -43,7 +44,8 @@ impl<R: Request> Server<R> {
                 }
                 None => ClientTlsConfig::new().with_webpki_roots(),
             };
-            endpoint = endpoint.tls_config(tls).map_err(|error| bad(&dta_rpc::transport::reason(&error)))?;
+            endpoint =
+                endpoint.tls_config(tls).map_err(|error| bad(&dta_rpc::transport::failure_reason(&error)))?;
         }
         let secret = match secret {
             Some((name, value)) => {
@@ -61,7 +63,7 @@ impl<R: Request> Server<R> {
     }
 
     /// The outcome of a request; the error is why all of it is refused.
-    fn send(&self, message: R, carried: Carried) -> Result<Written, String> {
+    fn send(&self, message: R, carried: Carried) -> Result<WriteOutcome, String> {
         let (runtime, channel) = match self.connection.get() {
             Some(connection) => connection,
             None => match Builder::new_current_thread().enable_all().build() {
@@ -71,7 +73,7 @@ impl<R: Request> Server<R> {
                     drop(inside);
                     self.connection.get_or_init(|| (runtime, channel))
                 }
-                Err(error) => return Ok(Written::later(error.to_string())),
+                Err(error) => return Ok(WriteOutcome::retry_later(error.to_string())),
             },
         };
         let mut request = tonic::Request::new(message);
@@ -79,20 +81,20 @@ impl<R: Request> Server<R> {
             request.metadata_mut().insert(name.clone(), value.clone());
         }
         match runtime.block_on(R::call(channel.clone(), request)) {
-            Ok(response) => Ok(signal::taken::<R>(response, carried)),
-            Err(status) => outcome(&status),
+            Ok(response) => Ok(signal::success_outcome::<R>(response, carried)),
+            Err(status) => write_outcome(&status),
         }
     }
 }
 
-impl<R: Request> Receiver for Server<R> {
-    fn write(&self, record: &[u8], points: u64) -> Written {
-        signal::write(record, points, |request: R, carried| self.send(request, carried))
+impl<R: Request> RecordReceiver for OtlpGrpcServer<R> {
+    fn write_record(&self, record: &[u8], points: u64) -> WriteOutcome {
+        signal::write_record(record, points, |request: R, carried| self.send(request, carried))
     }
 }
 
 /// The outcome of a call that failed; the error is why all points are refused.
-fn outcome(status: &Status) -> Result<Written, String> {
+fn write_outcome(status: &Status) -> Result<WriteOutcome, String> {
     let after = retry_after(status.details());
     let (code, said) = (status.code(), dta_rpc::transport::status_reason(status));
     // Only what failed here has a source: a connection that broke, or something else that listens there.
@@ -105,7 +107,7 @@ fn outcome(status: &Status) -> Result<Written, String> {
     };
     let reason = format!("{code:?} ({said}){hint}");
     match code {
-        _ if is_ours => Ok(Written::Later { reason, after }),
+        _ if is_ours => Ok(WriteOutcome::Later { reason, after }),
         // How tonic's servers refuse a message that is too large.
         Code::OutOfRange if said.contains("too large") => Err(reason),
         // Those of the specification, and those that change with the configuration, here or there.
@@ -117,8 +119,8 @@ fn outcome(status: &Status) -> Result<Written, String> {
         | Code::DataLoss
         | Code::Unauthenticated
         | Code::PermissionDenied
-        | Code::Unimplemented => Ok(Written::Later { reason, after }),
-        Code::ResourceExhausted if after.is_some() => Ok(Written::Later { reason, after }),
+        | Code::Unimplemented => Ok(WriteOutcome::Later { reason, after }),
+        Code::ResourceExhausted if after.is_some() => Ok(WriteOutcome::Later { reason, after }),
         _ => Err(reason),
     }
 }
@@ -173,16 +175,17 @@ mod tests {
         let any =
             Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() };
         let details = RpcStatus { details: vec![any] }.encode_to_vec();
-        let told = |code, details: &[u8]| outcome(&Status::with_details(code, "no", details.to_vec().into()));
+        let told =
+            |code, details: &[u8]| write_outcome(&Status::with_details(code, "no", details.to_vec().into()));
         assert!(matches!(
             told(Code::ResourceExhausted, &details),
-            Ok(Written::Later { after: Some(after), .. }) if after == Duration::new(7, 5)
+            Ok(WriteOutcome::Later { after: Some(after), .. }) if after == Duration::new(7, 5)
         ));
         // Such as a message that is too large.
         assert!(told(Code::ResourceExhausted, &[]).is_err());
         assert!(told(Code::InvalidArgument, &details).is_err());
-        assert!(outcome(&Status::out_of_range("decoded message length too large")).is_err());
-        assert!(outcome(&Status::out_of_range("no")).is_ok());
-        assert!(matches!(told(Code::Unavailable, b"?"), Ok(Written::Later { after: None, .. })));
+        assert!(write_outcome(&Status::out_of_range("decoded message length too large")).is_err());
+        assert!(write_outcome(&Status::out_of_range("no")).is_ok());
+        assert!(matches!(told(Code::Unavailable, b"?"), Ok(WriteOutcome::Later { after: None, .. })));
     }
 }

@@ -8,10 +8,10 @@ use super::signal::{self, Carried, Request};
 use crate::ExportError;
 use crate::config::Otlp;
 use crate::http::Http;
-use crate::receiver::{Receiver, Written};
+use crate::receiver::{RecordReceiver, WriteOutcome};
 
 /// A server that takes one signal.
-pub(super) struct Server<R> {
+pub(super) struct OtlpHttpServer<R> {
     http: Http,
     url: String,
     signal: PhantomData<fn(R)>,
@@ -19,14 +19,14 @@ pub(super) struct Server<R> {
 
 /// The body of a failure (`google.rpc.Status`).
 #[derive(Clone, PartialEq, Message)]
-struct Status {
+struct OtlpStatus {
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
     message: String,
 }
 
-impl<R: Request> Server<R> {
+impl<R: Request> OtlpHttpServer<R> {
     /// Reads certificates; makes no connection. `secret` is name and value of a header.
     pub(super) fn new(config: &Otlp, secret: Option<(String, String)>) -> Result<Self, ExportError> {
         let url = format!("{}{}", config.url.trim_end_matches('/'), R::PATH);
@@ -34,32 +34,33 @@ impl<R: Request> Server<R> {
     }
 
     /// The outcome of a request; the error is why all of it is refused.
-    fn send(&self, request: &R, carried: Carried) -> Result<Written, String> {
+    fn send(&self, request: &R, carried: Carried) -> Result<WriteOutcome, String> {
         let headers = [("Content-Type", "application/x-protobuf")];
-        let answer = match self.http.post(&self.url, &headers, &request.encode_to_vec()) {
+        let answer = match self.http.post_body(&self.url, &headers, &request.encode_to_vec()) {
             Ok(answer) => answer,
-            Err(reason) => return Ok(Written::later(reason)),
+            Err(reason) => return Ok(WriteOutcome::retry_later(reason)),
         };
         match answer.status {
             // One that is none of OTLP's says nothing.
-            200..=299 => {
-                Ok(signal::taken::<R>(R::Response::decode(&answer.body[..]).unwrap_or_default(), carried))
-            }
+            200..=299 => Ok(signal::success_outcome::<R>(
+                R::Response::decode(&answer.body[..]).unwrap_or_default(),
+                carried,
+            )),
             // Those of the specification, and those that change with the configuration, here or there.
             429 | 502..=504 | 300..=399 | 401 | 403..=405 | 407 | 408 => {
-                Ok(answer.later("an OTLP receiver over HTTP (port 4318)"))
+                Ok(answer.retry_later("an OTLP receiver over HTTP (port 4318)"))
             }
             status => {
-                let status_of = Status::decode(&answer.body[..]).ok();
+                let status_of = OtlpStatus::decode(&answer.body[..]).ok();
                 let words = status_of.map(|status| status.message).filter(|words| !words.is_empty());
-                Err(format!("it answers {status} ({})", words.unwrap_or_else(|| answer.words())))
+                Err(format!("it answers {status} ({})", words.unwrap_or_else(|| answer.error_message())))
             }
         }
     }
 }
 
-impl<R: Request> Receiver for Server<R> {
-    fn write(&self, record: &[u8], points: u64) -> Written {
-        signal::write(record, points, |request: R, carried| self.send(&request, carried))
+impl<R: Request> RecordReceiver for OtlpHttpServer<R> {
+    fn write_record(&self, record: &[u8], points: u64) -> WriteOutcome {
+        signal::write_record(record, points, |request: R, carried| self.send(&request, carried))
     }
 }

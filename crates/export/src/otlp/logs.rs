@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dta_files::moment::now_ns;
 use dta_proto::key::Flow;
-use dta_proto::telemetry::{Entry, is_since_1970};
+use dta_proto::telemetry::{TelemetryEntry, is_since_1970};
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -15,13 +15,13 @@ use prost::Message;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::{attribute, resource, scope, signal};
+use super::{attribute, collector_resource, instrumentation_scope, signal};
 use crate::encode::EncodeEvents;
-use crate::events::Event;
-use crate::json::Line;
-use crate::kind::Kind;
+use crate::events::TelemetryEvent;
+use crate::json::EventLine;
+use crate::kind::EventKind;
 use crate::names::Names;
-use crate::unique::{Ids, Times};
+use crate::unique::{Ids, SeriesTimes};
 
 pub(super) type Request = ExportLogsServiceRequest;
 
@@ -30,11 +30,11 @@ impl signal::Request for Request {
     type Response = ExportLogsServiceResponse;
     const PATH: &str = "/v1/logs";
 
-    fn items(&mut self) -> Option<&mut Vec<LogRecord>> {
+    fn items_mut(&mut self) -> Option<&mut Vec<LogRecord>> {
         Some(&mut self.resource_logs.first_mut()?.scope_logs.first_mut()?.log_records)
     }
 
-    fn points(_: &LogRecord) -> u64 {
+    fn count_points(_: &LogRecord) -> u64 {
         1
     }
 
@@ -45,7 +45,7 @@ impl signal::Request for Request {
         Ok(LogsServiceClient::new(channel).export(request).await?.into_inner())
     }
 
-    fn rejected(response: ExportLogsServiceResponse) -> Option<(i64, String)> {
+    fn rejected_parts(response: ExportLogsServiceResponse) -> Option<(i64, String)> {
         response.partial_success.map(|part| (part.rejected_log_records, part.error_message))
     }
 }
@@ -60,29 +60,29 @@ pub(super) struct Logs {
 
 impl Logs {
     pub(super) fn new(name: &str, names: Arc<Names>) -> Self {
-        Self { resource: resource(name), names, ids: Ids::new(), records: Vec::new() }
+        Self { resource: collector_resource(name), names, ids: Ids::new(), records: Vec::new() }
     }
 }
 
 impl EncodeEvents for Logs {
-    fn put(&mut self, event: &Event, _: &mut Times) -> bool {
-        let Some(line) = Line::of(event, &self.names) else { return false };
-        let kind = Kind::of(&event.entry);
+    fn encode_event(&mut self, event: &TelemetryEvent, _: &mut SeriesTimes) -> bool {
+        let Some(line) = EventLine::from_event(event, &self.names) else { return false };
+        let kind = EventKind::from_entry(&event.entry);
         let severity = match event.entry {
-            Entry::Drop { .. } | Entry::Congestion { .. } => SeverityNumber::Warn,
-            _ if kind == Kind::Loop => SeverityNumber::Warn,
+            TelemetryEntry::Drop { .. } | TelemetryEntry::Congestion { .. } => SeverityNumber::Warn,
+            _ if kind == EventKind::Loop => SeverityNumber::Warn,
             _ => SeverityNumber::Info,
         };
         let id = format!("{:032x}", self.ids.next());
         let mut attributes = vec![attribute("log.record.uid", Value::StringValue(id))];
-        attributes.extend(of_line(&line));
-        attributes.extend(of_flow(event.meaning.and_then(|meaning| meaning.flow())));
+        attributes.extend(line_attributes(&line));
+        attributes.extend(flow_attributes(event.meaning.and_then(|meaning| meaning.known_flow())));
         self.records.push(LogRecord {
             time_unix_nano: if is_since_1970(line.time) { line.time } else { 0 },
             observed_time_unix_nano: now_ns(),
             severity_number: severity.into(),
             severity_text: if severity == SeverityNumber::Warn { "WARN".into() } else { "INFO".into() },
-            body: Some(AnyValue { value: Some(Value::StringValue(sentence(&line))) }),
+            body: Some(AnyValue { value: Some(Value::StringValue(event_sentence(&line))) }),
             event_name: format!("dta.{}", kind.name()),
             attributes,
             ..LogRecord::default()
@@ -92,7 +92,7 @@ impl EncodeEvents for Logs {
 
     fn take(&mut self) -> Vec<u8> {
         let scope_logs = ScopeLogs {
-            scope: Some(scope()),
+            scope: Some(instrumentation_scope()),
             log_records: std::mem::take(&mut self.records),
             ..ScopeLogs::default()
         };
@@ -106,15 +106,17 @@ impl EncodeEvents for Logs {
 }
 
 /// The fields of a line of JSON, under the same names behind `dta.`.
-pub(super) fn of_line(line: &Line) -> Vec<KeyValue> {
+pub(super) fn line_attributes(line: &EventLine) -> Vec<KeyValue> {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(line) else { return Vec::new() };
     // These have a place of their own.
     let fields = fields.into_iter().filter(|(name, _)| !["time", "event"].contains(&name.as_str()));
-    fields.filter_map(|(name, value)| Some(attribute(format!("dta.{name}"), of_json(value)?))).collect()
+    fields
+        .filter_map(|(name, value)| Some(attribute(format!("dta.{name}"), value_from_json(value)?)))
+        .collect()
 }
 
 /// A value of JSON; `None` for null. A number beyond an `i64` becomes its largest.
-pub(super) fn of_json(value: serde_json::Value) -> Option<Value> {
+pub(super) fn value_from_json(value: serde_json::Value) -> Option<Value> {
     Some(match value {
         serde_json::Value::Bool(truth) => Value::BoolValue(truth),
         serde_json::Value::Number(number) => {
@@ -122,7 +124,7 @@ pub(super) fn of_json(value: serde_json::Value) -> Option<Value> {
         }
         serde_json::Value::String(text) => Value::StringValue(text),
         serde_json::Value::Array(values) => {
-            let values = values.into_iter().map(|value| AnyValue { value: of_json(value) });
+            let values = values.into_iter().map(|value| AnyValue { value: value_from_json(value) });
             Value::ArrayValue(ArrayValue { values: values.collect() })
         }
         serde_json::Value::Null | serde_json::Value::Object(_) => return None,
@@ -130,7 +132,7 @@ pub(super) fn of_json(value: serde_json::Value) -> Option<Value> {
 }
 
 /// The flow, under the names of OpenTelemetry's conventions.
-pub(super) fn of_flow(flow: Option<Flow>) -> Vec<KeyValue> {
+pub(super) fn flow_attributes(flow: Option<Flow>) -> Vec<KeyValue> {
     let Some(flow) = flow else { return Vec::new() };
     let text = |text: String| Value::StringValue(text);
     let mut all = vec![
@@ -150,7 +152,7 @@ pub(super) fn of_flow(flow: Option<Flow>) -> Vec<KeyValue> {
 }
 
 /// An event in words.
-fn sentence(line: &Line) -> String {
+fn event_sentence(line: &EventLine) -> String {
     let named = |name: &Option<String>, number: u32| name.clone().unwrap_or_else(|| number.to_string());
     let flow = line.flow.clone().or_else(|| line.key.clone());
     let mut at = String::new();

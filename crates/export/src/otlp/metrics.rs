@@ -1,6 +1,6 @@
 //! Pages of metrics.
 
-use crate::metrics::{Kind, Labels, Number, Page};
+use crate::metrics::{Labels, MetricKind, MetricsPage, Number};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsServiceRequest, ExportMetricsServiceResponse,
@@ -16,7 +16,7 @@ use prost::Message;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::{attribute, resource, scope, signal};
+use super::{attribute, collector_resource, instrumentation_scope, signal};
 use crate::encode::EncodePages;
 use crate::run::RECORD;
 
@@ -27,11 +27,11 @@ impl signal::Request for Request {
     type Response = ExportMetricsServiceResponse;
     const PATH: &str = "/v1/metrics";
 
-    fn items(&mut self) -> Option<&mut Vec<Metric>> {
+    fn items_mut(&mut self) -> Option<&mut Vec<Metric>> {
         Some(&mut self.resource_metrics.first_mut()?.scope_metrics.first_mut()?.metrics)
     }
 
-    fn points(metric: &Metric) -> u64 {
+    fn count_points(metric: &Metric) -> u64 {
         match &metric.data {
             Some(Data::Gauge(Gauge { data_points }) | Data::Sum(Sum { data_points, .. })) => {
                 data_points.len() as u64
@@ -47,23 +47,24 @@ impl signal::Request for Request {
         Ok(MetricsServiceClient::new(channel).export(request).await?.into_inner())
     }
 
-    fn rejected(response: ExportMetricsServiceResponse) -> Option<(i64, String)> {
+    fn rejected_parts(response: ExportMetricsServiceResponse) -> Option<(i64, String)> {
         response.partial_success.map(|part| (part.rejected_data_points, part.error_message))
     }
 }
 
 /// Makes requests of pages.
-pub(super) struct Metrics {
+pub(super) struct MetricsEncoder {
     resource: Resource,
 }
 
-impl Metrics {
+impl MetricsEncoder {
     pub(super) fn new(name: &str) -> Self {
-        Self { resource: resource(name) }
+        Self { resource: collector_resource(name) }
     }
 
-    fn request(&self, metrics: Vec<Metric>) -> Vec<u8> {
-        let scope_metrics = ScopeMetrics { scope: Some(scope()), metrics, ..ScopeMetrics::default() };
+    fn encode_request(&self, metrics: Vec<Metric>) -> Vec<u8> {
+        let scope_metrics =
+            ScopeMetrics { scope: Some(instrumentation_scope()), metrics, ..ScopeMetrics::default() };
         let resource_metrics = ResourceMetrics {
             resource: Some(self.resource.clone()),
             scope_metrics: vec![scope_metrics],
@@ -73,19 +74,22 @@ impl Metrics {
     }
 }
 
-impl EncodePages for Metrics {
-    fn records(&mut self, page: Page, time: u64) -> Vec<(Vec<u8>, u64)> {
+impl EncodePages for MetricsEncoder {
+    fn encode_page(&mut self, page: MetricsPage, time: u64) -> Vec<(Vec<u8>, u64)> {
         let (mut records, mut metrics, mut points) = (Vec::new(), Vec::new(), 0);
-        for (name, family) in page.families() {
+        for (name, family) in page.into_families() {
             let mut series = family.series.into_iter().peekable();
             while series.peek().is_some() {
                 let room = (RECORD - points) as usize;
-                let data_points: Vec<_> =
-                    series.by_ref().take(room).map(|(labels, number)| point(labels, number, time)).collect();
+                let data_points: Vec<_> = series
+                    .by_ref()
+                    .take(room)
+                    .map(|(labels, number)| data_point(labels, number, time))
+                    .collect();
                 points += data_points.len() as u64;
                 let data = match family.kind {
-                    Kind::Gauge => Data::Gauge(Gauge { data_points }),
-                    Kind::Counter => Data::Sum(Sum {
+                    MetricKind::Gauge => Data::Gauge(Gauge { data_points }),
+                    MetricKind::Counter => Data::Sum(Sum {
                         data_points,
                         aggregation_temporality: AggregationTemporality::Cumulative.into(),
                         is_monotonic: true,
@@ -98,20 +102,20 @@ impl EncodePages for Metrics {
                     ..Metric::default()
                 });
                 if points == RECORD {
-                    records.push((self.request(std::mem::take(&mut metrics)), points));
+                    records.push((self.encode_request(std::mem::take(&mut metrics)), points));
                     points = 0;
                 }
             }
         }
         if points > 0 {
-            records.push((self.request(metrics), points));
+            records.push((self.encode_request(metrics), points));
         }
         records
     }
 }
 
 /// A point. Counts of other nodes go on when this program starts again, so none says when it began.
-fn point(labels: Labels, number: Number, time: u64) -> NumberDataPoint {
+fn data_point(labels: Labels, number: Number, time: u64) -> NumberDataPoint {
     let value = match number {
         Number::Whole(whole) => match i64::try_from(whole) {
             Ok(whole) => number_data_point::Value::AsInt(whole),

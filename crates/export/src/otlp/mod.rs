@@ -20,64 +20,66 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use crate::ExportError;
 use crate::config::{OTLP_SECRET_VARIABLE, Otlp, OtlpProtocol, Signal};
-use crate::http::{authorization, lacks, secret};
+use crate::http::{authorization, missing_secret, read_secret};
 use crate::names::Names;
-use crate::receiver::Receiver;
-use crate::sink::{Sink, What, wanted};
+use crate::receiver::RecordReceiver;
+use crate::sink::{Sink, SinkInput, names_to_write};
 
 /// The sinks of this server: one for each signal.
-pub(crate) fn sinks(config: &Otlp, name: &str, names: &Arc<Names>) -> Result<Vec<Sink>, ExportError> {
+pub(crate) fn build_sinks(config: &Otlp, name: &str, names: &Arc<Names>) -> Result<Vec<Sink>, ExportError> {
     let sink = |signal: &Signal| {
         let (what, receiver) = match signal {
             Signal::Logs => {
-                let encoder = Box::new(logs::Logs::new(name, wanted(names, config.names)));
+                let encoder = Box::new(logs::Logs::new(name, names_to_write(names, config.names)));
                 let flush = Duration::from_millis(config.flush_ms);
-                let what = What::Events { encoder, flush, state_every: None, traces: None };
-                (what, server::<logs::Request>(config)?)
+                let what = SinkInput::Events { encoder, flush, state_every: None, traces: None };
+                (what, build_receiver::<logs::Request>(config)?)
             }
             Signal::Traces => {
-                let encoder = Box::new(traces::Traces::new(name, wanted(names, config.names)));
+                let encoder = Box::new(traces::TracesEncoder::new(name, names_to_write(names, config.names)));
                 let flush = Duration::from_millis(config.flush_ms);
                 let traces = Some(config.traces.clone());
                 (
-                    What::Events { encoder, flush, state_every: None, traces },
-                    server::<traces::Request>(config)?,
+                    SinkInput::Events { encoder, flush, state_every: None, traces },
+                    build_receiver::<traces::Request>(config)?,
                 )
             }
             Signal::HostTraces => {
-                let encoder = Box::new(traces::Traces::new(name, wanted(names, config.names)));
+                let encoder = Box::new(traces::TracesEncoder::new(name, names_to_write(names, config.names)));
                 let flush = Duration::from_millis(config.flush_ms);
                 let traces = config.host_traces.clone();
-                (What::Packets { encoder, flush, traces }, server::<traces::Request>(config)?)
+                (SinkInput::Packets { encoder, flush, traces }, build_receiver::<traces::Request>(config)?)
             }
             Signal::Metrics => {
-                let encoder = Box::new(metrics::Metrics::new(name));
-                let what = What::Pages { encoder, every: Duration::from_secs(config.metrics_seconds) };
-                (what, server::<metrics::Request>(config)?)
+                let encoder = Box::new(metrics::MetricsEncoder::new(name));
+                let what = SinkInput::Pages { encoder, every: Duration::from_secs(config.metrics_seconds) };
+                (what, build_receiver::<metrics::Request>(config)?)
             }
         };
         let (spool, most) = (config.spool_directory(name, *signal), config.spool_mib << 20);
-        Ok(Sink { name: signal.sink(), spool, most, what, receiver })
+        Ok(Sink { name: signal.sink_name(), spool, most, what, receiver })
     };
     config.signals.iter().map(sink).collect()
 }
 
 /// The server of a signal. Reads secrets and certificates; makes no connection.
-fn server<R: signal::Request + 'static>(config: &Otlp) -> Result<Box<dyn Receiver>, ExportError> {
-    let secret = secret(config.secret_file.as_deref(), OTLP_SECRET_VARIABLE)?;
+fn build_receiver<R: signal::Request + 'static>(
+    config: &Otlp,
+) -> Result<Box<dyn RecordReceiver>, ExportError> {
+    let secret = read_secret(config.secret_file.as_deref(), OTLP_SECRET_VARIABLE)?;
     let secret = match (&config.secret_header, secret) {
-        (Some(_), None) => return Err(lacks("`secret_header` needs a token", OTLP_SECRET_VARIABLE)),
+        (Some(_), None) => return Err(missing_secret("`secret_header` needs a token", OTLP_SECRET_VARIABLE)),
         (Some(header), Some(secret)) => Some((header.clone(), secret)),
         (None, secret) => secret.map(|secret| authorization("Bearer", &secret)),
     };
     Ok(match config.protocol {
-        OtlpProtocol::Http => Box::new(http::Server::<R>::new(config, secret)?),
-        OtlpProtocol::Grpc => Box::new(grpc::Server::<R>::new(config, secret)?),
+        OtlpProtocol::Http => Box::new(http::OtlpHttpServer::<R>::new(config, secret)?),
+        OtlpProtocol::Grpc => Box::new(grpc::OtlpGrpcServer::<R>::new(config, secret)?),
     })
 }
 
 /// Who says it: the collector of this name.
-fn resource(name: &str) -> Resource {
+fn collector_resource(name: &str) -> Resource {
     let attributes = [
         ("service.name", "dta-collector"),
         ("service.instance.id", name),
@@ -87,7 +89,7 @@ fn resource(name: &str) -> Resource {
     Resource { attributes: attributes.into(), ..Resource::default() }
 }
 
-fn scope() -> InstrumentationScope {
+fn instrumentation_scope() -> InstrumentationScope {
     InstrumentationScope {
         name: "dta".into(),
         version: env!("CARGO_PKG_VERSION").into(),

@@ -1,14 +1,14 @@
 //! Traces: a span for the whole way, and one for each part of it.
 //!
 //! Of paths of flows, parts are the switches. Reports say how long a packet was in each, and not when it came: the spans of
-//! switches follow each other, and the time on links is behind the last. [`hosts`] has the parts of a packet's way
+//! switches follow each other, and the time on links is behind the last. [`host_ids`] has the parts of a packet's way
 //! through hosts.
 //!
 //! What is read again has the same identifiers.
 
 use std::sync::Arc;
 
-use dta_proto::telemetry::{Entry, Metric, Why, is_since_1970, long_key};
+use dta_proto::telemetry::{Metric, TelemetryEntry, Why, hashed_key, is_since_1970};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -21,13 +21,13 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 use prost::Message;
 use tonic::transport::Channel;
 
-use super::{attribute, hosts, logs, resource, scope, signal};
+use super::{attribute, collector_resource, hosts, instrumentation_scope, logs, signal};
 use crate::encode::EncodeEvents;
-use crate::events::Event;
+use crate::events::TelemetryEvent;
 use crate::hosts::journey::HostTrace;
-use crate::json::Line;
+use crate::json::EventLine;
 use crate::names::Names;
-use crate::unique::Times;
+use crate::unique::SeriesTimes;
 
 pub(super) type Request = ExportTraceServiceRequest;
 
@@ -36,16 +36,16 @@ impl signal::Request for Request {
     type Response = ExportTraceServiceResponse;
     const PATH: &str = "/v1/traces";
 
-    fn items(&mut self) -> Option<&mut Vec<Span>> {
+    fn items_mut(&mut self) -> Option<&mut Vec<Span>> {
         Some(&mut self.resource_spans.first_mut()?.scope_spans.first_mut()?.spans)
     }
 
     /// A trace counts once, by its first span.
-    fn points(span: &Span) -> u64 {
+    fn count_points(span: &Span) -> u64 {
         span.parent_span_id.is_empty().into()
     }
 
-    fn parts(_: &Span) -> u64 {
+    fn count_parts(_: &Span) -> u64 {
         1
     }
 
@@ -56,13 +56,13 @@ impl signal::Request for Request {
         Ok(TraceServiceClient::new(channel).export(request).await?.into_inner())
     }
 
-    fn rejected(response: ExportTraceServiceResponse) -> Option<(i64, String)> {
+    fn rejected_parts(response: ExportTraceServiceResponse) -> Option<(i64, String)> {
         response.partial_success.map(|part| (part.rejected_spans, part.error_message))
     }
 }
 
 /// A span to be: of the whole, or of a part.
-pub(super) struct Part {
+pub(super) struct SpanDraft {
     pub(super) name: String,
     /// Nanoseconds since 1970.
     pub(super) from: u64,
@@ -73,23 +73,23 @@ pub(super) struct Part {
 }
 
 /// Collects spans.
-pub(super) struct Traces {
+pub(super) struct TracesEncoder {
     resource: Resource,
     names: Arc<Names>,
     spans: Vec<Span>,
 }
 
-impl Traces {
+impl TracesEncoder {
     pub(super) fn new(name: &str, names: Arc<Names>) -> Self {
-        Self { resource: resource(name), names, spans: Vec::new() }
+        Self { resource: collector_resource(name), names, spans: Vec::new() }
     }
 
     /// Adds a trace: the whole, which the others are parts of. Its identifier is a time, and 64 bits for what happened
     /// then.
-    fn push(&mut self, time: u64, what: [u8; 8], parts: impl IntoIterator<Item = Part>) {
+    fn push(&mut self, time: u64, what: [u8; 8], parts: impl IntoIterator<Item = SpanDraft>) {
         let trace_id = [time.to_be_bytes(), what].concat();
         let whole = 1u64.to_be_bytes().to_vec();
-        for (n, Part { name, from, to, attributes, error }) in (1u64..).zip(parts) {
+        for (n, SpanDraft { name, from, to, attributes, error }) in (1u64..).zip(parts) {
             self.spans.push(Span {
                 trace_id: trace_id.clone(),
                 span_id: n.to_be_bytes().to_vec(),
@@ -105,9 +105,9 @@ impl Traces {
         }
     }
 
-    fn record(&mut self) -> Vec<u8> {
+    fn encode_spans(&mut self) -> Vec<u8> {
         let scope_spans = ScopeSpans {
-            scope: Some(scope()),
+            scope: Some(instrumentation_scope()),
             spans: std::mem::take(&mut self.spans),
             ..ScopeSpans::default()
         };
@@ -120,65 +120,65 @@ impl Traces {
     }
 }
 
-impl EncodeEvents for Traces {
-    fn put(&mut self, event: &Event, _: &mut Times) -> bool {
-        let (Entry::Change { metric, why, key, time, old, new, .. }, Some(path), Some(hops)) =
+impl EncodeEvents for TracesEncoder {
+    fn encode_event(&mut self, event: &TelemetryEvent, _: &mut SeriesTimes) -> bool {
+        let (TelemetryEntry::Change { metric, why, key, time, old, new, .. }, Some(path), Some(hops)) =
             (event.entry, event.path, &event.hops)
         else {
             return false;
         };
-        let Some(line) = Line::of(event, &self.names) else { return false };
+        let Some(line) = EventLine::from_event(event, &self.names) else { return false };
         if !is_since_1970(time) {
             return false;
         }
         let whole = if metric == Metric::FlowLatency { Some(new) } else { event.latency.map(u64::from) };
         let in_switches: u64 = hops.iter().flatten().map(|latency| u64::from(*latency)).sum();
         let begin = time.saturating_sub(whole.unwrap_or_default().max(in_switches));
-        let mut attributes = logs::of_line(&line);
-        attributes.extend(logs::of_flow(event.meaning.and_then(|meaning| meaning.flow())));
+        let mut attributes = logs::line_attributes(&line);
+        attributes.extend(logs::flow_attributes(event.meaning.and_then(|meaning| meaning.known_flow())));
         let looped = path.looped || why == Why::Loop;
         let name = line.flow.unwrap_or_else(|| "a flow".into());
         let error = looped.then(|| "the path passes a switch twice".into());
-        let mut parts = vec![Part { name, from: begin, to: time, attributes, error }];
+        let mut parts = vec![SpanDraft { name, from: begin, to: time, attributes, error }];
         let mut at = begin;
-        for (switch, latency) in path.switches().iter().zip(hops) {
-            let (name, attributes) = self.switch(*switch, *latency);
+        for (switch, latency) in path.stored_switches().iter().zip(hops) {
+            let (name, attributes) = self.switch_span(*switch, *latency);
             let from = at;
             at += u64::from(latency.unwrap_or_default());
-            parts.push(Part { name, from, to: at, attributes, error: None });
+            parts.push(SpanDraft { name, from, to: at, attributes, error: None });
         }
         // Of one packet, the latency may have changed with the path; two may have come in the same nanosecond.
         let values = [old.to_be_bytes(), new.to_be_bytes()].concat();
-        let identity = long_key(&[&key.0[..], &[metric as u8], &values].concat(), *b"span").0;
+        let identity = hashed_key(&[&key.0[..], &[metric as u8], &values].concat(), *b"span").0;
         self.push(time, *identity.first_chunk().unwrap_or(&[0; 8]), parts);
         true
     }
 
     fn take(&mut self) -> Vec<u8> {
-        self.record()
+        self.encode_spans()
     }
 }
 
-impl EncodeEvents<HostTrace> for Traces {
-    fn put(&mut self, trace: &HostTrace, _: &mut Times) -> bool {
-        let Some(parts) = hosts::parts(trace) else { return false };
-        self.push(trace.first().time, trace.digest.to_be_bytes(), parts);
+impl EncodeEvents<HostTrace> for TracesEncoder {
+    fn encode_event(&mut self, trace: &HostTrace, _: &mut SeriesTimes) -> bool {
+        let Some(parts) = hosts::span_drafts(trace) else { return false };
+        self.push(trace.first_sighting().time, trace.digest.to_be_bytes(), parts);
         true
     }
 
     fn take(&mut self) -> Vec<u8> {
-        self.record()
+        self.encode_spans()
     }
 }
 
-impl Traces {
+impl TracesEncoder {
     /// Name and attributes of the span of a switch. One whose latency is unknown has none, and its span no length.
-    fn switch(&self, switch: u32, latency: Option<u32>) -> (String, Vec<KeyValue>) {
+    fn switch_span(&self, switch: u32, latency: Option<u32>) -> (String, Vec<KeyValue>) {
         if switch == u32::MAX {
             return ("unknown switch".into(), Vec::new());
         }
         let mut attributes = vec![attribute("dta.switch", Value::IntValue(switch.into()))];
-        let name = self.names.switch(switch);
+        let name = self.names.switch_name(switch);
         attributes.extend(name.map(|name| attribute("dta.switch_name", Value::StringValue(name.into()))));
         attributes.extend(latency.map(|latency| attribute("dta.latency", Value::IntValue(latency.into()))));
         (format!("switch {}", name.map_or_else(|| switch.to_string(), str::to_owned)), attributes)

@@ -18,7 +18,7 @@ pub(super) struct TimeSeries {
     #[prost(message, repeated, tag = "1")]
     pub(super) labels: Vec<Label>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) samples: Vec<Sample>,
+    pub(super) samples: Vec<MetricSample>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Message)]
@@ -31,7 +31,7 @@ pub(super) struct Label {
 
 /// The same in both versions.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(super) struct Sample {
+pub(super) struct MetricSample {
     #[prost(double, tag = "1")]
     pub(super) value: f64,
     /// Milliseconds since 1970.
@@ -76,7 +76,7 @@ struct TimeSeries2 {
     #[prost(uint32, repeated, tag = "1")]
     labels_refs: Vec<u32>,
     #[prost(message, repeated, tag = "2")]
-    samples: Vec<Sample>,
+    samples: Vec<MetricSample>,
     #[prost(message, optional, tag = "5")]
     metadata: Option<Metadata2>,
 }
@@ -93,9 +93,9 @@ struct Metadata2 {
 
 impl Request2 {
     /// Series of a request of 1.0, with what it says of their families.
-    pub(super) fn of(series: &[TimeSeries], metadata: &[MetricMetadata]) -> Request2 {
+    pub(super) fn from_series(series: &[TimeSeries], metadata: &[MetricMetadata]) -> Request2 {
         let mut symbols = Symbols::default();
-        symbols.of("");
+        symbols.intern_text("");
         let families: HashMap<&str, &MetricMetadata> =
             metadata.iter().map(|family| (family.metric_family_name.as_str(), family)).collect();
         let mut timeseries = Vec::with_capacity(series.len());
@@ -103,14 +103,14 @@ impl Request2 {
             let labels_refs = one
                 .labels
                 .iter()
-                .flat_map(|label| [symbols.of(&label.name), symbols.of(&label.value)])
+                .flat_map(|label| [symbols.intern_text(&label.name), symbols.intern_text(&label.value)])
                 .collect();
             let name = one.labels.iter().find(|label| label.name == "__name__");
             let family = name.and_then(|name| families.get(name.value.as_str()));
             let metadata = family.map(|family| Metadata2 {
                 r#type: family.r#type,
-                help_ref: symbols.of(&family.help),
-                unit_ref: symbols.of(&family.unit),
+                help_ref: symbols.intern_text(&family.help),
+                unit_ref: symbols.intern_text(&family.unit),
             });
             timeseries.push(TimeSeries2 { labels_refs, samples: one.samples.clone(), metadata });
         }
@@ -126,7 +126,7 @@ struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    fn of(&mut self, text: &'a str) -> u32 {
+    fn intern_text(&mut self, text: &'a str) -> u32 {
         let all = &mut self.all;
         *self.at.entry(text).or_insert_with(|| {
             all.push(text.to_owned());

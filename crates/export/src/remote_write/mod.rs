@@ -9,26 +9,26 @@ mod server;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::metrics::{Kind, Page};
+use crate::metrics::{MetricKind, MetricsPage};
 use prost::Message;
 
-use self::message::{Label, MetricMetadata, MetricType, Sample, TimeSeries, WriteRequest};
-use self::server::Server;
+use self::message::{Label, MetricMetadata, MetricSample, MetricType, TimeSeries, WriteRequest};
+use self::server::RemoteWriteServer;
 use crate::ExportError;
 use crate::config::RemoteWrite;
 use crate::encode::EncodePages;
 use crate::run::RECORD;
-use crate::sink::{Sink, What};
+use crate::sink::{Sink, SinkInput};
 
 /// The sink of this server.
-pub(crate) fn sink(config: &RemoteWrite, name: &str) -> Result<Sink, ExportError> {
+pub(crate) fn build_sink(config: &RemoteWrite, name: &str) -> Result<Sink, ExportError> {
     let encoder = Box::new(Samples { instance: name.to_owned(), last: BTreeSet::new() });
     Ok(Sink {
         name: RemoteWrite::SINK,
         spool: config.spool_directory(name),
         most: config.spool_mib << 20,
-        what: What::Pages { encoder, every: Duration::from_secs(config.metrics_seconds) },
-        receiver: Box::new(Server::new(config)?),
+        what: SinkInput::Pages { encoder, every: Duration::from_secs(config.metrics_seconds) },
+        receiver: Box::new(RemoteWriteServer::new(config)?),
     })
 }
 
@@ -45,7 +45,7 @@ struct Samples {
 
 impl Samples {
     /// The labels of a series, in order, with those that a scraper would add.
-    fn labels(&self, name: &str, own: crate::metrics::Labels) -> Vec<Label> {
+    fn sorted_labels(&self, name: &str, own: crate::metrics::Labels) -> Vec<Label> {
         let own = own.into_iter().map(|(name, value)| Label { name: name.into_owned(), value });
         let added = [("__name__", name), ("instance", &self.instance), ("job", "dta-collector")];
         let added = added.map(|(name, value)| Label { name: name.into(), value: value.into() });
@@ -57,20 +57,20 @@ impl Samples {
 }
 
 impl EncodePages for Samples {
-    fn records(&mut self, page: Page, time: u64) -> Vec<(Vec<u8>, u64)> {
+    fn encode_page(&mut self, page: MetricsPage, time: u64) -> Vec<(Vec<u8>, u64)> {
         let timestamp = (time / 1_000_000) as i64;
         let mut now = BTreeSet::new();
         let (mut records, mut request) = (Vec::new(), WriteRequest::default());
         let mut put = |request: &mut WriteRequest, labels, value| {
-            request.timeseries.push(TimeSeries { labels, samples: vec![Sample { value, timestamp }] });
+            request.timeseries.push(TimeSeries { labels, samples: vec![MetricSample { value, timestamp }] });
             if request.timeseries.len() as u64 == RECORD {
                 records.push((std::mem::take(request).encode_to_vec(), RECORD));
             }
         };
-        for (name, family) in page.families() {
+        for (name, family) in page.into_families() {
             let (name, kind) = match family.kind {
-                Kind::Counter => (format!("{name}_total"), MetricType::Counter),
-                Kind::Gauge => (name, MetricType::Gauge),
+                MetricKind::Counter => (format!("{name}_total"), MetricType::Counter),
+                MetricKind::Gauge => (name, MetricType::Gauge),
             };
             let metadata = MetricMetadata {
                 r#type: kind.into(),
@@ -79,12 +79,12 @@ impl EncodePages for Samples {
                 unit: String::new(),
             };
             for (labels, number) in family.series {
-                let labels = self.labels(&name, labels);
+                let labels = self.sorted_labels(&name, labels);
                 // With the first series of the family in each record.
                 if request.metadata.last().is_none_or(|last| last.metric_family_name != name) {
                     request.metadata.push(metadata.clone());
                 }
-                put(&mut request, labels.clone(), number.real());
+                put(&mut request, labels.clone(), number.to_f64());
                 now.insert(labels);
             }
         }
@@ -104,10 +104,10 @@ impl EncodePages for Samples {
 mod tests {
     use super::*;
 
-    fn page(reason: &str, value: u64) -> Page {
-        let mut page = Page::default();
+    fn page(reason: &str, value: u64) -> MetricsPage {
+        let mut page = MetricsPage::default();
         let labels = vec![("reason".into(), reason.to_owned()), ("b".into(), String::new())];
-        page.add("dta_dropped", Kind::Counter, "drops", labels, value);
+        page.add("dta_dropped", MetricKind::Counter, "drops", labels, value);
         page
     }
 
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(request.timeseries.len() as u64, record.1);
         let one = |series: TimeSeries| {
             let labels = series.labels.iter().map(|label| format!("{}={}", label.name, label.value));
-            let [Sample { value, timestamp: 1 }] = series.samples[..] else { panic!("{series:?}") };
+            let [MetricSample { value, timestamp: 1 }] = series.samples[..] else { panic!("{series:?}") };
             (labels.collect::<Vec<_>>().join(","), value)
         };
         request.timeseries.into_iter().map(one).collect()
@@ -127,7 +127,7 @@ mod tests {
         let mut samples = Samples { instance: "c".into(), last: BTreeSet::new() };
         let named =
             |reason: &str| format!("__name__=dta_dropped_total,instance=c,job=dta-collector,reason={reason}");
-        let mut told = |page| series(&samples.records(page, 1_999_999)[0]);
+        let mut told = |page| series(&samples.encode_page(page, 1_999_999)[0]);
         let first = told(page("a", 7));
         assert_eq!(first[0], (named("a"), 7.0));
         // And what was left out of the page.
@@ -140,13 +140,13 @@ mod tests {
 
     #[test]
     fn a_long_page_is_several_records_each_with_its_metadata() {
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         let count = RECORD + 10;
         for n in 0..count {
-            page.add("dta_x", Kind::Gauge, "x", vec![("n".into(), n.to_string())], n);
+            page.add("dta_x", MetricKind::Gauge, "x", vec![("n".into(), n.to_string())], n);
         }
         let mut samples = Samples { instance: "c".into(), last: BTreeSet::new() };
-        let records = samples.records(page, 1_000_000);
+        let records = samples.encode_page(page, 1_000_000);
         assert_eq!(records.iter().map(|record| record.1).collect::<Vec<_>>(), [RECORD, 11]);
         for (record, names) in records.iter().zip([&["dta_metrics_left_out", "dta_x"][..], &["dta_x"]]) {
             let request = WriteRequest::decode(&record.0[..]).unwrap();

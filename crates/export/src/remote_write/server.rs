@@ -5,28 +5,28 @@ use prost::Message;
 use super::message::{MetricMetadata, Request2, TimeSeries, WriteRequest};
 use crate::ExportError;
 use crate::config::{REMOTE_WRITE_SECRET_VARIABLE, RemoteWrite, RemoteWriteVersion};
-use crate::http::{self, Answer, Http};
-use crate::receiver::{Receiver, Written, halving};
+use crate::http::{self, Http, ReceiverResponse};
+use crate::receiver::{RecordReceiver, WriteOutcome, write_halving};
 
 /// In an answer of 2.0: how many samples were written.
 const SAMPLES_WRITTEN: &str = "X-Prometheus-Remote-Write-Samples-Written";
 
 /// A server.
-pub(super) struct Server {
+pub(super) struct RemoteWriteServer {
     http: Http,
     url: String,
     version: RemoteWriteVersion,
 }
 
-impl Server {
+impl RemoteWriteServer {
     /// Reads secrets and certificates; makes no connection.
     pub(super) fn new(config: &RemoteWrite) -> Result<Self, ExportError> {
-        let secret = http::secret(config.secret_file.as_deref(), REMOTE_WRITE_SECRET_VARIABLE)?;
+        let secret = http::read_secret(config.secret_file.as_deref(), REMOTE_WRITE_SECRET_VARIABLE)?;
         let secret = match (&config.user, secret) {
             (Some(_), None) => {
-                return Err(http::lacks("`user` has a password", REMOTE_WRITE_SECRET_VARIABLE));
+                return Err(http::missing_secret("`user` has a password", REMOTE_WRITE_SECRET_VARIABLE));
             }
-            (Some(user), Some(password)) => Some(http::basic(user, &password)),
+            (Some(user), Some(password)) => Some(http::basic_authorization(user, &password)),
             (None, secret) => secret.map(|token| http::authorization("Bearer", &token)),
         };
         let http = Http::new(config.ca.as_deref(), secret)?;
@@ -34,14 +34,14 @@ impl Server {
     }
 
     /// The outcome of sending these series; the error is why all of them are refused.
-    fn send(&self, series: &[TimeSeries], metadata: &[MetricMetadata]) -> Result<Written, String> {
+    fn send(&self, series: &[TimeSeries], metadata: &[MetricMetadata]) -> Result<WriteOutcome, String> {
         let (body, kind, version) = match self.version {
             RemoteWriteVersion::One => {
                 let request = WriteRequest { timeseries: series.to_vec(), metadata: metadata.to_vec() };
                 (request.encode_to_vec(), "application/x-protobuf", "0.1.0")
             }
             RemoteWriteVersion::Two => (
-                Request2::of(series, metadata).encode_to_vec(),
+                Request2::from_series(series, metadata).encode_to_vec(),
                 "application/x-protobuf;proto=io.prometheus.write.v2.Request",
                 "2.0.0",
             ),
@@ -52,42 +52,42 @@ impl Server {
             ("Content-Encoding", "snappy"),
             ("X-Prometheus-Remote-Write-Version", version),
         ];
-        match self.http.post(&self.url, &headers, &body) {
-            Ok(answer) => self.outcome(&answer, series.len() as u64),
-            Err(reason) => Ok(Written::later(reason)),
+        match self.http.post_body(&self.url, &headers, &body) {
+            Ok(answer) => self.write_outcome(&answer, series.len() as u64),
+            Err(reason) => Ok(WriteOutcome::retry_later(reason)),
         }
     }
 
-    fn outcome(&self, answer: &Answer, samples: u64) -> Result<Written, String> {
-        let written = answer.header(SAMPLES_WRITTEN).and_then(|count| count.trim().parse::<u64>().ok());
+    fn write_outcome(&self, answer: &ReceiverResponse, samples: u64) -> Result<WriteOutcome, String> {
+        let written = answer.header_value(SAMPLES_WRITTEN).and_then(|count| count.trim().parse::<u64>().ok());
         match (answer.status, self.version, written) {
-            (200..=299, RemoteWriteVersion::One, _) => Ok(Written::Done),
+            (200..=299, RemoteWriteVersion::One, _) => Ok(WriteOutcome::Done),
             (415, RemoteWriteVersion::Two, _) | (200..=299, RemoteWriteVersion::Two, None) => {
                 // It found no series in what it took for a request of 1.0.
-                Ok(Written::later(
+                Ok(WriteOutcome::retry_later(
                     "it does not speak remote write 2.0; set `version = \"1.0\"` in [export.remote_write]",
                 ))
             }
             (200..=299, _, Some(written)) | (400..=428, _, Some(written @ 1..)) => {
                 let rejected = samples.saturating_sub(written);
-                let reason = answer.words();
-                Ok(if rejected == 0 { Written::Done } else { Written::Rejected { points: rejected, reason } })
+                let reason = answer.error_message();
+                Ok(if rejected == 0 { WriteOutcome::Done } else { WriteOutcome::Rejected { points: rejected, reason } })
             }
             // Those of the specification, and those that change with the configuration, here or there.
             (429 | 500.. | 300..=399 | 401 | 403..=405 | 407 | 408, ..) => {
-                Ok(answer.later("a receiver of remote write, and does it take any (Prometheus: --web.enable-remote-write-receiver)"))
+                Ok(answer.retry_later("a receiver of remote write, and does it take any (Prometheus: --web.enable-remote-write-receiver)"))
             }
-            (status, ..) => Err(format!("it answers {status} ({})", answer.words())),
+            (status, ..) => Err(format!("it answers {status} ({})", answer.error_message())),
         }
     }
 }
 
-impl Receiver for Server {
-    fn write(&self, record: &[u8], points: u64) -> Written {
+impl RecordReceiver for RemoteWriteServer {
+    fn write_record(&self, record: &[u8], points: u64) -> WriteOutcome {
         let WriteRequest { timeseries, metadata } = match WriteRequest::decode(record) {
             Ok(request) => request,
-            Err(error) => return Written::Rejected { points, reason: error.to_string() },
+            Err(error) => return WriteOutcome::Rejected { points, reason: error.to_string() },
         };
-        halving(&timeseries, &|part| part.len() as u64, &mut |part| self.send(part, &metadata))
+        write_halving(&timeseries, &|part| part.len() as u64, &mut |part| self.send(part, &metadata))
     }
 }

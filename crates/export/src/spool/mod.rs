@@ -2,7 +2,7 @@
 //! down is nothing special, and what a killed process had read is there after its next start.
 //!
 //! A directory holds segments (`N.spool`, from 1), each a sequence of [records](record), and `position`: what has
-//! been delivered. A record is on disk (`fdatasync`) when [`Spool::append`] returns. At the limit, the oldest segment
+//! been delivered. A record is on disk (`fdatasync`) when [`Spool::append_record`] returns. At the limit, the oldest segment
 //! is removed, and its contents count as dropped.
 //!
 //! Records carry the positions in the lists ([`Checkpoint`]): what is in the spool has been read, nothing else has.
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use dta_files::lock::Lock;
 use dta_files::own_file;
 
-use self::record::{ALIGN, Found, Head};
+use self::record::{ALIGN, RecordHead, SegmentRecord};
 use crate::error::ExportError;
 use crate::events::Positions;
 use crate::unique::Last;
@@ -60,7 +60,7 @@ struct Position {
 
 /// The oldest undelivered record.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Record {
+pub(crate) struct SpoolRecord {
     /// Its bytes.
     pub(crate) body: Vec<u8>,
     /// Points in it.
@@ -82,7 +82,7 @@ struct Segment {
 }
 
 #[derive(Debug)]
-struct State {
+struct SpoolState {
     /// Oldest first; the last one is written to.
     segments: VecDeque<Segment>,
     /// The highest segment number so far.
@@ -111,13 +111,13 @@ struct State {
 pub struct Spool {
     directory: PathBuf,
     most: u64,
-    state: Mutex<State>,
+    state: Mutex<SpoolState>,
     news: Condvar,
     /// Locked as long as this is used.
     _lock: Lock,
 }
 
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> ExportError + 'a {
+fn spool_io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> ExportError + 'a {
     move |source| {
         let path = path.display();
         ExportError(format!(
@@ -127,7 +127,7 @@ fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
 }
 
 /// The directory of a version that wrote records differently.
-fn earlier(directory: &Path) -> ExportError {
+fn earlier_version_error(directory: &Path) -> ExportError {
     ExportError(format!(
         "the spool {} was written by an earlier version of this program; let that version deliver its contents, then remove the directory",
         directory.display()
@@ -140,17 +140,17 @@ impl Spool {
     /// # Errors
     /// The directory cannot be used, or another process uses it.
     pub fn open(directory: &Path, most: u64) -> Result<Self, ExportError> {
-        fs::create_dir_all(directory).map_err(failed("make", directory))?;
+        fs::create_dir_all(directory).map_err(spool_io_error("make", directory))?;
         let lock_path = directory.join("lock");
         let lock = own_file::open(&lock_path, OpenOptions::new().write(true).create(true))
-            .map_err(failed("open", &lock_path))?;
-        let lock = Lock::take(lock).map_err(failed("lock", &lock_path))?.ok_or_else(|| {
+            .map_err(spool_io_error("open", &lock_path))?;
+        let lock = Lock::take(lock).map_err(spool_io_error("lock", &lock_path))?.ok_or_else(|| {
             let path = directory.display();
             ExportError(format!(
                 "another exporter uses the spool {path}; stop it, or give this one another (`spool`)"
             ))
         })?;
-        let state = found(directory)?;
+        let state = recover_state(directory)?;
         Ok(Self {
             directory: directory.to_owned(),
             most,
@@ -160,45 +160,50 @@ impl Spool {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, SpoolState> {
         // Each change is made at once, so what a panicking thread left is valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The checkpoint of the last record.
     pub(crate) fn checkpoint(&self) -> Checkpoint {
-        self.state().kept.clone()
+        self.lock_state().kept.clone()
     }
 
     /// Points in it that are not delivered and, as far as known, not lost.
-    pub fn points(&self) -> u64 {
-        let state = self.state();
+    pub fn pending_points(&self) -> u64 {
+        let state = self.lock_state();
         state.written.saturating_sub(state.passed)
     }
 
     /// Points that it had no room for.
-    pub fn dropped(&self) -> u64 {
-        self.state().dropped
+    pub fn dropped_points(&self) -> u64 {
+        self.lock_state().dropped
     }
 
     /// Points lost because files of the spool were damaged.
-    pub fn damaged(&self) -> u64 {
-        self.state().damaged
+    pub fn damaged_points(&self) -> u64 {
+        self.lock_state().damaged
     }
 
     /// Adds a record; it is on disk when this returns.
-    pub(crate) fn append(&self, body: &[u8], points: u64, kept: Checkpoint) -> Result<(), ExportError> {
-        let mut state = self.state();
+    pub(crate) fn append_record(
+        &self,
+        body: &[u8],
+        points: u64,
+        kept: Checkpoint,
+    ) -> Result<(), ExportError> {
+        let mut state = self.lock_state();
         let before = state.written;
-        let head = Head { bytes: body.len() as u64, crc: crc32fast::hash(body), before, points, kept };
-        let framed = record::framed(&head, 0, 0).map_err(failed("write", &self.directory))?;
+        let head = RecordHead { bytes: body.len() as u64, crc: crc32fast::hash(body), before, points, kept };
+        let framed = record::encode_head(&head, 0, 0).map_err(spool_io_error("write", &self.directory))?;
         self.make_room(&mut state, (framed.len() + body.len()) as u64 + ALIGN)?;
-        if let Err(error) = self.write(&mut state, &head, body) {
+        if let Err(error) = self.write_record(&mut state, &head, body) {
             // Free a full disk of what was delivered.
             if !self.free_delivered(&mut state, 0) {
                 return Err(error);
             }
-            self.write(&mut state, &head, body)?;
+            self.write_record(&mut state, &head, body)?;
         }
         state.written += points;
         state.kept = head.kept;
@@ -208,7 +213,12 @@ impl Spool {
     }
 
     /// Writes a record at the end of the last segment, or in a new one.
-    fn write(&self, state: &mut State, head: &Head, body: &[u8]) -> Result<(), ExportError> {
+    fn write_record(
+        &self,
+        state: &mut SpoolState,
+        head: &RecordHead,
+        body: &[u8],
+    ) -> Result<(), ExportError> {
         let size = (self.most / SEGMENTS).max(1);
         // What an earlier process wrote is not touched.
         if state.file.is_none() || state.segments.back().is_none_or(|last| last.bytes >= size) {
@@ -230,14 +240,14 @@ impl Spool {
                 let options = &mut OpenOptions::new();
                 let file = own_file::open(&path, options.write(true).create(true))
                     .and_then(|file| own_file::sync_directory(&path).map(|()| file))
-                    .map_err(failed("open", &path))?;
+                    .map_err(spool_io_error("open", &path))?;
                 empty.insert(file)
             }
         };
         // After the last byte known to be valid: an earlier failed write is overwritten.
         let start = last.bytes.next_multiple_of(ALIGN);
         let write = || {
-            let mut bytes = record::framed(head, last.number, start)?;
+            let mut bytes = record::encode_head(head, last.number, start)?;
             bytes.extend_from_slice(body);
             file.write_all_at(&bytes, start)?;
             file.sync_data()?;
@@ -250,13 +260,13 @@ impl Spool {
             }
             Err(error) => {
                 let _ = file.set_len(last.bytes);
-                Err(failed("write", &path)(error))
+                Err(spool_io_error("write", &path)(error))
             }
         }
     }
 
     /// Removes the oldest segments until `bytes` more fit.
-    fn make_room(&self, state: &mut State, bytes: u64) -> Result<(), ExportError> {
+    fn make_room(&self, state: &mut SpoolState, bytes: u64) -> Result<(), ExportError> {
         while state.segments.iter().map(|segment| segment.bytes).sum::<u64>() + bytes > self.most {
             let Some(oldest) = state.segments.pop_front() else { return Ok(()) };
             if state.segments.is_empty() {
@@ -271,7 +281,7 @@ impl Spool {
                 tracing::warn!(points, "the spool is full: dropping its oldest points (`spool_mib`)");
             }
             // Removed first: until then, a full disk has no room for the position.
-            remove(&segment_path(&self.directory, oldest.number))?;
+            remove_if_present(&segment_path(&self.directory, oldest.number))?;
             let segment = state.segments.front().map_or(oldest.number + 1, |next| next.number);
             self.write_position(state, segment)?;
         }
@@ -280,22 +290,22 @@ impl Spool {
 
     /// Saves how far the spool is delivered or dropped, for the next start. Called with the state locked, so that an
     /// older position never replaces a newer one.
-    fn write_position(&self, state: &mut State, segment: u64) -> Result<(), ExportError> {
+    fn write_position(&self, state: &mut SpoolState, segment: u64) -> Result<(), ExportError> {
         let position =
             Position { segment, offset: state.offset, passed: state.passed, kept: state.delivered.clone() };
         let path = self.directory.join("position");
-        let write = || own_file::replace(&path, &record::framed(&position, 0, 0)?);
+        let write = || own_file::replace_file(&path, &record::encode_head(&position, 0, 0)?);
         let written = match write() {
             // Free a full disk of what was delivered.
             Err(_) if self.free_delivered(state, 0) => write(),
             written => written,
         };
-        written.map_err(failed("write", &path))
+        written.map_err(spool_io_error("write", &path))
     }
 
     /// Removes segments that are completely delivered or skipped, but keeps the last `keep`; returns whether there
     /// were any.
-    fn free_delivered(&self, state: &mut State, keep: usize) -> bool {
+    fn free_delivered(&self, state: &mut SpoolState, keep: usize) -> bool {
         let mut any = false;
         while state.segments.len() > keep
             && let Some(first) = state.segments.front()
@@ -308,7 +318,7 @@ impl Spool {
             if state.segments.is_empty() {
                 state.file = None;
             }
-            if let Err(error) = remove(&path) {
+            if let Err(error) = remove_if_present(&path) {
                 tracing::warn!(%error, "cannot remove what was delivered: it is removed at the next start");
             }
         }
@@ -319,14 +329,14 @@ impl Spool {
     ///
     /// # Errors
     /// It cannot be read at the moment.
-    pub(crate) fn oldest(&self, wait: Duration) -> Result<Option<Record>, ExportError> {
+    pub(crate) fn wait_for_oldest(&self, wait: Duration) -> Result<Option<SpoolRecord>, ExportError> {
         let until = Instant::now() + wait;
-        let mut state = self.state();
+        let mut state = self.lock_state();
         loop {
             if state.closed {
                 return Ok(None);
             }
-            if let Some(record) = self.look(&mut state)? {
+            if let Some(record) = self.find_oldest(&mut state)? {
                 return Ok(Some(record));
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -338,7 +348,7 @@ impl Spool {
     }
 
     /// The oldest valid undelivered record. Damage before it is skipped, and counted.
-    fn look(&self, state: &mut State) -> Result<Option<Record>, ExportError> {
+    fn find_oldest(&self, state: &mut SpoolState) -> Result<Option<SpoolRecord>, ExportError> {
         loop {
             self.free_delivered(state, 1);
             let Some(first) = state.segments.front() else { break };
@@ -348,10 +358,12 @@ impl Spool {
             }
             let path = segment_path(&self.directory, segment);
             let found = match File::open(&path) {
-                Ok(file) => record::next(&file, segment, from, bytes).map_err(failed("read", &path))?,
+                Ok(file) => {
+                    record::next(&file, segment, from, bytes).map_err(spool_io_error("read", &path))?
+                }
                 // Another process removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                Err(error) => return Err(failed("read", &path)(error)),
+                Err(error) => return Err(spool_io_error("read", &path)(error)),
             };
             let at = found.as_ref().map_or(bytes, |found| found.at);
             if at > from.next_multiple_of(ALIGN) || found.is_none() {
@@ -359,11 +371,11 @@ impl Spool {
                 *unreadable += at - from;
             }
             state.offset = at;
-            if let Some(Found { head, body, end, .. }) = found {
+            if let Some(SegmentRecord { head, body, end, .. }) = found {
                 state.count_damage(head.before);
                 let passed = head.before + head.points;
-                let Head { points, kept, .. } = head;
-                return Ok(Some(Record { body, points, kept, segment, end, passed }));
+                let RecordHead { points, kept, .. } = head;
+                return Ok(Some(SpoolRecord { body, points, kept, segment, end, passed }));
             }
             if state.segments.len() == 1 {
                 // What follows goes where nothing is damaged.
@@ -374,10 +386,14 @@ impl Spool {
         Ok(None)
     }
 
-    /// The record is processed, and `count` counts it before its points are gone from [`Spool::points`]. Returns whether
+    /// The record is processed, and `count` counts it before its points are gone from [`Spool::pending_points`]. Returns whether
     /// it was still in the spool: it may have been dropped meanwhile, and is not counted then.
-    pub(crate) fn done(&self, record: &Record, count: impl FnOnce()) -> Result<bool, ExportError> {
-        let mut state = self.state();
+    pub(crate) fn mark_delivered(
+        &self,
+        record: &SpoolRecord,
+        count: impl FnOnce(),
+    ) -> Result<bool, ExportError> {
+        let mut state = self.lock_state();
         if state.segments.front().is_none_or(|first| first.number != record.segment) {
             return Ok(false);
         }
@@ -388,16 +404,16 @@ impl Spool {
         Ok(true)
     }
 
-    /// Ends waiting in [`Spool::oldest`], for good.
+    /// Ends waiting in [`Spool::wait_for_oldest`], for good.
     pub fn close(&self) {
-        self.state().closed = true;
+        self.lock_state().closed = true;
         self.news.notify_all();
     }
 
     /// Waits this long, or until it is closed; returns whether it is.
-    pub(crate) fn sleep(&self, time: Duration) -> bool {
+    pub(crate) fn wait_for_close(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
-        let mut state = self.state();
+        let mut state = self.lock_state();
         while !state.closed {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -409,7 +425,7 @@ impl Spool {
     }
 }
 
-impl State {
+impl SpoolState {
     /// Everything skipped lies before a record with this many points before it.
     fn count_damage(&mut self, before: u64) {
         let points = before.saturating_sub(self.passed);
@@ -430,18 +446,18 @@ fn segment_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number}.spool"))
 }
 
-fn remove(path: &Path) -> Result<(), ExportError> {
+fn remove_if_present(path: &Path) -> Result<(), ExportError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(spool_io_error("remove", path)(error)),
         _ => Ok(()),
     }
 }
 
 /// The existing segments, in order.
-fn numbers(directory: &Path) -> Result<Vec<u64>, ExportError> {
+fn segment_numbers(directory: &Path) -> Result<Vec<u64>, ExportError> {
     let mut numbers = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed("read", directory))? {
-        let name = entry.map_err(failed("read", directory))?.file_name();
+    for entry in fs::read_dir(directory).map_err(spool_io_error("read", directory))? {
+        let name = entry.map_err(spool_io_error("read", directory))?.file_name();
         numbers.extend(name.to_str().and_then(|name| name.strip_suffix(".spool")?.parse::<u64>().ok()));
     }
     numbers.sort_unstable();
@@ -455,18 +471,18 @@ fn is_earlier(file: &File) -> bool {
 }
 
 /// The contents of `position`, if it exists and is valid.
-fn position(directory: &Path) -> Result<Option<Position>, ExportError> {
+fn read_position(directory: &Path) -> Result<Option<Position>, ExportError> {
     let path = directory.join("position");
     let file = match own_file::open(&path, OpenOptions::new().read(true)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed("read", &path)(error)),
+        Err(error) => return Err(spool_io_error("read", &path)(error)),
     };
     if is_earlier(&file) {
-        return Err(earlier(directory));
+        return Err(earlier_version_error(directory));
     }
-    let read = || record::head(&file, 0, 0, file.metadata()?.len());
-    let position = read().map_err(failed("read", &path))?.map(|(position, _)| position);
+    let read = || record::read_head(&file, 0, 0, file.metadata()?.len());
+    let position = read().map_err(spool_io_error("read", &path))?.map(|(position, _)| position);
     if position.is_none() {
         tracing::warn!(path = %path.display(), "the position of the spool is damaged: everything in the spool is \
             sent again");
@@ -475,12 +491,12 @@ fn position(directory: &Path) -> Result<Option<Position>, ExportError> {
 }
 
 /// The contents of a directory. Removes delivered segments, and cuts off what follows the last valid record.
-fn found(directory: &Path) -> Result<State, ExportError> {
-    let position = position(directory)?;
+fn recover_state(directory: &Path) -> Result<SpoolState, ExportError> {
+    let position = read_position(directory)?;
     let is_known = position.is_some();
     let position = position.unwrap_or_default();
-    let numbers = numbers(directory)?;
-    let mut state = State {
+    let numbers = segment_numbers(directory)?;
+    let mut state = SpoolState {
         segments: VecDeque::new(),
         newest: numbers.last().copied().unwrap_or(0).max(position.segment),
         file: None,
@@ -499,21 +515,21 @@ fn found(directory: &Path) -> Result<State, ExportError> {
     for &number in numbers.iter().rev() {
         let path = segment_path(directory, number);
         if number < position.segment {
-            remove(&path)?;
+            remove_if_present(&path)?;
             continue;
         }
         let from = if number == position.segment { position.offset } else { 0 };
         let file = own_file::open(&path, OpenOptions::new().read(true).write(true))
-            .map_err(failed("open", &path))?;
+            .map_err(spool_io_error("open", &path))?;
         if is_earlier(&file) {
-            return Err(earlier(directory));
+            return Err(earlier_version_error(directory));
         }
         let mut look = || {
             let mut bytes = file.metadata()?.len();
             if !has_last {
-                let last = record::last(&file, number, from, bytes)?;
+                let last = record::last_record(&file, number, from, bytes)?;
                 let end = last.as_ref().map_or(from.min(bytes), |last| last.end);
-                if let Some(Found { head, .. }) = last {
+                if let Some(SegmentRecord { head, .. }) = last {
                     has_last = true;
                     state.written = head.before + head.points;
                     state.kept = head.kept;
@@ -535,7 +551,7 @@ fn found(directory: &Path) -> Result<State, ExportError> {
             state.offset = from.min(bytes);
             Ok(())
         };
-        look().map_err(failed("read", &path))?;
+        look().map_err(spool_io_error("read", &path))?;
     }
     // Without a position, nothing before the first segment was delivered or dropped, nor its first record, which may
     // be damaged.

@@ -30,7 +30,7 @@ const FRONT: usize = 16;
 
 /// The head of a body.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Head {
+pub(super) struct RecordHead {
     /// Bytes of the body.
     pub(super) bytes: u64,
     /// CRC-32 of the body.
@@ -46,8 +46,8 @@ pub(super) struct Head {
 
 /// A valid record.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) head: Head,
+pub(super) struct SegmentRecord {
+    pub(super) head: RecordHead,
     pub(super) body: Vec<u8>,
     /// Where it begins in its segment.
     pub(super) at: u64,
@@ -56,20 +56,20 @@ pub(super) struct Found {
 }
 
 /// An encoded head with its prefix, for the place `at` of a segment.
-pub(super) fn framed(head: &impl Serialize, segment: u64, at: u64) -> io::Result<Vec<u8>> {
+pub(super) fn encode_head(head: &impl Serialize, segment: u64, at: u64) -> io::Result<Vec<u8>> {
     let head = serde_json::to_vec(head)?;
     let length = u32::try_from(head.len()).map_err(io::Error::other)?;
     let mut bytes = Vec::with_capacity(FRONT + head.len());
     bytes.extend(MAGIC);
     bytes.extend(length.to_le_bytes());
-    bytes.extend(checksum(&head, segment, at).to_le_bytes());
+    bytes.extend(head_checksum(&head, segment, at).to_le_bytes());
     bytes.extend(head);
     Ok(bytes)
 }
 
 /// The head at a place of a segment, whose file is valid up to `until`, and where it ends; `None` if there is no
 /// complete one.
-pub(super) fn head<T: DeserializeOwned>(
+pub(super) fn read_head<T: DeserializeOwned>(
     file: &File,
     segment: u64,
     at: u64,
@@ -80,20 +80,20 @@ pub(super) fn head<T: DeserializeOwned>(
     };
     let word = |i: usize| u32::from_le_bytes([front[i], front[i + 1], front[i + 2], front[i + 3]]);
     let (length, begin) = (word(8).into(), at + FRONT as u64);
-    let head = read(file, begin, length, until)?.filter(|head| checksum(head, segment, at) == word(12));
+    let head = read(file, begin, length, until)?.filter(|head| head_checksum(head, segment, at) == word(12));
     Ok(head.and_then(|head| Some((serde_json::from_slice(&head).ok()?, begin + length))))
 }
 
 /// The first valid record of a segment in `from..until`.
-pub(super) fn next(file: &File, segment: u64, from: u64, until: u64) -> io::Result<Option<Found>> {
+pub(super) fn next(file: &File, segment: u64, from: u64, until: u64) -> io::Result<Option<SegmentRecord>> {
     let mut at = from.next_multiple_of(ALIGN);
     while at < until {
-        if let Some((head, begin)) = head::<Head>(file, segment, at, until)?
+        if let Some((head, begin)) = read_head::<RecordHead>(file, segment, at, until)?
             && let Some(body) = read(file, begin, head.bytes, until)?
             && crc32fast::hash(&body) == head.crc
         {
             let end = begin + head.bytes;
-            return Ok(Some(Found { head, body, at, end }));
+            return Ok(Some(SegmentRecord { head, body, at, end }));
         }
         at += ALIGN;
     }
@@ -101,7 +101,12 @@ pub(super) fn next(file: &File, segment: u64, from: u64, until: u64) -> io::Resu
 }
 
 /// The last valid record of a segment in `from..until`.
-pub(super) fn last(file: &File, segment: u64, from: u64, until: u64) -> io::Result<Option<Found>> {
+pub(super) fn last_record(
+    file: &File,
+    segment: u64,
+    from: u64,
+    until: u64,
+) -> io::Result<Option<SegmentRecord>> {
     let mut last = None;
     let mut at = from;
     while let Some(found) = next(file, segment, at, until)? {
@@ -111,7 +116,7 @@ pub(super) fn last(file: &File, segment: u64, from: u64, until: u64) -> io::Resu
     Ok(last)
 }
 
-fn checksum(head: &[u8], segment: u64, at: u64) -> u32 {
+fn head_checksum(head: &[u8], segment: u64, at: u64) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&segment.to_le_bytes());
     crc.update(&at.to_le_bytes());

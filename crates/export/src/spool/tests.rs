@@ -11,8 +11,8 @@ fn kept(n: u32) -> Checkpoint {
     Checkpoint { read: [n, 0, 0, 0], recent: Vec::new() }
 }
 
-fn oldest(spool: &Spool) -> Option<Record> {
-    spool.oldest(Duration::ZERO).unwrap()
+fn oldest(spool: &Spool) -> Option<SpoolRecord> {
+    spool.wait_for_oldest(Duration::ZERO).unwrap()
 }
 
 #[test]
@@ -22,23 +22,23 @@ fn what_was_not_delivered_is_there_after_a_start() {
     let spool = open();
     assert!(oldest(&spool).is_none());
     for n in 1..=3 {
-        spool.append(&[b'0' + n as u8; 10], 2, kept(n)).unwrap();
+        spool.append_record(&[b'0' + n as u8; 10], 2, kept(n)).unwrap();
     }
     let first = oldest(&spool).unwrap();
     assert_eq!((first.body.as_slice(), first.points), (&[b'1'; 10][..], 2));
-    assert!(spool.done(&first, || ()).unwrap());
+    assert!(spool.mark_delivered(&first, || ()).unwrap());
     let refused = Spool::open(folder.path(), 1 << 20).expect_err("it is locked").to_string();
     assert!(refused.starts_with("another exporter uses the spool"), "{refused}");
     drop(spool);
     let spool = open();
-    assert_eq!((spool.points(), spool.checkpoint()), (4, kept(3)));
+    assert_eq!((spool.pending_points(), spool.checkpoint()), (4, kept(3)));
     for n in 2..=3 {
         let record = oldest(&spool).unwrap();
         assert_eq!(record.body, [b'0' + n; 10]);
-        spool.done(&record, || ()).unwrap();
+        spool.mark_delivered(&record, || ()).unwrap();
     }
     assert!(oldest(&spool).is_none());
-    spool.append(b"4", 1, kept(4)).unwrap();
+    spool.append_record(b"4", 1, kept(4)).unwrap();
     drop(spool);
     let spool = open();
     assert_eq!((oldest(&spool).unwrap().body.as_slice(), spool.checkpoint()), (&b"4"[..], kept(4)));
@@ -48,12 +48,12 @@ fn what_was_not_delivered_is_there_after_a_start() {
 fn what_is_gone_from_the_spool_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(folder.path(), 1 << 20).unwrap();
-    spool.append(b"1", 1, kept(1)).unwrap();
+    spool.append_record(b"1", 1, kept(1)).unwrap();
     let record = oldest(&spool).unwrap();
     let counted = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
-            while spool.points() > 0 {
+            while spool.pending_points() > 0 {
                 std::thread::yield_now();
             }
             counted.load(Ordering::SeqCst)
@@ -63,7 +63,7 @@ fn what_is_gone_from_the_spool_is_counted() {
             std::thread::sleep(Duration::from_millis(50));
             counted.store(true, Ordering::SeqCst);
         };
-        assert!(spool.done(&record, count).unwrap());
+        assert!(spool.mark_delivered(&record, count).unwrap());
         assert!(waiting.join().unwrap());
     });
 }
@@ -72,16 +72,16 @@ fn what_is_gone_from_the_spool_is_counted() {
 fn what_was_half_written_is_cut_off_and_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(folder.path(), 1 << 20).unwrap();
-    (1..=2).for_each(|n| spool.append(&[7; 100], 1, kept(n)).unwrap());
+    (1..=2).for_each(|n| spool.append_record(&[7; 100], 1, kept(n)).unwrap());
     drop(spool);
     let path = segment_path(folder.path(), 1);
     let length = fs::metadata(&path).unwrap().len();
     OpenOptions::new().write(true).open(&path).unwrap().set_len(length - 1).unwrap();
     let spool = Spool::open(folder.path(), 1 << 20).unwrap();
-    assert_eq!((spool.points(), spool.checkpoint()), (1, kept(1)));
-    spool.append(&[8; 100], 1, kept(2)).unwrap();
+    assert_eq!((spool.pending_points(), spool.checkpoint()), (1, kept(1)));
+    spool.append_record(&[8; 100], 1, kept(2)).unwrap();
     let record = oldest(&spool).unwrap();
-    spool.done(&record, || ()).unwrap();
+    spool.mark_delivered(&record, || ()).unwrap();
     assert_eq!(oldest(&spool).unwrap().body, [8; 100]);
 }
 
@@ -90,20 +90,20 @@ fn beyond_its_bound_the_oldest_is_dropped_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(folder.path(), 16 << 10).unwrap();
     for n in 1..=100 {
-        spool.append(&[n as u8; 1000], 1, kept(n)).unwrap();
+        spool.append_record(&[n as u8; 1000], 1, kept(n)).unwrap();
         let on_disk: u64 =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
         assert!(on_disk <= 16 << 10, "{on_disk}");
     }
-    assert!(spool.dropped() > 80);
-    assert_eq!(spool.dropped() + spool.points(), 100);
-    let mut next = spool.dropped() + 1;
+    assert!(spool.dropped_points() > 80);
+    assert_eq!(spool.dropped_points() + spool.pending_points(), 100);
+    let mut next = spool.dropped_points() + 1;
     while let Some(record) = oldest(&spool) {
         assert_eq!(record.body[0], next as u8);
         next += 1;
-        spool.done(&record, || ()).unwrap();
+        spool.mark_delivered(&record, || ()).unwrap();
     }
-    assert_eq!((next, spool.points()), (101, 0));
+    assert_eq!((next, spool.pending_points()), (101, 0));
 }
 
 #[test]
@@ -127,11 +127,11 @@ fn a_lock_that_is_no_regular_file_is_neither_waited_for_nor_followed() {
 fn a_record_that_was_dropped_while_it_was_sent_moves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(folder.path(), 4 << 10).unwrap();
-    spool.append(&[1; 1000], 1, kept(1)).unwrap();
+    spool.append_record(&[1; 1000], 1, kept(1)).unwrap();
     let sent = oldest(&spool).unwrap();
-    (2..=10).for_each(|n| spool.append(&[n as u8; 1000], 1, kept(n)).unwrap());
-    assert!(!spool.done(&sent, || ()).unwrap());
-    assert_eq!(spool.dropped() + spool.points(), 10);
+    (2..=10).for_each(|n| spool.append_record(&[n as u8; 1000], 1, kept(n)).unwrap());
+    assert!(!spool.mark_delivered(&sent, || ()).unwrap());
+    assert_eq!(spool.dropped_points() + spool.pending_points(), 10);
 }
 
 /// Set for the test of a full disk, where its disk is.
@@ -148,7 +148,7 @@ fn body(n: u32) -> Vec<u8> {
 }
 
 fn append(spool: &Spool, n: u32) {
-    spool.append(&body(n), points(n), kept(n)).unwrap();
+    spool.append_record(&body(n), points(n), kept(n)).unwrap();
 }
 
 /// Reads and acknowledges everything: what was in it.
@@ -159,8 +159,11 @@ fn deliver(spool: &Spool) -> Vec<u32> {
         assert_eq!((record.body.as_slice(), record.points), (body(n).as_slice(), points(n)));
         all.push(n);
         // On a full disk the position has no place before a whole segment is delivered.
-        if let Err(error) = spool.done(&record, || ()) {
-            assert!(error.to_string().contains("No space left on device") && spool.points() > 0, "{error}");
+        if let Err(error) = spool.mark_delivered(&record, || ()) {
+            assert!(
+                error.to_string().contains("No space left on device") && spool.pending_points() > 0,
+                "{error}"
+            );
         }
     }
     all
@@ -180,7 +183,7 @@ fn find(folder: &Path, n: u32) -> (PathBuf, usize) {
         let at = bytes.windows(body(n).len()).position(|bytes| bytes == body(n))?;
         Some((path, at))
     };
-    numbers(folder).unwrap().iter().find_map(has).unwrap()
+    segment_numbers(folder).unwrap().iter().find_map(has).unwrap()
 }
 
 #[test]
@@ -197,10 +200,10 @@ fn a_damaged_record_in_the_middle_costs_itself_alone() {
     flip(&path, at);
     let spool = open();
     let total: u64 = (1..=20).map(points).sum();
-    assert_eq!((spool.points(), spool.checkpoint()), (total, kept(20)));
+    assert_eq!((spool.pending_points(), spool.checkpoint()), (total, kept(20)));
     let others: Vec<u32> = (1..=20).filter(|n| *n != bad).collect();
     assert_eq!(deliver(&spool), others);
-    assert_eq!((spool.points(), spool.damaged(), spool.dropped()), (0, points(bad), 0));
+    assert_eq!((spool.pending_points(), spool.damaged_points(), spool.dropped_points()), (0, points(bad), 0));
 }
 
 #[test]
@@ -212,9 +215,9 @@ fn a_damaged_first_record_is_counted_though_nothing_was_delivered() {
     drop(spool);
     flip(&segment_path(folder.path(), 1), 0);
     let spool = open();
-    assert_eq!(spool.points(), (1..=3).map(points).sum::<u64>());
+    assert_eq!(spool.pending_points(), (1..=3).map(points).sum::<u64>());
     assert_eq!(deliver(&spool), [2, 3]);
-    assert_eq!((spool.points(), spool.damaged()), (0, points(1)));
+    assert_eq!((spool.pending_points(), spool.damaged_points()), (0, points(1)));
 }
 
 #[test]
@@ -225,16 +228,16 @@ fn what_was_dropped_is_not_counted_as_damaged_after_a_start() {
         let spool = open();
         (1..=3).for_each(|n| append(&spool, n));
         for _ in 0..delivered {
-            spool.done(&oldest(&spool).unwrap(), || ()).unwrap();
+            spool.mark_delivered(&oldest(&spool).unwrap(), || ()).unwrap();
         }
         (4..=60).for_each(|n| append(&spool, n));
-        let left = spool.points();
-        assert!(spool.dropped() > 0);
+        let left = spool.pending_points();
+        assert!(spool.dropped_points() > 0);
         drop(spool);
         let spool = open();
-        assert_eq!((spool.points(), spool.checkpoint()), (left, kept(60)));
+        assert_eq!((spool.pending_points(), spool.checkpoint()), (left, kept(60)));
         assert_eq!(deliver(&spool).iter().map(|n| points(*n)).sum::<u64>(), left);
-        assert_eq!((spool.points(), spool.damaged(), spool.dropped()), (0, 0, 0));
+        assert_eq!((spool.pending_points(), spool.damaged_points(), spool.dropped_points()), (0, 0, 0));
     }
 }
 
@@ -246,13 +249,13 @@ fn what_is_damaged_while_it_is_open_is_counted_and_writing_goes_on() {
     let (path, at) = find(folder.path(), 3);
     flip(&path, at);
     assert_eq!(deliver(&spool), [1, 2]);
-    assert_eq!((spool.points(), spool.damaged()), (0, points(3)));
+    assert_eq!((spool.pending_points(), spool.damaged_points()), (0, points(3)));
     append(&spool, 4);
     fs::remove_file(find(folder.path(), 4).0).unwrap();
     assert!(deliver(&spool).is_empty());
     append(&spool, 5);
     assert_eq!(deliver(&spool), [5]);
-    assert_eq!((spool.points(), spool.damaged()), (0, points(3) + points(4)));
+    assert_eq!((spool.pending_points(), spool.damaged_points()), (0, points(3) + points(4)));
 }
 
 #[test]
@@ -262,7 +265,7 @@ fn a_damaged_position_loses_nothing() {
     let spool = open();
     (1..=3).for_each(|n| append(&spool, n));
     let first = oldest(&spool).unwrap();
-    spool.done(&first, || ()).unwrap();
+    spool.mark_delivered(&first, || ()).unwrap();
     drop(spool);
     let path = folder.path().join("position");
     let good = fs::read(&path).unwrap();
@@ -270,7 +273,11 @@ fn a_damaged_position_loses_nothing() {
         fs::write(&path, &good).unwrap();
         flip(&path, at);
         let spool = open();
-        assert_eq!((spool.points(), spool.checkpoint()), ((1..=3).map(points).sum(), kept(3)), "byte {at}");
+        assert_eq!(
+            (spool.pending_points(), spool.checkpoint()),
+            ((1..=3).map(points).sum(), kept(3)),
+            "byte {at}"
+        );
         assert_eq!(oldest(&spool).unwrap().body, body(1), "byte {at}");
     }
 }
@@ -321,9 +328,9 @@ proptest! {
         (1..=RECORDS).for_each(|n| append(&spool, n));
         for _ in 0..delivered {
             let record = oldest(&spool).unwrap();
-            spool.done(&record, || ()).unwrap();
+            spool.mark_delivered(&record, || ()).unwrap();
         }
-        let segments = numbers(folder.path()).unwrap();
+        let segments = segment_numbers(folder.path()).unwrap();
         prop_assert!(segments.len() > 3, "{segments:?}");
         let mut spool = Some(spool).filter(|_| is_open);
         // A byte of all bytes of all segments.
@@ -355,11 +362,11 @@ proptest! {
         // What follows the last valid record is read again; it was damaged, and not delivered.
         prop_assert!((last + 1..=RECORDS).all(|n| n > delivered && hit.contains(&n)));
         prop_assert!(!is_open || last == RECORDS);
-        prop_assert_eq!(spool.points(), (delivered + 1..=last).map(points).sum::<u64>());
+        prop_assert_eq!(spool.pending_points(), (delivered + 1..=last).map(points).sum::<u64>());
         let lost: u64 = (delivered + 1..=last).filter(|n| hit.contains(n)).map(points).sum();
         let whole: Vec<u32> = (delivered + 1..=RECORDS).filter(|n| !hit.contains(n)).collect();
         prop_assert_eq!(deliver(&spool), whole);
-        prop_assert_eq!((spool.points(), spool.damaged(), spool.dropped()), (0, lost, 0));
+        prop_assert_eq!((spool.pending_points(), spool.damaged_points(), spool.dropped_points()), (0, lost, 0));
         // And it goes on, in this life and the next.
         append(&spool, RECORDS + 1);
         let mut spool = Some(spool);
@@ -367,7 +374,7 @@ proptest! {
             drop(spool.take());
         }
         let spool = spool.unwrap_or_else(open);
-        prop_assert_eq!(spool.points(), points(RECORDS + 1));
+        prop_assert_eq!(spool.pending_points(), points(RECORDS + 1));
         prop_assert_eq!(deliver(&spool), [RECORDS + 1]);
         drop(spool);
         prop_assert!(deliver(&open()).is_empty());
@@ -401,7 +408,7 @@ fn what_was_delivered_makes_room_on_a_full_disk() {
     for _ in 0..3 {
         let first = n;
         let full = loop {
-            match spool.append(&body(n), points(n), kept(n)) {
+            match spool.append_record(&body(n), points(n), kept(n)) {
                 Ok(()) => n += 1,
                 Err(error) => break error.to_string(),
             }

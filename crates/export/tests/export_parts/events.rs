@@ -2,10 +2,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dta_export::events::{EventReader, LookupCounters, Stores};
-use dta_export::source::{Options, Source};
+use dta_export::events::{EventReader, LookupCounters, LookupStores};
+use dta_export::source::{EventSource, SourceOptions};
 use dta_proto::key::Flow;
-use dta_proto::telemetry::{Entry, Location, Means, Metric, Path, Via, Why, list};
+use dta_proto::telemetry::{Location, Means, Metric, SwitchPath, TelemetryEntry, Via, Why, list};
 
 use crate::lists::Lists;
 
@@ -16,20 +16,20 @@ fn flow() -> Flow {
 
 fn drop_of_flow() -> Vec<u8> {
     let place = Location { switch: Some(1), ..Location::default() };
-    let entry = Entry::Drop { time: 1, key: flow().key(), place, ingress_port: None, reason: 71 };
-    entry.bytes().to_vec()
+    let entry = TelemetryEntry::Drop { time: 1, key: flow().to_key(), place, ingress_port: None, reason: 71 };
+    entry.to_bytes().to_vec()
 }
 
 fn name_of_flow() -> Vec<u8> {
-    Entry::Key { key: flow().key(), means: Means::Flow(flow()) }.bytes().to_vec()
+    TelemetryEntry::Key { key: flow().to_key(), means: Means::Flow(flow()) }.to_bytes().to_vec()
 }
 
 /// A reader that has seen that there are no keys, and reads the other lists.
 async fn reader(lists: &Lists) -> (EventReader, Arc<LookupCounters>) {
     let ask = Arc::new(lists.clone());
-    let source = Source::new(ask.clone(), &Options::default(), Arc::default());
+    let source = EventSource::new(ask.clone(), &SourceOptions::default(), Arc::default());
     let counters = Arc::new(LookupCounters::default());
-    let mut reader = EventReader::new(source, ask, Stores::default(), None, counters.clone());
+    let mut reader = EventReader::new(source, ask, LookupStores::default(), None, counters.clone());
     nothing_comes(&mut reader).await;
     (reader, counters)
 }
@@ -67,13 +67,15 @@ async fn an_event_whose_key_is_never_told_goes_without_its_name() {
 }
 
 fn change(metric: Metric, why: Why, path: Via) -> Vec<u8> {
-    let key = "10.0.0.1:1->10.0.0.2:2/udp".parse::<Flow>().unwrap().key();
+    let key = "10.0.0.1:1->10.0.0.2:2/udp".parse::<Flow>().unwrap().to_key();
     let new = match path {
         Via::Path(path) => path.hops.into(),
         Via::Digest(_) => 9,
     };
     let place = Location::default();
-    Entry::Change { time: 1, key, metric, why, old: 1, new, place, path: Some(path) }.bytes().to_vec()
+    TelemetryEntry::Change { time: 1, key, metric, why, old: 1, new, place, path: Some(path) }
+        .to_bytes()
+        .to_vec()
 }
 
 /// The paths of the next events, as they are written.
@@ -86,19 +88,22 @@ async fn paths(reader: &mut EventReader) -> Vec<String> {
 async fn an_event_has_its_own_path_and_not_the_one_that_came_after_it() {
     let lists = Lists::default();
     let (mut reader, counters) = reader(&lists).await;
-    let key = "10.0.0.1:1->10.0.0.2:2/udp".parse::<Flow>().unwrap().key();
-    let (a, b) = (Path::of(&[7]), Path::of(&[17]));
-    let (long, other) = (Path::of(&[1, 2, 3, 4, 5, 6, 7, 8, 9]), Path::of(&[1, 2, 3, 4, 5, 6, 7, 9, 8]));
-    let digest = |path: Path| Via::Digest(path.digest());
-    let of_path = |path: Path| change(Metric::FlowPath, Why::Moved, Via::of(&path));
+    let key = "10.0.0.1:1->10.0.0.2:2/udp".parse::<Flow>().unwrap().to_key();
+    let (a, b) = (SwitchPath::from_switches(&[7]), SwitchPath::from_switches(&[17]));
+    let (long, other) = (
+        SwitchPath::from_switches(&[1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        SwitchPath::from_switches(&[1, 2, 3, 4, 5, 6, 7, 9, 8]),
+    );
+    let digest = |path: SwitchPath| Via::Digest(path.path_digest());
+    let of_path = |path: SwitchPath| change(Metric::FlowPath, Why::Moved, Via::from_path(&path));
     let of_latency = |path| change(Metric::FlowLatency, Why::Moved, digest(path));
     // By the time that they are read, the store has the last of them.
-    lists.write(&key.0, &a.bytes());
+    lists.write(&key.0, &a.to_bytes());
     lists.put(list::CHANGES, vec![of_path(a), of_latency(a), of_path(b), of_latency(b), of_path(a)]);
     assert_eq!(paths(&mut reader).await, ["7", "7", "17", "17", "7"]);
     // One that is longer than an event has room for is looked up, and so is that of a latency; what the store has is of
     // the same length, and another.
-    lists.write(&key.0, &long.bytes());
+    lists.write(&key.0, &long.to_bytes());
     lists.put(list::CHANGES, vec![of_path(other), of_latency(other), of_path(long), of_latency(long)]);
     let nine = "1:2:3:4:5:6:7:8:9";
     assert_eq!(paths(&mut reader).await, ["none", "none", nine, nine]);

@@ -99,7 +99,7 @@ async fn what_is_unavailable_is_sent_again_and_what_is_too_large_arrives_in_part
     end(&mut exporters).await;
     let counts = ["made", "delivered", "dropped.rejected", "retried"];
     assert_eq!(counts.map(|name| counted(&exporters, name)), [40, 40, 0, 2]);
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     assert_eq!(server.records(), [40, 40, 40, 20, 10, 10, 20, 10, 10]);
     assert!(server.asked.lock().unwrap().iter().all(|(token, _)| token == "Bearer very-secret"));
 }
@@ -112,7 +112,7 @@ async fn partial_success_over_grpc_counts_what_was_rejected_and_sends_nothing_ag
     let mut exporters = bed.start(true);
     end(&mut exporters).await;
     assert_eq!(["delivered", "dropped.rejected", "retried"].map(|name| counted(&exporters, name)), [1, 2, 0]);
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     assert_eq!(server.records(), [3]);
 }
 
@@ -128,12 +128,12 @@ async fn log_records_go_over_tls_to_a_server_that_the_authority_vouches_for_and_
     (otlp.url, otlp.ca) = (foreign, Some(folder.join("ca.pem")));
     let exporters = bed.start(false);
     until(&exporters, "retried", 1).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     assert!(stranger.records().is_empty());
     bed.config.otlp.as_mut().unwrap().url = url;
     let mut exporters = bed.start(true);
     end(&mut exporters).await;
     assert_eq!(counted(&exporters, "retried"), 0);
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     assert_eq!(trusted.records(), [1]);
 }

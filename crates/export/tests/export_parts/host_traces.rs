@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_rpc::Ask;
-use dta_export::config::{Config, Otlp, Signal, Traces};
+use dta_export::config::{Config, Otlp, Signal, TraceSelection};
 use dta_export::events::Events;
 use dta_export::hosts::journey::HostTrace;
 use dta_export::hosts::reader::HostReader;
-use dta_export::source::{Begin, LISTS, Options, Source};
+use dta_export::source::{Begin, EventSource, LISTS, SourceOptions};
 use dta_proto::key::{Flow, Key};
-use dta_proto::trace::{Entry, HOPS, Name, Named, Seen, list, path_key, store};
+use dta_proto::trace::{HOPS, Named, PacketSighting, TraceEntry, TraceName, list, path_key, store};
+use dta_rpc::Ask;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
@@ -20,7 +20,7 @@ use crate::lists::Lists;
 use crate::recorder::{Bed, Recorder, counted, end, until};
 use crate::traces::{at, flow, number, spans};
 
-fn bed(url: &str, host_traces: Traces) -> Bed {
+fn bed(url: &str, host_traces: TraceSelection) -> Bed {
     Bed::new(|folder| {
         let otlp = Otlp {
             url: url.to_owned(),
@@ -33,20 +33,20 @@ fn bed(url: &str, host_traces: Traces) -> Bed {
     })
 }
 
-fn all() -> Traces {
-    Traces { one_in: 1, ..Traces::default() }
+fn all() -> TraceSelection {
+    TraceSelection { one_in: 1, ..TraceSelection::default() }
 }
 
-fn append(lists: &Lists, entries: &[Entry]) {
-    let bytes = entries.iter().map(|entry| entry.bytes().to_vec()).collect();
-    lists.put_in(store::EVENTS, entries[0].list(), bytes);
+fn append(lists: &Lists, entries: &[TraceEntry]) {
+    let bytes = entries.iter().map(|entry| entry.to_bytes().to_vec()).collect();
+    lists.put_in(store::EVENTS, entries[0].list_number(), bytes);
 }
 
 /// What two hosts say of themselves: the first has the points 0, 1 and 2, the second 6 and 7, and one where packets are
 /// dropped.
 fn names(lists: &Lists) {
     let name = |host, of, number, name| {
-        append(lists, &[Entry::Name { time: at(0), host, of, number, name: Name::new(name) }]);
+        append(lists, &[TraceEntry::Name { time: at(0), host, of, number, name: TraceName::new(name) }]);
     };
     name(1, Named::Host, 0, "node1");
     name(1, Named::Point, 0, "netns:pod1/iface:eth0");
@@ -69,19 +69,19 @@ struct Of {
 }
 
 fn of(flow: &Flow, digest: u64) -> Of {
-    Of { flow: flow.key(), digest, left: digest, synced: true }
+    Of { flow: flow.to_key(), digest, left: digest, synced: true }
 }
 
 impl Of {
-    fn seen(&self, host: u16, hop: u8, time: u64) -> Seen {
+    fn seen(&self, host: u16, hop: u8, time: u64) -> PacketSighting {
         let Of { flow, digest, synced, .. } = *self;
-        Seen { time: at(time), flow, digest, host, hop, synced, length: 84 }
+        PacketSighting { time: at(time), flow, digest, host, hop, synced, length: 84 }
     }
 
     /// Writes what a host saw of it, as hosts do: where it was first, and all points.
     fn passes(&self, lists: &Lists, host: u16, stops: &[(u8, u64)]) {
         let seen = self.seen(host, stops[0].0, stops[0].1);
-        append(lists, &[Entry::Packet { seen, points: stops.len() as u8, left: self.left }]);
+        append(lists, &[TraceEntry::Packet { seen, points: stops.len() as u8, left: self.left }]);
         let mut row = [None; HOPS as usize];
         for (hop, time) in stops {
             row[usize::from(*hop)] = Some(at(*time) as u32);
@@ -90,7 +90,7 @@ impl Of {
     }
 
     fn is_dropped(&self, lists: &Lists, host: u16, time: u64) {
-        append(lists, &[Entry::Drop { seen: self.seen(host, 128, time), reason: 64, interface: 3 }]);
+        append(lists, &[TraceEntry::Drop { seen: self.seen(host, 128, time), reason: 64, interface: 3 }]);
     }
 }
 
@@ -102,7 +102,7 @@ async fn exported<const N: usize>(bed: &Bed, server: &Recorder, names: [&str; N]
     let mut exporters = bed.start(true);
     end(&mut exporters).await;
     let counts = names.map(|name| counted(&exporters, name));
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     (spans(server), counts)
 }
 
@@ -213,7 +213,7 @@ async fn what_is_not_known_of_a_packet_is_said() {
     let other = of(&flow(2), 8);
     other.passes(&bed.lists, 1, &[(0, 101_000), (1, 103_000)]);
     let seen = other.seen(2, 6, 124_000);
-    append(&bed.lists, &[Entry::Packet { seen, points: 2, left: 8 }]);
+    append(&bed.lists, &[TraceEntry::Packet { seen, points: 2, left: 8 }]);
     // One of three points.
     let third = of(&flow(3), 9);
     third.passes(&bed.lists, 1, &[(0, 201_000)]);
@@ -221,7 +221,7 @@ async fn what_is_not_known_of_a_packet_is_said() {
     (row[0], row[1]) = (Some(at(301_000) as u32), Some(at(302_000) as u32));
     let fourth = of(&flow(4), 10);
     let seen = fourth.seen(1, 0, 301_000);
-    append(&bed.lists, &[Entry::Packet { seen, points: 3, left: 10 }]);
+    append(&bed.lists, &[TraceEntry::Packet { seen, points: 3, left: 10 }]);
     bed.lists.path(&path_key(10, 1).0, &row);
     // Dropped before any point saw it, and of a flow whose key has no address.
     let fifth = Of { flow: Key([9; 16]), ..of(&flow(5), 11) };
@@ -274,7 +274,7 @@ async fn a_packet_whose_addresses_are_translated_is_one_trace() {
 #[tokio::test]
 async fn a_share_of_the_packets_that_the_rule_names_are_traces() {
     const PACKETS: u64 = 2000;
-    let traced = async |traces: Traces| {
+    let traced = async |traces: TraceSelection| {
         let server = Recorder::start(&["200 OK|"]);
         let bed = bed(&server.url, traces);
         names(&bed.lists);
@@ -290,13 +290,14 @@ async fn a_share_of_the_packets_that_the_rule_names_are_traces() {
         assert_eq!(whole.len() as u64, made);
         whole
     };
-    let share = traced(Traces { one_in: 10, ..Traces::default() }).await.len();
+    let share = traced(TraceSelection { one_in: 10, ..TraceSelection::default() }).await.len();
     assert!((130..270).contains(&share), "{share}");
     let prefix = Some("10.0.0.1/32".parse().unwrap());
-    let prefix = traced(Traces { one_in: 1, prefix, ..Traces::default() }).await;
+    let prefix = traced(TraceSelection { one_in: 1, prefix, ..TraceSelection::default() }).await;
     assert_eq!(prefix.len() as u64, PACKETS / 2);
     assert!(prefix.iter().all(|span| span.name.starts_with("10.0.0.1:")));
-    let slow = traced(Traces { one_in: 1, least_latency_ns: 1990, ..Traces::default() }).await;
+    let slow =
+        traced(TraceSelection { one_in: 1, least_latency_ns: 1990, ..TraceSelection::default() }).await;
     assert_eq!((slow.len(), slow.iter().filter(|span| is_error(span)).count()), (11, 1));
 }
 
@@ -310,7 +311,7 @@ async fn a_packet_waits_for_other_hosts_and_comes_once_after_a_restart() {
     until(&exporters, "entries", 10).await;
     of(&flow(1), 7).passes(&bed.lists, 2, &THERE);
     until(&exporters, "delivered", 1).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let (sent, counts) = exported(&bed, &server, ["found", "made"]).await;
     assert_eq!((sent.len(), counts), (5, [0, 0]));
 }
@@ -320,9 +321,9 @@ async fn what_waits_is_read_again_by_the_next_reader() {
     let lists = Lists::default();
     names(&lists);
     let reader = |begin| {
-        let options = Options { store: store::EVENTS.into(), begin: [Some(begin); LISTS], once: false };
+        let options = SourceOptions { store: store::EVENTS.into(), begin: [Some(begin); LISTS], once: false };
         let ask: Arc<dyn Ask> = Arc::new(lists.clone());
-        HostReader::new(Source::new(ask.clone(), &options, Arc::default()), ask, all(), Arc::default())
+        HostReader::new(EventSource::new(ask.clone(), &options, Arc::default()), ask, all(), Arc::default())
     };
     let digests =
         |events: &Events<HostTrace>| events.events.iter().map(|trace| trace.digest).collect::<Vec<_>>();
@@ -352,7 +353,7 @@ async fn a_collector_that_goes_away_costs_nothing() {
     assert_eq!(counted(&exporters, "made"), 0);
     bed.lists.away(false);
     until(&exporters, "delivered", 1).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let spans = spans(&server);
     assert_eq!((spans.len(), text(&spans[0], "dta.lacks")), (3, None));
 }

@@ -48,7 +48,7 @@ async fn a_2x_server_gets_token_organisation_and_bucket() {
         [3, 3, 0, 1]
     );
     assert!(!format!("{exporters:?}").contains("very-secret"));
-    exporters.stop().await;
+    exporters.stop_exporters().await;
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn what_a_server_refuses_for_good_is_counted_and_stops_nothing() {
         ["made", "dropped.rejected", "spooled", "retried"].map(|name| counted(&exporters, name)),
         [4, 2, 0, 0]
     );
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     assert_eq!(server.asked().len(), 2);
 }
 
@@ -93,7 +93,7 @@ async fn what_a_server_refuses_whole_arrives_in_parts_but_for_the_lines_at_fault
             [POINTS, POINTS - dropped, dropped, 0, 0],
             "{refusal}"
         );
-        exporters.stop().await;
+        exporters.stop_exporters().await;
         let asked = server.asked();
         assert_eq!(asked[0].text().lines().count() as u64, POINTS, "{refusal}: not one request");
         let taken: BTreeSet<&str> = asked
@@ -113,8 +113,8 @@ async fn names_can_be_left_out() {
     bed.config.influx.as_mut().unwrap().names = false;
     bed.lists.put(list::DROPS, vec![drop_at(5)]);
     let mut exporters = bed.start(true);
-    exporters.ended().await;
-    exporters.stop().await;
+    exporters.wait_until_done().await;
+    exporters.stop_exporters().await;
     assert_eq!(server.asked()[0].text(), "drops,reason=71,switch=1 value=1i 5\n");
 }
 
@@ -129,7 +129,7 @@ async fn a_server_that_is_away_stops_nothing_and_another_life_goes_on() {
     until(&exporters, "retried", 1).await;
     bed.lists.put(list::DROPS, vec![drop_at(3)]);
     until(&exporters, "spooled", 3).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     // Nothing that only its owner may read is open to others.
     use std::os::unix::fs::PermissionsExt;
     let segment = std::fs::metadata(bed.folder.path().join("spool/1.spool")).unwrap();
@@ -139,8 +139,8 @@ async fn a_server_that_is_away_stops_nothing_and_another_life_goes_on() {
     bed.lists.put(list::DROPS, vec![drop_at(3), drop_at(4)]);
     let mut exporters = bed.start(true);
     assert_eq!(counted(&exporters, "found"), 3);
-    exporters.ended().await;
-    exporters.stop().await;
+    exporters.wait_until_done().await;
+    exporters.stop_exporters().await;
     let lines: String = server.asked().into_iter().map(|asked| asked.text().to_owned()).collect();
     // The fourth event has the third's time, which another process gave.
     assert_eq!(

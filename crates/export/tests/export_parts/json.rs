@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use dta_rpc::Ask;
 use dta_export::config::{Config, Json};
-use dta_export::run::{Exporters, Run};
+use dta_export::run::{ExportOptions, Exporters};
 use dta_proto::telemetry::list;
+use dta_rpc::Ask;
 use serde_json::Value;
 
 use crate::lists::Lists;
@@ -19,10 +19,10 @@ async fn a_file_gets_each_event_once_over_several_runs() {
     let ask: Arc<dyn Ask> = Arc::new(lists.clone());
     for run in 0..3 {
         (1..=3).for_each(|n| lists.put(list::DROPS, vec![drop_at(10 * run + n)]));
-        let run = Run { once: true, ..Run::default() };
+        let run = ExportOptions { once: true, ..ExportOptions::default() };
         let mut exporters = Exporters::start(&config, "json", &ask, &pages(), run).unwrap();
-        exporters.ended().await;
-        exporters.stop().await;
+        exporters.wait_until_done().await;
+        exporters.stop_exporters().await;
     }
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -42,10 +42,10 @@ async fn names_can_be_left_out() {
     let lists = Lists::default();
     lists.put(list::DROPS, vec![drop_at(5)]);
     let ask: Arc<dyn Ask> = Arc::new(lists);
-    let run = Run { once: true, ..Run::default() };
+    let run = ExportOptions { once: true, ..ExportOptions::default() };
     let mut exporters = Exporters::start(&config, "json", &ask, &pages(), run).unwrap();
-    exporters.ended().await;
-    exporters.stop().await;
+    exporters.wait_until_done().await;
+    exporters.stop_exporters().await;
     let line: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!((&line["reason"], line.get("reason_name")), (&71.into(), None));
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dta_export::config::{Config, Kafka};
 use dta_proto::key::Flow;
-use dta_proto::telemetry::{Entry, Location, list};
+use dta_proto::telemetry::{Location, TelemetryEntry, list};
 use rskafka::client::partition::UnknownTopicHandling;
 use rskafka::client::{Client, ClientBuilder};
 use rskafka::record::Record;
@@ -100,7 +100,9 @@ fn at(n: u64) -> u64 {
 fn drop_of_flow(n: u64) -> Vec<u8> {
     let flow: Flow = format!("10.0.0.{}:1->10.0.0.9:2/udp", n % 7).parse().unwrap();
     let place = Location { switch: Some(1), ..Location::default() };
-    Entry::Drop { time: at(n), key: flow.key(), place, ingress_port: None, reason: 71 }.bytes().to_vec()
+    TelemetryEntry::Drop { time: at(n), key: flow.to_key(), place, ingress_port: None, reason: 71 }
+        .to_bytes()
+        .to_vec()
 }
 
 #[tokio::test]
@@ -127,14 +129,14 @@ async fn a_broker_that_was_away_gets_each_event_once_and_each_flow_in_order() {
     let before = counted(&exporters, "retried");
     until(&exporters, "retried", before + 1).await;
     assert_eq!(counted(&exporters, "delivered"), 0);
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let controller = broker.client().await.controller_client().unwrap();
     controller.create_topic("events", PARTITIONS, 1, 5_000).await.unwrap();
     bed.lists.put(list::DROPS, entries.collect());
     let mut exporters = bed.start(true);
     end(&mut exporters).await;
     assert_eq!(["dropped.rejected", "retried"].map(|name| counted(&exporters, name)), [0, 0]);
-    exporters.stop().await;
+    exporters.stop_exporters().await;
 
     let records = broker.records("events").await;
     assert!(records.iter().filter(|records| !records.is_empty()).count() > 1, "all in one partition");

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dta_rpc::{Answers, Ask, ClientError, Following, Question, QuestionKind, Series, Span};
 use dta_export::source::DEFAULT_STORE;
 use dta_proto::control::{
     EntriesRequest, EpochsRequest, EpochsResponse, KeyWriteAnswer, ListSessionsResponse, NodeStatistics,
     PathAnswer, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
     TailResponse,
 };
+use dta_rpc::{Ask, ClientError, QueryAnswers, Question, QuestionKind, Series, Span, TailMessages};
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
@@ -85,7 +85,7 @@ fn refused<T>() -> Result<T, ClientError> {
 
 #[tonic::async_trait]
 impl Ask for Lists {
-    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
+    async fn tail_list(&self, request: TailRequest) -> Result<TailMessages, ClientError> {
         if *self.0.away.borrow() {
             return Err(gone());
         }
@@ -112,16 +112,16 @@ impl Ask for Lists {
                 }
             }
         });
-        Ok(Following::new(tokio_stream::wrappers::ReceiverStream::new(receiver)))
+        Ok(TailMessages::new(tokio_stream::wrappers::ReceiverStream::new(receiver)))
     }
 
-    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+    async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         refused()
     }
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         refused()
     }
-    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+    async fn query_keys(&self, question: Question) -> Result<QueryAnswers, ClientError> {
         if *self.0.away.borrow() {
             return Err(gone());
         }
@@ -134,27 +134,27 @@ impl Ask for Lists {
                 PathAnswer { found: true, hops, present, ..PathAnswer::default() }
             };
             let of_keys = question.keys.iter().map(|key| answer(&key.0).into()).collect();
-            return Ok(Answers { of_keys, ..Answers::default() });
+            return Ok(QueryAnswers { of_keys, ..QueryAnswers::default() });
         }
         let values = self.0.values.lock().unwrap();
         let answer =
             |key: &[u8]| KeyWriteAnswer { value: values.get(key).cloned(), ..KeyWriteAnswer::default() };
         let of_keys = question.keys.iter().map(|key| answer(&key.0).into()).collect();
-        Ok(Answers { of_keys, ..Answers::default() })
+        Ok(QueryAnswers { of_keys, ..QueryAnswers::default() })
     }
-    async fn series(&self, _: Question, _: Span) -> Result<Series, ClientError> {
+    async fn query_keys_in_span(&self, _: Question, _: Span) -> Result<Series, ClientError> {
         refused()
     }
-    async fn epochs(&self, _: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+    async fn fetch_epochs(&self, _: EpochsRequest) -> Result<EpochsResponse, ClientError> {
         refused()
     }
-    async fn entries(&self, _: EntriesRequest) -> Result<Following, ClientError> {
+    async fn stream_entries(&self, _: EntriesRequest) -> Result<TailMessages, ClientError> {
         refused()
     }
     async fn read_memory(&self, _: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
         refused()
     }
-    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+    async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         refused()
     }
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {

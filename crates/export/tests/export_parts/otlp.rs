@@ -98,7 +98,7 @@ async fn events_are_log_records_and_what_is_sent_again_is_the_same() {
         [3, 3, 0, 2]
     );
     assert!(!format!("{exporters:?}").contains("very-secret"));
-    exporters.stop().await;
+    exporters.stop_exporters().await;
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn a_vendors_header_carries_the_token() {
     bed.lists.put(list::DROPS, vec![drop_at(at(5))]);
     let mut exporters = bed.start(true);
     end(&mut exporters).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let asked = server.asked();
     assert!(asked[0].head.starts_with("POST /otlp/v1/logs "), "{}", asked[0].head);
     assert_eq!((asked[0].header("api-key"), asked[0].header("authorization")), (Some("very-secret"), None));
@@ -131,7 +131,7 @@ async fn partial_success_counts_what_was_rejected_and_sends_nothing_again() {
             ["delivered", "dropped.rejected", "retried"].map(|name| counted(&exporters, name)),
             [3 - lost, lost, 0]
         );
-        exporters.stop().await;
+        exporters.stop_exporters().await;
         assert_eq!(server.asked().len(), 1);
     }
 }
@@ -153,7 +153,7 @@ async fn what_is_refused_is_dropped_and_counted_and_blocks_nothing() {
             [41, 1, 0, 0],
             "{status}"
         );
-        exporters.stop().await;
+        exporters.stop_exporters().await;
         let taken = server
             .asked()
             .iter()
@@ -181,7 +181,7 @@ async fn what_waits_for_a_wrong_token_or_url_is_kept() {
         let mut exporters = bed.start(true);
         end(&mut exporters).await;
         assert_eq!(["delivered", "retried"].map(|name| counted(&exporters, name)), [1, 1], "{status}");
-        exporters.stop().await;
+        exporters.stop_exporters().await;
     }
 }
 
@@ -193,20 +193,20 @@ async fn what_was_spooled_while_nobody_listened_arrives_once_after_a_restart() {
     let exporters = bed.start(false);
     until(&exporters, "spooled", 2).await;
     until(&exporters, "retried", 1).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let server = Recorder::start(&["200 OK|"]);
     bed.config.otlp.as_mut().unwrap().url = server.url.clone();
     bed.lists.put(list::DROPS, vec![drop_at(at(3))]);
     let mut exporters = bed.start(true);
     assert_eq!(counted(&exporters, "found"), 2);
     end(&mut exporters).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let told: Vec<u64> = server.asked().iter().flat_map(|asked| times(&logs(asked))).collect();
     assert_eq!(told, [at(1), at(2), at(3)]);
     // And nothing after another one.
     let mut exporters = bed.start(true);
     end(&mut exporters).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     assert_eq!(server.asked().iter().flat_map(logs).count(), 3);
 }
 
@@ -231,7 +231,7 @@ async fn a_receiver_that_is_slow_holds_up_no_other_exporter() {
     assert_eq!(counted(&exporters, "delivered"), 0);
     drop(release);
     end(&mut exporters).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn metrics_are_sums_and_gauges() {
     let bed = bed(&server.url, Signal::Metrics);
     let mut exporters = bed.start(true);
     end(&mut exporters).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let asked = server.asked();
     let [asked] = &asked[..] else { panic!("{} requests", asked.len()) };
     assert!(asked.head.starts_with("POST /v1/metrics "), "{}", asked.head);
@@ -269,10 +269,10 @@ async fn each_signal_has_a_spool_of_its_own() {
     bed.config.otlp.as_mut().unwrap().signals = Signal::ALL.into();
     bed.lists.put(list::DROPS, vec![drop_at(at(1))]);
     let mut exporters = bed.start(true);
-    let sinks: Vec<_> = exporters.counters().iter().map(|(sink, _)| *sink).collect();
+    let sinks: Vec<_> = exporters.exporter_counters().iter().map(|(sink, _)| *sink).collect();
     assert_eq!(sinks, ["otlp-logs", "otlp-metrics", "otlp-traces", "otlp-host-traces"]);
-    exporters.ended().await;
-    exporters.stop().await;
+    exporters.wait_until_done().await;
+    exporters.stop_exporters().await;
     for signal in ["logs", "metrics", "traces", "host-traces"] {
         assert!(bed.folder.path().join("spool").join(signal).join("lock").exists());
     }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dta_rpc::Ask;
 use dta_export::config::{Config, RemoteWrite};
-use dta_export::run::{Exporters, Pages, Run};
-use dta_export::metrics::{Kind, Page};
+use dta_export::metrics::{MetricKind, MetricsPage};
+use dta_export::run::{ExportOptions, Exporters, Pages};
+use dta_rpc::Ask;
 use serde_json::Value;
 
 use crate::recorder::{Bed, counted, end, until};
@@ -108,13 +108,13 @@ async fn a_prometheus_that_was_away_has_every_sample_once() {
     prometheus.stop();
     until(&exporters, "retried", 1).await;
     until(&exporters, "spooled", 4).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     prometheus.go_on();
     let mut exporters = bed.start(true);
     assert!(counted(&exporters, "found") >= 4);
     end(&mut exporters).await;
     assert_eq!(["dropped.rejected", "retried"].map(|name| counted(&exporters, name)), [0, 0]);
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     // The second run's first page, too.
     let labels = r#"job="dta-collector",instance="test",reason="a b""#;
     let count = prometheus.query(&format!("count_over_time(dta_test_total{{{labels}}}[1h])"));
@@ -132,17 +132,17 @@ async fn a_series_that_ended_is_not_found_any_more() {
     let pages: Pages = Arc::new(move || {
         let n = made.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
-            let mut page = Page::default();
+            let mut page = MetricsPage::default();
             let reason = if n == 0 { "first" } else { "then" };
-            page.add("dta_test", Kind::Gauge, "a gauge", vec![("reason".into(), reason.into())], n + 1);
+            page.add("dta_test", MetricKind::Gauge, "a gauge", vec![("reason".into(), reason.into())], n + 1);
             Ok(page)
         })
     });
     let ask: Arc<dyn Ask> = Arc::new(bed.lists.clone());
-    let exporters = Exporters::start(&bed.config, "test", &ask, &pages, Run::default()).unwrap();
+    let exporters = Exporters::start(&bed.config, "test", &ask, &pages, ExportOptions::default()).unwrap();
     until(&exporters, "delivered", 2).await;
     until(&exporters, "delivered", 5).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let found = prometheus.query("dta_test");
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].0["reason"], "then");

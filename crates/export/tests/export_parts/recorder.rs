@@ -5,10 +5,10 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dta_rpc::Ask;
 use dta_export::config::Config;
-use dta_export::run::{Exporters, Pages, Run};
-use dta_export::metrics::{Kind, Page};
+use dta_export::metrics::{MetricKind, MetricsPage};
+use dta_export::run::{ExportOptions, Exporters, Pages};
+use dta_rpc::Ask;
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::lists::Lists;
@@ -136,7 +136,7 @@ impl Bed {
 
     pub(crate) fn start(&self, once: bool) -> Exporters {
         let ask: Arc<dyn Ask> = Arc::new(self.lists.clone());
-        let run = Run { once, ..Run::default() };
+        let run = ExportOptions { once, ..ExportOptions::default() };
         Exporters::start(&self.config, "test", &ask, &pages(), run).unwrap()
     }
 }
@@ -147,8 +147,8 @@ pub(crate) fn pages() -> Pages {
     Arc::new(move || {
         let n = made.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         Box::pin(async move {
-            let mut page = Page::default();
-            page.add("dta_test", Kind::Counter, "pages", vec![("reason".into(), "a b".into())], n);
+            let mut page = MetricsPage::default();
+            page.add("dta_test", MetricKind::Counter, "pages", vec![("reason".into(), "a b".into())], n);
             Ok(page)
         })
     })
@@ -156,9 +156,9 @@ pub(crate) fn pages() -> Pages {
 
 /// A counter of the only exporter.
 pub(crate) fn counted(exporters: &Exporters, name: &str) -> u64 {
-    let (sink, counters) = &exporters.counters()[0];
+    let (sink, counters) = &exporters.exporter_counters()[0];
     let name = format!("export.{sink}.{name}");
-    counters.named(sink).iter().find(|counter| counter.0 == name).unwrap().1
+    counters.named_counters(sink).iter().find(|counter| counter.0 == name).unwrap().1
 }
 
 /// Waits until a counter of the only exporter is at least this.
@@ -174,7 +174,7 @@ pub(crate) async fn until(exporters: &Exporters, name: &str, least: u64) {
 
 /// Waits for the end, when each point made has been counted as delivered or dropped. Fails where a minute is not enough.
 pub(crate) async fn end(exporters: &mut Exporters) {
-    let ended = tokio::time::timeout(Duration::from_secs(60), exporters.ended()).await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), exporters.wait_until_done()).await;
     ended.expect("what was made is delivered or dropped");
     let done = counted(exporters, "delivered") + counted(exporters, "dropped.rejected");
     assert_eq!(counted(exporters, "made") + counted(exporters, "found"), done);

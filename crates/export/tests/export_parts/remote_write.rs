@@ -95,7 +95,7 @@ async fn a_page_is_a_request_and_what_is_sent_again_is_the_same() {
     assert_eq!(told[0].0, "__name__=dta_metrics_left_out,instance=test,job=dta-collector");
     assert_eq!(told[1..], [(TEST.to_owned(), 1.0)]);
     assert_eq!(["made", "delivered", "retried"].map(|name| counted(&exporters, name)), [2, 2, 3]);
-    exporters.stop().await;
+    exporters.stop_exporters().await;
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_user_has_a_password() {
     bed.config.remote_write.as_mut().unwrap().user = Some("dta".into());
     let mut exporters = bed.start(true);
     end(&mut exporters).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     assert_eq!(server.asked()[0].header("authorization"), Some("Basic ZHRhOnZlcnktc2VjcmV0"));
 }
 
@@ -122,7 +122,7 @@ async fn a_series_that_is_refused_costs_no_other() {
     let bed = bed(&server.url, RemoteWriteVersion::One);
     let exporters = bed.start(false);
     until(&exporters, "delivered", 2).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let taken: Vec<_> = server.asked().iter().filter(|asked| !bad(&asked.body)).flat_map(series).collect();
     assert_eq!(taken[..2], [(TEST.to_owned(), 1.0), (TEST.to_owned(), 2.0)]);
 }
@@ -134,14 +134,14 @@ async fn what_was_spooled_while_nobody_listened_arrives_in_order_after_a_restart
     let exporters = bed.start(false);
     until(&exporters, "spooled", 4).await;
     until(&exporters, "retried", 1).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let server = Recorder::start(&["204 No Content|"]);
     bed.config.remote_write.as_mut().unwrap().url = server.url.clone();
     let mut exporters = bed.start(true);
     let found = counted(&exporters, "found") as usize / 2;
     assert!(found >= 2);
     end(&mut exporters).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let asked = server.asked();
     let told = asked.iter().flat_map(series).filter(|one| one.0 == TEST).map(|one| one.1);
     // The pages of the first run, and the first one of the second.
@@ -168,7 +168,7 @@ async fn version_2_counts_by_what_the_receiver_says_that_it_wrote() {
         end(&mut exporters).await;
         let counts = ["delivered", "dropped.rejected", "retried"].map(|name| counted(&exporters, name));
         assert_eq!(counts, [delivered, rejected, 0], "{status}");
-        exporters.stop().await;
+        exporters.stop_exporters().await;
         let asked = server.asked();
         // A part that was written is not sent again.
         assert_eq!(asked.len(), if delivered > 0 { 1 } else { 3 }, "{status}");
@@ -194,6 +194,6 @@ async fn a_receiver_that_does_not_speak_version_2_gets_nothing_counted_as_delive
             [0, 0],
             "{status}"
         );
-        exporters.stop().await;
+        exporters.stop_exporters().await;
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dta_export::config::{Config, Otlp, OtlpProtocol, Signal};
-use dta_proto::telemetry::{Metric, Path, Why, list};
+use dta_proto::telemetry::{Metric, SwitchPath, Why, list};
 
 use crate::recorder::{Bed, counted, end, until};
 use crate::source::drop_at;
@@ -102,9 +102,9 @@ async fn takes_logs_metrics_and_traces(protocol: OtlpProtocol) {
     let exporters = bed.start(false);
     until(&exporters, "spooled", 1000).await;
     until(&exporters, "retried", 1).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     rotel.go_on();
-    let path = Path::of(&[6, 5, 4]);
+    let path = SwitchPath::from_switches(&[6, 5, 4]);
     let change = |n| change(&flow(1), Metric::FlowPath, Why::Moved, 3, &path, at(n));
     bed.lists.put(list::CHANGES, (0..100).map(change).collect());
     bed.config.otlp.as_mut().unwrap().traces.one_in = 1;
@@ -114,7 +114,7 @@ async fn takes_logs_metrics_and_traces(protocol: OtlpProtocol) {
         let mut exporters = bed.start(true);
         end(&mut exporters).await;
         assert_eq!(counted(&exporters, "dropped.rejected"), 0);
-        exporters.stop().await;
+        exporters.stop_exporters().await;
     }
     rotel.until("EventName: dta.drop", 6000);
     rotel.until("-> dta.reason_name: Str(traffic-manager)", 6000);

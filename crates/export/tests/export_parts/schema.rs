@@ -1,39 +1,47 @@
 use dta_export::directory::Meaning;
-use dta_export::events::Event;
-use dta_export::json::Line;
+use dta_export::events::TelemetryEvent;
+use dta_export::json::EventLine;
 use dta_export::names::Names;
 use dta_export::schema::Schema;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, Location, Metric, Path, Why};
+use dta_proto::telemetry::{self, Location, Metric, SwitchPath, TelemetryEntry, Why};
 
 fn flow() -> Flow {
     "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap()
 }
 
-fn change(key: Key, metric: Metric, new: u64, place: Location, meaning: Meaning) -> Event {
-    let entry =
-        Entry::Change { time: 1524138290, key, metric, why: Why::Moved, old: 400, new, place, path: None };
-    Event { entry, meaning: Some(meaning), path: None, latency: None, hops: None }
+fn change(key: Key, metric: Metric, new: u64, place: Location, meaning: Meaning) -> TelemetryEvent {
+    let entry = TelemetryEntry::Change {
+        time: 1524138290,
+        key,
+        metric,
+        why: Why::Moved,
+        old: 400,
+        new,
+        place,
+        path: None,
+    };
+    TelemetryEvent { entry, meaning: Some(meaning), path: None, latency: None, hops: None }
 }
 
-fn line(schema: Schema, event: &Event) -> Option<String> {
-    let point = schema.point(event, &Names::none())?;
+fn line(schema: Schema, event: &TelemetryEvent) -> Option<String> {
+    let point = schema.build_point(event, &Names::empty())?;
     let mut line = String::new();
-    point.write(&mut line, &point.series(), point.time);
+    point.write_line(&mut line, &point.series_name(), point.time);
     Some(line)
 }
 
 /// One event of each metric.
-fn events() -> [Event; 6] {
-    let (flow, key) = (flow(), flow().key());
+fn events() -> [TelemetryEvent; 6] {
+    let (flow, key) = (flow(), flow().to_key());
     let place = Location { switch: Some(4), port: Some(3), queue: Some(5) };
-    let path = Some(Path::of(&[6, 5, 4]));
+    let path = Some(SwitchPath::from_switches(&[6, 5, 4]));
     let hop = Meaning::Hop { flow: Some(flow), flow_key: key, switch: 4 };
     let queue = Meaning::Queue { switch: 4, port: Some(3), queue: Some(5) };
     let of_flow = |metric, new| change(key, metric, new, Location::default(), Meaning::Flow(flow));
     [
-        Event { path, latency: Some(408), ..of_flow(Metric::FlowPath, 3) },
-        Event { path, ..of_flow(Metric::FlowLatency, 12) },
+        TelemetryEvent { path, latency: Some(408), ..of_flow(Metric::FlowPath, 3) },
+        TelemetryEvent { path, ..of_flow(Metric::FlowLatency, 12) },
         change(telemetry::hop_latency_key(&flow, 4), Metric::HopLatency, 4, place, hop),
         change(Key::default(), Metric::QueueOccupancy, 6, place, queue),
         change(Key::default(), Metric::QueueCongestion, 10, place, queue),
@@ -83,24 +91,30 @@ fn tags_say_what_an_event_is_about() {
 #[test]
 fn a_new_value_has_none_before_it() {
     for event in events() {
-        let Entry::Change { metric, .. } = event.entry else { unreachable!() };
+        let TelemetryEntry::Change { metric, .. } = event.entry else { unreachable!() };
         let as_new = |entry| match entry {
-            Entry::Change { time, key, metric, new, place, path, .. } => {
-                Entry::Change { time, key, metric, why: Why::New, old: 0, new, place, path }
+            TelemetryEntry::Change { time, key, metric, new, place, path, .. } => {
+                TelemetryEntry::Change { time, key, metric, why: Why::New, old: 0, new, place, path }
             }
             other => other,
         };
-        let new = Event { entry: as_new(event.entry), ..event };
+        let new = TelemetryEvent { entry: as_new(event.entry), ..event };
         assert!(!line(Schema::Tags, &new).unwrap().contains("old="), "{metric:?}");
-        assert_eq!(Line::of(&new, &Names::none()).unwrap().old, None, "{metric:?}");
+        assert_eq!(EventLine::from_event(&new, &Names::empty()).unwrap().old, None, "{metric:?}");
     }
 }
 
 #[test]
 fn what_is_not_known_is_left_out_and_nothing_is_lost() {
     let v6: Flow = "[2001:db8::1]:1->[2001:db8::2]:2/tcp".parse().unwrap();
-    let drop = |key, meaning| Event {
-        entry: Entry::Drop { time: 7, key, place: Location::default(), ingress_port: None, reason: 71 },
+    let drop = |key, meaning| TelemetryEvent {
+        entry: TelemetryEntry::Drop {
+            time: 7,
+            key,
+            place: Location::default(),
+            ingress_port: None,
+            reason: 71,
+        },
         meaning,
         path: None,
         latency: None,
@@ -108,9 +122,9 @@ fn what_is_not_known_is_left_out_and_nothing_is_lost() {
     };
     let unread = line(Schema::Tags, &drop(Key::default(), None)).unwrap();
     assert_eq!(unread, "drops,reason=71 value=1i 7\n");
-    let unnamed = line(Schema::Tags, &drop(v6.key(), None)).unwrap();
+    let unnamed = line(Schema::Tags, &drop(v6.to_key(), None)).unwrap();
     assert!(unnamed.starts_with("drops,key=") && unnamed.contains(",reason=71 "), "{unnamed}");
-    let named = line(Schema::Tags, &drop(v6.key(), Some(Meaning::Flow(v6)))).unwrap();
+    let named = line(Schema::Tags, &drop(v6.to_key(), Some(Meaning::Flow(v6)))).unwrap();
     assert!(named.contains("flow=[2001:db8::1]:1->[2001:db8::2]:2/tcp,proto=6"), "{named}");
     assert_eq!(line(Schema::IntCollector, &drop(Key::default(), None)), None);
 }
@@ -119,10 +133,10 @@ fn what_is_not_known_is_left_out_and_nothing_is_lost() {
 fn names_stand_beside_the_numbers_of_the_schema_of_tags_alone() {
     let names = "[switch.4]\nname = \"leaf1\"\n[switch.4.port]\n3 = \"to host 3\"\n";
     let names = Names::parse(names, std::path::Path::new("names.toml")).unwrap();
-    let line = |schema: Schema, event: &Event| {
-        let point = schema.point(event, &names).unwrap();
+    let line = |schema: Schema, event: &TelemetryEvent| {
+        let point = schema.build_point(event, &names).unwrap();
         let mut line = String::new();
-        point.write(&mut line, &point.series(), point.time);
+        point.write_line(&mut line, &point.series_name(), point.time);
         line
     };
     let [_, _, hop, .., link] = events();
@@ -135,15 +149,17 @@ fn names_stand_beside_the_numbers_of_the_schema_of_tags_alone() {
     let plain = r"port_tx_utilize\,sw_id=4\,port_id=3 value=1000 1524138290";
     assert_eq!(line(Schema::IntCollector, &link).trim_end(), plain);
     let place = Location { switch: Some(4), port: Some(9), queue: None };
-    let entry = Entry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
-    let drop = Event { entry, meaning: None, path: None, latency: None, hops: None };
+    let entry =
+        TelemetryEntry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
+    let drop = TelemetryEvent { entry, meaning: None, path: None, latency: None, hops: None };
     assert_eq!(
         line(Schema::Tags, &drop),
         "drops,reason=71,reason_name=traffic-manager,switch=4,switch_name=leaf1 value=1i,ingress_port=3i,egress_port=9i,ingress_port_name=\"to host 3\" 7\n"
     );
     let place = Location { port: Some(3), ..place };
-    let entry = Entry::Congestion { time: 7, key: Key::default(), place, occupancy: Some(9), latency: None };
-    let congestion = Event { entry, meaning: None, path: None, latency: None, hops: None };
+    let entry =
+        TelemetryEntry::Congestion { time: 7, key: Key::default(), place, occupancy: Some(9), latency: None };
+    let congestion = TelemetryEvent { entry, meaning: None, path: None, latency: None, hops: None };
     assert_eq!(
         line(Schema::Tags, &congestion),
         "congestion,port=3,port_name=to\\ host\\ 3,switch=4,switch_name=leaf1 value=1i,occupancy=9i 7\n"
@@ -155,14 +171,15 @@ fn names_stand_beside_the_numbers_of_a_line_of_json() {
     let names = "[switch.4]\nname = \"leaf1\"\n[switch.4.port]\n3 = \"to host 3\"\n";
     let names = Names::parse(names, std::path::Path::new("names.toml")).unwrap();
     let named = |event| {
-        let line = Line::of(event, &names).unwrap();
+        let line = EventLine::from_event(event, &names).unwrap();
         [line.switch_name, line.port_name, line.ingress_port_name, line.reason_name]
             .map(Option::unwrap_or_default)
     };
     let [.., link] = events();
     assert_eq!(named(&link), ["leaf1", "to host 3", "", ""]);
     let place = Location { switch: Some(4), port: Some(9), queue: None };
-    let entry = Entry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
-    let drop = Event { entry, meaning: None, path: None, latency: None, hops: None };
+    let entry =
+        TelemetryEntry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
+    let drop = TelemetryEvent { entry, meaning: None, path: None, latency: None, hops: None };
     assert_eq!(named(&drop), ["leaf1", "", "to host 3", "traffic-manager"]);
 }

@@ -1,39 +1,39 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_export::source::{Batch, Begin, LISTS, ListCounters, Lost, Options, Source};
+use dta_export::source::{Begin, EntryBatch, EventSource, LISTS, ListCounters, Lost, SourceOptions};
 use dta_proto::key::Key;
-use dta_proto::telemetry::{Entry, Location, Means, list};
+use dta_proto::telemetry::{Location, Means, TelemetryEntry, list};
 
 use crate::lists::Lists;
 
 pub(crate) fn drop_at(time: u64) -> Vec<u8> {
-    let entry = Entry::Drop {
+    let entry = TelemetryEntry::Drop {
         time,
         key: Key::default(),
         place: Location { switch: Some(1), ..Location::default() },
         ingress_port: None,
         reason: 71,
     };
-    entry.bytes().to_vec()
+    entry.to_bytes().to_vec()
 }
 
 pub(crate) fn key(n: u8) -> Vec<u8> {
-    Entry::Key { key: Key([n; 16]), means: Means::Itself }.bytes().to_vec()
+    TelemetryEntry::Key { key: Key([n; 16]), means: Means::Itself }.to_bytes().to_vec()
 }
 
 /// Times of the drops in a batch.
-fn times(batch: &Batch) -> Vec<u64> {
-    let time = |entry: &Entry| match entry {
-        Entry::Drop { time, .. } => *time,
+fn times(batch: &EntryBatch) -> Vec<u64> {
+    let time = |entry: &TelemetryEntry| match entry {
+        TelemetryEntry::Drop { time, .. } => *time,
         other => panic!("{other:?}"),
     };
     batch.entries.iter().map(time).collect()
 }
 
-fn source(lists: &Lists, options: &Options) -> (Source, Arc<ListCounters>) {
+fn source(lists: &Lists, options: &SourceOptions) -> (EventSource, Arc<ListCounters>) {
     let counters = Arc::new(ListCounters::default());
-    (Source::new(Arc::new(lists.clone()), options, counters.clone()), counters)
+    (EventSource::new(Arc::new(lists.clone()), options, counters.clone()), counters)
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn the_directory_comes_before_the_events_and_what_is_no_entry_is_counted()
     let lists = Lists::default();
     lists.put(list::DROPS, vec![drop_at(1), vec![0; 60], drop_at(2)]);
     (0..20).for_each(|n| lists.put(list::KEYS, vec![key(n)]));
-    let (mut source, counters) = source(&lists, &Options { once: true, ..Options::default() });
+    let (mut source, counters) = source(&lists, &SourceOptions { once: true, ..SourceOptions::default() });
     let mut batches = Vec::new();
     while let Some(batch) = source.next().await {
         batches.push(batch.unwrap());
@@ -51,7 +51,7 @@ async fn the_directory_comes_before_the_events_and_what_is_no_entry_is_counted()
     let drops = &batches[20];
     assert_eq!((drops.list, drops.sequence, times(drops)), (list::DROPS, 1, vec![1, 2]));
     assert_eq!(drops.lost, Lost { unreadable: 1, ..Lost::default() });
-    assert_eq!(counters.named()[..2], [("entries", 22), ("unreadable", 1)]);
+    assert_eq!(counters.named_counters()[..2], [("entries", 22), ("unreadable", 1)]);
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn a_collector_that_goes_away_and_comes_back_costs_nothing() {
     (1..=3).for_each(|n| lists.put(list::DROPS, vec![drop_at(n)]));
     let mut begin = [None; LISTS];
     begin[list::DROPS as usize] = Some(Begin::Behind(1));
-    let (mut source, counters) = source(&lists, &Options { begin, ..Options::default() });
+    let (mut source, counters) = source(&lists, &SourceOptions { begin, ..SourceOptions::default() });
     let mut seen = Vec::new();
     for _ in 0..2 {
         seen.extend(times(&source.next().await.unwrap().unwrap()));
@@ -73,7 +73,7 @@ async fn a_collector_that_goes_away_and_comes_back_costs_nothing() {
     lists.put(list::DROPS, vec![drop_at(4)]);
     lists.away(false);
     assert_eq!(times(&source.next().await.unwrap().unwrap()), [4]);
-    assert_eq!(counters.named()[5], ("interrupted", 1));
+    assert_eq!(counters.named_counters()[5], ("interrupted", 1));
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn a_list_that_began_anew_is_read_from_its_beginning() {
     let lists = Lists::default();
     let mut begin = [None; LISTS];
     begin[list::DROPS as usize] = Some(Begin::Behind(1000));
-    let (mut source, _) = source(&lists, &Options { begin, ..Options::default() });
+    let (mut source, _) = source(&lists, &SourceOptions { begin, ..SourceOptions::default() });
     // As long as it is empty nothing is known.
     assert!(tokio::time::timeout(Duration::from_millis(700), source.next()).await.is_err());
     (1..=2).for_each(|n| lists.put(list::DROPS, vec![drop_at(n)]));

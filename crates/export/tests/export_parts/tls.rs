@@ -63,13 +63,13 @@ async fn points_go_over_https_to_a_server_that_the_authority_vouches_for_and_to_
     let exporters = bed.start(false);
     until(&exporters, "retried", 1).await;
     assert_eq!(counted(&exporters, "delivered"), 0);
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     assert!(stranger.asked().is_empty());
     bed.config.influx.as_mut().unwrap().url = trusted.url.clone();
     let mut exporters = bed.start(true);
     end(&mut exporters).await;
     assert_eq!(counted(&exporters, "retried"), 0);
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     assert_eq!(
         trusted.asked()[0].text(),
         "drops,reason=71,reason_name=traffic-manager,switch=1 value=1i 5\n"

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use dta_export::config::{Config, Otlp, Signal, Traces};
+use dta_export::config::{Config, Otlp, Signal, TraceSelection};
 use dta_proto::key::Flow;
-use dta_proto::telemetry::{Entry, Location, Metric, Path, Value as Stored, Via, Why, hop_latency_key, list};
+use dta_proto::telemetry::{
+    Location, Metric, SwitchPath, TelemetryEntry, TimedValue as Stored, Via, Why, hop_latency_key, list,
+};
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
@@ -25,13 +27,21 @@ pub(crate) fn flow(n: u8) -> Flow {
 }
 
 /// A change of a flow's path or latency.
-pub(crate) fn change(flow: &Flow, metric: Metric, why: Why, new: u64, path: &Path, time: u64) -> Vec<u8> {
-    let (key, place) = (flow.key(), Location::default());
-    let path = Some(if metric == Metric::FlowPath { Via::of(path) } else { Via::Digest(path.digest()) });
-    Entry::Change { time, key, metric, why, old: 0, new, place, path }.bytes().to_vec()
+pub(crate) fn change(
+    flow: &Flow,
+    metric: Metric,
+    why: Why,
+    new: u64,
+    path: &SwitchPath,
+    time: u64,
+) -> Vec<u8> {
+    let (key, place) = (flow.to_key(), Location::default());
+    let path =
+        Some(if metric == Metric::FlowPath { Via::from_path(path) } else { Via::Digest(path.path_digest()) });
+    TelemetryEntry::Change { time, key, metric, why, old: 0, new, place, path }.to_bytes().to_vec()
 }
 
-fn bed(url: &str, traces: Traces) -> Bed {
+fn bed(url: &str, traces: TraceSelection) -> Bed {
     Bed::new(|folder| {
         let otlp = Otlp {
             url: url.to_owned(),
@@ -62,10 +72,10 @@ pub(crate) fn number(attributes: &[KeyValue], name: &str) -> Option<i64> {
 #[tokio::test]
 async fn a_path_is_a_span_with_a_child_for_each_switch() {
     let server = Recorder::start(&["503 Away|", "200 OK|"]);
-    let bed = bed(&server.url, Traces { one_in: 1, ..Traces::default() });
-    let (one, path) = (flow(1), Path::of(&[6, 5, 4]));
-    let value = |value, time| Stored { value, time: at(time) }.bytes();
-    bed.lists.write(&one.key().0, &value(1000, 90));
+    let bed = bed(&server.url, TraceSelection { one_in: 1, ..TraceSelection::default() });
+    let (one, path) = (flow(1), SwitchPath::from_switches(&[6, 5, 4]));
+    let value = |value, time| Stored { value, time: at(time) }.to_bytes();
+    bed.lists.write(&one.to_key().0, &value(1000, 90));
     bed.lists.write(&hop_latency_key(&one, 6).0, &value(300, 90));
     // Of a later packet.
     bed.lists.write(&hop_latency_key(&one, 5).0, &value(7, 101));
@@ -85,7 +95,7 @@ async fn a_path_is_a_span_with_a_child_for_each_switch() {
     end(&mut exporters).await;
     let counts = ["made", "delivered", "skipped", "retried"];
     assert_eq!(counts.map(|name| counted(&exporters, name)), [2, 2, 3, 1]);
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     let asked = server.asked();
     assert_eq!((asked.len(), &asked[0]), (2, &asked[1]));
     assert!(asked[0].head.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{}", asked[0].head);
@@ -120,15 +130,15 @@ async fn a_path_is_a_span_with_a_child_for_each_switch() {
     again.config.otlp.as_mut().unwrap().spool = Some(again.folder.path().join("other"));
     let mut exporters = again.start(true);
     end(&mut exporters).await;
-    exporters.stop().await;
+    exporters.stop_exporters().await;
     assert_eq!(self::spans(&other), spans);
 }
 
 #[tokio::test]
 async fn a_share_of_the_flows_that_the_rule_names_are_traces() {
     const CHANGES: u64 = 3000;
-    let path = Path::of(&[6, 5]);
-    let traced = async |traces: Traces| {
+    let path = SwitchPath::from_switches(&[6, 5]);
+    let traced = async |traces: TraceSelection| {
         let server = Recorder::start(&["200 OK|"]);
         let bed = bed(&server.url, traces);
         let entry = |n: u64| change(&flow((n % 2) as u8), Metric::FlowLatency, Why::Moved, n, &path, at(n));
@@ -138,33 +148,37 @@ async fn a_share_of_the_flows_that_the_rule_names_are_traces() {
         let mut exporters = bed.start(true);
         end(&mut exporters).await;
         let (made, skipped) = (counted(&exporters, "made"), counted(&exporters, "skipped"));
-        exporters.stop().await;
+        exporters.stop_exporters().await;
         assert_eq!(made + skipped, CHANGES + 2);
         let roots = spans(&server).into_iter().filter(|span| span.parent_span_id.is_empty());
         let roots: Vec<Span> = roots.collect();
         assert_eq!(roots.len() as u64, made);
         roots
     };
-    let share = traced(Traces { one_in: 10, ..Traces::default() }).await;
+    let share = traced(TraceSelection { one_in: 10, ..TraceSelection::default() }).await;
     assert!((200..400).contains(&share.len()), "{}", share.len());
-    let prefix =
-        traced(Traces { one_in: 1, prefix: Some("10.0.0.1/32".parse().unwrap()), ..Traces::default() });
+    let prefix = traced(TraceSelection {
+        one_in: 1,
+        prefix: Some("10.0.0.1/32".parse().unwrap()),
+        ..TraceSelection::default()
+    });
     let prefix = prefix.await;
     assert_eq!(prefix.len() as u64, CHANGES / 2);
     assert!(prefix.iter().all(|span| span.name.starts_with("10.0.0.1:")));
-    let slow = traced(Traces { one_in: 1, least_latency_ns: 2990, ..Traces::default() }).await;
+    let slow =
+        traced(TraceSelection { one_in: 1, least_latency_ns: 2990, ..TraceSelection::default() }).await;
     assert_eq!(slow.len(), 10);
 }
 
 #[tokio::test]
 async fn rejected_spans_are_traces_only_as_far_as_other_spans_do_not_account_for_them() {
-    let (one, path) = (flow(1), Path::of(&[6, 5]));
+    let (one, path) = (flow(1), SwitchPath::from_switches(&[6, 5]));
     // Of two traces with three spans each.
     for (rejected_spans, traces) in [(1, 0), (4, 0), (5, 1), (6, 2), (99, 2)] {
         let part = ExportTracePartialSuccess { rejected_spans, error_message: "too old".into() };
         let said = ExportTraceServiceResponse { partial_success: Some(part) }.encode_to_vec();
         let server = Recorder::answering(move |_, _| ("200 OK".into(), said.clone()));
-        let bed = bed(&server.url, Traces { one_in: 1, ..Traces::default() });
+        let bed = bed(&server.url, TraceSelection { one_in: 1, ..TraceSelection::default() });
         let moved = |n| change(&one, Metric::FlowLatency, Why::Moved, 1000, &path, at(n));
         let first = change(&one, Metric::FlowPath, Why::New, 2, &path, 5);
         bed.lists.put(list::CHANGES, vec![first, moved(9000), moved(19_000)]);
@@ -175,7 +189,7 @@ async fn rejected_spans_are_traces_only_as_far_as_other_spans_do_not_account_for
             [2, 2 - traces, traces, 0],
             "{rejected_spans}"
         );
-        exporters.stop().await;
+        exporters.stop_exporters().await;
         assert_eq!(spans(&server).len(), 6);
     }
 }

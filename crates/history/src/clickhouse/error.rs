@@ -57,7 +57,7 @@ pub enum ClickHouseError {
 
 impl ClickHouseError {
     /// Whether it may work later, without anybody doing something about it.
-    pub fn is_away(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, ClickHouseError::Away { .. })
     }
 

@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::position::{Position, Positions};
-use super::{ClickHouseError, Server, rows};
-use crate::epoch::Kept;
-use crate::{HistoryError, Table};
+use super::{ClickHouseError, ClickHouseServer, rows};
+use crate::epoch::KeptEpoch;
+use crate::{EpochTable, HistoryError};
 
 /// Most rows of a block. ClickHouse inserts a block whole or not at all; it is in memory here.
 pub const BLOCK: u64 = 100_000;
@@ -29,22 +29,22 @@ pub struct Inserted {
 
 /// What becomes of one table.
 pub struct Inserter {
-    server: Arc<Server>,
+    server: Arc<ClickHouseServer>,
     name: String,
     /// What the server has, and where that is kept; read at first use.
     position: Option<(Position, Positions)>,
     /// Epochs that the table had when it was last looked at, and the server has not.
-    waiting: BTreeMap<u64, Arc<Kept>>,
+    waiting: BTreeMap<u64, Arc<KeptEpoch>>,
 }
 
 impl Inserter {
     /// That of the table whose folder has this name; the server's table has it, too.
-    pub fn new(server: Arc<Server>, name: &str) -> Inserter {
+    pub fn new(server: Arc<ClickHouseServer>, name: &str) -> Inserter {
         Inserter { server, name: name.to_owned(), position: None, waiting: BTreeMap::new() }
     }
 
     /// How many epochs of the table wait.
-    pub fn waiting(&self) -> usize {
+    pub fn waiting_epoch_count(&self) -> usize {
         self.waiting.len()
     }
 
@@ -53,10 +53,14 @@ impl Inserter {
     ///
     /// # Errors
     /// The server does not answer or refuses; the table cannot be read; it cannot be kept what was inserted.
-    pub fn step(&mut self, table: &Table, done: &mut Inserted) -> Result<bool, ClickHouseError> {
-        self.look(table, done)?;
+    pub fn insert_next_epoch(
+        &mut self,
+        table: &EpochTable,
+        done: &mut Inserted,
+    ) -> Result<bool, ClickHouseError> {
+        self.update_waiting(table, done)?;
         let Some(next) = self.waiting.values().next().cloned() else { return Ok(false) };
-        match self.insert(table, &next, done) {
+        match self.insert_epoch(table, &next, done) {
             Ok(()) => {
                 self.waiting.remove(&next.epoch.number);
                 Ok(true)
@@ -76,12 +80,16 @@ impl Inserter {
         }
     }
 
-    /// Inserts all epochs that are new, by [`Inserter::step`].
+    /// Inserts all epochs that are new, by [`Inserter::insert_next_epoch`].
     ///
     /// # Errors
     /// As there.
-    pub fn follow(&mut self, table: &Table, done: &mut Inserted) -> Result<(), ClickHouseError> {
-        while self.step(table, done)? {}
+    pub fn insert_new_epochs(
+        &mut self,
+        table: &EpochTable,
+        done: &mut Inserted,
+    ) -> Result<(), ClickHouseError> {
+        while self.insert_next_epoch(table, done)? {}
         Ok(())
     }
 
@@ -89,44 +97,49 @@ impl Inserter {
     ///
     /// # Errors
     /// The table cannot be read.
-    pub fn look(&mut self, table: &Table, done: &mut Inserted) -> Result<(), ClickHouseError> {
-        let (position, _) = self.position(table)?;
+    pub fn update_waiting(&mut self, table: &EpochTable, done: &mut Inserted) -> Result<(), ClickHouseError> {
+        let (position, _) = self.position_mut(table)?;
         let position = position.clone();
-        let epochs = table.epochs()?;
-        let is_new = |kept: &&Arc<Kept>| !position.has(kept);
+        let epochs = table.kept_epochs()?;
+        let is_new = |kept: &&Arc<KeptEpoch>| !position.contains_epoch(kept);
         let new = epochs.iter().filter(is_new).map(|kept| (kept.epoch.number, kept.clone())).collect();
         let before = std::mem::replace(&mut self.waiting, new);
         // One that was made part of a longer one comes with that. Of a damaged log it is not known what else the table has.
-        let is_part = |kept: &Kept| epochs.iter().any(|by| by.epoch.spans(&kept.epoch));
-        let is_missed = |(number, kept): &(&u64, &Arc<Kept>)| {
-            !self.waiting.contains_key(number) && !position.has(kept) && !is_part(kept)
+        let is_part = |kept: &KeptEpoch| epochs.iter().any(|by| by.epoch.covers_epoch(&kept.epoch));
+        let is_missed = |(number, kept): &(&u64, &Arc<KeptEpoch>)| {
+            !self.waiting.contains_key(number) && !position.contains_epoch(kept) && !is_part(kept)
         };
-        if table.damage().is_empty() {
+        if table.log_damage().is_empty() {
             done.missed += before.iter().filter(is_missed).count() as u64;
         }
         Ok(())
     }
 
     /// Inserts what is missing of an epoch.
-    fn insert(&mut self, table: &Table, kept: &Kept, done: &mut Inserted) -> Result<(), ClickHouseError> {
-        let Some(mut inserted) = self.position(table)?.0.rows(kept) else {
+    fn insert_epoch(
+        &mut self,
+        table: &EpochTable,
+        kept: &KeptEpoch,
+        done: &mut Inserted,
+    ) -> Result<(), ClickHouseError> {
+        let Some(mut inserted) = self.position_mut(table)?.0.inserted_rows(kept) else {
             // Its rows are others now, and some of what they were is there.
             return self.pass_over(kept, done);
         };
         let layout = table.layout.clone();
-        let columns = rows::columns(&layout);
-        let before = rows::before(self.server.collector(), &kept.epoch);
+        let columns = rows::column_types(&layout);
+        let before = rows::epoch_cells(self.server.collector(), &kept.epoch);
         let number = kept.epoch.number;
         let (mut block, mut row, mut failed) = (Vec::new(), 0, None);
-        table.rows(number, |slot, element| {
+        table.scan_rows(number, |slot, element| {
             row += 1;
             if row <= inserted {
                 return ControlFlow::Continue(());
             }
             block.extend(&before);
-            rows::put(&mut block, &layout, number, slot, element);
+            rows::append_cells(&mut block, &layout, number, slot, element);
             if row - inserted == BLOCK {
-                match self.post(table, kept, &columns, inserted..row, &block, done) {
+                match self.insert_rows(table, kept, &columns, inserted..row, &block, done) {
                     Ok(()) => inserted = row,
                     Err(error) => {
                         failed = Some(error);
@@ -141,17 +154,17 @@ impl Inserter {
             return Err(error);
         }
         if !block.is_empty() {
-            self.post(table, kept, &columns, inserted..row, &block, done)?;
+            self.insert_rows(table, kept, &columns, inserted..row, &block, done)?;
         }
         done.epochs += 1;
-        self.keep(|position| position.has_whole(kept))
+        self.update_position(|position| position.has_whole(kept))
     }
 
     /// Inserts rows of an epoch, and keeps that they are there.
-    fn post(
+    fn insert_rows(
         &mut self,
-        table: &Table,
-        kept: &Kept,
+        table: &EpochTable,
+        kept: &KeptEpoch,
         columns: &[(&str, String)],
         of: std::ops::Range<u64>,
         block: &[u8],
@@ -159,30 +172,34 @@ impl Inserter {
     ) -> Result<(), ClickHouseError> {
         let (number, opened) = (kept.epoch.number, kept.epoch.opened);
         let token = format!("{}-{number}-{opened}-{}", table.id(), of.start);
-        done.made += u64::from(self.server.insert(&self.name, columns, &token, block)?);
+        done.made += u64::from(self.server.insert_block(&self.name, columns, &token, block)?);
         done.rows += of.end - of.start;
         // That the last one is there is kept with the whole.
-        if of.end < kept.rows { self.keep(|position| position.has_rows(kept, of.end)) } else { Ok(()) }
+        if of.end < kept.rows {
+            self.update_position(|position| position.set_inserted_rows(kept, of.end))
+        } else {
+            Ok(())
+        }
     }
 
     /// Leaves out what is missing of an epoch.
-    fn pass_over(&mut self, kept: &Kept, done: &mut Inserted) -> Result<(), ClickHouseError> {
+    fn pass_over(&mut self, kept: &KeptEpoch, done: &mut Inserted) -> Result<(), ClickHouseError> {
         done.missed += 1;
-        self.keep(|position| position.has_whole(kept))
+        self.update_position(|position| position.has_whole(kept))
     }
 
-    fn position(&mut self, table: &Table) -> Result<&mut (Position, Positions), ClickHouseError> {
+    fn position_mut(&mut self, table: &EpochTable) -> Result<&mut (Position, Positions), ClickHouseError> {
         if self.position.is_none() {
-            let positions = Positions::read(table.path())?;
-            self.position = Some((positions.get(&self.server.place()), positions));
+            let positions = Positions::read(table.table_path())?;
+            self.position = Some((positions.get(&self.server.server_identity()), positions));
         }
         Ok(self.position.as_mut().expect("it is read"))
     }
 
     /// Changes the position, here and then on disk.
-    fn keep(&mut self, change: impl FnOnce(&mut Position)) -> Result<(), ClickHouseError> {
+    fn update_position(&mut self, change: impl FnOnce(&mut Position)) -> Result<(), ClickHouseError> {
         let (position, positions) = self.position.as_mut().expect("a look comes first");
         change(position);
-        positions.put(&self.server.place(), position)
+        positions.store_position(&self.server.server_identity(), position)
     }
 }

@@ -1,7 +1,7 @@
 //! Histories as rows in ClickHouse: a table there for each table here, by the same name.
 //!
-//! - [`Server`]: a database of a server, over HTTP.
-//! - [`Inserter`]: what becomes of one table. [`Inserter::follow`] inserts the epochs that the table has and that were not inserted
+//! - [`ClickHouseServer`]: a database of a server, over HTTP.
+//! - [`Inserter`]: what becomes of one table. [`Inserter::insert_new_epochs`] inserts the epochs that the table has and that were not inserted
 //!   yet, in blocks of [`BLOCK`] rows. Which those are is kept beside the table; a block whose answer was lost is sent again with the same
 //!   deduplication token.
 //!
@@ -15,4 +15,4 @@ mod server;
 
 pub use error::ClickHouseError;
 pub use inserter::{BLOCK, Inserted, Inserter};
-pub use server::{Login, Server};
+pub use server::{ClickHouseServer, Login};

@@ -8,7 +8,7 @@ use dta_files::own_file;
 use serde::{Deserialize, Serialize};
 
 use super::ClickHouseError;
-use crate::epoch::Kept;
+use crate::epoch::KeptEpoch;
 
 const FILE: &str = "_clickhouse.json";
 
@@ -20,12 +20,12 @@ pub(super) struct Position {
     /// When the newest of those epochs was opened.
     opened: u64,
     /// The epoch that it has the beginning of.
-    part: Option<Part>,
+    part: Option<PartialEpoch>,
 }
 
 /// The beginning of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Part {
+struct PartialEpoch {
     number: u64,
     opened: u64,
     /// The epoch's rows, and how many of them were inserted.
@@ -36,12 +36,12 @@ struct Part {
 impl Position {
     /// Whether it has an epoch. Numbers begin anew in a table that has lost all of its epochs, and moments are shown twice by a
     /// clock that is set back; not both at once.
-    pub(super) fn has(&self, kept: &Kept) -> bool {
+    pub(super) fn contains_epoch(&self, kept: &KeptEpoch) -> bool {
         self.number.is_some_and(|number| kept.epoch.number <= number) && kept.epoch.opened <= self.opened
     }
 
     /// How many rows of an epoch it has. `None`: of what the epoch was before, when fewer epochs were part of it.
-    pub(super) fn rows(&self, kept: &Kept) -> Option<u64> {
+    pub(super) fn inserted_rows(&self, kept: &KeptEpoch) -> Option<u64> {
         match self.part.filter(|part| part.number == kept.epoch.number) {
             Some(part) => {
                 ((part.opened, part.rows) == (kept.epoch.opened, kept.rows)).then_some(part.inserted)
@@ -51,13 +51,13 @@ impl Position {
     }
 
     /// It has so many rows of an epoch.
-    pub(super) fn has_rows(&mut self, kept: &Kept, inserted: u64) {
+    pub(super) fn set_inserted_rows(&mut self, kept: &KeptEpoch, inserted: u64) {
         let (number, opened) = (kept.epoch.number, kept.epoch.opened);
-        self.part = Some(Part { number, opened, rows: kept.rows, inserted });
+        self.part = Some(PartialEpoch { number, opened, rows: kept.rows, inserted });
     }
 
     /// It has all of an epoch that it is to have.
-    pub(super) fn has_whole(&mut self, kept: &Kept) {
+    pub(super) fn has_whole(&mut self, kept: &KeptEpoch) {
         self.part = None;
         self.number = Some(kept.epoch.number);
         self.opened = self.opened.max(kept.epoch.opened);
@@ -89,10 +89,14 @@ impl Positions {
     }
 
     /// Has a position on disk.
-    pub(super) fn put(&mut self, server: &str, position: &Position) -> Result<(), ClickHouseError> {
+    pub(super) fn store_position(
+        &mut self,
+        server: &str,
+        position: &Position,
+    ) -> Result<(), ClickHouseError> {
         self.of.insert(server.to_owned(), position.clone());
         let text = serde_json::to_vec(&self.of).expect("names and numbers");
-        own_file::replace(&self.path, &text)
+        own_file::replace_file(&self.path, &text)
             .map_err(|source| ClickHouseError::Position { path: self.path.clone(), source })
     }
 }

@@ -3,8 +3,8 @@
 
 use std::net::Ipv6Addr;
 
-use crate::epoch::Epoch;
-use crate::layout::{Layout, Part, text};
+use crate::epoch::HistoryEpoch;
+use crate::layout::{CellSource, Layout, text_range};
 
 /// The columns before those of the table: where a row is from, and when its epoch was.
 const BEFORE: [(&str, &str); 3] = [
@@ -17,14 +17,16 @@ const BEFORE: [(&str, &str); 3] = [
 pub(super) const SLOT: usize = BEFORE.len() + crate::layout::SLOT;
 
 /// Names and types of all columns.
-pub(super) fn columns(layout: &Layout) -> Vec<(&str, String)> {
-    let of = |part: &Part| match part {
-        Part::Epoch | Part::Slot | Part::Le64(_) | Part::Be64(_) => "UInt64".to_owned(),
-        Part::Be32(_) => "UInt32".to_owned(),
-        Part::Be16(_) | Part::Le16(_) => "UInt16".to_owned(),
-        Part::Bytes(range) => format!("FixedString({})", range.len()),
-        Part::Address(_) => "String".to_owned(),
-        Part::Text(_) => "LowCardinality(String)".to_owned(),
+pub(super) fn column_types(layout: &Layout) -> Vec<(&str, String)> {
+    let of = |part: &CellSource| match part {
+        CellSource::Epoch | CellSource::Slot | CellSource::Le64(_) | CellSource::Be64(_) => {
+            "UInt64".to_owned()
+        }
+        CellSource::Be32(_) => "UInt32".to_owned(),
+        CellSource::Be16(_) | CellSource::Le16(_) => "UInt16".to_owned(),
+        CellSource::Bytes(range) => format!("FixedString({})", range.len()),
+        CellSource::Address(_) => "String".to_owned(),
+        CellSource::Text(_) => "LowCardinality(String)".to_owned(),
     };
     let before = BEFORE.map(|(name, of)| (name, of.to_owned()));
     let columns = layout.columns.iter().map(|column| (column.name.as_str(), of(&column.part)));
@@ -32,37 +34,37 @@ pub(super) fn columns(layout: &Layout) -> Vec<(&str, String)> {
 }
 
 /// The cells that all rows of an epoch begin with.
-pub(super) fn before(collector: &str, epoch: &Epoch) -> Vec<u8> {
+pub(super) fn epoch_cells(collector: &str, epoch: &HistoryEpoch) -> Vec<u8> {
     let mut cells = Vec::new();
-    string(&mut cells, collector.as_bytes());
+    append_string(&mut cells, collector.as_bytes());
     // A moment is a signed number of milliseconds.
     [epoch.opened, epoch.flipped_to].iter().for_each(|moment| cells.extend(moment.to_le_bytes()));
     cells
 }
 
 /// Puts the cells of the table's own columns behind others.
-pub(super) fn put(row: &mut Vec<u8>, layout: &Layout, epoch: u64, slot: u64, element: &[u8]) {
+pub(super) fn append_cells(row: &mut Vec<u8>, layout: &Layout, epoch: u64, slot: u64, element: &[u8]) {
     for column in &layout.columns {
         match &column.part {
-            Part::Epoch => row.extend(epoch.to_le_bytes()),
-            Part::Slot => row.extend(slot.to_le_bytes()),
-            Part::Le64(at) => row.extend(&element[*at..at + 8]),
-            Part::Le16(at) => row.extend(&element[*at..at + 2]),
-            Part::Be64(at) => row.extend(element[*at..at + 8].iter().rev()),
-            Part::Be32(at) => row.extend(element[*at..at + 4].iter().rev()),
-            Part::Be16(at) => row.extend(element[*at..at + 2].iter().rev()),
-            Part::Bytes(range) => row.extend(&element[range.clone()]),
-            Part::Address(at) => {
+            CellSource::Epoch => row.extend(epoch.to_le_bytes()),
+            CellSource::Slot => row.extend(slot.to_le_bytes()),
+            CellSource::Le64(at) => row.extend(&element[*at..at + 8]),
+            CellSource::Le16(at) => row.extend(&element[*at..at + 2]),
+            CellSource::Be64(at) => row.extend(element[*at..at + 8].iter().rev()),
+            CellSource::Be32(at) => row.extend(element[*at..at + 4].iter().rev()),
+            CellSource::Be16(at) => row.extend(element[*at..at + 2].iter().rev()),
+            CellSource::Bytes(range) => row.extend(&element[range.clone()]),
+            CellSource::Address(at) => {
                 let octets: [u8; 16] = element[*at..at + 16].try_into().expect("sixteen bytes");
-                string(row, Ipv6Addr::from(octets).to_canonical().to_string().as_bytes());
+                append_string(row, Ipv6Addr::from(octets).to_canonical().to_string().as_bytes());
             }
-            Part::Text(at) => string(row, &element[text(element, *at)]),
+            CellSource::Text(at) => append_string(row, &element[text_range(element, *at)]),
         }
     }
 }
 
 /// A string behind its length (LEB128).
-fn string(row: &mut Vec<u8>, text: &[u8]) {
+fn append_string(row: &mut Vec<u8>, text: &[u8]) {
     let mut len = text.len();
     while len >= 0x80 {
         row.push(len as u8 | 0x80);

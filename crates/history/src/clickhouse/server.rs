@@ -38,7 +38,7 @@ const NO_ACCESS: [u32; 6] = [192, 193, 194, 291, NO_PRIVILEGE, 516];
 pub type Login = (String, String);
 
 /// A database of a server, and whose rows it gets. Its `Debug` shows no password.
-pub struct Server {
+pub struct ClickHouseServer {
     agent: Agent,
     url: String,
     database: String,
@@ -47,13 +47,13 @@ pub struct Server {
     collector: String,
 }
 
-impl std::fmt::Debug for Server {
+impl std::fmt::Debug for ClickHouseServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
-impl Server {
+impl ClickHouseServer {
     /// A database by the URL of its server (`http://HOST:8123`). Rows carry the name of the collector. `ca` is a file of certificate
     /// authorities (PEM). Makes no connection.
     ///
@@ -65,8 +65,8 @@ impl Server {
         login: Option<Login>,
         ca: Option<&Path>,
         collector: &str,
-    ) -> Result<Server, ClickHouseError> {
-        let client = dta_files::http::client(ca, concat!("dta-history/", env!("CARGO_PKG_VERSION")));
+    ) -> Result<ClickHouseServer, ClickHouseError> {
+        let client = dta_files::http::client_config(ca, concat!("dta-history/", env!("CARGO_PKG_VERSION")));
         let agent = client
             .map_err(|problem| ClickHouseError::Authorities {
                 path: ca.unwrap_or(Path::new("")).into(),
@@ -90,40 +90,49 @@ impl Server {
         let login =
             login.map(|(user, password)| Ok::<_, ClickHouseError>([header(&user)?, header(&password)?]));
         let login = login.transpose()?;
-        Ok(Server { agent, url, database: database.to_owned(), login, collector: collector.to_owned() })
+        Ok(ClickHouseServer {
+            agent,
+            url,
+            database: database.to_owned(),
+            login,
+            collector: collector.to_owned(),
+        })
     }
 
     /// Checks that it is a ClickHouse that knows deduplication tokens, takes the password and has the database.
     ///
     /// # Errors
     /// It does not answer, or refuses.
-    pub fn check(&self) -> Result<(), ClickHouseError> {
-        let said =
-            self.ask_within(Some(START), "SELECT 1", "check", &[]).map_err(|error| error.of("", self))?;
+    pub fn check_server(&self) -> Result<(), ClickHouseError> {
+        let said = self
+            .ask_within(Some(START), "SELECT 1", "check", &[])
+            .map_err(|error| error.into_error("", self))?;
         match said.trim() {
             "1" => Ok(()),
-            _ => Err(self.refused(format!("it answers {said:?}; is this the HTTP port of ClickHouse?"))),
+            _ => {
+                Err(self.refused_error(format!("it answers {said:?}; is this the HTTP port of ClickHouse?")))
+            }
         }
     }
 
     /// Inserts a block of rows (`RowBinary`), unless one with this token is there. Makes the table if there is none: `true`.
-    pub(super) fn insert(
+    pub(super) fn insert_block(
         &self,
         table: &str,
         columns: &[(&str, String)],
         token: &str,
         rows: &[u8],
     ) -> Result<bool, ClickHouseError> {
-        let names: Vec<String> = columns.iter().map(|(name, _)| quoted(name)).collect();
-        let insert = format!("INSERT INTO {} ({}) FORMAT RowBinary", quoted(table), names.join(", "));
-        let insert = || self.ask(&insert, token, rows);
+        let names: Vec<String> = columns.iter().map(|(name, _)| quote_name(name)).collect();
+        let insert = format!("INSERT INTO {} ({}) FORMAT RowBinary", quote_name(table), names.join(", "));
+        let insert = || self.run_statement(&insert, token, rows);
         match insert() {
             Ok(_) => Ok(false),
-            Err(Failure::Code(UNKNOWN_TABLE, _)) => {
-                let made = self.ask(&create(table, columns), token, &[]);
-                made.and_then(|_| insert()).map(|_| true).map_err(|error| error.of(table, self))
+            Err(StatementFailure::Code(UNKNOWN_TABLE, _)) => {
+                let made = self.run_statement(&create_statement(table, columns), token, &[]);
+                made.and_then(|_| insert()).map(|_| true).map_err(|error| error.into_error(table, self))
             }
-            Err(error) => Err(error.of(table, self)),
+            Err(error) => Err(error.into_error(table, self)),
         }
     }
 
@@ -133,12 +142,12 @@ impl Server {
     }
 
     /// What tells it from other servers.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn server_identity(&self) -> String {
         format!("{}{}", self.url, self.database)
     }
 
     /// The answer to a statement with its data.
-    fn ask(&self, statement: &str, token: &str, data: &[u8]) -> Result<String, Failure> {
+    fn run_statement(&self, statement: &str, token: &str, data: &[u8]) -> Result<String, StatementFailure> {
         self.ask_within(None, statement, token, data)
     }
 
@@ -148,7 +157,7 @@ impl Server {
         statement: &str,
         token: &str,
         data: &[u8],
-    ) -> Result<String, Failure> {
+    ) -> Result<String, StatementFailure> {
         let request = self.agent.post(&self.url).config().timeout_global(limit).build();
         let mut request = request.query("database", &self.database);
         for (name, value) in SETTINGS.into_iter().chain([("insert_deduplication_token", token)]) {
@@ -157,88 +166,91 @@ impl Server {
         if let Some([user, password]) = &self.login {
             request = request.header("X-ClickHouse-User", user).header("X-ClickHouse-Key", password);
         }
-        let answer =
-            request.query("query", statement).send(data).map_err(|error| Failure::Away(error.to_string()))?;
+        let answer = request
+            .query("query", statement)
+            .send(data)
+            .map_err(|error| StatementFailure::Away(error.to_string()))?;
         let (parts, mut body) = answer.into_parts();
         let body = body.with_config().limit(ANSWER).lossy_utf8(true).read_to_string();
-        let body = body.map_err(|error| Failure::Away(error.to_string()))?;
+        let body = body.map_err(|error| StatementFailure::Away(error.to_string()))?;
         let words = || -> String {
             body.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
         };
-        match (parts.status.as_u16(), code(&body)) {
+        match (parts.status.as_u16(), parse_error_code(&body)) {
             (200, None) => Ok(body),
-            (_, Some(code)) => Err(Failure::Code(code, words())),
-            (status @ (300..=499), None) if ![408, 429].contains(&status) => Err(Failure::Refused(format!(
-                "it answers {status} ({}); is this the HTTP port of ClickHouse?",
-                words()
-            ))),
-            (status, None) => Err(Failure::Away(format!("it answers {status} ({})", words()))),
+            (_, Some(code)) => Err(StatementFailure::Code(code, words())),
+            (status @ (300..=499), None) if ![408, 429].contains(&status) => Err(StatementFailure::Refused(
+                format!("it answers {status} ({}); is this the HTTP port of ClickHouse?", words()),
+            )),
+            (status, None) => Err(StatementFailure::Away(format!("it answers {status} ({})", words()))),
         }
     }
 
-    fn refused(&self, problem: String) -> ClickHouseError {
+    fn refused_error(&self, problem: String) -> ClickHouseError {
         ClickHouseError::Refused { url: self.url.clone(), problem }
     }
 }
 
 /// Why a statement has no answer.
-enum Failure {
+enum StatementFailure {
     Away(String),
     Refused(String),
     /// ClickHouse's number, and its words.
     Code(u32, String),
 }
 
-impl Failure {
+impl StatementFailure {
     /// What it means for a table; none for whatever is asked.
-    fn of(self, table: &str, server: &Server) -> ClickHouseError {
+    fn into_error(self, table: &str, server: &ClickHouseServer) -> ClickHouseError {
         let url = server.url.clone();
         match self {
-            Failure::Away(problem) => ClickHouseError::Away { url, problem },
-            Failure::Refused(problem) => server.refused(problem),
-            Failure::Code(UNKNOWN_DATABASE, words) => server.refused(format!(
+            StatementFailure::Away(problem) => ClickHouseError::Away { url, problem },
+            StatementFailure::Refused(problem) => server.refused_error(problem),
+            StatementFailure::Code(UNKNOWN_DATABASE, words) => server.refused_error(format!(
                 "there is no database {:?}: make it with CREATE DATABASE ({words})",
                 server.database
             )),
-            Failure::Code(UNKNOWN_SETTING, words) => server.refused(format!(
+            StatementFailure::Code(UNKNOWN_SETTING, words) => server.refused_error(format!(
                 "it has no deduplication tokens: ClickHouse 22.2 or newer is needed ({words})"
             )),
             // For other tables, the user may have it.
-            Failure::Code(NO_PRIVILEGE, words) if !table.is_empty() => ClickHouseError::Statement {
+            StatementFailure::Code(NO_PRIVILEGE, words) if !table.is_empty() => ClickHouseError::Statement {
                 url,
                 table: table.to_owned(),
                 problem: format!("the user may not insert into this table, or make it ({words})"),
             },
-            Failure::Code(code, words) if NO_ACCESS.contains(&code) => {
-                server.refused(format!("user or password is wrong, or may not do that ({words})"))
+            StatementFailure::Code(code, words) if NO_ACCESS.contains(&code) => {
+                server.refused_error(format!("user or password is wrong, or may not do that ({words})"))
             }
-            Failure::Code(_, problem) if table.is_empty() => ClickHouseError::Away { url, problem },
-            Failure::Code(_, problem) => ClickHouseError::Statement { url, table: table.to_owned(), problem },
+            StatementFailure::Code(_, problem) if table.is_empty() => ClickHouseError::Away { url, problem },
+            StatementFailure::Code(_, problem) => {
+                ClickHouseError::Statement { url, table: table.to_owned(), problem }
+            }
         }
     }
 }
 
 /// The statement that makes a table. Each block is in one partition, as its epoch was opened on one day.
-fn create(table: &str, columns: &[(&str, String)]) -> String {
-    let all: Vec<String> = columns.iter().map(|(name, of)| format!("{} {of}", quoted(name))).collect();
+fn create_statement(table: &str, columns: &[(&str, String)]) -> String {
+    let all: Vec<String> = columns.iter().map(|(name, of)| format!("{} {of}", quote_name(name))).collect();
     // What is looked for is a slot, a list or a key over time.
     let (slot, _) = &columns[rows::SLOT];
     format!(
         "CREATE TABLE IF NOT EXISTS {} ({}) ENGINE = MergeTree PARTITION BY toDate(opened) ORDER BY ({}, opened) \
          SETTINGS non_replicated_deduplication_window = {WINDOW}",
-        quoted(table),
+        quote_name(table),
         all.join(", "),
-        quoted(slot)
+        quote_name(slot)
     )
 }
 
 /// A name in a statement.
-fn quoted(name: &str) -> String {
+fn quote_name(name: &str) -> String {
     format!("`{}`", name.replace('\\', "\\\\").replace('`', "\\`"))
 }
 
 /// The number of an error in ClickHouse's words: `Code: 60. DB::Exception: …`.
-fn code(said: &str) -> Option<u32> {
+fn parse_error_code(said: &str) -> Option<u32> {
     let rest = said.trim_start().strip_prefix("Code: ")?;
     rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok()
 }

@@ -7,10 +7,10 @@ pub(crate) mod scan;
 pub(crate) mod tail;
 pub(crate) mod write;
 
-pub(crate) use new_file::{Made, NewFile};
+pub(crate) use new_file::{DataFileSummary, NewFile};
 pub(crate) use read::DataFile;
 pub(crate) use scan::Scan;
-pub(crate) use tail::Tail;
+pub(crate) use tail::FileTail;
 pub(crate) use write::DataWriter;
 
 /// Rows of a batch in which files are scanned.

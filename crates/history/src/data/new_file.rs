@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use dta_proto::store::StoreSpec;
 
-use super::{DataWriter, Tail};
+use super::{DataWriter, FileTail};
 use crate::HistoryError;
 use crate::layout::Layout;
-use crate::log::action::{STORE, describe};
+use crate::log::action::{STORE, describe_store};
 use crate::temporary::Temporary;
 
 /// A data file that is being written, under a temporary name.
@@ -20,44 +20,46 @@ pub(crate) struct NewFile {
 
 /// What a data file has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Made {
+pub(crate) struct DataFileSummary {
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
     /// The smallest and the largest slot, if it has a row.
     pub(crate) slots: Option<(u64, u64)>,
-    pub(crate) tail: Tail,
+    pub(crate) tail: FileTail,
 }
 
 impl NewFile {
     pub(crate) fn new(table: &Path, spec: &StoreSpec, layout: &Arc<Layout>) -> Result<NewFile, HistoryError> {
         let file = Temporary::new(table)?;
-        let clone = file.file().try_clone().map_err(HistoryError::io("write", file.path()))?;
-        let writer = DataWriter::new(layout.clone(), clone, (STORE, describe(spec)));
-        let writer = writer.map_err(HistoryError::parquet(file.path()))?;
+        let clone =
+            file.locked_file().try_clone().map_err(HistoryError::io_error("write", file.file_path()))?;
+        let writer = DataWriter::new(layout.clone(), clone, (STORE, describe_store(spec)));
+        let writer = writer.map_err(HistoryError::parquet_error(file.file_path()))?;
         Ok(NewFile { file, writer })
     }
 
     /// Puts in a row: they come in the order of the layout.
     #[inline]
-    pub(crate) fn put(&mut self, epoch: u64, slot: u64, element: &[u8]) -> Result<(), HistoryError> {
-        let put = self.writer.put(epoch.cast_signed(), slot.cast_signed(), element);
-        put.map_err(HistoryError::parquet(self.file.path()))
+    pub(crate) fn append_row(&mut self, epoch: u64, slot: u64, element: &[u8]) -> Result<(), HistoryError> {
+        let put = self.writer.append_row(epoch.cast_signed(), slot.cast_signed(), element);
+        put.map_err(HistoryError::parquet_error(self.file.file_path()))
     }
 
     /// Its rows up to now.
-    pub(crate) fn rows(&self) -> u64 {
-        self.writer.rows().count
+    pub(crate) fn row_count(&self) -> u64 {
+        self.writer.row_summary().count
     }
 
     /// Has the whole file on disk under its name. It goes again unless it is [kept](Temporary::keep).
-    pub(crate) fn finish(self, name: &str) -> Result<(Temporary, Made), HistoryError> {
+    pub(crate) fn finish(self, name: &str) -> Result<(Temporary, DataFileSummary), HistoryError> {
         let NewFile { mut file, writer } = self;
-        let rows = writer.rows();
-        let index = writer.finish().map_err(HistoryError::parquet(file.path()))?;
-        let bytes = file.file().metadata().map_err(HistoryError::io("read", file.path()))?.len();
-        let tail = Tail::of(file.file(), file.path(), index)?;
-        file.rename(&file.path().with_file_name(name))?;
+        let rows = writer.row_summary();
+        let index = writer.finish().map_err(HistoryError::parquet_error(file.file_path()))?;
+        let bytes =
+            file.locked_file().metadata().map_err(HistoryError::io_error("read", file.file_path()))?.len();
+        let tail = FileTail::read_from(file.locked_file(), file.file_path(), index)?;
+        file.rename_to(&file.file_path().with_file_name(name))?;
         let slots = rows.slots.map(|(first, last)| (first.cast_unsigned(), last.cast_unsigned()));
-        Ok((file, Made { rows: rows.count, bytes, slots, tail }))
+        Ok((file, DataFileSummary { rows: rows.count, bytes, slots, tail }))
     }
 }

@@ -14,10 +14,10 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
-use super::Tail;
+use super::FileTail;
 use super::pread::Pread;
 use crate::HistoryError;
-use crate::layout::{Column, EPOCH, Layout, Order, Part, SLOT, TEXT};
+use crate::layout::{CellSource, EPOCH, Layout, LayoutColumn, Order, SLOT, TEXT};
 
 /// An open file with its index.
 pub(crate) struct DataFile {
@@ -34,7 +34,7 @@ pub(crate) type Epochs = BTreeMap<i64, usize>;
 
 /// A slot that is looked for, and which element of an epoch's is its.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedSlot {
     pub(crate) slot: i64,
     pub(crate) answer: usize,
 }
@@ -44,19 +44,19 @@ impl DataFile {
     pub(crate) fn open(
         path: &Path,
         layout: Arc<Layout>,
-        tail: Option<Tail>,
+        tail: Option<FileTail>,
     ) -> Result<DataFile, HistoryError> {
-        let file = File::open(path).map_err(HistoryError::io("open", path))?;
-        tail.map_or(Ok(()), |tail| tail.check(&file, path))?;
-        let reader = Pread::new(file).map_err(HistoryError::io("read", path))?;
+        let file = File::open(path).map_err(HistoryError::io_error("open", path))?;
+        tail.map_or(Ok(()), |tail| tail.verify_file(&file, path))?;
+        let reader = Pread::new(file).map_err(HistoryError::io_error("read", path))?;
         let metadata = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional);
-        let meta = metadata.parse_and_finish(&reader).map_err(HistoryError::parquet(path))?;
+        let meta = metadata.parse_and_finish(&reader).map_err(HistoryError::parquet_error(path))?;
         let foreign = |problem: String| HistoryError::Foreign { path: path.to_owned(), problem };
         let schema = meta.file_metadata().schema_descr();
         let same = schema.num_columns() == layout.columns.len()
             && schema.columns().iter().zip(&layout.columns).all(|(has, column)| {
                 has.name() == column.name
-                    && has.physical_type() == column.physical()
+                    && has.physical_type() == column.physical_type()
                     && has.max_def_level() == 0
                     && has.max_rep_level() == 0
             });
@@ -65,7 +65,7 @@ impl DataFile {
             return Err(foreign(format!("it has the columns {}", names.join(", "))));
         }
         let spans: Option<Vec<_>> =
-            (0..meta.num_row_groups()).map(|group| span(&meta, group, SLOT)).collect();
+            (0..meta.num_row_groups()).map(|group| column_range(&meta, group, SLOT)).collect();
         let spans = spans.ok_or_else(|| foreign("a row group has no statistics of its slots".to_owned()))?;
         if layout.order == Order::BySlot && !spans.is_sorted() {
             return Err(foreign("its row groups are not in the order of their slots".to_owned()));
@@ -74,34 +74,35 @@ impl DataFile {
     }
 
     /// Bytes that it takes in memory.
-    pub(crate) fn memory(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.meta.memory_size()
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub(crate) fn file_path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn groups(&self) -> usize {
+    pub(crate) fn row_group_count(&self) -> usize {
         self.spans.len()
     }
 
     /// Whether a row group may have rows of an epoch.
-    pub(crate) fn may_have(&self, group: usize, epoch: i64) -> bool {
-        span(&self.meta, group, EPOCH).is_none_or(|(first, last)| (first..=last).contains(&epoch))
+    pub(crate) fn may_have_epoch(&self, group: usize, epoch: i64) -> bool {
+        column_range(&self.meta, group, EPOCH).is_none_or(|(first, last)| (first..=last).contains(&epoch))
     }
 
     /// Rows of a row group.
-    pub(crate) fn rows(&self, group: usize) -> usize {
+    pub(crate) fn row_group_len(&self, group: usize) -> usize {
         self.meta.row_group(group).num_rows() as usize
     }
 
     /// A reader of one column of a row group, from its first row on.
-    pub(crate) fn column(&self, group: usize, column: usize) -> Result<ColumnReader> {
+    pub(crate) fn column_reader(&self, group: usize, column: usize) -> Result<ColumnReader> {
         let chunk = self.meta.row_group(group).column(column);
         let index = self.meta.page_index_for_row_group(group);
         let locations = index.page_locations(column).filter(|pages| !pages.is_empty()).cloned();
-        let pages = SerializedPageReader::new(self.reader.clone(), chunk, self.rows(group), locations)?;
+        let pages =
+            SerializedPageReader::new(self.reader.clone(), chunk, self.row_group_len(group), locations)?;
         Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
     }
 
@@ -110,11 +111,11 @@ impl DataFile {
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
-    pub(crate) fn look_up(
+    pub(crate) fn look_up_slots(
         &self,
         epochs: &Epochs,
         several: bool,
-        wanted: &[Wanted],
+        wanted: &[WantedSlot],
         out: &mut [u8],
     ) -> Result<(), HistoryError> {
         for (group, (first, last)) in self.spans.iter().enumerate() {
@@ -122,7 +123,7 @@ impl DataFile {
             let to = wanted.partition_point(|wanted| wanted.slot <= *last);
             if from < to {
                 let looked = self.look_up_in(group, epochs, several, &wanted[from..to], out);
-                looked.map_err(HistoryError::parquet(&self.path))?;
+                looked.map_err(HistoryError::parquet_error(&self.path))?;
             }
         }
         Ok(())
@@ -133,18 +134,18 @@ impl DataFile {
         group: usize,
         epochs: &Epochs,
         several: bool,
-        wanted: &[Wanted],
+        wanted: &[WantedSlot],
         out: &mut [u8],
     ) -> Result<()> {
-        let found = self.find(group, epochs, several, wanted)?;
+        let found = self.find_wanted_rows(group, epochs, several, wanted)?;
         if found.is_empty() {
             return Ok(());
         }
         let len = self.layout.element_len;
         for (number, column) in self.layout.columns.iter().enumerate().skip(SLOT + 1) {
-            let mut cells = Cells::new(self.column(group, number)?, column);
+            let mut cells = Cells::new(self.column_reader(group, number)?, column);
             for (row, answer) in &found {
-                cells.skip_to(*row)?;
+                cells.skip_to_row(*row)?;
                 cells.read(1, |_| *answer, len, out)?;
             }
         }
@@ -152,23 +153,23 @@ impl DataFile {
     }
 
     /// The rows of a row group that are wanted, ascending, each with its place in the answer.
-    fn find(
+    fn find_wanted_rows(
         &self,
         group: usize,
         epochs: &Epochs,
         several: bool,
-        wanted: &[Wanted],
+        wanted: &[WantedSlot],
     ) -> Result<Vec<(usize, usize)>> {
-        let pages = self.pages(group);
-        let mut slots = Numbers::new(self.column(group, SLOT)?);
-        let mut of_rows = Numbers::new(self.column(group, EPOCH)?);
+        let pages = self.slot_pages(group);
+        let mut slots = Numbers::new(self.column_reader(group, SLOT)?);
+        let mut of_rows = Numbers::new(self.column_reader(group, EPOCH)?);
         let mut found = Vec::new();
         let mut page = 0;
         for wanted in wanted {
             page += pages[page..].partition_point(|page| page.last < wanted.slot);
             // In a file of several epochs a slot's rows may end on a later page.
             for page in pages[page..].iter().take_while(|page| page.first <= wanted.slot) {
-                let in_page = slots.range(page.row, page.rows)?;
+                let in_page = slots.read_range(page.row, page.rows)?;
                 let from = in_page.partition_point(|slot| *slot < wanted.slot);
                 let same = in_page[from..].partition_point(|slot| *slot == wanted.slot);
                 let row = page.row + from;
@@ -179,7 +180,7 @@ impl DataFile {
                             .map(|(row, first)| (row, first + wanted.answer)),
                     );
                 } else if same > 0 {
-                    let of_rows = (row..).zip(of_rows.range(row, same)?);
+                    let of_rows = (row..).zip(of_rows.read_range(row, same)?);
                     let asked = |(row, epoch)| Some((row, epochs.get(epoch)? + wanted.answer));
                     found.extend(of_rows.filter_map(asked));
                 }
@@ -189,8 +190,8 @@ impl DataFile {
     }
 
     /// The pages of a row group's slots; the whole of it as one page if it has no index.
-    fn pages(&self, group: usize) -> Vec<Page> {
-        let rows = self.rows(group);
+    fn slot_pages(&self, group: usize) -> Vec<SlotPage> {
+        let rows = self.row_group_len(group);
         let index = self.meta.page_index_for_row_group(group);
         let of_index = || {
             let locations = index.page_locations(SLOT)?;
@@ -206,17 +207,17 @@ impl DataFile {
             let pages = ranges?.into_iter().zip(first.iter().zip(last));
             Some(
                 pages
-                    .map(|((row, rows), (first, last))| Page { first: *first, last: *last, row, rows })
+                    .map(|((row, rows), (first, last))| SlotPage { first: *first, last: *last, row, rows })
                     .collect(),
             )
         };
         let (first, last) = self.spans[group];
-        of_index().unwrap_or_else(|| vec![Page { first, last, row: 0, rows }])
+        of_index().unwrap_or_else(|| vec![SlotPage { first, last, row: 0, rows }])
     }
 }
 
 /// A page of the slots' column.
-struct Page {
+struct SlotPage {
     first: i64,
     last: i64,
     /// Its first row in the row group.
@@ -237,14 +238,14 @@ impl Numbers {
         Numbers { reader: get_typed_column_reader(reader), at: 0, kept: Vec::new() }
     }
 
-    fn range(&mut self, from: usize, rows: usize) -> Result<&[i64]> {
+    fn read_range(&mut self, from: usize, rows: usize) -> Result<&[i64]> {
         let kept = self.at - self.kept.len();
         if from >= kept && from + rows <= self.at {
             return Ok(&self.kept[from - kept..from - kept + rows]);
         }
-        let skip = from.checked_sub(self.at).ok_or_else(overlap)?;
+        let skip = from.checked_sub(self.at).ok_or_else(row_order_error)?;
         if self.reader.skip_records(skip)? != skip {
-            return Err(short());
+            return Err(missing_rows_error());
         }
         next_rows(&mut self.reader, rows, &mut self.kept)?;
         self.at = from + rows;
@@ -254,7 +255,7 @@ impl Numbers {
 
 /// A column that is read forwards, into the bytes of elements.
 pub(crate) struct Cells<'a> {
-    column: &'a Column,
+    column: &'a LayoutColumn,
     reader: Typed,
     at: usize,
 }
@@ -266,29 +267,33 @@ enum Typed {
 }
 
 impl<'a> Cells<'a> {
-    pub(crate) fn new(reader: ColumnReader, column: &'a Column) -> Cells<'a> {
+    pub(crate) fn new(reader: ColumnReader, column: &'a LayoutColumn) -> Cells<'a> {
         let reader = match column.part {
-            Part::Epoch | Part::Slot | Part::Be32(_) | Part::Be64(_) | Part::Le64(_) => {
-                Typed::Longs(get_typed_column_reader(reader), Vec::new())
+            CellSource::Epoch
+            | CellSource::Slot
+            | CellSource::Be32(_)
+            | CellSource::Be64(_)
+            | CellSource::Le64(_) => Typed::Longs(get_typed_column_reader(reader), Vec::new()),
+            CellSource::Be16(_) | CellSource::Le16(_) => {
+                Typed::Integers(get_typed_column_reader(reader), Vec::new())
             }
-            Part::Be16(_) | Part::Le16(_) => Typed::Integers(get_typed_column_reader(reader), Vec::new()),
-            Part::Bytes(_) | Part::Address(_) | Part::Text(_) => {
+            CellSource::Bytes(_) | CellSource::Address(_) | CellSource::Text(_) => {
                 Typed::Bytes(get_typed_column_reader(reader), Vec::new())
             }
         };
         Cells { column, reader, at: 0 }
     }
 
-    fn skip_to(&mut self, row: usize) -> Result<()> {
+    fn skip_to_row(&mut self, row: usize) -> Result<()> {
         // Rows of a damaged file may come in any order.
-        let skip = row.checked_sub(self.at).ok_or_else(overlap)?;
+        let skip = row.checked_sub(self.at).ok_or_else(row_order_error)?;
         let skipped = match &mut self.reader {
             Typed::Longs(reader, _) => reader.skip_records(skip),
             Typed::Integers(reader, _) => reader.skip_records(skip),
             Typed::Bytes(reader, _) => reader.skip_records(skip),
         }?;
         self.at = row;
-        if skipped == skip { Ok(()) } else { Err(short()) }
+        if skipped == skip { Ok(()) } else { Err(missing_rows_error()) }
     }
 
     /// Reads the cells of the next rows; row number n of them belongs to element number `place(n)` of `out`.
@@ -310,10 +315,12 @@ impl<'a> Cells<'a> {
                 next_rows(reader, rows, values)?;
                 for (row, value) in values.iter().enumerate() {
                     match (&self.column.part, u32::try_from(*value)) {
-                        (Part::Be64(at), _) => put(row, *at..at + 8, &value.to_be_bytes()),
-                        (Part::Le64(at), _) => put(row, *at..at + 8, &value.to_le_bytes()),
-                        (Part::Be32(at), Ok(value)) => put(row, *at..at + 4, &value.to_be_bytes()),
-                        (Part::Be32(_), Err(_)) => return wrong(format!("{value} is no 32-bit number")),
+                        (CellSource::Be64(at), _) => put(row, *at..at + 8, &value.to_be_bytes()),
+                        (CellSource::Le64(at), _) => put(row, *at..at + 8, &value.to_le_bytes()),
+                        (CellSource::Be32(at), Ok(value)) => put(row, *at..at + 4, &value.to_be_bytes()),
+                        (CellSource::Be32(_), Err(_)) => {
+                            return wrong(format!("{value} is no 32-bit number"));
+                        }
                         _ => unreachable!("no part of an element"),
                     }
                 }
@@ -325,8 +332,8 @@ impl<'a> Cells<'a> {
                         return wrong(format!("{value} is no 16-bit number"));
                     };
                     match self.column.part {
-                        Part::Le16(at) => put(row, at..at + 2, &value.to_le_bytes()),
-                        Part::Be16(at) => put(row, at..at + 2, &value.to_be_bytes()),
+                        CellSource::Le16(at) => put(row, at..at + 2, &value.to_le_bytes()),
+                        CellSource::Be16(at) => put(row, at..at + 2, &value.to_be_bytes()),
                         _ => unreachable!("the column's type says so"),
                     }
                 }
@@ -335,14 +342,14 @@ impl<'a> Cells<'a> {
                 next_rows(reader, rows, values)?;
                 for (row, value) in values.iter().enumerate() {
                     match &self.column.part {
-                        Part::Bytes(range) if value.len() == range.len() => {
+                        CellSource::Bytes(range) if value.len() == range.len() => {
                             put(row, range.clone(), value.data())
                         }
-                        Part::Address(at) => match address(value.data()) {
+                        CellSource::Address(at) => match parse_address(value.data()) {
                             Some(octets) => put(row, *at..at + 16, &octets),
                             None => return wrong("a text that is no address".to_owned()),
                         },
-                        Part::Text(at) if value.len() <= TEXT => {
+                        CellSource::Text(at) if value.len() <= TEXT => {
                             let mut text = [0; TEXT];
                             text[..value.len()].copy_from_slice(value.data());
                             put(row, *at..at + TEXT, &text);
@@ -363,11 +370,11 @@ pub(crate) fn next_rows<T: DataType>(
     values: &mut Vec<T::T>,
 ) -> Result<()> {
     values.clear();
-    if reader.read_records(rows, None, None, values)?.0 == rows { Ok(()) } else { Err(short()) }
+    if reader.read_records(rows, None, None, values)?.0 == rows { Ok(()) } else { Err(missing_rows_error()) }
 }
 
 /// The least and the greatest number in a column of a row group; `None` without statistics.
-fn span(meta: &ParquetMetaData, group: usize, column: usize) -> Option<(i64, i64)> {
+fn column_range(meta: &ParquetMetaData, group: usize, column: usize) -> Option<(i64, i64)> {
     match meta.row_group(group).column(column).statistics() {
         Some(Statistics::Int64(of)) => Some((*of.min_opt()?, *of.max_opt()?)),
         _ => None,
@@ -375,7 +382,7 @@ fn span(meta: &ParquetMetaData, group: usize, column: usize) -> Option<(i64, i64
 }
 
 /// The bytes of an address that is a text.
-fn address(text: &[u8]) -> Option<[u8; 16]> {
+fn parse_address(text: &[u8]) -> Option<[u8; 16]> {
     Some(match std::str::from_utf8(text).ok()?.parse().ok()? {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
@@ -383,10 +390,10 @@ fn address(text: &[u8]) -> Option<[u8; 16]> {
 }
 
 /// The index knows of more rows than there are.
-fn short() -> ParquetError {
+fn missing_rows_error() -> ParquetError {
     ParquetError::EOF("a column has fewer rows than its row group".to_owned())
 }
 
-fn overlap() -> ParquetError {
+fn row_order_error() -> ParquetError {
     ParquetError::General("its rows are not in the order of their slots".to_owned())
 }

@@ -37,7 +37,7 @@ impl<'a> Scan<'a> {
     }
 
     /// All rows of one epoch, among others.
-    pub(crate) fn of(file: &'a DataFile, epoch: i64) -> Scan<'a> {
+    pub(crate) fn for_epoch(file: &'a DataFile, epoch: i64) -> Scan<'a> {
         Scan { of: Some(epoch), ..Scan::new(file) }
     }
 
@@ -46,19 +46,20 @@ impl<'a> Scan<'a> {
     /// # Errors
     /// The file cannot be read, or is damaged.
     pub(crate) fn next(&mut self) -> Result<bool, HistoryError> {
-        self.read().map_err(HistoryError::parquet(self.file.path()))
+        self.read().map_err(HistoryError::parquet_error(self.file.file_path()))
     }
 
     fn read(&mut self) -> Result<bool> {
         while self.left == 0 {
-            if self.group == self.file.groups() {
+            if self.group == self.file.row_group_count() {
                 return Ok(false);
             }
-            if self.of.is_some_and(|epoch| !self.file.may_have(self.group, epoch)) {
+            if self.of.is_some_and(|epoch| !self.file.may_have_epoch(self.group, epoch)) {
                 self.group += 1;
                 continue;
             }
-            let column = |number: usize| -> Result<ColumnReader> { self.file.column(self.group, number) };
+            let column =
+                |number: usize| -> Result<ColumnReader> { self.file.column_reader(self.group, number) };
             let columns = self.file.layout.columns.iter().enumerate().skip(SLOT + 1);
             let cells = columns.map(|(number, of)| Ok(Cells::new(column(number)?, of)));
             self.readers = Some(Readers {
@@ -66,7 +67,7 @@ impl<'a> Scan<'a> {
                 slots: get_typed_column_reader(column(SLOT)?),
                 cells: cells.collect::<Result<_>>()?,
             });
-            self.left = self.file.rows(self.group);
+            self.left = self.file.row_group_len(self.group);
             self.group += 1;
         }
         let readers = self.readers.as_mut().expect("rows are left");

@@ -11,23 +11,23 @@ use crate::HistoryError;
 
 /// Where the end of a file begins, and the CRC-32C of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Tail {
+pub(crate) struct FileTail {
     at: u64,
     crc32c: u32,
 }
 
-impl Tail {
+impl FileTail {
     /// The end of this file from a position on.
-    pub(crate) fn of(file: &File, path: &Path, at: u64) -> Result<Tail, HistoryError> {
-        let len = file.metadata().map_err(HistoryError::io("read", path))?.len();
+    pub(crate) fn read_from(file: &File, path: &Path, at: u64) -> Result<FileTail, HistoryError> {
+        let len = file.metadata().map_err(HistoryError::io_error("read", path))?.len();
         let mut bytes = vec![0; len.saturating_sub(at) as usize];
-        file.read_exact_at(&mut bytes, at).map_err(HistoryError::io("read", path))?;
-        Ok(Tail { at, crc32c: dta_proto::crc::crc32c(&bytes) })
+        file.read_exact_at(&mut bytes, at).map_err(HistoryError::io_error("read", path))?;
+        Ok(FileTail { at, crc32c: dta_proto::crc::crc32c(&bytes) })
     }
 
     /// Whether the file still has it.
-    pub(crate) fn check(&self, file: &File, path: &Path) -> Result<(), HistoryError> {
-        if Tail::of(file, path, self.at)? == *self {
+    pub(crate) fn verify_file(&self, file: &File, path: &Path) -> Result<(), HistoryError> {
+        if FileTail::read_from(file, path, self.at)? == *self {
             return Ok(());
         }
         Err(HistoryError::Foreign { path: path.to_owned(), problem: "its index is damaged".to_owned() })

@@ -14,7 +14,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::ColumnPath;
 
 use super::BATCH;
-use crate::layout::{EPOCH, Layout, Order, Part, SLOT, text};
+use crate::layout::{CellSource, EPOCH, Layout, Order, SLOT, text_range};
 
 /// Rows of a row group: they are held in memory until it is full.
 const GROUP: usize = 1 << 18;
@@ -29,12 +29,12 @@ pub(crate) struct DataWriter<W: Write + Send> {
     slots: Vec<i64>,
     /// The elements of the rows, one behind the other.
     elements: Vec<u8>,
-    written: Rows,
+    written: RowSummary,
 }
 
 /// Rows of a file.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rows {
+pub(crate) struct RowSummary {
     pub(crate) count: u64,
     /// The smallest and the largest slot, if there is a row.
     pub(crate) slots: Option<(i64, i64)>,
@@ -43,14 +43,15 @@ pub(crate) struct Rows {
 impl<W: Write + Send> DataWriter<W> {
     /// Begins a file; `about` is written into its metadata.
     pub(crate) fn new(layout: Arc<Layout>, into: W, about: (&str, String)) -> Result<DataWriter<W>> {
-        let file = SerializedFileWriter::new(into, layout.schema(), Arc::new(properties(&layout, about)))?;
+        let file =
+            SerializedFileWriter::new(into, layout.parquet_schema(), Arc::new(properties(&layout, about)))?;
         let (epochs, slots, elements) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(DataWriter { layout, file, epochs, slots, elements, written: Rows::default() })
+        Ok(DataWriter { layout, file, epochs, slots, elements, written: RowSummary::default() })
     }
 
     /// Puts in a row.
     #[inline]
-    pub(crate) fn put(&mut self, epoch: i64, slot: i64, element: &[u8]) -> Result<()> {
+    pub(crate) fn append_row(&mut self, epoch: i64, slot: i64, element: &[u8]) -> Result<()> {
         debug_assert_eq!(element.len(), self.layout.element_len);
         self.epochs.push(epoch);
         self.slots.push(slot);
@@ -59,13 +60,13 @@ impl<W: Write + Send> DataWriter<W> {
     }
 
     /// What was put in until now.
-    pub(crate) fn rows(&self) -> Rows {
+    pub(crate) fn row_summary(&self) -> RowSummary {
         let held = self.slots.iter().copied().min().zip(self.slots.iter().copied().max());
         let slots = match (self.written.slots, held) {
             (Some((first, last)), Some((least, most))) => Some((first.min(least), last.max(most))),
             (written, held) => written.or(held),
         };
-        Rows { count: self.written.count + self.slots.len() as u64, slots }
+        RowSummary { count: self.written.count + self.slots.len() as u64, slots }
     }
 
     /// Writes the rows that are held as a row group.
@@ -77,34 +78,38 @@ impl<W: Write + Send> DataWriter<W> {
             let mut writer = group.next_column()?.expect("a column of the schema");
             let to = &mut writer;
             match &column.part {
-                Part::Epoch => _ = to.typed::<Int64Type>().write_batch(&self.epochs, None, None)?,
-                Part::Slot => _ = to.typed::<Int64Type>().write_batch(&self.slots, None, None)?,
-                Part::Be32(at) => cells::<Int64Type>(to, end, len, |row| be32(&elements, row + at).into())?,
-                Part::Be64(at) => {
-                    cells::<Int64Type>(to, end, len, |row| be64(&elements, row + at).cast_signed())?
+                CellSource::Epoch => _ = to.typed::<Int64Type>().write_batch(&self.epochs, None, None)?,
+                CellSource::Slot => _ = to.typed::<Int64Type>().write_batch(&self.slots, None, None)?,
+                CellSource::Be32(at) => {
+                    write_column::<Int64Type>(to, end, len, |row| read_be32(&elements, row + at).into())?
                 }
-                Part::Le64(at) => {
-                    cells::<Int64Type>(to, end, len, |row| le64(&elements, row + at).cast_signed())?
+                CellSource::Be64(at) => write_column::<Int64Type>(to, end, len, |row| {
+                    read_be64(&elements, row + at).cast_signed()
+                })?,
+                CellSource::Le64(at) => write_column::<Int64Type>(to, end, len, |row| {
+                    read_le64(&elements, row + at).cast_signed()
+                })?,
+                CellSource::Be16(at) => {
+                    write_column::<Int32Type>(to, end, len, |row| read_be16(&elements, row + at).into())?
                 }
-                Part::Be16(at) => cells::<Int32Type>(to, end, len, |row| be16(&elements, row + at).into())?,
-                Part::Le16(at) => {
-                    cells::<Int32Type>(to, end, len, |row| be16(&elements, row + at).swap_bytes().into())?
-                }
-                Part::Bytes(range) => cells::<ByteArrayType>(to, end, len, |row| {
+                CellSource::Le16(at) => write_column::<Int32Type>(to, end, len, |row| {
+                    read_be16(&elements, row + at).swap_bytes().into()
+                })?,
+                CellSource::Bytes(range) => write_column::<ByteArrayType>(to, end, len, |row| {
                     elements.slice(row + range.start..row + range.end).into()
                 })?,
-                Part::Address(at) => cells::<ByteArrayType>(to, end, len, |row| {
+                CellSource::Address(at) => write_column::<ByteArrayType>(to, end, len, |row| {
                     let octets: [u8; 16] = elements[row + at..][..16].try_into().expect("sixteen bytes");
                     Ipv6Addr::from(octets).to_canonical().to_string().into_bytes().into()
                 })?,
-                Part::Text(at) => cells::<ByteArrayType>(to, end, len, |row| {
-                    elements.slice(text(&elements, row + at)).into()
+                CellSource::Text(at) => write_column::<ByteArrayType>(to, end, len, |row| {
+                    elements.slice(text_range(&elements, row + at)).into()
                 })?,
             }
             writer.close()?;
         }
         group.close()?;
-        self.written = self.rows();
+        self.written = self.row_summary();
         self.epochs.clear();
         self.slots.clear();
         // Nobody else has a part of it: the same memory takes the next rows.
@@ -125,24 +130,24 @@ impl<W: Write + Send> DataWriter<W> {
     }
 }
 
-fn be32(elements: &[u8], at: usize) -> u32 {
+fn read_be32(elements: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(elements[at..at + 4].try_into().expect("four bytes"))
 }
 
-fn be64(elements: &[u8], at: usize) -> u64 {
-    le64(elements, at).swap_bytes()
+fn read_be64(elements: &[u8], at: usize) -> u64 {
+    read_le64(elements, at).swap_bytes()
 }
 
-fn le64(elements: &[u8], at: usize) -> u64 {
+fn read_le64(elements: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(elements[at..at + 8].try_into().expect("eight bytes"))
 }
 
-fn be16(elements: &[u8], at: usize) -> u16 {
+fn read_be16(elements: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([elements[at], elements[at + 1]])
 }
 
 /// Writes a column of rows of `len` bytes; `of` gives the value of the row that begins at a place.
-fn cells<T: DataType>(
+fn write_column<T: DataType>(
     writer: &mut SerializedColumnWriter,
     end: usize,
     len: usize,
@@ -176,7 +181,7 @@ fn properties(layout: &Layout, about: (&str, String)) -> WriterProperties {
         .set_dictionary_enabled(false);
     for (number, column) in layout.columns.iter().enumerate() {
         let path = ColumnPath::from(column.name.as_str());
-        let encoding = match column.physical() {
+        let encoding = match column.physical_type() {
             Physical::BYTE_ARRAY => Encoding::PLAIN,
             _ => Encoding::DELTA_BINARY_PACKED,
         };

@@ -7,9 +7,9 @@ use dta_proto::store::StoreSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::data::{Made, Tail};
-use crate::epoch::Kept;
-use crate::layout::{Column, EPOCH, Layout, SLOT};
+use crate::data::{DataFileSummary, FileTail};
+use crate::epoch::KeptEpoch;
+use crate::layout::{EPOCH, Layout, LayoutColumn, SLOT};
 
 /// What the store's description is called in the table's configuration, and in the metadata of its Parquet files.
 pub(crate) const STORE: &str = "dta.store";
@@ -36,7 +36,7 @@ pub(crate) struct MetaData {
     pub(crate) id: String,
     pub(crate) name: Option<String>,
     pub(crate) description: Option<String>,
-    pub(crate) format: Format,
+    pub(crate) format: FileFormat,
     pub(crate) schema_string: String,
     pub(crate) partition_columns: Vec<String>,
     pub(crate) configuration: BTreeMap<String, String>,
@@ -44,33 +44,33 @@ pub(crate) struct MetaData {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Format {
+pub(crate) struct FileFormat {
     provider: String,
     options: BTreeMap<String, String>,
 }
 
 impl MetaData {
-    pub(crate) fn of(name: &str, spec: &StoreSpec, layout: &Layout, id: String, now: u64) -> MetaData {
+    pub(crate) fn new(name: &str, spec: &StoreSpec, layout: &Layout, id: String, now: u64) -> MetaData {
         MetaData {
             id,
             name: Some(name.to_owned()),
             description: Some(format!("what the {} store {} held, by epoch", spec.primitive(), spec.name)),
-            format: Format { provider: "parquet".to_owned(), options: BTreeMap::new() },
+            format: FileFormat { provider: "parquet".to_owned(), options: BTreeMap::new() },
             schema_string: layout.delta_schema(),
             partition_columns: Vec::new(),
-            configuration: BTreeMap::from([(STORE.to_owned(), describe(spec))]),
+            configuration: BTreeMap::from([(STORE.to_owned(), describe_store(spec))]),
             created_time: Some(now),
         }
     }
 
     /// The store's description; `None` in a table of somebody else.
-    pub(crate) fn store(&self) -> Option<StoreSpec> {
+    pub(crate) fn store_spec(&self) -> Option<StoreSpec> {
         serde_json::from_str(self.configuration.get(STORE)?).ok()
     }
 }
 
 /// A store's description as text.
-pub(crate) fn describe(spec: &StoreSpec) -> String {
+pub(crate) fn describe_store(spec: &StoreSpec) -> String {
     serde_json::to_string(spec).expect("names and numbers")
 }
 
@@ -91,7 +91,13 @@ pub(crate) struct Add {
 
 impl Add {
     /// A file with these epochs.
-    pub(crate) fn new(path: String, file: &Made, epochs: &[Kept], layout: &Layout, now: u64) -> Add {
+    pub(crate) fn new(
+        path: String,
+        file: &DataFileSummary,
+        epochs: &[KeptEpoch],
+        layout: &Layout,
+        now: u64,
+    ) -> Add {
         let numbers = || epochs.iter().map(|kept| kept.epoch.number);
         let mut stats = json!({ "numRecords": epochs.iter().map(|kept| kept.rows).sum::<u64>() });
         if let (Some((first, last)), Some(oldest), Some(newest)) =
@@ -100,7 +106,7 @@ impl Add {
             let of = |number: usize| layout.columns[number].name.as_str();
             stats["minValues"] = json!({ of(EPOCH): oldest, of(SLOT): first });
             stats["maxValues"] = json!({ of(EPOCH): newest, of(SLOT): last });
-            let none = |column: &Column| (column.name.clone(), Value::from(0));
+            let none = |column: &LayoutColumn| (column.name.clone(), Value::from(0));
             stats["nullCount"] = Value::Object(layout.columns.iter().map(none).collect());
         }
         let text = |of: serde_json::Result<String>| Some(of.expect("names and numbers"));
@@ -118,17 +124,17 @@ impl Add {
     }
 
     /// The epochs in the file; the error says why that is not known.
-    pub(crate) fn epochs(&self) -> Result<Vec<Kept>, String> {
-        let text = self.tag(EPOCHS).ok_or_else(|| format!("no {EPOCHS}"))?;
+    pub(crate) fn file_epochs(&self) -> Result<Vec<KeptEpoch>, String> {
+        let text = self.tag_value(EPOCHS).ok_or_else(|| format!("no {EPOCHS}"))?;
         serde_json::from_str(text).map_err(|error| format!("{EPOCHS}: {error}"))
     }
 
     /// What the end of the file must be, if that is known.
-    pub(crate) fn tail(&self) -> Option<Tail> {
-        serde_json::from_str(self.tag(TAIL)?).ok()
+    pub(crate) fn expected_tail(&self) -> Option<FileTail> {
+        serde_json::from_str(self.tag_value(TAIL)?).ok()
     }
 
-    fn tag(&self, name: &str) -> Option<&String> {
+    fn tag_value(&self, name: &str) -> Option<&String> {
         self.tags.as_ref()?.get(name)?.as_ref()
     }
 }
@@ -146,7 +152,7 @@ pub(crate) struct Remove {
 /// A line of a commit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Action {
+pub(crate) enum LogAction {
     Protocol(Protocol),
     MetaData(MetaData),
     Add(Add),
@@ -154,10 +160,10 @@ pub(crate) enum Action {
     CommitInfo(Value),
 }
 
-impl Action {
+impl LogAction {
     /// Who did what, and when: for people.
-    pub(crate) fn info(operation: &str, parameters: Value, now: u64) -> Action {
-        Action::CommitInfo(json!({
+    pub(crate) fn commit_info(operation: &str, parameters: Value, now: u64) -> LogAction {
+        LogAction::CommitInfo(json!({
             "timestamp": now,
             "operation": operation,
             "operationParameters": parameters,
@@ -169,15 +175,15 @@ impl Action {
     ///
     /// # Errors
     /// It is damaged.
-    pub(crate) fn read(line: &str) -> Result<Option<Action>, serde_json::Error> {
-        Action::of(serde_json::from_str(line)?)
+    pub(crate) fn read(line: &str) -> Result<Option<LogAction>, serde_json::Error> {
+        LogAction::from_json(serde_json::from_str(line)?)
     }
 
     /// The same of a line that is read already.
     ///
     /// # Errors
-    /// As [`Action::read`].
-    pub(crate) fn of(line: Value) -> Result<Option<Action>, serde_json::Error> {
+    /// As [`LogAction::read`].
+    pub(crate) fn from_json(line: Value) -> Result<Option<LogAction>, serde_json::Error> {
         let known = ["protocol", "metaData", "add", "remove"];
         match &line {
             Value::Object(object) if object.keys().all(|name| !known.contains(&name.as_str())) => Ok(None),
@@ -187,7 +193,7 @@ impl Action {
 }
 
 /// The text of a commit.
-pub(crate) fn lines(actions: &[Action]) -> Vec<u8> {
+pub(crate) fn commit_text(actions: &[LogAction]) -> Vec<u8> {
     let mut text = Vec::new();
     for action in actions {
         serde_json::to_writer(&mut text, action).expect("names and numbers");

@@ -18,8 +18,8 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::Type;
 use serde_json::{Value, json};
 
-use super::action::{Action, Remove};
-use super::replay::State;
+use super::action::{LogAction, Remove};
+use super::replay::LogState;
 use super::{FOLDER, commit_path, version_of};
 use crate::HistoryError;
 use crate::data::pread::Pread;
@@ -63,12 +63,12 @@ message checkpoint {
 }";
 
 /// The checkpoint of a version.
-pub(crate) fn path(table: &Path, version: u64) -> PathBuf {
-    table.join(FOLDER).join(name(version))
+pub(crate) fn checkpoint_path(table: &Path, version: u64) -> PathBuf {
+    table.join(FOLDER).join(checkpoint_name(version))
 }
 
 /// The name of that file.
-pub(crate) fn name(version: u64) -> String {
+pub(crate) fn checkpoint_name(version: u64) -> String {
     format!("{version:020}.checkpoint.parquet")
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn version_of_checkpoint(name: &str) -> Option<u64> {
 }
 
 /// The version of the newest checkpoint, if there is one.
-pub(crate) fn last(table: &Path) -> Option<u64> {
+pub(crate) fn newest_version(table: &Path) -> Option<u64> {
     said_last(&std::fs::read(table.join(FOLDER).join(LAST)).ok()?)
 }
 
@@ -89,13 +89,13 @@ pub(crate) fn said_last(text: &[u8]) -> Option<u64> {
 
 /// What the log says, as the bytes of a checkpoint of a version, and the text of [`LAST`] that names it.
 #[cfg(feature = "s3")]
-pub(crate) fn bytes(state: &State, version: u64, now: u64) -> Result<(Vec<u8>, Vec<u8>)> {
-    let (actions, mut bytes) = (actions(state, now), Vec::new());
-    shred(&mut bytes, &actions)?;
-    Ok((bytes, pointer(version, actions.len())))
+pub(crate) fn encode_checkpoint(state: &LogState, version: u64, now: u64) -> Result<(Vec<u8>, Vec<u8>)> {
+    let (actions, mut bytes) = (state_actions(state, now), Vec::new());
+    shred_records(&mut bytes, &actions)?;
+    Ok((bytes, encode_pointer(version, actions.len())))
 }
 
-fn pointer(version: u64, size: usize) -> Vec<u8> {
+fn encode_pointer(version: u64, size: usize) -> Vec<u8> {
     json!({ "version": version, "size": size }).to_string().into_bytes()
 }
 
@@ -103,50 +103,53 @@ fn pointer(version: u64, size: usize) -> Vec<u8> {
 ///
 /// # Errors
 /// The system refuses: the log is as it was.
-pub(crate) fn write(table: &Path, state: &State, now: u64) -> Result<(), HistoryError> {
+pub(crate) fn write_checkpoint(table: &Path, state: &LogState, now: u64) -> Result<(), HistoryError> {
     let Some(version) = state.next.checked_sub(1) else { return Ok(()) };
-    let actions = actions(state, now);
+    let actions = state_actions(state, now);
     let folder = table.join(FOLDER);
     let mut file = Temporary::new(&folder)?;
-    shred(file.file(), &actions).map_err(HistoryError::parquet(file.path()))?;
-    file.rename(&path(table, version))?;
-    file.keep();
+    shred_records(file.locked_file(), &actions).map_err(HistoryError::parquet_error(file.file_path()))?;
+    file.rename_to(&checkpoint_path(table, version))?;
+    file.persist_file();
     let mut last = Temporary::new(&folder)?;
-    let text = pointer(version, actions.len());
-    last.file().write_all(&text).map_err(HistoryError::io("write", last.path()))?;
-    last.rename(&folder.join(LAST))?;
-    last.keep();
-    trim(&folder, version)
+    let text = encode_pointer(version, actions.len());
+    last.locked_file().write_all(&text).map_err(HistoryError::io_error("write", last.file_path()))?;
+    last.rename_to(&folder.join(LAST))?;
+    last.persist_file();
+    trim_log(&folder, version)
 }
 
-fn trim(folder: &Path, version: u64) -> Result<(), HistoryError> {
-    for entry in std::fs::read_dir(folder).map_err(HistoryError::io("read", folder))? {
-        let entry = entry.map_err(HistoryError::io("read", folder))?;
+fn trim_log(folder: &Path, version: u64) -> Result<(), HistoryError> {
+    for entry in std::fs::read_dir(folder).map_err(HistoryError::io_error("read", folder))? {
+        let entry = entry.map_err(HistoryError::io_error("read", folder))?;
         let name = entry.file_name();
         let of = name.to_str().and_then(|name| version_of(name).or_else(|| version_of_checkpoint(name)));
         let written = entry.metadata().and_then(|meta| meta.modified());
         let old = |written: SystemTime| written.elapsed().is_ok_and(|age| age > STAY);
         if of.is_some_and(|of| of < version) && written.is_ok_and(old) {
-            std::fs::remove_file(entry.path()).map_err(HistoryError::io("remove", &entry.path()))?;
+            std::fs::remove_file(entry.path()).map_err(HistoryError::io_error("remove", &entry.path()))?;
         }
     }
     Ok(())
 }
 
 /// The actions that say the same as the log, as they stand in commits.
-fn actions(state: &State, now: u64) -> Vec<Value> {
-    let action = |action: Action| serde_json::to_value(action).expect("names and numbers");
-    let about =
-        state.protocol.map(Action::Protocol).into_iter().chain(state.meta.clone().map(Action::MetaData));
+fn state_actions(state: &LogState, now: u64) -> Vec<Value> {
+    let action = |action: LogAction| serde_json::to_value(action).expect("names and numbers");
+    let about = state
+        .protocol
+        .map(LogAction::Protocol)
+        .into_iter()
+        .chain(state.meta.clone().map(LogAction::MetaData));
     let adds = state.files.values().map(|entry| {
         let mut add = entry.add.clone();
         // Nothing is new in a checkpoint.
         add.data_change = false;
-        Action::Add(add)
+        LogAction::Add(add)
     });
     let recent = state.removed.iter().filter(|(_, at)| at.saturating_add(REMOVED) > now);
     let removes = recent.map(|(path, at)| {
-        Action::Remove(Remove { path: path.clone(), deletion_timestamp: Some(*at), data_change: false })
+        LogAction::Remove(Remove { path: path.clone(), deletion_timestamp: Some(*at), data_change: false })
     });
     about.chain(adds).chain(removes).map(action).collect()
 }
@@ -155,8 +158,8 @@ fn actions(state: &State, now: u64) -> Vec<Value> {
 ///
 /// # Errors
 /// It cannot be read, or is damaged.
-pub(crate) fn read(table: &Path, version: u64) -> Result<Vec<Action>, String> {
-    let file = std::fs::File::open(path(table, version)).and_then(Pread::new);
+pub(crate) fn read(table: &Path, version: u64) -> Result<Vec<LogAction>, String> {
+    let file = std::fs::File::open(checkpoint_path(table, version)).and_then(Pread::new);
     read_from(file.map_err(|error| error.to_string())?)
 }
 
@@ -164,13 +167,13 @@ pub(crate) fn read(table: &Path, version: u64) -> Result<Vec<Action>, String> {
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn read_from(file: impl ChunkReader + 'static) -> Result<Vec<Action>, String> {
+pub(crate) fn read_from(file: impl ChunkReader + 'static) -> Result<Vec<LogAction>, String> {
     let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
     let mut actions = Vec::new();
     for row in RowIter::from_file_into(Box::new(reader)) {
         let mut row = row.map_err(|error| error.to_string())?.to_json_value();
         drop_nulls(&mut row);
-        actions.extend(Action::of(row).map_err(|error| error.to_string())?);
+        actions.extend(LogAction::from_json(row).map_err(|error| error.to_string())?);
     }
     Ok(actions)
 }
@@ -197,7 +200,7 @@ struct Leaf {
 }
 
 /// Writes objects as rows of a Parquet file (the record shredding of "Dremel", VLDB 2010).
-fn shred(into: impl Write + Send, rows: &[Value]) -> Result<()> {
+fn shred_records(into: impl Write + Send, rows: &[Value]) -> Result<()> {
     let schema = Arc::new(parse_message_type(SCHEMA)?);
     let zstd = Compression::ZSTD(ZstdLevel::try_new(1)?);
     let properties = WriterProperties::builder().set_compression(zstd).build();
@@ -215,12 +218,12 @@ fn shred(into: impl Write + Send, rows: &[Value]) -> Result<()> {
     let mut leaves: Vec<Leaf> =
         file.schema_descr().columns().iter().map(|column| leaf(column.physical_type())).collect();
     for row in rows {
-        walk(&schema, Some(row), 0, 0, &mut leaves)?;
+        shred_value(&schema, Some(row), 0, 0, &mut leaves)?;
     }
     let mut group = file.next_row_group()?;
     for leaf in &leaves {
         let mut column = group.next_column()?.expect("a column of the schema");
-        leaf.write(&mut column)?;
+        leaf.write_column(&mut column)?;
         column.close()?;
     }
     group.close()?;
@@ -228,7 +231,7 @@ fn shred(into: impl Write + Send, rows: &[Value]) -> Result<()> {
 }
 
 impl Leaf {
-    fn write(&self, column: &mut SerializedColumnWriter) -> Result<usize> {
+    fn write_column(&self, column: &mut SerializedColumnWriter) -> Result<usize> {
         let (defined, repeated) = (Some(&self.defined[..]), Some(&self.repeated[..]));
         match &self.cells {
             Cells::Booleans(cells) => column.typed::<BoolType>().write_batch(cells, defined, repeated),
@@ -238,7 +241,7 @@ impl Leaf {
         }
     }
 
-    fn put(&mut self, value: Option<&Value>, defined: i16, repeated: i16) -> Option<()> {
+    fn push_value(&mut self, value: Option<&Value>, defined: i16, repeated: i16) -> Option<()> {
         self.defined.push(defined);
         self.repeated.push(repeated);
         let Some(value) = value else { return Some(()) };
@@ -253,7 +256,7 @@ impl Leaf {
 }
 
 /// Puts a value (`None`: there is none) into the columns of a node of the schema, which are the first of these. Gives their number.
-fn walk(
+fn shred_value(
     node: &Type,
     value: Option<&Value>,
     defined: i16,
@@ -261,7 +264,7 @@ fn walk(
     leaves: &mut [Leaf],
 ) -> Result<usize> {
     if node.is_primitive() {
-        let put = leaves[0].put(value, defined, repeated);
+        let put = leaves[0].push_value(value, defined, repeated);
         return put.map(|()| 1).ok_or_else(|| ParquetError::General(format!("{} is {value:?}", node.name())));
     }
     let mut at = 0;
@@ -269,19 +272,19 @@ fn walk(
         let inner = value.and_then(|value| value.get(field.name())).filter(|inner| !inner.is_null());
         let leaves = &mut leaves[at..];
         at += match field.get_basic_info().repetition() {
-            Repetition::REQUIRED => walk(field, inner, defined, repeated, leaves)?,
+            Repetition::REQUIRED => shred_value(field, inner, defined, repeated, leaves)?,
             Repetition::OPTIONAL => {
-                walk(field, inner, defined + i16::from(inner.is_some()), repeated, leaves)?
+                shred_value(field, inner, defined + i16::from(inner.is_some()), repeated, leaves)?
             }
             Repetition::REPEATED => {
-                let entries = entries(value);
+                let entries = group_entries(value);
                 let mut count = 0;
                 if entries.is_empty() {
-                    count = walk(field, None, defined, repeated, leaves)?;
+                    count = shred_value(field, None, defined, repeated, leaves)?;
                 }
                 for (number, entry) in entries.iter().enumerate() {
                     let repeated = if number == 0 { repeated } else { repeated + 1 };
-                    count = walk(field, Some(entry), defined + 1, repeated, leaves)?;
+                    count = shred_value(field, Some(entry), defined + 1, repeated, leaves)?;
                 }
                 count
             }
@@ -291,7 +294,7 @@ fn walk(
 }
 
 /// The entries of a map or list, as the groups that repeat in Parquet.
-fn entries(value: Option<&Value>) -> Vec<Value> {
+fn group_entries(value: Option<&Value>) -> Vec<Value> {
     match value {
         Some(Value::Object(map)) => {
             map.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect()
@@ -303,5 +306,5 @@ fn entries(value: Option<&Value>) -> Vec<Value> {
 
 /// Whether the commits before the newest checkpoint are needed no longer by a reader of `next`.
 pub(crate) fn is_behind(table: &Path, next: u64) -> bool {
-    last(table).is_some_and(|last| last >= next) && !commit_path(table, next).exists()
+    newest_version(table).is_some_and(|last| last >= next) && !commit_path(table, next).exists()
 }

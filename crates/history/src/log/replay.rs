@@ -5,55 +5,55 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::action::{Action, Add, MetaData, Protocol};
+use super::action::{Add, LogAction, MetaData, Protocol};
 use super::{FOLDER, checkpoint, commit_path, version_of};
 use crate::HistoryError;
-use crate::epoch::Kept;
+use crate::epoch::KeptEpoch;
 
 /// A data file of the table.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct LoggedFile {
     pub(crate) add: Add,
     /// Its epochs, ascending by number; none if that is not known.
-    pub(crate) epochs: Vec<Arc<Kept>>,
+    pub(crate) epochs: Vec<Arc<KeptEpoch>>,
 }
 
 /// What the commits up to a version say.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct LogState {
     /// The version of the next commit.
     pub(crate) next: u64,
     pub(crate) protocol: Option<Protocol>,
     pub(crate) meta: Option<MetaData>,
     /// By their names.
-    pub(crate) files: BTreeMap<String, Arc<Entry>>,
+    pub(crate) files: BTreeMap<String, Arc<LoggedFile>>,
     /// Removed, and when (milliseconds since 1970); whether they are still there is not said.
     pub(crate) removed: BTreeMap<String, u64>,
     /// By number, the epoch and its file.
-    pub(crate) epochs: BTreeMap<u64, (Arc<Kept>, Arc<Entry>)>,
+    pub(crate) epochs: BTreeMap<u64, (Arc<KeptEpoch>, Arc<LoggedFile>)>,
     /// What is wrong with the log, a sentence each.
     pub(crate) damage: Vec<String>,
 }
 
-impl State {
+impl LogState {
     /// Reads a whole log. Commits that are missing or damaged are named, the others are read.
     ///
     /// # Errors
     /// There is no log, or it cannot be read.
-    pub(crate) fn read(table: &Path) -> Result<State, HistoryError> {
+    pub(crate) fn read(table: &Path) -> Result<LogState, HistoryError> {
         let folder = table.join(FOLDER);
-        let entries = std::fs::read_dir(&folder).map_err(HistoryError::io("read", &folder))?;
+        let entries = std::fs::read_dir(&folder).map_err(HistoryError::io_error("read", &folder))?;
         let (mut versions, mut checkpoints) = (Vec::new(), Vec::new());
         for entry in entries {
-            let name = entry.map_err(HistoryError::io("read", &folder))?.file_name();
+            let name = entry.map_err(HistoryError::io_error("read", &folder))?.file_name();
             versions.extend(name.to_str().and_then(version_of));
             checkpoints.extend(name.to_str().and_then(checkpoint::version_of_checkpoint));
         }
         versions.sort_unstable();
         checkpoints.sort_unstable();
-        let mut state = State::default();
+        let mut state = LogState::default();
         for version in checkpoints.into_iter().rev() {
-            let path = checkpoint::path(table, version);
+            let path = checkpoint::checkpoint_path(table, version);
             match checkpoint::read(table, version) {
                 Ok(actions) => {
                     state.read_checkpoint(actions, version, &path);
@@ -82,10 +82,10 @@ impl State {
     ///
     /// # Errors
     /// The log cannot be read.
-    pub(crate) fn refresh(&mut self, table: &Path) -> Result<(), HistoryError> {
+    pub(crate) fn read_new_commits(&mut self, table: &Path) -> Result<(), HistoryError> {
         while self.read_next(table)? {}
         if checkpoint::is_behind(table, self.next) {
-            *self = State::read(table)?;
+            *self = LogState::read(table)?;
         }
         Ok(())
     }
@@ -101,7 +101,7 @@ impl State {
                 self.damage.push(format!("{} cannot be read: {error}", path.display()));
                 Vec::new()
             }
-            Err(error) => return Err(HistoryError::io("read", &path)(error)),
+            Err(error) => return Err(HistoryError::io_error("read", &path)(error)),
         };
         self.read_commit(&text, &path);
         Ok(true)
@@ -113,8 +113,8 @@ impl State {
             text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty())
         {
             let action = std::str::from_utf8(line).map_err(|error| error.to_string());
-            match action.and_then(|line| Action::read(line).map_err(|error| error.to_string())) {
-                Ok(action) => self.apply(action, path),
+            match action.and_then(|line| LogAction::read(line).map_err(|error| error.to_string())) {
+                Ok(action) => self.apply_action(action, path),
                 Err(error) => {
                     self.damage.push(format!("{} line {} is damaged: {error}", path.display(), number + 1))
                 }
@@ -124,17 +124,17 @@ impl State {
     }
 
     /// Takes the actions of a checkpoint, in place of all commits up to its version.
-    pub(crate) fn read_checkpoint(&mut self, actions: Vec<Action>, version: u64, path: &Path) {
-        actions.into_iter().for_each(|action| self.apply(Some(action), path));
+    pub(crate) fn read_checkpoint(&mut self, actions: Vec<LogAction>, version: u64, path: &Path) {
+        actions.into_iter().for_each(|action| self.apply_action(Some(action), path));
         self.next = version + 1;
     }
 
-    fn apply(&mut self, action: Option<Action>, path: &Path) {
+    fn apply_action(&mut self, action: Option<LogAction>, path: &Path) {
         match action {
-            Some(Action::Protocol(protocol)) => self.protocol = Some(protocol),
-            Some(Action::MetaData(meta)) => self.meta = Some(meta),
-            Some(Action::Add(add)) => {
-                let epochs = add.epochs().unwrap_or_else(|error| {
+            Some(LogAction::Protocol(protocol)) => self.protocol = Some(protocol),
+            Some(LogAction::MetaData(meta)) => self.meta = Some(meta),
+            Some(LogAction::Add(add)) => {
+                let epochs = add.file_epochs().unwrap_or_else(|error| {
                     self.damage.push(format!(
                         "{}: which epochs {} has is not known: {error}",
                         path.display(),
@@ -143,16 +143,16 @@ impl State {
                     Vec::new()
                 });
                 self.removed.remove(&add.path);
-                let entry = Arc::new(Entry { epochs: epochs.into_iter().map(Arc::new).collect(), add });
+                let entry = Arc::new(LoggedFile { epochs: epochs.into_iter().map(Arc::new).collect(), add });
                 for kept in &entry.epochs {
                     self.epochs.insert(kept.epoch.number, (kept.clone(), entry.clone()));
                 }
                 self.files.insert(entry.add.path.clone(), entry);
             }
-            Some(Action::Remove(remove)) => {
+            Some(LogAction::Remove(remove)) => {
                 if let Some(entry) = self.files.remove(&remove.path) {
                     for kept in &entry.epochs {
-                        let of_this = |(_, other): &(_, Arc<Entry>)| other.add.path == entry.add.path;
+                        let of_this = |(_, other): &(_, Arc<LoggedFile>)| other.add.path == entry.add.path;
                         if self.epochs.get(&kept.epoch.number).is_some_and(of_this) {
                             self.epochs.remove(&kept.epoch.number);
                         }
@@ -160,12 +160,12 @@ impl State {
                 }
                 self.removed.insert(remove.path, remove.deletion_timestamp.unwrap_or(0));
             }
-            Some(Action::CommitInfo(_)) | None => {}
+            Some(LogAction::CommitInfo(_)) | None => {}
         }
     }
 
     /// Bytes of all data files.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn data_bytes(&self) -> u64 {
         self.files.values().map(|entry| entry.add.size).sum()
     }
 }

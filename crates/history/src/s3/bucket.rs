@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::http::Http;
 use super::{S3Error, Variables, credentials};
-use crate::temporary::random;
+use crate::temporary::random_number;
 
 /// Files up to this length are one request, others have parts of it: one is in memory at a time.
 const PART: u64 = 16 << 20;
@@ -31,7 +31,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_CA_BUNDLE`, `AWS_PROFILE`, the files in
 /// `~/.aws`, tokens of Kubernetes and of containers, and the metadata of an instance.
 #[derive(Debug)]
-pub struct Bucket {
+pub struct StorageBucket {
     url: String,
     prefix: Path,
     store: AmazonS3,
@@ -41,14 +41,18 @@ pub struct Bucket {
     stop: watch::Receiver<bool>,
 }
 
-impl Bucket {
+impl StorageBucket {
     /// A place by its URL, `s3://BUCKET/PREFIX`, with the variables of the environment. Reads the files that they name; makes no
     /// connection. Calls end when `stop` becomes true.
     ///
     /// # Errors
     /// The URL is none; a variable or a file makes no sense.
-    pub fn open(url: &str, variables: &Variables, stop: watch::Receiver<bool>) -> Result<Bucket, S3Error> {
-        let (bucket, prefix) = Bucket::parts(url)?;
+    pub fn open(
+        url: &str,
+        variables: &Variables,
+        stop: watch::Receiver<bool>,
+    ) -> Result<StorageBucket, S3Error> {
+        let (bucket, prefix) = StorageBucket::split_url(url)?;
         let http = Http::new(variables)?;
         let again = RetryConfig {
             backoff: BackoffConfig {
@@ -59,7 +63,7 @@ impl Bucket {
             max_retries: 2,
             retry_timeout: AGAIN,
         };
-        let store = credentials::builder(variables)?
+        let store = credentials::storage_builder(variables)?
             .with_bucket_name(bucket)
             .with_http_connector(http.clone())
             .with_retry(again)
@@ -70,14 +74,14 @@ impl Bucket {
         let runtime =
             runtime.map_err(|error| S3Error::Away { url: url.to_owned(), problem: error.to_string() })?;
         let url = url.trim_end_matches('/').to_owned();
-        Ok(Bucket { url, prefix, store, http, runtime: Some(runtime), stop })
+        Ok(StorageBucket { url, prefix, store, http, runtime: Some(runtime), stop })
     }
 
     /// The bucket and the prefix that a URL names.
     ///
     /// # Errors
     /// It is none of object storage.
-    pub fn parts(url: &str) -> Result<(&str, Path), S3Error> {
+    pub fn split_url(url: &str) -> Result<(&str, Path), S3Error> {
         let is_none = || S3Error::Url(url.to_owned());
         let (bucket, prefix) =
             url.strip_prefix("s3://").ok_or_else(is_none)?.split_once('/').unwrap_or_default();
@@ -94,13 +98,13 @@ impl Bucket {
     ///
     /// # Errors
     /// The server refuses, does not answer `within` that time, or replaces objects.
-    pub fn check(&self, within: Duration) -> Result<(), S3Error> {
-        let path = self.path(&[&format!(".dta-check-{:016x}", random())]);
+    pub fn check_access(&self, within: Duration) -> Result<(), S3Error> {
+        let path = self.object_path(&[&format!(".dta-check-{:016x}", random_number())]);
         let check = async {
             // One that failed but was done is sent again, and refused then.
             self.try_put_new(&path, Bytes::from_static(b"first")).await?;
             let is_replaced = self.try_put_new(&path, Bytes::from_static(b"second")).await;
-            self.store.delete(&path).await.map_err(|error| self.failed(error))?;
+            self.store.delete(&path).await.map_err(|error| self.classify_error(error))?;
             is_replaced
         };
         let checked = self.run(async {
@@ -112,30 +116,31 @@ impl Bucket {
         match checked {
             Ok(false) => Ok(()),
             Ok(true) => Err(S3Error::Unconditional(self.url.clone())),
-            Err(_) if self.http.status() == 501 => Err(S3Error::Unconditional(self.url.clone())),
+            Err(_) if self.http.last_status() == 501 => Err(S3Error::Unconditional(self.url.clone())),
             Err(error) => Err(error),
         }
     }
 
     /// Its URL.
-    pub fn url(&self) -> &str {
+    pub fn bucket_url(&self) -> &str {
         &self.url
     }
 
     /// The path of an object by its names below the place.
-    pub(super) fn path(&self, names: &[&str]) -> Path {
+    pub(super) fn object_path(&self, names: &[&str]) -> Path {
         names.iter().fold(self.prefix.clone(), |path, name| path.join(*name))
     }
 
     /// Puts an object, in place of what is there.
-    pub(super) fn put(&self, path: &Path, bytes: Bytes) -> Result<(), S3Error> {
-        let put =
-            self.run(async { self.store.put(path, bytes.into()).await.map_err(|error| self.failed(error)) });
+    pub(super) fn put_object(&self, path: &Path, bytes: Bytes) -> Result<(), S3Error> {
+        let put = self.run(async {
+            self.store.put(path, bytes.into()).await.map_err(|error| self.classify_error(error))
+        });
         put.map(|_| ())
     }
 
     /// Puts an object that is not there. `false`: it is there, perhaps because the answer of an earlier try was lost.
-    pub(super) fn put_new(&self, path: &Path, bytes: Bytes) -> Result<bool, S3Error> {
+    pub(super) fn put_if_absent(&self, path: &Path, bytes: Bytes) -> Result<bool, S3Error> {
         self.run(self.try_put_new(path, bytes))
     }
 
@@ -143,12 +148,12 @@ impl Bucket {
         match self.store.put_opts(path, bytes.into(), PutMode::Create.into()).await {
             Ok(_) => Ok(true),
             Err(Error::AlreadyExists { .. }) => Ok(false),
-            Err(error) => Err(self.failed(error)),
+            Err(error) => Err(self.classify_error(error)),
         }
     }
 
     /// Puts the bytes of a file. Until all of them are there, there is no object.
-    pub(super) fn put_file(
+    pub(super) fn upload_file(
         &self,
         path: &Path,
         local: &std::path::Path,
@@ -158,13 +163,13 @@ impl Bucket {
         let part = PART.max(len.div_ceil(PARTS));
         let read = |at: u64| {
             let mut bytes = vec![0; part.min(len - at) as usize];
-            file.read_exact_at(&mut bytes, at).map_err(|error| S3Error::file(local, error))?;
+            file.read_exact_at(&mut bytes, at).map_err(|error| S3Error::file_error(local, error))?;
             Ok::<_, S3Error>(Bytes::from(bytes))
         };
         if len <= part {
-            return self.put(path, read(0)?);
+            return self.put_object(path, read(0)?);
         }
-        let failed = |error| self.failed(error);
+        let failed = |error| self.classify_error(error);
         self.run(async {
             let mut upload = self.store.put_multipart(path).await.map_err(failed)?;
             let put = async |upload: &mut Box<dyn MultipartUpload>| {
@@ -192,25 +197,27 @@ impl Bucket {
                 Err(Error::NotFound { source, .. }) if !source.to_string().contains("NoSuchBucket") => {
                     Ok(None)
                 }
-                Err(error) => Err(self.failed(error)),
+                Err(error) => Err(self.classify_error(error)),
             }
         })
     }
 
     /// The objects in a folder, and not in those below it.
-    pub(super) fn list(&self, folder: &Path) -> Result<Vec<ObjectMeta>, S3Error> {
+    pub(super) fn list_folder(&self, folder: &Path) -> Result<Vec<ObjectMeta>, S3Error> {
         let list = self.store.list_with_delimiter(Some(folder));
-        self.run(async { list.await.map(|listed| listed.objects).map_err(|error| self.failed(error)) })
+        self.run(async {
+            list.await.map(|listed| listed.objects).map_err(|error| self.classify_error(error))
+        })
     }
 
     /// Removes objects, as far as they are there.
-    pub(super) fn delete(&self, paths: Vec<Path>) -> Result<(), S3Error> {
+    pub(super) fn delete_objects(&self, paths: Vec<Path>) -> Result<(), S3Error> {
         let paths = futures_util::stream::iter(paths.into_iter().map(Ok));
         let deleted = self.store.delete_stream(Box::pin(paths));
         self.run(async {
             let missing = |error| match error {
                 Error::NotFound { .. } => Ok(()),
-                error => Err(self.failed(error)),
+                error => Err(self.classify_error(error)),
             };
             deleted.map_ok(|_| ()).or_else(|error| async { missing(error) }).try_collect::<()>().await
         })
@@ -231,9 +238,9 @@ impl Bucket {
     }
 
     /// What a failure means, by the last answer.
-    fn failed(&self, error: Error) -> S3Error {
-        let (url, problem) = (self.url.clone(), words(&error));
-        match self.http.status() {
+    fn classify_error(&self, error: Error) -> S3Error {
+        let (url, problem) = (self.url.clone(), error_line(&error));
+        match self.http.last_status() {
             // Of an answer that was good, the rest did not come, or it made no sense.
             0 | 200..=299 | 408 | 429 | 500.. => S3Error::Away { url, problem },
             _ => S3Error::Refused { url, problem },
@@ -241,7 +248,7 @@ impl Bucket {
     }
 }
 
-impl Drop for Bucket {
+impl Drop for StorageBucket {
     fn drop(&mut self) {
         // A request that hangs is left to itself.
         if let Some(runtime) = self.runtime.take() {
@@ -251,7 +258,7 @@ impl Drop for Bucket {
 }
 
 /// An error in one line, with all that is behind it.
-fn words(error: &Error) -> String {
+fn error_line(error: &Error) -> String {
     let text = error.to_string();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -262,7 +269,9 @@ mod tests {
 
     #[test]
     fn a_url_names_a_bucket_and_a_prefix() {
-        let parts = |url| Bucket::parts(url).map(|(bucket, prefix)| (bucket.to_owned(), prefix.to_string()));
+        let parts = |url| {
+            StorageBucket::split_url(url).map(|(bucket, prefix)| (bucket.to_owned(), prefix.to_string()))
+        };
         let are = |bucket: &str, prefix: &str| (bucket.to_owned(), prefix.to_owned());
         assert_eq!(parts("s3://b").unwrap(), are("b", ""));
         assert_eq!(parts("s3://b/").unwrap(), are("b", ""));

@@ -24,7 +24,7 @@ const ELSEWHERE: [&str; 4] = [
 
 /// The settings of the environment, and those of the files that it does not have. Credentials are, in this order: the
 /// environment's, the files', those of the machine (the instance's metadata).
-pub(super) fn builder(variables: &Variables) -> Result<AmazonS3Builder, S3Error> {
+pub(super) fn storage_builder(variables: &Variables) -> Result<AmazonS3Builder, S3Error> {
     let mut builder = AmazonS3Builder::new();
     for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("AWS_")) {
         // Others are not of storage.
@@ -32,8 +32,8 @@ pub(super) fn builder(variables: &Variables) -> Result<AmazonS3Builder, S3Error>
             builder = builder.with_config(key, value);
         }
     }
-    let files = Files::of(variables);
-    let config = files.section(&files.config)?;
+    let files = CredentialFiles::from_variables(variables);
+    let config = files.read_section(&files.config)?;
     let is_set = |names: &[&str]| names.iter().any(|name| variables.contains_key(*name));
     if let Some(region) = config.get("region")
         && !is_set(&["AWS_REGION", "AWS_DEFAULT_REGION"])
@@ -52,7 +52,7 @@ pub(super) fn builder(variables: &Variables) -> Result<AmazonS3Builder, S3Error>
         Some(_) => Ok(builder.with_credentials(Arc::new(files))),
         // What was asked for by name is not replaced by something else.
         None if is_set(&["AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"]) => {
-            Err(files.lacks("has no aws_access_key_id and aws_secret_access_key"))
+            Err(files.profile_error("has no aws_access_key_id and aws_secret_access_key"))
         }
         None => Ok(builder),
     }
@@ -60,17 +60,17 @@ pub(super) fn builder(variables: &Variables) -> Result<AmazonS3Builder, S3Error>
 
 /// The two files, and whose entries count. They are read again for each request: tools write new keys into them.
 #[derive(Debug)]
-struct Files {
+struct CredentialFiles {
     credentials: PathBuf,
     config: PathBuf,
     profile: String,
 }
 
-impl Files {
-    fn of(variables: &Variables) -> Files {
+impl CredentialFiles {
+    fn from_variables(variables: &Variables) -> CredentialFiles {
         let home = variables.get("HOME").map(PathBuf::from).unwrap_or_default().join(".aws");
         let path = |variable, name| variables.get(variable).map_or_else(|| home.join(name), PathBuf::from);
-        Files {
+        CredentialFiles {
             credentials: path("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
             config: path("AWS_CONFIG_FILE", "config"),
             profile: variables.get("AWS_PROFILE").cloned().unwrap_or_else(|| "default".to_owned()),
@@ -78,41 +78,45 @@ impl Files {
     }
 
     /// What a file says of the profile; nothing if there is no such file.
-    fn section(&self, path: &Path) -> Result<BTreeMap<String, String>, S3Error> {
+    fn read_section(&self, path: &Path) -> Result<BTreeMap<String, String>, S3Error> {
         match std::fs::read_to_string(path) {
-            Ok(text) => Ok(section(&text, &self.profile)),
+            Ok(text) => Ok(parse_section(&text, &self.profile)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
-            Err(error) => Err(S3Error::file(path, error)),
+            Err(error) => Err(S3Error::file_error(path, error)),
         }
     }
 
     /// The keys of the profile: of the credentials' file, or else of the configuration's.
     fn credential(&self) -> Result<Option<AwsCredential>, S3Error> {
         for path in [&self.credentials, &self.config] {
-            let mut entries = self.section(path)?;
+            let mut entries = self.read_section(path)?;
             match (entries.remove("aws_access_key_id"), entries.remove("aws_secret_access_key")) {
                 (Some(key_id), Some(secret_key)) => {
                     let token = entries.remove("aws_session_token");
                     return Ok(Some(AwsCredential { key_id, secret_key, token }));
                 }
                 (None, None) => {}
-                _ => return Err(self.lacks("has only one of aws_access_key_id and aws_secret_access_key")),
+                _ => {
+                    return Err(
+                        self.profile_error("has only one of aws_access_key_id and aws_secret_access_key")
+                    );
+                }
             }
         }
         Ok(None)
     }
 
-    fn lacks(&self, problem: &str) -> S3Error {
-        S3Error::file(&self.credentials, format!("profile {:?} {problem}", self.profile))
+    fn profile_error(&self, problem: &str) -> S3Error {
+        S3Error::file_error(&self.credentials, format!("profile {:?} {problem}", self.profile))
     }
 }
 
 #[async_trait]
-impl CredentialProvider for Files {
+impl CredentialProvider for CredentialFiles {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        let lacks = || self.lacks("has no keys any more");
+        let lacks = || self.profile_error("has no keys any more");
         let credential = self.credential().and_then(|credential| credential.ok_or_else(lacks));
         credential.map(Arc::new).map_err(|error| object_store::Error::Unauthenticated {
             path: self.credentials.display().to_string(),
@@ -123,7 +127,7 @@ impl CredentialProvider for Files {
 
 /// The entries of a profile: `[NAME]` or `[profile NAME]`, then lines `key = value`. Nested ones, which are indented, are
 /// passed over.
-fn section(text: &str, profile: &str) -> BTreeMap<String, String> {
+fn parse_section(text: &str, profile: &str) -> BTreeMap<String, String> {
     let mut entries = BTreeMap::new();
     let mut is_of_profile = false;
     for line in text.lines().filter(|line| !line.starts_with([' ', '\t', '#', ';'])) {
@@ -141,8 +145,8 @@ fn section(text: &str, profile: &str) -> BTreeMap<String, String> {
 mod tests {
     use super::*;
 
-    fn files(folder: &Path, profile: &str) -> Files {
-        Files {
+    fn files(folder: &Path, profile: &str) -> CredentialFiles {
+        CredentialFiles {
             credentials: folder.join("credentials"),
             config: folder.join("config"),
             profile: profile.to_owned(),
@@ -173,6 +177,6 @@ mod tests {
             "{half}"
         );
         let other = files(folder.path(), "other");
-        assert_eq!(other.section(&other.config).unwrap()["region"], "eu-west-1");
+        assert_eq!(other.read_section(&other.config).unwrap()["region"], "eu-west-1");
     }
 }

@@ -58,11 +58,11 @@ pub enum S3Error {
 
 impl S3Error {
     /// Whether it may work later, without anybody doing something about it.
-    pub fn is_away(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, S3Error::Away { .. })
     }
 
-    pub(super) fn file(path: &Path, problem: impl ToString) -> S3Error {
+    pub(super) fn file_error(path: &Path, problem: impl ToString) -> S3Error {
         S3Error::File { path: path.to_owned(), problem: problem.to_string() }
     }
 }

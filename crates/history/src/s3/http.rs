@@ -33,8 +33,8 @@ impl Http {
     /// With the certificate authorities of `AWS_CA_BUNDLE`, if it is set.
     pub(super) fn new(variables: &Variables) -> Result<Http, S3Error> {
         let ca = variables.get("AWS_CA_BUNDLE").map(Path::new);
-        let agent = dta_files::http::client(ca, concat!("dta-history/", env!("CARGO_PKG_VERSION")))
-            .map_err(|error| S3Error::file(ca.unwrap_or(Path::new("")), error))?
+        let agent = dta_files::http::client_config(ca, concat!("dta-history/", env!("CARGO_PKG_VERSION")))
+            .map_err(|error| S3Error::file_error(ca.unwrap_or(Path::new("")), error))?
             .timeout_connect(Some(CONNECT))
             .timeout_per_read(Some(STEP))
             .timeout_per_write(Some(STEP))
@@ -43,7 +43,7 @@ impl Http {
     }
 
     /// The status of the last request's answer; 0 if there was none.
-    pub(super) fn status(&self) -> u16 {
+    pub(super) fn last_status(&self) -> u16 {
         self.status.load(Ordering::Relaxed)
     }
 }
@@ -73,13 +73,13 @@ impl HttpService for Http {
         };
         let answer = tokio::task::spawn_blocking(call).await;
         let (parts, body) =
-            answer.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?.map_err(failed)?;
+            answer.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?.map_err(to_http_error)?;
         self.status.store(parts.status.as_u16(), Ordering::Relaxed);
         Ok(HttpResponse::from_parts(parts, Bytes::from(body).into()))
     }
 }
 
-fn failed(error: ureq::Error) -> HttpError {
+fn to_http_error(error: ureq::Error) -> HttpError {
     let kind = match &error {
         ureq::Error::Timeout(ureq::Timeout::Connect)
         | ureq::Error::HostNotFound

@@ -14,14 +14,14 @@ use dta_files::moment::now;
 use object_store::ObjectMeta;
 use serde_json::json;
 
-use super::{Bucket, S3Error};
-use crate::Table;
-use crate::epoch::Kept;
+use super::{S3Error, StorageBucket};
+use crate::EpochTable;
+use crate::epoch::KeptEpoch;
 use crate::flush::FILE;
-use crate::log::action::{Action, PROTOCOL, lines};
-use crate::log::replay::{Entry, State};
+use crate::log::action::{LogAction, PROTOCOL, commit_text};
+use crate::log::replay::{LogState, LoggedFile};
 use crate::log::{FOLDER, checkpoint, commit_name, version_of};
-use crate::retention::remove;
+use crate::retention::remove_action;
 use crate::vacuum::GRACE;
 
 /// Most new files in one commit.
@@ -46,27 +46,27 @@ pub struct Followed {
 
 /// The copy of a table, in a folder by its name.
 pub struct Mirror {
-    bucket: Arc<Bucket>,
+    bucket: Arc<StorageBucket>,
     name: String,
     remote: Option<Remote>,
     /// The version that the table was to have next when the copy had all of it.
     like: Option<u64>,
     /// Epochs that the table had and the copy has not got.
-    waiting: BTreeMap<u64, Arc<Kept>>,
+    waiting: BTreeMap<u64, Arc<KeptEpoch>>,
     /// Files that the table names and that cannot be read.
     unreadable: BTreeSet<String>,
 }
 
 /// What object storage has.
 struct Remote {
-    state: State,
+    state: LogState,
     /// Its data files, whether the log names them or not.
     present: BTreeSet<String>,
 }
 
 impl Mirror {
     /// The copy of a table whose folder has this name. It is looked at when it is first used.
-    pub fn new(bucket: Arc<Bucket>, name: &str) -> Mirror {
+    pub fn new(bucket: Arc<StorageBucket>, name: &str) -> Mirror {
         Mirror {
             bucket,
             name: name.to_owned(),
@@ -78,7 +78,7 @@ impl Mirror {
     }
 
     /// How many epochs of the table the copy has not got.
-    pub fn waiting(&self) -> usize {
+    pub fn waiting_epoch_count(&self) -> usize {
         self.waiting.len()
     }
 
@@ -86,9 +86,9 @@ impl Mirror {
     ///
     /// # Errors
     /// The table cannot be read.
-    pub fn look(&mut self, table: &Table, done: &mut Followed) -> Result<(), S3Error> {
+    pub fn update_waiting(&mut self, table: &EpochTable, done: &mut Followed) -> Result<(), S3Error> {
         let state = table.refreshed()?;
-        self.note(&state, done);
+        self.record_waiting(&state, done);
         Ok(())
     }
 
@@ -96,48 +96,48 @@ impl Mirror {
     ///
     /// # Errors
     /// Object storage or the table cannot be read or written; what is there is no copy of this table.
-    pub fn follow(&mut self, table: &Table, done: &mut Followed) -> Result<(), S3Error> {
+    pub fn mirror_table(&mut self, table: &EpochTable, done: &mut Followed) -> Result<(), S3Error> {
         let next = table.refreshed()?.next;
         if self.remote.is_none() || self.like != Some(next) {
-            let followed = self.catch_up(table, done);
+            let followed = self.catch_up_remote(table, done);
             if let Err(S3Error::Foreign { .. }) = followed {
                 // Somebody may put it right.
                 self.remote = None;
             }
             followed?;
         }
-        self.vacuum(done)
+        self.vacuum_files(done)
     }
 
-    fn catch_up(&mut self, table: &Table, done: &mut Followed) -> Result<(), S3Error> {
+    fn catch_up_remote(&mut self, table: &EpochTable, done: &mut Followed) -> Result<(), S3Error> {
         loop {
             let state = table.refreshed()?.clone();
-            self.note(&state, done);
+            self.record_waiting(&state, done);
             if self.remote.is_none() {
                 let remote = self.open(&state)?;
                 // The copy of an earlier life.
                 self.waiting.retain(|number, _| !remote.state.epochs.contains_key(number));
                 self.remote = Some(remote);
-                self.note(&state, done);
+                self.record_waiting(&state, done);
             }
             let remote = self.remote.as_ref().expect("it is open");
-            let Some(step) = step(&state, &remote.state, &self.unreadable) else {
+            let Some(step) = next_step(&state, &remote.state, &self.unreadable) else {
                 self.like = Some(state.next);
                 return Ok(());
             };
             if self.upload_all(table, &step.adds, done)? {
                 self.commit_step(&step, done)?;
             }
-            self.note(&state, done);
+            self.record_waiting(&state, done);
         }
     }
 
-    fn remote(&mut self) -> &mut Remote {
+    fn remote_mut(&mut self) -> &mut Remote {
         self.remote.as_mut().expect("it is open")
     }
 
     /// Notes which epochs wait, which have come to the copy, and which were lost before.
-    fn note(&mut self, table: &State, done: &mut Followed) {
+    fn record_waiting(&mut self, table: &LogState, done: &mut Followed) {
         let copied = self.remote.as_ref().map(|remote| &remote.state.epochs);
         for (number, (kept, _)) in &table.epochs {
             if copied.is_none_or(|epochs| !epochs.contains_key(number)) {
@@ -153,8 +153,8 @@ impl Mirror {
             return;
         }
         // One that was made part of a longer one comes with that.
-        let is_part = |kept: &Kept| {
-            table.epochs.values().chain(copied.values()).any(|(by, _)| by.epoch.spans(&kept.epoch))
+        let is_part = |kept: &KeptEpoch| {
+            table.epochs.values().chain(copied.values()).any(|(by, _)| by.epoch.covers_epoch(&kept.epoch))
         };
         self.waiting.retain(|number, kept| {
             let is_there = table.epochs.contains_key(number);
@@ -164,89 +164,97 @@ impl Mirror {
     }
 
     /// Reads what object storage has; makes the copy if there is none.
-    fn open(&self, table: &State) -> Result<Remote, S3Error> {
+    fn open(&self, table: &LogState) -> Result<Remote, S3Error> {
         let mut state = self.read()?;
-        let unknown = || self.foreign("the table's own log is damaged, and does not say which table it is");
+        let unknown =
+            || self.foreign_error("the table's own log is damaged, and does not say which table it is");
         let meta = table.meta.as_ref().ok_or_else(unknown)?;
         if state.next == 0 {
-            let info = Action::info("CREATE TABLE", json!({}), now());
-            self.commit(&mut state, &[info, Action::Protocol(PROTOCOL), Action::MetaData(meta.clone())])?;
+            let info = LogAction::commit_info("CREATE TABLE", json!({}), now());
+            self.try_commit(
+                &mut state,
+                &[info, LogAction::Protocol(PROTOCOL), LogAction::MetaData(meta.clone())],
+            )?;
         }
         if state.meta.as_ref().map(|meta| &meta.id) != Some(&meta.id) {
-            return Err(self.foreign(
+            return Err(self.foreign_error(
                 "it is that of another table. Give each collector a url of its own; if the table was made anew, move what is there away",
             ));
         }
         let (mut present, mut gone) = (BTreeSet::new(), Vec::new());
-        for object in self.bucket.list(&self.bucket.path(&[&self.name]))? {
+        for object in self.bucket.list_folder(&self.bucket.object_path(&[&self.name]))? {
             let Some(name) = object.location.filename().filter(|name| name.starts_with(FILE)) else {
                 continue;
             };
             let is_named = [&state.files, &table.files].iter().any(|files| files.contains_key(name))
                 || state.removed.contains_key(name);
-            if is_named || age(&object) < UNNAMED {
+            if is_named || object_age(&object) < UNNAMED {
                 present.insert(name.to_owned());
             } else {
                 gone.push(object.location);
             }
         }
-        self.bucket.delete(gone)?;
+        self.bucket.delete_objects(gone)?;
         Ok(Remote { state, present })
     }
 
     /// Reads the log in object storage.
-    fn read(&self) -> Result<State, S3Error> {
-        let mut state = State::default();
+    fn read(&self) -> Result<LogState, S3Error> {
+        let mut state = LogState::default();
         if let Some(version) = self.get(checkpoint::LAST)?.and_then(|text| checkpoint::said_last(&text)) {
-            let name = checkpoint::name(version);
-            let bytes = self.get(&name)?.ok_or_else(|| self.foreign(&format!("{name} is missing")))?;
+            let name = checkpoint::checkpoint_name(version);
+            let bytes = self.get(&name)?.ok_or_else(|| self.foreign_error(&format!("{name} is missing")))?;
             let actions = checkpoint::read_from(bytes);
-            let actions = actions.map_err(|error| self.foreign(&format!("{name} is damaged: {error}")))?;
+            let actions =
+                actions.map_err(|error| self.foreign_error(&format!("{name} is damaged: {error}")))?;
             state.read_checkpoint(actions, version, Path::new(&name));
         }
-        self.read_on(&mut state)?;
+        self.read_new_commits(&mut state)?;
         Ok(state)
     }
 
     /// Reads the commits that have come since.
-    fn read_on(&self, state: &mut State) -> Result<(), S3Error> {
+    fn read_new_commits(&self, state: &mut LogState) -> Result<(), S3Error> {
         loop {
             let name = commit_name(state.next);
             let Some(text) = self.get(&name)? else { return Ok(()) };
             state.read_commit(&text, Path::new(&name));
             if let Some(damage) = state.damage.first() {
-                return Err(self.foreign(damage));
+                return Err(self.foreign_error(damage));
             }
         }
     }
 
     fn get(&self, name: &str) -> Result<Option<Bytes>, S3Error> {
-        self.bucket.get(&self.bucket.path(&[&self.name, FOLDER, name]))
+        self.bucket.get(&self.bucket.object_path(&[&self.name, FOLDER, name]))
     }
 
-    fn foreign(&self, problem: &str) -> S3Error {
-        S3Error::Foreign { url: format!("{}/{}", self.bucket.url(), self.name), problem: problem.to_owned() }
+    fn foreign_error(&self, problem: &str) -> S3Error {
+        S3Error::Foreign {
+            url: format!("{}/{}", self.bucket.bucket_url(), self.name),
+            problem: problem.to_owned(),
+        }
     }
 
     /// Uploads data files. `false`: the table has dropped one meanwhile.
     fn upload_all(
         &mut self,
-        table: &Table,
-        files: &[Arc<Entry>],
+        table: &EpochTable,
+        files: &[Arc<LoggedFile>],
         done: &mut Followed,
     ) -> Result<bool, S3Error> {
         for entry in files {
             let (name, len) = (&entry.add.path, entry.add.size);
-            if self.remote().present.contains(name) {
+            if self.remote_mut().present.contains(name) {
                 continue;
             }
-            let path = table.path().join(name);
-            let to = self.bucket.path(&[&self.name, name]);
-            let file = File::open(&path).map_err(|error| S3Error::file(&path, error));
-            let put = file.and_then(|file| self.bucket.put_file(&to, &path, &file, len));
+            let path = table.table_path().join(name);
+            let to = self.bucket.object_path(&[&self.name, name]);
+            let file = File::open(&path).map_err(|error| S3Error::file_error(&path, error));
+            let put = file.and_then(|file| self.bucket.upload_file(&to, &path, &file, len));
             match put {
                 Ok(()) => {
-                    self.remote().present.insert(name.clone());
+                    self.remote_mut().present.insert(name.clone());
                     done.bytes += len;
                 }
                 Err(S3Error::File { .. }) if !table.refreshed()?.files.contains_key(name) => {
@@ -265,9 +273,9 @@ impl Mirror {
 
     /// Commits a step, unless somebody else has committed something meanwhile: that is read then. If the answer is lost, the next call
     /// finds the commit there.
-    fn commit_step(&mut self, step: &Step, done: &mut Followed) -> Result<(), S3Error> {
+    fn commit_step(&mut self, step: &MirrorStep, done: &mut Followed) -> Result<(), S3Error> {
         let mut remote = self.remote.take().expect("it is open");
-        let committed = self.commit(&mut remote.state, &step.actions());
+        let committed = self.try_commit(&mut remote.state, &step.to_actions());
         if let Ok(true) = committed {
             done.commits += 1;
             if remote.state.next.is_multiple_of(checkpoint::EVERY) {
@@ -280,48 +288,50 @@ impl Mirror {
     }
 
     /// Takes the next version with these actions. `false`: there is one already; the log was read on.
-    fn commit(&self, state: &mut State, actions: &[Action]) -> Result<bool, S3Error> {
-        let (name, text) = (commit_name(state.next), Bytes::from(lines(actions)));
-        let is_taken = self.bucket.put_new(&self.bucket.path(&[&self.name, FOLDER, &name]), text.clone())?;
+    fn try_commit(&self, state: &mut LogState, actions: &[LogAction]) -> Result<bool, S3Error> {
+        let (name, text) = (commit_name(state.next), Bytes::from(commit_text(actions)));
+        let is_taken = self
+            .bucket
+            .put_if_absent(&self.bucket.object_path(&[&self.name, FOLDER, &name]), text.clone())?;
         if is_taken {
             state.read_commit(&text, Path::new(&name));
         } else {
-            self.read_on(state)?;
+            self.read_new_commits(state)?;
         }
         Ok(is_taken)
     }
 
     /// Writes a checkpoint, and removes commits and checkpoints before it that are a day old.
-    fn checkpoint(&self, state: &State) -> Result<(), S3Error> {
+    fn checkpoint(&self, state: &LogState) -> Result<(), S3Error> {
         let (version, log) = (state.next - 1, [&self.name, FOLDER]);
-        let path = |name: &str| self.bucket.path(&[log[0], log[1], name]);
-        let made = checkpoint::bytes(state, version, now());
-        let (bytes, last) = made.map_err(|error| self.foreign(&error.to_string()))?;
-        self.bucket.put(&path(&checkpoint::name(version)), bytes.into())?;
-        self.bucket.put(&path(checkpoint::LAST), last.into())?;
+        let path = |name: &str| self.bucket.object_path(&[log[0], log[1], name]);
+        let made = checkpoint::encode_checkpoint(state, version, now());
+        let (bytes, last) = made.map_err(|error| self.foreign_error(&error.to_string()))?;
+        self.bucket.put_object(&path(&checkpoint::checkpoint_name(version)), bytes.into())?;
+        self.bucket.put_object(&path(checkpoint::LAST), last.into())?;
         let is_old = |object: &ObjectMeta| {
             let of = object.location.filename();
             let of = of.and_then(|name| version_of(name).or_else(|| checkpoint::version_of_checkpoint(name)));
-            of.is_some_and(|of| of < version) && age(object) > checkpoint::STAY.as_millis() as u64
+            of.is_some_and(|of| of < version) && object_age(object) > checkpoint::STAY.as_millis() as u64
         };
-        let objects = self.bucket.list(&self.bucket.path(&log))?;
-        self.bucket.delete(objects.into_iter().filter(is_old).map(|object| object.location).collect())
+        let objects = self.bucket.list_folder(&self.bucket.object_path(&log))?;
+        self.bucket.delete_objects(objects.into_iter().filter(is_old).map(|object| object.location).collect())
     }
 
     /// Removes data files that a commit removed ten minutes ago or longer.
-    fn vacuum(&mut self, done: &mut Followed) -> Result<(), S3Error> {
+    fn vacuum_files(&mut self, done: &mut Followed) -> Result<(), S3Error> {
         let old = |at: &u64| at.saturating_add(GRACE) <= now();
-        let removed = &self.remote().state.removed;
+        let removed = &self.remote_mut().state.removed;
         let removed: Vec<String> =
             removed.iter().filter(|(_, at)| old(at)).map(|(name, _)| name.clone()).collect();
         let (here, gone): (Vec<_>, Vec<_>) =
-            removed.into_iter().partition(|name| self.remote().present.contains(name));
+            removed.into_iter().partition(|name| self.remote_mut().present.contains(name));
         if !here.is_empty() {
-            let paths = here.iter().map(|name| self.bucket.path(&[&self.name, name]));
-            self.bucket.delete(paths.collect())?;
+            let paths = here.iter().map(|name| self.bucket.object_path(&[&self.name, name]));
+            self.bucket.delete_objects(paths.collect())?;
             done.removed += here.len() as u64;
         }
-        let remote = self.remote();
+        let remote = self.remote_mut();
         for name in here.iter().chain(&gone) {
             remote.state.removed.remove(name);
             remote.present.remove(name);
@@ -331,46 +341,46 @@ impl Mirror {
 }
 
 /// What one commit does.
-struct Step {
-    adds: Vec<Arc<Entry>>,
-    removes: Vec<Arc<Entry>>,
+struct MirrorStep {
+    adds: Vec<Arc<LoggedFile>>,
+    removes: Vec<Arc<LoggedFile>>,
 }
 
 /// What brings a copy nearer to its table; `None`: it has all.
 ///
 /// Files of epochs that are newer than whatever goes come first, a few at a time. All others are one commit with what goes, so that no
 /// version has an epoch twice, or lacks one that the version before had.
-fn step(table: &State, copy: &State, unreadable: &BTreeSet<String>) -> Option<Step> {
+fn next_step(table: &LogState, copy: &LogState, unreadable: &BTreeSet<String>) -> Option<MirrorStep> {
     // Of a damaged log it is not known what else the table has.
     let goes = |name: &String| {
         !table.files.contains_key(name) && (table.damage.is_empty() || table.removed.contains_key(name))
     };
     let removes = copy.files.iter().filter(|(name, _)| goes(name));
-    let removes: Vec<Arc<Entry>> = removes.map(|(_, entry)| entry.clone()).collect();
+    let removes: Vec<Arc<LoggedFile>> = removes.map(|(_, entry)| entry.clone()).collect();
     let comes = |name: &String| !copy.files.contains_key(name) && !unreadable.contains(name);
     let adds = table.files.iter().filter(|(name, _)| comes(name));
-    let mut adds: Vec<Arc<Entry>> = adds.map(|(_, entry)| entry.clone()).collect();
-    adds.sort_by_key(|entry| opened(entry).min());
-    let last = removes.iter().flat_map(|entry| opened(entry)).max();
-    let is_newer = |entry: &&Arc<Entry>| opened(entry).all(|opened| Some(opened) > last);
-    let newer: Vec<Arc<Entry>> = adds.iter().filter(is_newer).take(FILES).cloned().collect();
+    let mut adds: Vec<Arc<LoggedFile>> = adds.map(|(_, entry)| entry.clone()).collect();
+    adds.sort_by_key(|entry| opening_moments(entry).min());
+    let last = removes.iter().flat_map(|entry| opening_moments(entry)).max();
+    let is_newer = |entry: &&Arc<LoggedFile>| opening_moments(entry).all(|opened| Some(opened) > last);
+    let newer: Vec<Arc<LoggedFile>> = adds.iter().filter(is_newer).take(FILES).cloned().collect();
     if !newer.is_empty() {
-        return Some(Step { adds: newer, removes: Vec::new() });
+        return Some(MirrorStep { adds: newer, removes: Vec::new() });
     }
-    (!adds.is_empty() || !removes.is_empty()).then_some(Step { adds, removes })
+    (!adds.is_empty() || !removes.is_empty()).then_some(MirrorStep { adds, removes })
 }
 
 /// When a file's epochs were opened.
-fn opened(entry: &Entry) -> impl Iterator<Item = u64> {
+fn opening_moments(entry: &LoggedFile) -> impl Iterator<Item = u64> {
     entry.epochs.iter().map(|kept| kept.epoch.opened)
 }
 
-impl Step {
-    fn actions(&self) -> Vec<Action> {
+impl MirrorStep {
+    fn to_actions(&self) -> Vec<LogAction> {
         let now = now();
-        let epochs = |entries: &[Arc<Entry>]| {
+        let epochs = |entries: &[Arc<LoggedFile>]| {
             let epochs = entries.iter().flat_map(|entry| &entry.epochs);
-            epochs.map(|kept| (kept.epoch.number, kept.clone())).collect::<BTreeMap<u64, Arc<Kept>>>()
+            epochs.map(|kept| (kept.epoch.number, kept.clone())).collect::<BTreeMap<u64, Arc<KeptEpoch>>>()
         };
         // The same rows in other files are no news.
         let is_data = epochs(&self.adds) != epochs(&self.removes);
@@ -380,18 +390,18 @@ impl Step {
             (false, false) if is_data => "MERGE",
             (false, false) => "OPTIMIZE",
         };
-        let info = Action::info(operation, json!({ "files": self.adds.len().to_string() }), now);
-        let removes = self.removes.iter().map(|entry| Action::Remove(remove(entry, is_data, now)));
+        let info = LogAction::commit_info(operation, json!({ "files": self.adds.len().to_string() }), now);
+        let removes = self.removes.iter().map(|entry| LogAction::Remove(remove_action(entry, is_data, now)));
         let adds = self.adds.iter().map(|entry| {
             let mut add = entry.add.clone();
             add.data_change = is_data;
-            Action::Add(add)
+            LogAction::Add(add)
         });
         std::iter::once(info).chain(removes).chain(adds).collect()
     }
 }
 
 /// How old an object is (milliseconds).
-fn age(object: &ObjectMeta) -> u64 {
+fn object_age(object: &ObjectMeta) -> u64 {
     now().saturating_sub(object.last_modified.timestamp_millis().max(0).cast_unsigned())
 }

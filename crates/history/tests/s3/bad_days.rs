@@ -12,9 +12,9 @@ const SOON: Duration = Duration::from_secs(20);
 #[ignore = "needs moto (make python)"]
 fn a_server_is_found_out_before_it_is_used() {
     let Some(world) = World::new() else { return };
-    world.bucket(URL).unwrap().check(SOON).unwrap();
+    world.bucket(URL).unwrap().check_access(SOON).unwrap();
     world.storage.faults(|_| Fate::Unconditional);
-    let error = world.bucket(URL).unwrap().check(SOON).unwrap_err();
+    let error = world.bucket(URL).unwrap().check_access(SOON).unwrap_err();
     assert!(matches!(error, S3Error::Unconditional(_)), "{error}");
     assert!(
         error
@@ -24,25 +24,25 @@ fn a_server_is_found_out_before_it_is_used() {
     );
     // Nor does one that does not know the header.
     world.storage.faults(|request| if request.method == "PUT" { Fate::Status(501) } else { Fate::Answered });
-    let error = world.bucket(URL).unwrap().check(SOON).unwrap_err();
+    let error = world.bucket(URL).unwrap().check_access(SOON).unwrap_err();
     assert!(matches!(error, S3Error::Unconditional(_)), "{error}");
     world.storage.faults(|_| Fate::Answered);
-    let error = world.bucket("s3://none").unwrap().check(SOON).unwrap_err();
+    let error = world.bucket("s3://none").unwrap().check_access(SOON).unwrap_err();
     assert!(
         matches!(error, S3Error::Refused { .. }) && error.to_string().contains("NoSuchBucket"),
         "{error}"
     );
     world.storage.faults(|_| Fate::Status(403));
-    let error = world.bucket(URL).unwrap().check(SOON).unwrap_err();
+    let error = world.bucket(URL).unwrap().check_access(SOON).unwrap_err();
     assert!(matches!(error, S3Error::Refused { .. }), "{error}");
     for fate in [Fate::Refused, Fate::AnswerLost, Fate::Status(503)] {
         world.storage.faults(move |_| fate);
-        let error = world.bucket(URL).unwrap().check(SOON).unwrap_err();
-        assert!(error.is_away(), "{error}");
+        let error = world.bucket(URL).unwrap().check_access(SOON).unwrap_err();
+        assert!(error.is_transient(), "{error}");
     }
     world.storage.faults(|_| Fate::After(Duration::from_secs(60)));
-    let error = world.bucket(URL).unwrap().check(Duration::from_millis(300)).unwrap_err();
-    assert!(error.is_away(), "{error}");
+    let error = world.bucket(URL).unwrap().check_access(Duration::from_millis(300)).unwrap_err();
+    assert!(error.is_transient(), "{error}");
     // Nothing is left there, but where no answer came.
     world.storage.faults(|_| Fate::Answered);
     assert_eq!(world.storage.keys().len(), 1);
@@ -56,21 +56,21 @@ fn follows_with(of: impl FnMut(&Request) -> Fate + Send + 'static) {
     for number in 0..12 {
         world.write(number);
         if number % 6 == 5 {
-            world.table.compact((number - 5) * MINUTE..(number - 2) * MINUTE).unwrap().unwrap();
+            world.table.compact_span((number - 5) * MINUTE..(number - 2) * MINUTE).unwrap().unwrap();
         }
-        match mirror.follow(&world.table, &mut done) {
+        match mirror.mirror_table(&world.table, &mut done) {
             Ok(()) => {}
-            Err(error) if error.is_away() => failed += 1,
+            Err(error) if error.is_transient() => failed += 1,
             Err(error) => panic!("{error}"),
         }
     }
     failed += follow(&mut mirror, &world.table, &mut done);
     world.storage.faults(|_| Fate::Answered);
-    mirror.follow(&world.table, &mut done).unwrap();
+    mirror.mirror_table(&world.table, &mut done).unwrap();
     world.check();
     world.check_versions();
     assert!(failed > 0, "there was no fault");
-    assert_eq!((done.epochs, done.missed, mirror.waiting()), (12, 0, 0));
+    assert_eq!((done.epochs, done.missed, mirror.waiting_epoch_count()), (12, 0, 0));
     // Only what no answer came of is sent again.
     let puts = puts(&world.storage.requests());
     assert!(puts.values().all(|count| *count == 1), "{puts:#?}");
@@ -105,7 +105,7 @@ fn a_slow_server_is_waited_for() {
     world.storage.faults(|_| Fate::After(Duration::from_millis(300)));
     (0..8).for_each(|number| world.write(number));
     let mut done = Followed::default();
-    world.mirror().follow(&world.table, &mut done).unwrap();
+    world.mirror().mirror_table(&world.table, &mut done).unwrap();
     assert_eq!((done.epochs, done.missed), (8, 0));
     world.check();
 }
@@ -116,35 +116,35 @@ fn what_goes_while_the_server_is_away_is_counted_and_not_uploaded() {
     let Some(world) = World::new() else { return };
     let (mut mirror, mut done) = (world.mirror(), Followed::default());
     (0..5).for_each(|number| world.write(number));
-    mirror.follow(&world.table, &mut done).unwrap();
+    mirror.mirror_table(&world.table, &mut done).unwrap();
     world.storage.faults(|_| Fate::Refused);
     world.storage.requests();
     for number in 5..40 {
         world.write(number);
         if number % 9 == 0 {
-            assert!(mirror.follow(&world.table, &mut done).unwrap_err().is_away());
+            assert!(mirror.mirror_table(&world.table, &mut done).unwrap_err().is_transient());
         }
     }
-    assert!(mirror.follow(&world.table, &mut done).unwrap_err().is_away());
-    assert_eq!(mirror.waiting(), 35);
+    assert!(mirror.mirror_table(&world.table, &mut done).unwrap_err().is_transient());
+    assert_eq!(mirror.waiting_epoch_count(), 35);
     // Ten become one file, ten one epoch, ten and the first five go.
-    world.table.compact(30 * MINUTE..40 * MINUTE).unwrap().unwrap();
-    world.table.coarsen(20 * MINUTE..30 * MINUTE, |_| json!({})).unwrap().unwrap();
+    world.table.compact_span(30 * MINUTE..40 * MINUTE).unwrap().unwrap();
+    world.table.coarsen_span(20 * MINUTE..30 * MINUTE, |_| json!({})).unwrap().unwrap();
     world
         .table
-        .retain(&Retention { keep: Some(Duration::ZERO), keep_bytes: None }, 15 * MINUTE + 30)
+        .apply_retention(&Retention { keep: Some(Duration::ZERO), keep_bytes: None }, 15 * MINUTE + 30)
         .unwrap();
-    assert!(mirror.follow(&world.table, &mut done).unwrap_err().is_away());
+    assert!(mirror.mirror_table(&world.table, &mut done).unwrap_err().is_transient());
     assert_eq!((done.epochs, done.missed), (5, 10));
     world.storage.faults(|_| Fate::Answered);
     world.storage.requests();
-    mirror.follow(&world.table, &mut done).unwrap();
+    mirror.mirror_table(&world.table, &mut done).unwrap();
     world.check();
     world.check_versions();
     // Five files as they were written, one of ten epochs, and one epoch of ten.
     let puts = puts(&world.storage.requests());
     assert_eq!((puts.len(), puts.values().sum::<usize>()), (7, 7), "{puts:#?}");
-    assert_eq!((done.epochs, done.missed, mirror.waiting()), (21, 10, 0));
+    assert_eq!((done.epochs, done.missed, mirror.waiting_epoch_count()), (21, 10, 0));
 }
 
 #[test]
@@ -152,12 +152,12 @@ fn what_goes_while_the_server_is_away_is_counted_and_not_uploaded() {
 fn a_file_that_cannot_be_read_holds_up_no_other() {
     let Some(world) = World::new() else { return };
     (0..5).for_each(|number| world.write(number));
-    let bad = world.table.files().unwrap()[2].name.clone();
-    std::fs::remove_file(Path::new(world.table.path()).join(&bad)).unwrap();
+    let bad = world.table.data_files().unwrap()[2].name.clone();
+    std::fs::remove_file(Path::new(world.table.table_path()).join(&bad)).unwrap();
     let (mut mirror, mut done) = (world.mirror(), Followed::default());
-    let error = mirror.follow(&world.table, &mut done).unwrap_err();
+    let error = mirror.mirror_table(&world.table, &mut done).unwrap_err();
     assert!(error.to_string().contains(&bad), "{error}");
-    mirror.follow(&world.table, &mut done).unwrap();
-    assert_eq!((done.epochs, mirror.waiting()), (4, 1));
-    assert_eq!(world.folder.path().join("last"), world.table.path());
+    mirror.mirror_table(&world.table, &mut done).unwrap();
+    assert_eq!((done.epochs, mirror.waiting_epoch_count()), (4, 1));
+    assert_eq!(world.folder.path().join("last"), world.table.table_path());
 }

@@ -12,15 +12,15 @@ fn a_copy_follows_its_table() {
     let Some(world) = World::new() else { return };
     let (mut mirror, mut done) = (world.mirror(), Followed::default());
     // Nothing yet but the table.
-    mirror.follow(&world.table, &mut done).unwrap();
+    mirror.mirror_table(&world.table, &mut done).unwrap();
     world.check();
     world.storage.requests();
     (0..3).for_each(|number| world.write(number));
-    assert_eq!(mirror.waiting(), 0);
-    mirror.follow(&world.table, &mut done).unwrap();
+    assert_eq!(mirror.waiting_epoch_count(), 0);
+    mirror.mirror_table(&world.table, &mut done).unwrap();
     world.check();
-    assert_eq!((done.epochs, done.missed, done.commits, mirror.waiting()), (3, 0, 1, 0));
-    assert_eq!(done.bytes, world.table.bytes());
+    assert_eq!((done.epochs, done.missed, done.commits, mirror.waiting_epoch_count()), (3, 0, 1, 0));
+    assert_eq!(done.bytes, world.table.data_bytes());
     // Each file, then the commit that names it; and no other request.
     let requests = world.storage.requests();
     let paths: Vec<&str> = requests.iter().map(|request| request.path.as_str()).collect();
@@ -28,12 +28,12 @@ fn a_copy_follows_its_table() {
     assert!(paths[..3].iter().all(|path| path.starts_with("/bucket/of/this/last/epoch-")), "{paths:#?}");
     assert_eq!(paths[3], "/bucket/of/this/last/_delta_log/00000000000000000001.json");
     // Nothing new is no request.
-    mirror.follow(&world.table, &mut done).unwrap();
+    mirror.mirror_table(&world.table, &mut done).unwrap();
     assert_eq!(world.storage.requests(), []);
 
     // Files that became one are replaced at once, and are no news to readers of changes.
-    world.table.compact(0..2 * MINUTE).unwrap().unwrap();
-    mirror.follow(&world.table, &mut done).unwrap();
+    world.table.compact_span(0..2 * MINUTE).unwrap().unwrap();
+    mirror.mirror_table(&world.table, &mut done).unwrap();
     world.check();
     let commits = world.commits();
     let last = commits.last().unwrap();
@@ -46,16 +46,19 @@ fn a_copy_follows_its_table() {
             .all(|action| action.as_object().unwrap().values().next().unwrap()["dataChange"] == false)
     );
     // One epoch of several is news.
-    world.table.coarsen(0..3 * MINUTE, |_| json!({})).unwrap().unwrap();
-    mirror.follow(&world.table, &mut done).unwrap();
+    world.table.coarsen_span(0..3 * MINUTE, |_| json!({})).unwrap().unwrap();
+    mirror.mirror_table(&world.table, &mut done).unwrap();
     world.check();
     assert_eq!(world.commits().last().unwrap()[1]["remove"]["dataChange"], true);
     // What is removed goes.
     world.write(3);
-    world.table.retain(&Retention { keep: Some(Duration::ZERO), keep_bytes: None }, 4 * MINUTE).unwrap();
-    mirror.follow(&world.table, &mut done).unwrap();
+    world
+        .table
+        .apply_retention(&Retention { keep: Some(Duration::ZERO), keep_bytes: None }, 4 * MINUTE)
+        .unwrap();
+    mirror.mirror_table(&world.table, &mut done).unwrap();
     world.check();
-    assert_eq!(world.table.epochs().unwrap().len(), 1);
+    assert_eq!(world.table.kept_epochs().unwrap().len(), 1);
     assert_eq!((done.epochs, done.missed), (4, 0));
     // Files stay for readers that have them open.
     assert_eq!(
@@ -71,9 +74,12 @@ fn removed_files_go_after_ten_minutes() {
     let Some(world) = World::new() else { return };
     (0..3).for_each(|number| world.write(number));
     let mut done = Followed::default();
-    world.mirror().follow(&world.table, &mut done).unwrap();
-    world.table.retain(&Retention { keep: Some(Duration::ZERO), keep_bytes: None }, 2 * MINUTE).unwrap();
-    world.mirror().follow(&world.table, &mut done).unwrap();
+    world.mirror().mirror_table(&world.table, &mut done).unwrap();
+    world
+        .table
+        .apply_retention(&Retention { keep: Some(Duration::ZERO), keep_bytes: None }, 2 * MINUTE)
+        .unwrap();
+    world.mirror().mirror_table(&world.table, &mut done).unwrap();
     assert_eq!(done.removed, 0);
     // As if the commit were older than it is.
     let key = "/bucket/of/this/last/_delta_log/00000000000000000002.json";
@@ -82,7 +88,7 @@ fn removed_files_go_after_ten_minutes() {
     let moment = text[at..].split(',').next().unwrap();
     let earlier = (moment.parse::<u64>().unwrap() - 10 * MINUTE).to_string();
     assert_eq!(world.storage.ask("PUT", key, text.replace(moment, &earlier).as_bytes()).0, 200);
-    world.mirror().follow(&world.table, &mut done).unwrap();
+    world.mirror().mirror_table(&world.table, &mut done).unwrap();
     assert_eq!(done.removed, 1);
     world.check();
     assert_eq!(world.storage.keys().iter().filter(|key| key.contains("/epoch-")).count(), 2);
@@ -104,7 +110,7 @@ fn a_restart_uploads_nothing_twice() {
         }
         Fate::Answered
     });
-    let error = world.mirror().follow(&world.table, &mut done).unwrap_err();
+    let error = world.mirror().mirror_table(&world.table, &mut done).unwrap_err();
     assert!(matches!(error, S3Error::Stopped), "{error}");
     world.stop.send_replace(false);
     let stopped = world.stop.clone();
@@ -115,11 +121,11 @@ fn a_restart_uploads_nothing_twice() {
         }
         Fate::Answered
     });
-    let error = world.mirror().follow(&world.table, &mut done).unwrap_err();
+    let error = world.mirror().mirror_table(&world.table, &mut done).unwrap_err();
     assert!(matches!(error, S3Error::Stopped), "{error}");
     world.stop.send_replace(false);
     world.storage.faults(|_| Fate::Answered);
-    world.mirror().follow(&world.table, &mut done).unwrap();
+    world.mirror().mirror_table(&world.table, &mut done).unwrap();
     world.check();
     world.check_versions();
     let puts = puts(&world.storage.requests());
@@ -136,7 +142,7 @@ fn a_start_reads_the_newest_checkpoint() {
     let (mut mirror, mut done) = (world.mirror(), Followed::default());
     for number in 0..104 {
         world.write(number);
-        mirror.follow(&world.table, &mut done).unwrap();
+        mirror.mirror_table(&world.table, &mut done).unwrap();
     }
     assert!(
         world
@@ -146,7 +152,7 @@ fn a_start_reads_the_newest_checkpoint() {
     );
     world.storage.requests();
     world.write(104);
-    world.mirror().follow(&world.table, &mut done).unwrap();
+    world.mirror().mirror_table(&world.table, &mut done).unwrap();
     let reads = world.storage.requests().into_iter().filter(|request| request.method == "GET").count();
     // The pointer, the checkpoint, five commits and one that is not there, and what files there are.
     assert_eq!(reads, 9);
@@ -158,7 +164,7 @@ fn a_start_reads_the_newest_checkpoint() {
 fn a_large_file_goes_in_parts() {
     let Some(world) = World::new() else { return };
     write(&world.table, 0, 2_200_000);
-    assert!(world.table.bytes() > 16 << 20, "{}", world.table.bytes());
+    assert!(world.table.data_bytes() > 16 << 20, "{}", world.table.data_bytes());
     // The second part fails for good, once.
     let mut left = 3;
     world.storage.faults(move |request| {
@@ -167,11 +173,11 @@ fn a_large_file_goes_in_parts() {
         if fails { Fate::Status(500) } else { Fate::Answered }
     });
     let (mut mirror, mut done) = (world.mirror(), Followed::default());
-    assert!(mirror.follow(&world.table, &mut done).unwrap_err().is_away());
+    assert!(mirror.mirror_table(&world.table, &mut done).unwrap_err().is_transient());
     let ended = world.storage.requests().into_iter().filter(|request| request.method == "DELETE").count();
     assert_eq!((ended, done.commits, done.bytes), (1, 0, 0));
-    mirror.follow(&world.table, &mut done).unwrap();
-    assert_eq!(done.bytes, world.table.bytes());
+    mirror.mirror_table(&world.table, &mut done).unwrap();
+    assert_eq!(done.bytes, world.table.data_bytes());
     let parts =
         world.storage.requests().into_iter().filter(|request| request.path.contains("partNumber=")).count();
     assert_eq!(parts, 2);
@@ -184,10 +190,10 @@ fn another_table_is_left_alone() {
     let Some(world) = World::new() else { return };
     world.write(0);
     let mut done = Followed::default();
-    world.mirror().follow(&world.table, &mut done).unwrap();
+    world.mirror().mirror_table(&world.table, &mut done).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let other = Table::open(folder.path(), &spec()).unwrap();
-    let error = world.mirror().follow(&other, &mut done).unwrap_err().to_string();
+    let other = EpochTable::open(folder.path(), &spec()).unwrap();
+    let error = world.mirror().mirror_table(&other, &mut done).unwrap_err().to_string();
     assert!(
         error.starts_with("s3://bucket/of/this/last is no copy of the table: it is that of another table."),
         "{error}"

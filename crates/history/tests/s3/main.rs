@@ -1,6 +1,6 @@
 //! Copies of tables in object storage, which moto's server stands in for.
 
-#[path = "../../../../testbed/object_storage.rs"]
+#[path = "../../../../testbed/tests/shared/object_storage.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is needed here")]
 mod object_storage;
 
@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dta_history::s3::{Bucket, Followed, Mirror, S3Error};
-use dta_history::{Epoch, Table};
+use dta_history::s3::{Followed, Mirror, S3Error, StorageBucket};
+use dta_history::{EpochTable, HistoryEpoch};
 use dta_proto::store::{StoreKind, StoreSpec};
 use object_storage::{Fate, ObjectStorage, Request};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ const URL: &str = "s3://bucket/of/this";
 /// A table with nothing in it, object storage, and the program's wish to stop.
 struct World {
     folder: TempDir,
-    table: Table,
+    table: EpochTable,
     storage: ObjectStorage,
     stop: watch::Sender<bool>,
 }
@@ -35,12 +35,12 @@ impl World {
     fn new() -> Option<World> {
         let storage = ObjectStorage::start(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../.."))?;
         let folder = tempfile::tempdir().unwrap();
-        let table = Table::open(folder.path(), &spec()).unwrap();
+        let table = EpochTable::open(folder.path(), &spec()).unwrap();
         Some(World { folder, table, storage, stop: watch::channel(false).0 })
     }
 
-    fn bucket(&self, url: &str) -> Result<Bucket, S3Error> {
-        Bucket::open(url, &self.storage.variables().into_iter().collect(), self.stop.subscribe())
+    fn bucket(&self, url: &str) -> Result<StorageBucket, S3Error> {
+        StorageBucket::open(url, &self.storage.variables().into_iter().collect(), self.stop.subscribe())
     }
 
     fn mirror(&self) -> Mirror {
@@ -56,15 +56,16 @@ impl World {
     fn check(&self) {
         let folder = tempfile::tempdir().unwrap();
         self.storage.download("of/this", folder.path());
-        let copy = Table::open_existing(folder.path(), "last").unwrap();
-        assert_eq!(copy.damage(), [""; 0]);
-        let (of_copy, of_table) = (copy.epochs().unwrap(), self.table.epochs().unwrap());
+        let copy = EpochTable::open_existing(folder.path(), "last").unwrap();
+        assert_eq!(copy.log_damage(), [""; 0]);
+        let (of_copy, of_table) = (copy.kept_epochs().unwrap(), self.table.kept_epochs().unwrap());
         assert_eq!(of_copy, of_table);
         for kept in &of_table {
             assert_eq!(scanned(&copy, kept.epoch.number), scanned(&self.table, kept.epoch.number));
         }
-        let files =
-            |table: &Table| table.files().unwrap().into_iter().map(|file| file.name).collect::<BTreeSet<_>>();
+        let files = |table: &EpochTable| {
+            table.data_files().unwrap().into_iter().map(|file| file.name).collect::<BTreeSet<_>>()
+        };
         assert_eq!(files(&copy), files(&self.table));
     }
 
@@ -117,27 +118,27 @@ fn spec() -> StoreSpec {
     StoreSpec { id: 1, name: "last".to_owned(), kind }
 }
 
-fn write(table: &Table, number: u64, rows: u64) {
-    let mut flush = table.begin(number).unwrap();
+fn write(table: &EpochTable, number: u64, rows: u64) {
+    let mut flush = table.begin_epoch(number).unwrap();
     for slot in 0..rows {
         let noise = (slot << 20 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let element = [noise.to_ne_bytes(), noise.rotate_left(29).to_ne_bytes()].concat();
-        flush.put(slot, &element).unwrap();
+        flush.write_slots(slot, &element).unwrap();
     }
-    let epoch = Epoch {
+    let epoch = HistoryEpoch {
         number,
         opened: number * MINUTE,
         flipped_from: (number + 1) * MINUTE,
         flipped_to: (number + 1) * MINUTE + 20,
         waterfall: json!({ "landed": number }),
-        ..Epoch::default()
+        ..HistoryEpoch::default()
     };
     flush.finish(&epoch).unwrap();
 }
 
-fn scanned(table: &Table, epoch: u64) -> BTreeMap<u64, Vec<u8>> {
+fn scanned(table: &EpochTable, epoch: u64) -> BTreeMap<u64, Vec<u8>> {
     let mut rows = BTreeMap::new();
-    table.scan(epoch, |slot, element| assert!(rows.insert(slot, element.to_vec()).is_none())).unwrap();
+    table.scan_epoch(epoch, |slot, element| assert!(rows.insert(slot, element.to_vec()).is_none())).unwrap();
     rows
 }
 
@@ -156,10 +157,10 @@ fn puts(requests: &[Request]) -> BTreeMap<String, usize> {
 }
 
 /// Follows until it has no fault; gives how often it had one.
-fn follow(mirror: &mut Mirror, table: &Table, done: &mut Followed) -> usize {
+fn follow(mirror: &mut Mirror, table: &EpochTable, done: &mut Followed) -> usize {
     let mut failed = 0;
-    while let Err(error) = mirror.follow(table, done) {
-        assert!(error.is_away(), "{error}");
+    while let Err(error) = mirror.mirror_table(table, done) {
+        assert!(error.is_transient(), "{error}");
         failed += 1;
         assert!(failed < 1000, "{error}");
     }

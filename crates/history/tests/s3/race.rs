@@ -17,11 +17,11 @@ fn of_eight_writers_one_takes_each_commit() {
             .map(|_| {
                 scope.spawn(|| {
                     let (mut mirror, mut done) = (world.mirror(), Followed::default());
-                    mirror.follow(&world.table, &mut done).unwrap();
+                    mirror.mirror_table(&world.table, &mut done).unwrap();
                     begun.wait();
                     loop {
                         let is_last = is_written.load(Ordering::Relaxed);
-                        mirror.follow(&world.table, &mut done).unwrap();
+                        mirror.mirror_table(&world.table, &mut done).unwrap();
                         if is_last {
                             break;
                         }

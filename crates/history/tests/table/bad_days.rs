@@ -12,12 +12,12 @@ const SMALL_DISK: &str = "DTA_HISTORY_ON_SMALL_DISK";
 
 /// Writes epochs, compacts and removes them, until it is killed.
 fn write_until_killed(dir: &Path, spec: &StoreSpec) {
-    let table = Table::open(dir, spec).unwrap();
-    let next = table.epochs().unwrap().last().map_or(0, |kept| kept.epoch.number + 1);
+    let table = EpochTable::open(dir, spec).unwrap();
+    let next = table.kept_epochs().unwrap().last().map_or(0, |kept| kept.epoch.number + 1);
     for number in next.. {
         write(&table, &epoch(number), &model(spec, 2, number)).unwrap();
         if number % 5 == 4 {
-            table.compact((number - 4) * MINUTE..number * MINUTE).unwrap();
+            table.compact_span((number - 4) * MINUTE..number * MINUTE).unwrap();
         }
         table.make_room(u64::from(number % 7 == 0), 20).unwrap();
     }
@@ -31,8 +31,8 @@ fn whoever_is_killed_leaves_whole_epochs() {
     }
     let dir = tempfile::tempdir().unwrap();
     let newest = || {
-        let table = Table::open_existing(dir.path(), "last").ok()?;
-        Some(table.epochs().unwrap().last()?.epoch.number)
+        let table = EpochTable::open_existing(dir.path(), "last").ok()?;
+        Some(table.kept_epochs().unwrap().last()?.epoch.number)
     };
     for round in 0..25 {
         let before = newest();
@@ -51,9 +51,9 @@ fn whoever_is_killed_leaves_whole_epochs() {
         std::thread::sleep(Duration::from_micros(1700 * round));
         child.kill().unwrap();
         child.wait().unwrap();
-        let table = Table::open(dir.path(), &spec).unwrap();
-        assert_eq!(table.damage(), Vec::<String>::new());
-        let kept = table.epochs().unwrap();
+        let table = EpochTable::open(dir.path(), &spec).unwrap();
+        assert_eq!(table.log_damage(), Vec::<String>::new());
+        let kept = table.kept_epochs().unwrap();
         let numbers: Vec<u64> = kept.iter().map(|kept| kept.epoch.number).collect();
         assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
         for kept in kept.iter().rev().take(8) {
@@ -63,7 +63,10 @@ fn whoever_is_killed_leaves_whole_epochs() {
         }
         let temporary =
             |folder: &Path| names(folder).into_iter().filter(|name| name.starts_with('.')).count();
-        assert_eq!((temporary(table.path()), temporary(&table.path().join("_delta_log"))), (0, 0));
+        assert_eq!(
+            (temporary(table.table_path()), temporary(&table.table_path().join("_delta_log"))),
+            (0, 0)
+        );
     }
 }
 
@@ -86,12 +89,12 @@ fn a_full_disk_is_said_to_be_full_and_old_epochs_make_room() {
     };
     let dir = Path::new(&dir);
     let spec = key_write(1 << 14, 12);
-    let table = Table::open(dir, &spec).unwrap();
+    let table = EpochTable::open(dir, &spec).unwrap();
     let mut next = 0;
     let fill = |next: &mut u64| loop {
         match write(&table, &epoch(*next), &model(&spec, 2, *next)) {
             Ok(_) => *next += 1,
-            Err(error) => break assert!(error.is_full(), "{error}"),
+            Err(error) => break assert!(error.is_disk_full(), "{error}"),
         }
     };
     fill(&mut next);
@@ -106,7 +109,7 @@ fn a_full_disk_is_said_to_be_full_and_old_epochs_make_room() {
     let before = next;
     fill(&mut next);
     assert!(next > before);
-    let again = Table::open(dir, &spec).unwrap();
+    let again = EpochTable::open(dir, &spec).unwrap();
     for number in [before - 1, next - 1] {
         assert_eq!(scanned(&again, number), model(&spec, 2, number));
     }

@@ -11,7 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dta_history::{Entry, Epoch, HistoryError, Kept, Removed, Retention, Spanned, Table};
+use dta_history::{
+    EpochTable, HistoryEntry, HistoryEpoch, HistoryError, KeptEpoch, Removed, Retention, Spanned,
+};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use proptest::prelude::*;
 use serde_json::json;
@@ -31,8 +33,8 @@ fn sketch(rows: u8) -> StoreSpec {
 }
 
 /// Epoch `number` is the minute of this number.
-fn epoch(number: u64) -> Epoch {
-    Epoch {
+fn epoch(number: u64) -> HistoryEpoch {
+    HistoryEpoch {
         number,
         generation: 10 + number,
         opened: number * MINUTE,
@@ -40,7 +42,7 @@ fn epoch(number: u64) -> Epoch {
         flipped_to: (number + 1) * MINUTE + 20,
         confirmed: true,
         waterfall: json!({ "landed": 7 * number }),
-        ..Epoch::default()
+        ..HistoryEpoch::default()
     }
 }
 
@@ -58,7 +60,7 @@ fn model(spec: &StoreSpec, every: u64, seed: u64) -> Model {
     let mut rows = Model::new();
     let slots = match spec.kind {
         StoreKind::SketchMerge { columns, .. } => columns.into(),
-        _ => spec.elements(),
+        _ => spec.element_count(),
     };
     for slot in 0..slots {
         if random().is_multiple_of(every) {
@@ -73,24 +75,28 @@ fn model(spec: &StoreSpec, every: u64, seed: u64) -> Model {
     rows
 }
 
-fn write(table: &Table, epoch: &Epoch, rows: &Model) -> Result<dta_history::Written, HistoryError> {
-    let mut flush = table.begin(epoch.number)?;
+fn write(
+    table: &EpochTable,
+    epoch: &HistoryEpoch,
+    rows: &Model,
+) -> Result<dta_history::WrittenEpoch, HistoryError> {
+    let mut flush = table.begin_epoch(epoch.number)?;
     for (slot, element) in rows {
-        flush.put(*slot, element)?;
+        flush.write_slots(*slot, element)?;
     }
     flush.finish(epoch)
 }
 
-fn scanned(table: &Table, epoch: u64) -> Model {
+fn scanned(table: &EpochTable, epoch: u64) -> Model {
     let mut rows = Model::new();
-    table.scan(epoch, |slot, element| assert!(rows.insert(slot, element.to_vec()).is_none())).unwrap();
+    table.scan_epoch(epoch, |slot, element| assert!(rows.insert(slot, element.to_vec()).is_none())).unwrap();
     rows
 }
 
-fn check_slots(table: &Table, epoch: u64, rows: &Model, slots: &[u64]) {
-    let len = table.spec().element_len() as usize;
+fn check_slots(table: &EpochTable, epoch: u64, rows: &Model, slots: &[u64]) {
+    let len = table.store_spec().element_len() as usize;
     let mut out = vec![0xaa; slots.len() * len];
-    table.slots(epoch, slots, &mut out).unwrap();
+    table.read_slots(epoch, slots, &mut out).unwrap();
     for (slot, element) in slots.iter().zip(out.chunks_exact(len)) {
         let expected = rows.get(slot).cloned().unwrap_or_else(|| vec![0; len]);
         assert_eq!(element, expected, "slot {slot} of epoch {epoch}");
@@ -106,10 +112,10 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn data_files(table: &Table) -> Vec<String> {
-    names(table.path()).into_iter().filter(|name| name != "_delta_log").collect()
+fn data_files(table: &EpochTable) -> Vec<String> {
+    names(table.table_path()).into_iter().filter(|name| name != "_delta_log").collect()
 }
 
-fn commit_file(table: &Table, version: u64) -> PathBuf {
-    table.path().join("_delta_log").join(format!("{version:020}.json"))
+fn commit_file(table: &EpochTable, version: u64) -> PathBuf {
+    table.table_path().join("_delta_log").join(format!("{version:020}.json"))
 }

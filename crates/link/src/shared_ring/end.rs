@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -33,7 +33,7 @@ pub enum Over {
 
 /// The role of this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum RingRole {
     /// Sends requests: a translator.
     Requester,
     /// Receives them: a NIC.
@@ -42,7 +42,7 @@ pub(super) enum Role {
 
 /// The result of putting a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum PushOutcome {
     /// It is in the ring.
     Yes,
     /// The ring stayed full.
@@ -71,7 +71,7 @@ impl End {
     pub(super) fn new(
         memory: Memory,
         sizes: Sizes,
-        role: Role,
+        role: RingRole,
         socket: UnixStream,
         route: SocketAddrV4,
     ) -> Self {
@@ -79,8 +79,8 @@ impl End {
         let requests = Extent { at: 0, capacity: sizes.requests };
         let answers = Extent { at: requests.len(), capacity: sizes.answers };
         let (out, inward) = match role {
-            Role::Requester => (requests, answers),
-            Role::Responder => (answers, requests),
+            RingRole::Requester => (requests, answers),
+            RingRole::Responder => (answers, requests),
         };
         Self {
             out: Producer::new(Arc::clone(&memory), out),
@@ -95,22 +95,22 @@ impl End {
     }
 
     /// The address and port that this ring serves.
-    pub fn route(&self) -> SocketAddrV4 {
+    pub fn served_address(&self) -> SocketAddrV4 {
         self.route
     }
 
     /// The counters, including what a vanished other end left in the ring.
-    pub fn counters(&self) -> RingCounters {
+    pub fn ring_counters(&self) -> RingCounters {
         self.counters
     }
 
-    /// As [`Self::counters`], once no more frames are put in.
+    /// As [`Self::ring_counters`], once no more frames are put in.
     pub(crate) fn last_counters(&self) -> RingCounters {
-        RingCounters { left: self.out.left(), ..self.counters }
+        RingCounters { left: self.out.untaken_frames(), ..self.counters }
     }
 
     /// Something that lives as long as this end.
-    pub(super) fn alive(&self) -> &Arc<()> {
+    pub(super) fn liveness_handle(&self) -> &Arc<()> {
         &self.alive
     }
 
@@ -120,21 +120,21 @@ impl End {
     /// # Errors
     /// The ring has ended; the frame is not in it.
     #[inline]
-    pub(crate) fn push(&mut self, frame: &[u8]) -> Result<Sent, Over> {
+    pub(crate) fn push(&mut self, frame: &[u8]) -> Result<PushOutcome, Over> {
         if frame.len() > FRAME_MAX {
-            return Ok(Sent::TooLong);
+            return Ok(PushOutcome::TooLong);
         }
         if !(self.out.push(frame)? || self.make_room()? && self.out.push(frame)?) {
-            return Ok(Sent::Full);
+            return Ok(PushOutcome::Full);
         }
         self.counters.sent += 1;
         self.counters.sent_bytes += frame.len() as u64;
-        Ok(Sent::Yes)
+        Ok(PushOutcome::Yes)
     }
 
     /// Makes everything put in visible.
-    pub(crate) fn publish(&mut self) {
-        if self.out.publish() {
+    pub(crate) fn publish_frames(&mut self) {
+        if self.out.publish_frames() {
             self.call();
         }
     }
@@ -142,8 +142,8 @@ impl End {
     /// Waits for room; returns whether there is some.
     #[cold]
     fn make_room(&mut self) -> Result<bool, Over> {
-        self.publish();
-        if self.stalled && !self.out.has_room()? {
+        self.publish_frames();
+        if self.stalled && !self.out.has_frame_room()? {
             return Ok(false);
         }
         self.counters.full += 1;
@@ -158,8 +158,12 @@ impl End {
                 self.stalled = true;
                 return Ok(false);
             }
-            let _ = sys::wait(&[self.socket.as_fd()], sys::READABLE, Some(LOOK.min(PATIENCE - waited)));
-            self.hear()?;
+            let _ = sys::wait_for_events(
+                &[self.socket.as_fd()],
+                sys::READABLE,
+                Some(LOOK.min(PATIENCE - waited)),
+            );
+            self.read_signals()?;
         }
     }
 
@@ -168,7 +172,7 @@ impl End {
     /// # Errors
     /// The other end wrote invalid data. Earlier frames are in the batch.
     #[inline]
-    pub(crate) fn take(&mut self, batch: &mut Batch) -> Result<u64, Over> {
+    pub(crate) fn take(&mut self, batch: &mut PacketBatch) -> Result<u64, Over> {
         let before = batch.len();
         let took = self.inward.take(batch);
         for index in before..batch.len() {
@@ -188,39 +192,39 @@ impl End {
     }
 
     /// Takes one frame of any length.
-    pub(super) fn take_one(&mut self) -> Result<Option<Vec<u8>>, Over> {
-        Ok(self.inward.take_one()?)
+    pub(super) fn take_frame(&mut self) -> Result<Option<Vec<u8>>, Over> {
+        Ok(self.inward.take_frame()?)
     }
 
     /// Expects no more than what is there.
-    pub(crate) fn end_here(&mut self) -> Result<(), Over> {
-        Ok(self.inward.end_here()?)
+    pub(crate) fn stop_at_written(&mut self) -> Result<(), Over> {
+        Ok(self.inward.stop_at_written()?)
     }
 
-    /// Whether everything expected was taken, after [`Self::end_here`].
+    /// Whether everything expected was taken, after [`Self::stop_at_written`].
     pub(crate) fn is_at_end(&self) -> bool {
         self.inward.is_at_end()
     }
 
     /// Announces that this end will sleep. Returns whether there are frames already, so that it need not.
-    pub(crate) fn sleep(&mut self) -> Result<bool, Over> {
-        let here = self.inward.sleep()?;
+    pub(crate) fn announce_sleep(&mut self) -> Result<bool, Over> {
+        let here = self.inward.announce_sleep()?;
         self.asleep = !here;
         Ok(here)
     }
 
     /// After sleeping.
-    pub(crate) fn wake(&mut self) {
+    pub(crate) fn cancel_sleep(&mut self) {
         if std::mem::take(&mut self.asleep) {
-            self.inward.wake();
+            self.inward.cancel_sleep();
         }
     }
 
     /// Reads the other end's signals.
     ///
     /// # Errors
-    /// [`Over::Gone`].
-    pub(crate) fn hear(&mut self) -> Result<(), Over> {
+    /// [`Over::SourceDropped`].
+    pub(crate) fn read_signals(&mut self) -> Result<(), Over> {
         let mut calls = [0; 64];
         // One signal at a time is usual; a flood of them is not read any longer.
         match rustix::net::recv(&self.socket, &mut calls[..], RecvFlags::DONTWAIT) {
@@ -232,12 +236,12 @@ impl End {
 
     /// Announces more frames than the ring holds.
     #[cfg(test)]
-    pub(super) fn lie(&mut self) {
-        self.out.lie();
+    pub(super) fn announce_excess_frames(&mut self) {
+        self.out.announce_excess_frames();
     }
 
     /// Signals the other end once, to continue with the next agreed step.
-    pub(super) fn say(&self) -> Result<(), Over> {
+    pub(super) fn signal_other_end(&self) -> Result<(), Over> {
         rustix::net::send(&self.socket, &[1], SendFlags::NOSIGNAL).map_err(|_| Over::Gone)?;
         Ok(())
     }

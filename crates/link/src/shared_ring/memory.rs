@@ -20,7 +20,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 #[derive(Debug)]
 pub(crate) enum Memory {
     /// Of a sealed memfd.
-    Mapped(Mapping),
+    Mapped(MemfdMapping),
     /// Private to this process: for tests, where both ends are in this process.
     #[cfg(test)]
     Plain(Box<[AtomicU64]>),
@@ -28,19 +28,19 @@ pub(crate) enum Memory {
 
 /// A mapping of a sealed memfd. It is unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct MemfdMapping {
     first: NonNull<AtomicU64>,
     words: usize,
 }
 
 // SAFETY: a mapping belongs to no thread, and its words are only accessed atomically.
-unsafe impl Send for Mapping {}
+unsafe impl Send for MemfdMapping {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for MemfdMapping {}
 
 impl Memory {
     /// New memory of `words` zeros, and the file through which another process can map it.
-    pub(crate) fn create(words: usize) -> io::Result<(Memory, OwnedFd)> {
+    pub(crate) fn create_sealed(words: usize) -> io::Result<(Memory, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("dta-ring", flags)?;
         rustix::fs::ftruncate(&file, (words * size_of::<u64>()) as u64)?;
@@ -68,18 +68,18 @@ impl Memory {
         let start =
             unsafe { rustix::mm::mmap(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0) }?;
         let first = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
-        Ok(Memory::Mapped(Mapping { first, words }))
+        Ok(Memory::Mapped(MemfdMapping { first, words }))
     }
 
     /// Memory private to this process.
     #[cfg(test)]
-    pub(crate) fn plain(words: usize) -> Memory {
+    pub(crate) fn new_private(words: usize) -> Memory {
         Memory::Plain((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
     /// All words.
     #[inline]
-    pub(crate) fn words(&self) -> &[AtomicU64] {
+    pub(crate) fn as_words(&self) -> &[AtomicU64] {
         match self {
             // SAFETY: `first` begins a mapping of `words` words, page-aligned, readable and writable,
             // that lives as long as `self`, and whose file can neither shrink nor grow. Any bits are a
@@ -95,7 +95,7 @@ impl Memory {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for MemfdMapping {
     fn drop(&mut self) {
         // SAFETY: this is the mapping that `open` made, whole, and no slice of it outlives `self`.
         // If the kernel refuses, the memory stays mapped, which harms nobody.
@@ -111,10 +111,10 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "maps a file")]
     fn two_mappings_of_one_file_are_one_memory_that_nobody_can_cut() {
-        let (ours, file) = Memory::create(1024).unwrap();
+        let (ours, file) = Memory::create_sealed(1024).unwrap();
         let theirs = Memory::open(file.as_fd(), 1024).unwrap();
-        ours.words()[1023].store(7, Ordering::Release);
-        assert_eq!(theirs.words()[1023].load(Ordering::Acquire), 7);
+        ours.as_words()[1023].store(7, Ordering::Release);
+        assert_eq!(theirs.as_words()[1023].load(Ordering::Acquire), 7);
         assert!(rustix::fs::ftruncate(&file, 0).is_err());
         assert!(rustix::fs::ftruncate(&file, 1 << 20).is_err());
         assert!(rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE).is_err());
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "maps a file")]
     fn memory_of_another_size_or_without_seals_is_refused() {
-        let (_, file) = Memory::create(1024).unwrap();
+        let (_, file) = Memory::create_sealed(1024).unwrap();
         for words in [0, 512, 1023, 1025, 2048] {
             assert!(Memory::open(file.as_fd(), words).is_err(), "{words}");
         }

@@ -1,7 +1,7 @@
 //! Frames between two processes on one machine: a pair of rings in shared memory, one per direction.
 //!
-//! A NIC opens a [`Door`], which has a name, and offers it to a requester ([`Offer`]). The requester joins
-//! ([`join`]), and both have an [`End`]. While both are busy, a frame costs no system call: it is copied in
+//! A NIC opens a [`Door`], which has a name, and offers it to a requester ([`JoinOffer`]). The requester joins
+//! ([`join_ring`]), and both have an [`End`]. While both are busy, a frame costs no system call: it is copied in
 //! and copied out. An idle end announces it and sleeps on a Unix socket, by which the other wakes it; when
 //! the socket closes, the other has ended.
 //!
@@ -22,10 +22,10 @@ use serde::{Deserialize, Serialize};
 
 pub use direction::{Broken, FRAME_MAX};
 pub use end::{End, Over};
-pub use meet::{Door, JoinError, NAME_MAX, Offer, TOKEN, join};
+pub use meet::{Door, JoinError, JoinOffer, NAME_MAX, TOKEN, join_ring};
 
-pub(crate) use end::Sent;
-pub(crate) use meet::{Arrivals, admit};
+pub(crate) use end::PushOutcome;
+pub(crate) use meet::{Arrivals, confirm_ring_token};
 
 dta_proto::named! {
     /// Whether to use rings.
@@ -56,7 +56,7 @@ impl Sizes {
     const BOUNDS: std::ops::RangeInclusive<usize> = 1 << 12..=1 << 23;
 
     /// Words of memory for both.
-    pub(crate) fn words(self) -> usize {
+    pub(crate) fn memory_words(self) -> usize {
         2 * direction::CONTROL + self.requests + self.answers
     }
 
@@ -95,7 +95,7 @@ dta_proto::counters! {
 
 impl RingCounters {
     /// Each published counter, with its definition.
-    pub fn named(&self) -> [(&'static Definition, u64); 7] {
+    pub fn named_counters(&self) -> [(&'static Definition, u64); 7] {
         [
             (&names::OPENED, self.opened),
             (&names::BROKEN, self.broken),

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 
 use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_in, socklen_t};
 
-use super::{UDP_GRO, UDP_SEGMENT, check};
+use super::{UDP_GRO, UDP_SEGMENT, check_result};
 
 /// One datagram to send, or a run of them.
 #[derive(Default)]
@@ -82,13 +82,13 @@ impl Messages {
         for (index, buffer) in buffers.take(self.headers.len()).enumerate() {
             self.vectors[index] = iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             let control = self.controls[index].0.len();
-            self.fill(index, true, control);
+            self.fill_header(index, true, control);
             count += 1;
         }
         // SAFETY: the first count headers point to a name, a vector and a control buffer of this
         // object, and each vector to a buffer that is mutably borrowed for 'a, which outlives this
         // call; all lengths are right.
-        let received = check(unsafe {
+        let received = check_result(unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
                 self.headers.as_mut_ptr(),
@@ -101,7 +101,7 @@ impl Messages {
     }
 
     /// The metadata of datagram `index` from the last [`Messages::recv`].
-    pub(crate) fn incoming(&self, index: usize) -> Incoming {
+    pub(crate) fn incoming_metadata(&self, index: usize) -> Incoming {
         let header = &self.headers[index];
         let name = &self.names[index];
         let mut incoming = Incoming {
@@ -115,14 +115,14 @@ impl Messages {
             to: None,
         };
         let mut held = &self.controls[index].0[..header.msg_hdr.msg_controllen.min(CONTROL)];
-        while let Some(ControlMessage { kind, data, rest }) = ControlMessage::first(held) {
+        while let Some(ControlMessage { kind, data, rest }) = ControlMessage::parse_first(held) {
             match kind {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                    let info = plain::<libc::in_pktinfo>(data);
+                    let info = read_plain_value::<libc::in_pktinfo>(data);
                     incoming.to = info.map(|info| Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)));
                 }
                 (libc::SOL_UDP, UDP_GRO) => {
-                    let bytes = plain::<c_int>(data).and_then(|bytes| usize::try_from(bytes).ok());
+                    let bytes = read_plain_value::<c_int>(data).and_then(|bytes| usize::try_from(bytes).ok());
                     incoming.segment = bytes.and_then(NonZero::new);
                 }
                 _ => {}
@@ -159,18 +159,18 @@ impl Messages {
             if let Some(segment) = datagram.segment {
                 control = self.write_control(index, control, (libc::SOL_UDP, UDP_SEGMENT), segment);
             }
-            self.fill(index, datagram.to.is_some(), control);
+            self.fill_header(index, datagram.to.is_some(), control);
             count += 1;
         }
         // SAFETY: as in recv; the kernel only reads what the vectors point to.
-        let sent = check(unsafe {
+        let sent = check_result(unsafe {
             libc::sendmmsg(fd.as_raw_fd(), self.headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT as _)
         })?;
         Ok(sent as usize)
     }
 
     /// Points header `index` to its vector, its name (if any) and `control` bytes of its control buffer.
-    fn fill(&mut self, index: usize, name: bool, control: usize) {
+    fn fill_header(&mut self, index: usize, name: bool, control: usize) {
         // SAFETY: all zeros is a valid msghdr; some C libraries have private padding that cannot be named.
         let mut header = unsafe { zeroed::<msghdr>() };
         if name {
@@ -223,7 +223,7 @@ unsafe impl PlainOldData for c_int {}
 unsafe impl PlainOldData for u16 {}
 
 /// The value in a control message, if it is long enough.
-fn plain<T: PlainOldData>(data: &[u8]) -> Option<T> {
+fn read_plain_value<T: PlainOldData>(data: &[u8]) -> Option<T> {
     // SAFETY: there are enough bytes, any of which make a `T`; alignment is not asked for.
     (data.len() >= size_of::<T>()).then(|| unsafe { data.as_ptr().cast::<T>().read_unaligned() })
 }
@@ -239,7 +239,7 @@ struct ControlMessage<'a> {
 
 impl<'a> ControlMessage<'a> {
     /// The first control message in `held`.
-    fn first(held: &'a [u8]) -> Option<ControlMessage<'a>> {
+    fn parse_first(held: &'a [u8]) -> Option<ControlMessage<'a>> {
         if held.len() < size_of::<cmsghdr>() {
             return None;
         }

@@ -16,7 +16,7 @@ use libc::{c_int, c_void, sockaddr_in, socklen_t};
 
 pub(crate) use frame_ring::{Frame, FrameRing};
 pub(crate) use messages::{Messages, Outgoing};
-pub(crate) use xdp_socket::{HEADROOM, Sent, Shape, Step, XdpSocket};
+pub(crate) use xdp_socket::{HEADROOM, UmemLayout, XdpOpenStep, XdpSendOutcome, XdpSocket};
 
 /// linux/udp.h: on a socket, to receive runs whole; on a message, the length of each of its datagrams.
 pub(crate) const UDP_GRO: c_int = 104;
@@ -28,17 +28,17 @@ pub(crate) const READABLE: i16 = libc::POLLIN;
 /// Wait until a datagram can be sent.
 pub(crate) const WRITABLE: i16 = libc::POLLOUT;
 
-/// Most sockets for [`wait`]; further ones are ignored.
+/// Most sockets for [`wait_for_events`]; further ones are ignored.
 pub(crate) const WAIT_MAX: usize = 64;
 
-fn check(result: c_int) -> io::Result<c_int> {
+fn check_result(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// Opens a socket, close-on-exec.
-pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
+pub(crate) fn open_socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers.
-    let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;
+    let fd = check_result(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;
     // SAFETY: the kernel just gave this descriptor to us, nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -51,7 +51,7 @@ pub(crate) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c
 /// Sets a socket option whose value is a plain C structure.
 fn set_option_bytes<T: Copy>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
     // SAFETY: value lives over the call and its size is what is said.
-    check(unsafe {
+    check_result(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
             level,
@@ -72,14 +72,14 @@ pub(crate) fn get_option(
 ) -> io::Result<usize> {
     let mut len = size_of_val(values) as socklen_t;
     // SAFETY: the kernel writes at most len bytes to values, and any bytes are valid u32.
-    check(unsafe {
+    check_result(unsafe {
         libc::getsockopt(fd.as_raw_fd(), level, name, values.as_mut_ptr().cast::<c_void>(), &raw mut len)
     })?;
     Ok(len as usize / size_of::<u32>())
 }
 
 /// Datagrams that the kernel dropped at this socket since it was opened, counted modulo 2^32.
-pub(crate) fn drops(fd: BorrowedFd<'_>) -> u64 {
+pub(crate) fn kernel_drops(fd: BorrowedFd<'_>) -> u64 {
     // SK_MEMINFO_DROPS is the ninth value of SO_MEMINFO (Linux 4.12). Unlike SO_RXQ_OVFL it costs
     // nothing per datagram and knows of drops after the last datagram received too; unlike
     // PACKET_STATISTICS, reading does not reset it.
@@ -117,12 +117,16 @@ pub(crate) fn schedule_batch() -> io::Result<()> {
     // SAFETY: all zeros is a valid sched_param; its priority has to be 0 here.
     let parameters = unsafe { zeroed::<libc::sched_param>() };
     // SAFETY: thread 0 is the caller; the structure lives over the call.
-    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) })?;
+    check_result(unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) })?;
     Ok(())
 }
 
 /// Waits for `events` on one of `fds` (the first 16); `false` on a timeout or signal.
-pub(crate) fn wait(fds: &[BorrowedFd<'_>], events: i16, timeout: Option<Duration>) -> io::Result<bool> {
+pub(crate) fn wait_for_events(
+    fds: &[BorrowedFd<'_>],
+    events: i16,
+    timeout: Option<Duration>,
+) -> io::Result<bool> {
     let mut polled = [libc::pollfd { fd: -1, events, revents: 0 }; WAIT_MAX];
     for (poll, fd) in polled.iter_mut().zip(fds) {
         poll.fd = fd.as_raw_fd();
@@ -135,7 +139,7 @@ pub(crate) fn wait(fds: &[BorrowedFd<'_>], events: i16, timeout: Option<Duration
     let timeout = timeout.as_ref().map_or(null(), std::ptr::from_ref);
     // SAFETY: polled, of which the first `count` are filled in, and the time live over the call; no
     // signal mask is given.
-    match check(unsafe { libc::ppoll(polled.as_mut_ptr(), count as libc::nfds_t, timeout, null()) }) {
+    match check_result(unsafe { libc::ppoll(polled.as_mut_ptr(), count as libc::nfds_t, timeout, null()) }) {
         Ok(ready) => Ok(ready > 0),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
         Err(error) => Err(error),
@@ -151,7 +155,7 @@ pub(crate) struct InterfaceFacts {
 }
 
 /// A request about the interface with a name.
-fn request(name: &str) -> io::Result<libc::ifreq> {
+fn interface_request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeros is a valid ifreq.
     let mut request = unsafe { zeroed::<libc::ifreq>() };
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
@@ -168,14 +172,14 @@ pub(crate) fn receive_queues(name: &str) -> io::Result<u32> {
     // linux/ethtool.h: ETHTOOL_GCHANNELS fills in struct ethtool_channels, whose first word is the command,
     // followed by the maximum and current numbers of receive, transmit, other and combined queues.
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
-    let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-    let mut request = request(name)?;
+    let socket = open_socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    let mut request = interface_request(name)?;
     let mut channels = [0u32; 9];
     channels[0] = ETHTOOL_GCHANNELS;
     request.ifr_ifru.ifru_data = channels.as_mut_ptr().cast();
     // SAFETY: the request reads the name, which ends with a zero, and writes into `channels`, which is as
     // long as the command says and lives over the call.
-    match check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) }) {
+    match check_result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) }) {
         Ok(_) => Ok((channels[5] + channels[8]).max(1)),
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(1),
         Err(error) => Err(error),
@@ -184,12 +188,13 @@ pub(crate) fn receive_queues(name: &str) -> io::Result<u32> {
 
 /// Looks an interface of this network namespace up by name.
 pub(crate) fn interface(name: &str) -> io::Result<InterfaceFacts> {
-    let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-    let request = request(name)?;
+    let socket = open_socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    let request = interface_request(name)?;
     let ask = |what: libc::c_ulong| {
         let mut answer = request;
         // SAFETY: these requests read the name, which ends with a zero, and write into the ifreq only.
-        check(unsafe { libc::ioctl(socket.as_raw_fd(), what as _, &raw mut answer) }).map(|_| answer.ifr_ifru)
+        check_result(unsafe { libc::ioctl(socket.as_raw_fd(), what as _, &raw mut answer) })
+            .map(|_| answer.ifr_ifru)
     };
     let ipv4 = match ask(libc::SIOCGIFADDR) {
         // SAFETY: SIOCGIFADDR wrote a sockaddr of family AF_INET, which is what an AF_INET socket gives.
@@ -221,7 +226,7 @@ pub(crate) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> 
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
     address.sll_ifindex = interface as c_int;
     // SAFETY: address lives over the call and its size is what is said.
-    check(unsafe {
+    check_result(unsafe {
         libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as socklen_t)
     })?;
     Ok(())
@@ -245,20 +250,20 @@ pub(crate) fn receive_unicast(fd: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) 
 
 /// Attaches a classic BPF filter to a socket.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
-    attach(fd, libc::SO_ATTACH_FILTER, program)
+    attach_program(fd, libc::SO_ATTACH_FILTER, program)
 }
 
 /// Attaches a classic BPF program that selects the socket of a SO_REUSEPORT group for each datagram: it runs
 /// on the UDP payload and returns the socket's number, in binding order.
 pub(crate) fn attach_choice(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
-    attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+    attach_program(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
-fn attach(fd: BorrowedFd<'_>, option: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
+fn attach_program(fd: BorrowedFd<'_>, option: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     // SAFETY: the kernel copies the program, which lives over the call and has the length said; it
     // writes nothing.
-    check(unsafe {
+    check_result(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
             libc::SOL_SOCKET,

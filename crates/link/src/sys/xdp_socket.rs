@@ -31,7 +31,7 @@ const NEED_WAKEUP: u32 = 1;
 
 /// How a socket's memory is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct UmemLayout {
     /// Size of a chunk: 2,048 or 4,096 bytes.
     pub(crate) chunk: usize,
     /// Chunks for receiving: a power of two. 0: the socket receives nothing.
@@ -42,7 +42,7 @@ pub(crate) struct Shape {
 
 /// The step that the kernel refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum XdpOpenStep {
     /// Creating the socket.
     Socket,
     /// Sharing memory with the kernel.
@@ -54,15 +54,15 @@ pub(crate) enum Step {
 }
 
 /// Mapped memory, unmapped on drop.
-struct Mapping {
+struct XdpMapping {
     at: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: the mapping is its owner's alone, and not tied to the thread that made it.
-unsafe impl Send for Mapping {}
+unsafe impl Send for XdpMapping {}
 
-impl Mapping {
+impl XdpMapping {
     /// Private memory, all zeros.
     fn anonymous(len: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
@@ -78,7 +78,7 @@ impl Mapping {
     }
 
     /// A ring of a socket.
-    fn ring(socket: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Self> {
+    fn map_ring_memory(socket: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Self> {
         // SAFETY: as above.
         let at = unsafe {
             rustix::mm::mmap(
@@ -94,7 +94,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for XdpMapping {
     fn drop(&mut self) {
         // SAFETY: mapped with this length, unmapped once; what points into it does not outlive its owner.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
@@ -102,8 +102,8 @@ impl Drop for Mapping {
 }
 
 /// A ring shared with the kernel. All accesses are atomic, so nothing depends on who uses which place.
-struct Ring {
-    memory: Mapping,
+struct XdpRing {
+    memory: XdpMapping,
     producer: usize,
     consumer: usize,
     flags: Option<usize>,
@@ -113,8 +113,8 @@ struct Ring {
     places: u32,
 }
 
-impl Ring {
-    fn map(
+impl XdpRing {
+    fn from_socket(
         socket: BorrowedFd<'_>,
         at: u64,
         offsets: &XdpRingOffset,
@@ -122,7 +122,7 @@ impl Ring {
         words: usize,
     ) -> io::Result<Self> {
         let bytes = places as usize * words * 8;
-        let memory = Mapping::ring(socket, offsets.desc as usize + bytes, at)?;
+        let memory = XdpMapping::map_ring_memory(socket, offsets.desc as usize + bytes, at)?;
         let ring = Self {
             producer: offsets.producer as usize,
             consumer: offsets.consumer as usize,
@@ -141,13 +141,13 @@ impl Ring {
         }
     }
 
-    fn word(&self, at: usize) -> &AtomicU32 {
+    fn control_word(&self, at: usize) -> &AtomicU32 {
         // SAFETY: `map` saw that the word is aligned and inside the mapping, which lives as long as the
         // ring; everybody accesses it atomically.
         unsafe { AtomicU32::from_ptr(self.memory.at.add(at).cast().as_ptr()) }
     }
 
-    fn entry(&self, place: usize, word: usize) -> &AtomicU64 {
+    fn entry_word(&self, place: usize, word: usize) -> &AtomicU64 {
         assert!(place < self.places as usize && word < self.words, "no such place of a ring");
         let at = self.entries + (place * self.words + word) * 8;
         // SAFETY: inside the mapping, for the place is one of the ring's, and aligned, as `map` saw; we
@@ -156,39 +156,39 @@ impl Ring {
     }
 
     fn load(&self, place: usize, word: usize) -> u64 {
-        self.entry(place, word).load(Ordering::Relaxed)
+        self.entry_word(place, word).load(Ordering::Relaxed)
     }
 
-    fn store(&self, place: usize, word: usize, value: u64) {
-        self.entry(place, word).store(value, Ordering::Relaxed);
+    fn store_entry(&self, place: usize, word: usize, value: u64) {
+        self.entry_word(place, word).store(value, Ordering::Relaxed);
     }
 
     /// Acquire: makes visible what the kernel did before it advanced.
-    fn written(&self) -> u32 {
-        self.word(self.producer).load(Ordering::Acquire)
+    fn written_count(&self) -> u32 {
+        self.control_word(self.producer).load(Ordering::Acquire)
     }
 
     fn read(&self) -> u32 {
-        self.word(self.consumer).load(Ordering::Acquire)
+        self.control_word(self.consumer).load(Ordering::Acquire)
     }
 
     /// Release: what we did before we advanced is visible to the kernel.
     fn tell_written(&self, count: u32) {
-        self.word(self.producer).store(count, Ordering::Release);
+        self.control_word(self.producer).store(count, Ordering::Release);
     }
 
     fn tell_read(&self, count: u32) {
-        self.word(self.consumer).store(count, Ordering::Release);
+        self.control_word(self.consumer).store(count, Ordering::Release);
     }
 
     fn needs_wakeup(&self) -> bool {
-        self.flags.is_some_and(|at| self.word(at).load(Ordering::Relaxed) & NEED_WAKEUP != 0)
+        self.flags.is_some_and(|at| self.control_word(at).load(Ordering::Relaxed) & NEED_WAKEUP != 0)
     }
 }
 
 /// The result of sending the frames put into a socket.
 #[derive(Debug)]
-pub(crate) struct Sent {
+pub(crate) struct XdpSendOutcome {
     /// Frames that the kernel accepted, in order.
     pub(crate) taken: usize,
     /// Why the others were not accepted, or why the last accepted one was not sent (EBUSY).
@@ -197,25 +197,25 @@ pub(crate) struct Sent {
 
 /// A socket on one queue of an interface, with the memory of its frames.
 ///
-/// Chunks 0 to `receive` - 1 belong to the kernel for receiving, except the one that [`XdpSocket::receive`]
+/// Chunks 0 to `receive` - 1 belong to the kernel for receiving, except the one that [`XdpSocket::receive_frame`]
 /// shows. The others are ours until a frame in them is sent, and come back afterwards.
 pub(crate) struct XdpSocket {
     // First, so that it is closed before memory is unmapped.
     socket: OwnedFd,
-    shape: Shape,
+    shape: UmemLayout,
     zero_copy: bool,
-    memory: Mapping,
-    fill: (Ring, Producer),
-    rx: Option<(Ring, Consumer)>,
-    tx: (Ring, Producer),
-    done: (Ring, Consumer),
+    memory: XdpMapping,
+    fill: (XdpRing, Producer),
+    rx: Option<(XdpRing, Consumer)>,
+    tx: (XdpRing, Producer),
+    done: (XdpRing, Consumer),
     /// Free chunks for sending.
     free: Vec<u32>,
     /// Frames put and not sent yet.
     put: usize,
     /// Most frames sent by one call of ours so far.
     budget: usize,
-    /// The chunks of voided entries, in order: see [`XdpSocket::take_out`].
+    /// The chunks of voided entries, in order: see [`XdpSocket::unqueue_last`].
     void: Vec<u32>,
     /// Total voided entries that the kernel has skipped.
     passed: u64,
@@ -227,15 +227,16 @@ impl XdpSocket {
     pub(crate) fn open(
         interface: u32,
         queue: u32,
-        shape: Shape,
+        shape: UmemLayout,
         copy: bool,
-    ) -> Result<Self, (Step, io::Error)> {
-        let failed = |step: Step| move |error: rustix::io::Errno| (step, io::Error::from(error));
-        let socket = super::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|error| (Step::Socket, error))?;
+    ) -> Result<Self, (XdpOpenStep, io::Error)> {
+        let failed = |step: XdpOpenStep| move |error: rustix::io::Errno| (step, io::Error::from(error));
+        let socket = super::open_socket(libc::AF_XDP, libc::SOCK_RAW, 0)
+            .map_err(|error| (XdpOpenStep::Socket, error))?;
         let fd = socket.as_fd();
         let chunks = shape.receive + shape.send;
         let len = chunks as usize * shape.chunk;
-        let memory = Mapping::anonymous(len).map_err(|error| (Step::Memory, error))?;
+        let memory = XdpMapping::anonymous(len).map_err(|error| (XdpOpenStep::Memory, error))?;
         let registration = XdpUmemReg {
             addr: memory.at.as_ptr() as u64,
             len: len as u64,
@@ -244,18 +245,18 @@ impl XdpSocket {
             flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
         };
-        sockopt::set_xdp_umem_reg(fd, registration).map_err(failed(Step::Memory))?;
+        sockopt::set_xdp_umem_reg(fd, registration).map_err(failed(XdpOpenStep::Memory))?;
         // Every socket needs both rings of its memory, even if it never receives.
         let fill_places = shape.receive.max(1);
-        sockopt::set_xdp_umem_fill_ring_size(fd, fill_places).map_err(failed(Step::Rings))?;
-        sockopt::set_xdp_umem_completion_ring_size(fd, shape.send).map_err(failed(Step::Rings))?;
-        sockopt::set_xdp_tx_ring_size(fd, shape.send).map_err(failed(Step::Rings))?;
+        sockopt::set_xdp_umem_fill_ring_size(fd, fill_places).map_err(failed(XdpOpenStep::Rings))?;
+        sockopt::set_xdp_umem_completion_ring_size(fd, shape.send).map_err(failed(XdpOpenStep::Rings))?;
+        sockopt::set_xdp_tx_ring_size(fd, shape.send).map_err(failed(XdpOpenStep::Rings))?;
         if shape.receive > 0 {
-            sockopt::set_xdp_rx_ring_size(fd, shape.receive).map_err(failed(Step::Rings))?;
+            sockopt::set_xdp_rx_ring_size(fd, shape.receive).map_err(failed(XdpOpenStep::Rings))?;
         }
-        let offsets = sockopt::xdp_mmap_offsets(fd).map_err(failed(Step::Rings))?;
+        let offsets = sockopt::xdp_mmap_offsets(fd).map_err(failed(XdpOpenStep::Rings))?;
         let ring = |at, offsets, places, words| {
-            Ring::map(fd, at, offsets, places, words).map_err(|error| (Step::Rings, error))
+            XdpRing::from_socket(fd, at, offsets, places, words).map_err(|error| (XdpOpenStep::Rings, error))
         };
         let fill = ring(XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, fill_places, 1)?;
         let done = ring(XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, shape.send, 1)?;
@@ -280,15 +281,15 @@ impl XdpSocket {
             socket,
         };
         for chunk in 0..shape.receive {
-            opened.give(u64::from(chunk) * shape.chunk as u64);
+            opened.give_receive_chunk(u64::from(chunk) * shape.chunk as u64);
         }
-        opened.finish();
+        opened.return_received_chunks();
         let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         if copy {
             flags |= SocketAddrXdpFlags::XDP_COPY;
         }
         let address = SocketAddrXdp::new(flags, interface, queue);
-        rustix::net::bind(opened.socket.as_fd(), &address).map_err(failed(Step::Bind))?;
+        rustix::net::bind(opened.socket.as_fd(), &address).map_err(failed(XdpOpenStep::Bind))?;
         opened.zero_copy = sockopt::xdp_options(opened.socket.as_fd())
             .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
         let wanted = shape.send.min(BUDGET_WANTED);
@@ -305,20 +306,20 @@ impl XdpSocket {
     }
 
     /// Gives the kernel a chunk to receive into.
-    fn give(&mut self, chunk: u64) {
+    fn give_receive_chunk(&mut self, chunk: u64) {
         let (ring, end) = &mut self.fill;
         // There is a place for each receive chunk.
         if let Some(place) = end.take(|| ring.read()) {
-            ring.store(place, 0, chunk);
+            ring.store_entry(place, 0, chunk);
         }
     }
 
     /// Shows `take` the oldest received frame and removes it; returns `None` if there is none. Its memory
-    /// returns to the kernel with [`XdpSocket::finish`].
+    /// returns to the kernel with [`XdpSocket::return_received_chunks`].
     #[inline]
-    pub(crate) fn receive<T>(&mut self, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    pub(crate) fn receive_frame<T>(&mut self, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let (ring, end) = self.rx.as_mut()?;
-        let place = end.take(|| ring.written())?;
+        let place = end.take(|| ring.written_count())?;
         let (address, len) = (ring.load(place, 0), length_of(ring.load(place, 1)));
         let chunk = address & !(self.shape.chunk as u64 - 1);
         let received = chunk / (self.shape.chunk as u64) < u64::from(self.shape.receive);
@@ -334,32 +335,36 @@ impl XdpSocket {
         };
         let taken = take(bytes);
         if received {
-            self.give(chunk);
+            self.give_receive_chunk(chunk);
         }
         Some(taken)
     }
 
     /// Returns received frames' chunks to the kernel.
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn return_received_chunks(&mut self) {
         if let Some((ring, end)) = &self.rx {
             ring.tell_read(end.read());
         }
-        self.fill.0.tell_written(self.fill.1.written());
+        self.fill.0.tell_written(self.fill.1.written_count());
         if self.zero_copy && self.fill.0.needs_wakeup() {
             // Whether there is a frame shows in the ring.
-            let _ = super::wait(&[self.socket.as_fd()], super::READABLE, Some(std::time::Duration::ZERO));
+            let _ = super::wait_for_events(
+                &[self.socket.as_fd()],
+                super::READABLE,
+                Some(std::time::Duration::ZERO),
+            );
         }
     }
 
     /// Queues a copy of a frame; `false` if there is no room, as many are queued as one call sends, or it is
     /// longer than a chunk.
     #[inline]
-    pub(crate) fn put(&mut self, frame: &[u8]) -> bool {
+    pub(crate) fn queue_frame(&mut self, frame: &[u8]) -> bool {
         if frame.len() > self.shape.chunk || self.put >= self.budget {
             return false;
         }
         if self.free.is_empty() {
-            self.reclaim();
+            self.reclaim_sent_chunks();
         }
         let Some(chunk) = self.free.pop() else { return false };
         let (ring, end) = &mut self.tx;
@@ -371,16 +376,16 @@ impl XdpSocket {
         // SAFETY: chunks to send from are inside the memory and were free, so that the kernel does not
         // read this one and nothing else points into it; the frame is no longer than a chunk.
         unsafe { self.memory.at.add(at).as_ptr().copy_from_nonoverlapping(frame.as_ptr(), frame.len()) };
-        ring.store(place, 0, at as u64);
-        ring.store(place, 1, length_word(frame.len()));
+        ring.store_entry(place, 0, at as u64);
+        ring.store_entry(place, 1, length_word(frame.len()));
         self.put += 1;
         true
     }
 
     /// Reclaims chunks of sent frames.
-    fn reclaim(&mut self) {
+    fn reclaim_sent_chunks(&mut self) {
         let (ring, end) = &mut self.done;
-        while let Some(place) = end.take(|| ring.written()) {
+        while let Some(place) = end.take(|| ring.written_count()) {
             let chunk = ring.load(place, 0) / self.shape.chunk as u64;
             // Only send chunks: the kernel's word decides nothing else.
             if (u64::from(self.shape.receive)..u64::from(self.shape.receive + self.shape.send))
@@ -395,25 +400,25 @@ impl XdpSocket {
     /// Makes the kernel send the queued frames. Those it did not accept are no longer queued, except if the
     /// driver accesses our memory directly: then all are accepted and sent when possible. In copy mode the
     /// kernel reads the ring only in our calls: after the call, it does not.
-    pub(crate) fn send(&mut self) -> Sent {
+    pub(crate) fn send(&mut self) -> XdpSendOutcome {
         let put = std::mem::take(&mut self.put);
         let (ring, end) = &mut self.tx;
-        ring.tell_written(end.written());
+        ring.tell_written(end.written_count());
         if self.zero_copy {
             let called = match ring.needs_wakeup() {
                 true => call(self.socket.as_fd()),
                 false => Ok(()),
             };
-            return Sent { taken: put, error: called.err().filter(|_| put == 0) };
+            return XdpSendOutcome { taken: put, error: called.err().filter(|_| put == 0) };
         }
         let error = self.call_until_read().err();
         if self.all_is_read() && error.is_none() {
             if !self.void.is_empty() {
-                self.settle();
+                self.settle_void_entries();
             }
-            return Sent { taken: put, error };
+            return XdpSendOutcome { taken: put, error };
         }
-        Sent { taken: self.take_out(put), error }
+        XdpSendOutcome { taken: self.unqueue_last(put), error }
     }
 
     /// In copy mode, after a call failed before it had read all entries: unqueues the last `put` entries, and
@@ -424,24 +429,24 @@ impl XdpSocket {
     /// back. So the entries are voided, and the kernel is called until it has skipped them, which it counts.
     /// If it does not even look, because the interface is down, they stay in the ring and count as not
     /// accepted.
-    fn take_out(&mut self, put: usize) -> usize {
+    fn unqueue_last(&mut self, put: usize) -> usize {
         let (ring, end) = &self.tx;
         let (older, beyond) = (self.void.len(), self.memory.len as u64);
-        for place in end.last(put as u32) {
+        for place in end.last_places(put as u32) {
             self.void.push((ring.load(place, 0) / self.shape.chunk as u64) as u32);
-            ring.store(place, 0, beyond);
+            ring.store_entry(place, 0, beyond);
         }
         // The caller knows the reason from the earlier call.
         let _ = self.call_until_read();
         match self.all_is_read() {
-            true => self.settle().saturating_sub(older),
+            true => self.settle_void_entries().saturating_sub(older),
             false => 0,
         }
     }
 
     /// Once everything is read: returns how many of the void entries had been accepted before they were
     /// voided, and frees the chunks of the others. The kernel reads entries in order.
-    fn settle(&mut self) -> usize {
+    fn settle_void_entries(&mut self) -> usize {
         let passed = sockopt::xdp_statistics(self.socket.as_fd())
             .map_or(self.passed, |counts| counts.tx_invalid_descs);
         let new = usize::try_from(passed - self.passed).unwrap_or(usize::MAX).min(self.void.len());
@@ -452,13 +457,13 @@ impl XdpSocket {
     }
 
     fn all_is_read(&self) -> bool {
-        self.tx.0.read() == self.tx.1.written()
+        self.tx.0.read() == self.tx.1.written_count()
     }
 
     /// Calls the kernel until it has read everything queued; without void entries, the first call does. Some
     /// kernels skip only one void entry per call.
     fn call_until_read(&self) -> io::Result<()> {
-        let waiting = self.tx.1.written().wrapping_sub(self.tx.0.read()).min(self.shape.send);
+        let waiting = self.tx.1.written_count().wrapping_sub(self.tx.0.read()).min(self.shape.send);
         for _ in 0..=waiting {
             call(self.socket.as_fd())?;
             if self.all_is_read() {
@@ -470,7 +475,7 @@ impl XdpSocket {
 
     /// Frames dropped by the kernel here since the socket was opened: no chunk was free, the ring was full,
     /// or they were longer than a chunk without [`HEADROOM`].
-    pub(crate) fn drops(&self) -> u64 {
+    pub(crate) fn kernel_drops(&self) -> u64 {
         sockopt::xdp_statistics(self.socket.as_fd())
             .map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full.unwrap_or(0))
     }

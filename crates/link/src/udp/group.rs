@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::{UdpConfig, UdpLink, bind, prepare};
+use super::{UdpConfig, UdpLink, bind, prepare_socket};
 use crate::sys;
 use crate::{LinkError, Result};
 
@@ -26,60 +26,60 @@ impl Instruction {
     /// Loads the byte at this offset of the UDP payload. Loading beyond the end terminates the program with
     /// 0.
     pub const fn load_byte(at: u32) -> Self {
-        Self::plain(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at)
+        Self::without_jump(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at)
     }
 
     /// As [`Instruction::load_byte`], two bytes, the higher one first.
     pub const fn load_half(at: u32) -> Self {
-        Self::plain(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, at)
+        Self::without_jump(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, at)
     }
 
     /// Loads the IPv4 source address.
     pub const fn load_source_address() -> Self {
-        Self::plain(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, (NETWORK_HEADER + 12) as u32)
+        Self::without_jump(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, (NETWORK_HEADER + 12) as u32)
     }
 
     /// Loads the IPv4 id.
     pub(super) const fn load_ipv4_id() -> Self {
-        Self::plain(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, (NETWORK_HEADER + 4) as u32)
+        Self::without_jump(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, (NETWORK_HEADER + 4) as u32)
     }
 
     /// Adds this number.
     pub(super) const fn add(number: u32) -> Self {
-        Self::plain(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K, number)
+        Self::without_jump(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K, number)
     }
 
     /// Keeps these bits.
-    pub const fn and(bits: u32) -> Self {
-        Self::plain(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, bits)
+    pub const fn keep_bits(bits: u32) -> Self {
+        Self::without_jump(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, bits)
     }
 
     /// The remainder of a division by this number, which is not 0.
     pub const fn modulo(by: u32) -> Self {
-        Self::plain(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, by)
+        Self::without_jump(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, by)
     }
 
     /// Skips this many instructions unless the accumulator equals the value.
     pub const fn skip_unless(value: u32, skip: u8) -> Self {
-        Self { jf: skip, ..Self::plain(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
+        Self { jf: skip, ..Self::without_jump(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
     }
 
     /// Skips this many instructions.
-    pub const fn skip(skip: u32) -> Self {
-        Self::plain(libc::BPF_JMP | libc::BPF_JA, skip)
+    pub const fn skip_always(skip: u32) -> Self {
+        Self::without_jump(libc::BPF_JMP | libc::BPF_JA, skip)
     }
 
     /// Ends with the accumulator as the result: the socket's number.
-    pub const fn choose() -> Self {
-        Self::plain(libc::BPF_RET | libc::BPF_A, 0)
+    pub const fn choose_socket() -> Self {
+        Self::without_jump(libc::BPF_RET | libc::BPF_A, 0)
     }
 
-    const fn plain(code: u32, k: u32) -> Self {
+    const fn without_jump(code: u32, k: u32) -> Self {
         Self { code: code as u16, jt: 0, jf: 0, k }
     }
 
     /// As the kernel takes it.
-    pub(super) fn raw(self) -> libc::sock_filter {
+    pub(super) fn to_sock_filter(self) -> libc::sock_filter {
         let Self { code, jt, jf, k } = self;
         libc::sock_filter { code, jt, jf, k }
     }
@@ -95,30 +95,30 @@ impl UdpLink {
     pub fn open_group(config: &UdpConfig, count: usize, choose: &[Instruction]) -> Result<Vec<Self>> {
         // Alone at first: otherwise it would silently join another program's group.
         let (first, local) = bind(config.bind, config.checksum)?;
-        share(&first)?;
+        enable_port_sharing(&first)?;
         let mut sockets = vec![first];
         for _ in 1..count {
-            let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
-                .map_err(LinkError::io("cannot open a UDP socket"))?;
-            share(&socket)?;
+            let socket = sys::open_socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
+                .map_err(LinkError::io_with_context("cannot open a UDP socket"))?;
+            enable_port_sharing(&socket)?;
             let at = SocketAddr::from(local);
             rustix::net::bind(&socket, &at).map_err(|error| LinkError::bind(at, error.into()))?;
-            prepare(&socket, config.checksum)?;
+            prepare_socket(&socket, config.checksum)?;
             sockets.push(socket);
         }
         if let Some(first) = sockets.first() {
-            let program: Vec<_> = choose.iter().copied().map(Instruction::raw).collect();
-            sys::attach_choice(first.as_fd(), &program).map_err(LinkError::io(
+            let program: Vec<_> = choose.iter().copied().map(Instruction::to_sock_filter).collect();
+            sys::attach_choice(first.as_fd(), &program).map_err(LinkError::io_with_context(
                 "cannot attach the program that chooses a socket (SO_ATTACH_REUSEPORT_CBPF)",
             ))?;
         }
-        sockets.into_iter().map(|socket| UdpLink::of(socket, local, config)).collect()
+        sockets.into_iter().map(|socket| UdpLink::from_socket(socket, local, config)).collect()
     }
 }
 
-fn share(socket: &OwnedFd) -> Result<()> {
+fn enable_port_sharing(socket: &OwnedFd) -> Result<()> {
     sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
-        .map_err(LinkError::io("cannot share a UDP port (SO_REUSEPORT)"))
+        .map_err(LinkError::io_with_context("cannot share a UDP port (SO_REUSEPORT)"))
 }
 
 #[cfg(test)]
@@ -126,18 +126,18 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddrV4};
     use std::time::Duration;
 
-    use dta_proto::batch::Batch;
+    use dta_proto::batch::PacketBatch;
 
     use super::*;
     use crate::Link;
 
     /// The first byte of the payload, modulo 3.
     const BY_FIRST_BYTE: [Instruction; 3] =
-        [Instruction::load_byte(0), Instruction::modulo(3), Instruction::choose()];
+        [Instruction::load_byte(0), Instruction::modulo(3), Instruction::choose_socket()];
 
     #[test]
     fn each_socket_of_a_group_gets_what_the_program_says_and_the_port_is_nobody_elses() {
-        let config = UdpConfig::reports(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0).into(), false);
+        let config = UdpConfig::for_reports(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0).into(), false);
         let mut group = UdpLink::open_group(&config, 3, &BY_FIRST_BYTE).unwrap();
         let to = group[0].local_addr();
         assert!(group.iter().all(|link| link.local_addr() == to));
@@ -147,9 +147,9 @@ mod tests {
         assert!(UdpLink::open_group(&taken, 2, &BY_FIRST_BYTE).is_err());
 
         let mut sender = UdpLink::open(&config).unwrap();
-        let mut batch = Batch::default();
+        let mut batch = PacketBatch::default();
         for n in 0..60u8 {
-            batch.push_udp(sender.local_addr(), to, &[n, 1, 2, 3], 0).unwrap();
+            batch.push_datagram(sender.local_addr(), to, &[n, 1, 2, 3], 0).unwrap();
             // One by one: a run would go to a single socket.
             sender.send(&mut batch).unwrap();
         }

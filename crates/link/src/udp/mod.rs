@@ -22,13 +22,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 
 pub use group::Instruction;
 pub use numbering::numbers_from_zero;
 pub use receiver::UdpReceiver;
 pub use sender::UdpSender;
-pub(crate) use sender::{SEND_RETRIES, send_all};
+pub(crate) use sender::{SEND_RETRIES, send_queue};
 
 use crate::sys;
 use crate::{Link, LinkCounters, LinkError, Result, Scope};
@@ -53,9 +53,9 @@ pub struct UdpConfig {
     pub corrupt: bool,
     /// Receive queue to request from the kernel, in bytes. It may grant less: [`UdpLink::receive_buffer`].
     pub receive_buffer: usize,
-    /// How to handle runs of datagrams, if the kernel can: see [`UdpLink::runs`]. RoCEv2 frames, made for IPv4
+    /// How to handle runs of datagrams, if the kernel can: see [`UdpLink::run_use`]. RoCEv2 frames, made for IPv4
     /// id 0, get the iCRC of their number in the run, and leave so only where their writer allows it
-    /// ([`dta_proto::batch::Addresses::runs`]). A link that receives runs of them does not know their ids
+    /// ([`dta_proto::batch::Addresses::run_use`]). A link that receives runs of them does not know their ids
     /// ([`Batch::id_unknown`]).
     pub runs: RunUse,
 }
@@ -91,18 +91,18 @@ impl fmt::Display for RunUse {
 
 impl UdpConfig {
     /// For RoCEv2 frames, each its own message, with IPv4 id 0 and without UDP checksum.
-    pub fn roce(bind: SocketAddr) -> Self {
+    pub fn for_roce_frames(bind: SocketAddr) -> Self {
         Self { bind, checksum: false, corrupt: false, receive_buffer: 8 << 20, runs: RunUse::NONE }
     }
 
     /// For RoCEv2 frames in runs.
     pub fn roce_in_runs(bind: SocketAddr) -> Self {
-        Self { runs: RunUse::BOTH, ..Self::roce(bind) }
+        Self { runs: RunUse::BOTH, ..Self::for_roce_frames(bind) }
     }
 
     /// For DTA reports and NACKs: with UDP checksum. `corrupt` says whether a fault injector may corrupt what
     /// is sent.
-    pub fn reports(bind: SocketAddr, corrupt: bool) -> Self {
+    pub fn for_reports(bind: SocketAddr, corrupt: bool) -> Self {
         Self { bind, checksum: true, corrupt, receive_buffer: 8 << 20, runs: RunUse::BOTH }
     }
 }
@@ -120,20 +120,20 @@ impl UdpLink {
     /// The port is in use, the address is not of this host or IPv6, or a privilege is missing.
     pub fn open(config: &UdpConfig) -> Result<Self> {
         let (socket, local) = bind(config.bind, config.checksum)?;
-        Self::of(socket, local, config)
+        Self::from_socket(socket, local, config)
     }
 
     /// A link for a bound socket.
-    fn of(socket: OwnedFd, local: SocketAddrV4, config: &UdpConfig) -> Result<Self> {
+    fn from_socket(socket: OwnedFd, local: SocketAddrV4, config: &UdpConfig) -> Result<Self> {
         let raw = match config.corrupt && config.checksum {
-            true => Some(sender::open_raw()?),
+            true => Some(sender::open_raw_socket()?),
             false => None,
         };
         let receive_buffer = set_receive_buffer(socket.as_fd(), config.receive_buffer)?;
         let any = local.ip().is_unspecified();
         if any {
             sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
-                .map_err(LinkError::io("cannot ask for IP_PKTINFO"))?;
+                .map_err(LinkError::io_with_context("cannot ask for IP_PKTINFO"))?;
         }
         // Older kernels (before 5.0 and 4.18) refuse these.
         let can = |option, value| sys::set_option(socket.as_fd(), libc::SOL_UDP, option, value).is_ok();
@@ -156,11 +156,11 @@ impl UdpLink {
 
     /// Its receive address and port; if 0 was requested, the port that the kernel chose.
     pub fn local_addr(&self) -> SocketAddrV4 {
-        self.receiver.local()
+        self.receiver.local_addr()
     }
 
     /// How runs are handled: as requested, as far as the kernel can and has not refused since.
-    pub fn runs(&self) -> RunUse {
+    pub fn run_use(&self) -> RunUse {
         let send = self.sender.sends_runs();
         RunUse { send, receive: self.receiver.takes_runs() }
     }
@@ -185,7 +185,7 @@ impl UdpLink {
     }
 
     /// Splits it into its two directions, for two threads.
-    pub fn split(self) -> (UdpReceiver, UdpSender) {
+    pub fn split_directions(self) -> (UdpReceiver, UdpSender) {
         (self.receiver, self.sender)
     }
 }
@@ -197,28 +197,28 @@ impl AsFd for UdpLink {
 }
 
 impl Link for UdpLink {
-    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+    fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
         self.receiver.recv(batch, timeout)
     }
 
-    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+    fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         self.sender.send(batch)
     }
 
-    fn counters(&self) -> LinkCounters {
+    fn link_counters(&self) -> LinkCounters {
         let LinkCounters { received, received_bytes, dropped_too_long, dropped_by_kernel, .. } =
-            self.receiver.counters();
+            self.receiver.receive_counters();
         LinkCounters {
             received,
             received_bytes,
             dropped_too_long,
             dropped_by_kernel,
-            ..self.sender.counters()
+            ..self.sender.send_counters()
         }
     }
 
-    fn scope(&self) -> Scope {
-        self.sender.scope()
+    fn corruption_scope(&self) -> Scope {
+        self.sender.corruption_scope()
     }
 }
 
@@ -227,22 +227,22 @@ fn bind(address: SocketAddr, checksum: bool) -> Result<(OwnedFd, SocketAddrV4)> 
     let IpAddr::V4(_) = address.ip() else { return Err(LinkError::Ipv6(address)) };
     let socket = UdpSocket::bind(address).map_err(|error| LinkError::bind(address, error))?;
     let SocketAddr::V4(local) =
-        socket.local_addr().map_err(LinkError::io("cannot read a socket's address"))?
+        socket.local_addr().map_err(LinkError::io_with_context("cannot read a socket's address"))?
     else {
         return Err(LinkError::Ipv6(address));
     };
     let socket = OwnedFd::from(socket);
-    prepare(&socket, checksum)?;
+    prepare_socket(&socket, checksum)?;
     Ok((socket, local))
 }
 
 /// Sets the options common to all sockets of links.
-fn prepare(socket: &OwnedFd, checksum: bool) -> Result<()> {
+fn prepare_socket(socket: &OwnedFd, checksum: bool) -> Result<()> {
     sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
-        .map_err(LinkError::io("cannot set DF (IP_MTU_DISCOVER)"))?;
+        .map_err(LinkError::io_with_context("cannot set DF (IP_MTU_DISCOVER)"))?;
     if !checksum {
         sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
-            .map_err(LinkError::io("cannot leave out the UDP checksum (SO_NO_CHECK)"))?;
+            .map_err(LinkError::io_with_context("cannot leave out the UDP checksum (SO_NO_CHECK)"))?;
     }
     Ok(())
 }
@@ -253,10 +253,10 @@ pub(crate) fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result
     let wanted = i32::try_from(bytes).unwrap_or(i32::MAX).min(i32::MAX / 2);
     sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted)
         .or_else(|_| sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, wanted))
-        .map_err(LinkError::io("cannot set SO_RCVBUF"))?;
+        .map_err(LinkError::io_with_context("cannot set SO_RCVBUF"))?;
     let mut granted = [0];
     sys::get_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &mut granted)
-        .map_err(LinkError::io("cannot read SO_RCVBUF"))?;
+        .map_err(LinkError::io_with_context("cannot read SO_RCVBUF"))?;
     Ok(granted[0] as usize / 2)
 }
 
@@ -270,13 +270,13 @@ mod tests {
 
     #[test]
     fn runs_that_the_kernel_refuses_leave_one_by_one_and_soon_no_more_are_made() {
-        let open = || UdpLink::open(&UdpConfig::reports((Ipv4Addr::LOCALHOST, 0).into(), false)).unwrap();
+        let open = || UdpLink::open(&UdpConfig::for_reports((Ipv4Addr::LOCALHOST, 0).into(), false)).unwrap();
         let (mut link, mut peer) = (open(), open());
         let (from, to) = (link.local_addr(), peer.local_addr());
-        let (mut batch, mut received) = (Batch::default(), Batch::default());
+        let (mut batch, mut received) = (PacketBatch::default(), PacketBatch::default());
         let mut round = |link: &mut UdpLink| {
             while !batch.is_full() {
-                batch.push_udp(from, to, &[batch.len() as u8; 40], 0).unwrap();
+                batch.push_datagram(from, to, &[batch.len() as u8; 40], 0).unwrap();
             }
             assert_eq!(link.send(&mut batch).unwrap(), 64);
             let mut got = Vec::new();
@@ -286,17 +286,17 @@ mod tests {
             assert_eq!(got, (0..64).collect::<Vec<u8>>());
         };
         round(&mut link);
-        assert!(link.runs().send);
+        assert!(link.run_use().send);
         // Without UDP checksums the kernel does not cut runs (EINVAL).
         sys::set_option(link.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
         for _ in 0..3 {
             round(&mut link);
         }
-        assert!(link.runs().send, "some may be refused");
+        assert!(link.run_use().send, "some may be refused");
         for _ in 0..3 {
             round(&mut link);
         }
-        assert_eq!(link.runs(), RunUse { send: false, receive: true });
-        assert_eq!((link.counters().sent, link.counters().unsent()), (7 * 64, 0));
+        assert_eq!(link.run_use(), RunUse { send: false, receive: true });
+        assert_eq!((link.link_counters().sent, link.link_counters().unsent_packets()), (7 * 64, 0));
     }
 }

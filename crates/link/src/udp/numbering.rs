@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// A filter that cuts a datagram's payload to one byte more than its IPv4 id. Filters see the UDP header, too.
 const KEEP_ID_BYTES: [Instruction; 3] =
-    [Instruction::load_ipv4_id(), Instruction::add(8 + 1), Instruction::choose()];
+    [Instruction::load_ipv4_id(), Instruction::add(8 + 1), Instruction::choose_socket()];
 
 /// Whether the datagrams of each message (UDP_SEGMENT) leave with the IPv4 ids 0, 1, 2, …, as RoCEv2 frames in
 /// runs need: the iCRC covers the id. Sends a message over loopback and reads the ids of its datagrams with a
@@ -26,14 +26,14 @@ const KEEP_ID_BYTES: [Instruction; 3] =
 /// There is no loopback, or the kernel refuses such messages or the filter.
 pub fn numbers_from_zero() -> &'static Result<bool> {
     static ANSWER: OnceLock<Result<bool>> = OnceLock::new();
-    ANSWER.get_or_init(ask)
+    ANSWER.get_or_init(probe_kernel)
 }
 
-fn ask() -> Result<bool> {
+fn probe_kernel() -> Result<bool> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let ((from, _), (to, address)) = (bind(any, true)?, bind(any, true)?);
-    sys::attach_filter(to.as_fd(), &KEEP_ID_BYTES.map(Instruction::raw))
-        .map_err(LinkError::io("cannot attach a filter (SO_ATTACH_FILTER)"))?;
+    sys::attach_filter(to.as_fd(), &KEEP_ID_BYTES.map(Instruction::to_sock_filter))
+        .map_err(LinkError::io_with_context("cannot attach a filter (SO_ATTACH_FILTER)"))?;
     let mut messages = Messages::new(RUN_MAX);
     // Twice: each message begins anew.
     for _ in 0..2 {
@@ -41,7 +41,7 @@ fn ask() -> Result<bool> {
         let message = Outgoing { bytes: &bytes, segment: Some(LEN), to: Some(address), from: None };
         messages
             .send(from.as_fd(), std::iter::once(message))
-            .map_err(LinkError::io("cannot send datagrams as one message (UDP_SEGMENT)"))?;
+            .map_err(LinkError::io_with_context("cannot send datagrams as one message (UDP_SEGMENT)"))?;
         let mut buffers = vec![[0; LEN as usize]; RUN_MAX];
         let mut came = 0;
         while came < RUN_MAX {
@@ -51,8 +51,8 @@ fn ask() -> Result<bool> {
             let buffers = buffers.iter_mut().map(|buffer| &mut buffer[..]);
             let received = messages
                 .recv(to.as_fd(), buffers.take(RUN_MAX - came))
-                .map_err(LinkError::io("cannot receive datagrams"))?;
-            if (0..received).any(|index| messages.incoming(index).len != came + index + 1) {
+                .map_err(LinkError::io_with_context("cannot receive datagrams"))?;
+            if (0..received).any(|index| messages.incoming_metadata(index).len != came + index + 1) {
                 return Ok(false);
             }
             came += received;

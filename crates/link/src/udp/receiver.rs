@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_proto::batch::{Batch, HEADROOM};
+use dta_proto::batch::{HEADROOM, PacketBatch};
 use dta_proto::wire::datagram;
 
 use super::CALL_MAX;
@@ -65,7 +65,7 @@ impl UdpReceiver {
         }
     }
 
-    pub(super) fn local(&self) -> SocketAddrV4 {
+    pub(super) fn local_addr(&self) -> SocketAddrV4 {
         self.local
     }
 
@@ -78,23 +78,23 @@ impl UdpReceiver {
     }
 
     /// As [`crate::Link::recv`].
-    pub fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
-        let received = self.recv_now(batch)?;
+    pub fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
+        let received = self.recv_nonblocking(batch)?;
         if received > 0 || timeout == Some(Duration::ZERO) {
             return Ok(received);
         }
         crate::wait_readable(&[self.as_fd()], timeout)?;
-        self.recv_now(batch)
+        self.recv_nonblocking(batch)
     }
 
     /// Counters of what was received, and what the kernel dropped at this socket so far.
-    pub fn counters(&self) -> LinkCounters {
-        let dropped_by_kernel = sys::drops(self.as_fd());
+    pub fn receive_counters(&self) -> LinkCounters {
+        let dropped_by_kernel = sys::kernel_drops(self.as_fd());
         LinkCounters { dropped_by_kernel, ..self.counters }
     }
 
     /// 0 means that nothing earlier from the kernel is left either, so that a caller may wait.
-    fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
+    fn recv_nonblocking(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         batch.clear();
         let Self { socket, messages, runs, .. } = self;
         match runs {
@@ -102,31 +102,31 @@ impl UdpReceiver {
                 if runs.index == runs.count {
                     let buffers = runs.bytes.chunks_exact_mut(STRIDE);
                     (runs.index, runs.at) = (0, 0);
-                    runs.count = taken(messages.recv(socket.as_fd(), buffers))?;
+                    runs.count = received_count(messages.recv(socket.as_fd(), buffers))?;
                 }
-                self.hand_out(batch);
+                self.split_runs(batch);
             }
             None => {
-                let buffers = batch.buffers(HEADROOM + datagram::HEADER_LEN);
-                let count = taken(messages.recv(socket.as_fd(), buffers))?;
-                self.adopt(batch, count);
+                let buffers = batch.receive_buffers(HEADROOM + datagram::HEADER_LEN);
+                let count = received_count(messages.recv(socket.as_fd(), buffers))?;
+                self.adopt_datagrams(batch, count);
             }
         }
         Ok(batch.len())
     }
 
     /// Adds headers to the datagrams that the kernel wrote into the slots of `batch`.
-    fn adopt(&mut self, batch: &mut Batch, count: usize) {
+    fn adopt_datagrams(&mut self, batch: &mut PacketBatch, count: usize) {
         for index in 0..count {
-            let incoming = self.messages.incoming(index);
+            let incoming = self.messages.incoming_metadata(index);
             if incoming.truncated {
                 self.counters.dropped_too_long += 1;
                 continue;
             }
             let to = self.destination(incoming.to);
-            batch.adopt(index, datagram::HEADER_LEN + incoming.len);
+            batch.adopt_received(index, datagram::HEADER_LEN + incoming.len);
             let packet = batch.packet_mut(batch.len() - 1);
-            packet[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(
+            packet[..datagram::HEADER_LEN].copy_from_slice(&datagram::encode_header(
                 incoming.from,
                 to,
                 incoming.len,
@@ -139,15 +139,15 @@ impl UdpReceiver {
     }
 
     /// Cuts runs into datagrams, as many as fit `batch`.
-    fn hand_out(&mut self, batch: &mut Batch) {
+    fn split_runs(&mut self, batch: &mut PacketBatch) {
         let room = batch.packet_capacity().saturating_sub(datagram::HEADER_LEN);
         while let Some(runs) = self.runs.as_ref().filter(|runs| runs.index < runs.count) {
-            let incoming = self.messages.incoming(runs.index);
+            let incoming = self.messages.incoming_metadata(runs.index);
             let (from, to) = (incoming.from, self.destination(incoming.to));
             let len = incoming.len.min(STRIDE);
             // Runs of empty datagrams do not exist: an empty datagram is a message.
             let segment = incoming.segment.map_or(len, NonZero::get).min(len);
-            let header = datagram::header(from, to, segment.min(room));
+            let header = datagram::encode_header(from, to, segment.min(room));
             let Some(runs) = &mut self.runs else { return };
             let message = &runs.bytes[runs.index * STRIDE..][..len];
             loop {
@@ -159,10 +159,10 @@ impl UdpReceiver {
                     let (head, payload) = slot.split_at_mut(datagram::HEADER_LEN);
                     match datagram.len() == segment {
                         true => head.copy_from_slice(&header),
-                        false => head.copy_from_slice(&datagram::header(from, to, datagram.len())),
+                        false => head.copy_from_slice(&datagram::encode_header(from, to, datagram.len())),
                     }
                     payload[..datagram.len()].copy_from_slice(datagram);
-                    batch.commit(datagram::HEADER_LEN + datagram.len(), 0);
+                    batch.commit_packet(datagram::HEADER_LEN + datagram.len(), 0);
                     self.counters.count_received(datagram::HEADER_LEN + datagram.len());
                     if self.ids_unknown {
                         batch.set_id_unknown(batch.len() - 1);
@@ -184,11 +184,11 @@ impl UdpReceiver {
 }
 
 /// How many messages the kernel returned; an empty queue is not an error.
-fn taken(received: std::io::Result<usize>) -> Result<usize> {
+fn received_count(received: std::io::Result<usize>) -> Result<usize> {
     received.or_else(|error| match error.raw_os_error() {
         // ECONNREFUSED is a late error for an earlier datagram of ours; receiving works.
         Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(0),
-        _ => Err(LinkError::io("cannot receive datagrams")(error)),
+        _ => Err(LinkError::io_with_context("cannot receive datagrams")(error)),
     })
 }
 

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use dta_proto::wire::{datagram, roce};
 
 use super::RUN_MAX;
-use super::sender::{send_all, wait_for_room};
+use super::sender::{send_queue, wait_for_room};
 use crate::LinkCounters;
 use crate::sys::{Messages, Outgoing};
 
@@ -30,14 +30,14 @@ pub(super) type Datagram<'a> = (Outgoing<'a>, usize);
 pub(super) struct Runs {
     /// Whether the datagrams are RoCEv2 frames, whose iCRC covers the number that the kernel gives each.
     frames: bool,
-    plan: Vec<Run>,
+    plan: Vec<DatagramRun>,
     /// The payloads of runs, back to back.
     bytes: Vec<u8>,
     refused: u8,
 }
 
 #[derive(Debug)]
-struct Run {
+struct DatagramRun {
     /// Its datagrams, by their place in the queue.
     members: Range<usize>,
     /// Where their payloads are combined; empty for a single datagram.
@@ -56,11 +56,11 @@ impl Runs {
     }
 
     /// Whether runs are still worthwhile.
-    pub(super) fn work(&self) -> bool {
+    pub(super) fn are_worthwhile(&self) -> bool {
         self.refused < REFUSED_MAX
     }
 
-    /// As [`send_all`], but combines consecutive datagrams of one length to one place. Their order stays.
+    /// As [`send_queue`], but combines consecutive datagrams of one length to one place. Their order stays.
     pub(super) fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -70,7 +70,7 @@ impl Runs {
         patience: u32,
         datagram: impl Fn(usize) -> Datagram<'a>,
     ) {
-        self.make(queue, &datagram);
+        self.plan_runs(queue, &datagram);
         let (mut rest, mut retries) = (&self.plan[..], 0);
         let of = |place: usize| datagram(usize::from(queue[place]));
         while let Some(first) = rest.first() {
@@ -108,7 +108,7 @@ impl Runs {
                 // Perhaps only the run is refused: no device or path with a smaller MTU accepts one. Each
                 // datagram gets its own result.
                 let before = counters.sent;
-                send_all(socket, messages, counters, &queue[members], patience, &datagram);
+                send_queue(socket, messages, counters, &queue[members], patience, &datagram);
                 if counters.sent > before {
                     self.refused += 1;
                 }
@@ -120,7 +120,7 @@ impl Runs {
     }
 
     /// Plans runs of `queue`, in its order.
-    fn make<'a>(&mut self, queue: &[u16], datagram: &impl Fn(usize) -> Datagram<'a>) {
+    fn plan_runs<'a>(&mut self, queue: &[u16], datagram: &impl Fn(usize) -> Datagram<'a>) {
         let Self { frames, plan, bytes, .. } = self;
         let frames = *frames;
         plan.clear();
@@ -157,7 +157,7 @@ impl Runs {
                 continue;
             }
             let segment = payload.len() as u16;
-            plan.push(Run { members: place..place + 1, bytes: 0..0, segment, to, from, counted });
+            plan.push(DatagramRun { members: place..place + 1, bytes: 0..0, segment, to, from, counted });
             open = may_join().then_some(payload);
         }
     }
@@ -173,7 +173,7 @@ mod tests {
         let queue: Vec<u16> = (0..lengths.len() as u16).collect();
         let mut runs = Runs::default();
         let datagram = |index: usize| (Outgoing { bytes: &payloads[index], ..Outgoing::default() }, 0);
-        runs.make(&queue, &datagram);
+        runs.plan_runs(&queue, &datagram);
         let all = &runs.plan;
         for run in all.iter().filter(|run| run.members.len() > 1) {
             assert_eq!(runs.bytes[run.bytes.clone()], payloads[run.members.clone()].concat());

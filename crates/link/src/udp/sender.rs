@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_proto::batch::{Addresses, Batch};
-use dta_proto::wire::datagram::{self, Datagram};
+use dta_proto::batch::{Addresses, PacketBatch};
+use dta_proto::wire::datagram::{self, UdpDatagram};
 use dta_proto::wire::ipv4;
 
 use super::runs::Runs;
@@ -42,7 +42,7 @@ pub struct UdpSender {
     unbound: HashMap<SocketAddrV4, Instant>,
     raw: Option<OwnedFd>,
     messages: Messages,
-    routes: Vec<Option<Route>>,
+    routes: Vec<Option<SendRoute>>,
     /// The ways of these routes.
     used: Vec<Channel>,
     queue: Vec<u16>,
@@ -82,7 +82,7 @@ enum Channel {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Route {
+struct SendRoute {
     channel: Channel,
     to: SocketAddrV4,
     /// The source address to request, if the socket is not bound to one.
@@ -138,7 +138,7 @@ impl UdpSender {
     ///
     /// # Errors
     /// A corrupted datagram is sent on a link opened without `corrupt`. The other datagrams were sent.
-    pub fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+    pub fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         let before = self.counters.sent;
         if self.sockets.len() > SOURCES_MAX {
             self.sockets.truncate(1);
@@ -153,40 +153,40 @@ impl UdpSender {
     }
 
     /// Counters of what was sent, and what was not, by reason.
-    pub fn counters(&self) -> LinkCounters {
+    pub fn send_counters(&self) -> LinkCounters {
         self.counters
     }
 
     /// Which bits a corrupting fault may flip on this link.
-    pub fn scope(&self) -> Scope {
+    pub fn corruption_scope(&self) -> Scope {
         if self.checksum { Scope::Datagram } else { Scope::Payload }
     }
 
     /// Whether it sends datagrams in runs.
     pub(super) fn sends_runs(&self) -> bool {
-        self.runs.as_ref().is_some_and(|runs| runs.work())
+        self.runs.as_ref().is_some_and(|runs| runs.are_worthwhile())
     }
 
     /// How each packet of a batch is sent. An error concerns one packet; the others have their routes.
-    fn find_routes(&mut self, batch: &Batch) -> Result<()> {
+    fn find_routes(&mut self, batch: &PacketBatch) -> Result<()> {
         self.routes.clear();
         self.used.clear();
         let mut result = Ok(());
         // Most packets have the addresses of the one before.
-        let mut last: Option<(Addresses, Route)> = None;
+        let mut last: Option<(Addresses, SendRoute)> = None;
         for index in 0..batch.len() {
             let plain = batch.addresses(index).filter(|_| !batch.is_verbatim(index));
             let route = match (plain, last) {
                 (Some(addresses), Some((before, route))) if addresses == before => {
-                    Some(Route { end: batch.packet(index).len(), ..route })
+                    Some(SendRoute { end: batch.packet(index).len(), ..route })
                 }
                 _ => {
-                    let route = self.route(batch, index).unwrap_or_else(|error| {
+                    let route = self.route_packet(batch, index).unwrap_or_else(|error| {
                         result = Err(error);
                         None
                     });
                     last = plain.zip(route);
-                    if let Some(Route { channel, .. }) = route
+                    if let Some(SendRoute { channel, .. }) = route
                         && !self.used.contains(&channel)
                     {
                         self.used.push(channel);
@@ -230,30 +230,30 @@ impl UdpSender {
     }
 
     /// How packet `index` is sent; `None`, and counted, if it cannot be.
-    fn route(&mut self, batch: &Batch, index: usize) -> Result<Option<Route>> {
+    fn route_packet(&mut self, batch: &PacketBatch, index: usize) -> Result<Option<SendRoute>> {
         let packet = batch.packet(index);
         if batch.is_verbatim(index) {
             if self.raw.is_none() {
                 return Err(LinkError::NeedsNetRaw(CORRUPT));
             }
             // The raw socket takes the packet as it is, and also needs the destination.
-            let Ok(ip) = ipv4::Packet::new_checked(packet) else {
+            let Ok(ip) = ipv4::Ipv4Packet::new_checked(packet) else {
                 self.counters.unsent_malformed += 1;
                 return Ok(None);
             };
-            let to = SocketAddrV4::new(ip.dst(), 0);
-            return Ok(Some(Route { channel: Channel::Raw, to, from: None, skip: 0, end: packet.len() }));
+            let to = SocketAddrV4::new(ip.destination_address(), 0);
+            return Ok(Some(SendRoute { channel: Channel::Raw, to, from: None, skip: 0, end: packet.len() }));
         }
         let (Addresses { source, destination: to, runs }, end) = match batch.addresses(index) {
             Some(told) => {
                 debug_assert_eq!(
-                    batch.udp(index).map(|datagram| (datagram.source(), datagram.destination())),
+                    batch.udp_datagram(index).map(|datagram| (datagram.source(), datagram.destination())),
                     Some((told.source, told.destination))
                 );
                 (told, packet.len())
             }
             None => {
-                let Ok(sent) = Datagram::parse_exact(packet) else {
+                let Ok(sent) = UdpDatagram::parse_exact(packet) else {
                     self.counters.unsent_malformed += 1;
                     return Ok(None);
                 };
@@ -272,7 +272,7 @@ impl UdpSender {
             },
         };
         let channel = Channel::Socket { index, in_runs: runs && self.sends_runs() };
-        Ok(Some(Route { channel, to, from, skip: datagram::HEADER_LEN, end }))
+        Ok(Some(SendRoute { channel, to, from, skip: datagram::HEADER_LEN, end }))
     }
 
     /// As [`Self::socket_of`], but does not retry a source that cannot be bound each time.
@@ -305,14 +305,14 @@ impl UdpSender {
         let (socket, _) = bind(source.into(), self.checksum)?;
         // Nothing is received here: a minimal queue, so that strangers cannot fill memory.
         sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0)
-            .map_err(LinkError::io("cannot set SO_RCVBUF"))?;
+            .map_err(LinkError::io_with_context("cannot set SO_RCVBUF"))?;
         let index = self.sockets.len() as u16;
         self.sockets.push(Outlet { socket: Arc::new(socket), checksum: self.checksum });
         self.by_source.insert(source, index);
         Ok(index)
     }
 
-    fn send_through(&mut self, channel: Channel, batch: &Batch) {
+    fn send_through(&mut self, channel: Channel, batch: &PacketBatch) {
         let Self { sockets, raw, messages, routes, queue, runs, counters, retries, checksum, .. } = self;
         let (socket, in_runs) = match (channel, raw.as_ref()) {
             (Channel::Socket { index, in_runs }, _) => {
@@ -340,9 +340,9 @@ impl UdpSender {
             });
             (outgoing.unwrap_or_default(), packet.len())
         };
-        match runs.as_mut().filter(|runs| runs.work() && in_runs) {
+        match runs.as_mut().filter(|runs| runs.are_worthwhile() && in_runs) {
             Some(runs) => runs.send(socket, messages, counters, queue, *retries, datagram),
-            None => send_all(socket, messages, counters, queue, *retries, datagram),
+            None => send_queue(socket, messages, counters, queue, *retries, datagram),
         }
     }
 }
@@ -351,7 +351,7 @@ const CORRUPT: &str = "corrupt faults on a UDP link with checksum (DTA reports a
 
 /// Sends the datagrams of `queue` in order, waiting up to `patience` times for room; counts each, sent or
 /// not. `datagram` returns what to send for an index, and the bytes to count.
-pub(crate) fn send_all<'a>(
+pub(crate) fn send_queue<'a>(
     socket: BorrowedFd<'_>,
     messages: &mut Messages,
     counters: &mut LinkCounters,
@@ -404,16 +404,18 @@ pub(super) fn wait_for_room(
         // The device's queue is full, which poll does not report.
         Some(libc::ENOBUFS) => std::thread::sleep(Duration::from_micros(100)),
         // An error of poll shows again at the next send.
-        Some(libc::EAGAIN) => drop(sys::wait(&[socket], sys::WRITABLE, Some(Duration::from_millis(1)))),
+        Some(libc::EAGAIN) => {
+            drop(sys::wait_for_events(&[socket], sys::WRITABLE, Some(Duration::from_millis(1))))
+        }
         _ => {}
     }
     true
 }
 
 /// A raw socket that sends whole IPv4 packets and receives none.
-pub(super) fn open_raw() -> Result<OwnedFd> {
-    sys::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW).map_err(|error| match error.kind() {
+pub(super) fn open_raw_socket() -> Result<OwnedFd> {
+    sys::open_socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => LinkError::NeedsNetRaw(CORRUPT),
-        _ => LinkError::io("cannot open a raw socket")(error),
+        _ => LinkError::io_with_context("cannot open a raw socket")(error),
     })
 }

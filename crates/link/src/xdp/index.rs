@@ -38,12 +38,12 @@ impl Producer {
 
     /// Entries written, to publish to the other end.
     #[inline]
-    pub(crate) fn written(&self) -> u32 {
+    pub(crate) fn written_count(&self) -> u32 {
         self.next
     }
 
     /// The places of the last `count` entries written, in order.
-    pub(crate) fn last(&self, count: u32) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn last_places(&self, count: u32) -> impl Iterator<Item = usize> + use<> {
         let places = self.places;
         let from = self.next.wrapping_sub(count.min(places));
         (0..count.min(places)).map(move |index| (from.wrapping_add(index) & (places - 1)) as usize)
@@ -142,7 +142,7 @@ mod tests {
                             ring[place] = value;
                             queue.push_back(value);
                         }
-                        written = writer.written();
+                        written = writer.written_count();
                     }
                     Step::Read(count) => {
                         for _ in 0..count {
@@ -153,7 +153,7 @@ mod tests {
                     }
                     Step::Last(count) => {
                         let count = queue.len().min(count.into());
-                        let last: Vec<u32> = writer.last(count as u32).map(|place| ring[place]).collect();
+                        let last: Vec<u32> = writer.last_places(count as u32).map(|place| ring[place]).collect();
                         let expected: Vec<u32> = queue.iter().skip(queue.len() - count).copied().collect();
                         prop_assert_eq!(last, expected);
                     }
@@ -175,7 +175,7 @@ mod tests {
                 for place in writer.take(|| word).into_iter().chain(reader.take(|| word)) {
                     prop_assert!(place < places as usize);
                 }
-                prop_assert!(writer.last(word).all(|place| place < places as usize));
+                prop_assert!(writer.last_places(word).all(|place| place < places as usize));
             }
         }
     }

@@ -23,11 +23,11 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use dta_proto::batch::{Batch, ETHERNET_LEN};
+use dta_proto::batch::{ETHERNET_LEN, PacketBatch};
 use rustix::event::epoll;
 
-use crate::packet::{self, Interface, PORTS_MAX, PacketConfig, PacketLink};
-use crate::sys::{self, Frame, HEADROOM, Sent, Shape, Step, XdpSocket};
+use crate::packet::{self, NetworkInterface, PORTS_MAX, PacketConfig, PacketLink};
+use crate::sys::{self, Frame, HEADROOM, UmemLayout, XdpOpenStep, XdpSendOutcome, XdpSocket};
 use crate::udp::SEND_RETRIES;
 use crate::{Link, LinkCounters, LinkError, Result, Scope};
 
@@ -96,13 +96,13 @@ impl XdpConfig {
 /// Sends and receives whole Ethernet frames on one interface, past the kernel's network stack.
 ///
 /// Frames lie in memory that this process shares with the kernel; each is copied once, into or out of a
-/// [`Batch`]. Received packets are preceded by their Ethernet header ([`Batch::frame`]); padding after an
+/// [`Batch`]. Received packets are preceded by their Ethernet header ([`Batch::build_arp_frame`]); padding after an
 /// IPv4 packet is removed. Packets without Ethernet header are not sent, and count as malformed.
 pub struct XdpLink {
     // First, so that no more frames arrive when the sockets are closed.
     #[cfg(feature = "xdp")]
     _program: Option<program::Program>,
-    interface: Interface,
+    interface: NetworkInterface,
     mode: Option<Mode>,
     /// One per receive queue of the interface. Everything is sent through the first.
     queues: Vec<XdpSocket>,
@@ -126,7 +126,7 @@ impl XdpLink {
     pub fn open(config: &XdpConfig) -> Result<Self> {
         let until = Instant::now() + LEAVING;
         loop {
-            match Self::open_now(config) {
+            match Self::open_without_retry(config) {
                 Err(LinkError::XdpInUse(_) | LinkError::QueueInUse { .. }) if Instant::now() < until => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -135,19 +135,22 @@ impl XdpLink {
         }
     }
 
-    fn open_now(config: &XdpConfig) -> Result<Self> {
+    fn open_without_retry(config: &XdpConfig) -> Result<Self> {
         if config.ports.len() > PORTS_MAX {
             return Err(LinkError::TooManyPorts(config.ports.len()));
         }
-        let interface = Interface::lookup(&config.interface)?;
+        let interface = NetworkInterface::lookup_by_name(&config.interface)?;
         let receives = !config.ports.is_empty();
         let count = match receives {
             false => 1,
             true => sys::receive_queues(&interface.name)
-                .map_err(LinkError::io(format!("cannot count the queues of {}", interface.name)))?
+                .map_err(LinkError::io_with_context(format!(
+                    "cannot count the queues of {}",
+                    interface.name
+                )))?
                 .min(QUEUES_MAX),
         };
-        let shape = shape(&interface, config.receive_buffer, receives, count)?;
+        let shape = umem_layout(&interface, config.receive_buffer, receives, count)?;
         let arp = match receives {
             false => None,
             true => Some(PacketLink::open_for_arp(&PacketConfig {
@@ -175,14 +178,14 @@ impl XdpLink {
         };
         let mut queues = Vec::new();
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|error| LinkError::io("cannot wait for several sockets")(error.into()))?;
+            .map_err(|error| LinkError::io_with_context("cannot wait for several sockets")(error.into()))?;
         let watch = |fd: BorrowedFd<'_>| {
             epoll::add(&ready, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
-                .map_err(|error| LinkError::io("cannot wait for several sockets")(error.into()))
+                .map_err(|error| LinkError::io_with_context("cannot wait for several sockets")(error.into()))
         };
         for queue in 0..count {
             let socket = XdpSocket::open(interface.index, queue, shape, mode == Some(Mode::Generic))
-                .map_err(|(step, error)| refused(&interface, queue, shape, step, error))?;
+                .map_err(|(step, error)| explain_refusal(&interface, queue, shape, step, error))?;
             #[cfg(feature = "xdp")]
             if let Some(program) = &mut program {
                 program.add(queue, socket.as_fd())?;
@@ -208,12 +211,12 @@ impl XdpLink {
     }
 
     /// The interface, as of when the link was opened.
-    pub fn interface(&self) -> &Interface {
+    pub fn interface(&self) -> &NetworkInterface {
         &self.interface
     }
 
     /// Where the program runs; `None` if nothing is received.
-    pub fn mode(&self) -> Option<Mode> {
+    pub fn program_mode(&self) -> Option<Mode> {
         self.mode
     }
 
@@ -223,11 +226,11 @@ impl XdpLink {
     }
 
     /// Its receive queues.
-    pub fn queues(&self) -> usize {
+    pub fn queue_count(&self) -> usize {
         self.queues.len()
     }
 
-    fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
+    fn recv_nonblocking(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         batch.clear();
         let Self { queues, next, arp, counters, .. } = self;
         let Some(arp) = arp else { return Ok(0) };
@@ -237,36 +240,36 @@ impl XdpLink {
             while !batch.is_full() {
                 let add = |bytes: &[u8]| {
                     let frame = Frame { bytes, truncated: false, checksum_pending: false };
-                    packet::receive(frame, batch, counters);
+                    packet::push_received_frame(frame, batch, counters);
                 };
-                if queue.receive(add).is_none() {
+                if queue.receive_frame(add).is_none() {
                     break;
                 }
                 any = true;
             }
             if any {
-                queue.finish();
+                queue.return_received_chunks();
             }
             *next = (*next + 1) % queues.len();
         }
         if batch.is_empty() {
             // It also notices when the interface is gone.
-            return arp.recv_now(batch);
+            return arp.recv_nonblocking(batch);
         }
         arp.take(batch);
         Ok(batch.len())
     }
 
     /// Sends the packets in `self.line`, or counts why it cannot.
-    fn send_line(&mut self, batch: &Batch) {
+    fn send_line(&mut self, batch: &PacketBatch) {
         let Self { queues, line, counters, .. } = self;
         let [queue, ..] = &mut queues[..] else { return };
         let mut rest = &line[..];
         let mut retries = 0;
         while !rest.is_empty() {
-            let frame = |index: &&u16| batch.frame(usize::from(**index)).unwrap_or_default();
-            let put = rest.iter().take_while(|index| queue.put(frame(index))).count();
-            let Sent { taken, error } = queue.send();
+            let frame = |index: &&u16| batch.ethernet_frame(usize::from(**index)).unwrap_or_default();
+            let put = rest.iter().take_while(|index| queue.queue_frame(frame(index))).count();
+            let XdpSendOutcome { taken, error } = queue.send();
             let errno = error.as_ref().and_then(io::Error::raw_os_error);
             // The device refused the last one that the kernel accepted: it is retried.
             let refused = usize::from(errno == Some(libc::EBUSY) && taken > 0);
@@ -308,20 +311,20 @@ impl AsFd for XdpLink {
 }
 
 impl Link for XdpLink {
-    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
-        let received = self.recv_now(batch)?;
+    fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
+        let received = self.recv_nonblocking(batch)?;
         if received > 0 || timeout == Some(Duration::ZERO) {
             return Ok(received);
         }
         crate::wait_readable(&[self.as_fd()], timeout)?;
-        self.recv_now(batch)
+        self.recv_nonblocking(batch)
     }
 
-    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+    fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         let before = self.counters.sent;
         self.line.clear();
         for index in 0..batch.len() {
-            if batch.frame(index).is_none() {
+            if batch.ethernet_frame(index).is_none() {
                 self.counters.unsent_malformed += 1;
             } else if batch.packet(index).len() > self.interface.mtu as usize {
                 // Nothing below checks it.
@@ -335,18 +338,19 @@ impl Link for XdpLink {
         Ok((self.counters.sent - before) as usize)
     }
 
-    fn counters(&self) -> LinkCounters {
-        let arp = self.arp.as_ref().map(Link::counters).unwrap_or_default();
+    fn link_counters(&self) -> LinkCounters {
+        let arp = self.arp.as_ref().map(Link::link_counters).unwrap_or_default();
         LinkCounters {
             received: self.counters.received + arp.received,
             received_bytes: self.counters.received_bytes + arp.received_bytes,
             dropped_too_long: self.counters.dropped_too_long + arp.dropped_too_long,
-            dropped_by_kernel: self.queues.iter().map(XdpSocket::drops).sum::<u64>() + arp.dropped_by_kernel,
+            dropped_by_kernel: self.queues.iter().map(XdpSocket::kernel_drops).sum::<u64>()
+                + arp.dropped_by_kernel,
             ..self.counters
         }
     }
 
-    fn scope(&self) -> Scope {
+    fn corruption_scope(&self) -> Scope {
         Scope::Packet
     }
 }
@@ -356,21 +360,26 @@ impl Link for XdpLink {
 ///
 /// # Errors
 /// As [`XdpLink::open`].
-pub fn probe() -> Result<()> {
-    let any = Interface { name: "any interface".into(), index: 0, mac: [0; 6], mtu: 1500, ipv4: None };
-    let shape = Shape { chunk: CHUNKS[0], receive: 1, send: 1 };
+pub fn probe_support() -> Result<()> {
+    let any = NetworkInterface { name: "any interface".into(), index: 0, mac: [0; 6], mtu: 1500, ipv4: None };
+    let shape = UmemLayout { chunk: CHUNKS[0], receive: 1, send: 1 };
     match XdpSocket::open(any.index, 0, shape, true) {
         // There is no interface with this index, which is checked last.
-        Ok(_) | Err((Step::Bind, _)) => {}
-        Err((step, error)) => return Err(refused(&any, 0, shape, step, error)),
+        Ok(_) | Err((XdpOpenStep::Bind, _)) => {}
+        Err((step, error)) => return Err(explain_refusal(&any, 0, shape, step, error)),
     }
     #[cfg(feature = "xdp")]
-    program::probe(&any)?;
+    program::probe_loading(&any)?;
     Ok(())
 }
 
 /// How the memory of each of `queues` sockets is divided.
-fn shape(interface: &Interface, bytes: usize, receives: bool, queues: u32) -> Result<Shape> {
+fn umem_layout(
+    interface: &NetworkInterface,
+    bytes: usize,
+    receives: bool,
+    queues: u32,
+) -> Result<UmemLayout> {
     let frame = interface.mtu as usize + ETHERNET_LEN;
     let Some(chunk) = CHUNKS.into_iter().find(|chunk| frame <= chunk - HEADROOM) else {
         return Err(LinkError::XdpMtu {
@@ -382,31 +391,37 @@ fn shape(interface: &Interface, bytes: usize, receives: bool, queues: u32) -> Re
     let frames = (bytes / chunk / queues.max(1) as usize).clamp(1, 1 << 20) as u32;
     // The largest power of two that is not larger.
     let receive = if receives { 1 << frames.ilog2() } else { 0 };
-    Ok(Shape { chunk, receive, send: SEND })
+    Ok(UmemLayout { chunk, receive, send: SEND })
 }
 
 /// The meaning of the kernel's refusal.
-fn refused(interface: &Interface, queue: u32, shape: Shape, step: Step, error: io::Error) -> LinkError {
+fn explain_refusal(
+    interface: &NetworkInterface,
+    queue: u32,
+    shape: UmemLayout,
+    step: XdpOpenStep,
+    error: io::Error,
+) -> LinkError {
     let name = interface.name.clone();
     let no_xdp = |reason: &str| LinkError::NoXdp { interface: name.clone(), reason: reason.into() };
     match (step, error.raw_os_error()) {
-        (Step::Socket, Some(libc::EPERM)) => {
+        (XdpOpenStep::Socket, Some(libc::EPERM)) => {
             LinkError::NeedsXdp { what: "an AF_XDP socket", interface: name, capability: "CAP_NET_RAW" }
         }
-        (Step::Socket, Some(libc::EAFNOSUPPORT)) => no_xdp("the kernel was built without AF_XDP"),
-        (Step::Memory, Some(libc::ENOBUFS | libc::EPERM)) => {
+        (XdpOpenStep::Socket, Some(libc::EAFNOSUPPORT)) => no_xdp("the kernel was built without AF_XDP"),
+        (XdpOpenStep::Memory, Some(libc::ENOBUFS | libc::EPERM)) => {
             LinkError::XdpMemory((shape.receive + shape.send) as usize * shape.chunk)
         }
-        (Step::Bind, Some(libc::EBUSY)) => LinkError::QueueInUse { interface: name, queue },
-        (Step::Bind, Some(libc::EOPNOTSUPP)) => no_xdp("its driver does not support AF_XDP sockets"),
+        (XdpOpenStep::Bind, Some(libc::EBUSY)) => LinkError::QueueInUse { interface: name, queue },
+        (XdpOpenStep::Bind, Some(libc::EOPNOTSUPP)) => no_xdp("its driver does not support AF_XDP sockets"),
         (step, _) => {
             let what = match step {
-                Step::Socket => "open an AF_XDP socket",
-                Step::Memory => "share memory with the kernel",
-                Step::Rings => "create the rings of an AF_XDP socket",
-                Step::Bind => "bind an AF_XDP socket",
+                XdpOpenStep::Socket => "open an AF_XDP socket",
+                XdpOpenStep::Memory => "share memory with the kernel",
+                XdpOpenStep::Rings => "create the rings of an AF_XDP socket",
+                XdpOpenStep::Bind => "bind an AF_XDP socket",
             };
-            LinkError::io(format!("cannot {what} for queue {queue} of {name}"))(error)
+            LinkError::io_with_context(format!("cannot {what} for queue {queue} of {name}"))(error)
         }
     }
 }
@@ -415,36 +430,39 @@ fn refused(interface: &Interface, queue: u32, shape: Shape, step: Step, error: i
 mod tests {
     use super::*;
 
-    fn interface(mtu: u32) -> Interface {
-        Interface { name: "eth1".into(), index: 1, mac: [0; 6], mtu, ipv4: None }
+    fn interface(mtu: u32) -> NetworkInterface {
+        NetworkInterface { name: "eth1".into(), index: 1, mac: [0; 6], mtu, ipv4: None }
     }
 
     #[test]
     fn memory_is_cut_as_the_interface_needs_it() {
-        let cut = |mtu, bytes, queues| shape(&interface(mtu), bytes, true, queues).unwrap();
-        assert_eq!(cut(1500, 8 << 20, 1), Shape { chunk: 2048, receive: 4096, send: SEND });
+        let cut = |mtu, bytes, queues| umem_layout(&interface(mtu), bytes, true, queues).unwrap();
+        assert_eq!(cut(1500, 8 << 20, 1), UmemLayout { chunk: 2048, receive: 4096, send: SEND });
         assert_eq!(cut(1778, 8 << 20, 1).chunk, 2048, "the longest that fits");
-        assert_eq!(cut(1779, 8 << 20, 1), Shape { chunk: 4096, receive: 2048, send: SEND });
+        assert_eq!(cut(1779, 8 << 20, 1), UmemLayout { chunk: 4096, receive: 2048, send: SEND });
         assert_eq!(cut(1500, 8 << 20, 3).receive, 1024, "a power of two for each queue");
         assert_eq!(cut(1500, 0, 64).receive, 1);
-        assert_eq!(shape(&interface(1500), 8 << 20, false, 1).unwrap().receive, 0);
+        assert_eq!(umem_layout(&interface(1500), 8 << 20, false, 1).unwrap().receive, 0);
         assert_eq!(cut(3826, 1 << 20, 1).chunk, 4096);
-        let error = shape(&interface(9000), 1 << 20, true, 1).unwrap_err().to_string();
+        let error = umem_layout(&interface(9000), 1 << 20, true, 1).unwrap_err().to_string();
         assert!(error.contains("9000 bytes") && error.contains("mtu 3826") && error.contains("packet:eth1"));
     }
 
     #[test]
     fn what_the_kernel_refuses_says_what_to_do() {
-        let shape = Shape { chunk: 2048, receive: 4096, send: SEND };
+        let shape = UmemLayout { chunk: 2048, receive: 4096, send: SEND };
         let told = |step, errno| {
-            refused(&interface(1500), 3, shape, step, io::Error::from_raw_os_error(errno)).to_string()
+            explain_refusal(&interface(1500), 3, shape, step, io::Error::from_raw_os_error(errno)).to_string()
         };
-        assert!(told(Step::Socket, libc::EPERM).contains("CAP_NET_RAW"));
-        assert!(told(Step::Bind, libc::EBUSY).contains("queue 3 of eth1"));
-        assert!(told(Step::Bind, libc::EBUSY).contains("ss --xdp"));
-        assert!(told(Step::Memory, libc::ENOBUFS).contains("LimitMEMLOCK"));
-        assert!(told(Step::Memory, libc::ENOBUFS).contains("10485760 bytes"));
-        assert!(told(Step::Socket, libc::EAFNOSUPPORT).contains("packet:eth1"));
-        assert!(told(Step::Bind, libc::EINVAL).contains("cannot bind an AF_XDP socket for queue 3 of eth1"));
+        assert!(told(XdpOpenStep::Socket, libc::EPERM).contains("CAP_NET_RAW"));
+        assert!(told(XdpOpenStep::Bind, libc::EBUSY).contains("queue 3 of eth1"));
+        assert!(told(XdpOpenStep::Bind, libc::EBUSY).contains("ss --xdp"));
+        assert!(told(XdpOpenStep::Memory, libc::ENOBUFS).contains("LimitMEMLOCK"));
+        assert!(told(XdpOpenStep::Memory, libc::ENOBUFS).contains("10485760 bytes"));
+        assert!(told(XdpOpenStep::Socket, libc::EAFNOSUPPORT).contains("packet:eth1"));
+        assert!(
+            told(XdpOpenStep::Bind, libc::EINVAL)
+                .contains("cannot bind an AF_XDP socket for queue 3 of eth1")
+        );
     }
 }

@@ -10,7 +10,7 @@ use aya::programs::{Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 
 use super::{Mode, XdpConfig};
-use crate::packet::Interface;
+use crate::packet::NetworkInterface;
 use crate::{LinkError, Result};
 
 const OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/take.bpf.o");
@@ -29,23 +29,27 @@ pub(super) struct Program {
 impl Program {
     /// Loads the program for `queues` queues, and attaches it to the interface. Until there are sockets, it
     /// leaves all frames to the kernel.
-    pub(super) fn load(interface: &Interface, config: &XdpConfig, queues: u32) -> Result<(Self, Mode)> {
+    pub(super) fn load(
+        interface: &NetworkInterface,
+        config: &XdpConfig,
+        queues: u32,
+    ) -> Result<(Self, Mode)> {
         let name = &interface.name;
         let mut loaded = load(name, queues)?;
-        let failed = |error: &(dyn Error + 'static)| refused(name, "an XDP program", error);
+        let failed = |error: &(dyn Error + 'static)| explain_refusal(name, "an XDP program", error);
         let mut words = [0u64; 1024];
         for port in &config.ports {
             words[usize::from(*port) / 64] |= 1 << (port % 64);
         }
-        let mut ports: Array<_, u64> = map(&mut loaded, "ports")?;
+        let mut ports: Array<_, u64> = program_map(&mut loaded, "ports")?;
         for (index, word) in words.iter().enumerate().filter(|(_, word)| **word != 0) {
             ports.set(index as u32, word, 0).map_err(|error| failed(&error))?;
         }
         if let Some(ip) = config.address {
-            let mut address: Array<_, u32> = map(&mut loaded, "address")?;
+            let mut address: Array<_, u32> = program_map(&mut loaded, "address")?;
             address.set(0, u32::from_ne_bytes(ip.octets()), 0).map_err(|error| failed(&error))?;
         }
-        let program = program(&mut loaded)?;
+        let program = xdp_program(&mut loaded)?;
         let modes: &[Mode] = match config.mode {
             Some(mode) => &[mode],
             None => &[Mode::Native, Mode::Generic],
@@ -65,7 +69,7 @@ impl Program {
                     return Ok((Self { _attached: attached, loaded, interface: name.clone() }, *mode));
                 }
                 Err(refusal) => {
-                    let told = refused(name, "an XDP program", &refusal);
+                    let told = explain_refusal(name, "an XDP program", &refusal);
                     // Only if the driver does not support it, try without.
                     if !matches!(told, LinkError::NoXdp { .. }) {
                         return Err(told);
@@ -79,56 +83,54 @@ impl Program {
 
     /// From now on, sends frames to us on receive queue `queue` to a socket.
     pub(super) fn add(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
-        let mut sockets: XskMap<_> = map(&mut self.loaded, "sockets")?;
+        let mut sockets: XskMap<_> = program_map(&mut self.loaded, "sockets")?;
         sockets
             .set(queue, socket.as_raw_fd(), 0)
-            .map_err(|error| refused(&self.interface, "a map of AF_XDP sockets", &error))
+            .map_err(|error| explain_refusal(&self.interface, "a map of AF_XDP sockets", &error))
     }
 }
 
 /// Loads the program without attaching it.
-pub(super) fn probe(any: &Interface) -> Result<()> {
+pub(super) fn probe_loading(any: &NetworkInterface) -> Result<()> {
     load(&any.name, 1).map(drop)
 }
 
 /// Loads the program and its maps into the kernel, for an interface with `queues` queues.
 fn load(interface: &str, queues: u32) -> Result<Ebpf> {
     // An older one would attach it so that it stays when this process is killed.
-    if !rustix::system::uname().release().to_str().is_ok_and(|release| is_from(release, LINUX)) {
+    if !rustix::system::uname().release().to_str().is_ok_and(|release| is_release_at_least(release, LINUX)) {
         let reason = format!("the kernel is older than Linux {}.{}", LINUX.0, LINUX.1);
         return Err(LinkError::NoXdp { interface: interface.into(), reason });
     }
-    let failed = |error: &(dyn Error + 'static)| refused(interface, "an XDP program", error);
+    let failed = |error: &(dyn Error + 'static)| explain_refusal(interface, "an XDP program", error);
     // Nothing in it depends on the kernel's types.
     let mut loaded = EbpfLoader::new()
         .btf(None)
         .map_max_entries("sockets", queues)
         .load(OBJECT)
         .map_err(|error| failed(&error))?;
-    program(&mut loaded)?.load().map_err(|error| failed(&error))?;
+    xdp_program(&mut loaded)?.load().map_err(|error| failed(&error))?;
     Ok(loaded)
 }
 
-fn program(loaded: &mut Ebpf) -> Result<&mut Xdp> {
-    loaded
-        .program_mut("take")
-        .and_then(|program| program.try_into().ok())
-        .ok_or_else(|| LinkError::io("the XDP program is damaged")(io::ErrorKind::InvalidData.into()))
+fn xdp_program(loaded: &mut Ebpf) -> Result<&mut Xdp> {
+    loaded.program_mut("take").and_then(|program| program.try_into().ok()).ok_or_else(|| {
+        LinkError::io_with_context("the XDP program is damaged")(io::ErrorKind::InvalidData.into())
+    })
 }
 
 /// A map of the program.
-fn map<'a, T: TryFrom<&'a mut aya::maps::Map>>(loaded: &'a mut Ebpf, name: &str) -> Result<T> {
-    loaded
-        .map_mut(name)
-        .and_then(|map| T::try_from(map).ok())
-        .ok_or_else(|| LinkError::io("the XDP program is damaged")(io::ErrorKind::InvalidData.into()))
+fn program_map<'a, T: TryFrom<&'a mut aya::maps::Map>>(loaded: &'a mut Ebpf, name: &str) -> Result<T> {
+    loaded.map_mut(name).and_then(|map| T::try_from(map).ok()).ok_or_else(|| {
+        LinkError::io_with_context("the XDP program is damaged")(io::ErrorKind::InvalidData.into())
+    })
 }
 
 /// The meaning of the kernel's refusal.
-fn refused(interface: &str, what: &'static str, error: &(dyn Error + 'static)) -> LinkError {
+fn explain_refusal(interface: &str, what: &'static str, error: &(dyn Error + 'static)) -> LinkError {
     let interface = interface.to_owned();
     let capability = "CAP_BPF and CAP_NET_ADMIN";
-    match errno(error) {
+    match find_errno(error) {
         Some(libc::EPERM | libc::EACCES) => LinkError::NeedsXdp { what, interface, capability },
         Some(libc::EBUSY | libc::EEXIST) => LinkError::XdpInUse(interface),
         Some(libc::ENODEV) => LinkError::NoInterface(interface),
@@ -141,7 +143,7 @@ fn refused(interface: &str, what: &'static str, error: &(dyn Error + 'static)) -
 }
 
 /// The system's error, somewhere in an error's causes.
-fn errno(error: &(dyn Error + 'static)) -> Option<i32> {
+fn find_errno(error: &(dyn Error + 'static)) -> Option<i32> {
     let mut below = Some(error);
     while let Some(error) = below {
         if let Some(errno) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
@@ -153,7 +155,7 @@ fn errno(error: &(dyn Error + 'static)) -> Option<i32> {
 }
 
 /// Whether a kernel release such as `6.1.0-18-amd64` is at least a version.
-fn is_from(release: &str, version: (u32, u32)) -> bool {
+fn is_release_at_least(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
     match (numbers.next(), numbers.next()) {
         (Some(major), Some(minor)) => (major, minor) >= version,
@@ -170,7 +172,7 @@ mod tests {
         for (release, from) in
             [("6.1.0-18-amd64", true), ("5.9.0", true), ("5.8.18", false), ("4.20", false), ("odd", false)]
         {
-            assert_eq!(is_from(release, LINUX), from, "{release}");
+            assert_eq!(is_release_at_least(release, LINUX), from, "{release}");
         }
     }
 

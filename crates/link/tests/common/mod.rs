@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use dta_link::Link;
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use rustix::thread::UnshareFlags;
 
 /// Longer than anything here takes.
@@ -52,11 +52,11 @@ pub(crate) fn at(ip: [u8; 4], port: u16) -> SocketAddrV4 {
 
 /// Receives frames until `count` have come.
 pub(crate) fn frames(link: &mut impl Link, count: usize) -> Vec<Vec<u8>> {
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     let mut all = Vec::new();
     while all.len() < count {
         assert_ne!(link.recv(&mut batch, SOON).unwrap(), 0, "only {} of {count} frames came", all.len());
-        all.extend((0..batch.len()).map(|index| batch.frame(index).unwrap().to_vec()));
+        all.extend((0..batch.len()).map(|index| batch.ethernet_frame(index).unwrap().to_vec()));
     }
     all
 }

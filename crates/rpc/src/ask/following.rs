@@ -11,9 +11,9 @@ use tokio_stream::Stream;
 use crate::ClientError;
 
 /// The messages of a list being followed, until it is dropped.
-pub struct Following(Pin<Box<dyn Stream<Item = Result<TailResponse, ClientError>> + Send>>);
+pub struct TailMessages(Pin<Box<dyn Stream<Item = Result<TailResponse, ClientError>> + Send>>);
 
-impl Following {
+impl TailMessages {
     /// Follows the messages of a stream.
     pub fn new(stream: impl Stream<Item = Result<TailResponse, ClientError>> + Send + 'static) -> Self {
         Self(Box::pin(stream))
@@ -25,12 +25,12 @@ impl Following {
     ///
     /// # Errors
     /// The list can no longer be followed; nothing comes after that.
-    pub async fn message(&mut self) -> Result<Option<TailResponse>, ClientError> {
+    pub async fn next_message(&mut self) -> Result<Option<TailResponse>, ClientError> {
         poll_fn(|context| self.0.as_mut().poll_next(context)).await.transpose()
     }
 }
 
-impl Stream for Following {
+impl Stream for TailMessages {
     type Item = Result<TailResponse, ClientError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -42,7 +42,7 @@ impl Stream for Following {
     }
 }
 
-impl fmt::Debug for Following {
+impl fmt::Debug for TailMessages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Following").finish_non_exhaustive()
     }

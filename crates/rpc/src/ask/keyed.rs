@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use dta_proto::control::{CounterAnswer, Epoch, KeyWriteAnswer, MAX_KEYS, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
 
-use super::{Answers, Ask, KeyAnswer, Question, QuestionKind, Series, Span};
+use super::{Ask, KeyAnswer, QueryAnswers, Question, QuestionKind, Series, Span};
 use crate::ClientError;
 
 /// Queries of any number of keys, answered in order, for every [`Ask`]. An empty store name stands for the only store
@@ -13,7 +13,7 @@ use crate::ClientError;
 #[tonic::async_trait]
 pub trait AskKeys: Ask {
     /// What the stores of a primitive say, some keys at a time, each time with the epoch that says so
-    /// ([`Answers::epoch`](super::Answers::epoch)).
+    /// ([`QueryAnswers::epoch`](super::QueryAnswers::epoch)).
     async fn ask_by_epoch<A>(
         &self,
         store: &str,
@@ -25,7 +25,7 @@ pub trait AskKeys: Ask {
     {
         let mut all = Vec::new();
         for keys in keys.chunks(MAX_KEYS) {
-            let answers = self.ask(Question::now(store, keys, kind)).await?;
+            let answers = self.query_keys(Question::now(store, keys, kind)).await?;
             let of_keys = answers.of_keys.into_iter().map(A::try_from).collect::<Result<_, _>>()?;
             all.push((answers.epoch, of_keys));
         }
@@ -50,8 +50,9 @@ pub trait AskKeys: Ask {
         for keys in keys.chunks(MAX_KEYS / 2) {
             let (mut rest, mut from) = (span, 0);
             loop {
-                let Series { epochs, next } = self.series(Question::now(store, keys, kind), rest).await?;
-                for Answers { of_keys, epoch, .. } in epochs {
+                let Series { epochs, next } =
+                    self.query_keys_in_span(Question::now(store, keys, kind), rest).await?;
+                for QueryAnswers { of_keys, epoch, .. } in epochs {
                     // The epoch of another collector may have been opened before, and was in the answer before.
                     if let Some(epoch) = epoch.filter(|epoch| epoch.opened >= from) {
                         all.push((epoch, of_keys.into_iter().map(A::try_from).collect::<Result<_, _>>()?));
@@ -69,7 +70,12 @@ pub trait AskKeys: Ask {
     }
 
     /// What the stores of a primitive say.
-    async fn ask_all<A>(&self, store: &str, keys: &[Key], kind: QuestionKind) -> Result<Vec<A>, ClientError>
+    async fn query_typed<A>(
+        &self,
+        store: &str,
+        keys: &[Key],
+        kind: QuestionKind,
+    ) -> Result<Vec<A>, ClientError>
     where
         A: TryFrom<KeyAnswer, Error = ClientError> + Send,
     {
@@ -85,22 +91,27 @@ pub trait AskKeys: Ask {
         policy: Policy,
         at_least: u32,
     ) -> Result<Vec<KeyWriteAnswer>, ClientError> {
-        self.ask_all(store, keys, QuestionKind::KeyWrite { policy, at_least }).await
+        self.query_typed(store, keys, QuestionKind::KeyWrite { policy, at_least }).await
     }
 
     /// Paths.
-    async fn path(&self, store: &str, keys: &[Key]) -> Result<Vec<PathAnswer>, ClientError> {
-        self.ask_all(store, keys, QuestionKind::Postcarding).await
+    async fn query_paths(&self, store: &str, keys: &[Key]) -> Result<Vec<PathAnswer>, ClientError> {
+        self.query_typed(store, keys, QuestionKind::Postcarding).await
     }
 
     /// Counters.
-    async fn counter(&self, store: &str, keys: &[Key]) -> Result<Vec<CounterAnswer>, ClientError> {
-        self.ask_all(store, keys, QuestionKind::KeyIncrement).await
+    async fn query_counters(&self, store: &str, keys: &[Key]) -> Result<Vec<CounterAnswer>, ClientError> {
+        self.query_typed(store, keys, QuestionKind::KeyIncrement).await
     }
 
     /// Estimates in one epoch.
-    async fn sketch(&self, store: &str, keys: &[Key], epoch: u32) -> Result<Vec<SketchAnswer>, ClientError> {
-        self.ask_all(store, keys, QuestionKind::SketchMerge { epoch }).await
+    async fn query_sketches(
+        &self,
+        store: &str,
+        keys: &[Key],
+        epoch: u32,
+    ) -> Result<Vec<SketchAnswer>, ClientError> {
+        self.query_typed(store, keys, QuestionKind::SketchMerge { epoch }).await
     }
 }
 

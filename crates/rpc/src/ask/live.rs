@@ -10,15 +10,15 @@ use tokio_stream::StreamExt;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use super::{Answers, Ask, Following, Question, Series, Span};
+use super::{Ask, QueryAnswers, Question, Series, Span, TailMessages};
 use crate::ClientError;
-use crate::collector::Client;
+use crate::collector::RemoteCollector;
 
 /// Attempts of a call whose connection the collector closed gracefully, as it does with existing connections on a
 /// reload.
 const TRIES: usize = 3;
 
-impl Client {
+impl RemoteCollector {
     /// Makes a call that changes nothing in the collector.
     pub(super) async fn read<Q, T, F>(
         &self,
@@ -30,18 +30,18 @@ impl Client {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         for _ in 1..TRIES {
-            match call(self.grpc(), request.clone()).await {
+            match call(self.grpc_client(), request.clone()).await {
                 Err(status) if crate::transport::is_farewell(&status) => {}
                 answer => return Ok(answer?.into_inner()),
             }
         }
-        Ok(call(self.grpc(), request).await?.into_inner())
+        Ok(call(self.grpc_client(), request).await?.into_inner())
     }
 }
 
 #[tonic::async_trait]
-impl Ask for Client {
-    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+impl Ask for RemoteCollector {
+    async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         let call = |mut to: CollectorClient<_>, request| async move { to.list_stores(request).await };
         Ok(self.read(ListStoresRequest {}, call).await?.stores)
     }
@@ -56,42 +56,42 @@ impl Ask for Client {
         let placement = |StoreInfo { store, buckets, lists, elsewhere, written, generation, .. }| {
             StorePlacement { store, buckets, lists, elsewhere, written, generation }
         };
-        let stores = self.stores().await?.into_iter().map(placement).collect();
+        let stores = self.fetch_stores().await?.into_iter().map(placement).collect();
         Ok(PlacementResponse { stores, ..PlacementResponse::default() })
     }
 
-    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+    async fn query_keys(&self, question: Question) -> Result<QueryAnswers, ClientError> {
         self.read(QueryRequest::from(question), |mut to, request| async move { to.query(request).await })
             .await?
             .try_into()
     }
 
-    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
+    async fn query_keys_in_span(&self, question: Question, span: Span) -> Result<Series, ClientError> {
         let Span { since, until } = span;
         let request = QuerySeriesRequest { since, until, query: Some(question.into()) };
         let answer = self.read(request, |mut to, request| async move { to.query_series(request).await });
         answer.await?.try_into()
     }
 
-    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+    async fn fetch_epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
         self.read(request, |mut to, request| async move { to.epochs(request).await }).await
     }
 
-    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
+    async fn tail_list(&self, request: TailRequest) -> Result<TailMessages, ClientError> {
         let stream = self.read(request, |mut to, request| async move { to.tail(request).await }).await?;
-        Ok(Following::new(stream.map(|message| message.map_err(ClientError::from))))
+        Ok(TailMessages::new(stream.map(|message| message.map_err(ClientError::from))))
     }
 
-    async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError> {
+    async fn stream_entries(&self, request: EntriesRequest) -> Result<TailMessages, ClientError> {
         let stream = self.read(request, |mut to, request| async move { to.entries(request).await }).await?;
-        Ok(Following::new(stream.map(|message| message.map_err(ClientError::from))))
+        Ok(TailMessages::new(stream.map(|message| message.map_err(ClientError::from))))
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
         self.read(request, |mut to, request| async move { to.read_memory(request).await }).await
     }
 
-    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+    async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         let request = ListSessionsRequest {};
         self.read(request, |mut to, request| async move { to.list_sessions(request).await }).await
     }

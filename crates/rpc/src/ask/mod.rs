@@ -18,10 +18,10 @@ use dta_proto::control::{
 
 use crate::ClientError;
 
-pub use following::Following;
+pub use following::TailMessages;
 pub use keyed::AskKeys;
 pub use question::{
-    Answers, AtLeastError, KeyAnswer, Moment, Question, QuestionError, QuestionKind, Series, Span,
+    AtLeastError, KeyAnswer, Moment, QueryAnswers, Question, QuestionError, QuestionKind, Series, Span,
     series_question,
 };
 
@@ -36,27 +36,27 @@ pub use question::{
 #[tonic::async_trait]
 pub trait Ask: Send + Sync {
     /// Stores in the order of the configuration, with their load. Reads a sample of all memory.
-    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError>;
+    async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError>;
 
     /// The same stores with the part of each that is here. Reads no memory.
     async fn placement(&self) -> Result<PlacementResponse, ClientError>;
 
     /// Queries keys of one store. For any number of keys there is [`AskKeys`].
-    async fn ask(&self, question: Question) -> Result<Answers, ClientError>;
+    async fn query_keys(&self, question: Question) -> Result<QueryAnswers, ClientError>;
 
     /// What keys had in each epoch of a span of time, as many epochs as fit one answer. `question` is about now. For any
     /// number of keys and epochs there is [`AskKeys::series_of`].
-    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError>;
+    async fn query_keys_in_span(&self, question: Question, span: Span) -> Result<Series, ClientError>;
 
     /// Epochs of a store with epochs, the newest first, at most [`MAX_EPOCHS`](dta_proto::control::MAX_EPOCHS). For
     /// any number of them there is [`Ask::newest_epochs`].
-    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError>;
+    async fn fetch_epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError>;
 
-    /// As [`Ask::epochs`], in as many calls as it takes: all of them, or the newest [`most`](EpochsRequest::most).
+    /// As [`Ask::fetch_epochs`], in as many calls as it takes: all of them, or the newest [`max_per_collector`](EpochsRequest::max_per_collector).
     async fn newest_epochs(&self, mut request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
         let mut all = Vec::new();
         loop {
-            let EpochsResponse { epochs, older } = self.epochs(request.clone()).await?;
+            let EpochsResponse { epochs, older } = self.fetch_epochs(request.clone()).await?;
             let left = request.most.saturating_sub(epochs.len() as u32);
             all.extend(epochs);
             // Each answer goes further back, or this would not end.
@@ -76,17 +76,17 @@ pub trait Ask: Send + Sync {
     }
 
     /// Follows a list of an append store. Nothing written after this returns is missed.
-    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError>;
+    async fn tail_list(&self, request: TailRequest) -> Result<TailMessages, ClientError>;
 
     /// The entries of a list in each epoch of a span of time, as documented at the call `Entries`.
-    async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError>;
+    async fn stream_entries(&self, request: EntriesRequest) -> Result<TailMessages, ClientError>;
 
     /// Raw bytes of a store, at most [`MAX_READ`](dta_proto::control::MAX_READ).
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError>;
 
     /// Sessions with their queue pairs, the collector's NIC and its endpoint. Memory alone does not know
     /// them.
-    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError>;
+    async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError>;
 
     /// Counters of every node that the collector knows. Memory alone does not have them.
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError>;

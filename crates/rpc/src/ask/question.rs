@@ -75,7 +75,7 @@ impl From<Moment> for u64 {
 
 /// The answers to a [`Question`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answers {
+pub struct QueryAnswers {
     /// One for each key, in the order of the keys, all of the question's kind.
     pub of_keys: Vec<KeyAnswer>,
     /// The generation of the store's memory; 0 if several collectors answered.
@@ -83,7 +83,7 @@ pub struct Answers {
     /// The version of the collector's placement when it answered; 0 if it has none.
     pub placement: u64,
     /// The epoch that the answers are of; `None` if the store has no epochs. If several collectors answered, what their
-    /// epochs have in common: [`Epoch::opened`] is the last of them, and the generation 0.
+    /// epochs have in common: [`Epoch::epoch_start_time`] is the last of them, and the generation 0.
     pub epoch: Option<Epoch>,
 }
 
@@ -101,7 +101,7 @@ pub struct Span {
 pub struct Series {
     /// Answers of one epoch after the other, the oldest first. Several collectors have epochs of their own, each with
     /// its own keys: answers name theirs.
-    pub epochs: Vec<Answers>,
+    pub epochs: Vec<QueryAnswers>,
     /// If later epochs are left: the [`Span::since`] for them. They are those that were opened from then on.
     pub next: Option<NonZeroU64>,
 }
@@ -194,7 +194,7 @@ impl From<QuestionKind> for query_request::Of {
 
 impl QuestionKind {
     /// What people ask the stores of a primitive, sketches in `epoch`. `None` for lists, which have no keys.
-    pub fn usual(primitive: Primitive, epoch: u32) -> Option<Self> {
+    pub fn default_for(primitive: Primitive, epoch: u32) -> Option<Self> {
         Some(match primitive {
             Primitive::KeyWrite => Self::KeyWrite { policy: Policy::First, at_least: 0 },
             Primitive::Postcarding => Self::Postcarding,
@@ -207,7 +207,7 @@ impl QuestionKind {
 
 impl KeyAnswer {
     /// How much it says of the key, to compare answers of one kind; 0 = nothing.
-    pub(crate) fn known(&self) -> u64 {
+    pub(crate) fn completeness(&self) -> u64 {
         match self {
             Self::KeyWrite(answer) => u64::from(answer.value.is_some()),
             Self::Postcarding(answer) => {
@@ -220,7 +220,7 @@ impl KeyAnswer {
     }
 
     /// The answer for people, in a line or two.
-    pub fn in_words(&self) -> Vec<String> {
+    pub fn describe_lines(&self) -> Vec<String> {
         match self {
             Self::KeyWrite(KeyWriteAnswer { value, agreeing, differing, copies, .. }) => {
                 let value = value.as_deref().map_or_else(|| "absent".into(), hex_groups);
@@ -325,7 +325,7 @@ kinds! {
     SketchMerge -> SketchAnswer;
 }
 
-impl TryFrom<QueryResponse> for Answers {
+impl TryFrom<QueryResponse> for QueryAnswers {
     type Error = ClientError;
 
     fn try_from(response: QueryResponse) -> Result<Self, ClientError> {
@@ -338,8 +338,8 @@ impl TryFrom<QueryResponse> for Answers {
     }
 }
 
-impl From<Answers> for QueryResponse {
-    fn from(Answers { of_keys, generation, placement, epoch }: Answers) -> Self {
+impl From<QueryAnswers> for QueryResponse {
+    fn from(QueryAnswers { of_keys, generation, placement, epoch }: QueryAnswers) -> Self {
         let answer = |answer: KeyAnswer| control::KeyAnswer { of: Some(answer.into()) };
         Self { answers: of_keys.into_iter().map(answer).collect(), generation, placement, epoch }
     }
@@ -369,7 +369,7 @@ impl TryFrom<QuerySeriesResponse> for Series {
     type Error = ClientError;
 
     fn try_from(QuerySeriesResponse { epochs, next }: QuerySeriesResponse) -> Result<Self, ClientError> {
-        let epochs = epochs.into_iter().map(Answers::try_from).collect::<Result<_, _>>()?;
+        let epochs = epochs.into_iter().map(QueryAnswers::try_from).collect::<Result<_, _>>()?;
         Ok(Self { epochs, next: NonZeroU64::new(next) })
     }
 }
@@ -381,13 +381,13 @@ mod tests {
     #[test]
     fn each_primitive_with_keys_has_a_question_and_an_empty_answer() {
         for primitive in Primitive::ALL {
-            let kind = QuestionKind::usual(primitive, 7);
+            let kind = QuestionKind::default_for(primitive, 7);
             let is_asked = primitive.description().query.is_some();
             assert_eq!(kind.map(QuestionKind::primitive), is_asked.then_some(primitive));
             let Some(kind) = kind else { continue };
             assert_eq!(QuestionKind::try_from(query_request::Of::from(kind)), Ok(kind));
             let nothing = kind.answer_of_none();
-            assert_eq!((nothing.primitive(), nothing.known()), (primitive, 0));
+            assert_eq!((nothing.primitive(), nothing.completeness()), (primitive, 0));
         }
     }
 
@@ -419,7 +419,7 @@ mod tests {
             (sketch.into(), &["8", "2 of 3 reporters merged"]),
             (unknown.into(), &["unknown", "the columns hold another epoch"]),
         ] {
-            assert_eq!(answer.in_words(), words);
+            assert_eq!(answer.describe_lines(), words);
         }
     }
 }

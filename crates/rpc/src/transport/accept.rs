@@ -17,15 +17,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::transport::Limits;
+use crate::transport::ServerLimits;
 use crate::transport::gate::{Entered, Gate, GatePass};
-use crate::transport::peer::{Identity, Peer, caller};
+use crate::transport::peer::{Identity, Peer, caller_name};
 use crate::transport::pool::Pool;
 use crate::transport::quiet::Quiet;
-use crate::transport::stream::{Connection, Line, PREFACE, Transport};
+use crate::transport::stream::{ConnectionCloser, Http2Connection, PREFACE, Transport};
 
 /// The pauses after errors of the listener, such as too many open files.
-const AGAIN: Backoff = Backoff::within(Duration::from_millis(50), Duration::from_secs(1));
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// First byte of a TLS client: a record of a handshake (RFC 8446 section 5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -37,13 +37,13 @@ const QUEUE: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Listen {
     /// How many connections, and for how long.
-    pub limits: Limits,
+    pub limits: ServerLimits,
     /// TLS, if clients must have a certificate.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// The connections, for [`tonic::transport::Server::serve_with_incoming_shutdown`]. Dropping it closes the listener.
-pub type Incoming = ReceiverStream<io::Result<Connection>>;
+/// The connections, for [`tonic::transport::ServerKind::serve_with_incoming_shutdown`]. Dropping it closes the listener.
+pub type Incoming = ReceiverStream<io::Result<Http2Connection>>;
 
 /// The fates of connections, and of calls that were not admitted.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ pub struct ConnectionCounters {
 
 impl ConnectionCounters {
     /// The counters by name.
-    pub fn named(&self) -> Vec<(String, u64)> {
+    pub fn named_counters(&self) -> Vec<(String, u64)> {
         [
             (&names::CONNECTIONS_ACCEPTED, &self.accepted),
             (&names::CONNECTIONS_REFUSED, &self.refused),
@@ -75,22 +75,22 @@ impl ConnectionCounters {
             (&names::CALLS_LATE, &self.calls_late),
             (&names::CALLS_DISPLACED, &self.calls_displaced),
         ]
-        .map(|(counter, value)| (counter.of(&[]), value.load(Ordering::Relaxed)))
+        .map(|(counter, value)| (counter.format_name(&[]), value.load(Ordering::Relaxed)))
         .into()
     }
 }
 
 /// No other memory is published through these numbers.
-pub(crate) fn count(counter: &AtomicU64) {
+pub(crate) fn increment_counter(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Starts to accept on a listener. Must be called within a tokio runtime.
-pub fn accept(listener: TcpListener, listen: Listen, counters: Arc<ConnectionCounters>) -> Incoming {
+pub fn accept_tcp(listener: TcpListener, listen: Listen, counters: Arc<ConnectionCounters>) -> Incoming {
     accept_until(Arc::new(listener), listen, counters, std::future::pending())
 }
 
-/// Like [`accept`], until `stopped` is ready; the listener is the caller's. Connections that are then in their
+/// Like [`accept_tcp`], until `stopped` is ready; the listener is the caller's. Connections that are then in their
 /// handshake still come, and then the stream ends.
 pub fn accept_until(
     listener: Arc<TcpListener>,
@@ -108,8 +108,12 @@ pub fn accept_until(
     accept_with(one, listen, counters, stopped)
 }
 
-/// Like [`accept`], on a Unix socket: all its clients are one caller, at 127.0.0.1, without TLS.
-pub fn accept_unix(listener: UnixListener, limits: Limits, counters: Arc<ConnectionCounters>) -> Incoming {
+/// Like [`accept_tcp`], on a Unix socket: all its clients are one caller, at 127.0.0.1, without TLS.
+pub fn accept_unix(
+    listener: UnixListener,
+    limits: ServerLimits,
+    counters: Arc<ConnectionCounters>,
+) -> Incoming {
     let listener = Arc::new(listener);
     let one = move || {
         let listener = listener.clone();
@@ -148,26 +152,26 @@ where
 }
 
 /// State shared by the handshakes of a listener.
-struct Shared {
+struct ListenerState {
     listen: Listen,
     gate: Arc<Gate>,
     /// By caller.
     streams: Arc<Pool>,
     counters: Arc<ConnectionCounters>,
     quiet: Mutex<Quiet>,
-    sender: mpsc::Sender<io::Result<Connection>>,
+    sender: mpsc::Sender<io::Result<Http2Connection>>,
 }
 
 async fn run<A, F>(
     accept: A,
     listen: Listen,
     counters: Arc<ConnectionCounters>,
-    sender: mpsc::Sender<io::Result<Connection>>,
+    sender: mpsc::Sender<io::Result<Http2Connection>>,
 ) where
     A: Fn() -> F,
     F: Future<Output = io::Result<(Socket, IpAddr)>>,
 {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ListenerState {
         gate: Gate::new(&listen.limits),
         streams: Pool::new(usize::MAX, listen.limits.streams_per_caller),
         listen,
@@ -185,29 +189,29 @@ async fn run<A, F>(
         match accepted {
             Ok((socket, address)) => {
                 again = AGAIN;
-                let Entered::Passed(place, displaced) = shared.gate.enter(address) else {
-                    count(&shared.counters.refused);
-                    if let Some(times) = full.event(Instant::now()) {
+                let Entered::Passed(place, displaced) = shared.gate.try_enter(address) else {
+                    increment_counter(&shared.counters.refused);
+                    if let Some(times) = full.count_event(Instant::now()) {
                         tracing::warn!(%address, times, "no connection is free for this address: refused");
                     }
                     continue;
                 };
                 if displaced {
-                    count(&shared.counters.displaced);
+                    increment_counter(&shared.counters.displaced);
                 }
-                let number = place.number();
-                let task = tokio::spawn(attend(shared.clone(), socket, address, place));
-                shared.gate.attend(number, task.abort_handle());
+                let number = place.place_number();
+                let task = tokio::spawn(establish_connection(shared.clone(), socket, address, place));
+                shared.gate.set_handshake_task(number, task.abort_handle());
             }
             // An error of one client only.
-            Err(error) if is_of_one_connection(&error) => count(&shared.counters.accept_errors),
+            Err(error) if is_of_one_connection(&error) => increment_counter(&shared.counters.accept_errors),
             Err(error) => {
-                count(&shared.counters.accept_errors);
-                if let Some(times) = errors.event(Instant::now()) {
+                increment_counter(&shared.counters.accept_errors);
+                if let Some(times) = errors.count_event(Instant::now()) {
                     tracing::error!(%error, times, "cannot accept connections; trying again every second");
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(again.pause()) => {}
+                    () = tokio::time::sleep(again.next_pause()) => {}
                     () = shared.sender.closed() => return,
                 }
             }
@@ -221,34 +225,34 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 /// Serves one connection until tonic takes it.
-async fn attend(shared: Arc<Shared>, socket: Socket, address: IpAddr, place: GatePass) {
+async fn establish_connection(shared: Arc<ListenerState>, socket: Socket, address: IpAddr, place: GatePass) {
     let done = tokio::time::timeout(shared.listen.limits.handshake, handshake(&shared, socket)).await;
     let reason = match done {
         Ok(Ok((transport, identity))) => {
-            let (line, cut) = Line::new();
+            let (line, cut) = ConnectionCloser::new();
             let line = Arc::new(line);
-            if !place.stay(line.clone()) {
+            if !place.finish_handshake(line.clone()) {
                 return;
             }
-            let caller = caller(&identity, address);
+            let caller = caller_name(&identity, address);
             let (identity, streams) = (Arc::new(identity), shared.streams.clone());
             let peer = Peer { address, identity, caller, streams, line };
-            count(&shared.counters.accepted);
+            increment_counter(&shared.counters.accepted);
             // `Err` means that the server is ending.
-            let _ = shared.sender.send(Ok(Connection::new(transport, peer, cut, place))).await;
+            let _ = shared.sender.send(Ok(Http2Connection::new(transport, peer, cut, place))).await;
             return;
         }
         Ok(Err(Failed::Left)) => return,
         Ok(Err(Failed::Said(what))) => {
-            count(&shared.counters.failed);
+            increment_counter(&shared.counters.failed);
             what
         }
         Err(_) => {
-            count(&shared.counters.silent);
+            increment_counter(&shared.counters.silent);
             "it was silent for too long".to_owned()
         }
     };
-    let line = shared.quiet.lock().unwrap_or_else(PoisonError::into_inner).event(Instant::now());
+    let line = shared.quiet.lock().unwrap_or_else(PoisonError::into_inner).count_event(Instant::now());
     if let Some(times) = line {
         tracing::warn!(%address, times, reason, "a connection failed");
     }
@@ -268,9 +272,9 @@ impl From<io::Error> for Failed {
     }
 }
 
-async fn handshake(shared: &Shared, socket: Socket) -> Result<(Box<dyn Transport>, Identity), Failed> {
+async fn handshake(shared: &ListenerState, socket: Socket) -> Result<(Box<dyn Transport>, Identity), Failed> {
     let (mut transport, identity): (Box<dyn Transport>, _) = match socket {
-        Socket::Tcp(stream) => secure(shared, stream).await?,
+        Socket::Tcp(stream) => negotiate_tls(shared, stream).await?,
         Socket::Unix(stream) => (Box::new(stream), Identity::Anybody),
     };
     let mut preface = [0; PREFACE.len()];
@@ -282,7 +286,10 @@ async fn handshake(shared: &Shared, socket: Socket) -> Result<(Box<dyn Transport
 }
 
 /// TLS, if required.
-async fn secure(shared: &Shared, stream: TcpStream) -> Result<(Box<dyn Transport>, Identity), Failed> {
+async fn negotiate_tls(
+    shared: &ListenerState,
+    stream: TcpStream,
+) -> Result<(Box<dyn Transport>, Identity), Failed> {
     // Small answers must not wait for the client's delayed acknowledgement of the previous segment.
     stream.set_nodelay(true)?;
     let mut first = [0];
@@ -291,7 +298,7 @@ async fn secure(shared: &Shared, stream: TcpStream) -> Result<(Box<dyn Transport
     }
     Ok(match &shared.listen.tls {
         None if first[0] == TLS_HANDSHAKE => {
-            answer(stream, b"this port does not speak TLS\r\n").await?;
+            send_final_message(stream, b"this port does not speak TLS\r\n").await?;
             return Err(Failed::Said("it speaks TLS, which this port does not".into()));
         }
         None => (Box::new(stream), Identity::Anybody),
@@ -303,7 +310,8 @@ async fn secure(shared: &Shared, stream: TcpStream) -> Result<(Box<dyn Transport
             let stream = TlsAcceptor::from(config.clone()).accept(stream).await?;
             let certificates = stream.get_ref().1.peer_certificates();
             let certificate = certificates.and_then(|chain| chain.first());
-            let identity = certificate.map_or(Identity::Nameless("there is none"), Identity::of);
+            let identity =
+                certificate.map_or(Identity::Nameless("there is none"), Identity::from_certificate);
             (Box::new(stream), identity)
         }
     })
@@ -316,11 +324,11 @@ async fn wants_tls(stream: TcpStream) -> io::Result<()> {
     const WORDS: &[u8] = b"this port wants TLS";
     const LEN: u8 = 8 + WORDS.len() as u8;
     const GOAWAY: [u8; 17] = [0, 0, LEN, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xc];
-    answer(stream, &[&SETTINGS[..], &GOAWAY, WORDS].concat()).await
+    send_final_message(stream, &[&SETTINGS[..], &GOAWAY, WORDS].concat()).await
 }
 
 /// Sends a final message.
-async fn answer(mut stream: TcpStream, words: &[u8]) -> io::Result<()> {
+async fn send_final_message(mut stream: TcpStream, words: &[u8]) -> io::Result<()> {
     stream.write_all(words).await?;
     stream.shutdown().await?;
     // Closing with unread bytes would discard the answer (RST).
@@ -337,7 +345,7 @@ mod tests {
     use tokio_stream::StreamExt;
 
     use super::*;
-    use crate::transport::testing::limits;
+    use crate::transport::testing::test_limits;
 
     #[tokio::test]
     async fn errors_of_the_listener_do_not_make_a_busy_loop() {
@@ -349,7 +357,7 @@ mod tests {
             std::future::ready(Err(io::Error::from_raw_os_error(24)))
         };
         let counters = Arc::new(ConnectionCounters::default());
-        let listen = Listen { limits: limits(), tls: None };
+        let listen = Listen { limits: test_limits(), tls: None };
         let _incoming = accept_with(accept, listen, counters.clone(), std::future::pending());
         tokio::time::sleep(Duration::from_millis(500)).await;
         let calls = calls.load(Ordering::Relaxed);
@@ -357,17 +365,17 @@ mod tests {
         assert_eq!(counters.accept_errors.load(Ordering::Relaxed), calls as u64);
     }
 
-    async fn listening(limits: Limits) -> (SocketAddr, Incoming, Arc<ConnectionCounters>) {
+    async fn listening(limits: ServerLimits) -> (SocketAddr, Incoming, Arc<ConnectionCounters>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let counters = Arc::new(ConnectionCounters::default());
-        (address, accept(listener, Listen { limits, tls: None }, counters.clone()), counters)
+        (address, accept_tcp(listener, Listen { limits, tls: None }, counters.clone()), counters)
     }
 
     #[tokio::test]
     async fn a_silent_client_is_cut_off_and_one_that_speaks_is_not() {
         let (address, mut incoming, counters) =
-            listening(Limits { handshake: Duration::from_millis(300), ..limits() }).await;
+            listening(ServerLimits { handshake: Duration::from_millis(300), ..test_limits() }).await;
         let mut silent = TcpStream::connect(address).await.unwrap();
         let mut slow = TcpStream::connect(address).await.unwrap();
         slow.write_all(&PREFACE[..20]).await.unwrap();
@@ -392,7 +400,7 @@ mod tests {
 
     #[tokio::test]
     async fn silent_connections_leave_for_new_ones_and_others_stay() {
-        let most = Limits { connections: 4, connections_per_address: 4, ..limits() };
+        let most = ServerLimits { connections: 4, connections_per_address: 4, ..test_limits() };
         let (address, mut incoming, counters) = listening(most).await;
         let mut silent = Vec::new();
         for _ in 0..20 {
@@ -418,7 +426,7 @@ mod tests {
 
     #[tokio::test]
     async fn dropping_it_closes_the_listener() {
-        let (address, incoming, _) = listening(limits()).await;
+        let (address, incoming, _) = listening(test_limits()).await;
         drop(incoming);
         let until = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(address).await.is_ok() {

@@ -2,7 +2,7 @@
 //!
 //! A call is admitted once its request is complete, and holds its places until its work has ended and its answer has
 //! been sent. So calls without a body, cancelled calls and unread answers cannot make a server do or hold more than
-//! its [`Limits`] allow.
+//! its [`ServerLimits`] allow.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,14 +17,14 @@ use tonic::body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::transport::accept::{ConnectionCounters, count};
-use crate::transport::call::{Answer, CALL, Held, Sending, encoded};
+use crate::transport::accept::{ConnectionCounters, increment_counter};
+use crate::transport::call::{AnswerBody, CALL, CallPlaces, Sending, encode_answer};
 use crate::transport::peer::{Identity, Peer};
 use crate::transport::pool::{Permit, Pool};
-use crate::transport::request::{Room, receive};
+use crate::transport::request::{RequestBudget, receive_message};
 use crate::transport::share::Shares;
-use crate::transport::stream::Line;
-use crate::transport::{LONGEST_ANSWER, Limits};
+use crate::transport::stream::ConnectionCloser;
+use crate::transport::{LONGEST_ANSWER, ServerLimits};
 
 /// Simultaneous long answers of the standard services.
 const STREAMS: usize = 256;
@@ -46,17 +46,17 @@ pub enum Method {
 
 impl Method {
     /// The number of call places that it takes.
-    fn weight(self, limits: &Limits) -> usize {
+    fn places_needed(self, limits: &ServerLimits) -> usize {
         if self == Self::Large { limits.calls_per_caller.min(limits.calls) } else { 1 }
     }
 
     /// Its longest answer in bytes; streams have no such limit.
-    pub fn longest_answer(self, limits: &Limits) -> usize {
-        self.weight(limits) * LONGEST_ANSWER
+    pub fn longest_answer(self, limits: &ServerLimits) -> usize {
+        self.places_needed(limits) * LONGEST_ANSWER
     }
 
     /// The kind of a method of the standard services; `None` if it is not one of theirs.
-    fn standard(path: &str) -> Option<Self> {
+    fn from_standard_path(path: &str) -> Option<Self> {
         match path {
             "/grpc.health.v1.Health/Check" => Some(Self::First),
             path if path.starts_with("/grpc.") => Some(Self::Stream),
@@ -67,10 +67,10 @@ impl Method {
 
 /// A tower layer over all connections of a server. Calls beyond the limits wait.
 #[derive(Clone)]
-pub struct Admission(Arc<Inner>);
+pub struct Admission(Arc<AdmissionState>);
 
-struct Inner {
-    limits: Limits,
+struct AdmissionState {
+    limits: ServerLimits,
     method: fn(&str) -> Method,
     ordinary: Shares,
     first: Shares,
@@ -82,12 +82,12 @@ struct Inner {
 
 impl Admission {
     /// A layer with these `limits`. `method` returns the kind of a path of the server's own service.
-    pub fn new(limits: Limits, method: fn(&str) -> Method, counters: Arc<ConnectionCounters>) -> Self {
-        Self(Arc::new(Inner {
+    pub fn new(limits: ServerLimits, method: fn(&str) -> Method, counters: Arc<ConnectionCounters>) -> Self {
+        Self(Arc::new(AdmissionState {
             limits,
             method,
-            ordinary: Shares::ordinary(&limits),
-            first: Shares::first(),
+            ordinary: Shares::for_ordinary_calls(&limits),
+            first: Shares::for_first_calls(),
             streams: Pool::new(STREAMS, limits.streams_per_caller),
             threads: Pool::new(limits.threads, limits.threads),
             counters,
@@ -95,32 +95,32 @@ impl Admission {
     }
 }
 
-impl Inner {
+impl AdmissionState {
     /// Reads a request, and waits for its places.
-    async fn admit(
+    async fn admit_request(
         &self,
         method: Method,
         peer: &Peer,
         request: Request<Body>,
-    ) -> Result<(Request<Body>, Held), Status> {
+    ) -> Result<(Request<Body>, CallPlaces), Status> {
         let shares = if method == Method::First { &self.first } else { &self.ordinary };
         let (caller, counters) = (&peer.caller, &*self.counters);
-        let _waiting = shares.waiting.at_once(caller).ok_or_else(|| {
-            count(&counters.calls_refused);
+        let _waiting = shares.waiting.try_acquire(caller).ok_or_else(|| {
+            increment_counter(&counters.calls_refused);
             Status::resource_exhausted("too many calls wait already; call again later")
         })?;
-        let (line, displaced) = Line::new();
-        let room = Room { pool: &shares.bodies, caller, line: Arc::new(line), counters };
-        let place = shares.calls.take(caller, method.weight(&self.limits), &counters.unread);
+        let (line, displaced) = ConnectionCloser::new();
+        let room = RequestBudget { pool: &shares.bodies, caller, line: Arc::new(line), counters };
+        let place = shares.calls.take(caller, method.places_needed(&self.limits), &counters.unread);
         let admitted = async {
             // Its messages come while it is being answered.
             if request.uri().path().starts_with("/grpc.reflection.") {
                 return Ok::<_, Status>((request, place.await));
             }
             let (parts, body) = request.into_parts();
-            let received = receive(body, room).await?;
+            let received = receive_message(body, room).await?;
             let place = place.await;
-            received.begin();
+            received.begin_processing();
             Ok((Request::from_parts(parts, Body::new(received)), place))
         };
         let (request, place) = tokio::select! {
@@ -130,25 +130,31 @@ impl Inner {
             )),
         };
         let threads = (method != Method::First).then(|| self.threads.clone());
-        Ok((request, Held { place, threads }))
+        Ok((request, CallPlaces { place, threads }))
     }
 
     /// Sends an answer, which holds the call's places until it is sent.
-    fn send(&self, method: Method, peer: &Peer, held: Arc<Held>, answer: Response<Body>) -> Response<Body> {
+    fn send(
+        &self,
+        method: Method,
+        peer: &Peer,
+        held: Arc<CallPlaces>,
+        answer: Response<Body>,
+    ) -> Response<Body> {
         if http_body::Body::is_end_stream(answer.body()) {
             return answer;
         }
         let (line, limit, counters) = (peer.line.clone(), self.limits.call, self.counters.clone());
-        held.place.idle(line.clone());
+        held.place.mark_idle(line.clone());
         let (sender, sent) = oneshot::channel();
         let sending = Arc::new(Sending { _held: held, _sent: sender });
         tokio::spawn(async move {
-            if tokio::time::timeout(limit, sent).await.is_err() && line.cut() {
-                count(&counters.unread);
+            if tokio::time::timeout(limit, sent).await.is_err() && line.close_connection() {
+                increment_counter(&counters.unread);
             }
         });
         let left = method.longest_answer(&self.limits);
-        answer.map(|body| Body::new(Answer { body, sending, left }))
+        answer.map(|body| Body::new(AnswerBody { body, sending, left }))
     }
 }
 
@@ -191,15 +197,15 @@ where
                 return Ok(Status::internal("a connection of another kind than accept() gives").into_http());
             };
             if let Identity::Nameless(why) = peer.identity() {
-                return Ok(nameless(why).into_http());
+                return Ok(nameless_status(why).into_http());
             }
             let path = request.uri().path();
-            let method = Method::standard(path).unwrap_or_else(|| (admission.method)(path));
-            let stream = match stream(&admission, method, &peer) {
+            let method = Method::from_standard_path(path).unwrap_or_else(|| (admission.method)(path));
+            let stream = match reserve_stream_places(&admission, method, &peer) {
                 Ok(places) => places,
                 Err(refused) => return Ok(refused.into_http()),
             };
-            let (request, held) = match admission.admit(method, &peer, request).await {
+            let (request, held) = match admission.admit_request(method, &peer, request).await {
                 Ok(admitted) => admitted,
                 Err(refused) => return Ok(refused.into_http()),
             };
@@ -215,7 +221,7 @@ where
                     }))
                 }),
                 Method::Ordinary | Method::Large | Method::First => {
-                    admission.send(method, &peer, held, encoded(answer).await)
+                    admission.send(method, &peer, held, encode_answer(answer).await)
                 }
             })
         })
@@ -223,15 +229,19 @@ where
 }
 
 /// The places of a stream: one of all, and one of its caller's.
-fn stream(admission: &Inner, method: Method, peer: &Peer) -> Result<Option<(Permit, Permit)>, Status> {
+fn reserve_stream_places(
+    admission: &AdmissionState,
+    method: Method,
+    peer: &Peer,
+) -> Result<Option<(Permit, Permit)>, Status> {
     if method != Method::Stream {
         return Ok(None);
     }
-    let places = admission.streams.at_once(&peer.caller).zip(peer.stream());
+    let places = admission.streams.try_acquire(&peer.caller).zip(peer.reserve_stream());
     places.map(Some).ok_or_else(|| Status::resource_exhausted("too many long answers at a time"))
 }
 
-fn nameless(why: &str) -> Status {
+fn nameless_status(why: &str) -> Status {
     Status::permission_denied(format!(
         "this client's certificate has no DNS or URI name to identify it ({why}): issue one with such a subject alternative name"
     ))
@@ -252,7 +262,7 @@ mod tests {
     use tonic::server::NamedService;
 
     use super::*;
-    use crate::transport::{Listen, MAX_MESSAGE, accept, accept_unix, blocking};
+    use crate::transport::{Listen, MAX_MESSAGE, accept_tcp, accept_unix, run_blocking};
 
     /// What the service has done.
     #[derive(Default)]
@@ -292,11 +302,11 @@ mod tests {
                                 let _ = release.recv();
                             }
                         };
-                        blocking(work).await.unwrap();
+                        run_blocking(work).await.unwrap();
                         1
                     }
                     "/t.T/Brief" => {
-                        blocking(|| ()).await.unwrap();
+                        run_blocking(|| ()).await.unwrap();
                         1
                     }
                     "/t.T/Tail" => {
@@ -321,12 +331,13 @@ mod tests {
         }
     }
 
-    async fn serving(limits: Limits, done: &Arc<Done>) -> (SocketAddr, Arc<ConnectionCounters>) {
+    async fn serving(limits: ServerLimits, done: &Arc<Done>) -> (SocketAddr, Arc<ConnectionCounters>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let counters = Arc::new(ConnectionCounters::default());
-        let incoming = accept(listener, Listen { limits, tls: None }, counters.clone());
-        let server = crate::transport::server(limits, method, counters.clone()).add_service(Test(done.clone()));
+        let incoming = accept_tcp(listener, Listen { limits, tls: None }, counters.clone());
+        let server =
+            crate::transport::build_server(limits, method, counters.clone()).add_service(Test(done.clone()));
         tokio::spawn(server.serve_with_incoming(incoming));
         (address, counters)
     }
@@ -395,7 +406,7 @@ mod tests {
     async fn work_of_cancelled_calls_is_dropped_or_holds_their_places() {
         let (release, released) = mpsc::channel();
         let done = Arc::new(Done { release: Mutex::new(Some(released)), ..Done::default() });
-        let limits = Limits { threads: 1, ..crate::transport::testing::limits() };
+        let limits = ServerLimits { threads: 1, ..crate::transport::testing::test_limits() };
         let (at, _) = serving(limits, &done).await;
         let mut client = connect(at, 1 << 16).await;
         let mut calls = Vec::new();
@@ -426,7 +437,7 @@ mod tests {
     async fn a_thread_works_for_who_has_fewest() {
         let (release, released) = mpsc::channel();
         let done = Arc::new(Done { release: Mutex::new(Some(released)), ..Done::default() });
-        let limits = Limits { threads: 2, ..crate::transport::testing::limits() };
+        let limits = ServerLimits { threads: 2, ..crate::transport::testing::test_limits() };
         let (at, _) = serving(limits, &done).await;
         let (mut busy, mut newcomer) = (connect_from(2, at, 1 << 16).await, connect(at, 1 << 16).await);
         let mut calls = Vec::new();
@@ -455,7 +466,8 @@ mod tests {
 
     async fn unread_answers_hold_their_places(window: u32) {
         let done = Arc::<Done>::default();
-        let limits = Limits { call: Duration::from_secs(6), ..crate::transport::testing::limits() };
+        let limits =
+            ServerLimits { call: Duration::from_secs(6), ..crate::transport::testing::test_limits() };
         let (at, counters) = serving(limits, &done).await;
         let mut reads = connect(at, 1 << 16).await;
         assert_eq!(ask(&mut reads, "/t.T/Big").await.unwrap(), 1 << 20);
@@ -483,7 +495,8 @@ mod tests {
     async fn newcomer_beside_unread(path: &str, callers: u8, calls: usize) {
         let done = Arc::<Done>::default();
         // Longer than the test runs.
-        let limits = Limits { call: Duration::from_secs(600), ..crate::transport::testing::limits() };
+        let limits =
+            ServerLimits { call: Duration::from_secs(600), ..crate::transport::testing::test_limits() };
         let (at, counters) = serving(limits, &done).await;
         let mut unread = Vec::new();
         for last in 0..callers {
@@ -512,12 +525,14 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn answers_that_nobody_reads_end_a_unix_connection_too() {
         let done = Arc::<Done>::default();
-        let limits = Limits { call: Duration::from_secs(3), ..crate::transport::testing::limits() };
+        let limits =
+            ServerLimits { call: Duration::from_secs(3), ..crate::transport::testing::test_limits() };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let counters = Arc::new(ConnectionCounters::default());
         let incoming = accept_unix(UnixListener::bind(&path).unwrap(), limits, counters.clone());
-        let server = crate::transport::server(limits, method, counters.clone()).add_service(Test(done.clone()));
+        let server =
+            crate::transport::build_server(limits, method, counters.clone()).add_service(Test(done.clone()));
         tokio::spawn(server.serve_with_incoming(incoming));
         let mut client = speak(UnixStream::connect(&path).await.unwrap(), 1 << 16).await;
         assert_eq!(ask(&mut client, "/t.T/Big").await.unwrap(), 1 << 20);
@@ -541,7 +556,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn messages_that_are_not_sent_keep_no_newcomer_out() {
         let done = Arc::<Done>::default();
-        let (at, counters) = serving(crate::transport::testing::limits(), &done).await;
+        let (at, counters) = serving(crate::transport::testing::test_limits(), &done).await;
         let displaced = || counters.calls_displaced.load(Ordering::Relaxed);
         let mut newcomer = connect(at, 1 << 16).await;
         let end = Instant::now() + Duration::from_secs(60);
@@ -597,7 +612,7 @@ mod tests {
     /// Returns whether others were answered before any of these was cut off.
     async fn others_are_answered_beside_calls_without_a_message() -> bool {
         let done = Arc::<Done>::default();
-        let (at, counters) = serving(crate::transport::testing::limits(), &done).await;
+        let (at, counters) = serving(crate::transport::testing::test_limits(), &done).await;
         let mut client = connect(at, 1 << 16).await;
         let mut empty = Vec::new();
         for n in 0..15 {

@@ -18,11 +18,11 @@ use crate::transport::pool::{Permit, Pool};
 
 tokio::task_local! {
     /// The call that the running task answers.
-    pub(crate) static CALL: Arc<Held>;
+    pub(crate) static CALL: Arc<CallPlaces>;
 }
 
 /// The places of a call; free again when the last holder drops them.
-pub(crate) struct Held {
+pub(crate) struct CallPlaces {
     pub(crate) place: Permit,
     /// Threads shared by calls of its kind; `None` if it waits for no other.
     pub(crate) threads: Option<Arc<Pool>>,
@@ -33,10 +33,14 @@ pub(crate) struct Held {
 ///
 /// # Errors
 /// The work panicked.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+pub async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
     let held = CALL.try_with(Arc::clone).ok();
     let thread = match held.as_deref() {
-        Some(Held { place, threads: Some(threads) }) => Some(threads.turn(place.caller(), 1).await),
+        Some(CallPlaces { place, threads: Some(threads) }) => {
+            Some(threads.wait_for_places(place.caller_name(), 1).await)
+        }
         _ => None,
     };
     let all = move || {
@@ -49,7 +53,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 
 /// An answer in its encoded form. tonic would encode it only when the client lets it be sent, and until then the
 /// message takes several times as much memory.
-pub(crate) async fn encoded(answer: Response<Body>) -> Response<Body> {
+pub(crate) async fn encode_answer(answer: Response<Body>) -> Response<Body> {
     if answer.body().is_end_stream() {
         return answer;
     }
@@ -62,13 +66,13 @@ pub(crate) async fn encoded(answer: Response<Body>) -> Response<Body> {
 
 /// An answer being sent: dropped with its last byte.
 pub(crate) struct Sending {
-    pub(crate) _held: Arc<Held>,
+    pub(crate) _held: Arc<CallPlaces>,
     /// The other end notices the drop.
     pub(crate) _sent: oneshot::Sender<()>,
 }
 
 /// The body of an answer, whose bytes hold the call's places until they are written to the connection.
-pub(crate) struct Answer {
+pub(crate) struct AnswerBody {
     pub(crate) body: Body,
     pub(crate) sending: Arc<Sending>,
     /// How many bytes it may still have.
@@ -76,18 +80,18 @@ pub(crate) struct Answer {
 }
 
 /// Bytes of an answer.
-struct Part {
+struct AnswerBytes {
     bytes: Bytes,
     _sending: Arc<Sending>,
 }
 
-impl AsRef<[u8]> for Part {
+impl AsRef<[u8]> for AnswerBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for AnswerBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -102,7 +106,7 @@ impl http_body::Body for Answer {
             Some(len) => {
                 this.left -= len;
                 let sending = this.sending.clone();
-                Ok(frame.map_data(|bytes| Bytes::from_owner(Part { bytes, _sending: sending })))
+                Ok(frame.map_data(|bytes| Bytes::from_owner(AnswerBytes { bytes, _sending: sending })))
             }
             None => Ok(frame),
         }))
@@ -131,7 +135,8 @@ mod tests {
         let frames = [Frame::data(Bytes::from_static(b"abc")), Frame::trailers(trailers.clone())];
         // Encoding happens on demand.
         let frames = frames.map(Ok::<_, Status>).into_iter().inspect(move |_| assert!(!message.is_closed()));
-        let answer = encoded(Response::new(Body::new(StreamBody::new(tokio_stream::iter(frames))))).await;
+        let answer =
+            encode_answer(Response::new(Body::new(StreamBody::new(tokio_stream::iter(frames))))).await;
         assert_eq!(gone.try_recv(), Err(oneshot::error::TryRecvError::Closed), "it is held until it is read");
         let all = answer.into_body().collect().await.unwrap();
         assert_eq!(all.trailers(), Some(&trailers));
@@ -141,7 +146,8 @@ mod tests {
     #[tokio::test]
     async fn one_that_cannot_be_encoded_is_its_error() {
         let frames = [Err::<Frame<Bytes>, _>(Status::internal("no bytes"))];
-        let answer = encoded(Response::new(Body::new(StreamBody::new(tokio_stream::iter(frames))))).await;
+        let answer =
+            encode_answer(Response::new(Body::new(StreamBody::new(tokio_stream::iter(frames))))).await;
         assert_eq!(Status::from_header_map(answer.headers()).unwrap().message(), "no bytes");
     }
 }

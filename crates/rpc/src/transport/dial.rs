@@ -18,13 +18,15 @@ const ALIVE: Duration = Duration::from_secs(5);
 pub const UNIX: &str = "unix:";
 
 /// Sets an endpoint up as for all clients of DTA, with TLS if there are files.
-pub fn endpoint(endpoint: Endpoint, files: Option<&ClientTls>) -> Result<Endpoint, TlsError> {
+pub fn configure_endpoint(endpoint: Endpoint, files: Option<&ClientTls>) -> Result<Endpoint, TlsError> {
     let endpoint = endpoint.connect_timeout(CONNECT).http2_keep_alive_interval(ASK).keep_alive_timeout(ALIVE);
     let Some(files) = files else {
         return Ok(endpoint);
     };
-    let config = tls::client(files, SystemTime::now())?;
-    endpoint.tls_config(config).map_err(|e| tls::unusable("TLS certificate", &files.cert, crate::transport::reason(&e)))
+    let config = tls::load_client_tls(files, SystemTime::now())?;
+    endpoint
+        .tls_config(config)
+        .map_err(|e| tls::unusable_file("TLS certificate", &files.cert, crate::transport::failure_reason(&e)))
 }
 
 /// Connects at once.

@@ -11,25 +11,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
-use crate::transport::Limits;
-use crate::transport::stream::Line;
+use crate::transport::ServerLimits;
+use crate::transport::stream::ConnectionCloser;
 
 #[derive(Debug)]
 pub(crate) struct Gate {
     connections: usize,
     per_address: usize,
-    inner: Mutex<Inner>,
+    inner: Mutex<GateState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct GateState {
     /// Number of the last one that entered: lower is older.
     last: u64,
-    places: BTreeMap<u64, Taken>,
+    places: BTreeMap<u64, ConnectionPlace>,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct ConnectionPlace {
     origin: IpAddr,
     waits: Waits,
 }
@@ -41,7 +41,7 @@ enum Waits {
     /// Aborting this task closes the connection.
     Until(AbortHandle),
     /// Past the handshake; cutting this closes the connection.
-    No(Arc<Line>),
+    No(Arc<ConnectionCloser>),
 }
 
 /// The place of one connection; free again when this is dropped.
@@ -61,7 +61,7 @@ pub(crate) enum Entered {
 }
 
 impl Gate {
-    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+    pub(crate) fn new(limits: &ServerLimits) -> Arc<Self> {
         Arc::new(Self {
             connections: limits.connections,
             per_address: limits.connections_per_address,
@@ -69,9 +69,9 @@ impl Gate {
         })
     }
 
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Entered {
-        let origin = origin(address);
-        let mut inner = self.lock();
+    pub(crate) fn try_enter(self: &Arc<Self>, address: IpAddr) -> Entered {
+        let origin = network_origin(address);
+        let mut inner = self.lock_state();
         let of_origin = inner.places.values().filter(|taken| taken.origin == origin).count();
         let full = inner.places.len() >= self.connections;
         let mut left = false;
@@ -84,7 +84,7 @@ impl Gate {
             };
             let others = || {
                 if of_origin < self.per_address {
-                    oldest(true).or_else(|| inner.of_most(of_origin))
+                    oldest(true).or_else(|| inner.newest_of_busiest(of_origin))
                 } else {
                     None
                 }
@@ -92,36 +92,36 @@ impl Gate {
             let Some(number) = oldest(false).or_else(others) else { return Entered::Full };
             match inner.places.remove(&number).map(|taken| taken.waits) {
                 Some(Waits::Until(task)) => task.abort(),
-                Some(Waits::No(line)) => drop(line.cut()),
+                Some(Waits::No(line)) => drop(line.close_connection()),
                 Some(Waits::Unattended) | None => {}
             }
             left = true;
         }
         inner.last += 1;
         let number = inner.last;
-        inner.places.insert(number, Taken { origin, waits: Waits::Unattended });
+        inner.places.insert(number, ConnectionPlace { origin, waits: Waits::Unattended });
         Entered::Passed(GatePass { gate: self.clone(), number }, left)
     }
 
     /// The connection of a place is in its handshake, run by `task`.
-    pub(crate) fn attend(&self, number: u64, task: AbortHandle) {
-        if let Some(taken) = self.lock().places.get_mut(&number)
+    pub(crate) fn set_handshake_task(&self, number: u64, task: AbortHandle) {
+        if let Some(taken) = self.lock_state().places.get_mut(&number)
             && matches!(taken.waits, Waits::Unattended)
         {
             taken.waits = Waits::Until(task);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock_state(&self) -> MutexGuard<'_, GateState> {
         // Each change is one insertion or removal.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl GateState {
     /// The newest connection past its handshake of the origin with the most, which must be at least two more than
     /// `own`.
-    fn of_most(&self, own: usize) -> Option<u64> {
+    fn newest_of_busiest(&self, own: usize) -> Option<u64> {
         let mut origins = HashMap::new();
         for (number, taken) in &self.places {
             if matches!(taken.waits, Waits::No(_)) {
@@ -135,14 +135,14 @@ impl Inner {
 }
 
 impl GatePass {
-    pub(crate) fn number(&self) -> u64 {
+    pub(crate) fn place_number(&self) -> u64 {
         self.number
     }
 
     /// The handshake is done: the connection stays, unless it was closed before this (`false`). `line` closes it.
     #[must_use]
-    pub(crate) fn stay(&self, line: Arc<Line>) -> bool {
-        let mut inner = self.gate.lock();
+    pub(crate) fn finish_handshake(&self, line: Arc<ConnectionCloser>) -> bool {
+        let mut inner = self.gate.lock_state();
         let taken = inner.places.get_mut(&self.number);
         taken.map(|taken| taken.waits = Waits::No(line)).is_some()
     }
@@ -150,12 +150,12 @@ impl GatePass {
 
 impl Drop for GatePass {
     fn drop(&mut self) {
-        self.gate.lock().places.remove(&self.number);
+        self.gate.lock_state().places.remove(&self.number);
     }
 }
 
 /// Anyone with an IPv6 address has the 64 bits below it.
-pub(crate) fn origin(address: IpAddr) -> IpAddr {
+pub(crate) fn network_origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) >> 64 << 64).into()),
         v4 => v4,
@@ -171,7 +171,11 @@ mod tests {
     use super::*;
 
     fn gate(connections: usize, connections_per_address: usize) -> Arc<Gate> {
-        Gate::new(&Limits { connections, connections_per_address, ..crate::transport::testing::limits() })
+        Gate::new(&ServerLimits {
+            connections,
+            connections_per_address,
+            ..crate::transport::testing::test_limits()
+        })
     }
 
     fn address(last: u8) -> IpAddr {
@@ -180,20 +184,20 @@ mod tests {
 
     /// A place whose handshake does not end.
     fn waiting(gate: &Arc<Gate>, last: u8) -> (GatePass, tokio::task::JoinHandle<()>) {
-        let Entered::Passed(place, _) = gate.enter(address(last)) else { panic!("full") };
+        let Entered::Passed(place, _) = gate.try_enter(address(last)) else { panic!("full") };
         let task = tokio::spawn(std::future::pending());
-        gate.attend(place.number(), task.abort_handle());
+        gate.set_handshake_task(place.place_number(), task.abort_handle());
         (place, task)
     }
 
-    fn line() -> (Arc<Line>, oneshot::Receiver<()>) {
-        let (line, cut) = Line::new();
+    fn line() -> (Arc<ConnectionCloser>, oneshot::Receiver<()>) {
+        let (line, cut) = ConnectionCloser::new();
         (Arc::new(line), cut)
     }
 
     fn staying(gate: &Arc<Gate>, last: u8) -> GatePass {
         let (place, task) = waiting(gate, last);
-        assert!(place.stay(line().0));
+        assert!(place.finish_handshake(line().0));
         drop(task);
         place
     }
@@ -202,12 +206,12 @@ mod tests {
     async fn places_are_counted_for_all_and_for_each_address() {
         let gate = gate(3, 2);
         let mut one = vec![staying(&gate, 1), staying(&gate, 1)];
-        assert!(matches!(gate.enter(address(1)), Entered::Full));
+        assert!(matches!(gate.try_enter(address(1)), Entered::Full));
         one.pop();
         let _others = [staying(&gate, 2), staying(&gate, 4)];
-        assert!(matches!(gate.enter(address(3)), Entered::Full));
+        assert!(matches!(gate.try_enter(address(3)), Entered::Full));
         drop(one);
-        assert!(matches!(gate.enter(address(3)), Entered::Passed(_, false)));
+        assert!(matches!(gate.try_enter(address(3)), Entered::Passed(_, false)));
     }
 
     #[tokio::test]
@@ -216,14 +220,14 @@ mod tests {
         let (first, first_task) = waiting(&gate, 1);
         let (_second, second_task) = waiting(&gate, 1);
         // The address is full: its own oldest is closed.
-        let Entered::Passed(third, true) = gate.enter(address(1)) else { panic!("full") };
+        let Entered::Passed(third, true) = gate.try_enter(address(1)) else { panic!("full") };
         assert!(first_task.await.unwrap_err().is_cancelled());
         // A closed connection frees no second place when it is dropped.
         drop(first);
-        assert!(third.stay(line().0));
+        assert!(third.finish_handshake(line().0));
         let _other = staying(&gate, 2);
         // All are taken: the pending one is another address's, and is closed, too.
-        assert!(matches!(gate.enter(address(3)), Entered::Passed(_, true)));
+        assert!(matches!(gate.try_enter(address(3)), Entered::Passed(_, true)));
         tokio::time::timeout(Duration::from_secs(60), second_task).await.unwrap().unwrap_err();
     }
 
@@ -231,9 +235,9 @@ mod tests {
     async fn those_of_most_leave_for_one_who_has_fewer() {
         let gate = gate(6, 4);
         let enter = |last| {
-            let Entered::Passed(place, left) = gate.enter(address(last)) else { panic!("full") };
+            let Entered::Passed(place, left) = gate.try_enter(address(last)) else { panic!("full") };
             let (line, cut) = line();
-            assert!(place.stay(line));
+            assert!(place.finish_handshake(line));
             (place, cut, left)
         };
         let mut one = [enter(1), enter(1), enter(1), enter(1)];
@@ -245,17 +249,17 @@ mod tests {
         let [first, second, third, last] = one;
         drop(last);
         let (_four, _, true) = enter(4) else { panic!("nobody left") };
-        assert_eq!(gate.lock().places.len(), 6);
+        assert_eq!(gate.lock_state().places.len(), 6);
         // Two of each of the first: an origin that has one would have as many.
-        assert!(matches!(gate.enter(address(3)), Entered::Full));
+        assert!(matches!(gate.try_enter(address(3)), Entered::Full));
         assert!(two.iter_mut().all(|two| two.1.try_recv().is_err()) && cut.try_recv().is_err());
         drop((first, second, third));
-        assert_eq!(gate.lock().places.len(), 4);
+        assert_eq!(gate.lock_state().places.len(), 4);
     }
 
     #[test]
     fn an_ipv6_network_is_one_origin() {
-        let of = |text: &str| origin(text.parse().unwrap());
+        let of = |text: &str| network_origin(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), address(1));

@@ -1,12 +1,12 @@
 //! Both ends of gRPC connections, as the daemons and clients of DTA share them.
 //!
-//! A server takes its connections from [`accept`], which does TLS, cuts off silent clients and enforces the
-//! connection limits of [`Limits`] before tonic sees them. [`server`] serves them: [`Admission`] limits calls with
-//! their work ([`blocking`]) and answers. [`Peer`] identifies the other end.
+//! A server takes its connections from [`accept_tcp`], which does TLS, cuts off silent clients and enforces the
+//! connection limits of [`ServerLimits`] before tonic sees them. [`server`] serves them: [`Admission`] limits calls with
+//! their work ([`run_blocking`]) and answers. [`Peer`] identifies the other end.
 //!
-//! A client connects through [`dial`], which limits the time of connecting; [`reason`] explains failures.
+//! A client connects through [`dial`], which limits the time of connecting; [`failure_reason`] explains failures.
 //!
-//! [`standard`] has the services of every daemon: health and reflection.
+//! [`from_standard_path`] has the services of every daemon: health and reflection.
 //!
 //! Nothing here knows what a call means.
 
@@ -31,16 +31,16 @@ mod testing;
 pub mod tls;
 mod unix;
 
-pub use accept::{ConnectionCounters, Incoming, Listen, accept, accept_unix, accept_until};
+pub use accept::{ConnectionCounters, Incoming, Listen, accept_tcp, accept_unix, accept_until};
 pub use admit::{Admission, Method};
-pub use call::blocking;
+pub use call::run_blocking;
 pub use files::{file_limit, raise_file_limit};
 pub use memory::give_memory_back;
-pub use peer::{Identity, Name, Peer};
+pub use peer::{CertificateName, Identity, Peer};
 pub use pool::Permit;
-pub use reason::{is_farewell, known, reason, status_reason};
-pub use server::server;
-pub use stream::Connection;
+pub use reason::{failure_reason, is_farewell, known_tls_reason, status_reason};
+pub use server::build_server;
+pub use stream::Http2Connection;
 pub use unix::{UnixPath, listen_unix};
 
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub const LONGEST_ANSWER: usize = 8 << 20;
 
 /// How much of a server its clients may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Simultaneous connections.
     pub connections: usize,
     /// Simultaneous connections from one IPv4 address, or from one IPv6 network of 64 bits.
@@ -73,7 +73,7 @@ pub struct Limits {
     pub streams_per_caller: usize,
 }
 
-impl Limits {
+impl ServerLimits {
     /// For servers with few clients: a translator's own, and an agent's.
     pub const FEW: Self = Self {
         connections: 64,
@@ -87,7 +87,7 @@ impl Limits {
     };
 
     /// The number of wanted connections that a limit of open files allows, with `reserved` files for other things.
-    pub fn within(self, files: u64, reserved: u64) -> Self {
+    pub fn within_file_limit(self, files: u64, reserved: u64) -> Self {
         let most = usize::try_from(files.saturating_sub(reserved)).unwrap_or(usize::MAX).max(1);
         Self { connections: self.connections.min(most), ..self }
     }

@@ -10,7 +10,7 @@ use webpki::EndEntityCert;
 
 use crate::transport::gate;
 use crate::transport::pool::{Permit, Pool};
-use crate::transport::stream::Line;
+use crate::transport::stream::ConnectionCloser;
 
 /// The other end of a connection; an extension of each request on it.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct Peer {
     /// The share of the server that its calls use.
     pub(crate) caller: Arc<str>,
     pub(crate) streams: Arc<Pool>,
-    pub(crate) line: Arc<Line>,
+    pub(crate) line: Arc<ConnectionCloser>,
 }
 
 impl Peer {
@@ -30,8 +30,8 @@ impl Peer {
     }
 
     /// Stands for everybody who may have this address: an IPv4 address, or an IPv6 network of 64 bits, the rest zero.
-    pub fn origin(&self) -> IpAddr {
-        gate::origin(self.address)
+    pub fn network_origin(&self) -> IpAddr {
+        gate::network_origin(self.address)
     }
 
     /// Its identity, as far as TLS gives one.
@@ -40,14 +40,14 @@ impl Peer {
     }
 
     /// One of this caller's places for long answers, until it is dropped; `None` if all are taken.
-    pub fn stream(&self) -> Option<Permit> {
-        self.streams.at_once(&self.caller)
+    pub fn reserve_stream(&self) -> Option<Permit> {
+        self.streams.try_acquire(&self.caller)
     }
 }
 
 /// Whose share of a server is used: a certificate's or, without TLS, an origin's.
-pub(crate) fn caller(identity: &Identity, address: IpAddr) -> Arc<str> {
-    identity.name_list().unwrap_or_else(|| gate::origin(address).to_string()).into()
+pub(crate) fn caller_name(identity: &Identity, address: IpAddr) -> Arc<str> {
+    identity.name_list().unwrap_or_else(|| gate::network_origin(address).to_string()).into()
 }
 
 /// An identity, as far as TLS gives one.
@@ -56,7 +56,7 @@ pub enum Identity {
     /// No TLS: callers cannot be told apart.
     Anybody,
     /// The names of a certificate, sorted, without duplicates; at least one.
-    Named(Vec<Name>),
+    Named(Vec<CertificateName>),
     /// A certificate without a usable name, and why. It is refused: all such certificates would be one caller.
     Nameless(&'static str),
 }
@@ -64,14 +64,14 @@ pub enum Identity {
 /// A subject alternative name of a certificate (RFC 5280 section 4.2.1.6), with its kind. Written `DNS:tor1.example`
 /// or `URI:spiffe://example/tor1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Name {
+pub enum CertificateName {
     /// A DNS name, in lower case.
     Dns(String),
     /// A URI.
     Uri(String),
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for CertificateName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dns(name) => write!(f, "DNS:{name}"),
@@ -80,19 +80,19 @@ impl fmt::Display for Name {
     }
 }
 
-impl FromStr for Name {
+impl FromStr for CertificateName {
     type Err = &'static str;
 
     /// With its kind in front, or a bare name: with a colon it is a URI, as no DNS name has one.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let name = match text.split_once(':') {
-            Some(("DNS", name)) => Self::dns(name),
+            Some(("DNS", name)) => Self::from_dns_name(name),
             Some(("URI", name)) => Self::Uri(name.to_owned()),
             Some(_) => Self::Uri(text.to_owned()),
-            None => Self::dns(text),
+            None => Self::from_dns_name(text),
         };
         match &name {
-            Self::Dns(of) | Self::Uri(of) if is_plain(of) => Ok(name),
+            Self::Dns(of) | Self::Uri(of) if is_plain_name(of) => Ok(name),
             _ => Err(
                 "a name as in a certificate, such as DNS:operator.example or URI:spiffe://example/operator",
             ),
@@ -100,28 +100,29 @@ impl FromStr for Name {
     }
 }
 
-impl Name {
-    fn dns(name: &str) -> Self {
+impl CertificateName {
+    fn from_dns_name(name: &str) -> Self {
         Self::Dns(name.to_ascii_lowercase())
     }
 }
 
 /// Names are written one after another, separated by blanks, so none may contain one.
-fn is_plain(name: &str) -> bool {
+fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic() && b != b',')
 }
 
 impl Identity {
     /// The identity of a certificate is its DNS and URI names, so a renewed one with the same names is the same
     /// caller.
-    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+    pub fn from_certificate(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else {
             return Self::Nameless("it cannot be read");
         };
-        let dns = certificate.valid_dns_names().map(Name::dns);
-        let uri = certificate.valid_uri_names().map(|name| Name::Uri(name.to_owned()));
-        let mut names: Vec<Name> = dns.chain(uri).collect();
-        if !names.iter().all(|(Name::Dns(name) | Name::Uri(name))| is_plain(name)) {
+        let dns = certificate.valid_dns_names().map(CertificateName::from_dns_name);
+        let uri = certificate.valid_uri_names().map(|name| CertificateName::Uri(name.to_owned()));
+        let mut names: Vec<CertificateName> = dns.chain(uri).collect();
+        if !names.iter().all(|(CertificateName::Dns(name) | CertificateName::Uri(name))| is_plain_name(name))
+        {
             return Self::Nameless(
                 "one of its names has a comma, a blank or a character that does not print",
             );
@@ -134,13 +135,15 @@ impl Identity {
     /// The names in one line; `None` for [`Identity::Anybody`] and [`Identity::Nameless`].
     pub fn name_list(&self) -> Option<String> {
         match self {
-            Self::Named(names) => Some(names.iter().map(Name::to_string).collect::<Vec<_>>().join(", ")),
+            Self::Named(names) => {
+                Some(names.iter().map(CertificateName::to_string).collect::<Vec<_>>().join(", "))
+            }
             Self::Anybody | Self::Nameless(_) => None,
         }
     }
 
     /// Whether it has one of these names.
-    pub fn has_one_of(&self, wanted: &[Name]) -> bool {
+    pub fn has_one_of(&self, wanted: &[CertificateName]) -> bool {
         matches!(self, Self::Named(names) if names.iter().any(|name| wanted.contains(name)))
     }
 }
@@ -162,7 +165,7 @@ mod tests {
     }
 
     fn name_list(dns: &[&str], uri: &[&str]) -> Option<String> {
-        Identity::of(&certificate(dns, uri, Some("x"))).name_list()
+        Identity::from_certificate(&certificate(dns, uri, Some("x"))).name_list()
     }
 
     #[test]
@@ -171,8 +174,12 @@ mod tests {
             name_list(&["tor1.example", "A.example"], &[]).unwrap(),
             "DNS:a.example, DNS:tor1.example"
         );
-        let one = Identity::of(&certificate(&["a.example"], &[], Some("x")));
-        assert_eq!(one, Identity::of(&certificate(&["a.example"], &[], Some("y"))), "issued anew");
+        let one = Identity::from_certificate(&certificate(&["a.example"], &[], Some("x")));
+        assert_eq!(
+            one,
+            Identity::from_certificate(&certificate(&["a.example"], &[], Some("y"))),
+            "issued anew"
+        );
     }
 
     #[test]
@@ -180,8 +187,9 @@ mod tests {
         assert_eq!(name_list(&[], &["tor1.example"]).unwrap(), "URI:tor1.example");
         assert_ne!(name_list(&[], &["tor1.example"]), name_list(&["tor1.example"], &[]));
         let operators = ["ops.example".parse().unwrap()];
-        let of =
-            |dns: &[&str], uri: &[&str]| Identity::of(&certificate(dns, uri, None)).has_one_of(&operators);
+        let of = |dns: &[&str], uri: &[&str]| {
+            Identity::from_certificate(&certificate(dns, uri, None)).has_one_of(&operators)
+        };
         assert!(of(&["me.example", "ops.example"], &[]));
         assert!(!of(&[], &["ops.example"]));
     }
@@ -189,7 +197,7 @@ mod tests {
     #[test]
     fn a_certificate_without_names_is_nobody() {
         for subject in [None, Some("x")] {
-            let identity = Identity::of(&certificate(&[], &[], subject));
+            let identity = Identity::from_certificate(&certificate(&[], &[], subject));
             assert!(matches!(identity, Identity::Nameless(_)) && identity.name_list().is_none());
         }
         // A name that reads as two would be another's identity.
@@ -198,7 +206,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_network_is_one_caller() {
-        let of = |text: &str| caller(&Identity::Anybody, text.parse().unwrap());
+        let of = |text: &str| caller_name(&Identity::Anybody, text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
@@ -206,11 +214,11 @@ mod tests {
 
     #[test]
     fn configured_names_have_a_kind() {
-        let parse = |text: &str| text.parse::<Name>();
-        assert_eq!(parse("ops.example"), Ok(Name::Dns("ops.example".into())));
-        assert_eq!(parse("DNS:Ops.example"), Ok(Name::Dns("ops.example".into())));
-        assert_eq!(parse("spiffe://x/y"), Ok(Name::Uri("spiffe://x/y".into())));
-        assert_eq!(parse("URI:ops.example"), Ok(Name::Uri("ops.example".into())));
+        let parse = |text: &str| text.parse::<CertificateName>();
+        assert_eq!(parse("ops.example"), Ok(CertificateName::Dns("ops.example".into())));
+        assert_eq!(parse("DNS:Ops.example"), Ok(CertificateName::Dns("ops.example".into())));
+        assert_eq!(parse("spiffe://x/y"), Ok(CertificateName::Uri("spiffe://x/y".into())));
+        assert_eq!(parse("URI:ops.example"), Ok(CertificateName::Uri("ops.example".into())));
         assert!(parse("").is_err() && parse("a b").is_err() && parse("DNS:").is_err());
     }
 }

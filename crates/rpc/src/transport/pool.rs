@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::transport::stream::Line;
+use crate::transport::stream::ConnectionCloser;
 
 /// How long a caller must have waited, and a place been idle, before the place is taken back.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a place being taken back may take to become free before another is taken.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Places that every caller gets at once if nobody waits for one ([`Pool::at_once`]).
+/// Places that every caller gets at once if nobody waits for one ([`Pool::try_acquire`]).
 const ALWAYS: usize = 4;
 
 /// Places of one kind.
@@ -27,27 +27,27 @@ const ALWAYS: usize = 4;
 pub(crate) struct Pool {
     places: usize,
     per_caller: usize,
-    inner: Mutex<Inner>,
+    inner: Mutex<PoolState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct PoolState {
     taken: usize,
     /// Number of the last request: lower is older.
     last: u64,
     /// Callers that have places or wait for some.
-    callers: BTreeMap<Arc<str>, Caller>,
+    callers: BTreeMap<Arc<str>, CallerState>,
 }
 
 #[derive(Debug, Default)]
-struct Caller {
+struct CallerState {
     has: usize,
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, PendingRequest>,
     idle: BTreeMap<u64, Idle>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingRequest {
     weight: usize,
     place: oneshot::Sender<Permit>,
 }
@@ -57,18 +57,18 @@ struct Idle {
     since: Instant,
     weight: usize,
     /// Cutting it frees the place soon.
-    line: Arc<Line>,
+    line: Arc<ConnectionCloser>,
     is_cut: bool,
 }
 
-impl Caller {
+impl CallerState {
     /// How many places it has, not counting those being taken back.
-    fn keeps(&self) -> usize {
+    fn kept_places(&self) -> usize {
         self.has - self.idle.values().filter(|idle| idle.is_cut).map(|idle| idle.weight).sum::<usize>()
     }
 
     /// Number and start of the longest idle place, if idle long enough.
-    fn oldest(&self, now: Instant) -> Option<(u64, Instant)> {
+    fn oldest_idle(&self, now: Instant) -> Option<(u64, Instant)> {
         let long = self.idle.iter().filter(|(_, idle)| !idle.is_cut && now - idle.since >= PATIENCE);
         long.map(|(number, idle)| (*number, idle.since)).min_by_key(|(_, since)| *since)
     }
@@ -92,23 +92,23 @@ impl Pool {
     /// Waits for `weight` places, at most as many as one caller may have. Counts displaced callers in `cuts`.
     pub(crate) async fn take(self: &Arc<Self>, caller: &Arc<str>, weight: usize, cuts: &AtomicU64) -> Permit {
         let weight = weight.min(self.per_caller).min(self.places);
-        let mut turn = std::pin::pin!(self.turn(caller, weight));
+        let mut turn = std::pin::pin!(self.wait_for_places(caller, weight));
         let mut patience = PATIENCE;
         loop {
             if let Ok(place) = tokio::time::timeout(patience, &mut turn).await {
                 return place;
             }
-            cuts.fetch_add(self.displace(caller, weight), Ordering::Relaxed);
+            cuts.fetch_add(self.displace_idle(caller, weight), Ordering::Relaxed);
             patience = AGAIN;
         }
     }
 
     /// Waits for `weight` places, and displaces nobody.
-    pub(crate) async fn turn(self: &Arc<Self>, caller: &Arc<str>, weight: usize) -> Permit {
+    pub(crate) async fn wait_for_places(self: &Arc<Self>, caller: &Arc<str>, weight: usize) -> Permit {
         let (sender, place) = oneshot::channel();
-        let number = self.change(|inner| {
+        let number = self.update_and_grant(|inner| {
             inner.last += 1;
-            let waiting = Waiting { weight, place: sender };
+            let waiting = PendingRequest { weight, place: sender };
             inner.callers.entry(caller.clone()).or_default().waiting.insert(inner.last, waiting);
             inner.last
         });
@@ -118,8 +118,8 @@ impl Pool {
     }
 
     /// A place, if one is free, or the caller has few.
-    pub(crate) fn at_once(self: &Arc<Self>, caller: &Arc<str>) -> Option<Permit> {
-        let mut inner = self.lock();
+    pub(crate) fn try_acquire(self: &Arc<Self>, caller: &Arc<str>) -> Option<Permit> {
+        let mut inner = self.lock_state();
         let has = inner.callers.get(caller).map_or(0, |caller| caller.has);
         if has >= self.per_caller || inner.taken >= self.places && has >= ALWAYS {
             return None;
@@ -131,10 +131,10 @@ impl Pool {
     }
 
     /// Makes a change, and then hands out free places.
-    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut Inner) -> T) -> T {
-        let mut inner = self.lock();
+    fn update_and_grant<T>(self: &Arc<Self>, change: impl FnOnce(&mut PoolState) -> T) -> T {
+        let mut inner = self.lock_state();
         let done = change(&mut inner);
-        let given = self.give(&mut inner);
+        let given = self.grant_places(&mut inner);
         drop(inner);
         for (waits, place) in given {
             // Requests whose receiver is gone give their places back here, for which the lock must be free.
@@ -143,10 +143,10 @@ impl Pool {
         done
     }
 
-    fn give(self: &Arc<Self>, inner: &mut Inner) -> Vec<(oneshot::Sender<Permit>, Permit)> {
+    fn grant_places(self: &Arc<Self>, inner: &mut PoolState) -> Vec<(oneshot::Sender<Permit>, Permit)> {
         let mut given = Vec::new();
         loop {
-            let fits = |caller: &Caller| {
+            let fits = |caller: &CallerState| {
                 let (number, first) = caller.waiting.first_key_value()?;
                 (caller.has + first.weight <= self.per_caller).then_some((caller.has, *number))
             };
@@ -157,7 +157,7 @@ impl Pool {
             if inner.taken + first.get().weight > self.places {
                 break;
             }
-            let (number, Waiting { weight, place }) = first.remove_entry();
+            let (number, PendingRequest { weight, place }) = first.remove_entry();
             caller.has += weight;
             inner.taken += weight;
             given.push((place, Permit { pool: self.clone(), caller: name.clone(), number, weight }));
@@ -166,8 +166,8 @@ impl Pool {
     }
 
     /// Makes room for `weight` places of a caller by taking back idle ones. Returns how many lines were cut.
-    fn displace(&self, caller: &str, weight: usize) -> u64 {
-        let (mut inner, now) = (self.lock(), Instant::now());
+    fn displace_idle(&self, caller: &str, weight: usize) -> u64 {
+        let (mut inner, now) = (self.lock_state(), Instant::now());
         let own = inner.callers.get(caller).map_or(0, |caller| caller.has);
         // A caller that waits only for its own places displaces nobody.
         if own + weight > self.per_caller {
@@ -175,28 +175,28 @@ impl Pool {
         }
         let (mut free, mut cuts) = (self.places.saturating_sub(inner.taken), 0);
         while free < weight {
-            let others = inner.callers.values_mut().filter(|other| other.keeps() > own);
-            let found = others.filter_map(|other| Some((other.oldest(now)?, other)));
-            let most = found.max_by_key(|((_, since), other)| (other.keeps(), Reverse(*since)));
+            let others = inner.callers.values_mut().filter(|other| other.kept_places() > own);
+            let found = others.filter_map(|other| Some((other.oldest_idle(now)?, other)));
+            let most = found.max_by_key(|((_, since), other)| (other.kept_places(), Reverse(*since)));
             let Some(((number, _), other)) = most else { break };
             let Some(idle) = other.idle.get_mut(&number) else { break };
             idle.is_cut = true;
             free += idle.weight;
             // Several places may share a line.
-            cuts += u64::from(idle.line.cut());
+            cuts += u64::from(idle.line.close_connection());
         }
         cuts
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock_state(&self) -> MutexGuard<'_, PoolState> {
         // Nothing panics between changes that belong together.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl PoolState {
     /// Forgets a caller that has nothing and waits for nothing.
-    fn tidy(&mut self, caller: &str) {
+    fn forget_if_unused(&mut self, caller: &str) {
         if self.callers.get(caller).is_some_and(|caller| caller.has == 0 && caller.waiting.is_empty()) {
             self.callers.remove(caller);
         }
@@ -205,21 +205,21 @@ impl Inner {
 
 impl Permit {
     /// Its caller.
-    pub(crate) fn caller(&self) -> &Arc<str> {
+    pub(crate) fn caller_name(&self) -> &Arc<str> {
         &self.caller
     }
 
     /// It is idle from now on, and may be taken back by cutting `line`.
-    pub(crate) fn idle(&self, line: Arc<Line>) {
+    pub(crate) fn mark_idle(&self, line: Arc<ConnectionCloser>) {
         let idle = Idle { since: Instant::now(), weight: self.weight, line, is_cut: false };
-        if let Some(caller) = self.pool.lock().callers.get_mut(&self.caller) {
+        if let Some(caller) = self.pool.lock_state().callers.get_mut(&self.caller) {
             caller.idle.insert(self.number, idle);
         }
     }
 
     /// It is no longer idle.
-    pub(crate) fn busy(&self) {
-        if let Some(caller) = self.pool.lock().callers.get_mut(&self.caller) {
+    pub(crate) fn mark_busy(&self) {
+        if let Some(caller) = self.pool.lock_state().callers.get_mut(&self.caller) {
             caller.idle.remove(&self.number);
         }
     }
@@ -227,13 +227,13 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.pool.change(|inner| {
+        self.pool.update_and_grant(|inner| {
             inner.taken -= self.weight;
             if let Some(caller) = inner.callers.get_mut(&self.caller) {
                 caller.has -= self.weight;
                 caller.idle.remove(&self.number);
             }
-            inner.tidy(&self.caller);
+            inner.forget_if_unused(&self.caller);
         });
     }
 }
@@ -247,11 +247,11 @@ struct Leave<'a> {
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        self.pool.change(|inner| {
+        self.pool.update_and_grant(|inner| {
             if let Some(caller) = inner.callers.get_mut(self.caller) {
                 caller.waiting.remove(&self.number);
             }
-            inner.tidy(self.caller);
+            inner.forget_if_unused(self.caller);
         });
     }
 }
@@ -268,7 +268,7 @@ mod tests {
     async fn ask(pool: &Arc<Pool>, name: &str, weight: usize) -> tokio::task::JoinHandle<Permit> {
         let (pool, caller) = (pool.clone(), caller(name));
         let waiting = |pool: &Pool| -> usize {
-            let inner = pool.lock();
+            let inner = pool.lock_state();
             inner.callers.values().map(|caller| caller.has + caller.waiting.len()).sum()
         };
         let before = waiting(&pool);
@@ -304,7 +304,7 @@ mod tests {
         drop(b1);
         let _b2 = b2.await.unwrap();
         // Nothing is kept about callers that are gone.
-        assert_eq!(pool.lock().callers.keys().map(|name| &**name).collect::<Vec<_>>(), ["a", "b", "d"]);
+        assert_eq!(pool.lock_state().callers.keys().map(|name| &**name).collect::<Vec<_>>(), ["a", "b", "d"]);
     }
 
     #[tokio::test]
@@ -322,7 +322,7 @@ mod tests {
         drop(own);
         let _more = more.await.unwrap();
         drop(other);
-        assert_eq!(pool.lock().taken, 2);
+        assert_eq!(pool.lock_state().taken, 2);
         // The request is for as many as one caller may have.
         assert_eq!(take(&pool, "c", 100).await.weight, 4);
     }
@@ -333,8 +333,8 @@ mod tests {
         let mut lines = Vec::new();
         let mut idle = async |name: &str| {
             let place = take(&pool, name, 1).await;
-            let (line, cut) = Line::new();
-            place.idle(Arc::new(line));
+            let (line, cut) = ConnectionCloser::new();
+            place.mark_idle(Arc::new(line));
             // Cutting the line ends the holder of the place.
             lines.push(tokio::spawn(async move {
                 let _ = cut.await;
@@ -359,13 +359,14 @@ mod tests {
         let more = tokio::time::timeout(3 * PATIENCE, pool.take(&d, 2, &cuts)).await;
         assert!(more.is_err());
         assert_eq!(cuts.load(Ordering::Relaxed), 3);
-        assert_eq!(pool.lock().taken, 6);
+        assert_eq!(pool.lock_state().taken, 6);
     }
 
     #[test]
     fn each_caller_has_some_places_at_once() {
         let pool = Pool::new(10, 8);
-        let of = |name: &str, n: usize| (0..n).map_while(|_| pool.at_once(&caller(name))).collect::<Vec<_>>();
+        let of =
+            |name: &str, n: usize| (0..n).map_while(|_| pool.try_acquire(&caller(name))).collect::<Vec<_>>();
         let (a, b) = (of("a", 20), of("b", 20));
         assert_eq!((a.len(), b.len()), (8, ALWAYS));
         let c = of("c", 20);
@@ -373,6 +374,6 @@ mod tests {
         drop((a, b));
         assert_eq!(of("c", 20).len(), 8 - ALWAYS);
         drop(c);
-        assert!(pool.lock().callers.is_empty() && pool.lock().taken == 0);
+        assert!(pool.lock_state().callers.is_empty() && pool.lock_state().taken == 0);
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct Quiet {
 
 impl Quiet {
     /// Counts one event. `Some(n)` = log it now, as `n` events since the last line.
-    pub(crate) fn event(&mut self, now: Instant) -> Option<u64> {
+    pub(crate) fn count_event(&mut self, now: Instant) -> Option<u64> {
         self.since += 1;
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < EVERY) {
             return None;
@@ -31,10 +31,10 @@ mod tests {
     #[test]
     fn one_line_in_ten_seconds_counts_the_others() {
         let (mut quiet, start) = (Quiet::default(), Instant::now());
-        assert_eq!(quiet.event(start), Some(1));
+        assert_eq!(quiet.count_event(start), Some(1));
         for second in 1..10 {
-            assert_eq!(quiet.event(start + Duration::from_secs(second)), None);
+            assert_eq!(quiet.count_event(start + Duration::from_secs(second)), None);
         }
-        assert_eq!(quiet.event(start + Duration::from_secs(10)), Some(10));
+        assert_eq!(quiet.count_event(start + Duration::from_secs(10)), Some(10));
     }
 }

@@ -13,10 +13,10 @@ use crate::transport::tls::for_people;
 const CLOSED: [&str; 4] = ["connection closed", "broken pipe", "Broken pipe", "Connection reset"];
 
 /// What is known to be wrong with the TLS (or its absence) of a connection; `None` if the error has another cause.
-pub fn known(error: &(dyn Error + 'static)) -> Option<String> {
+pub fn known_tls_reason(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(known) = one(error).or_else(|| of_words(error)) {
+        if let Some(known) = typed_reason(error).or_else(|| reason_from_text(error)) {
             return Some(known);
         }
         next = error.source();
@@ -25,8 +25,8 @@ pub fn known(error: &(dyn Error + 'static)) -> Option<String> {
 }
 
 /// Why a connection failed: what is known, or the innermost cause.
-pub fn reason(error: &(dyn Error + 'static)) -> String {
-    known(error).unwrap_or_else(|| {
+pub fn failure_reason(error: &(dyn Error + 'static)) -> String {
+    known_tls_reason(error).unwrap_or_else(|| {
         let mut innermost = error;
         while let Some(source) = innermost.source() {
             innermost = source;
@@ -46,7 +46,7 @@ pub fn reason(error: &(dyn Error + 'static)) -> String {
 
 /// What a status says: the server's message or, if there was no server to give one, the reason.
 pub fn status_reason(status: &Status) -> String {
-    status.source().map_or_else(|| status.message().to_owned(), reason)
+    status.source().map_or_else(|| status.message().to_owned(), failure_reason)
 }
 
 /// Whether the server ended the connection gracefully without processing the call: HTTP/2's GOAWAY without an error
@@ -67,27 +67,27 @@ pub fn is_farewell(status: &Status) -> bool {
     false
 }
 
-fn one(error: &(dyn Error + 'static)) -> Option<String> {
+fn typed_reason(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-        return of_tls(tls);
+        return tls_reason(tls);
     }
     if let Some(http) = error.downcast_ref::<h2::Error>() {
-        return of_http(http);
+        return http2_reason(http);
     }
     // The inner error of an I/O error is not among its sources.
     let io = error.downcast_ref::<io::Error>()?;
     if let Some(inner) = io.get_ref() {
-        return known(inner);
+        return known_tls_reason(inner);
     }
     None
 }
 
 /// The same, for an error of which HTTP/2 has kept only the text.
-fn of_words(error: &(dyn Error + 'static)) -> Option<String> {
-    error.to_string().split_once("received fatal alert: ").map(|(_, name)| of_alert(name))
+fn reason_from_text(error: &(dyn Error + 'static)) -> Option<String> {
+    error.to_string().split_once("received fatal alert: ").map(|(_, name)| alert_reason(name))
 }
 
-fn of_http(error: &h2::Error) -> Option<String> {
+fn http2_reason(error: &h2::Error) -> Option<String> {
     match error.reason()? {
         Reason::INADEQUATE_SECURITY => Some(
             "it wants TLS: write its address with https:// and give the TLS files (authority, certificate and key)".into(),
@@ -100,20 +100,20 @@ fn of_http(error: &h2::Error) -> Option<String> {
     }
 }
 
-fn of_tls(error: &rustls::Error) -> Option<String> {
+fn tls_reason(error: &rustls::Error) -> Option<String> {
     match error {
         rustls::Error::InvalidCertificate(why) => Some(of_certificate(why)),
         rustls::Error::InvalidMessage(_) => Some(
             "what answers there does not speak TLS: write its address with http:// and leave the TLS files out, or turn on its TLS"
                 .into(),
         ),
-        rustls::Error::AlertReceived(alert) => Some(of_alert(&format!("{alert:?}"))),
+        rustls::Error::AlertReceived(alert) => Some(alert_reason(&format!("{alert:?}"))),
         _ => Some(format!("TLS failed: {error}")),
     }
 }
 
 /// Why the server refused, by the name of its alert (RFC 8446 section 6).
-fn of_alert(name: &str) -> String {
+fn alert_reason(name: &str) -> String {
     match name {
         "UnknownCA" | "BadCertificate" | "CertificateUnknown" | "DecryptError" => {
             "it refuses this client's certificate: is it from the authority that the server accepts (client_ca)?"

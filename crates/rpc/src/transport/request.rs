@@ -14,9 +14,9 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::transport::MAX_MESSAGE;
-use crate::transport::accept::{ConnectionCounters, count};
+use crate::transport::accept::{ConnectionCounters, increment_counter};
 use crate::transport::pool::{Permit, Pool};
-use crate::transport::stream::Line;
+use crate::transport::stream::ConnectionCloser;
 
 /// Timeout of a message, without the time it waits for room; and timeout of that wait.
 const BODY: Duration = Duration::from_secs(10);
@@ -26,22 +26,22 @@ const PREFIX: usize = 5;
 const SMALL: usize = 4 << 10;
 
 /// Where a request gets its room.
-pub(crate) struct Room<'a> {
+pub(crate) struct RequestBudget<'a> {
     pub(crate) pool: &'a Arc<Pool>,
     pub(crate) caller: &'a Arc<str>,
     /// Cutting it takes the room back.
-    pub(crate) line: Arc<Line>,
+    pub(crate) line: Arc<ConnectionCloser>,
     pub(crate) counters: &'a ConnectionCounters,
 }
 
-impl Room<'_> {
+impl RequestBudget<'_> {
     async fn take(&self, bytes: usize) -> Result<Permit, Status> {
         let taken = self.pool.take(self.caller, bytes, &self.counters.calls_displaced);
         let place = timeout(BODY, taken).await.map_err(|_| {
-            count(&self.counters.calls_refused);
+            increment_counter(&self.counters.calls_refused);
             Status::resource_exhausted("too many long messages wait already; call again later")
         })?;
-        place.idle(self.line.clone());
+        place.mark_idle(self.line.clone());
         Ok(place)
     }
 }
@@ -57,22 +57,22 @@ pub(crate) struct Received {
 
 impl Received {
     /// It is processed from now on, and keeps its room.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin_processing(&self) {
         if let Some(room) = &self.room {
-            room.busy();
+            room.mark_busy();
         }
     }
 }
 
 /// Receives a body of one message; ignores what follows the message. Room for all of it is taken once its length is
 /// known, so that requests do not wait for one another in a circle.
-pub(crate) async fn receive(mut body: Body, room: Room<'_>) -> Result<Received, Status> {
+pub(crate) async fn receive_message(mut body: Body, room: RequestBudget<'_>) -> Result<Received, Status> {
     let mut message = BytesMut::new();
     let (mut whole, mut place) = (None, None);
     let mut until = Instant::now() + BODY;
     loop {
         let frame = timeout_at(until, body.frame()).await.map_err(|_| {
-            count(&room.counters.calls_late);
+            increment_counter(&room.counters.calls_late);
             Status::deadline_exceeded(format!("its message did not come in {} s", BODY.as_secs()))
         })?;
         let Some(frame) = frame else { break };
@@ -148,11 +148,11 @@ mod tests {
 
     /// The frames of a received request.
     async fn taken(body: Body) -> Vec<Vec<u8>> {
-        let (line, _) = Line::new();
+        let (line, _) = ConnectionCloser::new();
         let (pool, caller, counters) =
             (Pool::new(MAX_MESSAGE, MAX_MESSAGE), "".into(), ConnectionCounters::default());
-        let room = Room { pool: &pool, caller: &caller, line: Arc::new(line), counters: &counters };
-        let mut received = receive(body, room).await.unwrap();
+        let room = RequestBudget { pool: &pool, caller: &caller, line: Arc::new(line), counters: &counters };
+        let mut received = receive_message(body, room).await.unwrap();
         let mut all = Vec::new();
         while let Some(frame) = received.frame().await {
             all.push(frame.unwrap().into_data().unwrap().to_vec());

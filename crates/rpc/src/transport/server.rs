@@ -7,7 +7,7 @@ use tonic::transport::Server;
 use tower_layer::{Identity, Stack};
 
 use crate::transport::admit::{Admission, Method};
-use crate::transport::{ConnectionCounters, Limits};
+use crate::transport::{ConnectionCounters, ServerLimits};
 
 /// A connection that is silent for this long is pinged, and given up after [`ALIVE`].
 const ASK: Duration = Duration::from_secs(30);
@@ -15,10 +15,10 @@ const ALIVE: Duration = Duration::from_secs(20);
 /// Bytes that a connection may have sent but nobody has read yet, over all its calls.
 const WINDOW: u32 = 64 << 10;
 
-/// A server to add services to, for connections of [`accept`](crate::transport::accept). `method` returns the kind of a path of
+/// A server to add services to, for connections of [`accept_tcp`](crate::transport::accept_tcp). `method` returns the kind of a path of
 /// the daemon's own service.
-pub fn server(
-    limits: Limits,
+pub fn build_server(
+    limits: ServerLimits,
     method: fn(&str) -> Method,
     counters: Arc<ConnectionCounters>,
 ) -> Server<Stack<Admission, Identity>> {

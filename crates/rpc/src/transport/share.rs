@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::transport::pool::Pool;
-use crate::transport::{Limits, MAX_MESSAGE};
+use crate::transport::{MAX_MESSAGE, ServerLimits};
 
 /// Places for calls of one kind.
 pub(crate) struct Shares {
@@ -16,22 +16,22 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    pub(crate) fn ordinary(limits: &Limits) -> Self {
+    pub(crate) fn for_ordinary_calls(limits: &ServerLimits) -> Self {
         Self {
             waiting: Pool::new(4096, 128),
             calls: Pool::new(limits.calls, limits.calls_per_caller),
-            bodies: messages(16, 4),
+            bodies: message_pool(16, 4),
         }
     }
 
     /// For methods that wait for no others.
-    pub(crate) fn first() -> Self {
-        Self { waiting: Pool::new(1024, 64), calls: Pool::new(32, 4), bodies: messages(8, 2) }
+    pub(crate) fn for_first_calls() -> Self {
+        Self { waiting: Pool::new(1024, 64), calls: Pool::new(32, 4), bodies: message_pool(8, 2) }
     }
 }
 
 /// Bytes for this many of the longest messages, in all and per caller.
-fn messages(all: usize, of_one: usize) -> Arc<Pool> {
+fn message_pool(all: usize, of_one: usize) -> Arc<Pool> {
     let longest = MAX_MESSAGE + 16;
     Pool::new(all * longest, of_one * longest)
 }

@@ -27,14 +27,14 @@ impl Health {
     }
 
     /// The service to add to a server.
-    pub fn service(&self) -> HealthServer<HealthService> {
+    pub fn health_service(&self) -> HealthServer<HealthService> {
         HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))
     }
 }
 
 /// The health of a service, by its full name (`dta.v1.Collector`) or without a name. Must be
 /// called within a tokio runtime.
-pub fn health(service: &'static str) -> Health {
+pub fn start_health(service: &'static str) -> Health {
     let reporter = HealthReporter::new();
     let (serving, mut now) = watch::channel(false);
     let health = Health { serving, reporter: reporter.clone() };

@@ -17,9 +17,9 @@ pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Closes a connection from outside.
 #[derive(Debug)]
-pub(crate) struct Line(Mutex<Option<oneshot::Sender<()>>>);
+pub(crate) struct ConnectionCloser(Mutex<Option<oneshot::Sender<()>>>);
 
-impl Line {
+impl ConnectionCloser {
     /// A line, and its end at the connection.
     pub(crate) fn new() -> (Self, oneshot::Receiver<()>) {
         let (sender, cut) = oneshot::channel();
@@ -27,14 +27,14 @@ impl Line {
     }
 
     /// Closes the connection; returns whether it was open.
-    pub(crate) fn cut(&self) -> bool {
+    pub(crate) fn close_connection(&self) -> bool {
         let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         sender.is_some_and(|sender| sender.send(()).is_ok())
     }
 }
 
 /// A connection whose client has shown that it speaks HTTP/2.
-pub struct Connection {
+pub struct Http2Connection {
     transport: Box<dyn Transport>,
     /// How much of the preface, which was read to check it, has been passed to the reader.
     given: usize,
@@ -50,7 +50,7 @@ pub(crate) trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 
-impl Connection {
+impl Http2Connection {
     /// `transport` has been read up to the end of the preface.
     pub(crate) fn new(
         transport: Box<dyn Transport>,
@@ -61,8 +61,8 @@ impl Connection {
         Self { transport, given: 0, peer, cut, is_cut: false, _place: place }
     }
 
-    /// An error from the time it must be closed on. Its [`Line`] lives as long as it, in its peer.
-    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    /// An error from the time it must be closed on. Its [`ConnectionCloser`] lives as long as it, in its peer.
+    fn check_still_open(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if !self.is_cut && Pin::new(&mut self.cut).poll(cx).is_pending() {
             return Ok(());
         }
@@ -74,7 +74,7 @@ impl Connection {
     }
 }
 
-impl Connected for Connection {
+impl Connected for Http2Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
@@ -82,10 +82,10 @@ impl Connected for Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for Http2Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.check(cx)?;
+        this.check_still_open(cx)?;
         let rest = &PREFACE[this.given..];
         if !rest.is_empty() {
             let n = rest.len().min(buf.remaining());
@@ -97,10 +97,10 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for Http2Connection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.check(cx)?;
+        this.check_still_open(cx)?;
         Pin::new(&mut this.transport).poll_write(cx, buf)
     }
 
@@ -110,7 +110,7 @@ impl AsyncWrite for Connection {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.check(cx)?;
+        this.check_still_open(cx)?;
         Pin::new(&mut this.transport).poll_write_vectored(cx, bufs)
     }
 
@@ -120,13 +120,13 @@ impl AsyncWrite for Connection {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.check(cx)?;
+        this.check_still_open(cx)?;
         Pin::new(&mut this.transport).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.check(cx)?;
+        this.check_still_open(cx)?;
         Pin::new(&mut this.transport).poll_shutdown(cx)
     }
 }

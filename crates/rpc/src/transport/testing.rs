@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::transport::Limits;
+use crate::transport::ServerLimits;
 
-pub(crate) fn limits() -> Limits {
-    Limits {
+pub(crate) fn test_limits() -> ServerLimits {
+    ServerLimits {
         connections: 16,
         connections_per_address: 16,
         handshake: Duration::from_secs(10),

@@ -49,7 +49,7 @@ pub struct ClientTls {
 pub struct TlsError(String);
 
 /// A file that should hold `what` and cannot be used.
-pub(crate) fn unusable(what: &str, path: &Path, reason: impl Display) -> TlsError {
+pub(crate) fn unusable_file(what: &str, path: &Path, reason: impl Display) -> TlsError {
     TlsError(format!("the {what} {} cannot be used: {reason}", path.display()))
 }
 
@@ -65,7 +65,7 @@ impl Validity {
     ///
     /// The library reveals both times only when it rejects a certificate for them. They are checked before everything
     /// else, so no CA and no signature is needed.
-    fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+    fn from_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         let refused_at = |at: Duration| {
             let at = UnixTime::since_unix_epoch(at);
@@ -92,8 +92,8 @@ impl Validity {
     /// The file cannot be read, or holds no certificate.
     pub fn read(cert: &Path) -> Result<Self, TlsError> {
         let chain = certificates("TLS certificate", cert)?;
-        Self::of(&chain[0])
-            .ok_or_else(|| unusable("TLS certificate", cert, "it is not a readable certificate"))
+        Self::from_certificate(&chain[0])
+            .ok_or_else(|| unusable_file("TLS certificate", cert, "it is not a readable certificate"))
     }
 
     /// Its expiry, since 1970.
@@ -109,7 +109,7 @@ impl Validity {
         (left < ahead).then_some(left)
     }
 
-    fn check(&self, path: &Path, now: SystemTime) -> Result<(), TlsError> {
+    fn check_valid_at(&self, path: &Path, now: SystemTime) -> Result<(), TlsError> {
         let now = since_1970(now);
         if now > self.not_after {
             return Err(TlsError(format!(
@@ -155,19 +155,19 @@ pub struct ServerTls {
 }
 
 /// Reads and checks a server's files.
-pub fn server(files: &ServerFiles<'_>, now: SystemTime) -> Result<ServerTls, TlsError> {
+pub fn load_server_tls(files: &ServerFiles<'_>, now: SystemTime) -> Result<ServerTls, TlsError> {
     let provider = Arc::new(ring::default_provider());
-    let own = own(files.cert, files.key, &provider, now)?;
+    let own = load_own_certificate(files.cert, files.key, &provider, now)?;
     let roots = Arc::new(authorities("client CA", files.client_ca)?);
     let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
         .build()
-        .map_err(|e| unusable("client CA", files.client_ca, e))?;
+        .map_err(|e| unusable_file("client CA", files.client_ca, e))?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|e| unusable("TLS certificate", files.cert, e))?
+        .map_err(|e| unusable_file("TLS certificate", files.cert, e))?
         .with_client_cert_verifier(clients)
         .with_single_cert(own.chain, own.key)
-        .map_err(|e| unusable("TLS certificate", files.cert, e))?;
+        .map_err(|e| unusable_file("TLS certificate", files.cert, e))?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(ServerTls { config: Arc::new(config), validity: own.validity })
 }
@@ -176,9 +176,9 @@ pub fn server(files: &ServerFiles<'_>, now: SystemTime) -> Result<ServerTls, Tls
 ///
 /// # Errors
 /// A file cannot be used for TLS.
-pub fn client(files: &ClientTls, now: SystemTime) -> Result<ClientTlsConfig, TlsError> {
+pub fn load_client_tls(files: &ClientTls, now: SystemTime) -> Result<ClientTlsConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
-    own(&files.cert, &files.key, &provider, now)?;
+    load_own_certificate(&files.cert, &files.key, &provider, now)?;
     authorities("authority of the server's certificate", &files.ca)?;
     let mut config = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(read("authority of the server's certificate", &files.ca)?))
@@ -189,34 +189,39 @@ pub fn client(files: &ClientTls, now: SystemTime) -> Result<ClientTlsConfig, Tls
     Ok(config)
 }
 
-struct Own {
+struct OwnCertificate {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     validity: Validity,
 }
 
-fn own(cert: &Path, key: &Path, provider: &CryptoProvider, now: SystemTime) -> Result<Own, TlsError> {
+fn load_own_certificate(
+    cert: &Path,
+    key: &Path,
+    provider: &CryptoProvider,
+    now: SystemTime,
+) -> Result<OwnCertificate, TlsError> {
     let chain = certificates("TLS certificate", cert)?;
-    let validity = Validity::of(&chain[0])
-        .ok_or_else(|| unusable("TLS certificate", cert, "it is not a readable certificate"))?;
-    validity.check(cert, now)?;
+    let validity = Validity::from_certificate(&chain[0])
+        .ok_or_else(|| unusable_file("TLS certificate", cert, "it is not a readable certificate"))?;
+    validity.check_valid_at(cert, now)?;
     let key_der = PrivateKeyDer::from_pem_slice(&read("TLS key", key)?)
-        .map_err(|e| unusable("TLS key", key, format!("{e}; it must be a private key in a PEM file")))?;
+        .map_err(|e| unusable_file("TLS key", key, format!("{e}; it must be a private key in a PEM file")))?;
     match CertifiedKey::from_der(chain.clone(), key_der.clone_key(), provider) {
-        Ok(_) => Ok(Own { chain, key: key_der, validity }),
+        Ok(_) => Ok(OwnCertificate { chain, key: key_der, validity }),
         Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Err(TlsError(format!(
             "the TLS key {} does not belong to the certificate {}",
             key.display(),
             cert.display()
         ))),
-        Err(e) => Err(unusable("TLS key", key, e)),
+        Err(e) => Err(unusable_file("TLS key", key, e)),
     }
 }
 
 fn authorities(what: &str, path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(what, path)? {
-        roots.add(certificate).map_err(|e| unusable(what, path, e))?;
+        roots.add(certificate).map_err(|e| unusable_file(what, path, e))?;
     }
     Ok(roots)
 }
@@ -226,9 +231,9 @@ fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>,
     let text = read(what, path)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
-        .map_err(|e| unusable(what, path, e))?;
+        .map_err(|e| unusable_file(what, path, e))?;
     if found.is_empty() {
-        return Err(unusable(what, path, "it holds no certificate; it must be a PEM file"));
+        return Err(unusable_file(what, path, "it holds no certificate; it must be a PEM file"));
     }
     Ok(found)
 }
@@ -262,7 +267,7 @@ mod tests {
     }
 
     fn load(cert: &Path, key: &Path, now: SystemTime) -> Result<ServerTls, TlsError> {
-        server(&ServerFiles { cert, key, client_ca: cert }, now)
+        load_server_tls(&ServerFiles { cert, key, client_ca: cert }, now)
     }
 
     #[test]

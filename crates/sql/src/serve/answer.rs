@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::session::{Engine, in_words, statement};
+use crate::session::{Engine, describe_error, statement};
 
 /// Batches of an answer that wait for their reader; and a place for what ends it.
 const WAITING: usize = 2 + 1;
@@ -32,7 +32,7 @@ pub(super) struct Bounds {
 
 /// Runs statements of clients.
 #[derive(Clone)]
-pub(super) struct Answers {
+pub(super) struct StatementRunner {
     engine: Arc<Engine>,
     /// Where statements run.
     runtime: Handle,
@@ -42,9 +42,9 @@ pub(super) struct Answers {
 
 type Batch = Result<RecordBatch, FlightError>;
 
-impl Answers {
-    pub(super) fn new(engine: Arc<Engine>, runtime: Handle, bounds: Bounds) -> Answers {
-        Answers { engine, runtime, places: Arc::new(Semaphore::new(bounds.statements)), bounds }
+impl StatementRunner {
+    pub(super) fn new(engine: Arc<Engine>, runtime: Handle, bounds: Bounds) -> StatementRunner {
+        StatementRunner { engine, runtime, places: Arc::new(Semaphore::new(bounds.statements)), bounds }
     }
 
     /// Runs work on the threads of statements.
@@ -54,21 +54,21 @@ impl Answers {
         F: Future<Output = anyhow::Result<T>> + Send + 'static,
     {
         let done = self.runtime.spawn(work(self.engine.clone())).await;
-        done.map_err(|error| Status::internal(error.to_string()))?.map_err(|error| refused(&error))
+        done.map_err(|error| Status::internal(error.to_string()))?.map_err(|error| refusal_status(&error))
     }
 
     /// The columns of a statement's answer.
     ///
     /// # Errors
     /// It is none that reads.
-    pub(super) async fn columns(&self, text: String) -> Result<SchemaRef, Status> {
-        self.on_engine(|engine| async move { engine.columns(statement(&text)?).await }).await
+    pub(super) async fn answer_columns(&self, text: String) -> Result<SchemaRef, Status> {
+        self.on_engine(|engine| async move { engine.answer_columns(statement(&text)?).await }).await
     }
 
     /// Runs a statement. Its rows are sent as they are found.
     ///
     /// # Errors
-    /// As [`Answers::columns`]; what fails later is the stream's error.
+    /// As [`StatementRunner::answer_columns`]; what fails later is the stream's error.
     pub(super) async fn run(&self, text: String) -> Result<FlightDataEncoder, Status> {
         let until = Instant::now() + self.bounds.time;
         let (batches, answer) = mpsc::channel(WAITING);
@@ -77,14 +77,14 @@ impl Answers {
         let all = self.clone();
         self.runtime.spawn(async move {
             let done = tokio::select! {
-                done = timeout_at(until, all.work(&text, columns, &batches)) => done,
+                done = timeout_at(until, all.run_statement(&text, columns, &batches)) => done,
                 // Whoever asked is gone.
                 () = batches.closed() => return,
             };
             let failed = match done {
                 Ok(Ok(())) => return,
                 Ok(Err(status)) => status,
-                Err(_) => all.late(),
+                Err(_) => all.timeout_status(),
             };
             tracing::info!(statement = text, error = failed.message(), "a statement failed");
             end.send(Err(FlightError::Tonic(Box::new(failed))));
@@ -100,7 +100,7 @@ impl Answers {
         Ok(FlightDataEncoderBuilder::new().with_schema(schema).build(rows))
     }
 
-    async fn work(
+    async fn run_statement(
         &self,
         text: &str,
         columns: oneshot::Sender<SchemaRef>,
@@ -108,15 +108,16 @@ impl Answers {
     ) -> Result<(), Status> {
         let _place =
             self.places.acquire().await.map_err(|_| Status::unavailable("this server is shutting down"))?;
-        let statement = statement(text).map_err(|error| refused(&error))?;
-        let mut answer = self.engine.begin(statement).await.map_err(|error| refused(&error))?;
+        let statement = statement(text).map_err(|error| refusal_status(&error))?;
+        let mut answer =
+            self.engine.begin_statement(statement).await.map_err(|error| refusal_status(&error))?;
         // A client that is gone needs no answer.
         if columns.send(answer.rows.schema()).is_err() {
             return Ok(());
         }
         let mut rows = 0;
         while let Some(batch) = answer.rows.next().await {
-            let batch = batch.map_err(|error| refused(&error.into()))?;
+            let batch = batch.map_err(|error| refusal_status(&error.into()))?;
             rows += batch.num_rows() as u64;
             if rows > self.bounds.rows {
                 return Err(Status::resource_exhausted(format!(
@@ -131,7 +132,7 @@ impl Answers {
         Ok(())
     }
 
-    fn late(&self) -> Status {
+    fn timeout_status(&self) -> Status {
         Status::deadline_exceeded(format!(
             "the statement took more than {} s, which is what this server gives it (--query-seconds): ask for less, or read the answer faster",
             self.bounds.time.as_secs()
@@ -140,9 +141,9 @@ impl Answers {
 }
 
 /// What a client is told of a statement that fails.
-fn refused(error: &anyhow::Error) -> Status {
+fn refusal_status(error: &anyhow::Error) -> Status {
     use datafusion::common::DataFusionError;
-    let text = in_words(error);
+    let text = describe_error(error);
     match error.downcast_ref::<DataFusionError>().map(DataFusionError::find_root) {
         Some(DataFusionError::ResourcesExhausted(_)) => Status::resource_exhausted(text),
         Some(DataFusionError::Internal(_)) => Status::internal(text),

@@ -23,8 +23,8 @@ pub(super) struct Listed {
 }
 
 /// All tables as they are now.
-pub(super) async fn tables(engine: Arc<Engine>) -> anyhow::Result<Vec<Listed>> {
-    let context = engine.session().await?;
+pub(super) async fn list_tables(engine: Arc<Engine>) -> anyhow::Result<Vec<Listed>> {
+    let context = engine.open_sql_session().await?;
     let mut tables = Vec::new();
     let catalog = context.catalog(CATALOG).into_iter();
     for (schema, of) in catalog.flat_map(|of| {
@@ -39,20 +39,23 @@ pub(super) async fn tables(engine: Arc<Engine>) -> anyhow::Result<Vec<Listed>> {
     Ok(tables)
 }
 
-pub(super) fn catalogs(query: CommandGetCatalogs) -> Result<RecordBatch, FlightError> {
+pub(super) fn catalog_batch(query: CommandGetCatalogs) -> Result<RecordBatch, FlightError> {
     let mut catalogs = query.into_builder();
     catalogs.append(CATALOG);
     catalogs.build()
 }
 
-pub(super) fn schemas(query: CommandGetDbSchemas, tables: &[Listed]) -> Result<RecordBatch, FlightError> {
+pub(super) fn schema_batch(
+    query: CommandGetDbSchemas,
+    tables: &[Listed],
+) -> Result<RecordBatch, FlightError> {
     let mut schemas = query.into_builder();
     let names: std::collections::BTreeSet<&str> = tables.iter().map(|table| table.schema.as_str()).collect();
     names.into_iter().for_each(|name| schemas.append(CATALOG, name));
     schemas.build()
 }
 
-pub(super) fn listed(query: CommandGetTables, tables: &[Listed]) -> Result<RecordBatch, FlightError> {
+pub(super) fn table_batch(query: CommandGetTables, tables: &[Listed]) -> Result<RecordBatch, FlightError> {
     let mut listed = query.into_builder();
     for table in tables {
         listed.append(CATALOG, &table.schema, &table.name, TABLE, &table.columns)?;
@@ -60,14 +63,14 @@ pub(super) fn listed(query: CommandGetTables, tables: &[Listed]) -> Result<Recor
     listed.build()
 }
 
-pub(super) fn types(query: CommandGetTableTypes) -> Result<RecordBatch, FlightError> {
+pub(super) fn table_type_batch(query: CommandGetTableTypes) -> Result<RecordBatch, FlightError> {
     let mut types = query.into_builder();
     types.append(TABLE);
     types.build()
 }
 
 /// What the server says of itself.
-pub(super) fn info() -> Result<SqlInfoData, FlightError> {
+pub(super) fn server_info() -> Result<SqlInfoData, FlightError> {
     let mut info = SqlInfoDataBuilder::new();
     info.append(SqlInfo::FlightSqlServerName, "dta-history");
     info.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));

@@ -12,17 +12,17 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use arrow_flight::flight_service_server::FlightServiceServer;
 use dta_cli::service_manager::ServiceManager;
-use dta_cli::{LogFormat, Status};
+use dta_cli::{CommandStatus, LogFormat};
 use dta_files::host;
 use dta_rpc::transport::tls::ServerFiles;
 use dta_rpc::transport::{ConnectionCounters, Listen, MAX_MESSAGE, Method};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::session::{Engine, Limits, STACK};
+use crate::session::{Engine, STACK, StatementLimits};
 use crate::source::SourceFlags;
-use answer::{Answers, Bounds};
-use service::Service;
+use answer::{Bounds, StatementRunner};
+use service::HistoryFlightService;
 
 /// Threads for connections; statements have their own.
 const CONNECTIONS: usize = 2;
@@ -42,9 +42,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: SourceFlags,
     #[command(flatten)]
-    limits: Limits,
+    limits: StatementLimits,
     /// Address and port; port 0 takes a free one
-    #[arg(long, env, value_name = "HOST:PORT", default_value = "127.0.0.1:40055", value_parser = host::socket)]
+    #[arg(long, env, value_name = "HOST:PORT", default_value = "127.0.0.1:40055", value_parser = host::resolve_socket)]
     listen: SocketAddr,
     /// Certificate (PEM)
     #[arg(long, env, value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"])]
@@ -74,32 +74,33 @@ pub(crate) struct Args {
     #[arg(long, env, default_value = "info", value_name = "FILTER")]
     log: String,
     /// Log format
-    #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of_names::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<Status> {
-    dta_cli::log(&args.log, args.log_format);
+pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
+    dta_cli::init_logging(&args.log, args.log_format);
     let files = match (&args.tls_cert, &args.tls_key, &args.tls_client_ca) {
         (Some(cert), Some(key), Some(client_ca)) => Some(ServerFiles { cert, key, client_ca }),
         _ => None,
     };
     if files.is_none() && !args.listen.ip().is_loopback() && !args.insecure {
-        return Err(dta_cli::misuse(anyhow::anyhow!(
+        return Err(dta_cli::misuse_error(anyhow::anyhow!(
             "without TLS, anyone who reaches {} can read all tables: give --tls-cert, --tls-key and --tls-client-ca, listen on loopback, or \
              say --insecure",
             args.listen
         )));
     }
-    let tls = files.map(|files| dta_rpc::transport::tls::server(&files, SystemTime::now())).transpose()?;
-    let limits = dta_rpc::transport::Limits {
+    let tls =
+        files.map(|files| dta_rpc::transport::tls::load_server_tls(&files, SystemTime::now())).transpose()?;
+    let limits = dta_rpc::transport::ServerLimits {
         connections: args.connections.into(),
         connections_per_address: args.connections.into(),
         // A statement that is late is told so by its own bound.
         call: Duration::from_secs(u64::from(args.query_seconds) + 5),
-        ..dta_rpc::transport::Limits::FEW
+        ..dta_rpc::transport::ServerLimits::FEW
     };
-    let limits = limits.within(dta_rpc::transport::raise_file_limit(), FILES);
+    let limits = limits.within_file_limit(dta_rpc::transport::raise_file_limit(), FILES);
     let connections =
         tokio::runtime::Builder::new_multi_thread().worker_threads(CONNECTIONS).enable_all().build()?;
     // Statements keep their threads busy, and connections must not wait for them.
@@ -117,7 +118,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Status> {
         time: Duration::from_secs(args.query_seconds.into()),
         rows: args.query_rows,
     };
-    let service = Service::new(Answers::new(engine, statements.handle().clone(), bounds))?;
+    let service =
+        HistoryFlightService::new(StatementRunner::new(engine, statements.handle().clone(), bounds))?;
     connections.block_on(async {
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -126,24 +128,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Status> {
             .with_context(|| format!("cannot listen on {} (--listen takes another address)", args.listen))?;
         let address = listener.local_addr()?;
         let counters = Arc::new(ConnectionCounters::default());
-        let health = dta_rpc::transport::standard::health("arrow.flight.protocol.FlightService");
+        let health = dta_rpc::transport::standard::start_health("arrow.flight.protocol.FlightService");
         health.set(true);
-        let incoming =
-            dta_rpc::transport::accept(listener, Listen { limits, tls: tls.map(|tls| tls.config) }, counters.clone());
-        let server = dta_rpc::transport::server(limits, method, counters)
+        let incoming = dta_rpc::transport::accept_tcp(
+            listener,
+            Listen { limits, tls: tls.map(|tls| tls.config) },
+            counters.clone(),
+        );
+        let server = dta_rpc::transport::build_server(limits, flight_method, counters)
             .add_service(FlightServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE))
-            .add_service(health.service());
+            .add_service(health.health_service());
         let manager = ServiceManager::of_this_process();
-        manager.ready(&format!("serving {address}"));
+        manager.notify_ready(&format!("serving {address}"));
         let ready = serde_json::json!({ "ready": true, "pid": std::process::id(), "listen": address });
-        dta_cli::print(ready).context("cannot print the ready line")?;
+        dta_cli::print_line(ready).context("cannot print the ready line")?;
         let stopped = async move {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
             tracing::info!("shutting down");
-            manager.stopping();
+            manager.notify_stopping();
         };
         // Answers that are being read are cut off.
         tokio::pin!(stopped);
@@ -154,11 +159,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Status> {
     })?;
     statements.shutdown_background();
     connections.shutdown_background();
-    Ok(Status::Done)
+    Ok(CommandStatus::Done)
 }
 
 /// What a method of Flight accepts.
-fn method(path: &str) -> Method {
+fn flight_method(path: &str) -> Method {
     match path {
         "/arrow.flight.protocol.FlightService/DoGet" => Method::Stream,
         _ => Method::Ordinary,

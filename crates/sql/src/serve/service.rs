@@ -21,34 +21,34 @@ use futures_util::TryStreamExt;
 use prost::Message;
 use tonic::{Request, Response, Status};
 
-use super::answer::Answers;
+use super::answer::StatementRunner;
 use super::metadata;
 
-pub(super) struct Service {
-    answers: Answers,
+pub(super) struct HistoryFlightService {
+    answers: StatementRunner,
     info: SqlInfoData,
 }
 
 type DoGet = Pin<Box<dyn futures_util::Stream<Item = Result<arrow_flight::FlightData, Status>> + Send>>;
 
-impl Service {
-    pub(super) fn new(answers: Answers) -> anyhow::Result<Service> {
-        Ok(Service { answers, info: metadata::info()? })
+impl HistoryFlightService {
+    pub(super) fn new(answers: StatementRunner) -> anyhow::Result<HistoryFlightService> {
+        Ok(HistoryFlightService { answers, info: metadata::server_info()? })
     }
 
     /// Runs a statement whose text is a handle.
     async fn run(&self, handle: &[u8]) -> Result<Response<DoGet>, Status> {
-        let rows = self.answers.run(text(handle)?).await?;
+        let rows = self.answers.run(parse_handle(handle)?).await?;
         Ok(Response::new(Box::pin(rows.map_err(Status::from))))
     }
 }
 
-fn text(handle: &[u8]) -> Result<String, Status> {
+fn parse_handle(handle: &[u8]) -> Result<String, Status> {
     String::from_utf8(handle.to_vec()).map_err(|_| Status::invalid_argument("unknown statement handle"))
 }
 
 /// Where an answer with these columns is got: here, with this ticket.
-fn info(
+fn flight_info(
     columns: &Schema,
     ticket: impl ProstMessageExt,
     of: FlightDescriptor,
@@ -63,7 +63,7 @@ fn info(
 }
 
 /// An answer that is there.
-fn whole(batch: Result<RecordBatch, FlightError>) -> Result<Response<DoGet>, Status> {
+fn whole_response(batch: Result<RecordBatch, FlightError>) -> Result<Response<DoGet>, Status> {
     let batch = batch?;
     let stream = FlightDataEncoderBuilder::new()
         .with_schema(batch.schema())
@@ -78,17 +78,17 @@ fn in_message(schema: &Schema) -> Result<prost::bytes::Bytes, Status> {
 }
 
 #[tonic::async_trait]
-impl FlightSqlService for Service {
-    type FlightService = Service;
+impl FlightSqlService for HistoryFlightService {
+    type FlightService = HistoryFlightService;
 
     async fn get_flight_info_statement(
         &self,
         query: CommandStatementQuery,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let columns = self.answers.columns(query.query.clone()).await?;
+        let columns = self.answers.answer_columns(query.query.clone()).await?;
         let ticket = TicketStatementQuery { statement_handle: query.query.into() };
-        info(&columns, ticket, request.into_inner())
+        flight_info(&columns, ticket, request.into_inner())
     }
 
     async fn do_get_statement(
@@ -104,7 +104,7 @@ impl FlightSqlService for Service {
         query: ActionCreatePreparedStatementRequest,
         _: Request<Action>,
     ) -> Result<ActionCreatePreparedStatementResult, Status> {
-        let columns = self.answers.columns(query.query.clone()).await?;
+        let columns = self.answers.answer_columns(query.query.clone()).await?;
         Ok(ActionCreatePreparedStatementResult {
             prepared_statement_handle: query.query.into(),
             dataset_schema: in_message(&columns)?,
@@ -125,8 +125,8 @@ impl FlightSqlService for Service {
         query: CommandPreparedStatementQuery,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let columns = self.answers.columns(text(&query.prepared_statement_handle)?).await?;
-        info(&columns, query, request.into_inner())
+        let columns = self.answers.answer_columns(parse_handle(&query.prepared_statement_handle)?).await?;
+        flight_info(&columns, query, request.into_inner())
     }
 
     async fn do_get_prepared_statement(
@@ -142,7 +142,7 @@ impl FlightSqlService for Service {
         query: CommandGetCatalogs,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        info(&query.into_builder().schema(), query, request.into_inner())
+        flight_info(&query.into_builder().schema(), query, request.into_inner())
     }
 
     async fn do_get_catalogs(
@@ -150,7 +150,7 @@ impl FlightSqlService for Service {
         query: CommandGetCatalogs,
         _: Request<Ticket>,
     ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
-        whole(metadata::catalogs(query))
+        whole_response(metadata::catalog_batch(query))
     }
 
     async fn get_flight_info_schemas(
@@ -158,7 +158,7 @@ impl FlightSqlService for Service {
         query: CommandGetDbSchemas,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        info(&query.clone().into_builder().schema(), query, request.into_inner())
+        flight_info(&query.clone().into_builder().schema(), query, request.into_inner())
     }
 
     async fn do_get_schemas(
@@ -166,8 +166,8 @@ impl FlightSqlService for Service {
         query: CommandGetDbSchemas,
         _: Request<Ticket>,
     ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
-        let tables = self.answers.on_engine(metadata::tables).await?;
-        whole(metadata::schemas(query, &tables))
+        let tables = self.answers.on_engine(metadata::list_tables).await?;
+        whole_response(metadata::schema_batch(query, &tables))
     }
 
     async fn get_flight_info_tables(
@@ -175,7 +175,7 @@ impl FlightSqlService for Service {
         query: CommandGetTables,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        info(&query.clone().into_builder().schema(), query, request.into_inner())
+        flight_info(&query.clone().into_builder().schema(), query, request.into_inner())
     }
 
     async fn do_get_tables(
@@ -183,8 +183,8 @@ impl FlightSqlService for Service {
         query: CommandGetTables,
         _: Request<Ticket>,
     ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
-        let tables = self.answers.on_engine(metadata::tables).await?;
-        whole(metadata::listed(query, &tables))
+        let tables = self.answers.on_engine(metadata::list_tables).await?;
+        whole_response(metadata::table_batch(query, &tables))
     }
 
     async fn get_flight_info_table_types(
@@ -192,7 +192,7 @@ impl FlightSqlService for Service {
         query: CommandGetTableTypes,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        info(&query.into_builder().schema(), query, request.into_inner())
+        flight_info(&query.into_builder().schema(), query, request.into_inner())
     }
 
     async fn do_get_table_types(
@@ -200,7 +200,7 @@ impl FlightSqlService for Service {
         query: CommandGetTableTypes,
         _: Request<Ticket>,
     ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
-        whole(metadata::types(query))
+        whole_response(metadata::table_type_batch(query))
     }
 
     async fn get_flight_info_sql_info(
@@ -208,7 +208,7 @@ impl FlightSqlService for Service {
         query: CommandGetSqlInfo,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        info(&query.clone().into_builder(&self.info).schema(), query, request.into_inner())
+        flight_info(&query.clone().into_builder(&self.info).schema(), query, request.into_inner())
     }
 
     async fn do_get_sql_info(
@@ -216,7 +216,7 @@ impl FlightSqlService for Service {
         query: CommandGetSqlInfo,
         _: Request<Ticket>,
     ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
-        whole(query.into_builder(&self.info).build())
+        whole_response(query.into_builder(&self.info).build())
     }
 
     async fn register_sql_info(&self, _: i32, _: &SqlInfo) {}

@@ -16,17 +16,17 @@ pub(super) const SLOT: &str = "slot";
 pub(super) const CHECKSUM: &str = "checksum";
 
 /// The type of moments. Grafana's data source takes all timestamps for nanoseconds, whatever their type says.
-pub(super) fn moment() -> DataType {
+pub(super) fn moment_type() -> DataType {
     DataType::Timestamp(TimeUnit::Nanosecond, Some("+00:00".into()))
 }
 
-/// Milliseconds since 1970 as the value of a [`moment`]; the last moment that there is for what comes after it.
+/// Milliseconds since 1970 as the value of a [`moment_type`]; the last moment that there is for what comes after it.
 pub(super) fn nanoseconds(milliseconds: u64) -> i64 {
     i64::try_from(milliseconds).unwrap_or(i64::MAX).saturating_mul(1_000_000)
 }
 
-/// A column of [`moment`]s.
-pub(super) fn moments(nanoseconds: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
+/// A column of [`moment_type`]s.
+pub(super) fn moment_column(nanoseconds: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
     Arc::new(TimestampNanosecondArray::from_iter(nanoseconds).with_timezone("+00:00"))
 }
 
@@ -46,7 +46,7 @@ struct DeltaField {
 ///
 /// # Errors
 /// The schema cannot be read, or a column is of a type that history does not have.
-pub(super) fn of_files(delta: &str) -> Result<SchemaRef> {
+pub(super) fn file_schema(delta: &str) -> Result<SchemaRef> {
     let schema: DeltaSchema =
         serde_json::from_str(delta).map_err(|error| exec_datafusion_err!("a table's schema: {error}"))?;
     let field = |field: &DeltaField| {
@@ -76,12 +76,12 @@ pub(super) fn of_files(delta: &str) -> Result<SchemaRef> {
 }
 
 /// The columns in SQL: [`MOMENTS`] behind `epoch`, and the rest as in the files. Rows of live memory have neither number nor moments.
-pub(super) fn in_sql(files: &Schema, live: bool) -> SchemaRef {
+pub(super) fn sql_schema(files: &Schema, live: bool) -> SchemaRef {
     let mut fields = Vec::with_capacity(files.fields.len() + MOMENTS.len());
     for field in &files.fields {
         if field.name() == EPOCH {
             fields.push(Arc::new(field.as_ref().clone().with_nullable(live)));
-            fields.extend(MOMENTS.map(|name| Arc::new(Field::new(name, moment(), true))));
+            fields.extend(MOMENTS.map(|name| Arc::new(Field::new(name, moment_type(), true))));
         } else {
             fields.push(field.clone());
         }

@@ -11,11 +11,11 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use dta_history::{Epoch, Kept};
+use dta_history::{HistoryEpoch, KeptEpoch};
 use serde_json::Value;
 
 use super::OpenTable;
-use super::columns::{moment, moments, nanoseconds};
+use super::columns::{moment_column, moment_type, nanoseconds};
 
 /// The names of the two tables.
 pub(crate) const EPOCHS: &str = "epochs";
@@ -29,19 +29,19 @@ pub(crate) struct LogTable {
 }
 
 /// An epoch, and the table of its store.
-type OfStore<'a> = (&'a OpenTable, Arc<Kept>);
+type OfStore<'a> = (&'a OpenTable, Arc<KeptEpoch>);
 
 impl LogTable {
     /// A row for each epoch of each store.
-    pub(crate) fn epochs(tables: BTreeMap<String, Arc<OpenTable>>) -> LogTable {
+    pub(crate) fn for_epochs(tables: BTreeMap<String, Arc<OpenTable>>) -> LogTable {
         let fields = [
             ("store", DataType::Utf8, false),
             ("primitive", DataType::Utf8, false),
             ("number", DataType::Int64, false),
             ("generation", DataType::UInt64, false),
-            ("opened", moment(), false),
-            ("flipped_from", moment(), false),
-            ("flipped_to", moment(), false),
+            ("opened", moment_type(), false),
+            ("flipped_from", moment_type(), false),
+            ("flipped_to", moment_type(), false),
             ("confirmed", DataType::Boolean, false),
             ("rows", DataType::Int64, false),
             ("sketch_epoch", DataType::Int64, true),
@@ -51,11 +51,11 @@ impl LogTable {
     }
 
     /// A row for each epoch and each reason for which something was lost in it.
-    pub(crate) fn losses(tables: BTreeMap<String, Arc<OpenTable>>) -> LogTable {
+    pub(crate) fn for_losses(tables: BTreeMap<String, Arc<OpenTable>>) -> LogTable {
         let fields = [
             ("store", DataType::Utf8, false),
             ("number", DataType::Int64, false),
-            ("opened", moment(), false),
+            ("opened", moment_type(), false),
             ("reason", DataType::Utf8, false),
             ("lost", DataType::Int64, false),
         ];
@@ -91,13 +91,13 @@ fn columns_of_epochs(all: &[OfStore<'_>]) -> Vec<ArrayRef> {
     let texts = |of: fn(&OpenTable) -> &str| -> ArrayRef {
         Arc::new(StringArray::from_iter_values(all.iter().map(|(table, _)| of(table))))
     };
-    let longs = |of: fn(&Kept) -> Option<i64>| -> ArrayRef {
+    let longs = |of: fn(&KeptEpoch) -> Option<i64>| -> ArrayRef {
         Arc::new(Int64Array::from_iter(all.iter().map(|(_, kept)| of(kept))))
     };
-    let at = |of: fn(&Epoch) -> u64| moments(epochs().map(|epoch| Some(nanoseconds(of(epoch)))));
+    let at = |of: fn(&HistoryEpoch) -> u64| moment_column(epochs().map(|epoch| Some(nanoseconds(of(epoch)))));
     let fixed: [ArrayRef; 10] = [
-        texts(|table| &table.table.spec().name),
-        texts(|table| table.table.spec().primitive()),
+        texts(|table| &table.table.store_spec().name),
+        texts(|table| table.table.store_spec().primitive()),
         longs(|kept| Some(kept.epoch.number.cast_signed())),
         Arc::new(UInt64Array::from_iter_values(epochs().map(|epoch| epoch.generation))),
         at(|epoch| epoch.opened),
@@ -119,14 +119,14 @@ fn columns_of_losses(all: &[OfStore<'_>]) -> Vec<ArrayRef> {
         let lost = kept.epoch.waterfall["lost"].as_object().into_iter().flatten();
         for (reason, lost) in lost {
             if let Some(lost) = lost.as_i64() {
-                rows.push((&table.table.spec().name, &kept.epoch, reason, lost));
+                rows.push((&table.table.store_spec().name, &kept.epoch, reason, lost));
             }
         }
     }
     vec![
         Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.0))),
         Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.1.number.cast_signed()))),
-        moments(rows.iter().map(|row| Some(nanoseconds(row.1.opened)))),
+        moment_column(rows.iter().map(|row| Some(nanoseconds(row.1.opened)))),
         Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.2))),
         Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.3))),
     ]
@@ -157,7 +157,7 @@ impl TableProvider for LogTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut all = Vec::new();
         for of in self.tables.values() {
-            let epochs = of.table.epochs().map_err(|error| DataFusionError::External(error.into()))?;
+            let epochs = of.table.kept_epochs().map_err(|error| DataFusionError::External(error.into()))?;
             all.extend(epochs.into_iter().map(|kept| (&**of, kept)));
         }
         let batch = RecordBatch::try_new(self.schema.clone(), (self.columns)(&all))?;

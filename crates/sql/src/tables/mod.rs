@@ -12,37 +12,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use datafusion::datasource::object_store::ObjectStoreUrl;
-use dta_history::{HistoryError, Table};
+use dta_history::{EpochTable, HistoryError};
 
 pub(crate) use epochs::{EPOCHS, LOSSES, LogTable};
 pub(crate) use rows::RowsOfKey;
-pub(crate) use store::{Source, StoreTable};
+pub(crate) use store::{RowSource, StoreTable};
 
 /// A store's table on disk, and those of its files whose index was found to be as it was written.
 pub(crate) struct OpenTable {
-    pub(crate) table: Table,
+    pub(crate) table: EpochTable,
     /// Under which its folder's parent is registered with DataFusion.
     pub(crate) at: ObjectStoreUrl,
     checked: Mutex<BTreeSet<String>>,
 }
 
 impl OpenTable {
-    pub(crate) fn new(table: Table, at: ObjectStoreUrl) -> OpenTable {
+    pub(crate) fn new(table: EpochTable, at: ObjectStoreUrl) -> OpenTable {
         OpenTable { table, at, checked: Mutex::default() }
     }
 
     /// The name of its folder: that of the store, or of a table of known keys beside it.
-    pub(crate) fn name(&self) -> &str {
-        self.table.path().file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    pub(crate) fn table_name(&self) -> &str {
+        self.table.table_path().file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
     /// Whether its rows are slots, columns or entries of the store itself.
     pub(crate) fn is_of_slots(&self) -> bool {
-        self.name() == self.table.spec().name
+        self.table_name() == self.table.store_spec().name
     }
 
     /// Checks a file before DataFusion reads it, once.
-    fn check(&self, file: &str) -> Result<(), HistoryError> {
+    fn verify_file(&self, file: &str) -> Result<(), HistoryError> {
         // A name that a panic kept from being put in is checked again.
         let checked = || self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         if !checked().contains(file) {
@@ -54,7 +54,7 @@ impl OpenTable {
 }
 
 /// The tables in a folder. Those that come and go are followed.
-pub(crate) struct History {
+pub(crate) struct HistoryFolder {
     directory: PathBuf,
     at: ObjectStoreUrl,
     open: Mutex<BTreeMap<String, (Identity, Arc<OpenTable>)>>,
@@ -64,10 +64,10 @@ pub(crate) struct History {
 /// Device and inode of a log's folder: a table that was made anew has another.
 type Identity = (u64, u64);
 
-impl History {
+impl HistoryFolder {
     /// The tables in `directory`, which is registered as `at`.
-    pub(crate) fn new(directory: PathBuf, at: ObjectStoreUrl) -> History {
-        History { directory, at, open: Mutex::default(), warned: Mutex::default() }
+    pub(crate) fn new(directory: PathBuf, at: ObjectStoreUrl) -> HistoryFolder {
+        HistoryFolder { directory, at, open: Mutex::default(), warned: Mutex::default() }
     }
 
     /// The tables that are there now, by the names of their stores. Folders that are no tables of history are left out; tables that cannot be
@@ -75,7 +75,7 @@ impl History {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub(crate) fn tables(&self) -> anyhow::Result<BTreeMap<String, Arc<OpenTable>>> {
+    pub(crate) fn open_tables(&self) -> anyhow::Result<BTreeMap<String, Arc<OpenTable>>> {
         let at = || {
             let path = self.directory.display();
             format!(
@@ -86,26 +86,28 @@ impl History {
         let mut there = BTreeMap::new();
         for entry in std::fs::read_dir(&self.directory).with_context(at)? {
             let Ok(name) = entry.with_context(at)?.file_name().into_string() else { continue };
-            let Some(identity) = identity(&self.directory.join(&name)) else { continue };
+            let Some(identity) = log_identity(&self.directory.join(&name)) else { continue };
             let known = open.remove(&name).filter(|(of, _)| *of == identity);
             let table = match known {
                 Some((_, table)) => Ok(table),
-                None => Table::open_existing(&self.directory, &name)
+                None => EpochTable::open_existing(&self.directory, &name)
                     .map(|table| Arc::new(OpenTable::new(table, self.at.clone()))),
             };
             match table {
                 Ok(table) => {
-                    for damage in table.table.damage() {
-                        self.warn(&damage);
+                    for damage in table.table.log_damage() {
+                        self.warn_once(&damage);
                     }
                     there.insert(name, (identity, table));
                 }
-                Err(error) => self.warn(&format!("the table of store {name:?} is left out: {error}")),
+                Err(error) => self.warn_once(&format!("the table of store {name:?} is left out: {error}")),
             }
         }
         for name in [EPOCHS, LOSSES] {
             if there.remove(name).is_some() {
-                self.warn(&format!("the store {name:?} is left out: `{name}` is a table about all stores"));
+                self.warn_once(&format!(
+                    "the store {name:?} is left out: `{name}` is a table about all stores"
+                ));
             }
         }
         *open = there;
@@ -113,7 +115,7 @@ impl History {
     }
 
     /// Logs a warning, once.
-    pub(crate) fn warn(&self, text: &str) {
+    pub(crate) fn warn_once(&self, text: &str) {
         if self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
             tracing::warn!("{text}");
         }
@@ -121,7 +123,7 @@ impl History {
 }
 
 /// `None`: there is no log.
-fn identity(table: &Path) -> Option<Identity> {
+fn log_identity(table: &Path) -> Option<Identity> {
     let log = std::fs::metadata(table.join("_delta_log")).ok()?;
     log.is_dir().then(|| (log.dev(), log.ino()))
 }

@@ -26,7 +26,7 @@ impl std::fmt::Debug for RowsOfKey {
     }
 }
 
-fn text(argument: &Expr) -> Option<&str> {
+fn literal_text(argument: &Expr) -> Option<&str> {
     match argument {
         Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) => Some(text),
         _ => None,
@@ -36,7 +36,9 @@ fn text(argument: &Expr) -> Option<&str> {
 impl TableFunctionImpl for RowsOfKey {
     fn call_with_args(&self, arguments: TableFunctionArgs<'_, '_>) -> Result<Arc<dyn TableProvider>> {
         let [store, key] = arguments.exprs() else { return plan_err!("{USAGE}") };
-        let (Some(store), Some(key)) = (text(store), text(key)) else { return plan_err!("{USAGE}") };
+        let (Some(store), Some(key)) = (literal_text(store), literal_text(key)) else {
+            return plan_err!("{USAGE}");
+        };
         let Some((spec, table)) = self.0.get(store) else {
             let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
             return plan_err!("no store {store:?}; there are: {}", names.join(", "));
@@ -48,7 +50,7 @@ impl TableFunctionImpl for RowsOfKey {
         let Some(of_key) = spec.slots_per_key() else {
             return plan_err!("store {store:?} has no rows of keys");
         };
-        let slots = hash::slots(&key, of_key, spec.elements());
+        let slots = hash::key_slots(&key, of_key, spec.element_count());
         let scan = LogicalPlanBuilder::scan("rows", provider_as_source(table.clone()), None)?;
         let in_slots = col(SLOT).in_list(slots.iter().map(|slot| lit(slot.cast_signed())).collect(), false);
         let mut plan = scan.filter(in_slots)?;
@@ -58,8 +60,9 @@ impl TableFunctionImpl for RowsOfKey {
         let of_table = |from: usize| schema.fields()[from..].iter().map(|field| col(field.name()));
         if let Some(checksum) = checksum {
             let key = lit(ScalarValue::Binary(Some(key.0.to_vec())));
-            plan = plan
-                .filter(functions::matches().call([key].into_iter().chain(of_table(checksum)).collect()))?;
+            plan = plan.filter(
+                functions::matches_function().call([key].into_iter().chain(of_table(checksum)).collect()),
+            )?;
         }
         // Two copies in one slot count as the first.
         let mut copies = BTreeMap::new();
@@ -71,7 +74,7 @@ impl TableFunctionImpl for RowsOfKey {
         let copy = Expr::Case(Case::new(Some(Box::new(col(SLOT))), whens.collect(), None));
         let mut columns: Vec<Expr> = of_table(0).chain([copy.alias("copy")]).collect();
         if let (StoreKind::Postcarding { .. }, Some(checksum)) = (&spec.kind, checksum) {
-            columns.push(functions::path().call(of_table(checksum + 1).collect()).alias("path"));
+            columns.push(functions::path_function().call(of_table(checksum + 1).collect()).alias("path"));
         }
         Ok(Arc::new(ViewTable::new(plan.project(columns)?.build()?, None)))
     }

@@ -26,14 +26,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use dta_history::Epoch;
+use dta_history::HistoryEpoch;
 
 use super::OpenTable;
-use super::columns::{self, EPOCH, MOMENTS, moment, moments, nanoseconds};
+use super::columns::{self, EPOCH, MOMENTS, moment_column, moment_type, nanoseconds};
 use crate::live::LiveMemory;
 
 /// Where the rows of a store are.
-pub(crate) enum Source {
+pub(crate) enum RowSource {
     /// In a history.
     Kept(Arc<OpenTable>),
     /// In live memory.
@@ -42,7 +42,7 @@ pub(crate) enum Source {
 
 /// The rows of a store.
 pub(crate) struct StoreTable {
-    source: Source,
+    source: RowSource,
     files: SchemaRef,
     schema: SchemaRef,
     /// Whether these are rows of an epoch that is not over: it has no number yet.
@@ -52,32 +52,32 @@ pub(crate) struct StoreTable {
 impl StoreTable {
     /// # Errors
     /// The table has columns of unknown types.
-    pub(crate) fn new(source: Source) -> Result<StoreTable> {
+    pub(crate) fn new(source: RowSource) -> Result<StoreTable> {
         let (files, live) = match &source {
-            Source::Kept(open) => (open.table.schema(), false),
-            Source::Live(memory) => (dta_history::schema(&memory.spec), true),
+            RowSource::Kept(open) => (open.table.delta_schema(), false),
+            RowSource::Live(memory) => (dta_history::store_delta_schema(&memory.spec), true),
         };
-        let files = columns::of_files(&files)?;
-        let schema = columns::in_sql(&files, live);
+        let files = columns::file_schema(&files)?;
+        let schema = columns::sql_schema(&files, live);
         Ok(StoreTable { source, files, schema, live })
     }
 
     async fn open(&self, state: &dyn Session) -> Result<&OpenTable> {
         match &self.source {
-            Source::Kept(open) => Ok(open.as_ref()),
-            Source::Live(memory) => memory.table(state).await.map_err(external),
+            RowSource::Kept(open) => Ok(open.as_ref()),
+            RowSource::Live(memory) => memory.copied_table(state).await.map_err(external_error),
         }
     }
 
     /// All epochs by number, with their moments; and the numbers of those that filters on these columns leave.
-    fn epochs(
+    fn filter_epochs(
         &self,
         open: &OpenTable,
         state: &dyn Session,
         filters: &[Expr],
     ) -> Result<(Moments, BTreeSet<i64>)> {
-        let kept = open.table.epochs().map_err(external)?;
-        let of = |epoch: &Epoch| [epoch.opened, epoch.flipped_to].map(nanoseconds);
+        let kept = open.table.kept_epochs().map_err(external_error)?;
+        let of = |epoch: &HistoryEpoch| [epoch.opened, epoch.flipped_to].map(nanoseconds);
         let all = kept.iter().map(|kept| (kept.epoch.number.cast_signed(), of(&kept.epoch)));
         let all: Moments = Arc::new(all.collect());
         let of_epochs = |filter: &&Expr| {
@@ -93,8 +93,8 @@ impl StoreTable {
         let mut fields = vec![Field::new(EPOCH, DataType::Int64, false)];
         let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from_iter_values(all.keys().copied()))];
         for (number, name) in MOMENTS.iter().enumerate() {
-            fields.push(Field::new(*name, moment(), true));
-            columns.push(moments(all.values().map(|of_epoch| Some(of_epoch[number]))));
+            fields.push(Field::new(*name, moment_type(), true));
+            columns.push(moment_column(all.values().map(|of_epoch| Some(of_epoch[number]))));
         }
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
         let filter =
@@ -115,7 +115,7 @@ fn is_moment(column: &str) -> bool {
     MOMENTS.contains(&column)
 }
 
-fn external(error: impl Into<GenericError>) -> DataFusionError {
+fn external_error(error: impl Into<GenericError>) -> DataFusionError {
     DataFusionError::External(error.into())
 }
 
@@ -147,8 +147,8 @@ impl TableProvider for StoreTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let open = self.open(state).await?;
-        let (epochs, chosen) = self.epochs(open, state, filters)?;
-        let files = self.files(open, &chosen)?;
+        let (epochs, chosen) = self.filter_epochs(open, state, filters)?;
+        let files = self.choose_files(open, &chosen)?;
 
         // The columns that are wanted, and which of those of the files they need.
         let wanted: Vec<usize> =
@@ -169,7 +169,7 @@ impl TableProvider for StoreTable {
             Arc::new(EmptyExec::new(read.clone()))
         } else {
             let predicate = self.predicate(state, filters, &chosen, &files)?;
-            self.scan_of(open, state, files, predicate, needed, limit)?
+            self.scan_files(open, state, files, predicate, needed, limit)?
         };
 
         let of_read = DFSchema::try_from(read.clone())?;
@@ -177,7 +177,7 @@ impl TableProvider for StoreTable {
         for column in wanted {
             let name = self.schema.field(column).name();
             let column: Arc<dyn PhysicalExpr> = match MOMENTS.iter().position(|moment| moment == name) {
-                Some(_) if self.live => Arc::new(Literal::new(ScalarValue::try_from(&moment())?)),
+                Some(_) if self.live => Arc::new(Literal::new(ScalarValue::try_from(&moment_type())?)),
                 Some(which) => {
                     let of = MomentOf::new(which, epochs.clone());
                     state
@@ -193,7 +193,7 @@ impl TableProvider for StoreTable {
 }
 
 /// Files that are read.
-struct Files {
+struct ScanFileSet {
     files: Vec<PartitionedFile>,
     /// Their epochs; `None` if that is not known of one, because the log is damaged.
     epochs: Option<BTreeSet<i64>>,
@@ -202,19 +202,19 @@ struct Files {
 
 impl StoreTable {
     /// The files with chosen epochs, each with its index checked.
-    fn files(&self, open: &OpenTable, chosen: &BTreeSet<i64>) -> Result<Files> {
-        let mut all = Files { files: Vec::new(), epochs: Some(BTreeSet::new()), rows: 0 };
-        for file in open.table.files().map_err(external)? {
+    fn choose_files(&self, open: &OpenTable, chosen: &BTreeSet<i64>) -> Result<ScanFileSet> {
+        let mut all = ScanFileSet { files: Vec::new(), epochs: Some(BTreeSet::new()), rows: 0 };
+        for file in open.table.data_files().map_err(external_error)? {
             let numbers = || file.epochs.iter().map(|kept| kept.epoch.number.cast_signed());
             if file.epochs.is_empty() {
                 all.epochs = None;
             } else if !numbers().any(|number| chosen.contains(&number)) {
                 continue;
             }
-            open.check(&file.name).map_err(external)?;
+            open.verify_file(&file.name).map_err(external_error)?;
             all.rows += file.epochs.iter().map(|kept| kept.rows).sum::<u64>();
             all.epochs.iter_mut().for_each(|epochs| epochs.extend(numbers()));
-            let path = format!("{}/{}", open.name(), file.name);
+            let path = format!("{}/{}", open.table_name(), file.name);
             all.files.push(PartitionedFile::new(path, file.bytes));
         }
         Ok(all)
@@ -226,7 +226,7 @@ impl StoreTable {
         state: &dyn Session,
         filters: &[Expr],
         chosen: &BTreeSet<i64>,
-        files: &Files,
+        files: &ScanFileSet,
     ) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         let in_files =
             |name: &str| self.files.column_with_name(name).is_some() && !(self.live && name == EPOCH);
@@ -242,11 +242,11 @@ impl StoreTable {
         Ok(Some(state.create_physical_expr(unqualified(predicate)?, &of_files)?))
     }
 
-    fn scan_of(
+    fn scan_files(
         &self,
         open: &OpenTable,
         state: &dyn Session,
-        files: Files,
+        files: ScanFileSet,
         predicate: Option<Arc<dyn PhysicalExpr>>,
         columns: Vec<usize>,
         limit: Option<usize>,
@@ -320,7 +320,7 @@ impl ScalarUDFImpl for MomentOf {
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(moment())
+        Ok(moment_type())
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -338,6 +338,6 @@ impl ScalarUDFImpl for MomentOf {
                 }
             }
         });
-        Ok(ColumnarValue::Array(moments(found)))
+        Ok(ColumnarValue::Array(moment_column(found)))
     }
 }

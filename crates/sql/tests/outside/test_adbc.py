@@ -1,6 +1,6 @@
 """`dta-history serve` as ADBC's driver for Flight SQL sees it.
 
-`make history` builds the program and installs the driver. `DTA_HISTORY` is the program, if it is not in `target/history/debug`; the folder of the
+`make history` builds the program and installs the driver. `DTA_HISTORY` is the program, if it is not in `target/sql`; the folder of the
 history is made by the example `history_rows` of `dta-history`.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[4]
-PROGRAM = Path(os.environ.get("DTA_HISTORY", ROOT / "target/history/debug/dta-history"))
+PROGRAM = Path(os.environ.get("DTA_HISTORY", ROOT / "target/sql/dta-history"))
 PROGRAMS = Path(os.environ.get("DTA_PROGRAMS", ROOT / "target/debug"))
 
 

@@ -3,7 +3,7 @@
 
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampNanosecondType};
-use dta_history::{Epoch, Table};
+use dta_history::{EpochTable, HistoryEpoch};
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_increment};
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -45,12 +45,17 @@ fn is_shown(of: &DataType) -> bool {
 /// A store of counters beside the others.
 fn counters(folder: &std::path::Path) {
     let kind = StoreKind::KeyIncrement { slots: 1024, redundancy: 1, replicas: 1 };
-    let table = Table::open(folder, &StoreSpec { id: 3, name: "bytes".to_owned(), kind }).unwrap();
-    let slot = hash::slots(&flow(7).parse::<Key>().unwrap(), 1, 1024)[0];
-    let mut flush = table.begin(1).unwrap();
-    flush.put(slot, &key_increment::encode(640)).unwrap();
-    let epoch =
-        Epoch { number: 1, opened: BEGIN, flipped_to: BEGIN + MINUTE, confirmed: true, ..Epoch::default() };
+    let table = EpochTable::open(folder, &StoreSpec { id: 3, name: "bytes".to_owned(), kind }).unwrap();
+    let slot = hash::key_slots(&flow(7).parse::<Key>().unwrap(), 1, 1024)[0];
+    let mut flush = table.begin_epoch(1).unwrap();
+    flush.write_slots(slot, &key_increment::encode_counter(640)).unwrap();
+    let epoch = HistoryEpoch {
+        number: 1,
+        opened: BEGIN,
+        flipped_to: BEGIN + MINUTE,
+        confirmed: true,
+        ..HistoryEpoch::default()
+    };
     flush.finish(&epoch).unwrap();
 }
 

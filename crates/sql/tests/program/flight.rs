@@ -130,11 +130,12 @@ async fn statements_and_what_clients_ask_about_tables_are_answered() {
         assert!(told.contains(what), "{statement:?}: {told}");
     }
     // What a store's collector writes meanwhile is there with the next statement.
-    let table = dta_history::Table::open(folder.path(), &key_writes()).unwrap();
-    let kept = table.epochs().unwrap();
+    let table = dta_history::EpochTable::open(folder.path(), &key_writes()).unwrap();
+    let kept = table.kept_epochs().unwrap();
     let last = &kept.last().unwrap().epoch;
-    let next = dta_history::Epoch { number: last.number + 1, opened: last.opened + 60_000, ..last.clone() };
-    table.begin(next.number).unwrap().finish(&next).unwrap();
+    let next =
+        dta_history::HistoryEpoch { number: last.number + 1, opened: last.opened + 60_000, ..last.clone() };
+    table.begin_epoch(next.number).unwrap().finish(&next).unwrap();
     assert_eq!(number(asked(&mut client, "select count(*) from epochs where store = 'flows'").await), 11);
 }
 

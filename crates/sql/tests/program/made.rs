@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dta_history::{Epoch, Table};
+use dta_history::{EpochTable, HistoryEpoch};
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_write, postcarding};
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -56,20 +56,21 @@ pub(crate) fn region(spec: &StoreSpec, epoch: u64) -> Vec<u8> {
     let mut region = vec![0; SLOTS as usize * len];
     for number in 0..FLOWS {
         let key = key(number);
-        for slot in hash::slots(&key, 2, SLOTS).iter() {
+        for slot in hash::key_slots(&key, 2, SLOTS).iter() {
             let element = &mut region[*slot as usize * len..][..len];
             match spec.kind {
                 StoreKind::KeyWrite { .. } => {
                     if let Some(values) = reported(number, epoch) {
-                        key_write::encode(element, &key, &values.map(u32::to_be_bytes).concat());
+                        key_write::encode_slot(element, &key, &values.map(u32::to_be_bytes).concat());
                     }
                 }
                 _ => {
-                    let mut path = postcarding::Path { length: 3, ..postcarding::Path::default() };
+                    let mut path =
+                        postcarding::PostcardPath { length: 3, ..postcarding::PostcardPath::default() };
                     for (hop, value) in (0..).zip(hops(number, epoch)) {
                         value.map(|value| path.set(hop, value));
                     }
-                    postcarding::encode(element, &key, &path);
+                    postcarding::encode_row(element, &key, &path);
                 }
             }
         }
@@ -80,12 +81,12 @@ pub(crate) fn region(spec: &StoreSpec, epoch: u64) -> Vec<u8> {
 /// Writes the history into a folder. Its epochs begin at `begin` (milliseconds since 1970).
 pub(crate) fn history(folder: &Path, begin: u64) {
     for spec in [key_writes(), postcards()] {
-        let table = Table::open(folder, &spec).unwrap();
+        let table = EpochTable::open(folder, &spec).unwrap();
         for number in EPOCHS {
             let opened = begin + (number - 1) * MINUTE;
-            let mut flush = table.begin(number).unwrap();
-            flush.put(0, &region(&spec, number)).unwrap();
-            let epoch = Epoch {
+            let mut flush = table.begin_epoch(number).unwrap();
+            flush.write_slots(0, &region(&spec, number)).unwrap();
+            let epoch = HistoryEpoch {
                 number,
                 generation: 100 + number,
                 opened,
@@ -96,11 +97,11 @@ pub(crate) fn history(folder: &Path, begin: u64) {
                     "sent": 1000 * number, "landed": 998 * number, "frames": 1996 * number,
                     "lost": { LINK: number, "dropped.nic.icrc": 1 },
                 }),
-                ..Epoch::default()
+                ..HistoryEpoch::default()
             };
             flush.finish(&epoch).unwrap();
         }
-        table.compact(begin..begin + 5 * MINUTE).unwrap().expect("five files");
+        table.compact_span(begin..begin + 5 * MINUTE).unwrap().expect("five files");
     }
 }
 
@@ -116,11 +117,11 @@ pub(crate) fn copies(spec: &StoreSpec, number: u64, epoch: u64) -> Vec<usize> {
     let is_own = |slot: u64| {
         let element = &region[slot as usize * len..][..len];
         match spec.kind {
-            StoreKind::KeyWrite { .. } => key_write::matches(element, &key).is_some(),
-            _ => postcarding::matches(element, &key).is_some(),
+            StoreKind::KeyWrite { .. } => key_write::verified_value(element, &key).is_some(),
+            _ => postcarding::verified_path(element, &key).is_some(),
         }
     };
-    hash::slots(&key, 2, SLOTS)
+    hash::key_slots(&key, 2, SLOTS)
         .iter()
         .enumerate()
         .filter(|(_, slot)| is_own(**slot))

@@ -3,11 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use dta_history::{Epoch, Table};
-use dta_proto::hex;
+use dta_history::{EpochTable, HistoryEpoch};
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use dta_proto::to_hex_digits;
 use serde_json::{Value, json};
 
 use super::made::{
@@ -37,7 +37,7 @@ fn every_row_of_both_stores_is_there_as_it_was_written() {
                 let be32 = |at: usize| u32::from_be_bytes(element[at..at + 4].try_into().unwrap());
                 let mut row = json!({ "epoch": epoch, "slot": slot, "checksum": be32(0) });
                 if is_of_key_write {
-                    row["value"] = hex(&element[4..]).into();
+                    row["value"] = to_hex_digits(&element[4..]).into();
                 } else {
                     row["bitmap"] = u16::from_be_bytes([element[4], element[5]]).into();
                     row["length"] = element[6].into();
@@ -106,11 +106,16 @@ fn what_the_logs_say_of_epochs_is_in_columns() {
         "lost": { "dropped.nic.icrc": 4, "lost.translator-nic": 6 },
     });
     for (name, kind, epoch) in [
-        ("events", lists, Epoch { number: 1, opened: BEGIN, waterfall, ..Epoch::default() }),
-        ("sizes", sketches, Epoch { number: 1, opened: BEGIN, sketch: Some(77), ..Epoch::default() }),
+        ("events", lists, HistoryEpoch { number: 1, opened: BEGIN, waterfall, ..HistoryEpoch::default() }),
+        (
+            "sizes",
+            sketches,
+            HistoryEpoch { number: 1, opened: BEGIN, sketch: Some(77), ..HistoryEpoch::default() },
+        ),
     ] {
-        let table = Table::open(folder.path(), &StoreSpec { id: 1, name: name.to_owned(), kind }).unwrap();
-        table.begin(1).unwrap().finish(&epoch).unwrap();
+        let table =
+            EpochTable::open(folder.path(), &StoreSpec { id: 1, name: name.to_owned(), kind }).unwrap();
+        table.begin_epoch(1).unwrap().finish(&epoch).unwrap();
     }
     let columns =
         "store, primitive, rows, sketch_epoch, sent, landed, frames, lost, overwritten, missing, damaged";
@@ -220,8 +225,8 @@ fn the_rows_of_a_key_are_found_and_no_others() {
 fn functions_are_the_arithmetic_of_keys() {
     let folder = history();
     let key: Key = flow(3).parse().unwrap();
-    let hex = hex(&key.0);
-    let slots = hash::slots(&key, 2, 1 << 20);
+    let hex = to_hex_digits(&key.0);
+    let slots = hash::key_slots(&key, 2, 1 << 20);
     let statement = format!(
         "select dta_flow('{0}') as flow, dta_key('{hex}') as key, dta_key_text(dta_key('{hex}')) as text, dta_slot(dta_key('{0}'), 1, 1048576) as slot, \
          dta_uint(dta_key('{hex}'), 8, 2) as port, dta_uint(dta_key('{hex}'), 12, 5) as beyond, dta_path(5, 4, 7, 0, 9, 0) as path, \

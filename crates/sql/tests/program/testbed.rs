@@ -2,7 +2,7 @@
 //! as many flows as `run-testbed` found to be as they were reported in that epoch. The collector was killed meanwhile, and its epochs were
 //! compacted.
 
-#[path = "../../../../testbed/captures.rs"]
+#[path = "../../../../testbed/tests/shared/captures.rs"]
 mod captures;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,11 +11,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, ClientOptions, KeyAnswer, Policy, Question, QuestionKind};
 use dta_proto::control::{EpochState, MAX_KEYS, PathAnswer};
-use dta_proto::hex;
 use dta_proto::key::{Flow, Key};
+use dta_proto::to_hex_digits;
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, ClientOptions, KeyAnswer, Policy, Question, QuestionKind};
 use serde_json::Value;
 
 use super::{dta_program, sql, text};
@@ -84,7 +84,7 @@ fn flows(capture: &Path) -> BTreeSet<Flow> {
 
 /// What the collector answers of every key in every epoch that is in its history.
 async fn answers(collector: &str, keys: &[Key]) -> Found {
-    let client = Client::connect(&ClientOptions::plain(collector)).await.unwrap();
+    let client = RemoteCollector::connect(&ClientOptions::without_tls(collector)).await.unwrap();
     let mut found = Found::new();
     let values = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
     for (store, kind) in [("flows", values), ("paths", QuestionKind::Postcarding)] {
@@ -94,15 +94,18 @@ async fn answers(collector: &str, keys: &[Key]) -> Found {
             }
             for keys in keys.chunks(MAX_KEYS) {
                 let (store, at) = (store.to_owned(), epoch.opened.into());
-                let answers = client.ask(Question { store, keys: keys.to_vec(), kind, at }).await.unwrap();
+                let answers =
+                    client.query_keys(Question { store, keys: keys.to_vec(), kind, at }).await.unwrap();
                 assert_eq!(answers.generation, epoch.generation);
                 for (key, answer) in keys.iter().zip(answers.of_keys) {
                     let (store, told) = match answer {
-                        KeyAnswer::KeyWrite(answer) => ("flows", answer.value.map(|value| hex(&value))),
+                        KeyAnswer::KeyWrite(answer) => {
+                            ("flows", answer.value.map(|value| to_hex_digits(&value)))
+                        }
                         KeyAnswer::Postcarding(answer) => ("paths", answer.found.then(|| path(&answer))),
                         other => panic!("{other:?}"),
                     };
-                    told.map(|told| found.insert((store, epoch.generation, hex(&key.0)), told));
+                    told.map(|told| found.insert((store, epoch.generation, to_hex_digits(&key.0)), told));
                 }
             }
         }
@@ -132,7 +135,7 @@ const SLOTS: u64 = 1 << 20;
 
 /// The same of all keys, by joins.
 fn joined(history: &Path, keys: &[Key]) -> Found {
-    let keys = keys.iter().map(|key| format!("('{}')", hex(&key.0))).collect::<Vec<_>>().join(", ");
+    let keys = keys.iter().map(|key| format!("('{}')", to_hex_digits(&key.0))).collect::<Vec<_>>().join(", ");
     let of = |(store, answer, row): (&str, &str, &str)| {
         format!(
             "with asked as (
@@ -154,7 +157,7 @@ fn one_by_one(history: &Path, keys: &[Key]) -> Found {
             format!(
                 "select '{store}' as store, e.generation, '{0}' as key, r.copy, {answer} as answer \
                  from dta_rows('{store}', '{0}') r join epochs e on e.store = '{store}' and e.number = r.epoch;\n",
-                hex(&key.0)
+                to_hex_digits(&key.0)
             )
         };
         STORES.map(of).concat()
@@ -187,13 +190,13 @@ async fn a_capture_in_epochs_is_answered_as_over_grpc_and_as_it_was_reported() {
     let folder = tempfile::tempdir().unwrap();
     let outcome = folder.path().join("outcome.json");
     let testbed = Testbed::run(&capture, &epochs, &outcome);
-    let keys: Vec<Key> = flows(&capture).iter().map(Flow::key).collect();
+    let keys: Vec<Key> = flows(&capture).iter().map(Flow::to_key).collect();
     assert!(keys.len() > 200);
 
     let (selected, answers) = (joined(&testbed.history, &keys), answers(&testbed.collector, &keys).await);
     assert_eq!(selected, answers);
     let some: Vec<Key> = keys.iter().copied().step_by(20).collect();
-    let names: BTreeSet<String> = some.iter().map(|key| hex(&key.0)).collect();
+    let names: BTreeSet<String> = some.iter().map(|key| to_hex_digits(&key.0)).collect();
     let mut of_some = selected.clone();
     of_some.retain(|of, _| names.contains(&of.2));
     assert_eq!(one_by_one(&testbed.history, &some), of_some);

@@ -9,10 +9,10 @@ use netflow_parser::static_versions::v5::V5;
 use netflow_parser::variable_versions::{ipfix, v9};
 use netflow_parser::{NetflowPacket, NetflowParser};
 
-use crate::flows::record::{self, Fields};
+use crate::flows::record::{self, FlowRecordFields};
 use crate::flows::sampling::Samplers;
 use crate::flows::sequence::Sequence;
-use crate::flows::{Format, Source};
+use crate::flows::{FlowExportFormat, FlowExportSource};
 
 /// Most templates of one source, and fields of one template.
 const TEMPLATES: usize = 32;
@@ -21,27 +21,27 @@ const FIELDS: usize = 128;
 const RECORDS: usize = 1 << 16;
 
 /// What every datagram says of itself.
-pub(crate) struct Header {
-    pub(crate) source: Source,
+pub(crate) struct FlowExportHeader {
+    pub(crate) source: FlowExportSource,
     sequence: u32,
 }
 
-impl Header {
+impl FlowExportHeader {
     /// Reads the first bytes.
-    pub(crate) fn of(exporter: Ipv4Addr, payload: &[u8]) -> Result<Header, FlowReason> {
+    pub(crate) fn parse_payload(exporter: Ipv4Addr, payload: &[u8]) -> Result<FlowExportHeader, FlowReason> {
         let word =
             |at: usize| payload.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes);
         let both = |sequence, domain| word(sequence).zip(word(domain)).ok_or(FlowReason::Malformed);
         let (format, (sequence, domain)) = match payload {
             [0, 5, ..] => {
                 let (sequence, engine) = both(16, 20)?;
-                (Format::V5, (sequence, engine >> 16))
+                (FlowExportFormat::V5, (sequence, engine >> 16))
             }
-            [0, 9, ..] => (Format::V9, both(12, 16)?),
-            [0, 10, ..] => (Format::Ipfix, both(8, 12)?),
+            [0, 9, ..] => (FlowExportFormat::V9, both(12, 16)?),
+            [0, 10, ..] => (FlowExportFormat::Ipfix, both(8, 12)?),
             _ => return Err(FlowReason::Version),
         };
-        Ok(Header { source: Source { exporter, format, domain }, sequence })
+        Ok(FlowExportHeader { source: FlowExportSource { exporter, format, domain }, sequence })
     }
 }
 
@@ -67,12 +67,12 @@ struct Contents {
 }
 
 impl Domain {
-    pub(crate) fn new(source: Source) -> Domain {
+    pub(crate) fn new(source: FlowExportSource) -> Domain {
         let version = match source.format {
-            Format::V5 => Some(5),
-            Format::V9 => Some(9),
-            Format::Ipfix => Some(10),
-            Format::Sflow => None,
+            FlowExportFormat::V5 => Some(5),
+            FlowExportFormat::V9 => Some(9),
+            FlowExportFormat::Ipfix => Some(10),
+            FlowExportFormat::Sflow => None,
         };
         let parser = version.map(|version| {
             NetflowParser::builder()
@@ -87,7 +87,7 @@ impl Domain {
         Domain { parser, samplers: Samplers::default(), sequence: Sequence::default(), heard: 0 }
     }
 
-    pub(crate) fn counters(&self) -> GapCounters {
+    pub(crate) fn gap_counters(&self) -> GapCounters {
         self.sequence.counters
     }
 
@@ -100,16 +100,16 @@ impl Domain {
     }
 
     /// Records a datagram of sFlow.
-    pub(crate) fn note(&mut self, now: u64, sequence: u32) {
+    pub(crate) fn note_sflow_datagram(&mut self, now: u64, sequence: u32) {
         self.heard = now;
-        self.sequence.note(sequence, Some(1));
+        self.sequence.note_datagram(sequence, Some(1));
     }
 
     /// Decodes a datagram of another format; returns the number of sampling rates it had.
-    pub(crate) fn decode(
+    pub(crate) fn decode_datagram(
         &mut self,
         now: u64,
-        header: &Header,
+        header: &FlowExportHeader,
         payload: &[u8],
         each: &mut impl FnMut(Result<Exported, FlowReason>),
     ) -> u64 {
@@ -123,21 +123,27 @@ impl Domain {
         }
         // A datagram has one message; what follows it is none of ours.
         match parsed.packets.first() {
-            Some(NetflowPacket::V5(v5)) => of_v5(v5, exporter, &mut contents, each),
-            Some(NetflowPacket::V9(v9)) => self.of_v9(v9, exporter, &mut contents, each),
-            Some(NetflowPacket::IPFix(message)) => self.of_ipfix(message, exporter, &mut contents, each),
+            Some(NetflowPacket::V5(v5)) => decode_v5_message(v5, exporter, &mut contents, each),
+            Some(NetflowPacket::V9(v9)) => self.decode_v9_message(v9, exporter, &mut contents, each),
+            Some(NetflowPacket::IPFix(message)) => {
+                self.decode_ipfix_message(message, exporter, &mut contents, each)
+            }
             _ => {}
         }
         let read = (!contents.unread).then_some((contents.records, contents.option_records));
         match header.source.format {
-            Format::V5 => self.sequence.note(header.sequence, read.map(|(records, _)| records)),
-            Format::V9 | Format::Sflow => self.sequence.note(header.sequence, Some(1)),
-            Format::Ipfix => self.sequence.note_message(header.sequence, read),
+            FlowExportFormat::V5 => {
+                self.sequence.note_datagram(header.sequence, read.map(|(records, _)| records))
+            }
+            FlowExportFormat::V9 | FlowExportFormat::Sflow => {
+                self.sequence.note_datagram(header.sequence, Some(1))
+            }
+            FlowExportFormat::Ipfix => self.sequence.note_message(header.sequence, read),
         }
         contents.options
     }
 
-    fn of_v9(
+    fn decode_v9_message(
         &mut self,
         message: &v9::V9,
         exporter: Ipv4Addr,
@@ -149,14 +155,14 @@ impl Domain {
             match &set.body {
                 v9::FlowSetBody::Data(data) => {
                     for record in &data.fields {
-                        self.one(exporter, Some(uptime), contents, each, |fields| {
+                        self.decode_data_record(exporter, Some(uptime), contents, each, |fields| {
                             record.iter().for_each(|(field, value)| fields.take(u16::from(*field), value));
                         });
                     }
                 }
                 v9::FlowSetBody::OptionsData(data) => {
                     for record in &data.fields {
-                        self.option(exporter, contents, each, |fields| {
+                        self.decode_options_record(exporter, contents, each, |fields| {
                             for scope in &record.scope_fields {
                                 if let v9::ScopeDataField::Interface(number) = scope {
                                     fields.take_interface(number);
@@ -174,7 +180,7 @@ impl Domain {
         }
     }
 
-    fn of_ipfix(
+    fn decode_ipfix_message(
         &mut self,
         message: &ipfix::IPFix,
         exporter: Ipv4Addr,
@@ -187,14 +193,14 @@ impl Domain {
             match &set.body {
                 ipfix::FlowSetBody::Data(data) => {
                     for record in &data.fields {
-                        self.one(exporter, None, contents, each, |fields| {
+                        self.decode_data_record(exporter, None, contents, each, |fields| {
                             record.iter().for_each(|(field, value)| fields.take_ipfix(*field, value));
                         });
                     }
                 }
                 ipfix::FlowSetBody::OptionsData(data) => {
                     for record in &data.fields {
-                        self.option(exporter, contents, each, |fields| {
+                        self.decode_options_record(exporter, contents, each, |fields| {
                             record.iter().for_each(|(field, value)| fields.take_ipfix(*field, value));
                         });
                     }
@@ -211,18 +217,18 @@ impl Domain {
     }
 
     /// A record of data.
-    fn one(
+    fn decode_data_record(
         &self,
         exporter: Ipv4Addr,
         uptime: Option<u32>,
         contents: &mut Contents,
         each: &mut impl FnMut(Result<Exported, FlowReason>),
-        fill: impl FnOnce(&mut Fields),
+        fill: impl FnOnce(&mut FlowRecordFields),
     ) {
         contents.records += 1;
-        let mut fields = Fields::default();
+        let mut fields = FlowRecordFields::default();
         fill(&mut fields);
-        match fields.records(exporter, self.samplers.rate_of(&fields), uptime) {
+        match fields.to_records(exporter, self.samplers.sampling_rate_of(&fields), uptime) {
             Some((record, back)) => {
                 each(Ok(Exported::Flow(record)));
                 if let Some(back) = back {
@@ -234,17 +240,17 @@ impl Domain {
     }
 
     /// A record of options.
-    fn option(
+    fn decode_options_record(
         &mut self,
         exporter: Ipv4Addr,
         contents: &mut Contents,
         each: &mut impl FnMut(Result<Exported, FlowReason>),
-        fill: impl FnOnce(&mut Fields),
+        fill: impl FnOnce(&mut FlowRecordFields),
     ) {
         contents.option_records += 1;
-        let mut fields = Fields::default();
+        let mut fields = FlowRecordFields::default();
         fill(&mut fields);
-        contents.options += u64::from(self.samplers.learn(&fields));
+        contents.options += u64::from(self.samplers.learn_sampler(&fields));
         if let Some(name) = fields.interface_name(exporter) {
             each(Ok(Exported::Name(name)));
         }
@@ -256,7 +262,7 @@ fn no_template(contents: &mut Contents, each: &mut impl FnMut(Result<Exported, F
     each(Err(FlowReason::NoTemplate));
 }
 
-fn of_v5(
+fn decode_v5_message(
     message: &V5,
     exporter: Ipv4Addr,
     contents: &mut Contents,
@@ -267,13 +273,13 @@ fn of_v5(
     for set in &message.flowsets {
         contents.records += 1;
         let (src, dst) = (IpAddr::V4(set.src_addr), IpAddr::V4(set.dst_addr));
-        let flow = record::flow(src, dst, [set.src_port, set.dst_port], set.protocol_number);
+        let flow = record::normalized_flow(src, dst, [set.src_port, set.dst_port], set.protocol_number);
         each(Ok(Exported::Flow(FlowRecord {
             flow,
             exporter,
             at_egress: false,
             egress: Some(u32::from(set.output)).filter(|port| *port != 0),
-            start: record::ago(message.header.sys_up_time, set.first),
+            start: record::start_from_uptime(message.header.sys_up_time, set.first),
             packets: set.d_pkts.into(),
             bytes: set.d_octets.into(),
             sampling,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Flow;
 
-/// Number and length of each field that [`record`] writes of an IPv4 flow.
+/// Number and length of each field that [`encode_record`] writes of an IPv4 flow.
 pub const FIELDS: [(u16, u16); 9] =
     [(8, 4), (12, 4), (7, 2), (11, 2), (4, 1), (61, 1), (14, 4), (2, 4), (1, 4)];
 /// The same of an IPv6 flow.
@@ -13,12 +13,12 @@ pub const FIELDS_V6: [(u16, u16); 9] =
     [(27, 16), (28, 16), (7, 2), (11, 2), (4, 1), (61, 1), (14, 4), (2, 4), (1, 4)];
 
 /// A record of a flow at the exporter 10.0.0.1, not sampled.
-pub fn of(flow: Flow, packets: u64, bytes: u64) -> FlowRecord {
+pub fn unsampled_record(flow: Flow, packets: u64, bytes: u64) -> FlowRecord {
     let exporter = [10, 0, 0, 1].into();
     FlowRecord { flow, exporter, at_egress: false, egress: None, start: None, packets, bytes, sampling: 1 }
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+fn address_octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
@@ -26,9 +26,9 @@ fn octets(address: IpAddr) -> Vec<u8> {
 }
 
 /// A record as [`FIELDS`] or [`FIELDS_V6`] describe it.
-pub fn record(record: &FlowRecord) -> Vec<u8> {
+pub fn encode_record(record: &FlowRecord) -> Vec<u8> {
     let flow = &record.flow;
-    let mut bytes = [octets(flow.src), octets(flow.dst)].concat();
+    let mut bytes = [address_octets(flow.src), address_octets(flow.dst)].concat();
     bytes.extend([flow.sport, flow.dport].map(u16::to_be_bytes).concat());
     bytes.extend([flow.proto, u8::from(record.at_egress)]);
     for number in [record.egress.unwrap_or(0), record.packets as u32, record.bytes as u32] {
@@ -37,77 +37,83 @@ pub fn record(record: &FlowRecord) -> Vec<u8> {
     bytes
 }
 
-/// A template: its id, and the fields as [`words`].
-pub fn template(id: u16, fields: &[(u16, u16)]) -> Vec<u8> {
-    [words(&[id, fields.len() as u16]), fields.iter().flat_map(|(n, len)| words(&[*n, *len])).collect()]
-        .concat()
+/// A template: its id, and the fields as [`encode_u16_words`].
+pub fn encode_template(id: u16, fields: &[(u16, u16)]) -> Vec<u8> {
+    [
+        encode_u16_words(&[id, fields.len() as u16]),
+        fields.iter().flat_map(|(n, len)| encode_u16_words(&[*n, *len])).collect(),
+    ]
+    .concat()
 }
 
 /// Words of two bytes.
-pub fn words(words: &[u16]) -> Vec<u8> {
+pub fn encode_u16_words(words: &[u16]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 /// A set, or flow set.
 pub fn set(id: u16, body: &[u8]) -> Vec<u8> {
-    [words(&[id, body.len() as u16 + 4]), body.to_vec()].concat()
+    [encode_u16_words(&[id, body.len() as u16 + 4]), body.to_vec()].concat()
 }
 
 /// A datagram of NetFlow v9.
-pub fn v9(sequence: u32, source: u32, sets: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = words(&[9, sets.len() as u16]);
+pub fn netflow_v9_datagram(sequence: u32, source: u32, sets: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = encode_u16_words(&[9, sets.len() as u16]);
     [0, 0, sequence, source].iter().for_each(|word: &u32| bytes.extend(word.to_be_bytes()));
     bytes.extend(sets.concat());
     bytes
 }
 
 /// A message of IPFIX.
-pub fn ipfix(sequence: u32, domain: u32, sets: &[Vec<u8>]) -> Vec<u8> {
+pub fn ipfix_message(sequence: u32, domain: u32, sets: &[Vec<u8>]) -> Vec<u8> {
     let sets = sets.concat();
-    let mut bytes = words(&[10, sets.len() as u16 + 16]);
+    let mut bytes = encode_u16_words(&[10, sets.len() as u16 + 16]);
     [0, sequence, domain].iter().for_each(|word: &u32| bytes.extend(word.to_be_bytes()));
     bytes.extend(sets);
     bytes
 }
 
 /// A datagram of NetFlow v5, of IPv4 flows. `sampling` is the word of its header.
-pub fn v5(sequence: u32, engine: u16, sampling: u16, records: &[FlowRecord]) -> Vec<u8> {
-    let mut bytes = words(&[5, records.len() as u16]);
+pub fn netflow_v5_datagram(sequence: u32, engine: u16, sampling: u16, records: &[FlowRecord]) -> Vec<u8> {
+    let mut bytes = encode_u16_words(&[5, records.len() as u16]);
     [0, 0, 0, sequence].iter().for_each(|word: &u32| bytes.extend(word.to_be_bytes()));
-    bytes.extend(words(&[engine, sampling]));
+    bytes.extend(encode_u16_words(&[engine, sampling]));
     for record in records {
         let flow = &record.flow;
-        bytes.extend([octets(flow.src), octets(flow.dst), vec![0; 4]].concat());
-        bytes.extend(words(&[0, record.egress.unwrap_or(0) as u16]));
+        bytes.extend([address_octets(flow.src), address_octets(flow.dst), vec![0; 4]].concat());
+        bytes.extend(encode_u16_words(&[0, record.egress.unwrap_or(0) as u16]));
         for number in [record.packets as u32, record.bytes as u32, 0, 0] {
             bytes.extend(number.to_be_bytes());
         }
-        bytes.extend(words(&[flow.sport, flow.dport]));
+        bytes.extend(encode_u16_words(&[flow.sport, flow.dport]));
         bytes.extend([0, 0, flow.proto, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
     bytes
 }
 
-fn longs(words: &[u32]) -> Vec<u8> {
+fn encode_u32_words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 /// An item of sFlow: its format, its length, and its bytes, to a whole word.
-fn item(format: u32, mut body: Vec<u8>) -> Vec<u8> {
-    let head = longs(&[format, body.len() as u32]);
+fn sflow_item(format: u32, mut body: Vec<u8>) -> Vec<u8> {
+    let head = encode_u32_words(&[format, body.len() as u32]);
     body.resize(body.len().next_multiple_of(4), 0);
     [head, body].concat()
 }
 
 /// A sample of sFlow: the words before its records, and the records.
-pub fn sample(format: u32, words: &[u32], records: &[Vec<u8>]) -> Vec<u8> {
-    item(format, [longs(words), longs(&[records.len() as u32]), records.concat()].concat())
+pub fn sflow_sample(format: u32, words: &[u32], records: &[Vec<u8>]) -> Vec<u8> {
+    sflow_item(
+        format,
+        [encode_u32_words(words), encode_u32_words(&[records.len() as u32]), records.concat()].concat(),
+    )
 }
 
 /// The record of sFlow that has a packet's first bytes; `protocol` 1 = from its Ethernet header on.
-pub fn headers(protocol: u32, bytes: &[u8]) -> Vec<u8> {
+pub fn sflow_header_record(protocol: u32, bytes: &[u8]) -> Vec<u8> {
     let len = bytes.len() as u32;
-    item(1, [longs(&[protocol, len + 4, 4, len]), bytes.to_vec()].concat())
+    sflow_item(1, [encode_u32_words(&[protocol, len + 4, 4, len]), bytes.to_vec()].concat())
 }
 
 /// The record of sFlow that has the counters of an interface.
@@ -115,11 +121,11 @@ pub fn if_counters(index: u32, speed: u64, out_octets: u64) -> Vec<u8> {
     let long = |number: u64| [(number >> 32) as u32, number as u32];
     let [speed, out_octets] = [speed, out_octets].map(long);
     let words = [&[index, 6][..], &speed, &[1, 3, 0, 9, 9, 9, 9, 9, 9, 9], &out_octets, &[9; 6]].concat();
-    item(1, longs(&words))
+    sflow_item(1, encode_u32_words(&words))
 }
 
 /// A datagram of sFlow.
-pub fn sflow(agent: Ipv4Addr, sub_agent: u32, sequence: u32, samples: &[Vec<u8>]) -> Vec<u8> {
+pub fn sflow_datagram(agent: Ipv4Addr, sub_agent: u32, sequence: u32, samples: &[Vec<u8>]) -> Vec<u8> {
     let head = [5, 1, agent.to_bits(), sub_agent, sequence, 0, samples.len() as u32];
-    [longs(&head), samples.concat()].concat()
+    [encode_u32_words(&head), samples.concat()].concat()
 }

@@ -20,10 +20,10 @@ use std::net::Ipv4Addr;
 use dta_proto::counter::gaps::GapCounters;
 use dta_proto::counter::{FlowReason, translator as names};
 use dta_proto::flow_record::Exported;
-use dta_proto::wire::sflow::Datagram;
+use dta_proto::wire::sflow::SflowDatagram;
 use foldhash::fast::RandomState;
 
-use domain::{Domain, Header};
+use domain::{Domain, FlowExportHeader};
 
 /// Nanoseconds after which a silent exporter may give its place to a new one.
 const IDLE: u64 = 1_800_000_000_000;
@@ -32,7 +32,7 @@ const SEARCH: u64 = 1_000_000_000;
 
 /// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Format {
+pub enum FlowExportFormat {
     /// NetFlow v5.
     V5,
     /// NetFlow v9 (RFC 3954).
@@ -45,22 +45,22 @@ pub enum Format {
 
 /// Who numbers its datagrams, and whose templates are its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Source {
+pub struct FlowExportSource {
     /// Source address of the datagrams; of sFlow, the IPv4 address by which the agent names itself.
     pub exporter: Ipv4Addr,
     /// Their format.
-    pub format: Format,
+    pub format: FlowExportFormat,
     /// The engine's type and id (v5), the source id (v9), the observation domain (IPFIX), or the sub-agent (sFlow).
     pub domain: u32,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for FlowExportSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let format = match self.format {
-            Format::V5 => "v5",
-            Format::V9 => "v9",
-            Format::Ipfix => "ipfix",
-            Format::Sflow => "sflow",
+            FlowExportFormat::V5 => "v5",
+            FlowExportFormat::V9 => "v9",
+            FlowExportFormat::Ipfix => "ipfix",
+            FlowExportFormat::Sflow => "sflow",
         };
         write!(f, "{}/{format}/{}", self.exporter, self.domain)
     }
@@ -68,7 +68,7 @@ impl fmt::Display for Source {
 
 /// Decodes the datagrams of many exporters.
 pub struct Decoder {
-    domains: HashMap<Source, Domain, RandomState>,
+    domains: HashMap<FlowExportSource, Domain, RandomState>,
     limit: usize,
     datagrams: u64,
     options: u64,
@@ -99,7 +99,7 @@ impl Decoder {
 
     /// Decodes a datagram that arrived at `now` (nanoseconds from any fixed point), and hands on what it says, and the
     /// reason of each record that is none.
-    pub fn decode(
+    pub fn decode_datagram(
         &mut self,
         now: u64,
         from: Ipv4Addr,
@@ -124,10 +124,10 @@ impl Decoder {
         payload: &[u8],
         each: &mut impl FnMut(Result<Exported, FlowReason>),
     ) -> Result<(), FlowReason> {
-        let header = Header::of(from, payload)?;
-        let domain = self.domain(now, header.source).ok_or(FlowReason::NoRoom)?;
+        let header = FlowExportHeader::parse_payload(from, payload)?;
+        let domain = self.find_or_add_domain(now, header.source).ok_or(FlowReason::NoRoom)?;
         let mut names = 0;
-        let options = domain.decode(now, &header, payload, &mut |one| {
+        let options = domain.decode_datagram(now, &header, payload, &mut |one| {
             names += u64::from(matches!(one, Ok(Exported::Name(_))));
             each(one);
         });
@@ -143,12 +143,15 @@ impl Decoder {
         payload: &[u8],
         each: &mut impl FnMut(Result<Exported, FlowReason>),
     ) -> Result<(), FlowReason> {
-        let datagram = Datagram::parse(payload).map_err(|error| sflow::reason(&error))?;
-        let source = sflow::source(from, &datagram);
-        self.domain(now, source).ok_or(FlowReason::NoRoom)?.note(now, datagram.sequence);
+        let datagram =
+            SflowDatagram::parse_payload(payload).map_err(|error| sflow::reason_of_error(&error))?;
+        let source = sflow::datagram_source(from, &datagram);
+        self.find_or_add_domain(now, source)
+            .ok_or(FlowReason::NoRoom)?
+            .note_sflow_datagram(now, datagram.sequence);
         for sample in datagram.samples() {
-            let read = sample.map_err(|error| sflow::reason(&error));
-            match read.and_then(|sample| sflow::exported(source.exporter, &sample)) {
+            let read = sample.map_err(|error| sflow::reason_of_error(&error));
+            match read.and_then(|sample| sflow::export_from_sample(source.exporter, &sample)) {
                 Ok(None) => self.unused += 1,
                 Ok(Some(exported)) => {
                     self.interfaces += u64::from(matches!(exported, Exported::Interface(_)));
@@ -160,7 +163,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn domain(&mut self, now: u64, source: Source) -> Option<&mut Domain> {
+    fn find_or_add_domain(&mut self, now: u64, source: FlowExportSource) -> Option<&mut Domain> {
         if self.domains.len() >= self.limit && !self.domains.contains_key(&source) {
             let searched = self.searched.is_some_and(|last| now.saturating_sub(last) < SEARCH);
             if searched {
@@ -170,7 +173,7 @@ impl Decoder {
             self.domains.retain(|_, domain| {
                 let stays = now.saturating_sub(domain.heard) < IDLE;
                 if !stays {
-                    self.gone += domain.counters();
+                    self.gone += domain.gap_counters();
                 }
                 stays
             });
@@ -185,8 +188,8 @@ impl Decoder {
     }
 
     /// All sources, and what is missing of each.
-    pub fn sources(&self) -> impl Iterator<Item = (Source, GapCounters)> {
-        self.domains.iter().map(|(source, domain)| (*source, domain.counters()))
+    pub fn source_gaps(&self) -> impl Iterator<Item = (FlowExportSource, GapCounters)> {
+        self.domains.iter().map(|(source, domain)| (*source, domain.gap_counters()))
     }
 
     /// Templates held.
@@ -195,9 +198,9 @@ impl Decoder {
     }
 
     /// Every counter by its dotted name.
-    pub fn named(&self) -> Vec<(String, u64)> {
+    pub fn named_counters(&self) -> Vec<(String, u64)> {
         let mut sum = self.gone;
-        self.sources().for_each(|(_, counters)| sum += counters);
+        self.source_gaps().for_each(|(_, counters)| sum += counters);
         let all = [
             (&names::FLOWS_DATAGRAMS, self.datagrams),
             (&names::FLOWS_OPTIONS, self.options),
@@ -211,9 +214,9 @@ impl Decoder {
             (&names::FLOWS_RESTARTS, sum.restarts),
             (&names::FLOWS_SOURCES, self.domains.len() as u64),
         ];
-        let mut named: Vec<_> = all.into_iter().map(|(name, count)| (name.of(&[]), count)).collect();
-        named.extend(GapCounters::named(
-            self.sources(),
+        let mut named: Vec<_> = all.into_iter().map(|(name, count)| (name.format_name(&[]), count)).collect();
+        named.extend(GapCounters::largest_gaps(
+            self.source_gaps(),
             [&names::FLOWS_GAPS_OF, &names::FLOWS_GAPS_FILLED_OF],
         ));
         named

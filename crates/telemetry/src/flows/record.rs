@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use dta_proto::flow_record::{FlowRecord, InterfaceName, Start};
+use dta_proto::flow_record::{FlowRecord, FlowStart, InterfaceName};
 use dta_proto::key::{Flow, has_ports};
-use dta_proto::trace::Name;
+use dta_proto::trace::TraceName;
 use netflow_parser::variable_versions::field_value::DurationValue;
 use netflow_parser::variable_versions::ipfix::lookup::{
     IANAIPFixField as Iana, IPFixField, ReverseInformationElement,
@@ -13,7 +13,7 @@ use netflow_parser::{DataNumber, FieldValue};
 
 /// What was read of a record.
 #[derive(Default)]
-pub(crate) struct Fields {
+pub(crate) struct FlowRecordFields {
     src: Option<IpAddr>,
     dst: Option<IpAddr>,
     sport: u16,
@@ -45,7 +45,7 @@ pub(crate) struct Fields {
     population: Option<u64>,
 }
 
-impl Fields {
+impl FlowRecordFields {
     /// Takes a field by its number.
     pub(crate) fn take(&mut self, number: u16, value: &FieldValue) {
         let as_u16 = |value| number_of(value).and_then(|number| u16::try_from(number).ok()).unwrap_or(0);
@@ -54,12 +54,12 @@ impl Fields {
             2 => self.packets = number_of(value),
             4 => self.proto = number_of(value).and_then(|number| u8::try_from(number).ok()).unwrap_or(0),
             7 => self.sport = as_u16(value),
-            8 | 27 => address(&mut self.src, value),
-            10 => self.ingress = port(number_of(value)),
+            8 | 27 => fill_address(&mut self.src, value),
+            10 => self.ingress = interface_index(number_of(value)),
             11 => self.dport = as_u16(value),
-            12 | 28 => address(&mut self.dst, value),
-            14 => self.egress = port(number_of(value)),
-            22 => self.uptime = uptime(value),
+            12 | 28 => fill_address(&mut self.dst, value),
+            14 => self.egress = interface_index(number_of(value)),
+            22 => self.uptime = uptime_millis(value),
             23 => self.post[1] = number_of(value),
             24 => self.post[0] = number_of(value),
             34 | 50 => self.interval = number_of(value),
@@ -92,7 +92,7 @@ impl Fields {
     }
 
     /// One packet in how many was counted, if it is said here.
-    pub(crate) fn rate(&self) -> Option<u32> {
+    pub(crate) fn sampling_rate(&self) -> Option<u32> {
         let of_row = || {
             let (row, space) = (self.row.filter(|row| *row != 0)?, self.space?);
             Some(row.saturating_add(space) / row)
@@ -104,18 +104,18 @@ impl Fields {
 
     /// Takes the interface that a record of options is about.
     pub(crate) fn take_interface(&mut self, number: &[u8]) {
-        self.ingress = port(big_endian(number));
+        self.ingress = interface_index(big_endian(number));
     }
 
     /// The name of an interface, if a record of options has one.
     pub(crate) fn interface_name(&self, exporter: Ipv4Addr) -> Option<InterfaceName> {
         let (interface, name) = (self.ingress.or(self.egress)?, self.name.as_ref()?);
-        Some(InterfaceName { exporter, interface, name: Name::new(name) })
+        Some(InterfaceName { exporter, interface, name: TraceName::new(name) })
     }
 
     /// The records that these fields are: one, or two of a flow with both directions. `None` if they are none. `now` is
     /// the exporter's time since its start in milliseconds, if it said that.
-    pub(crate) fn records(
+    pub(crate) fn to_records(
         &self,
         exporter: Ipv4Addr,
         sampling: u32,
@@ -123,9 +123,9 @@ impl Fields {
     ) -> Option<(FlowRecord, Option<FlowRecord>)> {
         let (src, dst) = (self.src?, self.dst?);
         let (packets, bytes) = (self.packets.or(self.post[0])?, self.bytes.or(self.post[1])?);
-        let flow = flow(src, dst, [self.sport, self.dport], self.proto);
+        let flow = normalized_flow(src, dst, [self.sport, self.dport], self.proto);
         let (at_egress, egress) = (self.at_egress, self.egress);
-        let start = self.start.map(Start::At).or_else(|| ago(now?, self.uptime?));
+        let start = self.start.map(FlowStart::At).or_else(|| start_from_uptime(now?, self.uptime?));
         let record = FlowRecord { flow, exporter, at_egress, egress, start, packets, bytes, sampling };
         let back = match self.reverse {
             [Some(packets), Some(bytes)] if packets != 0 => {
@@ -139,24 +139,24 @@ impl Fields {
 }
 
 /// A flow, without the ports that some exporters fill for protocols that have none.
-pub(crate) fn flow(src: IpAddr, dst: IpAddr, ports: [u16; 2], proto: u8) -> Flow {
+pub(crate) fn normalized_flow(src: IpAddr, dst: IpAddr, ports: [u16; 2], proto: u8) -> Flow {
     let [sport, dport] = if has_ports(proto) { ports } else { [0; 2] };
     Flow { src, dst, sport, dport, proto }
 }
 
 /// When a flow began, of two times since the exporter's start in milliseconds.
-pub(crate) fn ago(now: u32, began: u32) -> Option<Start> {
+pub(crate) fn start_from_uptime(now: u32, began: u32) -> Option<FlowStart> {
     let ago = now.wrapping_sub(began);
-    (ago < 1 << 31).then(|| Start::Ago(u64::from(ago) * 1_000_000))
+    (ago < 1 << 31).then(|| FlowStart::Ago(u64::from(ago) * 1_000_000))
 }
 
 /// An interface; 0 is none.
-fn port(number: Option<u64>) -> Option<u32> {
+fn interface_index(number: Option<u64>) -> Option<u32> {
     number.and_then(|number| u32::try_from(number).ok()).filter(|port| *port != 0)
 }
 
 /// Milliseconds since the exporter's start.
-fn uptime(value: &FieldValue) -> Option<u32> {
+fn uptime_millis(value: &FieldValue) -> Option<u32> {
     match value {
         FieldValue::Duration(DurationValue::Millis { value, .. }) => u32::try_from(*value).ok(),
         _ => None,
@@ -177,7 +177,7 @@ fn since_1970(value: &FieldValue) -> Option<u64> {
 }
 
 /// A template may have fields for both families, of which one is zero.
-fn address(into: &mut Option<IpAddr>, value: &FieldValue) {
+fn fill_address(into: &mut Option<IpAddr>, value: &FieldValue) {
     if into.is_none_or(|known| known.is_unspecified())
         && let Ok(address) = IpAddr::try_from(value)
     {
@@ -199,7 +199,7 @@ fn big_endian(bytes: &[u8]) -> Option<u64> {
     (bytes.len() <= 8).then(|| bytes.iter().fold(0, |all, byte| all << 8 | u64::from(*byte)))
 }
 
-/// The number of a field that [`Fields::take`] knows; the crate keeps only names.
+/// The number of a field that [`FlowRecordFields::take`] knows; the crate keeps only names.
 fn number_in_iana(field: Iana) -> u16 {
     match field {
         Iana::OctetDeltaCount => 1,

@@ -1,6 +1,6 @@
 //! Sampling rates: one packet in how many was counted, as options data say.
 
-use crate::flows::record::Fields;
+use crate::flows::record::FlowRecordFields;
 
 /// Most samplers of one source.
 const SAMPLERS: usize = 32;
@@ -12,8 +12,8 @@ pub(crate) struct Samplers(Vec<(u64, u32)>);
 impl Samplers {
     /// Takes a record of options data; `false` if it says nothing about sampling. Beyond [`SAMPLERS`], new ones are left
     /// out.
-    pub(crate) fn learn(&mut self, options: &Fields) -> bool {
-        let Some(rate) = options.rate() else { return false };
+    pub(crate) fn learn_sampler(&mut self, options: &FlowRecordFields) -> bool {
+        let Some(rate) = options.sampling_rate() else { return false };
         let id = options.sampler.unwrap_or(0);
         let known = self.0.iter().position(|(known, _)| *known == id);
         match known {
@@ -25,12 +25,12 @@ impl Samplers {
     }
 
     /// The rate of a record: its own, that of the sampler it names, or that of the only sampler.
-    pub(crate) fn rate_of(&self, record: &Fields) -> u32 {
+    pub(crate) fn sampling_rate_of(&self, record: &FlowRecordFields) -> u32 {
         let known = || match (record.sampler, self.0.as_slice()) {
             (Some(id), all) => all.iter().find(|(known, _)| *known == id).map(|(_, rate)| *rate),
             (None, [(_, rate)]) => Some(*rate),
             (None, _) => None,
         };
-        record.rate().or_else(known).unwrap_or(1)
+        record.sampling_rate().or_else(known).unwrap_or(1)
     }
 }

@@ -29,11 +29,11 @@ pub(crate) struct Sequence {
 
 impl Sequence {
     /// Records a datagram with `count` numbers from `first` on; `None` if it is not known how many.
-    pub(crate) fn note(&mut self, first: u32, count: Option<u32>) {
+    pub(crate) fn note_datagram(&mut self, first: u32, count: Option<u32>) {
         let after = count.map(|count| first.wrapping_add(count));
         let Some(next) = self.next else {
             self.next = after;
-            return self.remember(first, count);
+            return self.remember_datagram(first, count);
         };
         let (ahead, behind) = (first.wrapping_sub(next), next.wrapping_sub(first));
         if ahead < RESTART {
@@ -52,14 +52,14 @@ impl Sequence {
         } else {
             self.counters.gaps_filled += u64::from(count.unwrap_or(0));
         }
-        self.remember(first, count);
+        self.remember_datagram(first, count);
     }
 
     /// Records a message of IPFIX with so many records of data and of options; `None` if it is not known how many.
     pub(crate) fn note_message(&mut self, number: u32, contents: Option<(u32, u32)>) {
         let Some((records, options)) = contents else {
             self.last = None;
-            return self.note(number, None);
+            return self.note_datagram(number, None);
         };
         if self.by_end.is_none()
             && let Some((before, old_records, old_options)) = self.last
@@ -73,12 +73,12 @@ impl Sequence {
         }
         self.last = Some((number, records, options));
         match self.by_end {
-            Some(true) => self.note(number.wrapping_sub(records), Some(records)),
-            _ => self.note(number, Some(records.wrapping_add(options))),
+            Some(true) => self.note_datagram(number.wrapping_sub(records), Some(records)),
+            _ => self.note_datagram(number, Some(records.wrapping_add(options))),
         }
     }
 
-    fn remember(&mut self, first: u32, count: Option<u32>) {
+    fn remember_datagram(&mut self, first: u32, count: Option<u32>) {
         if count != Some(0) {
             self.recent[self.count % REMEMBERED] = first;
             self.count += 1;
@@ -94,7 +94,7 @@ mod tests {
 
     fn of(datagrams: &[(u32, Option<u32>)]) -> GapCounters {
         let mut sequence = Sequence::default();
-        datagrams.iter().for_each(|(first, count)| sequence.note(*first, *count));
+        datagrams.iter().for_each(|(first, count)| sequence.note_datagram(*first, *count));
         sequence.counters
     }
 
@@ -182,7 +182,7 @@ mod tests {
             }
             let lost: u32 = sent[..last].iter().filter(|(.., fate)| *fate <= 2).map(|(_, count, _)| count).sum();
             let mut sequence = Sequence::default();
-            arriving.iter().for_each(|(first, count)| sequence.note(*first, Some(*count)));
+            arriving.iter().for_each(|(first, count)| sequence.note_datagram(*first, Some(*count)));
             let counted = sequence.counters;
             prop_assert_eq!((counted.gaps - counted.gaps_filled, counted.repeats), (lost.into(), repeats));
         }

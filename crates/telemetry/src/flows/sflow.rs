@@ -5,32 +5,35 @@ use std::net::{IpAddr, Ipv4Addr};
 use dta_proto::counter::FlowReason;
 use dta_proto::flow_record::{Exported, FlowRecord, InterfaceReading, PacketDrop};
 use dta_proto::wire::int::drop_reason;
-use dta_proto::wire::sflow::{Datagram, Interface, Sample};
-use dta_proto::wire::{Error, Kind};
+use dta_proto::wire::sflow::{SflowDatagram, SflowInterface, SflowSample};
+use dta_proto::wire::{Error, WireErrorKind};
 
-use crate::flows::{Format, Source};
+use crate::flows::{FlowExportFormat, FlowExportSource};
 
 /// Why a datagram or a sample cannot be read.
-pub(crate) fn reason(error: &Error) -> FlowReason {
+pub(crate) fn reason_of_error(error: &Error) -> FlowReason {
     match error.kind {
-        Kind::UnknownVersion(_) => FlowReason::Version,
+        WireErrorKind::UnknownVersion(_) => FlowReason::Version,
         _ => FlowReason::Malformed,
     }
 }
 
 /// Who numbers a datagram. An agent without an IPv4 address is known by the datagram's.
-pub(crate) fn source(from: Ipv4Addr, datagram: &Datagram<'_>) -> Source {
+pub(crate) fn datagram_source(from: Ipv4Addr, datagram: &SflowDatagram<'_>) -> FlowExportSource {
     let exporter = match datagram.agent {
         Some(IpAddr::V4(agent)) if !agent.is_unspecified() => agent,
         _ => from,
     };
-    Source { exporter, format: Format::Sflow, domain: datagram.sub_agent }
+    FlowExportSource { exporter, format: FlowExportFormat::Sflow, domain: datagram.sub_agent }
 }
 
 /// What a sample says; `None` if nothing that is used.
-pub(crate) fn exported(exporter: Ipv4Addr, sample: &Sample<'_>) -> Result<Option<Exported>, FlowReason> {
+pub(crate) fn export_from_sample(
+    exporter: Ipv4Addr,
+    sample: &SflowSample<'_>,
+) -> Result<Option<Exported>, FlowReason> {
     Ok(match sample {
-        Sample::Packet { sampled, rate, at_egress } => {
+        SflowSample::Packet { sampled, rate, at_egress } => {
             let packet = sampled.packet.as_ref().map_err(|_| FlowReason::NoFlow)?;
             Some(Exported::Flow(FlowRecord {
                 flow: *packet.inner_flow(),
@@ -43,17 +46,17 @@ pub(crate) fn exported(exporter: Ipv4Addr, sample: &Sample<'_>) -> Result<Option
                 sampling: *rate,
             }))
         }
-        Sample::Dropped(sampled, reason) => Some(Exported::Drop(PacketDrop {
+        SflowSample::Dropped(sampled, reason) => Some(Exported::Drop(PacketDrop {
             flow: sampled.packet.as_ref().ok().map(|packet| *packet.inner_flow()),
             exporter,
             ingress: sampled.ingress,
             egress: sampled.egress,
-            reason: drop_reason::of_sflow(*reason),
+            reason: drop_reason::from_sflow_reason(*reason),
         })),
-        Sample::Interface(Interface { index, speed, counts }) => {
+        SflowSample::Interface(SflowInterface { index, speed, counts }) => {
             let reading = InterfaceReading { exporter, interface: *index, speed: *speed, counts: *counts };
             counts.iter().any(Option::is_some).then_some(Exported::Interface(reading))
         }
-        Sample::Other => None,
+        SflowSample::Other => None,
     })
 }

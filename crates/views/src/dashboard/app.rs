@@ -1,24 +1,24 @@
-//! The dashboard's state, and what keys do. No I/O and no clock: workers read [`App::want`] and answer through
-//! [`App::update`]; the caller passes every time.
+//! The dashboard's state, and what keys do. No I/O and no clock: workers read [`App::wanted_data`] and answer through
+//! [`App::apply_update`]; the caller passes every time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use dta_export::kind::Kind;
+use dta_export::kind::EventKind;
 use dta_proto::control::{SessionInfo, StoreInfo};
 use dta_proto::counter::{Stage, translator};
 use dta_proto::key::Flow;
 use dta_proto::store::{StoreKind, StoreSpec};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::connection::Connection;
+use super::connection::RefreshStatus;
 use super::events;
-use super::follow::{Change, Scan};
-use super::history::History;
-use super::then::{Step, Then, To};
-use crate::int::event::Event;
+use super::follow::{ElementChange, Scan};
+use super::history::RateHistory;
+use super::then::{EpochStep, PastEpoch, To};
+use crate::int::event::IntEvent;
 use crate::int::top::{By, Top};
-use crate::waterfall::{self, Node, Rates, Row};
+use crate::waterfall::{self, Rates, WaterfallNode, WaterfallRow};
 
 /// Bytes fetched for the memory view: more than any terminal shows, less than one request may ask.
 const WINDOW_BYTES: u64 = 16 << 10;
@@ -28,7 +28,7 @@ const WINDOW_BYTES: u64 = 16 << 10;
 pub(super) struct Snapshot {
     pub(super) stores: Vec<StoreInfo>,
     pub(super) sessions: Vec<SessionInfo>,
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<WaterfallNode>,
     /// The time to which the nodes' ages refer.
     pub(super) taken: Instant,
     /// Whether a running collector answered, rather than memory alone, which has no sessions or counters.
@@ -37,7 +37,7 @@ pub(super) struct Snapshot {
 
 /// A range of a store's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Window {
+pub(super) struct MemoryWindow {
     pub(super) store: String,
     pub(super) offset: u64,
     pub(super) length: u32,
@@ -52,7 +52,7 @@ pub(super) struct ListId {
 
 /// The entries read from a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Entries {
+pub(super) struct ListEntries {
     pub(super) newest: VecDeque<Vec<u8>>,
     pub(super) total: u64,
     pub(super) sequence: u64,
@@ -75,7 +75,7 @@ pub(super) struct TypedQuery {
 /// What the workers should fetch besides the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Want {
-    pub(super) memory: Option<Window>,
+    pub(super) memory: Option<MemoryWindow>,
     /// The store whose writes the memory view follows.
     pub(super) follow: Option<StoreSpec>,
     pub(super) list: Option<ListId>,
@@ -89,12 +89,12 @@ pub(super) struct Want {
 /// What the workers fetched.
 #[derive(Clone, Debug)]
 pub(super) enum Update {
-    Snapshot(Result<Snapshot, Failure>),
+    Snapshot(Result<Snapshot, RefreshFailure>),
     /// The bytes at that time.
-    Memory(Window, Instant, Result<Vec<u8>, String>),
+    Memory(MemoryWindow, Instant, Result<Vec<u8>, String>),
     /// The result of a scan for writes to the store with that name.
     Written(String, Result<Scan, String>),
-    Entries(ListId, Instant, Result<Entries, String>),
+    Entries(ListId, Instant, Result<ListEntries, String>),
     Answer(TypedQuery, Instant, Result<Vec<String>, String>),
     Events(Instant, Result<events::EventLog, String>),
     /// A ranking, and of which moment.
@@ -102,12 +102,12 @@ pub(super) enum Update {
     /// A flow of a moment, drawn.
     Flow((Flow, Option<u64>), Instant, Result<Vec<String>, String>),
     /// Where a step led; `None` = to now.
-    Stepped(Result<Option<Then>, String>),
+    Stepped(Result<Option<PastEpoch>, String>),
 }
 
 /// A refresh failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct RefreshFailure {
     pub(super) error: String,
     pub(super) at: Instant,
     /// The time of the next try.
@@ -118,12 +118,12 @@ pub(super) struct Failure {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Errand {
     Ask(TypedQuery),
-    Step(Box<Step>),
+    Step(Box<EpochStep>),
 }
 
 /// What a key asks the main loop to do.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Action {
+pub(super) enum KeyAction {
     Do(Errand),
     /// Refresh now.
     Refresh,
@@ -155,12 +155,12 @@ pub(super) struct MemoryView {
     pub(super) follow: bool,
     /// The last scan for writes, and the last change that any scan found.
     pub(super) seen: Option<Scan>,
-    pub(super) change: Option<Change>,
-    pub(super) window: Option<(Window, Vec<u8>)>,
+    pub(super) change: Option<ElementChange>,
+    pub(super) window: Option<(MemoryWindow, Vec<u8>)>,
     /// When that was read.
     pub(super) read: Option<Instant>,
     /// The same window one refresh earlier: differences have been written since.
-    pub(super) before: Option<(Window, Vec<u8>)>,
+    pub(super) before: Option<(MemoryWindow, Vec<u8>)>,
     /// An element number being typed (`g`).
     pub(super) goto: Option<String>,
 }
@@ -171,24 +171,24 @@ pub(super) struct EventsView {
     /// With the time when they were read.
     pub(super) seen: Option<(Instant, events::EventLog)>,
     /// The kind shown; `None` = all.
-    pub(super) kind: Option<Kind>,
+    pub(super) kind: Option<EventKind>,
     /// The index of the selected one, newest first.
     pub(super) selected: usize,
 }
 
 impl EventsView {
     /// The events of the kind shown, newest first.
-    pub(super) fn shown(&self) -> impl Iterator<Item = &Event> {
+    pub(super) fn shown_events(&self) -> impl Iterator<Item = &IntEvent> {
         let newest = self.seen.iter().flat_map(|(_, seen)| seen.newest.iter().rev());
         newest.filter(|event| self.kind.is_none_or(|kind| event.kind == kind))
     }
 
     /// Takes new events. The selection stays, unless it is on the newest: then it moves to the newest.
     fn take(&mut self, at: Instant, seen: events::EventLog) {
-        let count = |seen: &events::EventLog| seen.total(None);
+        let count = |seen: &events::EventLog| seen.event_count(None);
         let new = self.seen.as_ref().map_or(0, |(_, before)| count(&seen).saturating_sub(count(before)));
         let kind = self.kind;
-        let of_kind = |event: &&Event| kind.is_none_or(|kind| event.kind == kind);
+        let of_kind = |event: &&IntEvent| kind.is_none_or(|kind| event.kind == kind);
         let news = seen.newest.iter().rev().take(new as usize).filter(of_kind).count();
         if self.selected > 0 {
             self.selected += news;
@@ -197,8 +197,8 @@ impl EventsView {
     }
 
     /// Goes to the next or previous kind; "all kinds" comes before the first.
-    fn turn(&mut self, forward: bool) {
-        let kinds: Vec<Option<Kind>> = std::iter::once(None).chain(Kind::SHOWN.map(Some)).collect();
+    fn cycle_kind(&mut self, forward: bool) {
+        let kinds: Vec<Option<EventKind>> = std::iter::once(None).chain(EventKind::SHOWN.map(Some)).collect();
         let at = kinds.iter().position(|kind| *kind == self.kind).unwrap_or_default();
         self.kind = kinds[(at + if forward { 1 } else { kinds.len() - 1 }) % kinds.len()];
         self.selected = 0;
@@ -215,7 +215,7 @@ pub(super) struct TopView {
 }
 
 impl TopView {
-    fn turn(&mut self, forward: bool) {
+    fn cycle_ranking(&mut self, forward: bool) {
         let count = By::ALL.len();
         self.by = By::ALL[(self.by as usize + if forward { 1 } else { count - 1 }) % count];
         self.selected = 0;
@@ -253,8 +253,8 @@ pub(super) struct App {
     pub(super) help: Option<usize>,
     pub(super) now: Option<Snapshot>,
     pub(super) rates: Rates,
-    pub(super) history: History,
-    pub(super) connection: Connection,
+    pub(super) history: RateHistory,
+    pub(super) connection: RefreshStatus,
     /// Why the page has nothing new to show although the collector answers.
     pub(super) error: Option<String>,
     /// The selected store (index in the snapshot).
@@ -266,7 +266,7 @@ pub(super) struct App {
     pub(super) memory: MemoryView,
     pub(super) list: u32,
     /// With the time when they were read.
-    pub(super) entries: Option<(ListId, Instant, Entries)>,
+    pub(super) entries: Option<(ListId, Instant, ListEntries)>,
     pub(super) events: EventsView,
     pub(super) top: TopView,
     /// The flow shown over the pages of events and of top flows.
@@ -276,7 +276,7 @@ pub(super) struct App {
     /// Queries without an answer yet.
     pub(super) asking: usize,
     /// The past epoch that is shown, by pages that can; `None` = now.
-    pub(super) then: Option<Then>,
+    pub(super) then: Option<PastEpoch>,
     /// Whether a step to another one has no answer yet.
     pub(super) stepping: bool,
 }
@@ -287,7 +287,7 @@ impl App {
     }
 
     /// The selected store.
-    pub(super) fn spec(&self) -> Option<StoreSpec> {
+    pub(super) fn selected_store(&self) -> Option<StoreSpec> {
         let store = self.now.as_ref()?.stores.get(self.store)?.store.as_ref()?;
         StoreSpec::try_from(store).ok()
     }
@@ -299,34 +299,34 @@ impl App {
             stores.filter_map(|s| StoreSpec::try_from(s.store.as_ref()?).ok())
         };
         let is_append = |s: &StoreSpec| matches!(s.kind, StoreKind::Append { .. });
-        self.spec().filter(is_append).or_else(|| specs().find(is_append))
+        self.selected_store().filter(is_append).or_else(|| specs().find(is_append))
     }
 
     /// Frames per second that all translators write to a store; `None` if unknown.
-    pub(super) fn written(&self, store: &str) -> Option<f64> {
+    pub(super) fn write_rate(&self, store: &str) -> Option<f64> {
         let translators =
             self.now.iter().flat_map(|now| &now.nodes).filter(|node| node.stage == Stage::Translator);
-        self.rates.sum(translators, &translator::STORE_FRAMES.of(&[store]))
+        self.rates.sum(translators, &translator::STORE_FRAMES.format_name(&[store]))
     }
 
     /// What the workers should fetch: nothing while the collector is away, everything once it is back.
-    pub(super) fn want(&self) -> Want {
+    pub(super) fn wanted_data(&self) -> Want {
         let mut want = Want::default();
         if self.connection.is_lost() {
             return want;
         }
         match self.tab {
             Tab::Events | Tab::Top if self.flow.is_some() => {
-                (want.flow, want.at) = (self.flow.as_ref().map(|view| view.flow), self.at());
+                (want.flow, want.at) = (self.flow.as_ref().map(|view| view.flow), self.shown_moment());
             }
             Tab::Events => want.events = true,
-            Tab::Top => (want.top, want.at) = (Some(self.top.by), self.at()),
+            Tab::Top => (want.top, want.at) = (Some(self.top.by), self.shown_moment()),
             Tab::Memory => {
-                if let Some(spec) = self.spec() {
-                    let offset = self.memory.element.min(spec.elements() - 1) * spec.element_len();
+                if let Some(spec) = self.selected_store() {
+                    let offset = self.memory.element.min(spec.element_count() - 1) * spec.element_len();
                     let length = WINDOW_BYTES.min(spec.region_len() - offset) as u32;
                     want.follow = self.memory.follow.then(|| spec.clone());
-                    want.memory = Some(Window { store: spec.name, offset, length });
+                    want.memory = Some(MemoryWindow { store: spec.name, offset, length });
                 }
             }
             Tab::Lists => {
@@ -338,10 +338,12 @@ impl App {
     }
 
     /// Takes what the workers fetched.
-    pub(super) fn update(&mut self, update: Update) {
+    pub(super) fn apply_update(&mut self, update: Update) {
         match update {
-            Update::Snapshot(Ok(snapshot)) => self.figures(snapshot),
-            Update::Snapshot(Err(Failure { error, at, next })) => self.connection.failed(error, at, next),
+            Update::Snapshot(Ok(snapshot)) => self.apply_snapshot(snapshot),
+            Update::Snapshot(Err(RefreshFailure { error, at, next })) => {
+                self.connection.record_failure(error, at, next)
+            }
             Update::Memory(window, at, Ok(bytes)) => {
                 self.error = None;
                 let view = &mut self.memory;
@@ -351,7 +353,7 @@ impl App {
                 view.read = Some(at);
             }
             Update::Written(store, Ok(seen)) => {
-                if self.memory.follow && self.spec().is_some_and(|spec| spec.name == store) {
+                if self.memory.follow && self.selected_store().is_some_and(|spec| spec.name == store) {
                     if let Some(change) = seen.change {
                         self.memory.element = change.element;
                         self.memory.change = Some(change);
@@ -368,7 +370,7 @@ impl App {
                 self.events.take(at, seen);
             }
             // What was asked about another moment comes too late.
-            Update::Top((_, then), ..) | Update::Flow((_, then), ..) if then != self.at() => {}
+            Update::Top((_, then), ..) | Update::Flow((_, then), ..) if then != self.shown_moment() => {}
             Update::Top((by, _), at, Ok(top)) => {
                 self.error = None;
                 self.top.found = Some((by, at, *top));
@@ -382,12 +384,12 @@ impl App {
             Update::Answer(question, at, answer) => {
                 self.asking = self.asking.saturating_sub(1);
                 let lines = answer.unwrap_or_else(|error| vec![format!("error: {error}")]);
-                self.answered(question.text, lines, Some(at));
+                self.push_answer(question.text, lines, Some(at));
             }
             Update::Stepped(to) => {
                 self.stepping = false;
                 match to {
-                    Ok(then) => self.show(then),
+                    Ok(then) => self.show_moment(then),
                     Err(error) => self.error = Some(error),
                 }
             }
@@ -402,35 +404,35 @@ impl App {
         }
     }
 
-    fn figures(&mut self, snapshot: Snapshot) {
-        self.connection.good(snapshot.taken);
+    fn apply_snapshot(&mut self, snapshot: Snapshot) {
+        self.connection.record_success(snapshot.taken);
         self.store = self.store.min(snapshot.stores.len().saturating_sub(1));
         self.rates.take(&snapshot.nodes);
         let taken = snapshot.taken;
         self.now = Some(snapshot);
         if self.history.is_due(taken) {
             let rates = self.present_rates();
-            self.history.keep(taken, rates);
+            self.history.record_rates(taken, rates);
         }
     }
 
     /// The rates with a history: those in the waterfall without details, and the writes to stores.
     fn present_rates(&self) -> Vec<((String, String), Option<f64>)> {
         let now = self.now.iter();
-        let counters = now.clone().flat_map(|now| waterfall::rows(&now.nodes, &self.rates, false));
+        let counters = now.clone().flat_map(|now| waterfall::waterfall_rows(&now.nodes, &self.rates, false));
         let counters = counters.filter_map(|row| match row {
-            Row::Counter { node, name, rate, .. } => Some(((node, name), rate)),
-            Row::Node { .. } | Row::Link(_) => None,
+            WaterfallRow::Counter { node, name, rate, .. } => Some(((node, name), rate)),
+            WaterfallRow::Node { .. } | WaterfallRow::Link(_) => None,
         });
         let stores = now.flat_map(|now| &now.stores).filter_map(|info| info.store.as_ref());
         let stores =
-            stores.map(|store| ((store.name.clone(), WRITTEN.to_owned()), self.written(&store.name)));
+            stores.map(|store| ((store.name.clone(), WRITTEN.to_owned()), self.write_rate(&store.name)));
         counters.chain(stores).collect()
     }
 
     /// The moment that is shown by pages that can, in milliseconds since 1970; `None` = now.
-    pub(super) fn at(&self) -> Option<u64> {
-        self.then.as_ref().map(Then::at)
+    pub(super) fn shown_moment(&self) -> Option<u64> {
+        self.then.as_ref().map(PastEpoch::middle_moment)
     }
 
     /// Whether the page shows what there was at another moment.
@@ -439,7 +441,7 @@ impl App {
     }
 
     /// Shows another moment, on pages that can.
-    fn show(&mut self, then: Option<Then>) {
+    fn show_moment(&mut self, then: Option<PastEpoch>) {
         self.error = None;
         if self.then != then {
             self.then = then;
@@ -451,47 +453,47 @@ impl App {
     }
 
     /// A step through the epochs of the selected store or, if it has none, of the first one that has some.
-    fn step(&mut self, to: To) -> Option<Action> {
+    fn step_epoch(&mut self, to: To) -> Option<KeyAction> {
         if self.stepping || (to == To::Newer && self.then.is_none()) {
             return None;
         }
         self.stepping = true;
-        let selected = self.spec().map(|spec| spec.name);
+        let selected = self.selected_store().map(|spec| spec.name);
         let all = self.now.iter().flat_map(|now| &now.stores).filter_map(|info| info.store.as_ref());
         let stores = selected.into_iter().chain(all.map(|store| store.name.clone())).collect();
-        Some(Action::Do(Errand::Step(Box::new(Step { from: self.then.clone(), to, stores }))))
+        Some(KeyAction::Do(Errand::Step(Box::new(EpochStep { from: self.then.clone(), to, stores }))))
     }
 
-    fn answered(&mut self, asked: String, lines: Vec<String>, at: Option<Instant>) {
+    fn push_answer(&mut self, asked: String, lines: Vec<String>, at: Option<Instant>) {
         self.answers.push_front(Answered { asked, lines, at });
         self.answers.truncate(20);
     }
 
     /// Reports that something could not be sent.
-    pub(super) fn not_done(&mut self, errand: Errand) {
+    pub(super) fn report_unsent(&mut self, errand: Errand) {
         match errand {
             Errand::Ask(question) => {
                 self.asking = self.asking.saturating_sub(1);
                 let lines = vec!["not sent: earlier queries have no answer yet".into()];
-                self.answered(question.text, lines, None);
+                self.push_answer(question.text, lines, None);
             }
             Errand::Step(_) => self.stepping = false,
         }
     }
 
     /// Handles a key.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Option<Action> {
+    pub(super) fn handle_key(&mut self, key: KeyEvent) -> Option<KeyAction> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             match key.code {
                 KeyCode::Char('c') => self.quit = true,
-                KeyCode::Char('z') => return Some(Action::Suspend),
-                KeyCode::Char('l') => return Some(Action::Refresh),
+                KeyCode::Char('z') => return Some(KeyAction::Suspend),
+                KeyCode::Char('l') => return Some(KeyAction::Refresh),
                 _ => {}
             }
             return None;
         }
         if let Some(top) = &mut self.help {
-            match scrolled(*top, key.code) {
+            match scroll_target(*top, key.code) {
                 Some(to) => *top = to,
                 None => self.help = None,
             }
@@ -501,39 +503,39 @@ impl App {
         match key.code {
             KeyCode::F(1) => self.help = Some(0),
             KeyCode::Char('?') if !types => self.help = Some(0),
-            KeyCode::Char('[') if !types => return self.step(To::Older),
-            KeyCode::Char(']') if !types => return self.step(To::Newer),
-            KeyCode::Char('}') if !types => self.show(None),
-            KeyCode::Tab => self.turn(1),
-            KeyCode::BackTab => self.turn(Tab::ALL.len() - 1),
+            KeyCode::Char('[') if !types => return self.step_epoch(To::Older),
+            KeyCode::Char(']') if !types => return self.step_epoch(To::Newer),
+            KeyCode::Char('}') if !types => self.show_moment(None),
+            KeyCode::Tab => self.cycle_tab(1),
+            KeyCode::BackTab => self.cycle_tab(Tab::ALL.len() - 1),
             KeyCode::Esc if self.memory.goto.take().is_some() => {}
             KeyCode::Esc if self.flow.take().is_some() => self.error = None,
             KeyCode::Esc if types => self.input.clear(),
             KeyCode::Esc => self.quit = true,
             _ if self.tab == Tab::Query => return self.query_key(key.code),
-            _ if self.tab == Tab::Memory && self.memory.goto.is_some() => self.goto_key(key.code),
+            _ if self.tab == Tab::Memory && self.memory.goto.is_some() => self.handle_goto_key(key.code),
             KeyCode::Char('q') => self.quit = true,
-            KeyCode::Char('r') => return Some(Action::Refresh),
-            KeyCode::Char(digit @ '1'..='8') => self.go(Tab::ALL[digit as usize - '1' as usize]),
+            KeyCode::Char('r') => return Some(KeyAction::Refresh),
+            KeyCode::Char(digit @ '1'..='8') => self.open_tab(Tab::ALL[digit as usize - '1' as usize]),
             code => match self.tab {
                 Tab::Stores => self.store_key(code),
                 Tab::Waterfall if code == KeyCode::Char('a') => self.all = !self.all,
                 Tab::Waterfall => self.scroll_key(0, code),
                 Tab::Sessions => self.scroll_key(1, code),
                 Tab::Memory => self.memory_key(code),
-                Tab::Lists => self.list_key(code),
-                Tab::Events | Tab::Top if self.flow.is_some() => self.flow_key(code),
+                Tab::Lists => self.handle_list_key(code),
+                Tab::Events | Tab::Top if self.flow.is_some() => self.handle_flow_key(code),
                 Tab::Events => self.events_key(code),
-                Tab::Top => self.top_key(code),
+                Tab::Top => self.handle_top_key(code),
                 Tab::Query => {}
             },
         }
         None
     }
 
-    fn flow_key(&mut self, code: KeyCode) {
+    fn handle_flow_key(&mut self, code: KeyCode) {
         let Some(view) = &mut self.flow else { return };
-        match (scrolled(view.top, code), code) {
+        match (scroll_target(view.top, code), code) {
             (Some(to), _) => view.top = to,
             (None, KeyCode::Enter | KeyCode::Backspace | KeyCode::Left) => self.flow = None,
             (None, _) => {}
@@ -542,30 +544,31 @@ impl App {
 
     fn events_key(&mut self, code: KeyCode) {
         match code {
-            KeyCode::Right | KeyCode::Char('l') => self.events.turn(true),
-            KeyCode::Left | KeyCode::Char('h') => self.events.turn(false),
+            KeyCode::Right | KeyCode::Char('l') => self.events.cycle_kind(true),
+            KeyCode::Left | KeyCode::Char('h') => self.events.cycle_kind(false),
             KeyCode::Enter => {
-                let flow = self.events.shown().nth(self.events.selected).and_then(|event| event.flow);
+                let flow = self.events.shown_events().nth(self.events.selected).and_then(|event| event.flow);
                 self.open(flow);
             }
             // Drawing limits it.
             code => {
-                self.events.selected = scrolled(self.events.selected, code).unwrap_or(self.events.selected)
+                self.events.selected =
+                    scroll_target(self.events.selected, code).unwrap_or(self.events.selected)
             }
         }
     }
 
-    fn top_key(&mut self, code: KeyCode) {
+    fn handle_top_key(&mut self, code: KeyCode) {
         match code {
-            KeyCode::Right | KeyCode::Char('l') => self.top.turn(true),
-            KeyCode::Left | KeyCode::Char('h') => self.top.turn(false),
+            KeyCode::Right | KeyCode::Char('l') => self.top.cycle_ranking(true),
+            KeyCode::Left | KeyCode::Char('h') => self.top.cycle_ranking(false),
             KeyCode::Enter => {
                 let found = self.top.found.as_ref().filter(|(by, ..)| *by == self.top.by);
                 let row = found.and_then(|(_, _, top)| top.flows.get(self.top.selected));
                 let flow = row.and_then(|row| row.flow);
                 self.open(flow);
             }
-            code => self.top.selected = scrolled(self.top.selected, code).unwrap_or(self.top.selected),
+            code => self.top.selected = scroll_target(self.top.selected, code).unwrap_or(self.top.selected),
         }
     }
 
@@ -577,14 +580,14 @@ impl App {
         }
     }
 
-    fn go(&mut self, tab: Tab) {
+    fn open_tab(&mut self, tab: Tab) {
         self.tab = tab;
         self.error = None;
         self.flow = None;
     }
 
-    fn turn(&mut self, by: usize) {
-        self.go(Tab::ALL[(self.tab as usize + by) % Tab::ALL.len()]);
+    fn cycle_tab(&mut self, by: usize) {
+        self.open_tab(Tab::ALL[(self.tab as usize + by) % Tab::ALL.len()]);
     }
 
     fn select_store(&mut self, forward: bool) {
@@ -599,20 +602,20 @@ impl App {
         match code {
             KeyCode::Down | KeyCode::Char('j') => self.select_store(true),
             KeyCode::Up | KeyCode::Char('k') => self.select_store(false),
-            KeyCode::Enter => self.go(Tab::Memory),
+            KeyCode::Enter => self.open_tab(Tab::Memory),
             _ => {}
         }
     }
 
     fn scroll_key(&mut self, page: usize, code: KeyCode) {
-        if let Some(to) = scrolled(self.scroll[page], code) {
+        if let Some(to) = scroll_target(self.scroll[page], code) {
             self.scroll[page] = to;
         }
     }
 
     fn memory_key(&mut self, code: KeyCode) {
-        let Some(spec) = self.spec() else { return };
-        let last = spec.elements() - 1;
+        let Some(spec) = self.selected_store() else { return };
+        let last = spec.element_count() - 1;
         let at = self.memory.element;
         let to = match code {
             KeyCode::Right | KeyCode::Char('l') => return self.select_store(true),
@@ -638,7 +641,7 @@ impl App {
         self.memory.element = to.min(last);
     }
 
-    fn goto_key(&mut self, code: KeyCode) {
+    fn handle_goto_key(&mut self, code: KeyCode) {
         let Some(typed) = &mut self.memory.goto else { return };
         match code {
             KeyCode::Char(digit) if digit.is_ascii_digit() && typed.len() < 19 => typed.push(digit),
@@ -646,8 +649,8 @@ impl App {
                 typed.pop();
             }
             KeyCode::Enter => {
-                if let (Ok(element), Some(spec)) = (typed.parse::<u64>(), self.spec()) {
-                    self.memory.element = element.min(spec.elements() - 1);
+                if let (Ok(element), Some(spec)) = (typed.parse::<u64>(), self.selected_store()) {
+                    self.memory.element = element.min(spec.element_count() - 1);
                     self.memory.follow = false;
                 }
                 self.memory.goto = None;
@@ -656,7 +659,7 @@ impl App {
         }
     }
 
-    fn list_key(&mut self, code: KeyCode) {
+    fn handle_list_key(&mut self, code: KeyCode) {
         let Some(StoreKind::Append { lists, .. }) = self.append_store().map(|s| s.kind) else { return };
         self.list = match code {
             KeyCode::Right | KeyCode::Down | KeyCode::Char('l' | 'j') => (self.list + 1) % lists,
@@ -667,7 +670,7 @@ impl App {
         };
     }
 
-    fn query_key(&mut self, code: KeyCode) -> Option<Action> {
+    fn query_key(&mut self, code: KeyCode) -> Option<KeyAction> {
         match code {
             KeyCode::Char(c) if self.input.len() < 200 => self.input.push(c),
             KeyCode::Backspace => {
@@ -678,13 +681,15 @@ impl App {
                     self.input.clone_from(&answered.asked);
                 }
             }
-            KeyCode::Enter => match parse_question(&self.input, self.at()) {
+            KeyCode::Enter => match parse_question(&self.input, self.shown_moment()) {
                 Ok(question) => {
                     self.input.clear();
                     self.asking += 1;
-                    return Some(Action::Do(Errand::Ask(question)));
+                    return Some(KeyAction::Do(Errand::Ask(question)));
                 }
-                Err(error) if !self.input.is_empty() => self.answered(self.input.clone(), vec![error], None),
+                Err(error) if !self.input.is_empty() => {
+                    self.push_answer(self.input.clone(), vec![error], None)
+                }
                 Err(_) => {}
             },
             _ => {}
@@ -710,7 +715,7 @@ fn parse_question(input: &str, at: Option<u64>) -> Result<TypedQuery, String> {
 pub(super) const WRITTEN: &str = "written";
 
 /// Where a key scrolls to; `None` for other keys. Drawing limits it.
-fn scrolled(from: usize, code: KeyCode) -> Option<usize> {
+fn scroll_target(from: usize, code: KeyCode) -> Option<usize> {
     Some(match code {
         KeyCode::Down | KeyCode::Char('j') => from + 1,
         KeyCode::Up | KeyCode::Char('k') => from.saturating_sub(1),

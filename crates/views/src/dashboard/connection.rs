@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use dta_cli::number::ago;
+use dta_cli::number::format_duration;
 
 /// The outcome of the last tries.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Connection {
+pub(super) struct RefreshStatus {
     /// When the current figures arrived.
     told: Option<Instant>,
     trouble: Option<Trouble>,
@@ -20,14 +20,14 @@ struct Trouble {
     next: Instant,
 }
 
-impl Connection {
+impl RefreshStatus {
     /// A refresh succeeded.
-    pub(super) fn good(&mut self, told: Instant) {
+    pub(super) fn record_success(&mut self, told: Instant) {
         *self = Self { told: Some(told), trouble: None };
     }
 
     /// A try failed at `at`; the next one is at `next`.
-    pub(super) fn failed(&mut self, error: String, at: Instant, next: Instant) {
+    pub(super) fn record_failure(&mut self, error: String, at: Instant, next: Instant) {
         let since = self.trouble.as_ref().map_or(at, |trouble| trouble.since);
         self.trouble = Some(Trouble { error, since, next });
     }
@@ -38,33 +38,36 @@ impl Connection {
     }
 
     /// How old the figures are.
-    pub(super) fn age(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn figures_age(&self, now: Instant) -> Option<Duration> {
         self.told.map(|told| now.saturating_duration_since(told))
     }
 
     /// Whether the figures are stale: a refresh failed, or more than two are missing.
-    pub(super) fn is_old(&self, now: Instant, interval: Duration) -> bool {
-        self.is_lost() || self.age(now).is_some_and(|age| age > 2 * interval + Duration::from_secs(1))
+    pub(super) fn is_stale(&self, now: Instant, interval: Duration) -> bool {
+        self.is_lost() || self.figures_age(now).is_some_and(|age| age > 2 * interval + Duration::from_secs(1))
     }
 
     /// The state in a few words.
-    pub(super) fn state(&self, now: Instant, interval: Duration) -> String {
-        let figures = match self.age(now) {
-            Some(age) => format!("figures are {} old", ago(age)),
+    pub(super) fn describe_state(&self, now: Instant, interval: Duration) -> String {
+        let figures = match self.figures_age(now) {
+            Some(age) => format!("figures are {} old", format_duration(age)),
             None => "no figures yet".into(),
         };
         match &self.trouble {
             Some(trouble) => {
-                format!("NO ANSWER for {}, {figures}", ago(now.saturating_duration_since(trouble.since)))
+                format!(
+                    "NO ANSWER for {}, {figures}",
+                    format_duration(now.saturating_duration_since(trouble.since))
+                )
             }
-            None if self.is_old(now, interval) => format!("waiting, {figures}"),
-            None if self.told.is_some() => format!("live, {}", every(interval)),
+            None if self.is_stale(now, interval) => format!("waiting, {figures}"),
+            None if self.told.is_some() => format!("live, {}", describe_interval(interval)),
             None => "asking".into(),
         }
     }
 
     /// What went wrong, and when the next try is; `None` = nothing.
-    pub(super) fn trouble(&self, now: Instant) -> Option<String> {
+    pub(super) fn describe_trouble(&self, now: Instant) -> Option<String> {
         let Trouble { error, next, .. } = self.trouble.as_ref()?;
         let wait = next.saturating_duration_since(now);
         let when = if wait.is_zero() {
@@ -76,7 +79,7 @@ impl Connection {
     }
 }
 
-fn every(interval: Duration) -> String {
+fn describe_interval(interval: Duration) -> String {
     format!("every {} s", interval.as_secs_f64())
 }
 
@@ -89,18 +92,21 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
         let interval = Duration::from_millis(500);
-        let mut c = Connection::default();
-        assert_eq!((c.state(at(0.0), interval).as_str(), c.is_old(at(9.0), interval)), ("asking", false));
-        c.good(at(0.0));
-        assert_eq!(c.state(at(1.0), interval), "live, every 0.5 s");
-        assert_eq!(c.state(at(3.0), interval), "waiting, figures are 3 s old");
-        assert!(c.is_old(at(3.0), interval) && !c.is_lost() && c.trouble(at(3.0)).is_none());
-        c.failed("gone".into(), at(3.0), at(4.0));
-        c.failed("gone".into(), at(4.5), at(6.5));
-        assert_eq!(c.state(at(5.2), interval), "NO ANSWER for 2 s, figures are 5 s old");
-        assert_eq!(c.trouble(at(5.2)).unwrap(), "Trying again in 2 s (r: now): gone");
-        assert_eq!(c.trouble(at(6.5)).unwrap(), "Trying again now: gone");
-        c.good(at(7.0));
-        assert!(!c.is_lost() && !c.is_old(at(7.5), interval));
+        let mut c = RefreshStatus::default();
+        assert_eq!(
+            (c.describe_state(at(0.0), interval).as_str(), c.is_stale(at(9.0), interval)),
+            ("asking", false)
+        );
+        c.record_success(at(0.0));
+        assert_eq!(c.describe_state(at(1.0), interval), "live, every 0.5 s");
+        assert_eq!(c.describe_state(at(3.0), interval), "waiting, figures are 3 s old");
+        assert!(c.is_stale(at(3.0), interval) && !c.is_lost() && c.describe_trouble(at(3.0)).is_none());
+        c.record_failure("gone".into(), at(3.0), at(4.0));
+        c.record_failure("gone".into(), at(4.5), at(6.5));
+        assert_eq!(c.describe_state(at(5.2), interval), "NO ANSWER for 2 s, figures are 5 s old");
+        assert_eq!(c.describe_trouble(at(5.2)).unwrap(), "Trying again in 2 s (r: now): gone");
+        assert_eq!(c.describe_trouble(at(6.5)).unwrap(), "Trying again now: gone");
+        c.record_success(at(7.0));
+        assert!(!c.is_lost() && !c.is_stale(at(7.5), interval));
     }
 }

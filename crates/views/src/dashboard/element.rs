@@ -1,12 +1,12 @@
 //! Decodes the bytes of one element into a line.
 
-use dta_cli::number::counted;
+use dta_cli::number::format_count;
 use dta_proto::hex_groups;
-use dta_proto::layout::{Field, append, fields, postcarding, sketch_merge};
+use dta_proto::layout::{ElementField, append, element_fields, postcarding, sketch_merge};
 use dta_proto::store::{StoreKind, StoreSpec};
 
 /// A value as text if it is text, else as big-endian 32-bit numbers.
-fn value(bytes: &[u8]) -> String {
+fn format_value(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.chars().all(|c| !c.is_control()) => format!("{text:?}"),
         _ => {
@@ -19,7 +19,7 @@ fn value(bytes: &[u8]) -> String {
 
 /// The element `index` of a store, decoded for people. Most slots do not hold their key, so only a query can check
 /// their checksum.
-pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
+pub(super) fn describe_element(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
     if (bytes.len() as u64) < spec.element_len() {
         return String::new();
     }
@@ -28,14 +28,16 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
     }
     match spec.kind {
         StoreKind::KeyWrite { keys, .. } => {
-            let (key, of_key) = bytes[4..].split_at(keys.key_len().into());
+            let (key, of_key) = bytes[4..].split_at(keys.inline_key_len().into());
             let key = if keys.are_hashed() { String::new() } else { format!("key {}, ", hex_groups(key)) };
-            format!("{key}value {}", value(of_key))
+            format!("{key}value {}", format_value(of_key))
         }
-        StoreKind::Postcarding { hops, .. } => match postcarding::peek(bytes) {
+        StoreKind::Postcarding { hops, .. } => match postcarding::unverified_path(bytes) {
             Some(path) => {
                 let hops: Vec<_> = (0..hops)
-                    .map_while(|h| (h < path.length || path.hop(h).is_some()).then(|| path.hop(h)))
+                    .map_while(|h| {
+                        (h < path.length || path.hop_value(h).is_some()).then(|| path.hop_value(h))
+                    })
                     .collect();
                 let hops: Vec<_> = hops.iter().map(|h| h.map_or("?".into(), |h| h.to_string())).collect();
                 format!("path {}", hops.join(" → "))
@@ -44,15 +46,18 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
         },
         StoreKind::Append { ring, entry_len, .. } => {
             let list = (index / ring) as u32;
-            match append::decode(bytes, list, entry_len) {
-                append::Batch::Empty => "empty".into(),
-                append::Batch::Valid { sequence, count, .. } => {
-                    format!("list {list} batch {sequence}, {}", counted(count as u64, "entry", "entries"))
+            match append::decode_batch(bytes, list, entry_len) {
+                append::RingBatch::Empty => "empty".into(),
+                append::RingBatch::Valid { sequence, count, .. } => {
+                    format!(
+                        "list {list} batch {sequence}, {}",
+                        format_count(count as u64, "entry", "entries")
+                    )
                 }
-                append::Batch::Torn => format!("list {list}, being written or damaged"),
+                append::RingBatch::Torn => format!("list {list}, being written or damaged"),
             }
         }
-        StoreKind::SketchMerge { rows, columns, .. } => match sketch_merge::decode(bytes, rows) {
+        StoreKind::SketchMerge { rows, columns, .. } => match sketch_merge::decode_column(bytes, rows) {
             Some(column) => format!(
                 "column {} epoch {} merged {}/{} cells {:?}",
                 index % u64::from(columns),
@@ -66,8 +71,8 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
         // What has no words of its own.
         _ => {
             let mut rest = bytes;
-            let words = fields(&spec.kind).into_iter().map(|(name, field)| {
-                let (bytes, behind) = rest.split_at(field.size());
+            let words = element_fields(&spec.kind).into_iter().map(|(name, field)| {
+                let (bytes, behind) = rest.split_at(field.size_in_bytes());
                 rest = behind;
                 format!("{name} {}", number_or_value(field, bytes))
             });
@@ -76,11 +81,11 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
     }
 }
 
-fn number_or_value(field: Field, bytes: &[u8]) -> String {
+fn number_or_value(field: ElementField, bytes: &[u8]) -> String {
     let number = |n: u64, byte: &u8| n << 8 | u64::from(*byte);
     match field {
-        Field::Be16 | Field::Be32 => bytes.iter().fold(0, number).to_string(),
-        Field::Le16 | Field::Le64 => bytes.iter().rev().fold(0, number).to_string(),
-        Field::Bytes(_) => value(bytes),
+        ElementField::Be16 | ElementField::Be32 => bytes.iter().fold(0, number).to_string(),
+        ElementField::Le16 | ElementField::Le64 => bytes.iter().rev().fold(0, number).to_string(),
+        ElementField::Bytes(_) => format_value(bytes),
     }
 }

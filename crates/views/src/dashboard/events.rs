@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_rpc::Ask;
 use dta_export::directory::Directory;
-use dta_export::kind::Kind;
+use dta_export::kind::EventKind;
 use dta_export::names::Names;
-use dta_export::source::{Batch, Lost, Options, Source};
+use dta_export::source::{EntryBatch, EventSource, Lost, SourceOptions};
+use dta_rpc::Ask;
 
 use crate::int::StoreCatalog;
-use crate::int::event::{Event, Filter};
+use crate::int::event::{Filter, IntEvent};
 
 /// Most events kept.
 pub(super) const MAX_EVENTS: usize = 500;
@@ -23,19 +23,19 @@ const LONGEST: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EventLog {
     /// The newest events, oldest first.
-    pub(super) newest: VecDeque<Event>,
+    pub(super) newest: VecDeque<IntEvent>,
     /// Counts of all events, by kind.
-    pub(super) of_kind: [u64; Kind::NAMES.len()],
+    pub(super) of_kind: [u64; EventKind::NAMES.len()],
     pub(super) missed: Lost,
 }
 
 impl EventLog {
     /// The count of a kind; `None` = of all.
-    pub(super) fn total(&self, kind: Option<Kind>) -> u64 {
+    pub(super) fn event_count(&self, kind: Option<EventKind>) -> u64 {
         kind.map_or_else(|| self.of_kind.iter().sum(), |kind| self.of_kind[kind as usize])
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: IntEvent) {
         self.of_kind[event.kind as usize] += 1;
         // Lists are read in parallel: past events are put in order of time.
         let later = self.newest.iter().rev().take_while(|other| other.time > event.time).count();
@@ -48,7 +48,7 @@ impl EventLog {
 
 /// The lists that are followed.
 pub(super) struct EventFollower {
-    source: Source,
+    source: EventSource,
     directory: Directory,
     names: Arc<Names>,
     seen: EventLog,
@@ -59,13 +59,13 @@ impl EventFollower {
     ///
     /// # Errors
     /// There is no event store, in a sentence.
-    pub(super) async fn follow(ask: &Arc<dyn Ask>, names: Arc<Names>) -> Result<Self, String> {
-        let catalog = StoreCatalog::of(&**ask).await.map_err(|error| error.to_string())?;
-        let options = Options::default();
-        if !catalog.has(&options.store, dta_proto::wire::dta::Primitive::Append) {
+    pub(super) async fn from_oldest_event(ask: &Arc<dyn Ask>, names: Arc<Names>) -> Result<Self, String> {
+        let catalog = StoreCatalog::fetch_from(&**ask).await.map_err(|error| error.to_string())?;
+        let options = SourceOptions::default();
+        if !catalog.has_store(&options.store, dta_proto::wire::dta::Primitive::Append) {
             return Err(format!("this collector has no store {}", options.store));
         }
-        let source = Source::new(ask.clone(), &options, Arc::default());
+        let source = EventSource::new(ask.clone(), &options, Arc::default());
         Ok(Self { source, directory: Directory::default(), names, seen: EventLog::default() })
     }
 
@@ -83,12 +83,12 @@ impl EventFollower {
         Ok(&self.seen)
     }
 
-    fn take(&mut self, batch: &Batch) {
+    fn take(&mut self, batch: &EntryBatch) {
         self.seen.missed.add(&batch.lost);
         let filter = Filter::default();
         for entry in &batch.entries {
             self.directory.take(entry);
-            let event = Event::of(entry, &mut self.directory, &self.names);
+            let event = IntEvent::from_entry(entry, &mut self.directory, &self.names);
             if filter.admits(&event) {
                 self.seen.take(event);
             }

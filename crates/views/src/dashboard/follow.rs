@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dta_proto::control::MAX_READ;
 use dta_proto::store::StoreSpec;
 
-use super::app::Window;
+use super::app::MemoryWindow;
 
 /// Bytes of one request.
 const PAGE: u64 = MAX_READ as u64;
@@ -34,7 +34,7 @@ pub(super) struct Follow {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scan {
     /// The last one that changed.
-    pub(super) change: Option<Change>,
+    pub(super) change: Option<ElementChange>,
     /// Elements read in this scan.
     pub(super) elements: u64,
     /// Share of the store that has been read before; changes in the rest are unknown.
@@ -43,7 +43,7 @@ pub(super) struct Scan {
 
 /// Elements that changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct ElementChange {
     /// The element, or the first one under the changed digest.
     pub(super) element: u64,
     /// The number of elements under one digest: at least one of them changed.
@@ -69,26 +69,26 @@ impl Follow {
         Self { spec: spec.clone(), block, digests, looked, next: 0 }
     }
 
-    pub(super) fn is_of(&self, spec: &StoreSpec) -> bool {
+    pub(super) fn is_following(&self, spec: &StoreSpec) -> bool {
         self.spec == *spec
     }
 
     /// Pages per round.
-    pub(super) fn pages(&self) -> usize {
+    pub(super) fn page_count(&self) -> usize {
         self.looked.len()
     }
 
-    /// The range to read next, for [`Follow::compare`].
-    pub(super) fn window(&self) -> Window {
+    /// The range to read next, for [`Follow::compare_window`].
+    pub(super) fn next_window(&self) -> MemoryWindow {
         let offset = self.next as u64 * PAGE;
         let length = PAGE.min(self.spec.region_len() - offset) as u32;
-        Window { store: self.spec.name.clone(), offset, length }
+        MemoryWindow { store: self.spec.name.clone(), offset, length }
     }
 
     /// Compares the bytes of that range, read at `at`, and adds the result to `seen`.
-    pub(super) fn compare(&mut self, bytes: &[u8], at: Instant, seen: &mut Scan) {
+    pub(super) fn compare_window(&mut self, bytes: &[u8], at: Instant, seen: &mut Scan) {
         let page = self.next;
-        self.next = (self.next + 1) % self.pages();
+        self.next = (self.next + 1) % self.page_count();
         let first = page as u64 * PAGE / self.block;
         let before = self.looked[page].replace(at);
         let (mut changed, mut last) = (0, 0);
@@ -99,18 +99,18 @@ impl Follow {
             }
         }
         seen.elements += bytes.len() as u64 / self.spec.element_len();
-        seen.known = self.looked.iter().flatten().count() as f64 / self.pages() as f64;
+        seen.known = self.looked.iter().flatten().count() as f64 / self.page_count() as f64;
         let (Some(before), true) = (before, changed > 0) else { return };
         let of = self.block / self.spec.element_len();
         let others = seen.change.map_or(0, |change| change.others + 1) + changed - 1;
         let within = at.saturating_duration_since(before);
-        seen.change = Some(Change { element: last * of, of, others, within, at });
+        seen.change = Some(ElementChange { element: last * of, of, others, within, at });
     }
 }
 
 impl Scan {
     /// Begins a scan.
-    pub(super) fn nothing() -> Self {
+    pub(super) fn new() -> Self {
         Self { change: None, elements: 0, known: 0.0 }
     }
 }
@@ -131,11 +131,11 @@ mod tests {
 
     /// Scans all pages of `memory` at one time.
     fn round(follow: &mut Follow, memory: &[u8], at: Instant) -> Scan {
-        let mut seen = Scan::nothing();
-        for _ in 0..follow.pages() {
-            let window = follow.window();
+        let mut seen = Scan::new();
+        for _ in 0..follow.page_count() {
+            let window = follow.next_window();
             let start = window.offset as usize;
-            follow.compare(&memory[start..start + window.length as usize], at, &mut seen);
+            follow.compare_window(&memory[start..start + window.length as usize], at, &mut seen);
         }
         seen
     }
@@ -152,7 +152,7 @@ mod tests {
                 memory[element as usize * 16 + 7] ^= 1;
                 let at = start + Duration::from_secs(2 * (n as u64 + 1));
                 let seen = round(&mut follow, &memory, at);
-                let change = Change { element, of: 1, others: 0, within: Duration::from_secs(2), at };
+                let change = ElementChange { element, of: 1, others: 0, within: Duration::from_secs(2), at };
                 assert_eq!(seen, Scan { change: Some(change), elements: slots, known: 1.0 });
                 assert_eq!(round(&mut follow, &memory, at).change, None, "once");
             }
@@ -178,8 +178,8 @@ mod tests {
         let spec = store(1 << 14);
         let mut memory = vec![0; spec.region_len() as usize];
         let mut follow = Follow::new(&spec);
-        let (start, mut seen) = (Instant::now(), Scan::nothing());
-        follow.compare(&memory[..PAGE as usize], start, &mut seen);
+        let (start, mut seen) = (Instant::now(), Scan::new());
+        follow.compare_window(&memory[..PAGE as usize], start, &mut seen);
         assert_eq!((seen.known, seen.elements), (0.25, 4096));
         memory[0] = 1;
         let seen = round(&mut follow, &memory, start + Duration::from_secs(1));
@@ -196,11 +196,11 @@ mod tests {
         let mut follow = Follow::new(&store(1 << 24));
         assert_eq!(follow.block, 4 * 16);
         let mut memory = vec![0; PAGE as usize];
-        follow.compare(&memory, Instant::now(), &mut Scan::nothing());
+        follow.compare_window(&memory, Instant::now(), &mut Scan::new());
         follow.next = 0;
         memory[16 * 1001] = 1;
-        let mut seen = Scan::nothing();
-        follow.compare(&memory, Instant::now(), &mut seen);
+        let mut seen = Scan::new();
+        follow.compare_window(&memory, Instant::now(), &mut seen);
         assert_eq!(seen.change.map(|change| (change.element, change.of)), Some((1000, 4)));
         // In the largest store, a digest covers at most a page.
         assert_eq!(Follow::new(&store(1 << 32)).block, 16 * 1024);

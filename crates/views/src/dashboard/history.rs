@@ -14,12 +14,12 @@ type Name = (String, String);
 
 /// Rates of counters over the last minute, one per second or per refresh, whichever is longer.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(super) struct RateHistory {
     of: BTreeMap<Name, VecDeque<Option<f64>>>,
     last: Option<Instant>,
 }
 
-impl History {
+impl RateHistory {
     /// Whether a step has passed and rates are due.
     pub(super) fn is_due(&self, at: Instant) -> bool {
         // A slightly early refresh belongs to the next step.
@@ -27,8 +27,8 @@ impl History {
     }
 
     /// Adds rates; `None` = unknown. Counters that are missing here are forgotten.
-    pub(super) fn keep(&mut self, at: Instant, rates: impl IntoIterator<Item = (Name, Option<f64>)>) {
-        let missed = self.last.map_or(0, |last| missed(at.saturating_duration_since(last)));
+    pub(super) fn record_rates(&mut self, at: Instant, rates: impl IntoIterator<Item = (Name, Option<f64>)>) {
+        let missed = self.last.map_or(0, |last| missed_steps(at.saturating_duration_since(last)));
         self.last = Some(at);
         let mut of = BTreeMap::new();
         for (name, rate) in rates {
@@ -50,19 +50,20 @@ impl History {
         };
         let shown: Vec<Option<f64>> = kept.iter().skip(kept.len().saturating_sub(width)).copied().collect();
         let most = shown.iter().flatten().copied().fold(0.0, f64::max);
-        let bars: String = shown.iter().map(|rate| rate.map_or(' ', |rate| bar(rate, most))).collect();
+        let bars: String =
+            shown.iter().map(|rate| rate.map_or(' ', |rate| sparkline_bar(rate, most))).collect();
         format!("{bars:>width$}")
     }
 }
 
 /// How many of the kept steps have no rate.
-fn missed(passed: Duration) -> usize {
+fn missed_steps(passed: Duration) -> usize {
     // Slow refreshes skip nothing: their step is longer.
     let steps = passed.as_secs_f64() / STEP.as_secs_f64();
     if steps < 5.0 { 0 } else { (steps as usize - 1).min(RATES) }
 }
 
-fn bar(rate: f64, most: f64) -> char {
+fn sparkline_bar(rate: f64, most: f64) -> char {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     if most <= 0.0 {
         return BARS[0];
@@ -80,11 +81,11 @@ mod tests {
 
     fn line(rates: &[(u64, Option<f64>)], width: usize) -> String {
         let start = Instant::now();
-        let mut history = History::default();
+        let mut history = RateHistory::default();
         for (millis, rate) in rates {
             let at = start + Duration::from_millis(*millis);
             if history.is_due(at) {
-                history.keep(at, [(name(), *rate)]);
+                history.record_rates(at, [(name(), *rate)]);
             }
         }
         history.sparkline("nic/soft", "received", width)
@@ -116,12 +117,12 @@ mod tests {
     #[test]
     fn old_rates_and_counters_that_are_gone_are_forgotten() {
         let start = Instant::now();
-        let mut history = History::default();
+        let mut history = RateHistory::default();
         for i in 0..200 {
-            history.keep(start + Duration::from_secs(i), [(name(), Some(1.0))]);
+            history.record_rates(start + Duration::from_secs(i), [(name(), Some(1.0))]);
         }
         assert_eq!(history.of[&name()].len(), RATES);
-        history.keep(start + Duration::from_secs(200), []);
+        history.record_rates(start + Duration::from_secs(200), []);
         assert!(history.of.is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! `dta-collector dashboard`: a terminal view of a collector, by its address or by its memory directory.
 //!
-//! [`source`] queries, [`worker`] decides when, [`follow`] finds writes to a store, [`connection`] tracks the age of
-//! the figures, [`history`] keeps rates, and [`then`] steps through past epochs. [`app`] holds the state and handles keys (no I/O), [`view`] draws it, and
-//! [`element`] decodes the bytes of one element. Events, top flows and paths come from [`crate::int`]; [`events`]
+//! [`source`] queries, [`worker`] decides when, [`from_oldest_event`] finds writes to a store, [`connection`] tracks the age of
+//! the figures, [`history_path`] keeps rates, and [`then`] steps through past epochs. [`app`] holds the state and handles keys (no I/O), [`view`] draws it, and
+//! [`encode_element`] decodes the bytes of one element. Events, top flows and paths come from [`crate::int`]; [`events`]
 //! follows its lists.
 
 mod app;
@@ -30,7 +30,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 pub use source::DataSource;
 
-use app::{Action, App};
+use app::{App, KeyAction};
 use view::Theme;
 use worker::Orders;
 
@@ -58,20 +58,20 @@ pub async fn run(source: DataSource, interval: Duration) -> std::io::Result<()> 
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let app = App::new(source.title(), interval);
-    let theme = Theme::of(dta_cli::terminal::has_colours(&std::io::stdout()));
+    let theme = Theme::with_colours(dta_cli::terminal::has_colours(&std::io::stdout()));
 
-    let (want, wanted) = watch::channel(app.want());
+    let (want, wanted) = watch::channel(app.wanted_data());
     let (errands, sent) = mpsc::channel(8);
     let (updates, updated) = mpsc::channel(64);
     let refresh = Arc::new(Notify::new());
     let orders = Orders { wanted, errands: sent, refresh: refresh.clone(), updates };
-    let mut workers = worker::start(&source, interval, orders);
+    let mut workers = worker::start_workers(&source, interval, orders);
     let (keys, pressed) = mpsc::channel(64);
     let keyboard = std::thread::spawn(move || watch_keyboard(&keys));
 
     let screen = Screen { terminal: open_terminal(), theme, app, want, errands, refresh };
     let result = tokio::select! {
-        result = screen.show(pressed, updated) => result,
+        result = screen.run_until_quit(pressed, updated) => result,
         _ = workers.join_next() => Err(std::io::Error::other("a part of the dashboard ended because of a bug in \
             this program")),
         _ = terminate.recv() => Ok(()),
@@ -115,7 +115,7 @@ struct Screen {
 
 impl Screen {
     /// Draws, and handles keys and updates, until the user quits.
-    async fn show(
+    async fn run_until_quit(
         mut self,
         mut pressed: mpsc::Receiver<Event>,
         mut updated: mpsc::Receiver<app::Update>,
@@ -125,25 +125,25 @@ impl Screen {
         loop {
             if !PANICKED.load(Ordering::SeqCst) {
                 let (app, theme) = (&mut self.app, &self.theme);
-                self.terminal.draw(|frame| view::draw(frame, app, theme, Instant::now()))?;
+                self.terminal.draw(|frame| view::draw_dashboard(frame, app, theme, Instant::now()))?;
             }
             tokio::select! {
                 event = pressed.recv() => match event {
                     Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                        let action = self.app.key(key);
-                        self.act(action)?;
+                        let action = self.app.handle_key(key);
+                        self.perform_action(action)?;
                     }
                     // A resize redraws, like any event.
                     Some(_) => {}
                     None => return Err(std::io::Error::other("the terminal's input ended")),
                 },
-                Some(update) = updated.recv() => self.app.update(update),
+                Some(update) = updated.recv() => self.app.apply_update(update),
                 _ = redraw.tick() => {}
             }
             if self.app.quit {
                 return Ok(());
             }
-            let wish = self.app.want();
+            let wish = self.app.wanted_data();
             self.want.send_if_modified(|old| {
                 let changed = *old != wish;
                 *old = wish;
@@ -152,18 +152,18 @@ impl Screen {
         }
     }
 
-    fn act(&mut self, action: Option<Action>) -> std::io::Result<()> {
+    fn perform_action(&mut self, action: Option<KeyAction>) -> std::io::Result<()> {
         match action {
-            Some(Action::Do(errand)) => {
+            Some(KeyAction::Do(errand)) => {
                 if let Err(full) = self.errands.try_send(errand) {
-                    self.app.not_done(full.into_inner());
+                    self.app.report_unsent(full.into_inner());
                 }
             }
-            Some(Action::Refresh) => {
+            Some(KeyAction::Refresh) => {
                 self.refresh.notify_one();
                 self.terminal.clear()?;
             }
-            Some(Action::Suspend) => {
+            Some(KeyAction::Suspend) => {
                 ratatui::restore();
                 rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TSTP)?;
                 self.terminal = ratatui::init();

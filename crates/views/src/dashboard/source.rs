@@ -5,19 +5,19 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_rpc::collector::Client;
-use dta_rpc::{Ask, ClientError, Following, Question, QuestionKind};
 use dta_export::names::Names;
 use dta_proto::control::{ReadMemoryRequest, TailRequest};
 use dta_proto::key::{Flow, Key};
 use dta_proto::store::StoreSpec;
 use dta_proto::trace::store as trace_store;
 use dta_proto::wire::dta::Primitive;
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, ClientError, Question, QuestionKind, TailMessages};
 
-use super::app::{Entries, ListId, Snapshot, TypedQuery, Window};
+use super::app::{ListEntries, ListId, MemoryWindow, Snapshot, TypedQuery};
 use super::events::EventFollower;
-use super::then::{self, Step, Then};
-use crate::epoch::Shown;
+use super::then::{self, EpochStep, PastEpoch};
+use crate::epoch::EpochSummary;
 use crate::int::flow::{DtaStores, FlowQuery};
 use crate::int::top::{By, Criteria, Ranking, Top};
 use crate::int::{StoreCatalog, draw, stores};
@@ -49,20 +49,20 @@ pub struct DataSource {
 }
 
 /// A followed list, and what came of it.
-pub(super) struct Tail {
+pub(super) struct FollowedList {
     list: ListId,
-    following: Following,
-    seen: Entries,
+    following: TailMessages,
+    seen: ListEntries,
 }
 
 impl DataSource {
     /// A running collector; `address` appears in the title.
-    pub fn live(client: Client, address: &str) -> Self {
-        Self::asking(Arc::new(client), format!("collector {address}"), true)
+    pub fn from_collector(client: RemoteCollector, address: &str) -> Self {
+        Self::from_ask(Arc::new(client), format!("collector {address}"), true)
     }
 
     /// Any implementation of [`Ask`]. `running` = it has sessions and counters.
-    pub fn asking(ask: Arc<dyn Ask>, title: String, running: bool) -> Self {
+    pub fn from_ask(ask: Arc<dyn Ask>, title: String, running: bool) -> Self {
         Self { ask, title, running, names: Arc::default() }
     }
 
@@ -75,136 +75,138 @@ impl DataSource {
         self.title.clone()
     }
 
-    pub(super) async fn snapshot(&self) -> Result<Snapshot, String> {
-        let stores = patient(self.ask.stores()).await?;
+    pub(super) async fn fetch_snapshot(&self) -> Result<Snapshot, String> {
+        let stores = await_answer(self.ask.fetch_stores()).await?;
         let (mut sessions, mut nodes) = (Vec::new(), Vec::new());
         if self.running {
-            sessions = patient(self.ask.sessions()).await?.sessions;
-            nodes = waterfall::nodes(patient(self.ask.statistics()).await?);
+            sessions = await_answer(self.ask.fetch_sessions()).await?.sessions;
+            nodes = waterfall::ordered_nodes(await_answer(self.ask.statistics()).await?);
         }
         Ok(Snapshot { stores, sessions, nodes, taken: Instant::now(), live: self.running })
     }
 
-    pub(super) async fn memory_bytes(&self, window: &Window) -> Result<Vec<u8>, String> {
-        let Window { store, offset, length } = window.clone();
-        Ok(patient(self.ask.read_memory(ReadMemoryRequest { store, offset, length })).await?.data)
+    pub(super) async fn memory_bytes(&self, window: &MemoryWindow) -> Result<Vec<u8>, String> {
+        let MemoryWindow { store, offset, length } = window.clone();
+        Ok(await_answer(self.ask.read_memory(ReadMemoryRequest { store, offset, length })).await?.data)
     }
 
     /// Follows a list from its oldest batch.
-    pub(super) async fn tail(&self, list: &ListId) -> Result<Tail, String> {
+    pub(super) async fn follow_list(&self, list: &ListId) -> Result<FollowedList, String> {
         let request = TailRequest {
             store: list.store.clone(),
             list: list.list,
             from_start: true,
             ..TailRequest::default()
         };
-        let following = patient(self.ask.tail(request)).await?;
-        Ok(Tail { list: list.clone(), following, seen: Entries::default() })
+        let following = await_answer(self.ask.tail_list(request)).await?;
+        Ok(FollowedList { list: list.clone(), following, seen: ListEntries::default() })
     }
 
     /// Follows the events.
-    pub(super) async fn events(&self) -> Result<EventFollower, String> {
-        within(EventFollower::follow(&self.ask, self.names.clone())).await?
+    pub(super) async fn follow_events(&self) -> Result<EventFollower, String> {
+        with_timeout(EventFollower::from_oldest_event(&self.ask, self.names.clone())).await?
     }
 
     /// A ranking of flows.
-    pub(super) fn ranking(&self, by: By, at: Option<u64>) -> Ranking {
+    pub(super) fn new_ranking(&self, by: By, at: Option<u64>) -> Ranking {
         Ranking::new(self.ask.clone(), Criteria { by, most: TOP, at, ..Criteria::default() })
     }
 
     /// The top flows of `ranking`.
-    pub(super) async fn top(&self, ranking: &mut Ranking) -> Result<Top, String> {
-        within(ranking.rank()).await?.map_err(|error| error.to_string())
+    pub(super) async fn rank_flows(&self, ranking: &mut Ranking) -> Result<Top, String> {
+        with_timeout(ranking.rank_flows()).await?.map_err(|error| error.to_string())
     }
 
     /// Where a step through epochs leads.
-    pub(super) async fn step(&self, step: &Step) -> Result<Option<Then>, String> {
-        within(then::step(&*self.ask, step)).await?
+    pub(super) async fn resolve_step(&self, step: &EpochStep) -> Result<Option<PastEpoch>, String> {
+        with_timeout(then::resolve_step(&*self.ask, step)).await?
     }
 
     /// Everything known about a flow at a moment, drawn as a path.
-    pub(super) async fn flow(&self, flow: Flow, at: Option<u64>) -> Result<Vec<String>, String> {
-        let catalog = within(StoreCatalog::of(&*self.ask)).await?.map_err(|error| error.to_string())?;
-        let dta = if catalog.has_int() { DtaStores::default() } else { catalog.dta() };
+    pub(super) async fn draw_flow(&self, flow: Flow, at: Option<u64>) -> Result<Vec<String>, String> {
+        let catalog =
+            with_timeout(StoreCatalog::fetch_from(&*self.ask)).await?.map_err(|error| error.to_string())?;
+        let dta = if catalog.has_int_stores() { DtaStores::default() } else { catalog.dta_stores() };
         let asking = FlowQuery { ask: self.ask.clone(), dta, names: self.names.clone(), at };
-        let reports = within(asking.about(&[flow])).await?.map_err(|error| error.to_string())?;
-        let mut lines: Vec<String> = reports.iter().flat_map(draw::lines).collect();
-        if at.is_none() && catalog.has(trace_store::EVENTS, Primitive::Append) {
-            let traced = self.traced(flow).await?;
+        let reports =
+            with_timeout(asking.summarize_flows(&[flow])).await?.map_err(|error| error.to_string())?;
+        let mut lines: Vec<String> = reports.iter().flat_map(draw::flow_lines).collect();
+        if at.is_none() && catalog.has_store(trace_store::EVENTS, Primitive::Append) {
+            let traced = self.fetch_flow_trace(flow).await?;
             if traced.found {
                 lines.extend([String::new(), "Traced by hosts:".into(), String::new()]);
-                lines.extend(trace::draw::lines(&traced));
+                lines.extend(trace::draw::trace_lines(&traced));
             }
         }
         Ok(lines)
     }
 
     /// The trace of a flow through hosts.
-    async fn traced(&self, flow: Flow) -> Result<trace::flow::FlowTrace, String> {
-        within(trace::flow::about(&*self.ask, &flow)).await?.map_err(|error| error.to_string())
+    async fn fetch_flow_trace(&self, flow: Flow) -> Result<trace::flow::FlowTrace, String> {
+        with_timeout(trace::flow::trace_flow(&*self.ask, &flow)).await?.map_err(|error| error.to_string())
     }
 
     /// The answer as lines for people.
-    pub(super) async fn query(&self, question: &TypedQuery) -> Result<Vec<String>, String> {
+    pub(super) async fn answer_query(&self, question: &TypedQuery) -> Result<Vec<String>, String> {
         if question.store == TRACE {
             let flow = Flow::from_str(&question.key).map_err(|error| error.to_string())?;
-            return Ok(trace::draw::lines(&self.traced(flow).await?));
+            return Ok(trace::draw::trace_lines(&self.fetch_flow_trace(flow).await?));
         }
-        let stores = patient(self.ask.placement()).await?.stores;
+        let stores = await_answer(self.ask.placement()).await?.stores;
         let specs: Vec<_> = stores.iter().filter_map(|place| place.store.as_ref()).collect();
         let spec = specs.iter().find(|spec| spec.name == question.store).ok_or_else(|| {
             let have: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
             format!("there is no store {:?}; there are {}", question.store, have.join(", "))
         })?;
         let primitive = StoreSpec::try_from(*spec).map_err(|e| e.to_string())?.kind.primitive();
-        let kind = QuestionKind::usual(primitive, question.epoch)
+        let kind = QuestionKind::default_for(primitive, question.epoch)
             .ok_or("an append store has lists, not keys: see the Lists tab")?;
         let keys = [Key::from_str(&question.key).map_err(|e| e.to_string())?];
-        let (ask, store) = (stores::then(&self.ask, question.at), &question.store);
-        let answers = patient(ask.ask(Question::now(store, keys, kind))).await?;
-        let mut said = answers.of_keys.first().ok_or("no answer")?.in_words();
+        let (ask, store) = (stores::at_moment(&self.ask, question.at), &question.store);
+        let answers = await_answer(ask.query_keys(Question::now(store, keys, kind))).await?;
+        let mut said = answers.of_keys.first().ok_or("no answer")?.describe_lines();
         if let Some(at) = question.at {
-            let epoch = patient(stores::epoch(&*self.ask, store, at)).await?;
-            said.extend(epoch.iter().map(|epoch| format!("of {}", Shown::from(epoch).in_words())));
+            let epoch = await_answer(stores::epoch_at_moment(&*self.ask, store, at)).await?;
+            said.extend(epoch.iter().map(|epoch| format!("of {}", EpochSummary::from(epoch).describe())));
         }
         Ok(said)
     }
 }
 
-impl Tail {
-    pub(super) fn is_of(&self, list: &ListId) -> bool {
+impl FollowedList {
+    pub(super) fn is_following(&self, list: &ListId) -> bool {
         self.list == *list
     }
 
     /// Reads what is there; the stream stays open while it is quiet. A writer that is never quiet does not keep the
     /// screen from being drawn.
-    pub(super) async fn read(&mut self) -> Result<&Entries, String> {
+    pub(super) async fn read(&mut self) -> Result<&ListEntries, String> {
         let began = Instant::now();
         while began.elapsed() < PATIENCE
-            && let Ok(message) = tokio::time::timeout(QUIET, self.following.message()).await
+            && let Ok(message) = tokio::time::timeout(QUIET, self.following.next_message()).await
         {
             let Some(news) = message.map_err(|error| error.to_string())? else { break };
             self.seen.overwritten += news.overwritten_batches;
             self.seen.torn += news.torn;
             self.seen.sequence = self.seen.sequence.max(news.sequence);
-            keep(&mut self.seen, news.entries);
+            keep_newest(&mut self.seen, news.entries);
         }
         Ok(&self.seen)
     }
 }
 
 /// Waits for an answer, at most [`PATIENCE`]; an error as one sentence.
-async fn patient<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, String> {
-    within(answer).await?.map_err(|error| error.to_string())
+async fn await_answer<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, String> {
+    with_timeout(answer).await?.map_err(|error| error.to_string())
 }
 
 /// Waits for a future, at most [`PATIENCE`].
-async fn within<T>(work: impl Future<Output = T>) -> Result<T, String> {
+async fn with_timeout<T>(work: impl Future<Output = T>) -> Result<T, String> {
     let patient = tokio::time::timeout(PATIENCE, work).await;
     patient.map_err(|_| format!("the collector has not answered for {} s", PATIENCE.as_secs()))
 }
 
-fn keep(seen: &mut Entries, news: Vec<Vec<u8>>) {
+fn keep_newest(seen: &mut ListEntries, news: Vec<Vec<u8>>) {
     seen.total += news.len() as u64;
     let skip = news.len().saturating_sub(MAX_ENTRIES);
     seen.newest.extend(news.into_iter().skip(skip));
@@ -224,16 +226,17 @@ mod tests {
     #[tokio::test]
     async fn unknown_hops_at_the_end_of_a_path_are_shown() {
         let key: Key = "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap();
-        let mut fake = Fake::with([("s", StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 })]);
+        let mut fake =
+            Fake::with_stores([("s", StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 })]);
         let (hops, present) = (vec![10, 0, 30, 0, 0], vec![true, false, true, false, false]);
-        fake.put(
+        fake.put_answer(
             "s",
             key,
             PathAnswer { found: true, hops, present, path_length: 5, ..PathAnswer::default() },
         );
-        let source = DataSource::asking(Arc::new(fake), "x".into(), false);
+        let source = DataSource::from_ask(Arc::new(fake), "x".into(), false);
         let question =
             TypedQuery { store: "s".into(), key: key.to_string(), epoch: 0, at: None, text: String::new() };
-        assert_eq!(source.query(&question).await.unwrap(), ["10 → ? → 30 → ? → ?", "partial"]);
+        assert_eq!(source.answer_query(&question).await.unwrap(), ["10 → ? → 30 → ? → ?", "partial"]);
     }
 }

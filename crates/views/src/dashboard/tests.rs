@@ -3,9 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use dta_rpc::{self as client, Answers, Ask, ClientError, Following};
 use dta_export::directory::Directory;
-use dta_export::kind::Kind;
+use dta_export::kind::EventKind;
 use dta_export::names::Names;
 use dta_export::source::Lost;
 use dta_proto::control::{
@@ -15,7 +14,8 @@ use dta_proto::control::{
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{append, key_write};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
-use dta_proto::telemetry::{self, Entry, Location, Metric, Why};
+use dta_proto::telemetry::{self, Location, Metric, TelemetryEntry, Why};
+use dta_rpc::{self as client, Ask, ClientError, QueryAnswers, TailMessages};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::{Buffer, Cell};
@@ -24,16 +24,17 @@ use ratatui::style::{Color, Modifier};
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::app::{
-    Action, App, Entries, Errand, Failure, ListId, Snapshot, Tab, TypedQuery, Update, Want, Window,
+    App, Errand, KeyAction, ListEntries, ListId, MemoryWindow, RefreshFailure, Snapshot, Tab, TypedQuery,
+    Update, Want,
 };
 use super::events;
-use super::follow::{Change, Scan};
+use super::follow::{ElementChange, Scan};
 use super::source::DataSource;
-use super::then::{Then, To};
+use super::then::{PastEpoch, To};
 use super::view::{self, Theme};
 use super::worker::{self, Orders};
 use crate::fake::Fake;
-use crate::int::event::Event;
+use crate::int::event::IntEvent;
 use crate::int::top::{By, RankedFlow, Top};
 use crate::waterfall;
 
@@ -69,8 +70,8 @@ fn infos() -> Vec<StoreInfo> {
         length: spec.region_len(),
         memory: "2 MiB pages: 513 of 513".into(),
         file: format!("/dev/shm/dta/{}.region", spec.name),
-        used: spec.elements() / 4,
-        capacity: spec.elements(),
+        used: spec.element_count() / 4,
+        capacity: spec.element_count(),
         load: 0.25,
         survival: spec.redundancy().map(|_| 0.9511),
         advised_redundancy: spec.redundancy().map(|_| 3),
@@ -156,7 +157,7 @@ fn snapshot(taken: Instant, second: u64) -> Snapshot {
         owner: String::new(),
         frames_by: String::new(),
     }];
-    Snapshot { stores: infos(), sessions, nodes: waterfall::nodes(nodes), taken, live: true }
+    Snapshot { stores: infos(), sessions, nodes: waterfall::ordered_nodes(nodes), taken, live: true }
 }
 
 /// An app that has seen figures for ten seconds, and the time of the last.
@@ -165,7 +166,7 @@ fn app_at() -> (App, Instant) {
     let start = Instant::now();
     let at = |second: u64| start + Duration::from_secs(second);
     for second in 1..=10 {
-        app.update(Update::Snapshot(Ok(snapshot(at(second), second))));
+        app.apply_update(Update::Snapshot(Ok(snapshot(at(second), second))));
     }
     (app, at(10))
 }
@@ -174,8 +175,8 @@ fn app() -> App {
     app_at().0
 }
 
-fn press(app: &mut App, code: KeyCode) -> Option<Action> {
-    app.key(KeyEvent::new(code, KeyModifiers::NONE))
+fn press(app: &mut App, code: KeyCode) -> Option<KeyAction> {
+    app.handle_key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
 fn type_text(app: &mut App, text: &str) {
@@ -186,7 +187,7 @@ fn type_text(app: &mut App, text: &str) {
 
 fn terminal(app: &mut App, theme: &Theme, now: Instant, width: u16, height: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a test terminal");
-    terminal.draw(|frame| view::draw(frame, app, theme, now)).expect("drawn");
+    terminal.draw(|frame| view::draw_dashboard(frame, app, theme, now)).expect("drawn");
     terminal
 }
 
@@ -209,7 +210,7 @@ fn cells(buffer: &Buffer, y: u16) -> Vec<Cell> {
 fn away(app: &mut App, at: Instant, tries_in: f64) {
     let error = "the collector has not answered for 3 s".into();
     let next = at + Duration::from_secs_f64(tries_in);
-    app.update(Update::Snapshot(Err(Failure { error, at, next })));
+    app.apply_update(Update::Snapshot(Err(RefreshFailure { error, at, next })));
 }
 
 #[test]
@@ -283,11 +284,11 @@ fn help_at_80x24_and_how_to_leave_it() {
 fn memory_shows_slots_in_hex_and_decoded() {
     let mut app = app();
     press(&mut app, KeyCode::Char('4'));
-    let window = app.want().memory.expect("the memory page wants memory");
-    assert_eq!(window, Window { store: "flows".into(), offset: 0, length: 16384 });
+    let window = app.wanted_data().memory.expect("the memory page wants memory");
+    assert_eq!(window, MemoryWindow { store: "flows".into(), offset: 0, length: 16384 });
     let mut bytes = vec![0; 16384];
-    key_write::encode(&mut bytes[16..32], &Key([7; 16]), b"hello world!");
-    app.update(Update::Memory(window, Instant::now(), Ok(bytes)));
+    key_write::encode_slot(&mut bytes[16..32], &Key([7; 16]), b"hello world!");
+    app.apply_update(Update::Memory(window, Instant::now(), Ok(bytes)));
     insta::assert_snapshot!(screen(&mut app, 80, 24));
 }
 
@@ -295,11 +296,11 @@ fn memory_shows_slots_in_hex_and_decoded() {
 fn memory_marks_what_changed() {
     let mut app = app();
     press(&mut app, KeyCode::Char('4'));
-    let window = app.want().memory.expect("a window");
+    let window = app.wanted_data().memory.expect("a window");
     let mut bytes = vec![1; 16384];
-    app.update(Update::Memory(window.clone(), Instant::now(), Ok(bytes.clone())));
+    app.apply_update(Update::Memory(window.clone(), Instant::now(), Ok(bytes.clone())));
     bytes[17] = 2;
-    app.update(Update::Memory(window, Instant::now(), Ok(bytes)));
+    app.apply_update(Update::Memory(window, Instant::now(), Ok(bytes)));
     let now = Instant::now();
     let drawn = terminal(&mut app, &Theme::COLOURS, now, 80, 24);
     let green = |c: &&Cell| c.fg == Color::Green;
@@ -314,7 +315,7 @@ fn memory_scrolls_jumps_and_follows() {
     press(&mut app, KeyCode::Char('4'));
     press(&mut app, KeyCode::End);
     assert_eq!(app.memory.element, (1 << 20) - 1);
-    assert_eq!(app.want().memory.map(|w| w.length), Some(16), "no window past the end");
+    assert_eq!(app.wanted_data().memory.map(|w| w.length), Some(16), "no window past the end");
     press(&mut app, KeyCode::Down);
     assert_eq!(app.memory.element, (1 << 20) - 1);
     press(&mut app, KeyCode::Char('g'));
@@ -322,14 +323,18 @@ fn memory_scrolls_jumps_and_follows() {
     press(&mut app, KeyCode::Enter);
     assert_eq!(app.memory.element, 77);
     press(&mut app, KeyCode::Char('f'));
-    let change = Change { element: 10, of: 1, others: 3, within: 2 * INTERVAL, at: Instant::now() };
+    let change = ElementChange { element: 10, of: 1, others: 3, within: 2 * INTERVAL, at: Instant::now() };
     let seen = Scan { change: Some(change), elements: 1 << 18, known: 1.0 };
-    app.update(Update::Written("flows".into(), Ok(seen.clone())));
+    app.apply_update(Update::Written("flows".into(), Ok(seen.clone())));
     assert_eq!(app.memory.element, 10);
-    app.update(Update::Written("paths".into(), Ok(Scan { change: None, ..seen })));
+    app.apply_update(Update::Written("paths".into(), Ok(Scan { change: None, ..seen })));
     assert_eq!((app.memory.element, app.memory.change), (10, Some(change)), "another store's news");
     press(&mut app, KeyCode::Left);
-    assert_eq!(app.spec().map(|s| s.name), Some("packets".into()), "to the left of the first is the last");
+    assert_eq!(
+        app.selected_store().map(|s| s.name),
+        Some("packets".into()),
+        "to the left of the first is the last"
+    );
 }
 
 #[test]
@@ -337,13 +342,13 @@ fn lists_at_80x24() {
     let mut app = app();
     press(&mut app, KeyCode::Char('5'));
     press(&mut app, KeyCode::Right);
-    let list = app.want().list.expect("the lists page wants a list");
+    let list = app.wanted_data().list.expect("the lists page wants a list");
     assert_eq!(list, ListId { store: "events".into(), list: 1 });
     let newest = (0u8..30).map(|i| vec![i; 12]).collect();
-    app.update(Update::Entries(
+    app.apply_update(Update::Entries(
         list,
         Instant::now(),
-        Ok(Entries { newest, total: 30, sequence: 8, overwritten: 2, torn: 1 }),
+        Ok(ListEntries { newest, total: 30, sequence: 8, overwritten: 2, torn: 1 }),
     ));
     insta::assert_snapshot!(screen(&mut app, 80, 24));
 }
@@ -364,10 +369,10 @@ fn query_asks_and_shows_answers_and_mistakes() {
         at: None,
         text: format!("flows {key} 3"),
     };
-    assert_eq!(press(&mut app, KeyCode::Enter), Some(Action::Do(Errand::Ask(question.clone()))));
+    assert_eq!(press(&mut app, KeyCode::Enter), Some(KeyAction::Do(Errand::Ask(question.clone()))));
     assert!(screen(&mut app, 80, 24).contains("asking …"));
     let at = app.now.as_ref().unwrap().taken;
-    app.update(Update::Answer(
+    app.apply_update(Update::Answer(
         question,
         at,
         Ok(vec!["00000001".into(), "2 of 2 copies agree, 0 differ".into()]),
@@ -391,8 +396,8 @@ fn letters_are_typed_on_the_query_page_and_commands_elsewhere() {
 #[test]
 fn every_page_draws_at_any_size() {
     let mut app = app();
-    let window = Window { store: "flows".into(), offset: 0, length: 16384 };
-    app.update(Update::Memory(window, Instant::now(), Ok(vec![0; 16384])));
+    let window = MemoryWindow { store: "flows".into(), offset: 0, length: 16384 };
+    app.apply_update(Update::Memory(window, Instant::now(), Ok(vec![0; 16384])));
     for tab in ['1', '2', '3', '4', '5', '6', '7', '8'] {
         press(&mut app, KeyCode::Char(tab));
         for (width, height) in [(1, 1), (3, 2), (20, 5), (39, 9), (40, 10), (61, 13), (80, 24), (200, 60)] {
@@ -424,13 +429,13 @@ fn a_collector_that_is_away_leaves_the_key_help_and_dims_what_is_old() {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
     assert!(dim(&store_line(&mut app, at(4.7))));
-    assert_eq!(app.want(), Want::default(), "nothing else is asked meanwhile");
+    assert_eq!(app.wanted_data(), Want::default(), "nothing else is asked meanwhile");
     assert!(screen_after(&mut app, 6.5, 80, 24).contains("Trying again now:"));
     away(&mut app, at(9.0), 4.0);
     assert!(screen_after(&mut app, 10.1, 80, 24).contains("NO ANSWER for 6 s, figures are 10 s old"));
-    assert_eq!(press(&mut app, KeyCode::Char('r')), Some(Action::Refresh));
+    assert_eq!(press(&mut app, KeyCode::Char('r')), Some(KeyAction::Refresh));
 
-    app.update(Update::Snapshot(Ok(snapshot(at(13.0), 11))));
+    app.apply_update(Update::Snapshot(Ok(snapshot(at(13.0), 11))));
     let shown = screen(&mut app, 80, 24);
     assert!(shown.contains("live") && !shown.contains("has not answered"), "{shown}");
     assert!(!dim(&store_line(&mut app, at(13.1))));
@@ -462,9 +467,9 @@ fn write_rates_are_steady_though_translators_tell_less_often_than_is_asked() {
         let told = f64::from(half / 2);
         let frames = 1000 * u64::from(half / 2);
         let nodes = vec![node("translator/t", "t", 0.0, 77.0 + told, &[("store.flows.frames", frames)])];
-        let nodes = waterfall::nodes(nodes);
+        let nodes = waterfall::ordered_nodes(nodes);
         let taken = start + INTERVAL * half;
-        app.update(Update::Snapshot(Ok(Snapshot {
+        app.apply_update(Update::Snapshot(Ok(Snapshot {
             stores: infos(),
             sessions: vec![],
             nodes,
@@ -486,7 +491,7 @@ fn write_rates_of_translators_are_added_up() {
 
 #[test]
 fn without_colours_there_are_none_and_what_is_selected_can_be_seen() {
-    let theme = Theme::of(false);
+    let theme = Theme::with_colours(false);
     let (mut app, told) = app_at();
     away(&mut app, told, 2.0);
     for tab in ['1', '2', '3', '4', '5', '6', '7', '8'] {
@@ -537,7 +542,7 @@ fn many_stores_scroll_with_the_selection() {
             info
         })
         .collect();
-    app.update(Update::Snapshot(Ok(snapshot)));
+    app.apply_update(Update::Snapshot(Ok(snapshot)));
     press(&mut app, KeyCode::Up);
     let shown = screen(&mut app, 80, 24);
     assert!(shown.contains("s39") && shown.contains("of 40"), "{shown}");
@@ -552,9 +557,9 @@ fn flow() -> Flow {
 }
 
 /// This many latencies of one flow, a second apart, with a drop at the end.
-fn entries(latencies: u64) -> Vec<Entry> {
-    let key = flow().key();
-    let change = |n| Entry::Change {
+fn entries(latencies: u64) -> Vec<TelemetryEntry> {
+    let key = flow().to_key();
+    let change = |n| TelemetryEntry::Change {
         path: None,
         time: TIME + n * 1_000_000_000,
         key,
@@ -566,17 +571,18 @@ fn entries(latencies: u64) -> Vec<Entry> {
     };
     let place = Location { switch: Some(6), port: Some(12), queue: Some(5) };
     let time = TIME + latencies * 1_000_000_000;
-    let drop = Entry::Drop { time, key, place, ingress_port: Some(3), reason: 71 };
+    let drop = TelemetryEntry::Drop { time, key, place, ingress_port: Some(3), reason: 71 };
     (0..latencies).map(change).chain([drop]).collect()
 }
 
-fn seen(entries: &[Entry]) -> events::EventLog {
+fn seen(entries: &[TelemetryEntry]) -> events::EventLog {
     let names = "[switch.6]\nname = \"leaf1\"\n[switch.6.port]\n12 = \"uplink\"\n";
     let names = Names::parse(names, std::path::Path::new("x")).unwrap();
     let mut directory = Directory::default();
-    let newest: VecDeque<_> = entries.iter().map(|entry| Event::of(entry, &mut directory, &names)).collect();
+    let newest: VecDeque<_> =
+        entries.iter().map(|entry| IntEvent::from_entry(entry, &mut directory, &names)).collect();
     let missed = Lost { overwritten: 7, ..Lost::default() };
-    let mut of_kind = [0; Kind::NAMES.len()];
+    let mut of_kind = [0; EventKind::NAMES.len()];
     newest.iter().for_each(|event| of_kind[event.kind as usize] += 1);
     events::EventLog { newest, of_kind, missed }
 }
@@ -585,22 +591,22 @@ fn seen(entries: &[Entry]) -> events::EventLog {
 fn events_at_80x24() {
     let mut app = app();
     press(&mut app, KeyCode::Char('7'));
-    assert!(app.want().events);
-    app.update(Update::Events(Instant::now(), Ok(seen(&entries(30)))));
+    assert!(app.wanted_data().events);
+    app.apply_update(Update::Events(Instant::now(), Ok(seen(&entries(30)))));
     insta::assert_snapshot!(screen(&mut app, 80, 24));
     // The second one, and its flow.
     press(&mut app, KeyCode::Down);
     assert!(screen(&mut app, 80, 24).contains("latency 1,030 ns, before 1,029 ns"));
     // One more came: the same one is selected.
-    app.update(Update::Events(Instant::now(), Ok(seen(&entries(31)))));
+    app.apply_update(Update::Events(Instant::now(), Ok(seen(&entries(31)))));
     assert_eq!(app.events.selected, 2);
     press(&mut app, KeyCode::Enter);
-    assert_eq!((app.want().flow, app.want().events), (Some(flow()), false));
+    assert_eq!((app.wanted_data().flow, app.wanted_data().events), (Some(flow()), false));
     press(&mut app, KeyCode::Esc);
     assert!(app.flow.is_none() && !app.quit, "Esc goes back");
     // Only one kind.
     press(&mut app, KeyCode::Right);
-    assert_eq!((app.events.kind, app.events.shown().count()), (Some(Kind::Drop), 1));
+    assert_eq!((app.events.kind, app.events.shown_events().count()), (Some(EventKind::Drop), 1));
     assert!(screen(&mut app, 80, 24).contains("events drop, newest first: 1; 7 batches"));
     // If a line is too long, the flow gives way to what happened to it.
     assert!(
@@ -609,7 +615,7 @@ fn events_at_80x24() {
     );
     press(&mut app, KeyCode::Left);
     press(&mut app, KeyCode::Left);
-    assert_eq!(app.events.kind, Some(Kind::LinkUtilization));
+    assert_eq!(app.events.kind, Some(EventKind::LinkUtilization));
     assert!(screen(&mut app, 80, 24).contains("no event yet"));
 }
 
@@ -619,7 +625,7 @@ fn top(rows: u64) -> Top {
         RankedFlow {
             flow: Some(flow),
             ends: Default::default(),
-            key: flow.key(),
+            key: flow.to_key(),
             value: 1_000_000 - n,
             age_seconds: Some(n as f64),
         }
@@ -650,12 +656,12 @@ fn top(rows: u64) -> Top {
 fn top_flows_at_80x24_and_the_path_of_one() {
     let mut app = app();
     press(&mut app, KeyCode::Char('8'));
-    assert_eq!(app.want().top, Some(By::Latency));
+    assert_eq!(app.wanted_data().top, Some(By::Latency));
     let now = Instant::now();
-    app.update(Update::Top((By::Latency, None), now, Ok(Box::new(top(5)))));
+    app.apply_update(Update::Top((By::Latency, None), now, Ok(Box::new(top(5)))));
     insta::assert_snapshot!("top_flows_at_80x24", screen(&mut app, 80, 24));
     // Many have more lines than there are.
-    app.update(Update::Top((By::Latency, None), now, Ok(Box::new(top(99)))));
+    app.apply_update(Update::Top((By::Latency, None), now, Ok(Box::new(top(99)))));
     press(&mut app, KeyCode::End);
     let shown = screen(&mut app, 80, 24);
     assert!(shown.contains("of 100: ↑↓") && shown.contains("key abab"), "{shown}");
@@ -666,20 +672,20 @@ fn top_flows_at_80x24_and_the_path_of_one() {
     press(&mut app, KeyCode::Down);
     press(&mut app, KeyCode::Enter);
     let flow = Flow { sport: 1, ..flow() };
-    assert_eq!(app.want().flow, Some(flow));
+    assert_eq!(app.wanted_data().flow, Some(flow));
     assert!(screen(&mut app, 80, 24).contains("10.0.0.1:1->10.0.0.2:5000/udp: querying"));
     let lines = ["10.0.0.1:1->10.0.0.2:5000/udp", "", "  path       6:5:4"].map(str::to_owned);
-    app.update(Update::Flow((flow, None), now, Ok(lines.to_vec())));
+    app.apply_update(Update::Flow((flow, None), now, Ok(lines.to_vec())));
     insta::assert_snapshot!("a_flow_at_80x24", screen(&mut app, 80, 24));
     press(&mut app, KeyCode::Enter);
     press(&mut app, KeyCode::Right);
-    assert_eq!(app.want().top, Some(By::Drops));
+    assert_eq!(app.wanted_data().top, Some(By::Drops));
     assert!(
         screen(&mut app, 80, 24).contains("flows by drops: reading"),
         "what was ranked by latency is not shown"
     );
     press(&mut app, KeyCode::Char('1'));
-    assert_eq!(app.want(), Want::default());
+    assert_eq!(app.wanted_data(), Want::default());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -689,30 +695,30 @@ async fn a_top_flow_is_opened_as_a_path() {
         StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() };
     let paths =
         StoreKind::KeyWrite { slots: 1 << 10, value_len: 60, redundancy: 2, keys: Default::default() };
-    let mut fake = Fake::with([
+    let mut fake = Fake::with_stores([
         (telemetry::store::EVENTS, append),
         (telemetry::store::VALUES, values),
         (telemetry::store::PATHS, paths),
     ]);
-    let key = flow().key();
-    let known = Entry::Key { key, means: telemetry::Means::Itself };
+    let key = flow().to_key();
+    let known = TelemetryEntry::Key { key, means: telemetry::Means::Itself };
     for entry in std::iter::once(known).chain(entries(2)) {
         let list = match entry {
-            Entry::Key { .. } => telemetry::list::KEYS,
-            Entry::Drop { .. } => telemetry::list::DROPS,
+            TelemetryEntry::Key { .. } => telemetry::list::KEYS,
+            TelemetryEntry::Drop { .. } => telemetry::list::DROPS,
             _ => telemetry::list::CHANGES,
         };
-        fake.add(telemetry::store::EVENTS, list, [entry.bytes().to_vec()]);
+        fake.add(telemetry::store::EVENTS, list, [entry.to_bytes().to_vec()]);
     }
-    let latency = telemetry::Value { value: 1002, time: TIME };
-    fake.put_value(telemetry::store::VALUES, key, &latency.bytes());
-    fake.put_value(telemetry::store::PATHS, key, &telemetry::Path::of(&[6, 5]).bytes());
+    let latency = telemetry::TimedValue { value: 1002, time: TIME };
+    fake.put_value(telemetry::store::VALUES, key, &latency.to_bytes());
+    fake.put_value(telemetry::store::PATHS, key, &telemetry::SwitchPath::from_switches(&[6, 5]).to_bytes());
 
-    let source = DataSource::asking(Arc::new(fake), "x".into(), false);
+    let source = DataSource::from_ask(Arc::new(fake), "x".into(), false);
     let mut bench = Bench::new(&source, Duration::from_millis(20));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('7'));
-    bench.until("three events", |app| app.events.shown().count() == 3).await;
+    bench.until("three events", |app| app.events.shown_events().count() == 3).await;
     let shown = screen(&mut bench.app, 80, 24);
     assert!(shown.contains("dropped, traffic-manager (71)"), "{shown}");
     bench.press(KeyCode::Char('8'));
@@ -745,41 +751,44 @@ fn epochs(count: u64) -> Vec<Epoch> {
 fn a_past_epoch_is_shown_by_pages_that_can_and_others_say_now() {
     let mut app = app();
     assert_eq!(press(&mut app, KeyCode::Char(']')), None, "there is nothing newer than now");
-    let Some(Action::Do(Errand::Step(step))) = press(&mut app, KeyCode::Char('[')) else {
+    let Some(KeyAction::Do(Errand::Step(step))) = press(&mut app, KeyCode::Char('[')) else {
         panic!("no step");
     };
     assert_eq!((step.from.as_ref(), step.to, &*step.stores[0]), (None, To::Older, "flows"));
     assert_eq!(press(&mut app, KeyCode::Char('[')), None, "one step at a time");
-    let then = Then { store: "flows".into(), epoch: epochs(3).remove(1) };
-    app.update(Update::Stepped(Ok(Some(then.clone()))));
+    let then = PastEpoch { store: "flows".into(), epoch: epochs(3).remove(1) };
+    app.apply_update(Update::Stepped(Ok(Some(then.clone()))));
     insta::assert_snapshot!("stores_while_a_past_epoch_is_shown_at_80x24", screen(&mut app, 80, 24));
     press(&mut app, KeyCode::Char('8'));
-    assert_eq!((app.want().top, app.want().at), (Some(By::Latency), Some(then.epoch.opened + 30_000)));
+    assert_eq!(
+        (app.wanted_data().top, app.wanted_data().at),
+        (Some(By::Latency), Some(then.epoch.opened + 30_000))
+    );
     let now = Instant::now();
     // What was asked about now comes too late.
-    app.update(Update::Top((By::Latency, None), now, Ok(Box::new(top(5)))));
+    app.apply_update(Update::Top((By::Latency, None), now, Ok(Box::new(top(5)))));
     assert!(screen(&mut app, 80, 24).contains("flows by latency: reading"));
-    app.update(Update::Top((By::Latency, app.at()), now, Ok(Box::new(top(5)))));
+    app.apply_update(Update::Top((By::Latency, app.shown_moment()), now, Ok(Box::new(top(5)))));
     insta::assert_snapshot!("top_flows_of_a_past_epoch_at_80x24", screen(&mut app, 80, 24));
     // A question about it; brackets belong to it once something is typed.
     press(&mut app, KeyCode::Char('6'));
     for c in "flows [2001:db8::1]:1->[2001:db8::2]:2/tcp".chars() {
         press(&mut app, KeyCode::Char(c));
     }
-    let Some(Action::Do(Errand::Ask(question))) = press(&mut app, KeyCode::Enter) else {
+    let Some(KeyAction::Do(Errand::Ask(question))) = press(&mut app, KeyCode::Enter) else {
         panic!("no question")
     };
-    assert_eq!((&*question.key, question.at), ("[2001:db8::1]:1->[2001:db8::2]:2/tcp", app.at()));
+    assert_eq!((&*question.key, question.at), ("[2001:db8::1]:1->[2001:db8::2]:2/tcp", app.shown_moment()));
     // Forth again, and back to now.
     let step = press(&mut app, KeyCode::Char(']'));
     assert!(
-        matches!(step, Some(Action::Do(Errand::Step(step))) if step.from.as_ref() == Some(&then) && step.to == To::Newer)
+        matches!(step, Some(KeyAction::Do(Errand::Step(step))) if step.from.as_ref() == Some(&then) && step.to == To::Newer)
     );
-    app.update(Update::Stepped(Err("no answer".into())));
+    app.apply_update(Update::Stepped(Err("no answer".into())));
     assert!(screen(&mut app, 80, 24).contains("! no answer"));
     assert_eq!(app.then, Some(then));
     press(&mut app, KeyCode::Char('}'));
-    assert_eq!((app.at(), &app.error), (None, &None));
+    assert_eq!((app.shown_moment(), &app.error), (None, &None));
     assert!(!screen(&mut app, 80, 24).contains("UTC"));
 }
 
@@ -789,24 +798,25 @@ async fn epochs_are_stepped_through_and_asked() {
     let values =
         StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() };
     let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
-    let mut fake = Fake::with([
+    let mut fake = Fake::with_stores([
         (telemetry::store::EVENTS, append),
         (telemetry::store::COUNTERS, counts),
         (telemetry::store::VALUES, values),
     ]);
-    let key = flow().key();
+    let key = flow().to_key();
     fake.add(
         telemetry::store::EVENTS,
         telemetry::list::KEYS,
-        [Entry::Key { key, means: telemetry::Means::Itself }.bytes().to_vec()],
+        [TelemetryEntry::Key { key, means: telemetry::Means::Itself }.to_bytes().to_vec()],
     );
     let all = epochs(3);
-    let value = |value| telemetry::Value { value, time: (all[1].opened + 20_000) * 1_000_000 }.bytes();
+    let value =
+        |value| telemetry::TimedValue { value, time: (all[1].opened + 20_000) * 1_000_000 }.to_bytes();
     fake.put_value(telemetry::store::VALUES, key, &value(7));
-    fake.put_then(telemetry::store::VALUES, key, all[1].opened, &value(1234));
+    fake.put_past_value(telemetry::store::VALUES, key, all[1].opened, &value(1234));
     fake.epochs.insert(telemetry::store::VALUES.into(), all.clone());
 
-    let source = DataSource::asking(Arc::new(fake), "x".into(), false);
+    let source = DataSource::from_ask(Arc::new(fake), "x".into(), false);
     let mut bench = Bench::new(&source, Duration::from_millis(20));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('8'));
@@ -866,7 +876,7 @@ impl Slow {
 
 #[tonic::async_trait]
 impl Ask for Slow {
-    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+    async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         if *self.is_there.borrow() {
             Ok(infos())
         } else {
@@ -878,23 +888,27 @@ impl Ask for Slow {
         std::future::pending().await
     }
 
-    async fn ask(&self, _: client::Question) -> Result<Answers, ClientError> {
+    async fn query_keys(&self, _: client::Question) -> Result<QueryAnswers, ClientError> {
         std::future::pending().await
     }
 
-    async fn series(&self, _: client::Question, _: client::Span) -> Result<client::Series, ClientError> {
+    async fn query_keys_in_span(
+        &self,
+        _: client::Question,
+        _: client::Span,
+    ) -> Result<client::Series, ClientError> {
         std::future::pending().await
     }
 
-    async fn epochs(&self, _: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+    async fn fetch_epochs(&self, _: EpochsRequest) -> Result<EpochsResponse, ClientError> {
         std::future::pending().await
     }
 
-    async fn tail(&self, _: TailRequest) -> Result<Following, ClientError> {
+    async fn tail_list(&self, _: TailRequest) -> Result<TailMessages, ClientError> {
         std::future::pending().await
     }
 
-    async fn entries(&self, _: EntriesRequest) -> Result<Following, ClientError> {
+    async fn stream_entries(&self, _: EntriesRequest) -> Result<TailMessages, ClientError> {
         std::future::pending().await
     }
 
@@ -904,7 +918,7 @@ impl Ask for Slow {
         Ok(ReadMemoryResponse { data: vec![0; request.length as usize], generation: 1 })
     }
 
-    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+    async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         Ok(ListSessionsResponse::default())
     }
 
@@ -926,26 +940,26 @@ struct Bench {
 impl Bench {
     fn new(source: &DataSource, interval: Duration) -> Self {
         let app = App::new("x".into(), interval);
-        let (want, wanted) = watch::channel(app.want());
+        let (want, wanted) = watch::channel(app.wanted_data());
         let (errands, sent) = mpsc::channel(8);
         let (updates, updated) = mpsc::channel(64);
         let refresh = Arc::new(Notify::new());
         let orders = Orders { wanted, errands: sent, refresh: refresh.clone(), updates };
-        let workers = worker::start(source, interval, orders);
+        let workers = worker::start_workers(source, interval, orders);
         Self { app, want, errands, updated, refresh, _workers: workers }
     }
 
     fn press(&mut self, code: KeyCode) {
         match press(&mut self.app, code) {
-            Some(Action::Do(errand)) => self.errands.try_send(errand).unwrap(),
-            Some(Action::Refresh) => self.refresh.notify_one(),
+            Some(KeyAction::Do(errand)) => self.errands.try_send(errand).unwrap(),
+            Some(KeyAction::Refresh) => self.refresh.notify_one(),
             _ => {}
         }
         self.wish();
     }
 
     fn wish(&mut self) {
-        let wish = self.app.want();
+        let wish = self.app.wanted_data();
         self.want.send_if_modified(|old| {
             let changed = *old != wish;
             *old = wish;
@@ -958,8 +972,8 @@ impl Bench {
         let all = async {
             while !is_so(&mut self.app) {
                 let update = self.updated.recv().await.expect("the workers live");
-                self.app.update(update);
-                let wish = self.app.want();
+                self.app.apply_update(update);
+                let wish = self.app.wanted_data();
                 self.want.send_if_modified(|old| {
                     let changed = *old != wish;
                     *old = wish;
@@ -989,7 +1003,7 @@ async fn following_writes_never_holds_up_the_figures() {
     let slow = Slow::new(Duration::from_secs(1), is_there);
     let reads = Arc::clone(&slow.reads);
     let mut bench =
-        Bench::new(&DataSource::asking(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
+        Bench::new(&DataSource::from_ask(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('4'));
     bench.press(KeyCode::Char('f'));
@@ -1013,7 +1027,7 @@ async fn a_question_without_an_answer_holds_up_nothing() {
     let (_there, is_there) = watch::channel(true);
     let slow = Slow::new(Duration::ZERO, is_there);
     let mut bench =
-        Bench::new(&DataSource::asking(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
+        Bench::new(&DataSource::from_ask(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('6'));
     type_text(&mut bench.app, "flows 0a000001");
@@ -1028,12 +1042,12 @@ async fn a_question_without_an_answer_holds_up_nothing() {
 async fn it_tries_again_less_and_less_often_and_comes_back_by_itself() {
     let (there, is_there) = watch::channel(false);
     let slow = Slow::new(Duration::ZERO, is_there);
-    let mut bench = Bench::new(&DataSource::asking(Arc::new(slow), "x".into(), true), INTERVAL);
+    let mut bench = Bench::new(&DataSource::from_ask(Arc::new(slow), "x".into(), true), INTERVAL);
     let failure = async |bench: &mut Bench| match bench.updated.recv().await {
         Some(Update::Snapshot(Err(failure))) => failure,
         other => panic!("nobody is there, but {other:?}"),
     };
-    let mut failures: Vec<Failure> = Vec::new();
+    let mut failures: Vec<RefreshFailure> = Vec::new();
     for _ in 0..4 {
         failures.push(failure(&mut bench).await);
     }
@@ -1043,7 +1057,7 @@ async fn it_tries_again_less_and_less_often_and_comes_back_by_itself() {
     }
     let last = failures.pop().unwrap();
     assert!(last.error.contains("nobody listens"), "{last:?}");
-    bench.app.update(Update::Snapshot(Err(last.clone())));
+    bench.app.apply_update(Update::Snapshot(Err(last.clone())));
     // A key tries at once.
     bench.press(KeyCode::Char('r'));
     assert!(failure(&mut bench).await.at < last.next);
@@ -1054,9 +1068,9 @@ async fn it_tries_again_less_and_less_often_and_comes_back_by_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn following_writes_shows_the_element_that_was_written() {
     let kind = StoreKind::KeyWrite { slots: 1 << 14, value_len: 12, redundancy: 2, keys: Default::default() };
-    let fake = Arc::new(Fake::with([("flows", kind)]));
+    let fake = Arc::new(Fake::with_stores([("flows", kind)]));
     fake.memory.lock().unwrap().insert("flows".into(), vec![0; 16 << 14]);
-    let source = DataSource::asking(fake.clone(), "x".into(), false);
+    let source = DataSource::from_ask(fake.clone(), "x".into(), false);
     let mut bench = Bench::new(&source, Duration::from_millis(20));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('4'));
@@ -1068,7 +1082,7 @@ async fn following_writes_shows_the_element_that_was_written() {
     // In the middle of a page of 64 KiB, and the last of all.
     for element in [5001u64, (1 << 14) - 1] {
         let mut slot = [0; 16];
-        key_write::encode(&mut slot, &Key([element as u8; 16]), b"hello world!");
+        key_write::encode_slot(&mut slot, &Key([element as u8; 16]), b"hello world!");
         let start = element as usize * 16;
         fake.memory.lock().unwrap().get_mut("flows").unwrap()[start..start + 16].copy_from_slice(&slot);
         bench.until("the element is found", |app| app.memory.element == element).await;
@@ -1088,10 +1102,10 @@ async fn following_writes_shows_the_element_that_was_written() {
 fn elements_are_decoded() {
     let events = &specs()[2];
     let mut batch = [0u8; 64];
-    assert_eq!(super::element::describe(events, 0, &batch), "empty");
-    append::encode(&mut batch, 1, 9, 2, &[5; 24]);
-    assert_eq!(super::element::describe(events, 1024 + 8, &batch), "list 1 batch 9, 2 entries");
-    assert_eq!(super::element::describe(events, 8, &batch), "list 0, being written or damaged");
+    assert_eq!(super::element::describe_element(events, 0, &batch), "empty");
+    append::encode_batch(&mut batch, 1, 9, 2, &[5; 24]);
+    assert_eq!(super::element::describe_element(events, 1024 + 8, &batch), "list 1 batch 9, 2 entries");
+    assert_eq!(super::element::describe_element(events, 8, &batch), "list 0, being written or damaged");
     let counter = 77u64.to_le_bytes();
-    assert_eq!(super::element::describe(&specs()[3], 0, &counter), "count 77");
+    assert_eq!(super::element::describe_element(&specs()[3], 0, &counter), "count 77");
 }

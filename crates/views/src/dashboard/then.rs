@@ -1,26 +1,26 @@
 //! Steps through the epochs of a store, for what pages can show of another moment.
 
-use dta_rpc::Ask;
 use dta_files::moment;
 use dta_proto::control::{Epoch, EpochsRequest};
+use dta_rpc::Ask;
 
 /// A past epoch that is shown, and the store by whose epochs it was chosen.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Then {
+pub(super) struct PastEpoch {
     pub(super) store: String,
     pub(super) epoch: Epoch,
 }
 
-impl Then {
+impl PastEpoch {
     /// The moment that stores are asked about: the middle. Other stores' epochs begin and end a little earlier or later.
-    pub(super) fn at(&self) -> u64 {
+    pub(super) fn middle_moment(&self) -> u64 {
         let Epoch { opened, flipped_from, .. } = self.epoch;
         opened + flipped_from.saturating_sub(opened) / 2
     }
 
     /// Its span, to the second: `2026-11-22T05:01:00 to 05:02:00 UTC`.
-    pub(super) fn span(&self) -> String {
-        let [opened, end] = [self.epoch.opened, self.epoch.flipped_from].map(moment::utc);
+    pub(super) fn format_span(&self) -> String {
+        let [opened, end] = [self.epoch.opened, self.epoch.flipped_from].map(moment::format_utc);
         // Of a moment, the day and the time of day.
         let (from, to) = (opened.get(..19).unwrap_or(&opened), end.get(..19).unwrap_or(&end));
         let to = if from.get(..11) == to.get(..11) { to.get(11..).unwrap_or(to) } else { to };
@@ -30,9 +30,9 @@ impl Then {
 
 /// A step to an older or a newer epoch.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct EpochStep {
     /// What is shown; `None` = now.
-    pub(super) from: Option<Then>,
+    pub(super) from: Option<PastEpoch>,
     pub(super) to: To,
     /// The stores whose epochs may be taken, the first one that has some.
     pub(super) stores: Vec<String>,
@@ -48,18 +48,20 @@ pub(super) enum To {
 ///
 /// # Errors
 /// There is no such epoch, or the collector does not answer.
-pub(super) async fn step(ask: &dyn Ask, step: &Step) -> Result<Option<Then>, String> {
+pub(super) async fn resolve_step(ask: &dyn Ask, step: &EpochStep) -> Result<Option<PastEpoch>, String> {
     match (&step.from, step.to) {
-        (Some(Then { store, epoch }), To::Older) => older(ask, store, epoch.opened).await.map(Some),
-        (Some(Then { store, epoch }), To::Newer) => newer(ask, store, epoch).await,
+        (Some(PastEpoch { store, epoch }), To::Older) => {
+            older_epoch(ask, store, epoch.opened).await.map(Some)
+        }
+        (Some(PastEpoch { store, epoch }), To::Newer) => newer_epoch(ask, store, epoch).await,
         (None, To::Newer) => Ok(None),
         (None, To::Older) => {
             for store in &step.stores {
                 let newest = EpochsRequest { store: store.clone(), most: 1, ..EpochsRequest::default() };
-                match ask.epochs(newest).await {
+                match ask.fetch_epochs(newest).await {
                     Ok(answer) => {
                         let open = answer.epochs.first().map_or(0, |epoch| epoch.opened);
-                        return older(ask, store, open).await.map(Some);
+                        return older_epoch(ask, store, open).await.map(Some);
                     }
                     Err(error) if error.is_unimplemented() => {}
                     Err(error) => return Err(error.to_string()),
@@ -70,17 +72,17 @@ pub(super) async fn step(ask: &dyn Ask, step: &Step) -> Result<Option<Then>, Str
     }
 }
 
-async fn older(ask: &dyn Ask, store: &str, opened: u64) -> Result<Then, String> {
+async fn older_epoch(ask: &dyn Ask, store: &str, opened: u64) -> Result<PastEpoch, String> {
     let request = EpochsRequest { store: store.to_owned(), since: 0, until: opened, most: 1 };
-    let answer = ask.epochs(request).await.map_err(|error| error.to_string())?;
+    let answer = ask.fetch_epochs(request).await.map_err(|error| error.to_string())?;
     let epoch = answer.epochs.into_iter().next();
     let epoch = epoch.ok_or_else(|| format!("no older epoch of {store} is kept"))?;
-    Ok(Then { store: store.to_owned(), epoch })
+    Ok(PastEpoch { store: store.to_owned(), epoch })
 }
 
-async fn newer(ask: &dyn Ask, store: &str, shown: &Epoch) -> Result<Option<Then>, String> {
+async fn newer_epoch(ask: &dyn Ask, store: &str, shown: &Epoch) -> Result<Option<PastEpoch>, String> {
     let later = ask.all_epochs(store, shown.flipped_from, 0).await.map_err(|error| error.to_string())?;
     let next = later.into_iter().rev().find(|epoch| epoch.opened > shown.opened);
     // What is open is now.
-    Ok(next.filter(|epoch| epoch.flipped_from != 0).map(|epoch| Then { store: store.to_owned(), epoch }))
+    Ok(next.filter(|epoch| epoch.flipped_from != 0).map(|epoch| PastEpoch { store: store.to_owned(), epoch }))
 }

@@ -9,10 +9,10 @@ use dta_proto::store::StoreSpec;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::app::{Errand, Failure, ListId, Update, Want};
+use super::app::{Errand, ListId, RefreshFailure, Update, Want};
 use super::events::{self, EventFollower};
 use super::follow::{Follow, Scan};
-use super::source::{DataSource, Tail};
+use super::source::{DataSource, FollowedList};
 use crate::int::top::Ranking;
 
 /// Most pages of a followed store read per refresh: 4 MiB.
@@ -22,7 +22,7 @@ const PAGES_AT_ONCE: usize = 64;
 const LOOK_SHARE: u32 = 2;
 
 /// Delays between tries to fetch figures.
-const AGAIN: Backoff = Backoff::within(Duration::from_millis(500), Duration::from_secs(10));
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// Least time between expensive queries.
 const MUCH: Duration = Duration::from_secs(1);
@@ -37,17 +37,17 @@ pub(super) struct Orders {
 }
 
 /// Starts the workers. They end when the other ends of their channels are dropped, or with the set.
-pub(super) fn start(source: &DataSource, interval: Duration, orders: Orders) -> JoinSet<()> {
+pub(super) fn start_workers(source: &DataSource, interval: Duration, orders: Orders) -> JoinSet<()> {
     let Orders { wanted, errands, refresh, updates } = orders;
     let mut workers = JoinSet::new();
-    workers.spawn(figures(source.clone(), interval, refresh, updates.clone()));
-    workers.spawn(page(source.clone(), interval, wanted, updates.clone()));
-    workers.spawn(answers(source.clone(), errands, updates));
+    workers.spawn(refresh_figures(source.clone(), interval, refresh, updates.clone()));
+    workers.spawn(refresh_page(source.clone(), interval, wanted, updates.clone()));
+    workers.spawn(run_errands(source.clone(), errands, updates));
     workers
 }
 
 /// Fetches figures at every interval; while that fails, less and less often.
-async fn figures(
+async fn refresh_figures(
     source: DataSource,
     interval: Duration,
     refresh: Arc<Notify>,
@@ -55,15 +55,15 @@ async fn figures(
 ) {
     let mut again = AGAIN;
     loop {
-        let snapshot = source.snapshot().await;
+        let snapshot = source.fetch_snapshot().await;
         let wait = if snapshot.is_ok() {
             again = AGAIN;
             interval
         } else {
-            again.pause()
+            again.next_pause()
         };
         let at = Instant::now();
-        let snapshot = snapshot.map_err(|error| Failure { error, at, next: at + wait });
+        let snapshot = snapshot.map_err(|error| RefreshFailure { error, at, next: at + wait });
         if updates.send(Update::Snapshot(snapshot)).await.is_err() {
             return;
         }
@@ -76,22 +76,28 @@ async fn figures(
 
 /// Fetches what the open page wants, at every interval and at once when that changes. Cancels at once what is no
 /// longer wanted.
-async fn page(
+async fn refresh_page(
     source: DataSource,
     interval: Duration,
     mut wanted: watch::Receiver<Want>,
     updates: mpsc::Sender<Update>,
 ) {
-    let mut page =
-        Page { source, look: interval / LOOK_SHARE, follow: None, tail: None, events: None, ranking: None };
+    let mut page = OpenPage {
+        source,
+        look: interval / LOOK_SHARE,
+        follow: None,
+        tail: None,
+        events: None,
+        ranking: None,
+    };
     // A jump to what a scan found changes what is wanted, but starts no other scan.
     let mut next_look = Instant::now();
     loop {
         let want = wanted.borrow_and_update().clone();
         let work = async {
-            page.fetch(&want, &updates).await?;
+            page.fetch_wanted(&want, &updates).await?;
             if let Some(spec) = want.follow.as_ref().filter(|_| next_look <= Instant::now()) {
-                let seen = page.look(spec).await;
+                let seen = page.scan_memory(spec).await;
                 next_look = Instant::now() + interval / LOOK_SHARE;
                 updates.send(Update::Written(spec.name.clone(), seen)).await.ok()?;
             }
@@ -107,14 +113,14 @@ async fn page(
     }
 }
 
-async fn answers(source: DataSource, mut errands: mpsc::Receiver<Errand>, updates: mpsc::Sender<Update>) {
+async fn run_errands(source: DataSource, mut errands: mpsc::Receiver<Errand>, updates: mpsc::Sender<Update>) {
     while let Some(errand) = errands.recv().await {
         let update = match errand {
             Errand::Ask(question) => {
-                let answer = source.query(&question).await;
+                let answer = source.answer_query(&question).await;
                 Update::Answer(question, Instant::now(), answer)
             }
-            Errand::Step(step) => Update::Stepped(source.step(&step).await),
+            Errand::Step(step) => Update::Stepped(source.resolve_step(&step).await),
         };
         if updates.send(update).await.is_err() {
             return;
@@ -123,19 +129,19 @@ async fn answers(source: DataSource, mut errands: mpsc::Receiver<Errand>, update
 }
 
 /// State of the open page, consistent even after a cancelled fetch.
-struct Page {
+struct OpenPage {
     source: DataSource,
     /// How long one scan for writes may take.
     look: Duration,
     follow: Option<Follow>,
-    tail: Option<Tail>,
+    tail: Option<FollowedList>,
     events: Option<EventFollower>,
     ranking: Option<Ranking>,
 }
 
-impl Page {
+impl OpenPage {
     /// Fetches what the page shows; `None` = the receiver is gone.
-    async fn fetch(&mut self, want: &Want, updates: &mpsc::Sender<Update>) -> Option<()> {
+    async fn fetch_wanted(&mut self, want: &Want, updates: &mpsc::Sender<Update>) -> Option<()> {
         if want.follow.is_none() {
             self.follow = None;
         }
@@ -145,13 +151,13 @@ impl Page {
         }
         match &want.list {
             Some(list) => {
-                let read = self.list(list).await;
+                let read = self.read_list(list).await;
                 updates.send(Update::Entries(list.clone(), Instant::now(), read)).await.ok()?;
             }
             None => self.tail = None,
         }
         if want.events {
-            let read = self.events().await;
+            let read = self.read_events().await;
             updates.send(Update::Events(Instant::now(), read)).await.ok()?;
         } else if want.flow.is_none() {
             self.events = None;
@@ -159,35 +165,35 @@ impl Page {
         if let Some(by) = want.top {
             let ranking = match &mut self.ranking {
                 Some(ranking) if ranking.criteria().at == want.at => ranking,
-                ranking => ranking.insert(self.source.ranking(by, want.at)),
+                ranking => ranking.insert(self.source.new_ranking(by, want.at)),
             };
-            ranking.set_by(by);
-            let top = self.source.top(ranking).await;
+            ranking.set_criterion(by);
+            let top = self.source.rank_flows(ranking).await;
             if top.is_err() {
                 self.ranking = None;
             }
             updates.send(Update::Top((by, want.at), Instant::now(), top.map(Box::new))).await.ok()?;
         }
         if let Some(flow) = want.flow {
-            let lines = self.source.flow(flow, want.at).await;
+            let lines = self.source.draw_flow(flow, want.at).await;
             updates.send(Update::Flow((flow, want.at), Instant::now(), lines)).await.ok()?;
         }
         Some(())
     }
 
-    async fn events(&mut self) -> Result<events::EventLog, String> {
+    async fn read_events(&mut self) -> Result<events::EventLog, String> {
         let followed = match self.events.take() {
             Some(events) => events,
-            None => self.source.events().await?,
+            None => self.source.follow_events().await?,
         };
         // Kept even if reading fails or is cancelled: it recovers.
         self.events.insert(followed).read().await.cloned()
     }
 
-    async fn list(&mut self, list: &ListId) -> Result<super::app::Entries, String> {
+    async fn read_list(&mut self, list: &ListId) -> Result<super::app::ListEntries, String> {
         let tail = match &mut self.tail {
-            Some(tail) if tail.is_of(list) => tail,
-            tail => tail.insert(self.source.tail(list).await?),
+            Some(tail) if tail.is_following(list) => tail,
+            tail => tail.insert(self.source.follow_list(list).await?),
         };
         let read = tail.read().await.cloned();
         if read.is_err() {
@@ -198,17 +204,17 @@ impl Page {
     }
 
     /// Scans one more part of a store's memory.
-    async fn look(&mut self, spec: &StoreSpec) -> Result<Scan, String> {
+    async fn scan_memory(&mut self, spec: &StoreSpec) -> Result<Scan, String> {
         let began = Instant::now();
         let follow = match &mut self.follow {
-            Some(follow) if follow.is_of(spec) => follow,
+            Some(follow) if follow.is_following(spec) => follow,
             follow => follow.insert(Follow::new(spec)),
         };
-        let mut seen = Scan::nothing();
-        for _ in 0..PAGES_AT_ONCE.min(follow.pages()) {
-            let window = follow.window();
+        let mut seen = Scan::new();
+        for _ in 0..PAGES_AT_ONCE.min(follow.page_count()) {
+            let window = follow.next_window();
             let bytes = self.source.memory_bytes(&window).await?;
-            follow.compare(&bytes, Instant::now(), &mut seen);
+            follow.compare_window(&bytes, Instant::now(), &mut seen);
             if began.elapsed() >= self.look {
                 break;
             }

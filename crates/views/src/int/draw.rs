@@ -1,6 +1,6 @@
 //! Draws a flow as a path, for a terminal of 80 columns.
 
-use dta_cli::number::{counted, grouped};
+use dta_cli::number::{format_count, format_grouped};
 use dta_cli::table::words_in_lines;
 use dta_proto::key::Flow;
 
@@ -13,18 +13,18 @@ const COLUMNS: usize = 80;
 const WORDS: usize = 22;
 
 /// What is known about a flow, in lines.
-pub fn lines(report: &FlowSummary) -> Vec<String> {
+pub fn flow_lines(report: &FlowSummary) -> Vec<String> {
     let at = report.at.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
     let mut lines = vec![format!("{}{at}", report.flow)];
-    lines.extend(report.ends.words());
+    lines.extend(report.ends.describe());
     lines.push(String::new());
     if !report.found {
         lines.push("  Nothing is known about this flow.".into());
     } else {
-        facts(report, &mut lines);
+        push_facts(report, &mut lines);
         if !report.hops.is_empty() {
             lines.push(String::new());
-            path(report, &mut lines);
+            push_path(report, &mut lines);
         }
         if !report.others.is_empty() {
             lines.push(String::new());
@@ -35,14 +35,14 @@ pub fn lines(report: &FlowSummary) -> Vec<String> {
     if !report.unknown.is_empty() {
         lines.push(String::new());
         lines.push("  Unknown:".into());
-        report.unknown.iter().for_each(|sentence| wrap("  - ", sentence, &mut lines));
+        report.unknown.iter().for_each(|sentence| push_wrapped("  - ", sentence, &mut lines));
     }
     lines
 }
 
-fn facts(report: &FlowSummary, lines: &mut Vec<String>) {
-    let mut fact = |name: &str, what: String| wrap(&format!("  {name:11}"), &what, lines);
-    let count = |n: Option<u64>| n.map_or("none counted".to_owned(), grouped);
+fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
+    let mut fact = |name: &str, what: String| push_wrapped(&format!("  {name:11}"), &what, lines);
+    let count = |n: Option<u64>| n.map_or("none counted".to_owned(), format_grouped);
     fact(
         "path",
         match &report.path {
@@ -69,7 +69,7 @@ fn facts(report: &FlowSummary, lines: &mut Vec<String>) {
     fact("packets", count(report.packets));
     fact("bytes", count(report.bytes));
     if let Some(sampling) = &report.sampling {
-        let (rate, age) = (grouped(sampling.value.into()), age_in_words(sampling.age_seconds));
+        let (rate, age) = (format_grouped(sampling.value.into()), age_in_words(sampling.age_seconds));
         fact("sampling", format!("1 packet in {rate}: packets and bytes are estimates ({age})"));
     }
     if report.drops.is_empty() {
@@ -80,7 +80,7 @@ fn facts(report: &FlowSummary, lines: &mut Vec<String>) {
             Some(name) => format!("{name} ({})", drops.reason),
             None => format!("reason {}", drops.reason),
         };
-        let counted = drops.counted.map_or("not counted".to_owned(), grouped);
+        let counted = drops.counted.map_or("not counted".to_owned(), format_grouped);
         let at = match &drops.switches[..] {
             [] => String::new(),
             [one] => format!(", at switch {one}"),
@@ -95,10 +95,12 @@ fn facts(report: &FlowSummary, lines: &mut Vec<String>) {
     }
     if let Some(congested) = &report.congested {
         let switch = congested.switch.map_or(String::new(), |switch| format!(" at switch {switch}"));
-        let occupancy =
-            congested.occupancy.map_or(String::new(), |n| format!(", occupancy {}", grouped(n.into())));
-        let latency = congested.latency.map_or(String::new(), |n| format!(", {} ns", grouped(n.into())));
-        let packets = counted(congested.packets, "packet", "packets");
+        let occupancy = congested
+            .occupancy
+            .map_or(String::new(), |n| format!(", occupancy {}", format_grouped(n.into())));
+        let latency =
+            congested.latency.map_or(String::new(), |n| format!(", {} ns", format_grouped(n.into())));
+        let packets = format_count(congested.packets, "packet", "packets");
         fact(
             "congested",
             format!(
@@ -113,7 +115,7 @@ fn facts(report: &FlowSummary, lines: &mut Vec<String>) {
                 let hop = |hop: &Option<u32>| hop.map_or("?".to_owned(), |hop| hop.to_string());
                 format!("path {}", hops.iter().map(hop).collect::<Vec<_>>().join(":"))
             }
-            (None, Some(count), _) => format!("{} counted", grouped(count)),
+            (None, Some(count), _) => format!("{} counted", format_grouped(count)),
             (None, None, Some(value)) => format!("value {value}"),
             (None, None, None) => "absent".into(),
         };
@@ -122,9 +124,9 @@ fn facts(report: &FlowSummary, lines: &mut Vec<String>) {
     }
 }
 
-fn path(report: &FlowSummary, lines: &mut Vec<String>) {
+fn push_path(report: &FlowSummary, lines: &mut Vec<String>) {
     let Flow { src, dst, sport, dport, .. } = report.flow;
-    lines.push(format!("    {}", end(src, sport)));
+    lines.push(format!("    {}", endpoint_text(src, sport)));
     for hop in &report.hops {
         lines.push("    │".into());
         draw_hop(hop, "│", lines);
@@ -138,11 +140,11 @@ fn path(report: &FlowSummary, lines: &mut Vec<String>) {
     {
         lines.push("    ┊ unknown hops".into());
     }
-    lines.push(format!("    {}", end(dst, dport)));
+    lines.push(format!("    {}", endpoint_text(dst, dport)));
 }
 
 /// An end of a flow, without a port of 0.
-pub(crate) fn end(address: std::net::IpAddr, port: u16) -> String {
+pub(crate) fn endpoint_text(address: std::net::IpAddr, port: u16) -> String {
     if port == 0 { address.to_string() } else { std::net::SocketAddr::new(address, port).to_string() }
 }
 
@@ -156,11 +158,11 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
     let mut words = Vec::new();
     words.push(match (&hop.latency, &hop.last_record, hop.switch) {
         (Some(latency), ..) => format!("latency {}", nanoseconds(latency)),
-        (None, Some(bytes), _) => format!("bytes in its last record: {}", number(bytes)),
+        (None, Some(bytes), _) => format!("bytes in its last record: {}", format_measured(bytes)),
         (None, None, Some(_)) => "latency unknown".into(),
         (None, None, None) => String::new(),
     });
-    let link = hop.utilization.as_ref().map(|value| format!("utilization {}", number(value)));
+    let link = hop.utilization.as_ref().map(|value| format!("utilization {}", format_measured(value)));
     let port = hop.port.map(|port| match &hop.port_name {
         Some(name) => format!("out of port {name} ({port})"),
         None => format!("out of port {port}"),
@@ -171,13 +173,13 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
     }
     let is_fault = |name: &str| name.ends_with("errors") || name.ends_with("discards");
     let faults = hop.counters.iter().filter(|(name, _)| is_fault(name));
-    let faults: Vec<_> = faults.map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+    let faults: Vec<_> = faults.map(|(name, count)| format!("{name} {}", format_grouped(*count))).collect();
     if !faults.is_empty() {
         words.push(format!("of that port: {}", faults.join(", ")));
     }
     for queue in &hop.queues {
         let told = |what: &str, value: &Option<Measured>| {
-            value.as_ref().map(|value| format!("{what} {}", number(value)))
+            value.as_ref().map(|value| format!("{what} {}", format_measured(value)))
         };
         let of: Vec<_> = [told("occupancy", &queue.occupancy), told("congestion", &queue.congestion)]
             .into_iter()
@@ -196,7 +198,7 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
         let begin = if n == 0 && !long { &first } else { &format!("    {line}") };
         let space = " ".repeat(WORDS.saturating_sub(begin.chars().count()));
         let before = lines.len();
-        wrap(&format!("{begin}{space}"), words, lines);
+        push_wrapped(&format!("{begin}{space}"), words, lines);
         // The line continues next to text of several lines.
         for wrapped in &mut lines[before + 1..] {
             wrapped.replace_range(4..5, line);
@@ -205,21 +207,21 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
 }
 
 fn nanoseconds(value: &Measured) -> String {
-    format!("{} ns, {}", at_most(value), age_in_words(value.age_seconds))
+    format!("{} ns, {}", format_saturated(value), age_in_words(value.age_seconds))
 }
 
-fn number(value: &Measured) -> String {
-    format!("{} ({})", at_most(value), age_in_words(value.age_seconds))
+fn format_measured(value: &Measured) -> String {
+    format!("{} ({})", format_saturated(value), age_in_words(value.age_seconds))
 }
 
 /// The largest number stands for anything larger.
-fn at_most(value: &Measured) -> String {
+fn format_saturated(value: &Measured) -> String {
     let more = if value.value == u32::MAX { " or more" } else { "" };
-    format!("{}{more}", grouped(value.value.into()))
+    format!("{}{more}", format_grouped(value.value.into()))
 }
 
 /// Adds a text after the prefix `begin`; further lines are indented to match.
-pub(crate) fn wrap(begin: &str, text: &str, lines: &mut Vec<String>) {
+pub(crate) fn push_wrapped(begin: &str, text: &str, lines: &mut Vec<String>) {
     let indent = begin.chars().count();
     let mut wrapped = words_in_lines(text, COLUMNS.saturating_sub(indent)).into_iter();
     lines.push((begin.to_owned() + &wrapped.next().unwrap_or_default()).trim_end().to_owned());
@@ -228,7 +230,7 @@ pub(crate) fn wrap(begin: &str, text: &str, lines: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::flow::{Congested, Drops, Queue, Route, StoreAnswer};
+    use super::super::flow::{Congested, FlowDropCount, FlowRoute, Queue, StoreAnswer};
     use super::*;
 
     fn measured(value: u32, age_seconds: Option<f64>) -> Option<Measured> {
@@ -261,7 +263,7 @@ mod tests {
             ends: Default::default(),
             at: None,
             found: true,
-            path: Some(Route {
+            path: Some(FlowRoute {
                 store: "int-paths".into(),
                 length: Some(15),
                 complete: false,
@@ -275,7 +277,7 @@ mod tests {
             packets: None,
             bytes: None,
             sampling: measured(1000, Some(3.0)),
-            drops: vec![Drops {
+            drops: vec![FlowDropCount {
                 reason: 71,
                 reason_name: Some("traffic-manager".into()),
                 counted: Some(2),
@@ -305,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_flow_is_drawn_as_a_path_within_80_columns() {
-        let drawn = lines(&report());
+        let drawn = flow_lines(&report());
         assert!(drawn.iter().all(|line| line.chars().count() <= 80), "{drawn:#?}");
         insta::assert_snapshot!(drawn.join("\n"));
     }
@@ -316,7 +318,7 @@ mod tests {
         report.found = false;
         report.unknown.clear();
         assert_eq!(
-            lines(&report),
+            flow_lines(&report),
             ["10.0.0.1:5000->10.0.0.2:5000/udp", "", "  Nothing is known about this flow."]
         );
     }

@@ -1,23 +1,23 @@
 //! Events in words: one line for each entry of the lists, with names.
 
-use dta_cli::number::{counted, grouped};
+use dta_cli::number::{format_count, format_grouped};
 use dta_export::directory::Directory;
-use dta_export::fields::Fields;
-use dta_export::kind::Kind;
+use dta_export::fields::EventFields;
+use dta_export::kind::EventKind;
 use dta_export::names::Names;
-use dta_export::networks::Ends;
+use dta_export::networks::FlowNetworks;
 use dta_proto::key::{Flow, Key};
 use dta_proto::prefix::Prefix;
-use dta_proto::telemetry::{self, Entry, Location, Path, Why};
+use dta_proto::telemetry::{self, Location, SwitchPath, TelemetryEntry, Why};
 use serde::Serialize;
 
 use super::moment;
 
 /// An event with all its fields; `None` = the event has no such field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Event {
+pub struct IntEvent {
     /// What it is about.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// Nanoseconds since 1970, or the number of a switch; keys have none.
     pub time: Option<u64>,
     /// The same in UTC, if it is since 1970.
@@ -26,7 +26,7 @@ pub struct Event {
     pub flow: Option<Flow>,
     /// Whose its ends are.
     #[serde(flatten)]
-    pub ends: Ends,
+    pub ends: FlowNetworks,
     /// The key that it is about; for drops and congested packets the flow's. `None` if the packet could not be
     /// read.
     pub key: Option<Key>,
@@ -65,20 +65,20 @@ pub struct Event {
     pub latency: Option<u32>,
 }
 
-impl Event {
+impl IntEvent {
     /// An entry of a list, with names.
-    pub fn of(entry: &Entry, directory: &mut Directory, names: &Names) -> Event {
-        let fields = Fields::of(entry, |key| directory.meaning(key));
+    pub fn from_entry(entry: &TelemetryEntry, directory: &mut Directory, names: &Names) -> IntEvent {
+        let fields = EventFields::from_entry(entry, |key| directory.resolve_key(key));
         let Location { switch, port, queue } = fields.place;
-        Event {
+        IntEvent {
             kind: fields.kind,
             time: fields.time,
-            utc: fields.time.and_then(moment::utc),
+            utc: fields.time.and_then(moment::format_utc),
             flow: fields.flow,
-            ends: names.ends(fields.flow),
+            ends: names.flow_networks(fields.flow),
             key: fields.key,
             switch,
-            switch_name: switch.and_then(|switch| names.switch(switch)).map(str::to_owned),
+            switch_name: switch.and_then(|switch| names.switch_name(switch)).map(str::to_owned),
             port,
             port_name: port_name(switch, port, names),
             ingress_port: fields.ingress_port,
@@ -100,37 +100,37 @@ impl Event {
     }
 
     /// The event in one line: time, kind, what it is about, and what happened.
-    pub fn line(&self) -> String {
+    pub fn to_line(&self) -> String {
         let time = match (&self.utc, self.time) {
             (Some(utc), _) => utc.clone(),
             (None, Some(time)) => time.to_string(),
             (None, None) => "-".to_owned(),
         };
-        format!("{time:24}  {:16}  {}", self.kind.name(), self.words())
+        format!("{time:24}  {:16}  {}", self.kind.name(), self.describe())
     }
 
     /// What it is about, and what happened.
-    pub fn words(&self) -> String {
-        format!("{}: {}", self.about(), self.what())
+    pub fn describe(&self) -> String {
+        format!("{}: {}", self.describe_subject(), self.describe_occurrence())
     }
 
     /// What it is about: the flow, and the place.
-    pub(crate) fn about(&self) -> String {
+    pub(crate) fn describe_subject(&self) -> String {
         let mut about: Vec<String> = Vec::new();
         match (self.flow, self.key, self.kind) {
             (Some(flow), ..) => about.push(flow.to_string()),
-            (None, Some(key), Kind::Key) if self.switch.is_none() => about.push(format!("key {key}")),
-            (None, Some(key), Kind::FlowPath | Kind::FlowLatency | Kind::Loop) => {
+            (None, Some(key), EventKind::Key) if self.switch.is_none() => about.push(format!("key {key}")),
+            (None, Some(key), EventKind::FlowPath | EventKind::FlowLatency | EventKind::Loop) => {
                 about.push(format!("flow {key} (not in the directory)"));
             }
-            (None, Some(key), Kind::Drop | Kind::CongestedPacket) => {
+            (None, Some(key), EventKind::Drop | EventKind::CongestedPacket) => {
                 about.push(format!("flow {key} (not in the directory)"));
             }
-            (None, _, Kind::HopLatency) => about.push("a flow that is not in the directory".into()),
+            (None, _, EventKind::HopLatency) => about.push("a flow that is not in the directory".into()),
             (None, None, _) => about.push("a packet that could not be read".into()),
             (None, Some(_), _) => {}
         }
-        about.extend(self.ends.words());
+        about.extend(self.ends.describe());
         about.extend(self.where_it_was());
         about.join(", ")
     }
@@ -143,8 +143,8 @@ impl Event {
             })
         };
         // For a path, the switch is the one that reported, which the words say.
-        let switch = self.switch.filter(|_| self.kind != Kind::FlowPath);
-        let port = if self.kind == Kind::Drop { "out of port" } else { "port" };
+        let switch = self.switch.filter(|_| self.kind != EventKind::FlowPath);
+        let port = if self.kind == EventKind::Drop { "out of port" } else { "port" };
         [
             numbered("switch", &self.switch_name, switch),
             numbered("in at port", &self.ingress_port_name, self.ingress_port),
@@ -157,8 +157,8 @@ impl Event {
     }
 
     /// What happened.
-    pub(crate) fn what(&self) -> String {
-        let hops = |n: u64| counted(n, "hop", "hops");
+    pub(crate) fn describe_occurrence(&self) -> String {
+        let hops = |n: u64| format_count(n, "hop", "hops");
         let path = || match &self.path {
             Some(switches) => {
                 let name = |switch: &Option<u32>| switch.map_or("?".into(), |switch| switch.to_string());
@@ -168,7 +168,7 @@ impl Event {
         };
         let (old, new) = (self.old.unwrap_or(0), self.new.unwrap_or(0));
         match self.kind {
-            Kind::FlowPath => {
+            EventKind::FlowPath => {
                 let path = match self.why {
                     Some(Why::New) => format!("new path {}", path()),
                     Some(Why::Moved) if old == new => {
@@ -185,29 +185,29 @@ impl Event {
                 };
                 format!("{path}{by}")
             }
-            Kind::Loop => format!("the path {} passes a switch twice", path()),
-            Kind::FlowLatency | Kind::HopLatency => self.moved("latency", " ns"),
-            Kind::QueueOccupancy => self.moved("occupancy", ""),
-            Kind::QueueCongestion => self.moved("congestion", ""),
-            Kind::LinkUtilization => self.moved("utilization", ""),
-            Kind::Drop => {
+            EventKind::Loop => format!("the path {} passes a switch twice", path()),
+            EventKind::FlowLatency | EventKind::HopLatency => self.describe_change("latency", " ns"),
+            EventKind::QueueOccupancy => self.describe_change("occupancy", ""),
+            EventKind::QueueCongestion => self.describe_change("congestion", ""),
+            EventKind::LinkUtilization => self.describe_change("utilization", ""),
+            EventKind::Drop => {
                 let number = self.reason.unwrap_or(0);
                 match &self.reason_name {
                     Some(name) => format!("dropped, {name} ({number})"),
                     None => format!("dropped, reason {number}"),
                 }
             }
-            Kind::CongestedPacket => {
+            EventKind::CongestedPacket => {
                 let mut what = "waited in a congested queue".to_owned();
                 if let Some(occupancy) = self.occupancy {
-                    what += &format!(", occupancy {}", grouped(occupancy.into()));
+                    what += &format!(", occupancy {}", format_grouped(occupancy.into()));
                 }
                 if let Some(latency) = self.latency {
-                    what += &format!(", {} ns in the switch", grouped(latency.into()));
+                    what += &format!(", {} ns in the switch", format_grouped(latency.into()));
                 }
                 what
             }
-            Kind::Key => {
+            EventKind::Key => {
                 let kind = self.key.and_then(|key| key.0.last_chunk::<4>().copied());
                 let what = match kind.as_ref() {
                     Some(b"hlat") => "hop latency",
@@ -226,9 +226,9 @@ impl Event {
         }
     }
 
-    fn moved(&self, what: &str, unit: &str) -> String {
-        let new = grouped(self.new.unwrap_or(0));
-        let old = grouped(self.old.unwrap_or(0));
+    fn describe_change(&self, what: &str, unit: &str) -> String {
+        let new = format_grouped(self.new.unwrap_or(0));
+        let old = format_grouped(self.old.unwrap_or(0));
         match self.why {
             Some(Why::New | Why::Learning | Why::Loop) | None => format!("{what} {new}{unit}, new"),
             Some(Why::Moved) => format!("{what} {new}{unit}, before {old}{unit}"),
@@ -242,7 +242,7 @@ impl Event {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
     /// Only these kinds; empty = all but keys.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<EventKind>,
     /// Only those of this flow.
     pub flow: Option<Flow>,
     /// Only those of flows with an end in this prefix.
@@ -253,41 +253,43 @@ pub struct Filter {
 
 impl Filter {
     /// Whether an event is wanted.
-    pub fn admits(&self, event: &Event) -> bool {
+    pub fn admits(&self, event: &IntEvent) -> bool {
         self.admits_kind(event.kind)
-            && self.flow.is_none_or(|flow| is_of(event, &flow))
+            && self.flow.is_none_or(|flow| is_about_flow(event, &flow))
             && self.prefix.is_none_or(|prefix| event.flow.is_some_and(|flow| prefix.has_end_of(&flow)))
             && self.switch.is_none_or(|switch| event.switch == Some(switch))
     }
 
-    fn admits_kind(&self, kind: Kind) -> bool {
-        if self.kinds.is_empty() { kind != Kind::Key } else { self.kinds.contains(&kind) }
+    fn admits_kind(&self, kind: EventKind) -> bool {
+        if self.kinds.is_empty() { kind != EventKind::Key } else { self.kinds.contains(&kind) }
     }
 
     /// The lists that can have wanted events.
-    pub fn lists(&self) -> Vec<u32> {
+    pub fn relevant_lists(&self) -> Vec<u32> {
         let lists = 0..telemetry::list::COUNT;
-        let has = |list: &u32| Kind::ALL.iter().any(|kind| kind.list() == *list && self.admits_kind(*kind));
+        let has = |list: &u32| {
+            EventKind::ALL.iter().any(|kind| kind.list_number() == *list && self.admits_kind(*kind))
+        };
         lists.filter(has).collect()
     }
 }
 
 /// Whether an event is about a flow, even if the directory does not know it.
-fn is_of(event: &Event, flow: &Flow) -> bool {
+fn is_about_flow(event: &IntEvent, flow: &Flow) -> bool {
     if event.flow.is_some() {
         return event.flow == Some(*flow);
     }
     let of_hop = event.switch.map(|switch| telemetry::hop_latency_key(flow, switch));
-    event.key.is_some() && (event.key == Some(flow.key()) || event.key == of_hop)
+    event.key.is_some() && (event.key == Some(flow.to_key()) || event.key == of_hop)
 }
 
 /// The switches of a path; `None` for an unknown one.
-pub(super) fn known_switches(path: &Path) -> Vec<Option<u32>> {
-    path.switches().iter().map(|switch| Some(*switch).filter(|switch| *switch != u32::MAX)).collect()
+pub(super) fn known_switches(path: &SwitchPath) -> Vec<Option<u32>> {
+    path.stored_switches().iter().map(|switch| Some(*switch).filter(|switch| *switch != u32::MAX)).collect()
 }
 
 fn port_name(switch: Option<u32>, port: Option<u32>, names: &Names) -> Option<String> {
-    names.port(switch?, port?).map(str::to_owned)
+    names.port_name(switch?, port?).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -313,111 +315,117 @@ mod tests {
         Names::parse(text, Path::new("x")).unwrap()
     }
 
-    fn change(metric: Metric, why: Why, old: u64, new: u64, key: Key, place: Location) -> Entry {
+    fn change(metric: Metric, why: Why, old: u64, new: u64, key: Key, place: Location) -> TelemetryEntry {
         let path = (metric == Metric::FlowPath).then(|| match new & 0xff {
-            2 => Via::Path(telemetry::Path::of(&[6, u32::MAX])),
-            3 => Via::Path(telemetry::Path::of(&[6, 5, 4])),
+            2 => Via::Path(telemetry::SwitchPath::from_switches(&[6, u32::MAX])),
+            3 => Via::Path(telemetry::SwitchPath::from_switches(&[6, 5, 4])),
             _ => Via::Digest(7),
         });
-        Entry::Change { time: TIME, key, metric, why, old, new, place, path }
+        TelemetryEntry::Change { time: TIME, key, metric, why, old, new, place, path }
     }
 
     fn place(switch: u32, port: u32, queue: u32) -> Location {
         Location { switch: Some(switch), port: Some(port), queue: Some(queue) }
     }
 
-    fn event(entry: Entry) -> Event {
+    fn event(entry: TelemetryEntry) -> IntEvent {
         let mut directory = Directory::default();
         let hop = telemetry::hop_latency_key(&flow(), 6);
-        directory.take(&Entry::Key { key: hop, means: Means::Hop(flow().key(), 6) });
+        directory.take(&TelemetryEntry::Key { key: hop, means: Means::Hop(flow().to_key(), 6) });
         directory.take(&entry);
-        Event::of(&entry, &mut directory, &names())
+        IntEvent::from_entry(&entry, &mut directory, &names())
     }
 
     #[test]
     fn each_kind_has_its_words() {
-        let key = flow().key();
+        let key = flow().to_key();
         let hop = telemetry::hop_latency_key(&flow(), 6);
         let queue = telemetry::queue_occupancy_key(6, Some(12), Some(5));
         let at = place(6, 12, 5);
         let none = Location::default();
         let at_hop = Location { queue: None, ..at };
-        let drop = Entry::Drop { time: TIME, key, place: at, ingress_port: Some(3), reason: 71 };
-        let lost = Entry::Drop { time: 5, key: Key::default(), place: none, ingress_port: None, reason: 201 };
-        let waited = Entry::Congestion {
+        let drop = TelemetryEntry::Drop { time: TIME, key, place: at, ingress_port: Some(3), reason: 71 };
+        let lost = TelemetryEntry::Drop {
+            time: 5,
+            key: Key::default(),
+            place: none,
+            ingress_port: None,
+            reason: 201,
+        };
+        let waited = TelemetryEntry::Congestion {
             time: TIME,
-            key: v6().key(),
+            key: v6().to_key(),
             place: at,
             occupancy: Some(2000),
             latency: None,
         };
         let flow = flow().to_string();
         for (entry, kind, words) in [
-            (change(Metric::FlowPath, Why::New, 0, 3, key, none), Kind::FlowPath, format!("{flow}: new path 6:5:4")),
+            (change(Metric::FlowPath, Why::New, 0, 3, key, none), EventKind::FlowPath, format!("{flow}: new path 6:5:4")),
             (
                 change(Metric::FlowPath, Why::Moved, 1, 2, key, Location { switch: Some(6), ..none }),
-                Kind::FlowPath,
+                EventKind::FlowPath,
                 format!("{flow}: path changed, now 6:?, before 1 hop, reported by switch leaf1 (6)"),
             ),
             (
                 change(Metric::FlowPath, Why::Learning, 2, 3, key, none),
-                Kind::FlowPath,
+                EventKind::FlowPath,
                 format!("{flow}: path 6:5:4 so far"),
             ),
             (
                 change(Metric::FlowPath, Why::Loop, 3, 1 << 8 | 9, key, none),
-                Kind::Loop,
+                EventKind::Loop,
                 format!("{flow}: the path of 9 hops passes a switch twice"),
             ),
             (
                 change(Metric::FlowLatency, Why::Moved, 408, 12_000, key, none),
-                Kind::FlowLatency,
+                EventKind::FlowLatency,
                 format!("{flow}: latency 12,000 ns, before 408 ns"),
             ),
             (
                 change(Metric::HopLatency, Why::New, 0, 4, hop, at_hop),
-                Kind::HopLatency,
+                EventKind::HopLatency,
                 format!("{flow}, switch leaf1 (6), port uplink (12): latency 4 ns, new"),
             ),
             (
                 change(Metric::HopLatency, Why::KeepAlive, 5, 4, telemetry::hop_latency_key(&v6(), 7), place(7, 1, 2)),
-                Kind::HopLatency,
+                EventKind::HopLatency,
                 "a flow that is not in the directory, switch 7, port 1, queue 2: latency 4 ns, still close to 5 ns".into(),
             ),
             (
                 change(Metric::QueueOccupancy, Why::KeepAlive, 6, 6, queue, at),
-                Kind::QueueOccupancy,
+                EventKind::QueueOccupancy,
                 "switch leaf1 (6), port uplink (12), queue 5: occupancy 6, as before".into(),
             ),
             (
                 drop,
-                Kind::Drop,
+                EventKind::Drop,
                 format!("{flow}, switch leaf1 (6), in at port host3 (3), out of port uplink (12), queue 5: dropped, traffic-manager (71)"),
             ),
-            (lost, Kind::Drop, "a packet that could not be read: dropped, reason 201".into()),
+            (lost, EventKind::Drop, "a packet that could not be read: dropped, reason 201".into()),
             (
                 waited,
-                Kind::CongestedPacket,
+                EventKind::CongestedPacket,
                 format!(
                     "flow {} (not in the directory), switch leaf1 (6), port uplink (12), queue 5: \
                      waited in a congested queue, occupancy 2,000",
-                    v6().key()
+                    v6().to_key()
                 ),
             ),
             (
-                Entry::Key { key: telemetry::drops_key(6, 71), means: Means::Itself },
-                Kind::Key,
+                TelemetryEntry::Key { key: telemetry::drops_key(6, 71), means: Means::Itself },
+                EventKind::Key,
                 "switch leaf1 (6): key of drops, traffic-manager (71)".into(),
             ),
-            (Entry::Key { key: v6().key(), means: Means::Flow(v6()) }, Kind::Key, format!("{}: key of a flow", v6())),
+            (TelemetryEntry::Key { key: v6().to_key(), means: Means::Flow(v6()) }, EventKind::Key, format!("{}: key of a flow", v6())),
         ] {
             let event = event(entry);
-            assert_eq!((event.kind, event.words()), (kind, words));
+            assert_eq!((event.kind, event.describe()), (kind, words));
         }
         assert!(
-            event(drop).line().starts_with("2026-11-22T05:01:02.123Z  drop              10.0.0.1:5000->")
+            event(drop).to_line().starts_with("2026-11-22T05:01:02.123Z  drop              10.0.0.1:5000->")
         );
-        assert!(event(lost).line().starts_with("5                         drop              a packet"));
+        assert!(event(lost).to_line().starts_with("5                         drop              a packet"));
     }
 
     #[test]
@@ -425,7 +433,13 @@ mod tests {
         let at = place(6, 12, 5);
         let drop = |flow: &Flow, switch| {
             let place = Location { switch: Some(switch), ..at };
-            event(Entry::Drop { time: TIME, key: flow.key(), place, ingress_port: None, reason: 71 })
+            event(TelemetryEntry::Drop {
+                time: TIME,
+                key: flow.to_key(),
+                place,
+                ingress_port: None,
+                reason: 71,
+            })
         };
         let hop = |flow: &Flow| {
             event(change(
@@ -437,12 +451,12 @@ mod tests {
                 place(7, 1, 1),
             ))
         };
-        let key = event(Entry::Key { key: v6().key(), means: Means::Flow(v6()) });
+        let key = event(TelemetryEntry::Key { key: v6().to_key(), means: Means::Flow(v6()) });
         let all = Filter::default();
         assert!(all.admits(&drop(&flow(), 6)) && !all.admits(&key));
-        let kinds = Filter { kinds: vec![Kind::Key, Kind::Drop], ..all.clone() };
+        let kinds = Filter { kinds: vec![EventKind::Key, EventKind::Drop], ..all.clone() };
         assert!(kinds.admits(&key) && kinds.admits(&drop(&flow(), 6)) && !kinds.admits(&hop(&flow())));
-        assert_eq!((all.lists(), kinds.lists()), (vec![0, 1, 2], vec![1, 3]));
+        assert_eq!((all.relevant_lists(), kinds.relevant_lists()), (vec![0, 1, 2], vec![1, 3]));
         // Neither the flow nor the hop of an IPv6 flow is in the directory here.
         let one = Filter { flow: Some(v6()), ..all.clone() };
         assert!(one.admits(&drop(&v6(), 6)) && one.admits(&hop(&v6())) && !one.admits(&drop(&flow(), 6)));
@@ -454,10 +468,10 @@ mod tests {
 
     #[test]
     fn names_of_kinds_are_in_their_order() {
-        for (name, kind) in Kind::NAMES.into_iter().zip(Kind::ALL) {
+        for (name, kind) in EventKind::NAMES.into_iter().zip(EventKind::ALL) {
             assert_eq!((kind.name(), name.parse()), (name, Ok(kind)));
             assert_eq!(serde_json::to_value(kind).unwrap(), name);
         }
-        assert!("x".parse::<Kind>().unwrap_err().contains("flow-path"));
+        assert!("x".parse::<EventKind>().unwrap_err().contains("flow-path"));
     }
 }

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dta_cli::number::counted;
-use dta_rpc::Ask;
+use dta_cli::number::format_count;
 use dta_export::directory::{Directory, Meaning};
 use dta_export::names::Names;
-use dta_export::networks::Ends;
+use dta_export::networks::FlowNetworks;
 use dta_export::source::Lost;
-use dta_proto::hex;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, InterfaceCounter, Metric, Path, Value, list, store};
+use dta_proto::telemetry::{
+    self, InterfaceCounter, Metric, SwitchPath, TelemetryEntry, TimedValue, list, store,
+};
+use dta_proto::to_hex_digits;
 use dta_proto::wire::dta::Primitive;
+use dta_rpc::Ask;
 use serde::Serialize;
 
 use super::lists;
@@ -81,7 +83,7 @@ pub struct Hop {
 
 /// The path of the flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Route {
+pub struct FlowRoute {
     /// The store that has it.
     pub store: String,
     /// Hops of the whole path, which may be more than the known ones.
@@ -96,7 +98,7 @@ pub struct Route {
 
 /// Drops of the flow for one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Drops {
+pub struct FlowDropCount {
     /// The reason.
     pub reason: u8,
     /// Its name.
@@ -138,13 +140,13 @@ pub struct StoreAnswer {
 }
 
 impl DtaStores {
-    fn lists(&self) -> [&Vec<String>; 3] {
+    fn all_store_names(&self) -> [&Vec<String>; 3] {
         [&self.paths, &self.counters, &self.values]
     }
 }
 
 impl StoreAnswer {
-    fn by(store: &str) -> Self {
+    fn for_store(store: &str) -> Self {
         Self { store: store.to_owned(), ..Self::default() }
     }
 
@@ -161,13 +163,13 @@ pub struct FlowSummary {
     pub flow: Flow,
     /// Whose its ends are.
     #[serde(flatten)]
-    pub ends: Ends,
+    pub ends: FlowNetworks,
     /// The moment of what is known; `None` = now. Ages are relative to it.
     pub at: Option<String>,
     /// Whether anything is known about it.
     pub found: bool,
     /// Its path.
-    pub path: Option<Route>,
+    pub path: Option<FlowRoute>,
     /// The switches on it, in the order in which packets pass them.
     pub hops: Vec<Hop>,
     /// Switches that reported a latency of this flow but are not on that path.
@@ -183,7 +185,7 @@ pub struct FlowSummary {
     /// One packet in so many was counted, and both numbers were multiplied by it; `None` = each was counted.
     pub sampling: Option<Measured>,
     /// Drops by reason.
-    pub drops: Vec<Drops>,
+    pub drops: Vec<FlowDropCount>,
     /// Packets in congested queues.
     pub congested: Option<Congested>,
     /// The contents of stores of DTA reports.
@@ -232,21 +234,22 @@ impl FlowQuery {
     ///
     /// # Errors
     /// The collector does not answer, or has none of the stores to query.
-    pub async fn about(&self, flows: &[Flow]) -> Result<Vec<FlowSummary>, IntError> {
-        let catalog = StoreCatalog::of(&*self.ask).await?;
-        self.check(&catalog)?;
+    pub async fn summarize_flows(&self, flows: &[Flow]) -> Result<Vec<FlowSummary>, IntError> {
+        let catalog = StoreCatalog::fetch_from(&*self.ask).await?;
+        self.check_stores(&catalog)?;
         let Some(at) = self.at else { return self.of_stores(flows, &catalog, &catalog, &[]).await };
-        let of_dta = |name: &str| self.dta.lists().iter().any(|names| names.iter().any(|own| own == name));
+        let of_dta =
+            |name: &str| self.dta.all_store_names().iter().any(|names| names.iter().any(|own| own == name));
         let asked = |name: &str| name.starts_with(telemetry::STORE_PREFIX) || of_dta(name);
-        let (then, silent) = catalog.at(&*self.ask, at, asked).await?;
+        let (then, silent) = catalog.with_data_at(&*self.ask, at, asked).await?;
         let mut dta = self.dta.clone();
         for names in [&mut dta.paths, &mut dta.counters, &mut dta.values] {
-            names.retain(|name| then.named(name).is_some());
+            names.retain(|name| then.find_store(name).is_some());
         }
         if !then.has_int_keys() && dta == DtaStores::default() {
             return Err(IntError::NotKept(silent.join(" ")));
         }
-        let query = Self { ask: stores::then(&self.ask, self.at), dta, ..self.clone() };
+        let query = Self { ask: stores::at_moment(&self.ask, self.at), dta, ..self.clone() };
         query.of_stores(flows, &catalog, &then, &silent).await
     }
 
@@ -258,12 +261,12 @@ impl FlowQuery {
         catalog: &StoreCatalog,
         silent: &[String],
     ) -> Result<Vec<FlowSummary>, IntError> {
-        let mut scan = self.scan(flows, catalog).await?;
+        let mut scan = self.scan_events(flows, catalog).await?;
         let mut reports = Vec::with_capacity(flows.len());
         for flow in flows {
-            let mut report = self.one(flow, catalog, &mut scan).await?;
+            let mut report = self.summarize_flow(flow, catalog, &mut scan).await?;
             report.unknown = silent.to_vec();
-            unknown(&mut report, all, catalog, &scan.missed);
+            list_unknowns(&mut report, all, catalog, &scan.missed);
             reports.push(report);
         }
         Ok(reports)
@@ -276,41 +279,44 @@ impl FlowQuery {
 
     /// Whether something with this time had happened by then.
     fn has_happened(&self, time: u64) -> bool {
-        self.at.is_none() || moment::age(time, 0).is_some() && time <= self.now()
+        self.at.is_none() || moment::age_in_seconds(time, 0).is_some() && time <= self.now()
     }
 
-    fn check(&self, catalog: &StoreCatalog) -> Result<(), IntError> {
+    fn check_stores(&self, catalog: &StoreCatalog) -> Result<(), IntError> {
         let named = [
             (&self.dta.paths, Primitive::Postcarding),
             (&self.dta.counters, Primitive::KeyIncrement),
             (&self.dta.values, Primitive::KeyWrite),
         ];
         for (names, primitive) in named {
-            if let Some(name) = names.iter().find(|name| !catalog.has(name, primitive)) {
-                let what = match catalog.named(name) {
+            if let Some(name) = names.iter().find(|name| !catalog.has_store(name, primitive)) {
+                let what = match catalog.find_store(name) {
                     Some(spec) => format!("store {name} is of {}", spec.primitive()),
-                    None => format!("there is no store {name}; there are {}", catalog.names()),
+                    None => format!("there is no store {name}; there are {}", catalog.store_names()),
                 };
-                return Err(IntError::NoStore(format!("{what}: name a store of {}", primitive.name())));
+                return Err(IntError::NoStore(format!(
+                    "{what}: name a store of {}",
+                    primitive.canonical_name()
+                )));
             }
         }
-        if !catalog.has_int() && self.dta == DtaStores::default() {
+        if !catalog.has_int_stores() && self.dta == DtaStores::default() {
             return Err(IntError::NoStore(format!(
                 "this collector has no stores for INT (int-...); name stores of DTA reports with --paths, --counters and --values; it has {}",
-                catalog.names()
+                catalog.store_names()
             )));
         }
         Ok(())
     }
 
     /// Reads the lists once for all flows.
-    async fn scan(&self, flows: &[Flow], catalog: &StoreCatalog) -> Result<EventScan, IntError> {
+    async fn scan_events(&self, flows: &[Flow], catalog: &StoreCatalog) -> Result<EventScan, IntError> {
         let mut scan = EventScan::default();
-        if !catalog.has(store::EVENTS, Primitive::Append) {
+        if !catalog.has_store(store::EVENTS, Primitive::Append) {
             return Ok(scan);
         }
         for flow in flows {
-            scan.flows.insert(flow.key(), FlowEvents::default());
+            scan.flows.insert(flow.to_key(), FlowEvents::default());
         }
         // A hop's key is made of CRCs of the flow, so it is computed for each known flow and switch.
         let mut hops: BTreeMap<u32, Vec<(Key, Key)>> = BTreeMap::new();
@@ -321,11 +327,11 @@ impl FlowQuery {
             for entry in &batch.entries {
                 directory.take(entry);
                 let of_hop = match entry {
-                    Entry::Change { metric: Metric::HopLatency, key, place, .. } => {
+                    TelemetryEntry::Change { metric: Metric::HopLatency, key, place, .. } => {
                         place.switch.and_then(|switch| {
                             let keys = hops.entry(switch).or_insert_with(|| {
                                 let key =
-                                    |flow: &Flow| (telemetry::hop_latency_key(flow, switch), flow.key());
+                                    |flow: &Flow| (telemetry::hop_latency_key(flow, switch), flow.to_key());
                                 flows.iter().map(key).collect()
                             });
                             keys.iter().find(|(hop, _)| hop == key).map(|(_, flow)| *flow)
@@ -333,8 +339,8 @@ impl FlowQuery {
                     }
                     _ => None,
                 };
-                if entry.time().is_some_and(|time| self.has_happened(time)) {
-                    hear(known, entry, of_hop);
+                if entry.event_time().is_some_and(|time| self.has_happened(time)) {
+                    record_event(known, entry, of_hop);
                 }
             }
         })
@@ -342,20 +348,20 @@ impl FlowQuery {
         Ok(scan)
     }
 
-    async fn one(
+    async fn summarize_flow(
         &self,
         flow: &Flow,
         catalog: &StoreCatalog,
         scan: &mut EventScan,
     ) -> Result<FlowSummary, IntError> {
-        let (now, key) = (self.now(), flow.key());
+        let (now, key) = (self.now(), flow.to_key());
         let of_flow = scan.flows.remove(&key).unwrap_or_default();
-        let about = DirectoryFacts::of(&key, &mut scan.directory);
-        let (path, switches) = self.path(key, catalog, &of_flow, now).await?;
+        let about = DirectoryFacts::from_directory(&key, &mut scan.directory);
+        let (path, switches) = self.find_path(key, catalog, &of_flow, now).await?;
         let mut report = FlowSummary {
             flow: *flow,
-            ends: self.names.ends(Some(*flow)),
-            at: self.at.map(dta_files::moment::utc),
+            ends: self.names.flow_networks(Some(*flow)),
+            at: self.at.map(dta_files::moment::format_utc),
             found: false,
             path,
             hops: Vec::new(),
@@ -366,10 +372,10 @@ impl FlowQuery {
             bytes: None,
             sampling: None,
             drops: Vec::new(),
-            congested: of_flow
-                .congested
-                .as_ref()
-                .map(|(time, last)| Congested { age_seconds: moment::age(*time, now), ..last.clone() }),
+            congested: of_flow.congested.as_ref().map(|(time, last)| Congested {
+                age_seconds: moment::age_in_seconds(*time, now),
+                ..last.clone()
+            }),
             stores: Vec::new(),
             unknown: Vec::new(),
         };
@@ -380,25 +386,25 @@ impl FlowQuery {
             .copied()
             .filter(|s| !switches.contains(&Some(*s)))
             .collect();
-        if catalog.has(store::VALUES, Primitive::KeyWrite) {
+        if catalog.has_store(store::VALUES, Primitive::KeyWrite) {
             let values = Values { ask: &*self.ask, now };
-            report.latency = values.one(key).await?;
-            let sampling = values.one(telemetry::sampling_key(flow)).await?;
+            report.latency = values.fetch_measured(key).await?;
+            let sampling = values.fetch_measured(telemetry::sampling_key(flow)).await?;
             report.sampling = sampling.filter(|sampling| sampling.value != 1);
             for switch in switches {
-                let hop = self.hop(flow, switch, &of_flow, &about, &values).await?;
+                let hop = self.measure_hop(flow, switch, &of_flow, &about, &values).await?;
                 report.hops.push(hop);
             }
             for switch in others {
-                let hop = self.hop(flow, Some(switch), &of_flow, &about, &values).await?;
+                let hop = self.measure_hop(flow, Some(switch), &of_flow, &about, &values).await?;
                 report.others.push(hop);
             }
             report.others.retain(|hop| hop.latency.is_some());
         } else {
             report.hops = switches.into_iter().map(|switch| self.bare_hop(switch)).collect();
         }
-        self.count(flow, catalog, &of_flow, &about, &mut report, now).await?;
-        self.dta(key, &mut report).await?;
+        self.add_counts(flow, catalog, &of_flow, &about, &mut report, now).await?;
+        self.add_dta_answers(key, &mut report).await?;
         report.found = report.path.is_some()
             || report.latency.is_some()
             || report.reports.or(report.packets).or(report.bytes).is_some()
@@ -410,33 +416,33 @@ impl FlowQuery {
     }
 
     /// The path of a flow, and the switches on it.
-    async fn path(
+    async fn find_path(
         &self,
         key: Key,
         catalog: &StoreCatalog,
         events: &FlowEvents,
         now: u64,
-    ) -> Result<(Option<Route>, Vec<Option<u32>>), IntError> {
-        let age_seconds = events.path.and_then(|time| moment::age(time, now));
-        if catalog.has(store::PATHS, Primitive::KeyWrite) {
-            let value = stores::values(&*self.ask, store::PATHS, &[key]).await?.pop().flatten();
-            if let Some(path) = value.and_then(|value| Path::parse(&value)) {
+    ) -> Result<(Option<FlowRoute>, Vec<Option<u32>>), IntError> {
+        let age_seconds = events.path.and_then(|time| moment::age_in_seconds(time, now));
+        if catalog.has_store(store::PATHS, Primitive::KeyWrite) {
+            let value = stores::query_values(&*self.ask, store::PATHS, &[key]).await?.pop().flatten();
+            if let Some(path) = value.and_then(|value| SwitchPath::parse_bytes(&value)) {
                 let known = |switch: &u32| Some(*switch).filter(|switch| *switch != u32::MAX);
-                let switches: Vec<_> = path.switches().iter().map(known).collect();
+                let switches: Vec<_> = path.stored_switches().iter().map(known).collect();
                 let complete =
                     usize::from(path.hops) == switches.len() && switches.iter().all(Option::is_some);
                 let (store, length) = (store::PATHS.to_owned(), Some(path.hops.into()));
-                let route = Route { store, length, complete, looped: path.looped, age_seconds };
+                let route = FlowRoute { store, length, complete, looped: path.looped, age_seconds };
                 return Ok((Some(route), switches));
             }
         }
-        let int = catalog.has(store::POSTCARDS, Primitive::Postcarding).then_some(store::POSTCARDS);
+        let int = catalog.has_store(store::POSTCARDS, Primitive::Postcarding).then_some(store::POSTCARDS);
         for name in int.into_iter().chain(self.dta.paths.iter().map(String::as_str)) {
-            let Some(answer) = stores::path(&*self.ask, name, key).await? else { continue };
+            let Some(answer) = stores::query_path(&*self.ask, name, key).await? else { continue };
             let switches: Vec<Option<u32>> =
                 answer.hops.iter().zip(&answer.present).map(|(hop, there)| there.then_some(*hop)).collect();
             let told: Vec<u32> = switches.iter().flatten().copied().collect();
-            let route = Route {
+            let route = FlowRoute {
                 store: name.to_owned(),
                 length: (answer.path_length != 0).then_some(answer.path_length),
                 complete: answer.complete,
@@ -449,12 +455,12 @@ impl FlowQuery {
     }
 
     fn bare_hop(&self, switch: Option<u32>) -> Hop {
-        let switch_name = switch.and_then(|switch| self.names.switch(switch)).map(str::to_owned);
+        let switch_name = switch.and_then(|switch| self.names.switch_name(switch)).map(str::to_owned);
         Hop { switch, switch_name, ..Hop::default() }
     }
 
     /// What is known about the flow in one switch.
-    async fn hop(
+    async fn measure_hop(
         &self,
         flow: &Flow,
         switch: Option<u32>,
@@ -464,7 +470,7 @@ impl FlowQuery {
     ) -> Result<Hop, IntError> {
         let mut hop = self.bare_hop(switch);
         let Some(switch) = switch else { return Ok(hop) };
-        hop.latency = values.one(telemetry::hop_latency_key(flow, switch)).await?;
+        hop.latency = values.fetch_measured(telemetry::hop_latency_key(flow, switch)).await?;
         // The latest report wins: the port is in each event of the latency, and in the key directory if only the port
         // changed. Within one batch of reports both have the same time, and the directory is the later one.
         let of_event = events.ports.get(&switch).copied();
@@ -478,13 +484,15 @@ impl FlowQuery {
         (hop.port, hop.port_told) = (port, told.is_some());
         hop.port_name = port.and_then(|port| {
             let reported = || known.interfaces.get(&(switch, port)).cloned();
-            self.names.port(switch, port).map(str::to_owned).or_else(reported)
+            self.names.port_name(switch, port).map(str::to_owned).or_else(reported)
         });
-        hop.last_record = values.one(telemetry::last_record_key(flow, switch)).await?;
-        hop.utilization = values.one(telemetry::link_utilization_key(switch, port)).await?;
+        hop.last_record = values.fetch_measured(telemetry::last_record_key(flow, switch)).await?;
+        hop.utilization = values.fetch_measured(telemetry::link_utilization_key(switch, port)).await?;
         for (_, _, queue) in known.queues.iter().filter(|queue| (queue.0, queue.1) == (switch, port)) {
-            let occupancy = values.one(telemetry::queue_occupancy_key(switch, port, *queue)).await?;
-            let congestion = values.one(telemetry::queue_congestion_key(switch, port, *queue)).await?;
+            let occupancy =
+                values.fetch_measured(telemetry::queue_occupancy_key(switch, port, *queue)).await?;
+            let congestion =
+                values.fetch_measured(telemetry::queue_congestion_key(switch, port, *queue)).await?;
             if occupancy.is_some() || congestion.is_some() {
                 hop.queues.push(Queue { queue: *queue, occupancy, congestion });
             }
@@ -492,7 +500,7 @@ impl FlowQuery {
         Ok(hop)
     }
 
-    async fn count(
+    async fn add_counts(
         &self,
         flow: &Flow,
         catalog: &StoreCatalog,
@@ -510,11 +518,11 @@ impl FlowQuery {
             .into_iter()
             .collect();
         let mut counted = vec![None; reasons.len()];
-        if catalog.has(store::COUNTERS, Primitive::KeyIncrement) {
-            let of_flow = [flow.key(), telemetry::packets_key(flow), telemetry::bytes_key(flow)];
+        if catalog.has_store(store::COUNTERS, Primitive::KeyIncrement) {
+            let of_flow = [flow.to_key(), telemetry::packets_key(flow), telemetry::bytes_key(flow)];
             let of_drops = reasons.iter().map(|reason| telemetry::flow_drops_key(flow, *reason));
             let keys: Vec<Key> = of_flow.into_iter().chain(of_drops).collect();
-            let counts = stores::counts(&*self.ask, store::COUNTERS, &keys).await?;
+            let counts = stores::query_counts(&*self.ask, store::COUNTERS, &keys).await?;
             let there = |n: usize| counts.get(n).copied().filter(|count| *count != 0);
             (report.reports, report.packets, report.bytes) = (there(0), there(1), there(2));
             counted = counts.into_iter().skip(of_flow.len()).map(Some).collect();
@@ -527,12 +535,12 @@ impl FlowQuery {
                 let listed = events.drops.get(reason);
                 let switches: Vec<u32> = listed.iter().flat_map(|(switches, _)| switches).copied().collect();
                 let name = self.names.common_drop_reason(switches.iter().copied(), *reason);
-                Drops {
+                FlowDropCount {
                     reason: *reason,
                     reason_name: name.map(str::to_owned),
                     counted,
                     switches,
-                    age_seconds: listed.and_then(|(_, time)| moment::age(*time, now)),
+                    age_seconds: listed.and_then(|(_, time)| moment::age_in_seconds(*time, now)),
                 }
             })
             .collect();
@@ -546,7 +554,7 @@ impl FlowQuery {
         let of: Vec<_> = exporters.filter_map(|hop| Some((hop.switch?, hop.port?, hop))).collect();
         let key = |switch, port| ALL.map(|counter| telemetry::interface_counter_key(switch, port, counter));
         let keys: Vec<Key> = of.iter().flat_map(|(switch, port, _)| key(*switch, *port)).collect();
-        let counts = stores::counts(&*self.ask, store::COUNTERS, &keys).await?;
+        let counts = stores::query_counts(&*self.ask, store::COUNTERS, &keys).await?;
         for ((_, _, hop), counts) in of.into_iter().zip(counts.chunks_exact(ALL.len())) {
             let counted = ALL.iter().zip(counts).filter(|(_, count)| **count != 0);
             hop.counters = counted.map(|(counter, count)| (counter.name(), *count)).collect();
@@ -554,53 +562,55 @@ impl FlowQuery {
         Ok(())
     }
 
-    async fn dta(&self, key: Key, report: &mut FlowSummary) -> Result<(), IntError> {
+    async fn add_dta_answers(&self, key: Key, report: &mut FlowSummary) -> Result<(), IntError> {
         let ask = &*self.ask;
         for store in &self.dta.paths {
-            let path = stores::path(ask, store, key).await?;
+            let path = stores::query_path(ask, store, key).await?;
             let hops = path.map(|answer| {
                 answer.hops.iter().zip(&answer.present).map(|(hop, there)| there.then_some(*hop)).collect()
             });
-            report.stores.push(StoreAnswer { path: hops, ..StoreAnswer::by(store) });
+            report.stores.push(StoreAnswer { path: hops, ..StoreAnswer::for_store(store) });
         }
         for store in &self.dta.counters {
-            let count = stores::counts(ask, store, &[key]).await?.pop();
-            report
-                .stores
-                .push(StoreAnswer { counted: count.filter(|count| *count != 0), ..StoreAnswer::by(store) });
+            let count = stores::query_counts(ask, store, &[key]).await?.pop();
+            report.stores.push(StoreAnswer {
+                counted: count.filter(|count| *count != 0),
+                ..StoreAnswer::for_store(store)
+            });
         }
         for store in &self.dta.values {
-            let value = stores::values(ask, store, &[key]).await?.pop().flatten();
-            report
-                .stores
-                .push(StoreAnswer { value: value.map(|value| hex(&value)), ..StoreAnswer::by(store) });
+            let value = stores::query_values(ask, store, &[key]).await?.pop().flatten();
+            report.stores.push(StoreAnswer {
+                value: value.map(|value| to_hex_digits(&value)),
+                ..StoreAnswer::for_store(store)
+            });
         }
         Ok(())
     }
 }
 
 /// Takes an entry about one of these flows; `of_hop` is the flow of a hop's latency.
-fn hear(flows: &mut BTreeMap<Key, FlowEvents>, entry: &Entry, of_hop: Option<Key>) {
+fn record_event(flows: &mut BTreeMap<Key, FlowEvents>, entry: &TelemetryEntry, of_hop: Option<Key>) {
     match *entry {
-        Entry::Change { metric: Metric::FlowPath, key, time, .. } => {
+        TelemetryEntry::Change { metric: Metric::FlowPath, key, time, .. } => {
             if let Some(events) = flows.get_mut(&key) {
                 events.path = Some(time);
             }
         }
-        Entry::Change { metric: Metric::HopLatency, place, time, .. } => {
+        TelemetryEntry::Change { metric: Metric::HopLatency, place, time, .. } => {
             let events = of_hop.and_then(|flow| flows.get_mut(&flow));
             if let (Some(events), Some(switch)) = (events, place.switch) {
                 events.ports.insert(switch, (time, place.port));
             }
         }
-        Entry::Drop { key, time, place, reason, .. } => {
+        TelemetryEntry::Drop { key, time, place, reason, .. } => {
             if let Some(events) = flows.get_mut(&key) {
                 let (switches, last) = events.drops.entry(reason).or_default();
                 switches.extend(place.switch);
                 *last = time;
             }
         }
-        Entry::Congestion { key, time, place, occupancy, latency } => {
+        TelemetryEntry::Congestion { key, time, place, occupancy, latency } => {
             if let Some(events) = flows.get_mut(&key) {
                 let packets = events.congested.as_ref().map_or(0, |(_, before)| before.packets) + 1;
                 let switch = place.switch;
@@ -608,7 +618,7 @@ fn hear(flows: &mut BTreeMap<Key, FlowEvents>, entry: &Entry, of_hop: Option<Key
                 events.congested = Some((time, last));
             }
         }
-        Entry::Change { .. } | Entry::Key { .. } => {}
+        TelemetryEntry::Change { .. } | TelemetryEntry::Key { .. } => {}
     }
 }
 
@@ -626,14 +636,14 @@ struct DirectoryFacts {
 }
 
 impl DirectoryFacts {
-    fn of(key: &Key, directory: &mut Directory) -> DirectoryFacts {
+    fn from_directory(key: &Key, directory: &mut Directory) -> DirectoryFacts {
         let mut known = DirectoryFacts::default();
-        let keys: Vec<Key> = directory.keys().collect();
+        let keys: Vec<Key> = directory.known_keys().collect();
         for of in &keys {
-            let Some(meaning) = directory.meaning(of) else { continue };
+            let Some(meaning) = directory.resolve_key(of) else { continue };
             match meaning {
                 Meaning::Hop { flow_key, switch, .. } if flow_key == *key => {
-                    let leaves = directory.port(of);
+                    let leaves = directory.egress_port(of);
                     if let Some((_, Some(port))) = leaves
                         && let Some(name) = directory.interface(switch, port)
                     {
@@ -661,18 +671,21 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    async fn one(&self, key: Key) -> Result<Option<Measured>, IntError> {
-        let value = stores::values(self.ask, store::VALUES, &[key]).await?.pop().flatten();
-        Ok(value.and_then(|value| Value::parse(&value)).map(|Value { value, time }| Measured {
-            value,
-            time,
-            age_seconds: moment::age(time, self.now),
+    async fn fetch_measured(&self, key: Key) -> Result<Option<Measured>, IntError> {
+        let value = stores::query_values(self.ask, store::VALUES, &[key]).await?.pop().flatten();
+        Ok(value.and_then(|value| TimedValue::parse_bytes(&value)).map(|TimedValue { value, time }| {
+            Measured { value, time, age_seconds: moment::age_in_seconds(time, self.now) }
         }))
     }
 }
 
 /// What is unknown, and why.
-fn unknown(report: &mut FlowSummary, of_collector: &StoreCatalog, catalog: &StoreCatalog, missed: &[Lost]) {
+fn list_unknowns(
+    report: &mut FlowSummary,
+    of_collector: &StoreCatalog,
+    catalog: &StoreCatalog,
+    missed: &[Lost],
+) {
     let mut all = std::mem::take(&mut report.unknown);
     let stores = [
         (store::PATHS, Primitive::KeyWrite, "paths"),
@@ -681,7 +694,7 @@ fn unknown(report: &mut FlowSummary, of_collector: &StoreCatalog, catalog: &Stor
         (store::COUNTERS, Primitive::KeyIncrement, "reports, packets, bytes and drops"),
     ];
     for (name, primitive, what) in stores {
-        if of_collector.has_int() && !of_collector.has(name, primitive) {
+        if of_collector.has_int_stores() && !of_collector.has_store(name, primitive) {
             all.push(format!("The collector has no store {name}, which has {what}."));
         }
     }
@@ -706,7 +719,7 @@ fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Lost
             all.push("Age of the path: no event about it with a time since 1970 is in the ring.".into());
         }
     }
-    if catalog.has(store::EVENTS, Primitive::Append) {
+    if catalog.has_store(store::EVENTS, Primitive::Append) {
         without_port(report, missed, all);
     }
     let of_switches = report.path.as_ref().is_some_and(|route| route.store == store::POSTCARDS);
@@ -718,15 +731,15 @@ fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Lost
                 .into(),
         );
     }
-    if report.packets.is_none() && catalog.has(store::COUNTERS, Primitive::KeyIncrement) {
+    if report.packets.is_none() && catalog.has_store(store::COUNTERS, Primitive::KeyIncrement) {
         all.push("Packets and bytes are counted with per_packet = true and of flow records.".into());
     }
     for (of, missed) in (0..).zip(missed) {
         if missed.overwritten > 0 {
             all.push(format!(
                 "List {of} ({}) no longer has its first {}: what only they reported is unknown.",
-                list::name(of),
-                counted(missed.overwritten, "batch", "batches")
+                list::list_name(of),
+                format_count(missed.overwritten, "batch", "batches")
             ));
         }
     }
@@ -750,7 +763,7 @@ fn without_port(report: &FlowSummary, missed: &[Lost], all: &mut Vec<String>) {
     if not_told.is_empty() {
         return;
     }
-    let lost = |list: u32| missed.get(list as usize).is_some_and(|missed| missed.batches() > 0);
+    let lost = |list: u32| missed.get(list as usize).is_some_and(|missed| missed.lost_batches() > 0);
     all.push(match lost(list::CHANGES) || lost(list::KEYS) {
         true => format!(
             "Ports, queues and links at switch {not_told}: the rings of {} no longer hold them. \
@@ -779,7 +792,7 @@ mod tests {
         let paths = StoreKind::Postcarding { slots: 64, hops: 6, redundancy: 1 };
         let values =
             StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2, keys: Default::default() };
-        let mut fake = Fake::with([(store::POSTCARDS, paths), (store::VALUES, values)]);
+        let mut fake = Fake::with_stores([(store::POSTCARDS, paths), (store::VALUES, values)]);
         let path = PathAnswer {
             found: true,
             hops: vec![4, 5],
@@ -788,13 +801,13 @@ mod tests {
             complete: true,
             ..PathAnswer::default()
         };
-        fake.put(store::POSTCARDS, flow.key(), path);
-        let value = |value| Value { value, time: 7 }.bytes();
+        fake.put_answer(store::POSTCARDS, flow.to_key(), path);
+        let value = |value| TimedValue { value, time: 7 }.to_bytes();
         fake.put_value(store::VALUES, telemetry::hop_latency_key(&flow, 4), &value(400));
         let about = async |fake: Fake| {
             let query =
                 FlowQuery { ask: Arc::new(fake), dta: DtaStores::default(), names: Arc::default(), at: None };
-            query.about(&[flow]).await.unwrap().remove(0)
+            query.summarize_flows(&[flow]).await.unwrap().remove(0)
         };
         let of = about(fake).await;
         let latency = |hop: &Hop| (hop.switch, hop.latency.map(|latency| latency.value));
@@ -819,27 +832,28 @@ mod tests {
             (store::COUNTERS, counters),
             (store::EVENTS, events),
         ];
-        let mut fake = Fake::with(stores);
+        let mut fake = Fake::with_stores(stores);
         let (hops, present) = (vec![4, 5], vec![true, true]);
         let path = PathAnswer { found: true, hops, present, path_length: 2, ..PathAnswer::default() };
-        fake.put(store::POSTCARDS, flow.key(), path);
+        fake.put_answer(store::POSTCARDS, flow.to_key(), path);
         for switch in [4, 5] {
             let place = Location { switch: Some(switch), port: Some(3), queue: None };
             let (key, metric, why) =
                 (telemetry::hop_latency_key(&flow, switch), Metric::HopLatency, Why::New);
-            let entry = Entry::Change { time: 7, key, metric, why, old: 0, new: 1, place, path: None };
-            fake.add(store::EVENTS, list::CHANGES, [entry.bytes().to_vec()]);
+            let entry =
+                TelemetryEntry::Change { time: 7, key, metric, why, old: 0, new: 1, place, path: None };
+            fake.add(store::EVENTS, list::CHANGES, [entry.to_bytes().to_vec()]);
             for (counter, value) in [(InterfaceCounter::InErrors, 2), (InterfaceCounter::OutOctets, 900)] {
                 let key = telemetry::interface_counter_key(switch, 3, counter);
-                fake.put(store::COUNTERS, key, CounterAnswer { value, ..CounterAnswer::default() });
+                fake.put_answer(store::COUNTERS, key, CounterAnswer { value, ..CounterAnswer::default() });
             }
         }
         // The other sends no flow records.
-        let bytes = Value { value: 1500, time: 7 }.bytes();
+        let bytes = TimedValue { value: 1500, time: 7 }.to_bytes();
         fake.put_value(store::VALUES, telemetry::last_record_key(&flow, 5), &bytes);
         let (ask, dta) = (Arc::new(fake), DtaStores::default());
         let query = FlowQuery { ask, dta, names: Arc::default(), at: None };
-        let of = query.about(&[flow]).await.unwrap().remove(0);
+        let of = query.summarize_flows(&[flow]).await.unwrap().remove(0);
         let counted: Vec<_> = of.hops.iter().map(|hop| (hop.port, hop.counters.clone())).collect();
         let there = BTreeMap::from([("in-errors", 2), ("out-octets", 900)]);
         assert_eq!(counted, [(Some(3), BTreeMap::new()), (Some(3), there)]);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use dta_rpc::{Ask, AskKeys, ClientError, Member, Policy, Spread};
 use dta_proto::control::{Epoch, EpochsRequest, PathAnswer, StorePlacement};
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;
+use dta_rpc::{Ask, AskKeys, ClientError, Policy, Spread, SpreadMember};
 
 use super::flow::DtaStores;
 
@@ -16,20 +16,24 @@ use super::flow::DtaStores;
 pub struct StoreCatalog(Vec<(StoreSpec, u64)>);
 
 /// The same collector, whose stores are asked about a moment (milliseconds since 1970); `None` = now.
-pub(crate) fn then(ask: &Arc<dyn Ask>, at: Option<u64>) -> Arc<dyn Ask> {
+pub(crate) fn at_moment(ask: &Arc<dyn Ask>, at: Option<u64>) -> Arc<dyn Ask> {
     let Some(at) = at else { return ask.clone() };
-    let only = Member { address: String::new(), ask: ask.clone() };
-    Arc::new(Spread::new(vec![only]).at(at.into()))
+    let only = SpreadMember { address: String::new(), ask: ask.clone() };
+    Arc::new(Spread::new(vec![only]).at_moment(at.into()))
 }
 
 /// The epoch of a store that has a moment; `Err` says why none does.
 ///
 /// # Errors
 /// The collector does not answer.
-pub(crate) async fn epoch(ask: &dyn Ask, store: &str, at: u64) -> Result<Result<Epoch, String>, ClientError> {
+pub(crate) async fn epoch_at_moment(
+    ask: &dyn Ask,
+    store: &str,
+    at: u64,
+) -> Result<Result<Epoch, String>, ClientError> {
     let request = EpochsRequest { store: store.to_owned(), since: at, until: at + 1, most: 1 };
     let none = || format!("Nothing is kept of {store} at that moment.");
-    match ask.epochs(request).await {
+    match ask.fetch_epochs(request).await {
         Ok(answer) => Ok(answer.epochs.into_iter().next().ok_or_else(none)),
         Err(error) if error.is_unimplemented() => {
             Ok(Err(format!("Store {store} has no epochs, and so no history.")))
@@ -40,7 +44,7 @@ pub(crate) async fn epoch(ask: &dyn Ask, store: &str, at: u64) -> Result<Result<
 
 impl StoreCatalog {
     /// The same without those of these stores that have nothing of a moment; and why, in sentences.
-    pub(super) async fn at(
+    pub(super) async fn with_data_at(
         &self,
         ask: &dyn Ask,
         at: u64,
@@ -51,7 +55,7 @@ impl StoreCatalog {
             let name = &store.0.name;
             if asked(name)
                 && !matches!(store.0.kind, StoreKind::Append { .. })
-                && let Err(why) = epoch(ask, name, at).await?
+                && let Err(why) = epoch_at_moment(ask, name, at).await?
             {
                 silent.push(why);
             } else {
@@ -65,7 +69,7 @@ impl StoreCatalog {
     ///
     /// # Errors
     /// As [`Ask::placement`].
-    pub async fn of(ask: &dyn Ask) -> Result<Self, ClientError> {
+    pub async fn fetch_from(ask: &dyn Ask) -> Result<Self, ClientError> {
         let stores = ask.placement().await?.stores;
         let spec = |StorePlacement { store, generation, .. }: &StorePlacement| {
             Some((StoreSpec::try_from(store.as_ref()?).ok()?, *generation))
@@ -73,7 +77,7 @@ impl StoreCatalog {
         Ok(Self(stores.iter().filter_map(spec).collect()))
     }
 
-    fn specs(&self) -> impl Iterator<Item = &StoreSpec> {
+    fn store_specs(&self) -> impl Iterator<Item = &StoreSpec> {
         self.0.iter().map(|(spec, _)| spec)
     }
 
@@ -83,26 +87,26 @@ impl StoreCatalog {
     }
 
     /// Whether there is a store of this name and primitive.
-    pub fn has(&self, name: &str, primitive: Primitive) -> bool {
-        self.specs().any(|spec| spec.name == name && spec.kind.primitive() == primitive)
+    pub fn has_store(&self, name: &str, primitive: Primitive) -> bool {
+        self.store_specs().any(|spec| spec.name == name && spec.kind.primitive() == primitive)
     }
 
     /// Whether there is any store for INT.
-    pub fn has_int(&self) -> bool {
-        self.specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX))
+    pub fn has_int_stores(&self) -> bool {
+        self.store_specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX))
     }
 
     /// Whether there is any store for INT that is asked by key.
     pub(super) fn has_int_keys(&self) -> bool {
         let has_keys = |spec: &StoreSpec| !matches!(spec.kind, StoreKind::Append { .. });
-        self.specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX) && has_keys(spec))
+        self.store_specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX) && has_keys(spec))
     }
 
     /// All stores of DTA reports that can be queried for a flow.
-    pub(crate) fn dta(&self) -> DtaStores {
+    pub(crate) fn dta_stores(&self) -> DtaStores {
         let of = |primitive| {
-            let stores = self.specs().filter(move |spec| spec.kind.primitive() == primitive);
-            stores.map(|spec| spec.name.clone()).filter(|name| !telemetry::is_store(name)).collect()
+            let stores = self.store_specs().filter(move |spec| spec.kind.primitive() == primitive);
+            stores.map(|spec| spec.name.clone()).filter(|name| !telemetry::is_telemetry_store(name)).collect()
         };
         DtaStores {
             paths: of(Primitive::Postcarding),
@@ -112,26 +116,26 @@ impl StoreCatalog {
     }
 
     /// Append stores whose entries are keys of 16 bytes.
-    pub(super) fn of_keys(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.specs().filter_map(|spec| match spec.kind {
+    pub(super) fn key_list_stores(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.store_specs().filter_map(|spec| match spec.kind {
             StoreKind::Append { lists, entry_len: 16, .. } => Some((spec.name.as_str(), lists)),
             _ => None,
         })
     }
 
     /// The names of all stores, for messages.
-    pub(crate) fn names(&self) -> String {
-        self.specs().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ")
+    pub(crate) fn store_names(&self) -> String {
+        self.store_specs().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// The store of this name.
-    pub(crate) fn named(&self, name: &str) -> Option<&StoreSpec> {
-        self.specs().find(|spec| spec.name == name)
+    pub(crate) fn find_store(&self, name: &str) -> Option<&StoreSpec> {
+        self.store_specs().find(|spec| spec.name == name)
     }
 }
 
 /// The value of each key of a key-write store.
-pub(crate) async fn values(
+pub(crate) async fn query_values(
     ask: &dyn Ask,
     store: &str,
     keys: &[Key],
@@ -141,11 +145,15 @@ pub(crate) async fn values(
 }
 
 /// The count of each key of a key-increment store.
-pub(crate) async fn counts(ask: &dyn Ask, store: &str, keys: &[Key]) -> Result<Vec<u64>, ClientError> {
-    Ok(ask.counter(store, keys).await?.into_iter().map(|answer| answer.value).collect())
+pub(crate) async fn query_counts(ask: &dyn Ask, store: &str, keys: &[Key]) -> Result<Vec<u64>, ClientError> {
+    Ok(ask.query_counters(store, keys).await?.into_iter().map(|answer| answer.value).collect())
 }
 
 /// The path of a key of a postcarding store.
-pub(super) async fn path(ask: &dyn Ask, store: &str, key: Key) -> Result<Option<PathAnswer>, ClientError> {
-    Ok(ask.path(store, &[key]).await?.pop().filter(|answer| answer.found))
+pub(super) async fn query_path(
+    ask: &dyn Ask,
+    store: &str,
+    key: Key,
+) -> Result<Option<PathAnswer>, ClientError> {
+    Ok(ask.query_paths(store, &[key]).await?.pop().filter(|answer| answer.found))
 }

@@ -6,24 +6,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dta_cli::number::counted;
-use dta_rpc::Ask;
+use dta_cli::number::format_count;
 use dta_export::directory::{Directory, Meaning};
 use dta_export::names::Names;
-use dta_export::networks::Ends;
+use dta_export::networks::FlowNetworks;
 use dta_export::source::Lost;
 use dta_proto::control::TailRequest;
 use dta_proto::key::{Flow, KEY_LEN, Key};
-use dta_proto::layout::append::forward;
+use dta_proto::layout::append::advance_sequence;
 use dta_proto::prefix::Prefix;
 use dta_proto::store::StoreKind;
-use dta_proto::telemetry::{self, Value, list, store};
+use dta_proto::telemetry::{self, TimedValue, list, store};
 use dta_proto::wire::dta::Primitive;
+use dta_rpc::Ask;
 use serde::Serialize;
 
 use super::stores::{self, StoreCatalog};
 use super::{IntError, moment};
-use crate::epoch::Shown;
+use crate::epoch::EpochSummary;
 
 dta_proto::named! {
     /// What flows are ranked by.
@@ -98,7 +98,7 @@ pub struct RankedFlow {
     pub flow: Option<Flow>,
     /// Whose its ends are.
     #[serde(flatten)]
-    pub ends: Ends,
+    pub ends: FlowNetworks,
     /// Its key.
     pub key: Key,
     /// The figure.
@@ -115,7 +115,7 @@ pub struct Top {
     /// The store with the figures.
     pub store: String,
     /// The epoch of the figures, if a moment was asked about.
-    pub epoch: Option<Shown>,
+    pub epoch: Option<EpochSummary>,
     /// Where the flows come from: a store, or `given`.
     pub keys: String,
     /// The top flows, highest first.
@@ -134,33 +134,33 @@ pub struct Top {
 
 impl Top {
     /// What the answer is missing, in sentences for people.
-    pub fn lacks(&self) -> Vec<String> {
+    pub fn describe_gaps(&self) -> Vec<String> {
         let mut all = Vec::new();
         let missed = &self.missed;
         if missed.overwritten > 0 {
             all.push(format!(
                 "The ring of keys in {} no longer has its first {}: flows reported only there are not ranked.",
                 self.keys,
-                counted(missed.overwritten, "batch", "batches")
+                format_count(missed.overwritten, "batch", "batches")
             ));
         }
         let lost = missed.missing + missed.damaged;
         if lost > 0 {
             all.push(format!(
                 "{} of keys never came or are damaged: flows in them are not ranked.",
-                counted(lost, "batch", "batches")
+                format_count(lost, "batch", "batches")
             ));
         }
         if missed.unreadable > 0 {
             all.push(format!(
                 "{} of keys cannot be read by this version.",
-                counted(missed.unreadable, "entry", "entries")
+                format_count(missed.unreadable, "entry", "entries")
             ));
         }
         if self.forgotten > 0 {
             all.push(format!(
                 "{} had no room here: the flows reported longest ago are not ranked.",
-                counted(self.forgotten, "key", "keys")
+                format_count(self.forgotten, "key", "keys")
             ));
         }
         if self.known == 0 {
@@ -199,7 +199,7 @@ type Figures = (String, Primitive);
 impl Ranking {
     /// Has read nothing yet.
     pub fn new(ask: Arc<dyn Ask>, criteria: Criteria) -> Self {
-        let (directory, ask) = (Directory::default(), stores::then(&ask, criteria.at));
+        let (directory, ask) = (Directory::default(), stores::at_moment(&ask, criteria.at));
         Self { ask, criteria, directory, read: BTreeMap::new(), missed: Lost::default(), generation: None }
     }
 
@@ -209,7 +209,7 @@ impl Ranking {
     }
 
     /// Ranks by something else; known flows stay.
-    pub fn set_by(&mut self, by: By) {
+    pub fn set_criterion(&mut self, by: By) {
         self.criteria.by = by;
     }
 
@@ -217,25 +217,25 @@ impl Ranking {
     ///
     /// # Errors
     /// The collector does not answer, or has no store for it.
-    pub async fn rank(&mut self) -> Result<Top, IntError> {
-        let catalog = StoreCatalog::of(&*self.ask).await?;
-        let (keys, is_directory) = self.learn(&catalog).await?;
-        let figures = self.figures(&catalog, is_directory)?;
+    pub async fn rank_flows(&mut self) -> Result<Top, IntError> {
+        let catalog = StoreCatalog::fetch_from(&*self.ask).await?;
+        let (keys, is_directory) = self.read_keys(&catalog).await?;
+        let figures = self.select_figures(&catalog, is_directory)?;
         let by = self.criteria.store.clone().unwrap_or_else(|| self.criteria.by.name().to_owned());
-        let mut flows = self.flows();
+        let mut flows = self.known_flows();
         if let Some(prefix) = self.criteria.prefix {
             flows.retain(|_, flow| flow.flow.is_some_and(|flow| prefix.has_end_of(&flow)));
         }
         let known = flows.len() as u64;
-        let mut rows = self.rows(&figures, &flows).await?;
+        let mut rows = self.figure_rows(&figures, &flows).await?;
         let (store, _) = figures;
         let mut others = Vec::new();
         if rows.is_empty() && !flows.is_empty() && self.criteria.store.is_none() {
             let asked = self.criteria.by;
             for other in By::ALL.into_iter().filter(|by| *by != asked) {
                 self.criteria.by = other;
-                let found = match self.figures(&catalog, is_directory) {
-                    Ok(figures) => self.rows(&figures, &flows).await,
+                let found = match self.select_figures(&catalog, is_directory) {
+                    Ok(figures) => self.figure_rows(&figures, &flows).await,
                     Err(error) => Err(error),
                 };
                 if found.is_ok_and(|rows| !rows.is_empty()) {
@@ -246,8 +246,8 @@ impl Ranking {
         }
         let epoch = match self.criteria.at {
             Some(at) => {
-                let epoch = stores::epoch(&*self.ask, &store, at).await?;
-                Some(Shown::from(&epoch.map_err(IntError::NotKept)?))
+                let epoch = stores::epoch_at_moment(&*self.ask, &store, at).await?;
+                Some(EpochSummary::from(&epoch.map_err(IntError::NotKept)?))
             }
             None => None,
         };
@@ -255,23 +255,25 @@ impl Ranking {
         // Equal figures in the order of their keys, so that the same query has the same answer.
         rows.sort_by(|a, b| b.value.cmp(&a.value).then(a.key.cmp(&b.key)));
         rows.truncate(self.criteria.most);
-        rows.iter_mut().for_each(|row| row.ends = self.criteria.names.ends(row.flow));
+        rows.iter_mut().for_each(|row| row.ends = self.criteria.names.flow_networks(row.flow));
         let (missed, forgotten) = (self.missed, self.directory.forgotten());
         Ok(Top { by, store, epoch, keys, flows: rows, known, with_figure, missed, forgotten, others })
     }
 
     /// Reads new keys; returns where they come from, and whether that is the key directory.
-    async fn learn(&mut self, catalog: &StoreCatalog) -> Result<(String, bool), IntError> {
+    async fn read_keys(&mut self, catalog: &StoreCatalog) -> Result<(String, bool), IntError> {
         let of_keys = match &self.criteria.keys {
             Keys::These(flows) => {
                 for flow in flows {
-                    self.directory.learn(flow.key(), telemetry::Means::Flow(*flow));
+                    self.directory.remember_key(flow.to_key(), telemetry::Means::Flow(*flow));
                 }
                 return Ok(("given".into(), false));
             }
-            Keys::Directory if catalog.has(store::EVENTS, Primitive::Append) => store::EVENTS.to_owned(),
+            Keys::Directory if catalog.has_store(store::EVENTS, Primitive::Append) => {
+                store::EVENTS.to_owned()
+            }
             Keys::Directory => {
-                let mut all = catalog.of_keys();
+                let mut all = catalog.key_list_stores();
                 match (all.next(), all.next()) {
                     (Some((name, _)), None) => name.to_owned(),
                     _ => {
@@ -279,7 +281,7 @@ impl Ranking {
                             "this collector has no store {} that lists flows: name an append store whose entries are keys (16 \
                              bytes) with --keys, or a file of flows with --flows; it has {}",
                             store::EVENTS,
-                            catalog.names()
+                            catalog.store_names()
                         );
                         return Err(IntError::NoStore(what));
                     }
@@ -288,32 +290,37 @@ impl Ranking {
             Keys::Store(name) => name.clone(),
         };
         if of_keys == store::EVENTS {
-            self.news(catalog, &of_keys, list::KEYS).await?;
+            self.read_new_keys(catalog, &of_keys, list::KEYS).await?;
             return Ok((of_keys, true));
         }
-        let lists = catalog.of_keys().find(|(name, _)| *name == of_keys).map(|(_, lists)| lists);
+        let lists = catalog.key_list_stores().find(|(name, _)| *name == of_keys).map(|(_, lists)| lists);
         let Some(lists) = lists else {
             let what = format!(
                 "{of_keys} is no append store whose entries are keys (16 bytes); this collector has {}",
-                catalog.names()
+                catalog.store_names()
             );
             return Err(IntError::NoStore(what));
         };
         for list in 0..lists {
-            self.news(catalog, &of_keys, list).await?;
+            self.read_new_keys(catalog, &of_keys, list).await?;
         }
         Ok((of_keys, false))
     }
 
     /// Reads what is new in a list of keys; all of it if the store has other memory.
-    async fn news(&mut self, catalog: &StoreCatalog, store: &str, list: u32) -> Result<(), IntError> {
+    async fn read_new_keys(
+        &mut self,
+        catalog: &StoreCatalog,
+        store: &str,
+        list: u32,
+    ) -> Result<(), IntError> {
         let generation = catalog.generation(store);
         if self.generation != generation {
             (self.generation, self.missed) = (generation, Lost::default());
             self.read.clear();
         }
         match self.read.get(&list).copied() {
-            Some(last) => self.take(store, list, forward(last, 1)).await?,
+            Some(last) => self.take(store, list, advance_sequence(last, 1)).await?,
             None => {
                 self.take(store, list, 1).await?;
                 // Sequences wrap: after two thousand million batches the first lies ahead.
@@ -334,8 +341,8 @@ impl Ranking {
             from_start: from_sequence == 0,
             from_sequence,
         };
-        let mut following = self.ask.tail(request).await?;
-        while let Some(message) = following.message().await? {
+        let mut following = self.ask.tail_list(request).await?;
+        while let Some(message) = following.next_message().await? {
             self.missed.overwritten += message.overwritten_batches;
             self.missed.missing += message.missing_batches;
             self.missed.damaged += message.damaged_batches;
@@ -344,38 +351,40 @@ impl Ranking {
             }
             for entry in &message.entries {
                 if store == store::EVENTS {
-                    match telemetry::Entry::parse(entry) {
+                    match telemetry::TelemetryEntry::parse_bytes(entry) {
                         Some(entry) => self.directory.take(&entry),
                         None => self.missed.unreadable += 1,
                     }
                 } else if let Ok(key) = <[u8; KEY_LEN]>::try_from(&entry[..]) {
-                    self.directory.learn(Key(key), telemetry::Means::Itself);
+                    self.directory.remember_key(Key(key), telemetry::Means::Itself);
                 }
             }
         }
         Ok(())
     }
 
-    fn figures(&self, catalog: &StoreCatalog, is_directory: bool) -> Result<Figures, IntError> {
+    fn select_figures(&self, catalog: &StoreCatalog, is_directory: bool) -> Result<Figures, IntError> {
         let Criteria { by, store: named, .. } = &self.criteria;
         if let Some(name) = named {
-            return match catalog.named(name).map(|spec| &spec.kind) {
+            return match catalog.find_store(name).map(|spec| &spec.kind) {
                 Some(StoreKind::KeyIncrement { .. }) => Ok((name.clone(), Primitive::KeyIncrement)),
                 Some(StoreKind::KeyWrite { value_len: 4.., .. }) => Ok((name.clone(), Primitive::KeyWrite)),
                 Some(_) => Err(IntError::NoStore(format!(
                     "store {name} has no figures to rank by: name a key-increment store, or a key-write store with values of at least 4 bytes"
                 ))),
-                None => {
-                    Err(IntError::NoStore(format!("there is no store {name}; there are {}", catalog.names())))
-                }
+                None => Err(IntError::NoStore(format!(
+                    "there is no store {name}; there are {}",
+                    catalog.store_names()
+                ))),
             };
         }
         let (name, primitive) = match by {
             By::Latency => (store::VALUES, Primitive::KeyWrite),
             _ => (store::COUNTERS, Primitive::KeyIncrement),
         };
-        if is_directory || matches!(self.criteria.keys, Keys::These(_)) && catalog.has(name, primitive) {
-            if !catalog.has(name, primitive) {
+        if is_directory || matches!(self.criteria.keys, Keys::These(_)) && catalog.has_store(name, primitive)
+        {
+            if !catalog.has_store(name, primitive) {
                 let what =
                     format!("this collector has no store {name}, which has the {}s of flows", by.name());
                 return Err(IntError::NoStore(what));
@@ -384,7 +393,9 @@ impl Ranking {
         }
         // Keys of DTA reports: a store that has the name of the ranking.
         let primitive_of = |by: By| {
-            [Primitive::KeyIncrement, Primitive::KeyWrite].into_iter().find(|of| catalog.has(by.name(), *of))
+            [Primitive::KeyIncrement, Primitive::KeyWrite]
+                .into_iter()
+                .find(|of| catalog.has_store(by.name(), *of))
         };
         if let Some(primitive) = primitive_of(*by) {
             return Ok((by.name().into(), primitive));
@@ -398,19 +409,19 @@ impl Ranking {
         Err(IntError::NoStore(format!(
             "no store is called {0}: name the store of the figures with --store{others}; this collector has {1}",
             by.name(),
-            catalog.names()
+            catalog.store_names()
         )))
     }
 
     /// The flows that have a figure.
-    async fn rows(
+    async fn figure_rows(
         &self,
         (store, primitive): &Figures,
         flows: &BTreeMap<Key, KnownFlow>,
     ) -> Result<Vec<RankedFlow>, IntError> {
         match primitive {
             Primitive::KeyWrite => self.latencies(store, flows).await,
-            _ => self.counts(store, flows).await,
+            _ => self.count_rows(store, flows).await,
         }
     }
 
@@ -420,11 +431,11 @@ impl Ranking {
     }
 
     /// The known flows, and the reasons for which packets of each were dropped.
-    fn flows(&mut self) -> BTreeMap<Key, KnownFlow> {
+    fn known_flows(&mut self) -> BTreeMap<Key, KnownFlow> {
         let mut flows: BTreeMap<Key, KnownFlow> = BTreeMap::new();
-        let keys: Vec<Key> = self.directory.keys().collect();
+        let keys: Vec<Key> = self.directory.known_keys().collect();
         for key in keys {
-            match self.directory.meaning(&key) {
+            match self.directory.resolve_key(&key) {
                 Some(Meaning::Flow(flow)) => flows.entry(key).or_default().flow = Some(flow),
                 Some(Meaning::Hop { flow, flow_key, .. }) => {
                     let known = flows.entry(flow_key).or_default();
@@ -449,15 +460,15 @@ impl Ranking {
         flows: &BTreeMap<Key, KnownFlow>,
     ) -> Result<Vec<RankedFlow>, IntError> {
         let (keys, now): (Vec<Key>, u64) = (flows.keys().copied().collect(), self.now());
-        let values = stores::values(&*self.ask, store, &keys).await?;
+        let values = stores::query_values(&*self.ask, store, &keys).await?;
         let row = |((key, known), value): ((&Key, &KnownFlow), Option<Vec<u8>>)| {
             let value = value?;
             let (number, rest) = value.split_first_chunk()?;
-            let time = Value::parse(&value).filter(|_| rest.len() == 8).map(|value| value.time);
-            let age_seconds = time.and_then(|time| moment::age(time, now));
+            let time = TimedValue::parse_bytes(&value).filter(|_| rest.len() == 8).map(|value| value.time);
+            let age_seconds = time.and_then(|time| moment::age_in_seconds(time, now));
             Some(RankedFlow {
                 flow: known.flow,
-                ends: Ends::default(),
+                ends: FlowNetworks::default(),
                 key: *key,
                 value: u32::from_be_bytes(*number).into(),
                 age_seconds,
@@ -466,7 +477,7 @@ impl Ranking {
         Ok(flows.iter().zip(values).filter_map(row).collect())
     }
 
-    async fn counts(
+    async fn count_rows(
         &self,
         name: &str,
         flows: &BTreeMap<Key, KnownFlow>,
@@ -486,7 +497,7 @@ impl Ranking {
             }
             ends.push(keys.len());
         }
-        let counts = stores::counts(&*self.ask, name, &keys).await?;
+        let counts = stores::query_counts(&*self.ask, name, &keys).await?;
         let mut begin = 0;
         let mut rows = Vec::new();
         for ((key, known), end) in flows.iter().zip(ends) {
@@ -495,7 +506,7 @@ impl Ranking {
             if value > 0 {
                 rows.push(RankedFlow {
                     flow: known.flow,
-                    ends: Ends::default(),
+                    ends: FlowNetworks::default(),
                     key: *key,
                     value,
                     age_seconds: None,
@@ -528,15 +539,15 @@ mod tests {
         let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
         let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
         let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
-        let mut fake = Fake::with([("keys", keys), ("bytes", counts)]);
-        fake.add("keys", 0, [flow.key().0.to_vec()]);
-        fake.put("bytes", flow.key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
+        let mut fake = Fake::with_stores([("keys", keys), ("bytes", counts)]);
+        fake.add("keys", 0, [flow.to_key().0.to_vec()]);
+        fake.put_answer("bytes", flow.to_key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
         let fake = Arc::new(fake);
         let criteria = Criteria { by: By::Bytes, ..Criteria::default() };
         let mut ranking = Ranking::new(fake.clone(), criteria);
         for generation in [1, 1, 2] {
             fake.generation.store(generation, Ordering::Relaxed);
-            assert_eq!(ranking.rank().await.unwrap().flows.len(), 1);
+            assert_eq!(ranking.rank_flows().await.unwrap().flows.len(), 1);
         }
         assert_eq!(*fake.tails.lock().unwrap(), [1, 2, 1]);
         assert_eq!(fake.looks.load(Ordering::Relaxed), 0, "no query may read all memory");
@@ -547,16 +558,20 @@ mod tests {
         let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
         let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
         let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
-        let mut fake = Fake::with([("keys", keys), ("packets", counts.clone()), ("bytes", counts)]);
-        fake.put("bytes", flow.key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
+        let mut fake = Fake::with_stores([("keys", keys), ("packets", counts.clone()), ("bytes", counts)]);
+        fake.put_answer("bytes", flow.to_key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
         let ask = Arc::new(fake);
         let rank = async |by| {
             let criteria = Criteria { by, keys: Keys::These(vec![flow]), ..Criteria::default() };
-            Ranking::new(ask.clone(), criteria).rank().await
+            Ranking::new(ask.clone(), criteria).rank_flows().await
         };
         let top = rank(By::Packets).await.unwrap();
         assert_eq!((top.with_figure, &top.others[..]), (0, &["bytes"][..]));
-        assert!(top.lacks().contains(&"They can be ranked by bytes (--by).".to_owned()), "{:?}", top.lacks());
+        assert!(
+            top.describe_gaps().contains(&"They can be ranked by bytes (--by).".to_owned()),
+            "{:?}",
+            top.describe_gaps()
+        );
         assert_eq!(rank(By::Bytes).await.unwrap().others, [""; 0]);
         let refused = rank(By::Latency).await.unwrap_err().to_string();
         assert!(refused.contains("or rank by packets or bytes (--by)"), "{refused}");

@@ -1,28 +1,28 @@
 //! Draws a flow's path, for a terminal of 80 columns.
 
-use dta_cli::number::{counted, grouped};
+use dta_cli::number::{format_count, format_grouped};
 
-use super::flow::{ClockKind, FlowTrace, Point, Segment, Times};
-use crate::int::draw::{end, wrap};
-use crate::int::moment::{age, age_in_words, now};
+use super::flow::{ClockKind, FlowTrace, FlowTracePoint, Segment, TransitTimes};
+use crate::int::draw::{endpoint_text, push_wrapped};
+use crate::int::moment::{age_in_seconds, age_in_words, now};
 
 /// What is known about a flow, in lines.
-pub fn lines(report: &FlowTrace) -> Vec<String> {
+pub fn trace_lines(report: &FlowTrace) -> Vec<String> {
     let mut lines = vec![report.flow.to_string(), String::new()];
     if !report.found {
         lines.push("  No host reported this flow.".into());
     } else {
-        facts(report, &mut lines);
+        push_facts(report, &mut lines);
         if !report.points.is_empty() {
             lines.push(String::new());
-            way(report, &mut lines);
+            push_path(report, &mut lines);
         }
         let others: Vec<&Segment> = report.segments.iter().filter(|segment| !segment.on_way).collect();
         if !others.is_empty() {
             lines.push(String::new());
             lines.push("  Between other points:".into());
             for segment in others {
-                wrap(
+                push_wrapped(
                     &format!("    {} to {}: ", segment.from, segment.to),
                     &segment_words(segment),
                     &mut lines,
@@ -33,42 +33,42 @@ pub fn lines(report: &FlowTrace) -> Vec<String> {
     if !report.lacks.is_empty() {
         lines.push(String::new());
         lines.push("  Unknown:".into());
-        report.lacks.iter().for_each(|sentence| wrap("  - ", sentence, &mut lines));
+        report.lacks.iter().for_each(|sentence| push_wrapped("  - ", sentence, &mut lines));
     }
     lines
 }
 
-fn facts(report: &FlowTrace, lines: &mut Vec<String>) {
-    let mut fact = |name: &str, what: String| wrap(&format!("  {name:11}"), &what, lines);
+fn push_facts(report: &FlowTrace, lines: &mut Vec<String>) {
+    let mut fact = |name: &str, what: String| push_wrapped(&format!("  {name:11}"), &what, lines);
     let more = match report.sampled - report.with_path {
         0 => String::new(),
-        without => format!(", and {} whose points are no longer known", grouped(without)),
+        without => format!(", and {} whose points are no longer known", format_grouped(without)),
     };
-    fact("packets", format!("{} sampled{more}", grouped(report.with_path)));
+    fact("packets", format!("{} sampled{more}", format_grouped(report.with_path)));
     if let Some(way) = report.ways.first() {
         let others: u64 = report.ways[1..].iter().map(|way| way.packets).sum();
         let others = match (others, report.ways.len() - 1) {
             (0, _) => String::new(),
-            (packets, 1) => format!(", {} another way", grouped(packets)),
-            (packets, ways) => format!(", {} on {ways} other ways", grouped(packets)),
+            (packets, 1) => format!(", {} another way", format_grouped(packets)),
+            (packets, ways) => format!(", {} on {ways} other ways", format_grouped(packets)),
         };
         fact(
             "way",
             format!(
                 "{}, {}{others}",
-                counted(way.hops.len() as u64, "point", "points"),
-                packets(way.packets)
+                format_count(way.hops.len() as u64, "point", "points"),
+                format_packets(way.packets)
             ),
         );
     }
     if let Some(total) = &report.total {
-        fact("in all", times(total, report.total_bound));
+        fact("in all", format_times(total, report.total_bound));
     }
     if report.drops.is_empty() {
         fact("drops", "none known".into());
     }
     for drops in &report.drops {
-        let host = host(drops.host_name.as_deref(), drops.host);
+        let host = format_host(drops.host_name.as_deref(), drops.host);
         let why = match (&drops.reason_name, drops.reason) {
             (Some(name), Some(number)) => format!("{name} ({number})"),
             (None, Some(number)) => format!("reason {number}"),
@@ -80,31 +80,31 @@ fn facts(report: &FlowTrace, lines: &mut Vec<String>) {
             _ => format!(", the last {}", age_in_words(drops.age_seconds)),
         };
         let of = if drops.reason.is_some() { " of sampled packets" } else { "" };
-        fact("drops", format!("{}{of}: {why}, in host {host}{last}", grouped(count)));
+        fact("drops", format!("{}{of}: {why}, in host {host}{last}", format_grouped(count)));
     }
     for slow in &report.slow {
-        let host = host(slow.host_name.as_deref(), slow.host);
+        let host = format_host(slow.host_name.as_deref(), slow.host);
         let (from, to) = slow.between;
         fact(
             "slow",
             format!(
                 "{} in host {host}, the longest {} ns from {from} to {to}, the last {}",
-                packets(slow.packets),
-                grouped(slow.most),
+                format_packets(slow.packets),
+                format_grouped(slow.most),
                 age_in_words(slow.age_seconds)
             ),
         );
     }
     for size in &report.sizes {
-        let hosts = counted(size.hosts.into(), "host", "hosts");
+        let hosts = format_count(size.hosts.into(), "host", "hosts");
         let ended = (size.began + u64::from(size.seconds)).saturating_mul(1_000_000_000);
-        let when = age_in_words(age(ended, now()));
-        let bytes = counted(size.bytes, "byte", "bytes");
+        let when = age_in_words(age_in_seconds(ended, now()));
+        let bytes = format_count(size.bytes, "byte", "bytes");
         fact("size", format!("at most {bytes} in the {} s that ended {when}, by {hosts}", size.seconds));
     }
     for clock in &report.clocks {
-        let host = host(clock.host_name.as_deref(), clock.host);
-        let within = clock.bound.map(|bound| format!("within {} ns", grouped(bound)));
+        let host = format_host(clock.host_name.as_deref(), clock.host);
+        let within = clock.bound.map(|bound| format!("within {} ns", format_grouped(bound)));
         match clock.clock {
             ClockKind::Fitted => {
                 let within = within.map_or(String::new(), |within| format!(", {within}"));
@@ -124,12 +124,12 @@ fn facts(report: &FlowTrace, lines: &mut Vec<String>) {
     }
 }
 
-fn way(report: &FlowTrace, lines: &mut Vec<String>) {
+fn push_path(report: &FlowTrace, lines: &mut Vec<String>) {
     let flow = &report.flow;
     let hops = report.ways.first().map(|way| way.hops.as_slice()).unwrap_or_default();
-    lines.push(format!("    {}", end(flow.src, flow.sport)));
+    lines.push(format!("    {}", endpoint_text(flow.src, flow.sport)));
     lines.push("    │".into());
-    let mut before: Option<&Point> = None;
+    let mut before: Option<&FlowTracePoint> = None;
     let on_way = hops.iter().filter_map(|hop| report.points.iter().find(|point| point.hop == *hop));
     for point in on_way {
         if let Some(before) = before {
@@ -138,7 +138,7 @@ fn way(report: &FlowTrace, lines: &mut Vec<String>) {
             let line = if before.host == point.host { '│' } else { '┊' };
             let words = segment.map_or_else(String::new, segment_words);
             let first = lines.len();
-            wrap(&format!("    {line}     "), &words, lines);
+            push_wrapped(&format!("    {line}     "), &words, lines);
             for wrapped in &mut lines[first + 1..] {
                 wrapped.replace_range(4..5, &line.to_string());
             }
@@ -147,8 +147,9 @@ fn way(report: &FlowTrace, lines: &mut Vec<String>) {
         before = Some(point);
     }
     lines.push("    │".into());
-    lines.push(format!("    {}", end(flow.dst, flow.dport)));
-    let others: Vec<&Point> = report.points.iter().filter(|point| !hops.contains(&point.hop)).collect();
+    lines.push(format!("    {}", endpoint_text(flow.dst, flow.dport)));
+    let others: Vec<&FlowTracePoint> =
+        report.points.iter().filter(|point| !hops.contains(&point.hop)).collect();
     if !others.is_empty() {
         lines.push(String::new());
         lines.push("  Other points:".into());
@@ -156,34 +157,43 @@ fn way(report: &FlowTrace, lines: &mut Vec<String>) {
     }
 }
 
-fn draw_point(point: &Point, lines: &mut Vec<String>) {
+fn draw_point(point: &FlowTracePoint, lines: &mut Vec<String>) {
     let name = point.name.as_deref().unwrap_or("a point");
     let host = match point.host {
-        Some(number) => format!(" of {}", host(point.host_name.as_deref(), number)),
+        Some(number) => format!(" of {}", format_host(point.host_name.as_deref(), number)),
         None => String::new(),
     };
     let counted = match (point.packets, point.bytes) {
-        (Some(count), Some(bytes)) => format!(": {}, {}", packets(count), counted(bytes, "byte", "bytes")),
+        (Some(count), Some(bytes)) => {
+            format!(": {}, {}", format_packets(count), format_count(bytes, "byte", "bytes"))
+        }
         _ => String::new(),
     };
-    wrap(&format!("    ● {:<3} ", point.hop), &format!("{name}{host}{counted}"), lines);
+    push_wrapped(&format!("    ● {:<3} ", point.hop), &format!("{name}{host}{counted}"), lines);
 }
 
 fn segment_words(segment: &Segment) -> String {
     match &segment.times {
         Some(of) if of.packets == segment.packets => {
-            format!("{}, {}", times(of, segment.bound), packets(segment.packets))
+            format!("{}, {}", format_times(of, segment.bound), format_packets(segment.packets))
         }
         Some(of) => {
-            format!("{}, {} of {}", times(of, segment.bound), grouped(of.packets), packets(segment.packets))
+            format!(
+                "{}, {} of {}",
+                format_times(of, segment.bound),
+                format_grouped(of.packets),
+                format_packets(segment.packets)
+            )
         }
-        None => format!("{}, times unknown", packets(segment.packets)),
+        None => format!("{}, times unknown", format_packets(segment.packets)),
     }
 }
 
-fn times(times: &Times, bound: Option<u64>) -> String {
-    let number = |n: i64| if n < 0 { format!("-{}", grouped(n.unsigned_abs())) } else { grouped(n as u64) };
-    let bound = bound.map_or(String::new(), |bound| format!(" (± {})", grouped(bound)));
+fn format_times(times: &TransitTimes, bound: Option<u64>) -> String {
+    let number = |n: i64| {
+        if n < 0 { format!("-{}", format_grouped(n.unsigned_abs())) } else { format_grouped(n as u64) }
+    };
+    let bound = bound.map_or(String::new(), |bound| format!(" (± {})", format_grouped(bound)));
     format!(
         "median {} ns, 99 % {}, max {}{bound}",
         number(times.median),
@@ -192,27 +202,27 @@ fn times(times: &Times, bound: Option<u64>) -> String {
     )
 }
 
-fn packets(count: u64) -> String {
-    counted(count, "packet", "packets")
+fn format_packets(count: u64) -> String {
+    format_count(count, "packet", "packets")
 }
 
-fn host(name: Option<&str>, number: u16) -> String {
+fn format_host(name: Option<&str>, number: u16) -> String {
     name.map_or_else(|| number.to_string(), |name| format!("{name} ({number})"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::flow::{Drops, FlowPath, HostClock, Size, Slow};
+    use super::super::flow::{FlowPath, FlowSize, HostClock, HostDropCount, Slow};
     use super::*;
 
-    fn point(hop: u8, host: u16, name: &str) -> Point {
+    fn point(hop: u8, host: u16, name: &str) -> FlowTracePoint {
         let (name, host_name) = (Some(name.to_owned()), Some(format!("node{host}")));
         let (sampled, packets, bytes) = (1000, Some(64_000), Some(6_400_000));
-        Point { hop, name, host: Some(host), host_name, sampled, packets, bytes }
+        FlowTracePoint { hop, name, host: Some(host), host_name, sampled, packets, bytes }
     }
 
-    fn times(most: i64) -> Option<Times> {
-        Some(Times { packets: 998, least: -20, median: most / 4, p99: most / 2, most })
+    fn times(most: i64) -> Option<TransitTimes> {
+        Some(TransitTimes { packets: 998, least: -20, median: most / 4, p99: most / 2, most })
     }
 
     fn segment(from: u8, to: u8, clock: ClockKind) -> Segment {
@@ -249,9 +259,9 @@ mod tests {
             ],
             total: times(2_000_000),
             total_bound: Some(12_345),
-            sizes: vec![Size { began: 1_795_323_660, seconds: 10, bytes: 6_400_000, hosts: 2 }],
+            sizes: vec![FlowSize { began: 1_795_323_660, seconds: 10, bytes: 6_400_000, hosts: 2 }],
             drops: vec![
-                Drops {
+                HostDropCount {
                     host: 1,
                     host_name: Some("node1".into()),
                     reason: None,
@@ -260,7 +270,7 @@ mod tests {
                     listed: 0,
                     age_seconds: None,
                 },
-                Drops {
+                HostDropCount {
                     host: 1,
                     host_name: Some("node1".into()),
                     reason: Some(64),
@@ -291,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_way_is_drawn_within_80_columns() {
-        let drawn = lines(&report());
+        let drawn = trace_lines(&report());
         assert!(drawn.iter().all(|line| line.chars().count() <= 80), "{drawn:#?}");
         let all = drawn.join("\n");
         for words in [
@@ -319,6 +329,9 @@ mod tests {
     fn a_flow_of_which_nobody_told_says_so() {
         let mut report = report();
         (report.found, report.lacks) = (false, Vec::new());
-        assert_eq!(lines(&report), ["10.0.0.1:5000->10.0.0.2:80/tcp", "", "  No host reported this flow."]);
+        assert_eq!(
+            trace_lines(&report),
+            ["10.0.0.1:5000->10.0.0.2:80/tcp", "", "  No host reported this flow."]
+        );
     }
 }

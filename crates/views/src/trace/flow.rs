@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use dta_cli::number::{counted, grouped};
-use dta_rpc::{Ask, AskKeys};
+use dta_cli::number::{format_count, format_grouped};
 pub use dta_export::hosts::clocks::ClockKind;
 use dta_export::hosts::clocks::{Clock, Clocks};
-use dta_export::hosts::journey::{Passed, journey, unknown_clock};
+use dta_export::hosts::journey::{Passed, journey_points, unknown_clock};
 use dta_export::hosts::packets::{PacketRecord, host_name, hosts_of_hops};
 use dta_export::source::Lost;
 use dta_proto::key::{Flow, Key};
 use dta_proto::store::StoreKind;
 use dta_proto::trace::{self, ANY_REASON, EPOCH_SECONDS, HOPS, Latency, Named, list, store};
 use dta_proto::wire::dta::Primitive;
+use dta_rpc::{Ask, AskKeys};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
 use super::read::{Packets, TraceEvents};
-use crate::int::stores::{counts, values};
+use crate::int::stores::{query_counts, query_values};
 use crate::int::{IntError, StoreCatalog, moment};
 
 /// Most epoch queries under way at once.
@@ -25,7 +25,7 @@ const QUESTIONS_AT_ONCE: usize = 8;
 
 /// A point of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Point {
+pub struct FlowTracePoint {
     /// Its number: 0 to 13 on the path of packets.
     pub hop: u8,
     /// Its name; `None` = no longer known.
@@ -44,7 +44,7 @@ pub struct Point {
 
 /// Statistics of packet times, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Times {
+pub struct TransitTimes {
     /// The number of packets.
     pub packets: u64,
     /// The shortest.
@@ -57,14 +57,14 @@ pub struct Times {
     pub most: i64,
 }
 
-impl Times {
+impl TransitTimes {
     /// The statistics; `None` without times.
-    fn of(mut all: Vec<i64>) -> Option<Times> {
+    fn from_times(mut all: Vec<i64>) -> Option<TransitTimes> {
         all.sort_unstable();
         let (least, most) = (*all.first()?, *all.last()?);
         // Nearest rank: the shortest time not exceeded by this percentage.
         let rank = |of_hundred: usize| all[(all.len() * of_hundred).div_ceil(100).max(1) - 1];
-        Some(Times { packets: all.len() as u64, least, median: rank(50), p99: rank(99), most })
+        Some(TransitTimes { packets: all.len() as u64, least, median: rank(50), p99: rank(99), most })
     }
 }
 
@@ -80,7 +80,7 @@ pub struct Segment {
     /// Sampled packets that took it.
     pub packets: u64,
     /// How long they took; `None` = the clock difference is unknown.
-    pub times: Option<Times>,
+    pub times: Option<TransitTimes>,
     /// How both ends' clocks compare.
     pub clock: ClockKind,
     /// Largest error of each time in nanoseconds, if the ends are on two hosts; `None` if packets do not show it.
@@ -111,7 +111,7 @@ pub struct FlowPath {
 
 /// Drops of the flow on a host for one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Drops {
+pub struct HostDropCount {
     /// The host.
     pub host: u16,
     /// The host's name.
@@ -162,7 +162,7 @@ pub struct HostClock {
 
 /// The size of the flow in a finished epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Size {
+pub struct FlowSize {
     /// When the epoch began, in seconds since 1970 by the clocks of the hosts.
     pub began: u64,
     /// How many seconds it lasted.
@@ -185,20 +185,20 @@ pub struct FlowTrace {
     /// Those whose paths are known: times cover these.
     pub with_path: u64,
     /// Points at which the flow was seen; first those of the path that most packets took, in its order.
-    pub points: Vec<Point>,
+    pub points: Vec<FlowTracePoint>,
     /// The paths that packets took, most common first.
     pub ways: Vec<FlowPath>,
     /// From point to point.
     pub segments: Vec<Segment>,
     /// From the first to the last point of the most common path, over the packets that took it.
-    pub total: Option<Times>,
+    pub total: Option<TransitTimes>,
     /// Largest error of each of these times in nanoseconds, if the ends are on two hosts; `None` if packets do not
     /// show it.
     pub total_bound: Option<u64>,
     /// Sizes of the flow in the last epochs that the collector has, latest first.
-    pub sizes: Vec<Size>,
+    pub sizes: Vec<FlowSize>,
     /// Drops.
-    pub drops: Vec<Drops>,
+    pub drops: Vec<HostDropCount>,
     /// Packets that took too long.
     pub slow: Vec<Slow>,
     /// The clocks of the hosts on the path.
@@ -211,21 +211,21 @@ pub struct FlowTrace {
 ///
 /// # Errors
 /// The collector does not answer, or has no stores of traces.
-pub async fn about(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntError> {
-    let catalog = StoreCatalog::of(ask).await?;
+pub async fn trace_flow(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntError> {
+    let catalog = StoreCatalog::fetch_from(ask).await?;
     for (name, primitive) in [(store::EVENTS, Primitive::Append), (store::PATHS, Primitive::Postcarding)] {
-        if !catalog.has(name, primitive) {
+        if !catalog.has_store(name, primitive) {
             return Err(IntError::NoStore(format!(
                 "this collector has no {} store {name}, where hosts report packets (docs/host-tracing.md); it has {}",
-                primitive.name(),
-                catalog.names()
+                primitive.canonical_name(),
+                catalog.store_names()
             )));
         }
     }
-    let events = TraceEvents::of(ask).await?;
-    let key = flow.key();
+    let events = TraceEvents::read_from(ask).await?;
+    let key = flow.to_key();
     let is_of_flow = |group: &[PacketRecord]| group.iter().any(|told| told.seen.flow == key);
-    let own = Packets::of(ask, &events, is_of_flow).await?;
+    let own = Packets::read_matching(ask, &events, is_of_flow).await?;
     let hosts: HashSet<u16> =
         own.packets.iter().flat_map(|packet| &packet.visits).map(|visit| visit.host).collect();
     // Clocks are compared by the packets of all flows: those of one flow go one way.
@@ -234,20 +234,20 @@ pub async fn about(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntError> {
             group.iter().any(|told| told.seen.host != group[0].seen.host)
                 && group.iter().any(|told| hosts.contains(&told.seen.host))
         };
-        Clocks::of(&Packets::of(ask, &events, crosses).await?.packets)
+        Clocks::from_packets(&Packets::read_matching(ask, &events, crosses).await?.packets)
     } else {
-        Clocks::of(&own.packets)
+        Clocks::from_packets(&own.packets)
     };
     let mut report = put_together(flow, &events, &own, &clocks);
     let of = FlowQueries { ask, catalog: &catalog, events: &events, flow };
-    of.count(&mut report).await?;
+    of.add_counts(&mut report).await?;
     of.latencies(&mut report).await?;
-    of.sizes(&mut report).await?;
+    of.add_sizes(&mut report).await?;
     report.found = report.sampled > 0
         || !report.drops.is_empty()
         || !report.slow.is_empty()
         || report.points.iter().any(|point| point.packets.is_some());
-    report.lacks = lacks(&report, &events, &own, &clocks);
+    report.lacks = describe_gaps(&report, &events, &own, &clocks);
     Ok(report)
 }
 
@@ -263,27 +263,29 @@ fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clock
     let (mut ways, mut sampled) = (BTreeMap::<Vec<u8>, Vec<Option<i64>>>::new(), BTreeMap::<u8, u64>::new());
     let mut segments: BTreeMap<(u8, u8), Between> = BTreeMap::new();
     for packet in &own.packets {
-        let stops = journey(packet, clocks);
+        let stops = journey_points(packet, clocks);
         for pair in stops.windows(2) {
             let segment = segments.entry((pair[0].hop, pair[1].hop)).or_default();
             segment.packets += 1;
-            segment.times.extend(pair[1].since(&pair[0]));
+            segment.times.extend(pair[1].elapsed_since(&pair[0]));
             segment.hosts = [pair[0].host, pair[1].host];
         }
         stops.iter().for_each(|stop| *sampled.entry(stop.hop).or_default() += 1);
-        ways.entry(stops.iter().map(|stop| stop.hop).collect()).or_default().push(Passed::whole(&stops));
+        ways.entry(stops.iter().map(|stop| stop.hop).collect())
+            .or_default()
+            .push(Passed::total_latency(&stops));
     }
     let mut ways: Vec<_> = ways.into_iter().collect();
     ways.sort_by_key(|(hops, totals)| (std::cmp::Reverse(totals.len()), hops.clone()));
     let way = ways.first().map(|(hops, _)| hops.clone()).unwrap_or_default();
     let hosts = hosts_of_hops(&events.names, &events.packets);
     let host_of = |hop: u8| hosts.get(usize::from(hop)).copied().flatten();
-    let bound_between = |from: u16, to: u16| clocks.bound(from, to).map(|bound| bound.ceil() as u64);
+    let bound_between = |from: u16, to: u16| clocks.error_bound(from, to).map(|bound| bound.ceil() as u64);
     let others = sampled.keys().copied().filter(|hop| !way.contains(hop));
     let points = way.iter().copied().chain(others).map(|hop| {
         let host = host_of(hop);
         let name_of = |of, number| host.and_then(|host| events.names.get(&(host, of, number)).cloned());
-        Point {
+        FlowTracePoint {
             hop,
             name: name_of(Named::Point, hop.into()),
             host,
@@ -298,19 +300,21 @@ fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clock
     let mut segments: Vec<_> = segments
         .into_iter()
         .map(|(hops, Between { packets, times, hosts: [from, to] })| {
-            let (clock, bound) = (clocks.between(from, to), bound_between(from, to));
-            let (times, on_way) = (Times::of(times), place(&hops).is_some());
+            let (clock, bound) = (clocks.kind_between(from, to), bound_between(from, to));
+            let (times, on_way) = (TransitTimes::from_times(times), place(&hops).is_some());
             Segment { from: hops.0, to: hops.1, on_way, packets, times, clock, bound, of_host: None }
         })
         .collect();
     segments.sort_by_key(|segment| place(&(segment.from, segment.to)).unwrap_or(usize::MAX));
-    let total = ways.first().and_then(|(_, totals)| Times::of(totals.iter().copied().flatten().collect()));
+    let total = ways
+        .first()
+        .and_then(|(_, totals)| TransitTimes::from_times(totals.iter().copied().flatten().collect()));
     let ends = way.first().zip(way.last()).and_then(|(from, to)| Some((host_of(*from)?, host_of(*to)?)));
     let clock_of = |(host, clock): (&u16, &Clock)| HostClock {
         host: *host,
         host_name: events.names.get(&(*host, Named::Host, 0)).cloned(),
-        clock: clock.kind(),
-        bound: clock.bound().filter(|bound| *bound > 0.0).map(|bound| bound.ceil() as u64),
+        clock: clock.clock_kind(),
+        bound: clock.error_bound().filter(|bound| *bound > 0.0).map(|bound| bound.ceil() as u64),
         why_not: match clock {
             Clock::Unknown(no) => Some(no.to_string()),
             _ => None,
@@ -332,14 +336,14 @@ fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clock
         total,
         total_bound: ends.and_then(|(from, to)| bound_between(from, to)),
         sizes: Vec::new(),
-        drops: drops(events, &flow.key()),
-        slow: slow(events, &flow.key()),
+        drops: summarize_drops(events, &flow.to_key()),
+        slow: summarize_slow(events, &flow.to_key()),
         clocks: clocks.of.iter().filter(|(host, _)| passed.contains(host)).map(clock_of).collect(),
         lacks: Vec::new(),
     }
 }
 
-fn drops(events: &TraceEvents, key: &Key) -> Vec<Drops> {
+fn summarize_drops(events: &TraceEvents, key: &Key) -> Vec<HostDropCount> {
     let now = moment::now();
     let mut all: BTreeMap<(u16, u32), (u64, u64)> = BTreeMap::new();
     for drop in events.drops.iter().filter(|drop| drop.seen.flow == *key) {
@@ -348,19 +352,19 @@ fn drops(events: &TraceEvents, key: &Key) -> Vec<Drops> {
         *last = (*last).max(drop.seen.time);
     }
     all.into_iter()
-        .map(|((host, reason), (listed, last))| Drops {
+        .map(|((host, reason), (listed, last))| HostDropCount {
             host,
             host_name: events.names.get(&(host, Named::Host, 0)).cloned(),
             reason: Some(reason),
             reason_name: events.names.get(&(host, Named::Reason, reason)).cloned(),
             counted: None,
             listed,
-            age_seconds: moment::age(last, now),
+            age_seconds: moment::age_in_seconds(last, now),
         })
         .collect()
 }
 
-fn slow(events: &TraceEvents, key: &Key) -> Vec<Slow> {
+fn summarize_slow(events: &TraceEvents, key: &Key) -> Vec<Slow> {
     let now = moment::now();
     let mut all: BTreeMap<u16, Slow> = BTreeMap::new();
     let mut lasts: BTreeMap<u16, u64> = BTreeMap::new();
@@ -381,7 +385,7 @@ fn slow(events: &TraceEvents, key: &Key) -> Vec<Slow> {
             (of_host.most, of_host.between) = (slow.latency, (slow.from, slow.seen.hop));
         }
         // The last one by time: entries of a list may have overtaken one another.
-        of_host.age_seconds = moment::age(*last, now);
+        of_host.age_seconds = moment::age_in_seconds(*last, now);
     }
     all.into_values().collect()
 }
@@ -396,8 +400,8 @@ struct FlowQueries<'a> {
 
 impl FlowQueries<'_> {
     /// Counts at the points of all hosts, and drops.
-    async fn count(&self, report: &mut FlowTrace) -> Result<(), IntError> {
-        if !self.catalog.has(store::COUNTERS, Primitive::KeyIncrement) {
+    async fn add_counts(&self, report: &mut FlowTrace) -> Result<(), IntError> {
+        if !self.catalog.has_store(store::COUNTERS, Primitive::KeyIncrement) {
             return Ok(());
         }
         let named = |of: Named| {
@@ -412,7 +416,7 @@ impl FlowQueries<'_> {
                 [trace::packets_key(self.flow, *host, *hop), trace::bytes_key(self.flow, *host, *hop)]
             })
             .collect();
-        let counted = counts(self.ask, store::COUNTERS, &keys).await?;
+        let counted = query_counts(self.ask, store::COUNTERS, &keys).await?;
         for (&(host, hop), counted) in points.iter().zip(counted.chunks_exact(2)) {
             if counted[0] == 0 {
                 continue;
@@ -422,7 +426,7 @@ impl FlowQueries<'_> {
                 Some(at) => at,
                 // Only the kernel counters saw it there: none of its packets was sampled.
                 None if hop < HOPS => {
-                    report.points.push(Point {
+                    report.points.push(FlowTracePoint {
                         hop,
                         name: self.events.names.get(&(host, Named::Point, hop.into())).cloned(),
                         host: Some(host),
@@ -445,12 +449,12 @@ impl FlowQueries<'_> {
         reasons.dedup();
         let keys: Vec<Key> =
             reasons.iter().map(|(host, reason)| trace::drops_key(self.flow, *host, *reason)).collect();
-        let counted = counts(self.ask, store::COUNTERS, &keys).await?;
+        let counted = query_counts(self.ask, store::COUNTERS, &keys).await?;
         for (&(host, number), counted) in reasons.iter().zip(counted).filter(|(_, counted)| *counted != 0) {
             let reason = (number != ANY_REASON).then_some(number);
             match report.drops.iter_mut().find(|drops| (drops.host, drops.reason) == (host, reason)) {
                 Some(drops) => drops.counted = Some(counted),
-                None => report.drops.push(Drops {
+                None => report.drops.push(HostDropCount {
                     host,
                     host_name: self.events.names.get(&(host, Named::Host, 0)).cloned(),
                     reason,
@@ -466,20 +470,20 @@ impl FlowQueries<'_> {
     }
 
     /// The flow's sizes in the epochs that the store has.
-    async fn sizes(&self, report: &mut FlowTrace) -> Result<(), IntError> {
+    async fn add_sizes(&self, report: &mut FlowTrace) -> Result<(), IntError> {
         let Some(StoreKind::SketchMerge { epochs, .. }) =
-            self.catalog.named(store::SIZES).map(|spec| &spec.kind)
+            self.catalog.find_store(store::SIZES).map(|spec| &spec.kind)
         else {
             return Ok(());
         };
         let present = moment::now() / 1_000_000_000 / u64::from(EPOCH_SECONDS);
-        let keys = [trace::size_key(self.flow)];
+        let keys = [trace::flow_size_key(self.flow)];
         // The epoch of a host whose clock is ahead may be over already; that of one behind lasts longer.
         let all = (present.saturating_sub((*epochs).into())..=present).rev();
         // A query covers one epoch, so several are under way at once.
         let questions: Vec<_> = all
             .map(|epoch| {
-                let answers = self.ask.sketch(store::SIZES, &keys, epoch as u32);
+                let answers = self.ask.query_sketches(store::SIZES, &keys, epoch as u32);
                 async move { answers.await.map(|answers| (epoch, answers)) }
             })
             .collect();
@@ -488,7 +492,7 @@ impl FlowQueries<'_> {
             let known = answers.first().and_then(|answer| Some((answer.estimate?, answer.merged)));
             if let Some((bytes, hosts)) = known.filter(|(bytes, _)| *bytes > 0) {
                 let (began, seconds) = (epoch * u64::from(EPOCH_SECONDS), EPOCH_SECONDS);
-                report.sizes.push(Size { began, seconds, bytes, hosts });
+                report.sizes.push(FlowSize { began, seconds, bytes, hosts });
             }
         }
         Ok(())
@@ -496,7 +500,7 @@ impl FlowQueries<'_> {
 
     /// What hosts reported about their own segments.
     async fn latencies(&self, report: &mut FlowTrace) -> Result<(), IntError> {
-        if !self.catalog.has(store::LATENCIES, Primitive::KeyWrite) {
+        if !self.catalog.has_store(store::LATENCIES, Primitive::KeyWrite) {
             return Ok(());
         }
         let host_of =
@@ -511,17 +515,19 @@ impl FlowQueries<'_> {
             }
         }
         let now = moment::now();
-        let values = values(self.ask, store::LATENCIES, &keys).await?;
+        let values = query_values(self.ask, store::LATENCIES, &keys).await?;
         for (n, value) in at.into_iter().zip(values) {
-            let latency = value.and_then(|value| Latency::parse(&value));
-            report.segments[n].of_host =
-                latency.map(|latency| HostLatency { latency, age_seconds: moment::age(latency.time, now) });
+            let latency = value.and_then(|value| Latency::parse_bytes(&value));
+            report.segments[n].of_host = latency.map(|latency| HostLatency {
+                latency,
+                age_seconds: moment::age_in_seconds(latency.time, now),
+            });
         }
         Ok(())
     }
 }
 
-fn lacks(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks: &Clocks) -> Vec<String> {
+fn describe_gaps(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks: &Clocks) -> Vec<String> {
     let mut all = Vec::new();
     let host_name = |host: u16| host_name(&events.names, host);
     for clock in report.clocks.iter().filter(|clock| clock.clock == ClockKind::Unknown) {
@@ -534,7 +540,7 @@ fn lacks(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks: &Clock
                 "PTP should keep the clock of host {}, but packets in both directions show that it is off by at least {} ns: check \
                  its PTP, or remove --synced.",
                 host_name(clock.host),
-                grouped(apart.ceil() as u64)
+                format_grouped(apart.ceil() as u64)
             ));
         }
     }
@@ -559,14 +565,14 @@ fn lacks(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks: &Clock
         if overwritten > 0 {
             all.push(format!(
                 "The ring of {name} no longer has its first {}.",
-                counted(overwritten, "batch", "batches")
+                format_count(overwritten, "batch", "batches")
             ));
         }
         if missing + damaged + unreadable > 0 {
             all.push(format!(
                 "Of the {name}, {} never came, {damaged} are damaged, and {} cannot be read.",
-                counted(missing, "batch", "batches"),
-                counted(unreadable, "entry", "entries")
+                format_count(missing, "batch", "batches"),
+                format_count(unreadable, "entry", "entries")
             ));
         }
     }
@@ -591,12 +597,13 @@ mod tests {
         let paths = StoreKind::Postcarding { slots: 1 << 10, hops: 14, redundancy: 1 };
         let sizes =
             StoreKind::SketchMerge { columns: 1 << 10, rows: 4, epochs: 4, merge: Merge::Sum, expected: 2 };
-        let mut fake = Fake::with([(store::EVENTS, append), (store::PATHS, paths), (store::SIZES, sizes)]);
+        let mut fake =
+            Fake::with_stores([(store::EVENTS, append), (store::PATHS, paths), (store::SIZES, sizes)]);
         let answer = SketchAnswer { estimate: Some(7), merged: 2, ..SketchAnswer::default() };
-        fake.put(store::SIZES, trace::size_key(&flow), answer);
+        fake.put_answer(store::SIZES, trace::flow_size_key(&flow), answer);
         // The current epoch, and the four before it.
         fake.sketches_together = Some(Barrier::new(5));
-        let asked = about(&fake, &flow);
+        let asked = trace_flow(&fake, &flow);
         let report =
             tokio::time::timeout(Duration::from_secs(30), asked).await.expect("all are queried").unwrap();
         assert_eq!(report.sizes.iter().map(|size| (size.bytes, size.hosts)).collect::<Vec<_>>(), [(7, 2); 5]);
@@ -606,13 +613,13 @@ mod tests {
 
     #[test]
     fn percentiles_are_of_the_nearest_rank() {
-        assert_eq!(Times::of(Vec::new()), None);
-        let times = Times::of((1..=200).rev().collect()).unwrap();
+        assert_eq!(TransitTimes::from_times(Vec::new()), None);
+        let times = TransitTimes::from_times((1..=200).rev().collect()).unwrap();
         assert_eq!(
             (times.packets, times.least, times.median, times.p99, times.most),
             (200, 1, 100, 198, 200)
         );
-        let one = Times::of(vec![7]).unwrap();
+        let one = TransitTimes::from_times(vec![7]).unwrap();
         assert_eq!((one.least, one.median, one.p99, one.most), (7, 7, 7, 7));
     }
 }

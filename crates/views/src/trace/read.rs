@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use dta_rpc::{Ask, ClientError};
-use dta_export::hosts::packets::{DropRecord, HostNames, Packet, PacketRecord, with_points};
-use dta_export::source::{Batch, Lost};
+use dta_export::hosts::packets::{DropRecord, HostNames, PacketRecord, TracedPacket, with_points};
+use dta_export::source::{EntryBatch, Lost};
 use dta_proto::control::TailRequest;
-use dta_proto::trace::{Books, Entry, Seen, list, store};
+use dta_proto::trace::{Books, PacketSighting, TraceEntry, list, store};
+use dta_rpc::{Ask, ClientError};
 
 /// A packet beyond the threshold of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlowRecord {
-    pub(super) seen: Seen,
+    pub(super) seen: PacketSighting,
     pub(super) from: u8,
     pub(super) latency: u64,
 }
@@ -31,7 +31,7 @@ pub(super) struct TraceEvents {
 
 impl TraceEvents {
     /// Reads the lists as far as they go.
-    pub(super) async fn of(ask: &dyn Ask) -> Result<TraceEvents, ClientError> {
+    pub(super) async fn read_from(ask: &dyn Ask) -> Result<TraceEvents, ClientError> {
         let mut events = TraceEvents::default();
         for list in 0..list::COUNT {
             // From the very first batch, so that those that the ring no longer holds are counted.
@@ -42,9 +42,9 @@ impl TraceEvents {
                 until_caught_up: true,
                 ..TailRequest::default()
             };
-            let mut following = ask.tail(request).await?;
-            while let Some(message) = following.message().await? {
-                let batch = Batch::<Entry>::of(list, message);
+            let mut following = ask.tail_list(request).await?;
+            while let Some(message) = following.next_message().await? {
+                let batch = EntryBatch::<TraceEntry>::from_message(list, message);
                 events.missed[list as usize].add(&batch.lost);
                 batch.entries.into_iter().for_each(|entry| events.take(entry));
             }
@@ -52,17 +52,17 @@ impl TraceEvents {
         Ok(events)
     }
 
-    fn take(&mut self, entry: Entry) {
+    fn take(&mut self, entry: TraceEntry) {
         match entry {
-            Entry::Packet { seen, points, left } => {
+            TraceEntry::Packet { seen, points, left } => {
                 self.packets.push(PacketRecord { seen, points, left });
             }
-            Entry::Drop { seen, reason, .. } => self.drops.push(DropRecord { seen, reason }),
-            Entry::Slow { seen, from, latency } => self.slow.push(SlowRecord { seen, from, latency }),
-            Entry::Name { host, of, number, name, .. } => {
-                self.names.insert((host, of, number), name.text());
+            TraceEntry::Drop { seen, reason, .. } => self.drops.push(DropRecord { seen, reason }),
+            TraceEntry::Slow { seen, from, latency } => self.slow.push(SlowRecord { seen, from, latency }),
+            TraceEntry::Name { host, of, number, name, .. } => {
+                self.names.insert((host, of, number), name.to_lossy_string());
             }
-            Entry::Books { host, books, .. } => {
+            TraceEntry::Books { host, books, .. } => {
                 self.books.insert(host, books);
             }
         }
@@ -72,14 +72,14 @@ impl TraceEvents {
 /// The packets with known points, the number of all, and the number of visits to hosts whose paths were overwritten.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
-    pub(super) packets: Vec<Packet>,
+    pub(super) packets: Vec<TracedPacket>,
     pub(super) told: u64,
     pub(super) lost: u64,
 }
 
 impl Packets {
     /// Reads the paths of the packets whose entries satisfy `wanted`.
-    pub(super) async fn of(
+    pub(super) async fn read_matching(
         ask: &dyn Ask,
         events: &TraceEvents,
         wanted: impl Fn(&[PacketRecord]) -> bool,

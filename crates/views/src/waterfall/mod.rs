@@ -7,13 +7,15 @@ mod node;
 mod rates;
 mod then;
 
-use dta_cli::number::{counted, grouped};
-use dta_proto::counter::{self, Definition, Found, Kind, Stage, Unit, between, nic, reporter, translator};
+use dta_cli::number::{format_count, format_grouped};
+use dta_proto::counter::{
+    self, CounterKind, Definition, ParsedCounter, Stage, Unit, between, nic, reporter, translator,
+};
 use serde::Serialize;
 
-pub use node::{Node, nodes};
+pub use node::{WaterfallNode, ordered_nodes};
 pub use rates::Rates;
-pub use then::{OfStore, Then, then};
+pub use then::{OfStore, PastWaterfall, past_waterfall};
 
 /// Up to this many reporters and agents are shown one by one; more are summed, unless all are requested.
 const FEW: usize = 4;
@@ -31,7 +33,7 @@ pub struct LinkLoss {
 
 /// One line of the waterfall.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Row {
+pub enum WaterfallRow {
     /// A node begins.
     Node {
         /// Its name.
@@ -57,9 +59,9 @@ pub enum Row {
 }
 
 /// What the links between stages lost, as far as it is known: nothing is guessed.
-pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
+pub fn link_losses(nodes: &[WaterfallNode]) -> Vec<LinkLoss> {
     let sum = |stage, counter: &Definition, of: &[&str]| {
-        let name = counter.of(of);
+        let name = counter.format_name(of);
         let mut of_stage = nodes.iter().filter(|n| n.stage == stage).filter_map(|n| n.get(&name)).peekable();
         of_stage.peek()?;
         Some(of_stage.sum::<u64>())
@@ -104,11 +106,15 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
             how: if received > sent {
                 format!(
                     "{} sent when last reported, {} received by now",
-                    counted(sent, "frame", "frames"),
-                    grouped(received)
+                    format_count(sent, "frame", "frames"),
+                    format_grouped(received)
                 )
             } else {
-                format!("{} sent, {} received", counted(sent, "frame", "frames"), grouped(received))
+                format!(
+                    "{} sent, {} received",
+                    format_count(sent, "frame", "frames"),
+                    format_grouped(received)
+                )
             },
         });
     }
@@ -116,12 +122,16 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
 }
 
 /// The waterfall, line by line. Without `all`, no zeros and no details of single primitives.
-pub fn rows(nodes: &[Node], rates: &Rates, all: bool) -> Vec<Row> {
+pub fn waterfall_rows(nodes: &[WaterfallNode], rates: &Rates, all: bool) -> Vec<WaterfallRow> {
     let losses = link_losses(nodes);
     let mut rows = Vec::new();
     if nodes.iter().all(|node| node.stage != Stage::Reporter) {
         rows.extend(
-            losses.iter().filter(|l| l.name == between::REPORTER_TRANSLATOR.name).cloned().map(Row::Link),
+            losses
+                .iter()
+                .filter(|l| l.name == between::REPORTER_TRANSLATOR.name)
+                .cloned()
+                .map(WaterfallRow::Link),
         );
     }
     let sums =
@@ -129,24 +139,31 @@ pub fn rows(nodes: &[Node], rates: &Rates, all: bool) -> Vec<Row> {
     let has_sum = |stage| sums.iter().flatten().any(|sum| sum.stage == stage);
     let rest = nodes.iter().filter(|node| !has_sum(node.stage));
     // Each with the nodes that it stands for.
-    let of_sum = |sum: &Node| nodes.iter().filter(|node| node.stage == sum.stage).collect();
+    let of_sum = |sum: &WaterfallNode| nodes.iter().filter(|node| node.stage == sum.stage).collect();
     let sums_first = sums.iter().flatten().map(|sum| (sum, of_sum(sum)));
-    let mut nodes: Vec<(&Node, Vec<&Node>)> = sums_first.chain(rest.map(|node| (node, vec![node]))).collect();
+    let mut nodes: Vec<(&WaterfallNode, Vec<&WaterfallNode>)> =
+        sums_first.chain(rest.map(|node| (node, vec![node]))).collect();
     nodes.sort_by_key(|(node, _)| node.stage);
     for (i, (node, stands_for)) in nodes.iter().enumerate() {
         let is_of_now = node.session.is_empty() && node.stage != Stage::Agent;
-        rows.push(Row::Node { name: node.title(), age: (!is_of_now).then_some(node.age) });
-        let came_in = node.came_in();
+        rows.push(WaterfallRow::Node { name: node.title(), age: (!is_of_now).then_some(node.age) });
+        let came_in = node.counted_arrivals();
         for (name, value) in &node.counters {
-            let found = counter::find(&node.name, name);
+            let found = counter::find_counter(&node.name, name);
             if !all && (*value == 0 || found.is_some_and(|found| found.definition.detail)) {
                 continue;
             }
             let share = came_in
-                .filter(|(unit, _)| found.is_some_and(|found| is_share(&found, *unit)))
+                .filter(|(unit, _)| found.is_some_and(|found| is_arrival_share(&found, *unit)))
                 .map(|(_, came_in)| *value as f64 / came_in as f64);
             let rate = rates.sum(stands_for.iter().copied(), name);
-            rows.push(Row::Counter { node: node.title(), name: name.clone(), value: *value, share, rate });
+            rows.push(WaterfallRow::Counter {
+                node: node.title(),
+                name: name.clone(),
+                value: *value,
+                share,
+                rate,
+            });
         }
         // After the last node of a stage: the link to the next.
         if nodes.get(i + 1).is_none_or(|(next, _)| next.stage != node.stage) {
@@ -155,19 +172,19 @@ pub fn rows(nodes: &[Node], rates: &Rates, all: bool) -> Vec<Row> {
                 Stage::Translator => between::TRANSLATOR_NIC.name,
                 Stage::Agent | Stage::Nic | Stage::Collector | Stage::Other => continue,
             };
-            rows.extend(losses.iter().filter(|l| l.name == from).cloned().map(Row::Link));
+            rows.extend(losses.iter().filter(|l| l.name == from).cloned().map(WaterfallRow::Link));
         }
     }
     rows
 }
 
 /// The nodes of a stage as one sum; `None` if there are few.
-fn sum_of_many(nodes: &[Node], stage: Stage) -> Option<Node> {
-    let many: Vec<&Node> = nodes.iter().filter(|node| node.stage == stage).collect();
+fn sum_of_many(nodes: &[WaterfallNode], stage: Stage) -> Option<WaterfallNode> {
+    let many: Vec<&WaterfallNode> = nodes.iter().filter(|node| node.stage == stage).collect();
     if many.len() <= FEW {
         return None;
     }
-    let mut sums = Node {
+    let mut sums = WaterfallNode {
         stage,
         name: format!("{} {}s", many.len(), stage.name()),
         // As with a single one: these are not the collector's own counters.
@@ -179,7 +196,8 @@ fn sum_of_many(nodes: &[Node], stage: Stage) -> Option<Node> {
     for node in many {
         sums.age = sums.age.max(node.age);
         let has_sum = |name: &str| {
-            counter::find(&node.name, name).is_none_or(|found| found.definition.kind != Kind::Position)
+            counter::find_counter(&node.name, name)
+                .is_none_or(|found| found.definition.kind != CounterKind::Position)
         };
         for (name, value) in node.counters.iter().filter(|(name, _)| has_sum(name)) {
             match sums.counters.iter_mut().find(|(n, _)| n == name) {
@@ -192,8 +210,8 @@ fn sum_of_many(nodes: &[Node], stage: Stage) -> Option<Node> {
 }
 
 /// Whether a counter's share of the arrivals is meaningful: it is in the same unit, and part of them.
-fn is_share(found: &Found<'_>, unit: Unit) -> bool {
-    found.definition.step.is_share() && !found.definition.detail && found.definition.unit == unit
+fn is_arrival_share(found: &ParsedCounter<'_>, unit: Unit) -> bool {
+    found.definition.step.is_input_share() && !found.definition.detail && found.definition.unit == unit
 }
 
 #[cfg(test)]
@@ -209,7 +227,7 @@ mod tests {
 
     #[test]
     fn reports_are_followed_downstream() {
-        let nodes = nodes(vec![
+        let nodes = ordered_nodes(vec![
             node("collector", "", &[("session.opened", 1)]),
             node("nic/soft", "", &[("executed.write", 90), ("dropped.icrc", 2), ("received", 92)]),
             node(
@@ -228,15 +246,15 @@ mod tests {
             node("reporter/7", "t", &[("received", 100), ("gaps", 5), ("gaps_filled", 2)]),
         ]);
         let shown = |all| -> Vec<String> {
-            rows(&nodes, &Rates::default(), all)
+            waterfall_rows(&nodes, &Rates::default(), all)
                 .into_iter()
                 .map(|row| match row {
-                    Row::Node { name, .. } => name,
-                    Row::Counter { name, value, share, .. } => match share {
+                    WaterfallRow::Node { name, .. } => name,
+                    WaterfallRow::Counter { name, value, share, .. } => match share {
                         Some(share) => format!("  {name} {value} {share:.2}"),
                         None => format!("  {name} {value}"),
                     },
-                    Row::Link(l) => format!("  {} {}: {}", l.name, l.lost, l.how),
+                    WaterfallRow::Link(l) => format!("  {} {}: {}", l.name, l.lost, l.how),
                 })
                 .collect()
         };
@@ -249,33 +267,37 @@ mod tests {
     fn many_reporters_are_added_up_unless_all_is_asked_for() {
         let many =
             (0..9).map(|i| node(&format!("reporter/{i}"), "t", &[("received", 10), ("gaps", i)])).collect();
-        let many = nodes(many);
+        let many = ordered_nodes(many);
         let titles = |all| {
-            rows(&many, &Rates::default(), all).iter().filter(|r| matches!(r, Row::Node { .. })).count()
+            waterfall_rows(&many, &Rates::default(), all)
+                .iter()
+                .filter(|r| matches!(r, WaterfallRow::Node { .. }))
+                .count()
         };
         assert_eq!((titles(false), titles(true)), (1, 9));
-        let received = rows(&many, &Rates::default(), false).into_iter().find_map(|row| match row {
-            Row::Counter { node, name, value, .. } if name == "received" => Some((node, value)),
-            _ => None,
-        });
+        let received =
+            waterfall_rows(&many, &Rates::default(), false).into_iter().find_map(|row| match row {
+                WaterfallRow::Counter { node, name, value, .. } if name == "received" => Some((node, value)),
+                _ => None,
+            });
         assert_eq!(received, Some(("9 reporters".to_owned(), 90)));
     }
 
     #[test]
     fn the_rate_of_many_reporters_is_the_sum_of_theirs() {
         let mut rates = Rates::default();
-        let word = |seconds: u64| -> Vec<Node> {
+        let word = |seconds: u64| -> Vec<WaterfallNode> {
             let of = |i: u64| NodeStatistics {
                 time_us: seconds * 1_000_000,
                 ..node(&format!("reporter/{i}"), "t", &[("received", 10 * i * seconds)])
             };
-            nodes((0..9).map(of).collect())
+            ordered_nodes((0..9).map(of).collect())
         };
         rates.take(&word(1));
         rates.take(&word(2));
         let rate = |all| {
-            rows(&word(2), &rates, all).into_iter().filter_map(|row| match row {
-                Row::Counter { rate, .. } => rate,
+            waterfall_rows(&word(2), &rates, all).into_iter().filter_map(|row| match row {
+                WaterfallRow::Counter { rate, .. } => rate,
                 _ => None,
             })
         };
@@ -294,26 +316,26 @@ mod tests {
         ];
         let mut all: Vec<_> = (0..2).map(|i| node(&format!("agent/{i}"), "", &books)).collect();
         all.push(node("reporter/0", "t", &[("received", 60)]));
-        let shown = |all: Vec<NodeStatistics>| rows(&nodes(all), &Rates::default(), false);
+        let shown = |all: Vec<NodeStatistics>| waterfall_rows(&ordered_nodes(all), &Rates::default(), false);
         let rows = shown(all.clone());
         // Its counters have an age, and it comes before the reporters.
-        assert_eq!(rows[0], Row::Node { name: "agent/0".into(), age: Some(0.0) });
-        let is_lost = |row: &&Row| {
-            matches!(row, Row::Counter { name, value: 9, share: Some(share), .. }
+        assert_eq!(rows[0], WaterfallRow::Node { name: "agent/0".into(), age: Some(0.0) });
+        let is_lost = |row: &&WaterfallRow| {
+            matches!(row, WaterfallRow::Counter { name, value: 9, share: Some(share), .. }
             if name == "dropped.ring-full" && *share == 0.09)
         };
         assert_eq!(rows.iter().filter(is_lost).count(), 2, "{rows:?}");
         all.extend((2..9).map(|i| node(&format!("agent/{i}"), "", &books)));
         let rows = shown(all);
-        assert_eq!(rows[0], Row::Node { name: "9 agents".into(), age: Some(0.0) });
-        assert!(rows.iter().any(|row| matches!(row, Row::Counter { name, value: 81, .. }
+        assert_eq!(rows[0], WaterfallRow::Node { name: "9 agents".into(), age: Some(0.0) });
+        assert!(rows.iter().any(|row| matches!(row, WaterfallRow::Counter { name, value: 81, .. }
             if name == "dropped.ring-full")));
     }
 
     #[test]
     fn a_loss_is_never_below_nothing() {
         // The translator's counters are from its last renewal, the NIC's are current.
-        let losses = link_losses(&nodes(vec![
+        let losses = link_losses(&ordered_nodes(vec![
             node("nic/soft", "", &[("received", 105)]),
             node("translator/t", "t", &[("link.roce.sent", 100)]),
         ]));
@@ -328,9 +350,9 @@ mod tests {
         let of = |reporters: &[NodeStatistics]| {
             let mut all = vec![node(translator.0, "t", &translator.1)];
             all.extend_from_slice(reporters);
-            let nodes = nodes(all);
-            let shown = rows(&nodes, &Rates::default(), false);
-            let links: Vec<_> = shown.iter().filter(|row| matches!(row, Row::Link(_))).collect();
+            let nodes = ordered_nodes(all);
+            let shown = waterfall_rows(&nodes, &Rates::default(), false);
+            let links: Vec<_> = shown.iter().filter(|row| matches!(row, WaterfallRow::Link(_))).collect();
             assert_eq!(links.len(), 1, "{shown:?}");
             let loss = link_losses(&nodes).remove(0);
             (loss.lost, loss.how)
@@ -346,6 +368,6 @@ mod tests {
 
     #[test]
     fn a_link_whose_ends_do_not_both_count_is_not_guessed() {
-        assert!(link_losses(&nodes(vec![node("translator/t", "t", &[("frames", 1)])])).is_empty());
+        assert!(link_losses(&ordered_nodes(vec![node("translator/t", "t", &[("frames", 1)])])).is_empty());
     }
 }

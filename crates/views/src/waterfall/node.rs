@@ -1,12 +1,12 @@
 //! One node and its counters, in order.
 
 use dta_proto::control::NodeStatistics;
-use dta_proto::counter::{self, Found, Stage, Step, Unit};
+use dta_proto::counter::{self, CounterStep, ParsedCounter, Stage, Unit};
 use serde::Serialize;
 
 /// One node and its counters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Node {
+pub struct WaterfallNode {
     /// Its stage.
     pub stage: Stage,
     /// `translator/NAME`, `nic/DEVICE`, …
@@ -22,22 +22,31 @@ pub struct Node {
 }
 
 /// Nodes in order, with their counters in order.
-pub fn nodes(statistics: Vec<NodeStatistics>) -> Vec<Node> {
-    let mut nodes: Vec<Node> = statistics
+pub fn ordered_nodes(statistics: Vec<NodeStatistics>) -> Vec<WaterfallNode> {
+    let mut nodes: Vec<WaterfallNode> = statistics
         .into_iter()
         .map(|n| {
-            let stage = Stage::of(&n.node);
+            let stage = Stage::from_node_name(&n.node);
             let mut counters: Vec<(String, u64)> =
                 n.counters.into_iter().map(|c| (c.name, c.value)).collect();
-            counters.sort_by_cached_key(|(name, _)| (rank(counter::find(&n.node, name)), name.clone()));
-            Node { stage, name: n.node, session: n.session, age: n.age_seconds, time_us: n.time_us, counters }
+            counters.sort_by_cached_key(|(name, _)| {
+                (counter_rank(counter::find_counter(&n.node, name)), name.clone())
+            });
+            WaterfallNode {
+                stage,
+                name: n.node,
+                session: n.session,
+                age: n.age_seconds,
+                time_us: n.time_us,
+                counters,
+            }
         })
         .collect();
     nodes.sort_by(|a, b| (a.stage, &a.name, &a.session).cmp(&(b.stage, &b.name, &b.session)));
     nodes
 }
 
-impl Node {
+impl WaterfallNode {
     /// Its name, and the session if that adds information.
     pub fn title(&self) -> String {
         if self.session.is_empty()
@@ -51,10 +60,11 @@ impl Node {
     }
 
     /// What came in, if anything: its unit and count.
-    pub(super) fn came_in(&self) -> Option<(Unit, u64)> {
-        let of_all = |found: &Found<'_>| found.definition.step == Step::In && !found.definition.detail;
+    pub(super) fn counted_arrivals(&self) -> Option<(Unit, u64)> {
+        let of_all =
+            |found: &ParsedCounter<'_>| found.definition.step == CounterStep::In && !found.definition.detail;
         let came_in = self.counters.iter().find_map(|(name, value)| {
-            let found = counter::find(&self.name, name).filter(of_all)?;
+            let found = counter::find_counter(&self.name, name).filter(of_all)?;
             Some((found.definition.unit, *value))
         });
         came_in.filter(|(_, value)| *value != 0)
@@ -68,20 +78,20 @@ impl Node {
 
 /// Arrivals first, then what was accepted and what became of it, with drops next to it; details and unknown counters
 /// come last.
-fn rank(found: Option<Found<'_>>) -> u8 {
+fn counter_rank(found: Option<ParsedCounter<'_>>) -> u8 {
     match found.map(|found| found.definition) {
         Some(definition) if !definition.detail => match definition.step {
-            Step::In => 0,
-            Step::Dropped => 1,
-            Step::Accepted => 2,
-            Step::Superseded | Step::Held | Step::Discarded => 3,
-            Step::Emitted => 4,
-            Step::Operations => 5,
-            Step::Frames => 6,
-            Step::Lost => 7,
-            Step::Executed => 8,
-            Step::Duplicate => 9,
-            Step::Answered | Step::Beside => 10,
+            CounterStep::In => 0,
+            CounterStep::Dropped => 1,
+            CounterStep::Accepted => 2,
+            CounterStep::Superseded | CounterStep::Held | CounterStep::Discarded => 3,
+            CounterStep::Emitted => 4,
+            CounterStep::Operations => 5,
+            CounterStep::Frames => 6,
+            CounterStep::Lost => 7,
+            CounterStep::Executed => 8,
+            CounterStep::Duplicate => 9,
+            CounterStep::Answered | CounterStep::Beside => 10,
         },
         _ => 10,
     }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dta_proto::counter;
 
-use super::Node;
+use super::WaterfallNode;
 
 /// Least time between the two samples of a rate, if there are samples that often. With less, rates would jitter.
 const STRETCH_US: u64 = 900_000;
@@ -21,16 +21,16 @@ const SHORTEST_US: u64 = 40_000;
 /// The last samples of all nodes.
 #[derive(Debug, Default)]
 pub struct Rates {
-    /// By title ([`Node::title`]).
+    /// By title ([`WaterfallNode::title`]).
     nodes: BTreeMap<String, Samples>,
 }
 
 /// The last samples of one node, oldest first.
 #[derive(Debug, Default)]
-struct Samples(VecDeque<Sample>);
+struct Samples(VecDeque<RateSample>);
 
 #[derive(Debug)]
-struct Sample {
+struct RateSample {
     time_us: u64,
     /// Sorted by name.
     counters: Vec<(String, u64)>,
@@ -38,7 +38,7 @@ struct Sample {
 
 impl Rates {
     /// Takes samples of all nodes. Missing nodes are forgotten.
-    pub fn take(&mut self, nodes: &[Node]) {
+    pub fn take(&mut self, nodes: &[WaterfallNode]) {
         let mut samples = BTreeMap::new();
         for node in nodes {
             let title = node.title();
@@ -51,21 +51,23 @@ impl Rates {
 
     /// The rate per second of a node's counter. `None` = unknown: before its second sample, for a counter that was
     /// reset or may fall, and for a node that is silent or gives no times.
-    pub fn of(&self, node: &Node, counter: &str) -> Option<f64> {
-        if counter::find(&node.name, counter).is_some_and(|found| found.definition.kind.may_fall()) {
+    pub fn counter_rate(&self, node: &WaterfallNode, counter: &str) -> Option<f64> {
+        if counter::find_counter(&node.name, counter)
+            .is_some_and(|found| found.definition.kind.can_decrease())
+        {
             return None;
         }
-        self.nodes.get(&node.title())?.rate(node.age, counter)
+        self.nodes.get(&node.title())?.counter_rate(node.age, counter)
     }
 
-    /// The sum of [`Rates::of`] over the nodes where it is known; `None` = nowhere.
-    pub fn sum<'a>(&self, nodes: impl IntoIterator<Item = &'a Node>, counter: &str) -> Option<f64> {
-        nodes.into_iter().filter_map(|node| self.of(node, counter)).reduce(|a, b| a + b)
+    /// The sum of [`Rates::counter_rate`] over the nodes where it is known; `None` = nowhere.
+    pub fn sum<'a>(&self, nodes: impl IntoIterator<Item = &'a WaterfallNode>, counter: &str) -> Option<f64> {
+        nodes.into_iter().filter_map(|node| self.counter_rate(node, counter)).reduce(|a, b| a + b)
     }
 }
 
 impl Samples {
-    fn take(&mut self, node: &Node) {
+    fn take(&mut self, node: &WaterfallNode) {
         let newest = self.0.back().map(|sample| sample.time_us);
         if node.time_us == 0 || newest == Some(node.time_us) {
             return;
@@ -76,26 +78,26 @@ impl Samples {
         }
         let mut counters = node.counters.clone();
         counters.sort_unstable();
-        self.0.push_back(Sample { time_us: node.time_us, counters });
+        self.0.push_back(RateSample { time_us: node.time_us, counters });
         // Compare with the newest sample that is old enough.
         while self.0.get(1).is_some_and(|second| node.time_us - second.time_us >= STRETCH_US) {
             self.0.pop_front();
         }
     }
 
-    fn rate(&self, age: f64, counter: &str) -> Option<f64> {
+    fn counter_rate(&self, age: f64, counter: &str) -> Option<f64> {
         let (first, last) = (self.0.front()?, self.0.back()?);
         let stretch = last.time_us - first.time_us;
         if stretch < SHORTEST_US || age > silent_after(stretch) {
             return None;
         }
-        let added = last.value(counter)?.checked_sub(first.value(counter).unwrap_or(0))?;
+        let added = last.counter_value(counter)?.checked_sub(first.counter_value(counter).unwrap_or(0))?;
         Some(added as f64 * 1e6 / stretch as f64)
     }
 }
 
-impl Sample {
-    fn value(&self, counter: &str) -> Option<u64> {
+impl RateSample {
+    fn counter_value(&self, counter: &str) -> Option<u64> {
         let at = self.counters.binary_search_by(|(name, _)| name.as_str().cmp(counter)).ok()?;
         Some(self.counters[at].1)
     }
@@ -110,10 +112,10 @@ fn silent_after(stretch_us: u64) -> f64 {
 mod tests {
     use dta_proto::control::{Counter, NodeStatistics};
 
-    use super::super::nodes as in_order;
+    use super::super::ordered_nodes as in_order;
     use super::*;
 
-    fn nodes(of: &[(&str, u64, u64)]) -> Vec<Node> {
+    fn nodes(of: &[(&str, u64, u64)]) -> Vec<WaterfallNode> {
         let node = |(name, time_us, received): &(&str, u64, u64)| NodeStatistics {
             node: (*name).into(),
             session: "t".into(),
@@ -140,7 +142,7 @@ mod tests {
                 let told = 100 * S + second * S + second % 3 * 7000;
                 let now = nodes(&[("translator/t", told, told / 1000)]);
                 rates.take(&now);
-                if let Some(rate) = rates.of(&now[0], "received") {
+                if let Some(rate) = rates.counter_rate(&now[0], "received") {
                     assert!((rate - 1000.0).abs() < 0.01, "{rate} after {asked} us, asked every {step} us");
                     known += 1;
                 }
@@ -158,7 +160,7 @@ mod tests {
             last = nodes(&[("nic/soft", i * 25_000, i * 25 / 60 * 30)]);
             rates.take(&last);
         }
-        let rate = rates.of(&last[0], "received").unwrap();
+        let rate = rates.counter_rate(&last[0], "received").unwrap();
         assert!((470.0..530.0).contains(&rate), "{rate}");
         assert!(rates.nodes.values().all(|samples| samples.0.len() < 50), "old samples are forgotten");
     }
@@ -172,21 +174,25 @@ mod tests {
             now.into_iter().next().unwrap()
         };
         let first = take(&mut rates, S, 10);
-        assert_eq!(rates.of(&first, "received"), None, "one sample");
+        assert_eq!(rates.counter_rate(&first, "received"), None, "one sample");
         let second = take(&mut rates, 3 * S, 30);
-        assert_eq!(rates.of(&second, "received"), Some(10.0));
-        assert_eq!(rates.of(&second, "held"), None, "it may fall");
-        assert_eq!(rates.of(&second, "nothing"), None);
-        let silent = Node { age: 60.0, ..second };
-        assert_eq!(rates.of(&silent, "received"), None, "it said nothing for a minute");
+        assert_eq!(rates.counter_rate(&second, "received"), Some(10.0));
+        assert_eq!(rates.counter_rate(&second, "held"), None, "it may fall");
+        assert_eq!(rates.counter_rate(&second, "nothing"), None);
+        let silent = WaterfallNode { age: 60.0, ..second };
+        assert_eq!(rates.counter_rate(&silent, "received"), None, "it said nothing for a minute");
         let anew = take(&mut rates, 5 * S, 3);
-        assert_eq!(rates.of(&anew, "received"), None, "it began anew");
+        assert_eq!(rates.counter_rate(&anew, "received"), None, "it began anew");
         let back = take(&mut rates, S, 50);
-        assert_eq!(rates.of(&back, "received"), None, "its clock was put back");
+        assert_eq!(rates.counter_rate(&back, "received"), None, "its clock was put back");
         let on = take(&mut rates, 2 * S, 60);
-        assert_eq!(rates.of(&on, "received"), Some(10.0));
+        assert_eq!(rates.counter_rate(&on, "received"), Some(10.0));
         let timeless = take(&mut rates, 0, 70);
-        assert_eq!(rates.of(&timeless, "received"), Some(10.0), "a sample without a time says nothing new");
+        assert_eq!(
+            rates.counter_rate(&timeless, "received"),
+            Some(10.0),
+            "a sample without a time says nothing new"
+        );
         rates.take(&nodes(&[]));
         assert!(rates.nodes.is_empty());
     }

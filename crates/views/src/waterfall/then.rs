@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use dta_rpc::{Ask, ClientError, Span};
-use dta_files::moment::{now, utc};
+use dta_files::moment::{format_utc, now};
 use dta_proto::control::{Counter, Epoch, EpochState, Waterfall};
+use dta_rpc::{Ask, ClientError, Span};
 use serde::Serialize;
 
 /// What became of the reports of one store in the epochs of a span of time.
@@ -42,7 +42,7 @@ pub struct OfStore {
 
 /// What became of reports in a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Then {
+pub struct PastWaterfall {
     /// Stores with epochs.
     pub stores: Vec<OfStore>,
     /// Stores without: nothing is known of them but now.
@@ -53,11 +53,15 @@ pub struct Then {
 ///
 /// # Errors
 /// One of them cannot be asked.
-pub async fn then(ask: &dyn Ask, stores: &[String], span: Span) -> Result<Then, ClientError> {
-    let mut then = Then::default();
+pub async fn past_waterfall(
+    ask: &dyn Ask,
+    stores: &[String],
+    span: Span,
+) -> Result<PastWaterfall, ClientError> {
+    let mut then = PastWaterfall::default();
     for store in stores {
         match ask.all_epochs(store, span.since, span.until).await {
-            Ok(epochs) => then.stores.push(of_store(store, epochs, span)),
+            Ok(epochs) => then.stores.push(summarize_store(store, epochs, span)),
             Err(error) if error.is_unimplemented() => then.without_epochs.push(store.clone()),
             Err(error) => return Err(error),
         }
@@ -66,15 +70,15 @@ pub async fn then(ask: &dyn Ask, stores: &[String], span: Span) -> Result<Then, 
 }
 
 /// What epochs, the newest first, say of a store.
-fn of_store(store: &str, mut epochs: Vec<Epoch>, span: Span) -> OfStore {
+fn summarize_store(store: &str, mut epochs: Vec<Epoch>, span: Span) -> OfStore {
     epochs.reverse();
-    let not_kept = not_kept(&epochs, span).into_iter().map(|moments| moments.map(utc)).collect();
+    let not_kept = gaps_in_span(&epochs, span).into_iter().map(|moments| moments.map(format_utc)).collect();
     let mut of = OfStore { store: store.to_owned(), not_kept, ..OfStore::default() };
     let all = epochs.len() as u64;
     epochs.retain(|epoch| epoch.state() == EpochState::Kept);
     of.not_written = all - epochs.len() as u64;
-    of.from = epochs.iter().map(|epoch| epoch.opened).min().map(utc);
-    of.to = epochs.iter().map(|epoch| epoch.flipped_from).max().map(utc);
+    of.from = epochs.iter().map(|epoch| epoch.opened).min().map(format_utc);
+    of.to = epochs.iter().map(|epoch| epoch.flipped_from).max().map(format_utc);
     for waterfall in epochs.into_iter().map(|epoch| epoch.waterfall.unwrap_or_default()) {
         of.overwritten += waterfall.overwritten_batches;
         of.missing += waterfall.missing_batches;
@@ -96,7 +100,7 @@ fn of_store(store: &str, mut epochs: Vec<Epoch>, span: Span) -> OfStore {
 }
 
 /// Moments of a span that are in no epoch, of each collector. The oldest epoch comes first.
-fn not_kept(epochs: &[Epoch], Span { since, until }: Span) -> Vec<[u64; 2]> {
+fn gaps_in_span(epochs: &[Epoch], Span { since, until }: Span) -> Vec<[u64; 2]> {
     if epochs.is_empty() {
         return vec![[since, if until == 0 { now() } else { until }]];
     }
@@ -150,7 +154,7 @@ mod tests {
         let open = Epoch { opened: 6000, ..Epoch::default() };
         let third = kept(3, Some(of_lists));
         let newest_first = vec![open, kept(5, None), third, kept(2, Some(two)), kept(1, Some(one))];
-        let of = of_store("flows", newest_first.clone(), Span { since: 500, until: 0 });
+        let of = summarize_store("flows", newest_first.clone(), Span { since: 500, until: 0 });
         let moment = |millis: u64| format!("1970-01-01T00:00:{:06.3}Z", millis as f64 / 1000.0);
         let expected = OfStore {
             store: "flows".into(),
@@ -172,9 +176,9 @@ mod tests {
         // Of two collectors each has gaps of its own.
         let other = Epoch { collector: "b:1".into(), ..kept(2, None) };
         let both = [vec![other], newest_first[2..].to_vec()].concat();
-        let of = of_store("flows", both, Span { since: 1000, until: 4000 });
+        let of = summarize_store("flows", both, Span { since: 1000, until: 4000 });
         assert_eq!(of.not_kept, [[moment(1000), moment(2000)], [moment(3005), moment(4000)]]);
-        let none = of_store("flows", Vec::new(), Span { since: 1000, until: 2000 });
+        let none = summarize_store("flows", Vec::new(), Span { since: 1000, until: 2000 });
         assert_eq!((none.from, none.not_kept), (None, vec![[moment(1000), moment(2000)]]));
     }
 }

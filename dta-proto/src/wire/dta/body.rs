@@ -4,12 +4,12 @@
 use super::v1::{HEADER_LEN, err};
 use super::{MAX_HOPS, MAX_ROWS, MAX_VALUE_LEN, MIN_VALUE_LEN, Primitive};
 use crate::key::{KEY_LEN, Key};
-use crate::wire::error::len16;
-use crate::wire::{Kind, Result};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Result, WireErrorKind};
 
 /// The primitive of a report and its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body<'a> {
+pub enum DtaBody<'a> {
     /// The last value of a key.
     KeyWrite {
         /// Copies to write; 0 = as many as the store has.
@@ -68,58 +68,58 @@ pub enum Address<'a> {
     Column(u32),
 }
 
-impl<'a> Body<'a> {
+impl<'a> DtaBody<'a> {
     /// The primitive.
     pub const fn primitive(&self) -> Primitive {
         match self {
-            Body::KeyWrite { .. } => Primitive::KeyWrite,
-            Body::Append { .. } => Primitive::Append,
-            Body::KeyIncrement { .. } => Primitive::KeyIncrement,
-            Body::Postcard { .. } => Primitive::Postcarding,
-            Body::SketchMerge { .. } => Primitive::SketchMerge,
+            DtaBody::KeyWrite { .. } => Primitive::KeyWrite,
+            DtaBody::Append { .. } => Primitive::Append,
+            DtaBody::KeyIncrement { .. } => Primitive::KeyIncrement,
+            DtaBody::Postcard { .. } => Primitive::Postcarding,
+            DtaBody::SketchMerge { .. } => Primitive::SketchMerge,
         }
     }
 
     /// What it names in its store.
     #[inline]
-    pub const fn address(&self) -> Address<'_> {
+    pub const fn store_address(&self) -> Address<'_> {
         match self {
-            Body::KeyWrite { key, .. } | Body::KeyIncrement { key, .. } | Body::Postcard { key, .. } => {
-                Address::Key(key)
-            }
-            Body::Append { list, .. } => Address::List(*list),
-            Body::SketchMerge { column, .. } => Address::Column(*column),
+            DtaBody::KeyWrite { key, .. }
+            | DtaBody::KeyIncrement { key, .. }
+            | DtaBody::Postcard { key, .. } => Address::Key(key),
+            DtaBody::Append { list, .. } => Address::List(*list),
+            DtaBody::SketchMerge { column, .. } => Address::Column(*column),
         }
     }
 
     /// Reads the bytes behind the header; `argument` is byte 3 of that.
     #[inline(always)] // on the path of every report: nothing of it goes by memory
-    pub(super) fn parse(primitive: Primitive, argument: u8, rest: &'a [u8]) -> Result<Body<'a>> {
-        let mut rest = Rest { bytes: rest, at: HEADER_LEN };
+    pub(super) fn parse_fields(primitive: Primitive, argument: u8, rest: &'a [u8]) -> Result<DtaBody<'a>> {
+        let mut rest = BodyReader { bytes: rest, at: HEADER_LEN };
         Ok(match primitive {
             Primitive::KeyWrite => {
-                Body::KeyWrite { redundancy: argument, key: rest.key()?, value: rest.value()? }
+                DtaBody::KeyWrite { redundancy: argument, key: rest.read_key()?, value: rest.read_value()? }
             }
-            Primitive::Append => Body::Append { list: rest.u32("list")?, value: rest.value()? },
+            Primitive::Append => DtaBody::Append { list: rest.read_u32("list")?, value: rest.read_value()? },
             Primitive::KeyIncrement => {
-                let key = rest.key()?;
+                let key = rest.read_key()?;
                 let delta = u64::from_be_bytes(*rest.take("delta")?);
-                rest.end()?;
-                Body::KeyIncrement { redundancy: argument, key, delta }
+                rest.expect_end()?;
+                DtaBody::KeyIncrement { redundancy: argument, key, delta }
             }
             Primitive::Postcarding => {
                 let (path_length, hop) = (argument >> 4, argument & 0xf);
                 check_hop(hop, path_length)?;
-                let key = rest.key()?;
-                let value = rest.u32("value")?;
-                rest.end()?;
-                Body::Postcard { key, hop, path_length, value }
+                let key = rest.read_key()?;
+                let value = rest.read_u32("value")?;
+                rest.expect_end()?;
+                DtaBody::Postcard { key, hop, path_length, value }
             }
             Primitive::SketchMerge => {
-                let epoch = rest.u32("epoch")?;
-                let column = rest.u32("column")?;
+                let epoch = rest.read_u32("epoch")?;
+                let column = rest.read_u32("column")?;
                 check_cells(rest.bytes, rest.at)?;
-                Body::SketchMerge { epoch, column, cells: rest.bytes }
+                DtaBody::SketchMerge { epoch, column, cells: rest.bytes }
             }
         })
     }
@@ -127,59 +127,59 @@ impl<'a> Body<'a> {
     /// Bytes behind the header.
     pub(super) const fn len(&self) -> usize {
         match self {
-            Body::KeyWrite { value, .. } => KEY_LEN + value.len(),
-            Body::Append { value, .. } => 4 + value.len(),
-            Body::KeyIncrement { .. } => KEY_LEN + 8,
-            Body::Postcard { .. } => KEY_LEN + 4,
-            Body::SketchMerge { cells, .. } => 8 + cells.len(),
+            DtaBody::KeyWrite { value, .. } => KEY_LEN + value.len(),
+            DtaBody::Append { value, .. } => 4 + value.len(),
+            DtaBody::KeyIncrement { .. } => KEY_LEN + 8,
+            DtaBody::Postcard { .. } => KEY_LEN + 4,
+            DtaBody::SketchMerge { cells, .. } => 8 + cells.len(),
         }
     }
 
     /// Byte 3 of the header; or why there is no such report.
     #[inline]
-    pub(super) fn argument(&self) -> Result<u8> {
+    pub(super) fn header_argument(&self) -> Result<u8> {
         Ok(match *self {
-            Body::KeyWrite { redundancy, value, .. } => {
+            DtaBody::KeyWrite { redundancy, value, .. } => {
                 check_value(value, HEADER_LEN + KEY_LEN)?;
                 redundancy
             }
-            Body::Append { value, .. } => {
+            DtaBody::Append { value, .. } => {
                 check_value(value, HEADER_LEN + 4)?;
                 0
             }
-            Body::KeyIncrement { redundancy, .. } => redundancy,
-            Body::Postcard { hop, path_length, .. } => {
+            DtaBody::KeyIncrement { redundancy, .. } => redundancy,
+            DtaBody::Postcard { hop, path_length, .. } => {
                 check_hop(hop, path_length)?;
                 path_length << 4 | hop
             }
-            Body::SketchMerge { cells, .. } => {
+            DtaBody::SketchMerge { cells, .. } => {
                 check_cells(cells, HEADER_LEN + 8)?;
                 0
             }
         })
     }
 
-    /// Writes the bytes behind the header, which are [`Body::len`], and whose contents [`Body::argument`] has checked.
+    /// Writes the bytes behind the header, which are [`DtaBody::len`], and whose contents [`DtaBody::header_argument`] has checked.
     #[inline]
-    pub(super) fn write(&self, rest: &mut [u8]) {
+    pub(super) fn write_fields(&self, rest: &mut [u8]) {
         match *self {
-            Body::KeyWrite { key, value, .. } => {
+            DtaBody::KeyWrite { key, value, .. } => {
                 rest[..KEY_LEN].copy_from_slice(&key.0);
                 rest[KEY_LEN..].copy_from_slice(value);
             }
-            Body::Append { list, value } => {
+            DtaBody::Append { list, value } => {
                 rest[..4].copy_from_slice(&list.to_be_bytes());
                 rest[4..].copy_from_slice(value);
             }
-            Body::KeyIncrement { key, delta, .. } => {
+            DtaBody::KeyIncrement { key, delta, .. } => {
                 rest[..KEY_LEN].copy_from_slice(&key.0);
                 rest[KEY_LEN..].copy_from_slice(&delta.to_be_bytes());
             }
-            Body::Postcard { key, value, .. } => {
+            DtaBody::Postcard { key, value, .. } => {
                 rest[..KEY_LEN].copy_from_slice(&key.0);
                 rest[KEY_LEN..].copy_from_slice(&value.to_be_bytes());
             }
-            Body::SketchMerge { epoch, column, cells } => {
+            DtaBody::SketchMerge { epoch, column, cells } => {
                 rest[..4].copy_from_slice(&epoch.to_be_bytes());
                 rest[4..8].copy_from_slice(&column.to_be_bytes());
                 rest[8..].copy_from_slice(cells);
@@ -189,12 +189,12 @@ impl<'a> Body<'a> {
 }
 
 /// A cursor over the bytes behind the header.
-struct Rest<'a> {
+struct BodyReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Rest<'a> {
+impl<'a> BodyReader<'a> {
     #[inline]
     fn take<const N: usize>(&mut self, field: &'static str) -> Result<&'a [u8; N]> {
         match self.bytes.split_first_chunk() {
@@ -204,36 +204,36 @@ impl<'a> Rest<'a> {
                 Ok(taken)
             }
             None => {
-                let (need, have) = (len16(self.at + N), len16(self.at + self.bytes.len()));
-                Err(err(field, self.at, Kind::Truncated { need, have }))
+                let (need, have) = (saturating_u16(self.at + N), saturating_u16(self.at + self.bytes.len()));
+                Err(err(field, self.at, WireErrorKind::Truncated { need, have }))
             }
         }
     }
 
     #[inline]
-    fn key(&mut self) -> Result<Key> {
+    fn read_key(&mut self) -> Result<Key> {
         Ok(Key(*self.take::<KEY_LEN>("key")?))
     }
 
     #[inline]
-    fn u32(&mut self, field: &'static str) -> Result<u32> {
+    fn read_u32(&mut self, field: &'static str) -> Result<u32> {
         Ok(u32::from_be_bytes(*self.take(field)?))
     }
 
     /// All that is left, as a value.
     #[inline]
-    fn value(&mut self) -> Result<&'a [u8]> {
+    fn read_value(&mut self) -> Result<&'a [u8]> {
         check_value(self.bytes, self.at)?;
         Ok(self.bytes)
     }
 
     #[inline]
-    fn end(&self) -> Result<()> {
+    fn expect_end(&self) -> Result<()> {
         if self.bytes.is_empty() {
             return Ok(());
         }
-        let (most, have) = (len16(self.at), len16(self.at + self.bytes.len()));
-        Err(err("end", self.at, Kind::TooLong { most, have }))
+        let (most, have) = (saturating_u16(self.at), saturating_u16(self.at + self.bytes.len()));
+        Err(err("end", self.at, WireErrorKind::TooLong { most, have }))
     }
 }
 
@@ -242,7 +242,7 @@ fn check_value(value: &[u8], at: usize) -> Result<()> {
     if (MIN_VALUE_LEN..=MAX_VALUE_LEN).contains(&value.len()) && value.len().is_multiple_of(4) {
         Ok(())
     } else {
-        Err(err("value", at, Kind::ValueLength(len16(value.len()))))
+        Err(err("value", at, WireErrorKind::ValueLength(saturating_u16(value.len()))))
     }
 }
 
@@ -250,16 +250,16 @@ fn check_cells(cells: &[u8], at: usize) -> Result<()> {
     if (4..=4 * MAX_ROWS).contains(&cells.len()) && cells.len().is_multiple_of(4) {
         Ok(())
     } else {
-        Err(err("cells", at, Kind::Rows(len16(cells.len()))))
+        Err(err("cells", at, WireErrorKind::Rows(saturating_u16(cells.len()))))
     }
 }
 
 fn check_hop(hop: u8, path_length: u8) -> Result<()> {
     if hop >= MAX_HOPS {
-        return Err(err("hop", 3, Kind::Hop(hop)));
+        return Err(err("hop", 3, WireErrorKind::Hop(hop)));
     }
     if path_length != 0 && !(hop + 1..=MAX_HOPS).contains(&path_length) {
-        return Err(err("path_length", 3, Kind::PathLength(path_length)));
+        return Err(err("path_length", 3, WireErrorKind::PathLength(path_length)));
     }
     Ok(())
 }

@@ -12,11 +12,11 @@ mod report;
 mod v0;
 mod v1;
 
-pub use body::{Address, Body};
-pub use fields::Fields;
+pub use body::{Address, DtaBody};
+pub use fields::ReportFields;
 pub use nack::{NACK_V0_LEN, NACK_V1_LEN, Nack};
 pub use primitive::{Addressing, Description, EpochEnd, Primitive, Replicas};
-pub use report::Report;
+pub use report::DtaReport;
 pub use v1::HEADER_LEN as V1_HEADER_LEN;
 
 /// UDP destination port of reports.

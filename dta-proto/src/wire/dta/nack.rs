@@ -1,7 +1,7 @@
 //! NACKs: requests for missing reports.
 
-use crate::wire::error::len16;
-use crate::wire::{Error, Kind, Layer, Result};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Error, Layer, Result, WireErrorKind};
 
 /// Length of a version-0 NACK.
 pub const NACK_V0_LEN: usize = 2;
@@ -12,7 +12,7 @@ const NACK: u8 = 0x80;
 /// Bits 1 and 0 of byte 1.
 const VERSION: u8 = 0x03;
 
-fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+fn err(field: &'static str, offset: u16, kind: WireErrorKind) -> Error {
     Error::new(Layer::Nack, field, offset, kind)
 }
 
@@ -37,18 +37,18 @@ pub enum Nack {
 
 impl Nack {
     /// Parses the payload of one UDP datagram.
-    pub fn parse(bytes: &[u8]) -> Result<Nack> {
-        let have = len16(bytes.len());
+    pub fn parse_payload(bytes: &[u8]) -> Result<Nack> {
+        let have = saturating_u16(bytes.len());
         let [_, flags, ..] = *bytes else {
-            return Err(err("header", 0, Kind::Truncated { need: NACK_V0_LEN as u16, have }));
+            return Err(err("header", 0, WireErrorKind::Truncated { need: NACK_V0_LEN as u16, have }));
         };
         if flags & NACK == 0 {
-            return Err(err("nack", 1, Kind::NotANack));
+            return Err(err("nack", 1, WireErrorKind::NotANack));
         }
         let exact = |len: usize| {
             let len = len as u16;
             if have > len {
-                return Err(err("end", len, Kind::TooLong { most: len, have }));
+                return Err(err("end", len, WireErrorKind::TooLong { most: len, have }));
             }
             Ok(())
         };
@@ -62,14 +62,14 @@ impl Nack {
                 let Some([sequence, _, r0, r1, f0, f1, f2, f3, c0, c1, _, _]) =
                     bytes.first_chunk::<NACK_V1_LEN>()
                 else {
-                    return Err(err("body", 2, Kind::Truncated { need: NACK_V1_LEN as u16, have }));
+                    return Err(err("body", 2, WireErrorKind::Truncated { need: NACK_V1_LEN as u16, have }));
                 };
                 if sequence != f3 {
-                    return Err(err("sequence", 0, Kind::Contradiction));
+                    return Err(err("sequence", 0, WireErrorKind::Contradiction));
                 }
                 let count = u16::from_be_bytes([*c0, *c1]);
                 if count == 0 {
-                    return Err(err("count", 8, Kind::NotANack));
+                    return Err(err("count", 8, WireErrorKind::NotANack));
                 }
                 Ok(Nack::V1 {
                     reporter: u16::from_be_bytes([*r0, *r1]),
@@ -77,11 +77,11 @@ impl Nack {
                     count,
                 })
             }
-            version => Err(err("version", 1, Kind::UnknownVersion(version))),
+            version => Err(err("version", 1, WireErrorKind::UnknownVersion(version))),
         }
     }
 
-    /// Length of what [`Nack::emit`] writes.
+    /// Length of what [`Nack::encode_into`] writes.
     pub const fn buffer_len(&self) -> usize {
         match self {
             Nack::V0 { .. } => NACK_V0_LEN,
@@ -91,15 +91,15 @@ impl Nack {
 
     /// Writes the NACK to the start of `buffer` and returns its length. Fails if the buffer is too
     /// small or the count is 0.
-    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize> {
+    pub fn encode_into(&self, buffer: &mut [u8]) -> Result<usize> {
         let need = self.buffer_len();
-        let have = len16(buffer.len());
+        let have = saturating_u16(buffer.len());
         let Some(out) = buffer.get_mut(..need) else {
-            return Err(err("nack", 0, Kind::BufferTooSmall { need: need as u16, have }));
+            return Err(err("nack", 0, WireErrorKind::BufferTooSmall { need: need as u16, have }));
         };
         match *self {
             Nack::V0 { sequence } => out.copy_from_slice(&[sequence, NACK]),
-            Nack::V1 { count: 0, .. } => return Err(err("count", 8, Kind::NotANack)),
+            Nack::V1 { count: 0, .. } => return Err(err("count", 8, WireErrorKind::NotANack)),
             Nack::V1 { reporter, first, count } => {
                 out[0] = first as u8;
                 out[1] = NACK | 1;
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn deconstruct() {
         for (bytes, nack) in all() {
-            assert_eq!(Nack::parse(bytes), Ok(nack));
+            assert_eq!(Nack::parse_payload(bytes), Ok(nack));
         }
     }
 
@@ -136,10 +136,10 @@ mod tests {
     fn construct() {
         for (bytes, nack) in all() {
             let mut buffer = [0xa5; 16];
-            assert_eq!(nack.emit(&mut buffer), Ok(bytes.len()));
+            assert_eq!(nack.encode_into(&mut buffer), Ok(bytes.len()));
             assert_eq!(&buffer[..bytes.len()], bytes);
             assert_eq!(nack.buffer_len(), bytes.len());
-            assert!(nack.emit(&mut buffer[..bytes.len() - 1]).is_err());
+            assert!(nack.encode_into(&mut buffer[..bytes.len() - 1]).is_err());
         }
     }
 
@@ -147,10 +147,13 @@ mod tests {
     fn impossible_lengths() {
         for (bytes, _) in all() {
             for n in 0..bytes.len() {
-                assert!(matches!(Nack::parse(&bytes[..n]).unwrap_err().kind, Kind::Truncated { .. }));
+                assert!(matches!(
+                    Nack::parse_payload(&bytes[..n]).unwrap_err().kind,
+                    WireErrorKind::Truncated { .. }
+                ));
             }
             let long = [bytes, &[0]].concat();
-            assert!(matches!(Nack::parse(&long).unwrap_err().kind, Kind::TooLong { .. }));
+            assert!(matches!(Nack::parse_payload(&long).unwrap_err().kind, WireErrorKind::TooLong { .. }));
         }
     }
 
@@ -159,23 +162,23 @@ mod tests {
         let with = |at: usize, byte: u8| {
             let mut bytes = V1;
             bytes[at] = byte;
-            Nack::parse(&bytes)
+            Nack::parse_payload(&bytes)
         };
-        assert_eq!(with(1, 0x01), Err(err("nack", 1, Kind::NotANack)));
-        assert_eq!(with(1, 0x82), Err(err("version", 1, Kind::UnknownVersion(2))));
-        assert_eq!(with(0, 5), Err(err("sequence", 0, Kind::Contradiction)));
-        assert_eq!(with(9, 0), Err(err("count", 8, Kind::NotANack)));
+        assert_eq!(with(1, 0x01), Err(err("nack", 1, WireErrorKind::NotANack)));
+        assert_eq!(with(1, 0x82), Err(err("version", 1, WireErrorKind::UnknownVersion(2))));
+        assert_eq!(with(0, 5), Err(err("sequence", 0, WireErrorKind::Contradiction)));
+        assert_eq!(with(9, 0), Err(err("count", 8, WireErrorKind::NotANack)));
         let nothing = Nack::V1 { reporter: 0, first: 0, count: 0 };
-        assert_eq!(nothing.emit(&mut [0; 12]), Err(err("count", 8, Kind::NotANack)));
+        assert_eq!(nothing.encode_into(&mut [0; 12]), Err(err("count", 8, WireErrorKind::NotANack)));
     }
 
     proptest! {
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..16)) {
-            if let Ok(nack) = Nack::parse(&bytes) {
+            if let Ok(nack) = Nack::parse_payload(&bytes) {
                 let mut again = [0xa5; 12];
-                let len = nack.emit(&mut again).unwrap();
-                prop_assert_eq!(Nack::parse(&again[..len]), Ok(nack));
+                let len = nack.encode_into(&mut again).unwrap();
+                prop_assert_eq!(Nack::parse_payload(&again[..len]), Ok(nack));
             }
         }
 
@@ -183,7 +186,7 @@ mod tests {
         fn mutated_bytes(at in 0usize..12, byte: u8, len in 0usize..=12) {
             let mut bytes = V1;
             bytes[at] = byte;
-            let _ = Nack::parse(&bytes[..len]);
+            let _ = Nack::parse_payload(&bytes[..len]);
         }
     }
 }

@@ -188,7 +188,7 @@ impl Primitive {
     }
 
     /// Its name, as in configuration, counters and tables.
-    pub const fn name(self) -> &'static str {
+    pub const fn canonical_name(self) -> &'static str {
         self.description().name
     }
 
@@ -198,7 +198,7 @@ impl Primitive {
     }
 
     /// The queue pair that its operations travel on.
-    pub const fn purpose(self) -> Purpose {
+    pub const fn queue_pair_purpose(self) -> Purpose {
         self.description().purpose
     }
 
@@ -220,7 +220,7 @@ impl Primitive {
 
 impl core::fmt::Display for Primitive {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
+        f.pad(self.canonical_name())
     }
 }
 
@@ -234,13 +234,17 @@ mod tests {
             assert_eq!(primitive.index(), index);
             assert_eq!(Primitive::from_opcode(primitive.opcode()), Some(primitive));
             // The name is the one that configuration spells.
-            assert_eq!(serde_json::to_value(primitive).unwrap(), primitive.name());
+            assert_eq!(serde_json::to_value(primitive).unwrap(), primitive.canonical_name());
             assert!(Primitive::IN_TABLES.contains(&primitive));
         }
         assert_eq!(Primitive::from_opcode(0), None);
         assert_eq!(Primitive::from_opcode(Primitive::ALL.len() as u8 + 1), None);
         assert_eq!(
-            Primitive::ALL.map(Primitive::purpose).iter().filter(|p| **p == Purpose::Atomic).count(),
+            Primitive::ALL
+                .map(Primitive::queue_pair_purpose)
+                .iter()
+                .filter(|p| **p == Purpose::Atomic)
+                .count(),
             1
         );
     }

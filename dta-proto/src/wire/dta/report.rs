@@ -1,12 +1,12 @@
 //! A report of either version.
 
-use super::{Body, IMMEDIATE, RESTARTED, RETRANSMITTABLE, Version};
-use crate::wire::error::len16;
-use crate::wire::{Error, Kind, Layer, Result};
+use super::{DtaBody, IMMEDIATE, RESTARTED, RETRANSMITTABLE, Version};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Error, Layer, Result, WireErrorKind};
 
 /// One report, borrowing its value from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report<'a> {
+pub struct DtaReport<'a> {
     /// Version it was received in, or will be sent in.
     pub version: Version,
     /// Whether to wake a reader now (by a write with immediate). Only lists marked `notify` do that.
@@ -22,13 +22,13 @@ pub struct Report<'a> {
     /// Store id; 0 in version 0, where configuration sets the store of each primitive.
     pub store: u16,
     /// The primitive and its fields.
-    pub body: Body<'a>,
+    pub body: DtaBody<'a>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> DtaReport<'a> {
     /// A version-1 report for a store with all flags off, sequence number 0 and reporter id 0.
-    pub const fn new(store: u16, body: Body<'a>) -> Report<'a> {
-        Report {
+    pub const fn new(store: u16, body: DtaBody<'a>) -> DtaReport<'a> {
+        DtaReport {
             version: Version::V1,
             immediate: false,
             retransmittable: false,
@@ -41,7 +41,7 @@ impl<'a> Report<'a> {
     }
 
     /// Byte 2.
-    pub(super) const fn flags(&self) -> u8 {
+    pub(super) const fn flags_byte(&self) -> u8 {
         let mut flags = match self.version {
             Version::V0 => 0,
             Version::V1 => 1,
@@ -60,12 +60,12 @@ impl<'a> Report<'a> {
 }
 
 /// The first `need` bytes of `buffer`, or an error if it is too small.
-pub(super) fn room(layer: Layer, buffer: &mut [u8], need: usize) -> Result<&mut [u8]> {
-    let have = len16(buffer.len());
+pub(super) fn report_buffer(layer: Layer, buffer: &mut [u8], need: usize) -> Result<&mut [u8]> {
+    let have = saturating_u16(buffer.len());
     buffer.get_mut(..need).ok_or(Error::new(
         layer,
         "report",
         0,
-        Kind::BufferTooSmall { need: len16(need), have },
+        WireErrorKind::BufferTooSmall { need: saturating_u16(need), have },
     ))
 }

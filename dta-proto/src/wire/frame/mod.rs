@@ -1,11 +1,11 @@
 //! Whole RoCEv2 frames over IPv4, by a fixed profile, so that two translators emit the same bytes.
 //!
-//! - IPv4: id 0, "don't fragment", TTL 64 and TOS 0 unless a [`Route`] says otherwise;
+//! - IPv4: id 0, "don't fragment", TTL 64 and TOS 0 unless a [`FrameRoute`] says otherwise;
 //! - UDP: source port [`source_port`], checksum 0;
 //! - BTH: SE 0, MigReq 1, P_Key 0xffff, byte 4 zero, as [`super::roce::Bth::new`] has it;
 //! - the iCRC always computed.
 //!
-//! [`Route::emit`] writes any packet; [`WriteTemplate`] and its kin write the same bytes faster, for many
+//! [`FrameRoute::write_frame`] writes any packet; [`WriteTemplate`] and its kin write the same bytes faster, for many
 //! frames of one kind. [`Received`] checks and parses received frames.
 
 mod received;
@@ -13,5 +13,5 @@ mod route;
 mod template;
 
 pub use received::Received;
-pub use route::{Route, source_port};
+pub use route::{FrameRoute, source_port};
 pub use template::{FetchAddTemplate, WriteImmTemplate, WriteTemplate};

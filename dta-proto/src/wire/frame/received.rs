@@ -1,43 +1,49 @@
 //! A received RoCEv2 packet, checked from the IPv4 header to the iCRC.
 
-use crate::wire::datagram::{self, Datagram};
-use crate::wire::error::len16;
+use crate::wire::datagram::{self, UdpDatagram};
+use crate::wire::error::saturating_u16;
 use crate::wire::roce::{self, BTH_LEN, ICRC_LEN};
-use crate::wire::{Error, Kind, Layer, Result, ipv4, udp};
+use crate::wire::{Error, Layer, Result, WireErrorKind, ipv4, udp};
 
 /// A checked packet, from its IPv4 header on.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     /// Header and addresses.
-    pub ipv4: ipv4::Packet<'a>,
+    pub ipv4: ipv4::Ipv4Packet<'a>,
     /// Ports.
-    pub udp: udp::Packet<'a>,
+    pub udp: udp::UdpPacket<'a>,
     /// BTH to iCRC.
-    pub roce: roce::Packet<'a>,
+    pub roce: roce::RocePacket<'a>,
 }
 
 impl<'a> Received<'a> {
     /// Parses a packet from its IPv4 header; bytes beyond its total length are ignored.
     ///
-    /// Checks in this order: [`Datagram::parse`], the IPv4 header checksum, the UDP checksum (0 is none), the
+    /// Checks in this order: [`Datagram::parse_packet`], the IPv4 header checksum, the UDP checksum (0 is none), the
     /// iCRC, a valid BTH and the headers that its opcode needs. The UDP destination port is left to the
     /// caller.
     #[inline]
-    pub fn parse(packet: &'a [u8]) -> Result<Received<'a>> {
-        let datagram = Datagram::parse(packet)?;
-        let Datagram { ipv4, udp } = datagram;
+    pub fn parse_packet(packet: &'a [u8]) -> Result<Received<'a>> {
+        let datagram = UdpDatagram::parse_packet(packet)?;
+        let UdpDatagram { ipv4, udp } = datagram;
         ipv4.check_plain()?;
-        datagram.check()?;
+        datagram.verify_checksum()?;
         let len = udp.payload().len();
         if len < BTH_LEN + ICRC_LEN {
-            let kind = Kind::Truncated { need: (BTH_LEN + ICRC_LEN) as u16, have: len16(len) };
+            let kind =
+                WireErrorKind::Truncated { need: (BTH_LEN + ICRC_LEN) as u16, have: saturating_u16(len) };
             return Err(Error::new(Layer::Roce, "bth", 0, kind));
         }
         let whole = packet.get(..datagram::HEADER_LEN + len);
-        if !whole.is_some_and(roce::icrc_ok) {
-            return Err(Error::new(Layer::Roce, "icrc", len16(len - ICRC_LEN), Kind::Checksum));
+        if !whole.is_some_and(roce::has_valid_icrc) {
+            return Err(Error::new(
+                Layer::Roce,
+                "icrc",
+                saturating_u16(len - ICRC_LEN),
+                WireErrorKind::Checksum,
+            ));
         }
-        let roce = roce::Packet::new_checked(udp.payload())?;
+        let roce = roce::RocePacket::new_checked(udp.payload())?;
         Ok(Received { ipv4, udp, roce })
     }
 }
@@ -45,26 +51,26 @@ impl<'a> Received<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::frame::Route;
-    use crate::wire::roce::{Aeth, Bth, BthFields, Opcode, Psn, Repr, Syndrome, Transport};
+    use crate::wire::frame::FrameRoute;
+    use crate::wire::roce::{Aeth, Bth, BthFields, Opcode, Psn, RoceRepr, Syndrome, Transport};
     use core::net::Ipv4Addr;
     use proptest::prelude::*;
 
-    const ROUTE: Route = Route::new(Ipv4Addr::new(10, 9, 0, 2), Ipv4Addr::new(10, 9, 0, 1), 0x123);
+    const ROUTE: FrameRoute = FrameRoute::new(Ipv4Addr::new(10, 9, 0, 2), Ipv4Addr::new(10, 9, 0, 1), 0x123);
     const PLACE: BthFields = BthFields { dest_qp: 0x123, psn: Psn::new(0x64), ack_req: true };
 
-    fn packets() -> [Repr<'static>; 8] {
-        let ack = Repr::ack(PLACE, Aeth { syndrome: Syndrome::ACK, msn: 3 });
+    fn packets() -> [RoceRepr<'static>; 8] {
+        let ack = RoceRepr::acknowledge(PLACE, Aeth { syndrome: Syndrome::ACK, msn: 3 });
         let bth = |opcode| Bth::new(opcode, PLACE.dest_qp, PLACE.psn, PLACE.ack_req);
         [
-            Repr::write(Transport::Uc, PLACE, 64, 5, &[7; 16], None),
-            Repr::write(Transport::Rc, PLACE, 64, 5, &[7; 15], Some(9)),
-            Repr::fetch_add(PLACE, 64, 5, 1),
-            Repr::compare_swap(PLACE, 64, 5, 1, 2),
-            Repr::read(PLACE, 64, 5, 4096),
-            Repr { bth: bth(Opcode::RcReadResponseMiddle), aeth: None, payload: &[1; 64], ..ack },
+            RoceRepr::write(Transport::Uc, PLACE, 64, 5, &[7; 16], None),
+            RoceRepr::write(Transport::Rc, PLACE, 64, 5, &[7; 15], Some(9)),
+            RoceRepr::fetch_add(PLACE, 64, 5, 1),
+            RoceRepr::compare_swap(PLACE, 64, 5, 1, 2),
+            RoceRepr::read(PLACE, 64, 5, 4096),
+            RoceRepr { bth: bth(Opcode::RcReadResponseMiddle), aeth: None, payload: &[1; 64], ..ack },
             ack,
-            Repr { bth: bth(Opcode::RcAtomicAck), atomic_ack: Some(12), ..ack },
+            RoceRepr { bth: bth(Opcode::RcAtomicAck), atomic_ack: Some(12), ..ack },
         ]
     }
 
@@ -72,14 +78,17 @@ mod tests {
     fn what_is_sent_is_received() {
         for packet in packets() {
             let mut buffer = [0xa5; 200];
-            let len = ROUTE.emit(&packet, &mut buffer).unwrap();
+            let len = ROUTE.write_frame(&packet, &mut buffer).unwrap();
             // With the rest of the buffer after it, like Ethernet padding.
-            let received = Received::parse(&buffer).unwrap();
-            assert_eq!(Repr::parse(&received.roce), Ok(packet));
-            assert_eq!((received.ipv4.src(), received.ipv4.dst()), (ROUTE.src, ROUTE.dst));
-            assert_eq!((received.udp.src_port(), received.udp.dst_port()), (0xc123, 4791));
+            let received = Received::parse_packet(&buffer).unwrap();
+            assert_eq!(RoceRepr::parse_packet(&received.roce), Ok(packet));
+            assert_eq!(
+                (received.ipv4.source_address(), received.ipv4.destination_address()),
+                (ROUTE.src, ROUTE.dst)
+            );
+            assert_eq!((received.udp.source_port(), received.udp.destination_port()), (0xc123, 4791));
             for n in 0..len {
-                assert!(Received::parse(&buffer[..n]).is_err());
+                assert!(Received::parse_packet(&buffer[..n]).is_err());
             }
         }
     }
@@ -88,13 +97,13 @@ mod tests {
     fn every_flip_is_found_but_in_masked_fields() {
         for packet in packets() {
             let mut buffer = [0; 200];
-            let len = ROUTE.emit(&packet, &mut buffer).unwrap();
+            let len = ROUTE.write_frame(&packet, &mut buffer).unwrap();
             for bit in 0..len * 8 {
                 let mut flipped = buffer;
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 // Only BTH byte 4: the IPv4 checksum covers TOS and TTL, and a nonzero UDP checksum is
                 // checked.
-                assert_eq!(Received::parse(&flipped[..len]).is_ok(), bit / 8 == 32, "bit {bit}");
+                assert_eq!(Received::parse_packet(&flipped[..len]).is_ok(), bit / 8 == 32, "bit {bit}");
             }
         }
     }
@@ -102,30 +111,30 @@ mod tests {
     #[test]
     fn refusals() {
         let mut buffer = [0; 100];
-        let len = ROUTE.emit(&packets()[6], &mut buffer).unwrap();
+        let len = ROUTE.write_frame(&packets()[6], &mut buffer).unwrap();
         let mut wrong = buffer;
         wrong[len - 1] ^= 1;
-        let error = Received::parse(&wrong[..len]).unwrap_err();
-        assert_eq!(error, Error::new(Layer::Roce, "icrc", 16, Kind::Checksum));
+        let error = Received::parse_packet(&wrong[..len]).unwrap_err();
+        assert_eq!(error, Error::new(Layer::Roce, "icrc", 16, WireErrorKind::Checksum));
         // Protocol 6, with the checksum that goes with it.
         let mut tcp = buffer;
         tcp[9] = 6;
         tcp[10..12].copy_from_slice(&(u16::from_be_bytes([buffer[10], buffer[11]]) + 11).to_be_bytes());
-        let error = Received::parse(&tcp[..len]).unwrap_err();
-        assert_eq!(error, Error::new(Layer::Ipv4, "protocol", 9, Kind::Protocol(6)));
+        let error = Received::parse_packet(&tcp[..len]).unwrap_err();
+        assert_eq!(error, Error::new(Layer::Ipv4, "protocol", 9, WireErrorKind::Protocol(6)));
     }
 
     proptest! {
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
-            let _ = Received::parse(&bytes);
+            let _ = Received::parse_packet(&bytes);
         }
 
         /// Mutations with corrected checksums, so that they reach the transport headers.
         #[test]
         fn mutated_packets(which in 0usize..8, at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
             let mut buffer = [0; 200];
-            let len = ROUTE.emit(&packets()[which], &mut buffer).unwrap();
+            let len = ROUTE.write_frame(&packets()[which], &mut buffer).unwrap();
             let mut packet = buffer[..28 + cut.index(len - 28 + 1)].to_vec();
             if packet.len() > 28 {
                 let at = 28 + at.index(packet.len() - 28);
@@ -135,11 +144,11 @@ mod tests {
             let total = packet.len() as u16;
             packet[..28].copy_from_slice(&ROUTE.ip_udp_header(total - 28));
             let covered = packet.len() - 4;
-            let icrc = roce::icrc(&packet[..covered]);
+            let icrc = roce::compute_icrc(&packet[..covered]);
             packet[covered..].copy_from_slice(&icrc.to_le_bytes());
-            if let Err(error) = Received::parse(&packet) {
+            if let Err(error) = Received::parse_packet(&packet) {
                 prop_assert_eq!(error.layer, Layer::Roce);
-                prop_assert_ne!(error.kind, Kind::Checksum);
+                prop_assert_ne!(error.kind, WireErrorKind::Checksum);
             }
         }
     }

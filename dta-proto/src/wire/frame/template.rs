@@ -1,13 +1,13 @@
 //! Frames of one kind, fast: the shared part is written once, and its iCRC computed once.
 
-use super::Route;
+use super::FrameRoute;
 use crate::crc::{crc32_update, crc32_update_masked, crc32_update_words};
-use crate::wire::error::len16;
+use crate::wire::error::saturating_u16;
 use crate::wire::roce::{
     ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, Bth, ICRC_LEN, ICRC_MASK, ICRC_SEED, IMM_DT_LEN, Opcode, Psn,
-    RETH_LEN, Reth, Transport, pad_of,
+    RETH_LEN, Reth, Transport, pad_byte_count,
 };
-use crate::wire::{Error, Kind, Layer, Result, ethernet, ipv4, udp};
+use crate::wire::{Error, Layer, Result, WireErrorKind, ethernet, ipv4, udp};
 
 /// IPv4, UDP, and the BTH up to its destination queue pair, shared by all frames of a template.
 const SHARED_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN + 8;
@@ -16,7 +16,7 @@ const PSN_LEN: usize = 4;
 
 /// Frames of one opcode and payload length to one queue pair.
 #[derive(Clone, Debug)]
-struct Shared {
+struct FrameTemplate {
     ethernet: Option<[u8; ethernet::HEADER_LEN]>,
     bytes: [u8; SHARED_LEN],
     /// Running CRC-32 over the iCRC's eight bytes and `bytes`, masked.
@@ -25,23 +25,23 @@ struct Shared {
     frame_len: usize,
 }
 
-impl Shared {
-    fn new(route: &Route, opcode: Opcode, dest_qp: u32, payload_len: usize) -> Result<Shared> {
-        let too_long = Error::new(Layer::Ipv4, "total_length", 2, Kind::Length(u16::MAX));
+impl FrameTemplate {
+    fn new(route: &FrameRoute, opcode: Opcode, dest_qp: u32, payload_len: usize) -> Result<FrameTemplate> {
+        let too_long = Error::new(Layer::Ipv4, "total_length", 2, WireErrorKind::Length(u16::MAX));
         let mut header = Bth::new(opcode, dest_qp, Psn::default(), false);
-        header.pad = pad_of(payload_len);
-        let overhead = BTH_LEN + opcode.shape().len() + usize::from(header.pad) + ICRC_LEN;
+        header.pad = pad_byte_count(payload_len);
+        let overhead = BTH_LEN + opcode.header_layout().len() + usize::from(header.pad) + ICRC_LEN;
         let most = usize::from(u16::MAX) - ipv4::HEADER_LEN - udp::HEADER_LEN - overhead;
         if payload_len > most {
             return Err(too_long);
         }
         let transport_len = overhead + payload_len;
         let mut bth = [0; BTH_LEN];
-        header.emit(&mut bth);
+        header.encode_into(&mut bth);
         let mut bytes = [0; SHARED_LEN];
-        bytes[..SHARED_LEN - 8].copy_from_slice(&route.ip_udp_header(len16(transport_len)));
+        bytes[..SHARED_LEN - 8].copy_from_slice(&route.ip_udp_header(saturating_u16(transport_len)));
         bytes[SHARED_LEN - 8..].copy_from_slice(&bth[..8]);
-        Ok(Shared {
+        Ok(FrameTemplate {
             ethernet: route.ethernet_header(),
             bytes,
             icrc: crc32_update_masked(ICRC_SEED, &bytes, &ICRC_MASK),
@@ -52,18 +52,21 @@ impl Shared {
 
     #[cold]
     fn too_small(&self, have: usize) -> Error {
-        let kind = Kind::BufferTooSmall { need: len16(self.frame_len), have: len16(have) };
+        let kind = WireErrorKind::BufferTooSmall {
+            need: saturating_u16(self.frame_len),
+            have: saturating_u16(have),
+        };
         Error::new(Layer::Roce, "frame", 0, kind)
     }
 
     #[cold]
     fn wrong_payload(&self, payload: &[u8]) -> Error {
-        Error::new(Layer::Roce, "payload", 0, Kind::Length(len16(payload.len())))
+        Error::new(Layer::Roce, "payload", 0, WireErrorKind::Length(saturating_u16(payload.len())))
     }
 
     /// Writes the shared part and the PSN, then `headers`, `payload`, pad bytes and the iCRC.
     #[inline(always)]
-    fn emit<const N: usize>(
+    fn write_frame<const N: usize>(
         &self,
         psn: Psn,
         ack_req: bool,
@@ -72,13 +75,14 @@ impl Shared {
         buffer: &mut [u8],
     ) -> Result<usize> {
         let have = buffer.len();
-        let out = self.begin(payload, buffer)?;
+        let out = self.begin_frame(payload, buffer)?;
         // Cannot fail: frame_len was computed from the same parts.
-        self.fill(psn_bytes(psn, ack_req), headers, payload, out).ok_or_else(|| self.too_small(have))?;
+        self.fill_frame(psn_bytes(psn, ack_req), headers, payload, out)
+            .ok_or_else(|| self.too_small(have))?;
         Ok(self.frame_len)
     }
 
-    /// As [`Shared::emit`], for a WRITE.
+    /// As [`FrameTemplate::write_frame`], for a WRITE.
     #[inline(always)]
     fn emit_write(
         &self,
@@ -90,18 +94,19 @@ impl Shared {
     ) -> Result<usize> {
         let Ok(element) = <&[u8; 16]>::try_from(payload) else {
             let mut headers = [0; RETH_LEN];
-            reth.emit(&mut headers);
-            return self.emit(psn, ack_req, &headers, payload, buffer);
+            reth.encode_into(&mut headers);
+            return self.write_frame(psn, ack_req, &headers, payload, buffer);
         };
         let have = buffer.len();
-        let out = self.begin(payload, buffer)?;
-        self.fill_16(psn_bytes(psn, ack_req), reth, element, out).ok_or_else(|| self.too_small(have))?;
+        let out = self.begin_frame(payload, buffer)?;
+        self.fill_16_byte_write(psn_bytes(psn, ack_req), reth, element, out)
+            .ok_or_else(|| self.too_small(have))?;
         Ok(self.frame_len)
     }
 
     /// The frame's bytes from its IPv4 header, if the payload has the right length.
     #[inline(always)]
-    fn begin<'b>(&self, payload: &[u8], buffer: &'b mut [u8]) -> Result<&'b mut [u8]> {
+    fn begin_frame<'b>(&self, payload: &[u8], buffer: &'b mut [u8]) -> Result<&'b mut [u8]> {
         if payload.len() != self.payload_len {
             return Err(self.wrong_payload(payload));
         }
@@ -119,7 +124,7 @@ impl Shared {
 
     /// The frame from its IPv4 header; `None` if it does not fit.
     #[inline]
-    fn fill<const N: usize>(
+    fn fill_frame<const N: usize>(
         &self,
         psn: [u8; PSN_LEN],
         headers: &[u8; N],
@@ -140,17 +145,23 @@ impl Shared {
         Some(())
     }
 
-    /// As [`Shared::fill`] for a WRITE of 16 bytes, the element of most key-write stores. Just computed
+    /// As [`FrameTemplate::fill_frame`] for a WRITE of 16 bytes, the element of most key-write stores. Just computed
     /// values go into the iCRC from registers, not through memory.
     #[inline]
-    fn fill_16(&self, psn: [u8; PSN_LEN], reth: Reth, payload: &[u8; 16], out: &mut [u8]) -> Option<()> {
+    fn fill_16_byte_write(
+        &self,
+        psn: [u8; PSN_LEN],
+        reth: Reth,
+        payload: &[u8; 16],
+        out: &mut [u8],
+    ) -> Option<()> {
         // In the pieces in which elements are written.
         let [a, b, c, d, value @ ..] = *payload;
         let (low, high) = (value.first_chunk::<8>()?, value.last_chunk::<4>()?);
         let payload = u128::from(u32::from_le_bytes([a, b, c, d]))
             | u128::from(u64::from_le_bytes(*low)) << 32
             | u128::from(u32::from_le_bytes(*high)) << 96;
-        let reth = reth.word();
+        let reth = reth.to_le_u128();
         let icrc = crc32_update_words(self.icrc, u32::from_le_bytes(psn), [reth, payload]);
         let (shared, out) = out.split_first_chunk_mut()?;
         *shared = self.bytes;
@@ -173,25 +184,26 @@ fn psn_bytes(psn: Psn, ack_req: bool) -> [u8; PSN_LEN] {
 
 /// WRITE ONLY frames of one payload length to one queue pair.
 #[derive(Clone, Debug)]
-pub struct WriteTemplate(Shared);
+pub struct WriteTemplate(FrameTemplate);
 
 /// WRITE ONLY with immediate frames of one payload length to one queue pair.
 #[derive(Clone, Debug)]
-pub struct WriteImmTemplate(Shared);
+pub struct WriteImmTemplate(FrameTemplate);
 
 /// FETCH_ADD frames to one queue pair.
 #[derive(Clone, Debug)]
-pub struct FetchAddTemplate(Shared);
+pub struct FetchAddTemplate(FrameTemplate);
 
 impl WriteTemplate {
     /// A template for `payload_len` bytes. Fails if they exceed an IPv4 packet.
     pub fn new(
-        route: &Route,
+        route: &FrameRoute,
         transport: Transport,
         dest_qp: u32,
         payload_len: usize,
     ) -> Result<WriteTemplate> {
-        Shared::new(route, Opcode::write_only(transport, false), dest_qp, payload_len).map(WriteTemplate)
+        FrameTemplate::new(route, Opcode::write_only(transport, false), dest_qp, payload_len)
+            .map(WriteTemplate)
     }
 
     /// Length of each frame.
@@ -203,7 +215,7 @@ impl WriteTemplate {
     /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too small or
     /// the payload does not have the template's length.
     #[inline]
-    pub fn emit(
+    pub fn write_frame(
         &self,
         psn: Psn,
         ack_req: bool,
@@ -220,12 +232,13 @@ impl WriteTemplate {
 impl WriteImmTemplate {
     /// A template for `payload_len` bytes. Fails if they exceed an IPv4 packet.
     pub fn new(
-        route: &Route,
+        route: &FrameRoute,
         transport: Transport,
         dest_qp: u32,
         payload_len: usize,
     ) -> Result<WriteImmTemplate> {
-        Shared::new(route, Opcode::write_only(transport, true), dest_qp, payload_len).map(WriteImmTemplate)
+        FrameTemplate::new(route, Opcode::write_only(transport, true), dest_qp, payload_len)
+            .map(WriteImmTemplate)
     }
 
     /// Length of each frame.
@@ -241,7 +254,7 @@ impl WriteImmTemplate {
         clippy::too_many_arguments,
         reason = "they are the fields of the frame; a struct would be built for each"
     )]
-    pub fn emit(
+    pub fn write_frame(
         &self,
         psn: Psn,
         ack_req: bool,
@@ -253,17 +266,17 @@ impl WriteImmTemplate {
     ) -> Result<usize> {
         let mut headers = [0; RETH_LEN + IMM_DT_LEN];
         if let Some(reth) = headers.first_chunk_mut() {
-            Reth { va, rkey, length: self.0.payload_len as u32 }.emit(reth);
+            Reth { va, rkey, length: self.0.payload_len as u32 }.encode_into(reth);
         }
         headers[RETH_LEN..].copy_from_slice(&imm.to_be_bytes());
-        self.0.emit(psn, ack_req, &headers, payload, buffer)
+        self.0.write_frame(psn, ack_req, &headers, payload, buffer)
     }
 }
 
 impl FetchAddTemplate {
     /// A template for FETCH_ADD.
-    pub fn new(route: &Route, dest_qp: u32) -> Result<FetchAddTemplate> {
-        Shared::new(route, Opcode::RcFetchAdd, dest_qp, 0).map(FetchAddTemplate)
+    pub fn new(route: &FrameRoute, dest_qp: u32) -> Result<FetchAddTemplate> {
+        FrameTemplate::new(route, Opcode::RcFetchAdd, dest_qp, 0).map(FetchAddTemplate)
     }
 
     /// Length of each frame.
@@ -274,7 +287,7 @@ impl FetchAddTemplate {
 
     /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too small.
     #[inline]
-    pub fn emit(
+    pub fn write_frame(
         &self,
         psn: Psn,
         ack_req: bool,
@@ -284,8 +297,8 @@ impl FetchAddTemplate {
         buffer: &mut [u8],
     ) -> Result<usize> {
         let mut atomic = [0; ATOMIC_ETH_LEN];
-        AtomicEth { va, rkey, swap_add: add, compare: 0 }.emit(&mut atomic);
-        self.0.emit(psn, ack_req, &atomic, &[], buffer)
+        AtomicEth { va, rkey, swap_add: add, compare: 0 }.encode_into(&mut atomic);
+        self.0.write_frame(psn, ack_req, &atomic, &[], buffer)
     }
 }
 
@@ -293,14 +306,14 @@ impl FetchAddTemplate {
 mod tests {
     use super::*;
     use crate::wire::ethernet::Mac;
-    use crate::wire::roce::{BthFields, Repr, icrc_ok};
+    use crate::wire::roce::{BthFields, RoceRepr, has_valid_icrc};
     use core::net::Ipv4Addr;
     use proptest::prelude::*;
 
-    fn routes() -> [Route; 2] {
-        let plain = Route::new(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 0x11);
+    fn routes() -> [FrameRoute; 2] {
+        let plain = FrameRoute::new(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 0x11);
         let ethernet = Some((Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])));
-        [plain, Route { ethernet, tos: 0x62, ttl: 3, ..plain }]
+        [plain, FrameRoute { ethernet, tos: 0x62, ttl: 3, ..plain }]
     }
 
     #[test]
@@ -310,45 +323,45 @@ mod tests {
         assert!(WriteTemplate::new(route, Transport::Uc, 1, usize::MAX).is_err());
         let template = WriteTemplate::new(route, Transport::Uc, 1, 16).unwrap();
         let mut buffer = [0xa5; 100];
-        let error = template.emit(Psn::new(0), false, 0, 0, &[0; 12], &mut buffer).unwrap_err();
-        assert_eq!(error.kind, Kind::Length(12));
-        let error = template.emit(Psn::new(0), false, 0, 0, &[0; 16], &mut buffer[..75]).unwrap_err();
-        assert_eq!(error.kind, Kind::BufferTooSmall { need: 76, have: 75 });
+        let error = template.write_frame(Psn::new(0), false, 0, 0, &[0; 12], &mut buffer).unwrap_err();
+        assert_eq!(error.kind, WireErrorKind::Length(12));
+        let error = template.write_frame(Psn::new(0), false, 0, 0, &[0; 16], &mut buffer[..75]).unwrap_err();
+        assert_eq!(error.kind, WireErrorKind::BufferTooSmall { need: 76, have: 75 });
         assert_eq!(buffer, [0xa5; 100]);
     }
 
     proptest! {
-        /// A template emits the same bytes as [`Route::emit`].
+        /// A template emits the same bytes as [`FrameRoute::write_frame`].
         #[test]
         fn same_as_the_plain_way(dest_qp in 0u32..1 << 24, psn in 0u32..1 << 24, ack_req: bool, va: u64, rkey: u32,
                                  imm: u32, add: u64, payload in proptest::collection::vec(any::<u8>(), 0..140)) {
             let psn = Psn::new(psn);
             let place = BthFields { dest_qp, psn, ack_req };
             for route in &routes() {
-                let mut all: Vec<([u8; 300], Result<usize>, Repr<'_>)> = Vec::new();
+                let mut all: Vec<([u8; 300], Result<usize>, RoceRepr<'_>)> = Vec::new();
                 for transport in [Transport::Rc, Transport::Uc] {
                     let mut buffer = [0xa5; 300];
                     let template = WriteTemplate::new(route, transport, dest_qp, payload.len()).unwrap();
-                    let len = template.emit(psn, ack_req, va, rkey, &payload, &mut buffer);
+                    let len = template.write_frame(psn, ack_req, va, rkey, &payload, &mut buffer);
                     prop_assert_eq!(len, Ok(template.frame_len()));
-                    all.push((buffer, len, Repr::write(transport, place, va, rkey, &payload, None)));
+                    all.push((buffer, len, RoceRepr::write(transport, place, va, rkey, &payload, None)));
                     let mut buffer = [0xa5; 300];
                     let template = WriteImmTemplate::new(route, transport, dest_qp, payload.len()).unwrap();
-                    let len = template.emit(psn, ack_req, va, rkey, imm, &payload, &mut buffer);
+                    let len = template.write_frame(psn, ack_req, va, rkey, imm, &payload, &mut buffer);
                     prop_assert_eq!(len, Ok(template.frame_len()));
-                    all.push((buffer, len, Repr::write(transport, place, va, rkey, &payload, Some(imm))));
+                    all.push((buffer, len, RoceRepr::write(transport, place, va, rkey, &payload, Some(imm))));
                 }
                 let mut buffer = [0xa5; 300];
                 let template = FetchAddTemplate::new(route, dest_qp).unwrap();
-                let len = template.emit(psn, ack_req, va, rkey, add, &mut buffer);
+                let len = template.write_frame(psn, ack_req, va, rkey, add, &mut buffer);
                 prop_assert_eq!(len, Ok(template.frame_len()));
-                all.push((buffer, len, Repr::fetch_add(place, va, rkey, add)));
+                all.push((buffer, len, RoceRepr::fetch_add(place, va, rkey, add)));
                 for (buffer, len, repr) in &all {
                     let mut plain = [0xa5; 300];
-                    prop_assert_eq!(route.emit(repr, &mut plain), *len);
+                    prop_assert_eq!(route.write_frame(repr, &mut plain), *len);
                     prop_assert_eq!(buffer, &plain);
                     let start = route.ethernet.map_or(0, |_| 14);
-                    prop_assert!(icrc_ok(&buffer[start..len.unwrap()]));
+                    prop_assert!(has_valid_icrc(&buffer[start..len.unwrap()]));
                 }
             }
         }

@@ -70,7 +70,7 @@ pub enum Mark {
 
 /// How a listener parses reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct IntSettings {
     /// The sender.
     pub dialect: Dialect,
     /// How to recognise INT.
@@ -108,11 +108,11 @@ impl Form {
     }
 }
 
-impl Settings {
+impl IntSettings {
     /// What holds for a datagram that begins with these two bytes; `None` where the version is
     /// unknown.
     #[inline]
-    pub(super) fn form(&self, first: [u8; 2]) -> Option<Form> {
+    pub(super) fn resolve_form(&self, first: [u8; 2]) -> Option<Form> {
         let mut form = Form {
             version: ReportVersion::V10,
             mark: Mark::Guess,
@@ -123,7 +123,7 @@ impl Settings {
         };
         match self.dialect {
             Dialect::Auto => {
-                let (version, generator) = guess(first)?;
+                let (version, generator) = guess_version(first)?;
                 (form.version, form.halved_queue) = (version, generator);
             }
             Dialect::V05 => form.version = ReportVersion::V05,
@@ -134,7 +134,7 @@ impl Settings {
                 form.mark = Mark::Never;
             }
             Dialect::IntCollector => {
-                form.version = guess(first).map_or(ReportVersion::V10, |(version, _)| version);
+                form.version = guess_version(first).map_or(ReportVersion::V10, |(version, _)| version);
                 form.mark = Mark::Always;
                 form.halved_queue = true;
             }
@@ -156,7 +156,7 @@ impl Settings {
 /// If the first nibble is 1, the second is the header's length in words (v1.0: 4 to 10, and 1 from the
 /// generator) or the next protocol (v0.5: 0 from the generator; 1 with the D bit, or 2). In v1.0 the top bits
 /// of byte 1 are 0 to 2 and the D bit of v0.5 is never set.
-fn guess(first: [u8; 2]) -> Option<(ReportVersion, bool)> {
+fn guess_version(first: [u8; 2]) -> Option<(ReportVersion, bool)> {
     match (first[0] >> 4, first[0] & 0xf) {
         (0, _) => Some((ReportVersion::V05, false)),
         (1, 0) => Some((ReportVersion::V05, true)),

@@ -9,7 +9,7 @@ use core::str::FromStr;
 crate::named! {
     /// Numberings of drop reasons.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub enum Table {
+    pub enum DropReasonTable {
         /// SD-Fabric with fabric-tna 1.1 or later.
         #[default]
         FabricTna11: "fabric-tna-1.1",
@@ -17,7 +17,7 @@ crate::named! {
         FabricTna10: "fabric-tna-1.0",
         /// The list of p4lang/switch, to which the specifications refer.
         SwitchP4: "switch.p4",
-        /// sFlow, by [`of_sflow`].
+        /// sFlow, by [`from_sflow_reason`].
         Sflow: "sflow",
         /// Unknown: no number has a name.
         None: "none",
@@ -145,7 +145,7 @@ const SFLOW: &[(u8, &str)] = &[
 ];
 
 /// The number here of a reason of sFlow: those from 256 on follow the 16 of ICMP. What has no place is 255.
-pub const fn of_sflow(reason: u32) -> u8 {
+pub const fn from_sflow_reason(reason: u32) -> u8 {
     match reason {
         0..16 => reason as u8,
         256..495 => (reason - 240) as u8,
@@ -153,22 +153,22 @@ pub const fn of_sflow(reason: u32) -> u8 {
     }
 }
 
-impl Table {
+impl DropReasonTable {
     /// Number and name of each reason; numbers are unique.
-    pub fn reasons(self) -> impl Iterator<Item = (u8, &'static str)> {
+    pub fn named_reasons(self) -> impl Iterator<Item = (u8, &'static str)> {
         let (common, own): (&[_], &[_]) = match self {
-            Table::FabricTna10 => (FABRIC_TNA, FABRIC_TNA_10),
-            Table::FabricTna11 => (FABRIC_TNA, FABRIC_TNA_11),
-            Table::SwitchP4 => (SWITCH_P4, &[]),
-            Table::Sflow => (SFLOW, &[]),
-            Table::None => (&[], &[]),
+            DropReasonTable::FabricTna10 => (FABRIC_TNA, FABRIC_TNA_10),
+            DropReasonTable::FabricTna11 => (FABRIC_TNA, FABRIC_TNA_11),
+            DropReasonTable::SwitchP4 => (SWITCH_P4, &[]),
+            DropReasonTable::Sflow => (SFLOW, &[]),
+            DropReasonTable::None => (&[], &[]),
         };
         common.iter().chain(own).copied()
     }
 
     /// The name of a reason; `None` if unknown: it is then shown as a number.
-    pub fn of(self, reason: u8) -> Option<&'static str> {
-        self.reasons().find(|(number, _)| *number == reason).map(|(_, name)| name)
+    pub fn reason_name(self, reason: u8) -> Option<&'static str> {
+        self.named_reasons().find(|(number, _)| *number == reason).map(|(_, name)| name)
     }
 }
 
@@ -177,11 +177,11 @@ impl Table {
 #[error("{0:?} is no table of drop reasons: write fabric-tna-1.1, fabric-tna-1.0, switch.p4, sflow or none")]
 pub struct TableError(String);
 
-impl FromStr for Table {
+impl FromStr for DropReasonTable {
     type Err = TableError;
 
-    fn from_str(text: &str) -> Result<Table, TableError> {
-        Table::from_name(text).ok_or_else(|| TableError(text.to_owned()))
+    fn from_str(text: &str) -> Result<DropReasonTable, TableError> {
+        DropReasonTable::from_name(text).ok_or_else(|| TableError(text.to_owned()))
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_number_has_the_name_that_its_sender_gives_it() {
-        let names = |reason| Table::ALL.map(|table| table.of(reason));
+        let names = |reason| DropReasonTable::ALL.map(|table| table.reason_name(reason));
         assert_eq!(names(71), [Some("traffic-manager"), Some("traffic-manager"), None, None, None]);
         assert_eq!(
             names(133),
@@ -205,24 +205,27 @@ mod tests {
         let of_26 = ["ip-ttl-zero", "ip-ttl-zero", "outer-ip-ttl-zero", filter];
         assert_eq!(names(26), [&of_26.map(Some)[..], &[None]].concat()[..]);
         assert_eq!(names(200), [None; 5]);
-        assert_eq!([3, 15, 16, 255, 256, 258, 494, 495].map(of_sflow), [3, 15, 255, 255, 16, 18, 254, 255]);
-        assert_eq!(Table::Sflow.of(of_sflow(258)), Some("acl"));
+        assert_eq!(
+            [3, 15, 16, 255, 256, 258, 494, 495].map(from_sflow_reason),
+            [3, 15, 255, 255, 16, 18, 254, 255]
+        );
+        assert_eq!(DropReasonTable::Sflow.reason_name(from_sflow_reason(258)), Some("acl"));
         // Reasons of only one fabric-tna version, or named differently in the other.
-        let both = [Table::FabricTna11, Table::FabricTna10];
-        let differ = |reason: &u8| both[0].of(*reason) != both[1].of(*reason);
+        let both = [DropReasonTable::FabricTna11, DropReasonTable::FabricTna10];
+        let differ = |reason: &u8| both[0].reason_name(*reason) != both[1].reason_name(*reason);
         let differing: Vec<u8> = (0..=u8::MAX).filter(differ).collect();
         assert_eq!(differing, [132, 133, 134, 135, 136, 137, 138, 139, 140, 170, 171]);
     }
 
     #[test]
     fn no_number_and_no_name_stands_twice_in_a_table() {
-        for table in Table::ALL {
-            let all: Vec<_> = table.reasons().collect();
+        for table in DropReasonTable::ALL {
+            let all: Vec<_> = table.named_reasons().collect();
             let numbers: BTreeSet<_> = all.iter().map(|(number, _)| number).collect();
             let names: BTreeSet<_> = all.iter().map(|(_, name)| name).collect();
             assert_eq!((numbers.len(), names.len()), (all.len(), all.len()), "{table}");
             assert_eq!(table.name().parse(), Ok(table));
         }
-        assert!("fabric-tna".parse::<Table>().unwrap_err().to_string().contains("fabric-tna-1.1"));
+        assert!("fabric-tna".parse::<DropReasonTable>().unwrap_err().to_string().contains("fabric-tna-1.1"));
     }
 }

@@ -101,7 +101,7 @@ impl Stack {
 
 /// The packet in a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub struct EmittedPacket {
     /// Its 5-tuple.
     pub flow: Flow,
     /// VLAN tags, outermost first.
@@ -117,13 +117,13 @@ pub struct Packet {
     /// The payload, if it is not a tunnel.
     pub payload: Vec<u8>,
     /// The packet it tunnels. Protocol or UDP destination port must be the tunnel's.
-    pub tunnel: Option<(TunnelKind, Box<Packet>)>,
+    pub tunnel: Option<(TunnelKind, Box<EmittedPacket>)>,
 }
 
-impl Packet {
+impl EmittedPacket {
     /// A plain packet of a flow.
-    pub fn new(flow: Flow) -> Packet {
-        Packet {
+    pub fn new(flow: Flow) -> EmittedPacket {
+        EmittedPacket {
             flow,
             vlans: Vec::new(),
             ip_options: Vec::new(),
@@ -136,7 +136,7 @@ impl Packet {
     }
 
     /// The packet with a stack.
-    pub fn with(mut self, stack: Stack) -> Packet {
+    pub fn with_stack(mut self, stack: Stack) -> EmittedPacket {
         self.stack = Some(stack);
         self
     }
@@ -158,7 +158,7 @@ pub enum Local {
 
 /// One report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct EmittedReport {
     /// The reasons for the report.
     pub flags: Flags,
     /// Which fields of `hop` it has.
@@ -168,14 +168,14 @@ pub struct Report {
     /// Whether queue fields have 16 and 16 bits.
     pub halved_queue: bool,
     /// The packet.
-    pub packet: Packet,
+    pub packet: EmittedPacket,
     /// Whether the packet begins with Ethernet; from v1.0 on it may begin with IP.
     pub ethernet: bool,
 }
 
 /// A datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Datagram {
+pub struct EmittedDatagram {
     /// Version of the reports.
     pub version: ReportVersion,
     /// The first nibble in v0.5, which is not specified: 0 from most senders, 1 from INTCollector's
@@ -188,23 +188,23 @@ pub struct Datagram {
     /// Number of the datagram.
     pub sequence: u32,
     /// The reports: exactly one before v2.0, where only the first is written.
-    pub reports: Vec<Report>,
+    pub reports: Vec<EmittedReport>,
 }
 
-impl Datagram {
+impl EmittedDatagram {
     /// The payload of the UDP datagram.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match (self.version, self.reports.first()) {
-            (ReportVersion::V20, _) => self.group(&mut out),
-            (ReportVersion::V05, Some(report)) => self.v05(report, &mut out),
-            (ReportVersion::V10, Some(report)) => self.v10(report, &mut out),
+            (ReportVersion::V20, _) => self.put_v20_group(&mut out),
+            (ReportVersion::V05, Some(report)) => self.put_v05_report(report, &mut out),
+            (ReportVersion::V10, Some(report)) => self.put_v10_report(report, &mut out),
             (_, None) => {}
         }
         out
     }
 
-    fn v05(&self, report: &Report, out: &mut Vec<u8>) {
+    fn put_v05_report(&self, report: &EmittedReport, out: &mut Vec<u8>) {
         let next = match report.local {
             Local::Drop => 1,
             Local::SwitchLocal => 2,
@@ -224,10 +224,10 @@ impl Datagram {
             }
             Local::Nothing | Local::Bits(_) => {}
         }
-        report.packet.ethernet(out);
+        report.packet.put_ethernet_frame(out);
     }
 
-    fn v10(&self, report: &Report, out: &mut Vec<u8>) {
+    fn put_v10_report(&self, report: &EmittedReport, out: &mut Vec<u8>) {
         let bits = match report.local {
             Local::Bits(bits) => bits & 0x3f,
             _ => 0,
@@ -244,11 +244,11 @@ impl Datagram {
         out.extend(self.switch.to_be_bytes());
         out.extend(self.sequence.to_be_bytes());
         put_time(report.hop.ingress_time, false, out);
-        put(&Instructions::of_report_v10(), bits << 10, &report.hop, report.halved_queue, out);
-        report.packet.begin(report.ethernet, out);
+        put_fields(&Instructions::of_report_v10(), bits << 10, &report.hop, report.halved_queue, out);
+        report.packet.put_packet(report.ethernet, out);
     }
 
-    fn group(&self, out: &mut Vec<u8>) {
+    fn put_v20_group(&self, out: &mut Vec<u8>) {
         let word = 2 << 28 | u32::from(self.hardware & 0x3f) << 22 | self.sequence & 0x003f_ffff;
         out.extend(word.to_be_bytes());
         out.extend(self.switch.to_be_bytes());
@@ -257,7 +257,7 @@ impl Datagram {
                 Local::Bits(bits) => {
                     let mut metadata = Vec::from(bits.to_be_bytes());
                     metadata.extend([0; 6]);
-                    put(
+                    put_fields(
                         &Instructions::of_report_v20(),
                         bits,
                         &report.hop,
@@ -274,7 +274,7 @@ impl Datagram {
                 (false, false) => 5,
             };
             let metadata_words = metadata.len().saturating_sub(8) / 4;
-            report.packet.begin(report.ethernet, &mut metadata);
+            report.packet.put_packet(report.ethernet, &mut metadata);
             metadata.resize(metadata.len().next_multiple_of(4), 0);
             let words = (metadata.len() / 4).min(0xff) as u8;
             out.extend([kind << 4 | inner, words, metadata_words as u8, flag_bits(report.flags)]);
@@ -328,32 +328,32 @@ fn put_item(item: Item, hop: &Hop, wide: bool, halved: bool, out: &mut Vec<u8>) 
 }
 
 /// The fields that a bitmap asks for.
-fn put(instructions: &Instructions, bitmap: u16, hop: &Hop, halved: bool, out: &mut Vec<u8>) {
+fn put_fields(instructions: &Instructions, bitmap: u16, hop: &Hop, halved: bool, out: &mut Vec<u8>) {
     for bit in (0..16).filter(|bit| bitmap & 0x8000 >> bit != 0) {
         let wide = instructions.wide & 0x8000 >> bit != 0;
         put_item(instructions.items[bit], hop, wide, halved, out);
     }
 }
 
-impl Packet {
+impl EmittedPacket {
     /// The packet, from Ethernet or from IP.
-    fn begin(&self, ethernet: bool, out: &mut Vec<u8>) {
-        if ethernet { self.ethernet(out) } else { out.extend(self.ip()) }
+    fn put_packet(&self, ethernet: bool, out: &mut Vec<u8>) {
+        if ethernet { self.put_ethernet_frame(out) } else { out.extend(self.build_ip_packet()) }
     }
 
     /// Appends it as an Ethernet frame.
-    pub fn ethernet(&self, out: &mut Vec<u8>) {
+    pub fn put_ethernet_frame(&self, out: &mut Vec<u8>) {
         out.extend([2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
         for vlan in &self.vlans {
             out.extend([0x81, 0x00]);
             out.extend(vlan.to_be_bytes());
         }
         out.extend(if self.flow.src.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] });
-        out.extend(self.ip());
+        out.extend(self.build_ip_packet());
     }
 
     /// From the IP header.
-    fn ip(&self) -> Vec<u8> {
+    fn build_ip_packet(&self) -> Vec<u8> {
         let (protocol, transport) = self.transport();
         let mut out = Vec::new();
         match (self.flow.src, self.flow.dst) {
@@ -387,12 +387,12 @@ impl Packet {
 
     /// The protocol in the IP header, and what follows the header.
     fn transport(&self) -> (u8, Vec<u8>) {
-        let inside = self.inside();
-        let int = self.stack.as_ref().map(|stack| stack.bytes(&self.flow)).unwrap_or_default();
+        let inside = self.build_ip_payload();
+        let int = self.stack.as_ref().map(|stack| stack.to_bytes(&self.flow)).unwrap_or_default();
         let carrier = self.stack.as_ref().map(|stack| stack.carrier).unwrap_or_default();
         let own = |destination: u16, int: &[u8]| match self.flow.proto {
-            6 => tcp(self, destination, int, &inside),
-            ipv4::PROTOCOL_UDP => udp(self.flow.sport, destination, &[int, &inside].concat()),
+            6 => build_tcp_segment(self, destination, int, &inside),
+            ipv4::PROTOCOL_UDP => build_udp_datagram(self.flow.sport, destination, &[int, &inside].concat()),
             _ => inside.clone(),
         };
         match carrier {
@@ -400,27 +400,27 @@ impl Packet {
             Carrier::Port(port) => (self.flow.proto, own(port, &int)),
             Carrier::NewUdp(port) => {
                 let behind = [&int[..], &own(self.flow.dport, &[])].concat();
-                (ipv4::PROTOCOL_UDP, udp(self.flow.sport ^ self.flow.dport, port, &behind))
+                (ipv4::PROTOCOL_UDP, build_udp_datagram(self.flow.sport ^ self.flow.dport, port, &behind))
             }
         }
     }
 
     /// Its payload, or the tunnel's header and packet.
-    fn inside(&self) -> Vec<u8> {
+    fn build_ip_payload(&self) -> Vec<u8> {
         let Some((kind, packet)) = &self.tunnel else { return self.payload.clone() };
         let mut out = Vec::new();
         match kind {
             TunnelKind::Vxlan(network) => {
                 out.extend([8, 0, 0, 0]);
                 out.extend((network << 8).to_be_bytes());
-                packet.ethernet(&mut out);
+                packet.put_ethernet_frame(&mut out);
             }
             TunnelKind::Geneve(network) => {
                 // One option of four bytes.
                 out.extend([2, 0, 0x65, 0x58]);
                 out.extend((network << 8).to_be_bytes());
                 out.extend([1, 2, 3, 1, 0xde, 0xad, 0xbe, 0xef]);
-                packet.ethernet(&mut out);
+                packet.put_ethernet_frame(&mut out);
             }
             TunnelKind::Gre(key) => {
                 // With a checksum of zero, which nobody checks, if there is a key.
@@ -428,22 +428,22 @@ impl Packet {
                 let ethertype = if packet.flow.src.is_ipv4() { 0x0800u16 } else { 0x86dd };
                 out.extend([flags, ethertype].map(u16::to_be_bytes).as_flattened());
                 out.extend(key.iter().flat_map(|key| [0, *key]).flat_map(u32::to_be_bytes));
-                out.extend(packet.ip());
+                out.extend(packet.build_ip_packet());
             }
             TunnelKind::Erspan(session) => {
                 // Type II.
                 out.extend([0x10, 0, 0x88, 0xbe, 0, 0, 0, 1]);
                 out.extend([0x1005, 0x1800 | session].map(u16::to_be_bytes).as_flattened());
                 out.extend([0, 0, 0, 9]);
-                packet.ethernet(&mut out);
+                packet.put_ethernet_frame(&mut out);
             }
             TunnelKind::MplsInUdp(label) => {
                 out.extend([label << 12 | 64, 3 << 12 | 0x100 | 64].map(u32::to_be_bytes).as_flattened());
-                out.extend(packet.ip());
+                out.extend(packet.build_ip_packet());
             }
-            TunnelKind::Ip => out.extend(packet.ip()),
+            TunnelKind::Ip => out.extend(packet.build_ip_packet()),
             TunnelKind::GtpU(endpoint) => {
-                let inner = packet.ip();
+                let inner = packet.build_ip_packet();
                 // With a sequence number and one extension header: the PDU session container.
                 out.extend([0x36, 255]);
                 out.extend(((inner.len() + 8) as u16).to_be_bytes());
@@ -456,7 +456,7 @@ impl Packet {
     }
 }
 
-fn udp(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
+fn build_udp_datagram(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend(source.to_be_bytes());
     out.extend(destination.to_be_bytes());
@@ -466,7 +466,7 @@ fn udp(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-fn tcp(packet: &Packet, destination: u16, int: &[u8], payload: &[u8]) -> Vec<u8> {
+fn build_tcp_segment(packet: &EmittedPacket, destination: u16, int: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend(packet.flow.sport.to_be_bytes());
     out.extend(destination.to_be_bytes());
@@ -485,18 +485,18 @@ fn tcp(packet: &Packet, destination: u16, int: &[u8], payload: &[u8]) -> Vec<u8>
 
 impl Stack {
     /// From the shim to the end of INT.
-    fn bytes(&self, flow: &Flow) -> Vec<u8> {
-        let specified = Instructions::of(self.version);
+    fn to_bytes(&self, flow: &Flow) -> Vec<u8> {
+        let specified = Instructions::for_version(self.version);
         let instructions = match (self.version, self.variant) {
             (IntVersion::V10, Variant::ShortBit6) => specified.with_congestion(),
             (IntVersion::V10, Variant::WideTimes) => Instructions { wide: TIMES | BIT_6, ..specified },
             _ => specified,
         };
         let (domain, domain_instructions, domain_words) = self.domain;
-        let hop_words = instructions.words(self.instructions) as u8 + domain_words;
+        let hop_words = instructions.word_count(self.instructions) as u8 + domain_words;
         let mut stack = Vec::new();
         for hop in &self.hops {
-            put(&instructions, self.instructions, hop, self.halved_queue, &mut stack);
+            put_fields(&instructions, self.instructions, hop, self.halved_queue, &mut stack);
             stack.resize(stack.len() + usize::from(domain_words) * 4, 0xd5);
         }
         let hops = self.hops.len() as u8;

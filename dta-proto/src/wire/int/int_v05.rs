@@ -8,34 +8,35 @@
 use super::IntVersion;
 use super::metadata::{Instructions, Layout};
 use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err};
-use crate::wire::error::len16;
-use crate::wire::{Kind, Result};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Result, WireErrorKind};
 
 const HEADER_LEN: usize = 8;
 const TAIL_LEN: usize = 4;
-static INSTRUCTIONS: Instructions = Instructions::of(IntVersion::V05);
+static INSTRUCTIONS: Instructions = Instructions::for_version(IntVersion::V05);
 
 #[inline]
-pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
-    let have = len16(bytes.len());
-    let truncated = |field, need: usize| err(field, 12, Kind::Truncated { need: len16(need), have });
+pub(super) fn parse_stack(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
+    let have = saturating_u16(bytes.len());
+    let truncated =
+        |field, need: usize| err(field, 12, WireErrorKind::Truncated { need: saturating_u16(need), have });
     let Some(head) = bytes.first_chunk::<{ SHIM_LEN + HEADER_LEN }>() else {
         return Err(truncated("header", SHIM_LEN + HEADER_LEN));
     };
     if head[0] != TYPE_HOP_BY_HOP {
-        return Err(err("type", 0, Kind::Reserved(head[0])));
+        return Err(err("type", 0, WireErrorKind::Reserved(head[0])));
     }
     let instructions = u16::from_be_bytes([head[8], head[9]]);
     let count = u32::from(head[5] & 0x1f);
-    if count == 0 || INSTRUCTIONS.words(instructions) != count {
-        return Err(err("instruction_count", 5, Kind::Contradiction));
+    if count == 0 || INSTRUCTIONS.word_count(instructions) != count {
+        return Err(err("instruction_count", 5, WireErrorKind::Contradiction));
     }
     let hops = usize::from(head[7]);
     let hop_len = count as usize * 4;
     let stack_end = SHIM_LEN + HEADER_LEN + hops * hop_len;
     let end = stack_end + TAIL_LEN;
     if head[2] != 0 && usize::from(head[2]) * 4 != end {
-        return Err(err("length", 2, Kind::Length(u16::from(head[2]) * 4)));
+        return Err(err("length", 2, WireErrorKind::Length(u16::from(head[2]) * 4)));
     }
     let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..stack_end) else {
         return Err(truncated("stack", end));
@@ -46,7 +47,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
     let stack = Stack {
         bytes: stack,
         hop_len: hop_len as u8,
-        layout: Layout::of(&INSTRUCTIONS, instructions, 0),
+        layout: Layout::from_bitmap(&INSTRUCTIONS, instructions, 0),
         is_mx: false,
     };
     Ok((stack, Behind { len: end, port, next_header: None }))

@@ -10,12 +10,12 @@
 use super::IntVersion;
 use super::metadata::{BIT_6, Instructions, Layouts, TIMES};
 use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err};
-use crate::wire::error::len16;
-use crate::wire::{Kind, Result};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Result, WireErrorKind};
 
 const HEADER_LEN: usize = 8;
 
-const SPECIFIED: Instructions = Instructions::of(IntVersion::V10);
+const SPECIFIED: Instructions = Instructions::for_version(IntVersion::V10);
 /// In the order of attempts.
 static DIALECTS: [(Instructions, Layouts); 4] = [
     with_layouts(SPECIFIED),
@@ -25,31 +25,33 @@ static DIALECTS: [(Instructions, Layouts); 4] = [
 ];
 
 const fn with_layouts(instructions: Instructions) -> (Instructions, Layouts) {
-    (instructions, Layouts::of(&instructions, 0))
+    (instructions, Layouts::from_instructions(&instructions, 0))
 }
 
 #[inline]
-pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
-    let have = len16(bytes.len());
-    let truncated = |field, need: usize| err(field, 12, Kind::Truncated { need: len16(need), have });
+pub(super) fn parse_stack(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
+    let have = saturating_u16(bytes.len());
+    let truncated =
+        |field, need: usize| err(field, 12, WireErrorKind::Truncated { need: saturating_u16(need), have });
     let Some(head) = bytes.first_chunk::<{ SHIM_LEN + HEADER_LEN }>() else {
         return Err(truncated("header", SHIM_LEN + HEADER_LEN));
     };
     if head[0] != TYPE_HOP_BY_HOP {
-        return Err(err("type", 0, Kind::Reserved(head[0])));
+        return Err(err("type", 0, WireErrorKind::Reserved(head[0])));
     }
     let instructions = u16::from_be_bytes([head[8], head[9]]);
     let hop_words = head[6] & 0x1f;
-    let Some((_, layouts)) = DIALECTS.iter().find(|(of, _)| of.words(instructions) == u32::from(hop_words))
+    let Some((_, layouts)) =
+        DIALECTS.iter().find(|(of, _)| of.word_count(instructions) == u32::from(hop_words))
     else {
-        return Err(err("hop_words", 6, Kind::Contradiction));
+        return Err(err("hop_words", 6, WireErrorKind::Contradiction));
     };
     let (end, hop_len) = (usize::from(head[2]) * 4, usize::from(hop_words) * 4);
     let Some(stack_len) = end.checked_sub(SHIM_LEN + HEADER_LEN) else {
-        return Err(err("length", 2, Kind::Length(len16(end))));
+        return Err(err("length", 2, WireErrorKind::Length(saturating_u16(end))));
     };
     if hop_len == 0 || stack_len % hop_len != 0 {
-        return Err(err("length", 2, Kind::Length(len16(end))));
+        return Err(err("length", 2, WireErrorKind::Length(saturating_u16(end))));
     }
     let Some(bytes) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated("stack", end)) };
     let stack = Stack { bytes, hop_len: hop_len as u8, layout: layouts.get(instructions), is_mx: false };

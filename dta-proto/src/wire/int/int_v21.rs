@@ -17,22 +17,23 @@ use super::IntVersion;
 use super::dialect::{Form, Mark};
 use super::metadata::{Instructions, Layout};
 use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, TYPE_MX, err};
-use crate::wire::error::len16;
-use crate::wire::{Kind, Result};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Result, WireErrorKind};
 
 const HEADER_LEN: usize = 12;
-static INSTRUCTIONS: Instructions = Instructions::of(IntVersion::V21);
+static INSTRUCTIONS: Instructions = Instructions::for_version(IntVersion::V21);
 
 #[inline]
-pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
-    let have = len16(bytes.len());
-    let truncated = |field, need: usize| err(field, 16, Kind::Truncated { need: len16(need), have });
+pub(super) fn parse_stack<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
+    let have = saturating_u16(bytes.len());
+    let truncated =
+        |field, need: usize| err(field, 16, WireErrorKind::Truncated { need: saturating_u16(need), have });
     let Some(head) = bytes.first_chunk::<{ SHIM_LEN + HEADER_LEN }>() else {
         return Err(truncated("header", SHIM_LEN + HEADER_LEN));
     };
     let kind = head[0] >> 4;
     if kind != TYPE_HOP_BY_HOP && kind != TYPE_MX {
-        return Err(err("type", 0, Kind::Reserved(kind)));
+        return Err(err("type", 0, WireErrorKind::Reserved(kind)));
     }
     let parameter = u16::from_be_bytes([head[2], head[3]]);
     // In this version, the length stands in byte 1 and the 16 bits after it.
@@ -41,22 +42,22 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behi
         0 => (None, None),
         1 => (Some(parameter), None),
         2 => (None, Some(parameter as u8)),
-        other => return Err(err("npt", 0, Kind::Reserved(other))),
+        other => return Err(err("npt", 0, WireErrorKind::Reserved(other))),
     };
     if kind == TYPE_MX {
-        let stack = mx(bytes, words, form)?;
+        let stack = parse_mx_stack(bytes, words, form)?;
         return Ok((stack, Behind { len: SHIM_LEN + words * 4, port, next_header }));
     }
     let instructions = u16::from_be_bytes([head[8], head[9]]);
     let domain_instructions = u16::from_be_bytes([head[12], head[13]]);
     let hop_words = usize::from(head[6] & 0x1f);
-    if (INSTRUCTIONS.words(instructions) as usize) > hop_words {
-        return Err(err("hop_words", 6, Kind::Contradiction));
+    if (INSTRUCTIONS.word_count(instructions) as usize) > hop_words {
+        return Err(err("hop_words", 6, WireErrorKind::Contradiction));
     }
-    let length_is_wrong = || err("length", 1, Kind::Length(len16(words * 4)));
+    let length_is_wrong = || err("length", 1, WireErrorKind::Length(saturating_u16(words * 4)));
     let Some(stack_words) = words.checked_sub(HEADER_LEN / 4) else { return Err(length_is_wrong()) };
     if hop_words == 0 {
-        return Err(err("hop_words", 6, Kind::Length(0)));
+        return Err(err("hop_words", 6, WireErrorKind::Length(0)));
     }
     let source_only = match form.source_only_words {
         _ if domain_instructions == 0 => 0,
@@ -72,7 +73,7 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behi
     let stack = Stack {
         bytes: &stack[..hops * 4],
         hop_len: hop_words as u8 * 4,
-        layout: Layout::of(&INSTRUCTIONS, instructions, 0),
+        layout: Layout::from_bitmap(&INSTRUCTIONS, instructions, 0),
         is_mx: false,
     };
     Ok((stack, Behind { len: end, port, next_header }))
@@ -80,23 +81,25 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behi
 
 /// The instructions of INT-MX: a stack to which no hop adds. `words` counts header and source-inserted metadata.
 #[cold]
-fn mx<'a>(bytes: &'a [u8], words: usize, form: &Form) -> Result<Stack<'a>> {
-    let have = len16(bytes.len());
+fn parse_mx_stack<'a>(bytes: &'a [u8], words: usize, form: &Form) -> Result<Stack<'a>> {
+    let have = saturating_u16(bytes.len());
     let end = SHIM_LEN + words * 4;
     let Some(head) = bytes.get(..end).and_then(|int| int.first_chunk::<{ SHIM_LEN + HEADER_LEN }>()) else {
         return Err(match words < HEADER_LEN / 4 {
-            true => err("length", 1, Kind::Length(len16(words * 4))),
-            false => err("header", SHIM_LEN as u16, Kind::Truncated { need: len16(end), have }),
+            true => err("length", 1, WireErrorKind::Length(saturating_u16(words * 4))),
+            false => {
+                err("header", SHIM_LEN as u16, WireErrorKind::Truncated { need: saturating_u16(end), have })
+            }
         });
     };
     let domain_instructions = u16::from_be_bytes([head[12], head[13]]);
     // Ignored if this is known to be INT. If it is a guess, too much else would parse as INT-MX.
     let reserved = [head[4] & 7, head[5], head[6], head[7]];
     if matches!(form.mark, Mark::Guess | Mark::ByDialect) && reserved != [0; 4] {
-        return Err(err("reserved", 4, Kind::Contradiction));
+        return Err(err("reserved", 4, WireErrorKind::Contradiction));
     }
     if domain_instructions == 0 && words != HEADER_LEN / 4 {
-        return Err(err("length", 1, Kind::Length(len16(words * 4))));
+        return Err(err("length", 1, WireErrorKind::Length(saturating_u16(words * 4))));
     }
     Ok(Stack { bytes: &[], hop_len: 4, layout: Layout::NONE, is_mx: true })
 }

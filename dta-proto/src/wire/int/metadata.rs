@@ -38,7 +38,7 @@ pub(super) const TIMES: u16 = 0x0c00;
 pub(super) const BIT_6: u16 = 0x0200;
 
 impl Instructions {
-    pub(super) const fn of(version: IntVersion) -> Instructions {
+    pub(super) const fn for_version(version: IntVersion) -> Instructions {
         use Item::*;
         let mut items = [Skipped; 16];
         let first = [Switch, Ports, Latency, Queue, IngressTime, EgressTime, Level2Ports, Utilization];
@@ -63,7 +63,7 @@ impl Instructions {
     /// The metadata bits of a Telemetry Report of version 2.0: those of INT v2.1, but bit 0 is
     /// reserved (the group header has the node) and bit 15 is the drop reason.
     pub(super) const fn of_report_v20() -> Instructions {
-        let mut same = Instructions::of(IntVersion::V21);
+        let mut same = Instructions::for_version(IntVersion::V21);
         same.items[0] = Item::Skipped;
         same.items[15] = Item::Drop;
         same
@@ -90,7 +90,7 @@ impl Instructions {
     }
 
     /// Words of 4 bytes that a bitmap asks for.
-    pub(super) const fn words(&self, bitmap: u16) -> u32 {
+    pub(super) const fn word_count(&self, bitmap: u16) -> u32 {
         bitmap.count_ones() + (bitmap & self.wide).count_ones()
     }
 }
@@ -115,7 +115,7 @@ impl Layout {
     pub(super) const NONE: Layout = Layout((1 << (ITEMS * AT_BITS)) - 1);
 
     /// Adds a field at an offset: whole words, fewer than 31 of them.
-    pub(super) const fn with(self, item: Item, at: u8) -> Layout {
+    pub(super) const fn with_item(self, item: Item, at: u8) -> Layout {
         assert!(at.is_multiple_of(4) && at as u64 / 4 < ABSENT);
         self.with_words(item, at as u64 / 4)
     }
@@ -126,32 +126,32 @@ impl Layout {
     }
 
     /// Removes a field.
-    pub(super) const fn without(self, item: Item) -> Layout {
+    pub(super) const fn without_item(self, item: Item) -> Layout {
         self.with_words(item, ABSENT)
     }
 
     /// The offset of a field in bytes.
     #[inline]
-    fn at(self, item: Item) -> Option<usize> {
+    fn byte_offset(self, item: Item) -> Option<usize> {
         let words = self.0 >> (item as u32 * AT_BITS) & ABSENT;
         (words != ABSENT).then_some(words as usize * 4)
     }
 
     /// Adjusted for a dialect.
     #[inline]
-    pub(super) fn in_form(mut self, form: &Form) -> Layout {
+    pub(super) fn adjust_for_form(mut self, form: &Form) -> Layout {
         if form.halved_queue {
             self.0 |= HALVED_QUEUE;
         }
         if form.no_latency {
-            self = self.without(Item::Latency);
+            self = self.without_item(Item::Latency);
         }
         self
     }
 
     /// The fields that a bitmap asks for, from an offset of whole words. Fields beyond 30 words are left out;
     /// no format has that many.
-    pub(super) const fn of(instructions: &Instructions, bitmap: u16, from: u8) -> Layout {
+    pub(super) const fn from_bitmap(instructions: &Instructions, bitmap: u16, from: u8) -> Layout {
         let mut layout = Layout::NONE;
         if instructions.wide & TIMES != 0 {
             layout.0 |= WIDE_TIMES;
@@ -163,7 +163,7 @@ impl Layout {
             rest &= !mask;
             let item = instructions.items[bit];
             if !matches!(item, Item::Skipped) && (at as u64) < ABSENT * 4 {
-                layout = layout.with(item, at);
+                layout = layout.with_item(item, at);
             }
             at = at.saturating_add(if instructions.wide & mask != 0 { 8 } else { 4 });
         }
@@ -177,11 +177,11 @@ pub(super) struct Layouts([Layout; 256]);
 
 impl Layouts {
     /// Offset of the first field.
-    pub(super) const fn of(instructions: &Instructions, from: u8) -> Layouts {
+    pub(super) const fn from_instructions(instructions: &Instructions, from: u8) -> Layouts {
         let mut layouts = [Layout::NONE; 256];
         let mut upper = 0;
         while upper < 256 {
-            layouts[upper] = Layout::of(instructions, (upper as u16) << 8, from);
+            layouts[upper] = Layout::from_bitmap(instructions, (upper as u16) << 8, from);
             upper += 1;
         }
         let mut bit = 8;
@@ -193,10 +193,10 @@ impl Layouts {
     }
 
     /// Adds a field at an offset to all of them.
-    pub(super) const fn with(mut self, item: Item, at: u8) -> Layouts {
+    pub(super) const fn with_item(mut self, item: Item, at: u8) -> Layouts {
         let mut upper = 0;
         while upper < 256 {
-            self.0[upper] = self.0[upper].with(item, at);
+            self.0[upper] = self.0[upper].with_item(item, at);
             upper += 1;
         }
         self
@@ -221,15 +221,15 @@ pub enum Time {
 impl Time {
     /// Nanoseconds from `earlier` to this moment. Modulo 2^32 if one has only 32 bits; `None` if both have 64
     /// and `earlier` is later.
-    pub fn since(self, earlier: Time) -> Option<u64> {
+    pub fn nanos_since(self, earlier: Time) -> Option<u64> {
         match (earlier, self) {
             (Time::Long(earlier), Time::Long(this)) => this.checked_sub(earlier),
-            (earlier, this) => Some(this.low().wrapping_sub(earlier.low()).into()),
+            (earlier, this) => Some(this.low_32_bits().wrapping_sub(earlier.low_32_bits()).into()),
         }
     }
 
     /// The low 32 bits.
-    pub const fn low(self) -> u32 {
+    pub const fn low_32_bits(self) -> u32 {
         match self {
             Time::Short(time) => time,
             Time::Long(time) => time as u32,
@@ -237,7 +237,7 @@ impl Time {
     }
 
     /// The number as sent.
-    pub const fn raw(self) -> u64 {
+    pub const fn raw_number(self) -> u64 {
         match self {
             Time::Short(time) => time as u64,
             Time::Long(time) => time,
@@ -263,7 +263,7 @@ pub struct Metadata<'a> {
 }
 
 /// A 16-bit field, unless it is all ones.
-const fn half(value: u32) -> Option<u32> {
+const fn known_u16(value: u32) -> Option<u32> {
     if value == 0xffff { None } else { Some(value) }
 }
 
@@ -276,38 +276,38 @@ impl<'a> Metadata<'a> {
     }
 
     #[inline]
-    fn has(&self, item: Item) -> bool {
-        self.layout.at(item).is_some()
+    fn has_item(&self, item: Item) -> bool {
+        self.layout.byte_offset(item).is_some()
     }
 
     #[inline]
-    fn word_at(&self, item: Item, more: usize) -> Option<u32> {
-        let bytes = self.bytes.get(self.layout.at(item)? + more..)?.first_chunk()?;
+    fn item_word_at(&self, item: Item, more: usize) -> Option<u32> {
+        let bytes = self.bytes.get(self.layout.byte_offset(item)? + more..)?.first_chunk()?;
         Some(u32::from_be_bytes(*bytes))
     }
 
     /// A 32-bit field.
     #[inline]
-    fn word(&self, item: Item) -> Option<u32> {
-        self.word_at(item, 0).filter(|word| *word != u32::MAX)
+    fn item_word(&self, item: Item) -> Option<u32> {
+        self.item_word_at(item, 0).filter(|word| *word != u32::MAX)
     }
 
     #[inline]
-    fn fill(&self, item: Item) -> Fill {
-        let Some(word) = self.word_at(item, 0) else { return Fill::default() };
+    fn item_fill(&self, item: Item) -> Fill {
+        let Some(word) = self.item_word_at(item, 0) else { return Fill::default() };
         if self.layout.0 & HALVED_QUEUE != 0 {
-            return Fill { id: half(word >> 16), value: half(word & 0xffff) };
+            return Fill { id: known_u16(word >> 16), value: known_u16(word & 0xffff) };
         }
         let (id, value) = (word >> 24, word & 0x00ff_ffff);
         Fill { id: (id != 0xff).then_some(id), value: (value != 0x00ff_ffff).then_some(value) }
     }
 
     #[inline]
-    fn time(&self, item: Item) -> Option<Time> {
+    fn item_time(&self, item: Item) -> Option<Time> {
         if self.layout.0 & WIDE_TIMES == 0 {
-            return self.word(item).map(Time::Short);
+            return self.item_word(item).map(Time::Short);
         }
-        let time = u64::from(self.word_at(item, 0)?) << 32 | u64::from(self.word_at(item, 4)?);
+        let time = u64::from(self.item_word_at(item, 0)?) << 32 | u64::from(self.item_word_at(item, 4)?);
         (time != u64::MAX).then_some(Time::Long(time))
     }
 
@@ -316,88 +316,88 @@ impl<'a> Metadata<'a> {
         use Item::*;
         [Ports, Latency, Queue, EgressTime, Congestion, Level2Ports, Utilization, Buffer]
             .into_iter()
-            .any(|item| self.has(item))
+            .any(|item| self.has_item(item))
     }
 
     /// Number of the switch (node).
     #[inline]
-    pub fn switch(&self) -> Option<u32> {
-        self.word(Item::Switch)
+    pub fn switch_number(&self) -> Option<u32> {
+        self.item_word(Item::Switch)
     }
 
     /// Ingress port: the level-1 (physical) one, or the level-2 (logical) one if only that was sent.
     #[inline]
     pub fn ingress_port(&self) -> Option<u32> {
-        match self.word_at(Item::Ports, 0) {
-            Some(ports) => half(ports >> 16),
-            None => self.word(Item::Level2Ports),
+        match self.item_word_at(Item::Ports, 0) {
+            Some(ports) => known_u16(ports >> 16),
+            None => self.item_word(Item::Level2Ports),
         }
     }
 
     /// Egress port, as [`Metadata::ingress_port`].
     #[inline]
     pub fn egress_port(&self) -> Option<u32> {
-        match self.word_at(Item::Ports, 0) {
-            Some(ports) => half(ports & 0xffff),
-            None => self.word_at(Item::Level2Ports, 4).filter(|port| *port != u32::MAX),
+        match self.item_word_at(Item::Ports, 0) {
+            Some(ports) => known_u16(ports & 0xffff),
+            None => self.item_word_at(Item::Level2Ports, 4).filter(|port| *port != u32::MAX),
         }
     }
 
     /// Nanoseconds in the node: as sent, else computed from both timestamps.
     #[inline]
-    pub fn latency(&self) -> Option<u64> {
-        match self.word(Item::Latency) {
+    pub fn node_latency(&self) -> Option<u64> {
+        match self.item_word(Item::Latency) {
             Some(latency) => Some(latency.into()),
-            None => self.egress_time()?.since(self.ingress_time()?),
+            None => self.egress_time()?.nanos_since(self.ingress_time()?),
         }
     }
 
     /// The packet's queue and its occupancy.
     #[inline]
-    pub fn queue(&self) -> Fill {
-        self.fill(Item::Queue)
+    pub fn queue_fill(&self) -> Fill {
+        self.item_fill(Item::Queue)
     }
 
     /// The queue and its congestion status (INT v0.5).
     #[inline]
     pub fn congestion(&self) -> Fill {
-        self.fill(Item::Congestion)
+        self.item_fill(Item::Congestion)
     }
 
     /// The buffer and its occupancy (version 2: 8 and 24 bits).
     #[inline]
-    pub fn buffer(&self) -> Fill {
-        self.fill(Item::Buffer)
+    pub fn buffer_fill(&self) -> Fill {
+        self.item_fill(Item::Buffer)
     }
 
     /// Arrival time.
     #[inline]
     pub fn ingress_time(&self) -> Option<Time> {
-        self.time(Item::IngressTime)
+        self.item_time(Item::IngressTime)
     }
 
     /// Departure time.
     #[inline]
     pub fn egress_time(&self) -> Option<Time> {
-        self.time(Item::EgressTime)
+        self.item_time(Item::EgressTime)
     }
 
     /// Utilisation of the egress port, in the node's unit.
     #[inline]
     pub fn utilization(&self) -> Option<u32> {
-        self.word(Item::Utilization)
+        self.item_word(Item::Utilization)
     }
 
     /// Why the packet was dropped: see [`super::drop_reason`]. `None` if it was not.
     #[inline]
     pub fn drop_reason(&self) -> Option<u8> {
-        Some((self.word_at(Item::Drop, 0)? >> 16) as u8)
+        Some((self.item_word_at(Item::Drop, 0)? >> 16) as u8)
     }
 
     /// The queue in which the packet was dropped.
     #[inline]
     pub fn drop_queue(&self) -> Option<u8> {
-        let queue = (self.word_at(Item::Drop, 0)? >> 24) as u8;
+        let queue = (self.item_word_at(Item::Drop, 0)? >> 24) as u8;
         (queue != 0xff).then_some(queue)
     }
 }

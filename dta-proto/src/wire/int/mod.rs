@@ -2,7 +2,7 @@
 //! packets.
 //!
 //! Sources: Telemetry Report v0.5, v1.0, v2.0 and INT v0.5, v1.0, v2.1 of the P4.org applications group. All
-//! integers are big-endian. [`reports`] parses the payload of one UDP datagram into reports that borrow from
+//! integers are big-endian. [`parse_reports`] parses the payload of one UDP datagram into reports that borrow from
 //! it, without allocating. No input makes an accessor panic.
 //!
 //! | file | format |
@@ -29,16 +29,16 @@ mod report_v20;
 mod stack;
 mod tunnel;
 
-pub use dialect::{Dialect, DialectError, Mark, Settings};
+pub use dialect::{Dialect, DialectError, IntSettings, Mark};
 pub use metadata::{Fill, Metadata, Time};
-pub use packet::{Packet, packet_in_ethernet, packet_in_ip};
+pub use packet::{ReportedPacket, packet_in_ethernet, packet_in_ip};
 pub(crate) use report_v20::IOAM;
 pub use stack::Stack;
 pub use tunnel::{Tunnel, TunnelKind};
 
 use self::dialect::Form;
-use super::error::len16;
-use super::{Error, Kind, Layer, Result};
+use super::error::saturating_u16;
+use super::{Error, Layer, Result, WireErrorKind};
 
 /// Version of a Telemetry Report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,7 +64,7 @@ pub enum IntVersion {
 
 /// Who numbered a datagram, and the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct DatagramSource {
     /// Number of the switch; `None` in v0.5 without a drop or switch-local header, which does not carry it.
     pub switch: Option<u32>,
     /// The separately numbering part of the switch, 6 bits.
@@ -90,7 +90,7 @@ pub struct Flags {
 
 /// One report.
 #[derive(Clone, Copy, Debug)]
-pub struct Report<'a> {
+pub struct IntReport<'a> {
     /// Its version.
     pub version: ReportVersion,
     /// Number of the sending switch, if present.
@@ -100,12 +100,12 @@ pub struct Report<'a> {
     /// Metadata of that switch.
     pub local: Metadata<'a>,
     /// The packet, or why it cannot be parsed; the rest is valid either way.
-    pub packet: Result<Packet<'a>>,
+    pub packet: Result<ReportedPacket<'a>>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> IntReport<'a> {
     /// An empty report, to be overwritten.
-    pub const EMPTY: Report<'static> = Report {
+    pub const EMPTY: IntReport<'static> = IntReport {
         version: ReportVersion::V10,
         switch: None,
         flags: Flags { dropped: false, congested: false, tracked: false, intermediate: false },
@@ -114,29 +114,30 @@ impl<'a> Report<'a> {
     };
 
     /// The stack of the packet.
-    pub fn stack(&self) -> Option<&Stack<'a>> {
+    pub fn packet_stack(&self) -> Option<&Stack<'a>> {
         self.packet.as_ref().ok().and_then(|packet| packet.stack.as_ref())
     }
 
-    /// Whether the packet carries INT-MX ([`Stack::is_mx`]).
+    /// Whether the packet carries INT-MX ([`Stack::is_int_mx`]).
     #[inline]
-    pub fn is_mx(&self) -> bool {
-        self.stack().is_some_and(Stack::is_mx)
+    pub fn is_int_mx(&self) -> bool {
+        self.packet_stack().is_some_and(Stack::is_int_mx)
     }
 
     /// Whether the sending switch is a hop of the report: it sent more than an arrival time, or INT-MX asked
     /// it to report.
     #[inline]
     pub fn is_hop(&self) -> bool {
-        self.local.is_hop() || self.is_mx()
+        self.local.is_hop() || self.is_int_mx()
     }
 
-    /// All hops in the report, newest first: the sending switch if it is one ([`Report::is_hop`]), then those
+    /// All hops in the report, newest first: the sending switch if it is one ([`IntReport::is_hop`]), then those
     /// of the packet. Each with its switch's number.
     #[inline]
-    pub fn hops(&self) -> impl Iterator<Item = (Option<u32>, Metadata<'a>)> + use<'a> {
+    pub fn hops_with_switches(&self) -> impl Iterator<Item = (Option<u32>, Metadata<'a>)> + use<'a> {
         let own = self.is_hop().then_some((self.switch, self.local));
-        let stack = self.stack().map(|stack| stack.hops().map(|hop| (hop.switch(), hop)));
+        let stack =
+            self.packet_stack().map(|stack| stack.hops_newest_first().map(|hop| (hop.switch_number(), hop)));
         own.into_iter().chain(stack.into_iter().flatten())
     }
 }
@@ -144,13 +145,13 @@ impl<'a> Report<'a> {
 /// The reports of one datagram, in order.
 #[derive(Clone, Debug)]
 pub struct Reports<'a> {
-    source: Source,
+    source: DatagramSource,
     form: Form,
-    next: Next<'a>,
+    next: RemainingReports<'a>,
 }
 
 #[derive(Clone, Debug)]
-enum Next<'a> {
+enum RemainingReports<'a> {
     /// A datagram with a valid header and one report.
     One(&'a [u8]),
     /// The reports after a group header.
@@ -159,17 +160,17 @@ enum Next<'a> {
 
 impl<'a> Reports<'a> {
     /// Who numbered the datagram.
-    pub fn source(&self) -> Source {
+    pub fn datagram_source(&self) -> DatagramSource {
         self.source
     }
 
     /// Parses the next report into its final place, because moving a report takes a third as long as parsing
     /// it. `None` after the last one. After an error the place's contents are unspecified.
     #[inline(always)] // on the path of every report
-    pub fn read(&mut self, into: &mut Report<'a>) -> Option<Result<()>> {
+    pub fn read(&mut self, into: &mut IntReport<'a>) -> Option<Result<()>> {
         match &mut self.next {
-            Next::One([]) | Next::Group([]) => None,
-            Next::One(bytes) => {
+            RemainingReports::One([]) | RemainingReports::Group([]) => None,
+            RemainingReports::One(bytes) => {
                 let read = match self.form.version {
                     ReportVersion::V05 => report_v05::read(bytes, &self.form, into),
                     _ => report_v10::read(bytes, &self.form, into),
@@ -177,7 +178,7 @@ impl<'a> Reports<'a> {
                 *bytes = &[];
                 Some(read)
             }
-            Next::Group(bytes) => {
+            RemainingReports::Group(bytes) => {
                 let (report, behind) = report_v20::next(bytes, self.source.switch, &self.form);
                 *bytes = behind;
                 Some(report.map(|report| *into = report))
@@ -187,11 +188,11 @@ impl<'a> Reports<'a> {
 }
 
 impl<'a> Iterator for Reports<'a> {
-    type Item = Result<Report<'a>>;
+    type Item = Result<IntReport<'a>>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let mut report = Report::EMPTY;
+        let mut report = IntReport::EMPTY;
         let read = self.read(&mut report)?;
         Some(read.map(|()| report))
     }
@@ -202,24 +203,28 @@ impl<'a> Iterator for Reports<'a> {
 /// # Errors
 /// An unknown version, or a truncated header.
 #[inline]
-pub fn reports<'a>(payload: &'a [u8], settings: &Settings) -> Result<Reports<'a>> {
+pub fn parse_reports<'a>(payload: &'a [u8], settings: &IntSettings) -> Result<Reports<'a>> {
     let Some(first) = payload.first_chunk::<2>() else {
-        return Err(err("header", 0, Kind::Truncated { need: 2, have: len16(payload.len()) }));
+        return Err(err(
+            "header",
+            0,
+            WireErrorKind::Truncated { need: 2, have: saturating_u16(payload.len()) },
+        ));
     };
-    let Some(form) = settings.form(*first) else {
-        return Err(err("version", 0, Kind::UnknownVersion(first[0] >> 4)));
+    let Some(form) = settings.resolve_form(*first) else {
+        return Err(err("version", 0, WireErrorKind::UnknownVersion(first[0] >> 4)));
     };
     let (source, next) = match form.version {
-        ReportVersion::V05 => (report_v05::source(payload)?, Next::One(payload)),
-        ReportVersion::V10 => (report_v10::source(payload)?, Next::One(payload)),
+        ReportVersion::V05 => (report_v05::parse_source(payload)?, RemainingReports::One(payload)),
+        ReportVersion::V10 => (report_v10::parse_source(payload)?, RemainingReports::One(payload)),
         ReportVersion::V20 => {
-            let (source, group) = report_v20::group(payload)?;
-            (source, Next::Group(group))
+            let (source, group) = report_v20::parse_group(payload)?;
+            (source, RemainingReports::Group(group))
         }
     };
     Ok(Reports { source, form, next })
 }
 
-const fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+const fn err(field: &'static str, offset: u16, kind: WireErrorKind) -> Error {
     Error::new(Layer::TelemetryReport, field, offset, kind)
 }

@@ -6,8 +6,8 @@ use super::dialect::{Form, Mark};
 use super::stack::{self, Behind, Stack};
 use super::tunnel::{self, Inside, Outer, Tunnel};
 use crate::key::{Flow, has_ports};
-use crate::wire::error::len16;
-use crate::wire::{Error, Kind, Layer, Result, ethernet, ipv4, udp};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Error, Layer, Result, WireErrorKind, ethernet, ipv4, udp};
 
 pub(super) const TYPE_IPV6: u16 = 0x86dd;
 pub(super) const TYPE_MPLS: u16 = 0x8847;
@@ -25,7 +25,7 @@ pub(super) enum First {
 
 /// The reported packet, as far as its first bytes were sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
+pub struct ReportedPacket<'a> {
     /// Its 5-tuple, as the sender wrote it if INT had changed port or protocol. Ports are 0 if the protocol
     /// has none, or in a fragment without them.
     pub flow: Flow,
@@ -37,7 +37,7 @@ pub struct Packet<'a> {
     pub tunnel: Option<Tunnel>,
 }
 
-impl Packet<'_> {
+impl ReportedPacket<'_> {
     /// The user's flow: the one in the tunnel, if any.
     #[inline]
     pub fn inner_flow(&self) -> &Flow {
@@ -45,19 +45,19 @@ impl Packet<'_> {
     }
 }
 
-fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+fn err(field: &'static str, offset: u16, kind: WireErrorKind) -> Error {
     Error::new(Layer::Reported, field, offset, kind)
 }
 
 fn truncated(field: &'static str, need: usize, have: usize) -> Error {
-    err(field, 0, Kind::Truncated { need: len16(need), have: len16(have) })
+    err(field, 0, WireErrorKind::Truncated { need: saturating_u16(need), have: saturating_u16(have) })
 }
 
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn get_be_u16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn get_be_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
@@ -65,33 +65,33 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 ///
 /// # Errors
 /// Neither IPv4 nor IPv6, or truncated.
-pub fn packet_in_ethernet(bytes: &[u8]) -> Result<Packet<'_>> {
-    parse(bytes, First::Ethernet, &Form::WITHOUT_INT)
+pub fn packet_in_ethernet(bytes: &[u8]) -> Result<ReportedPacket<'_>> {
+    parse_packet(bytes, First::Ethernet, &Form::WITHOUT_INT)
 }
 
 /// The same of a packet from its IP header on.
 ///
 /// # Errors
 /// As [`packet_in_ethernet`].
-pub fn packet_in_ip(bytes: &[u8]) -> Result<Packet<'_>> {
-    parse(bytes, First::Ip, &Form::WITHOUT_INT)
+pub fn packet_in_ip(bytes: &[u8]) -> Result<ReportedPacket<'_>> {
+    parse_packet(bytes, First::Ip, &Form::WITHOUT_INT)
 }
 
 /// Parses a packet. One in a tunnel is parsed too, and may have the stack if the outer one has none.
 #[cold]
-pub(super) fn parse<'a>(bytes: &'a [u8], first: First, form: &Form) -> Result<Packet<'a>> {
+pub(super) fn parse_packet<'a>(bytes: &'a [u8], first: First, form: &Form) -> Result<ReportedPacket<'a>> {
     let mut packet = NOT_READ;
     read(bytes, first, form, &mut packet);
     packet
 }
 
 /// An empty packet, to be overwritten.
-pub(super) const NOT_READ: Result<Packet<'static>> =
-    Err(Error::new(Layer::Reported, "packet", 0, Kind::Truncated { need: 1, have: 0 }));
+pub(super) const NOT_READ: Result<ReportedPacket<'static>> =
+    Err(Error::new(Layer::Reported, "packet", 0, WireErrorKind::Truncated { need: 1, have: 0 }));
 
-/// As [`parse`], into its final place: moving takes a third as long as parsing.
+/// As [`parse_packet`], into its final place: moving takes a third as long as parsing.
 #[inline(always)] // on the path of every report
-pub(super) fn read<'a>(bytes: &'a [u8], first: First, form: &Form, into: &mut Result<Packet<'a>>) {
+pub(super) fn read<'a>(bytes: &'a [u8], first: First, form: &Form, into: &mut Result<ReportedPacket<'a>>) {
     let behind = match read_layer(bytes, first, form, into) {
         Ok(behind) => behind,
         Err(error) => {
@@ -100,14 +100,14 @@ pub(super) fn read<'a>(bytes: &'a [u8], first: First, form: &Form, into: &mut Re
         }
     };
     if let (Some(behind), Ok(packet)) = (behind, into)
-        && let Some(inside) = tunnel::inside(behind)
+        && let Some(inside) = tunnel::decapsulate(behind)
     {
         read_tunnel(inside, form, packet);
     }
 }
 
 #[cold]
-fn read_tunnel<'a>((kind, inside, first): Inside<'a>, form: &Form, packet: &mut Packet<'a>) {
+fn read_tunnel<'a>((kind, inside, first): Inside<'a>, form: &Form, packet: &mut ReportedPacket<'a>) {
     let mut inner = NOT_READ;
     if let (Ok(_), Ok(inner)) = (read_layer(inside, first, form, &mut inner), inner) {
         packet.tunnel = Some(Tunnel { kind, flow: inner.flow });
@@ -122,7 +122,7 @@ fn read_layer<'a>(
     bytes: &'a [u8],
     first: First,
     form: &Form,
-    into: &mut Result<Packet<'a>>,
+    into: &mut Result<ReportedPacket<'a>>,
 ) -> Result<Option<Outer<'a>>> {
     let ip = match first {
         First::Ip => bytes,
@@ -131,7 +131,7 @@ fn read_layer<'a>(
     let ip = match ip.first().map(|byte| byte >> 4) {
         Some(4) => ipv4_packet(ip)?,
         Some(6) => ipv6_packet(ip)?,
-        Some(version) => return Err(err("ip_version", 0, Kind::UnknownVersion(version))),
+        Some(version) => return Err(err("ip_version", 0, WireErrorKind::UnknownVersion(version))),
         None => return Err(truncated("ip", 1, 0)),
     };
     // Built from parts only at the end: a packet built once is not copied.
@@ -139,12 +139,12 @@ fn read_layer<'a>(
     let (mut found, mut rest) = (None, &[][..]);
     let with_ports = ip.is_first && has_ports(protocol);
     if with_ports {
-        ports = ports_of(ip.rest).unwrap_or_default();
+        ports = transport_ports(ip.rest).unwrap_or_default();
         found = match protocol {
             TCP => find_in_tcp(ip.rest, ip.dscp, form)?,
             ipv4::PROTOCOL_UDP => {
                 rest = ip.rest.get(udp::HEADER_LEN..).unwrap_or(&[]);
-                find(rest, ip.dscp, Some(ports.1), form)?
+                find_stack(rest, ip.dscp, Some(ports.1), form)?
             }
             _ => None,
         };
@@ -156,7 +156,7 @@ fn read_layer<'a>(
         }
         if let Some(next) = behind.next_header {
             protocol = next;
-            ports = if has_ports(next) { ports_of(rest).unwrap_or_default() } else { (0, 0) };
+            ports = if has_ports(next) { transport_ports(rest).unwrap_or_default() } else { (0, 0) };
             let is_udp = next == ipv4::PROTOCOL_UDP;
             rest = if is_udp { rest.get(udp::HEADER_LEN..).unwrap_or(&[]) } else { &[] };
         }
@@ -170,14 +170,14 @@ fn read_layer<'a>(
         None
     };
     let flow = Flow { src: ip.src, dst: ip.dst, sport: ports.0, dport: ports.1, proto: protocol };
-    *into = Ok(Packet { flow, length: ip.length, stack, tunnel: None });
+    *into = Ok(ReportedPacket { flow, length: ip.length, stack, tunnel: None });
     Ok(behind)
 }
 
 /// Source and destination port at the start of a header.
 #[inline]
-fn ports_of(header: &[u8]) -> Option<(u16, u16)> {
-    Some((u16_at(header, 0)?, u16_at(header, 2)?))
+fn transport_ports(header: &[u8]) -> Option<(u16, u16)> {
+    Some((get_be_u16(header, 0)?, get_be_u16(header, 2)?))
 }
 
 type Found<'a> = Option<(Stack<'a>, Behind)>;
@@ -188,15 +188,15 @@ fn find_in_tcp<'a>(tcp: &'a [u8], dscp: u8, form: &Form) -> Result<Found<'a>> {
     let options_end = tcp.get(12).map_or(TCP_HEADER_LEN, |byte| usize::from(byte >> 4) * 4);
     let plain = tcp.get(TCP_HEADER_LEN..).unwrap_or(&[]);
     if options_end <= TCP_HEADER_LEN {
-        return find(plain, dscp, None, form);
+        return find_stack(plain, dscp, None, form);
     }
     let behind_options = tcp.get(options_end..).unwrap_or(&[]);
-    let before = || match find(plain, dscp, None, form) {
+    let before = || match find_stack(plain, dscp, None, form) {
         // Options may look like the start of INT: that alone does not make it truncated.
         Err(_) if form.is_guessed() => Ok(None),
         found => found,
     };
-    let behind = || find(behind_options, dscp, None, form);
+    let behind = || find_stack(behind_options, dscp, None, form);
     let first = if form.before_options { before() } else { behind() };
     if let Ok(Some(_)) = first {
         return first;
@@ -211,19 +211,21 @@ fn find_in_tcp<'a>(tcp: &'a [u8], dscp: u8, form: &Form) -> Result<Found<'a>> {
 /// INT at the start of these bytes. An error if INT is expected but absent, or if a header says it is longer
 /// than these bytes.
 #[inline(always)]
-fn find<'a>(bytes: &'a [u8], dscp: u8, port: Option<u16>, form: &Form) -> Result<Found<'a>> {
+fn find_stack<'a>(bytes: &'a [u8], dscp: u8, port: Option<u16>, form: &Form) -> Result<Found<'a>> {
     match form.mark {
         Mark::Never => Ok(None),
-        Mark::Guess | Mark::ByDialect => match stack::parse(bytes, form) {
+        Mark::Guess | Mark::ByDialect => match stack::parse_stack(bytes, form) {
             Ok(found) => Ok(Some(found)),
-            Err(error) if stack::is_cut(&error) => Err(error),
+            Err(error) if stack::is_truncated(&error) => Err(error),
             Err(_) => Ok(None),
         },
-        Mark::Always => stack::parse(bytes, form).map(Some),
-        Mark::Dscp { value, mask } if dscp & mask == value & mask => stack::parse(bytes, form).map(Some),
-        Mark::Port(int) if port == Some(int) => stack::parse(bytes, form).map(Some),
+        Mark::Always => stack::parse_stack(bytes, form).map(Some),
+        Mark::Dscp { value, mask } if dscp & mask == value & mask => {
+            stack::parse_stack(bytes, form).map(Some)
+        }
+        Mark::Port(int) if port == Some(int) => stack::parse_stack(bytes, form).map(Some),
         Mark::Probe(marker) if bytes.first_chunk() == Some(&marker.to_be_bytes()) => {
-            let (stack, mut behind) = stack::parse(&bytes[8..], form)?;
+            let (stack, mut behind) = stack::parse_stack(&bytes[8..], form)?;
             behind.len += 8;
             Ok(Some((stack, behind)))
         }
@@ -234,17 +236,17 @@ fn find<'a>(bytes: &'a [u8], dscp: u8, port: Option<u16>, form: &Form) -> Result
 /// Skips Ethernet, VLAN tags and MPLS labels.
 fn behind_ethernet(bytes: &[u8]) -> Result<&[u8]> {
     let short = || truncated("ethernet", ethernet::HEADER_LEN, bytes.len());
-    let mut kind = u16_at(bytes, 12).ok_or_else(short)?;
+    let mut kind = get_be_u16(bytes, 12).ok_or_else(short)?;
     let mut at = ethernet::HEADER_LEN;
     while TYPE_VLAN.contains(&kind) {
-        kind = u16_at(bytes, at + 2).ok_or_else(short)?;
+        kind = get_be_u16(bytes, at + 2).ok_or_else(short)?;
         at += 4;
     }
     if kind == TYPE_MPLS {
         return bytes.get(at..).and_then(behind_labels).ok_or_else(short);
     }
     if kind != ethernet::TYPE_IPV4 && kind != TYPE_IPV6 {
-        return Err(err("ethertype", 12, Kind::Protocol(kind)));
+        return Err(err("ethertype", 12, WireErrorKind::Protocol(kind)));
     }
     Ok(bytes.get(at..).unwrap_or(&[]))
 }
@@ -253,7 +255,7 @@ fn behind_ethernet(bytes: &[u8]) -> Result<&[u8]> {
 pub(super) fn behind_labels(bytes: &[u8]) -> Option<&[u8]> {
     let mut at = 0;
     // Bit 8 marks the last label.
-    while u32_at(bytes, at)? & 0x100 == 0 {
+    while get_be_u32(bytes, at)? & 0x100 == 0 {
         at += 4;
     }
     bytes.get(at + 4..)
@@ -273,20 +275,20 @@ struct Ip<'a> {
 
 #[inline]
 fn ipv4_packet(bytes: &[u8]) -> Result<Ip<'_>> {
-    let Some(header) = ipv4::Header::of(bytes) else {
+    let Some(header) = ipv4::Ipv4Header::from_first_bytes(bytes) else {
         return Err(truncated("ipv4", ipv4::HEADER_LEN, bytes.len()));
     };
     let (header_len, length) = (header.header_len(), header.total_length());
     if header_len < ipv4::HEADER_LEN || usize::from(length) < header_len {
-        return Err(err("ipv4", 0, Kind::Length(length)));
+        return Err(err("ipv4", 0, WireErrorKind::Length(length)));
     }
     // The report may hold only the packet's first bytes.
     let end = bytes.len().min(length.into());
     Ok(Ip {
-        src: header.src().into(),
-        dst: header.dst().into(),
-        protocol: header.protocol(),
-        dscp: header.tos() >> 2,
+        src: header.source_address().into(),
+        dst: header.destination_address().into(),
+        protocol: header.protocol_number(),
+        dscp: header.type_of_service() >> 2,
         length,
         is_first: !header.is_later_fragment(),
         rest: bytes.get(header_len..end).unwrap_or(&[]),

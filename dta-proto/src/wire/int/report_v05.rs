@@ -9,19 +9,20 @@
 use super::dialect::Form;
 use super::metadata::{Item, Layout};
 use super::packet::{self, First};
-use super::{Flags, Metadata, Report, ReportVersion, Source, err};
-use crate::wire::error::len16;
-use crate::wire::{Kind, Result};
+use super::{DatagramSource, Flags, IntReport, Metadata, ReportVersion, err};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Result, WireErrorKind};
 
 const FIXED_LEN: usize = 12;
 const SWITCH_AT: u8 = FIXED_LEN as u8;
-const FIXED: Layout = Layout::NONE.with(Item::IngressTime, 8);
-const WITH_SWITCH: Layout = FIXED.with(Item::Switch, SWITCH_AT).with(Item::Ports, SWITCH_AT + 4);
-const DROP: Layout = WITH_SWITCH.with(Item::Drop, SWITCH_AT + 8);
-const LOCAL: Layout = WITH_SWITCH.with(Item::Queue, SWITCH_AT + 8).with(Item::EgressTime, SWITCH_AT + 12);
+const FIXED: Layout = Layout::NONE.with_item(Item::IngressTime, 8);
+const WITH_SWITCH: Layout = FIXED.with_item(Item::Switch, SWITCH_AT).with_item(Item::Ports, SWITCH_AT + 4);
+const DROP: Layout = WITH_SWITCH.with_item(Item::Drop, SWITCH_AT + 8);
+const LOCAL: Layout =
+    WITH_SWITCH.with_item(Item::Queue, SWITCH_AT + 8).with_item(Item::EgressTime, SWITCH_AT + 12);
 
 /// What the first bytes say about the rest.
-struct Head<'a> {
+struct V05Header<'a> {
     fixed: &'a [u8; FIXED_LEN],
     layout: Layout,
     /// From the first byte up to the packet.
@@ -30,44 +31,45 @@ struct Head<'a> {
 }
 
 #[inline]
-fn head(bytes: &[u8]) -> Result<Head<'_>> {
-    let have = len16(bytes.len());
+fn parse_header(bytes: &[u8]) -> Result<V05Header<'_>> {
+    let have = saturating_u16(bytes.len());
     let Some(fixed) = bytes.first_chunk::<FIXED_LEN>() else {
-        return Err(err("header", 0, Kind::Truncated { need: FIXED_LEN as u16, have }));
+        return Err(err("header", 0, WireErrorKind::Truncated { need: FIXED_LEN as u16, have }));
     };
     let (layout, len) = match fixed[0] & 0xf {
         0 => (FIXED, FIXED_LEN),
         1 => (DROP, FIXED_LEN + 12),
         2 => (LOCAL, FIXED_LEN + 16),
-        other => return Err(err("next_protocol", 0, Kind::Reserved(other))),
+        other => return Err(err("next_protocol", 0, WireErrorKind::Reserved(other))),
     };
     match bytes.split_at_checked(len) {
-        Some((header, rest)) => Ok(Head { fixed, layout, header, rest }),
-        None => Err(err("header", 0, Kind::Truncated { need: len as u16, have })),
+        Some((header, rest)) => Ok(V05Header { fixed, layout, header, rest }),
+        None => Err(err("header", 0, WireErrorKind::Truncated { need: len as u16, have })),
     }
 }
 
 /// Who numbered the datagram. The header is complete here.
 #[inline]
-pub(super) fn source(bytes: &[u8]) -> Result<Source> {
-    let Head { fixed, layout, header, .. } = head(bytes)?;
+pub(super) fn parse_source(bytes: &[u8]) -> Result<DatagramSource> {
+    let V05Header { fixed, layout, header, .. } = parse_header(bytes)?;
     let sequence = u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
-    let switch = Metadata::new(header, layout).switch();
-    Ok(Source { switch, hardware: fixed[3] & 0x3f, sequence, sequence_bits: 32 })
+    let switch = Metadata::new(header, layout).switch_number();
+    Ok(DatagramSource { switch, hardware: fixed[3] & 0x3f, sequence, sequence_bits: 32 })
 }
 
 /// The report. The rest is valid even if the packet cannot be parsed.
 #[inline]
-pub(super) fn read<'a>(bytes: &'a [u8], form: &Form, into: &mut Report<'a>) -> Result<()> {
-    let Head { fixed, layout, header, rest } = head(bytes)?;
-    let local = Metadata::new(header, layout.in_form(form));
+pub(super) fn read<'a>(bytes: &'a [u8], form: &Form, into: &mut IntReport<'a>) -> Result<()> {
+    let V05Header { fixed, layout, header, rest } = parse_header(bytes)?;
+    let local = Metadata::new(header, layout.adjust_for_form(form));
     let flags = Flags {
         dropped: fixed[1] & 0x80 != 0,
         congested: fixed[1] & 0x40 != 0,
         tracked: fixed[1] & 0x20 != 0,
         intermediate: false,
     };
-    (into.version, into.switch, into.flags, into.local) = (ReportVersion::V05, local.switch(), flags, local);
+    (into.version, into.switch, into.flags, into.local) =
+        (ReportVersion::V05, local.switch_number(), flags, local);
     packet::read(rest, First::Ethernet, form, &mut into.packet);
     Ok(())
 }

@@ -11,17 +11,17 @@
 use super::dialect::Form;
 use super::metadata::{Instructions, Item, Layouts};
 use super::packet::{self, First};
-use super::{Flags, Metadata, Report, ReportVersion, Source, err};
-use crate::wire::error::len16;
-use crate::wire::{Kind, Result};
+use super::{DatagramSource, Flags, IntReport, Metadata, ReportVersion, err};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Result, WireErrorKind};
 
 const FIXED_LEN: usize = 16;
-static LAYOUTS: Layouts = Layouts::of(&Instructions::of_report_v10(), FIXED_LEN as u8)
-    .with(Item::Switch, 4)
-    .with(Item::IngressTime, 12);
+static LAYOUTS: Layouts = Layouts::from_instructions(&Instructions::of_report_v10(), FIXED_LEN as u8)
+    .with_item(Item::Switch, 4)
+    .with_item(Item::IngressTime, 12);
 
 /// What the first bytes say about the rest.
-struct Head<'a> {
+struct V10Header<'a> {
     fixed: &'a [u8; FIXED_LEN],
     first: First,
     /// The metadata bits, at the top of a bitmap.
@@ -31,30 +31,30 @@ struct Head<'a> {
 }
 
 #[inline]
-fn head(bytes: &[u8]) -> Result<Head<'_>> {
-    let have = len16(bytes.len());
+fn parse_header(bytes: &[u8]) -> Result<V10Header<'_>> {
+    let have = saturating_u16(bytes.len());
     let Some(fixed) = bytes.first_chunk::<FIXED_LEN>() else {
-        return Err(err("header", 0, Kind::Truncated { need: FIXED_LEN as u16, have }));
+        return Err(err("header", 0, WireErrorKind::Truncated { need: FIXED_LEN as u16, have }));
     };
     let word = u32::from_be_bytes([fixed[0], fixed[1], fixed[2], fixed[3]]);
     let first = match word >> 21 & 7 {
         0 => First::Ethernet,
         1 | 2 => First::Ip,
-        other => return Err(err("next_protocol", 1, Kind::Reserved(other as u8))),
+        other => return Err(err("next_protocol", 1, WireErrorKind::Reserved(other as u8))),
     };
     let bits = (word >> 15 & 0x3f) as u16;
     let len = usize::from(fixed[0] & 0xf).max(FIXED_LEN / 4 + bits.count_ones() as usize) * 4;
     let Some((header, rest)) = bytes.split_at_checked(len) else {
-        return Err(err("length", 0, Kind::Truncated { need: len as u16, have }));
+        return Err(err("length", 0, WireErrorKind::Truncated { need: len as u16, have }));
     };
-    Ok(Head { fixed, first, bitmap: bits << 10, header, rest })
+    Ok(V10Header { fixed, first, bitmap: bits << 10, header, rest })
 }
 
 /// Who numbered the datagram. The header is complete here.
 #[inline]
-pub(super) fn source(bytes: &[u8]) -> Result<Source> {
-    let Head { fixed, .. } = head(bytes)?;
-    Ok(Source {
+pub(super) fn parse_source(bytes: &[u8]) -> Result<DatagramSource> {
+    let V10Header { fixed, .. } = parse_header(bytes)?;
+    Ok(DatagramSource {
         // In metadata, all ones would mean "not available"; here it is an ordinary number.
         switch: Some(u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]])),
         hardware: fixed[3] & 0x3f,
@@ -65,9 +65,9 @@ pub(super) fn source(bytes: &[u8]) -> Result<Source> {
 
 /// The report. The rest is valid even if the packet cannot be parsed.
 #[inline(always)] // on the path of every report
-pub(super) fn read<'a>(bytes: &'a [u8], form: &Form, into: &mut Report<'a>) -> Result<()> {
-    let Head { fixed, first, bitmap, header, rest } = head(bytes)?;
-    let layout = LAYOUTS.get(bitmap).in_form(form);
+pub(super) fn read<'a>(bytes: &'a [u8], form: &Form, into: &mut IntReport<'a>) -> Result<()> {
+    let V10Header { fixed, first, bitmap, header, rest } = parse_header(bytes)?;
+    let layout = LAYOUTS.get(bitmap).adjust_for_form(form);
     let bits = u16::from_be_bytes([fixed[2], fixed[3]]);
     let flags = Flags {
         dropped: bits & 0x100 != 0,

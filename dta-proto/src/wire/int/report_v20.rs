@@ -11,10 +11,10 @@
 
 use super::dialect::Form;
 use super::metadata::{Instructions, Layout};
-use super::packet::{self, First, Packet};
-use super::{Flags, Metadata, Report, ReportVersion, Source, err};
-use crate::wire::error::len16;
-use crate::wire::{Error, Kind, Result};
+use super::packet::{self, First, ReportedPacket};
+use super::{DatagramSource, Flags, IntReport, Metadata, ReportVersion, err};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Error, Result, WireErrorKind};
 
 const GROUP_LEN: usize = 8;
 const WORD: usize = 4;
@@ -24,26 +24,26 @@ const INT_FIXED_LEN: usize = 8;
 const TO_THE_END: usize = 0xff;
 static INSTRUCTIONS: Instructions = Instructions::of_report_v20();
 /// The error for a report about IOAM.
-pub(crate) const IOAM: Error = err("report_type", 0, Kind::Reserved(2));
+pub(crate) const IOAM: Error = err("report_type", 0, WireErrorKind::Reserved(2));
 
 /// The source, the node, and the bytes of all reports.
-pub(super) fn group(bytes: &[u8]) -> Result<(Source, &[u8])> {
-    let have = len16(bytes.len());
+pub(super) fn parse_group(bytes: &[u8]) -> Result<(DatagramSource, &[u8])> {
+    let have = saturating_u16(bytes.len());
     let Some((head, rest)) = bytes.split_first_chunk::<GROUP_LEN>() else {
-        return Err(err("group", 0, Kind::Truncated { need: GROUP_LEN as u16, have }));
+        return Err(err("group", 0, WireErrorKind::Truncated { need: GROUP_LEN as u16, have }));
     };
     let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
     if word >> 28 != 2 {
-        return Err(err("version", 0, Kind::UnknownVersion((word >> 28) as u8)));
+        return Err(err("version", 0, WireErrorKind::UnknownVersion((word >> 28) as u8)));
     }
     if rest.is_empty() {
         return Err(err(
             "report",
             GROUP_LEN as u16,
-            Kind::Truncated { need: (GROUP_LEN + WORD) as u16, have },
+            WireErrorKind::Truncated { need: (GROUP_LEN + WORD) as u16, have },
         ));
     }
-    let source = Source {
+    let source = DatagramSource {
         switch: Some(u32::from_be_bytes([head[4], head[5], head[6], head[7]])),
         hardware: (word >> 22 & 0x3f) as u8,
         sequence: word & 0x003f_ffff,
@@ -53,25 +53,30 @@ pub(super) fn group(bytes: &[u8]) -> Result<(Source, &[u8])> {
 }
 
 /// The first of these reports, and the bytes after it. After a wrong length nothing more can be parsed.
-pub(super) fn next<'a>(bytes: &'a [u8], node: Option<u32>, form: &Form) -> (Result<Report<'a>>, &'a [u8]) {
-    let have = len16(bytes.len());
+pub(super) fn next<'a>(bytes: &'a [u8], node: Option<u32>, form: &Form) -> (Result<IntReport<'a>>, &'a [u8]) {
+    let have = saturating_u16(bytes.len());
     let Some((head, rest)) = bytes.split_first_chunk::<WORD>() else {
-        return (Err(err("report", 0, Kind::Truncated { need: WORD as u16, have })), &[]);
+        return (Err(err("report", 0, WireErrorKind::Truncated { need: WORD as u16, have })), &[]);
     };
     let (body, behind) = match usize::from(head[1]) {
         TO_THE_END => (rest, &[][..]),
         words => match rest.split_at_checked(words * WORD) {
             Some(split) => split,
             None => {
-                let kind = Kind::Truncated { need: len16(WORD + words * WORD), have };
+                let kind = WireErrorKind::Truncated { need: saturating_u16(WORD + words * WORD), have };
                 return (Err(err("report_length", 1, kind)), &[]);
             }
         },
     };
-    (report(head, body, node, form), behind)
+    (parse_report(head, body, node, form), behind)
 }
 
-fn report<'a>(head: &[u8; WORD], body: &'a [u8], node: Option<u32>, form: &Form) -> Result<Report<'a>> {
+fn parse_report<'a>(
+    head: &[u8; WORD],
+    body: &'a [u8],
+    node: Option<u32>,
+    form: &Form,
+) -> Result<IntReport<'a>> {
     let flags = Flags {
         dropped: head[3] & 0x80 != 0,
         congested: head[3] & 0x40 != 0,
@@ -80,51 +85,55 @@ fn report<'a>(head: &[u8; WORD], body: &'a [u8], node: Option<u32>, form: &Form)
     };
     let (local, inner) = match head[0] >> 4 {
         0 => (Metadata::NONE, body),
-        1 => metadata(body, usize::from(head[2]) * WORD, form)?,
+        1 => parse_metadata(body, usize::from(head[2]) * WORD, form)?,
         2 => return Err(IOAM),
-        other => return Err(err("report_type", 0, Kind::Reserved(other))),
+        other => return Err(err("report_type", 0, WireErrorKind::Reserved(other))),
     };
     let packet = match head[0] & 0xf {
         0 | 2 => Err(no_packet()),
-        1 => in_tlvs(inner, form),
-        3 => packet::parse(inner, First::Ethernet, form),
-        4 | 5 => packet::parse(inner, First::Ip, form),
-        other => return Err(err("inner_type", 0, Kind::Reserved(other))),
+        1 => packet_in_tlvs(inner, form),
+        3 => packet::parse_packet(inner, First::Ethernet, form),
+        4 | 5 => packet::parse_packet(inner, First::Ip, form),
+        other => return Err(err("inner_type", 0, WireErrorKind::Reserved(other))),
     };
-    Ok(Report { version: ReportVersion::V20, switch: node, flags, local, packet })
+    Ok(IntReport { version: ReportVersion::V20, switch: node, flags, local, packet })
 }
 
 fn no_packet() -> Error {
-    err("packet", 0, Kind::Truncated { need: 1, have: 0 })
+    err("packet", 0, WireErrorKind::Truncated { need: 1, have: 0 })
 }
 
 /// The metadata of a report of type INT, and what follows it.
-fn metadata<'a>(body: &'a [u8], len: usize, form: &Form) -> Result<(Metadata<'a>, &'a [u8])> {
-    let have = len16(body.len());
+fn parse_metadata<'a>(body: &'a [u8], len: usize, form: &Form) -> Result<(Metadata<'a>, &'a [u8])> {
+    let have = saturating_u16(body.len());
     let need = INT_FIXED_LEN + len;
     let Some((head, inner)) = body.split_at_checked(need) else {
-        return Err(err("metadata_length", 2, Kind::Truncated { need: len16(need), have }));
+        return Err(err("metadata_length", 2, WireErrorKind::Truncated { need: saturating_u16(need), have }));
     };
     let bits = u16::from_be_bytes([head[0], head[1]]);
     // Anything beyond these bits is the domain's.
-    if INSTRUCTIONS.words(bits) as usize * WORD > len {
-        return Err(err("metadata_length", 2, Kind::Length(len16(len))));
+    if INSTRUCTIONS.word_count(bits) as usize * WORD > len {
+        return Err(err("metadata_length", 2, WireErrorKind::Length(saturating_u16(len))));
     }
-    let layout = Layout::of(&INSTRUCTIONS, bits, INT_FIXED_LEN as u8).in_form(form);
+    let layout = Layout::from_bitmap(&INSTRUCTIONS, bits, INT_FIXED_LEN as u8).adjust_for_form(form);
     Ok((Metadata::new(head, layout), inner))
 }
 
 /// The packet in the first TLV that holds one. Each: `type 4 (0 domain data, 1 Ethernet, 2 IPv4, 3 IPv6),
 /// reserved 4, length 8 (words after this one), template 16`.
-fn in_tlvs<'a>(mut bytes: &'a [u8], form: &Form) -> Result<Packet<'a>> {
+fn packet_in_tlvs<'a>(mut bytes: &'a [u8], form: &Form) -> Result<ReportedPacket<'a>> {
     while let Some((head, rest)) = bytes.split_first_chunk::<WORD>() {
         let len = usize::from(head[1]) * WORD;
         let Some((value, behind)) = rest.split_at_checked(len) else {
-            return Err(err("tlv_length", 1, Kind::Truncated { need: len16(len), have: len16(rest.len()) }));
+            return Err(err(
+                "tlv_length",
+                1,
+                WireErrorKind::Truncated { need: saturating_u16(len), have: saturating_u16(rest.len()) },
+            ));
         };
         match head[0] >> 4 {
-            1 => return packet::parse(value, First::Ethernet, form),
-            2 | 3 => return packet::parse(value, First::Ip, form),
+            1 => return packet::parse_packet(value, First::Ethernet, form),
+            2 | 3 => return packet::parse_packet(value, First::Ip, form),
             _ => bytes = behind,
         }
     }

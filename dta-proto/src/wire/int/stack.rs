@@ -2,8 +2,8 @@
 
 use super::metadata::Layout;
 use super::{Metadata, dialect::Form, int_v05, int_v10, int_v21};
-use crate::wire::error::len16;
-use crate::wire::{Error, Kind, Layer, Result};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Error, Layer, Result, WireErrorKind};
 
 /// Length of the shim between the TCP or UDP header and INT, in all versions.
 pub(super) const SHIM_LEN: usize = 4;
@@ -12,14 +12,14 @@ pub(super) const TYPE_HOP_BY_HOP: u8 = 1;
 /// Shim type for instructions only (INT-MX, v2.1).
 pub(super) const TYPE_MX: u8 = 3;
 
-pub(super) fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
+pub(super) fn err(field: &'static str, offset: u16, kind: WireErrorKind) -> Error {
     Error::new(Layer::Int, field, offset, kind)
 }
 
 /// Whether an otherwise consistent header says that the stack is longer than the bytes.
 #[cold]
-pub(super) fn is_cut(error: &Error) -> bool {
-    error.field == "stack" && matches!(error.kind, Kind::Truncated { .. })
+pub(super) fn is_truncated(error: &Error) -> bool {
+    error.field == "stack" && matches!(error.kind, WireErrorKind::Truncated { .. })
 }
 
 /// The stack of one packet.
@@ -57,14 +57,16 @@ impl<'a> Stack<'a> {
 
     /// The hops, newest first, as in the packet.
     #[inline]
-    pub fn hops(&self) -> impl DoubleEndedIterator<Item = Metadata<'a>> + ExactSizeIterator + use<'a> {
+    pub fn hops_newest_first(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Metadata<'a>> + ExactSizeIterator + use<'a> {
         let layout = self.layout;
         self.bytes.chunks_exact(self.hop_len.into()).map(move |hop| Metadata::new(hop, layout))
     }
 
     /// Whether it is INT-MX (v2.1): the packet carries only instructions, and each hop sends the metadata in
     /// a report of its own.
-    pub fn is_mx(&self) -> bool {
+    pub fn is_int_mx(&self) -> bool {
         self.is_mx
     }
 }
@@ -74,17 +76,17 @@ impl<'a> Stack<'a> {
 /// The version comes from the header: v2.1 says 2, v1.0 says 1 or 0, and v0.5 counts its instructions where
 /// v1.0 has reserved bits.
 #[inline]
-pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
-    let have = len16(bytes.len());
+pub(super) fn parse_stack<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
+    let have = saturating_u16(bytes.len());
     let Some(head) = bytes.first_chunk::<8>() else {
-        return Err(err("header", SHIM_LEN as u16, Kind::Truncated { need: 8, have }));
+        return Err(err("header", SHIM_LEN as u16, WireErrorKind::Truncated { need: 8, have }));
     };
     let (mut stack, behind) = match head[4] >> 4 {
-        2 => int_v21::parse(bytes, form)?,
-        0 | 1 if head[5] & 0x1f != 0 => int_v05::parse(bytes)?,
-        0 | 1 => int_v10::parse(bytes)?,
-        other => return Err(err("version", 4, Kind::UnknownVersion(other))),
+        2 => int_v21::parse_stack(bytes, form)?,
+        0 | 1 if head[5] & 0x1f != 0 => int_v05::parse_stack(bytes)?,
+        0 | 1 => int_v10::parse_stack(bytes)?,
+        other => return Err(err("version", 4, WireErrorKind::UnknownVersion(other))),
     };
-    stack.layout = stack.layout.in_form(form);
+    stack.layout = stack.layout.adjust_for_form(form);
     Ok((stack, behind))
 }

@@ -1,6 +1,6 @@
 //! Tunnels: from the header of one to the packet in it.
 
-use super::packet::{First, TYPE_IPV6, TYPE_MPLS, behind_labels, u16_at, u32_at};
+use super::packet::{First, TYPE_IPV6, TYPE_MPLS, behind_labels, get_be_u16, get_be_u32};
 use crate::key::Flow;
 use crate::wire::ethernet;
 
@@ -78,51 +78,51 @@ impl Outer<'_> {
 
 /// `None` if it is no tunnel, or is damaged.
 #[inline]
-pub(super) fn inside(outer: Outer<'_>) -> Option<Inside<'_>> {
+pub(super) fn decapsulate(outer: Outer<'_>) -> Option<Inside<'_>> {
     match outer {
-        Outer::Udp(VXLAN, bytes) => vxlan(bytes),
-        Outer::Udp(GENEVE, bytes) => geneve(bytes),
-        Outer::Udp(GTP_U, bytes) => gtp_u(bytes),
+        Outer::Udp(VXLAN, bytes) => decapsulate_vxlan(bytes),
+        Outer::Udp(GENEVE, bytes) => decapsulate_geneve(bytes),
+        Outer::Udp(GTP_U, bytes) => decapsulate_gtp_u(bytes),
         Outer::Udp(MPLS_IN_UDP, bytes) => {
-            let label = u32_at(bytes, 0)? >> 12;
+            let label = get_be_u32(bytes, 0)? >> 12;
             Some((TunnelKind::MplsInUdp(label), behind_labels(bytes)?, First::Ip))
         }
         Outer::Udp(..) => None,
-        Outer::Ip(GRE, bytes) => gre(bytes),
+        Outer::Ip(GRE, bytes) => decapsulate_gre(bytes),
         Outer::Ip(_, bytes) => Some((TunnelKind::Ip, bytes, First::Ip)),
     }
 }
 
 #[cold]
-fn vxlan(bytes: &[u8]) -> Option<Inside<'_>> {
+fn decapsulate_vxlan(bytes: &[u8]) -> Option<Inside<'_>> {
     // Flag: the network identifier is valid.
     if bytes.first()? & 0x08 == 0 {
         return None;
     }
-    let kind = TunnelKind::Vxlan(u32_at(bytes, 4)? >> 8);
+    let kind = TunnelKind::Vxlan(get_be_u32(bytes, 4)? >> 8);
     Some((kind, bytes.get(VXLAN_HEADER_LEN..)?, First::Ethernet))
 }
 
 #[cold]
-fn geneve(bytes: &[u8]) -> Option<Inside<'_>> {
+fn decapsulate_geneve(bytes: &[u8]) -> Option<Inside<'_>> {
     let first = *bytes.first()?;
     // Version 0; options are counted in words.
     if first >> 6 != 0 {
         return None;
     }
     let behind = bytes.get(GENEVE_HEADER_LEN + 4 * usize::from(first & 0x3f)..)?;
-    let kind = TunnelKind::Geneve(u32_at(bytes, 4)? >> 8);
-    Some((kind, behind, first_of(u16_at(bytes, 2)?)?))
+    let kind = TunnelKind::Geneve(get_be_u32(bytes, 4)? >> 8);
+    Some((kind, behind, first_of_ethertype(get_be_u16(bytes, 2)?)?))
 }
 
 #[cold]
-fn gtp_u(bytes: &[u8]) -> Option<Inside<'_>> {
+fn decapsulate_gtp_u(bytes: &[u8]) -> Option<Inside<'_>> {
     let flags = *bytes.first()?;
     // Version 1, GTP and not GTP'.
     if flags & 0xf0 != 0x30 || *bytes.get(1)? != GTP_USER_PACKET {
         return None;
     }
-    let kind = TunnelKind::GtpU(u32_at(bytes, 4)?);
+    let kind = TunnelKind::GtpU(get_be_u32(bytes, 4)?);
     let mut at = GTP_HEADER_LEN;
     if flags & 0x07 != 0 {
         let mut next = if flags & 0x04 != 0 { *bytes.get(at + 3)? } else { 0 };
@@ -141,13 +141,13 @@ fn gtp_u(bytes: &[u8]) -> Option<Inside<'_>> {
 }
 
 #[cold]
-fn gre(bytes: &[u8]) -> Option<Inside<'_>> {
+fn decapsulate_gre(bytes: &[u8]) -> Option<Inside<'_>> {
     const CHECKSUM: u16 = 0x8000;
     const ROUTING: u16 = 0x4000;
     const KEY: u16 = 0x2000;
     const SEQUENCE: u16 = 0x1000;
     const VERSION: u16 = 0x0007;
-    let (flags, protocol) = (u16_at(bytes, 0)?, u16_at(bytes, 2)?);
+    let (flags, protocol) = (get_be_u16(bytes, 0)?, get_be_u16(bytes, 2)?);
     // Version 1 is PPTP's; source routes are of RFC 1701 alone, which nobody has sent for long.
     if flags & (VERSION | ROUTING) != 0 {
         return None;
@@ -155,22 +155,22 @@ fn gre(bytes: &[u8]) -> Option<Inside<'_>> {
     let mut at = if flags & CHECKSUM != 0 { 8 } else { 4 };
     let key = if flags & KEY != 0 {
         at += 4;
-        Some(u32_at(bytes, at - 4)?)
+        Some(get_be_u32(bytes, at - 4)?)
     } else {
         None
     };
     let has_sequence = flags & SEQUENCE != 0;
     at += if has_sequence { 4 } else { 0 };
     let behind = bytes.get(at..)?;
-    let session = |behind: &[u8]| Some(TunnelKind::Erspan(u16_at(behind, 2)? & 0x03ff));
+    let session = |behind: &[u8]| Some(TunnelKind::Erspan(get_be_u16(behind, 2)? & 0x03ff));
     match protocol {
         // Type I has neither a sequence number nor a header.
         TYPE_ERSPAN if !has_sequence => Some((TunnelKind::Erspan(0), behind, First::Ethernet)),
         TYPE_ERSPAN => Some((session(behind)?, behind.get(8..)?, First::Ethernet)),
         TYPE_ERSPAN_3 => {
             // The last bit says that a platform's own header of 8 bytes follows.
-            let len = if u32_at(behind, 8)? & 1 != 0 { 20 } else { 12 };
-            let first = match u16_at(behind, 10)? >> 10 & 0x1f {
+            let len = if get_be_u32(behind, 8)? & 1 != 0 { 20 } else { 12 };
+            let first = match get_be_u16(behind, 10)? >> 10 & 0x1f {
                 0 => First::Ethernet,
                 2 => First::Ip,
                 _ => return None,
@@ -178,12 +178,12 @@ fn gre(bytes: &[u8]) -> Option<Inside<'_>> {
             Some((session(behind)?, behind.get(len..)?, first))
         }
         TYPE_MPLS => Some((TunnelKind::Gre(key), behind_labels(behind)?, First::Ip)),
-        _ => Some((TunnelKind::Gre(key), behind, first_of(protocol)?)),
+        _ => Some((TunnelKind::Gre(key), behind, first_of_ethertype(protocol)?)),
     }
 }
 
 /// What a packet of this EtherType begins with.
-fn first_of(ethertype: u16) -> Option<First> {
+fn first_of_ethertype(ethertype: u16) -> Option<First> {
     match ethertype {
         TYPE_ETHERNET => Some(First::Ethernet),
         ethernet::TYPE_IPV4 | TYPE_IPV6 => Some(First::Ip),

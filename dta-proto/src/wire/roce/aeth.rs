@@ -1,7 +1,7 @@
 //! Acknowledgements: AETH (4 bytes) and AtomicAckETH (8 bytes).
 
 use super::err;
-use crate::wire::{Kind, Result};
+use crate::wire::{Result, WireErrorKind};
 
 /// Length of the AETH.
 pub const AETH_LEN: usize = 4;
@@ -67,15 +67,15 @@ impl Syndrome {
                 2 => NakCode::RemoteAccessError,
                 3 => NakCode::RemoteOperationalError,
                 4 => NakCode::InvalidRdRequest,
-                _ => return Err(err("syndrome", 12, Kind::Reserved(byte))),
+                _ => return Err(err("syndrome", 12, WireErrorKind::Reserved(byte))),
             }),
-            _ => return Err(err("syndrome", 12, Kind::Reserved(byte))),
+            _ => return Err(err("syndrome", 12, WireErrorKind::Reserved(byte))),
         })
     }
 
     /// Byte 0 of the AETH.
     #[inline]
-    pub const fn byte(self) -> u8 {
+    pub const fn to_byte(self) -> u8 {
         match self {
             Syndrome::Ack { credits } => credits & 0x1f,
             Syndrome::RnrNak { timer } => 0x20 | timer & 0x1f,
@@ -87,7 +87,7 @@ impl Syndrome {
 impl Aeth {
     /// Parses the header; an error's offset counts from the BTH, which precedes the AETH.
     #[inline]
-    pub fn parse(bytes: &[u8; AETH_LEN]) -> Result<Aeth> {
+    pub fn parse_bytes(bytes: &[u8; AETH_LEN]) -> Result<Aeth> {
         let [syndrome, msn @ ..] = *bytes;
         let [a, b, c] = msn;
         Ok(Aeth { syndrome: Syndrome::from_byte(syndrome)?, msn: u32::from_be_bytes([0, a, b, c]) })
@@ -95,9 +95,9 @@ impl Aeth {
 
     /// Writes the header.
     #[inline]
-    pub fn emit(&self, buffer: &mut [u8; AETH_LEN]) {
+    pub fn encode_into(&self, buffer: &mut [u8; AETH_LEN]) {
         *buffer = self.msn.to_be_bytes();
-        buffer[0] = self.syndrome.byte();
+        buffer[0] = self.syndrome.to_byte();
     }
 }
 
@@ -109,8 +109,8 @@ mod tests {
     fn every_syndrome() {
         for byte in 0..=255 {
             match Syndrome::from_byte(byte) {
-                Ok(syndrome) => assert_eq!(syndrome.byte(), byte & 0x7f),
-                Err(error) => assert_eq!(error, err("syndrome", 12, Kind::Reserved(byte))),
+                Ok(syndrome) => assert_eq!(syndrome.to_byte(), byte & 0x7f),
+                Err(error) => assert_eq!(error, err("syndrome", 12, WireErrorKind::Reserved(byte))),
             }
         }
         assert_eq!(Syndrome::from_byte(0x1f), Ok(Syndrome::ACK));
@@ -126,11 +126,11 @@ mod tests {
     fn construct_and_deconstruct() {
         let aeth = Aeth { syndrome: Syndrome::ACK, msn: 0x01_0203 };
         let mut buffer = [0xa5; AETH_LEN];
-        aeth.emit(&mut buffer);
+        aeth.encode_into(&mut buffer);
         assert_eq!(buffer, [0x1f, 1, 2, 3]);
-        assert_eq!(Aeth::parse(&buffer), Ok(aeth));
+        assert_eq!(Aeth::parse_bytes(&buffer), Ok(aeth));
         // A wider number does not overflow into the syndrome.
-        Aeth { syndrome: Syndrome::ACK, msn: 0xffff_ffff }.emit(&mut buffer);
+        Aeth { syndrome: Syndrome::ACK, msn: 0xffff_ffff }.encode_into(&mut buffer);
         assert_eq!(buffer, [0x1f, 0xff, 0xff, 0xff]);
     }
 }

@@ -1,8 +1,8 @@
 //! Base transport header (12 bytes).
 
 use super::{Opcode, Psn, QPN_MASK, err};
-use crate::wire::error::len16;
-use crate::wire::{Kind, Result};
+use crate::wire::error::saturating_u16;
+use crate::wire::{Result, WireErrorKind};
 
 /// Length of the BTH.
 pub const BTH_LEN: usize = 12;
@@ -51,14 +51,14 @@ impl Bth {
     /// Parses the header at the start of `bytes`. Rejects unknown and unsupported opcodes and transport
     /// versions other than 0.
     #[inline]
-    pub fn parse(bytes: &[u8]) -> Result<Bth> {
+    pub fn parse_bytes(bytes: &[u8]) -> Result<Bth> {
         let Some([op, flags, k0, k1, congestion, q0, q1, q2, a, p0, p1, p2]) = bytes.first_chunk::<BTH_LEN>()
         else {
-            let kind = Kind::Truncated { need: BTH_LEN as u16, have: len16(bytes.len()) };
+            let kind = WireErrorKind::Truncated { need: BTH_LEN as u16, have: saturating_u16(bytes.len()) };
             return Err(err("bth", 0, kind));
         };
         if flags & 0x0f != 0 {
-            return Err(err("transport_version", 1, Kind::UnknownVersion(flags & 0x0f)));
+            return Err(err("transport_version", 1, WireErrorKind::UnknownVersion(flags & 0x0f)));
         }
         Ok(Bth {
             opcode: Opcode::from_byte(*op).map_err(|kind| err("opcode", 0, kind))?,
@@ -75,8 +75,8 @@ impl Bth {
 
     /// Writes the header; the low 7 bits beside the PSN are 0.
     #[inline]
-    pub fn emit(&self, buffer: &mut [u8; BTH_LEN]) {
-        buffer[0] = self.opcode.byte();
+    pub fn encode_into(&self, buffer: &mut [u8; BTH_LEN]) {
+        buffer[0] = self.opcode.to_byte();
         buffer[1] = u8::from(self.solicited) << 7 | u8::from(self.migreq) << 6 | (self.pad & 3) << 4;
         buffer[2..4].copy_from_slice(&self.pkey.to_be_bytes());
         buffer[4..8].copy_from_slice(&(self.dest_qp & QPN_MASK).to_be_bytes());
@@ -98,39 +98,42 @@ mod tests {
 
     #[test]
     fn deconstruct() {
-        assert_eq!(Bth::parse(&BYTES), Ok(bth()));
+        assert_eq!(Bth::parse_bytes(&BYTES), Ok(bth()));
     }
 
     #[test]
     fn construct() {
         let mut buffer = [0xa5; BTH_LEN];
-        bth().emit(&mut buffer);
+        bth().encode_into(&mut buffer);
         assert_eq!(buffer, BYTES);
     }
 
     #[test]
     fn refusals() {
         for n in 0..BTH_LEN {
-            let kind = Kind::Truncated { need: 12, have: n as u16 };
-            assert_eq!(Bth::parse(&BYTES[..n]), Err(err("bth", 0, kind)));
+            let kind = WireErrorKind::Truncated { need: 12, have: n as u16 };
+            assert_eq!(Bth::parse_bytes(&BYTES[..n]), Err(err("bth", 0, kind)));
         }
         let mut bytes = BYTES;
         bytes[1] = 0x41;
-        assert_eq!(Bth::parse(&bytes), Err(err("transport_version", 1, Kind::UnknownVersion(1))));
+        assert_eq!(
+            Bth::parse_bytes(&bytes),
+            Err(err("transport_version", 1, WireErrorKind::UnknownVersion(1)))
+        );
         bytes = BYTES;
         bytes[0] = 0x04;
-        assert_eq!(Bth::parse(&bytes), Err(err("opcode", 0, Kind::UnsupportedOpcode(4))));
+        assert_eq!(Bth::parse_bytes(&bytes), Err(err("opcode", 0, WireErrorKind::UnsupportedOpcode(4))));
     }
 
     proptest! {
         #[test]
         fn any_bytes(bytes: [u8; BTH_LEN], at in 0usize..12, byte: u8) {
-            let _ = Bth::parse(&bytes);
+            let _ = Bth::parse_bytes(&bytes);
             let mut bytes = BYTES;
             bytes[at] = byte;
-            if let Ok(bth) = Bth::parse(&bytes) {
+            if let Ok(bth) = Bth::parse_bytes(&bytes) {
                 let mut again = [0xa5; BTH_LEN];
-                bth.emit(&mut again);
+                bth.encode_into(&mut again);
                 // The seven reserved bits beside the PSN are not kept.
                 bytes[8] &= 0x80;
                 prop_assert_eq!(again, bytes);

@@ -35,25 +35,25 @@ pub struct AtomicEth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImmDt(pub u32);
 
-fn u32_at(b: &[u8; 4]) -> u32 {
+fn decode_be_u32(b: &[u8; 4]) -> u32 {
     u32::from_be_bytes(*b)
 }
 
 impl Reth {
     /// Parses the header.
     #[inline]
-    pub fn parse(bytes: &[u8; RETH_LEN]) -> Reth {
+    pub fn from_bytes(bytes: &[u8; RETH_LEN]) -> Reth {
         let [a, b, c, d, e, f, g, h, r0, r1, r2, r3, l0, l1, l2, l3] = *bytes;
         Reth {
             va: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
-            rkey: u32_at(&[r0, r1, r2, r3]),
-            length: u32_at(&[l0, l1, l2, l3]),
+            rkey: decode_be_u32(&[r0, r1, r2, r3]),
+            length: decode_be_u32(&[l0, l1, l2, l3]),
         }
     }
 
     /// The header as a little-endian number: its bytes without going through memory.
     #[inline]
-    pub(crate) fn word(&self) -> u128 {
+    pub(crate) fn to_le_u128(&self) -> u128 {
         u128::from(self.va.swap_bytes())
             | u128::from(self.rkey.swap_bytes()) << 64
             | u128::from(self.length.swap_bytes()) << 96
@@ -61,7 +61,7 @@ impl Reth {
 
     /// Writes the header.
     #[inline]
-    pub fn emit(&self, buffer: &mut [u8; RETH_LEN]) {
+    pub fn encode_into(&self, buffer: &mut [u8; RETH_LEN]) {
         buffer[..8].copy_from_slice(&self.va.to_be_bytes());
         buffer[8..12].copy_from_slice(&self.rkey.to_be_bytes());
         buffer[12..].copy_from_slice(&self.length.to_be_bytes());
@@ -71,18 +71,18 @@ impl Reth {
 impl AtomicEth {
     /// Parses the header.
     #[inline]
-    pub fn parse(bytes: &[u8; ATOMIC_ETH_LEN]) -> AtomicEth {
+    pub fn from_bytes(bytes: &[u8; ATOMIC_ETH_LEN]) -> AtomicEth {
         let mut wide = [[0; 8]; 3];
         wide[0].copy_from_slice(&bytes[..8]);
         wide[1].copy_from_slice(&bytes[12..20]);
         wide[2].copy_from_slice(&bytes[20..]);
         let [va, swap_add, compare] = wide.map(u64::from_be_bytes);
-        AtomicEth { va, rkey: u32_at(&[bytes[8], bytes[9], bytes[10], bytes[11]]), swap_add, compare }
+        AtomicEth { va, rkey: decode_be_u32(&[bytes[8], bytes[9], bytes[10], bytes[11]]), swap_add, compare }
     }
 
     /// Writes the header.
     #[inline]
-    pub fn emit(&self, buffer: &mut [u8; ATOMIC_ETH_LEN]) {
+    pub fn encode_into(&self, buffer: &mut [u8; ATOMIC_ETH_LEN]) {
         buffer[..8].copy_from_slice(&self.va.to_be_bytes());
         buffer[8..12].copy_from_slice(&self.rkey.to_be_bytes());
         buffer[12..20].copy_from_slice(&self.swap_add.to_be_bytes());
@@ -93,13 +93,13 @@ impl AtomicEth {
 impl ImmDt {
     /// Parses the header.
     #[inline]
-    pub fn parse(bytes: &[u8; IMM_DT_LEN]) -> ImmDt {
-        ImmDt(u32_at(bytes))
+    pub fn from_bytes(bytes: &[u8; IMM_DT_LEN]) -> ImmDt {
+        ImmDt(decode_be_u32(bytes))
     }
 
     /// Writes the header.
     #[inline]
-    pub fn emit(&self, buffer: &mut [u8; IMM_DT_LEN]) {
+    pub fn encode_into(&self, buffer: &mut [u8; IMM_DT_LEN]) {
         *buffer = self.0.to_be_bytes();
     }
 }
@@ -116,23 +116,23 @@ mod tests {
     #[test]
     fn deconstruct() {
         let reth = Reth { va: 0x0102_0304_0506_0708, rkey: 0x1234, length: 16 };
-        assert_eq!(Reth::parse(&RETH), reth);
+        assert_eq!(Reth::from_bytes(&RETH), reth);
         let atomic = AtomicEth { va: 0x0102_0304_0506_0708, rkey: 0x1234, swap_add: 5, compare: 6 };
-        assert_eq!(AtomicEth::parse(&ATOMIC), atomic);
-        assert_eq!(ImmDt::parse(&[0, 0, 1, 2]), ImmDt(258));
+        assert_eq!(AtomicEth::from_bytes(&ATOMIC), atomic);
+        assert_eq!(ImmDt::from_bytes(&[0, 0, 1, 2]), ImmDt(258));
     }
 
     proptest! {
         #[test]
         fn construct(reth: [u8; 16], atomic: [u8; 28], imm: [u8; 4]) {
             let mut buffer = [0xa5; 28];
-            AtomicEth::parse(&atomic).emit(&mut buffer);
+            AtomicEth::from_bytes(&atomic).encode_into(&mut buffer);
             prop_assert_eq!(buffer, atomic);
             let mut buffer = [0xa5; 16];
-            Reth::parse(&reth).emit(&mut buffer);
+            Reth::from_bytes(&reth).encode_into(&mut buffer);
             prop_assert_eq!(buffer, reth);
             let mut buffer = [0xa5; 4];
-            ImmDt::parse(&imm).emit(&mut buffer);
+            ImmDt::from_bytes(&imm).encode_into(&mut buffer);
             prop_assert_eq!(buffer, imm);
         }
     }

@@ -15,22 +15,22 @@ pub(crate) const SEED: u32 = 0x2144_df1c;
 
 /// The bytes that the iCRC takes as ones in a packet without IPv4 options: TOS, TTL, header checksum, UDP
 /// checksum, BTH byte 4.
-pub(crate) static MASK: Mask = Mask::ones_at(&[1, 8, 10, 11, 26, 27, 32]);
+pub(crate) static MASK: Mask = Mask::with_ones_at(&[1, 8, 10, 11, 26, 27, 32]);
 
 /// The iCRC of a packet: from its IPv4 header to the end of its payload, excluding the iCRC itself.
 ///
 /// Works on any bytes; if they are too short for the headers, only what is there is masked.
 #[inline]
-pub fn icrc(packet: &[u8]) -> u32 {
+pub fn compute_icrc(packet: &[u8]) -> u32 {
     match packet.first() {
         Some(first) if first & 0xf == 5 => crc32_update_masked(SEED, packet, &MASK),
-        _ => icrc_odd(packet),
+        _ => compute_irregular_icrc(packet),
     }
 }
 
 /// The same for packets with IPv4 options, or with none.
 #[cold]
-fn icrc_odd(packet: &[u8]) -> u32 {
+fn compute_irregular_icrc(packet: &[u8]) -> u32 {
     let ip = usize::from(packet.first().copied().unwrap_or(0) & 0xf) * 4;
     let mut head = [0; 60 + 8 + 12];
     let len = packet.len().min(head.len());
@@ -47,9 +47,9 @@ fn icrc_odd(packet: &[u8]) -> u32 {
 /// Whether the last four bytes of a packet are its iCRC. The packet starts at its IPv4 header and has exactly
 /// its total length.
 #[inline]
-pub fn icrc_ok(packet: &[u8]) -> bool {
+pub fn has_valid_icrc(packet: &[u8]) -> bool {
     match packet.split_last_chunk() {
-        Some((covered, last)) => icrc(covered) == u32::from_le_bytes(*last),
+        Some((covered, last)) => compute_icrc(covered) == u32::from_le_bytes(*last),
         None => false,
     }
 }
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn ack_of_the_kernel() {
-        assert!(icrc_ok(&RXE_ACK));
-        assert_eq!(icrc(&RXE_ACK[..44]).to_le_bytes(), [0x6f, 0xa0, 0x83, 0xc5]);
+        assert!(has_valid_icrc(&RXE_ACK));
+        assert_eq!(compute_icrc(&RXE_ACK[..44]).to_le_bytes(), [0x6f, 0xa0, 0x83, 0xc5]);
     }
 
     #[test]
@@ -84,7 +84,7 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             let masked = [1, 8, 10, 11, 26, 27, 32].contains(&(bit / 8));
             // Another header length moves the fields, so it is another packet with another iCRC.
-            assert_eq!(icrc_ok(&bytes), masked, "bit {bit}");
+            assert_eq!(has_valid_icrc(&bytes), masked, "bit {bit}");
         }
     }
 
@@ -94,28 +94,28 @@ mod tests {
         bytes[0] = 0x46;
         bytes.extend([1, 1, 1, 1]);
         bytes.extend(&RXE_ACK[20..44]);
-        let before = icrc(&bytes);
+        let before = compute_icrc(&bytes);
         for at in [1, 8, 10, 11, 30, 31, 36] {
             bytes[at] ^= 0xff;
         }
-        assert_eq!(icrc(&bytes), before);
+        assert_eq!(compute_icrc(&bytes), before);
         bytes[26] ^= 1;
-        assert_ne!(icrc(&bytes), before);
+        assert_ne!(compute_icrc(&bytes), before);
     }
 
     proptest! {
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = icrc_ok(&bytes);
+            let _ = has_valid_icrc(&bytes);
             let mut packet = bytes.clone();
-            packet.extend(icrc(&bytes).to_le_bytes());
-            prop_assert!(icrc_ok(&packet));
+            packet.extend(compute_icrc(&bytes).to_le_bytes());
+            prop_assert!(has_valid_icrc(&packet));
         }
 
         #[test]
         fn both_ways_agree(mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
             bytes[0] = 0x45;
-            prop_assert_eq!(icrc(&bytes), icrc_odd(&bytes));
+            prop_assert_eq!(compute_icrc(&bytes), compute_irregular_icrc(&bytes));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, IMM_DT_LEN, RETH_LEN};
 use crate::queue_pair::Transport;
-use crate::wire::Kind;
+use crate::wire::WireErrorKind;
 
 /// An operation and its place in a message. `Rc…` opcodes are 0x00 and up, `Uc…` 0x20 and up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ pub enum Opcode {
 
 /// Which headers follow the BTH, in this order, and whether a payload does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct HeaderLayout {
     /// RETH, 16 bytes.
     pub reth: bool,
     /// AtomicETH, 28 bytes.
@@ -49,7 +49,7 @@ pub struct Shape {
     pub payload: bool,
 }
 
-impl Shape {
+impl HeaderLayout {
     /// Total length of the headers after the BTH.
     #[inline]
     pub const fn len(&self) -> usize {
@@ -69,7 +69,7 @@ impl Shape {
 
 impl Opcode {
     /// All of them, by their bytes.
-    pub fn all() -> impl Iterator<Item = Opcode> {
+    pub fn all_opcodes() -> impl Iterator<Item = Opcode> {
         (0..=u8::MAX).filter_map(|byte| Opcode::from_byte(byte).ok())
     }
 
@@ -77,7 +77,7 @@ impl Opcode {
     /// its kin, other transports, congestion notification) is [`Kind::UnsupportedOpcode`], anything else
     /// [`Kind::UnknownOpcode`].
     #[inline]
-    pub const fn from_byte(byte: u8) -> Result<Opcode, Kind> {
+    pub const fn from_byte(byte: u8) -> Result<Opcode, WireErrorKind> {
         Ok(match byte {
             0x06 => Opcode::RcWriteFirst,
             0x07 => Opcode::RcWriteMiddle,
@@ -103,15 +103,15 @@ impl Opcode {
             // SEND on RC and UC, with invalidate on RC; all of RD; SEND ONLY on UD; congestion
             // notification.
             0x00..=0x05 | 0x16 | 0x17 | 0x20..=0x25 | 0x40..=0x56 | 0x64 | 0x65 | 0x81 => {
-                return Err(Kind::UnsupportedOpcode(byte));
+                return Err(WireErrorKind::UnsupportedOpcode(byte));
             }
-            _ => return Err(Kind::UnknownOpcode(byte)),
+            _ => return Err(WireErrorKind::UnknownOpcode(byte)),
         })
     }
 
     /// The first byte of the BTH.
     #[inline]
-    pub const fn byte(self) -> u8 {
+    pub const fn to_byte(self) -> u8 {
         self as u8
     }
 
@@ -129,33 +129,39 @@ impl Opcode {
     /// The transport.
     #[inline]
     pub const fn transport(self) -> Transport {
-        if self.byte() < 0x20 { Transport::Rc } else { Transport::Uc }
+        if self.to_byte() < 0x20 { Transport::Rc } else { Transport::Uc }
     }
 
     /// Whether this starts a message: FIRST or ONLY of a WRITE, or a single-packet request.
     #[inline]
-    pub const fn is_start(self) -> bool {
-        matches!(self.byte() & 0x1f, 0x06 | 0x0a | 0x0b | 0x0c | 0x13 | 0x14)
+    pub const fn is_message_start(self) -> bool {
+        matches!(self.to_byte() & 0x1f, 0x06 | 0x0a | 0x0b | 0x0c | 0x13 | 0x14)
     }
 
     /// Whether this ends a message: LAST or ONLY of a WRITE, or a single-packet request.
     #[inline]
-    pub const fn is_end(self) -> bool {
-        matches!(self.byte() & 0x1f, 0x08..=0x0c | 0x13 | 0x14)
+    pub const fn is_message_end(self) -> bool {
+        matches!(self.to_byte() & 0x1f, 0x08..=0x0c | 0x13 | 0x14)
     }
 
     /// Whether this goes from requester to responder.
     #[inline]
     pub const fn is_request(self) -> bool {
-        matches!(self.byte() & 0x1f, 0x06..=0x0c | 0x13 | 0x14)
+        matches!(self.to_byte() & 0x1f, 0x06..=0x0c | 0x13 | 0x14)
     }
 
     /// Which headers follow.
     #[inline]
-    pub const fn shape(self) -> Shape {
-        let mut shape =
-            Shape { reth: false, atomic: false, aeth: false, atomic_ack: false, imm: false, payload: false };
-        match self.byte() & 0x1f {
+    pub const fn header_layout(self) -> HeaderLayout {
+        let mut shape = HeaderLayout {
+            reth: false,
+            atomic: false,
+            aeth: false,
+            atomic_ack: false,
+            imm: false,
+            payload: false,
+        };
+        match self.to_byte() & 0x1f {
             0x06 | 0x0a => (shape.reth, shape.payload) = (true, true),
             0x07 | 0x08 | 0x0e => shape.payload = true,
             0x09 => (shape.imm, shape.payload) = (true, true),
@@ -181,35 +187,36 @@ mod tests {
         for byte in 0..=255 {
             match Opcode::from_byte(byte) {
                 Ok(opcode) => {
-                    assert_eq!(opcode.byte(), byte);
+                    assert_eq!(opcode.to_byte(), byte);
                     supported += 1;
                 }
                 Err(kind) => assert!(
-                    kind == Kind::UnsupportedOpcode(byte) || kind == Kind::UnknownOpcode(byte),
+                    kind == WireErrorKind::UnsupportedOpcode(byte)
+                        || kind == WireErrorKind::UnknownOpcode(byte),
                     "{byte:#x}: {kind:?}"
                 ),
             }
         }
         assert_eq!(supported, 21);
-        assert_eq!(Opcode::from_byte(0x04), Err(Kind::UnsupportedOpcode(0x04)));
-        assert_eq!(Opcode::from_byte(0x24), Err(Kind::UnsupportedOpcode(0x24)));
-        assert_eq!(Opcode::from_byte(0x34), Err(Kind::UnknownOpcode(0x34)));
-        assert_eq!(Opcode::from_byte(0x15), Err(Kind::UnknownOpcode(0x15)));
+        assert_eq!(Opcode::from_byte(0x04), Err(WireErrorKind::UnsupportedOpcode(0x04)));
+        assert_eq!(Opcode::from_byte(0x24), Err(WireErrorKind::UnsupportedOpcode(0x24)));
+        assert_eq!(Opcode::from_byte(0x34), Err(WireErrorKind::UnknownOpcode(0x34)));
+        assert_eq!(Opcode::from_byte(0x15), Err(WireErrorKind::UnknownOpcode(0x15)));
     }
 
     #[test]
     fn shapes() {
-        let lens: Vec<usize> = Opcode::all().map(|o| o.shape().len()).collect();
+        let lens: Vec<usize> = Opcode::all_opcodes().map(|o| o.header_layout().len()).collect();
         assert_eq!(lens, [16, 0, 0, 4, 16, 20, 16, 4, 0, 4, 4, 4, 12, 28, 28, 16, 0, 0, 4, 16, 20]);
-        assert!(Opcode::UcWriteMiddle.shape().is_empty());
+        assert!(Opcode::UcWriteMiddle.header_layout().is_empty());
     }
 
     #[test]
     fn places() {
-        assert!(Opcode::RcWriteFirst.is_start() && !Opcode::RcWriteFirst.is_end());
-        assert!(!Opcode::UcWriteMiddle.is_start() && !Opcode::UcWriteMiddle.is_end());
-        assert!(Opcode::UcWriteLastImm.is_end() && !Opcode::UcWriteLastImm.is_start());
-        assert!(Opcode::RcFetchAdd.is_start() && Opcode::RcFetchAdd.is_end());
+        assert!(Opcode::RcWriteFirst.is_message_start() && !Opcode::RcWriteFirst.is_message_end());
+        assert!(!Opcode::UcWriteMiddle.is_message_start() && !Opcode::UcWriteMiddle.is_message_end());
+        assert!(Opcode::UcWriteLastImm.is_message_end() && !Opcode::UcWriteLastImm.is_message_start());
+        assert!(Opcode::RcFetchAdd.is_message_start() && Opcode::RcFetchAdd.is_message_end());
         assert!(!Opcode::RcAck.is_request() && Opcode::RcReadRequest.is_request());
         assert_eq!(Opcode::write_only(Transport::Uc, true), Opcode::UcWriteOnlyImm);
         assert_eq!(Opcode::UcWriteOnlyImm.transport(), Transport::Uc);

@@ -23,14 +23,14 @@ impl Psn {
     /// The PSN `n` packets later.
     #[inline]
     #[must_use]
-    pub const fn plus(self, n: u32) -> Psn {
+    pub const fn wrapping_add(self, n: u32) -> Psn {
         Psn::new(self.0.wrapping_add(n))
     }
 
     /// The PSN `n` packets earlier.
     #[inline]
     #[must_use]
-    pub const fn minus(self, n: u32) -> Psn {
+    pub const fn wrapping_sub(self, n: u32) -> Psn {
         Psn::new(self.0.wrapping_sub(n))
     }
 
@@ -38,12 +38,12 @@ impl Psn {
     #[inline]
     #[must_use]
     pub const fn next(self) -> Psn {
-        self.plus(1)
+        self.wrapping_add(1)
     }
 
     /// How many packets this is after `other`: -2^23 to 2^23 - 1, negative if before it.
     #[inline]
-    pub const fn since(self, other: Psn) -> i32 {
+    pub const fn distance_from(self, other: Psn) -> i32 {
         (self.0.wrapping_sub(other.0) << 8) as i32 >> 8
     }
 }
@@ -63,19 +63,19 @@ mod tests {
     fn wraps() {
         assert_eq!(Psn::new(0x1ff_ffff), Psn::new(0xff_ffff));
         assert_eq!(Psn::new(0xff_ffff).next(), Psn::new(0));
-        assert_eq!(Psn::new(0).minus(1), Psn::new(0xff_ffff));
-        assert_eq!(Psn::new(0).since(Psn::new(0xff_ffff)), 1);
-        assert_eq!(Psn::new(0xff_ffff).since(Psn::new(0)), -1);
-        assert_eq!(Psn::new(0x80_0000).since(Psn::new(0)), -0x80_0000);
-        assert_eq!(Psn::new(0x7f_ffff).since(Psn::new(0)), 0x7f_ffff);
+        assert_eq!(Psn::new(0).wrapping_sub(1), Psn::new(0xff_ffff));
+        assert_eq!(Psn::new(0).distance_from(Psn::new(0xff_ffff)), 1);
+        assert_eq!(Psn::new(0xff_ffff).distance_from(Psn::new(0)), -1);
+        assert_eq!(Psn::new(0x80_0000).distance_from(Psn::new(0)), -0x80_0000);
+        assert_eq!(Psn::new(0x7f_ffff).distance_from(Psn::new(0)), 0x7f_ffff);
     }
 
     proptest! {
         #[test]
         fn since_undoes_plus(start: u32, n in -0x80_0000i32..0x80_0000) {
             let start = Psn::new(start);
-            prop_assert_eq!(start.plus(n as u32).since(start), n);
-            prop_assert_eq!(start.plus(n as u32).minus(n as u32), start);
+            prop_assert_eq!(start.wrapping_add(n as u32).distance_from(start), n);
+            prop_assert_eq!(start.wrapping_add(n as u32).wrapping_sub(n as u32), start);
         }
     }
 }

@@ -7,7 +7,7 @@
 //! packet, and the difference between a packet's iCRC and the computed one shows whether it is right for
 //! another id. See `docs/decisions/crc.md`.
 
-use super::icrc::{ICRC_LEN, icrc};
+use super::icrc::{ICRC_LEN, compute_icrc};
 use crate::wire::datagram;
 
 /// Most packets of a run, which have the ids 0 to 63.
@@ -22,20 +22,20 @@ const ID: usize = 4;
 /// Whether packets with this UDP payload, BTH to iCRC, may be numbered.
 #[inline]
 pub fn may_be_numbered(payload_len: usize) -> bool {
-    effect(payload_len).is_some()
+    effect_for_length(payload_len).is_some()
 }
 
 /// Turns the iCRC at the end of a UDP payload from that of a packet with id 0 into that of the same packet with
 /// id `id`, below [`RUN_IDS`]. Does nothing if the payload [may not be numbered](may_be_numbered).
 #[inline]
 pub fn number_icrc(payload: &mut [u8], id: usize) {
-    let Some(effect) = effect(payload.len()) else { return };
+    let Some(effect) = effect_for_length(payload.len()) else { return };
     if let Some(last) = payload.last_chunk_mut() {
         *last = (u32::from_le_bytes(*last) ^ effect.by_id[id % RUN_IDS]).to_le_bytes();
     }
 }
 
-/// As [`super::icrc_ok`] for a packet whose id is not known: its iCRC may also be right for any id that differs
+/// As [`super::has_valid_icrc`] for a packet whose id is not known: its iCRC may also be right for any id that differs
 /// from the one in its header in the lower six bits alone.
 #[inline]
 pub fn icrc_ok_for_any_id(packet: &[u8]) -> bool {
@@ -90,13 +90,13 @@ const REVERSED: u32 = 0xedb8_8320;
 #[inline]
 fn difference(packet: &[u8]) -> Option<u32> {
     let (covered, last) = packet.split_last_chunk::<ICRC_LEN>()?;
-    Some(icrc(covered) ^ u32::from_le_bytes(*last))
+    Some(compute_icrc(covered) ^ u32::from_le_bytes(*last))
 }
 
 #[inline]
 fn is_of_another_id(packet_len: usize, difference: u32) -> bool {
     let payload_len = packet_len.checked_sub(datagram::HEADER_LEN);
-    payload_len.and_then(effect).is_some_and(|effect| effect.has(difference))
+    payload_len.and_then(effect_for_length).is_some_and(|effect| effect.has_change(difference))
 }
 
 /// How the id changes the iCRC of packets of one length.
@@ -112,17 +112,17 @@ struct Effect {
 impl Effect {
     /// Whether this is the change by an id.
     #[inline]
-    fn has(&self, difference: u32) -> bool {
+    fn has_change(&self, difference: u32) -> bool {
         self.changes[(difference >> self.shift) as usize % RUN_IDS] == difference
     }
 }
 
 /// By length of the UDP payload in words.
-static EFFECTS: [Effect; LONGEST / 4 + 1] = effects();
+static EFFECTS: [Effect; LONGEST / 4 + 1] = compute_effects();
 
 /// That of packets with a UDP payload of this length; `None` if they are not numbered.
 #[inline]
-fn effect(payload_len: usize) -> Option<&'static Effect> {
+fn effect_for_length(payload_len: usize) -> Option<&'static Effect> {
     if payload_len < SHORTEST || !payload_len.is_multiple_of(4) {
         return None;
     }
@@ -132,25 +132,25 @@ fn effect(payload_len: usize) -> Option<&'static Effect> {
 /// Shortest UDP payload that may be numbered: BTH and iCRC.
 const SHORTEST: usize = super::BTH_LEN + ICRC_LEN;
 
-const fn effects() -> [Effect; LONGEST / 4 + 1] {
+const fn compute_effects() -> [Effect; LONGEST / 4 + 1] {
     const NONE: Effect = Effect { by_id: [0; RUN_IDS], shift: 0, changes: [0; RUN_IDS] };
     let mut effects = [NONE; LONGEST / 4 + 1];
     // Behind the id, first the rest of the headers, then a word more for each length.
     let mut bits = [1, 2, 4, 8, 16, 32];
-    behind(&mut bits, datagram::HEADER_LEN - (ID + 1) - ICRC_LEN);
+    append_zero_bytes(&mut bits, datagram::HEADER_LEN - (ID + 1) - ICRC_LEN);
     let mut words = 0;
     while words < effects.len() {
         if words >= SHORTEST / 4 {
-            effects[words] = of_bits(bits);
+            effects[words] = effect_from_bits(bits);
         }
-        behind(&mut bits, 4);
+        append_zero_bytes(&mut bits, 4);
         words += 1;
     }
     effects
 }
 
 /// Continues CRC-32 registers over zero bytes.
-const fn behind(registers: &mut [u32; 6], bytes: usize) {
+const fn append_zero_bytes(registers: &mut [u32; 6], bytes: usize) {
     let mut bit = 0;
     while bit < registers.len() {
         let mut step = 0;
@@ -163,7 +163,7 @@ const fn behind(registers: &mut [u32; 6], bytes: usize) {
     }
 }
 
-const fn of_bits(bits: [u32; 6]) -> Effect {
+const fn effect_from_bits(bits: [u32; 6]) -> Effect {
     let mut by_id = [0; RUN_IDS];
     let mut id = 1;
     while id < RUN_IDS {
@@ -192,7 +192,7 @@ const fn of_bits(bits: [u32; 6]) -> Effect {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::icrc_ok;
+    use super::super::has_valid_icrc;
     use super::*;
 
     /// A packet with id `id`, any contents, and its iCRC.
@@ -200,7 +200,7 @@ mod tests {
         let mut packet = contents.to_vec();
         packet[0] = 0x45;
         packet[4..6].copy_from_slice(&id.to_be_bytes());
-        let crc = icrc(&packet);
+        let crc = compute_icrc(&packet);
         packet.extend(crc.to_le_bytes());
         packet
     }
@@ -252,7 +252,7 @@ mod tests {
                 assert_eq!(icrc_ok_for_any_id(&flipped), masked || id, "{len} bytes, bit {bit}");
                 settle_icrc(&mut flipped);
                 let id = (ID * 8..ID * 8 + 16).contains(&bit);
-                assert_eq!(icrc_ok(&flipped), masked || id, "{len} bytes, bit {bit}, settled");
+                assert_eq!(has_valid_icrc(&flipped), masked || id, "{len} bytes, bit {bit}, settled");
             }
         }
     }
@@ -267,7 +267,7 @@ mod tests {
                 unknown[len..].copy_from_slice(&packet(&contents, id)[len..]);
                 let mut settled = unknown.clone();
                 settle_icrc(&mut settled);
-                assert!(icrc_ok(&settled), "{len} bytes, id {id}");
+                assert!(has_valid_icrc(&settled), "{len} bytes, id {id}");
                 assert_eq!(settled == unknown, id == 0);
             }
             let covered = |bit: &usize| !(0..=5).chain([8, 10, 11, 26, 27, 32]).any(|byte| byte == bit / 8);
@@ -279,7 +279,7 @@ mod tests {
                         flipped[bit / 8] ^= 0x80 >> (bit % 8);
                     }
                     settle_icrc(&mut flipped);
-                    assert!(!icrc_ok(&flipped), "{len} bytes, bits {first} and {second}");
+                    assert!(!has_valid_icrc(&flipped), "{len} bytes, bits {first} and {second}");
                 }
             }
         }
@@ -311,14 +311,14 @@ mod tests {
             prop_assert!(icrc_ok_for_any_id(&unknown));
             unknown[len..].copy_from_slice(&packet(&seed[..len], any)[len..]);
             settle_icrc(&mut unknown);
-            prop_assert!(icrc_ok(&unknown));
+            prop_assert!(has_valid_icrc(&unknown));
         }
 
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut settled = bytes.clone();
             settle_icrc(&mut settled);
-            prop_assert!(icrc_ok(&settled) || !icrc_ok_for_any_id(&bytes));
+            prop_assert!(has_valid_icrc(&settled) || !icrc_ok_for_any_id(&bytes));
         }
     }
 }

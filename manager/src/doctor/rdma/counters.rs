@@ -52,18 +52,18 @@ const LOST: &str = "look for lost or reordered frames: dta-collector stats shows
 const RNR: &str = "readers of lists marked `notify` do not keep up; leave `notify` off for lists that are written that fast";
 
 /// The device's counts since it was made, if it has any.
-pub(super) fn check(device: &Device) -> Option<Finding> {
+pub(super) fn check_counters(device: &Device) -> Option<Finding> {
     if device.ports.iter().all(|port| port.counters.is_empty()) {
-        return Some(Finding::note(
+        return Some(Finding::new_note(
             CHECK,
             format!("{}: it shows no counters", device.name),
             "losses on UC cannot be measured on this device; use transport = \"rc\", which detects them",
         ));
     }
-    let count = |name: &str| device.counter(name).unwrap_or(0);
+    let count = |name: &str| device.counter_total(name).unwrap_or(0);
     let mut found: Vec<String> = ["rcvd_pkts", "sent_pkts", "rx_write_requests", "rx_atomic_requests"]
         .iter()
-        .filter_map(|name| Some(format!("{name} {}", device.counter(name)?)))
+        .filter_map(|name| Some(format!("{name} {}", device.counter_total(name)?)))
         .collect();
     let wrong: Vec<_> = TROUBLE.iter().filter(|(name, ..)| count(name) != 0).collect();
     found.extend(wrong.iter().map(|(name, meaning, _)| format!("{name} {}: {meaning}", count(name))));
@@ -72,9 +72,9 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
     let mut cures: Vec<&str> = wrong.iter().map(|(.., cure)| *cure).collect();
     cures.dedup();
     Some(if cures.is_empty() {
-        Finding::ok(CHECK, found)
+        Finding::new_ok(CHECK, found)
     } else {
-        Finding::note(CHECK, found, cures.join("; "))
+        Finding::new_note(CHECK, found, cures.join("; "))
     })
 }
 
@@ -86,13 +86,13 @@ mod tests {
     #[test]
     fn what_went_wrong_is_told_in_words() {
         let tree = Tree::with_rxe();
-        let good = tree.find("RDMA counters");
+        let good = tree.finding_of_check("RDMA counters");
         assert_eq!((good.level, good.found.as_str()), (Level::Ok, "rxe0: rcvd_pkts 100; sent_pkts 7"));
         tree.add(&[("sys/class/infiniband/rxe0/ports/1/hw_counters/rx_icrc_encapsulated", "4\n")]);
-        let bad = tree.find("RDMA counters");
+        let bad = tree.finding_of_check("RDMA counters");
         assert_eq!(bad.level, Level::Note);
         assert!(bad.found.contains("rx_icrc_encapsulated 4: RoCE frames with a wrong iCRC"), "{bad:?}");
         tree.remove("sys/class/infiniband/rxe0/ports/1/hw_counters");
-        assert!(tree.find("RDMA counters").advice.unwrap().contains("cannot be measured"));
+        assert!(tree.finding_of_check("RDMA counters").advice.unwrap().contains("cannot be measured"));
     }
 }

@@ -12,18 +12,18 @@ use std::path::Path;
 use super::Finding;
 
 /// Devices with their GIDs and counters, and the modules behind them.
-pub(super) fn examine(root: &Path) -> Vec<Finding> {
-    let devices = tree::devices(root);
+pub(super) fn examine_rdma(root: &Path) -> Vec<Finding> {
+    let devices = tree::list_devices(root);
     let mut findings = Vec::new();
     if devices.is_empty() {
-        findings.push(device::none());
+        findings.push(device::no_device_finding());
     }
     for device in &devices {
-        findings.push(device::check(device));
-        findings.extend(gid::check(device));
-        findings.extend(counters::check(device));
-        findings.push(verbs::check(root, device));
+        findings.push(device::check_device_ports(device));
+        findings.extend(gid::check_gids(device));
+        findings.extend(counters::check_counters(device));
+        findings.push(verbs::check_device_access(root, device));
     }
-    findings.push(module::check(root));
+    findings.push(module::check_module(root));
     findings
 }

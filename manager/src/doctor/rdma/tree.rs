@@ -6,18 +6,18 @@ use std::path::Path;
 
 use dta_collector::nic::verbs::{GidEntry, GidType};
 
-use crate::doctor::{names, text};
+use crate::doctor::{list_sorted_names, read_trimmed};
 
 /// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) name: String,
-    pub(crate) ports: Vec<Port>,
+    pub(crate) ports: Vec<RdmaPort>,
 }
 
 /// One of its ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Port {
+pub(crate) struct RdmaPort {
     pub(crate) number: u8,
     /// As the kernel prints it: `4: ACTIVE`.
     pub(crate) state: String,
@@ -29,7 +29,7 @@ pub(crate) struct Port {
     pub(crate) counters: BTreeMap<String, u64>,
 }
 
-impl Port {
+impl RdmaPort {
     pub(crate) fn is_active(&self) -> bool {
         self.state.contains("ACTIVE")
     }
@@ -37,57 +37,61 @@ impl Port {
 
 impl Device {
     /// All GIDs of all ports.
-    pub(crate) fn gids(&self) -> Vec<GidEntry> {
+    pub(crate) fn gid_entries(&self) -> Vec<GidEntry> {
         self.ports.iter().flat_map(|port| port.gids.iter().cloned()).collect()
     }
 
     /// A counter, summed over all ports that have it.
-    pub(crate) fn counter(&self, name: &str) -> Option<u64> {
+    pub(crate) fn counter_total(&self, name: &str) -> Option<u64> {
         self.ports.iter().filter_map(|port| port.counters.get(name)).copied().reduce(|a, b| a + b)
     }
 }
 
 /// All devices, by name. `root` is `/` except in tests.
-pub(crate) fn devices(root: &Path) -> Vec<Device> {
+pub(crate) fn list_devices(root: &Path) -> Vec<Device> {
     let class = root.join("sys/class/infiniband");
-    names(&class)
+    list_sorted_names(&class)
         .into_iter()
         .map(|name| {
             let ports = class.join(&name).join("ports");
-            let ports = names(&ports).iter().filter_map(|number| port(&ports, number)).collect();
+            let ports =
+                list_sorted_names(&ports).iter().filter_map(|number| read_port(&ports, number)).collect();
             Device { name, ports }
         })
         .collect()
 }
 
-fn port(ports: &Path, number: &str) -> Option<Port> {
+fn read_port(ports: &Path, number: &str) -> Option<RdmaPort> {
     let path = ports.join(number);
     let number = number.parse().ok()?;
-    let gids = names(path.join("gids")).iter().filter_map(|index| gid(&path, number, index)).collect();
+    let gids = list_sorted_names(path.join("gids"))
+        .iter()
+        .filter_map(|index| read_gid_entry(&path, number, index))
+        .collect();
     let mut counters = BTreeMap::new();
     for folder in ["counters", "hw_counters"] {
-        for name in names(path.join(folder)) {
+        for name in list_sorted_names(path.join(folder)) {
             // How long the kernel caches the values: a setting, not a counter.
             if name != "lifespan"
-                && let Some(value) = text(path.join(folder).join(&name)).and_then(|s| s.parse().ok())
+                && let Some(value) = read_trimmed(path.join(folder).join(&name)).and_then(|s| s.parse().ok())
             {
                 counters.insert(name, value);
             }
         }
     }
-    Some(Port {
+    Some(RdmaPort {
         number,
-        state: text(path.join("state")).unwrap_or_else(|| "unknown".into()),
-        link_layer: text(path.join("link_layer")).unwrap_or_default(),
+        state: read_trimmed(path.join("state")).unwrap_or_else(|| "unknown".into()),
+        link_layer: read_trimmed(path.join("link_layer")).unwrap_or_default(),
         gids,
         counters,
     })
 }
 
-fn gid(port: &Path, number: u8, index: &str) -> Option<GidEntry> {
-    let gid: Ipv6Addr = text(port.join("gids").join(index))?.parse().ok()?;
+fn read_gid_entry(port: &Path, number: u8, index: &str) -> Option<GidEntry> {
+    let gid: Ipv6Addr = read_trimmed(port.join("gids").join(index))?.parse().ok()?;
     // The table also shows its empty entries; those have no readable type.
-    let kind = text(port.join("gid_attrs/types").join(index)).filter(|_| !gid.is_unspecified())?;
+    let kind = read_trimmed(port.join("gid_attrs/types").join(index)).filter(|_| !gid.is_unspecified())?;
     Some(GidEntry {
         port: number,
         index: index.parse().ok()?,
@@ -98,7 +102,7 @@ fn gid(port: &Path, number: u8, index: &str) -> Option<GidEntry> {
             "IB/RoCE v1" => GidType::RoceV1,
             _ => GidType::Other(u32::MAX),
         },
-        interface: text(port.join("gid_attrs/ndevs").join(index)).filter(|name| !name.is_empty()),
+        interface: read_trimmed(port.join("gid_attrs/ndevs").join(index)).filter(|name| !name.is_empty()),
     })
 }
 
@@ -116,7 +120,7 @@ mod tests {
             "0000:0000:0000:0000:0000:0000:0000:0000\n",
         )]);
         tree.add(&[("sys/class/infiniband/rxe0/ports/1/counters/port_rcv_errors", "3\n")]);
-        let devices = devices(tree.root());
+        let devices = list_devices(tree.root_path());
         assert_eq!(devices.len(), 1);
         let port = &devices[0].ports[0];
         assert!(port.is_active());
@@ -125,6 +129,9 @@ mod tests {
         assert_eq!(port.gids[1].interface.as_deref(), Some("vrx"));
         let counters: Vec<_> = port.counters.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         assert_eq!(counters, [("port_rcv_errors", 3), ("rcvd_pkts", 100), ("sent_pkts", 7)]);
-        assert_eq!((devices[0].counter("rcvd_pkts"), devices[0].counter("none")), (Some(100), None));
+        assert_eq!(
+            (devices[0].counter_total("rcvd_pkts"), devices[0].counter_total("none")),
+            (Some(100), None)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! What the NIC counts: frames taken, and frames dropped for reasons that no other check covers.
 
 use dta_proto::counter::nic::{self, Counter};
-use dta_proto::counter::{self, Step};
+use dta_proto::counter::{self, CounterStep};
 
 use super::Evidence;
 use crate::doctor::Finding;
@@ -16,24 +16,24 @@ const ELSEWHERE: [Counter; 4] = [
     Counter::DroppedPeer,
 ];
 
-pub(super) fn check(e: &Evidence) -> Vec<Finding> {
+pub(super) fn check_nic(e: &Evidence) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(host) = &e.host
         && let Some(device) = &host.device_after
         && !device.ports.iter().any(|port| port.is_active())
     {
         let interface = host.interface.as_deref().unwrap_or("IFACE");
-        findings.push(Finding::problem(
+        findings.push(Finding::new_problem(
             "port down",
             format!("no port of {} is active", e.device),
             format!("ip link set dev {interface} up, and check that the cable has a link"),
         ));
     }
-    findings.extend(drops(e));
-    if let Some(taken) = e.nic_rise(nic::RECEIVED.name) {
-        findings.push(Finding::ok(CHECK, format!("{} took {}", e.device, e.frames_in_window(taken))));
+    findings.extend(check_nic_drops(e));
+    if let Some(taken) = e.nic_counter_rise(nic::RECEIVED.name) {
+        findings.push(Finding::new_ok(CHECK, format!("{} took {}", e.device, e.frames_in_window(taken))));
     } else {
-        findings.push(Finding::note(
+        findings.push(Finding::new_note(
             CHECK,
             format!("{} does not count received frames: losses on UC cannot be measured", e.device),
             "use transport = \"rc\", which detects losses",
@@ -43,24 +43,24 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
 }
 
 /// What the software NIC dropped meanwhile.
-fn drops(e: &Evidence) -> Vec<Finding> {
-    let node = e.nic();
+fn check_nic_drops(e: &Evidence) -> Vec<Finding> {
+    let node = e.nic_node_name();
     let dropped = |name: &str| {
-        counter::find(&node, name).is_some_and(|found| found.definition.step == Step::Dropped)
+        counter::find_counter(&node, name).is_some_and(|found| found.definition.step == CounterStep::Dropped)
             && !ELSEWHERE.iter().any(|counter| counter.name() == name)
     };
     e.after
-        .all(&node)
+        .own_counters(&node)
         .filter(|(name, _)| dropped(name))
-        .filter_map(|(name, _)| Some((name, e.nic_rise(name).filter(|rise| *rise > 0)?)))
+        .filter_map(|(name, _)| Some((name, e.nic_counter_rise(name).filter(|rise| *rise > 0)?)))
         .map(|(name, rise)| {
             let found = format!("the NIC dropped {}: `{name}`", e.frames_in_window(rise));
-            Finding::problem("NIC drops", found, cure(Counter::from_name(name)))
+            Finding::new_problem("NIC drops", found, drop_remedy(Counter::from_name(name)))
         })
         .collect()
 }
 
-fn cure(counter: Option<Counter>) -> &'static str {
+fn drop_remedy(counter: Option<Counter>) -> &'static str {
     match counter {
         Some(Counter::DroppedRkey) => {
             "the sender uses a key of an earlier session: restart the translator, or dta-translator setup"

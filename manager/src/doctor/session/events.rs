@@ -3,12 +3,12 @@
 use super::Evidence;
 use crate::doctor::Finding;
 
-pub(super) fn check(e: &Evidence) -> Vec<Finding> {
+pub(super) fn check_event_rings(e: &Evidence) -> Vec<Finding> {
     let short = e.rings.iter().filter(|ring| ring.is_short());
     short
         .map(|ring| {
-            let (found, advice) = ring.words();
-            Finding::note("rings of events", found, advice)
+            let (found, advice) = ring.describe_with_advice();
+            Finding::new_note("rings of events", found, advice)
         })
         .collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use dta_proto::wire::datagram::{self, Datagram};
+use dta_proto::wire::datagram::{self, UdpDatagram};
 use dta_proto::wire::roce;
 
 /// Flows counted separately; all others are counted together.
@@ -33,7 +33,7 @@ pub struct Tally {
 
 /// All frames of an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Frames {
+pub struct FrameCounts {
     flows: BTreeMap<Flow, Tally>,
     /// Frames of further flows.
     pub others: u64,
@@ -43,9 +43,9 @@ pub struct Frames {
     pub missed: u64,
 }
 
-impl Frames {
+impl FrameCounts {
     /// Counts a packet to the port, from its IPv4 header on. `to_us`: its Ethernet destination is the interface's.
-    pub fn count(&mut self, packet: &[u8], to_us: bool) {
+    pub fn count_packet(&mut self, packet: &[u8], to_us: bool) {
         let Some((source, destination, queue_pair, whole)) = read(packet) else {
             self.malformed += 1;
             return;
@@ -61,12 +61,12 @@ impl Frames {
     }
 
     /// Flows and their frames.
-    pub fn flows(&self) -> impl Iterator<Item = (&Flow, &Tally)> {
+    pub fn flow_tallies(&self) -> impl Iterator<Item = (&Flow, &Tally)> {
         self.flows.iter()
     }
 
     /// All counted frames.
-    pub fn total(&self) -> u64 {
+    pub fn total_frames(&self) -> u64 {
         self.others + self.malformed + self.flows.values().map(|tally| tally.frames).sum::<u64>()
     }
 
@@ -83,68 +83,68 @@ impl Frames {
 
 /// Source, destination, queue pair, and whether the iCRC is right.
 fn read(packet: &[u8]) -> Option<(Ipv4Addr, Ipv4Addr, u32, bool)> {
-    let read = Datagram::parse(packet).ok()?;
+    let read = UdpDatagram::parse_packet(packet).ok()?;
     let payload = read.payload();
     if payload.len() < roce::BTH_LEN + roce::ICRC_LEN {
         return None;
     }
     let qpn = u32::from_be_bytes([0, payload[5], payload[6], payload[7]]);
-    let whole = packet.get(..datagram::HEADER_LEN + payload.len()).is_some_and(roce::icrc_ok);
-    Some((read.ipv4.src(), read.ipv4.dst(), qpn, whole))
+    let whole = packet.get(..datagram::HEADER_LEN + payload.len()).is_some_and(roce::has_valid_icrc);
+    Some((read.ipv4.source_address(), read.ipv4.destination_address(), qpn, whole))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_proto::wire::frame::Route;
-    use dta_proto::wire::roce::{BthFields, Psn, Repr, Transport};
+    use dta_proto::wire::frame::FrameRoute;
+    use dta_proto::wire::roce::{BthFields, Psn, RoceRepr, Transport};
     use proptest::prelude::*;
 
     fn packet(to: [u8; 4], qpn: u32) -> Vec<u8> {
         let place = BthFields { dest_qp: qpn, psn: Psn::new(1), ack_req: false };
-        let write = Repr::write(Transport::Uc, place, 64, 5, &[7; 16], None);
-        let route = Route::new(Ipv4Addr::new(10, 9, 0, 2), to.into(), qpn);
+        let write = RoceRepr::write(Transport::Uc, place, 64, 5, &[7; 16], None);
+        let route = FrameRoute::new(Ipv4Addr::new(10, 9, 0, 2), to.into(), qpn);
         let mut bytes = vec![0; 200];
-        let len = route.emit(&write, &mut bytes).unwrap();
+        let len = route.write_frame(&write, &mut bytes).unwrap();
         bytes.truncate(len);
         bytes
     }
 
     #[test]
     fn frames_are_told_apart_by_where_they_go_and_whether_they_are_whole() {
-        let mut frames = Frames::default();
+        let mut frames = FrameCounts::default();
         let mut damaged = packet([10, 9, 0, 1], 0x11);
-        frames.count(&damaged, true);
+        frames.count_packet(&damaged, true);
         // Ethernet padding after it does no harm.
         let mut padded = damaged.clone();
         padded.extend([0; 6]);
-        frames.count(&padded, true);
+        frames.count_packet(&padded, true);
         *damaged.last_mut().unwrap() ^= 1;
-        frames.count(&damaged, true);
-        frames.count(&packet([10, 9, 0, 7], 0x11), true);
-        frames.count(&packet([10, 9, 0, 1], 0x11), false);
-        frames.count(&damaged[..30], true);
-        assert_eq!((frames.total(), frames.malformed), (6, 1));
+        frames.count_packet(&damaged, true);
+        frames.count_packet(&packet([10, 9, 0, 7], 0x11), true);
+        frames.count_packet(&packet([10, 9, 0, 1], 0x11), false);
+        frames.count_packet(&damaged[..30], true);
+        assert_eq!((frames.total_frames(), frames.malformed), (6, 1));
         let to = |last| move |flow: &Flow| flow.destination.octets()[3] == last && flow.to_us;
         assert_eq!(frames.sum(to(1)), Tally { frames: 3, wrong_icrc: 1 });
         assert_eq!(frames.sum(to(7)), Tally { frames: 1, wrong_icrc: 0 });
         assert_eq!(frames.sum(|flow| !flow.to_us).frames, 1);
-        assert!(frames.flows().all(|(flow, _)| flow.queue_pair == 0x11));
+        assert!(frames.flow_tallies().all(|(flow, _)| flow.queue_pair == 0x11));
     }
 
     #[test]
     fn a_flood_of_flows_takes_no_more_memory() {
-        let mut frames = Frames::default();
-        (0..1000).for_each(|qpn| frames.count(&packet([10, 9, 0, 1], qpn), true));
-        assert_eq!((frames.flows().count(), frames.others, frames.total()), (FLOWS, 744, 1000));
+        let mut frames = FrameCounts::default();
+        (0..1000).for_each(|qpn| frames.count_packet(&packet([10, 9, 0, 1], qpn), true));
+        assert_eq!((frames.flow_tallies().count(), frames.others, frames.total_frames()), (FLOWS, 744, 1000));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_counted_once(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            let mut frames = Frames::default();
-            frames.count(&bytes, true);
-            prop_assert_eq!(frames.total(), 1);
+            let mut frames = FrameCounts::default();
+            frames.count_packet(&bytes, true);
+            prop_assert_eq!(frames.total_frames(), 1);
         }
     }
 }

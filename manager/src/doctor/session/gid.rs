@@ -11,23 +11,23 @@ use crate::doctor::Finding;
 
 const CHECK: &str = "wrong GID";
 
-pub(super) fn check(e: &Evidence) -> Vec<Finding> {
+pub(super) fn check_collector_gid(e: &Evidence) -> Vec<Finding> {
     let mut findings = Vec::new();
-    findings.extend(table(e));
+    findings.extend(check_gid_table(e));
     findings.extend(elsewhere(e));
     if findings.is_empty() {
-        let whose = if e.is_soft() { "the software NIC" } else { e.device.as_str() };
-        findings.push(Finding::ok("GID", format!("{} is {whose}'s", e.collector)));
+        let whose = if e.is_soft_nic() { "the software NIC" } else { e.device.as_str() };
+        findings.push(Finding::new_ok("GID", format!("{} is {whose}'s", e.collector)));
     }
     findings
 }
 
 /// The device's own table.
-fn table(e: &Evidence) -> Option<Finding> {
-    let host = e.host.as_ref().filter(|_| !e.is_soft())?;
+fn check_gid_table(e: &Evidence) -> Option<Finding> {
+    let host = e.host.as_ref().filter(|_| !e.is_soft_nic())?;
     let device = &e.device;
     let Some(seen) = &host.device_after else {
-        return Some(Finding::problem(
+        return Some(Finding::new_problem(
             CHECK,
             format!("the RDMA device {device} is gone"),
             format!(
@@ -35,14 +35,14 @@ fn table(e: &Evidence) -> Option<Finding> {
             ),
         ));
     };
-    let gids = seen.gids();
+    let gids = seen.gid_entries();
     let there =
-        gids.iter().any(|gid| gid.kind == GidType::RoceV2 && gid.address() == IpAddr::V4(e.collector));
+        gids.iter().any(|gid| gid.kind == GidType::RoceV2 && gid.ip_address() == IpAddr::V4(e.collector));
     (!there).then(|| {
         let has: Vec<String> = gids.iter().map(ToString::to_string).collect();
         let has = if has.is_empty() { "no GID at all".to_owned() } else { has.join(", ") };
         let interface = host.interface.as_deref().unwrap_or("IFACE");
-        Finding::problem(
+        Finding::new_problem(
             CHECK,
             format!("sessions were given the address {}, but {device} has no such GID any more; it has {has}", e.collector),
             format!(
@@ -60,15 +60,15 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
          at the other address, start it with --roce-address",
         e.collector
     );
-    if e.is_soft() {
-        let dropped = e.nic_rise(Counter::DroppedDestination.name()).filter(|n| *n > 0)?;
+    if e.is_soft_nic() {
+        let dropped = e.nic_counter_rise(Counter::DroppedDestination.name()).filter(|n| *n > 0)?;
         let found = format!("{} went to another address than the collector's", e.frames_in_window(dropped));
-        return Some(Finding::problem(CHECK, found, advice));
+        return Some(Finding::new_problem(CHECK, found, advice));
     }
-    let gids = e.host.as_ref()?.device_after.as_ref().map(|device| device.gids()).unwrap_or_default();
+    let gids = e.host.as_ref()?.device_after.as_ref().map(|device| device.gid_entries()).unwrap_or_default();
     let mut found = Vec::new();
-    for (flow, tally) in e.frames()?.flows() {
-        let entry = gids.iter().find(|gid| gid.address() == IpAddr::V4(flow.destination));
+    for (flow, tally) in e.counted_frames()?.flow_tallies() {
+        let entry = gids.iter().find(|gid| gid.ip_address() == IpAddr::V4(flow.destination));
         let to_ours = e.queue_pairs.iter().any(|pair| pair.qpn == flow.queue_pair);
         // What our translators' hosts send to other addresses of this device may be another program's.
         let from_ours = entry.is_none()
@@ -86,5 +86,5 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
             ));
         }
     }
-    (!found.is_empty()).then(|| Finding::problem(CHECK, found.join("; "), advice))
+    (!found.is_empty()).then(|| Finding::new_problem(CHECK, found.join("; "), advice))
 }

@@ -7,9 +7,10 @@ use crate::doctor::Finding;
 
 const CHECK: &str = "session";
 
-pub(super) fn check(e: &Evidence) -> Vec<Finding> {
+pub(super) fn check_lease(e: &Evidence) -> Vec<Finding> {
     if e.sessions.is_empty() {
-        let refused = e.after.own(Stage::Collector.name(), collector::SESSION_REFUSED.name).unwrap_or(0);
+        let refused =
+            e.after.own_counter(Stage::Collector.name(), collector::SESSION_REFUSED.name).unwrap_or(0);
         let found = match (&e.asked, e.all_sessions.is_empty()) {
             (Some(name), false) => {
                 format!("there is no session {name:?}; there are {}", e.all_sessions.join(", "))
@@ -20,14 +21,14 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
             if refused == 0 { found } else { format!("{found}; {refused} opens or renewals were refused") };
         let advice = "start a translator, or read its log if it runs: it has the collector's reason for a refusal. Most often: it \
                       cannot be reached, it has no certificate, or another session owns a store";
-        return vec![Finding::problem(CHECK, found, advice)];
+        return vec![Finding::new_problem(CHECK, found, advice)];
     }
     e.sessions
         .iter()
         .map(|session| {
             let name = &session.name;
             if session.queue_pairs.is_empty() {
-                Finding::problem(
+                Finding::new_problem(
                     CHECK,
                     format!("{name}: it has no queue pairs: the collector has restarted, and its translator has not renewed since"),
                     "a running translator renews automatically; is it still there? For a switch: dta-translator setup",
@@ -42,7 +43,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
                     "ring" => ", frames through a ring in shared memory".to_owned(),
                     other => format!(", frames by {other}"),
                 };
-                Finding::ok(CHECK, format!("{name}: generation {}, {until}{by}", session.generation))
+                Finding::new_ok(CHECK, format!("{name}: generation {}, {until}{by}", session.generation))
             }
         })
         .collect()

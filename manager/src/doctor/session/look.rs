@@ -7,22 +7,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dta_rpc::collector::Client;
-use dta_rpc::event_rings::{self, Ring};
-use dta_rpc::{Ask, ClientError, ClientOptions};
 use dta_collector::nic::{ROCE_PORT, SOFT};
 use dta_link::netstat::UdpStats;
-use dta_link::packet::Interface;
+use dta_link::packet::NetworkInterface;
 use dta_link::{Link, PacketConfig, PacketLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::control::{ListSessionsResponse, NodeStatistics, SessionInfo};
 use dta_proto::counter::Stage;
 use dta_proto::name;
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::{ethernet, ipv4, udp};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::event_rings::{self, WrappedRing};
+use dta_rpc::{Ask, ClientError, ClientOptions};
 
-use super::evidence::{Evidence, Host, Nodes, translator_ip};
-use super::frames::Frames;
+use super::evidence::{Evidence, HostEvidence, Nodes, translator_ip};
+use super::frames::FrameCounts;
 use super::neighbours::{Neighbours, NextHop};
 use crate::doctor::rdma::tree::{self, Device};
 
@@ -55,14 +55,14 @@ const STALE: Duration = Duration::from_millis(40);
 const TOLD_WITHIN: Duration = Duration::from_millis(1500);
 
 /// Watches for [`LookOptions::time`]. `root` is `/` except in tests.
-pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookError> {
-    let mut client = Client::connect(&options.collector).await?;
-    let first = sessions(&mut client).await?;
+pub async fn gather_evidence(root: &Path, options: &LookOptions) -> Result<Evidence, LookError> {
+    let mut client = RemoteCollector::connect(&options.collector).await?;
+    let first = fetch_sessions(&mut client).await?;
     let endpoint = first.collector.clone().unwrap_or_default();
     let collector: Ipv4Addr = endpoint.ip.parse().map_err(|_| LookError::NoEndpoint)?;
     let port = u16::try_from(endpoint.port).ok().filter(|port| *port != 0).unwrap_or(ROCE_PORT);
 
-    let local = first.device != SOFT && device(root, &first.device).is_some();
+    let local = first.device != SOFT && find_device(root, &first.device).is_some();
     // Only an address of this host can be bound.
     let local = local || UdpSocket::bind((collector, 0)).is_ok();
     let interface = interface(root, &first.device, collector);
@@ -71,20 +71,20 @@ pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookEr
     }
 
     let before = Nodes::new(fresh_statistics(&mut client, &first).await?);
-    let (device_before, datagrams_before) = (device(root, &first.device), datagrams());
+    let (device_before, datagrams_before) = (find_device(root, &first.device), datagrams());
     let start = Instant::now();
     let counting = local.then(|| Counting::start(interface.as_deref(), port, &endpoint.mac));
     tokio::time::sleep(options.time).await;
-    let frames = counting.map(Counting::end);
+    let frames = counting.map(Counting::stop_and_collect);
     let window = start.elapsed();
     let datagrams_after = datagrams();
     tokio::time::sleep(STALE).await;
-    let device_after = device(root, &first.device);
-    let last = sessions(&mut client).await?;
+    let device_after = find_device(root, &first.device);
+    let last = fetch_sessions(&mut client).await?;
     let after = Nodes::new(client.statistics().await?);
-    let rings = rings(&client).await?;
+    let rings = wrapped_rings(&client).await?;
 
-    let host = frames.map(|frames| Host {
+    let host = frames.map(|frames| HostEvidence {
         interface,
         device_before,
         device_after,
@@ -112,7 +112,7 @@ pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookEr
 /// All counters, once each session's translator has reported new ones, or after [`TOLD_WITHIN`]. With older ones,
 /// frames sent before would seem to be sent in between.
 async fn fresh_statistics(
-    client: &mut Client,
+    client: &mut RemoteCollector,
     sessions: &ListSessionsResponse,
 ) -> Result<Vec<NodeStatistics>, LookError> {
     let start = Instant::now();
@@ -121,7 +121,8 @@ async fn fresh_statistics(
         let nodes = client.statistics().await?;
         let waited = start.elapsed();
         let is_told = |session: &SessionInfo| {
-            let mut translators = nodes.iter().filter(|node| Stage::of(&node.node) == Stage::Translator);
+            let mut translators =
+                nodes.iter().filter(|node| Stage::from_node_name(&node.node) == Stage::Translator);
             translators.any(|node| node.session == session.name && node.age_seconds < waited.as_secs_f64())
         };
         let first = |session: &&SessionInfo| name::translator_of(&session.name) == session.name;
@@ -132,7 +133,7 @@ async fn fresh_statistics(
 }
 
 /// The rings of INT events that have turned over.
-async fn rings(client: &Client) -> Result<Vec<Ring>, LookError> {
+async fn wrapped_rings(client: &RemoteCollector) -> Result<Vec<WrappedRing>, LookError> {
     let mut all = Vec::new();
     for placement in client.placement().await?.stores {
         if let Some(Ok(spec)) = placement.store.as_ref().map(StoreSpec::try_from) {
@@ -143,12 +144,12 @@ async fn rings(client: &Client) -> Result<Vec<Ring>, LookError> {
     Ok(all)
 }
 
-async fn sessions(client: &mut Client) -> Result<ListSessionsResponse, LookError> {
-    Ok(client.sessions().await?)
+async fn fetch_sessions(client: &mut RemoteCollector) -> Result<ListSessionsResponse, LookError> {
+    Ok(client.fetch_sessions().await?)
 }
 
-fn device(root: &Path, name: &str) -> Option<Device> {
-    tree::devices(root).into_iter().find(|device| device.name == name)
+fn find_device(root: &Path, name: &str) -> Option<Device> {
+    tree::list_devices(root).into_iter().find(|device| device.name == name)
 }
 
 fn datagrams() -> Option<u64> {
@@ -160,13 +161,13 @@ fn interface(root: &Path, device_name: &str, ip: Ipv4Addr) -> Option<String> {
     if ip.is_loopback() {
         return Some("lo".to_owned());
     }
-    let gids = device(root, device_name).map(|device| device.gids()).unwrap_or_default();
+    let gids = find_device(root, device_name).map(|device| device.gid_entries()).unwrap_or_default();
     let named = |gid: &&dta_collector::nic::verbs::GidEntry| gid.interface.is_some();
     // The GID's own interface, or the device's, if the address is no longer in its table.
-    let of_device = gids.iter().filter(named).min_by_key(|gid| gid.address() != std::net::IpAddr::V4(ip));
+    let of_device = gids.iter().filter(named).min_by_key(|gid| gid.ip_address() != std::net::IpAddr::V4(ip));
     of_device.and_then(|gid| gid.interface.clone()).or_else(|| {
-        let all = crate::doctor::names(root.join("sys/class/net"));
-        all.into_iter().find(|name| Interface::lookup(name).is_ok_and(|i| i.ipv4 == Some(ip)))
+        let all = crate::doctor::list_sorted_names(root.join("sys/class/net"));
+        all.into_iter().find(|name| NetworkInterface::lookup_by_name(name).is_ok_and(|i| i.ipv4 == Some(ip)))
     })
 }
 
@@ -189,7 +190,7 @@ fn ask_for_neighbours(root: &Path, sessions: &ListSessionsResponse) {
 /// Counts frames on a separate thread until stopped.
 struct Counting {
     stop: Arc<AtomicBool>,
-    thread: Option<thread::JoinHandle<Result<Frames, String>>>,
+    thread: Option<thread::JoinHandle<Result<FrameCounts, String>>>,
     refused: Option<String>,
 }
 
@@ -205,14 +206,14 @@ impl Counting {
             Ok(link) => {
                 let stopped = stop.clone();
                 let mac = mac.try_into().unwrap_or(link.interface().mac);
-                let thread = Some(thread::spawn(move || count(link, port, mac, &stopped)));
+                let thread = Some(thread::spawn(move || count_frames(link, port, mac, &stopped)));
                 Self { stop, thread, refused: None }
             }
             Err(error) => Self { stop, thread: None, refused: Some(error.to_string()) },
         }
     }
 
-    fn end(self) -> Result<Frames, String> {
+    fn stop_and_collect(self) -> Result<FrameCounts, String> {
         self.stop.store(true, Ordering::Release);
         match (self.thread, self.refused) {
             (Some(thread), _) => {
@@ -223,27 +224,32 @@ impl Counting {
     }
 }
 
-fn count(mut link: PacketLink, port: u16, ours: [u8; 6], stop: &AtomicBool) -> Result<Frames, String> {
+fn count_frames(
+    mut link: PacketLink,
+    port: u16,
+    ours: [u8; 6],
+    stop: &AtomicBool,
+) -> Result<FrameCounts, String> {
     // A jumbo frame is fine, too.
-    let mut batch = Batch::with_packet_capacity(64, 9216);
-    let mut frames = Frames::default();
+    let mut batch = PacketBatch::with_packet_capacity(64, 9216);
+    let mut frames = FrameCounts::default();
     while !stop.load(Ordering::Acquire) {
         link.recv(&mut batch, Some(Duration::from_millis(20))).map_err(|error| error.to_string())?;
         for index in 0..batch.len() {
-            let (Some(frame), packet) = (batch.frame(index), batch.packet(index)) else { continue };
-            let Ok(frame) = ethernet::Packet::new_checked(frame) else { continue };
+            let (Some(frame), packet) = (batch.ethernet_frame(index), batch.packet(index)) else { continue };
+            let Ok(frame) = ethernet::EthernetFrame::new_checked(frame) else { continue };
             // ARP arrives, too.
             if frame.ethertype() == ethernet::TYPE_IPV4 && destination_port(packet) == Some(port) {
-                frames.count(packet, frame.dst().0 == ours);
+                frames.count_packet(packet, frame.destination_mac().0 == ours);
             }
         }
     }
-    let counters = link.counters();
+    let counters = link.link_counters();
     frames.missed = counters.dropped_by_kernel + counters.dropped_too_long;
     Ok(frames)
 }
 
 fn destination_port(packet: &[u8]) -> Option<u16> {
-    let behind = packet.get(ipv4::Header::of(packet)?.header_len()..)?;
-    Some(udp::Header::of(behind)?.dst_port())
+    let behind = packet.get(ipv4::Ipv4Header::from_first_bytes(packet)?.header_len()..)?;
+    Some(udp::UdpHeader::from_first_bytes(behind)?.destination_port())
 }

@@ -1,7 +1,7 @@
 //! A session is up, but nothing lands: combines what a running collector reports, what this host's kernel shows, and
 //! what is on the wire into likely causes.
 //!
-//! [`look`] takes two readings some seconds apart and counts the frames between; [`causes`] is a function of this
+//! [`gather_evidence`] takes two readings some seconds apart and counts the frames between; [`find_causes`] is a function of this
 //! evidence. One check per file, in the order in which reports pass:
 //!
 //! - `lease`: is there a session, with queue pairs?
@@ -31,23 +31,23 @@ mod translator;
 mod wire;
 
 pub use evidence::{Evidence, Nodes};
-pub use frames::{Flow, Frames, Tally};
-pub use look::{LookError, LookOptions, look};
+pub use frames::{Flow, FrameCounts, Tally};
+pub use look::{LookError, LookOptions, gather_evidence};
 pub use neighbours::Neighbours;
 
 use super::Finding;
 
 /// All findings: likely causes first, the good ones last.
-pub fn causes(evidence: &Evidence) -> Vec<Finding> {
-    let mut findings = lease::check(evidence);
-    findings.extend(translator::check(evidence));
-    findings.extend(gid::check(evidence));
-    findings.extend(wire::check(evidence));
-    findings.extend(queue_pair::check(evidence));
-    findings.extend(neighbour::check(evidence));
-    findings.extend(icrc::check(evidence));
-    findings.extend(device::check(evidence));
-    findings.extend(events::check(evidence));
+pub fn find_causes(evidence: &Evidence) -> Vec<Finding> {
+    let mut findings = lease::check_lease(evidence);
+    findings.extend(translator::check_translators(evidence));
+    findings.extend(gid::check_collector_gid(evidence));
+    findings.extend(wire::check_wire_frames(evidence));
+    findings.extend(queue_pair::check_queue_pairs(evidence));
+    findings.extend(neighbour::check_neighbours(evidence));
+    findings.extend(icrc::check_icrc(evidence));
+    findings.extend(device::check_nic(evidence));
+    findings.extend(events::check_event_rings(evidence));
     // Stable: among equals, an earlier stage explains a later one.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     findings

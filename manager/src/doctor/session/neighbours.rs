@@ -3,13 +3,13 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use crate::doctor::text;
+use crate::doctor::read_trimmed;
 
 /// Neighbours and routes of IPv4.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
     known: Vec<Neighbour>,
-    routes: Vec<Route>,
+    routes: Vec<KernelRoute>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ struct Neighbour {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Route {
+struct KernelRoute {
     interface: String,
     destination: u32,
     gateway: Ipv4Addr,
@@ -44,16 +44,16 @@ pub(super) enum NextHop {
 impl Neighbours {
     /// Reads `proc/net/arp` and `proc/net/route`. `root` is `/` but in tests.
     pub fn read(root: &Path) -> Self {
-        let lines = |file: &str| text(root.join("proc/net").join(file)).unwrap_or_default();
+        let lines = |file: &str| read_trimmed(root.join("proc/net").join(file)).unwrap_or_default();
         Self {
             known: lines("arp").lines().skip(1).filter_map(neighbour).collect(),
-            routes: lines("route").lines().skip(1).filter_map(route).collect(),
+            routes: lines("route").lines().skip(1).filter_map(parse_route).collect(),
         }
     }
 
     /// What is known about the path to `ip`.
     pub(super) fn next_hop(&self, ip: Ipv4Addr) -> NextHop {
-        let fits = |route: &&Route| (u32::from(ip) ^ route.destination) & route.mask == 0;
+        let fits = |route: &&KernelRoute| (u32::from(ip) ^ route.destination) & route.mask == 0;
         // The longest prefix wins, then the lowest metric.
         let best = self.routes.iter().filter(fits).min_by_key(|r| (std::cmp::Reverse(r.mask), r.metric));
         let Some(route) = best else { return NextHop::None };
@@ -80,12 +80,12 @@ fn neighbour(line: &str) -> Option<Neighbour> {
 
 /// `vrx 0000090A 00000000 0001 0 0 0 00FFFFFF 0 0 0`: interface, destination, gateway, flags, two
 /// counts, metric, mask, …
-fn route(line: &str) -> Option<Route> {
+fn parse_route(line: &str) -> Option<KernelRoute> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (interface, number) = (fields.first()?, |at: usize| u32::from_str_radix(fields.get(at)?, 16).ok());
     // Addresses are printed as numbers in the host's byte order.
     let address = |at| Some(u32::from_be_bytes(number(at)?.to_ne_bytes()));
-    Some(Route {
+    Some(KernelRoute {
         interface: (*interface).to_owned(),
         destination: address(1)?,
         gateway: address(2)?.into(),
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn the_way_to_an_address_is_found() {
         let tree = Tree::new(&[("proc/net/arp", ARP), ("proc/net/route", ROUTES)]);
-        let neighbours = Neighbours::read(tree.root());
+        let neighbours = Neighbours::read(tree.root_path());
         let next_hop = |ip: [u8; 4]| neighbours.next_hop(ip.into());
         assert_eq!(next_hop([10, 9, 0, 2]), NextHop::Known { interface: "vrx".into() });
         let silent = NextHop::Silent { by: [10, 9, 0, 3].into(), interface: "vrx".into() };
@@ -120,13 +120,13 @@ mod tests {
         let unasked = NextHop::Unasked { by: [10, 9, 0, 4].into(), interface: "vrx".into() };
         assert_eq!(next_hop([10, 9, 0, 4]), unasked);
         assert_eq!(next_hop([203, 0, 113, 5]), NextHop::Known { interface: "eth0".into() }, "by the gateway");
-        let nothing = Neighbours::read(Tree::new(&[]).root());
+        let nothing = Neighbours::read(Tree::new(&[]).root_path());
         assert_eq!(nothing.next_hop([10, 9, 0, 2].into()), NextHop::None);
     }
 
     #[test]
     fn other_lines_are_left_out() {
         let tree = Tree::new(&[("proc/net/arp", "head\nnonsense\n"), ("proc/net/route", "head\nvrx zz\n")]);
-        assert_eq!(Neighbours::read(tree.root()), Neighbours::default());
+        assert_eq!(Neighbours::read(tree.root_path()), Neighbours::default());
     }
 }

@@ -1,28 +1,30 @@
 //! Do the queue pairs that frames go to exist and work, and do the frames come from their peers?
 
-use dta_cli::number::{counted, grouped};
+use dta_cli::number::{format_count, format_grouped};
 use dta_proto::control::SessionInfo;
 use dta_proto::counter::nic::{self, Counter};
 
-use super::evidence::{name_of, translator_ip};
+use super::evidence::{queue_pair_name, translator_ip};
 use super::{Evidence, Flow};
 use crate::doctor::Finding;
 
 const ERROR: &str = "queue pair in ERROR";
 const CHECK: &str = "queue pairs";
 
-pub(super) fn check(e: &Evidence) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = e.sessions.iter().flat_map(broken).collect();
+pub(super) fn check_queue_pairs(e: &Evidence) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = e.sessions.iter().flat_map(broken_queue_pairs).collect();
     if findings.is_empty() {
         findings.extend(again_and_again(e));
     }
-    findings.extend(unknown(e));
+    findings.extend(unknown_queue_pairs(e));
     findings.extend(strangers(e));
     let pairs: Vec<_> = e.sessions.iter().flat_map(|session| &session.queue_pairs).collect();
     if findings.is_empty() && !pairs.is_empty() {
-        let parts: Vec<String> =
-            pairs.iter().map(|pair| format!("{} expects PSN {}", name_of(pair), pair.expected_psn)).collect();
-        findings.push(Finding::ok(CHECK, format!("ready to receive: {}", parts.join("; "))));
+        let parts: Vec<String> = pairs
+            .iter()
+            .map(|pair| format!("{} expects PSN {}", queue_pair_name(pair), pair.expected_psn))
+            .collect();
+        findings.push(Finding::new_ok(CHECK, format!("ready to receive: {}", parts.join("; "))));
     }
     findings
 }
@@ -30,15 +32,15 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
 const WHY: &str = "An RC request put it there: with an unknown key, outside its region, misaligned or of a wrong length: requester and collector \
                    disagree about keys or stores";
 
-fn broken(session: &SessionInfo) -> Vec<Finding> {
+fn broken_queue_pairs(session: &SessionInfo) -> Vec<Finding> {
     session
         .queue_pairs
         .iter()
         .filter(|pair| pair.state != "rtr")
         .map(|pair| {
-            Finding::problem(
+            Finding::new_problem(
                 ERROR,
-                format!("{}: {} is in state {}: it drops everything", session.name, name_of(pair), pair.state),
+                format!("{}: {} is in state {}: it drops everything", session.name, queue_pair_name(pair), pair.state),
                 format!(
                     "a running translator gets a new one with its next renewal; for a switch: dta-translator setup, or dta-collector sessions end {}. {WHY}",
                     session.name
@@ -51,17 +53,17 @@ fn broken(session: &SessionInfo) -> Vec<Finding> {
 /// Broken queue pairs are rebuilt: one that looks healthy may still break at the next request.
 fn again_and_again(e: &Evidence) -> Option<Finding> {
     let counter =
-        if e.is_soft() { Counter::QueuePairErrors.name() } else { nic::DEVICE_QUEUE_PAIR_ERRORS.name };
-    let total = e.after.own(&e.nic(), counter).filter(|n| *n > 0)?;
-    let rise = e.nic_rise(counter).unwrap_or(0);
+        if e.is_soft_nic() { Counter::QueuePairErrors.name() } else { nic::DEVICE_QUEUE_PAIR_ERRORS.name };
+    let total = e.after.own_counter(&e.nic_node_name(), counter).filter(|n| *n > 0)?;
+    let rise = e.nic_counter_rise(counter).unwrap_or(0);
     if rise > 0 {
         let found = format!(
             "{} fell into ERROR {}, {} in all; new ones replaced them",
-            counted(rise, "queue pair", "queue pairs"),
+            format_count(rise, "queue pair", "queue pairs"),
             e.in_window(),
-            grouped(total)
+            format_grouped(total)
         );
-        return Some(Finding::problem(
+        return Some(Finding::new_problem(
             ERROR,
             found,
             format!("restart the translator, or dta-translator setup. {WHY}"),
@@ -69,29 +71,29 @@ fn again_and_again(e: &Evidence) -> Option<Finding> {
     }
     let found = format!(
         "{} fell into ERROR in all, none of them {}",
-        counted(total, "queue pair", "queue pairs"),
+        format_count(total, "queue pair", "queue pairs"),
         e.in_window()
     );
-    Some(Finding::note(CHECK, found, format!("nothing, if it does not recur. {WHY}")))
+    Some(Finding::new_note(CHECK, found, format!("nothing, if it does not recur. {WHY}")))
 }
 
 const EARLIER: &str = "the sender still uses a queue pair of an earlier session: restart the translator, or dta-translator setup for a switch";
 
 /// Frames of our translators to queue pairs that do not exist.
-fn unknown(e: &Evidence) -> Option<Finding> {
-    if e.is_soft() {
-        let dropped = e.nic_rise(Counter::DroppedUnknownQueuePair.name()).filter(|n| *n > 0)?;
+fn unknown_queue_pairs(e: &Evidence) -> Option<Finding> {
+    if e.is_soft_nic() {
+        let dropped = e.nic_counter_rise(Counter::DroppedUnknownQueuePair.name()).filter(|n| *n > 0)?;
         let found = format!("{} went to queue pairs that do not exist", e.frames_in_window(dropped));
-        return Some(Finding::problem("unknown queue pair", found, EARLIER));
+        return Some(Finding::new_problem("unknown queue pair", found, EARLIER));
     }
     let ours = |flow: &Flow| {
         flow.destination == e.collector
             && e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source.into()))
     };
     let known = |flow: &Flow| e.queue_pairs.iter().any(|pair| pair.qpn == flow.queue_pair);
-    let frames = e.frames()?;
+    let frames = e.counted_frames()?;
     let parts: Vec<String> = frames
-        .flows()
+        .flow_tallies()
         .filter(|(flow, _)| ours(flow) && !known(flow))
         .map(|(flow, tally)| format!("{} to {:#08x}", tally.frames, flow.queue_pair))
         .collect();
@@ -101,20 +103,20 @@ fn unknown(e: &Evidence) -> Option<Finding> {
     let found = format!("frames {} to queue pairs that no session has: {}", e.in_window(), parts.join(", "));
     // Next to valid frames, these may be another program's.
     let alone = frames.sum(|flow| ours(flow) && known(flow)).frames == 0;
-    Some(Finding::weighed(alone, "unknown queue pair", found, EARLIER))
+    Some(Finding::problem_or_note(alone, "unknown queue pair", found, EARLIER))
 }
 
 /// Frames to a session's queue pairs from another address than its translator's: they are dropped.
 fn strangers(e: &Evidence) -> Option<Finding> {
     let advice = "a queue pair accepts only frames from its session's address: set the translator's --source, or the switch's address in \
                   [switch.NAME], to the actual source of the frames";
-    if e.is_soft() {
-        let dropped = e.nic_rise(Counter::DroppedPeer.name()).filter(|n| *n > 0)?;
+    if e.is_soft_nic() {
+        let dropped = e.nic_counter_rise(Counter::DroppedPeer.name()).filter(|n| *n > 0)?;
         let found = format!(
             "{} came from another address than the session's translator",
             e.frames_in_window(dropped)
         );
-        return Some(Finding::problem("wrong sender", found, advice));
+        return Some(Finding::new_problem("wrong sender", found, advice));
     }
     let of_other = |flow: &Flow| {
         e.sessions.iter().any(|session| {
@@ -123,7 +125,7 @@ fn strangers(e: &Evidence) -> Option<Finding> {
         }) && flow.destination == e.collector
     };
     let mut parts = Vec::new();
-    for (flow, tally) in e.frames()?.flows().filter(|(flow, _)| of_other(flow)) {
+    for (flow, tally) in e.counted_frames()?.flow_tallies().filter(|(flow, _)| of_other(flow)) {
         parts.push(format!("{} from {} to {:#08x}", tally.frames, flow.source, flow.queue_pair));
     }
     let found = || {
@@ -133,5 +135,5 @@ fn strangers(e: &Evidence) -> Option<Finding> {
             parts.join(", ")
         )
     };
-    (!parts.is_empty()).then(|| Finding::problem("wrong sender", found(), advice))
+    (!parts.is_empty()).then(|| Finding::new_problem("wrong sender", found(), advice))
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use dta_proto::control::{
     Counter, Endpoint, NodeStatistics, Purpose, QueuePairStatus, SessionInfo, Transport,
 };
-use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{self, BthFields, Psn, Repr};
+use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::roce::{self, BthFields, Psn, RoceRepr};
 
 use super::super::rdma::tree;
 use super::super::tree::Tree;
 use super::super::{Finding, Level};
-use super::evidence::{Evidence, Host, Nodes};
-use super::{Frames, Neighbours, causes};
+use super::evidence::{Evidence, HostEvidence, Nodes};
+use super::{FrameCounts, Neighbours, find_causes};
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -87,14 +87,14 @@ const TRANSLATED: [(&str, u64); 4] = [("received", 50), ("accepted", 50), ("emit
 struct Scene {
     tree: Tree,
     evidence: Evidence,
-    frames: Frames,
+    frames: FrameCounts,
 }
 
 impl Scene {
     fn rxe() -> Self {
         let tree = Tree::with_rxe();
         tree.add(&[("proc/net/arp", ARP), ("proc/net/route", ROUTES)]);
-        let before = tree::devices(tree.root()).pop();
+        let before = tree::list_devices(tree.root_path()).pop();
         let session = session();
         let mut scene = Self {
             evidence: Evidence {
@@ -109,17 +109,17 @@ impl Scene {
                 before: nodes("rxe0", 100, &[("queue_pairs.errors", 0)], &TRANSLATED),
                 after: nodes("rxe0", 120, &[("queue_pairs.errors", 0)], &TRANSLATED),
                 rings: Vec::new(),
-                host: Some(Host {
+                host: Some(HostEvidence {
                     interface: Some("vrx".into()),
                     device_before: before,
                     device_after: None,
                     datagrams: Some(25),
                     neighbours: Neighbours::default(),
-                    frames: Ok(Frames::default()),
+                    frames: Ok(FrameCounts::default()),
                 }),
             },
             tree,
-            frames: Frames::default(),
+            frames: FrameCounts::default(),
         };
         scene.send(20, TRANSLATOR, COLLECTOR, WRITES, false);
         scene.take(120);
@@ -137,11 +137,11 @@ impl Scene {
     /// Frames that reach the port.
     fn send(&mut self, count: u64, from: Ipv4Addr, to: Ipv4Addr, qpn: u32, damaged: bool) {
         let place = BthFields { dest_qp: qpn, psn: Psn::new(1), ack_req: false };
-        let write = Repr::write(roce::Transport::Uc, place, 64, 5, &[7; 16], None);
+        let write = RoceRepr::write(roce::Transport::Uc, place, 64, 5, &[7; 16], None);
         let mut bytes = [0; 200];
-        let len = Route::new(from, to, qpn).emit(&write, &mut bytes).unwrap();
+        let len = FrameRoute::new(from, to, qpn).write_frame(&write, &mut bytes).unwrap();
         bytes[len - 1] ^= u8::from(damaged);
-        (0..count).for_each(|_| self.frames.count(&bytes[..len], true));
+        (0..count).for_each(|_| self.frames.count_packet(&bytes[..len], true));
     }
 
     /// What `rcvd_pkts` is at the end.
@@ -150,21 +150,21 @@ impl Scene {
         self.tree.add(&[(path, &rcvd_pkts.to_string())]);
     }
 
-    fn host(&mut self) -> &mut Host {
+    fn host(&mut self) -> &mut HostEvidence {
         self.evidence.host.as_mut().unwrap()
     }
 
     fn findings(mut self) -> Vec<Finding> {
-        let root = self.tree.root().to_owned();
+        let root = self.tree.root_path().to_owned();
         let frames = self.frames.clone();
-        let soft = self.evidence.is_soft();
+        let soft = self.evidence.is_soft_nic();
         let host = self.host();
-        host.device_after = tree::devices(&root).pop().filter(|_| !soft);
+        host.device_after = tree::list_devices(&root).pop().filter(|_| !soft);
         host.neighbours = Neighbours::read(&root);
         if host.frames.is_ok() {
             host.frames = Ok(frames);
         }
-        causes(&self.evidence)
+        find_causes(&self.evidence)
     }
 
     /// The likeliest cause, which has to be the only one.
@@ -309,7 +309,7 @@ fn a_queue_pair_in_error() {
 #[test]
 fn frames_to_a_queue_pair_that_is_none_or_from_a_stranger() {
     let mut scene = Scene::rxe();
-    scene.frames = Frames::default();
+    scene.frames = FrameCounts::default();
     scene.send(4, TRANSLATOR, COLLECTOR, 0x77, false);
     let cause = scene.cause();
     assert_eq!(cause.check, "unknown queue pair");
@@ -399,13 +399,13 @@ fn damaged_frames_that_rxe_does_not_count() {
 #[test]
 fn nothing_reaches_the_port() {
     let mut scene = Scene::rxe();
-    scene.frames = Frames::default();
+    scene.frames = FrameCounts::default();
     scene.take(100);
     let quiet = scene.findings();
     assert_eq!((quiet[0].level, quiet[0].check), (Level::Note, "frames"), "nobody is known to have sent");
 
     let mut scene = Scene::rxe();
-    scene.frames = Frames::default();
+    scene.frames = FrameCounts::default();
     scene.take(100);
     let more = [("received", 90), ("accepted", 90), ("emitted", 90), ("frames", 180)];
     scene.evidence.after = nodes("rxe0", 100, &[], &more);
@@ -414,12 +414,12 @@ fn nothing_reaches_the_port() {
     assert!(cause.found.contains("though translators sent 80"), "{cause:?}");
 
     let mut scene = Scene::rxe();
-    let mut astray = Frames::default();
+    let mut astray = FrameCounts::default();
     let mut bytes = [0; 100];
     let place = BthFields { dest_qp: WRITES, psn: Psn::new(1), ack_req: false };
-    let probe = Repr::write(roce::Transport::Uc, place, 0, 0, &[], None);
-    let len = Route::new(TRANSLATOR, COLLECTOR, WRITES).emit(&probe, &mut bytes).unwrap();
-    astray.count(&bytes[..len], false);
+    let probe = RoceRepr::write(roce::Transport::Uc, place, 0, 0, &[], None);
+    let len = FrameRoute::new(TRANSLATOR, COLLECTOR, WRITES).write_frame(&probe, &mut bytes).unwrap();
+    astray.count_packet(&bytes[..len], false);
     scene.frames = astray;
     assert_eq!(scene.cause().check, "wrong MAC");
 }
@@ -467,7 +467,7 @@ fn a_collector_on_another_host_is_judged_by_what_it_says() {
     let mut scene = Scene::rxe();
     scene.evidence.sessions[0].queue_pairs[0].state = "error".into();
     scene.evidence.host = None;
-    let findings = causes(&scene.evidence);
+    let findings = find_causes(&scene.evidence);
     assert_eq!(findings[0].check, "queue pair in ERROR");
     assert!(findings.iter().any(|f| f.advice.as_deref() == Some("run this command there")));
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use dta_cli::number::{counted, grouped};
-use dta_proto::counter::{Definition, Found, LinkLoss, Node, Reason, between, reporter, translator};
+use dta_cli::number::{format_count, format_grouped};
+use dta_proto::counter::{
+    CounterNode, Definition, LinkLoss, ParsedCounter, Reason, between, reporter, translator,
+};
 use dta_proto::name;
 
 use super::{Evidence, Nodes};
@@ -14,19 +16,19 @@ const CHECK: &str = "translator";
 /// Seconds after which a running translator should have renewed its lease and handed in new counters.
 const SILENT: f64 = 60.0;
 
-pub(super) fn check(e: &Evidence) -> Vec<Finding> {
+pub(super) fn check_translators(e: &Evidence) -> Vec<Finding> {
     // A translator's first worker reports the counters of all.
     e.sessions
         .iter()
         .filter(|session| name::translator_of(&session.name) == session.name)
-        .flat_map(|session| [Some(one(e, &session.name)), totals(e, &session.name)])
+        .flat_map(|session| [Some(check_translator(e, &session.name)), check_totals(e, &session.name)])
         .flatten()
         .collect()
 }
 
 /// What the translator received but did not turn into operations, or lost, since it started to count: possibly long
 /// before this check.
-fn totals(e: &Evidence, session: &str) -> Option<Finding> {
+fn check_totals(e: &Evidence, session: &str) -> Option<Finding> {
     let (_, counters) = e.after.translator(session)?;
     let before = e.before.translator(session).map(|(_, counters)| counters);
     let count = |counter: &Definition| counters.get(counter.name).copied().unwrap_or(0);
@@ -35,10 +37,10 @@ fn totals(e: &Evidence, session: &str) -> Option<Finding> {
         .iter()
         .filter(|(_, value)| **value > 0)
         .filter_map(|(name, value)| {
-            let found = Node::Translator.find(name)?;
+            let found = CounterNode::Translator.find_counter(name)?;
             let is_drop = found.definition == &translator::DROPPED;
             // A repeat is no loss.
-            let is_repeat = is_drop && found.last() == Reason::Duplicate.name();
+            let is_repeat = is_drop && found.last_value() == Reason::Duplicate.name();
             let counts =
                 is_drop || [&translator::DISCARDED, &translator::LOST_BY].contains(&found.definition);
             if !counts || is_repeat {
@@ -71,19 +73,19 @@ fn totals(e: &Evidence, session: &str) -> Option<Finding> {
     let all = reasons.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(", ");
     let found = format!(
         "{session}: {} received and {} emitted since it started to count: {all}",
-        counted(received, "report", "reports"),
-        grouped(emitted)
+        format_count(received, "report", "reports"),
+        format_grouped(emitted)
     );
-    Some(Finding::note(
+    Some(Finding::new_note(
         CHECK,
         found,
         format!("{advice}; the translator's log names the first reporter for each reason"),
     ))
 }
 
-fn one(e: &Evidence, session: &str) -> Finding {
+fn check_translator(e: &Evidence, session: &str) -> Finding {
     let Some((age, counters)) = e.after.translator(session) else {
-        return Finding::note(
+        return Finding::new_note(
             CHECK,
             format!("{session}: its translator has handed in no counters"),
             "a running one does so when it renews its lease; a switch that was set up does not: look at the switch's own",
@@ -92,41 +94,42 @@ fn one(e: &Evidence, session: &str) -> Finding {
     let count = |counter: &Definition| counters.get(counter.name).copied().unwrap_or(0);
     let (received, accepted) = (count(&translator::RECEIVED), count(&translator::ACCEPTED));
     if received == 0 {
-        return Finding::problem(
+        return Finding::new_problem(
             CHECK,
             format!("{session}: no report has reached the translator"),
             "send reports to the address of its --listen (UDP 40040), which must not be loopback if reporters are elsewhere; see its firewall \
              (`nft list ruleset`); `dta-translator stats` has newer numbers",
         );
     }
-    if let Some((found, dropped)) = largest(counters, |found| found.definition == &translator::DROPPED)
+    if let Some((found, dropped)) =
+        largest_counter(counters, |found| found.definition == &translator::DROPPED)
         && dropped >= accepted
     {
-        let reason = found.last();
+        let reason = found.last_value();
         let found = format!(
             "{session}: of {} it dropped {} as `{reason}`, and accepted {}",
-            counted(received, "report", "reports"),
-            grouped(dropped),
-            grouped(accepted)
+            format_count(received, "report", "reports"),
+            format_grouped(dropped),
+            format_grouped(accepted)
         );
         let advice =
             format!("docs/counters.md explains `{reason}`; the reporter, or the store it names, is wrong");
-        return Finding::weighed(accepted == 0, CHECK, found, advice);
+        return Finding::problem_or_note(accepted == 0, CHECK, found, advice);
     }
-    let frames_unsent = |found: &Found<'_>| {
+    let frames_unsent = |found: &ParsedCounter<'_>| {
         found.definition == &translator::LINK_DROPPED
             && found.values[0] == translator::ROCE
-            && LinkLoss::unsent_reason(found.last()).is_some()
+            && LinkLoss::unsent_reason(found.last_value()).is_some()
     };
-    if let Some((found, _)) = largest(counters, frames_unsent)
+    if let Some((found, _)) = largest_counter(counters, frames_unsent)
         && let (loss, Some(reason)) =
-            (LinkLoss::from_name(found.last()), LinkLoss::unsent_reason(found.last()))
+            (LinkLoss::from_name(found.last_value()), LinkLoss::unsent_reason(found.last_value()))
         && loss != Some(LinkLoss::UnsentUnreachable)
-        && let Some((unsent, matters)) = e.unsent(session, found.last())
+        && let Some((unsent, matters)) = e.unsent_frames(session, found.last_value())
     {
         let found = format!(
             "{session}: the translator could not send {}: {}",
-            counted(unsent, "frame", "frames"),
+            format_count(unsent, "frame", "frames"),
             reason.replace('-', " ")
         );
         let advice = match loss {
@@ -139,39 +142,39 @@ fn one(e: &Evidence, session: &str) -> Finding {
             }
             _ => "the translator's interface takes frames slower than they come: is it up, and fast enough?",
         };
-        return Finding::weighed(matters, CHECK, found, advice);
+        return Finding::problem_or_note(matters, CHECK, found, advice);
     }
     if count(&translator::EMITTED) == 0 && count(&translator::HELD) > 0 {
-        return Finding::note(
+        return Finding::new_note(
             CHECK,
             format!(
                 "{session}: {} in the translator for the rest of their batch, path or column",
-                counted(count(&translator::HELD), "report waits", "reports wait")
+                format_count(count(&translator::HELD), "report waits", "reports wait")
             ),
             "they leave after the flush time ([translator.flush]), or now: dta-translator flush",
         );
     }
     let found = format!(
         "{session}: {} received, {} emitted in {}, reported {age:.0} s ago",
-        counted(received, "report", "reports"),
-        grouped(count(&translator::EMITTED)),
-        counted(count(&translator::FRAMES), "frame", "frames")
+        format_count(received, "report", "reports"),
+        format_grouped(count(&translator::EMITTED)),
+        format_count(count(&translator::FRAMES), "frame", "frames")
     );
     if age > SILENT {
         let advice = "it has not renewed since: is it still running? Try `dta-translator stats`";
-        return Finding::note(CHECK, found, advice);
+        return Finding::new_note(CHECK, found, advice);
     }
-    Finding::ok(CHECK, found)
+    Finding::new_ok(CHECK, found)
 }
 
 /// The largest of these counters, if any is not 0.
-fn largest<'a>(
+fn largest_counter<'a>(
     counters: &'a BTreeMap<String, u64>,
-    of: impl Fn(&Found<'_>) -> bool,
-) -> Option<(Found<'a>, u64)> {
+    of: impl Fn(&ParsedCounter<'_>) -> bool,
+) -> Option<(ParsedCounter<'a>, u64)> {
     counters
         .iter()
         .filter(|(_, value)| **value > 0)
-        .filter_map(|(name, value)| Some((Node::Translator.find(name).filter(&of)?, *value)))
+        .filter_map(|(name, value)| Some((CounterNode::Translator.find_counter(name).filter(&of)?, *value)))
         .max_by_key(|(_, value)| *value)
 }

@@ -7,9 +7,9 @@ use crate::doctor::Finding;
 
 const CHECK: &str = "frames";
 
-pub(super) fn check(e: &Evidence) -> Vec<Finding> {
+pub(super) fn check_wire_frames(e: &Evidence) -> Vec<Finding> {
     let Some(host) = &e.host else {
-        return vec![Finding::note(
+        return vec![Finding::new_note(
             CHECK,
             format!(
                 "the collector ({}) is on another host: its frames, neighbours and GIDs were not checked",
@@ -21,7 +21,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     let frames = match &host.frames {
         Ok(frames) => frames,
         Err(why) => {
-            return vec![Finding::note(
+            return vec![Finding::new_note(
                 CHECK,
                 format!("frames to port {} were not counted: {why}", e.port),
                 "run this command as root",
@@ -31,27 +31,31 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     let interface = host.interface.as_deref().unwrap_or("the interface");
     let mut findings = Vec::new();
     let by_ring = e.sessions.iter().filter(|session| session.frames_by == "ring").count();
-    if frames.total() == 0 && by_ring > 0 && by_ring == e.sessions.len() {
-        findings.push(Finding::ok(
+    if frames.total_frames() == 0 && by_ring > 0 && by_ring == e.sessions.len() {
+        findings.push(Finding::new_ok(
             CHECK,
             "all frames go through rings in shared memory, none over a wire".to_owned(),
         ));
-    } else if frames.total() == 0 {
-        findings.push(none(e, interface));
+    } else if frames.total_frames() == 0 {
+        findings.push(no_frames_finding(e, interface));
     } else {
         let missed = if frames.missed == 0 {
             String::new()
         } else {
             format!(", {} more were not checked", frames.missed)
         };
-        findings.push(Finding::ok(
+        findings.push(Finding::new_ok(
             CHECK,
-            format!("{} to UDP port {} on {interface}{missed}", e.frames_in_window(frames.total()), e.port),
+            format!(
+                "{} to UDP port {} on {interface}{missed}",
+                e.frames_in_window(frames.total_frames()),
+                e.port
+            ),
         ));
     }
     let astray = frames.sum(|flow| flow.destination == e.collector && !flow.to_us).frames;
     if astray > 0 {
-        findings.push(Finding::problem(
+        findings.push(Finding::new_problem(
             "wrong MAC",
             format!(
                 "{} to {} had another Ethernet address than {interface}'s",
@@ -62,7 +66,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         ));
     }
     if frames.malformed > 0 {
-        findings.push(Finding::note(
+        findings.push(Finding::new_note(
             CHECK,
             format!(
                 "{} had broken IPv4 or UDP headers, or too few bytes for RoCEv2",
@@ -75,7 +79,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
 }
 
 /// Nothing came. Whether the wire is to blame depends on whether anything was sent.
-fn none(e: &Evidence, interface: &str) -> Finding {
+fn no_frames_finding(e: &Evidence, interface: &str) -> Finding {
     let sent = |nodes: &super::Nodes| -> u64 {
         let count = |session: &str| {
             nodes.translator(session).map_or(0, |(_, c)| c.get(translator::FRAMES.name).copied().unwrap_or(0))
@@ -90,11 +94,11 @@ fn none(e: &Evidence, interface: &str) -> Finding {
     );
     let found = format!("no frame reached UDP port {} on {interface} {}", e.port, e.in_window());
     if after > before {
-        Finding::problem(CHECK, format!("{found}, although translators sent {}", after - before), advice)
-    } else if after > 0 && e.after.own(&e.nic(), nic::RECEIVED.name) == Some(0) {
-        Finding::problem(CHECK, format!("{found}, nor before, although translators sent {after}"), advice)
+        Finding::new_problem(CHECK, format!("{found}, although translators sent {}", after - before), advice)
+    } else if after > 0 && e.after.own_counter(&e.nic_node_name(), nic::RECEIVED.name) == Some(0) {
+        Finding::new_problem(CHECK, format!("{found}, nor before, although translators sent {after}"), advice)
     } else {
-        Finding::note(
+        Finding::new_note(
             CHECK,
             found,
             "either nothing was sent meanwhile (see translator), or it was lost on the way; watch longer with --seconds",

@@ -11,7 +11,7 @@ use dta_proto::trace::HOPS;
 use dta_proto::wire::dta::PORT;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::wanted::Wanted;
+use super::wanted::TraceSpec;
 
 /// The commented configuration that `dta-reporter config --example` prints.
 pub(super) const EXAMPLE: &str = include_str!("example.toml");
@@ -20,16 +20,16 @@ pub(super) const EXAMPLE: &str = include_str!("example.toml");
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Config {
-    pub(super) agent: Agent,
-    pub(super) trace: Trace,
-    pub(super) tls: Option<Tls>,
+    pub(super) agent: AgentTable,
+    pub(super) trace: AgentTraceTable,
+    pub(super) tls: Option<AgentTlsTable>,
 }
 
 /// Table `[agent]`; `example.toml` explains its keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Agent {
-    #[serde(deserialize_with = "host::serde::socket")]
+pub(super) struct AgentTable {
+    #[serde(deserialize_with = "host::serde::deserialize_socket")]
     pub(super) listen: SocketAddr,
     pub(super) insecure: bool,
     pub(super) name: Option<String>,
@@ -49,7 +49,7 @@ pub(super) struct Agent {
 /// Table `[trace]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Trace {
+pub(super) struct AgentTraceTable {
     pub(super) at: Vec<String>,
     pub(super) filter: String,
     pub(super) sample: String,
@@ -58,13 +58,13 @@ pub(super) struct Trace {
 /// Table `[tls]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Tls {
+pub(super) struct AgentTlsTable {
     pub(super) cert: PathBuf,
     pub(super) key: PathBuf,
     pub(super) client_ca: PathBuf,
 }
 
-impl Default for Agent {
+impl Default for AgentTable {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 40054)),
@@ -84,7 +84,7 @@ impl Default for Agent {
     }
 }
 
-impl Default for Trace {
+impl Default for AgentTraceTable {
     fn default() -> Self {
         Self { at: Vec::new(), filter: String::new(), sample: "1/1".into() }
     }
@@ -97,20 +97,23 @@ fn socket_v4<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddrV4, D::Erro
 impl Config {
     /// The requested file, or the one in the usual place, or the defaults; and which file it was.
     pub(super) fn load(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>)> {
-        let Some(path) = config_file::place(asked, "agent.toml") else { return Ok((Self::default(), None)) };
+        let Some(path) = config_file::find_config_file(asked, "agent.toml") else {
+            return Ok((Self::default(), None));
+        };
         let config = Self::parse(&config_file::read(&path, "the configuration")?, &path)?;
         Ok((config, Some(path)))
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
-        let (config, places) = config_file::parse::<Self>(text, path)?;
-        let told = |(key, why): (&str, String)| places.at(ConfigError::new(key, format!("{key}: {why}")));
-        config.check().map_err(told)?;
+        let (config, places) = config_file::parse_config::<Self>(text, path)?;
+        let told =
+            |(key, why): (&str, String)| places.locate_error(ConfigError::new(key, format!("{key}: {why}")));
+        config.validate().map_err(told)?;
         Ok(config)
     }
 
     /// An error, and the key it is about.
-    fn check(&self) -> Result<(), (&'static str, String)> {
+    fn validate(&self) -> Result<(), (&'static str, String)> {
         let agent = &self.agent;
         if !agent.listen.ip().is_loopback() && self.tls.is_none() && !agent.insecure {
             return Err((
@@ -132,17 +135,17 @@ impl Config {
         if agent.slow_ms.is_some_and(|ms| Duration::try_from_secs_f64(ms / 1e3).is_err()) {
             return Err(("agent.slow_ms", "must be a number from 0 on".into()));
         }
-        Wanted::of_config(self).map(drop)
+        TraceSpec::of_config(self).map(drop)
     }
 
     /// Packets that take longer are reported individually.
-    pub(super) fn slow(&self) -> Option<Duration> {
+    pub(super) fn slow_threshold(&self) -> Option<Duration> {
         self.agent.slow_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok())
     }
 
     /// The keys that differ and cannot change while the agent runs.
-    pub(super) fn fixed(&self, new: &Self) -> Vec<String> {
-        let mut keys = config_file::changes(&self.agent, &new.agent);
+    pub(super) fn fixed_key_changes(&self, new: &Self) -> Vec<String> {
+        let mut keys = config_file::changed_keys(&self.agent, &new.agent);
         keys.iter_mut().for_each(|key| *key = format!("agent.{key}"));
         if self.tls.is_some() != new.tls.is_some() {
             keys.push("tls".into());
@@ -166,7 +169,7 @@ mod tests {
         let full = EXAMPLE.replace("#! ", "");
         let full = Config::parse(&full, Path::new("example.toml")).unwrap();
         assert_eq!(
-            (full.agent.name.as_deref(), full.slow()),
+            (full.agent.name.as_deref(), full.slow_threshold()),
             (Some("web1"), Some(Duration::from_millis(10)))
         );
         assert!(full.tls.is_some());
@@ -199,8 +202,8 @@ mod tests {
         let old = Config::default();
         let mut new = old.clone();
         new.trace.filter = "tcp".into();
-        assert!(old.fixed(&new).is_empty());
+        assert!(old.fixed_key_changes(&new).is_empty());
         new.agent.reporter_id = 7;
-        assert_eq!(old.fixed(&new), ["agent.reporter_id"]);
+        assert_eq!(old.fixed_key_changes(&new), ["agent.reporter_id"]);
     }
 }

@@ -12,24 +12,24 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::packet_trace::kernel::{self, Tracer, TracerOptions, rights};
 use anyhow::{Context as _, Result};
 use clap::Args;
-use dta_cli::number::counted;
+use dta_cli::number::format_count;
 use dta_cli::service_manager::ServiceManager;
-use dta_cli::{LogFormat, Status};
-use crate::packet_trace::kernel::{self, Options, Tracer, rights};
+use dta_cli::{CommandStatus, LogFormat};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use config::Config;
-use service::{Command, Server};
-use traced::{Host, Traced};
-use wanted::Wanted;
+use service::{AgentGrpcServer, Command};
+use traced::{AgentHost, Traced};
+use wanted::TraceSpec;
 
 use super::check::CollectorStores;
 use super::trace::send::{Sender, SenderConfig, Skew, host_name};
-use crate::trace::Stores;
+use crate::trace::TraceStores;
 
 pub(super) const AGENT_HELP: &str = "\
 Traces the points of its file with its filter from the start. `dta-manager trace` changes and restores \
@@ -55,14 +55,14 @@ pub(super) const CONFIG_HELP: &str =
     "Example:\n  dta-reporter config --example > agent.toml\n  dta-reporter check-config --config agent.toml";
 
 #[derive(Debug, Args)]
-pub(super) struct Agent {
+pub(super) struct AgentArgs {
     #[command(flatten)]
     file: ConfigFile,
     /// What to log, such as `info` or `dta_reporter=debug`
     #[arg(long, env, default_value = "info", value_name = "FILTER")]
     log: String,
     /// Log format
-    #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
+    #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of_names::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
     /// For tests: a clock that is this many nanoseconds ahead, and gains this many millionths
     #[arg(long, hide = true, value_name = "NANOSECONDS,PPM", allow_hyphen_values = true)]
@@ -79,24 +79,24 @@ pub(super) struct ConfigFile {
 
 impl ConfigFile {
     fn load(&self) -> Result<(Config, Option<PathBuf>)> {
-        Config::load(self.config.as_deref()).map_err(dta_cli::misuse)
+        Config::load(self.config.as_deref()).map_err(dta_cli::misuse_error)
     }
 }
 
 /// `dta-reporter config`.
-pub(super) fn example() -> Result<Status> {
-    dta_cli::print(config::EXAMPLE.trim_end())?;
-    Ok(Status::Done)
+pub(super) fn print_example() -> Result<CommandStatus> {
+    dta_cli::print_line(config::EXAMPLE.trim_end())?;
+    Ok(CommandStatus::Done)
 }
 
 /// `dta-reporter check-config`.
-pub(super) fn check(file: &ConfigFile) -> Result<Status> {
+pub(super) fn check_config(file: &ConfigFile) -> Result<CommandStatus> {
     let (config, path) = file.load()?;
     match path {
         Some(path) => eprintln!("configuration: {}", path.display()),
         None => eprintln!("no configuration file: these are the defaults"),
     }
-    let warning = service::look(&config).map_err(dta_cli::misuse)?;
+    let warning = service::check_tls(&config).map_err(dta_cli::misuse_error)?;
     let open = (config.tls.is_none() && !config.agent.listen.ip().is_loopback()).then(|| {
         format!(
             "gRPC on {} WITHOUT TLS: anyone who reaches it can choose what is traced",
@@ -123,26 +123,26 @@ const CERTIFICATE: Duration = Duration::from_secs(3600);
 const OTHERS: usize = 4;
 
 /// Runs the agent until it is stopped.
-pub(super) fn run(args: &Agent) -> Result<Status> {
+pub(super) fn run(args: &AgentArgs) -> Result<CommandStatus> {
     let (config, path) = args.file.load()?;
-    dta_cli::log(&args.log, args.log_format);
+    dta_cli::init_logging(&args.log, args.log_format);
     match &path {
         Some(path) => tracing::info!(config = %path.display(), "configuration read"),
         None => tracing::info!("no configuration file: nothing is traced until requested"),
     }
     dta_rpc::transport::give_memory_back();
     let agent = &config.agent;
-    let missing = rights::missing(agent.namespaces).context("cannot read capabilities")?;
+    let missing = rights::missing_capabilities(agent.namespaces).context("cannot read capabilities")?;
     if !missing.is_empty() {
         return Err(kernel::Error::Rights(missing).into());
     }
     let first = wanted_of(&config).map_err(anyhow::Error::msg)?;
-    let options = Options {
+    let options = TracerOptions {
         follow: agent.follow,
         clsact: agent.clsact,
         translator: Some(agent.translator),
         table: first.table.clone(),
-        ..Options::default()
+        ..TracerOptions::default()
     };
     // It detaches what a dead agent left on interfaces, in all namespaces: that needs the capabilities
     // dropped below.
@@ -150,10 +150,10 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
     // Before there are other threads, which inherit this one's capabilities.
     rights::drop_others(agent.namespaces).context("cannot drop capabilities")?;
     let stores = match &agent.collector {
-        None => Stores::usual(),
-        Some(address) => match CollectorStores::ask(Some(address))? {
-            CollectorStores::Known(stores) => Stores::among(&stores)?,
-            CollectorStores::Unknown => Stores::usual(),
+        None => TraceStores::with_default_ids(),
+        Some(address) => match CollectorStores::query_collector(Some(address))? {
+            CollectorStores::Known(stores) => TraceStores::from_specs(&stores)?,
+            CollectorStores::Unknown => TraceStores::with_default_ids(),
         },
     };
     let name = host_name(agent.name.as_deref(), agent.reporter_id);
@@ -161,7 +161,7 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
         translator: agent.translator,
         reporter_id: agent.reporter_id,
         name: name.clone(),
-        slow: config.slow(),
+        slow: config.slow_threshold(),
         synced: agent.synced,
         settle: Duration::from_millis(agent.settle_ms),
         stores,
@@ -172,7 +172,7 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
         tracing::warn!("--test-clock: reported times are wrong");
     }
     let sender = Sender::open(sender, &tracer)?;
-    let host = Host {
+    let host = AgentHost {
         name,
         reporter_id: agent.reporter_id,
         translator: agent.translator.to_string(),
@@ -188,9 +188,9 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
         .enable_all()
         .build()?;
     let (sender, commands) = mpsc::channel();
-    signals(&runtime, &sender)?;
+    forward_signals(&runtime, &sender)?;
     traced.set(first, true)?;
-    let server = Server::start(&runtime, &config, sender)?;
+    let server = AgentGrpcServer::start(&runtime, &config, sender)?;
     let line = serde_json::to_string(&Ready { ready: true, pid: std::process::id(), listen: server.listen })?;
     writeln!(std::io::stdout(), "{line}")
         .map_err(|error| anyhow::anyhow!("cannot write the ready line: {error}"))?;
@@ -212,16 +212,16 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
     // Do not wait for callers whose answers will not come.
     drop((traced, commands));
     runtime.shutdown_timeout(Duration::from_secs(1));
-    ended.and(told).map(|()| Status::Done)
+    ended.and(told).map(|()| CommandStatus::Done)
 }
 
 /// The configured trace, or what is wrong with it.
-fn wanted_of(config: &Config) -> Result<Wanted, String> {
-    Wanted::of_config(config).map_err(|(key, why)| format!("{key}: {why}"))
+fn wanted_of(config: &Config) -> Result<TraceSpec, String> {
+    TraceSpec::of_config(config).map_err(|(key, why)| format!("{key}: {why}"))
 }
 
 /// SIGHUP, SIGTERM and SIGINT as commands.
-fn signals(runtime: &Runtime, commands: &mpsc::Sender<Command>) -> Result<()> {
+fn forward_signals(runtime: &Runtime, commands: &mpsc::Sender<Command>) -> Result<()> {
     let _inside = runtime.enter();
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hangup = signal(SignalKind::hangup())?;
@@ -244,7 +244,7 @@ fn signals(runtime: &Runtime, commands: &mpsc::Sender<Command>) -> Result<()> {
 /// A running agent.
 struct Running<'a> {
     traced: &'a mut Traced,
-    server: Server,
+    server: AgentGrpcServer,
     runtime: &'a Runtime,
     config: Config,
     read: &'a dyn Fn() -> Result<Config>,
@@ -256,7 +256,7 @@ struct Running<'a> {
 }
 
 /// Runs until a command ends it: each turn executes one waiting command after calling `look`.
-fn in_turns<T>(
+fn run_in_turns<T>(
     of: &mut T,
     commands: &mpsc::Receiver<Command>,
     look: fn(&mut T) -> Result<()>,
@@ -272,68 +272,68 @@ fn in_turns<T>(
 
 impl Running<'_> {
     fn run(mut self, commands: &mpsc::Receiver<Command>) -> Result<()> {
-        self.manager.ready(&self.line());
+        self.manager.notify_ready(&self.activity_line());
         // The kernel's ring is read between commands, however many arrive.
-        in_turns(&mut self, commands, |running| running.traced.turn(), Self::obey)
+        run_in_turns(&mut self, commands, |running| running.traced.read_and_send(), Self::execute_command)
     }
 
     /// Executes the next command, or waits a little if there is none.
-    fn obey(&mut self, command: Option<Command>) -> Result<ControlFlow<()>> {
+    fn execute_command(&mut self, command: Option<Command>) -> Result<ControlFlow<()>> {
         match command {
             Some(Command::Status(answer)) => {
                 // The caller may be gone.
-                let _ = answer.send(self.traced.status()?);
+                let _ = answer.send(self.traced.agent_status()?);
             }
             Some(Command::Set(trace, answer)) => {
-                let told = match self.wanted(trace.as_ref()) {
+                let told = match self.resolve_spec(trace.as_ref()) {
                     Ok(wanted) => {
                         self.traced.set(wanted, trace.is_none())?;
-                        Ok(self.traced.status()?)
+                        Ok(self.traced.agent_status()?)
                     }
                     Err(why) => Err(why),
                 };
                 let _ = answer.send(told);
-                self.manager.status(&self.line());
+                self.manager.notify_status(&self.activity_line());
             }
             Some(Command::Reload) => {
                 self.manager.reloading();
-                if let Err(error) = self.reload() {
+                if let Err(error) = self.reload_config() {
                     let error = dta_cli::error_line(&error);
                     tracing::error!(error, "configuration not reloaded: nothing has changed");
                 }
-                self.manager.ready(&self.line());
+                self.manager.notify_ready(&self.activity_line());
             }
             Some(Command::End) => {
                 tracing::info!("shutting down");
-                self.manager.stopping();
+                self.manager.notify_stopping();
                 return Ok(ControlFlow::Break(()));
             }
-            None => self.traced.tracer.wait(Duration::from_millis(10))?,
+            None => self.traced.tracer.wait_for_records(Duration::from_millis(10))?,
         }
-        if self.manager.watchdog().is_some_and(|time| self.alive.elapsed() >= time) {
+        if self.manager.watchdog_interval().is_some_and(|time| self.alive.elapsed() >= time) {
             self.alive = Instant::now();
-            self.manager.alive();
+            self.manager.notify_alive();
         }
         if self.certificate.is_none_or(|looked| looked.elapsed() >= CERTIFICATE) {
             self.certificate = Some(Instant::now());
-            if let Some(warning) = self.server.warning() {
+            if let Some(warning) = self.server.certificate_warning() {
                 tracing::warn!("{warning}");
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    fn wanted(&self, trace: Option<&dta_proto::control::TraceWanted>) -> Result<Wanted, String> {
+    fn resolve_spec(&self, trace: Option<&dta_proto::control::TraceWanted>) -> Result<TraceSpec, String> {
         match trace {
-            Some(message) => Wanted::of_message(message, self.config.agent.first_hop),
+            Some(message) => TraceSpec::of_message(message, self.config.agent.first_hop),
             None => wanted_of(&self.config),
         }
     }
 
     /// Switches to the file's current contents.
-    fn reload(&mut self) -> Result<()> {
+    fn reload_config(&mut self) -> Result<()> {
         let new = (self.read)()?;
-        let fixed = self.config.fixed(&new);
+        let fixed = self.config.fixed_key_changes(&new);
         anyhow::ensure!(
             fixed.is_empty(),
             "{} cannot change while the agent runs: restart it for that",
@@ -341,7 +341,7 @@ impl Running<'_> {
         );
         let wanted = wanted_of(&new).map_err(anyhow::Error::msg)?;
         if new.tls.is_some() {
-            self.server.reload(self.runtime, &new)?;
+            self.server.reload_tls(self.runtime, &new)?;
         }
         self.config = new;
         self.traced.set(wanted, true)?;
@@ -350,11 +350,11 @@ impl Running<'_> {
     }
 
     /// Its current activity, in one line for people.
-    fn line(&self) -> String {
+    fn activity_line(&self) -> String {
         let points = self.traced.tracer.points().iter().filter(|point| point.is_attached()).count();
         format!(
             "{} attached, gRPC on {}",
-            counted(points as u64, "point is", "points are"),
+            format_count(points as u64, "point is", "points are"),
             self.server.listen
         )
     }
@@ -372,7 +372,7 @@ mod tests {
         sender.send(Command::End).unwrap();
         // Reads of the ring, and commands since the last one.
         let mut counts = (0, 0);
-        in_turns(
+        run_in_turns(
             &mut counts,
             &commands,
             |(looks, since)| {

@@ -5,17 +5,17 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, anyhow};
-use dta_rpc::transport::standard::{self, Health};
-use dta_rpc::transport::tls::{ServerFiles, Validity};
-use dta_rpc::transport::{ConnectionCounters, Limits, Listen, MAX_MESSAGE, Method};
 use dta_proto::control::agent_server::{Agent, AgentServer};
 use dta_proto::control::{AgentStatus, AgentStatusRequest, SetTraceRequest, TraceWanted};
+use dta_rpc::transport::standard::{self, Health};
+use dta_rpc::transport::tls::{ServerFiles, Validity};
+use dta_rpc::transport::{ConnectionCounters, Listen, MAX_MESSAGE, Method, ServerLimits};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tonic::{Request, Response, Status};
 
-use super::config::{Config, Tls};
+use super::config::{AgentTlsTable, Config};
 
 /// Full name of the agents' gRPC service.
 const SERVICE: &str = "dta.v1.Agent";
@@ -31,19 +31,19 @@ pub(super) enum Command {
     End,
 }
 
-struct Service {
+struct AgentService {
     commands: mpsc::Sender<Command>,
 }
 
-impl Service {
+impl AgentService {
     /// Sends the tracing thread a command, and waits for the answer. It does so on its own thread, so that no
     /// more commands wait than calls may be in progress, however many are cancelled.
-    async fn ask<T: Send + 'static>(
+    async fn send_command<T: Send + 'static>(
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> Command + Send + 'static,
     ) -> Result<T, Status> {
         let commands = self.commands.clone();
-        let asked = dta_rpc::transport::blocking(move || {
+        let asked = dta_rpc::transport::run_blocking(move || {
             let (sender, answer) = oneshot::channel();
             commands.send(command(sender)).ok()?;
             answer.blocking_recv().ok()
@@ -53,24 +53,25 @@ impl Service {
 }
 
 #[tonic::async_trait]
-impl Agent for Service {
+impl Agent for AgentService {
     async fn status(&self, _: Request<AgentStatusRequest>) -> Result<Response<AgentStatus>, Status> {
-        self.ask(Command::Status).await.map(Response::new)
+        self.send_command(Command::Status).await.map(Response::new)
     }
 
     async fn set_trace(&self, request: Request<SetTraceRequest>) -> Result<Response<AgentStatus>, Status> {
-        let peer = request.extensions().get::<dta_rpc::transport::Peer>().map(dta_rpc::transport::Peer::address);
+        let peer =
+            request.extensions().get::<dta_rpc::transport::Peer>().map(dta_rpc::transport::Peer::address);
         let trace = request.into_inner().trace;
         // Its contents may be long, and are logged once parsed.
         let points = trace.as_ref().map(|trace| trace.at.len());
         tracing::info!(?peer, points, "asked to trace");
-        let told = self.ask(|answer| Command::Set(trace, answer)).await?;
+        let told = self.send_command(|answer| Command::Set(trace, answer)).await?;
         told.map(Response::new).map_err(Status::invalid_argument)
     }
 }
 
 /// The service, until this is dropped.
-pub(super) struct Server {
+pub(super) struct AgentGrpcServer {
     /// Its address, with the actual port.
     pub(super) listen: SocketAddr,
     listener: Arc<TcpListener>,
@@ -82,28 +83,31 @@ pub(super) struct Server {
 }
 
 /// The TLS files, read and checked.
-fn tls(tls: Option<&Tls>) -> Result<Option<dta_rpc::transport::tls::ServerTls>> {
+fn load_tls(tls: Option<&AgentTlsTable>) -> Result<Option<dta_rpc::transport::tls::ServerTls>> {
     let files = tls.map(|tls| ServerFiles { cert: &tls.cert, key: &tls.key, client_ca: &tls.client_ca });
-    Ok(files.map(|files| dta_rpc::transport::tls::server(&files, SystemTime::now())).transpose()?)
+    Ok(files.map(|files| dta_rpc::transport::tls::load_server_tls(&files, SystemTime::now())).transpose()?)
 }
 
 /// Whether the TLS files are usable; warns if they expire soon.
-pub(super) fn look(config: &Config) -> Result<Option<String>> {
-    let Some(validity) = tls(config.tls.as_ref())?.map(|tls| tls.validity) else { return Ok(None) };
-    Ok(ends(&validity))
+pub(super) fn check_tls(config: &Config) -> Result<Option<String>> {
+    let Some(validity) = load_tls(config.tls.as_ref())?.map(|tls| tls.validity) else { return Ok(None) };
+    Ok(expiry_warning(&validity))
 }
 
-fn ends(validity: &Validity) -> Option<String> {
+fn expiry_warning(validity: &Validity) -> Option<String> {
     let cure = "replace it and send the agent SIGHUP";
     Some(match validity.ends_soon(SystemTime::now())? {
         Duration::ZERO => format!("the TLS certificate has expired and clients reject it; {cure}"),
         left => {
-            format!("the TLS certificate expires in {}: {cure} before then", dta_rpc::transport::tls::for_people(left))
+            format!(
+                "the TLS certificate expires in {}: {cure} before then",
+                dta_rpc::transport::tls::for_people(left)
+            )
         }
     })
 }
 
-impl Server {
+impl AgentGrpcServer {
     /// Listens and serves.
     pub(super) fn start(runtime: &Runtime, config: &Config, commands: mpsc::Sender<Command>) -> Result<Self> {
         let _inside = runtime.enter();
@@ -112,7 +116,7 @@ impl Server {
             .block_on(TcpListener::bind(wanted))
             .with_context(|| format!("cannot listen for gRPC on {wanted} (listen in [agent])"))?;
         let listen = listener.local_addr()?;
-        let health = standard::health(SERVICE);
+        let health = standard::start_health(SERVICE);
         let (halt, _) = watch::channel(false);
         let mut server =
             Self { listen, listener: Arc::new(listener), health, commands, halt, validity: None };
@@ -125,13 +129,13 @@ impl Server {
     ///
     /// # Errors
     /// The files are unusable; nothing changes then.
-    pub(super) fn reload(&mut self, runtime: &Runtime, config: &Config) -> Result<()> {
+    pub(super) fn reload_tls(&mut self, runtime: &Runtime, config: &Config) -> Result<()> {
         let _inside = runtime.enter();
         self.serve(config)
     }
 
     fn serve(&mut self, config: &Config) -> Result<()> {
-        let tls = tls(config.tls.as_ref())?;
+        let tls = load_tls(config.tls.as_ref())?;
         let reflection =
             standard::reflection(dta_proto::control::DESCRIPTORS).map_err(|error| anyhow!(error))?;
         self.validity = tls.as_ref().map(|tls| tls.validity);
@@ -140,15 +144,19 @@ impl Server {
             // An error means that the server was dropped.
             let _ = halted.wait_for(|halt| *halt).await;
         };
-        let listen = Listen { limits: Limits::FEW, tls: tls.map(|tls| tls.config) };
+        let listen = Listen { limits: ServerLimits::FEW, tls: tls.map(|tls| tls.config) };
         let counters = Arc::new(ConnectionCounters::default());
-        let incoming =
-            dta_rpc::transport::accept_until(self.listener.clone(), listen, counters.clone(), until(halted.clone()));
-        let service = Service { commands: self.commands.clone() };
+        let incoming = dta_rpc::transport::accept_until(
+            self.listener.clone(),
+            listen,
+            counters.clone(),
+            until(halted.clone()),
+        );
+        let service = AgentService { commands: self.commands.clone() };
         tokio::spawn(
-            dta_rpc::transport::server(Limits::FEW, |_| Method::Ordinary, counters)
+            dta_rpc::transport::build_server(ServerLimits::FEW, |_| Method::Ordinary, counters)
                 .add_service(AgentServer::new(service).max_decoding_message_size(MAX_MESSAGE))
-                .add_service(self.health.service())
+                .add_service(self.health.health_service())
                 .add_service(reflection)
                 .serve_with_incoming_shutdown(incoming, until(halted)),
         );
@@ -157,7 +165,7 @@ impl Server {
     }
 
     /// A warning about its certificate, if one is due.
-    pub(super) fn warning(&self) -> Option<String> {
-        self.validity.as_ref().and_then(ends)
+    pub(super) fn certificate_warning(&self) -> Option<String> {
+        self.validity.as_ref().and_then(expiry_warning)
     }
 }

@@ -2,21 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use dta_proto::control::{AgentPoint, AgentStatus, Counter};
 use crate::packet_trace::digest::Sampling;
 use crate::packet_trace::kernel::{self, Tracer};
 use crate::packet_trace::point::At;
+use anyhow::Result;
+use dta_proto::control::{AgentPoint, AgentStatus, Counter};
 
-use super::wanted::Wanted;
-use crate::cli::trace::send::{Sender, numbered};
-use crate::trace::Point;
+use super::wanted::TraceSpec;
+use crate::cli::trace::send::{Sender, points_with_hops};
+use crate::trace::HostPoint;
 
 /// Interval between attempts to attach missing interfaces.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Fixed settings of a running agent.
-pub(super) struct Host {
+pub(super) struct AgentHost {
     /// The host's name for people.
     pub(super) name: String,
     /// The id of its reporter.
@@ -31,8 +31,8 @@ pub(super) struct Host {
 pub(super) struct Traced {
     pub(super) tracer: Tracer,
     sender: Sender,
-    host: Host,
-    wanted: Wanted,
+    host: AgentHost,
+    wanted: TraceSpec,
     configured: bool,
     /// Points that are wanted but not attached, and why.
     refused: Vec<(At, String)>,
@@ -41,12 +41,12 @@ pub(super) struct Traced {
 
 impl Traced {
     /// For nothing yet.
-    pub(super) fn new(tracer: Tracer, sender: Sender, host: Host) -> Self {
+    pub(super) fn new(tracer: Tracer, sender: Sender, host: AgentHost) -> Self {
         Self {
             tracer,
             sender,
             host,
-            wanted: Wanted::nothing(),
+            wanted: TraceSpec::empty(),
             configured: true,
             refused: Vec::new(),
             tried: Instant::now(),
@@ -57,7 +57,7 @@ impl Traced {
     ///
     /// # Errors
     /// The kernel's programs or the reports fail permanently: the agent ends.
-    pub(super) fn set(&mut self, wanted: Wanted, configured: bool) -> Result<()> {
+    pub(super) fn set(&mut self, wanted: TraceSpec, configured: bool) -> Result<()> {
         let gone: Vec<At> = self
             .tracer
             .points()
@@ -69,8 +69,8 @@ impl Traced {
         gone.iter().for_each(|at| self.tracer.detach(at));
         // What they saw is reported under their old names.
         self.read()?;
-        self.sender.count(&mut self.tracer)?;
-        self.sender.set_points(self.points())?;
+        self.sender.report_counts(&mut self.tracer)?;
+        self.sender.set_points(self.numbered_points())?;
         self.tracer.forget_flows_of_gone_points()?;
         // New points see no packet that the new filter excludes.
         self.tracer.set_filter(&wanted.table)?;
@@ -79,9 +79,9 @@ impl Traced {
         self.configured = configured;
         self.refused.clear();
         for at in self.wanted.at.clone() {
-            self.attach(&at);
+            self.try_attach(&at);
         }
-        self.sender.set_points(self.points())?;
+        self.sender.set_points(self.numbered_points())?;
         for (at, why) in &self.refused {
             tracing::warn!(%at, why, "point not attached");
         }
@@ -95,7 +95,7 @@ impl Traced {
         Ok(())
     }
 
-    fn attach(&mut self, at: &At) {
+    fn try_attach(&mut self, at: &At) {
         let why = if at.is_in_other_namespace() && !self.host.namespaces {
             "points in other network namespaces need namespaces = true in the agent's configuration".into()
         } else {
@@ -109,34 +109,34 @@ impl Traced {
     }
 
     /// The points by their numbers in records.
-    fn points(&self) -> Vec<Point> {
+    fn numbered_points(&self) -> Vec<HostPoint> {
         // Checked before: all of them have a hop.
-        let hops = numbered(&self.wanted.at, self.wanted.first_hop).unwrap_or_default();
-        let hop = |point: &kernel::Point| {
+        let hops = points_with_hops(&self.wanted.at, self.wanted.first_hop).unwrap_or_default();
+        let hop = |point: &kernel::TracerPoint| {
             let place = self.wanted.at.iter().position(|at| point.is_wanted() && *at == point.at)?;
             hops.get(place).cloned()
         };
-        self.tracer.points().iter().map(|point| hop(point).unwrap_or_else(Point::gone)).collect()
+        self.tracer.points().iter().map(|point| hop(point).unwrap_or_else(HostPoint::without_hop)).collect()
     }
 
     /// Reads what has arrived, sends what is due, and retries points that are not attached. Call it several
     /// times a second.
-    pub(super) fn turn(&mut self) -> Result<()> {
+    pub(super) fn read_and_send(&mut self) -> Result<()> {
         self.read()?;
-        self.sender.turn(&mut self.tracer)?;
+        self.sender.send_due(&mut self.tracer)?;
         if !self.refused.is_empty() && self.tried.elapsed() >= AGAIN {
             self.tried = Instant::now();
             let before = std::mem::take(&mut self.refused);
             let tried = before.len();
             for (at, why) in before {
                 match at {
-                    At::Interface { .. } => self.attach(&at),
+                    At::Interface { .. } => self.try_attach(&at),
                     // A kernel does not change.
                     _ => self.refused.push((at, why)),
                 }
             }
             if self.refused.len() < tried {
-                self.sender.set_points(self.points())?;
+                self.sender.set_points(self.numbered_points())?;
             }
         }
         Ok(())
@@ -147,7 +147,7 @@ impl Traced {
         let Self { tracer, sender, .. } = self;
         sender.follow_clock(tracer);
         tracer.read(|record| {
-            let this = sender.record(&record);
+            let this = sender.process_record(&record);
             if taken.is_ok() {
                 taken = this;
             }
@@ -161,15 +161,15 @@ impl Traced {
         self.sender.finish(&mut self.tracer)
     }
 
-    pub(super) fn status(&self) -> Result<AgentStatus> {
-        let books = self.tracer.books()?;
-        let hops = numbered(&self.wanted.at, self.wanted.first_hop)?;
+    pub(super) fn agent_status(&self) -> Result<AgentStatus> {
+        let books = self.tracer.read_books()?;
+        let hops = points_with_hops(&self.wanted.at, self.wanted.first_hop)?;
         let points = self.wanted.at.iter().zip(hops).map(|(at, hop)| {
             let point = self.tracer.points().iter().find(|point| point.is_wanted() && point.at == *at);
             let of = point.and_then(|point| books.get(usize::from(point.number))).map(|books| books.total);
             let of = of.unwrap_or_default();
             let refused = self.refused.iter().find(|(refused, _)| refused == at).map(|(_, why)| why.clone());
-            let attached = point.is_some_and(kernel::Point::is_attached);
+            let attached = point.is_some_and(kernel::TracerPoint::is_attached);
             AgentPoint {
                 at: at.to_string(),
                 hop: at.is_on_way().then_some(hop.hop.into()),
@@ -185,17 +185,17 @@ impl Traced {
                 sampled_out: of.sampled_out,
                 own: of.own,
                 ring_full: of.ring_full,
-                refused: of.refused(),
+                refused: of.unparsed_packets(),
                 missed: of.missed,
             }
         });
-        let counters = self.sender.counters().into_iter().map(|(name, value)| Counter { name, value });
+        let counters = self.sender.named_counters().into_iter().map(|(name, value)| Counter { name, value });
         Ok(AgentStatus {
             name: self.host.name.clone(),
             reporter_id: self.host.reporter_id.into(),
             version: env!("CARGO_PKG_VERSION").into(),
             translator: self.host.translator.clone(),
-            trace: Some(self.wanted.message()),
+            trace: Some(self.wanted.to_message()),
             configured: self.configured,
             points: points.collect(),
             counters: counters.collect(),

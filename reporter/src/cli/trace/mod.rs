@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use clap::Args;
-use dta_cli::number::counted;
-use dta_cli::output::OutputFlag;
-use dta_cli::table::{Cell, Colour, Look, Table};
 use crate::packet_trace::counts::Books;
 use crate::packet_trace::digest::Sampling;
 use crate::packet_trace::journey::{Journey, Journeys};
-use crate::packet_trace::kernel::{self, Options, Tracer, rights};
+use crate::packet_trace::kernel::{self, Tracer, TracerOptions, rights};
 use crate::packet_trace::matching;
 use crate::packet_trace::point::At;
 use crate::packet_trace::record::flags;
+use anyhow::{Context, Result};
+use clap::Args;
+use dta_cli::number::format_count;
+use dta_cli::output::OutputFlag;
+use dta_cli::table::{Cell, Colour, OutputStyle, TextTable};
 use serde::Serialize;
 
 use print::Printer;
@@ -63,9 +63,9 @@ pub(super) struct Points {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Trace {
+pub(super) struct TracerArgs {
     /// A point at which to trace packets; can be repeated
-    #[arg(long = "at", value_name = "POINT", required_unless_present = "program", value_parser = At::parse)]
+    #[arg(long = "at", value_name = "POINT", required_unless_present = "program", value_parser = At::parse_points)]
     at: Vec<Vec<At>>,
     /// An object file with your own program that writes records; an additional point after those of --at
     #[arg(long, value_name = "FILE")]
@@ -85,7 +85,7 @@ pub(super) struct Trace {
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Stop after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Option<Duration>,
     /// Print or send a packet once nothing new was seen of it for this long
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 200)]
@@ -100,14 +100,14 @@ pub(super) struct Trace {
     output: OutputFlag,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+fn parse_seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
 }
 
 /// A point, or a kind of points, for programs.
 #[derive(Serialize)]
-struct Offer {
+struct TracePointRow {
     /// As written on the command line.
     at: String,
     /// What it sees.
@@ -119,77 +119,80 @@ struct Offer {
 }
 
 /// Prints the points that the kernel lets us attach to.
-pub(super) fn points(args: &Points) -> Result<()> {
-    let offers = kernel::points()?.into_iter();
-    let offers: Vec<Offer> = offers
-        .map(|offer| Offer {
+pub(super) fn print_points(args: &Points) -> Result<()> {
+    let offers = kernel::probe_points()?.into_iter();
+    let offers: Vec<TracePointRow> = offers
+        .map(|offer| TracePointRow {
             at: offer.point,
             sees: offer.what,
             can: offer.refused.is_none(),
             why_not: offer.refused,
         })
         .collect();
-    args.output.print(&offers, |offers| {
-        let mut table = Table::new(&["POINT", "SEES", "CAN BE ATTACHED"], &[]);
+    args.output.print_document(&offers, |offers| {
+        let mut table = TextTable::new(&["POINT", "SEES", "CAN BE ATTACHED"], &[]);
         for offer in offers {
             let state = match &offer.why_not {
-                None => Cell::coloured("yes", Colour::Green),
-                Some(why) => Cell::coloured(format!("no: {why}"), Colour::Yellow),
+                None => Cell::with_colour("yes", Colour::Green),
+                Some(why) => Cell::with_colour(format!("no: {why}"), Colour::Yellow),
             };
-            table.row([offer.at.clone().into(), offer.sees.clone().into(), state]);
+            table.add_row([offer.at.clone().into(), offer.sees.clone().into(), state]);
         }
-        table.draw(Look::stdout())
+        table.render_for(OutputStyle::for_stdout())
     })
 }
 
 /// Traces until stopped.
-pub(super) fn run(args: &Trace) -> Result<()> {
-    let table = filter(&args.filter)?;
+pub(super) fn run(args: &TracerArgs) -> Result<()> {
+    let table = compile_filter(&args.filter)?;
     let programs: Vec<At> = args.program.iter().cloned().map(At::Program).collect();
     let points: Vec<&At> = args.at.iter().flatten().chain(&programs).collect();
     if let (Some(at), true) = (points.iter().find(|at| !at.sees_packets()), args.to.translator.is_some()) {
         let why = format!("{at} sees calls rather than packets: use --print, without --translator");
-        return Err(dta_cli::misuse(anyhow::anyhow!(why)));
+        return Err(dta_cli::misuse_error(anyhow::anyhow!(why)));
     }
     let other_namespaces = points.iter().any(|at| at.is_in_other_namespace());
-    let missing = rights::missing(other_namespaces).context("cannot read capabilities")?;
+    let missing = rights::missing_capabilities(other_namespaces).context("cannot read capabilities")?;
     if !missing.is_empty() {
         return Err(kernel::Error::Rights(missing).into());
     }
-    let ended = signals()?;
-    let options = Options {
+    let ended = watch_signals()?;
+    let options = TracerOptions {
         table,
         sampling: Sampling::one_in(args.sample),
         follow: !args.no_follow,
         clsact: args.clsact,
         translator: args.to.translator,
-        ..Options::default()
+        ..TracerOptions::default()
     };
     let mut tracer = Tracer::start(&options)?;
     for at in points {
         tracer.attach(at)?;
     }
     let mut printer = Printer::new(&tracer);
-    let config = args.to.config(args.settle)?;
+    let config = args.to.sender_config(args.settle)?;
     let mut sender = config.map(|config| Sender::open(config, &tracer)).transpose()?;
     // From here on, a bug in this program can do less harm.
     rights::drop_others(other_namespaces).context("cannot drop capabilities")?;
-    eprintln!("dta-reporter: {} attached", counted(tracer.points().len() as u64, "point is", "points are"));
-    let stopped = follow(&mut tracer, &mut printer, sender.as_mut(), args, &ended);
+    eprintln!(
+        "dta-reporter: {} attached",
+        format_count(tracer.points().len() as u64, "point is", "points are")
+    );
+    let stopped = follow_records(&mut tracer, &mut printer, sender.as_mut(), args, &ended);
     let sent = sender.as_mut().map_or(Ok(()), |sender| sender.finish(&mut tracer));
-    books(&tracer, (args.print || args.count.is_some()).then_some(&printer))?;
+    print_point_counts(&tracer, (args.print || args.count.is_some()).then_some(&printer))?;
     if let Some(sender) = &sender {
-        sender.tell();
+        sender.print_counters();
     }
     stopped.and(sent)
 }
 
-fn filter(text: &str) -> Result<matching::Table> {
-    crate::packet_trace::filter::compile(text).with_context(|| format!("{text:?} is not a filter"))
+fn compile_filter(text: &str) -> Result<matching::FilterTable> {
+    crate::packet_trace::filter::compile_filter(text).with_context(|| format!("{text:?} is not a filter"))
 }
 
 /// Becomes true on SIGINT or SIGTERM.
-fn signals() -> Result<Arc<AtomicBool>> {
+fn watch_signals() -> Result<Arc<AtomicBool>> {
     let ended = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ended);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
@@ -200,7 +203,7 @@ fn signals() -> Result<Arc<AtomicBool>> {
     };
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         // It needs none. If it kept them, the others' dropping would be in vain.
-        if let Err(error) = rights::drop_all() {
+        if let Err(error) = rights::drop_all_capabilities() {
             eprintln!("dta-reporter: a thread keeps its capabilities: {error}");
         }
         runtime.block_on(async {
@@ -211,11 +214,11 @@ fn signals() -> Result<Arc<AtomicBool>> {
     Ok(ended)
 }
 
-fn follow(
+fn follow_records(
     tracer: &mut Tracer,
     printer: &mut Printer,
     mut sender: Option<&mut Sender>,
-    args: &Trace,
+    args: &TracerArgs,
     ended: &AtomicBool,
 ) -> Result<()> {
     let started = Instant::now();
@@ -230,57 +233,57 @@ fn follow(
             || args.count.is_some_and(|most| printer.packets >= most);
         let mut failed = Ok(());
         let mut calls = Vec::new();
-        printer.leap = tracer.leap();
+        printer.leap = tracer.tai_offset();
         if let Some(sender) = &mut sender {
             sender.follow_clock(tracer);
         }
         tracer.read(|record| {
-            if record.caller().is_some() {
+            if record.calling_thread().is_some() {
                 calls.push(Journey { records: vec![record] });
                 return;
             }
             printer.several += u64::from(record.flags & flags::SEGMENTS != 0);
             if let Some(sender) = &mut sender {
-                let taken = sender.record(&record);
+                let taken = sender.process_record(&record);
                 failed = std::mem::replace(&mut failed, Ok(())).and(taken);
             }
             // Packets are assembled here for printing and counting.
             if args.print || args.count.is_some() {
-                journeys.put(record, clock(now));
+                journeys.add_record(record, clock(now));
             }
         });
         failed?;
         if let Some(sender) = &mut sender {
-            sender.turn(tracer)?;
+            sender.send_due(tracer)?;
         }
         let before = if last { u64::MAX } else { clock(now).saturating_sub(settle.as_nanos() as u64) };
-        for journey in calls.into_iter().chain(journeys.settled(before)) {
+        for journey in calls.into_iter().chain(journeys.take_settled(before)) {
             if args.count.is_none_or(|most| printer.packets < most) {
                 printer.packets += 1;
                 if args.print {
                     let line = match args.output.is_json() {
-                        true => serde_json::to_string(&printer.document(&journey))?,
-                        false => printer.line(&journey),
+                        true => serde_json::to_string(&printer.build_document(&journey))?,
+                        false => printer.format_journey(&journey),
                     };
                     writeln!(out, "{line}")?;
                 }
             }
         }
         out.flush()?;
-        printer.shared = journeys.shared();
+        printer.shared = journeys.shared_digests();
         if last {
             return Ok(());
         }
-        tracer.wait(Duration::from_millis(10))?;
+        tracer.wait_for_records(Duration::from_millis(10))?;
     }
 }
 
 /// Prints what became of the packets at each point.
-fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
+fn print_point_counts(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
     let header =
         ["POINT", "SEEN", "REPORTED", "FILTERED", "SAMPLED OUT", "OWN", "RING FULL", "REFUSED", "MISSED"];
-    let mut table = Table::new(&header, &[1, 2, 3, 4, 5, 6, 7, 8]);
-    for (point, books) in tracer.points().iter().zip(tracer.books()?) {
+    let mut table = TextTable::new(&header, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    for (point, books) in tracer.points().iter().zip(tracer.read_books()?) {
         let of = books.total;
         let counts = [
             of.seen,
@@ -289,21 +292,21 @@ fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
             of.sampled_out,
             of.own,
             of.ring_full,
-            of.refused(),
+            of.unparsed_packets(),
             of.missed,
         ];
         let mut row = vec![Cell::from(point.at.to_string())];
         row.extend(counts.map(|count| Cell::from(count.to_string())));
-        table.row(row);
+        table.add_row(row);
     }
-    eprintln!("{}", table.draw(Look::PIPE));
-    for (point, books) in tracer.points().iter().zip(tracer.books()?) {
-        losses(&point.at, &books.cpus).iter().for_each(|line| eprintln!("{line}"));
+    eprintln!("{}", table.render_for(OutputStyle::PIPE));
+    for (point, books) in tracer.points().iter().zip(tracer.read_books()?) {
+        ring_losses(&point.at, &books.cpus).iter().for_each(|line| eprintln!("{line}"));
     }
     if let Some(printer) = printer {
         eprintln!(
             "{}; {} shared their digest with another packet in flight; {} records of several packets in one buffer",
-            counted(printer.packets, "packet", "packets"),
+            format_count(printer.packets, "packet", "packets"),
             printer.shared,
             printer.several
         );
@@ -312,7 +315,7 @@ fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
 }
 
 /// A line for each processor whose ring was full.
-fn losses(at: &At, processors: &[Books]) -> Vec<String> {
+fn ring_losses(at: &At, processors: &[Books]) -> Vec<String> {
     let lost = processors.iter().enumerate().filter(|(_, books)| books.ring_full > 0);
     lost.map(|(number, books)| {
         let of = books.reported + books.ring_full;
@@ -332,7 +335,7 @@ mod tests {
     fn processors_that_lost_records_are_named() {
         let at: At = "tp:kfree_skb".parse().unwrap();
         let books = |reported, ring_full| Books { reported, ring_full, ..Books::default() };
-        let told = losses(&at, &[books(10, 0), books(7, 3)]);
+        let told = ring_losses(&at, &[books(10, 0), books(7, 3)]);
         assert_eq!(
             told,
             ["tp:kfree_skb: 3 records of 10 were lost on processor 1 because the ring was full"]

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use dta_cli::number::counted;
 use crate::packet_trace::btf::Kernel;
 use crate::packet_trace::journey::Journey;
-use crate::packet_trace::kernel::{Places, Tracer};
+use crate::packet_trace::kernel::{InterfaceNames, Tracer};
 use crate::packet_trace::point::At;
-use crate::packet_trace::record::{Caller, Record, flags};
+use crate::packet_trace::record::{CallingThread, TraceRecord, flags};
+use dta_cli::number::format_count;
 use serde::Serialize;
 
 /// A packet for programs. Times are nanoseconds.
@@ -25,12 +25,12 @@ pub(super) struct Document {
     packets: u16,
     /// From the first point to the last.
     total: u64,
-    steps: Vec<Stop>,
+    steps: Vec<StopDocument>,
 }
 
 /// A packet at a point.
 #[derive(Serialize)]
-struct Stop {
+struct StopDocument {
     /// The point, as written by the user.
     at: String,
     /// The interface, after its namespace's name; `-` if the packet had none. For a call, the thread.
@@ -46,7 +46,7 @@ struct Stop {
 
 /// Names for numbers in records, and counts of what was printed.
 pub(super) struct Printer {
-    places: Places,
+    places: InterfaceNames,
     kernel: Kernel,
     /// The points for people, and as written.
     points: Vec<String>,
@@ -64,7 +64,7 @@ pub(super) struct Printer {
 impl Printer {
     pub(super) fn new(tracer: &Tracer) -> Self {
         let points = tracer.points().iter().map(|point| match &point.at {
-            At::Interface { side, .. } => side.word().to_owned(),
+            At::Interface { side, .. } => side.as_str().to_owned(),
             At::Tracepoint(name) | At::Fentry(name) | At::Kprobe(name) => name.clone(),
             At::Uprobe { function, .. } => function.clone(),
             At::Program(file) => {
@@ -73,107 +73,114 @@ impl Printer {
             }
         });
         Self {
-            places: tracer.places(),
+            places: tracer.interface_names(),
             kernel: tracer.kernel().clone(),
             points: points.collect(),
             names: tracer.points().iter().map(|point| point.at.to_string()).collect(),
             packets: 0,
             shared: 0,
             several: 0,
-            leap: tracer.leap(),
+            leap: tracer.tai_offset(),
         }
     }
 
     /// The line: time of day (UTC), flow, length, each point with the time since the one before, the time from first to last.
-    pub(super) fn line(&mut self, journey: &Journey) -> String {
+    pub(super) fn format_journey(&mut self, journey: &Journey) -> String {
         let Some(first) = journey.records.first() else { return String::new() };
-        if let Some(caller) = first.caller() {
+        if let Some(caller) = first.calling_thread() {
             let point = self.points.get(usize::from(first.point)).map_or("?", String::as_str);
-            let time = self.time(first.time);
-            return format!("{time} {} calls {point} on processor {}", named(&caller), first.cpu);
+            let time = self.format_time(first.time);
+            return format!("{time} {} calls {point} on processor {}", format_caller(&caller), first.cpu);
         }
         let mut line = format!(
             "{} {} {}",
-            self.time(first.time),
+            self.format_time(first.time),
             first.flow,
-            counted(first.length.into(), "byte", "bytes")
+            format_count(first.length.into(), "byte", "bytes")
         );
         if first.segments > 1 {
             let _ = write!(line, " ({} packets)", first.segments);
         }
         let mut before = first;
         for (index, record) in journey.records.iter().enumerate() {
-            let delta =
-                if index > 0 { format!(" +{}", short(record.time - before.time)) } else { String::new() };
-            let _ =
-                write!(line, "{}{delta} {}", if index > 0 { "," } else { ":" }, self.step(record, before));
+            let delta = if index > 0 {
+                format!(" +{}", format_duration(record.time - before.time))
+            } else {
+                String::new()
+            };
+            let _ = write!(
+                line,
+                "{}{delta} {}",
+                if index > 0 { "," } else { ":" },
+                self.format_step(record, before)
+            );
             before = record;
         }
         if journey.records.len() > 1 {
-            let _ = write!(line, " = {}", short(journey.total()));
+            let _ = write!(line, " = {}", format_duration(journey.total_duration()));
         }
         line
     }
 
     /// The same for programs.
-    pub(super) fn document(&mut self, journey: &Journey) -> Document {
+    pub(super) fn build_document(&mut self, journey: &Journey) -> Document {
         let first = journey.records.first();
         let start = first.map_or(0, |first| first.time);
         Document {
             time: first.map_or(0, |first| first.time.saturating_add_signed(-self.leap)),
             digest: first.map(|first| format!("{:016x}", first.first)).unwrap_or_default(),
-            flow: first.map(flow).unwrap_or_default(),
+            flow: first.map(format_flow).unwrap_or_default(),
             length: first.map_or(0, |first| first.length),
             packets: first.map_or(0, |first| if is_call(first) { 0 } else { first.segments.max(1) }),
-            total: if first.is_some() { journey.total() } else { 0 },
-            steps: journey.records.iter().map(|record| self.stop(record, start)).collect(),
+            total: if first.is_some() { journey.total_duration() } else { 0 },
+            steps: journey.records.iter().map(|record| self.build_stop(record, start)).collect(),
         }
     }
 
-    fn stop(&mut self, record: &Record, start: u64) -> Stop {
-        Stop {
+    fn build_stop(&mut self, record: &TraceRecord, start: u64) -> StopDocument {
+        StopDocument {
             at: self.names.get(usize::from(record.point)).cloned().unwrap_or_default(),
-            place: match record.caller() {
-                Some(caller) => named(&caller),
-                None => self.places.name(record.namespace, record.interface).to_owned(),
+            place: match record.calling_thread() {
+                Some(caller) => format_caller(&caller),
+                None => self.places.interface_name(record.namespace, record.interface).to_owned(),
             },
             since: record.time - start,
-            flow: flow(record),
+            flow: format_flow(record),
             cpu: record.cpu,
-            dropped: (record.flags & flags::DROPPED != 0).then(|| self.kernel.reason(record.reason)),
+            dropped: (record.flags & flags::DROPPED != 0).then(|| self.kernel.reason_name(record.reason)),
         }
     }
 
-    fn step(&mut self, record: &Record, before: &Record) -> String {
+    fn format_step(&mut self, record: &TraceRecord, before: &TraceRecord) -> String {
         let point = self.points.get(usize::from(record.point)).map_or("?", String::as_str);
-        let mut text = format!("{point} {}", self.places.name(record.namespace, record.interface));
+        let mut text = format!("{point} {}", self.places.interface_name(record.namespace, record.interface));
         if record.flow != before.flow {
             let _ = write!(text, " as {}", record.flow);
         }
         if record.flags & flags::DROPPED != 0 {
-            let _ = write!(text, " DROPPED {}", self.kernel.reason(record.reason));
+            let _ = write!(text, " DROPPED {}", self.kernel.reason_name(record.reason));
         }
         text
     }
 
-    fn time(&self, tai: u64) -> String {
+    fn format_time(&self, tai: u64) -> String {
         let utc = tai.saturating_add_signed(-self.leap);
         let (seconds, nanos) = (utc / 1_000_000_000 % 86_400, utc % 1_000_000_000);
         format!("{:02}:{:02}:{:02}.{:06}", seconds / 3600, seconds / 60 % 60, seconds % 60, nanos / 1000)
     }
 }
 
-fn is_call(record: &Record) -> bool {
+fn is_call(record: &TraceRecord) -> bool {
     record.flags & flags::CALL != 0
 }
 
 /// The flow; empty for a call.
-fn flow(record: &Record) -> String {
+fn format_flow(record: &TraceRecord) -> String {
     if is_call(record) { String::new() } else { record.flow.to_string() }
 }
 
 /// A thread for people: its name, its process and, if different, its own number.
-fn named(caller: &Caller) -> String {
+fn format_caller(caller: &CallingThread) -> String {
     match caller.process == caller.thread {
         true => format!("{}[{}]", caller.name, caller.process),
         false => format!("{}[{}/{}]", caller.name, caller.process, caller.thread),
@@ -181,7 +188,7 @@ fn named(caller: &Caller) -> String {
 }
 
 /// A duration with three or four digits.
-fn short(nanos: u64) -> String {
+fn format_duration(nanos: u64) -> String {
     match nanos {
         0..10_000 => format!("{:.2}µs", nanos as f64 / 1e3),
         10_000..1_000_000 => format!("{:.1}µs", nanos as f64 / 1e3),
@@ -196,7 +203,8 @@ mod tests {
 
     #[test]
     fn spans_are_short() {
-        let text: Vec<String> = [7, 1_234, 12_345, 999_000, 5_270_000, 2_000_000_000].map(short).to_vec();
+        let text: Vec<String> =
+            [7, 1_234, 12_345, 999_000, 5_270_000, 2_000_000_000].map(format_duration).to_vec();
         assert_eq!(text, ["0.01µs", "1.23µs", "12.3µs", "999.0µs", "5.27ms", "2.00s"]);
     }
 }

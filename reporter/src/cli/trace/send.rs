@@ -5,18 +5,18 @@ use std::net::SocketAddrV4;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use clap::Args;
-use dta_cli::number::grouped;
-use dta_files::host;
 use crate::packet_trace::counts::{FlowAt, FlowCount};
 use crate::packet_trace::kernel;
 use crate::packet_trace::point::At;
-use crate::packet_trace::record::Record;
+use crate::packet_trace::record::TraceRecord;
+use anyhow::{Context, Result};
+use clap::Args;
+use dta_cli::number::format_grouped;
+use dta_files::host;
 
 use crate::cli::check::{self, CollectorStores};
-use crate::trace::{Point, Setup, Stores, TooManyPoints, Tracer, number};
-use crate::{Config, Options, Reporter};
+use crate::trace::{HostPoint, Setup, TooManyPoints, TraceStores, Tracer, number_points};
+use crate::{Config, ReportOptions, Reporter};
 
 /// Interval between reads of the kernel's counters.
 const COUNTS: Duration = Duration::from_secs(1);
@@ -61,15 +61,15 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
 
 impl To {
     /// The connection to the translator, if one was given; the collector is asked for its stores.
-    pub(super) fn config(&self, settle: u64) -> Result<Option<SenderConfig>> {
+    pub(super) fn sender_config(&self, settle: u64) -> Result<Option<SenderConfig>> {
         let Some(translator) = self.translator else { return Ok(None) };
         let stores = if self.unchecked {
-            Stores::usual()
+            TraceStores::with_default_ids()
         } else {
             check::somebody_listens(translator)?;
-            match CollectorStores::ask(self.collector.as_deref())? {
-                CollectorStores::Known(stores) => Stores::among(&stores)?,
-                CollectorStores::Unknown => Stores::usual(),
+            match CollectorStores::query_collector(self.collector.as_deref())? {
+                CollectorStores::Known(stores) => TraceStores::from_specs(&stores)?,
+                CollectorStores::Unknown => TraceStores::with_default_ids(),
             }
         };
         Ok(Some(SenderConfig {
@@ -107,7 +107,7 @@ pub(in crate::cli) struct SenderConfig {
     pub(in crate::cli) synced: bool,
     /// How long nothing must be seen of a packet before it is reported.
     pub(in crate::cli) settle: Duration,
-    pub(in crate::cli) stores: Stores,
+    pub(in crate::cli) stores: TraceStores,
     pub(in crate::cli) first_hop: u8,
     /// Offset of the clock, for tests.
     pub(in crate::cli) skew: Option<Skew>,
@@ -135,7 +135,7 @@ impl FromStr for Skew {
 
 impl Skew {
     /// What the clock shows at a time if it was set at `start`.
-    fn shows(self, moment: u64, start: u64) -> u64 {
+    fn clock_reading(self, moment: u64, start: u64) -> u64 {
         let gained = (moment as i64 - start as i64) as f64 * self.ppm / 1e6;
         moment.saturating_add_signed(self.ahead + gained as i64)
     }
@@ -157,8 +157,8 @@ pub(in crate::cli) struct Sender {
 impl Sender {
     /// Opens the connection to the translator.
     pub(in crate::cli) fn open(given: SenderConfig, from: &kernel::Tracer) -> Result<Self> {
-        let points = numbered(from.points().iter().map(|point| &point.at), given.first_hop)?;
-        let options = Options { retransmittable: true, immediate: false };
+        let points = points_with_hops(from.points().iter().map(|point| &point.at), given.first_hop)?;
+        let options = ReportOptions { retransmittable: true, immediate: false };
         let config =
             Config { reporter: given.reporter_id, options, backup: 1 << 16, ..Config::new(given.translator) };
         let reporter = Reporter::open(config)?;
@@ -169,73 +169,73 @@ impl Sender {
             ..Setup::new(given.reporter_id, given.name, points, given.stores)
         };
         let reasons = from.kernel().clone();
-        let tracer = Tracer::new(reporter, setup, Box::new(move |reason| Some(reasons.reason(reason))));
-        let leap = from.leap();
-        let skew = given.skew.map(|skew| (skew, kernel::tai().saturating_add_signed(-leap)));
+        let tracer = Tracer::new(reporter, setup, Box::new(move |reason| Some(reasons.reason_name(reason))));
+        let leap = from.tai_offset();
+        let skew = given.skew.map(|skew| (skew, kernel::tai_now().saturating_add_signed(-leap)));
         Ok(Self { tracer, counted: None, rest: HashMap::new(), leap, skew })
     }
 
     /// Other points, by the numbers in records. Everything held is reported first.
-    pub(in crate::cli) fn set_points(&mut self, points: Vec<Point>) -> Result<()> {
+    pub(in crate::cli) fn set_points(&mut self, points: Vec<HostPoint>) -> Result<()> {
         self.tracer.set_points(points).context("cannot build a report")
     }
 
     /// Follows the clock if it was set. Call this before reading records.
     pub(in crate::cli) fn follow_clock(&mut self, from: &kernel::Tracer) {
-        self.leap = from.leap();
+        self.leap = from.tai_offset();
     }
 
     /// Processes a record of a point.
-    pub(in crate::cli) fn record(&mut self, record: &Record) -> Result<()> {
-        let time = self.told(record.time);
-        self.tracer.record(&Record { time, ..*record }).context("cannot build a report")
+    pub(in crate::cli) fn process_record(&mut self, record: &TraceRecord) -> Result<()> {
+        let time = self.to_reported_time(record.time);
+        self.tracer.process_record(&TraceRecord { time, ..*record }).context("cannot build a report")
     }
 
     /// Sends what is due. Call it several times a second.
-    pub(in crate::cli) fn turn(&mut self, from: &mut kernel::Tracer) -> Result<()> {
+    pub(in crate::cli) fn send_due(&mut self, from: &mut kernel::Tracer) -> Result<()> {
         if self.counted.is_none_or(|counted| counted.elapsed() >= COUNTS) {
             self.counted = Some(Instant::now());
-            self.count(from)?;
+            self.report_counts(from)?;
         }
-        Ok(self.tracer.tick(self.now())?)
+        Ok(self.tracer.report_due(self.now())?)
     }
 
     /// Sends everything held.
     pub(in crate::cli) fn finish(&mut self, from: &mut kernel::Tracer) -> Result<()> {
-        self.count(from)?;
+        self.report_counts(from)?;
         Ok(self.tracer.finish(self.now(), LINGER)?)
     }
 
     /// Prints the counters.
-    pub(super) fn tell(&self) {
-        for (name, count) in self.counters().into_iter().filter(|(_, count)| *count > 0) {
-            eprintln!("{name:<40} {:>12}", grouped(count));
+    pub(super) fn print_counters(&self) {
+        for (name, count) in self.named_counters().into_iter().filter(|(_, count)| *count > 0) {
+            eprintln!("{name:<40} {:>12}", format_grouped(count));
         }
     }
 
     /// Each counter by name.
-    pub(in crate::cli) fn counters(&self) -> Vec<(String, u64)> {
-        self.tracer.counters().named()
+    pub(in crate::cli) fn named_counters(&self) -> Vec<(String, u64)> {
+        self.tracer.counters().named_counters()
     }
 
     fn now(&self) -> u64 {
-        self.told(kernel::tai())
+        self.to_reported_time(kernel::tai_now())
     }
 
     /// Converts a TAI time to a reported one.
-    fn told(&self, tai: u64) -> u64 {
+    fn to_reported_time(&self, tai: u64) -> u64 {
         let moment = tai.saturating_add_signed(-self.leap);
-        self.skew.map_or(moment, |(skew, start)| skew.shows(moment, start))
+        self.skew.map_or(moment, |(skew, start)| skew.clock_reading(moment, start))
     }
 
     /// Reports what the kernel counted since the last time.
-    pub(in crate::cli) fn count(&mut self, from: &mut kernel::Tracer) -> Result<()> {
-        let flows: Vec<(FlowAt, FlowCount)> = from.flows()?;
+    pub(in crate::cli) fn report_counts(&mut self, from: &mut kernel::Tracer) -> Result<()> {
+        let flows: Vec<(FlowAt, FlowCount)> = from.read_flows()?;
         for (at, total) in &flows {
-            self.tracer.count(at, *total).context("cannot build a report")?;
+            self.tracer.report_flow_count(at, *total).context("cannot build a report")?;
         }
         self.make_room(&flows, from)?;
-        self.tracer.books(&from.total()?);
+        self.tracer.set_totals(&from.total_books()?);
         Ok(())
     }
 
@@ -249,7 +249,7 @@ impl Sender {
             };
             if flows.len() > kernel::FLOWS / 2 && rested >= RESTED {
                 from.forget_flow(at)?;
-                self.tracer.forget(at);
+                self.tracer.forget_flow(at);
             } else {
                 self.rest.insert(*at, (total.packets, rested));
             }
@@ -262,11 +262,11 @@ impl Sender {
 ///
 /// # Errors
 /// There are more points on the packets' path than hops.
-pub(in crate::cli) fn numbered<'a>(
+pub(in crate::cli) fn points_with_hops<'a>(
     points: impl IntoIterator<Item = &'a At>,
     first_hop: u8,
-) -> Result<Vec<Point>, TooManyPoints> {
-    number(points.into_iter().map(|at| (at.is_on_way(), at.to_string())), first_hop)
+) -> Result<Vec<HostPoint>, TooManyPoints> {
+    number_points(points.into_iter().map(|at| (at.is_on_way(), at.to_string())), first_hop)
 }
 
 #[cfg(test)]
@@ -276,9 +276,9 @@ mod tests {
     #[test]
     fn clock_that_is_wrong_is_ahead_and_gains() {
         let skew: Skew = "7300000,40".parse().unwrap();
-        assert_eq!(skew.shows(2_000_000_000, 1_000_000_000), 2_000_000_000 + 7_300_000 + 40_000);
+        assert_eq!(skew.clock_reading(2_000_000_000, 1_000_000_000), 2_000_000_000 + 7_300_000 + 40_000);
         let behind: Skew = "-500,0".parse().unwrap();
-        assert_eq!(behind.shows(2_000, 1_000), 1_500);
+        assert_eq!(behind.clock_reading(2_000, 1_000), 1_500);
         assert!("7".parse::<Skew>().is_err() && "a,1".parse::<Skew>().is_err());
     }
 }

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use super::tree::{End, Test, Tree};
-use crate::packet_trace::matching::{self, TERMS, TESTS, Table, Term, TooLong, meta, word};
+use crate::packet_trace::matching::{self, FilterTable, TERMS, TESTS, Term, TooLong, meta, word};
 
 /// Most distinct tests and terms during compilation; simplification may leave fewer.
 const MOST_TESTS: usize = 64;
@@ -20,9 +20,9 @@ struct Wide {
 }
 
 /// The table of a filter.
-pub(super) fn table(tree: &Tree) -> Result<Table, TooLong> {
+pub(super) fn compile_tree(tree: &Tree) -> Result<FilterTable, TooLong> {
     let mut compiler = Compiler { tests: Vec::new() };
-    let terms = compiler.terms(tree, true)?;
+    let terms = compiler.compile_terms(tree, true)?;
     // Tests that no term needs any longer are removed.
     let used = terms.iter().fold(0, |used, term| used | term.ones | term.zeros);
     let kept: Vec<usize> = (0..compiler.tests.len()).filter(|i| used >> i & 1 != 0).collect();
@@ -37,7 +37,7 @@ pub(super) fn table(tree: &Tree) -> Result<Table, TooLong> {
     };
     let terms =
         terms.iter().map(|term| Term { ones: narrow(term.ones), zeros: narrow(term.zeros) }).collect();
-    Table::new(kept.iter().map(|i| compiler.tests[*i]).collect(), terms)
+    FilterTable::new(kept.iter().map(|i| compiler.tests[*i]).collect(), terms)
 }
 
 struct Compiler {
@@ -46,14 +46,14 @@ struct Compiler {
 
 impl Compiler {
     /// The terms whose disjunction is the tree (or its negation).
-    fn terms(&mut self, tree: &Tree, holds: bool) -> Result<Vec<Wide>, TooLong> {
+    fn compile_terms(&mut self, tree: &Tree, holds: bool) -> Result<Vec<Wide>, TooLong> {
         match (tree, holds) {
-            (Tree::Not(tree), holds) => self.terms(tree, !holds),
+            (Tree::Not(tree), holds) => self.compile_terms(tree, !holds),
             (Tree::Test { outer, test }, holds) => {
-                let tests = tests(*outer, test);
+                let tests = kernel_tests(*outer, test);
                 let mut numbers = Vec::with_capacity(tests.len());
                 for test in tests {
-                    numbers.push(1u64 << self.number(test)?);
+                    numbers.push(1u64 << self.test_number(test)?);
                 }
                 Ok(match holds {
                     true => vec![Wide { ones: numbers.iter().fold(0, |all, bit| all | bit), zeros: 0 }],
@@ -63,7 +63,7 @@ impl Compiler {
             (Tree::All(trees), true) | (Tree::Any(trees), false) => {
                 let mut all = vec![Wide::default()];
                 for tree in trees {
-                    let these = self.terms(tree, holds)?;
+                    let these = self.compile_terms(tree, holds)?;
                     if all.len() * these.len() > MOST_TERMS {
                         return Err(TooLong::Terms(all.len() * these.len()));
                     }
@@ -76,7 +76,7 @@ impl Compiler {
             (Tree::All(trees), false) | (Tree::Any(trees), true) => {
                 let mut all = Vec::new();
                 for tree in trees {
-                    all.extend(self.terms(tree, holds)?);
+                    all.extend(self.compile_terms(tree, holds)?);
                     if all.len() > MOST_TERMS {
                         return Err(TooLong::Terms(all.len()));
                     }
@@ -87,7 +87,7 @@ impl Compiler {
     }
 
     /// The number of a test; equal tests share one.
-    fn number(&mut self, test: matching::Test) -> Result<usize, TooLong> {
+    fn test_number(&mut self, test: matching::Test) -> Result<usize, TooLong> {
         if let Some(at) = self.tests.iter().position(|known| *known == test) {
             return Ok(at);
         }
@@ -102,7 +102,7 @@ impl Compiler {
     fn simplified(&self, terms: Vec<Wide>) -> Vec<Wide> {
         let mut kept: Vec<Wide> = Vec::with_capacity(terms.len());
         for term in terms {
-            let Some(term) = self.possible(term) else { continue };
+            let Some(term) = self.prune_term(term) else { continue };
             let within = |a: &Wide, b: &Wide| a.ones & !b.ones == 0 && a.zeros & !b.zeros == 0;
             if kept.iter().any(|other| within(other, &term)) {
                 continue;
@@ -114,7 +114,7 @@ impl Compiler {
     }
 
     /// The term without implied tests; `None` if it never holds.
-    fn possible(&self, mut term: Wide) -> Option<Wide> {
+    fn prune_term(&self, mut term: Wide) -> Option<Wide> {
         if term.ones & term.zeros != 0 {
             return None;
         }
@@ -152,7 +152,7 @@ impl Compiler {
 }
 
 /// The kernel's tests for it, all of which must hold. `None`: it always holds.
-fn tests(outer: bool, test: &Test) -> Vec<matching::Test> {
+fn kernel_tests(outer: bool, test: &Test) -> Vec<matching::Test> {
     let from = if outer { word::OUTER } else { 0 };
     let of = |at: usize, mask: u64, low: u64, high: u64| matching::Test { word: at as u32, mask, low, high };
     let of_meta = |mask: u64, low: u64, high: u64| {

@@ -4,7 +4,7 @@
 const SIGNS: [&str; 15] = ["&&", "||", "!=", "==", "<=", ">=", "(", ")", "!", "=", "&", "|", "[", "]", "<"];
 
 /// Splits a text into words and signs.
-pub(super) fn words(text: &str) -> Vec<&str> {
+pub(super) fn split_words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
@@ -30,7 +30,7 @@ mod tests {
     #[test]
     fn words_and_signs_need_no_blanks_between_them() {
         assert_eq!(
-            words(" !(tcp[tcpflags]&tcp-syn!=0)||net 2001:db8::/32 "),
+            split_words(" !(tcp[tcpflags]&tcp-syn!=0)||net 2001:db8::/32 "),
             [
                 "!",
                 "(",
@@ -48,7 +48,7 @@ mod tests {
                 "2001:db8::/32"
             ]
         );
-        assert_eq!(words("a>é<"), ["a", ">é", "<"]);
-        assert!(words("  ").is_empty());
+        assert_eq!(split_words("a>é<"), ["a", ">é", "<"]);
+        assert!(split_words("  ").is_empty());
     }
 }

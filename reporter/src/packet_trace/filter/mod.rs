@@ -16,13 +16,13 @@ mod net;
 mod parse;
 mod tree;
 
-use crate::packet_trace::matching::{Table, TooLong};
+use crate::packet_trace::matching::{FilterTable, TooLong};
 
 /// Why a text is not a filter, or not one that the kernel's table can hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// A syntax error.
-    #[error("{}: {wanted}", at(.found))]
+    #[error("{}: {wanted}", describe_place(.found))]
     Syntax {
         /// What was found; `None` = the end.
         found: Option<String>,
@@ -51,7 +51,7 @@ pub enum FilterError {
     TooLong(#[from] TooLong),
 }
 
-fn at(found: &Option<String>) -> String {
+fn describe_place(found: &Option<String>) -> String {
     match found {
         Some(found) => format!("at `{found}`"),
         None => "at the end".to_owned(),
@@ -62,9 +62,9 @@ fn at(found: &Option<String>) -> String {
 ///
 /// # Errors
 /// The text is not a filter, has an unsupported word, or is too long for the table.
-pub fn compile(text: &str) -> Result<Table, FilterError> {
-    match parse::parse(text)? {
-        Some(tree) => Ok(compile::table(&tree)?),
-        None => Ok(Table::all()),
+pub fn compile_filter(text: &str) -> Result<FilterTable, FilterError> {
+    match parse::parse_filter(text)? {
+        Some(tree) => Ok(compile::compile_tree(&tree)?),
+        None => Ok(FilterTable::match_all()),
     }
 }

@@ -19,7 +19,7 @@ const NET: &str = "a network is written 10.0.0.0/8, 10, 192.168.1 or 2001:db8::/
 
 impl Net {
     /// A single address.
-    pub(super) fn host(address: IpAddr) -> Net {
+    pub(super) fn single_host(address: IpAddr) -> Net {
         Net { address, length: if address.is_ipv4() { 32 } else { 128 } }
     }
 
@@ -31,7 +31,7 @@ impl Net {
             None => (text, None),
         };
         let (address, written) = match address.parse::<IpAddr>() {
-            Ok(address) => (address, Net::host(address).length),
+            Ok(address) => (address, Net::single_host(address).length),
             Err(_) => {
                 let bytes = address.split('.').map(str::parse::<u8>).collect::<Result<Vec<u8>, _>>();
                 let bytes = bytes.map_err(|_| NET)?;
@@ -43,7 +43,7 @@ impl Net {
                 (Ipv4Addr::from(all).into(), 8 * bytes.len() as u8)
             }
         };
-        Net { address, length: length.unwrap_or(written) }.checked()
+        Net { address, length: length.unwrap_or(written) }.validate()
     }
 
     /// With a mask, as `255.255.0.0`.
@@ -56,11 +56,11 @@ impl Net {
         if mask.to_bits().count_ones() != u32::from(length) {
             return Err("a mask has ones first and then zeros");
         }
-        Net { address: address.into(), length }.checked()
+        Net { address: address.into(), length }.validate()
     }
 
-    fn checked(self) -> Result<Net, &'static str> {
-        if self.length > Net::host(self.address).length {
+    fn validate(self) -> Result<Net, &'static str> {
+        if self.length > Net::single_host(self.address).length {
             return Err(LENGTH);
         }
         let host_bits = match self.address {

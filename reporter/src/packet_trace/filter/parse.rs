@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::FilterError;
-use super::lex::words;
+use super::lex::split_words;
 use super::net::Net;
 use super::tree::{End, Test, Tree};
 
@@ -100,19 +100,19 @@ const UNSUPPORTED: [(&str, &str); 46] = [
 ];
 
 /// Parses a filter; `None` = empty.
-pub(super) fn parse(text: &str) -> Result<Option<Tree>, FilterError> {
+pub(super) fn parse_filter(text: &str) -> Result<Option<Tree>, FilterError> {
     if text.len() > LONGEST {
         return Err(FilterError::Long(text.len()));
     }
-    let words = words(text);
+    let words = split_words(text);
     if words.is_empty() {
         return Ok(None);
     }
     let mut parser = Parser { words: &words, at: 0, last: None, outer: false, depth: 0 };
-    let (tree, _) = parser.any_all()?;
+    let (tree, _) = parser.parse_expression()?;
     match parser.peek() {
         None => Ok(Some(tree)),
-        Some(_) => Err(parser.wrong("write `and` or `or` between tests")),
+        Some(_) => Err(parser.syntax_error("write `and` or `or` between tests")),
     }
 }
 
@@ -130,19 +130,19 @@ enum Type {
 struct Qualifiers {
     version: Option<u8>,
     protocol: Option<u8>,
-    ends: Ends,
+    ends: FlowEnds,
     of: Option<Type>,
 }
 
 #[derive(Clone, Copy)]
-enum Ends {
+enum FlowEnds {
     Either,
     Both,
     One(End),
 }
 
 /// The start of a word, for a message.
-fn shown(word: &str) -> String {
+fn shorten_word(word: &str) -> String {
     word.chars().take(64).collect()
 }
 
@@ -172,20 +172,20 @@ impl<'a> Parser<'a> {
         is
     }
 
-    fn wrong(&self, wanted: &'static str) -> FilterError {
-        FilterError::Syntax { found: self.peek().map(shown), wanted }
+    fn syntax_error(&self, wanted: &'static str) -> FilterError {
+        FilterError::Syntax { found: self.peek().map(shorten_word), wanted }
     }
 
     /// An error at the last word taken.
     fn wrong_last(&self, wanted: &'static str) -> FilterError {
         let found = self.at.checked_sub(1).and_then(|at| self.words.get(at));
-        FilterError::Syntax { found: found.map(|word| shown(word)), wanted }
+        FilterError::Syntax { found: found.map(|word| shorten_word(word)), wanted }
     }
 
     /// Tests joined by `and` and `or`, left-associative with equal precedence; and the depth of the tree. A
     /// row of one operator is one level.
-    fn any_all(&mut self) -> Result<(Tree, usize), FilterError> {
-        let (mut tree, mut depth) = self.not()?;
+    fn parse_expression(&mut self) -> Result<(Tree, usize), FilterError> {
+        let (mut tree, mut depth) = self.parse_negation()?;
         loop {
             let is_all = self.take(&["and", "&&"]);
             if !is_all && !self.take(&["or", "||"]) {
@@ -194,7 +194,7 @@ impl<'a> Parser<'a> {
             let mut all = vec![tree];
             let mut deepest = depth;
             loop {
-                let (next, depth) = self.not()?;
+                let (next, depth) = self.parse_negation()?;
                 all.push(next);
                 deepest = deepest.max(depth);
                 if !self.take(if is_all { &["and", "&&"] } else { &["or", "||"] }) {
@@ -209,25 +209,25 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn not(&mut self) -> Result<(Tree, usize), FilterError> {
+    fn parse_negation(&mut self) -> Result<(Tree, usize), FilterError> {
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err(FilterError::Deep);
         }
         let outer = self.outer;
         let tree = if self.take(&["not", "!"]) {
-            let (tree, depth) = self.not()?;
+            let (tree, depth) = self.parse_negation()?;
             (Tree::Not(Box::new(tree)), depth + 1)
         } else if self.take(&["outer"]) {
             self.outer = true;
-            self.not()?
+            self.parse_negation()?
         } else if self.take(&["inner"]) {
             self.outer = false;
-            self.not()?
+            self.parse_negation()?
         } else if self.take(&["("]) {
-            let tree = self.any_all()?;
+            let tree = self.parse_expression()?;
             if !self.take(&[")"]) {
-                return Err(self.wrong("a parenthesis is not closed"));
+                return Err(self.syntax_error("a parenthesis is not closed"));
             }
             tree
         } else {
@@ -238,13 +238,13 @@ impl<'a> Parser<'a> {
         Ok(tree)
     }
 
-    fn test(&self, test: Test) -> Tree {
+    fn test_node(&self, test: Test) -> Tree {
         Tree::Test { outer: self.outer, test }
     }
 
     /// One test, with its qualifiers.
     fn primitive(&mut self) -> Result<Tree, FilterError> {
-        let Some(word) = self.peek() else { return Err(self.wrong("a test is missing")) };
+        let Some(word) = self.peek() else { return Err(self.syntax_error("a test is missing")) };
         if let Some((word, why)) = UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == word) {
             return Err(FilterError::Unsupported { word: (*word).to_owned(), why });
         }
@@ -254,7 +254,7 @@ impl<'a> Parser<'a> {
             self.at += usize::from(number.is_some());
             return match number {
                 Some(0 | 4095..) => Err(self.wrong_last("VLANs are 1 to 4094")),
-                number => Ok(self.test(Test::Vlan(number))),
+                number => Ok(self.test_node(Test::Vlan(number))),
             };
         }
         let (version, protocol) = match word {
@@ -268,32 +268,32 @@ impl<'a> Parser<'a> {
         let has_protocol = version.is_some() || protocol.is_some();
         self.at += usize::from(has_protocol);
         if has_protocol && self.peek() == Some("[") {
-            return self.bytes(word);
+            return self.parse_byte_test(word);
         }
         if self.take(&["proto"]) {
             if protocol.is_some() {
                 return Err(self.wrong_last("write ip proto, ip6 proto or proto"));
             }
-            return self.protocol(version);
+            return self.parse_protocol(version);
         }
-        let ends = self.ends()?;
-        let of = self.of();
+        let ends = self.parse_ends()?;
+        let of = self.parse_type();
         let is_plain = ends.is_none() && of.is_none();
-        if has_protocol && is_plain && !self.is_name() {
+        if has_protocol && is_plain && !self.is_at_name() {
             let all = version.map(Test::Version).into_iter().chain(protocol.map(Test::Protocol));
-            return Ok(Tree::All(all.map(|test| self.test(test)).collect()));
+            return Ok(Tree::All(all.map(|test| self.test_node(test)).collect()));
         }
         let qualifiers = match (self.last, is_plain && !has_protocol) {
             (Some(last), true) => last,
-            _ => Qualifiers { version, protocol, ends: ends.unwrap_or(Ends::Either), of },
+            _ => Qualifiers { version, protocol, ends: ends.unwrap_or(FlowEnds::Either), of },
         };
-        let tree = self.named(qualifiers)?;
+        let tree = self.parse_named(qualifiers)?;
         self.last = Some(qualifiers);
         Ok(tree)
     }
 
     /// `src`, `dst`, `src or dst`, `src and dst`.
-    fn ends(&mut self) -> Result<Option<Ends>, FilterError> {
+    fn parse_ends(&mut self) -> Result<Option<FlowEnds>, FilterError> {
         let end = if self.take(&["src"]) {
             End::Source
         } else if self.take(&["dst"]) {
@@ -307,17 +307,17 @@ impl<'a> Parser<'a> {
             next.is_some_and(|next| words.contains(&next[0]) && next[1] == other)
         };
         let both = if then(&["or", "||"]) {
-            Ends::Either
+            FlowEnds::Either
         } else if then(&["and", "&&"]) {
-            Ends::Both
+            FlowEnds::Both
         } else {
-            return Ok(Some(Ends::One(end)));
+            return Ok(Some(FlowEnds::One(end)));
         };
         self.at += 2;
         Ok(Some(both))
     }
 
-    fn of(&mut self) -> Option<Type> {
+    fn parse_type(&mut self) -> Option<Type> {
         let of = match self.peek()? {
             "host" => Type::Host,
             "net" => Type::Net,
@@ -330,15 +330,15 @@ impl<'a> Parser<'a> {
     }
 
     /// Whether the next word is a name or number rather than a sign or an operator.
-    fn is_name(&self) -> bool {
+    fn is_at_name(&self) -> bool {
         self.peek().is_some_and(|word| !matches!(word, "and" | "or" | "&&" | "||" | ")"))
     }
 
     /// A name, with its qualifiers.
-    fn named(&mut self, qualifiers: Qualifiers) -> Result<Tree, FilterError> {
+    fn parse_named(&mut self, qualifiers: Qualifiers) -> Result<Tree, FilterError> {
         let Qualifiers { version, protocol, ends, of } = qualifiers;
         let unknown = of.is_none();
-        let Some(name) = self.next() else { return Err(self.wrong("a name or number is missing")) };
+        let Some(name) = self.next() else { return Err(self.syntax_error("a name or number is missing")) };
         let guess = if name.contains('/') { Type::Net } else { Type::Host };
         let (versions, protocols, test): (_, _, Box<dyn Fn(End) -> Test>) = match of.unwrap_or(guess) {
             Type::Host => {
@@ -347,11 +347,11 @@ impl<'a> Parser<'a> {
                     true => self.wrong_last("neither a word of the language nor an address"),
                     false => self.wrong_last("a host is written as an address; names are not looked up"),
                 })?;
-                (Some(address), None, Box::new(move |end| Test::Address(end, Net::host(address))))
+                (Some(address), None, Box::new(move |end| Test::Address(end, Net::single_host(address))))
             }
             Type::Net => {
                 let net = if self.take(&["mask"]) {
-                    let Some(mask) = self.next() else { return Err(self.wrong("a mask is missing")) };
+                    let Some(mask) = self.next() else { return Err(self.syntax_error("a mask is missing")) };
                     Net::with_mask(name, mask)
                 } else {
                     Net::parse(name)
@@ -380,51 +380,53 @@ impl<'a> Parser<'a> {
             if version.is_some_and(|version| version != of_address) {
                 return Err(self.wrong_last("an address of the other IP version"));
             }
-            all.push(self.test(Test::Version(of_address)));
+            all.push(self.test_node(Test::Version(of_address)));
         } else {
-            all.extend(version.map(|version| self.test(Test::Version(version))));
+            all.extend(version.map(|version| self.test_node(Test::Version(version))));
         }
         match (protocol, protocols) {
             (Some(protocol), Some(with_ports)) if !with_ports.contains(&protocol) => {
                 return Err(self.wrong_last("that protocol has no ports"));
             }
-            (Some(protocol), _) => all.push(self.test(Test::Protocol(protocol))),
+            (Some(protocol), _) => all.push(self.test_node(Test::Protocol(protocol))),
             (None, Some(protocols)) => {
-                all.push(Tree::Any(protocols.map(|protocol| self.test(Test::Protocol(protocol))).into()));
+                all.push(Tree::Any(
+                    protocols.map(|protocol| self.test_node(Test::Protocol(protocol))).into(),
+                ));
             }
             (None, None) => {}
         }
         if protocols.is_some() {
             // Fragments other than the first have no ports, rather than ports 0.
-            all.push(Tree::Not(Box::new(self.test(Test::LaterFragment))));
+            all.push(Tree::Not(Box::new(self.test_node(Test::LaterFragment))));
         }
-        let of = |end| self.test(test(end));
+        let of = |end| self.test_node(test(end));
         all.push(match ends {
-            Ends::One(end) => of(end),
-            Ends::Either => Tree::Any(vec![of(End::Source), of(End::Destination)]),
-            Ends::Both => Tree::All(vec![of(End::Source), of(End::Destination)]),
+            FlowEnds::One(end) => of(end),
+            FlowEnds::Either => Tree::Any(vec![of(End::Source), of(End::Destination)]),
+            FlowEnds::Both => Tree::All(vec![of(End::Source), of(End::Destination)]),
         });
         Ok(Tree::All(all))
     }
 
     /// The protocol after `proto`.
-    fn protocol(&mut self, version: Option<u8>) -> Result<Tree, FilterError> {
+    fn parse_protocol(&mut self, version: Option<u8>) -> Result<Tree, FilterError> {
         // A backslash, if the shell leaves it, makes a word a name.
         let Some(name) = self.next().map(|name| name.trim_start_matches('\\')) else {
-            return Err(self.wrong("a protocol is missing"));
+            return Err(self.syntax_error("a protocol is missing"));
         };
         let of_name = PROTOCOLS.iter().find(|(known, ..)| *known == name).map(|(.., number)| *number);
         let Some(number) = of_name.or_else(|| name.parse().ok()) else {
             return Err(self.wrong_last("a protocol is a number up to 255, or a name such as tcp"));
         };
         let mut all: Vec<Tree> =
-            version.map(|version| self.test(Test::Version(version))).into_iter().collect();
-        all.push(self.test(Test::Protocol(number)));
+            version.map(|version| self.test_node(Test::Version(version))).into_iter().collect();
+        all.push(self.test_node(Test::Protocol(number)));
         Ok(Tree::All(all))
     }
 
     /// `tcp[tcpflags] & tcp-syn != 0` and the like.
-    fn bytes(&mut self, protocol: &str) -> Result<Tree, FilterError> {
+    fn parse_byte_test(&mut self, protocol: &str) -> Result<Tree, FilterError> {
         let unsupported = || FilterError::Unsupported {
             word: format!("{protocol}[...]"),
             why: "of a packet's bytes, the kernel only knows tcp[tcpflags]",
@@ -433,29 +435,29 @@ impl<'a> Parser<'a> {
         if protocol != "tcp" || !self.take(&["tcpflags", "13"]) || !self.take(&["]"]) {
             return Err(unsupported());
         }
-        let mask = if self.take(&["&"]) { self.flags()? } else { 0xff };
+        let mask = if self.take(&["&"]) { self.parse_tcp_flags()? } else { 0xff };
         let is_equal = if self.take(&["=", "=="]) {
             true
         } else if self.take(&["!="]) {
             false
         } else {
-            return Err(self.wrong("compare TCP's flags with = or !="));
+            return Err(self.syntax_error("compare TCP's flags with = or !="));
         };
-        let equal = self.flags()?;
-        let mut test = self.test(Test::TcpFlags { mask, equal });
+        let equal = self.parse_tcp_flags()?;
+        let mut test = self.test_node(Test::TcpFlags { mask, equal });
         if !is_equal {
             test = Tree::Not(Box::new(test));
         }
-        let has_flags = Tree::Not(Box::new(self.test(Test::LaterFragment)));
-        Ok(Tree::All(vec![self.test(Test::Protocol(TCP)), has_flags, test]))
+        let has_flags = Tree::Not(Box::new(self.test_node(Test::LaterFragment)));
+        Ok(Tree::All(vec![self.test_node(Test::Protocol(TCP)), has_flags, test]))
     }
 
     /// Flags by name or number, joined by `|`, in parentheses or not.
-    fn flags(&mut self) -> Result<u8, FilterError> {
+    fn parse_tcp_flags(&mut self) -> Result<u8, FilterError> {
         let in_parentheses = self.take(&["("]);
         let mut flags = 0;
         loop {
-            let Some(word) = self.next() else { return Err(self.wrong("TCP's flags are missing")) };
+            let Some(word) = self.next() else { return Err(self.syntax_error("TCP's flags are missing")) };
             let number = match word.strip_prefix("0x") {
                 Some(hex) => u8::from_str_radix(hex, 16).ok(),
                 None => word.parse().ok(),
@@ -469,7 +471,7 @@ impl<'a> Parser<'a> {
             }
         }
         if in_parentheses && !self.take(&[")"]) {
-            return Err(self.wrong("a parenthesis is not closed"));
+            return Err(self.syntax_error("a parenthesis is not closed"));
         }
         Ok(flags)
     }

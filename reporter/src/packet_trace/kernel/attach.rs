@@ -15,15 +15,15 @@ use aya::programs::{
 };
 use aya::{Btf, Ebpf};
 
-use super::chain;
+use super::error_chain;
 use super::namespace::{Link, Namespace};
 use crate::packet_trace::btf;
-use crate::packet_trace::point::{At, Side};
-use crate::packet_trace::record::Kind;
+use crate::packet_trace::point::{At, InterfaceSide};
+use crate::packet_trace::record::AttachmentKind;
 
-const CLASSIFIERS: [(Side, TcAttachType, &str); 2] = [
-    (Side::Ingress, TcAttachType::Ingress, "dta_ingress"),
-    (Side::Egress, TcAttachType::Egress, "dta_egress"),
+const CLASSIFIERS: [(InterfaceSide, TcAttachType, &str); 2] = [
+    (InterfaceSide::Ingress, TcAttachType::Ingress, "dta_ingress"),
+    (InterfaceSide::Egress, TcAttachType::Egress, "dta_egress"),
 ];
 
 /// Programs per kind of function.
@@ -75,12 +75,12 @@ impl Programs {
         Self { types, clsact, functions: [false; 2 * FUNCTIONS as usize], tracepoints: HashMap::new() }
     }
 
-    pub(super) fn types(&self) -> &Btf {
+    pub(super) fn kernel_types(&self) -> &Btf {
         &self.types
     }
 
     /// The kind's number, for a point that is not an interface.
-    pub(super) fn kind(&mut self, at: &At) -> Result<u16, String> {
+    pub(super) fn allocate_kind(&mut self, at: &At) -> Result<u16, String> {
         let first = match at {
             At::Tracepoint(name) => {
                 return kind_of_tracepoint(name).ok_or_else(|| "there is no program for it".into());
@@ -92,12 +92,12 @@ impl Programs {
         let free = (first..first + FUNCTIONS).find(|place| !self.functions[usize::from(*place)]);
         let free = free.ok_or_else(|| format!("already tracing {FUNCTIONS} functions of this kind"))?;
         self.functions[usize::from(free)] = true;
-        Ok(Kind::Function as u16 + free)
+        Ok(AttachmentKind::Function as u16 + free)
     }
 
     /// Frees a function's kind.
-    pub(super) fn free(&mut self, kind: u16) {
-        if let Some(place) = kind.checked_sub(Kind::Function as u16) {
+    pub(super) fn free_kind(&mut self, kind: u16) {
+        if let Some(place) = kind.checked_sub(AttachmentKind::Function as u16) {
             self.functions[usize::from(place)] = false;
         }
     }
@@ -108,7 +108,7 @@ impl Programs {
         ebpf: &mut Ebpf,
         namespace: &Namespace,
         link: &Link,
-        side: Side,
+        side: InterfaceSide,
         kernel: &btf::Kernel,
     ) -> Result<Attachment, String> {
         let place = Some((link.index, namespace.inode));
@@ -117,12 +117,14 @@ impl Programs {
             return Ok(Attachment { place, link: Some(link), inside: None });
         }
         let Some((_, direction, name)) = CLASSIFIERS.iter().find(|(of, ..)| *of == side) else {
-            let attached = self.xdp(ebpf, namespace, link)?;
+            let attached = self.attach_xdp(ebpf, namespace, link)?;
             return Ok(Attachment { place, link: Some(attached), inside: None });
         };
-        let program: &mut SchedClassifier = program(ebpf, name)?;
+        let program: &mut SchedClassifier = find_program(ebpf, name)?;
         if program.fd().is_err() {
-            program.load().map_err(|error| format!("the kernel refuses the program: {}", chain(&error)))?;
+            program
+                .load()
+                .map_err(|error| format!("the kernel refuses the program: {}", error_chain(&error)))?;
         }
         if !self.clsact {
             let options = TcAttachOptions::TcxOrder(LinkOrder::first());
@@ -131,12 +133,12 @@ impl Programs {
                 .map_err(|error| format!("cannot enter its namespace: {error}"))?;
             match attached {
                 Ok(id) => {
-                    let attached = program.take_link(id).map_err(|error| chain(&error))?;
+                    let attached = program.take_link(id).map_err(|error| error_chain(&error))?;
                     return Ok(Attachment { place, link: Some(Box::new(attached)), inside: None });
                 }
                 // A kernel before 6.6.
-                Err(error) if errno(&error) == Some(EINVAL) => {}
-                Err(error) => return Err(format!("tcx: {}; {INSTEAD_OF_INTERFACE}", chain(&error))),
+                Err(error) if os_error_number(&error) == Some(EINVAL) => {}
+                Err(error) => return Err(format!("tcx: {}; {INSTEAD_OF_INTERFACE}", error_chain(&error))),
             }
         }
         let attached = namespace
@@ -148,31 +150,33 @@ impl Programs {
                 program.take_link(id)
             })
             .map_err(|error| format!("cannot enter its namespace: {error}"))?
-            .map_err(|error| format!("clsact: {}; {INSTEAD_OF_INTERFACE}", chain(&error)))?;
+            .map_err(|error| format!("clsact: {}; {INSTEAD_OF_INTERFACE}", error_chain(&error)))?;
         let again = Namespace::open(namespace.name.as_deref()).map_err(|error| error.to_string())?;
         Ok(Attachment { place, link: Some(Box::new(attached)), inside: Some(again) })
     }
 
-    fn xdp(
+    fn attach_xdp(
         &self,
         ebpf: &mut Ebpf,
         namespace: &Namespace,
         link: &Link,
     ) -> Result<Box<dyn Any + Send>, String> {
-        let program: &mut Xdp = program(ebpf, "dta_xdp")?;
+        let program: &mut Xdp = find_program(ebpf, "dta_xdp")?;
         if program.fd().is_err() {
-            program.load().map_err(|error| format!("the kernel refuses the program: {}", chain(&error)))?;
+            program
+                .load()
+                .map_err(|error| format!("the kernel refuses the program: {}", error_chain(&error)))?;
         }
         let instead = format!("iface:{}/ingress sees the same packets a little later", link.name);
         let attached = namespace
             .run(|| program.attach_to_if_index(link.index, XdpMode::Driver))
             .map_err(|error| format!("cannot enter its namespace: {error}"))?;
-        let id = attached.map_err(|error| match errno(&error) {
+        let id = attached.map_err(|error| match os_error_number(&error) {
             Some(EOPNOTSUPP) => format!("the interface's driver has no native XDP; {instead}"),
             Some(EBUSY) => format!("another XDP program is on the interface; {instead}"),
-            _ => format!("XDP: {}; {instead}", chain(&error)),
+            _ => format!("XDP: {}; {instead}", error_chain(&error)),
         })?;
-        Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
+        Ok(Box::new(program.take_link(id).map_err(|error| error_chain(&error))?))
     }
 
     /// Attaches to a tracepoint or a function.
@@ -185,8 +189,8 @@ impl Programs {
     ) -> Result<Attachment, String> {
         let link = match at {
             At::Tracepoint(name) => self.tracepoint(ebpf, name, kernel)?,
-            At::Fentry(function) => self.fentry(ebpf, function, kind)?,
-            At::Kprobe(function) => kprobe(ebpf, function, kind)?,
+            At::Fentry(function) => self.attach_fentry(ebpf, function, kind)?,
+            At::Kprobe(function) => attach_kprobe(ebpf, function, kind)?,
             _ => return Err("it is attached otherwise".into()),
         };
         Ok(Attachment { place: None, link: Some(link), inside: None })
@@ -204,44 +208,53 @@ impl Programs {
         if let Some(link) = self.tracepoints.get(name).and_then(Weak::upgrade) {
             return Ok(Box::new(link));
         }
-        let program: &mut BtfTracePoint = program(ebpf, &format!("dta_{name}"))?;
+        let program: &mut BtfTracePoint = find_program(ebpf, &format!("dta_{name}"))?;
         if program.fd().is_err() {
             let loaded = program.load(name, &self.types);
             loaded.map_err(|error| {
-                format!("the kernel refuses the program: {}; {}", chain(&error), instead_of_tracepoint(name))
+                format!(
+                    "the kernel refuses the program: {}; {}",
+                    error_chain(&error),
+                    instead_of_tracepoint(name)
+                )
             })?;
         }
         let id = program
             .attach()
-            .map_err(|error| format!("{}; {}", chain(&error), instead_of_tracepoint(name)))?;
-        let link = Arc::new(program.take_link(id).map_err(|error| chain(&error))?);
+            .map_err(|error| format!("{}; {}", error_chain(&error), instead_of_tracepoint(name)))?;
+        let link = Arc::new(program.take_link(id).map_err(|error| error_chain(&error))?);
         self.tracepoints.insert(name.to_owned(), Arc::downgrade(&link));
         Ok(Box::new(link))
     }
 
-    fn fentry(&self, ebpf: &mut Ebpf, function: &str, kind: u16) -> Result<Box<dyn Any + Send>, String> {
-        let name = format!("dta_fentry_{}", kind - Kind::Function as u16);
-        let program: &mut FEntry = program(ebpf, &name)?;
+    fn attach_fentry(
+        &self,
+        ebpf: &mut Ebpf,
+        function: &str,
+        kind: u16,
+    ) -> Result<Box<dyn Any + Send>, String> {
+        let name = format!("dta_fentry_{}", kind - AttachmentKind::Function as u16);
+        let program: &mut FEntry = find_program(ebpf, &name)?;
         if program.fd().is_ok() {
             // It was loaded for another function.
-            program.unload().map_err(|error| chain(&error))?;
+            program.unload().map_err(|error| error_chain(&error))?;
         }
         let instead = instead_of(function);
-        program.load(function, &self.types).map_err(|error| match (&error, errno(&error)) {
+        program.load(function, &self.types).map_err(|error| match (&error, os_error_number(&error)) {
             (ProgramError::Btf(_), _) => format!("the kernel has no function {function:?} to trace; {instead}"),
             (_, Some(EPERM | EACCES)) => {
                 format!("the kernel does not allow attaching programs to functions (locked down, or without ftrace); {instead}")
             }
             (_, Some(ENOTSUPP | EOPNOTSUPP)) => format!("the kernel has no fentry on this processor; kprobe:{function} may do"),
-            _ => format!("fentry: {}; {instead}", chain(&error)),
+            _ => format!("fentry: {}; {instead}", error_chain(&error)),
         })?;
-        let id = program.attach().map_err(|error| format!("fentry: {}; {instead}", chain(&error)))?;
-        Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
+        let id = program.attach().map_err(|error| format!("fentry: {}; {instead}", error_chain(&error)))?;
+        Ok(Box::new(program.take_link(id).map_err(|error| error_chain(&error))?))
     }
 
     /// Attaches to a function in user space, in all processes. The program learns the point's number from the
     /// attachment.
-    pub(super) fn uprobe(
+    pub(super) fn attach_uprobe(
         ebpf: &mut Ebpf,
         file: &str,
         function: &str,
@@ -253,21 +266,26 @@ impl Programs {
         if !std::path::Path::new("/sys/bus/event_source/devices/uprobe").exists() {
             return Err("the kernel has no uprobes (CONFIG_UPROBE_EVENTS); tp:net_dev_queue sees packets that programs send".into());
         }
-        let program: &mut UProbe = program(ebpf, "dta_uprobe")?;
+        let program: &mut UProbe = find_program(ebpf, "dta_uprobe")?;
         if program.fd().is_err() {
-            program.load().map_err(|error| format!("the kernel refuses the program: {}", chain(&error)))?;
+            program
+                .load()
+                .map_err(|error| format!("the kernel refuses the program: {}", error_chain(&error)))?;
         }
         let place = UProbeAttachPoint { location: function.into(), cookie: Some(number.into()) };
         let id = program.attach(place, file, UProbeScope::AllProcesses).map_err(|error| {
-            format!("{function} of {file}: {}; nm -D {file} lists functions of a library", chain(&error))
+            format!(
+                "{function} of {file}: {}; nm -D {file} lists functions of a library",
+                error_chain(&error)
+            )
         })?;
-        let link = program.take_link(id).map_err(|error| chain(&error))?;
+        let link = program.take_link(id).map_err(|error| error_chain(&error))?;
         Ok(Attachment::elsewhere(link))
     }
 
     /// How often the kernel skipped a program at a tracepoint or function because it was already running on
     /// that processor.
-    pub(super) fn missed(&self, ebpf: &Ebpf, kind: u16) -> u64 {
+    pub(super) fn missed_runs(&self, ebpf: &Ebpf, kind: u16) -> u64 {
         let Some(name) = name_of_kind(kind) else { return 0 };
         let fd = match ebpf.program(&name) {
             Some(Program::BtfTracePoint(program)) => program.fd(),
@@ -283,12 +301,12 @@ impl Programs {
     }
 }
 
-const OF_TRACEPOINTS: [(Kind, &str); 5] = [
-    (Kind::DevQueue, "net_dev_queue"),
-    (Kind::DevStartXmit, "net_dev_start_xmit"),
-    (Kind::NetifReceive, "netif_receive_skb"),
-    (Kind::Kfree, "kfree_skb"),
-    (Kind::Consume, "consume_skb"),
+const OF_TRACEPOINTS: [(AttachmentKind, &str); 5] = [
+    (AttachmentKind::DevQueue, "net_dev_queue"),
+    (AttachmentKind::DevStartXmit, "net_dev_start_xmit"),
+    (AttachmentKind::NetifReceive, "netif_receive_skb"),
+    (AttachmentKind::Kfree, "kfree_skb"),
+    (AttachmentKind::Consume, "consume_skb"),
 ];
 
 /// The kind of a tracepoint, if there is a program for it.
@@ -297,7 +315,7 @@ pub(super) fn kind_of_tracepoint(name: &str) -> Option<u16> {
 }
 
 fn name_of_kind(kind: u16) -> Option<String> {
-    let functions = Kind::Function as u16;
+    let functions = AttachmentKind::Function as u16;
     let tracepoint = OF_TRACEPOINTS.into_iter().find(|(of, _)| *of as u16 == kind);
     match (tracepoint, kind.checked_sub(functions)) {
         (Some((_, name)), _) => Some(format!("dta_{name}")),
@@ -307,7 +325,7 @@ fn name_of_kind(kind: u16) -> Option<String> {
     }
 }
 
-fn kprobe(ebpf: &mut Ebpf, function: &str, kind: u16) -> Result<Box<dyn Any + Send>, String> {
+fn attach_kprobe(ebpf: &mut Ebpf, function: &str, kind: u16) -> Result<Box<dyn Any + Send>, String> {
     let instead = instead_of(function);
     if !cfg!(target_arch = "x86_64") {
         return Err(format!("programs for kprobes are built only for x86-64; {instead}"));
@@ -316,14 +334,15 @@ fn kprobe(ebpf: &mut Ebpf, function: &str, kind: u16) -> Result<Box<dyn Any + Se
         return Err(format!("the kernel has no kprobes (CONFIG_KPROBE_EVENTS); {instead}"));
     }
     let program: &mut KProbe =
-        program(ebpf, &format!("dta_kprobe_{}", kind - Kind::Function as u16 - FUNCTIONS))?;
+        find_program(ebpf, &format!("dta_kprobe_{}", kind - AttachmentKind::Function as u16 - FUNCTIONS))?;
     if program.fd().is_err() {
         program
             .load()
-            .map_err(|error| format!("the kernel refuses the program: {}; {instead}", chain(&error)))?;
+            .map_err(|error| format!("the kernel refuses the program: {}; {instead}", error_chain(&error)))?;
     }
-    let id = program.attach(function, 0).map_err(|error| format!("kprobe: {}; {instead}", chain(&error)))?;
-    Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
+    let id =
+        program.attach(function, 0).map_err(|error| format!("kprobe: {}; {instead}", error_chain(&error)))?;
+    Ok(Box::new(program.take_link(id).map_err(|error| error_chain(&error))?))
 }
 
 /// An alternative to an interface.
@@ -352,12 +371,12 @@ fn instead_of(function: &str) -> &'static str {
     }
 }
 
-fn program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T, String>
+fn find_program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T, String>
 where
     &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
 {
     let program = ebpf.program_mut(name).ok_or_else(|| format!("the object has no program {name}"))?;
-    program.try_into().map_err(|error: ProgramError| chain(&error))
+    program.try_into().map_err(|error: ProgramError| error_chain(&error))
 }
 
 const EPERM: i32 = 1;
@@ -368,7 +387,7 @@ const EOPNOTSUPP: i32 = 95;
 const ENOTSUPP: i32 = 524;
 
 /// The system's error number, somewhere among the causes.
-fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+fn os_error_number(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     let mut cause = Some(error);
     while let Some(inner) = cause {
         if let Some(number) = inner.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
@@ -381,7 +400,7 @@ fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
 
 /// Removes clsact filters with our programs' names. Others' filters stay, and so does the empty qdisc.
 pub(super) fn clear_stale(namespace: &Namespace) {
-    let Ok(links) = namespace.links() else { return };
+    let Ok(links) = namespace.list_links() else { return };
     let _ = namespace.run(|| {
         for link in &links {
             for (_, direction, name) in CLASSIFIERS {

@@ -21,21 +21,21 @@ use aya::maps::{Array, MapData, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-pub use cost::{Cost, costs};
+pub use cost::{Cost, measure_costs};
 pub use maps::PointBooks;
-pub use probe::{Offer, points};
-pub use tai::tai;
+pub use probe::{TracePointOffer, probe_points};
+pub use tai::tai_now;
 
 use crate::packet_trace::btf;
 use crate::packet_trace::counts::{Books, FlowAt, FlowCount};
 use crate::packet_trace::digest::Sampling;
-use crate::packet_trace::matching::{TABLE, Table};
+use crate::packet_trace::matching::{FilterTable, TABLE};
 use crate::packet_trace::point::At;
-use crate::packet_trace::record::{RECORD, Record};
+use crate::packet_trace::record::{RECORD, TraceRecord};
 use attach::{Attachment, Programs};
-use maps::{Settings, Slots};
+use maps::{KernelSettings, Slots};
 use namespace::Namespace;
-use own::Own;
+use own::UserProgram;
 
 /// The programs, built by `make ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../ebpf/trace.bpf.o");
@@ -80,15 +80,15 @@ pub enum Error {
     System(&'static str, io::Error),
 }
 
-fn system(what: &'static str) -> impl Fn(io::Error) -> Error {
+fn system_error(what: &'static str) -> impl Fn(io::Error) -> Error {
     move |error| Error::System(what, error)
 }
 
 /// How to trace.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TracerOptions {
     /// Which packets.
-    pub table: Table,
+    pub table: FilterTable,
     /// What share of them.
     pub sampling: Sampling,
     /// Whether to track packets through address translation, by their buffers.
@@ -105,10 +105,10 @@ pub struct Options {
     pub object: Option<Arc<[u8]>>,
 }
 
-impl Default for Options {
+impl Default for TracerOptions {
     fn default() -> Self {
         Self {
-            table: Table::all(),
+            table: FilterTable::match_all(),
             sampling: Sampling::ALL,
             follow: true,
             clsact: false,
@@ -120,7 +120,7 @@ impl Default for Options {
 }
 
 /// A point of a tracer.
-pub struct Point {
+pub struct TracerPoint {
     /// Where it is.
     pub at: At,
     /// Its number in records.
@@ -131,7 +131,7 @@ pub struct Point {
     kind: Option<u16>,
 }
 
-impl Point {
+impl TracerPoint {
     /// Whether it is currently attached: its interface may be gone.
     pub fn is_attached(&self) -> bool {
         self.attached.is_some()
@@ -146,14 +146,14 @@ impl Point {
 /// Programs in the kernel, with the points they are attached to. Dropping this detaches them all.
 pub struct Tracer {
     // Before the programs, so that points are detached first.
-    points: Vec<Point>,
-    own: Vec<Own>,
+    points: Vec<TracerPoint>,
+    own: Vec<UserProgram>,
     programs: Programs,
     ebpf: Ebpf,
     ring: RingBuf<MapData>,
     /// Records that fit the ring.
     room: usize,
-    settings: Settings,
+    settings: KernelSettings,
     slots: Slots,
     namespaces: Vec<Namespace>,
     kernel: btf::Kernel,
@@ -168,8 +168,9 @@ pub struct Tracer {
 
 impl Tracer {
     /// Loads the programs, and detaches what a dead tracer left on interfaces.
-    pub fn start(options: &Options) -> Result<Self, Error> {
-        let missing = rights::missing(false).map_err(system("cannot read capabilities"))?;
+    pub fn start(options: &TracerOptions) -> Result<Self, Error> {
+        let missing =
+            rights::missing_capabilities(false).map_err(system_error("cannot read capabilities"))?;
         if !missing.is_empty() {
             return Err(Error::Rights(missing));
         }
@@ -181,12 +182,12 @@ impl Tracer {
             .verifier_log_level(VerifierLogLevel::DEBUG)
             .map_max_entries("ring", options.ring)
             .load(object)
-            .map_err(|error| Error::Load(chain(&error)))?;
+            .map_err(|error| Error::Load(error_chain(&error)))?;
         let ring = ebpf.take_map("ring").ok_or_else(|| Error::Load("it has no ring".into()))?;
-        let ring = RingBuf::try_from(ring).map_err(|error| Error::Load(chain(&error)))?;
-        let own = Namespace::open(None).map_err(system("cannot open the own network namespace"))?;
+        let ring = RingBuf::try_from(ring).map_err(|error| Error::Load(error_chain(&error)))?;
+        let own = Namespace::open(None).map_err(system_error("cannot open the own network namespace"))?;
         attach::clear_stale(&own);
-        for name in Namespace::names() {
+        for name in Namespace::list_names() {
             if let Ok(other) = Namespace::open(Some(&name)) {
                 attach::clear_stale(&other);
             }
@@ -195,7 +196,7 @@ impl Tracer {
             points: Vec::new(),
             own: Vec::new(),
             programs: Programs::new(types, options.clsact),
-            settings: Settings::new(options.ring / 4, options.translator),
+            settings: KernelSettings::new(options.ring / 4, options.translator),
             slots: Slots::default(),
             ebpf,
             ring,
@@ -203,7 +204,7 @@ impl Tracer {
             namespaces: vec![own],
             kernel,
             looked: Instant::now(),
-            ahead: tai::Ahead::measure(),
+            ahead: tai::Ahead::measure_best(),
             missed: BTreeMap::new(),
             gone: Books::default(),
         };
@@ -227,7 +228,7 @@ impl Tracer {
                     io::ErrorKind::NotFound => {
                         format!(
                             "there is no network namespace {name:?}; there are: {}",
-                            Namespace::names().join(", ")
+                            Namespace::list_names().join(", ")
                         )
                     }
                     io::ErrorKind::PermissionDenied => {
@@ -241,13 +242,13 @@ impl Tracer {
             self.namespaces.push(open);
         }
         let number = self.free_number()?;
-        let mut point = Point { at: at.clone(), number, attached: None, wanted: true, kind: None };
+        let mut point = TracerPoint { at: at.clone(), number, attached: None, wanted: true, kind: None };
         self.attach_point(&mut point).map_err(|why| Error::Attach { at: at.clone(), why })?;
         let place = usize::from(number);
         if place == self.points.len() {
             self.points.push(point);
         } else {
-            self.gone.add(&self.books_of(&self.points[place])?.total);
+            self.gone.add(&self.read_point_books(&self.points[place])?.total);
             maps::clear_books(&mut self.ebpf, number).map_err(Error::Load)?;
             self.points[place] = point;
         }
@@ -277,10 +278,10 @@ impl Tracer {
         }
         self.pass_missed_on(number);
         if let Some(kind) = kind {
-            self.programs.free(kind);
-            self.settings.free(kind);
+            self.programs.free_kind(kind);
+            self.settings.free_kind(kind);
             // The program no longer runs, or only for the points of interfaces.
-            let _ = self.settings.write(&mut self.ebpf);
+            let _ = self.settings.write_to_map(&mut self.ebpf);
         }
         self.write_slots();
     }
@@ -290,7 +291,7 @@ impl Tracer {
         let Some((&kind, &(_, before))) = self.missed.iter().find(|(_, (of, _))| *of == number) else {
             return;
         };
-        let now = self.programs.missed(&self.ebpf, kind);
+        let now = self.programs.missed_runs(&self.ebpf, kind);
         self.gone.missed += now.saturating_sub(before);
         let other =
             self.points.iter().find(|point| point.wanted && program_of(&point.at, point.kind) == Some(kind));
@@ -302,7 +303,7 @@ impl Tracer {
 
     /// Forgets the flows counted at removed points, to make room.
     pub fn forget_flows_of_gone_points(&mut self) -> Result<(), Error> {
-        for (at, _) in self.flows()? {
+        for (at, _) in self.read_flows()? {
             if self.points.get(usize::from(at.point)).is_none_or(|point| !point.wanted) {
                 self.forget_flow(&at)?;
             }
@@ -311,83 +312,85 @@ impl Tracer {
     }
 
     /// Attaches an unattached point. Its number is in the kernel before the first packet arrives.
-    fn attach_point(&mut self, point: &mut Point) -> Result<(), String> {
+    fn attach_point(&mut self, point: &mut TracerPoint) -> Result<(), String> {
         if let At::Interface { namespace, name, side } = &point.at {
             let open = self.namespaces.iter().find(|open| open.name == *namespace);
             let open = open.ok_or("its namespace is gone")?;
-            let links = open.links().map_err(|error| format!("cannot list interfaces: {error}"))?;
+            let links = open.list_links().map_err(|error| format!("cannot list interfaces: {error}"))?;
             let Some(link) = links.iter().find(|link| link.name == *name) else {
                 let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
                 return Err(format!("there is no interface {name:?}; there are: {}", names.join(", ")));
             };
-            self.slots.put(open.inode, link, *side, point.number);
-            self.slots.write(&mut self.ebpf)?;
+            self.slots.add_slot(open.inode, link, *side, point.number);
+            self.slots.write_to_map(&mut self.ebpf)?;
             let Self { programs, ebpf, kernel, .. } = self;
             point.attached = Some(programs.interface(ebpf, open, link, *side, kernel)?);
         } else if let At::Uprobe { file, function } = &point.at {
-            point.attached = Some(Programs::uprobe(&mut self.ebpf, file, function, point.number)?);
+            point.attached = Some(Programs::attach_uprobe(&mut self.ebpf, file, function, point.number)?);
         } else if let At::Program(file) = &point.at {
-            let (own, attached) = Own::attach(file, point.number, self.programs.types())?;
+            let (own, attached) =
+                UserProgram::load_and_attach(file, point.number, self.programs.kernel_types())?;
             self.own.push(own);
             point.attached = Some(attached);
         } else {
-            let kind = self.programs.kind(&point.at)?;
+            let kind = self.programs.allocate_kind(&point.at)?;
             self.settings.points[usize::from(kind)] = point.number;
-            self.settings.write(&mut self.ebpf)?;
+            self.settings.write_to_map(&mut self.ebpf)?;
             match self.programs.elsewhere(&mut self.ebpf, &point.at, kind, &self.kernel) {
                 Ok(attached) => point.attached = Some(attached),
                 Err(why) => {
-                    self.programs.free(kind);
-                    self.settings.free(kind);
-                    return self.settings.write(&mut self.ebpf).and(Err(why));
+                    self.programs.free_kind(kind);
+                    self.settings.free_kind(kind);
+                    return self.settings.write_to_map(&mut self.ebpf).and(Err(why));
                 }
             }
             point.kind = Some(kind);
         }
         if let Some(kind) = program_of(&point.at, point.kind) {
-            let before = self.programs.missed(&self.ebpf, kind);
+            let before = self.programs.missed_runs(&self.ebpf, kind);
             self.missed.entry(kind).or_insert((point.number, before));
         }
         Ok(())
     }
 
     /// The points by number.
-    pub fn points(&self) -> &[Point] {
+    pub fn points(&self) -> &[TracerPoint] {
         &self.points
     }
 
     /// Changes the filter, between two packets.
-    pub fn set_filter(&mut self, table: &Table) -> Result<(), Error> {
+    pub fn set_filter(&mut self, table: &FilterTable) -> Result<(), Error> {
         let index = self.settings.table ^ 1;
         let map = self.ebpf.map_mut("filter").ok_or_else(|| Error::Load("it has no filter".into()))?;
-        let mut map: Array<_, [u8; TABLE]> = map.try_into().map_err(|error| Error::Load(chain(&error)))?;
-        map.set(index, table.to_bytes(), 0).map_err(|error| Error::Load(chain(&error)))?;
+        let mut map: Array<_, [u8; TABLE]> =
+            map.try_into().map_err(|error| Error::Load(error_chain(&error)))?;
+        map.set(index, table.to_bytes(), 0).map_err(|error| Error::Load(error_chain(&error)))?;
         self.settings.table = index;
-        self.settings.all = *table == Table::all();
-        self.settings.write(&mut self.ebpf).map_err(Error::Load)
+        self.settings.all = *table == FilterTable::match_all();
+        self.settings.write_to_map(&mut self.ebpf).map_err(Error::Load)
     }
 
     /// Changes the share of packets that is reported.
     pub fn set_sampling(&mut self, sampling: Sampling) -> Result<(), Error> {
         self.settings.sampling = sampling;
-        self.settings.write(&mut self.ebpf).map_err(Error::Load)
+        self.settings.write_to_map(&mut self.ebpf).map_err(Error::Load)
     }
 
     /// TAI minus UTC on this host in nanoseconds: whole seconds. It applies to the records read next, until
-    /// [`Tracer::wait`] is called again.
-    pub fn leap(&self) -> i64 {
-        self.ahead.leap()
+    /// [`Tracer::wait_for_records`] is called again.
+    pub fn tai_offset(&self) -> i64 {
+        self.ahead.tai_offset()
     }
 
     /// Waits for records, at most this long, reattaches points whose interfaces came back, and follows the
     /// clock. May return early without records: the kernel wakes the program only when the ring fills, so
     /// call [`Tracer::read`] each time, several hundred times a second.
-    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+    pub fn wait_for_records(&mut self, timeout: Duration) -> Result<(), Error> {
         let timeout = Timespec::try_from(timeout).ok();
         let mut waits = vec![PollFd::new(&self.ring, PollFlags::IN)];
         waits.extend(self.own.iter().map(|own| PollFd::new(&own.ring, PollFlags::IN)));
         waits.extend(self.namespaces.iter().map(|namespace| {
-            let events = namespace.events();
+            let events = namespace.event_fd();
             PollFd::from_borrowed_fd(events, PollFlags::IN)
         }));
         match rustix::event::poll(&mut waits, timeout.as_ref()) {
@@ -395,26 +398,26 @@ impl Tracer {
             Err(error) => return Err(Error::System("cannot wait for records", error.into())),
         }
         drop(waits);
-        self.ahead.follow();
+        self.ahead.follow_clock();
         self.follow_interfaces();
         Ok(())
     }
 
     /// Passes the records in the rings to `take`, and returns their number. Of each ring, at most one
     /// filling: this ends even if records arrive faster than they are read.
-    pub fn read(&mut self, mut each: impl FnMut(Record)) -> usize {
+    pub fn read(&mut self, mut each: impl FnMut(TraceRecord)) -> usize {
         let mut count = 0;
         for _ in 0..self.room {
             let Some(bytes) = self.ring.next() else { break };
-            if let Some(mut record) = Record::read(&bytes) {
-                record.time = self.ahead.at(record.time);
+            if let Some(mut record) = TraceRecord::read(&bytes) {
+                record.time = self.ahead.tai_at_monotonic(record.time);
                 each(record);
                 count += 1;
             }
         }
         for own in &mut self.own {
             own.read(&self.settings, |mut record| {
-                record.time = self.ahead.at(record.time);
+                record.time = self.ahead.tai_at_monotonic(record.time);
                 each(record);
                 count += 1;
             });
@@ -424,7 +427,7 @@ impl Tracer {
 
     fn follow_interfaces(&mut self) {
         let mut changed: Vec<Option<String>> =
-            self.namespaces.iter().filter(|open| open.changed()).map(|open| open.name.clone()).collect();
+            self.namespaces.iter().filter(|open| open.has_changed()).map(|open| open.name.clone()).collect();
         if self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
             changed.extend(self.follow_namespaces());
@@ -446,7 +449,7 @@ impl Tracer {
         }
         let mut changed = Vec::new();
         for name in wanted {
-            let is = namespace::inode(&name).ok();
+            let is = namespace::namespace_inode(&name).ok();
             let place = self.namespaces.iter().position(|open| open.name.as_ref() == Some(&name));
             if is == place.map(|place| self.namespaces[place].inode) {
                 continue;
@@ -469,7 +472,7 @@ impl Tracer {
     fn follow_namespace(&mut self, name: Option<&str>) {
         let open = self.namespaces.iter().find(|open| open.name.as_deref() == name);
         let inode = open.map(|open| open.inode);
-        let links = open.and_then(|open| open.links().ok()).unwrap_or_default();
+        let links = open.and_then(|open| open.list_links().ok()).unwrap_or_default();
         let mut points = std::mem::take(&mut self.points);
         for point in points.iter_mut().filter(|point| point.wanted) {
             let At::Interface { namespace, name: interface, .. } = &point.at else { continue };
@@ -481,7 +484,7 @@ impl Tracer {
                 continue;
             }
             point.attached = None;
-            self.slots.forget(point.number);
+            self.slots.remove_point(point.number);
             if is.is_some() {
                 // It stays if that fails; the next change tries again.
                 let _ = self.attach_point(point);
@@ -493,36 +496,37 @@ impl Tracer {
 
     fn write_slots(&mut self) {
         for point in self.points.iter().filter(|point| point.attached.is_none()) {
-            self.slots.forget(point.number);
+            self.slots.remove_point(point.number);
         }
-        let _ = self.slots.write(&mut self.ebpf);
+        let _ = self.slots.write_to_map(&mut self.ebpf);
     }
 
     /// Counters of each point.
-    pub fn books(&self) -> Result<Vec<PointBooks>, Error> {
-        self.points.iter().map(|point| self.books_of(point)).collect()
+    pub fn read_books(&self) -> Result<Vec<PointBooks>, Error> {
+        self.points.iter().map(|point| self.read_point_books(point)).collect()
     }
 
     /// Counters of all packets, including those at former points.
-    pub fn total(&self) -> Result<Books, Error> {
+    pub fn total_books(&self) -> Result<Books, Error> {
         let mut sum = self.gone;
-        self.books()?.iter().for_each(|point| sum.add(&point.total));
+        self.read_books()?.iter().for_each(|point| sum.add(&point.total));
         Ok(sum)
     }
 
-    fn books_of(&self, point: &Point) -> Result<PointBooks, Error> {
+    fn read_point_books(&self, point: &TracerPoint) -> Result<PointBooks, Error> {
         if let Some(own) = self.own.iter().find(|own| own.number == point.number) {
             return Ok(PointBooks { point: point.number, total: own.books, cpus: vec![own.books] });
         }
         let told = self.missed.iter().find(|(_, (number, _))| *number == point.number);
-        let missed = told
-            .map_or(0, |(kind, (_, before))| self.programs.missed(&self.ebpf, *kind).saturating_sub(*before));
-        maps::books(&self.ebpf, point.number, missed).map_err(Error::Load)
+        let missed = told.map_or(0, |(kind, (_, before))| {
+            self.programs.missed_runs(&self.ebpf, *kind).saturating_sub(*before)
+        });
+        maps::read_books(&self.ebpf, point.number, missed).map_err(Error::Load)
     }
 
     /// Counts of each flow since it was first seen, in no order.
-    pub fn flows(&self) -> Result<Vec<(FlowAt, FlowCount)>, Error> {
-        maps::flows(&self.ebpf).map_err(Error::Load)
+    pub fn read_flows(&self) -> Result<Vec<(FlowAt, FlowCount)>, Error> {
+        maps::read_flows(&self.ebpf).map_err(Error::Load)
     }
 
     /// Forgets a flow, to make room. Counts between the last read and this are lost, so choose idle flows.
@@ -537,33 +541,34 @@ impl Tracer {
 
     /// Names of interfaces, for people: `pod1/eth0`, or `eth0` in the program's own namespace. Unnamed
     /// namespaces and interfaces are shown by number.
-    pub fn places(&self) -> Places {
+    pub fn interface_names(&self) -> InterfaceNames {
         let mut names = HashMap::new();
-        for name in Namespace::names() {
+        for name in Namespace::list_names() {
             if let Ok(open) = Namespace::open(Some(&name)) {
                 names.insert(open.inode, open);
             }
         }
         let own = Namespace::open(None).ok();
-        Places { own, named: names, known: HashMap::new() }
+        InterfaceNames { own, named: names, known: HashMap::new() }
     }
 }
 
 /// Names of interfaces. It keeps those namespaces open that had a name when it was created.
-pub struct Places {
+pub struct InterfaceNames {
     own: Option<Namespace>,
     named: HashMap<u32, Namespace>,
     known: HashMap<(u32, u32), String>,
 }
 
-impl Places {
+impl InterfaceNames {
     /// The name of an interface in a namespace, or `-` for a packet without a device.
-    pub fn name(&mut self, namespace: u32, interface: u32) -> &str {
+    pub fn interface_name(&mut self, namespace: u32, interface: u32) -> &str {
         self.known.entry((namespace, interface)).or_insert_with(|| {
             let own = self.own.as_ref().filter(|own| own.inode == namespace);
             let open = own.or_else(|| self.named.get(&namespace));
-            let device =
-                open.and_then(|open| open.name_of(interface)).unwrap_or_else(|| format!("#{interface}"));
+            let device = open
+                .and_then(|open| open.interface_name(interface))
+                .unwrap_or_else(|| format!("#{interface}"));
             match open {
                 _ if interface == 0 => "-".into(),
                 Some(Namespace { name: Some(name), .. }) => format!("{name}/{device}"),
@@ -583,7 +588,7 @@ fn program_of(at: &At, kind: Option<u16>) -> Option<u16> {
 }
 
 /// An error with its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

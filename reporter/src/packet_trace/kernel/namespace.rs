@@ -37,7 +37,7 @@ pub(super) struct Link {
 impl Namespace {
     /// Opens a namespace by its name or path.
     pub(super) fn open(name: Option<&str>) -> io::Result<Self> {
-        let file = open(&path(name))?;
+        let file = open(&namespace_path(name))?;
         // Numbers of namespaces have 32 bits.
         let inode = file.metadata()?.ino() as u32;
         let sockets = || -> io::Result<(OwnedFd, OwnedFd)> {
@@ -48,12 +48,13 @@ impl Namespace {
             rustix::net::bind(&events, &SocketAddrNetlink::new(0, RTMGRP_LINK))?;
             Ok((plain, events))
         };
-        let (plain, events) = if name.is_none() { sockets()? } else { within(file.as_fd(), sockets)?? };
+        let (plain, events) =
+            if name.is_none() { sockets()? } else { run_in_namespace(file.as_fd(), sockets)?? };
         Ok(Self { name: name.map(str::to_owned), inode, file, plain, events })
     }
 
     /// The names known to `ip netns`.
-    pub(super) fn names() -> Vec<String> {
+    pub(super) fn list_names() -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(NAMED) else { return Vec::new() };
         let mut names: Vec<String> =
             entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -63,26 +64,26 @@ impl Namespace {
 
     /// Runs a function in the namespace, on a separate thread unless it is the program's own.
     pub(super) fn run<T: Send>(&self, what: impl FnOnce() -> T + Send) -> io::Result<T> {
-        if self.name.is_none() { Ok(what()) } else { within(self.file.as_fd(), what) }
+        if self.name.is_none() { Ok(what()) } else { run_in_namespace(self.file.as_fd(), what) }
     }
 
     /// The name of an interface.
-    pub(super) fn name_of(&self, index: u32) -> Option<String> {
+    pub(super) fn interface_name(&self, index: u32) -> Option<String> {
         rustix::net::netdevice::index_to_name(&self.plain, index).ok()
     }
 
     /// All interfaces.
-    pub(super) fn links(&self) -> io::Result<Vec<Link>> {
-        self.run(list)?
+    pub(super) fn list_links(&self) -> io::Result<Vec<Link>> {
+        self.run(request_links)?
     }
 
     /// Becomes readable when an interface is added, removed or changed.
-    pub(super) fn events(&self) -> BorrowedFd<'_> {
+    pub(super) fn event_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
 
     /// Whether anything changed since the last call. The details do not matter: interfaces are listed again.
-    pub(super) fn changed(&self) -> bool {
+    pub(super) fn has_changed(&self) -> bool {
         let mut buffer = [0u8; 8192];
         let mut changed = false;
         // A socket overrun is an error, and a change that was missed.
@@ -96,7 +97,7 @@ impl Namespace {
     }
 }
 
-fn path(name: Option<&str>) -> PathBuf {
+fn namespace_path(name: Option<&str>) -> PathBuf {
     match name {
         None => PathBuf::from("/proc/thread-self/ns/net"),
         Some(path) if path.starts_with('/') => PathBuf::from(path),
@@ -116,11 +117,11 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// The number of the namespace that currently has a name.
-pub(super) fn inode(name: &str) -> io::Result<u32> {
-    Ok(std::fs::metadata(path(Some(name)))?.ino() as u32)
+pub(super) fn namespace_inode(name: &str) -> io::Result<u32> {
+    Ok(std::fs::metadata(namespace_path(Some(name)))?.ino() as u32)
 }
 
-fn within<T: Send>(file: BorrowedFd<'_>, what: impl FnOnce() -> T + Send) -> io::Result<T> {
+fn run_in_namespace<T: Send>(file: BorrowedFd<'_>, what: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || -> io::Result<T> {
             move_into_link_name_space(file, Some(LinkNameSpaceType::Network))?;
@@ -140,7 +141,7 @@ const FLAGS: u16 = 0x301;
 const IFLA_IFNAME: u16 = 3;
 
 /// Asks rtnetlink for all interfaces of the thread's namespace.
-fn list() -> io::Result<Vec<Link>> {
+fn request_links() -> io::Result<Vec<Link>> {
     let socket =
         rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let mut request = Vec::with_capacity(32);
@@ -154,11 +155,11 @@ fn list() -> io::Result<Vec<Link>> {
     loop {
         let (length, _) = rustix::net::recv(&socket, &mut buffer, RecvFlags::empty())?;
         let mut rest = &buffer[..length];
-        while let Some((kind, body, behind)) = message(rest) {
+        while let Some((kind, body, behind)) = parse_message(rest) {
             match kind {
                 NLMSG_DONE => return Ok(links),
                 NLMSG_ERROR => return Err(io::Error::other("the kernel refused to list its interfaces")),
-                RTM_NEWLINK => links.extend(link(body)),
+                RTM_NEWLINK => links.extend(parse_link(body)),
                 _ => {}
             }
             rest = behind;
@@ -167,7 +168,7 @@ fn list() -> io::Result<Vec<Link>> {
 }
 
 /// The first netlink message: its type, its body, and the rest.
-fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+fn parse_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
     let body = bytes.get(16..length)?;
@@ -175,7 +176,7 @@ fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
 }
 
 /// An interface from its message body: `struct ifinfomsg` (16 bytes), attributes.
-fn link(body: &[u8]) -> Option<Link> {
+fn parse_link(body: &[u8]) -> Option<Link> {
     /// ARPHRD_ETHER and ARPHRD_LOOPBACK.
     const WITH_ETHERNET: [u16; 2] = [1, 772];
     let device = u16::from_ne_bytes(*body.get(2..)?.first_chunk()?);

@@ -6,11 +6,11 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
 use super::attach::Attachment;
-use super::chain;
-use super::maps::Settings;
+use super::error_chain;
+use super::maps::KernelSettings;
 use crate::packet_trace::counts::Books;
 use crate::packet_trace::digest::Digest;
-use crate::packet_trace::record::Record;
+use crate::packet_trace::record::TraceRecord;
 
 /// The section names that give a program its place.
 const PLACES: &str = "tp_btf/EVENT, fentry/FUNCTION, kprobe/FUNCTION, tracepoint/GROUP/EVENT, raw_tp/EVENT";
@@ -19,7 +19,7 @@ const PLACES: &str = "tp_btf/EVENT, fentry/FUNCTION, kprobe/FUNCTION, tracepoint
 const MOST: usize = 1 << 16;
 
 /// A user-built program.
-pub(super) struct Own {
+pub(super) struct UserProgram {
     _ebpf: Ebpf,
     pub(super) ring: RingBuf<MapData>,
     pub(super) number: u16,
@@ -27,12 +27,16 @@ pub(super) struct Own {
     pub(super) books: Books,
 }
 
-impl Own {
+impl UserProgram {
     /// Loads an object file and attaches its program at the place named by its section.
-    pub(super) fn attach(file: &str, number: u16, types: &Btf) -> Result<(Self, Attachment), String> {
+    pub(super) fn load_and_attach(
+        file: &str,
+        number: u16,
+        types: &Btf,
+    ) -> Result<(Self, Attachment), String> {
         let bytes = std::fs::read(file).map_err(|error| format!("cannot read it: {error}"))?;
         let loaded = EbpfLoader::new().btf(Some(types)).load(&bytes);
-        let mut ebpf = loaded.map_err(|error| format!("cannot load it: {}", chain(&error)))?;
+        let mut ebpf = loaded.map_err(|error| format!("cannot load it: {}", error_chain(&error)))?;
         let names: Vec<String> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
         let [name] = names.as_slice() else {
             return Err(format!(
@@ -45,25 +49,27 @@ impl Own {
         let ring = ebpf.take_map("ring").ok_or("it has no map named `ring` for its records")?;
         let ring = RingBuf::try_from(ring).map_err(|_| "its map `ring` is not a BPF_MAP_TYPE_RINGBUF")?;
         let program = ebpf.program_mut(name).ok_or("it has no program")?;
-        let attached = attach(program, &section, types)?;
+        let attached = attach_section(program, &section, types)?;
         Ok((Self { _ebpf: ebpf, ring, number, books: Books::default() }, attached))
     }
 
     /// Passes on the records that sampling chooses, without DTA's own traffic.
-    pub(super) fn read(&mut self, settings: &Settings, mut each: impl FnMut(Record)) {
+    pub(super) fn read(&mut self, settings: &KernelSettings, mut each: impl FnMut(TraceRecord)) {
         let sampling = settings.sampling;
         for _ in 0..MOST {
             let Some(bytes) = self.ring.next() else { return };
             self.books.seen += 1;
-            match Record::read(&bytes) {
+            match TraceRecord::read(&bytes) {
                 None => self.books.unreadable += 1,
-                Some(record) if settings.is_own(&record.flow) => self.books.own += 1,
-                Some(record) if !sampling.chooses(Digest { full: record.digest, core: record.core }) => {
+                Some(record) if settings.is_own_traffic(&record.flow) => self.books.own += 1,
+                Some(record)
+                    if !sampling.includes_packet(Digest { full: record.digest, core: record.core }) =>
+                {
                     self.books.sampled_out += 1;
                 }
                 Some(record) => {
                     self.books.reported += 1;
-                    each(Record { point: self.number, ..record });
+                    each(TraceRecord { point: self.number, ..record });
                 }
             }
         }
@@ -80,16 +86,17 @@ fn section_of(object: &[u8], program: &str) -> Result<String, String> {
     name.map(str::to_owned).ok_or_else(|| format!("its program {program} is not in a section"))
 }
 
-fn attach(program: &mut Program, section: &str, types: &Btf) -> Result<Attachment, String> {
+fn attach_section(program: &mut Program, section: &str, types: &Btf) -> Result<Attachment, String> {
     macro_rules! attached {
         ($program:expr, $attach:expr) => {{
-            let id = $attach.map_err(|error| format!("{section}: {}", chain(&error)))?;
-            let link = $program.take_link(id).map_err(|error| chain(&error))?;
+            let id = $attach.map_err(|error| format!("{section}: {}", error_chain(&error)))?;
+            let link = $program.take_link(id).map_err(|error| error_chain(&error))?;
             Ok(Attachment::elsewhere(link))
         }};
     }
-    let refused =
-        |error: &dyn std::error::Error| format!("the kernel refuses its program {section}: {}", chain(error));
+    let refused = |error: &dyn std::error::Error| {
+        format!("the kernel refuses its program {section}: {}", error_chain(error))
+    };
     let place = section.split_once('/').map_or("", |(_, place)| place);
     match program {
         _ if place.is_empty() => Err(format!("its section {section:?} names no place; these do: {PLACES}")),

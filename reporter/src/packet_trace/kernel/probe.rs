@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use super::namespace::Namespace;
-use super::{Error, Options, Tracer};
-use crate::packet_trace::point::{At, Side, TRACEPOINTS};
+use super::{Error, Tracer, TracerOptions};
+use crate::packet_trace::point::{At, InterfaceSide, TRACEPOINTS};
 
 /// A point, or a kind of points.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct TracePointOffer {
     /// As written on the command line.
     pub point: String,
     /// What it sees.
@@ -19,10 +19,10 @@ pub struct Offer {
 
 /// Tries what can be tried, attaching briefly to tracepoints and functions only: interfaces are listed, and
 /// one of them (loopback) is tried.
-pub fn points() -> Result<Vec<Offer>, Error> {
-    let options = Options {
-        table: crate::packet_trace::matching::Table::new(vec![], vec![]).unwrap_or_default(),
-        ..Options::default()
+pub fn probe_points() -> Result<Vec<TracePointOffer>, Error> {
+    let options = TracerOptions {
+        table: crate::packet_trace::matching::FilterTable::new(vec![], vec![]).unwrap_or_default(),
+        ..TracerOptions::default()
     };
     let mut tracer = Tracer::start(&options)?;
     let mut offers = Vec::new();
@@ -33,7 +33,7 @@ pub fn points() -> Result<Vec<Offer>, Error> {
             Err(error) => Some(error.to_string()),
         };
         tracer.detach(&at);
-        offers.push(Offer { point: at.to_string(), what: what.to_owned(), refused });
+        offers.push(TracePointOffer { point: at.to_string(), what: what.to_owned(), refused });
     };
     for (name, what) in TRACEPOINTS {
         attempt(&mut tracer, At::Tracepoint(name.to_owned()), what);
@@ -44,17 +44,17 @@ pub fn points() -> Result<Vec<Offer>, Error> {
     let uprobe = At::Uprobe { file: program.unwrap_or_default(), function: "main".into() };
     attempt(&mut tracer, uprobe, "calls of a function in user space, here main of this program");
     let loopback = |side| At::Interface { namespace: None, name: "lo".into(), side };
-    let tries = tracer.attach(&loopback(Side::Ingress));
+    let tries = tracer.attach(&loopback(InterfaceSide::Ingress));
     let (how, refused) = match tries {
         Ok(_) => (if has_tcx(&tracer) { "tcx" } else { "clsact" }, None),
         Err(Error::Attach { why, .. }) => ("tcx or clsact", Some(why)),
         Err(error) => ("tcx or clsact", Some(error.to_string())),
     };
-    let named = Namespace::names();
+    let named = Namespace::list_names();
     for name in std::iter::once(None).chain(named.iter().map(|name| Some(name.as_str()))) {
         let prefix = name.map_or(String::new(), |name| format!("netns:{name}/"));
-        match Namespace::open(name).and_then(|open| open.links()) {
-            Ok(links) => offers.extend(links.iter().map(|link| Offer {
+        match Namespace::open(name).and_then(|open| open.list_links()) {
+            Ok(links) => offers.extend(links.iter().map(|link| TracePointOffer {
                 point: format!("{prefix}iface:{}", link.name),
                 what: format!(
                     "both directions, by {how}; /queue, /driver, /receive: by tracepoints{}",
@@ -62,7 +62,7 @@ pub fn points() -> Result<Vec<Offer>, Error> {
                 ),
                 refused: refused.clone(),
             })),
-            Err(error) => offers.push(Offer {
+            Err(error) => offers.push(TracePointOffer {
                 point: format!("{prefix}iface:…"),
                 what: "interfaces of this namespace".into(),
                 refused: Some(format!("cannot enter it: {error}")),

@@ -12,7 +12,7 @@ const NEEDED: [(CapabilitySet, &str); 3] = [
 ];
 
 /// The capabilities that tracing needs and the thread lacks; `namespaces` if it enters others.
-pub fn missing(namespaces: bool) -> io::Result<Vec<&'static str>> {
+pub fn missing_capabilities(namespaces: bool) -> io::Result<Vec<&'static str>> {
     let has = capabilities(None)?.effective;
     let needed = NEEDED.into_iter().chain(namespaces.then_some((CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN")));
     // CAP_SYS_ADMIN counts as the first two, as it does in the kernel.
@@ -39,7 +39,7 @@ pub fn drop_others(namespaces: bool) -> io::Result<()> {
 }
 
 /// Drops all capabilities, for the calling thread only.
-pub fn drop_all() -> io::Result<()> {
+pub fn drop_all_capabilities() -> io::Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
     Ok(())

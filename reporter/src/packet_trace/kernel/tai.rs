@@ -14,7 +14,7 @@ fn nanoseconds(time: Timespec) -> u64 {
 }
 
 /// The kernel's TAI clock, in nanoseconds: the clock of records.
-pub fn tai() -> u64 {
+pub fn tai_now() -> u64 {
     nanoseconds(clock_gettime_dynamic(DynamicClockId::Tai).unwrap_or_default())
 }
 
@@ -24,9 +24,9 @@ fn monotonic() -> u64 {
 }
 
 /// TAI minus UTC in nanoseconds: whole seconds, because the two clocks are not read at the same time.
-fn leap() -> i64 {
+fn read_tai_offset() -> i64 {
     const SECOND: i64 = 1_000_000_000;
-    let apart = tai() as i64 - nanoseconds(clock_gettime(ClockId::Realtime)) as i64;
+    let apart = tai_now() as i64 - nanoseconds(clock_gettime(ClockId::Realtime)) as i64;
     (apart + SECOND / 2).div_euclid(SECOND) * SECOND
 }
 
@@ -41,37 +41,37 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    pub(super) fn measure() -> Self {
-        let best = (0..MEASUREMENTS).map(|_| Self::once()).min_by_key(|ahead| ahead.error);
-        best.unwrap_or_else(Self::once)
+    pub(super) fn measure_best() -> Self {
+        let best = (0..MEASUREMENTS).map(|_| Self::measure_once()).min_by_key(|ahead| ahead.error);
+        best.unwrap_or_else(Self::measure_once)
     }
 
-    fn once() -> Self {
+    fn measure_once() -> Self {
         let before = monotonic();
-        let tai = tai();
+        let tai = tai_now();
         let error = (monotonic() - before) / 2 + 1;
-        Self { span: tai.wrapping_sub(before + error), error, leap: leap() }
+        Self { span: tai.wrapping_sub(before + error), error, leap: read_tai_offset() }
     }
 
     /// Measures again if the clock was set.
-    pub(super) fn follow(&mut self) {
-        if !self.agrees(Self::once()) {
-            *self = Self::measure();
+    pub(super) fn follow_clock(&mut self) {
+        if !self.agrees_with(Self::measure_once()) {
+            *self = Self::measure_best();
         }
     }
 
-    fn agrees(self, other: Self) -> bool {
+    fn agrees_with(self, other: Self) -> bool {
         let apart = self.span.wrapping_sub(other.span) as i64;
         apart.unsigned_abs() <= self.error + other.error + ROUNDING
     }
 
     /// TAI minus UTC.
-    pub(super) fn leap(self) -> i64 {
+    pub(super) fn tai_offset(self) -> i64 {
         self.leap
     }
 
     /// TAI at a time of the monotonic clock.
-    pub(super) fn at(self, monotonic: u64) -> u64 {
+    pub(super) fn tai_at_monotonic(self, monotonic: u64) -> u64 {
         monotonic.wrapping_add(self.span)
     }
 }
@@ -82,24 +82,24 @@ mod tests {
 
     #[test]
     fn time_of_programs_becomes_tai() {
-        let ahead = Ahead::measure();
-        let (before, monotonic, after) = (tai(), monotonic(), tai());
+        let ahead = Ahead::measure_best();
+        let (before, monotonic, after) = (tai_now(), monotonic(), tai_now());
         let slack = ahead.error + ROUNDING;
-        assert!((before - slack..=after + slack).contains(&ahead.at(monotonic)), "{ahead:?}");
+        assert!((before - slack..=after + slack).contains(&ahead.tai_at_monotonic(monotonic)), "{ahead:?}");
     }
 
     #[test]
     fn clock_that_was_set_is_noticed_and_noise_is_not() {
         let ahead = Ahead { span: 1_700_000_000_000_000_000, error: 30, leap: 0 };
         let other = |apart: i64, error| Ahead { span: ahead.span.wrapping_add_signed(apart), error, leap: 0 };
-        assert!(ahead.agrees(other(30, 30)) && ahead.agrees(other(-900, 1000)));
-        assert!(!ahead.agrees(other(500, 30)) && !ahead.agrees(other(-1_000_000_000, 5000)));
+        assert!(ahead.agrees_with(other(30, 30)) && ahead.agrees_with(other(-900, 1000)));
+        assert!(!ahead.agrees_with(other(500, 30)) && !ahead.agrees_with(other(-1_000_000_000, 5000)));
         // A mismatch is measured again, and agrees with the clock from then on.
         let mut wrong =
-            Ahead { span: Ahead::measure().span.wrapping_add(3_600_000_000_000), error: 30, leap: 7 };
-        wrong.follow();
-        assert!(wrong.agrees(Ahead::measure()));
+            Ahead { span: Ahead::measure_best().span.wrapping_add(3_600_000_000_000), error: 30, leap: 7 };
+        wrong.follow_clock();
+        assert!(wrong.agrees_with(Ahead::measure_best()));
         // And TAI minus UTC with it.
-        assert_eq!(wrong.leap(), leap());
+        assert_eq!(wrong.tai_offset(), read_tai_offset());
     }
 }

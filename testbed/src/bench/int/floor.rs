@@ -3,11 +3,11 @@
 use std::hint::black_box;
 use std::net::IpAddr;
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::key::Key;
 use dta_proto::telemetry::VALUE_LEN;
-use dta_proto::wire::dta::Body;
-use dta_proto::wire::int::{Report, Settings, Time, reports};
+use dta_proto::wire::dta::DtaBody;
+use dta_proto::wire::int::{IntReport, IntSettings, Time, parse_reports};
 
 use super::world::{VALUES, World};
 
@@ -26,7 +26,7 @@ pub(super) struct Floor {
 
 impl Floor {
     /// For reports that produce nothing.
-    pub(super) fn of_loads(keys: usize) -> Floor {
+    pub(super) fn with_loads(keys: usize) -> Floor {
         Floor {
             table: vec![[1; TOLD / 8]; keys.next_power_of_two()],
             writes: Default::default(),
@@ -41,15 +41,15 @@ impl Floor {
     }
 
     /// Reads a batch of reports, every field of every hop, and loads or writes once per value.
-    pub(super) fn take(&mut self, batch: &Batch, settings: &Settings, world: &mut World) {
+    pub(super) fn take(&mut self, batch: &PacketBatch, settings: &IntSettings, world: &mut World) {
         let Floor { table, writes, events } = self;
         let [of_values, of_events] = writes;
         let mask = table.len().wrapping_sub(1);
         let mut sum = 0u64;
         for index in 0..batch.len() {
-            let Some(datagram) = batch.udp(index) else { continue };
-            let Ok(reports) = reports(datagram.payload(), settings) else { continue };
-            sum += u64::from(reports.source().sequence);
+            let Some(datagram) = batch.udp_datagram(index) else { continue };
+            let Ok(reports) = parse_reports(datagram.payload(), settings) else { continue };
+            sum += u64::from(reports.datagram_source().sequence);
             for report in reports.flatten() {
                 if table.is_empty() {
                     sum += read(&report, |name, value| {
@@ -76,10 +76,10 @@ impl Floor {
         black_box(sum);
         if table.is_empty() {
             for (redundancy, writes) in [(0, of_values), (1, of_events)] {
-                world.write(
+                world.execute_writes(
                     writes
                         .iter()
-                        .map(|(key, value)| (VALUES, Body::KeyWrite { redundancy, key: *key, value })),
+                        .map(|(key, value)| (VALUES, DtaBody::KeyWrite { redundancy, key: *key, value })),
                 );
                 writes.clear();
             }
@@ -89,7 +89,7 @@ impl Floor {
 
 /// Everything in a report. `value` is called for each value with 64 mixed bits that name its key.
 #[inline]
-fn read(report: &Report<'_>, mut value: impl FnMut(u64, u64)) -> u64 {
+fn read(report: &IntReport<'_>, mut value: impl FnMut(u64, u64)) -> u64 {
     let Ok(packet) = &report.packet else { return 0 };
     let flow = packet.inner_flow();
     let address = |address: IpAddr| match address {
@@ -97,29 +97,32 @@ fn read(report: &Report<'_>, mut value: impl FnMut(u64, u64)) -> u64 {
         IpAddr::V6(address) => address.to_bits() as u64,
     };
     let ports = u64::from(flow.sport) << 24 | u64::from(flow.dport) << 8 | u64::from(flow.proto);
-    let flow = mix(address(flow.src) << 32 ^ address(flow.dst) ^ ports << 20);
-    let time = |time: Option<Time>| time.map_or(0, Time::raw);
+    let flow = mix_name_bits(address(flow.src) << 32 ^ address(flow.dst) ^ ports << 20);
+    let time = |time: Option<Time>| time.map_or(0, Time::raw_number);
     let (mut path, mut latencies, mut rest) = (0u64, 0u64, 0u64);
-    for (switch, hop) in report.hops() {
+    for (switch, hop) in report.hops_with_switches() {
         let switch = u64::from(switch.unwrap_or(u32::MAX));
-        let latency = hop.latency().unwrap_or(0);
-        let (queue, port) = (hop.queue(), hop.egress_port().map_or(0, u64::from));
+        let latency = hop.node_latency().unwrap_or(0);
+        let (queue, port) = (hop.queue_fill(), hop.egress_port().map_or(0, u64::from));
         path = path << 8 ^ switch;
         latencies += latency;
         rest ^= time(hop.ingress_time()) ^ time(hop.egress_time()) ^ hop.ingress_port().map_or(0, u64::from);
-        value(mix(flow ^ switch), latency);
+        value(mix_name_bits(flow ^ switch), latency);
         let of_port = switch << 40 | port << 8;
-        value(mix(of_port ^ queue.id.map_or(0, u64::from) ^ 1 << 63), queue.value.map_or(0, u64::from));
-        value(mix(of_port), hop.utilization().map_or(0, u64::from));
+        value(
+            mix_name_bits(of_port ^ queue.id.map_or(0, u64::from) ^ 1 << 63),
+            queue.value.map_or(0, u64::from),
+        );
+        value(mix_name_bits(of_port), hop.utilization().map_or(0, u64::from));
     }
     value(flow, path);
-    value(mix(flow), latencies);
+    value(mix_name_bits(flow), latencies);
     rest
 }
 
 /// Spreads the bits of a name over all 64.
 #[inline]
-fn mix(name: u64) -> u64 {
+fn mix_name_bits(name: u64) -> u64 {
     let mixed = name.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 32
 }

@@ -11,14 +11,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use dta_collector::reader::key_increment;
 use dta_dataplane::telemetry::Rules;
-use dta_telemetry::flows::Decoder;
-use dta_telemetry::flows::emit::{self, FIELDS};
 use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Flow;
 use dta_proto::program::Primitive;
 use dta_proto::telemetry;
+use dta_telemetry::flows::Decoder;
+use dta_telemetry::flows::emit::{self, FIELDS};
 
-use super::super::harness::{Rates, Scale, Share, cpu_time, measure_shares, pin};
+use super::super::harness::{Rates, Scale, Share, measure_shares, pin_to_current_cpu, thread_cpu_time};
 use super::world::{COUNTERS, World};
 
 const FLOWS: u32 = 100_000;
@@ -34,7 +34,7 @@ const EXPORTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(super) type Datagram = (Vec<u8>, u64);
 
 /// All flows, once, and where a datagram has its number.
-pub(super) struct Traffic {
+pub(super) struct FlowExportTraffic {
     datagrams: Vec<Datagram>,
     number_at: usize,
     /// Packets and bytes that a record stands for.
@@ -43,13 +43,13 @@ pub(super) struct Traffic {
     sent: u32,
 }
 
-fn flow(number: u32) -> Flow {
+fn flow_from_number(number: u32) -> Flow {
     let src = Ipv4Addr::from_bits(0x0a00_0000 | number).into();
     Flow { src, dst: Ipv4Addr::new(198, 51, 100, 7).into(), sport: 5000, dport: 443, proto: 6 }
 }
 
 /// The first bytes of a packet of a flow, from its IP header on.
-fn packet(flow: &Flow) -> Vec<u8> {
+fn packet_prefix(flow: &Flow) -> Vec<u8> {
     let mut bytes = vec![0x45, 0, 0x05, 0xdc, 0, 0, 0x40, 0, 64, flow.proto, 0, 0];
     for address in [flow.src, flow.dst] {
         if let IpAddr::V4(address) = address {
@@ -61,30 +61,31 @@ fn packet(flow: &Flow) -> Vec<u8> {
     bytes
 }
 
-impl Traffic {
-    fn of(number_at: usize, counts: [u64; 2], datagram: impl Fn(&[Flow]) -> Vec<u8>) -> Traffic {
-        let flows: Vec<_> = (0..FLOWS).map(flow).collect();
+impl FlowExportTraffic {
+    fn new(number_at: usize, counts: [u64; 2], datagram: impl Fn(&[Flow]) -> Vec<u8>) -> FlowExportTraffic {
+        let flows: Vec<_> = (0..FLOWS).map(flow_from_number).collect();
         let datagrams = flows.chunks(RECORDS as usize).map(|flows| (datagram(flows), 0)).collect();
-        Traffic { datagrams, number_at, counts, next: 0, sent: 0 }
+        FlowExportTraffic { datagrams, number_at, counts, next: 0, sent: 0 }
     }
 
-    pub(super) fn netflow() -> Traffic {
-        let template = emit::set(0, &emit::template(256, &FIELDS));
-        Traffic::of(12, [7, 4200], |flows| {
-            let record =
-                |flow: &Flow| emit::record(&FlowRecord { egress: Some(3), ..emit::of(*flow, 7, 4200) });
+    pub(super) fn with_netflow() -> FlowExportTraffic {
+        let template = emit::set(0, &emit::encode_template(256, &FIELDS));
+        FlowExportTraffic::new(12, [7, 4200], |flows| {
+            let record = |flow: &Flow| {
+                emit::encode_record(&FlowRecord { egress: Some(3), ..emit::unsampled_record(*flow, 7, 4200) })
+            };
             let data = emit::set(256, &flows.iter().flat_map(record).collect::<Vec<_>>());
-            emit::v9(0, 1, &[template.clone(), data])
+            emit::netflow_v9_datagram(0, 1, &[template.clone(), data])
         })
     }
 
-    fn sflow() -> Traffic {
-        Traffic::of(16, [1000, 1_500_000], |flows| {
+    fn with_sflow() -> FlowExportTraffic {
+        FlowExportTraffic::new(16, [1000, 1_500_000], |flows| {
             let sample = |flow: &Flow| {
-                let headers = emit::headers(11, &packet(flow));
-                emit::sample(1, &[7, 3, 1000, 0, 0, 3, 4], &[headers])
+                let headers = emit::sflow_header_record(11, &packet_prefix(flow));
+                emit::sflow_sample(1, &[7, 3, 1000, 0, 0, 3, 4], &[headers])
             };
-            emit::sflow(EXPORTER, 1, 0, &flows.iter().map(sample).collect::<Vec<_>>())
+            emit::sflow_datagram(EXPORTER, 1, 0, &flows.iter().map(sample).collect::<Vec<_>>())
         })
     }
 
@@ -106,29 +107,29 @@ impl Traffic {
 }
 
 /// NetFlow v9.
-pub(crate) fn netflow(scale: &Scale) -> anyhow::Result<Rates> {
-    run(scale, Traffic::netflow)
+pub(crate) fn bench_netflow(scale: &Scale) -> anyhow::Result<Rates> {
+    run(scale, FlowExportTraffic::with_netflow)
 }
 
 /// Samples of packets by sFlow.
-pub(crate) fn sflow(scale: &Scale) -> anyhow::Result<Rates> {
-    run(scale, Traffic::sflow)
+pub(crate) fn bench_sflow(scale: &Scale) -> anyhow::Result<Rates> {
+    run(scale, FlowExportTraffic::with_sflow)
 }
 
-fn run(scale: &Scale, traffic: fn() -> Traffic) -> anyhow::Result<Rates> {
-    pin();
+fn run(scale: &Scale, traffic: fn() -> FlowExportTraffic) -> anyhow::Result<Rates> {
+    pin_to_current_cpu();
     // With room for four times as many as there are, so that few buckets are full.
     let rules = Rules { keys: 16 * FLOWS as usize, trails: 4 * FLOWS as usize, ..Rules::default() };
     let wait = rules.count_wait;
     let world = RefCell::new(World::new(rules, FLOWS as usize, FLOWS as usize)?);
     let [decoder, other] = [(); 2].map(|()| RefCell::new(Decoder::new(16)));
     let [traffic, same] = [(); 2].map(|()| RefCell::new(traffic()));
-    let timed = |traffic: &RefCell<Traffic>, take: &mut dyn FnMut(&[Datagram])| -> Share {
+    let timed = |traffic: &RefCell<FlowExportTraffic>, take: &mut dyn FnMut(&[Datagram])| -> Share {
         let mut traffic = traffic.borrow_mut();
         let ready = traffic.make_ready();
-        let start = cpu_time();
+        let start = thread_cpu_time();
         ready.chunks(BATCH).for_each(take);
-        (SHARE.into(), cpu_time().saturating_sub(start).max(Duration::from_nanos(1)))
+        (SHARE.into(), thread_cpu_time().saturating_sub(start).max(Duration::from_nanos(1)))
     };
     let now = Cell::new(0);
     let work = || {
@@ -145,14 +146,14 @@ fn run(scale: &Scale, traffic: fn() -> Traffic) -> anyhow::Result<Rates> {
     }
     let increments = || {
         let world = world.borrow();
-        world.engine.counters().primitives[Primitive::KeyIncrement.index()].received
+        world.engine.engine_counters().primitives[Primitive::KeyIncrement.index()].received
     };
     let (began, before) = (now.get(), increments());
     let rates = measure_shares(scale, work, |_| {
         timed(&same, &mut |batch| {
             let mut decoder = other.borrow_mut();
             for (datagram, _) in batch {
-                decoder.decode(0, EXPORTER, datagram, |exported| _ = black_box(exported));
+                decoder.decode_datagram(0, EXPORTER, datagram, |exported| _ = black_box(exported));
             }
         })
     });
@@ -160,23 +161,27 @@ fn run(scale: &Scale, traffic: fn() -> Traffic) -> anyhow::Result<Rates> {
     let waits = (now.get() - began) as f64 / (2 * wait) as f64;
     let (least, written) = (3.0 * f64::from(FLOWS) * waits, increments() - before);
     anyhow::ensure!(written as f64 > 0.8 * least, "{written} of {least:.0} increments were made in the time");
-    check(&mut world.borrow_mut(), &traffic.borrow(), &decoder.borrow())?;
+    check_records_in_memory(&mut world.borrow_mut(), &traffic.borrow(), &decoder.borrow())?;
     Ok(rates)
 }
 
 /// Every record was counted, and is in memory.
-pub(super) fn check(world: &mut World, traffic: &Traffic, decoder: &Decoder) -> anyhow::Result<()> {
-    world.finish()?;
-    let told = world.telemetry.records();
+pub(super) fn check_records_in_memory(
+    world: &mut World,
+    traffic: &FlowExportTraffic,
+    decoder: &Decoder,
+) -> anyhow::Result<()> {
+    world.flush_to_memory()?;
+    let told = world.telemetry.record_counters();
     let sent = u64::from(traffic.sent) * u64::from(RECORDS);
-    let gaps: u64 = decoder.sources().map(|(_, counters)| counters.gaps).sum();
+    let gaps: u64 = decoder.source_gaps().map(|(_, counters)| counters.gaps).sum();
     anyhow::ensure!(
         (told.records, told.counted, gaps) == (sent, sent, 0),
         "{sent} records were sent, {} taken, {} counted, {gaps} gaps",
         told.records,
         told.counted
     );
-    let counters = world.engine.counters();
+    let counters = world.engine.engine_counters();
     let accepted: u64 = counters.primitives.iter().map(|of| of.accepted).sum();
     anyhow::ensure!(
         counters.received == accepted,
@@ -187,10 +192,11 @@ pub(super) fn check(world: &mut World, traffic: &Traffic, decoder: &Decoder) -> 
     let [packets, bytes] = traffic.counts;
     let (all, incremented) = (sent * (1 + packets + bytes), world.incremented()?);
     anyhow::ensure!(incremented == all, "{incremented} is in memory of {all} records, packets and bytes");
-    let reader = key_increment::Reader::new(world.store(COUNTERS)?).context("not a store of counters")?;
-    let keys: Vec<_> = (0..FLOWS).map(|number| telemetry::bytes_key(&flow(number))).collect();
+    let reader = key_increment::KeyIncrementReader::new(world.store_by_id(COUNTERS)?)
+        .context("not a store of counters")?;
+    let keys: Vec<_> = (0..FLOWS).map(|number| telemetry::bytes_key(&flow_from_number(number))).collect();
     let mut counted = vec![0; keys.len()];
-    reader.query(&keys, &mut counted)?;
+    reader.query_keys(&keys, &mut counted)?;
     let flows = traffic.datagrams.iter().flat_map(|(_, times)| [times * bytes; RECORDS as usize]);
     let short = counted.iter().zip(flows).filter(|(counted, bytes)| *counted < bytes).count();
     anyhow::ensure!(short == 0, "of {short} flows, bytes are missing in memory");

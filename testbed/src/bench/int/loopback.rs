@@ -7,27 +7,27 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
+use crate::programmed::programmed;
 use anyhow::{Context as _, ensure};
 use dta_collector::nic::soft::{SoftNic, SoftNicConfig};
 use dta_collector::nic::{Endpoint, Nic as _};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
-use dta_dataplane::{Engine, Output};
+use dta_dataplane::{Engine, EngineOutput};
 use dta_link::bare::BareReceiver;
-use dta_link::shared_ring::join;
+use dta_link::shared_ring::join_ring;
 use dta_link::{Link, UdpConfig, UdpLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::counter::translator as names;
-use dta_proto::wire::int::Settings;
-use crate::programmed::programmed;
+use dta_proto::wire::int::IntSettings;
 use dta_translator::config::{FlowTable, IntListener, IntStores};
 use dta_translator::packets::{IntSide, RoceLink};
 
 use super::super::harness::{Rates, Scale};
-use super::super::reports::{Pipeline, WAIT, WINDOW, in_turns};
+use super::super::reports::{ReportPipeline, WAIT, WINDOW, measure_pipelines};
 use super::Reports;
-use super::traffic::Traffic;
-use super::world::{engine_of, pairs, specs};
+use super::traffic::IntTraffic;
+use super::world::{engine_of, queue_pairs_between, store_specs};
 
 /// How long to wait for the last frames.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -35,77 +35,86 @@ const LIMIT: Duration = Duration::from_secs(30);
 const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
 
 pub(super) fn run(of: &Reports, scale: &Scale) -> anyhow::Result<Rates> {
-    let (mut work, floor) = (work(of)?, floor(of)?);
+    let (mut work, floor) = (work_pipeline(of)?, floor_pipeline(of)?);
     // New values are reported before the clock starts.
-    work.turn(scale.turn, WINDOW[1])?;
-    in_turns(scale, WINDOW[1], work, floor)
+    work.best_arrival_rate(scale.turn, WINDOW[1])?;
+    measure_pipelines(scale, WINDOW[1], work, floor)
 }
 
 /// Sends reports, one batch per call.
-fn sender(of: &Reports, to: SocketAddrV4) -> anyhow::Result<impl FnMut() -> anyhow::Result<u64> + 'static> {
-    let mut link = UdpLink::open(&UdpConfig::roce(HERE.into()))?;
-    let mut traffic = Traffic::new(of.flows, of.hops, true).between(link.local_addr(), to);
+fn open_report_sender(
+    of: &Reports,
+    to: SocketAddrV4,
+) -> anyhow::Result<impl FnMut() -> anyhow::Result<u64> + 'static> {
+    let mut link = UdpLink::open(&UdpConfig::for_roce_frames(HERE.into()))?;
+    let mut traffic = IntTraffic::new(of.flows, of.hops, true).with_endpoints(link.local_addr(), to);
     let mut next = 0;
     Ok(move || {
         if next == 0 {
             traffic.make_ready();
         }
-        let ready = traffic.ready();
+        let ready = traffic.prepared_batches();
         let sent = link.send(&mut ready[next])?;
         next = (next + 1) % ready.len();
         Ok(sent as u64)
     })
 }
 
-fn floor(of: &Reports) -> anyhow::Result<Pipeline> {
+fn floor_pipeline(of: &Reports) -> anyhow::Result<ReportPipeline> {
     let receiver = BareReceiver::open(false)?;
-    Ok(Pipeline::bare(sender(of, receiver.local_addr())?, receiver))
+    Ok(ReportPipeline::with_bare_receiver(open_report_sender(of, receiver.local_addr())?, receiver))
 }
 
-fn work(of: &Reports) -> anyhow::Result<Pipeline> {
-    let translator = Translator::new(of)?;
-    let send = sender(of, translator.int.addresses().first().context("no listener")?.parse()?)?;
-    Ok(Pipeline::new(send, translator, Translator::turn, Translator::end))
+fn work_pipeline(of: &Reports) -> anyhow::Result<ReportPipeline> {
+    let translator = LoopbackTranslator::new(of)?;
+    let send = open_report_sender(of, translator.int.addresses().first().context("no listener")?.parse()?)?;
+    Ok(ReportPipeline::new(
+        send,
+        translator,
+        LoopbackTranslator::poll_datagrams,
+        LoopbackTranslator::finish_and_check,
+    ))
 }
 
 /// What a translator's thread has, except for DTA reports and commands; and the NIC with its memory.
-struct Translator {
+struct LoopbackTranslator {
     int: IntSide,
     engine: Engine,
     roce: RoceLink,
-    out: Output,
-    answers: Batch,
+    out: EngineOutput,
+    answers: PacketBatch,
     start: Instant,
     nic: SoftNic,
     _stores: Vec<Store>,
 }
 
-impl Translator {
-    fn new(of: &Reports) -> anyhow::Result<Translator> {
-        let link = UdpLink::open(&UdpConfig::roce(HERE.into()))?;
+impl LoopbackTranslator {
+    fn new(of: &Reports) -> anyhow::Result<LoopbackTranslator> {
+        let link = UdpLink::open(&UdpConfig::for_roce_frames(HERE.into()))?;
         let requester = link.local_addr();
-        let nic = SoftNic::udp(SoftNicConfig { ring: true, ..SoftNicConfig::new(HERE) })?;
-        let at = SocketAddrV4::new(*HERE.ip(), nic.device().endpoint.port);
+        let nic = SoftNic::with_udp(SoftNicConfig { ring: true, ..SoftNicConfig::new(HERE) })?;
+        let at = SocketAddrV4::new(*HERE.ip(), nic.describe_device().endpoint.port);
         let (stores, program) = programmed(
-            &specs(of.flows, of.flows * (1 + of.hops)),
+            &store_specs(of.flows, of.flows * (1 + of.hops)),
             RegionOptions::default(),
-            &pairs([requester, at]),
-            |region, access| nic.register(region, access),
+            &queue_pairs_between([requester, at]),
+            |region, access| nic.register_region(region, access),
             |request| nic.create_queue_pair(request),
         )?;
-        let mut roce = RoceLink::udp(link);
+        let mut roce = RoceLink::from_udp_link(link);
         let peer = Endpoint { port: requester.port(), ..Endpoint::new((*requester.ip()).into()) };
-        roce.add_ring(join(&nic.offer_ring(&peer).context("the NIC has no ring")?, at)?);
-        let listener = IntListener { listen: HERE.into(), settings: Settings::default() };
-        let int = IntSide::open(&[listener], &IntStores::default(), of.rules(), &FlowTable::default())?;
+        roce.add_ring(join_ring(&nic.offer_ring(&peer).context("the NIC has no ring")?, at)?);
+        let listener = IntListener { listen: HERE.into(), settings: IntSettings::default() };
+        let int =
+            IntSide::open(&[listener], &IntStores::default(), of.telemetry_rules(), &FlowTable::default())?;
         let mut int = int.context("there is no listener")?;
-        int.follow(&program);
-        Ok(Translator {
+        int.resolve_stores(&program);
+        Ok(LoopbackTranslator {
             int,
             engine: engine_of(&program)?,
             roce,
-            out: Output::default(),
-            answers: Batch::with_packet_capacity(128, 2032),
+            out: EngineOutput::default(),
+            answers: PacketBatch::with_packet_capacity(128, 2032),
             start: Instant::now(),
             nic,
             _stores: stores,
@@ -117,24 +126,24 @@ impl Translator {
     }
 
     /// Receives datagrams and sends what they become; waits if there are none. Returns how many came.
-    fn turn(&mut self) -> anyhow::Result<u64> {
+    fn poll_datagrams(&mut self) -> anyhow::Result<u64> {
         let now = self.now();
         let received = self.int.take(now, &mut self.engine, &mut self.out)?;
-        self.int.tick(now, self.engine.room(), &mut self.engine, &mut self.out);
-        let answers = self.carry()?;
+        self.int.write_due_counts(now, self.engine.queue_headroom(), &mut self.engine, &mut self.out);
+        let answers = self.exchange_frames()?;
         if received + answers == 0 {
             let sockets: Vec<_> = self.int.sockets().collect();
-            self.roce.wait(&sockets, WAIT)?;
+            self.roce.wait_for_answers(&sockets, WAIT)?;
         }
         Ok(received as u64)
     }
 
     /// Receives answers, and sends all frames. Returns the number of answers.
-    fn carry(&mut self) -> anyhow::Result<usize> {
+    fn exchange_frames(&mut self) -> anyhow::Result<usize> {
         let answers = self.roce.recv(&mut self.answers, Some(Duration::ZERO))?;
         let now = self.now();
-        self.engine.answers(now, self.answers.iter(), &mut self.out);
-        self.engine.tick(now, &mut self.out);
+        self.engine.handle_answers(now, self.answers.iter(), &mut self.out);
+        self.engine.run_timers(now, &mut self.out);
         for batch in self.out.frames.batches_mut() {
             self.roce.send(batch)?;
         }
@@ -143,29 +152,29 @@ impl Translator {
     }
 
     /// Checks that everything received is in memory.
-    fn end(mut self, all: u64) -> anyhow::Result<()> {
-        let named = self.int.named();
+    fn finish_and_check(mut self, all: u64) -> anyhow::Result<()> {
+        let named = self.int.named_counters();
         let of = |name: &str| named.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
-        let [taken, changed, events] =
-            [&names::INT_DATAGRAMS, &names::INT_CHANGED, &names::INT_EVENTS].map(|name| of(&name.of(&[])));
+        let [taken, changed, events] = [&names::INT_DATAGRAMS, &names::INT_CHANGED, &names::INT_EVENTS]
+            .map(|name| of(&name.format_name(&[])));
         ensure!(
             (taken, changed) == (all, all) && events >= 10 * all,
             "{all} reports came, {taken} were taken, {changed} of them changed something, {events} events"
         );
-        self.int.flush(None);
+        self.int.start_flush(None);
         let limit = Instant::now() + LIMIT;
         loop {
             let now = self.now();
-            self.int.tick(now, self.engine.room(), &mut self.engine, &mut self.out);
-            self.engine.flush(now, &mut self.out);
-            self.carry()?;
+            self.int.write_due_counts(now, self.engine.queue_headroom(), &mut self.engine, &mut self.out);
+            self.engine.flush_held_reports(now, &mut self.out);
+            self.exchange_frames()?;
             let pairs = self.engine.queue_pairs();
             let held: usize = pairs.iter().map(|pair| pair.outstanding as usize + pair.waiting).sum();
             // What RC sent repeatedly was executed once.
             let operations: u64 = pairs.iter().map(|pair| pair.counters.sent).sum();
-            let (sent, through) = (self.roce.counters().sent, self.roce.ring_counters().sent);
+            let (sent, through) = (self.roce.link_counters().sent, self.roce.ring_counters().sent);
             ensure!(sent == through, "{through} of {sent} frames went through the ring");
-            let counters = self.nic.counters();
+            let counters = self.nic.named_counters();
             let executed = counters.iter().filter(|(name, _)| name.starts_with("executed."));
             let executed: u64 = executed.map(|(_, count)| count).sum();
             if held == 0 && executed == operations && !self.int.is_flushing() {

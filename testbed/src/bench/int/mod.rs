@@ -25,84 +25,126 @@ use dta_collector::reader::key_write;
 use dta_dataplane::telemetry::{Detect, Rules};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::Choice;
-use dta_proto::telemetry::{self, VALUE_LEN, Value};
-use dta_proto::wire::int::{Settings, reports};
+use dta_proto::telemetry::{self, TimedValue, VALUE_LEN};
+use dta_proto::wire::int::{IntSettings, parse_reports};
 
-use super::harness::{Rates, Scale, Share, cpu_time, measure_shares, pin};
-use super::{Beside, Case, Run};
+use super::harness::{Rates, Scale, Share, measure_shares, pin_to_current_cpu, thread_cpu_time};
+use super::{BenchCase, BenchRun, Beside};
 use floor::Floor;
-pub use show::table;
-use traffic::Traffic;
+pub use show::render_figures;
+use traffic::IntTraffic;
 use world::{VALUES, World};
 
 /// What reports contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum IntBenchKind {
     /// Nothing new.
     Unchanged,
     /// A different value in each field, and the switches of the path in a different order.
     Changed,
     /// Nothing new, but each value is written anyway.
     Always,
-    /// Like [`Kind::Changed`], from a socket to the memory of a NIC in another thread.
+    /// Like [`IntBenchKind::Changed`], from a socket to the memory of a NIC in another thread.
     Loopback,
 }
 
 /// Reports, and how many hops and flows they have.
 pub(crate) struct Reports {
-    kind: Kind,
+    kind: IntBenchKind,
     hops: usize,
     flows: usize,
 }
 
-const fn case(name: &'static str, what: &'static str, kind: Kind, hops: usize, flows: usize) -> Case {
+const fn int_case(
+    name: &'static str,
+    what: &'static str,
+    kind: IntBenchKind,
+    hops: usize,
+    flows: usize,
+) -> BenchCase {
     let least_ratio = match kind {
-        Kind::Unchanged => 0.4,
-        Kind::Changed => 0.6,
-        Kind::Loopback => 0.3,
-        Kind::Always => 0.0,
+        IntBenchKind::Unchanged => 0.4,
+        IntBenchKind::Changed => 0.6,
+        IntBenchKind::Loopback => 0.3,
+        IntBenchKind::Always => 0.0,
     };
     let intcollector = match (kind, flows, hops) {
-        (Kind::Unchanged, 100, 3) => Some(255.0),
-        (Kind::Unchanged, 100, 6) => Some(458.0),
+        (IntBenchKind::Unchanged, 100, 3) => Some(255.0),
+        (IntBenchKind::Unchanged, 100, 6) => Some(458.0),
         _ => None,
     };
-    Case {
+    BenchCase {
         name,
         what,
         least_ratio,
         beside: Beside::IntCollector(intcollector),
         glance: false,
-        run: Run::Int(Reports { kind, hops, flows }),
+        run: BenchRun::Int(Reports { kind, hops, flows }),
     }
 }
 
 /// All benchmarks, in report order: few flows are 100, many are 100,000.
-pub const CASES: [Case; 13] = [
-    case("int-unchanged-3-few", "nothing changes, 3 hops, 100 flows", Kind::Unchanged, 3, 100),
-    case("int-unchanged-6-few", "nothing changes, 6 hops, 100 flows", Kind::Unchanged, 6, 100),
-    case("int-unchanged-3-many", "nothing changes, 3 hops, 100,000 flows", Kind::Unchanged, 3, 100_000),
-    case("int-unchanged-6-many", "nothing changes, 6 hops, 100,000 flows", Kind::Unchanged, 6, 100_000),
-    case("int-changed-3-few", "everything changes, 3 hops, 100 flows", Kind::Changed, 3, 100),
-    case("int-changed-6-few", "everything changes, 6 hops, 100 flows", Kind::Changed, 6, 100),
-    case("int-changed-3-many", "everything changes, 3 hops, 100,000 flows", Kind::Changed, 3, 100_000),
-    case("int-changed-6-many", "everything changes, 6 hops, 100,000 flows", Kind::Changed, 6, 100_000),
-    case("int-always-3-few", "write = \"always\", 3 hops, 100 flows", Kind::Always, 3, 100),
-    case("int-always-6-few", "write = \"always\", 6 hops, 100 flows", Kind::Always, 6, 100),
-    case("int-always-3-many", "write = \"always\", 3 hops, 100,000 flows", Kind::Always, 3, 100_000),
-    case("int-always-6-many", "write = \"always\", 6 hops, 100,000 flows", Kind::Always, 6, 100_000),
-    case("int-loopback-3-few", "everything changes, sockets, 100 flows", Kind::Loopback, 3, 100),
+pub const CASES: [BenchCase; 13] = [
+    int_case("int-unchanged-3-few", "nothing changes, 3 hops, 100 flows", IntBenchKind::Unchanged, 3, 100),
+    int_case("int-unchanged-6-few", "nothing changes, 6 hops, 100 flows", IntBenchKind::Unchanged, 6, 100),
+    int_case(
+        "int-unchanged-3-many",
+        "nothing changes, 3 hops, 100,000 flows",
+        IntBenchKind::Unchanged,
+        3,
+        100_000,
+    ),
+    int_case(
+        "int-unchanged-6-many",
+        "nothing changes, 6 hops, 100,000 flows",
+        IntBenchKind::Unchanged,
+        6,
+        100_000,
+    ),
+    int_case("int-changed-3-few", "everything changes, 3 hops, 100 flows", IntBenchKind::Changed, 3, 100),
+    int_case("int-changed-6-few", "everything changes, 6 hops, 100 flows", IntBenchKind::Changed, 6, 100),
+    int_case(
+        "int-changed-3-many",
+        "everything changes, 3 hops, 100,000 flows",
+        IntBenchKind::Changed,
+        3,
+        100_000,
+    ),
+    int_case(
+        "int-changed-6-many",
+        "everything changes, 6 hops, 100,000 flows",
+        IntBenchKind::Changed,
+        6,
+        100_000,
+    ),
+    int_case("int-always-3-few", "write = \"always\", 3 hops, 100 flows", IntBenchKind::Always, 3, 100),
+    int_case("int-always-6-few", "write = \"always\", 6 hops, 100 flows", IntBenchKind::Always, 6, 100),
+    int_case(
+        "int-always-3-many",
+        "write = \"always\", 3 hops, 100,000 flows",
+        IntBenchKind::Always,
+        3,
+        100_000,
+    ),
+    int_case(
+        "int-always-6-many",
+        "write = \"always\", 6 hops, 100,000 flows",
+        IntBenchKind::Always,
+        6,
+        100_000,
+    ),
+    int_case("int-loopback-3-few", "everything changes, sockets, 100 flows", IntBenchKind::Loopback, 3, 100),
 ];
 
 impl Reports {
-    fn rules(&self) -> Rules {
+    fn telemetry_rules(&self) -> Rules {
         let mut rules = Rules::default();
         // Path, flow latency and hop latencies of each flow, and the queues and links of all switches; with room for
         // four times as many, so that few buckets are full.
         rules.keys = (4 * self.flows * (2 + self.hops) + 10_000).max(rules.keys);
         for metric in &mut rules.metrics {
-            metric.always = self.kind == Kind::Always;
-            if matches!(self.kind, Kind::Changed | Kind::Loopback) {
+            metric.always = self.kind == IntBenchKind::Always;
+            if matches!(self.kind, IntBenchKind::Changed | IntBenchKind::Loopback) {
                 metric.detect = Detect::Any;
             }
         }
@@ -111,39 +153,42 @@ impl Reports {
 
     pub(crate) fn run(&self, scale: &Scale) -> anyhow::Result<Rates> {
         match self.kind {
-            Kind::Loopback => loopback::run(self, scale),
+            IntBenchKind::Loopback => loopback::run(self, scale),
             _ => self.run_on_one_core(scale),
         }
     }
 
     fn run_on_one_core(&self, scale: &Scale) -> anyhow::Result<Rates> {
-        pin();
-        let rules = self.rules();
+        pin_to_current_cpu();
+        let rules = self.telemetry_rules();
         // Separate traffic for each: shared, what changed between two reports of a flow would depend on who had those
         // between.
-        let [traffic, same] =
-            [(); 2].map(|()| RefCell::new(Traffic::new(self.flows, self.hops, self.kind == Kind::Changed)));
-        let values = traffic.borrow().values();
+        let [traffic, same] = [(); 2].map(|()| {
+            RefCell::new(IntTraffic::new(self.flows, self.hops, self.kind == IntBenchKind::Changed))
+        });
+        let values = traffic.borrow().values_per_report();
         let floor = RefCell::new(match self.kind {
-            Kind::Unchanged => Floor::of_loads(rules.keys),
-            Kind::Changed | Kind::Always | Kind::Loopback => Floor::of_writes(self.kind == Kind::Changed),
+            IntBenchKind::Unchanged => Floor::with_loads(rules.keys),
+            IntBenchKind::Changed | IntBenchKind::Always | IntBenchKind::Loopback => {
+                Floor::of_writes(self.kind == IntBenchKind::Changed)
+            }
         });
         let mut world = World::new(rules, self.flows, self.flows * (1 + self.hops))?;
-        let settings = Settings::default();
+        let settings = IntSettings::default();
         // New values are reported before the clock starts.
-        for _ in 0..=2 * self.flows as u64 / Traffic::READY {
+        for _ in 0..=2 * self.flows as u64 / IntTraffic::READY {
             traffic.borrow_mut().make_ready().iter().for_each(|batch| world.take(batch, &settings));
         }
-        let before = world.telemetry.counters().clone();
+        let before = world.telemetry.int_counters().clone();
         let world = RefCell::new(world);
-        let timed = |traffic: &RefCell<Traffic>,
-                     run: &mut dyn FnMut(&mut World, &dta_proto::batch::Batch)|
+        let timed = |traffic: &RefCell<IntTraffic>,
+                     run: &mut dyn FnMut(&mut World, &dta_proto::batch::PacketBatch)|
          -> Share {
             let (mut traffic, world) = (traffic.borrow_mut(), &mut *world.borrow_mut());
             let batches = traffic.make_ready();
-            let start = cpu_time();
+            let start = thread_cpu_time();
             batches.iter().for_each(|batch| run(world, batch));
-            (Traffic::READY, cpu_time().saturating_sub(start).max(Duration::from_nanos(1)))
+            (IntTraffic::READY, thread_cpu_time().saturating_sub(start).max(Duration::from_nanos(1)))
         };
         let rates = measure_shares(
             scale,
@@ -151,54 +196,61 @@ impl Reports {
             |_| timed(&same, &mut |world, batch| floor.borrow_mut().take(batch, &settings, world)),
         );
         let mut world = world.into_inner();
-        let counters = world.telemetry.counters();
+        let counters = world.telemetry.int_counters();
         let taken = counters.reports - before.reports;
         let [unchanged, changed] = [counters.unchanged - before.unchanged, counters.changed - before.changed];
         let suppressed: u64 = counters.suppressed.iter().sum::<u64>() - before.suppressed.iter().sum::<u64>();
         // A key that lost its place is reported once more, which must be rare.
         let most = taken - taken / 100;
         let as_meant = match self.kind {
-            Kind::Unchanged => unchanged >= most && suppressed >= most * values,
-            Kind::Changed | Kind::Loopback => changed == taken && suppressed == 0,
-            Kind::Always => changed == taken && suppressed >= most * values,
+            IntBenchKind::Unchanged => unchanged >= most && suppressed >= most * values,
+            IntBenchKind::Changed | IntBenchKind::Loopback => changed == taken && suppressed == 0,
+            IntBenchKind::Always => changed == taken && suppressed >= most * values,
         };
         anyhow::ensure!(
             as_meant,
             "of {taken} reports with {values} values each, {unchanged} were unchanged, {changed} changed, and {suppressed} values were suppressed"
         );
-        self.check(&mut traffic.borrow_mut(), &mut world, &settings)?;
+        self.check_last_latencies(&mut traffic.borrow_mut(), &mut world, &settings)?;
         Ok(rates)
     }
 
     /// Takes more reports, and queries the latencies in the last of them: a reader finds them.
-    fn check(&self, traffic: &mut Traffic, world: &mut World, settings: &Settings) -> anyhow::Result<()> {
+    fn check_last_latencies(
+        &self,
+        traffic: &mut IntTraffic,
+        world: &mut World,
+        settings: &IntSettings,
+    ) -> anyhow::Result<()> {
         let batches = traffic.make_ready();
         batches.iter().for_each(|batch| world.take(batch, settings));
-        world.finish()?;
+        world.flush_to_memory()?;
         let Some(last) = batches.last() else { anyhow::bail!("no reports were made") };
         let (mut keys, mut wanted) = (Vec::<Key>::new(), Vec::new());
         // One of each flow: earlier values of a flow are no longer in memory.
         let count = last.len().min(self.flows);
         for index in last.len() - count..last.len() {
-            let Some(datagram) = last.udp(index) else { anyhow::bail!("a report is no datagram") };
-            for report in reports(datagram.payload(), settings)? {
+            let Some(datagram) = last.udp_datagram(index) else { anyhow::bail!("a report is no datagram") };
+            for report in parse_reports(datagram.payload(), settings)? {
                 let report = report?;
                 let flow = report.packet.map(|packet| *packet.inner_flow())?;
-                for (switch, hop) in report.hops() {
-                    let (Some(switch), Some(latency)) = (switch, hop.latency()) else { continue };
+                for (switch, hop) in report.hops_with_switches() {
+                    let (Some(switch), Some(latency)) = (switch, hop.node_latency()) else { continue };
                     keys.push(telemetry::hop_latency_key(&flow, switch));
                     wanted.push(latency as u32);
                 }
             }
         }
         anyhow::ensure!(keys.len() == self.hops * count, "{} hops in the last reports", keys.len());
-        let Some(reader) = key_write::Reader::new(world.store(VALUES)?) else {
+        let Some(reader) = key_write::KeyWriteReader::new(world.store_by_id(VALUES)?) else {
             anyhow::bail!("not a key-write store")
         };
-        let mut answers = vec![key_write::Answer::default(); keys.len()];
+        let mut answers = vec![key_write::KeyWriteReading::default(); keys.len()];
         let mut values = vec![0; keys.len() * VALUE_LEN];
-        reader.query(&keys, Choice::First, &mut answers, &mut values)?;
-        let read = values.chunks_exact(VALUE_LEN).map(|value| Value::parse(value).map(|value| value.value));
+        reader.query_keys(&keys, Choice::First, &mut answers, &mut values)?;
+        let read = values
+            .chunks_exact(VALUE_LEN)
+            .map(|value| TimedValue::parse_bytes(value).map(|value| value.value));
         let mut found = 0;
         for ((answer, read), wanted) in answers.iter().zip(read).zip(wanted) {
             if answer.found {
@@ -212,7 +264,8 @@ impl Reports {
             "only {found} of {} latencies are in memory",
             keys.len()
         );
-        let (counters, primitives) = (world.engine.counters(), world.telemetry.counters().primitives);
+        let (counters, primitives) =
+            (world.engine.engine_counters(), world.telemetry.int_counters().primitives);
         let dropped = counters.received - counters.primitives.iter().map(|of| of.accepted).sum::<u64>();
         anyhow::ensure!(dropped == 0 && primitives != 0, "{dropped} primitives were dropped");
         Ok(())

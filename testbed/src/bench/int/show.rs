@@ -1,8 +1,8 @@
 //! Prints figures for people.
 
-use dta_cli::table::{Cell, Colour, Look, Table};
+use dta_cli::table::{Cell, Colour, OutputStyle, TextTable};
 
-use super::super::show::verdict;
+use super::super::show::verdict_cells;
 use super::super::{Beside, Figure};
 
 /// The meaning of the columns.
@@ -11,21 +11,21 @@ Nanoseconds of one core per report, frame to memory; from sockets, between one
 report and the next. INTCollector: its XDP program, measured on another machine.";
 
 /// A table with a row for each figure.
-pub fn table(figures: &[Figure], look: Look) -> String {
-    let mut table = Table::new(
+pub fn render_figures(figures: &[Figure], look: OutputStyle) -> String {
+    let mut table = TextTable::new(
         &["reports of INT", "ns", "floor", "ratio", "least", "INTCollector", ""],
         &[1, 2, 3, 4, 5],
     );
     for figure in figures {
-        let [least, mark] = verdict(figure);
+        let [least, mark] = verdict_cells(figure);
         let theirs = match figure.beside {
             Beside::IntCollector(Some(theirs)) => {
                 let colour = if figure.value < theirs { Colour::Green } else { Colour::Red };
-                Cell::coloured(format!("{theirs:.0}"), colour)
+                Cell::with_colour(format!("{theirs:.0}"), colour)
             }
             _ => Cell::from(""),
         };
-        table.row([
+        table.add_row([
             Cell::from(figure.what),
             Cell::from(format!("{:.0}", figure.value)),
             Cell::from(format!("{:.0}", figure.floor)),
@@ -35,7 +35,7 @@ pub fn table(figures: &[Figure], look: Look) -> String {
             mark,
         ]);
     }
-    format!("{}\n{METHOD}", table.draw(look))
+    format!("{}\n{METHOD}", table.render_for(look))
 }
 
 #[cfg(test)]
@@ -55,7 +55,7 @@ mod tests {
             beside: case.beside,
             what: case.what,
         });
-        let text = table(&figures, Look::terminal(80));
+        let text = render_figures(&figures, OutputStyle::for_terminal(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         for part in ["1234", "600", "0.49", "0.40", "255", "458", "good", "below", "shown"] {
             assert!(text.contains(part), "{part} in {text}");

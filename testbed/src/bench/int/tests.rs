@@ -1,11 +1,11 @@
 //! What is due at once is more than queue pairs keep, and none of it is lost.
 
 use dta_dataplane::telemetry::Rules;
+use dta_proto::wire::int::IntSettings;
 use dta_telemetry::flows::Decoder;
-use dta_proto::wire::int::Settings;
 
 use super::flows;
-use super::traffic::Traffic;
+use super::traffic::IntTraffic;
 use super::world::World;
 
 const SECOND: u64 = 1_000_000_000;
@@ -13,7 +13,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Lets waiting counts become due, in so many turns of one moment.
 fn let_wait(world: &mut World) {
     world.clock = Some(10 * SECOND);
-    (0..1000).for_each(|_| world.turn());
+    (0..1000).for_each(|_| world.advance_idle());
 }
 
 #[test]
@@ -24,18 +24,24 @@ fn no_count_of_reports_is_lost_when_many_are_due() {
         let rules = Rules { keys: 1 << 18, ..Rules::default() };
         let mut world = World::new(rules, FLOWS, FLOWS).unwrap();
         world.clock = Some(SECOND);
-        let mut traffic = Traffic::new(FLOWS, 1, false);
-        for _ in 0..2 * FLOWS as u64 / Traffic::READY {
-            traffic.make_ready().iter().for_each(|batch| world.take(batch, &Settings::default()));
+        let mut traffic = IntTraffic::new(FLOWS, 1, false);
+        for _ in 0..2 * FLOWS as u64 / IntTraffic::READY {
+            traffic.make_ready().iter().for_each(|batch| world.take(batch, &IntSettings::default()));
         }
-        let early = world.telemetry.counters().counts_early;
+        let early = world.telemetry.int_counters().counts_early;
         assert!(early < 100, "{early} were written while they came");
         if waits {
             let_wait(&mut world);
-            let held = world.telemetry.named().iter().find(|(name, _)| name == "int.counts_held").unwrap().1;
+            let held = world
+                .telemetry
+                .named_counters()
+                .iter()
+                .find(|(name, _)| name == "int.counts_held")
+                .unwrap()
+                .1;
             assert_eq!(held, 0);
         }
-        world.finish().unwrap();
+        world.flush_to_memory().unwrap();
         assert_eq!(world.incremented().unwrap(), 2 * FLOWS as u64);
     }
 }
@@ -46,7 +52,7 @@ fn no_count_of_flow_records_is_lost_when_many_are_due() {
         let rules = Rules { keys: 1 << 20, ..Rules::default() };
         let mut world = World::new(rules, 100_000, 100_000).unwrap();
         world.clock = Some(SECOND);
-        let (mut traffic, mut decoder) = (flows::Traffic::netflow(), Decoder::new(16));
+        let (mut traffic, mut decoder) = (flows::FlowExportTraffic::with_netflow(), Decoder::new(16));
         for _ in 0..4 {
             traffic.make_ready().chunks(16).for_each(|batch| world.take_exports(&mut decoder, batch));
         }
@@ -61,6 +67,6 @@ fn no_count_of_flow_records_is_lost_when_many_are_due() {
                 .1;
             assert_eq!(held, 0);
         }
-        flows::check(&mut world, &traffic, &decoder).unwrap();
+        flows::check_records_in_memory(&mut world, &traffic, &decoder).unwrap();
     }
 }

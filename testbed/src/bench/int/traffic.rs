@@ -2,9 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::key::Flow;
-use dta_proto::wire::int::emit::{Datagram, Hop, Local, Packet, Report, Stack};
+use dta_proto::wire::int::emit::{EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
 use dta_proto::wire::int::{Fill, Flags, IntVersion, ReportVersion};
 
 /// Datagrams per batch, as many as the translator receives at once.
@@ -25,7 +25,7 @@ const BEFORE: usize = 28;
 const STEP: usize = 61_803;
 
 /// Reports of INT v1.0 in Telemetry Reports v1.0.
-pub(super) struct Traffic {
+pub(super) struct IntTraffic {
     /// One report for each flow.
     reports: Vec<Vec<u8>>,
     hops: usize,
@@ -33,37 +33,37 @@ pub(super) struct Traffic {
     moving: bool,
     ends: [SocketAddrV4; 2],
     made: u64,
-    ready: Vec<Batch>,
+    ready: Vec<PacketBatch>,
 }
 
-impl Traffic {
+impl IntTraffic {
     /// `flows` has no divisor in common with 61803, so that each turn has each flow once.
-    pub(super) fn new(flows: usize, hops: usize, moving: bool) -> Traffic {
-        Traffic {
-            reports: (0..flows).map(|flow| report(flow, hops)).collect(),
+    pub(super) fn new(flows: usize, hops: usize, moving: bool) -> IntTraffic {
+        IntTraffic {
+            reports: (0..flows).map(|flow| report_bytes(flow, hops)).collect(),
             hops,
             moving,
             ends: [50_000, 32_766].map(|port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)),
             made: 0,
-            ready: vec![Batch::with_packet_capacity(BATCH, 512); READY],
+            ready: vec![PacketBatch::with_packet_capacity(BATCH, 512); READY],
         }
     }
 
     /// Values per report: path, flow latency, and for each hop latency, occupancy and utilisation.
-    pub(super) fn values(&self) -> u64 {
+    pub(super) fn values_per_report(&self) -> u64 {
         2 + 3 * self.hops as u64
     }
 
-    /// Reports that [`Traffic::make_ready`] prepares at a time.
+    /// Reports that [`IntTraffic::make_ready`] prepares at a time.
     pub(super) const READY: u64 = (BATCH * READY) as u64;
 
     /// The same number, while they are sent.
-    pub(super) fn between(self, source: SocketAddrV4, destination: SocketAddrV4) -> Traffic {
-        Traffic { ends: [source, destination], ..self }
+    pub(super) fn with_endpoints(self, source: SocketAddrV4, destination: SocketAddrV4) -> IntTraffic {
+        IntTraffic { ends: [source, destination], ..self }
     }
 
     /// The next reports, one flow after another, in batches.
-    pub(super) fn make_ready(&mut self) -> &[Batch] {
+    pub(super) fn make_ready(&mut self) -> &[PacketBatch] {
         let ends = self.ends;
         let flows = self.reports.len() as u64;
         for batch in &mut self.ready {
@@ -71,12 +71,12 @@ impl Traffic {
             for index in 0..BATCH {
                 let (turn, place) = (self.made / flows, (self.made % flows) as usize);
                 let report = &self.reports[place * STEP % self.reports.len()];
-                let pushed = batch.push_udp(ends[0], ends[1], report, 0);
+                let pushed = batch.push_datagram(ends[0], ends[1], report, 0);
                 debug_assert!(pushed.is_ok(), "room for a report");
                 let payload = &mut batch.packet_mut(index)[BEFORE..];
                 payload[8..12].copy_from_slice(&(self.made as u32).to_be_bytes());
                 if self.moving {
-                    moved(&mut payload[STACK..], &report[STACK..], turn as usize, self.made as u32);
+                    vary_hop_stack(&mut payload[STACK..], &report[STACK..], turn as usize, self.made as u32);
                 }
                 self.made += 1;
             }
@@ -85,13 +85,13 @@ impl Traffic {
     }
 
     /// The last prepared batches, to be sent, which empties them.
-    pub(super) fn ready(&mut self) -> &mut [Batch] {
+    pub(super) fn prepared_batches(&mut self) -> &mut [PacketBatch] {
         &mut self.ready
     }
 }
 
 /// Reorders the hops in each turn, and changes each field.
-fn moved(stack: &mut [u8], as_made: &[u8], turn: usize, number: u32) {
+fn vary_hop_stack(stack: &mut [u8], as_made: &[u8], turn: usize, number: u32) {
     let hops = stack.len() / HOP;
     for (place, hop) in stack.chunks_exact_mut(HOP).enumerate() {
         let from = (place + turn) % hops * HOP;
@@ -103,7 +103,7 @@ fn moved(stack: &mut [u8], as_made: &[u8], turn: usize, number: u32) {
     }
 }
 
-fn report(flow: usize, hops: usize) -> Vec<u8> {
+fn report_bytes(flow: usize, hops: usize) -> Vec<u8> {
     let hop = |place: usize| Hop {
         switch: Some((1 + 10 * place + flow % 10) as u32),
         ports: [Some((flow / 10 % 32) as u16), Some((flow % 32) as u16)],
@@ -123,11 +123,16 @@ fn report(flow: usize, hops: usize) -> Vec<u8> {
         dport: 80,
         proto: 17,
     };
-    let packet = Packet::new(of).with(Stack::new(IntVersion::V10, ALL_FIELDS, (0..hops).map(hop).collect()));
+    let packet = EmittedPacket::new(of).with_stack(Stack::new(
+        IntVersion::V10,
+        ALL_FIELDS,
+        (0..hops).map(hop).collect(),
+    ));
     let flags = Flags { tracked: true, ..Flags::default() };
     let local = Local::Nothing;
-    let report = Report { flags, local, hop: Hop::default(), halved_queue: false, packet, ethernet: true };
-    Datagram {
+    let report =
+        EmittedReport { flags, local, hop: Hop::default(), halved_queue: false, packet, ethernet: true };
+    EmittedDatagram {
         version: ReportVersion::V10,
         version_nibble: 0,
         switch: 9,
@@ -135,32 +140,33 @@ fn report(flow: usize, hops: usize) -> Vec<u8> {
         sequence: 0,
         reports: vec![report],
     }
-    .bytes()
+    .to_bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
-    use dta_proto::wire::int::{Settings, reports};
+    use dta_proto::wire::int::{IntSettings, parse_reports};
 
     use super::*;
 
     /// Flows, paths and latencies of the prepared reports.
-    fn read(traffic: &mut Traffic) -> Vec<(Flow, Vec<u32>, u64)> {
+    fn read(traffic: &mut IntTraffic) -> Vec<(Flow, Vec<u32>, u64)> {
         let batches = traffic.make_ready();
-        let all = batches.iter().flat_map(|batch| (0..batch.len()).map(|index| batch.udp(index).unwrap()));
+        let all =
+            batches.iter().flat_map(|batch| (0..batch.len()).map(|index| batch.udp_datagram(index).unwrap()));
         all.map(|datagram| {
-            let mut all = reports(datagram.payload(), &Settings::default()).unwrap();
+            let mut all = parse_reports(datagram.payload(), &IntSettings::default()).unwrap();
             let report = all.next().unwrap().unwrap();
             assert!(all.next().is_none());
-            let hops: Vec<_> = report.hops().collect();
+            let hops: Vec<_> = report.hops_with_switches().collect();
             for (_, hop) in &hops {
-                assert!(hop.utilization().is_some() && hop.queue().value.is_some());
+                assert!(hop.utilization().is_some() && hop.queue_fill().value.is_some());
                 assert!(hop.egress_port().is_some() && hop.egress_time().is_some());
             }
             let path = hops.iter().map(|(switch, _)| switch.unwrap()).collect();
-            let latency = hops.iter().map(|(_, hop)| hop.latency().unwrap()).sum();
+            let latency = hops.iter().map(|(_, hop)| hop.node_latency().unwrap()).sum();
             (report.packet.unwrap().flow, path, latency)
         })
         .collect()
@@ -169,13 +175,13 @@ mod tests {
     #[test]
     fn each_turn_has_each_flow_once_and_moves_what_is_to_move() {
         for hops in [3, 6] {
-            let mut still = Traffic::new(1000, hops, false);
+            let mut still = IntTraffic::new(1000, hops, false);
             let made = read(&mut still);
             let flows: HashSet<_> = made[..1000].iter().map(|(flow, ..)| *flow).collect();
             assert_eq!(flows.len(), 1000);
             assert_eq!(made[0], made[1000]);
             assert_eq!(made[0].1.len(), hops);
-            let mut moving = Traffic::new(1000, hops, true);
+            let mut moving = IntTraffic::new(1000, hops, true);
             let made = read(&mut moving);
             assert_eq!(made[0].0, made[1000].0);
             assert!(made[0].1 != made[1000].1 && made[0].2 != made[1000].2, "{:?}", made[0]);

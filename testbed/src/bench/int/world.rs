@@ -4,22 +4,22 @@ use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
+use crate::programmed::{Pairs, programmed};
 use anyhow::Context as _;
 use dta_collector::nic::ROCE_PORT;
 use dta_collector::nic::soft::{Responder, ResponderConfig};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
-use dta_dataplane::telemetry::{Arrival, Made, Rules, StoreIds, Telemetry};
-use dta_dataplane::{Engine, Limits, Output};
-use dta_telemetry::flows::Decoder;
-use dta_proto::batch::Batch;
+use dta_dataplane::telemetry::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
+use dta_dataplane::{Engine, EngineLimits, EngineOutput};
+use dta_proto::batch::PacketBatch;
 use dta_proto::layout::key_increment;
-use dta_proto::program::{Program, Transport, diff};
+use dta_proto::program::{Program, Transport, diff_programs};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list, store};
-use dta_proto::wire::dta::Body;
-use dta_proto::wire::int::Settings;
-use crate::programmed::{Pairs, programmed};
+use dta_proto::wire::dta::DtaBody;
+use dta_proto::wire::int::IntSettings;
+use dta_telemetry::flows::Decoder;
 
 use super::flows::Datagram;
 
@@ -45,16 +45,16 @@ pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) stores: Vec<Store>,
     responder: Responder,
-    made: Made,
-    out: Output,
-    answers: Batch,
+    made: PrimitiveBatch,
+    out: EngineOutput,
+    answers: PacketBatch,
     start: Instant,
     /// The time in nanoseconds, if it is not that of this machine.
     pub(super) clock: Option<u64>,
 }
 
 /// The collector's default stores, with slots for this many values.
-pub(super) fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
+pub(super) fn store_specs(flows: usize, values: usize) -> Vec<StoreSpec> {
     let slots = |of: usize, least: u64| ((4 * of) as u64).next_power_of_two().max(least);
     let kinds = [
         (
@@ -103,14 +103,15 @@ pub(super) fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
 }
 
 /// Queue pairs from the first of two endpoints to the NIC at the second.
-pub(super) fn pairs([translator, nic]: [SocketAddrV4; 2]) -> Pairs {
+pub(super) fn queue_pairs_between([translator, nic]: [SocketAddrV4; 2]) -> Pairs {
     Pairs { translator, nic, writes: Transport::Uc, start_psn: 0, receives: 0 }
 }
 
 /// A data plane with this program.
 pub(super) fn engine_of(program: &Program) -> anyhow::Result<Engine> {
-    let mut engine = Engine::new(Limits::default());
-    let applied = engine.apply(0, &diff(&Program::default(), program), &mut Output::default());
+    let mut engine = Engine::new(EngineLimits::default());
+    let applied =
+        engine.apply_changes(0, &diff_programs(&Program::default(), program), &mut EngineOutput::default());
     anyhow::ensure!(applied.is_ok(), "the engine does not take the benchmark's program");
     Ok(engine)
 }
@@ -125,10 +126,10 @@ impl World {
             max_dest_rd_atomic: 16,
         }));
         let (stores, program) = programmed(
-            &specs(flows, values),
+            &store_specs(flows, values),
             RegionOptions::default(),
-            &pairs([TRANSLATOR, COLLECTOR].map(|ip| SocketAddrV4::new(ip, ROCE_PORT))),
-            |region, access| responder.borrow_mut().register(region, access),
+            &queue_pairs_between([TRANSLATOR, COLLECTOR].map(|ip| SocketAddrV4::new(ip, ROCE_PORT))),
+            |region, access| responder.borrow_mut().register_region(region, access),
             |request| responder.borrow_mut().create_queue_pair(request),
         )?;
         let (responder, engine) = (responder.into_inner(), engine_of(&program)?);
@@ -140,8 +141,8 @@ impl World {
             engine,
             stores,
             responder,
-            made: Made::default(),
-            out: Output::default(),
+            made: PrimitiveBatch::default(),
+            out: EngineOutput::default(),
             answers,
             start: Instant::now(),
             clock: None,
@@ -153,82 +154,82 @@ impl World {
     }
 
     /// From frames to memory.
-    pub(super) fn take(&mut self, batch: &Batch, settings: &Settings) {
+    pub(super) fn take(&mut self, batch: &PacketBatch, settings: &IntSettings) {
         let now = self.now();
-        let at = Arrival { now, wall: 1_700_000_000_000_000_000 + now };
+        let at = ArrivalTime { now, wall: 1_700_000_000_000_000_000 + now };
         let datagrams = (0..batch.len()).filter_map(|index| {
-            let datagram = batch.udp(index)?;
+            let datagram = batch.udp_datagram(index)?;
             Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
         });
         self.telemetry.ingest_all(at, datagrams, settings, &mut self.made);
-        self.execute(now);
+        self.execute_primitives(now);
     }
 
     /// From datagrams of an exporter to memory.
     pub(super) fn take_exports(&mut self, decoder: &mut Decoder, datagrams: &[Datagram]) {
         let now = self.now();
-        let at = Arrival { now, wall: 1_700_000_000_000_000_000 + now };
+        let at = ArrivalTime { now, wall: 1_700_000_000_000_000_000 + now };
         for (datagram, _) in datagrams {
-            decoder.decode(now, TRANSLATOR, datagram, |exported| match exported {
-                Ok(exported) => self.telemetry.exported(at, &exported, &mut self.made),
+            decoder.decode_datagram(now, TRANSLATOR, datagram, |exported| match exported {
+                Ok(exported) => self.telemetry.ingest_exported(at, &exported, &mut self.made),
                 Err(reason) => self.telemetry.drop_record(reason),
             });
         }
-        self.execute(now);
+        self.execute_primitives(now);
     }
 
     /// A turn in which nothing comes.
     #[cfg(test)]
-    pub(super) fn turn(&mut self) {
-        self.execute(self.now());
+    pub(super) fn advance_idle(&mut self) {
+        self.execute_primitives(self.now());
     }
 
     /// From primitives to memory.
-    fn execute(&mut self, now: u64) {
-        self.telemetry.tick(now, self.engine.room(), &mut self.made);
+    fn execute_primitives(&mut self, now: u64) {
+        self.telemetry.write_due_counts(now, self.engine.queue_headroom(), &mut self.made);
         self.engine.execute_unnumbered(now, self.made.iter(), &mut self.out);
         self.made.clear();
-        self.engine.tick(now, &mut self.out);
-        self.carry();
+        self.engine.run_timers(now, &mut self.out);
+        self.exchange_frames();
     }
 
     /// Key-writes only, through engine and NIC.
-    pub(super) fn write<'a>(&mut self, writes: impl IntoIterator<Item = (u16, Body<'a>)>) {
+    pub(super) fn execute_writes<'a>(&mut self, writes: impl IntoIterator<Item = (u16, DtaBody<'a>)>) {
         let now = self.now();
         self.engine.execute_unnumbered(now, writes, &mut self.out);
-        self.carry();
+        self.exchange_frames();
     }
 
     /// Sends what is held, and waits until all of it is in memory.
     ///
     /// # Errors
     /// An operation was lost, now or earlier, or the queue pairs do not become idle.
-    pub(super) fn finish(&mut self) -> anyhow::Result<()> {
+    pub(super) fn flush_to_memory(&mut self) -> anyhow::Result<()> {
         let limit = Instant::now() + Duration::from_secs(10);
-        self.telemetry.flush();
+        self.telemetry.request_flush();
         while self.telemetry.is_flushing() {
-            self.execute(self.now());
+            self.execute_primitives(self.now());
         }
-        self.engine.flush(self.now(), &mut self.out);
+        self.engine.flush_held_reports(self.now(), &mut self.out);
         loop {
-            self.carry();
+            self.exchange_frames();
             if self.engine.queue_pairs().iter().all(|pair| pair.outstanding == 0 && pair.waiting == 0) {
                 break;
             }
             anyhow::ensure!(Instant::now() < limit, "the benchmark's queue pairs do not become idle");
-            self.engine.tick(self.now(), &mut self.out);
+            self.engine.run_timers(self.now(), &mut self.out);
         }
-        let lost: u64 = self.engine.counters().primitives.iter().map(|of| of.lost_operations).sum();
+        let lost: u64 = self.engine.engine_counters().primitives.iter().map(|of| of.lost_operations).sum();
         anyhow::ensure!(lost == 0, "{lost} operations were lost");
         Ok(())
     }
 
     /// Passes frames to the NIC and answers back, until there are none.
-    fn carry(&mut self) {
+    fn exchange_frames(&mut self) {
         let mut answers_lost = false;
         loop {
             for batch in self.out.frames.batches() {
-                self.responder.process(batch, &mut self.answers, &mut |full| {
+                self.responder.process_packets(batch, &mut self.answers, &mut |full| {
                     answers_lost = true;
                     full.clear();
                 });
@@ -237,7 +238,7 @@ impl World {
             if self.answers.is_empty() {
                 break;
             }
-            self.engine.answers(self.now(), self.answers.iter(), &mut self.out);
+            self.engine.handle_answers(self.now(), self.answers.iter(), &mut self.out);
             self.answers.clear();
             if self.out.frames.is_empty() {
                 break;
@@ -248,20 +249,20 @@ impl World {
 
     /// The sum of all increments that are in memory.
     pub(super) fn incremented(&self) -> anyhow::Result<u64> {
-        let store = self.store(COUNTERS)?;
+        let store = self.store_by_id(COUNTERS)?;
         let StoreKind::KeyIncrement { slots, redundancy, .. } = store.spec.kind else {
             anyhow::bail!("not a store of counters")
         };
         let mut sum = 0;
         for slot in 0..slots {
-            sum += store.region.load_u64(key_increment::offset(slot))?;
+            sum += store.region.load_u64(key_increment::counter_offset(slot))?;
         }
         // Every increment is in each copy.
         Ok(sum / u64::from(redundancy))
     }
 
     /// The store with this id.
-    pub(super) fn store(&self, id: u16) -> anyhow::Result<&Store> {
+    pub(super) fn store_by_id(&self, id: u16) -> anyhow::Result<&Store> {
         self.stores.iter().find(|store| store.spec.id == id).context("a store of the benchmark")
     }
 }

@@ -16,7 +16,7 @@ impl Moment {
     pub(super) fn now() -> anyhow::Result<Moment> {
         let text = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         let (idle, processors) =
-            parse(&text).ok_or_else(|| anyhow!("/proc/stat is not as proc(5) describes it"))?;
+            parse_idle_time(&text).ok_or_else(|| anyhow!("/proc/stat is not as proc(5) describes it"))?;
         Ok(Moment { at: Instant::now(), idle, processors })
     }
 
@@ -25,7 +25,7 @@ impl Moment {
     /// "Not idle" instead of the sum of what the kernel counts as user, system and interrupts:
     /// these it samples at each tick, while it measures idle time (proc(5);
     /// `get_cpu_idle_time_us`).
-    pub(super) fn until(&self, end: &Moment) -> (Duration, Duration) {
+    pub(super) fn elapsed_until(&self, end: &Moment) -> (Duration, Duration) {
         let took = end.at.duration_since(self.at);
         let idle = end.idle.saturating_sub(self.idle);
         (took, (took * end.processors).saturating_sub(idle))
@@ -33,7 +33,7 @@ impl Moment {
 }
 
 /// Time that all processors were idle or waiting for a disk, and their number.
-fn parse(stat: &str) -> Option<(Duration, u32)> {
+fn parse_idle_time(stat: &str) -> Option<(Duration, u32)> {
     // user nice system idle iowait irq softirq steal …, in hundredths of a second: USER_HZ is 100
     // wherever Linux runs.
     let all: Vec<u64> = stat
@@ -59,9 +59,9 @@ mod tests {
     #[test]
     fn idle_time_of_all_processors() {
         let stat = "cpu  10 1 20 300 7 0 5 2 0 0\ncpu0 5 1 10 150 3 0 3 1 0 0\ncpu1 5 0 10 150 4 0 2 1 0 0\nintr 5 0\nctxt 9\n";
-        assert_eq!(parse(stat), Some((Duration::from_millis(3070), 2)));
-        assert_eq!(parse("cpu  1 2\ncpu0 1 2\n"), None);
-        assert_eq!(parse("intr 1\n"), None);
+        assert_eq!(parse_idle_time(stat), Some((Duration::from_millis(3070), 2)));
+        assert_eq!(parse_idle_time("cpu  1 2\ncpu0 1 2\n"), None);
+        assert_eq!(parse_idle_time("intr 1\n"), None);
     }
 
     #[test]
@@ -71,7 +71,7 @@ mod tests {
         while begun.elapsed() < Duration::from_millis(200) {
             std::hint::black_box(begun);
         }
-        let (took, busy) = start.until(&Moment::now().unwrap());
+        let (took, busy) = start.elapsed_until(&Moment::now().unwrap());
         assert!(took >= Duration::from_millis(200));
         // This thread was busy, unless others had the processors, which then were not idle either.
         assert!(busy >= Duration::from_millis(150), "{busy:?} of {took:?}");

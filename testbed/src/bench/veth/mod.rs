@@ -17,14 +17,14 @@ mod pair;
 mod show;
 mod turn;
 
-use dta_link::SocketKind;
 use crate::ground::NicKind;
+use dta_link::SocketKind;
 use serde::Serialize;
 
-pub use case::{CASES, Case};
-pub use show::table;
+pub use case::{CASES, VethCase};
+pub use show::render_figures;
 
-use pair::Pair;
+use pair::VethPair;
 use turn::{Measured, Turn};
 
 /// How long to measure.
@@ -46,7 +46,7 @@ impl Length {
 /// One figure. Names are `CASE.NIC`, and `CASE.soft/rxe`, `CASE.xdp/soft` or `CASE.runs/plain` for comparisons; `xdp` is
 /// the software NIC with both ends on AF_XDP, `runs` and `plain` are soft-RoCE, which gets frames by UDP sockets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct VethFigure {
     /// What was measured.
     pub name: String,
     /// `ops/s`, operations per second with the sender on the same CPU; or `ns/op`, CPU time per operation without the
@@ -61,9 +61,9 @@ pub struct Row {
     pub ratio: Option<f64>,
 }
 
-impl Row {
-    fn new(name: String, unit: &'static str, value: f64, floor: f64) -> Row {
-        Row { name, unit, value, floor, ratio: (floor > 0.0).then(|| value / floor) }
+impl VethFigure {
+    fn new(name: String, unit: &'static str, value: f64, floor: f64) -> VethFigure {
+        VethFigure { name, unit, value, floor, ratio: (floor > 0.0).then(|| value / floor) }
     }
 
     /// Whether it compares frames per second by AF_XDP and AF_PACKET, and AF_XDP has fewer.
@@ -93,12 +93,12 @@ pub fn run(
     nic: NicKind,
     length: &Length,
     wanted: impl Fn(&str) -> bool,
-    mut progress: impl FnMut(&Case),
-) -> anyhow::Result<Vec<Row>> {
-    super::harness::pin();
-    let pair = Pair::set_up()?;
+    mut progress: impl FnMut(&VethCase),
+) -> anyhow::Result<Vec<VethFigure>> {
+    super::harness::pin_to_current_cpu();
+    let pair = VethPair::set_up()?;
     if nic == NicKind::Rxe {
-        crate::ground::load_rxe()?;
+        crate::ground::load_rxe_module()?;
     }
     let mut turn = Turn::new(&pair, length.frames)?;
     let mut rows = Vec::new();
@@ -110,24 +110,24 @@ pub fn run(
         // Frames by UDP sockets to soft-RoCE.
         let (mut plain, mut runs) = (Measured::MAX, Measured::MAX);
         for _ in 0..length.turns {
-            sender = sender.best(turn.nobody(case, SocketKind::Packet)?);
-            soft = soft.best(turn.soft(case, SocketKind::Packet)?);
+            sender = sender.min_with(turn.send_to_nobody(case, SocketKind::Packet)?);
+            soft = soft.min_with(turn.send_to_soft_nic(case, SocketKind::Packet)?);
             match nic {
                 NicKind::Rxe => {
-                    other = other.best(turn.rxe(case)?);
-                    plain = plain.best(turn.rxe_by_sockets(case, false)?);
-                    runs = runs.best(turn.rxe_by_sockets(case, true)?);
+                    other = other.min_with(turn.send_raw_to_rxe(case)?);
+                    plain = plain.min_with(turn.rxe_by_sockets(case, false)?);
+                    runs = runs.min_with(turn.rxe_by_sockets(case, true)?);
                 }
                 NicKind::Soft => {
-                    other_sender = other_sender.best(turn.nobody(case, SocketKind::Xdp)?);
-                    other = other.best(turn.soft(case, SocketKind::Xdp)?);
+                    other_sender = other_sender.min_with(turn.send_to_nobody(case, SocketKind::Xdp)?);
+                    other = other.min_with(turn.send_to_soft_nic(case, SocketKind::Xdp)?);
                 }
             }
         }
         let rate = |m: Measured| 1e9 / m.took;
         let cost = |m: Measured, sender: Measured| (m.busy - sender.busy).max(0.0);
         let mut push = |nic, unit, value, floor| {
-            rows.push(Row::new(format!("{}.{nic}", case.name), unit, value, floor));
+            rows.push(VethFigure::new(format!("{}.{nic}", case.name), unit, value, floor));
         };
         push("soft", "ops/s", rate(soft), rate(sender));
         push("soft", "ns/op", cost(soft, sender), sender.busy);

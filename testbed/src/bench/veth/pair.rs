@@ -4,10 +4,10 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 
+use crate::alone::Alone;
+use crate::ground::run_command;
 use anyhow::Context;
 use dta_proto::wire::ethernet::Mac;
-use crate::alone::Alone;
-use crate::ground::step;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The NIC's end of the pair.
@@ -36,37 +36,37 @@ pub(super) const NEAR_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 10, 1);
 pub(super) const FAR_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 10, 2);
 
 /// A veth pair without addresses, removed on drop.
-pub(super) struct Pair(#[expect(dead_code, reason = "it is held")] Alone);
+pub(super) struct VethPair(#[expect(dead_code, reason = "it is held")] Alone);
 
-impl Pair {
-    pub(super) fn set_up() -> anyhow::Result<Pair> {
-        let pair = Pair(Alone::with(NEAR)?);
+impl VethPair {
+    pub(super) fn set_up() -> anyhow::Result<VethPair> {
+        let pair = VethPair(Alone::acquire_for(NEAR)?);
         // Possible leftovers of a killed run.
         take_down();
         let make = format!("link add {NEAR} address {NEAR_MAC} type veth peer name {FAR} address {FAR_MAC}");
         for arguments in [&*make, &format!("link set {NEAR} up"), &format!("link set {FAR} up")] {
-            step("ip", arguments).context("cannot make a veth pair, which needs root")?;
+            run_command("ip", arguments).context("cannot make a veth pair, which needs root")?;
         }
         Ok(pair)
     }
 
     /// Puts soft-RoCE on the NIC's end, under the address that frames go to; removed on drop.
-    pub(super) fn rxe(&self) -> anyhow::Result<Rxe> {
+    pub(super) fn add_rxe_device(&self) -> anyhow::Result<Rxe> {
         let rxe = Rxe(());
         for (program, arguments) in [
             ("ip", format!("address add {NEAR_IP}/24 dev {NEAR}")),
             ("ip", format!("neighbour replace {FAR_IP} lladdr {SENDER_MAC} nud permanent dev {NEAR}")),
             ("rdma", format!("link add {DEVICE} type rxe netdev {NEAR}")),
         ] {
-            step(program, &arguments).context("cannot make a soft-RoCE device, which needs root")?;
+            run_command(program, &arguments).context("cannot make a soft-RoCE device, which needs root")?;
         }
         Ok(rxe)
     }
 
     /// Gives the far end, in a network namespace of its own, the address that frames come from; undone on drop. What
     /// leaves it in runs is cut first, as before a wire. Answers go to an Ethernet address that nobody has, as otherwise.
-    pub(super) fn far_with_address(&self) -> anyhow::Result<Far> {
-        let far = Far(());
+    pub(super) fn far_with_address(&self) -> anyhow::Result<FarNamespace> {
+        let far = FarNamespace(());
         for arguments in [
             format!("netns add {SPACE}"),
             format!("link set {FAR} netns {SPACE}"),
@@ -76,18 +76,18 @@ impl Pair {
             format!("-n {SPACE} neighbour replace {NEAR_IP} lladdr {NEAR_MAC} nud permanent dev {FAR}"),
             format!("netns exec {SPACE} ethtool -K {FAR} tx-udp-segmentation off"),
         ] {
-            step("ip", &arguments).context("cannot give the far end an address, which needs root")?;
+            run_command("ip", &arguments).context("cannot give the far end an address, which needs root")?;
         }
         Ok(far)
     }
 }
 
 /// The far end in a network namespace of its own.
-pub(super) struct Far(());
+pub(super) struct FarNamespace(());
 
-impl Far {
+impl FarNamespace {
     /// Does something within it.
-    pub(super) fn within<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    pub(super) fn run_inside<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
         let enter = |file: &File| {
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
                 .context("cannot enter a network namespace")
@@ -100,7 +100,7 @@ impl Far {
     }
 }
 
-impl Drop for Far {
+impl Drop for FarNamespace {
     fn drop(&mut self) {
         for arguments in [
             format!("-n {SPACE} address flush dev {FAR}"),
@@ -108,12 +108,12 @@ impl Drop for Far {
             format!("netns delete {SPACE}"),
             format!("link set {FAR} up"),
         ] {
-            let _ = step("ip", &arguments);
+            let _ = run_command("ip", &arguments);
         }
     }
 }
 
-impl Drop for Pair {
+impl Drop for VethPair {
     fn drop(&mut self) {
         take_down();
     }
@@ -121,9 +121,9 @@ impl Drop for Pair {
 
 /// Removes the pair; it is no error if it does not exist.
 fn take_down() {
-    let _ = step("rdma", &format!("link delete {DEVICE}"));
-    let _ = step("ip", &format!("link delete {NEAR}"));
-    let _ = step("ip", &format!("netns delete {SPACE}"));
+    let _ = run_command("rdma", &format!("link delete {DEVICE}"));
+    let _ = run_command("ip", &format!("link delete {NEAR}"));
+    let _ = run_command("ip", &format!("netns delete {SPACE}"));
 }
 
 /// Soft-RoCE on the NIC's end.
@@ -132,7 +132,7 @@ pub(super) struct Rxe(());
 impl Drop for Rxe {
     fn drop(&mut self) {
         // Leftovers would be noticed at once: the next device of that name cannot be made.
-        let _ = step("rdma", &format!("link delete {DEVICE}"));
-        let _ = step("ip", &format!("address flush dev {NEAR}"));
+        let _ = run_command("rdma", &format!("link delete {DEVICE}"));
+        let _ = run_command("ip", &format!("address flush dev {NEAR}"));
     }
 }

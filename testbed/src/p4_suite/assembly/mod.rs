@@ -9,12 +9,12 @@ pub mod parser;
 pub mod pipeline;
 pub mod profiles;
 
-/// The text of a compressed assembly, a path from this crate's folder.
+/// The text of a compressed assembly, a path from the folder `translator-p4`.
 ///
 /// # Panics
 /// It cannot be read.
-pub fn text(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+pub fn read_assembly(path: &str) -> String {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../translator-p4")).join(path);
     let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut text = String::new();
     flate2::read::GzDecoder::new(file)
@@ -27,7 +27,7 @@ pub fn text(path: &str) -> String {
 ///
 /// # Panics
 /// It is none.
-pub fn hex(text: &str) -> u64 {
+pub fn parse_hex(text: &str) -> u64 {
     let text = text.trim();
     u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16)
         .unwrap_or_else(|_| panic!("{text} is no number"))
@@ -37,14 +37,14 @@ pub fn hex(text: &str) -> u64 {
 ///
 /// # Panics
 /// It is none.
-pub fn range(text: &str) -> (usize, usize) {
+pub fn parse_range(text: &str) -> (usize, usize) {
     let (low, high) = text.split_once("..").unwrap_or((text, text));
     let number = |text: &str| text.trim().parse().unwrap_or_else(|_| panic!("{text} is no number"));
     (number(low), number(high))
 }
 
 /// `0x08**`, `0b1*`: value and mask; `None` for other texts.
-fn pattern(text: &str) -> Option<(u64, u64)> {
+fn parse_pattern(text: &str) -> Option<(u64, u64)> {
     let bits = match text.get(..2)? {
         "0x" => 4,
         "0o" => 3,
@@ -53,7 +53,7 @@ fn pattern(text: &str) -> Option<(u64, u64)> {
     };
     Some(text[2..].chars().fold((0, 0), |(value, mask), digit| match digit {
         '*' => (value << bits, mask << bits),
-        _ => (value << bits | hex(&digit.to_string()), mask << bits | ((1 << bits) - 1)),
+        _ => (value << bits | parse_hex(&digit.to_string()), mask << bits | ((1 << bits) - 1)),
     }))
 }
 
@@ -69,7 +69,7 @@ pub fn extraction(line: &str) -> Option<(&str, &str)> {
 ///
 /// # Panics
 /// It is not closed.
-pub fn inside(text: &str) -> (&str, &str) {
+pub fn split_at_closing(text: &str) -> (&str, &str) {
     let mut depth = 1;
     for (at, letter) in text.char_indices() {
         match letter {
@@ -98,10 +98,10 @@ impl Slice {
     ///
     /// # Panics
     /// Its bits are no numbers.
-    pub fn of(text: &str) -> Slice {
+    pub fn from_text(text: &str) -> Slice {
         let text = text.trim();
         let (name, slice) = match text.split_once('(') {
-            Some((name, slice)) => (name, Some(range(slice.trim_end_matches(')')))),
+            Some((name, slice)) => (name, Some(parse_range(slice.trim_end_matches(')')))),
             None => (text, None),
         };
         // A field that lies in several containers.
@@ -129,7 +129,7 @@ pub struct Block {
 
 impl Block {
     /// The blocks of a text.
-    pub fn all(text: &str) -> Vec<Block> {
+    pub fn parse_all(text: &str) -> Vec<Block> {
         // Those that are not at their end, with their indentation.
         let mut open = vec![(0, Block { line: String::new(), blocks: Vec::new() })];
         let close = |open: &mut Vec<(usize, Block)>| {
@@ -155,28 +155,28 @@ impl Block {
     }
 
     /// What stands behind `NAME:`.
-    pub fn value(&self, name: &str) -> Option<&str> {
+    pub fn named_value(&self, name: &str) -> Option<&str> {
         self.line.strip_prefix(name)?.trim_start().strip_prefix(':').map(str::trim)
     }
 
     /// The first block in it that is `NAME:`.
-    pub fn find(&self, name: &str) -> Option<&Block> {
-        self.blocks.iter().find(|block| block.value(name).is_some())
+    pub fn find_child(&self, name: &str) -> Option<&Block> {
+        self.blocks.iter().find(|block| block.named_value(name).is_some())
     }
 
     /// The blocks in that one, if there is one.
-    pub fn under(&self, name: &str) -> &[Block] {
-        self.find(name).map(|block| &block.blocks[..]).unwrap_or_default()
+    pub fn children_under(&self, name: &str) -> &[Block] {
+        self.find_child(name).map(|block| &block.blocks[..]).unwrap_or_default()
     }
 
     /// What stands behind `NAME:` in it.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.find(name)?.value(name)
+        self.find_child(name)?.named_value(name)
     }
 }
 
 /// The pairs of `{ a: b, c: d }`.
-pub fn pairs(text: &str) -> Vec<(&str, &str)> {
+pub fn parse_pairs(text: &str) -> Vec<(&str, &str)> {
     let text = text.trim().trim_start_matches('{').trim_end_matches('}');
     let (mut pairs, mut from, mut depth) = (Vec::new(), 0, 0);
     for (at, letter) in text.char_indices().chain([(text.len(), ',')]) {

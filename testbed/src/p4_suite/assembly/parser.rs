@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Block, extraction, pairs, pattern, range};
+use super::{Block, extraction, parse_pairs, parse_pattern, parse_range};
 
 /// One direction's parser.
 #[derive(Debug)]
@@ -13,20 +13,20 @@ pub struct Parser {
     start: String,
     /// Containers that several writes add bits to. Others have what was written last.
     added_to: BTreeSet<String>,
-    states: BTreeMap<String, State>,
+    states: BTreeMap<String, ParserState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ParserState {
     /// The registers that are compared, the one with the lowest bits last.
     compared: Vec<String>,
     /// The first that fits is taken.
-    rows: Vec<Row>,
+    rows: Vec<ParserRow>,
 }
 
 /// What is done for a value of the registers.
 #[derive(Debug)]
-struct Row {
+struct ParserRow {
     value: u64,
     mask: u64,
     /// First and last byte, and the container that gets them.
@@ -48,7 +48,7 @@ pub struct Parsed {
 }
 
 /// A packet as the chip hands it to the parser of ingress: the port that it came in at, and the rest of 16 bytes, first.
-pub fn at_port(port: u16, frame: &[u8]) -> Vec<u8> {
+pub fn ingress_packet(port: u16, frame: &[u8]) -> Vec<u8> {
     let mut packet = port.to_be_bytes().to_vec();
     packet.resize(16, 0);
     packet.extend(frame);
@@ -56,7 +56,7 @@ pub fn at_port(port: u16, frame: &[u8]) -> Vec<u8> {
 }
 
 /// The bits of a match register.
-fn width(register: &str) -> usize {
+fn register_width(register: &str) -> usize {
     match register {
         "half" => 16,
         "byte0" | "byte1" => 8,
@@ -65,28 +65,29 @@ fn width(register: &str) -> usize {
 }
 
 /// Without a comment.
-fn said(line: &str) -> &str {
+fn strip_comment(line: &str) -> &str {
     line.split('#').next().unwrap_or_default().trim()
 }
 
-impl Row {
-    fn of(block: &Block) -> Row {
+impl ParserRow {
+    fn from_block(block: &Block) -> ParserRow {
         let (value, mask) = match block.line.trim_end_matches(':') {
             "*" => (0, 0),
-            text => pattern(text).unwrap_or_else(|| panic!("what is {text}?")),
+            text => parse_pattern(text).unwrap_or_else(|| panic!("what is {text}?")),
         };
         let (mut extracts, mut constants, mut loads) = (Vec::new(), Vec::new(), Vec::new());
         let (mut shift, mut next) = (0, "end".to_owned());
         for part in &block.blocks {
             if let Some((container, _)) = extraction(&part.line) {
-                let (first, last) = range(part.line.split(':').next().unwrap());
+                let (first, last) = parse_range(part.line.split(':').next().unwrap());
                 extracts.push((first, last, container.to_owned()));
                 continue;
             }
-            let (name, what) = said(&part.line).split_once(':').unwrap_or_else(|| panic!("{}", part.line));
+            let (name, what) =
+                strip_comment(&part.line).split_once(':').unwrap_or_else(|| panic!("{}", part.line));
             match (name, what.trim()) {
-                ("load", what) => loads.extend(pairs(what).into_iter().map(|(register, bytes)| {
-                    let (first, last) = range(bytes);
+                ("load", what) => loads.extend(parse_pairs(what).into_iter().map(|(register, bytes)| {
+                    let (first, last) = parse_range(bytes);
                     (register.to_owned(), first, last)
                 })),
                 ("shift", what) => shift = what.parse().unwrap(),
@@ -99,26 +100,26 @@ impl Row {
                 _ => panic!("what does {} say?", part.line),
             }
         }
-        Row { value, mask, extracts, constants, loads, shift, next }
+        ParserRow { value, mask, extracts, constants, loads, shift, next }
     }
 }
 
-impl State {
-    fn of(block: &Block) -> State {
-        let registers = block.get("match").map(said).unwrap_or_default();
+impl ParserState {
+    fn from_block(block: &Block) -> ParserState {
+        let registers = block.get("match").map(strip_comment).unwrap_or_default();
         let registers = registers.trim_matches(['[', ']', ' ']).split(',').map(|name| name.trim().to_owned());
         let is_row = |block: &&Block| block.line.starts_with(['0', '*']);
-        State {
+        ParserState {
             compared: registers.filter(|name| !name.is_empty()).collect(),
-            rows: block.blocks.iter().filter(is_row).map(Row::of).collect(),
+            rows: block.blocks.iter().filter(is_row).map(ParserRow::from_block).collect(),
         }
     }
 }
 
 /// The block of a direction's parser.
-fn block_of(text: &str, direction: &str) -> Block {
+fn parser_block(text: &str, direction: &str) -> Block {
     let begin = format!("parser {direction}:");
-    let all = Block::all(text);
+    let all = Block::parse_all(text);
     all.into_iter().find(|block| block.line == begin).unwrap_or_else(|| panic!("no {begin}"))
 }
 
@@ -127,8 +128,8 @@ fn block_of(text: &str, direction: &str) -> Block {
 /// # Panics
 /// The assembly has no such direction.
 pub fn undecided(text: &str, direction: &str) -> Vec<String> {
-    let block = block_of(text, direction);
-    let states = block.under("states");
+    let block = parser_block(text, direction);
+    let states = block.children_under("states");
     assert!(!states.is_empty(), "{direction}: no states");
     let ways = |state: &Block| state.blocks.iter().filter(|row| row.line.starts_with(['0', '*'])).count();
     let wrong = states.iter().filter(|state| ways(state) > 1 && state.get("match").is_none());
@@ -140,21 +141,21 @@ impl Parser {
     ///
     /// # Panics
     /// The assembly has something that is not known here.
-    pub fn of(text: &str, direction: &str) -> Parser {
-        let block = block_of(text, direction);
+    pub fn from_assembly(text: &str, direction: &str) -> Parser {
+        let block = parser_block(text, direction);
         let added_to = block.get("bitwise_or").unwrap_or_default().trim_matches(['[', ']', ' ']);
-        let states = block.find("states").unwrap().blocks.iter();
+        let states = block.find_child("states").unwrap().blocks.iter();
         Parser {
             start: block.get("start").unwrap().to_owned(),
             added_to: added_to.split(',').map(|name| name.trim().to_owned()).collect(),
             states: states
-                .map(|state| (state.line.trim_end_matches(':').to_owned(), State::of(state)))
+                .map(|state| (state.line.trim_end_matches(':').to_owned(), ParserState::from_block(state)))
                 .collect(),
         }
     }
 
     /// How many states it has.
-    pub fn states(&self) -> usize {
+    pub fn state_count(&self) -> usize {
         self.states.len()
     }
 
@@ -162,24 +163,24 @@ impl Parser {
     ///
     /// # Panics
     /// No row of a state fits.
-    pub fn parse(&self, packet: &[u8]) -> Option<Parsed> {
+    pub fn parse_packet(&self, packet: &[u8]) -> Option<Parsed> {
         let (mut containers, mut registers) = (BTreeMap::new(), BTreeMap::new());
         let (mut at, mut next) = (0, self.start.as_str());
         while next != "end" {
             let state = self.states.get(next).unwrap_or_else(|| panic!("no state {next}"));
             let compared = state.compared.iter().fold(0, |value, name| {
                 let there = registers.get(name).copied().unwrap_or(0);
-                value << width(name) | there
+                value << register_width(name) | there
             });
             let row = state.rows.iter().find(|row| compared & row.mask == row.value & row.mask);
             let row = row.unwrap_or_else(|| panic!("{next}: no row for {compared:#x}"));
             for (first, last, container) in &row.extracts {
                 let bytes = packet.get(at + first..=at + last)?;
                 let value = bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
-                self.write(&mut containers, container, value);
+                self.write_container(&mut containers, container, value);
             }
             for (container, value) in &row.constants {
-                self.write(&mut containers, container, *value);
+                self.write_container(&mut containers, container, *value);
             }
             for (register, first, last) in &row.loads {
                 let bytes = (at + first..=at + last).map(|at| packet.get(at).copied().unwrap_or(0));
@@ -191,7 +192,7 @@ impl Parser {
         Some(Parsed { containers, payload: at })
     }
 
-    fn write(&self, containers: &mut BTreeMap<String, u32>, container: &str, value: u32) {
+    fn write_container(&self, containers: &mut BTreeMap<String, u32>, container: &str, value: u32) {
         let there = containers.entry(container.to_owned()).or_default();
         *there = if self.added_to.contains(container) { *there | value } else { value };
     }

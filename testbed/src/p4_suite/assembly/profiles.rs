@@ -1,6 +1,6 @@
 //! The programs for Tofino: the profiles of the translator, how each names what it writes (`tna/types.p4`), and the reporter.
 
-use super::text;
+use super::read_assembly;
 
 /// The folder in `compiled/` of the profile with postcards.
 pub const POSTCARDS: &str = "tna";
@@ -38,10 +38,10 @@ pub const WORDS: [&str; 16] = [
 ///
 /// # Panics
 /// It cannot be read.
-pub fn assembly(profile: &str) -> String {
+pub fn read_profile_assembly(profile: &str) -> String {
     match profile {
-        REPORTER => text("../reporter-p4/compiled/tna/reporter.bfa.gz"),
-        _ => text(&format!("compiled/{profile}/translator.bfa.gz")),
+        REPORTER => read_assembly("../reporter-p4/compiled/tna/reporter.bfa.gz"),
+        _ => read_assembly(&format!("compiled/{profile}/translator.bfa.gz")),
     }
 }
 
@@ -49,7 +49,7 @@ pub fn assembly(profile: &str) -> String {
 ///
 /// # Panics
 /// No profile has so long an element.
-pub fn words_of(profile: &str, len: usize) -> Vec<&'static str> {
+pub fn words_of_element(profile: &str, len: usize) -> Vec<&'static str> {
     match profile {
         LONG_BATCHES => WORDS[..len / 4 - 2].iter().chain(&WORDS[14..]).copied().collect(),
         _ => WORDS[..len / 4].to_vec(),

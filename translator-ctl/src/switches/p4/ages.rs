@@ -15,7 +15,7 @@ pub struct Ages(BTreeMap<Place, (Mark, Instant)>);
 
 impl Ages {
     /// For how long a place has held this, by a look at `now`.
-    pub fn of(&mut self, place: Place, mark: Mark, now: Instant) -> Duration {
+    pub fn observe_age(&mut self, place: Place, mark: Mark, now: Instant) -> Duration {
         let (seen, since) = self.0.entry(place).or_insert((mark, now));
         if *seen != mark {
             (*seen, *since) = (mark, now);
@@ -24,7 +24,7 @@ impl Ages {
     }
 
     /// A place holds nothing.
-    pub fn forget(&mut self, place: Place) {
+    pub fn forget_place(&mut self, place: Place) {
         self.0.remove(&place);
     }
 }
@@ -37,16 +37,16 @@ mod tests {
     fn what_changes_is_young_again() {
         let (mut ages, start) = (Ages::default(), Instant::now());
         let at = |ms: u64| start + Duration::from_millis(ms);
-        let mut age = |kind, mark: u32, ms| ages.of((kind, 0, 7), [mark; 5], at(ms)).as_millis();
+        let mut age = |kind, mark: u32, ms| ages.observe_age((kind, 0, 7), [mark; 5], at(ms)).as_millis();
         assert_eq!([age(3, 1, 0), age(3, 1, 20), age(4, 1, 20), age(3, 1, 50)], [0, 20, 0, 50]);
         // It moved on, and stayed so; the other kind did not.
         assert_eq!([age(3, 2, 60), age(3, 2, 70), age(4, 1, 70)], [0, 10, 50]);
-        ages.forget((3, 0, 7));
-        assert_eq!(ages.of((3, 0, 7), [2; 5], at(80)), Duration::ZERO);
-        assert_eq!(ages.of((4, 0, 7), [1; 5], at(80)), Duration::from_millis(60));
+        ages.forget_place((3, 0, 7));
+        assert_eq!(ages.observe_age((3, 0, 7), [2; 5], at(80)), Duration::ZERO);
+        assert_eq!(ages.observe_age((4, 0, 7), [1; 5], at(80)), Duration::from_millis(60));
         // The other pipe's.
-        assert_eq!(ages.of((4, 1, 7), [1; 5], at(80)), Duration::ZERO);
+        assert_eq!(ages.observe_age((4, 1, 7), [1; 5], at(80)), Duration::ZERO);
         // A clock that the caller read before.
-        assert_eq!(ages.of((4, 0, 7), [1; 5], start), Duration::ZERO);
+        assert_eq!(ages.observe_age((4, 0, 7), [1; 5], start), Duration::ZERO);
     }
 }

@@ -91,7 +91,7 @@ pub struct BfrtType {
 
 impl BfrtType {
     /// Its width in bits.
-    pub fn bits(&self) -> u16 {
+    pub fn bit_width(&self) -> u16 {
         match (self.name.as_str(), self.width) {
             (_, Some(width)) => width,
             ("uint8", None) => 8,
@@ -105,17 +105,17 @@ impl BfrtType {
 
 impl BfrtInfo {
     /// The table whose name ends with a dot and this.
-    pub fn table(&self, name: &str) -> Option<&BfrtTable> {
-        self.tables.iter().find(|table| table.name == name || last(&table.name) == name)
+    pub fn table_by_name(&self, name: &str) -> Option<&BfrtTable> {
+        self.tables.iter().find(|table| table.name == name || last_segment(&table.name) == name)
     }
 
     /// The table with a number.
-    pub fn table_of(&self, id: u32) -> Option<&BfrtTable> {
+    pub fn table_by_id(&self, id: u32) -> Option<&BfrtTable> {
         self.tables.iter().find(|table| table.id == id)
     }
 }
 
 /// The part of a name after its last dot.
-pub fn last(name: &str) -> &str {
+pub fn last_segment(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }

@@ -3,17 +3,17 @@
 //! A command is an Ethernet frame. Behind the Ethernet header stands what ingress would have found out of a report
 //! ([`COMMAND`]), then what it hands to egress ([`BRIDGE`]), then what egress reads of a report, with zeros where a value
 //! would be; or, for a probe, a whole frame that leaves as it is. All of it is big-endian. What a report would get from
-//! the switch's tables is looked up in the rows that the switch holds ([`Rows`]), so that a command goes where the
+//! the switch's tables is looked up in the rows that the switch holds ([`SwitchRows`]), so that a command goes where the
 //! reports go.
 
 use dta_link::{Link as _, PacketConfig, PacketLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 use dta_proto::key::KEY_LEN;
 use dta_proto::layout::{append, sketch_merge};
 use dta_proto::program::{Mac, Primitive};
 use dta_proto::wire::ethernet;
-use dta_proto::wire::frame::{Route, source_port};
-use dta_proto::wire::roce::{BthFields, Psn, Repr, Transport};
+use dta_proto::wire::frame::{FrameRoute, source_port};
+use dta_proto::wire::roce::{BthFields, Psn, RoceRepr, Transport};
 
 use super::row::FirstBits;
 use super::tables::Tables;
@@ -73,7 +73,7 @@ const COLUMN_HEAD: &Layout = &[("epoch", 32), ("merged", 16), ("expected", 16)];
 const OR: u64 = 2;
 
 /// Appends a header. Fields that `values` does not name are 0.
-fn emit(layout: &Layout, values: &[(&str, u64)], out: &mut Vec<u8>) {
+fn emit_header(layout: &Layout, values: &[(&str, u64)], out: &mut Vec<u8>) {
     let (mut bits, mut len) = (0_u64, 0);
     for (name, width) in layout {
         let value = values.iter().find(|(of, _)| of == name).map_or(0, |(_, value)| *value);
@@ -89,33 +89,33 @@ fn emit(layout: &Layout, values: &[(&str, u64)], out: &mut Vec<u8>) {
 }
 
 /// [`BRIDGE`] in a profile.
-fn bridge(profile: Profile) -> Vec<(&'static str, u8)> {
+fn bridge_layout(profile: Profile) -> Vec<(&'static str, u8)> {
     BRIDGE.iter().filter(|(name, _)| *name != LAST || profile == Profile::Batches).copied().collect()
 }
 
 /// A command without what follows the bridge.
-fn begin(profile: Profile, command: &[(&str, u64)], given: &[(&str, u64)]) -> Vec<u8> {
+fn begin_command(profile: Profile, command: &[(&str, u64)], given: &[(&str, u64)]) -> Vec<u8> {
     let mut header = [0; ethernet::HEADER_LEN];
-    ethernet::Repr { dst: NOBODY, src: NOBODY, ethertype: TYPE_COMMAND }.emit(&mut header);
+    ethernet::EthernetRepr { dst: NOBODY, src: NOBODY, ethertype: TYPE_COMMAND }.encode_into(&mut header);
     let mut bytes = header.to_vec();
-    emit(COMMAND, command, &mut bytes);
-    emit(&bridge(profile), given, &mut bytes);
+    emit_header(COMMAND, command, &mut bytes);
+    emit_header(&bridge_layout(profile), given, &mut bytes);
     bytes
 }
 
-fn zeros(out: &mut Vec<u8>, bytes: usize) {
+fn push_zeros(out: &mut Vec<u8>, bytes: usize) {
     out.resize(out.len() + bytes, 0);
 }
 
 /// The rows that a switch holds, to look up what a packet would get.
-pub struct Rows<'a> {
+pub struct SwitchRows<'a> {
     profile: Profile,
     tables: &'a Tables,
 }
 
 /// A list that gathers entries, or a row of a cache: where its registers are, and the command by which it leaves.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Flush {
+pub struct FlushCommand {
     /// The queue pair that it leaves by; `None` where the switch finds that out.
     pub pair: Option<u8>,
     /// Its place in the registers of its kind.
@@ -124,9 +124,9 @@ pub struct Flush {
     pub frame: Vec<u8>,
 }
 
-impl Flush {
+impl FlushCommand {
     /// The command for another pipe, 0 to 3: it goes there by the pipe's recirculation port.
-    pub fn in_pipe(&self, pipe: u8) -> Vec<u8> {
+    pub fn frame_for_pipe(&self, pipe: u8) -> Vec<u8> {
         let mut frame = self.frame.clone();
         frame[PIPE_AT] = pipe + 1;
         frame
@@ -135,7 +135,7 @@ impl Flush {
 
 /// A column of a sketch at its place among all epochs. The command has the epoch that is there.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct ColumnCommand {
     /// The queue pair that it leaves by.
     pub pair: u8,
     /// Its place in the registers of columns.
@@ -145,41 +145,41 @@ pub struct Column {
     element_len: usize,
 }
 
-impl Column {
+impl ColumnCommand {
     /// The command for the epoch that the column holds.
-    pub fn in_epoch(&self, epoch: u32) -> Vec<u8> {
+    pub fn frame_for_epoch(&self, epoch: u32) -> Vec<u8> {
         let mut frame = self.begun.clone();
-        emit(SKETCH, &[("epoch", u64::from(epoch)), ("merge", OR)], &mut frame);
-        emit(COLUMN_HEAD, &[("epoch", u64::from(epoch))], &mut frame);
-        zeros(&mut frame, self.element_len - sketch_merge::HEADER_LEN);
+        emit_header(SKETCH, &[("epoch", u64::from(epoch)), ("merge", OR)], &mut frame);
+        emit_header(COLUMN_HEAD, &[("epoch", u64::from(epoch))], &mut frame);
+        push_zeros(&mut frame, self.element_len - sketch_merge::HEADER_LEN);
         frame
     }
 }
 
-impl<'a> Rows<'a> {
+impl<'a> SwitchRows<'a> {
     /// The rows of a profile of the program.
-    pub fn new(profile: Profile, tables: &'a Tables) -> Rows<'a> {
-        Rows { profile, tables }
+    pub fn new(profile: Profile, tables: &'a Tables) -> SwitchRows<'a> {
+        SwitchRows { profile, tables }
     }
 
     /// Whether frames of a queue pair leave.
-    fn leaves(&self, pair: u32) -> bool {
-        self.tables.action::<_, Depart>(Departure { pair }).is_some()
+    fn has_departure(&self, pair: u32) -> bool {
+        self.tables.find_action::<_, Depart>(Departure { pair }).is_some()
     }
 
     /// The row of the longest prefix of a list's number.
-    fn list_row(&self, store: u16, list: u32) -> Option<UseList> {
+    fn find_list_row(&self, store: u16, list: u32) -> Option<UseList> {
         (0..=32_u16).rev().find_map(|len| {
             let value = list & u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
-            self.tables.action(Lists { store, list: FirstBits { value, len } })
+            self.tables.find_action(Lists { store, list: FirstBits { value, len } })
         })
     }
 
     /// A list of a store. `None` where nothing can be held of it: each of its entries is a batch by itself, or nothing
     /// of it leaves.
-    pub fn list(&self, store: u16, list: u32) -> Option<Flush> {
-        let of = self.tables.action::<_, AppendStore>(Store { store }).filter(|of| of.entries > 1)?;
-        let to = self.list_row(store, list).filter(|to| self.leaves(to.pair))?;
+    pub fn list_command(&self, store: u16, list: u32) -> Option<FlushCommand> {
+        let of = self.tables.find_action::<_, AppendStore>(Store { store }).filter(|of| of.entries > 1)?;
+        let to = self.find_list_row(store, list).filter(|to| self.has_departure(to.pair))?;
         // As the actions `use_list` and `ring_in_region` make them.
         let state = to.state_offset.wrapping_add(list);
         let ring =
@@ -197,18 +197,18 @@ impl<'a> Rows<'a> {
             ("index", state.into()),
             ("mask", of.ring_mask.into()),
         ];
-        let region = region(to.address | ring, to.rkey);
-        let mut frame = begin(self.profile, &command, &[&bridge[..], &region].concat());
+        let region = region_fields(to.address | ring, to.rkey);
+        let mut frame = begin_command(self.profile, &command, &[&bridge[..], &region].concat());
         frame.extend(list.to_be_bytes());
         // An entry, which the other profiles read as one word.
         let words = if self.profile == Profile::Batches { of.entry_words } else { 1 };
-        zeros(&mut frame, 4 * usize::from(words));
-        Some(Flush { pair: u8::try_from(to.pair).ok(), state, frame })
+        push_zeros(&mut frame, 4 * usize::from(words));
+        Some(FlushCommand { pair: u8::try_from(to.pair).ok(), state, frame })
     }
 
     /// The row at a place of the cache of a store.
-    pub fn postcards(&self, store: u16, place: u32) -> Option<Flush> {
-        let of: PostcardingStore = self.tables.action(Store { store })?;
+    pub fn postcards(&self, store: u16, place: u32) -> Option<FlushCommand> {
+        let of: PostcardingStore = self.tables.find_action(Store { store })?;
         let state = of.cache_base | place;
         let command = [
             ("work", u64::from(Primitive::Postcarding.opcode())),
@@ -222,20 +222,20 @@ impl<'a> Rows<'a> {
             ("element_shift", of.element_shift.into()),
             ("mask", of.slots_mask.into()),
         ];
-        let mut frame = begin(self.profile, &command, &bridge);
+        let mut frame = begin_command(self.profile, &command, &bridge);
         // A key, and the word that says which hops there are.
-        zeros(&mut frame, KEY_LEN + 4);
-        Some(Flush { pair: None, state, frame })
+        push_zeros(&mut frame, KEY_LEN + 4);
+        Some(FlushCommand { pair: None, state, frame })
     }
 
     /// A column of a sketch at the place of an epoch: the epoch modulo how many are kept. `None` where nothing of it
     /// leaves.
-    pub fn column(&self, store: u16, column: u32, epoch: u32) -> Option<Column> {
-        let of: SketchMergeStore = self.tables.action(Store { store })?;
-        let to: UseRegion = self.tables.action(Region { store, bucket: 0..=u8::MAX })?;
-        let pair = u8::try_from(to.pair).ok().filter(|_| self.leaves(to.pair))?;
+    pub fn column_command(&self, store: u16, column: u32, epoch: u32) -> Option<ColumnCommand> {
+        let of: SketchMergeStore = self.tables.find_action(Store { store })?;
+        let to: UseRegion = self.tables.find_action(Region { store, bucket: 0..=u8::MAX })?;
+        let pair = u8::try_from(to.pair).ok().filter(|_| self.has_departure(to.pair))?;
         // As the actions `column_state` and `ring_in_region` make them.
-        let offset = sketch_merge::offset(epoch, column, of.epochs_mask + 1, of.columns, of.rows);
+        let offset = sketch_merge::column_offset(epoch, column, of.epochs_mask + 1, of.columns, of.rows);
         let element_len = sketch_merge::column_len(of.rows);
         let state = of.state_base | u32::try_from(offset / element_len).ok()?;
         let command = [("work", u64::from(Primitive::SketchMerge.opcode())), ("copies", 1)];
@@ -246,35 +246,36 @@ impl<'a> Rows<'a> {
             ("element_shift", of.element_shift.into()),
             ("index", state.into()),
         ];
-        let region = region(to.address | offset, to.rkey);
-        let begun = begin(self.profile, &command, &[&bridge[..], &region].concat());
-        Some(Column { pair, state, begun, element_len: usize::try_from(element_len).ok()? })
+        let region = region_fields(to.address | offset, to.rkey);
+        let begun = begin_command(self.profile, &command, &[&bridge[..], &region].concat());
+        Some(ColumnCommand { pair, state, begun, element_len: usize::try_from(element_len).ok()? })
     }
 
     /// Lets a queue pair on RC answer: a WRITE of nothing with the number of the frame that left last, `psn`. To the
     /// collector it is a duplicate, which it acknowledges; one that has lost frames asks for those (InfiniBand
     /// Architecture Specification, volume 1, 9.7.5.1.2). The switch's own numbers do not move.
-    pub fn probe(&self, pair: u8, psn: Psn) -> Option<Vec<u8>> {
-        let to: UseQueuePair = self.tables.action(QueuePair { pair: pair.into() })?;
-        let route = Route {
+    pub fn probe_frame(&self, pair: u8, psn: Psn) -> Option<Vec<u8>> {
+        let to: UseQueuePair = self.tables.find_action(QueuePair { pair: pair.into() })?;
+        let route = FrameRoute {
             ethernet: Some((to.destination_mac, to.source_mac)),
             src_port: source_port(to.remote_qpn),
             dst_port: to.udp_port,
             tos: to.tos,
-            ..Route::new(to.source_ip, to.destination_ip, to.remote_qpn)
+            ..FrameRoute::new(to.source_ip, to.destination_ip, to.remote_qpn)
         };
         let place = BthFields { dest_qp: to.remote_qpn, psn, ack_req: true };
-        let write = Repr::write(Transport::Rc, place, 0, 0, &[], None);
-        let mut frame = begin(self.profile, &[("work", SEND), ("copies", 1)], &[("pair", u64::from(pair))]);
+        let write = RoceRepr::write(Transport::Rc, place, 0, 0, &[], None);
+        let mut frame =
+            begin_command(self.profile, &[("work", SEND), ("copies", 1)], &[("pair", u64::from(pair))]);
         let begun = frame.len();
-        zeros(&mut frame, route.buffer_len(&write));
-        route.emit(&write, &mut frame[begun..]).ok()?;
+        push_zeros(&mut frame, route.buffer_len(&write));
+        route.write_frame(&write, &mut frame[begun..]).ok()?;
         Some(frame)
     }
 }
 
 /// The fields of the bridge that say where in memory something goes.
-fn region(address: u64, rkey: u32) -> [(&'static str, u64); 3] {
+fn region_fields(address: u64, rkey: u32) -> [(&'static str, u64); 3] {
     [("address_high", address >> 32), ("address_low", address & u64::from(u32::MAX)), ("rkey", rkey.into())]
 }
 
@@ -285,14 +286,14 @@ pub type Send = Box<dyn FnMut(&[Vec<u8>]) -> dta_link::Result<usize> + std::mark
 /// loaded again makes another interface of the same name.
 pub fn by_interface(interface: &str) -> Send {
     let config = PacketConfig::new(interface, []);
-    let (mut open, mut batch) = (None, Batch::default());
+    let (mut open, mut batch) = (None, PacketBatch::default());
     Box::new(move |frames| {
         let mut link = match open.take() {
             Some(link) => link,
             None => PacketLink::open(&config)?,
         };
         let mut sent = 0;
-        for part in frames.chunks(batch.capacity()) {
+        for part in frames.chunks(batch.slot_count()) {
             batch.clear();
             for frame in part {
                 // No command is longer than a slot.
@@ -312,12 +313,12 @@ pub fn by_interface(interface: &str) -> Send {
 
 #[cfg(test)]
 mod tests {
-    use dta_proto::program::{self, Entry, Program};
+    use dta_proto::program::{self, DataPlaneEntry, Program};
     use dta_proto::store::{Merge, StoreKind};
     use dta_proto::wire::frame::Received;
 
     use super::super::lower::Lowering;
-    use super::super::places::{Places, Room};
+    use super::super::places::{PlaceCapacity, StatePlaces};
     use super::super::tables::{Holds, Item};
     use super::*;
     use crate::config::{P4, Platform};
@@ -351,12 +352,12 @@ mod tests {
             layout.iter().map(|(name, width)| ((*name).to_owned(), *width)).collect()
         };
         for profile in Profile::ALL {
-            assert_eq!(named(&bridge(profile)), header("bridge_t", profile), "{}", profile.name());
+            assert_eq!(named(&bridge_layout(profile)), header("bridge_t", profile), "{}", profile.name());
             assert_eq!(named(SKETCH), header("sketch_t", profile));
             assert_eq!(named(COLUMN_HEAD), header("column_head_t", profile));
             // Fields fill whole bytes.
             let mut out = Vec::new();
-            emit(&bridge(profile), &[("pair", 1), ("rkey", 0x0102_0304)], &mut out);
+            emit_header(&bridge_layout(profile), &[("pair", 1), ("rkey", 0x0102_0304)], &mut out);
             assert_eq!(out.len(), if profile == Profile::Batches { 27 } else { 26 });
             assert_eq!((out[0], &out[out.len() - 4..]), (1, &[1, 2, 3, 4][..]));
         }
@@ -367,24 +368,24 @@ mod tests {
         let sample: Program =
             serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
         let mut program = Program::default();
-        for entry in Vec::<Entry>::from(sample) {
+        for entry in Vec::<DataPlaneEntry>::from(sample) {
             match entry {
-                Entry::QueuePair(mut pair) => {
+                DataPlaneEntry::QueuePair(mut pair) => {
                     pair.source.mac = "02:00:00:00:00:02".parse().unwrap();
-                    program.set(Entry::QueuePair(pair));
+                    program.set(DataPlaneEntry::QueuePair(pair));
                 }
-                Entry::Store(store) => {
+                DataPlaneEntry::Store(store) => {
                     let mut other = program::Store { spec: store.spec.clone(), ..store.clone() };
                     other.spec.id += 3;
                     match &mut other.spec.kind {
-                        StoreKind::Postcarding { .. } => program.set(Entry::Store(other)),
+                        StoreKind::Postcarding { .. } => program.set(DataPlaneEntry::Store(other)),
                         StoreKind::SketchMerge { columns, rows, merge, .. } => {
                             (*columns, *rows, *merge) = (8, 3, Merge::Max);
-                            program.set(Entry::Store(other));
+                            program.set(DataPlaneEntry::Store(other));
                         }
                         _ => {}
                     }
-                    program.set(Entry::Store(store));
+                    program.set(DataPlaneEntry::Store(store));
                 }
                 other => program.set(other),
             }
@@ -393,9 +394,9 @@ mod tests {
             "control = 'x:1'\ncollector_ports = [1]\ncollector_macs = ['02:00:00:00:00:01']\n",
         )
         .unwrap();
-        let places = Places::default().of(&program, 64, Room::ALL).unwrap();
+        let places = StatePlaces::default().assign_places(&program, 64, PlaceCapacity::ALL).unwrap();
         let platform = Platform::Tofino;
-        Lowering { program: &program, places: &places, config: &config, platform }.tables(&[]).unwrap()
+        Lowering { program: &program, places: &places, config: &config, platform }.lower_program(&[]).unwrap()
     }
 
     /// Bytes written as hexadecimal digits, in any groups.
@@ -414,20 +415,24 @@ mod tests {
         let of = |last: &str, rest: &str| {
             let bridge = format!("00 05 00 0e 04 01 {last} 00000005 00000003 00000006 00000040 00001006");
             let frame = hex(&format!("{ETHERNET} {command} {bridge} 00000001 {rest}"));
-            Some(Flush { pair: Some(0), state: 5, frame })
+            Some(FlushCommand { pair: Some(0), state: 5, frame })
         };
         for profile in [Profile::Postcards, Profile::Sketches] {
-            assert_eq!(Rows::new(profile, &tables).list(6, 1), of("", "00000000"));
+            assert_eq!(SwitchRows::new(profile, &tables).list_command(6, 1), of("", "00000000"));
         }
-        assert_eq!(Rows::new(Profile::Batches, &tables).list(6, 1), of("01", "00000000"));
+        assert_eq!(SwitchRows::new(Profile::Batches, &tables).list_command(6, 1), of("01", "00000000"));
         // Of 32 bytes, of three entries of two words. The state of lists 4 and 5 is behind that of 0 and 1.
         let bridge = "00 01 00 0a 05 02 02 00000003 00000003 00000002 00000280 00001002";
         let frame = hex(&format!("{ETHERNET} {command} {bridge} 00000005 0000000000000000"));
-        let list = Some(Flush { pair: Some(0), state: 3, frame });
-        assert_eq!(Rows::new(Profile::Batches, &tables).list(2, 5), list);
+        let list = Some(FlushCommand { pair: Some(0), state: 3, frame });
+        assert_eq!(SwitchRows::new(Profile::Batches, &tables).list_command(2, 5), list);
         // Nobody's list, no list, and a store that is no list's.
         for (store, list) in [(2, 3), (2, 8), (9, 0), (1, 0)] {
-            assert_eq!(Rows::new(Profile::Batches, &tables).list(store, list), None, "{store} {list}");
+            assert_eq!(
+                SwitchRows::new(Profile::Batches, &tables).list_command(store, list),
+                None,
+                "{store} {list}"
+            );
         }
     }
 
@@ -447,7 +452,7 @@ mod tests {
                     _ => tables.set(item.clone(), holds.clone()),
                 }
             }
-            Rows::new(Profile::Postcards, &tables).list(6, 1)
+            SwitchRows::new(Profile::Postcards, &tables).list_command(6, 1)
         };
         assert!(without("nothing").is_some());
         assert_eq!((without("departure"), without("lists"), without("entries")), (None, None, None));
@@ -456,45 +461,46 @@ mod tests {
     #[test]
     fn a_row() {
         let tables = tables();
-        let row = Flush { pair: None, state: 0x47, frame: dta_testbed::p4_suite::commands::flush_row() };
-        let is = Rows::new(Profile::Postcards, &tables).postcards(7, 7);
+        let row =
+            FlushCommand { pair: None, state: 0x47, frame: dta_testbed::p4_suite::commands::flush_row() };
+        let is = SwitchRows::new(Profile::Postcards, &tables).postcards(7, 7);
         assert_eq!(is.as_ref(), Some(&row));
         // For another pipe one byte is another.
-        let there = row.in_pipe(3);
+        let there = row.frame_for_pipe(3);
         assert_eq!((there[PIPE_AT], PIPE_AT), (4, dta_testbed::p4_suite::commands::PIPE_AT));
         assert_eq!(
             (&there[..PIPE_AT], &there[PIPE_AT + 1..]),
             (&row.frame[..PIPE_AT], &row.frame[PIPE_AT + 1..])
         );
-        assert_eq!(Rows::new(Profile::Postcards, &tables).postcards(6, 7), None);
+        assert_eq!(SwitchRows::new(Profile::Postcards, &tables).postcards(6, 7), None);
     }
 
     #[test]
     fn a_column() {
         let tables = tables();
         let command = "05 00 0000 0001 00000000";
-        let rows = Rows::new(Profile::Sketches, &tables);
+        let rows = SwitchRows::new(Profile::Sketches, &tables);
         // Column 9 at the second of two places for epochs of 16 columns, in 16 bytes.
         let bridge = "00 04 00 02 04 00 00000019 00000000 00000005 00000190 00001005";
         let cells =
             |words: usize| format!("00000007 00000000 02 00 00000007 0000 0000 {}", "00".repeat(4 * words));
-        let column = rows.column(5, 9, 1).unwrap();
+        let column = rows.column_command(5, 9, 1).unwrap();
         assert_eq!((column.pair, column.state), (0, 0x19));
-        assert_eq!(column.in_epoch(7), hex(&format!("{ETHERNET} {command} {bridge} {}", cells(2))));
+        assert_eq!(column.frame_for_epoch(7), hex(&format!("{ETHERNET} {command} {bridge} {}", cells(2))));
         // In 32 bytes, behind those.
         let bridge = "00 07 00 02 05 00 00000023 00000000 00000005 00000060 00001005";
-        let column = rows.column(8, 3, 0).unwrap();
+        let column = rows.column_command(8, 3, 0).unwrap();
         assert_eq!((column.pair, column.state), (0, 0x23));
-        assert_eq!(column.in_epoch(7), hex(&format!("{ETHERNET} {command} {bridge} {}", cells(6))));
-        assert_eq!(rows.column(4, 0, 0), None);
+        assert_eq!(column.frame_for_epoch(7), hex(&format!("{ETHERNET} {command} {bridge} {}", cells(6))));
+        assert_eq!(rows.column_command(4, 0, 0), None);
     }
 
     #[test]
     fn a_probe() {
         let tables = tables();
         for profile in Profile::ALL {
-            let rows = Rows::new(profile, &tables);
-            let frame = rows.probe(1, Psn::new(0).minus(1)).unwrap();
+            let rows = SwitchRows::new(profile, &tables);
+            let frame = rows.probe_frame(1, Psn::new(0).wrapping_sub(1)).unwrap();
             let bridge = if profile == Profile::Batches { 27 } else { 26 };
             let begun = hex(&format!("{ETHERNET} 00 00 0000 0001 00000000 01 {}", "00".repeat(bridge - 1)));
             let (command, sent) = frame.split_at(begun.len());
@@ -503,10 +509,14 @@ mod tests {
                          4500003c 00004000 4011269d 0a090002 0a090001 c01212b7 00280000 \
                          0a40ffff 00000012 80ffffff 0000000000000000 00000000 00000000";
             assert_eq!(sent[..sent.len() - 4], hex(bytes));
-            let received = Received::parse(&sent[ethernet::HEADER_LEN..]).expect("its checksums are right");
+            let received =
+                Received::parse_packet(&sent[ethernet::HEADER_LEN..]).expect("its checksums are right");
             let place = BthFields { dest_qp: 18, psn: Psn::new(0xff_ffff), ack_req: true };
-            assert_eq!(Repr::parse(&received.roce), Ok(Repr::write(Transport::Rc, place, 0, 0, &[], None)));
-            assert_eq!(rows.probe(5, Psn::new(1)), None);
+            assert_eq!(
+                RoceRepr::parse_packet(&received.roce),
+                Ok(RoceRepr::write(Transport::Rc, place, 0, 0, &[], None))
+            );
+            assert_eq!(rows.probe_frame(5, Psn::new(1)), None);
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use dta_proto::program::{Entry, Mac, Program, Purpose, QueuePair, Store, Transport};
+use dta_proto::program::{DataPlaneEntry, Mac, Program, ProgramQueuePair, Purpose, Store, Transport};
 use dta_proto::store::{Merge, StoreKind};
 
-use super::places::Places;
+use super::places::StatePlaces;
 use super::tables::Tables;
 use super::tofino;
 use super::translator::{self as table, FLOOD_GROUP, GROUPS, QUEUE_PAIRS, REPORTS_PORT};
@@ -28,7 +28,7 @@ pub fn pair_number(collector: u8, purpose: Purpose) -> u32 {
 }
 
 /// Collector and purpose of one of the switch's queue pairs.
-pub fn pair_of(number: u32) -> (u8, Purpose) {
+pub fn split_pair_number(number: u32) -> (u8, Purpose) {
     let purpose = if number & 1 == 0 { Purpose::Write } else { Purpose::Atomic };
     (u8::try_from(number / 2).unwrap_or(u8::MAX), purpose)
 }
@@ -43,7 +43,7 @@ pub struct Lowering<'a> {
     /// The program.
     pub program: &'a Program,
     /// The places of its stores in the switch.
-    pub places: &'a Places,
+    pub places: &'a StatePlaces,
     /// The switch.
     pub config: &'a P4,
     /// Its platform.
@@ -55,13 +55,13 @@ impl Lowering<'_> {
     ///
     /// # Errors
     /// What the switch cannot hold.
-    pub fn tables(&self, reporters: &[ListedReporter]) -> Result<Tables, TargetError> {
+    pub fn lower_program(&self, reporters: &[ListedReporter]) -> Result<Tables, TargetError> {
         let mut tables = Tables::default();
         self.forwarding(&mut tables)?;
-        listed(&mut tables, reporters);
-        self.platform.sessions(&mut tables);
+        lower_reporters(&mut tables, reporters);
+        self.platform.add_clone_sessions(&mut tables);
         for entry in self.program.entries() {
-            self.entry(&mut tables, entry)?;
+            self.lower_entry(&mut tables, entry)?;
         }
         Ok(tables)
     }
@@ -69,24 +69,24 @@ impl Lowering<'_> {
     /// Adds the rows of one entry of the program.
     ///
     /// # Errors
-    /// As [`Lowering::tables`].
-    pub fn entry(&self, tables: &mut Tables, entry: &Entry) -> Result<(), TargetError> {
+    /// As [`Lowering::lower_program`].
+    pub fn lower_entry(&self, tables: &mut Tables, entry: &DataPlaneEntry) -> Result<(), TargetError> {
         match entry {
-            Entry::Service(service) => {
+            DataPlaneEntry::Service(service) => {
                 if service.port != REPORTS_PORT {
                     return Err(TargetError::Refused(format!(
                         "the switch accepts reports only at UDP port {REPORTS_PORT}: give it as the port of `listen`, not {}",
                         service.port
                     )));
                 }
-                let key = table::Service { address: ip(service.address)?, port: service.port };
-                tables.row(key, table::TakeReports {});
+                let key = table::Service { address: require_ipv4(service.address)?, port: service.port };
+                tables.add_row(key, table::TakeReports {});
             }
-            Entry::QueuePair(pair) => self.queue_pair(tables, pair)?,
-            Entry::Store(store) => self.store(tables, store)?,
-            Entry::Lists(lists) => {
-                let Some(of) = self.program.part(lists.store, lists.collector) else { return Ok(()) };
-                for (part, place) in self.places.lists(lists) {
+            DataPlaneEntry::QueuePair(pair) => self.queue_pair(tables, pair)?,
+            DataPlaneEntry::Store(store) => self.lower_store(tables, store)?,
+            DataPlaneEntry::Lists(lists) => {
+                let Some(of) = self.program.store_part(lists.store, lists.collector) else { return Ok(()) };
+                for (part, place) in self.places.list_places(lists) {
                     let state_offset = place.wrapping_sub(part.start);
                     let to = || table::UseList {
                         state_offset,
@@ -94,19 +94,19 @@ impl Lowering<'_> {
                         address: of.address,
                         rkey: of.rkey.0,
                     };
-                    self.platform.lists(tables, lists.store, part, to);
+                    self.platform.add_list_rows(tables, lists.store, part, to);
                 }
             }
-            Entry::Version0(version0) => {
+            DataPlaneEntry::Version0(version0) => {
                 let key = table::Version0 { primitive: version0.primitive.opcode() };
-                tables.row(key, table::UseStore { store: version0.store });
+                tables.add_row(key, table::UseStore { store: version0.store });
             }
-            Entry::SketchReporter(of) => {
+            DataPlaneEntry::SketchReporter(of) => {
                 let key = table::SketchReporter { store: of.store, reporter: of.reporter };
-                tables.row(key, table::UseBit { mask: 1 << (of.bit & 31) });
+                tables.add_row(key, table::UseBit { mask: 1 << (of.bit & 31) });
             }
             // The data plane emits reference-mode frames, and leaves timing to the control plane.
-            Entry::Mode(_) | Entry::Flush(_) | Entry::Session(_) => {}
+            DataPlaneEntry::Mode(_) | DataPlaneEntry::Flush(_) | DataPlaneEntry::Session(_) => {}
         }
         Ok(())
     }
@@ -114,25 +114,25 @@ impl Lowering<'_> {
     /// Traffic that is not for the translator.
     fn forwarding(&self, tables: &mut Tables) -> Result<(), TargetError> {
         for station in &self.config.stations {
-            tables.row(table::L2 { mac: station.mac }, table::Forward { port: station.port });
+            tables.add_row(table::L2 { mac: station.mac }, table::Forward { port: station.port });
         }
         for own in &self.config.router_macs {
-            tables.row(table::L2 { mac: *own }, table::Route {});
+            tables.add_row(table::L2 { mac: *own }, table::Route {});
         }
         if !self.config.flood.is_empty() {
             let copies: Vec<_> = self.config.flood.iter().map(|port| (u32::from(*port), 0)).collect();
-            self.platform.group(tables, FLOOD_GROUP, tofino::NODES, &copies);
-            tables.row(table::L2 { mac: Mac([0xff; 6]) }, table::Flood { group: FLOOD_GROUP });
+            self.platform.add_group(tables, FLOOD_GROUP, tofino::NODES, &copies);
+            tables.add_row(table::L2 { mac: Mac([0xff; 6]) }, table::Flood { group: FLOOD_GROUP });
         }
         for route in &self.config.routes {
-            ip(route.prefix.address())?;
+            require_ipv4(route.prefix.written_address())?;
             let (port, source, destination) = (route.port, route.source, route.destination);
-            tables.row(table::L3 { address: route.prefix }, table::NextHop { port, source, destination });
+            tables.add_row(table::L3 { address: route.prefix }, table::NextHop { port, source, destination });
         }
         Ok(())
     }
 
-    fn queue_pair(&self, tables: &mut Tables, pair: &QueuePair) -> Result<(), TargetError> {
+    fn queue_pair(&self, tables: &mut Tables, pair: &ProgramQueuePair) -> Result<(), TargetError> {
         let number = pair_number(pair.collector, pair.purpose);
         if number >= QUEUE_PAIRS {
             return Err(TargetError::Refused(format!("the switch has no queue pair {number}")));
@@ -159,28 +159,28 @@ impl Lowering<'_> {
             let all = (0..copies).map(|copy| (u32::from(port), copy)).collect();
             self.platform.frame_copies(tables, group + copies, all);
         }
-        let source_ip = ip(pair.source.ip)?;
+        let source_ip = require_ipv4(pair.source.ip)?;
         let to = table::UseQueuePair {
             rc: pair.transport == Transport::Rc,
             remote_qpn: pair.remote_qpn,
             source_mac,
             destination_mac,
             source_ip,
-            destination_ip: ip(pair.destination.ip)?,
+            destination_ip: require_ipv4(pair.destination.ip)?,
             udp_port: pair.destination.port,
             tos: pair.tos,
         };
-        tables.row(table::QueuePair { pair: number }, to);
-        tables.row(table::Departure { pair: number }, table::Depart { group });
+        tables.add_row(table::QueuePair { pair: number }, to);
+        tables.add_row(table::Departure { pair: number }, table::Depart { group });
         let answer = table::Answer { address: source_ip, local_qpn: pair.local_qpn };
-        tables.row(answer, table::AnswerOf { pair: number });
+        tables.add_row(answer, table::AnswerOf { pair: number });
         Ok(())
     }
 
-    fn store(&self, tables: &mut Tables, store: &Store) -> Result<(), TargetError> {
+    fn lower_store(&self, tables: &mut Tables, store: &Store) -> Result<(), TargetError> {
         let cannot = |why: String| cannot_write(&store.spec.name, &why);
         let is_counted_twice = matches!(store.spec.kind, StoreKind::KeyIncrement { replicas: 2.., .. });
-        if store.buckets.count() > 1 || is_counted_twice {
+        if store.buckets.copy_count() > 1 || is_counted_twice {
             return Err(cannot(
                 "its keys have replicas at several collectors (spread_copies, replicas), and the P4 programs look up one \
                  collector for all copies: only software translators write such stores"
@@ -188,7 +188,7 @@ impl Lowering<'_> {
             ));
         }
         let id = store.spec.id;
-        let (key, number) = (table::Store { store: id }, self.places.number(id));
+        let (key, number) = (table::Store { store: id }, self.places.store_number(id));
         let element_shift = store.spec.element_len().trailing_zeros();
         // Masks of powers of two have 32 bits.
         let mask = |count: u64| {
@@ -199,7 +199,7 @@ impl Lowering<'_> {
         #[allow(unreachable_patterns)]
         match store.spec.kind {
             StoreKind::KeyWrite { slots, value_len, redundancy: copies, keys } => {
-                tables.row(
+                tables.add_row(
                     key,
                     table::KeyWriteStore {
                         number,
@@ -212,13 +212,13 @@ impl Lowering<'_> {
                 );
             }
             StoreKind::KeyIncrement { slots, redundancy: copies, .. } => {
-                tables.row(key, table::KeyIncrementStore { number, copies, slots_mask: mask(slots)? });
+                tables.add_row(key, table::KeyIncrementStore { number, copies, slots_mask: mask(slots)? });
             }
             StoreKind::Postcarding { slots, hops, redundancy: copies } => {
                 let rows =
-                    self.places.rows(id).ok_or_else(|| cannot("it has no rows in the switch".into()))?;
+                    self.places.row_range(id).ok_or_else(|| cannot("it has no rows in the switch".into()))?;
                 let (slots_mask, cache_base, cache_mask) = (mask(slots)?, rows.first, rows.count - 1);
-                tables.row(
+                tables.add_row(
                     key,
                     table::PostcardingStore {
                         number,
@@ -238,7 +238,7 @@ impl Lowering<'_> {
                     )));
                 }
                 let element_shift = batch_len.trailing_zeros();
-                tables.row(
+                tables.add_row(
                     key,
                     table::AppendStore {
                         number,
@@ -255,7 +255,7 @@ impl Lowering<'_> {
             StoreKind::SketchMerge { columns, rows, epochs, merge, expected: expected_reporters } => {
                 let states = self
                     .places
-                    .columns(id)
+                    .column_range(id)
                     .ok_or_else(|| cannot("it has no columns in the switch".into()))?;
                 let merge = match merge {
                     Merge::Sum => 0,
@@ -265,7 +265,7 @@ impl Lowering<'_> {
                 let (columns_shift, state_base) = (columns.trailing_zeros(), states.first);
                 let (columns_mask, epochs_mask) = (mask(columns.into())?, mask(epochs.into())?);
                 match self.platform {
-                    Platform::Bmv2 => tables.row(
+                    Platform::Bmv2 => tables.add_row(
                         key,
                         table::SketchMergeStore {
                             number,
@@ -279,7 +279,7 @@ impl Lowering<'_> {
                             state_base,
                         },
                     ),
-                    Platform::Tofino => tables.row(
+                    Platform::Tofino => tables.add_row(
                         key,
                         tofino::SketchMergeStore {
                             number,
@@ -295,7 +295,7 @@ impl Lowering<'_> {
                         },
                     ),
                 }
-                if !store.buckets.is_whole() {
+                if !store.buckets.is_whole_store() {
                     return Err(cannot("its columns are shared by several collectors".into()));
                 }
             }
@@ -307,19 +307,19 @@ impl Lowering<'_> {
         }
         let pair = pair_number(store.collector, store.queue_pair);
         let (address, rkey) = (store.address, store.rkey.0);
-        for (first, last) in store.buckets.copy(0).ranges() {
+        for (first, last) in store.buckets.buckets_of_copy(0).to_ranges() {
             let bucket = first..=last;
             if self.platform.has_row_regions() && matches!(store.spec.kind, StoreKind::Postcarding { .. }) {
                 let key = tofino::RowRegion { store: id, bucket: bucket.clone() };
-                tables.row(key, tofino::UseRowRegion { pair, address, rkey });
+                tables.add_row(key, tofino::UseRowRegion { pair, address, rkey });
             }
-            tables.row(table::Region { store: id, bucket }, table::UseRegion { pair, address, rkey });
+            tables.add_row(table::Region { store: id, bucket }, table::UseRegion { pair, address, rkey });
         }
         Ok(())
     }
 }
 
-fn ip(address: IpAddr) -> Result<Ipv4Addr, TargetError> {
+fn require_ipv4(address: IpAddr) -> Result<Ipv4Addr, TargetError> {
     match address {
         IpAddr::V4(address) => Ok(address),
         IpAddr::V6(address) => {
@@ -329,7 +329,7 @@ fn ip(address: IpAddr) -> Result<Ipv4Addr, TargetError> {
 }
 
 /// Which reporters may report.
-fn listed(tables: &mut Tables, reporters: &[ListedReporter]) {
+fn lower_reporters(tables: &mut Tables, reporters: &[ListedReporter]) {
     match reporters {
         [] => tables.default_action::<table::Reporter>(table::Permit {}),
         [..] => tables.default_action::<table::Reporter>(table::NotListed {}),
@@ -338,7 +338,7 @@ fn listed(tables: &mut Tables, reporters: &[ListedReporter]) {
         // A version-0 report does not name its reporter.
         for (version, id) in [(1, reporter.id), (0, 0)] {
             let key = table::Reporter { version, reporter: id, source: reporter.address };
-            tables.row(key, table::Permit {});
+            tables.add_row(key, table::Permit {});
         }
     }
 }

@@ -1,8 +1,8 @@
 //! P4 switches as targets.
 //!
-//! A program is lowered to rows of the switch's tables, multicast groups and clone sessions ([`lower`]),
+//! A program is lowered to rows of the switch's tables, multicast groups and clone sessions ([`lower_program`]),
 //! under the P4 program's names ([`translator`]). What the switch holds is read from the switch itself; what
-//! its tables do not show is kept beside it ([`state`]): names of stores, places of state ([`places`]), and
+//! its tables do not show is kept beside it ([`held_state`]): names of stores, places of state ([`place_capacity`]), and
 //! entries without a row. An entry counts as held if it was applied completely and all its rows are there. So
 //! the next attempt finds and writes what one left undone.
 //!
@@ -37,24 +37,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::translator as names;
 use dta_proto::program::{
-    Change, Entry, EntryKey, Fields, Flush, Lists, Primitive, Program, Store, Transport,
+    DataPlaneChange, DataPlaneEntry, EntryKey, FlushDelay, Lists, Primitive, Program, RowFields, Store,
+    Transport,
 };
 use dta_proto::store::StoreKind;
 use tracing::{info, warn};
 
-use self::counters::Counts;
-use self::lower::{Lowering, cannot_write, pair_number, pair_of};
+use self::counters::SwitchCounts;
+use self::lower::{Lowering, cannot_write, pair_number, split_pair_number};
 use self::pipeline::TRANSLATOR;
-use self::places::Places;
+use self::places::StatePlaces;
 use self::runtime::{BATCH, Runtime, WriteError};
 use self::state::{StateFile, SwitchState};
-use self::tables::{Step, Tables};
+use self::tables::{SwitchUpdate, Tables};
 use self::translator::Command;
-use super::{After, ApplyError, Progress, Status, Target, TargetError};
-use crate::config::{Config, ListedReporter, P4, Translator};
+use super::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
+use crate::config::{Config, ListedReporter, P4, TranslatorConfig};
 
 /// Rows contain no names.
-const FIELDS: Fields = Fields { expected: true, notify: true, ..Fields::NONE };
+const FIELDS: RowFields = RowFields { expected: true, notify: true, ..RowFields::NONE };
 
 /// Places flushed at a time when all are: a sketch may have many.
 const FLUSHED_AT_ONCE: usize = 8192;
@@ -76,21 +77,21 @@ pub struct P4Switch {
 }
 
 /// What a switch holds, and what is kept beside it.
-struct State {
+struct P4HeldState {
     tables: Tables,
     kept: Arc<SwitchState>,
     held: Program,
 }
 
-impl State {
+impl P4HeldState {
     /// Whether it restarted: it has none of the queue pairs that it was given.
-    fn is_lost(&self) -> bool {
+    fn has_restarted(&self) -> bool {
         has_pairs(&self.kept.applied) && !has_pairs(&self.held)
     }
 }
 
 fn has_pairs(program: &Program) -> bool {
-    program.entries().any(|entry| matches!(entry, Entry::QueuePair(_)))
+    program.entries().any(|entry| matches!(entry, DataPlaneEntry::QueuePair(_)))
 }
 
 impl P4Switch {
@@ -98,16 +99,21 @@ impl P4Switch {
     ///
     /// # Errors
     /// An invalid configuration.
-    pub fn of(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switch>> {
+    pub fn from_config(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switch>> {
         let translator = config.translator_of(switch)?;
-        let Some((platform, p4)) = config.switch(switch)?.p4() else { return Ok(None) };
+        let Some((platform, p4)) = config.find_switch(switch)?.p4_config() else { return Ok(None) };
         may_have_keys(p4, &translator)?;
         let runtime = runtime::open(platform, p4, &TRANSLATOR)?;
         Ok(Some(P4Switch::new(runtime, switch, p4, &translator)))
     }
 
     /// The switch behind a runtime. `switch` is its name in the configuration, `translator` its side of the session.
-    pub fn new(runtime: Box<dyn Runtime>, switch: &str, config: &P4, translator: &Translator) -> P4Switch {
+    pub fn new(
+        runtime: Box<dyn Runtime>,
+        switch: &str,
+        config: &P4,
+        translator: &TranslatorConfig,
+    ) -> P4Switch {
         P4Switch {
             runtime,
             config: config.clone(),
@@ -121,41 +127,41 @@ impl P4Switch {
     }
 
     /// The API that programs it.
-    pub fn runtime(&mut self) -> &mut dyn Runtime {
+    pub fn runtime_mut(&mut self) -> &mut dyn Runtime {
         &mut *self.runtime
     }
 
-    fn kept(&mut self) -> Result<Arc<SwitchState>, TargetError> {
+    fn read_state(&mut self) -> Result<Arc<SwitchState>, TargetError> {
         self.file.read().map_err(|error| TargetError::Refused(error.to_string()))
     }
 
-    fn keep(&self, kept: &SwitchState) -> Result<(), TargetError> {
+    fn write_state(&self, kept: &SwitchState) -> Result<(), TargetError> {
         self.file.write(kept).map_err(|error| TargetError::Failed(error.to_string()))
     }
 
     /// The lowering of a program at its places.
-    fn lowering<'a>(&'a self, program: &'a Program, places: &'a Places) -> Lowering<'a> {
+    fn lowering<'a>(&'a self, program: &'a Program, places: &'a StatePlaces) -> Lowering<'a> {
         Lowering { program, places, config: &self.config, platform: self.runtime.platform() }
     }
 
     /// The tables of a program at its places.
-    fn lower(&self, program: &Program, places: &Places) -> Result<Tables, TargetError> {
-        self.lowering(program, places).tables(&self.reporters)
+    fn lower_program(&self, program: &Program, places: &StatePlaces) -> Result<Tables, TargetError> {
+        self.lowering(program, places).lower_program(&self.reporters)
     }
 
     /// The rows of the applied program, without forwarding.
-    fn rows_of(&self, kept: &SwitchState) -> Result<Tables, TargetError> {
+    fn applied_rows(&self, kept: &SwitchState) -> Result<Tables, TargetError> {
         let (mut rows, lowering) = (Tables::default(), self.lowering(&kept.applied, &kept.places));
         for entry in kept.applied.entries() {
-            lowering.entry(&mut rows, entry)?;
+            lowering.lower_entry(&mut rows, entry)?;
         }
         Ok(rows)
     }
 
     /// What it holds. `tables` is `None` if it runs another program, of which nothing is kept.
-    fn state(&mut self, tables: Option<Tables>) -> Result<State, TargetError> {
+    fn held_state(&mut self, tables: Option<Tables>) -> Result<P4HeldState, TargetError> {
         let kept = match tables {
-            Some(_) => self.kept()?,
+            Some(_) => self.read_state()?,
             None => Arc::default(),
         };
         let tables = tables.unwrap_or_default();
@@ -163,43 +169,47 @@ impl P4Switch {
         for entry in kept.applied.entries() {
             let mut own = Tables::default();
             // What the current configuration cannot lower is written again.
-            if lowering.entry(&mut own, entry).is_ok() && tables.contains(&own) {
+            if lowering.lower_entry(&mut own, entry).is_ok() && tables.contains(&own) {
                 held.set(entry.clone());
             }
         }
-        Ok(State { tables, kept, held })
+        Ok(P4HeldState { tables, kept, held })
     }
 
     /// The commands for the data plane after these changes to a switch of which this was `kept`. `is_same` says of a
     /// store and a collector whether nobody else can have written there meanwhile.
-    fn commands(
+    fn commands_for_changes(
         &self,
-        changes: &[Change],
+        changes: &[DataPlaneChange],
         want: &Program,
-        places: &Places,
+        places: &StatePlaces,
         kept: &SwitchState,
         is_same: impl Fn(u16, u8) -> bool,
         fresh: bool,
     ) -> Vec<Command> {
         let mut commands = Vec::new();
         // Without a state, nothing is known of a program that runs.
-        let was_used = |place| kept.life == 0 || kept.places.was_used(place);
+        let was_used = |place| kept.life == 0 || kept.places.has_been_used(place);
         let is_new = |key: EntryKey| {
-            changes.iter().any(|change| matches!(change, Change::Insert { entry } if entry.key() == key))
+            changes
+                .iter()
+                .any(|change| matches!(change, DataPlaneChange::Insert { entry } if entry.entry_key() == key))
         };
         let had_another_part = |store: &Store| {
-            want.parts_of(store.spec.id).any(|part| !is_new(Entry::Store(part.clone()).key()))
+            want.store_parts(store.spec.id)
+                .any(|part| !is_new(DataPlaneEntry::Store(part.clone()).entry_key()))
         };
         let mut forget = |store: u16, kind: &StoreKind| match *kind {
             StoreKind::Postcarding { .. } => {
-                let (first, rows) = places.rows(store).map_or((0, 0), |place| (place.first, place.count));
+                let (first, rows) =
+                    places.row_range(store).map_or((0, 0), |place| (place.first, place.count));
                 commands.extend((0..rows).map(|index| Command {
                     state: first + index,
-                    ..of_store(translator::FORGET_ROW, store, index, 0)
+                    ..store_command(translator::FORGET_ROW, store, index, 0)
                 }));
             }
             StoreKind::SketchMerge { columns, epochs, .. } => {
-                let first = places.columns(store).map_or(0, |place| place.first);
+                let first = places.column_range(store).map_or(0, |place| place.first);
                 commands.extend(of_columns(translator::FORGET_COLUMN, store, columns, epochs, first));
             }
             _ => {}
@@ -207,8 +217,12 @@ impl P4Switch {
         for change in changes {
             match change {
                 // The place may have been another store's. What is held for another collector's part stays.
-                Change::Forget { entry: Entry::Store(store) } => forget(store.spec.id, &store.spec.kind),
-                Change::Insert { entry: Entry::Store(store) } if !fresh && !had_another_part(store) => {
+                DataPlaneChange::Forget { entry: DataPlaneEntry::Store(store) } => {
+                    forget(store.spec.id, &store.spec.kind)
+                }
+                DataPlaneChange::Insert { entry: DataPlaneEntry::Store(store) }
+                    if !fresh && !had_another_part(store) =>
+                {
                     forget(store.spec.id, &store.spec.kind)
                 }
                 _ => {}
@@ -216,27 +230,30 @@ impl P4Switch {
         }
         for change in changes {
             let (before, to) = match change {
-                Change::Insert { entry } => (None, entry),
-                Change::Modify { from, to } => (Some(from), to),
-                Change::Delete { .. } | Change::Forget { .. } => continue,
+                DataPlaneChange::Insert { entry } => (None, entry),
+                DataPlaneChange::Modify { from, to } => (Some(from), to),
+                DataPlaneChange::Delete { .. } | DataPlaneChange::Forget { .. } => continue,
             };
             match (before, to) {
-                (Some(Entry::QueuePair(before)), Entry::QueuePair(pair))
+                (Some(DataPlaneEntry::QueuePair(before)), DataPlaneEntry::QueuePair(pair))
                     if before.generation == pair.generation && before.remote_qpn == pair.remote_qpn => {}
-                (_, Entry::QueuePair(pair)) => {
+                (_, DataPlaneEntry::QueuePair(pair)) => {
                     let number = pair_number(pair.collector, pair.purpose);
-                    commands.push(of_pair(translator::SET_PSN, number, pair.start_psn));
+                    commands.push(pair_command(translator::SET_PSN, number, pair.start_psn));
                 }
-                (_, Entry::Lists(lists)) if want.store(lists.store).is_some() => {
+                (_, DataPlaneEntry::Lists(lists)) if want.first_store_part(lists.store).is_some() => {
                     let positions: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
                     let is_same = is_same(lists.store, lists.collector);
-                    let each =
-                        |of: &Places| of.lists(lists).into_iter().flat_map(|(part, at)| part.zip(at..));
+                    let each = |of: &StatePlaces| {
+                        of.list_places(lists).into_iter().flat_map(|(part, at)| part.zip(at..))
+                    };
                     let had: BTreeSet<(u32, u32)> = each(&kept.places).collect();
                     for (list, state) in each(places) {
                         let sequence = positions.get(&list).copied().unwrap_or(0);
-                        let of =
-                            |command, value| Command { state, ..of_store(command, lists.store, list, value) };
+                        let of = |command, value| Command {
+                            state,
+                            ..store_command(command, lists.store, list, value)
+                        };
                         let is_new = !had.contains(&(list, state));
                         // Another list may have left entries there. The registers of a newly loaded program are 0.
                         if is_new && was_used(state) && !fresh {
@@ -264,32 +281,33 @@ impl P4Switch {
     ) {
         let stays = |lists: &Lists, list: u32| {
             want.entries().any(|entry| match entry {
-                Entry::Lists(of) => {
-                    (of.store, of.collector) == (lists.store, lists.collector) && of.range().contains(&list)
+                DataPlaneEntry::Lists(of) => {
+                    (of.store, of.collector) == (lists.store, lists.collector)
+                        && of.list_numbers().contains(&list)
                 }
                 _ => false,
             })
         };
         let flushes = held.entries().filter_map(|entry| match entry {
-            Entry::Lists(lists) if is_same(lists.store, lists.collector) => Some(lists),
+            DataPlaneEntry::Lists(lists) if is_same(lists.store, lists.collector) => Some(lists),
             _ => None,
         });
         let leaving: Vec<Command> = flushes
             .flat_map(|lists| {
-                let leaving = lists.range().filter(move |list| !stays(lists, *list));
-                leaving.map(|list| of_store(translator::FLUSH_LIST, lists.store, list, 0))
+                let leaving = lists.list_numbers().filter(move |list| !stays(lists, *list));
+                leaving.map(|list| store_command(translator::FLUSH_LIST, lists.store, list, 0))
             })
             .collect();
         if leaving.is_empty() || self.runtime.cannot_command().is_some() {
             return;
         }
-        if let Err(error) = self.runtime.command(&leaving, rows).await {
+        if let Err(error) = self.runtime.run_commands(&leaving, rows).await {
             warn!(%error, "what lists hold for the collector that they leave stays in the switch");
         }
     }
 
     async fn held_reports(&mut self) -> Result<u64, TargetError> {
-        let (nodes, held) = (self.statistics().await?, names::HELD.of(&[]));
+        let (nodes, held) = (self.statistics().await?, names::HELD.format_name(&[]));
         let mut counters = nodes.iter().flat_map(|node| &node.counters);
         Ok(counters.find(|counter| counter.name == held).map_or(0, |counter| counter.value))
     }
@@ -297,7 +315,7 @@ impl P4Switch {
 
 /// Whether a collector's part of a store is what it was, and nobody else may have written to it since.
 fn is_same_part(held: &Program, want: &Program, after: After, store: u16, collector: u8) -> bool {
-    let parts = held.part(store, collector).zip(want.part(store, collector));
+    let parts = held.store_part(store, collector).zip(want.store_part(store, collector));
     let generations = (held.generation(collector), want.generation(collector));
     let is_same_session =
         after == After::Renewal || generations.1.is_none() || generations.0 == generations.1;
@@ -305,8 +323,8 @@ fn is_same_part(held: &Program, want: &Program, after: After, store: u16, collec
 }
 
 /// Whether rkeys may be sent to the switch, which has no TLS.
-fn may_have_keys(p4: &P4, translator: &Translator) -> Result<(), TargetError> {
-    if translator.tls.is_some() && !p4.insecure && !is_local(&p4.control) {
+fn may_have_keys(p4: &P4, translator: &TranslatorConfig) -> Result<(), TargetError> {
+    if translator.tls.is_some() && !p4.insecure && !is_local_address(&p4.control) {
         return Err(TargetError::Refused(format!(
             "the rkeys for the collector's memory came over TLS and would go to {} without it: set \
             `insecure = true` if nobody else is on that network",
@@ -317,21 +335,21 @@ fn may_have_keys(p4: &P4, translator: &Translator) -> Result<(), TargetError> {
 }
 
 /// Whether an address is on this host.
-fn is_local(control: &str) -> bool {
+fn is_local_address(control: &str) -> bool {
     let host = control.trim_start_matches("http://").rsplit_once(':').map_or(control, |(host, _)| host);
     host == "localhost"
         || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
 /// Writes updates in batches. Returns how many were applied before an error.
-async fn write_all(runtime: &mut dyn Runtime, updates: &[Step]) -> Result<(), ApplyError> {
+async fn write_all(runtime: &mut dyn Runtime, updates: &[SwitchUpdate]) -> Result<(), ApplyError> {
     let mut applied = 0;
     for batch in updates.chunks(BATCH) {
-        if let Err(WriteError { made, error }) = runtime.write(batch).await {
+        if let Err(WriteError { made, error }) = runtime.write_updates(batch).await {
             let progress = match made {
-                None => Progress::Unknown,
-                Some(made) if applied + made == 0 => Progress::Nothing,
-                Some(made) => Progress::Part { applied: applied + made, of: updates.len() },
+                None => ApplyProgress::Unknown,
+                Some(made) if applied + made == 0 => ApplyProgress::Nothing,
+                Some(made) => ApplyProgress::Part { applied: applied + made, of: updates.len() },
             };
             return Err(ApplyError { progress, error });
         }
@@ -340,31 +358,33 @@ async fn write_all(runtime: &mut dyn Runtime, updates: &[Step]) -> Result<(), Ap
     Ok(())
 }
 
-fn of_store(command: u8, store: u16, index: u32, value: u32) -> Command {
+fn store_command(command: u8, store: u16, index: u32, value: u32) -> Command {
     Command { command, pair: 0, store, index, value, state: 0 }
 }
 
 /// The commands that flush what an entry gathers of a primitive.
-fn flushes<'a>(
-    entry: &'a Entry,
+fn flush_commands<'a>(
+    entry: &'a DataPlaneEntry,
     primitive: Primitive,
     older_us: u32,
-    places: &Places,
+    places: &StatePlaces,
 ) -> Box<dyn Iterator<Item = Command> + Send + 'a> {
     match entry {
-        Entry::Lists(lists) if primitive == Primitive::Append => {
-            let of = move |list| of_store(translator::FLUSH_LIST, lists.store, list, older_us);
-            Box::new(lists.range().map(of))
+        DataPlaneEntry::Lists(lists) if primitive == Primitive::Append => {
+            let of = move |list| store_command(translator::FLUSH_LIST, lists.store, list, older_us);
+            Box::new(lists.list_numbers().map(of))
         }
-        Entry::Store(store) if store.spec.kind.primitive() == primitive => {
+        DataPlaneEntry::Store(store) if store.spec.kind.primitive() == primitive => {
             let id = store.spec.id;
             match store.spec.kind {
                 StoreKind::Postcarding { .. } => {
-                    let rows = places.rows(id).map_or(0, |place| place.count);
-                    Box::new((0..rows).map(move |row| of_store(translator::FLUSH_ROW, id, row, older_us)))
+                    let rows = places.row_range(id).map_or(0, |place| place.count);
+                    Box::new(
+                        (0..rows).map(move |row| store_command(translator::FLUSH_ROW, id, row, older_us)),
+                    )
                 }
                 StoreKind::SketchMerge { columns, epochs, .. } => {
-                    let first = places.columns(id).map_or(0, |place| place.first);
+                    let first = places.column_range(id).map_or(0, |place| place.first);
                     Box::new(of_columns(translator::FLUSH_COLUMN, id, columns, epochs, first))
                 }
                 _ => Box::new(std::iter::empty()),
@@ -374,8 +394,8 @@ fn flushes<'a>(
     }
 }
 
-fn of_pair(command: u8, pair: u32, value: u32) -> Command {
-    Command { pair: u8::try_from(pair).unwrap_or(u8::MAX), ..of_store(command, 0, 0, value) }
+fn pair_command(command: u8, pair: u32, value: u32) -> Command {
+    Command { pair: u8::try_from(pair).unwrap_or(u8::MAX), ..store_command(command, 0, 0, value) }
 }
 
 /// A command for each column of each place of an epoch; their states start at `first`.
@@ -389,67 +409,75 @@ fn of_columns(
     let places = (0..epochs).flat_map(move |epoch| (0..columns).map(move |column| (epoch, column)));
     places.map(move |(epoch, column)| Command {
         state: first + epoch * columns + column,
-        ..of_store(command, store, column, epoch)
+        ..store_command(command, store, column, epoch)
     })
 }
 
 #[tonic::async_trait]
 impl Target for P4Switch {
-    async fn held(&mut self) -> Result<Program, TargetError> {
+    async fn held_program(&mut self) -> Result<Program, TargetError> {
         let tables = self.runtime.read().await?;
-        Ok(self.state(tables)?.held)
+        Ok(self.held_state(tables)?.held)
     }
 
-    async fn lacks(&mut self, want: &Program, after: After) -> Result<Vec<Change>, TargetError> {
+    async fn required_changes(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> Result<Vec<DataPlaneChange>, TargetError> {
         self.could_hold(want).await?;
-        Ok(after.changes(FIELDS, &self.held().await?, want))
+        Ok(after.changes_between(FIELDS, &self.held_program().await?, want))
     }
 
-    async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
+    async fn apply_program(
+        &mut self,
+        want: &Program,
+        after: After,
+    ) -> Result<Vec<DataPlaneChange>, ApplyError> {
         // Rejected before the first change.
-        self.could_hold(want).await.map_err(ApplyError::nothing)?;
-        let fresh = self.runtime.load().await.map_err(ApplyError::nothing)?;
-        let tables = self.runtime.read().await.map_err(ApplyError::nothing)?;
-        let mut state = self.state(tables).map_err(ApplyError::nothing)?;
+        self.could_hold(want).await.map_err(ApplyError::before_first_change)?;
+        let fresh = self.runtime.load().await.map_err(ApplyError::before_first_change)?;
+        let tables = self.runtime.read().await.map_err(ApplyError::before_first_change)?;
+        let mut state = self.held_state(tables).map_err(ApplyError::before_first_change)?;
         // The kept state is of a program that is gone.
-        let restarted = fresh || state.is_lost();
+        let restarted = fresh || state.has_restarted();
         if restarted {
-            self.keep(&SwitchState::default()).map_err(ApplyError::nothing)?;
+            self.write_state(&SwitchState::default()).map_err(ApplyError::before_first_change)?;
             (state.kept, state.held) = (Arc::default(), Program::default());
         }
         // If it has not restarted, somebody has cleared its counters.
         if restarted || self.frames.1 {
             self.frames = (0, false);
         }
-        let State { tables, kept, held } = state;
+        let P4HeldState { tables, kept, held } = state;
         // Nothing was applied since: the sessions of this program were opened before.
         if after == After::Renewal && kept.life == 0 && has_pairs(want) {
-            return Err(ApplyError::nothing(TargetError::Restarted));
+            return Err(ApplyError::before_first_change(TargetError::Restarted));
         }
-        let changes = after.changes(FIELDS, &held, want);
+        let changes = after.changes_between(FIELDS, &held, want);
         let is_same = |store, collector| is_same_part(&held, want, after, store, collector);
         let mut before = kept.places.clone();
         before.forget_lists_elsewhere(want, |store, collector| !is_same(store, collector));
-        let places = before.of(want, self.config.postcard_rows, self.runtime.places());
-        let places = places.map_err(ApplyError::nothing)?;
-        let wanted = self.lower(want, &places).map_err(ApplyError::nothing)?;
+        let places = before.assign_places(want, self.config.postcard_rows, self.runtime.place_capacity());
+        let places = places.map_err(ApplyError::before_first_change)?;
+        let wanted = self.lower_program(want, &places).map_err(ApplyError::before_first_change)?;
         let updates = tables.updates_to(&wanted);
         if changes.is_empty() && updates.is_empty() && kept.applied == *want {
             return Ok(changes);
         }
-        let life = if kept.life == 0 || fresh { now_us() } else { kept.life };
+        let life = if kept.life == 0 || fresh { unix_time_us() } else { kept.life };
         // Until everything is done, what changes does not count as held, except for the session, whose
         // generation shows what must be done.
         let mut certain = held.clone();
         for change in &changes {
-            if !matches!(change.key(), EntryKey::Session(_)) {
-                certain.remove(&change.key());
+            if !matches!(change.entry_key(), EntryKey::Session(_)) {
+                certain.remove(&change.entry_key());
             }
         }
         if !(changes.is_empty() && updates.is_empty()) {
             let mut half = SwitchState { applied: certain, places: places.clone(), life };
             half.places.keep_lists_of(&kept.places);
-            let commands = self.commands(&changes, want, &places, &kept, is_same, fresh);
+            let commands = self.commands_for_changes(&changes, want, &places, &kept, is_same, fresh);
             self.flush_leaving(&held, want, &tables, is_same).await;
             info!(
                 changes = changes.len(),
@@ -457,47 +485,54 @@ impl Target for P4Switch {
                 commands = commands.len(),
                 "programming the switch"
             );
-            self.keep(&half).map_err(ApplyError::nothing)?;
+            self.write_state(&half).map_err(ApplyError::before_first_change)?;
             write_all(&mut *self.runtime, &updates).await?;
-            if let Err(error) = self.runtime.command(&commands, &wanted).await {
+            if let Err(error) = self.runtime.run_commands(&commands, &wanted).await {
                 let of = updates.len() + commands.len();
-                return Err(ApplyError { progress: Progress::Part { applied: updates.len(), of }, error });
+                return Err(ApplyError {
+                    progress: ApplyProgress::Part { applied: updates.len(), of },
+                    error,
+                });
             }
         }
         let whole = SwitchState { applied: want.clone(), places, life };
-        self.keep(&whole).map_err(|error| ApplyError { progress: Progress::Unknown, error })?;
+        self.write_state(&whole).map_err(|error| ApplyError { progress: ApplyProgress::Unknown, error })?;
         Ok(changes)
     }
 
     async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
         for entry in want.entries() {
-            if let Entry::Store(Store { spec, .. }) = entry
+            if let DataPlaneEntry::Store(Store { spec, .. }) = entry
                 && let Some(why) = self.runtime.cannot_write(&spec.kind)
             {
                 return Err(cannot_write(&spec.name, &why));
             }
         }
-        let places = self.kept()?.places.of(want, self.config.postcard_rows, self.runtime.places());
+        let places = self.read_state()?.places.assign_places(
+            want,
+            self.config.postcard_rows,
+            self.runtime.place_capacity(),
+        );
         let places = places?;
-        self.lower(want, &places).map(drop)
+        self.lower_program(want, &places).map(drop)
     }
 
     async fn has_restarted(&mut self) -> Result<bool, TargetError> {
         let fresh = self.runtime.load().await?;
         let tables = self.runtime.read().await?;
-        Ok(fresh || self.state(tables)?.is_lost())
+        Ok(fresh || self.held_state(tables)?.has_restarted())
     }
 
     async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
-        let (counts, kept) = (self.runtime.counters().await?, self.kept()?);
-        Ok(vec![counters::node(&self.name, &kept, &counts)])
+        let (counts, kept) = (self.runtime.read_counters().await?, self.read_state()?);
+        Ok(vec![counters::switch_statistics(&self.name, &kept, &counts)])
     }
 
     async fn flush_all(&mut self) -> Result<u64, TargetError> {
         let before = self.held_reports().await?;
         for primitive in [Primitive::Append, Primitive::Postcarding, Primitive::SketchMerge] {
             let mut first = 0;
-            while self.flush(primitive, 0, first, FLUSHED_AT_ONCE).await? {
+            while self.flush_places(primitive, 0, first, FLUSHED_AT_ONCE).await? {
                 first += FLUSHED_AT_ONCE;
             }
         }
@@ -513,27 +548,27 @@ impl Target for P4Switch {
     }
 
     fn flush_times(&mut self) -> Result<BTreeMap<Primitive, u32>, TargetError> {
-        let kept = self.kept()?;
-        let time = |entry: &Entry| match entry {
-            Entry::Flush(Flush { primitive, after_ms }) => Some((*primitive, *after_ms)),
+        let kept = self.read_state()?;
+        let time = |entry: &DataPlaneEntry| match entry {
+            DataPlaneEntry::Flush(FlushDelay { primitive, after_ms }) => Some((*primitive, *after_ms)),
             _ => None,
         };
         Ok(kept.applied.entries().filter_map(time).collect())
     }
 
-    async fn flush(
+    async fn flush_places(
         &mut self,
         primitive: Primitive,
         older_us: u32,
         first: usize,
         count: usize,
     ) -> Result<bool, TargetError> {
-        let kept = self.kept()?;
+        let kept = self.read_state()?;
         // A store with parts at several collectors has its places once.
         let mut seen = BTreeSet::new();
-        let once = |entry: &&Entry| !matches!(entry, Entry::Store(store) if !seen.insert(store.spec.id));
+        let once = |entry: &&DataPlaneEntry| !matches!(entry, DataPlaneEntry::Store(store) if !seen.insert(store.spec.id));
         let all = kept.applied.entries().filter(once);
-        let all = all.flat_map(|entry| flushes(entry, primitive, older_us, &kept.places));
+        let all = all.flat_map(|entry| flush_commands(entry, primitive, older_us, &kept.places));
         let mut part: Vec<Command> = all.skip(first).take(count.saturating_add(1)).collect();
         let is_more = part.len() > count;
         part.truncate(count);
@@ -542,8 +577,8 @@ impl Target for P4Switch {
                 return Err(TargetError::Refused(why));
             }
             self.runtime.load().await?;
-            let rows = self.rows_of(&kept)?;
-            self.runtime.command(&part, &rows).await?;
+            let rows = self.applied_rows(&kept)?;
+            self.runtime.run_commands(&part, &rows).await?;
         }
         Ok(is_more)
     }
@@ -553,20 +588,20 @@ impl Target for P4Switch {
         Ok(())
     }
 
-    async fn status(&mut self) -> Result<Status, TargetError> {
-        let counts = self.runtime.counters().await?;
-        let frames = counts.of("pair_frames").iter().sum();
+    async fn read_status(&mut self) -> Result<TargetStatus, TargetError> {
+        let counts = self.runtime.read_counters().await?;
+        let frames = counts.counts_named("pair_frames").iter().sum();
         // What an earlier life counted stays as it was handed in, until the next one has a state of its own.
         if frames < self.frames.0 {
             self.frames.1 = true;
             return Err(TargetError::Restarted);
         }
         self.frames.0 = frames;
-        let kept = self.kept()?;
-        let silent = self.silent(&counts, &kept).await?;
-        let nodes = vec![counters::node(&self.name, &kept, &counts)];
+        let kept = self.read_state()?;
+        let silent = self.silent_collectors(&counts, &kept).await?;
+        let nodes = vec![counters::switch_statistics(&self.name, &kept, &counts)];
         // It keeps no frame to send it again: what left before its rows changed has arrived, or is lost.
-        Ok(Status { nodes, silent, former_regions: Some(0), ..Status::default() })
+        Ok(TargetStatus { nodes, silent, former_regions: Some(0), ..TargetStatus::default() })
     }
 }
 
@@ -574,21 +609,25 @@ impl P4Switch {
     /// Collectors whose RC queue pair does not answer: at two checks in a row it has sent frames and received
     /// nothing, although it was probed. The switch counts answers on all queue pairs together. A switch that
     /// cannot probe requests too few answers to tell.
-    async fn silent(&mut self, counts: &Counts, kept: &SwitchState) -> Result<BTreeSet<u8>, TargetError> {
+    async fn silent_collectors(
+        &mut self,
+        counts: &SwitchCounts,
+        kept: &SwitchState,
+    ) -> Result<BTreeSet<u8>, TargetError> {
         if self.runtime.cannot_command().is_some() {
             return Ok(BTreeSet::new());
         }
-        let answers: u64 = counts.of("answers").iter().sum();
+        let answers: u64 = counts.counts_named("answers").iter().sum();
         let heard = std::mem::replace(&mut self.answers, answers) != answers;
         let mut silent = BTreeSet::new();
         let mut probes = Vec::new();
         for entry in kept.applied.entries() {
-            let Entry::QueuePair(pair) = entry else { continue };
+            let DataPlaneEntry::QueuePair(pair) = entry else { continue };
             if pair.transport != Transport::Rc {
                 continue;
             }
             let number = pair_number(pair.collector, pair.purpose);
-            let frames = counts.at("pair_frames", number as usize);
+            let frames = counts.count_at("pair_frames", number as usize);
             let (sent, misses) = self.quiet.entry(number).or_insert((frames, 0));
             match (heard, frames != *sent) {
                 (true, _) => *misses = 0,
@@ -597,14 +636,14 @@ impl P4Switch {
             }
             *sent = frames;
             if *misses > 0 {
-                probes.push(of_pair(translator::PROBE, number, 0));
+                probes.push(pair_command(translator::PROBE, number, 0));
             }
             if *misses > 2 {
-                silent.insert(pair_of(number).0);
+                silent.insert(split_pair_number(number).0);
             }
         }
         if !probes.is_empty()
-            && let Err(error) = self.runtime.command(&probes, &self.rows_of(kept)?).await
+            && let Err(error) = self.runtime.run_commands(&probes, &self.applied_rows(kept)?).await
         {
             warn!(%error, "cannot probe a silent queue pair");
         }
@@ -613,7 +652,7 @@ impl P4Switch {
 }
 
 /// Microseconds since 1970.
-fn now_us() -> u64 {
+fn unix_time_us() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))

@@ -12,11 +12,11 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
-use super::counters::Counts;
-use super::pipeline::Pipeline;
+use super::counters::SwitchCounts;
+use super::pipeline::P4Pipeline;
 use super::runtime::{self, CALL, MAX_ANSWER, Runtime, WriteError};
-use super::schema::{Field, KeyField, MatchKind, Schema, Table, Used, all_ones};
-use super::tables::{Holds, Item, Match, Step, Tables};
+use super::schema::{KeyField, MatchKind, P4FieldSchema, P4TableSchema, Schema, Used, all_ones};
+use super::tables::{Holds, Item, Match, SwitchUpdate, Tables};
 use super::translator::Command;
 use crate::config::{P4, Platform};
 use crate::switches::TargetError;
@@ -42,10 +42,10 @@ impl Compiled {
     ///
     /// # Errors
     /// Files that are missing, or belong to another program.
-    pub fn load(pipeline: &Pipeline, directory: Option<&Path>) -> Result<Compiled, TargetError> {
+    pub fn load(pipeline: &P4Pipeline, directory: Option<&Path>) -> Result<Compiled, TargetError> {
         let Some(directory) = directory else {
             let (p4info, json) = pipeline.compiled;
-            return Compiled::of(pipeline, p4info.to_vec(), json.to_vec());
+            return Compiled::from_file_contents(pipeline, p4info.to_vec(), json.to_vec());
         };
         let read = |ending: &str| {
             let path: PathBuf = directory.join(format!("{}.{ending}", pipeline.name));
@@ -53,20 +53,24 @@ impl Compiled {
                 TargetError::Refused(format!("cannot read the program {}: {error}", path.display()))
             })
         };
-        Compiled::of(pipeline, read("p4info.bin")?, read("json")?)
+        Compiled::from_file_contents(pipeline, read("p4info.bin")?, read("json")?)
     }
 
-    fn of(pipeline: &Pipeline, p4info: Vec<u8>, json: Vec<u8>) -> Result<Compiled, TargetError> {
+    fn from_file_contents(
+        pipeline: &P4Pipeline,
+        p4info: Vec<u8>,
+        json: Vec<u8>,
+    ) -> Result<Compiled, TargetError> {
         let refuse = |error: &dyn std::fmt::Display| TargetError::Refused(error.to_string());
         let info =
             read_p4info(&p4info).map_err(|error| refuse(&format_args!("this is not a P4Info: {error}")))?;
         let schema = Schema::of_p4info(&info);
-        schema.check(pipeline.used).map_err(|error| refuse(&error))?;
+        schema.check_required(pipeline.used).map_err(|error| refuse(&error))?;
         Ok(Compiled { p4info, json, schema })
     }
 
     /// Identifies the program that a switch runs.
-    fn cookie(&self) -> u64 {
+    fn program_cookie(&self) -> u64 {
         u64::from(dta_proto::crc::crc32(&self.p4info)) << 32 | u64::from(dta_proto::crc::crc32(&self.json))
     }
 }
@@ -76,7 +80,7 @@ pub struct P4Runtime {
     client: P4RuntimeClient<Channel>,
     address: String,
     device: u64,
-    pipeline: &'static Pipeline,
+    pipeline: &'static P4Pipeline,
     compiled: Compiled,
     /// Set once this is the primary controller.
     stream: Option<Stream>,
@@ -92,17 +96,17 @@ impl P4Runtime {
     ///
     /// # Errors
     /// An invalid address or program.
-    pub fn new(config: &P4, pipeline: &'static Pipeline) -> Result<P4Runtime, TargetError> {
+    pub fn new(config: &P4, pipeline: &'static P4Pipeline) -> Result<P4Runtime, TargetError> {
         let compiled = Compiled::load(pipeline, config.program.as_deref())?;
         let address = config.control.clone();
-        let channel = runtime::connect(&address)?;
+        let channel = runtime::connect_lazy(&address)?;
         let client = P4RuntimeClient::new(channel)
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
         Ok(P4Runtime { client, address, device: config.device, pipeline, compiled, stream: None })
     }
 
-    fn error(&self, status: &Status) -> TargetError {
+    fn status_error(&self, status: &Status) -> TargetError {
         let reason = dta_rpc::transport::status_reason(status);
         let text = format!("the switch at {}: {reason}", self.address);
         match status.code() {
@@ -110,16 +114,16 @@ impl P4Runtime {
                 "{text}; is it running (`simple_switch_grpc --no-p4 ... -- --grpc-server-addr {}`)?",
                 self.address
             )),
-            _ => runtime::error(status, text),
+            _ => runtime::error_from_status(status, text),
         }
     }
 
-    fn failed(&self, what: &str) -> TargetError {
+    fn switch_failure(&self, what: &str) -> TargetError {
         TargetError::Failed(format!("the switch at {}: {what}", self.address))
     }
 
     /// The cookie of the program that the switch runs.
-    async fn cookie(&mut self) -> Result<Option<u64>, TargetError> {
+    async fn running_cookie(&mut self) -> Result<Option<u64>, TargetError> {
         let request = GetForwardingPipelineConfigRequest {
             device_id: self.device,
             response_type: get_forwarding_pipeline_config_request::ResponseType::CookieOnly.into(),
@@ -131,7 +135,7 @@ impl P4Runtime {
             }
             // It runs no program yet.
             Err(status) if matches!(status.code(), Code::FailedPrecondition | Code::NotFound) => Ok(None),
-            Err(status) => Err(self.error(&status)),
+            Err(status) => Err(self.status_error(&status)),
         }
     }
 
@@ -147,23 +151,24 @@ impl P4Runtime {
             MasterArbitrationUpdate { device_id: self.device, election_id: Some(election), status: None };
         let first = stream_message_request::Update::Arbitration(arbitration);
         if requests.send(StreamMessageRequest { update: Some(first) }).await.is_err() {
-            return Err(self.failed("the stream ended"));
+            return Err(self.switch_failure("the stream ended"));
         }
         // The stream lasts as long as the connection: it has no timeout.
         let mut request = tonic::Request::new(ReceiverStream::new(queue));
         request.set_timeout(Duration::from_secs(u64::from(u32::MAX)));
-        let answers = self.client.stream_channel(request).await.map_err(|status| self.error(&status))?;
+        let answers =
+            self.client.stream_channel(request).await.map_err(|status| self.status_error(&status))?;
         let mut answers = answers.into_inner();
         let first = tokio::time::timeout(CALL, answers.message()).await;
-        let first = first.map_err(|_| self.failed("it does not answer to arbitration"))?;
-        let first = first.map_err(|status| self.error(&status))?.and_then(|message| message.update);
+        let first = first.map_err(|_| self.switch_failure("it does not answer to arbitration"))?;
+        let first = first.map_err(|status| self.status_error(&status))?.and_then(|message| message.update);
         match first {
             Some(stream_message_response::Update::Arbitration(update))
                 if update.status.as_ref().is_none_or(|status| status.code == 0) => {}
             Some(stream_message_response::Update::Arbitration(_)) => {
-                return Err(self.failed("another controller programs it, with a higher election id"));
+                return Err(self.switch_failure("another controller programs it, with a higher election id"));
             }
-            _ => return Err(self.failed("it does not answer to arbitration")),
+            _ => return Err(self.switch_failure("it does not answer to arbitration")),
         }
         tokio::spawn(async move {
             while let Ok(Some(message)) = answers.message().await {
@@ -186,16 +191,16 @@ impl P4Runtime {
         Ok(())
     }
 
-    fn election(&self) -> Option<Uint128> {
+    fn election_id(&self) -> Option<Uint128> {
         self.stream.as_ref().map(|stream| stream.election)
     }
 
     async fn read_entities(&mut self, entities: Vec<Entity>) -> Result<Vec<Entity>, TargetError> {
         let request = ReadRequest { device_id: self.device, entities };
-        let answer = self.client.read(request).await.map_err(|status| self.error(&status))?;
+        let answer = self.client.read(request).await.map_err(|status| self.status_error(&status))?;
         let mut answer = answer.into_inner();
         let mut all = Vec::new();
-        while let Some(part) = answer.message().await.map_err(|status| self.error(&status))? {
+        while let Some(part) = answer.message().await.map_err(|status| self.status_error(&status))? {
             all.extend(part.entities);
         }
         Ok(all)
@@ -225,33 +230,35 @@ impl P4Runtime {
         }
         let request = WriteRequest {
             device_id: self.device,
-            election_id: self.election(),
+            election_id: self.election_id(),
             updates,
             atomicity: write_request::Atomicity::ContinueOnError.into(),
         };
-        self.client.write(request).await.map(drop).map_err(|status| self.error(&status))
+        self.client.write(request).await.map(drop).map_err(|status| self.status_error(&status))
     }
 
-    fn entity(&self, item: &Item, holds: Option<&Holds>) -> Result<Entity, TargetError> {
-        encode(&self.compiled.schema, item, holds).map(|entity| Entity { entity: Some(entity) }).ok_or_else(
-            || TargetError::Refused(format!("the switch's program cannot hold {item:?}: {holds:?}")),
-        )
+    fn encode_entity(&self, item: &Item, holds: Option<&Holds>) -> Result<Entity, TargetError> {
+        encode_item(&self.compiled.schema, item, holds)
+            .map(|entity| Entity { entity: Some(entity) })
+            .ok_or_else(|| {
+                TargetError::Refused(format!("the switch's program cannot hold {item:?}: {holds:?}"))
+            })
     }
 
     async fn count_of_commands(&mut self) -> Result<u64, TargetError> {
         let counts = self.counters_named(&["commands"]).await?;
-        Ok(counts.of("commands").iter().sum())
+        Ok(counts.counts_named("commands").iter().sum())
     }
 
-    async fn counters_named(&mut self, names: &[&str]) -> Result<Counts, TargetError> {
+    async fn counters_named(&mut self, names: &[&str]) -> Result<SwitchCounts, TargetError> {
         let mut asked = Vec::new();
         for name in names {
-            if let Some(counter) = self.compiled.schema.counter(name) {
+            if let Some(counter) = self.compiled.schema.counter_by_name(name) {
                 let entry = CounterEntry { counter_id: counter.id, index: None, data: None };
                 asked.push(Entity { entity: Some(entity::Entity::CounterEntry(entry)) });
             }
         }
-        let mut counts = Counts::default();
+        let mut counts = SwitchCounts::default();
         for answer in self.read_entities(asked).await? {
             let Some(entity::Entity::CounterEntry(entry)) = answer.entity else { continue };
             let Some(counter) = self.compiled.schema.counters.iter().find(|c| c.id == entry.counter_id)
@@ -275,16 +282,16 @@ impl Runtime for P4Runtime {
         Platform::Bmv2
     }
 
-    fn used(&self) -> &'static Used {
+    fn required_schema(&self) -> &'static Used {
         self.pipeline.used
     }
 
-    fn room(&self, table: &str) -> Option<u64> {
-        self.compiled.schema.table(table).map(|table| table.size)
+    fn table_capacity(&self, table: &str) -> Option<u64> {
+        self.compiled.schema.table_by_name(table).map(|table| table.size)
     }
 
     async fn read(&mut self) -> Result<Option<Tables>, TargetError> {
-        if self.cookie().await? != Some(self.compiled.cookie()) {
+        if self.running_cookie().await? != Some(self.compiled.program_cookie()) {
             return Ok(None);
         }
         let mut asked = Vec::new();
@@ -293,7 +300,9 @@ impl Runtime for P4Runtime {
             asked.push(Entity { entity: Some(entity::Entity::TableEntry(entry)) });
         };
         for used in self.pipeline.used.tables.iter() {
-            let Some(id) = self.compiled.schema.table(used.name).map(|table| table.id) else { continue };
+            let Some(id) = self.compiled.schema.table_by_name(used.name).map(|table| table.id) else {
+                continue;
+            };
             table(id, false);
             if self.pipeline.defaults.contains(&used.name) {
                 table(id, true);
@@ -302,9 +311,11 @@ impl Runtime for P4Runtime {
         asked.extend(all_groups());
         let mut tables = Tables::default();
         for entity in self.read_entities(asked).await? {
-            match entity.entity.as_ref().and_then(|entity| decode(&self.compiled.schema, entity)) {
+            match entity.entity.as_ref().and_then(|entity| decode_entity(&self.compiled.schema, entity)) {
                 Some((item, holds)) => tables.set(item, holds),
-                None => return Err(self.failed("it holds an entry that its program does not describe")),
+                None => {
+                    return Err(self.switch_failure("it holds an entry that its program does not describe"));
+                }
             }
         }
         Ok(Some(tables))
@@ -312,7 +323,7 @@ impl Runtime for P4Runtime {
 
     async fn load(&mut self) -> Result<bool, TargetError> {
         self.arbitrate().await?;
-        if self.cookie().await? == Some(self.compiled.cookie()) {
+        if self.running_cookie().await? == Some(self.compiled.program_cookie()) {
             return Ok(false);
         }
         info!(switch = self.address, "loading the program");
@@ -320,32 +331,39 @@ impl Runtime for P4Runtime {
         let config = ForwardingPipelineConfig {
             p4info: self.compiled.p4info.clone(),
             p4_device_config: self.compiled.json.clone(),
-            cookie: Some(forwarding_pipeline_config::Cookie { cookie: self.compiled.cookie() }),
+            cookie: Some(forwarding_pipeline_config::Cookie { cookie: self.compiled.program_cookie() }),
         };
         let request = SetForwardingPipelineConfigRequest {
             device_id: self.device,
-            election_id: self.election(),
+            election_id: self.election_id(),
             action: set_forwarding_pipeline_config_request::Action::VerifyAndCommit.into(),
             config: Some(config),
         };
-        self.client.set_forwarding_pipeline_config(request).await.map_err(|status| self.error(&status))?;
+        self.client
+            .set_forwarding_pipeline_config(request)
+            .await
+            .map_err(|status| self.status_error(&status))?;
         Ok(true)
     }
 
-    async fn write(&mut self, steps: &[Step]) -> Result<(), WriteError> {
+    async fn write_updates(&mut self, steps: &[SwitchUpdate]) -> Result<(), WriteError> {
         let mut updates = Vec::with_capacity(steps.len());
         for step in steps {
             let (kind, entity) = match step {
-                Step::Insert(item, holds) => (update::Type::Insert, self.entity(item, Some(holds))),
-                Step::Modify(item, holds) => (update::Type::Modify, self.entity(item, Some(holds))),
-                Step::Delete(item) => (update::Type::Delete, self.entity(item, None)),
+                SwitchUpdate::Insert(item, holds) => {
+                    (update::Type::Insert, self.encode_entity(item, Some(holds)))
+                }
+                SwitchUpdate::Modify(item, holds) => {
+                    (update::Type::Modify, self.encode_entity(item, Some(holds)))
+                }
+                SwitchUpdate::Delete(item) => (update::Type::Delete, self.encode_entity(item, None)),
             };
             let entity = entity.map_err(|error| WriteError { made: Some(0), error })?;
             updates.push(Update { r#type: kind.into(), entity: Some(entity) });
         }
         let request = WriteRequest {
             device_id: self.device,
-            election_id: self.election(),
+            election_id: self.election_id(),
             updates,
             atomicity: write_request::Atomicity::ContinueOnError.into(),
         };
@@ -359,16 +377,16 @@ impl Runtime for P4Runtime {
                 Code::PermissionDenied | Code::InvalidArgument | Code::FailedPrecondition
             );
             let made = made.then_some(0);
-            return Err(WriteError { made, error: self.error(&status) });
+            return Err(WriteError { made, error: self.status_error(&status) });
         };
         let made = errors.iter().filter(|error| error.canonical_code == 0).count();
-        let about = steps.get(place).map(|step| format!("{:?}", step.item())).unwrap_or_default();
+        let about = steps.get(place).map(|step| format!("{:?}", step.updated_item())).unwrap_or_default();
         let status =
             Status::new(Code::from_i32(first.canonical_code), format!("{} ({about})", first.message));
-        Err(WriteError { made: Some(made), error: self.error(&status) })
+        Err(WriteError { made: Some(made), error: self.status_error(&status) })
     }
 
-    async fn command(&mut self, commands: &[Command], _: &Tables) -> Result<(), TargetError> {
+    async fn run_commands(&mut self, commands: &[Command], _: &Tables) -> Result<(), TargetError> {
         if commands.is_empty() {
             return Ok(());
         }
@@ -388,9 +406,9 @@ impl Runtime for P4Runtime {
             let packet = PacketOut { payload: Vec::new(), metadata: metadata.collect() };
             let message =
                 StreamMessageRequest { update: Some(stream_message_request::Update::Packet(packet)) };
-            let Some(stream) = &self.stream else { return Err(self.failed("the stream ended")) };
+            let Some(stream) = &self.stream else { return Err(self.switch_failure("the stream ended")) };
             if stream.requests.send(message).await.is_err() {
-                return Err(self.failed("the stream ended"));
+                return Err(self.switch_failure("the stream ended"));
             }
         }
         // A packet has no answer, but the program counts them.
@@ -398,18 +416,18 @@ impl Runtime for P4Runtime {
         let wanted = before + commands.len() as u64;
         while self.count_of_commands().await? < wanted {
             if Instant::now() > until {
-                return Err(
-                    self.failed("its data plane does not take commands (start it with `--cpu-port 255`)")
-                );
+                return Err(self.switch_failure(
+                    "its data plane does not take commands (start it with `--cpu-port 255`)",
+                ));
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Ok(())
     }
 
-    async fn counters(&mut self) -> Result<Counts, TargetError> {
-        if self.cookie().await? != Some(self.compiled.cookie()) {
-            return Ok(Counts::default());
+    async fn read_counters(&mut self) -> Result<SwitchCounts, TargetError> {
+        if self.running_cookie().await? != Some(self.compiled.program_cookie()) {
+            return Ok(SwitchCounts::default());
         }
         let names: Vec<&str> = self.pipeline.used.counters.iter().map(|(name, _)| *name).collect();
         self.counters_named(&names).await
@@ -457,12 +475,12 @@ fn encode_match(of: &KeyField, matched: Match) -> Option<Option<FieldMatch>> {
     Some(Some(FieldMatch { field_id: of.field.id, field_match_type: Some(kind) }))
 }
 
-fn encode_action(table: &Table, name: &str, params: &[u128]) -> Option<TableAction> {
-    let action = table.action(name)?;
+fn encode_action(table: &P4TableSchema, name: &str, params: &[u128]) -> Option<TableAction> {
+    let action = table.action_by_name(name)?;
     if action.params.len() != params.len() {
         return None;
     }
-    let param = |(field, value): (&Field, &u128)| {
+    let param = |(field, value): (&P4FieldSchema, &u128)| {
         let param = action::Param { param_id: field.id, value: to_bytes(*value) };
         (*value <= all_ones(field.width)).then_some(param)
     };
@@ -472,7 +490,7 @@ fn encode_action(table: &Table, name: &str, params: &[u128]) -> Option<TableActi
 }
 
 /// An item as an entity of the switch; `None` if the program cannot hold it.
-fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity::Entity> {
+fn encode_item(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity::Entity> {
     let replicas = || match holds {
         Some(Holds::Copies(copies)) => {
             let replica = |(port, instance): &(u32, u32)| Replica {
@@ -486,7 +504,7 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
         None => Some(Vec::new()),
         Some(Holds::Action { .. } | Holds::Mirror(_) | Holds::Queue { .. }) => None,
     };
-    let action = |table: &Table| match holds {
+    let action = |table: &P4TableSchema| match holds {
         Some(Holds::Action { name, params }) => encode_action(table, name, params).map(Some),
         None => Some(None),
         Some(Holds::Copies(_) | Holds::Mirror(_) | Holds::Queue { .. }) => None,
@@ -511,7 +529,7 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
         // Its copies are in a group, and it deflects nothing.
         Item::Node(_) | Item::Deflection(_) => return None,
         Item::Row { table, key, order } => {
-            let table = schema.table(table)?;
+            let table = schema.table_by_name(table)?;
             if table.key.len() != key.len() {
                 return None;
             }
@@ -526,7 +544,7 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
             })
         }
         Item::Default { table } => {
-            let table = schema.table(table)?;
+            let table = schema.table_by_name(table)?;
             entity::Entity::TableEntry(TableEntry {
                 table_id: table.id,
                 action: action(table)?,
@@ -571,7 +589,7 @@ fn copies_of(replicas: &[Replica]) -> Option<Holds> {
 }
 
 /// An entity of the switch as an item; `None` for one that the program does not describe.
-fn decode(schema: &Schema, entity: &entity::Entity) -> Option<(Item, Holds)> {
+fn decode_entity(schema: &Schema, entity: &entity::Entity) -> Option<(Item, Holds)> {
     match entity {
         entity::Entity::PacketReplicationEngineEntry(entry) => match entry.r#type.as_ref()? {
             packet_replication_engine_entry::Type::MulticastGroupEntry(group) => {
@@ -582,10 +600,10 @@ fn decode(schema: &Schema, entity: &entity::Entity) -> Option<(Item, Holds)> {
             }
         },
         entity::Entity::TableEntry(entry) => {
-            let table = schema.table_of(entry.table_id)?;
+            let table = schema.table_by_id(entry.table_id)?;
             let table_action::Type::Action(action) = entry.action.as_ref()?.r#type.as_ref()?;
             let of = table.action_of(action.action_id)?;
-            let param = |field: &Field| {
+            let param = |field: &P4FieldSchema| {
                 let found = action.params.iter().find(|param| param.param_id == field.id)?;
                 from_bytes(&found.value)
             };

@@ -1,14 +1,14 @@
 //! The programs that P4 switches run, and their differences as far as the control plane needs them.
 
 use super::bfrt_json::BfrtInfo;
-use super::counters::Counts;
+use super::counters::SwitchCounts;
 use super::reporter;
 use super::schema::Used;
 use super::{tofino, translator};
 use crate::config::Profile;
 
 /// A P4 program.
-pub struct Pipeline {
+pub struct P4Pipeline {
     /// Its name: of its files, and on a Tofino.
     pub name: &'static str,
     /// What the control plane uses of it on bmv2.
@@ -30,11 +30,11 @@ pub struct OnTofino {
     /// Whether a switch runs a profile; what to do if not.
     pub check_profile: fn(Profile, &BfrtInfo) -> Result<(), String>,
     /// Renames counters as on bmv2. The number is what the register [`tofino::NACKED`] counted.
-    pub name_counts: fn(&mut Counts, u64),
+    pub name_counts: fn(&mut SwitchCounts, u64),
 }
 
 /// `translator-p4`.
-pub static TRANSLATOR: Pipeline = Pipeline {
+pub static TRANSLATOR: P4Pipeline = P4Pipeline {
     name: "translator",
     used: &translator::USED,
     defaults: &["reporter"],
@@ -43,7 +43,7 @@ pub static TRANSLATOR: Pipeline = Pipeline {
         include_bytes!("../../../../translator-p4/compiled/v1model/translator.json"),
     ),
     tofino: OnTofino {
-        used: tofino::used_of,
+        used: tofino::required_schema,
         registers: tofino::registers_of,
         check_profile: tofino::check_profile,
         name_counts: tofino::name_counts,
@@ -51,7 +51,7 @@ pub static TRANSLATOR: Pipeline = Pipeline {
 };
 
 /// `reporter-p4`.
-pub static REPORTER: Pipeline = Pipeline {
+pub static REPORTER: P4Pipeline = P4Pipeline {
     name: "reporter",
     used: &reporter::tables::USED,
     defaults: &["settings"],

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use dta_proto::program::{Entry, Lists, Program};
+use dta_proto::program::{DataPlaneEntry, Lists, Program};
 use dta_proto::store::StoreKind;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ use crate::switches::TargetError;
 
 /// Total places in a switch, for all stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct PlaceCapacity {
     /// For lists.
     pub lists: u32,
     /// For rows of postcards.
@@ -25,14 +25,15 @@ pub struct Room {
     pub columns: u32,
 }
 
-impl Room {
+impl PlaceCapacity {
     /// Those of the program for bmv2.
-    pub const ALL: Room = Room { lists: LIST_STATES, rows: ROW_STATES, columns: COLUMN_STATES };
+    pub const ALL: PlaceCapacity =
+        PlaceCapacity { lists: LIST_STATES, rows: ROW_STATES, columns: COLUMN_STATES };
 }
 
 /// Places by owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Places {
+pub struct StatePlaces {
     /// The number of each store, by id.
     numbers: BTreeMap<u16, PlaceRange>,
     /// Rows of the cache of each postcard store.
@@ -120,30 +121,40 @@ fn take<K: Ord + Copy>(
     Ok(())
 }
 
-impl Places {
+impl StatePlaces {
     /// The places for a program: unchanged for existing owners, new for new ones. Each postcard store has
     /// `cache_rows` rows, a power of two. Lists that are elsewhere now keep theirs as long as there is room.
     ///
     /// # Errors
     /// No room.
-    pub fn of(&self, program: &Program, cache_rows: u32, room: Room) -> Result<Places, TargetError> {
-        self.assigned(program, cache_rows, room).or_else(|_| {
+    pub fn assign_places(
+        &self,
+        program: &Program,
+        cache_rows: u32,
+        room: PlaceCapacity,
+    ) -> Result<StatePlaces, TargetError> {
+        self.try_assign(program, cache_rows, room).or_else(|_| {
             let mut places = self.clone();
             places.forget_lists_elsewhere(program, |_, _| true);
-            places.assigned(program, cache_rows, room)
+            places.try_assign(program, cache_rows, room)
         })
     }
 
-    fn assigned(&self, program: &Program, cache_rows: u32, room: Room) -> Result<Places, TargetError> {
+    fn try_assign(
+        &self,
+        program: &Program,
+        cache_rows: u32,
+        room: PlaceCapacity,
+    ) -> Result<StatePlaces, TargetError> {
         let mut places = self.clone();
-        let is_there = |id: &u16| program.store(*id).is_some();
+        let is_there = |id: &u16| program.first_store_part(*id).is_some();
         places.numbers.retain(|id, _| is_there(id));
         places.rows.retain(|id, _| is_there(id));
         places.columns.retain(|id, _| is_there(id));
-        places.lists.retain(|at, _| program.part(at.store, at.collector).is_some());
+        places.lists.retain(|at, _| program.store_part(at.store, at.collector).is_some());
         for entry in program.entries() {
             match entry {
-                Entry::Store(store) => {
+                DataPlaneEntry::Store(store) => {
                     let (id, name) = (store.spec.id, &store.spec.name);
                     take(&mut places.numbers, id, 1, STORES, false, || format!("store {name}"))?;
                     match store.spec.kind {
@@ -159,7 +170,7 @@ impl Places {
                         _ => {}
                     }
                 }
-                Entry::Lists(lists) => {
+                DataPlaneEntry::Lists(lists) => {
                     let what = || format!("{} lists of store {}", lists.count, lists.store);
                     for Range { start, end } in places.without_place(lists) {
                         let at = ListsAt { store: lists.store, collector: lists.collector, first: start };
@@ -175,34 +186,34 @@ impl Places {
     }
 
     /// The number of a store.
-    pub fn number(&self, store: u16) -> u32 {
+    pub fn store_number(&self, store: u16) -> u32 {
         self.numbers.get(&store).map_or(0, |place| place.first)
     }
 
     /// The store with a number.
-    pub fn store_of(&self, number: u32) -> Option<u16> {
+    pub fn store_by_number(&self, number: u32) -> Option<u16> {
         self.numbers.iter().find(|(_, place)| place.first == number).map(|(id, _)| *id)
     }
 
     /// The rows of a postcard store's cache.
-    pub fn rows(&self, store: u16) -> Option<PlaceRange> {
+    pub fn row_range(&self, store: u16) -> Option<PlaceRange> {
         self.rows.get(&store).copied()
     }
 
     /// The columns of a sketch.
-    pub fn columns(&self, store: u16) -> Option<PlaceRange> {
+    pub fn column_range(&self, store: u16) -> Option<PlaceRange> {
         self.columns.get(&store).copied()
     }
 
     /// Whether some list has had a place.
-    pub fn was_used(&self, place: u32) -> bool {
+    pub fn has_been_used(&self, place: u32) -> bool {
         place < self.unused
     }
 
     /// Where the state of lists is: each part of them, and the place of its first list.
-    pub fn lists(&self, lists: &Lists) -> Vec<(Range<u32>, u32)> {
+    pub fn list_places(&self, lists: &Lists) -> Vec<(Range<u32>, u32)> {
         let mut all: Vec<(Range<u32>, u32)> = Vec::new();
-        for (at, place) in self.parts(lists) {
+        for (at, place) in self.placed_parts(lists) {
             match all.last_mut() {
                 Some((part, first)) if part.end == at.first && *first + part.len() as u32 == place.first => {
                     part.end += place.count;
@@ -213,8 +224,8 @@ impl Places {
         all
     }
 
-    fn parts(&self, lists: &Lists) -> impl Iterator<Item = (ListsAt, PlaceRange)> {
-        let (store, collector, wanted) = (lists.store, lists.collector, lists.range());
+    fn placed_parts(&self, lists: &Lists) -> impl Iterator<Item = (ListsAt, PlaceRange)> {
+        let (store, collector, wanted) = (lists.store, lists.collector, lists.list_numbers());
         let all = ListsAt { store, collector, first: 0 }..=ListsAt { store, collector, first: u32::MAX };
         self.lists.range(all).filter_map(move |(at, place)| {
             let part = at.first.max(wanted.start)..(at.first + place.count).min(wanted.end);
@@ -229,11 +240,11 @@ impl Places {
     /// Parts of lists that have no place at their collector.
     fn without_place(&self, lists: &Lists) -> Vec<Range<u32>> {
         let (mut gaps, mut first) = (Vec::new(), lists.first);
-        for (part, _) in self.lists(lists) {
+        for (part, _) in self.list_places(lists) {
             gaps.push(first..part.start);
             first = part.end;
         }
-        gaps.push(first..lists.range().end);
+        gaps.push(first..lists.list_numbers().end);
         gaps.retain(|gap| !gap.is_empty());
         gaps
     }
@@ -244,23 +255,23 @@ impl Places {
         let mut kept = self.lists.clone();
         kept.retain(|at, _| !is_it(at.store, at.collector));
         for entry in program.entries() {
-            if let Entry::Lists(lists) = entry
+            if let DataPlaneEntry::Lists(lists) = entry
                 && is_it(lists.store, lists.collector)
             {
-                kept.extend(self.parts(lists));
+                kept.extend(self.placed_parts(lists));
             }
         }
         self.lists = kept;
     }
 
     /// Gives up the places of lists that `other` does not have as well.
-    pub fn keep_lists_of(&mut self, other: &Places) {
+    pub fn keep_lists_of(&mut self, other: &StatePlaces) {
         let mut kept = BTreeMap::new();
         for (at, place) in &self.lists {
             let ListsAt { store, collector, first } = *at;
             let all = Lists { store, collector, first, count: place.count, positions: Vec::new() };
             let is_same = |(part, to): &(ListsAt, PlaceRange)| to.first == place.first + (part.first - first);
-            kept.extend(other.parts(&all).filter(is_same));
+            kept.extend(other.placed_parts(&all).filter(is_same));
         }
         self.lists = kept;
     }
@@ -296,18 +307,20 @@ mod tests {
     fn a_list_has_its_place_at_each_collector_that_had_it() {
         let sample: Program =
             serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
-        let Some(store) = sample.store(2) else { panic!() };
+        let Some(store) = sample.first_store_part(2) else { panic!() };
         let lists =
             |collector, first, count| Lists { store: 2, collector, first, count, positions: Vec::new() };
         let program = |of: &[Lists]| {
-            let parts = [0, 1].map(|collector| Entry::Store(Store { collector, ..store.clone() }));
-            Program::from(parts.into_iter().chain(of.iter().cloned().map(Entry::Lists)).collect::<Vec<_>>())
+            let parts = [0, 1].map(|collector| DataPlaneEntry::Store(Store { collector, ..store.clone() }));
+            Program::from(
+                parts.into_iter().chain(of.iter().cloned().map(DataPlaneEntry::Lists)).collect::<Vec<_>>(),
+            )
         };
-        let room = Room { lists: 8, ..Room::ALL };
-        let of = |places: &Places, program: &Program| places.of(program, 64, room).unwrap();
-        let at = |places: &Places, lists: &Lists| places.lists(lists);
+        let room = PlaceCapacity { lists: 8, ..PlaceCapacity::ALL };
+        let of = |places: &StatePlaces, program: &Program| places.assign_places(program, 64, room).unwrap();
+        let at = |places: &StatePlaces, lists: &Lists| places.list_places(lists);
         let all = lists(0, 0, 4);
-        let first = of(&Places::default(), &program(std::slice::from_ref(&all)));
+        let first = of(&StatePlaces::default(), &program(std::slice::from_ref(&all)));
         assert_eq!(at(&first, &all), [(0..4, 0)]);
         // Two of them move, and what they had stays where it was.
         let (here, there) = (lists(0, 0, 2), lists(1, 2, 2));
@@ -324,7 +337,7 @@ mod tests {
         let mut both = more.clone();
         both.keep_lists_of(&moved);
         assert_eq!(both.lists, moved.lists);
-        assert!(both.was_used(6) && !both.was_used(7) && !moved.was_used(6));
+        assert!(both.has_been_used(6) && !both.has_been_used(7) && !moved.has_been_used(6));
         // Another life of a collector ends what is not there any more.
         let mut left = moved.clone();
         left.forget_lists_elsewhere(&moved_program, |_, collector| collector == 0);
@@ -333,7 +346,7 @@ mod tests {
         let full = of(&moved, &program(&[lists(0, 0, 1), lists(1, 1, 5)]));
         let parts = vec![(1..2, 1), (2..4, 4), (4..6, 2)];
         assert_eq!((at(&full, &all), at(&full, &lists(1, 1, 5))), (vec![(0..1, 0)], parts));
-        assert!(full.of(&program(&[lists(0, 0, 8), lists(1, 8, 1)]), 64, room).is_err());
+        assert!(full.assign_places(&program(&[lists(0, 0, 8), lists(1, 8, 1)]), 64, room).is_err());
         // Without a part of the store there, nothing is kept.
         let mut alone = program(&[lists(0, 0, 2)]);
         alone.remove(&EntryKey::Store(2, 1));

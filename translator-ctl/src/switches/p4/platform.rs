@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::tables::{Holds, Item, Mirror, Side, Tables, Towards};
+use super::tables::{Holds, Item, Mirror, MirrorSide, Tables, Towards};
 use super::tofino::{self, NACK_BYTES, NODES, SESSION_PORTS, WHOLE};
 use super::translator::{Lists, NACK_PORT, NACK_SESSION, UseList};
 use crate::config::Platform;
@@ -12,7 +12,7 @@ use crate::config::Platform;
 impl Platform {
     /// Adds a multicast group. On Tofino it consists of nodes, one per replication id with all its ports, at
     /// most `nodes` per group.
-    pub(super) fn group(self, tables: &mut Tables, group: u32, nodes: u32, copies: &[(u32, u32)]) {
+    pub(super) fn add_group(self, tables: &mut Tables, group: u32, nodes: u32, copies: &[(u32, u32)]) {
         if self == Platform::Bmv2 {
             return tables.set(Item::Group(group), Holds::Copies(copies.to_vec()));
         }
@@ -32,33 +32,39 @@ impl Platform {
     /// Adds the group that makes so many copies of a frame. Rows of postcards also leave by it, but on bmv2 by a clone
     /// session of the same number.
     pub(super) fn frame_copies(self, tables: &mut Tables, group: u32, copies: Vec<(u32, u32)>) {
-        self.group(tables, group, NODES, &copies);
+        self.add_group(tables, group, NODES, &copies);
         if self == Platform::Bmv2 {
             tables.set(Item::Clone(group), Holds::Copies(copies));
         }
     }
 
     /// Adds the session for NACKs. Tofino also has one that sends postcards through ingress again.
-    pub(super) fn sessions(self, tables: &mut Tables) {
+    pub(super) fn add_clone_sessions(self, tables: &mut Tables) {
         if self == Platform::Bmv2 {
             return tables.set(Item::Clone(NACK_SESSION), Holds::Copies(vec![(NACK_PORT, 0)]));
         }
         for (session, port) in SESSION_PORTS {
             // A NACK needs only the headers of its report.
             let longest = if session == NACK_SESSION { NACK_BYTES } else { WHOLE };
-            let mirror = Mirror { to: Towards::Port(port), at: Side::Ingress, longest };
+            let mirror = Mirror { to: Towards::Port(port), at: MirrorSide::Ingress, longest };
             tables.set(Item::Clone(session), Holds::Mirror(mirror));
         }
     }
 
     /// Adds the rows of some lists: one for all, or on Tofino one for each prefix of their numbers.
-    pub(super) fn lists(self, tables: &mut Tables, store: u16, lists: Range<u32>, to: impl Fn() -> UseList) {
+    pub(super) fn add_list_rows(
+        self,
+        tables: &mut Tables,
+        store: u16,
+        lists: Range<u32>,
+        to: impl Fn() -> UseList,
+    ) {
         let (first, last) = (lists.start, lists.end - 1);
         if self == Platform::Bmv2 {
-            return tables.row(Lists { store, list: first..=last }, to());
+            return tables.add_row(Lists { store, list: first..=last }, to());
         }
-        for list in tofino::prefixes(first, last) {
-            tables.row(tofino::Lists { store, list }, to());
+        for list in tofino::range_prefixes(first, last) {
+            tables.add_row(tofino::Lists { store, list }, to());
         }
     }
 

@@ -1,5 +1,5 @@
 //! Rows by the names of the P4 program: a struct for each table's key and for each action. The same lines
-//! describe them to the check against the compiled program ([`Schema::check`](super::schema::Schema::check)),
+//! describe them to the check against the compiled program ([`Schema::check_required`](super::schema::Schema::check_required)),
 //! which finds wrong names, orders and widths before anything is written.
 
 use std::net::Ipv4Addr;
@@ -18,45 +18,45 @@ pub(super) trait Key {
     const TABLE: UsedTable;
 
     /// The key, in the order of the table's fields.
-    fn matches(self) -> Vec<Match>;
+    fn into_matches(self) -> Vec<Match>;
 }
 
 /// An action.
-pub(super) trait Action: Sized {
+pub(super) trait RowAction: Sized {
     /// Its name and its parameters.
     const USED: UsedAction;
 
     /// The parameters, in their order.
-    fn params(self) -> Vec<u128>;
+    fn into_params(self) -> Vec<u128>;
 
     /// The action from its parameters; `None` for another action's.
-    fn of(params: &[u128]) -> Option<Self>;
+    fn from_params(params: &[u128]) -> Option<Self>;
 }
 
 /// An action allowed in rows of this table.
-pub(super) trait ActionOf<K>: Action {}
+pub(super) trait ActionOf<K>: RowAction {}
 
 /// A parameter of an action.
 pub(super) trait Number: Sized {
-    fn number(self) -> u128;
-    fn of(number: u128) -> Option<Self>;
+    fn into_number(self) -> u128;
+    fn from_number(number: u128) -> Option<Self>;
 }
 
 /// A key field of some width.
 pub(super) trait KeyField {
     const KIND: MatchKind;
-    fn matched(self, width: u16) -> Match;
+    fn into_match(self, width: u16) -> Match;
 }
 
 macro_rules! numbers {
     ($($type:ty: $number:expr, $of:expr;)*) => {$(
         impl Number for $type {
-            fn number(self) -> u128 {
+            fn into_number(self) -> u128 {
                 let number: fn($type) -> u128 = $number;
                 number(self)
             }
 
-            fn of(number: u128) -> Option<$type> {
+            fn from_number(number: u128) -> Option<$type> {
                 let of: fn(u128) -> Option<$type> = $of;
                 of(number)
             }
@@ -65,8 +65,8 @@ macro_rules! numbers {
         impl KeyField for $type {
             const KIND: MatchKind = MatchKind::Exact;
 
-            fn matched(self, _: u16) -> Match {
-                Match::Exact(self.number())
+            fn into_match(self, _: u16) -> Match {
+                Match::Exact(self.into_number())
             }
         }
     )*};
@@ -90,8 +90,8 @@ numbers! {
 impl<T: Number> KeyField for Option<T> {
     const KIND: MatchKind = MatchKind::Ternary;
 
-    fn matched(self, width: u16) -> Match {
-        let one = |of: T| Match::Masked { value: of.number(), mask: all_ones(width) };
+    fn into_match(self, width: u16) -> Match {
+        let one = |of: T| Match::Masked { value: of.into_number(), mask: all_ones(width) };
         self.map_or(Match::Masked { value: 0, mask: 0 }, one)
     }
 }
@@ -99,7 +99,7 @@ impl<T: Number> KeyField for Option<T> {
 impl KeyField for Masked {
     const KIND: MatchKind = MatchKind::Ternary;
 
-    fn matched(self, _: u16) -> Match {
+    fn into_match(self, _: u16) -> Match {
         Match::Masked { value: self.value.into(), mask: self.mask.into() }
     }
 }
@@ -115,7 +115,7 @@ pub(crate) struct FirstBits {
 impl KeyField for FirstBits {
     const KIND: MatchKind = MatchKind::Prefix;
 
-    fn matched(self, _: u16) -> Match {
+    fn into_match(self, _: u16) -> Match {
         Match::Prefix { value: self.value.into(), len: self.len }
     }
 }
@@ -123,25 +123,25 @@ impl KeyField for FirstBits {
 impl KeyField for Prefix {
     const KIND: MatchKind = MatchKind::Prefix;
 
-    fn matched(self, width: u16) -> Match {
-        FirstBits { value: Masked::from(self).value, len: self.bits().into() }.matched(width)
+    fn into_match(self, width: u16) -> Match {
+        FirstBits { value: Masked::from(self).value, len: self.length_in_bits().into() }.into_match(width)
     }
 }
 
 impl<T: Number> KeyField for RangeInclusive<T> {
     const KIND: MatchKind = MatchKind::Range;
 
-    fn matched(self, _: u16) -> Match {
+    fn into_match(self, _: u16) -> Match {
         let (low, high) = self.into_inner();
-        Match::Range { low: low.number(), high: high.number() }
+        Match::Range { low: low.into_number(), high: high.into_number() }
     }
 }
 
 impl KeyField for PortRange {
     const KIND: MatchKind = MatchKind::Range;
 
-    fn matched(self, width: u16) -> Match {
-        (self.low..=self.high).matched(width)
+    fn into_match(self, width: u16) -> Match {
+        (self.low..=self.high).into_match(width)
     }
 }
 
@@ -154,19 +154,19 @@ macro_rules! actions {
             $(pub(crate) $param: $type),*
         }
 
-        impl $crate::switches::p4::row::Action for $action {
+        impl $crate::switches::p4::row::RowAction for $action {
             const USED: $crate::switches::p4::schema::UsedAction = $crate::switches::p4::schema::UsedAction {
                 name: $name,
                 params: &[$((stringify!($param), $bits)),*],
             };
 
-            fn params(self) -> Vec<u128> {
-                vec![$($crate::switches::p4::row::Number::number(self.$param)),*]
+            fn into_params(self) -> Vec<u128> {
+                vec![$($crate::switches::p4::row::Number::into_number(self.$param)),*]
             }
 
-            fn of(params: &[u128]) -> Option<$action> {
+            fn from_params(params: &[u128]) -> Option<$action> {
                 let [$($param),*] = *params else { return None };
-                Some($action { $($param: $crate::switches::p4::row::Number::of($param)?),* })
+                Some($action { $($param: $crate::switches::p4::row::Number::from_number($param)?),* })
             }
         }
     )*};
@@ -192,11 +192,11 @@ macro_rules! tables {
                 const TABLE: $crate::switches::p4::schema::UsedTable = $crate::switches::p4::schema::UsedTable {
                     name: $name,
                     key: &[$((stringify!($field), <$type as $crate::switches::p4::row::KeyField>::KIND, $bits)),*],
-                    actions: &[$(<$action as $crate::switches::p4::row::Action>::USED),*],
+                    actions: &[$(<$action as $crate::switches::p4::row::RowAction>::USED),*],
                 };
 
-                fn matches(self) -> Vec<$crate::switches::p4::tables::Match> {
-                    vec![$($crate::switches::p4::row::KeyField::matched(self.$field, $bits)),*]
+                fn into_matches(self) -> Vec<$crate::switches::p4::tables::Match> {
+                    vec![$($crate::switches::p4::row::KeyField::into_match(self.$field, $bits)),*]
                 }
             }
 

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use dta_rpc::transport::dial;
 use dta_proto::store::StoreKind;
+use dta_rpc::transport::dial;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::bfruntime::BfRuntime;
-use super::counters::Counts;
+use super::counters::SwitchCounts;
 use super::p4runtime::P4Runtime;
-use super::pipeline::Pipeline;
-use super::places::Room;
+use super::pipeline::P4Pipeline;
+use super::places::PlaceCapacity;
 use super::schema::Used;
-use super::tables::{Step, Tables};
+use super::tables::{SwitchUpdate, Tables};
 use super::translator::Command;
 use crate::config::{P4, Platform};
 use crate::switches::TargetError;
@@ -32,7 +32,7 @@ pub(super) const MAX_ANSWER: usize = 64 << 20;
 pub fn open(
     platform: Platform,
     config: &P4,
-    pipeline: &'static Pipeline,
+    pipeline: &'static P4Pipeline,
 ) -> Result<Box<dyn Runtime>, TargetError> {
     Ok(match platform {
         Platform::Bmv2 => Box::new(P4Runtime::new(config, pipeline)?),
@@ -41,7 +41,7 @@ pub fn open(
 }
 
 /// The connection to a switch's control plane, made on first use.
-pub(super) fn connect(address: &str) -> Result<Channel, TargetError> {
+pub(super) fn connect_lazy(address: &str) -> Result<Channel, TargetError> {
     let endpoint = Endpoint::from_shared(format!("http://{}", address.trim_start_matches("http://")));
     let endpoint = endpoint.map_err(|error| {
         TargetError::Refused(format!("{address:?} is not an address of a switch: {error}"))
@@ -50,7 +50,7 @@ pub(super) fn connect(address: &str) -> Result<Channel, TargetError> {
 }
 
 /// An error answered by a switch. `text` describes it.
-pub(super) fn error(status: &Status, text: String) -> TargetError {
+pub(super) fn error_from_status(status: &Status, text: String) -> TargetError {
     match status.code() {
         Code::InvalidArgument | Code::Unimplemented | Code::ResourceExhausted | Code::OutOfRange => {
             TargetError::Refused(text)
@@ -66,14 +66,14 @@ pub trait Runtime: Send {
     fn platform(&self) -> Platform;
 
     /// What the control plane uses of its program.
-    fn used(&self) -> &'static Used;
+    fn required_schema(&self) -> &'static Used;
 
     /// How many rows fit a table of its program; `None` if the program does not have it, or is not known yet.
-    fn room(&self, table: &str) -> Option<u64>;
+    fn table_capacity(&self, table: &str) -> Option<u64>;
 
     /// How many lists, rows and columns it holds, for all stores.
-    fn places(&self) -> Room {
-        Room::ALL
+    fn place_capacity(&self) -> PlaceCapacity {
+        PlaceCapacity::ALL
     }
 
     /// Why this switch cannot write a store that P4 switches in general can; `None` if it can.
@@ -98,7 +98,7 @@ pub trait Runtime: Send {
     ///
     /// # Errors
     /// How many of them were applied, and why not all.
-    async fn write(&mut self, updates: &[Step]) -> Result<(), WriteError>;
+    async fn write_updates(&mut self, updates: &[SwitchUpdate]) -> Result<(), WriteError>;
 
     /// Why it cannot be made to flush and probe, and what to do; `None` if it can.
     fn cannot_command(&self) -> Option<String> {
@@ -110,13 +110,13 @@ pub trait Runtime: Send {
     ///
     /// # Errors
     /// They were not done.
-    async fn command(&mut self, commands: &[Command], rows: &Tables) -> Result<(), TargetError>;
+    async fn run_commands(&mut self, commands: &[Command], rows: &Tables) -> Result<(), TargetError>;
 
     /// All counters by name.
     ///
     /// # Errors
     /// As [`Runtime::read`].
-    async fn counters(&mut self) -> Result<Counts, TargetError>;
+    async fn read_counters(&mut self) -> Result<SwitchCounts, TargetError>;
 }
 
 /// Why updates were not applied.

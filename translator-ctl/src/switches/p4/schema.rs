@@ -8,16 +8,16 @@ use p4runtime_proto::config::{P4Info, match_field::MatchType};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
     /// Its tables.
-    pub tables: Vec<Table>,
+    pub tables: Vec<P4TableSchema>,
     /// Its counters.
-    pub counters: Vec<Counter>,
+    pub counters: Vec<P4CounterSchema>,
     /// The fields of packets from the control plane, by name; empty if there are none.
-    pub packet_out: Vec<Field>,
+    pub packet_out: Vec<P4FieldSchema>,
 }
 
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct P4TableSchema {
     /// The last part of its name.
     pub name: String,
     /// Its number.
@@ -27,14 +27,14 @@ pub struct Table {
     /// Its key fields, in order.
     pub key: Vec<KeyField>,
     /// Its actions.
-    pub actions: Vec<Action>,
+    pub actions: Vec<P4ActionSchema>,
 }
 
 /// A field of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyField {
     /// Its name, number and width.
-    pub field: Field,
+    pub field: P4FieldSchema,
     /// How it is matched.
     pub kind: MatchKind,
 }
@@ -56,18 +56,18 @@ pub enum MatchKind {
 
 /// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Action {
+pub struct P4ActionSchema {
     /// The last part of its name.
     pub name: String,
     /// Its number.
     pub id: u32,
     /// Its parameters, in their order.
-    pub params: Vec<Field>,
+    pub params: Vec<P4FieldSchema>,
 }
 
 /// A name, a number and a width.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct P4FieldSchema {
     /// Its name.
     pub name: String,
     /// Its number.
@@ -78,7 +78,7 @@ pub struct Field {
 
 /// An array of counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counter {
+pub struct P4CounterSchema {
     /// The last part of its name.
     pub name: String,
     /// Its number.
@@ -122,7 +122,7 @@ pub struct Used {
 }
 
 /// The part of a name after its last dot.
-fn last(name: &str) -> String {
+fn last_segment(name: &str) -> String {
     name.rsplit('.').next().unwrap_or(name).to_owned()
 }
 
@@ -131,20 +131,21 @@ pub fn all_ones(width: u16) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
-fn width(bits: i32) -> u16 {
+fn to_width(bits: i32) -> u16 {
     u16::try_from(bits).unwrap_or(u16::MAX)
 }
 
 impl Schema {
     /// What a P4Info describes.
     pub fn of_p4info(info: &P4Info) -> Schema {
-        let field = |id: u32, name: &str, bits: i32| Field { name: name.into(), id, width: width(bits) };
+        let field =
+            |id: u32, name: &str, bits: i32| P4FieldSchema { name: name.into(), id, width: to_width(bits) };
         let action = |id: u32| {
             let action =
                 info.actions.iter().find(|action| action.preamble.as_ref().is_some_and(|p| p.id == id))?;
             let params = action.params.iter().map(|param| field(param.id, &param.name, param.bitwidth));
-            let name = last(&action.preamble.as_ref()?.name);
-            Some(Action { name, id, params: params.collect() })
+            let name = last_segment(&action.preamble.as_ref()?.name);
+            Some(P4ActionSchema { name, id, params: params.collect() })
         };
         let tables = info.tables.iter().filter_map(|table| {
             let preamble = table.preamble.as_ref()?;
@@ -158,8 +159,8 @@ impl Schema {
                     MatchType::Unspecified | MatchType::Optional => MatchKind::Other,
                 },
             });
-            Some(Table {
-                name: last(&preamble.name),
+            Some(P4TableSchema {
+                name: last_segment(&preamble.name),
                 id: preamble.id,
                 size: u64::try_from(table.size).unwrap_or(0),
                 key: key.collect(),
@@ -169,12 +170,12 @@ impl Schema {
         let counters = info.counters.iter().filter_map(|counter| {
             let preamble = counter.preamble.as_ref()?;
             let size = u64::try_from(counter.size).unwrap_or(0);
-            Some(Counter { name: last(&preamble.name), id: preamble.id, size })
+            Some(P4CounterSchema { name: last_segment(&preamble.name), id: preamble.id, size })
         });
         let header = info
             .controller_packet_metadata
             .iter()
-            .find(|header| header.preamble.as_ref().is_some_and(|p| last(&p.name) == "packet_out"));
+            .find(|header| header.preamble.as_ref().is_some_and(|p| last_segment(&p.name) == "packet_out"));
         let packet_out = header.into_iter().flat_map(|header| &header.metadata);
         Schema {
             tables: tables.collect(),
@@ -184,17 +185,17 @@ impl Schema {
     }
 
     /// The table with a name.
-    pub fn table(&self, name: &str) -> Option<&Table> {
+    pub fn table_by_name(&self, name: &str) -> Option<&P4TableSchema> {
         self.tables.iter().find(|table| table.name == name)
     }
 
     /// The table with a number.
-    pub fn table_of(&self, id: u32) -> Option<&Table> {
+    pub fn table_by_id(&self, id: u32) -> Option<&P4TableSchema> {
         self.tables.iter().find(|table| table.id == id)
     }
 
     /// The counters with a name.
-    pub fn counter(&self, name: &str) -> Option<&Counter> {
+    pub fn counter_by_name(&self, name: &str) -> Option<&P4CounterSchema> {
         self.counters.iter().find(|counter| counter.name == name)
     }
 
@@ -202,14 +203,14 @@ impl Schema {
     ///
     /// # Errors
     /// Everything that is not.
-    pub fn check(&self, used: &Used) -> Result<(), Mismatch> {
+    pub fn check_required(&self, used: &Used) -> Result<(), Mismatch> {
         let mut faults = Vec::new();
         for want in used.tables.iter() {
             let name = want.name;
             if self.tables.iter().filter(|table| table.name == name).count() > 1 {
                 faults.push(format!("there are two tables {name}"));
             }
-            let Some(table) = self.table(name) else {
+            let Some(table) = self.table_by_name(name) else {
                 faults.push(format!("there is no table {name}"));
                 continue;
             };
@@ -233,7 +234,7 @@ impl Schema {
             }
         }
         for (name, size) in used.counters.iter() {
-            match self.counter(name) {
+            match self.counter_by_name(name) {
                 None => faults.push(format!("there are no counters {name}")),
                 Some(has) if has.size < *size => {
                     faults.push(format!("there are {} counters {name}, not {size}", has.size));
@@ -249,14 +250,14 @@ impl Schema {
     }
 }
 
-impl Table {
+impl P4TableSchema {
     /// The action with a name.
-    pub fn action(&self, name: &str) -> Option<&Action> {
+    pub fn action_by_name(&self, name: &str) -> Option<&P4ActionSchema> {
         self.actions.iter().find(|action| action.name == name)
     }
 
     /// The action with a number.
-    pub fn action_of(&self, id: u32) -> Option<&Action> {
+    pub fn action_of(&self, id: u32) -> Option<&P4ActionSchema> {
         self.actions.iter().find(|action| action.id == id)
     }
 

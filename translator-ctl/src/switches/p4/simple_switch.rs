@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Options that a switch accepts only if built with Thrift or with nanomsg. If it has them, two switches on
-/// one machine need different values: a TCP port, and the path of a socket. `help` is the result of [`help`].
+/// one machine need different values: a TCP port, and the path of a socket. `help` is the result of [`read_help_text`].
 pub fn options_of_build(help: &str, thrift: u16, notifications: &Path) -> Vec<String> {
     let values = [
         ("--thrift-port", thrift.to_string()),
@@ -22,7 +22,7 @@ pub fn options_of_build(help: &str, thrift: u16, notifications: &Path) -> Vec<St
 ///
 /// # Errors
 /// It cannot be run, or cannot be started without a P4 program.
-pub fn help() -> Result<String, String> {
+pub fn read_help_text() -> Result<String, String> {
     let ran = Command::new("simple_switch_grpc").arg("--help").output();
     let ran = ran.map_err(|error| format!("cannot run simple_switch_grpc: {error}"))?;
     let text = String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned();

@@ -10,7 +10,7 @@ use dta_files::own_file;
 use dta_proto::program::Program;
 use serde::{Deserialize, Serialize};
 
-use super::places::Places;
+use super::places::StatePlaces;
 
 /// What was applied to a switch, and where things are in it. It contains rkeys, so only the owner may read
 /// its file.
@@ -19,7 +19,7 @@ pub struct SwitchState {
     /// What the switch held when it was last completely programmed.
     pub applied: Program,
     /// Where things are in it.
-    pub places: Places,
+    pub places: StatePlaces,
     /// A number chosen when the switch started to count.
     pub life: u64,
 }
@@ -48,12 +48,12 @@ impl StateFile {
         StateFile { path, last: None }
     }
 
-    fn error(&self, source: io::Error) -> StateError {
+    fn state_error(&self, source: io::Error) -> StateError {
         StateError { path: self.path.display().to_string(), source }
     }
 
     /// Its path.
-    pub fn path(&self) -> &Path {
+    pub fn state_path(&self) -> &Path {
         &self.path
     }
 
@@ -78,7 +78,7 @@ impl StateFile {
         match read() {
             Ok((version, kept)) => Ok(self.last.insert((version, kept)).1.clone()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Arc::default()),
-            Err(error) => Err(self.error(error)),
+            Err(error) => Err(self.state_error(error)),
         }
     }
 
@@ -91,9 +91,9 @@ impl StateFile {
             if let Some(parent) = self.path.parent() {
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
             }
-            own_file::replace(&self.path, &serde_json::to_vec(kept)?)
+            own_file::replace_file(&self.path, &serde_json::to_vec(kept)?)
         };
-        write().map_err(|error| self.error(error))
+        write().map_err(|error| self.state_error(error))
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::switches::p4::places::Room;
+    use crate::switches::p4::places::PlaceCapacity;
 
     #[test]
     fn what_is_kept_is_read_back_and_is_nobody_elses() {
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(*file.read().unwrap(), SwitchState::default());
         let program: Program =
             serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
-        let places = Places::default().of(&program, 64, Room::ALL).unwrap();
+        let places = StatePlaces::default().assign_places(&program, 64, PlaceCapacity::ALL).unwrap();
         let mut kept = SwitchState { applied: program, places, life: 7 };
         file.write(&kept).unwrap();
         file.write(&kept).unwrap();
@@ -130,10 +130,10 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &file.read().unwrap()), "it is parsed once");
         // Another process writes it.
         kept.life = 8;
-        StateFile::new(Some(file.path()), "b").write(&kept).unwrap();
+        StateFile::new(Some(file.state_path()), "b").write(&kept).unwrap();
         assert_eq!(file.read().unwrap().life, 8);
-        assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o600);
-        fs::write(file.path(), "{").unwrap();
+        assert_eq!(fs::metadata(file.state_path()).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::write(file.state_path(), "{").unwrap();
         assert!(file.read().unwrap_err().to_string().contains("remove the file"));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::row::{Action, ActionOf, Key};
+use super::row::{ActionOf, Key, RowAction};
 
 /// Everything that a switch holds, or should.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub struct Mirror {
     /// Where copies go.
     pub to: Towards,
     /// Where they are made.
-    pub at: Side,
+    pub at: MirrorSide,
     /// Longest copy in bytes.
     pub longest: u16,
 }
@@ -113,7 +113,7 @@ pub enum Towards {
 
 /// Where a mirror session's copies are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum MirrorSide {
     /// At ingress.
     Ingress,
     /// At egress.
@@ -136,7 +136,7 @@ impl std::fmt::Debug for Holds {
 
 /// One step from what a switch holds to what it should hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SwitchUpdate {
     /// It is missing.
     Insert(Item, Holds),
     /// It is there with other contents.
@@ -147,22 +147,24 @@ pub enum Step {
 
 impl Item {
     /// Whether it always exists and cannot be deleted.
-    fn stays(&self) -> bool {
+    fn is_permanent(&self) -> bool {
         matches!(self, Item::Default { .. } | Item::Deflection(_))
     }
 }
 
-impl Step {
+impl SwitchUpdate {
     /// The item concerned.
-    pub fn item(&self) -> &Item {
+    pub fn updated_item(&self) -> &Item {
         match self {
-            Step::Insert(item, _) | Step::Modify(item, _) | Step::Delete(item) => item,
+            SwitchUpdate::Insert(item, _) | SwitchUpdate::Modify(item, _) | SwitchUpdate::Delete(item) => {
+                item
+            }
         }
     }
 }
 
-fn holds<A: Action>(action: A) -> Holds {
-    Holds::Action { name: A::USED.name.into(), params: action.params() }
+fn action_contents<A: RowAction>(action: A) -> Holds {
+    Holds::Action { name: A::USED.name.into(), params: action.into_params() }
 }
 
 impl Tables {
@@ -172,26 +174,26 @@ impl Tables {
     }
 
     /// Adds a row to a table where at most one row matches.
-    pub(super) fn row<K: Key, A: ActionOf<K>>(&mut self, key: K, action: A) {
+    pub(super) fn add_row<K: Key, A: ActionOf<K>>(&mut self, key: K, action: A) {
         self.ordered_row(0, key, action);
     }
 
     /// Adds a row to a table where several may match: the lowest order applies.
     pub(super) fn ordered_row<K: Key, A: ActionOf<K>>(&mut self, order: u32, key: K, action: A) {
-        let item = Item::Row { table: K::TABLE.name.into(), key: key.matches(), order };
-        self.set(item, holds(action));
+        let item = Item::Row { table: K::TABLE.name.into(), key: key.into_matches(), order };
+        self.set(item, action_contents(action));
     }
 
     /// Sets the default of a table.
     pub(super) fn default_action<K: Key>(&mut self, action: impl ActionOf<K>) {
-        self.set(Item::Default { table: K::TABLE.name.into() }, holds(action));
+        self.set(Item::Default { table: K::TABLE.name.into() }, action_contents(action));
     }
 
     /// The action of a row of a table where one row at most fits; `None` where there is no such row, or it has another
     /// action.
-    pub(super) fn action<K: Key, A: ActionOf<K>>(&self, key: K) -> Option<A> {
-        match self.get(&Item::Row { table: K::TABLE.name.into(), key: key.matches(), order: 0 })? {
-            Holds::Action { name, params } if name == A::USED.name => A::of(params),
+    pub(super) fn find_action<K: Key, A: ActionOf<K>>(&self, key: K) -> Option<A> {
+        match self.get(&Item::Row { table: K::TABLE.name.into(), key: key.into_matches(), order: 0 })? {
+            Holds::Action { name, params } if name == A::USED.name => A::from_params(params),
             _ => None,
         }
     }
@@ -222,10 +224,12 @@ impl Tables {
     }
 
     /// Applies an update.
-    pub fn apply(&mut self, update: &Step) {
+    pub fn apply_update(&mut self, update: &SwitchUpdate) {
         match update {
-            Step::Insert(item, holds) | Step::Modify(item, holds) => self.set(item.clone(), holds.clone()),
-            Step::Delete(item) => drop(self.rows.remove(item)),
+            SwitchUpdate::Insert(item, holds) | SwitchUpdate::Modify(item, holds) => {
+                self.set(item.clone(), holds.clone())
+            }
+            SwitchUpdate::Delete(item) => drop(self.rows.remove(item)),
         }
     }
 
@@ -233,17 +237,19 @@ impl Tables {
     /// first, to make room, rows before the groups that they name; then changes and insertions, groups first.
     /// Table defaults and traffic manager deflections cannot be deleted: they stay if `want` does not set
     /// them.
-    pub fn updates_to(&self, want: &Tables) -> Vec<Step> {
-        let gone = self.rows.keys().filter(|item| want.get(item).is_none() && !item.stays());
-        let mut updates: Vec<Step> = gone.cloned().map(Step::Delete).collect();
+    pub fn updates_to(&self, want: &Tables) -> Vec<SwitchUpdate> {
+        let gone = self.rows.keys().filter(|item| want.get(item).is_none() && !item.is_permanent());
+        let mut updates: Vec<SwitchUpdate> = gone.cloned().map(SwitchUpdate::Delete).collect();
         updates.reverse();
         for (item, holds) in want.iter() {
             match self.get(item) {
                 // Items that always exist are never inserted.
-                None if item.stays() => updates.push(Step::Modify(item.clone(), holds.clone())),
-                None => updates.push(Step::Insert(item.clone(), holds.clone())),
+                None if item.is_permanent() => {
+                    updates.push(SwitchUpdate::Modify(item.clone(), holds.clone()))
+                }
+                None => updates.push(SwitchUpdate::Insert(item.clone(), holds.clone())),
                 Some(held) if held == holds => {}
-                Some(_) => updates.push(Step::Modify(item.clone(), holds.clone())),
+                Some(_) => updates.push(SwitchUpdate::Modify(item.clone(), holds.clone())),
             }
         }
         updates
@@ -270,11 +276,14 @@ mod tests {
         have.set(Item::Group(1), Holds::Copies(vec![(1, 0)]));
         want.set(Item::Group(2), Holds::Copies(vec![(1, 0)]));
         let updates = have.updates_to(&want);
-        assert!(matches!(&updates[0], Step::Delete(Item::Row { table, .. }) if table == "a"), "{updates:?}");
-        assert_eq!(updates[1], Step::Delete(Item::Group(1)));
-        assert!(matches!(updates[2], Step::Insert(Item::Group(2), _)), "{updates:?}");
+        assert!(
+            matches!(&updates[0], SwitchUpdate::Delete(Item::Row { table, .. }) if table == "a"),
+            "{updates:?}"
+        );
+        assert_eq!(updates[1], SwitchUpdate::Delete(Item::Group(1)));
+        assert!(matches!(updates[2], SwitchUpdate::Insert(Item::Group(2), _)), "{updates:?}");
         assert_eq!(updates.len(), 5);
-        updates.iter().for_each(|update| have.apply(update));
+        updates.iter().for_each(|update| have.apply_update(update));
         assert_eq!(have, want);
         assert_eq!(have.updates_to(&want), []);
     }

@@ -9,14 +9,14 @@ use dta_proto::program::Primitive;
 use dta_proto::store::StoreKind;
 
 use super::bfrt_json::BfrtInfo;
-use super::counters::Counts;
-use super::places::Room;
-use super::row::{Action as _, ActionOf, FirstBits, actions, tables};
+use super::counters::SwitchCounts;
+use super::places::PlaceCapacity;
+use super::row::{ActionOf, FirstBits, RowAction as _, actions, tables};
 use super::schema::{Used, UsedTable};
 use super::translator::{
     self, AppendStore, KeyIncrementStore, KeyWriteStore, NACK_SESSION, PostcardingStore, Store, UseList,
 };
-use crate::config::{Profile, pipe_of};
+use crate::config::{Profile, pipe_of_port};
 
 /// The mirror session that sends a postcard through ingress again.
 pub const AGAIN_SESSION: u32 = 2;
@@ -39,8 +39,8 @@ const BY_UNSENT: (&str, &str) = ("superseded_by_number", "egress_superseded");
 pub const NACKED: &str = "nacked_sequences";
 
 /// Everything the control plane uses of the program for Tofino, by profile.
-pub fn used_of(profile: Profile) -> &'static Used {
-    static USED: LazyLock<[Used; 3]> = LazyLock::new(|| Profile::ALL.map(used));
+pub fn required_schema(profile: Profile) -> &'static Used {
+    static USED: LazyLock<[Used; 3]> = LazyLock::new(|| Profile::ALL.map(build_required_schema));
     &USED[profile as usize]
 }
 
@@ -51,7 +51,7 @@ pub fn profile_of(info: &BfrtInfo) -> Option<Profile> {
         Profile::Sketches => "sketch_reporter",
         Profile::Batches => LAST_WORD,
     };
-    Profile::ALL.into_iter().find(|profile| info.table(mark(profile)).is_some())
+    Profile::ALL.into_iter().find(|profile| info.table_by_name(mark(profile)).is_some())
 }
 
 /// Whether the switch runs the profile that it should.
@@ -98,7 +98,7 @@ tables! {
 
 impl ActionOf<Store> for SketchMergeStore {}
 
-fn used(profile: Profile) -> Used {
+fn build_required_schema(profile: Profile) -> Used {
     let is_there = |table: &&UsedTable| match table.name {
         "sketch_reporter" => profile == Profile::Sketches,
         "row_region" => profile == Profile::Postcards,
@@ -179,10 +179,10 @@ pub fn cannot_write(profile: Profile, kind: &StoreKind) -> Option<String> {
         StoreKind::Append { batch_len, .. } => format!("batches of {batch_len} bytes"),
         _ => format!("elements of {}", kind.primitive()),
     };
-    (!makes(profile, kind)).then(|| {
+    (!supports_store(profile, kind)).then(|| {
         let others: Vec<String> = Profile::ALL
             .into_iter()
-            .filter(|other| makes(*other, kind))
+            .filter(|other| supports_store(*other, kind))
             .map(|other| format!("\"{}\"", other.name()))
             .collect();
         let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
@@ -194,7 +194,7 @@ pub fn cannot_write(profile: Profile, kind: &StoreKind) -> Option<String> {
 }
 
 /// Whether a profile has what makes the elements of a store of this kind, whatever their size.
-fn makes(profile: Profile, kind: &StoreKind) -> bool {
+fn supports_store(profile: Profile, kind: &StoreKind) -> bool {
     match *kind {
         StoreKind::KeyWrite { value_len: 4, .. } | StoreKind::Postcarding { .. } => {
             profile == Profile::Postcards
@@ -207,21 +207,21 @@ fn makes(profile: Profile, kind: &StoreKind) -> bool {
 }
 
 /// How many lists, rows and columns a profile holds: four registers of them fit a stage with room for other tables.
-pub fn places(profile: Profile) -> Room {
+pub fn place_capacity(profile: Profile) -> PlaceCapacity {
     match profile {
-        Profile::Postcards => Room { lists: 65_536, rows: 16_384, columns: 0 },
-        Profile::Sketches => Room { lists: 65_536, rows: 0, columns: 32_768 },
-        Profile::Batches => Room { lists: 16_384, rows: 0, columns: 0 },
+        Profile::Postcards => PlaceCapacity { lists: 65_536, rows: 16_384, columns: 0 },
+        Profile::Sketches => PlaceCapacity { lists: 65_536, rows: 0, columns: 32_768 },
+        Profile::Batches => PlaceCapacity { lists: 16_384, rows: 0, columns: 0 },
     }
 }
 
 /// The newest sequence of a list as the program's register has it: behind 2^32 - 1 comes 1, and behind 0, too.
-pub const fn newest(sequence: u32) -> u32 {
+pub const fn register_sequence(sequence: u32) -> u32 {
     if sequence == u32::MAX { 0 } else { sequence }
 }
 
 /// The first bits that the numbers of a range have, both ends included.
-pub(super) fn prefixes(first: u32, last: u32) -> Vec<FirstBits> {
+pub(super) fn range_prefixes(first: u32, last: u32) -> Vec<FirstBits> {
     let (mut all, mut first, last) = (Vec::new(), u64::from(first), u64::from(last));
     while first <= last {
         // As many as its zeros at the end allow, and no more than are left.
@@ -241,7 +241,7 @@ pub(super) const NODES: u32 = 8;
 pub const NEXT_PSN: &str = "next_psn";
 /// Of a list: the entries that are held.
 pub const LIST_COUNT: &str = "list_count";
-/// Of a list: the sequence of its newest batch ([`newest`]).
+/// Of a list: the sequence of its newest batch ([`register_sequence`]).
 pub const LIST_SEQUENCE: &str = "list_sequence";
 /// Of a row of postcards: its hops and path length; 0 where it is free.
 pub const ROW_HEAD: &str = "row_head";
@@ -271,13 +271,13 @@ pub const fn command_port(pipe: u8) -> u16 {
 }
 
 /// The pipe of the CPU port of a chip that has so many: it is port 192 of two pipes, and port 320 of four.
-pub const fn cpu_pipe(pipes: usize) -> usize {
-    pipe_of(if pipes > 2 { 320 } else { 192 }) as usize
+pub const fn cpu_port_pipe(pipes: usize) -> usize {
+    pipe_of_port(if pipes > 2 { 320 } else { 192 }) as usize
 }
 
 /// Makes a counter by the reports of a packet one that counts them in bits: bit b stands for 2^b each. `of` gives where
 /// the 8 bits of an index begin, and its reports.
-fn in_bits(counts: &mut Counts, names: (&str, &str), of: impl Fn(usize) -> (usize, usize)) {
+fn count_in_bits(counts: &mut SwitchCounts, names: (&str, &str), of: impl Fn(usize) -> (usize, usize)) {
     let Some(cells) = counts.0.remove(names.0) else { return };
     let bits = counts.0.entry(names.1.into()).or_default();
     for (index, count) in cells.iter().enumerate() {
@@ -290,7 +290,7 @@ fn in_bits(counts: &mut Counts, names: (&str, &str), of: impl Fn(usize) -> (usiz
 }
 
 /// Counters under the names that they have on bmv2. `nacked` are the sequences asked for.
-pub fn name_counts(counts: &mut Counts, nacked: u64) {
+pub fn name_counts(counts: &mut SwitchCounts, nacked: u64) {
     // Index 0 has datagrams that cannot be read, not all.
     if let Some(received) = counts.0.get_mut("received") {
         let all = received.iter().sum();
@@ -300,12 +300,12 @@ pub fn name_counts(counts: &mut Counts, nacked: u64) {
     }
     // 16 numbers of a primitive become 8 bits; columns of sketches, which are the last, have more.
     let sketch = usize::from(Primitive::SketchMerge.opcode());
-    in_bits(counts, BY_NUMBER, |index| match index / 16 {
+    count_in_bits(counts, BY_NUMBER, |index| match index / 16 {
         primitive if primitive < sketch => (primitive * 8, index % 16),
         _ => (sketch * 8, index - sketch * 16),
     });
-    in_bits(counts, BY_HOPS, |hops| (0, hops.count_ones() as usize));
-    in_bits(counts, BY_UNSENT, |reports| (sketch * 8, reports));
+    count_in_bits(counts, BY_HOPS, |hops| (0, hops.count_ones() as usize));
+    count_in_bits(counts, BY_UNSENT, |reports| (sketch * 8, reports));
     counts.0.insert(NACKED.into(), vec![nacked]);
 }
 
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn numbers_become_bits() {
-        let mut counts = Counts::default();
+        let mut counts = SwitchCounts::default();
         counts.0.insert("received".into(), vec![2, 3, 0, 0, 5, 0, 0, 0]);
         let mut emitted = vec![0; 256];
         // Of postcards, 10 rows of 6 and 4 of 3; of lists, 7 batches of 2.
@@ -329,25 +329,28 @@ mod tests {
         counts.0.get_mut("emitted_reports").unwrap()[5 * 16 + 17] = 3;
         counts.0.insert("superseded_by_number".into(), vec![9, 0, 0, 0, 0, 2]);
         name_counts(&mut counts, 9);
-        assert_eq!(counts.of("received")[..6], [10, 3, 0, 0, 5, 0]);
-        assert_eq!(counts.of("emitted")[32..36], [4, 14, 10, 0]);
-        assert_eq!(counts.of("emitted")[16..20], [0, 7, 0, 0]);
-        assert_eq!(counts.of("discarded")[..4], [4, 7, 0, 0]);
-        assert_eq!(counts.of("emitted")[40..46], [3, 0, 0, 0, 3, 0]);
-        assert_eq!(counts.of("egress_superseded")[40..44], [2, 0, 2, 0]);
-        assert_eq!((counts.at("nacked_sequences", 0), counts.of("emitted_reports").len()), (9, 0));
+        assert_eq!(counts.counts_named("received")[..6], [10, 3, 0, 0, 5, 0]);
+        assert_eq!(counts.counts_named("emitted")[32..36], [4, 14, 10, 0]);
+        assert_eq!(counts.counts_named("emitted")[16..20], [0, 7, 0, 0]);
+        assert_eq!(counts.counts_named("discarded")[..4], [4, 7, 0, 0]);
+        assert_eq!(counts.counts_named("emitted")[40..46], [3, 0, 0, 0, 3, 0]);
+        assert_eq!(counts.counts_named("egress_superseded")[40..44], [2, 0, 2, 0]);
+        assert_eq!(
+            (counts.count_at("nacked_sequences", 0), counts.counts_named("emitted_reports").len()),
+            (9, 0)
+        );
     }
 
     #[test]
     fn the_last_sequence_is_followed_by_the_first() {
         // The register's place of the next batch is what it holds, and the sequence is one more.
-        assert_eq!([0, 1, u32::MAX - 1, u32::MAX].map(newest), [0, 1, u32::MAX - 1, 0]);
+        assert_eq!([0, 1, u32::MAX - 1, u32::MAX].map(register_sequence), [0, 1, u32::MAX - 1, 0]);
     }
 
     #[test]
     fn prefixes_are_the_range_and_nothing_else() {
         let of = |first, last| {
-            let all = prefixes(first, last).into_iter();
+            let all = range_prefixes(first, last).into_iter();
             all.map(|bits| (bits.value, bits.len)).collect::<Vec<_>>()
         };
         assert_eq!(of(0, 3), [(0, 30)]);

@@ -30,7 +30,7 @@ use crate::nic::{Access, Transport};
 use crate::region::Region;
 
 /// The result of a verb that returns an errno.
-fn check(errno: i32) -> io::Result<()> {
+fn check_errno(errno: i32) -> io::Result<()> {
     match errno {
         0 => Ok(()),
         // Some return -1 and set errno, most return it.
@@ -126,7 +126,7 @@ impl Context {
     }
 
     /// Name of the kernel's node for the device, such as `uverbs0`.
-    pub(super) fn node(&self) -> String {
+    pub(super) fn kernel_node_name(&self) -> String {
         // SAFETY: an open context holds its device's structure, which the library fills before it
         // gives the device out and leaves alone; the name in it is a terminated string, copied
         // here.
@@ -139,23 +139,23 @@ impl Context {
         let mut attributes = ibv::ibv_device_attr::default();
         // SAFETY: the context is open; the library fills the structure that it is given, which is
         // the one of its header.
-        check(unsafe { ibv::ibv_query_device(self.raw.as_ptr(), &mut attributes) })?;
+        check_errno(unsafe { ibv::ibv_query_device(self.raw.as_ptr(), &mut attributes) })?;
         Ok(attributes)
     }
 
     /// Attributes of a port, from 1.
-    pub(super) fn port(&self, number: u8) -> io::Result<ibv::ibv_port_attr> {
+    pub(super) fn query_port(&self, number: u8) -> io::Result<ibv::ibv_port_attr> {
         let mut attributes = ibv::ibv_port_attr::default();
         // SAFETY: the context is open. The exported function fills `_compat_ibv_port_attr`, a prefix of
         // `ibv_port_attr` (verbs.h casts the same way); what follows the prefix stays zero.
-        check(unsafe {
+        check_errno(unsafe {
             ibv::ibv_query_port(self.raw.as_ptr(), number, std::ptr::from_mut(&mut attributes).cast())
         })?;
         Ok(attributes)
     }
 
     /// The used entries of the GID tables of all ports, at most `most`.
-    pub(super) fn gids(&self, most: usize) -> io::Result<Vec<ibv::ibv_gid_entry>> {
+    pub(super) fn query_gids(&self, most: usize) -> io::Result<Vec<ibv::ibv_gid_entry>> {
         let mut entries = vec![ibv::ibv_gid_entry::default(); most];
         // SAFETY: the context is open; the library writes at most `most` entries of the size it is
         // told, and the vector has that many.
@@ -181,7 +181,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: opened by us, closed once; what was made from it held an Arc and is gone.
-        log_failed("a context", check(unsafe { ibv::ibv_close_device(self.raw.as_ptr()) }));
+        log_failed("a context", check_errno(unsafe { ibv::ibv_close_device(self.raw.as_ptr()) }));
     }
 }
 
@@ -203,13 +203,13 @@ impl ProtectionDomain {
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         // SAFETY: made by us, freed once; its regions and queue pairs held an Arc and are gone.
-        log_failed("a protection domain", check(unsafe { ibv::ibv_dealloc_pd(self.raw.as_ptr()) }));
+        log_failed("a protection domain", check_errno(unsafe { ibv::ibv_dealloc_pd(self.raw.as_ptr()) }));
     }
 }
 
 /// Access flags of the library: the requested rights and no more. Either remote right that changes memory requires
 /// local write (ibv_reg_mr(3)). Relaxed ordering is never set: readers rely on the order of a region's writes.
-fn flags(access: Access) -> ibv::ibv_access_flags {
+fn access_flags(access: Access) -> ibv::ibv_access_flags {
     let mut flags = ibv::ibv_access_flags(0);
     if access.remote_write {
         flags |=
@@ -239,10 +239,10 @@ impl MemoryRegion {
         region: Arc<Region>,
         access: Access,
     ) -> io::Result<MemoryRegion> {
-        MemoryRegion::register(domain, region, flags(access))
+        MemoryRegion::register_region(domain, region, access_flags(access))
     }
 
-    fn register(
+    fn register_region(
         domain: Arc<ProtectionDomain>,
         region: Arc<Region>,
         flags: ibv::ibv_access_flags,
@@ -254,13 +254,19 @@ impl MemoryRegion {
         // registration ended: so whatever the device writes lands in memory that is mapped. Nobody
         // holds a reference into it: all of `Region`'s accesses are atomic.
         let raw = unsafe {
-            ibv::ibv_reg_mr_iova(domain.raw.as_ptr(), region.as_ptr().cast(), len, region.iova(), flags)
+            ibv::ibv_reg_mr_iova(
+                domain.raw.as_ptr(),
+                region.as_ptr().cast(),
+                len,
+                region.wire_address(),
+                flags,
+            )
         };
         Ok(MemoryRegion { raw: Raw::new(raw)?, region, _domain: domain })
     }
 
     /// Its rkey.
-    pub(super) fn rkey(&self) -> u32 {
+    pub(super) fn remote_key(&self) -> u32 {
         // SAFETY: the structure is the library's, lives until the registration ends, and this field
         // never changes.
         unsafe { (*self.raw.as_ptr()).rkey }
@@ -276,7 +282,7 @@ impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: registered by us, ended once. On success the device has stopped using the memory
         // when this returns.
-        let ended = check(unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) });
+        let ended = check_errno(unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) });
         if ended.is_err() {
             // The registration may still exist, so its memory must stay mapped.
             std::mem::forget(Arc::clone(&self.region));
@@ -332,7 +338,7 @@ impl Completions {
             unsafe { ibv::ibv_create_cq(context.raw.as_ptr(), entries, null_mut(), channel.as_ptr(), 0) };
         let cq = Raw::new(cq).inspect_err(|_| {
             // SAFETY: made above, not used by any queue, ended once.
-            log_failed("a channel", check(unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) }));
+            log_failed("a channel", check_errno(unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) }));
         })?;
         let completions =
             Completions { cq, channel, context, waiting: Mutex::new(false), free: Condvar::new() };
@@ -355,7 +361,7 @@ impl Completions {
         if out.len() > before || timeout.is_zero() {
             return Ok(());
         }
-        let Some(_turn) = self.turn(end) else { return Ok(()) };
+        let Some(_turn) = self.acquire_wait_turn(end) else { return Ok(()) };
         self.poll(out)?;
         while out.len() == before {
             let left = end.saturating_duration_since(Instant::now());
@@ -363,7 +369,7 @@ impl Completions {
                 break;
             }
             // Armed first and polled again after: a completion in between raised no event.
-            self.arm()?;
+            self.request_notification()?;
             self.poll(out)?;
             if out.len() > before {
                 break;
@@ -383,7 +389,7 @@ impl Completions {
     }
 
     /// The right to wait for events, once nobody else has it; `None` if somebody does until `end`.
-    fn turn(&self, end: Instant) -> Option<Turn<'_>> {
+    fn acquire_wait_turn(&self, end: Instant) -> Option<Turn<'_>> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let left = end.saturating_duration_since(Instant::now());
         let (mut waiting, _) = self
@@ -427,9 +433,9 @@ impl Completions {
         }
     }
 
-    fn arm(&self) -> io::Result<()> {
+    fn request_notification(&self) -> io::Result<()> {
         // SAFETY: as in `poll`; the queue is alive.
-        check(unsafe {
+        check_errno(unsafe {
             let notify = (*self.context.raw.as_ptr()).ops.req_notify_cq.ok_or(io::ErrorKind::Unsupported)?;
             notify(self.cq.as_ptr(), 0)
         })
@@ -451,14 +457,14 @@ impl Drop for Completions {
     fn drop(&mut self) {
         // SAFETY: made by us, ended once; queue pairs that complete into it held an Arc and are
         // gone, and every event taken was acknowledged.
-        log_failed("a completion queue", check(unsafe { ibv::ibv_destroy_cq(self.cq.as_ptr()) }));
+        log_failed("a completion queue", check_errno(unsafe { ibv::ibv_destroy_cq(self.cq.as_ptr()) }));
         // SAFETY: made by us, ended once, after the queue that used it.
-        log_failed("a channel", check(unsafe { ibv::ibv_destroy_comp_channel(self.channel.as_ptr()) }));
+        log_failed("a channel", check_errno(unsafe { ibv::ibv_destroy_comp_channel(self.channel.as_ptr()) }));
     }
 }
 
 /// The path of a queue pair's packets and answers.
-pub(super) struct Path {
+pub(super) struct QueuePairPath {
     /// Port of the device.
     pub(super) port: u8,
     /// Index of our GID.
@@ -479,22 +485,22 @@ pub(super) struct Path {
 const RNR_TIMER: u8 = 12;
 
 /// A queue pair.
-pub(super) struct QueuePair {
+pub(super) struct VerbsQueuePair {
     raw: Raw<ibv::ibv_qp>,
     transport: Transport,
     _completions: Arc<Completions>,
     _domain: Arc<ProtectionDomain>,
 }
 
-impl QueuePair {
+impl VerbsQueuePair {
     /// Makes one in state RESET, with room for `receives`, that never sends.
     pub(super) fn new(
         domain: Arc<ProtectionDomain>,
         completions: Arc<Completions>,
         transport: Transport,
         receives: u32,
-    ) -> io::Result<QueuePair> {
-        QueuePair::with_queues(domain, completions, transport, 0, receives)
+    ) -> io::Result<VerbsQueuePair> {
+        VerbsQueuePair::with_queues(domain, completions, transport, 0, receives)
     }
 
     fn with_queues(
@@ -503,7 +509,7 @@ impl QueuePair {
         transport: Transport,
         sends: u32,
         receives: u32,
-    ) -> io::Result<QueuePair> {
+    ) -> io::Result<VerbsQueuePair> {
         let mut wanted = ibv::ibv_qp_init_attr {
             send_cq: completions.cq.as_ptr(),
             recv_cq: completions.cq.as_ptr(),
@@ -524,14 +530,18 @@ impl QueuePair {
         // SAFETY: the domain and the completion queue are alive and of one context, and kept by the
         // value made here; the library reads and updates the structure during the call only.
         let raw = unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), &mut wanted) };
-        Ok(QueuePair { raw: Raw::new(raw)?, transport, _completions: completions, _domain: domain })
+        Ok(VerbsQueuePair { raw: Raw::new(raw)?, transport, _completions: completions, _domain: domain })
     }
 
-    fn modify(&self, mut attributes: ibv::ibv_qp_attr, mask: ibv::ibv_qp_attr_mask) -> io::Result<()> {
+    fn modify_attributes(
+        &self,
+        mut attributes: ibv::ibv_qp_attr,
+        mask: ibv::ibv_qp_attr_mask,
+    ) -> io::Result<()> {
         let mask = i32::try_from(mask.0).map_err(io::Error::other)?;
         // SAFETY: the queue pair is alive; the library reads the fields that the mask names, during
         // the call only.
-        check(unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), &mut attributes, mask) })
+        check_errno(unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), &mut attributes, mask) })
     }
 
     /// RESET to INIT: grants `access` over this queue pair.
@@ -541,17 +551,17 @@ impl QueuePair {
             qp_state: ibv::ibv_qp_state::IBV_QPS_INIT,
             pkey_index: 0,
             port_num: port,
-            qp_access_flags: flags(access).0,
+            qp_access_flags: access_flags(access).0,
             ..Default::default()
         };
-        self.modify(
+        self.modify_attributes(
             attributes,
             mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS,
         )
     }
 
     /// INIT to RTR: a passive queue pair goes no further.
-    pub(super) fn receive_from(&self, path: &Path) -> io::Result<()> {
+    pub(super) fn receive_from(&self, path: &QueuePairPath) -> io::Result<()> {
         use ibv::ibv_qp_attr_mask as mask;
         let mut attributes = ibv::ibv_qp_attr {
             qp_state: ibv::ibv_qp_state::IBV_QPS_RTR,
@@ -581,35 +591,37 @@ impl QueuePair {
             attributes.min_rnr_timer = RNR_TIMER;
             fields |= mask::IBV_QP_MAX_DEST_RD_ATOMIC | mask::IBV_QP_MIN_RNR_TIMER;
         }
-        self.modify(attributes, fields)
+        self.modify_attributes(attributes, fields)
     }
 
     /// Its number.
-    pub(super) fn number(&self) -> u32 {
+    pub(super) fn queue_pair_number(&self) -> u32 {
         // SAFETY: the structure is the library's, lives until the queue pair ends, and this field
         // never changes.
         unsafe { (*self.raw.as_ptr()).qp_num }
     }
 
     /// Its current state and expected PSN, from the device.
-    pub(super) fn query(&self) -> io::Result<(ibv::ibv_qp_state::Type, u32)> {
+    pub(super) fn query_state(&self) -> io::Result<(ibv::ibv_qp_state::Type, u32)> {
         use ibv::ibv_qp_attr_mask as mask;
         let mut attributes = ibv::ibv_qp_attr::default();
         let mut made_with = ibv::ibv_qp_init_attr::default();
         let wanted = i32::try_from((mask::IBV_QP_STATE | mask::IBV_QP_RQ_PSN).0).map_err(io::Error::other)?;
         // SAFETY: the queue pair is alive; the library fills both structures, which live through the call.
-        check(unsafe { ibv::ibv_query_qp(self.raw.as_ptr(), &mut attributes, wanted, &mut made_with) })?;
+        check_errno(unsafe {
+            ibv::ibv_query_qp(self.raw.as_ptr(), &mut attributes, wanted, &mut made_with)
+        })?;
         Ok((attributes.qp_state, attributes.rq_psn & Psn::MASK))
     }
 
     /// To ERROR: it takes nothing more. Returns its expected PSN at that moment.
-    pub(super) fn end(&self) -> io::Result<u32> {
+    pub(super) fn enter_error_state(&self) -> io::Result<u32> {
         use ibv::ibv_qp_attr_mask as mask;
         let attributes = ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
-        self.modify(attributes, mask::IBV_QP_STATE)?;
+        self.modify_attributes(attributes, mask::IBV_QP_STATE)?;
         // The kernel's soft-RoCE may have had a packet in hand.
         std::thread::sleep(std::time::Duration::from_millis(1));
-        self.query().map(|(_, expected_psn)| expected_psn)
+        self.query_state().map(|(_, expected_psn)| expected_psn)
     }
 
     /// Posts `count` receives, which take immediates and no data.
@@ -620,7 +632,7 @@ impl QueuePair {
             // SAFETY: the table of functions is constant while the context is open; post_recv,
             // which every device has, reads the one request, whose list is empty, during the call
             // only.
-            check(unsafe {
+            check_errno(unsafe {
                 let context = (*self.raw.as_ptr()).context;
                 let post = (*context).ops.post_recv.ok_or(io::ErrorKind::Unsupported)?;
                 post(self.raw.as_ptr(), &mut request, &mut refused)
@@ -630,10 +642,10 @@ impl QueuePair {
     }
 }
 
-impl Drop for QueuePair {
+impl Drop for VerbsQueuePair {
     fn drop(&mut self) {
         // SAFETY: made by us, ended once; nothing refers to it but its completions, which are copies.
-        log_failed("a queue pair", check(unsafe { ibv::ibv_destroy_qp(self.raw.as_ptr()) }));
+        log_failed("a queue pair", check_errno(unsafe { ibv::ibv_destroy_qp(self.raw.as_ptr()) }));
     }
 }
 

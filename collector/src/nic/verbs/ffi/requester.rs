@@ -8,23 +8,23 @@ use std::sync::Arc;
 
 use ibverbs_sys as ibv;
 
-use super::{Completions, MemoryRegion, ProtectionDomain, QueuePair, check};
+use super::{Completions, MemoryRegion, ProtectionDomain, VerbsQueuePair, check_errno};
 use crate::nic::Transport;
-use crate::nic::verbs::requester::{Completion, Operation, Status, Work};
+use crate::nic::verbs::requester::{Completion, CompletionStatus, RdmaOperation, Work};
 use crate::region::Region;
 
 impl MemoryRegion {
     /// Registers `region` for this side only, as the source of sends and the target of READs and atomics. No peer has
     /// any right to it.
-    pub(in crate::nic::verbs) fn local(
+    pub(in crate::nic::verbs) fn register_local(
         domain: Arc<ProtectionDomain>,
         region: Arc<Region>,
     ) -> io::Result<MemoryRegion> {
-        MemoryRegion::register(domain, region, ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE)
+        MemoryRegion::register_region(domain, region, ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE)
     }
 
     /// The local key (lkey) for work requests of this side.
-    fn lkey(&self) -> u32 {
+    fn local_key(&self) -> u32 {
         // SAFETY: the structure is the library's, lives until the registration ends, and this field
         // never changes.
         unsafe { (*self.raw.as_ptr()).lkey }
@@ -46,19 +46,19 @@ const RETRIES: u8 = 7;
 /// The same after RNR NAKs, where 7 means no limit (ibv_modify_qp(3)).
 const RNR_RETRIES: u8 = 7;
 
-impl QueuePair {
+impl VerbsQueuePair {
     /// Makes one in state RESET, with room for `sends`.
     pub(in crate::nic::verbs) fn for_requests(
         domain: Arc<ProtectionDomain>,
         completions: Arc<Completions>,
         transport: Transport,
         sends: u32,
-    ) -> io::Result<QueuePair> {
-        QueuePair::with_queues(domain, completions, transport, sends, 0)
+    ) -> io::Result<VerbsQueuePair> {
+        VerbsQueuePair::with_queues(domain, completions, transport, sends, 0)
     }
 
     /// RTR to RTS: ready to send.
-    pub(in crate::nic::verbs) fn send_as(&self, sending: &Sending) -> io::Result<()> {
+    pub(in crate::nic::verbs) fn enter_ready_to_send(&self, sending: &Sending) -> io::Result<()> {
         use ibv::ibv_qp_attr_mask as mask;
         let mut attributes = ibv::ibv_qp_attr {
             qp_state: ibv::ibv_qp_state::IBV_QPS_RTS,
@@ -76,7 +76,7 @@ impl QueuePair {
                 | mask::IBV_QP_RNR_RETRY
                 | mask::IBV_QP_MAX_QP_RD_ATOMIC;
         }
-        self.modify(attributes, fields)
+        self.modify_attributes(attributes, fields)
     }
 
     /// Posts one operation from or to its place in `local`. It completes once, whatever its outcome.
@@ -86,8 +86,11 @@ impl QueuePair {
         if end.is_none_or(|end| end > local.len()) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "outside the requester's memory"));
         }
-        let mut piece =
-            ibv::ibv_sge { addr: local.region.iova() + work.local, length: work.len, lkey: local.lkey() };
+        let mut piece = ibv::ibv_sge {
+            addr: local.region.wire_address() + work.local,
+            length: work.len,
+            lkey: local.local_key(),
+        };
         let mut request = ibv::ibv_send_wr {
             wr_id: work.id,
             sg_list: &mut piece,
@@ -105,24 +108,24 @@ impl QueuePair {
             rkey: work.rkey,
         };
         match work.operation {
-            Operation::Write { immediate: None } => {
+            RdmaOperation::Write { immediate: None } => {
                 request.opcode = opcode::IBV_WR_RDMA_WRITE;
                 request.wr.rdma = place;
             }
-            Operation::Write { immediate: Some(immediate) } => {
+            RdmaOperation::Write { immediate: Some(immediate) } => {
                 request.opcode = opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
                 request.wr.rdma = place;
                 request.__bindgen_anon_1.imm_data = immediate.to_be();
             }
-            Operation::Read => {
+            RdmaOperation::Read => {
                 request.opcode = opcode::IBV_WR_RDMA_READ;
                 request.wr.rdma = place;
             }
-            Operation::FetchAdd { add } => {
+            RdmaOperation::FetchAdd { add } => {
                 request.opcode = opcode::IBV_WR_ATOMIC_FETCH_AND_ADD;
                 request.wr.atomic = atomic(add, 0);
             }
-            Operation::CompareSwap { compare, swap } => {
+            RdmaOperation::CompareSwap { compare, swap } => {
                 request.opcode = opcode::IBV_WR_ATOMIC_CMP_AND_SWP;
                 request.wr.atomic = atomic(compare, swap);
             }
@@ -132,7 +135,7 @@ impl QueuePair {
         // post_send, which every device has, reads the one request, whose list is empty, and its one piece during the
         // call only. The device touches the bytes of the piece later, through a key that becomes invalid when the
         // registration ends: a `MemoryRegion` dropped too early makes the operation fail, but frees no memory in use.
-        check(unsafe {
+        check_errno(unsafe {
             let context = (*self.raw.as_ptr()).context;
             let post = (*context).ops.post_send.ok_or(io::ErrorKind::Unsupported)?;
             post(self.raw.as_ptr(), &mut request, &mut refused)
@@ -144,23 +147,23 @@ impl Completions {
     /// Appends completed sends to `out`, oldest first, without waiting.
     pub(in crate::nic::verbs) fn take_sent(&self, out: &mut Vec<Completion>) -> io::Result<()> {
         self.poll_each(|wc| {
-            let status = wc.error().map_or(Status::Success, |(code, _)| status(code));
+            let status = wc.error().map_or(CompletionStatus::Success, |(code, _)| completion_status(code));
             out.push(Completion { id: wc.wr_id(), status });
         })
     }
 }
 
 /// The meaning of a completion's code.
-fn status(code: ibv::ibv_wc_status::Type) -> Status {
+fn completion_status(code: ibv::ibv_wc_status::Type) -> CompletionStatus {
     use ibv::ibv_wc_status as s;
     match code {
-        s::IBV_WC_SUCCESS => Status::Success,
-        s::IBV_WC_REM_ACCESS_ERR => Status::RemoteAccessError,
-        s::IBV_WC_REM_INV_REQ_ERR => Status::RemoteInvalidRequest,
-        s::IBV_WC_REM_OP_ERR => Status::RemoteOperationError,
-        s::IBV_WC_RETRY_EXC_ERR => Status::RetriesExceeded,
-        s::IBV_WC_RNR_RETRY_EXC_ERR => Status::ReceiverNotReady,
-        s::IBV_WC_WR_FLUSH_ERR => Status::Flushed,
-        other => Status::Other(other),
+        s::IBV_WC_SUCCESS => CompletionStatus::Success,
+        s::IBV_WC_REM_ACCESS_ERR => CompletionStatus::RemoteAccessError,
+        s::IBV_WC_REM_INV_REQ_ERR => CompletionStatus::RemoteInvalidRequest,
+        s::IBV_WC_REM_OP_ERR => CompletionStatus::RemoteOperationError,
+        s::IBV_WC_RETRY_EXC_ERR => CompletionStatus::RetriesExceeded,
+        s::IBV_WC_RNR_RETRY_EXC_ERR => CompletionStatus::ReceiverNotReady,
+        s::IBV_WC_WR_FLUSH_ERR => CompletionStatus::Flushed,
+        other => CompletionStatus::Other(other),
     }
 }

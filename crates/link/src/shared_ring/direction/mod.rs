@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 
 use super::memory::Memory;
 
@@ -62,40 +62,40 @@ impl Extent {
 
 /// The common part of both ends of a ring.
 #[derive(Debug)]
-struct Side {
+struct RingSide {
     memory: Arc<Memory>,
     place: Extent,
 }
 
-impl Side {
+impl RingSide {
     #[inline]
-    fn control(&self, word: usize) -> &AtomicU64 {
-        &self.memory.words()[self.place.at + word]
+    fn control_word(&self, word: usize) -> &AtomicU64 {
+        &self.memory.as_words()[self.place.at + word]
     }
 
     #[inline]
-    fn data(&self) -> &[AtomicU64] {
-        &self.memory.words()[self.place.at + CONTROL..][..self.place.capacity]
+    fn data_words(&self) -> &[AtomicU64] {
+        &self.memory.as_words()[self.place.at + CONTROL..][..self.place.capacity]
     }
 
     /// Announces that this end will wait on `flag`.
-    fn announce(&self, flag: usize) {
-        self.control(flag).store(1, Ordering::Relaxed);
+    fn announce_wait(&self, flag: usize) {
+        self.control_word(flag).store(1, Ordering::Relaxed);
         // Before re-reading the other's index: see `claimed`.
         fence(Ordering::SeqCst);
     }
 
-    fn withdraw(&self, flag: usize) {
-        self.control(flag).store(0, Ordering::Relaxed);
+    fn withdraw_wait(&self, flag: usize) {
+        self.control_word(flag).store(0, Ordering::Relaxed);
     }
 
     /// Whether the other end waits on `flag`, and nobody has claimed the wake-up yet.
     #[inline]
-    fn claimed(&self, flag: usize) -> bool {
+    fn claim_wakeup(&self, flag: usize) -> bool {
         // After storing this end's index. If two ends each store and then load, one sees the other's store:
         // either the flag is seen here, or the index there.
         fence(Ordering::SeqCst);
-        let flag = self.control(flag);
+        let flag = self.control_word(flag);
         flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::Relaxed) != 0
     }
 }
@@ -103,7 +103,7 @@ impl Side {
 /// The end that writes frames.
 #[derive(Debug)]
 pub(super) struct Producer {
-    side: Side,
+    side: RingSide,
     tail: u64,
     /// The other's index when last read and found valid.
     head: u64,
@@ -114,10 +114,10 @@ pub(super) struct Producer {
 impl Producer {
     pub(super) fn new(memory: Arc<Memory>, place: Extent) -> Self {
         assert!(place.capacity.is_power_of_two(), "a ring of {} words", place.capacity);
-        Self { side: Side { memory, place }, tail: 0, head: 0, published: 0, frames: 0 }
+        Self { side: RingSide { memory, place }, tail: 0, head: 0, published: 0, frames: 0 }
     }
 
-    /// Writes a frame of 1 to [`FRAME_MAX`] bytes; [`Self::publish`] makes it visible. `false` = no room.
+    /// Writes a frame of 1 to [`FRAME_MAX`] bytes; [`Self::publish_frames`] makes it visible. `false` = no room.
     ///
     /// # Errors
     /// The consumer's index is invalid.
@@ -127,13 +127,13 @@ impl Producer {
         if frame.is_empty() || frame.len() > FRAME_MAX || words > self.side.place.capacity {
             return Err(Broken::Length);
         }
-        if self.free() < words && self.look()? < words {
+        if self.free_words() < words && self.refresh_free_words()? < words {
             return Ok(false);
         }
-        let (data, mask) = (self.side.data(), self.side.place.capacity - 1);
+        let (data, mask) = (self.side.data_words(), self.side.place.capacity - 1);
         let at = self.tail as usize & mask;
         data[at].store(frame.len() as u64, Ordering::Relaxed);
-        write(data, (at + 1) & mask, frame);
+        write_wrapping(data, (at + 1) & mask, frame);
         self.tail += words as u64;
         self.frames += 1;
         Ok(true)
@@ -141,63 +141,63 @@ impl Producer {
 
     /// Known free words.
     #[inline]
-    fn free(&self) -> usize {
+    fn free_words(&self) -> usize {
         self.side.place.capacity - (self.tail - self.head) as usize
     }
 
     /// Reads the consumer's index; returns the free words.
-    fn look(&mut self) -> Result<usize, Broken> {
-        let head = self.side.control(HEAD).load(Ordering::Acquire);
+    fn refresh_free_words(&mut self) -> Result<usize, Broken> {
+        let head = self.side.control_word(HEAD).load(Ordering::Acquire);
         if !(self.head..=self.tail).contains(&head) {
             return Err(Broken::Index);
         }
         self.head = head;
-        Ok(self.free())
+        Ok(self.free_words())
     }
 
     /// Makes all written frames visible. Returns whether the consumer sleeps and must be woken.
     #[inline]
-    pub(super) fn publish(&mut self) -> bool {
+    pub(super) fn publish_frames(&mut self) -> bool {
         if self.published == self.tail {
             return false;
         }
         self.published = self.tail;
-        self.side.control(TAIL).store(self.tail, Ordering::Release);
-        self.side.claimed(SLEEPS)
+        self.side.control_word(TAIL).store(self.tail, Ordering::Release);
+        self.side.claim_wakeup(SLEEPS)
     }
 
     /// Asks the consumer to wake this end when half of the ring is free. Returns whether there is already
     /// room for any frame.
     pub(super) fn wait_for_room(&mut self) -> Result<bool, Broken> {
-        self.side.announce(WAITS);
-        let room = self.has_room()?;
+        self.side.announce_wait(WAITS);
+        let room = self.has_frame_room()?;
         if room {
-            self.side.withdraw(WAITS);
+            self.side.withdraw_wait(WAITS);
         }
         Ok(room)
     }
 
     /// Whether any frame fits, or the whole ring is free.
-    pub(super) fn has_room(&mut self) -> Result<bool, Broken> {
+    pub(super) fn has_frame_room(&mut self) -> Result<bool, Broken> {
         let least = (1 + FRAME_MAX / 8).min(self.side.place.capacity);
-        Ok(self.look()? >= least)
+        Ok(self.refresh_free_words()? >= least)
     }
 
     #[cfg(test)]
-    pub(super) fn lie(&mut self) {
-        self.side.control(TAIL).store(u64::MAX, Ordering::Release);
+    pub(super) fn announce_excess_frames(&mut self) {
+        self.side.control_word(TAIL).store(u64::MAX, Ordering::Release);
     }
 
     /// Frames written and not taken, according to the consumer. At most as many as were written.
-    pub(super) fn left(&self) -> u64 {
-        self.frames.saturating_sub(self.side.control(TAKEN).load(Ordering::Acquire))
+    pub(super) fn untaken_frames(&self) -> u64 {
+        self.frames.saturating_sub(self.side.control_word(TAKEN).load(Ordering::Acquire))
     }
 }
 
 /// The end that reads frames.
 #[derive(Debug)]
 pub(super) struct Consumer {
-    side: Side,
+    side: RingSide,
     head: u64,
     taken: u64,
     /// Where the ring ends, once no more is expected.
@@ -207,7 +207,7 @@ pub(super) struct Consumer {
 impl Consumer {
     pub(super) fn new(memory: Arc<Memory>, place: Extent) -> Self {
         assert!(place.capacity.is_power_of_two(), "a ring of {} words", place.capacity);
-        Self { side: Side { memory, place }, head: 0, taken: 0, end: None }
+        Self { side: RingSide { memory, place }, head: 0, taken: 0, end: None }
     }
 
     /// Whether there is anything to take; errors show when it is taken.
@@ -220,7 +220,7 @@ impl Consumer {
     fn available(&self) -> Result<u64, Broken> {
         let tail = match self.end {
             Some(end) => end,
-            None => self.side.control(TAIL).load(Ordering::Acquire),
+            None => self.side.control_word(TAIL).load(Ordering::Acquire),
         };
         match tail.checked_sub(self.head) {
             Some(words) if words <= self.side.place.capacity as u64 => Ok(words),
@@ -234,14 +234,14 @@ impl Consumer {
     /// # Errors
     /// The producer's index or a frame's length is invalid. Earlier frames are in the batch.
     #[inline]
-    pub(super) fn take(&mut self, batch: &mut Batch) -> Result<Took, Broken> {
+    pub(super) fn take(&mut self, batch: &mut PacketBatch) -> Result<Took, Broken> {
         let mut left = self.available()?;
         if left == 0 {
             return Ok(Took { too_long: 0, wake: false });
         }
         let (mut too_long, mut result) = (0, Ok(()));
         while left > 0 && !batch.is_full() {
-            let (data, mask) = (self.side.data(), self.side.place.capacity - 1);
+            let (data, mask) = (self.side.data_words(), self.side.place.capacity - 1);
             let at = self.head as usize & mask;
             // Read once: the producer may change it at any time.
             let len = data[at].load(Ordering::Relaxed);
@@ -254,7 +254,7 @@ impl Consumer {
             match batch.next_slot() {
                 Some(slot) if len <= slot.len() => {
                     read(data, (at + 1) & mask, &mut slot[..len]);
-                    batch.commit(len, 0);
+                    batch.commit_packet(len, 0);
                 }
                 _ => too_long += 1,
             }
@@ -262,22 +262,22 @@ impl Consumer {
             self.taken += 1;
             left -= words;
         }
-        self.side.control(TAKEN).store(self.taken, Ordering::Relaxed);
-        self.side.control(HEAD).store(self.head, Ordering::Release);
+        self.side.control_word(TAKEN).store(self.taken, Ordering::Relaxed);
+        self.side.control_word(HEAD).store(self.head, Ordering::Release);
         result?;
         let half = left as usize <= self.side.place.capacity / 2;
-        Ok(Took { too_long, wake: half && self.side.claimed(WAITS) })
+        Ok(Took { too_long, wake: half && self.side.claim_wakeup(WAITS) })
     }
 
     /// Takes one frame of any length, as bytes.
-    pub(super) fn take_one(&mut self) -> Result<Option<Vec<u8>>, Broken> {
-        let mut batch = Batch::with_packet_capacity(1, FRAME_MAX);
+    pub(super) fn take_frame(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        let mut batch = PacketBatch::with_packet_capacity(1, FRAME_MAX);
         self.take(&mut batch)?;
         Ok(batch.iter().next().map(<[u8]>::to_vec))
     }
 
     /// Ignores everything written from now on.
-    pub(super) fn end_here(&mut self) -> Result<(), Broken> {
+    pub(super) fn stop_at_written(&mut self) -> Result<(), Broken> {
         let end = self.head + self.available()?;
         self.end = Some(end);
         Ok(())
@@ -289,18 +289,18 @@ impl Consumer {
     }
 
     /// Asks the producer to wake this end when there are frames. Returns whether there are some already.
-    pub(super) fn sleep(&self) -> Result<bool, Broken> {
-        self.side.announce(SLEEPS);
+    pub(super) fn announce_sleep(&self) -> Result<bool, Broken> {
+        self.side.announce_wait(SLEEPS);
         let here = self.available()? != 0;
         if here {
-            self.side.withdraw(SLEEPS);
+            self.side.withdraw_wait(SLEEPS);
         }
         Ok(here)
     }
 
     /// Cancels the request to be woken.
-    pub(super) fn wake(&self) {
-        self.side.withdraw(SLEEPS);
+    pub(super) fn cancel_sleep(&self) {
+        self.side.withdraw_wait(SLEEPS);
     }
 }
 
@@ -313,16 +313,16 @@ pub(super) struct Took {
 
 /// Copies bytes into words from `at`, wrapping around. There is room in `data`.
 #[inline]
-fn write(data: &[AtomicU64], at: usize, bytes: &[u8]) {
+fn write_wrapping(data: &[AtomicU64], at: usize, bytes: &[u8]) {
     let (before, after) = data.split_at(at);
     let (here, around) = bytes.split_at(bytes.len().min(after.len() * 8));
-    put(after, here);
-    put(before, around);
+    write_words(after, here);
+    write_words(before, around);
 }
 
 /// Copies bytes into the first words.
 #[inline(always)] // on the path of every frame
-fn put(words: &[AtomicU64], bytes: &[u8]) {
+fn write_words(words: &[AtomicU64], bytes: &[u8]) {
     let (eights, rest) = bytes.as_chunks();
     for (word, eight) in words.iter().zip(eights) {
         word.store(u64::from_ne_bytes(*eight), Ordering::Relaxed);

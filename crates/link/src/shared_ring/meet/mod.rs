@@ -34,7 +34,7 @@ use rustix::net::{
 };
 
 use super::Sizes;
-use super::end::{End, Over, Role, Sent};
+use super::end::{End, Over, PushOutcome, RingRole};
 use super::memory::Memory;
 use crate::sys;
 
@@ -63,14 +63,14 @@ const PEERS_MAX: usize = 512;
 
 /// What a requester needs to join.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct JoinOffer {
     /// Name of the door: an abstract Unix address of this network namespace.
     pub name: String,
     /// Identifies the joining requester: a secret, never logged.
     pub token: [u8; TOKEN],
 }
 
-impl std::fmt::Debug for Offer {
+impl std::fmt::Debug for JoinOffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Offer").field("name", &self.name).finish_non_exhaustive()
     }
@@ -118,7 +118,7 @@ fn is_trusted(theirs: u32, ours: u32) -> bool {
     theirs == ours || theirs == 0
 }
 
-fn address(name: &str) -> io::Result<SocketAddr> {
+fn abstract_address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
@@ -152,12 +152,12 @@ impl Door {
     /// # Errors
     /// The name is taken or too long, or the system refuses a thread.
     pub(crate) fn open(name: String) -> io::Result<(Door, Arrivals)> {
-        let listener = UnixListener::bind_addr(&address(&name)?)?;
+        let listener = UnixListener::bind_addr(&abstract_address(&name)?)?;
         listener.set_nonblocking(true)?;
         let (peers, stop): (Peers, _) = (Peers::default(), Arc::new(AtomicBool::new(false)));
         let (arrived, arrivals) = channel();
         let trouble = Trouble::default();
-        let keeper = Keeper {
+        let keeper = DoorThread {
             listener,
             peers: Arc::clone(&peers),
             stop: Arc::clone(&stop),
@@ -177,7 +177,7 @@ impl Door {
 
     /// What the requester at this address needs to join; `token` becomes its token if it has none yet. `None`
     /// if the door knows too many.
-    pub fn offer(&self, requester: SocketAddrV4, token: [u8; TOKEN]) -> Option<Offer> {
+    pub fn offer_ring(&self, requester: SocketAddrV4, token: [u8; TOKEN]) -> Option<JoinOffer> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if peers.len() >= PEERS_MAX && !peers.contains_key(&requester) {
             peers.retain(|_, peer| peer.ring.strong_count() > 0);
@@ -186,7 +186,7 @@ impl Door {
             }
         }
         let peer = peers.entry(requester).or_insert(Peer { token, ring: Weak::new() });
-        Some(Offer { name: self.name.clone(), token: peer.token })
+        Some(JoinOffer { name: self.name.clone(), token: peer.token })
     }
 
     /// Whether the requester at this address has a ring.
@@ -200,7 +200,7 @@ impl Drop for Door {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         // Its thread waits for a connection.
-        let came = address(&self.name).and_then(|address| UnixStream::connect_addr(&address));
+        let came = abstract_address(&self.name).and_then(|address| UnixStream::connect_addr(&address));
         if let (Ok(_), Some(thread)) = (came, self.thread.take()) {
             let _ = thread.join();
         }
@@ -208,7 +208,7 @@ impl Drop for Door {
 }
 
 /// The thread of a door.
-struct Keeper {
+struct DoorThread {
     listener: UnixListener,
     peers: Peers,
     stop: Arc<AtomicBool>,
@@ -226,18 +226,18 @@ struct Knock {
     since: Instant,
 }
 
-impl Keeper {
+impl DoorThread {
     fn run(mut self) {
         loop {
             let patience = self.knocks.front().map(|knock| STEP.saturating_sub(knock.since.elapsed()));
             let knocks = self.knocks.iter().map(|knock| knock.stream.as_fd());
             let all: Vec<_> = std::iter::once(self.listener.as_fd()).chain(knocks).collect();
-            if let Err(error) = sys::wait(&all, sys::READABLE, patience) {
-                self.refused(error);
+            if let Err(error) = sys::wait_for_events(&all, sys::READABLE, patience) {
+                self.report_trouble(error);
             }
             for knock in std::mem::take(&mut self.knocks) {
-                if !knock.is_over() {
-                    self.hear(knock);
+                if !knock.has_timed_out() {
+                    self.handle_knock(knock);
                 }
             }
             loop {
@@ -247,7 +247,7 @@ impl Keeper {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => {
                         // Usually out of descriptors or memory; later there may be some.
-                        self.refused(error);
+                        self.report_trouble(error);
                         break;
                     }
                 }
@@ -258,30 +258,30 @@ impl Keeper {
         }
     }
 
-    fn refused(&self, error: io::Error) {
+    fn report_trouble(&self, error: io::Error) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         std::thread::sleep(AGAIN);
     }
 
     /// Accepts a connection, and reads what it has sent.
     fn open(&mut self, mut stream: UnixStream) {
-        let Ok(theirs) = user_of(&stream) else { return };
+        let Ok(theirs) = peer_user_id(&stream) else { return };
         if stream.set_nonblocking(true).is_err() {
             return;
         }
         if !is_trusted(theirs, rustix::process::geteuid().as_raw()) {
-            let _ = refuse(&mut stream, 1);
+            let _ = send_refusal(&mut stream, 1);
             return;
         }
-        self.hear(Knock { stream, hello: [0; HELLO], have: 0, since: Instant::now() });
+        self.handle_knock(Knock { stream, hello: [0; HELLO], have: 0, since: Instant::now() });
     }
 
     /// Admits those that have sent everything, and keeps the others.
-    fn hear(&mut self, mut knock: Knock) {
+    fn handle_knock(&mut self, mut knock: Knock) {
         match knock.read() {
             Ok(true) => {
                 // A failing requester was notified, or has gone.
-                let _ = receive(knock.stream, &knock.hello, &self.peers, &self.arrived);
+                let _ = answer_hello(knock.stream, &knock.hello, &self.peers, &self.arrived);
             }
             Ok(false) => {
                 if self.knocks.len() >= KNOCKS {
@@ -295,7 +295,7 @@ impl Keeper {
 }
 
 impl Knock {
-    fn is_over(&self) -> bool {
+    fn has_timed_out(&self) -> bool {
         self.since.elapsed() >= STEP
     }
 
@@ -314,12 +314,12 @@ impl Knock {
     }
 }
 
-fn refuse(stream: &mut UnixStream, status: u32) -> Result<(), JoinError> {
-    Ok(stream.write_all(&reply(status, Sizes { requests: 0, answers: 0 }))?)
+fn send_refusal(stream: &mut UnixStream, status: u32) -> Result<(), JoinError> {
+    Ok(stream.write_all(&encode_reply(status, Sizes { requests: 0, answers: 0 }))?)
 }
 
 /// Admits one requester that has identified itself.
-fn receive(
+fn answer_hello(
     mut stream: UnixStream,
     hello: &[u8; HELLO],
     peers: &Peers,
@@ -336,17 +336,19 @@ fn receive(
     token.copy_from_slice(&rest[8..]);
     let requester = {
         let peers = peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.iter().find(|(_, peer)| same(&peer.token, &token)).map(|(address, _)| *address)
+        peers.iter().find(|(_, peer)| are_equal_secrets(&peer.token, &token)).map(|(address, _)| *address)
     };
-    let Some(requester) = requester else { return refuse(&mut stream, 2) };
+    let Some(requester) = requester else { return send_refusal(&mut stream, 2) };
     let sizes = Sizes::USUAL;
-    let Ok((memory, file)) = Memory::create(sizes.words()) else { return refuse(&mut stream, 3) };
-    send_file(&stream, &reply(0, sizes), &file)?;
+    let Ok((memory, file)) = Memory::create_sealed(sizes.memory_words()) else {
+        return send_refusal(&mut stream, 3);
+    };
+    send_file(&stream, &encode_reply(0, sizes), &file)?;
     drop(file);
     read_exactly(&mut stream, &mut [0])?;
-    let end = End::new(memory, sizes, Role::Responder, stream, requester);
+    let end = End::new(memory, sizes, RingRole::Responder, stream, requester);
     if let Some(peer) = peers.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&requester) {
-        peer.ring = Arc::downgrade(end.alive());
+        peer.ring = Arc::downgrade(end.liveness_handle());
     }
     // The serving thread may have ended.
     let _ = arrived.send((end, token));
@@ -355,26 +357,26 @@ fn receive(
 
 /// For the serving thread: whether the first thing in the ring is the token. It is then sent back, to show
 /// the requester that it is served.
-pub(crate) fn admit(end: &mut End, token: &[u8; TOKEN]) -> Result<bool, Over> {
-    let said = end.take_one()?;
-    if said.is_none_or(|said| !same(&said, token)) {
+pub(crate) fn confirm_ring_token(end: &mut End, token: &[u8; TOKEN]) -> Result<bool, Over> {
+    let said = end.take_frame()?;
+    if said.is_none_or(|said| !are_equal_secrets(&said, token)) {
         return Ok(false);
     }
     let sent = end.push(token)?;
-    end.publish();
+    end.publish_frames();
     end.begin_counting();
-    Ok(sent == Sent::Yes)
+    Ok(sent == PushOutcome::Yes)
 }
 
 /// Joins the NIC at `nic`, which has offered it. Takes at most a few seconds.
 ///
 /// # Errors
 /// There is no such door, it is another user's, or it does not serve.
-pub fn join(offer: &Offer, nic: SocketAddrV4) -> Result<End, JoinError> {
-    let mut stream = UnixStream::connect_addr(&address(&offer.name)?).map_err(JoinError::NoDoor)?;
+pub fn join_ring(offer: &JoinOffer, nic: SocketAddrV4) -> Result<End, JoinError> {
+    let mut stream = UnixStream::connect_addr(&abstract_address(&offer.name)?).map_err(JoinError::NoDoor)?;
     stream.set_read_timeout(Some(TURN))?;
     stream.set_write_timeout(Some(TURN))?;
-    let (theirs, ours) = (user_of(&stream)?, rustix::process::geteuid().as_raw());
+    let (theirs, ours) = (peer_user_id(&stream)?, rustix::process::geteuid().as_raw());
     if !is_trusted(theirs, ours) {
         return Err(JoinError::OtherUser { theirs, ours });
     }
@@ -397,32 +399,32 @@ pub fn join(offer: &Offer, nic: SocketAddrV4) -> Result<End, JoinError> {
         return Err(JoinError::Protocol("invalid sizes"));
     }
     let file = file.ok_or(JoinError::Protocol("no memory received"))?;
-    let memory = Memory::open(file.as_fd(), sizes.words())?;
-    let mut end = End::new(memory, sizes, Role::Requester, stream, nic);
-    if end.push(&offer.token)? != Sent::Yes {
+    let memory = Memory::open(file.as_fd(), sizes.memory_words())?;
+    let mut end = End::new(memory, sizes, RingRole::Requester, stream, nic);
+    if end.push(&offer.token)? != PushOutcome::Yes {
         return Err(JoinError::Protocol("a new ring is full"));
     }
-    end.publish();
-    end.say()?;
+    end.publish_frames();
+    end.signal_other_end()?;
     let start = Instant::now();
     while start.elapsed() < SERVED {
-        if let Some(said) = end.take_one()? {
-            if !same(&said, &offer.token) {
+        if let Some(said) = end.take_frame()? {
+            if !are_equal_secrets(&said, &offer.token) {
                 return Err(JoinError::Protocol("a different token came back"));
             }
             end.begin_counting();
             return Ok(end);
         }
-        if !end.sleep()? {
-            let _ = sys::wait(&[end.as_fd()], sys::READABLE, Some(SERVED / 20));
-            end.wake();
-            end.hear()?;
+        if !end.announce_sleep()? {
+            let _ = sys::wait_for_events(&[end.as_fd()], sys::READABLE, Some(SERVED / 20));
+            end.cancel_sleep();
+            end.read_signals()?;
         }
     }
     Err(JoinError::Silent)
 }
 
-fn reply(status: u32, sizes: Sizes) -> [u8; REPLY] {
+fn encode_reply(status: u32, sizes: Sizes) -> [u8; REPLY] {
     let mut reply = [0; REPLY];
     reply[..8].copy_from_slice(&MAGIC);
     let numbers = [VERSION, status, sizes.requests as u32, sizes.answers as u32];
@@ -433,12 +435,12 @@ fn reply(status: u32, sizes: Sizes) -> [u8; REPLY] {
 }
 
 /// Compares two secrets in constant time.
-fn same(a: &[u8], b: &[u8; TOKEN]) -> bool {
+fn are_equal_secrets(a: &[u8], b: &[u8; TOKEN]) -> bool {
     a.len() == TOKEN && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
 /// The user of the process at the other end of a socket when the connection was made.
-fn user_of(stream: &UnixStream) -> io::Result<u32> {
+fn peer_user_id(stream: &UnixStream) -> io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
 }
 

@@ -1,6 +1,6 @@
 use std::net::Ipv4Addr;
 
-use dta_proto::batch::Batch;
+use dta_proto::batch::PacketBatch;
 
 use super::*;
 use crate::{HostLink, Link, UdpConfig, UdpLink};
@@ -8,7 +8,7 @@ use crate::{HostLink, Link, UdpConfig, UdpLink};
 const LOOPBACK: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
 
 fn udp() -> HostLink {
-    HostLink::new(UdpLink::open(&UdpConfig::roce(LOOPBACK.into())).unwrap())
+    HostLink::new(UdpLink::open(&UdpConfig::for_roce_frames(LOOPBACK.into())).unwrap())
 }
 
 /// A name that no other test has.
@@ -30,7 +30,7 @@ impl Pair {
     fn new(test: &str) -> Pair {
         let (nic, door) = udp().with_door(name(test)).unwrap();
         let requester = udp();
-        let (from, to) = (requester.udp().local_addr(), nic.udp().local_addr());
+        let (from, to) = (requester.udp_link().local_addr(), nic.udp_link().local_addr());
         Pair { nic, requester, door, from, to }
     }
 
@@ -51,10 +51,10 @@ impl Pair {
     fn met(&mut self) -> End {
         let mut tries = 0;
         loop {
-            let offer = self.door.offer(self.from, [3; TOKEN]).unwrap();
+            let offer = self.door.offer_ring(self.from, [3; TOKEN]).unwrap();
             let to = self.to;
-            let joining = std::thread::spawn(move || join(&offer, to));
-            let mut batch = Batch::new(8);
+            let joining = std::thread::spawn(move || join_ring(&offer, to));
+            let mut batch = PacketBatch::new(8);
             while !joining.is_finished() {
                 assert_eq!(self.nic.recv(&mut batch, Some(Duration::from_millis(5))).unwrap(), 0);
             }
@@ -67,17 +67,17 @@ impl Pair {
         }
     }
 
-    fn batch(&self, numbers: std::ops::Range<u32>) -> Batch {
-        let mut batch = Batch::new(numbers.len());
+    fn batch(&self, numbers: std::ops::Range<u32>) -> PacketBatch {
+        let mut batch = PacketBatch::new(numbers.len());
         for number in numbers {
-            batch.push_udp(self.from, self.to, &number.to_be_bytes(), 0).unwrap();
+            batch.push_datagram(self.from, self.to, &number.to_be_bytes(), 0).unwrap();
         }
         batch
     }
 
-    fn answer(&self, number: u32) -> Batch {
-        let mut batch = Batch::new(1);
-        batch.push_udp(self.to, self.from, &number.to_be_bytes(), 0).unwrap();
+    fn answer(&self, number: u32) -> PacketBatch {
+        let mut batch = PacketBatch::new(1);
+        batch.push_datagram(self.to, self.from, &number.to_be_bytes(), 0).unwrap();
         batch
     }
 
@@ -88,9 +88,9 @@ impl Pair {
 }
 
 fn all(link: &mut HostLink) -> Vec<u32> {
-    let (mut batch, mut numbers) = (Batch::new(8), Vec::new());
+    let (mut batch, mut numbers) = (PacketBatch::new(8), Vec::new());
     while link.recv(&mut batch, Some(Duration::from_millis(50))).unwrap() > 0 {
-        let of = |index| u32::from_be_bytes(batch.udp(index).unwrap().payload().try_into().unwrap());
+        let of = |index| u32::from_be_bytes(batch.udp_datagram(index).unwrap().payload().try_into().unwrap());
         numbers.extend((0..batch.len()).map(of));
     }
     numbers
@@ -103,22 +103,22 @@ fn frames_go_through_the_ring_both_ways_and_are_the_bytes_that_a_socket_gives() 
     assert_eq!(pair.arrivals(), (0..100).collect::<Vec<_>>());
     pair.nic.send(&mut pair.answer(7)).unwrap();
     assert_eq!(all(&mut pair.requester), [7]);
-    let (sent, received) = (pair.requester.counters(), pair.nic.counters());
+    let (sent, received) = (pair.requester.link_counters(), pair.nic.link_counters());
     assert_eq!((sent.sent, sent.sent_bytes), (100, 3200));
     assert_eq!((received.received, received.received_bytes, received.sent), (100, 3200, 1));
     let rings = (pair.requester.ring_counters(), pair.nic.ring_counters());
     assert_eq!((rings.0.opened, rings.0.sent, rings.0.received, rings.0.left), (1, 100, 1, 0));
     assert_eq!((rings.1.opened, rings.1.sent, rings.1.received), (1, 1, 100));
-    assert_eq!(pair.requester.udp().counters().sent, 0);
+    assert_eq!(pair.requester.udp_link().link_counters().sent, 0);
     // A stranger's frames still arrive through the socket, and one to a stranger leaves through it.
     let mut stranger = udp();
-    let at = stranger.udp().local_addr();
-    let mut batch = Batch::new(2);
-    batch.push_udp(at, pair.to, &9u32.to_be_bytes(), 0).unwrap();
+    let at = stranger.udp_link().local_addr();
+    let mut batch = PacketBatch::new(2);
+    batch.push_datagram(at, pair.to, &9u32.to_be_bytes(), 0).unwrap();
     stranger.send(&mut batch).unwrap();
     assert_eq!(pair.arrivals(), [9]);
-    batch.push_udp(pair.to, pair.from, &1u32.to_be_bytes(), 0).unwrap();
-    batch.push_udp(pair.to, at, &2u32.to_be_bytes(), 0).unwrap();
+    batch.push_datagram(pair.to, pair.from, &1u32.to_be_bytes(), 0).unwrap();
+    batch.push_datagram(pair.to, at, &2u32.to_be_bytes(), 0).unwrap();
     assert_eq!(pair.nic.send(&mut batch).unwrap(), 2);
     assert_eq!((all(&mut stranger), all(&mut pair.requester)), (vec![2], vec![1]));
 }
@@ -142,7 +142,7 @@ fn a_nic_that_sleeps_is_woken_and_one_that_is_busy_is_not() {
     let Pair { mut nic, mut requester, .. } = pair;
     let sleeper = std::thread::spawn(move || {
         let start = Instant::now();
-        let came = nic.recv(&mut Batch::new(8), Some(Duration::from_secs(600))).unwrap();
+        let came = nic.recv(&mut PacketBatch::new(8), Some(Duration::from_secs(600))).unwrap();
         (came, start.elapsed(), nic)
     });
     std::thread::sleep(Duration::from_millis(200));
@@ -162,7 +162,7 @@ fn a_full_ring_is_waited_for_and_then_each_frame_is_counted_once() {
     let mut pair = Pair::joined("full");
     let mut sent = 0;
     let start = Instant::now();
-    while pair.requester.counters().unsent_queue_full == 0 {
+    while pair.requester.link_counters().unsent_queue_full == 0 {
         sent += 64;
         let numbers = sent - 64..sent;
         pair.requester.send(&mut pair.batch(numbers)).unwrap();
@@ -173,7 +173,7 @@ fn a_full_ring_is_waited_for_and_then_each_frame_is_counted_once() {
         pair.requester.send(&mut pair.batch(0..64)).unwrap();
         sent += 64;
     }
-    let counters = pair.requester.counters();
+    let counters = pair.requester.link_counters();
     assert_eq!(counters.sent + counters.unsent_queue_full, u64::from(sent));
     assert_eq!(pair.requester.ring_counters().full, 1);
     let came = pair.arrivals();
@@ -190,13 +190,13 @@ fn what_a_requester_that_is_gone_has_sent_comes_before_what_its_successor_sends(
     // Gone, like a killed process: its end of the socket closes. The next run has another port.
     let before = std::mem::replace(&mut pair.requester, udp());
     drop(before);
-    pair.from = pair.requester.udp().local_addr();
-    let offer = pair.door.offer(pair.from, [4; TOKEN]).unwrap();
-    let (to, mut came, mut batch) = (pair.to, Vec::new(), Batch::new(8));
-    let joining = std::thread::spawn(move || join(&offer, to).unwrap());
+    pair.from = pair.requester.udp_link().local_addr();
+    let offer = pair.door.offer_ring(pair.from, [4; TOKEN]).unwrap();
+    let (to, mut came, mut batch) = (pair.to, Vec::new(), PacketBatch::new(8));
+    let joining = std::thread::spawn(move || join_ring(&offer, to).unwrap());
     while !joining.is_finished() {
         pair.nic.recv(&mut batch, Some(Duration::from_millis(5))).unwrap();
-        let of = |index| u32::from_be_bytes(batch.udp(index).unwrap().payload().try_into().unwrap());
+        let of = |index| u32::from_be_bytes(batch.udp_datagram(index).unwrap().payload().try_into().unwrap());
         came.extend((0..batch.len()).map(of));
     }
     pair.requester.add(joining.join().unwrap());
@@ -210,22 +210,22 @@ fn what_a_requester_that_is_gone_has_sent_comes_before_what_its_successor_sends(
 fn a_nic_that_is_gone_leaves_what_it_did_not_take_counted_and_frames_go_by_the_socket() {
     let mut pair = Pair::joined("gone");
     pair.requester.send(&mut pair.batch(0..30)).unwrap();
-    let mut batch = Batch::new(8);
+    let mut batch = PacketBatch::new(8);
     assert_eq!(pair.nic.recv(&mut batch, Some(Duration::ZERO)).unwrap(), 8);
     let (to, from) = (pair.to, pair.from);
     drop((pair.nic, pair.door));
     // Another one at the same address, without a ring.
-    let mut nic = HostLink::new(UdpLink::open(&UdpConfig::roce(to.into())).unwrap());
+    let mut nic = HostLink::new(UdpLink::open(&UdpConfig::for_roce_frames(to.into())).unwrap());
     let start = Instant::now();
     while pair.requester.has_ring(to) {
-        pair.requester.wait(&[], Some(Duration::from_millis(5))).unwrap();
+        pair.requester.wait_for_input(&[], Some(Duration::from_millis(5))).unwrap();
         pair.requester.recv(&mut batch, Some(Duration::ZERO)).unwrap();
         assert!(start.elapsed() < Duration::from_secs(60));
     }
     assert_eq!(pair.requester.take_over().collect::<Vec<_>>(), [(to, Over::Gone)]);
     assert_eq!(pair.requester.ring_counters().left, 22);
     batch.clear();
-    batch.push_udp(from, to, &77u32.to_be_bytes(), 0).unwrap();
+    batch.push_datagram(from, to, &77u32.to_be_bytes(), 0).unwrap();
     assert_eq!(pair.requester.send(&mut batch).unwrap(), 1);
     assert_eq!(all(&mut nic), [77]);
 }
@@ -233,14 +233,14 @@ fn a_nic_that_is_gone_leaves_what_it_did_not_take_counted_and_frames_go_by_the_s
 #[test]
 fn a_stranger_to_the_door_is_refused_with_the_reason_and_others_are_served() {
     let mut pair = Pair::new("stranger");
-    let offer = pair.door.offer(pair.from, [3; TOKEN]).unwrap();
-    let wrong = Offer { token: [4; TOKEN], ..offer.clone() };
-    let refused = join(&wrong, pair.to).unwrap_err();
+    let offer = pair.door.offer_ring(pair.from, [3; TOKEN]).unwrap();
+    let wrong = JoinOffer { token: [4; TOKEN], ..offer.clone() };
+    let refused = join_ring(&wrong, pair.to).unwrap_err();
     assert!(refused.to_string().contains("token"), "{refused}");
-    let nobody = Offer { name: format!("{}x", offer.name), ..offer };
-    assert!(matches!(join(&nobody, pair.to), Err(JoinError::NoDoor(_))));
+    let nobody = JoinOffer { name: format!("{}x", offer.name), ..offer };
+    assert!(matches!(join_ring(&nobody, pair.to), Err(JoinError::NoDoor(_))));
     // One that sends nothing, one that sends nonsense, and one that leaves in the middle.
-    let at = address(&nobody.name[..nobody.name.len() - 1]).unwrap();
+    let at = abstract_address(&nobody.name[..nobody.name.len() - 1]).unwrap();
     let mut nonsense = UnixStream::connect_addr(&at).unwrap();
     nonsense.write_all(&[0xff; 64]).unwrap();
     let mut half = UnixStream::connect_addr(&at).unwrap();
@@ -256,8 +256,8 @@ fn a_stranger_to_the_door_is_refused_with_the_reason_and_others_are_served() {
 #[test]
 fn connections_that_say_nothing_keep_nobody_out() {
     let mut pair = Pair::new("mute");
-    let offer = pair.door.offer(pair.from, [3; TOKEN]).unwrap();
-    let at = address(&offer.name).unwrap();
+    let offer = pair.door.offer_ring(pair.from, [3; TOKEN]).unwrap();
+    let at = abstract_address(&offer.name).unwrap();
     let silent = || -> Vec<UnixStream> { (0..100).map(|_| UnixStream::connect_addr(&at).unwrap()).collect() };
     let _mute = silent();
     pair.join();
@@ -286,8 +286,8 @@ fn connections_that_say_nothing_keep_nobody_out() {
 #[ignore = "takes all descriptors of its process: run alone by the test below"]
 fn alone_without_descriptors() {
     let mut pair = Pair::new("descriptors");
-    let offer = pair.door.offer(pair.from, [3; TOKEN]).unwrap();
-    let at = address(&offer.name).unwrap();
+    let offer = pair.door.offer_ring(pair.from, [3; TOKEN]).unwrap();
+    let at = abstract_address(&offer.name).unwrap();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let few = rustix::process::Rlimit { current: Some(64), ..limit };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
@@ -325,25 +325,25 @@ fn a_door_goes_on_after_the_system_had_no_descriptor_for_it() {
 #[test]
 fn an_end_that_gets_no_sign_of_being_served_is_given_up() {
     let pair = Pair::new("silent");
-    let offer = pair.door.offer(pair.from, [3; TOKEN]).unwrap();
+    let offer = pair.door.offer_ring(pair.from, [3; TOKEN]).unwrap();
     // Nobody receives on the NIC's link.
-    assert!(matches!(join(&offer, pair.to), Err(JoinError::Silent)));
+    assert!(matches!(join_ring(&offer, pair.to), Err(JoinError::Silent)));
     assert!(!pair.door.has_ring(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1)));
 }
 
 #[test]
 fn a_ring_whose_other_end_lies_is_given_up_and_the_link_goes_on() {
     let mut pair = Pair::new("liar");
-    let offer = pair.door.offer(pair.from, [3; TOKEN]).unwrap();
+    let offer = pair.door.offer_ring(pair.from, [3; TOKEN]).unwrap();
     let to = pair.to;
-    let joining = std::thread::spawn(move || join(&offer, to).unwrap());
-    let mut batch = Batch::new(8);
+    let joining = std::thread::spawn(move || join_ring(&offer, to).unwrap());
+    let mut batch = PacketBatch::new(8);
     while !joining.is_finished() {
         pair.nic.recv(&mut batch, Some(Duration::from_millis(5))).unwrap();
     }
     let mut liar = joining.join().unwrap();
     liar.push(&[1; 60]).unwrap();
-    liar.lie();
+    liar.announce_excess_frames();
     let start = Instant::now();
     while pair.nic.has_ring(pair.from) {
         pair.nic.recv(&mut batch, Some(Duration::from_millis(5))).unwrap();
@@ -351,7 +351,7 @@ fn a_ring_whose_other_end_lies_is_given_up_and_the_link_goes_on() {
     }
     assert_eq!(pair.nic.ring_counters().broken, 1);
     assert!(matches!(pair.nic.take_over().next(), Some((_, Over::Broken(_)))));
-    assert_eq!(liar.hear(), Err(Over::Gone));
+    assert_eq!(liar.read_signals(), Err(Over::Gone));
     assert!(!pair.door.has_ring(pair.from));
     pair.requester.send(&mut pair.batch(3..4)).unwrap();
     assert_eq!(pair.arrivals(), [3]);
@@ -361,8 +361,8 @@ fn a_ring_whose_other_end_lies_is_given_up_and_the_link_goes_on() {
 fn frames_by_the_socket_do_not_overtake_those_of_a_ring_that_ended_while_both_live() {
     let mut pair = Pair::new("overtake");
     let mut end = pair.met();
-    pair.batch(0..30).iter().for_each(|frame| assert_eq!(end.push(frame).unwrap(), Sent::Yes));
-    end.publish();
+    pair.batch(0..30).iter().for_each(|frame| assert_eq!(end.push(frame).unwrap(), PushOutcome::Yes));
+    end.publish_frames();
     drop(end);
     // The requester has no ring any more.
     assert_eq!(pair.requester.send(&mut pair.batch(30..40)).unwrap(), 10);
@@ -370,5 +370,5 @@ fn frames_by_the_socket_do_not_overtake_those_of_a_ring_that_ended_while_both_li
     pair.nic.look_around_next();
     assert_eq!(pair.arrivals(), (0..40).collect::<Vec<_>>());
     assert!(!pair.nic.has_ring(pair.from));
-    assert_eq!(pair.nic.counters().received, 40);
+    assert_eq!(pair.nic.link_counters().received, 40);
 }

@@ -1,16 +1,16 @@
 //! The page of events.
 
-use dta_cli::number::{counted, grouped};
+use dta_cli::number::{format_count, format_grouped};
 use dta_cli::table::words_in_lines;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
-use super::Look;
-use super::text::cut;
+use super::DrawContext;
+use super::text::truncate_text;
 use crate::dashboard::app::App;
-use crate::int::event::Event;
+use crate::int::event::IntEvent;
 
 /// Lines of the selected event, with its frame.
 const DETAILS: u16 = 5;
@@ -19,7 +19,12 @@ const LEAST: u16 = 5;
 /// Least characters for the subject of an event.
 const LEAST_ABOUT: usize = 12;
 
-pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
+pub(super) fn draw_events(
+    frame: &mut Frame,
+    area: Rect,
+    app: &mut App,
+    look: &DrawContext,
+) -> Option<String> {
     let has_details = area.height >= LEAST + DETAILS;
     let details = Constraint::Length(if has_details { DETAILS } else { 0 });
     let [title, body, detail] =
@@ -29,14 +34,15 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
         frame.render_widget(Line::from("reading …").style(look.theme.dim), title);
         return None;
     };
-    let missed = match seen.missed.batches() {
+    let missed = match seen.missed.lost_batches() {
         0 => String::new(),
-        batches => format!("; {} lost or overwritten", counted(batches, "batch", "batches")),
+        batches => format!("; {} lost or overwritten", format_count(batches, "batch", "batches")),
     };
-    let head = format!("events {kind}, newest first: {}{missed}", grouped(seen.total(app.events.kind)));
+    let head =
+        format!("events {kind}, newest first: {}{missed}", format_grouped(seen.event_count(app.events.kind)));
     frame.render_widget(Line::from(head).style(look.theme.header), title);
-    app.events.selected = app.events.selected.min(app.events.shown().count().saturating_sub(1));
-    let shown: Vec<&Event> = app.events.shown().collect();
+    app.events.selected = app.events.selected.min(app.events.shown_events().count().saturating_sub(1));
+    let shown: Vec<&IntEvent> = app.events.shown_events().collect();
     let room = usize::from(body.height);
     let first = app.events.selected.saturating_sub(room.saturating_sub(1));
     let width = usize::from(body.width);
@@ -47,7 +53,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
         .take(room)
         .map(|(n, event)| {
             let time = format!("{:12} ", time_of_day(event));
-            let words = words(event, width.saturating_sub(time.len()));
+            let words = event_text(event, width.saturating_sub(time.len()));
             let line = Line::from(vec![Span::styled(time, look.theme.dim), Span::raw(words)]);
             if n == app.events.selected { line.style(look.theme.selected) } else { line }
         })
@@ -56,7 +62,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
     let selected = shown.get(app.events.selected);
     if let (Some(event), true) = (selected, has_details) {
         let inner = usize::from(detail.width.saturating_sub(2));
-        let lines: Vec<Line> = words_in_lines(&event.line(), inner).into_iter().map(Line::from).collect();
+        let lines: Vec<Line> = words_in_lines(&event.to_line(), inner).into_iter().map(Line::from).collect();
         frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" selected event ")), detail);
     }
     match shown.len() {
@@ -71,17 +77,17 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
 
 /// The subject of an event, and what happened, in `width` characters: if they do not fit, the subject is cut, as the
 /// selected event is shown in full.
-fn words(event: &Event, width: usize) -> String {
-    let (about, what) = (event.about(), event.what());
+fn event_text(event: &IntEvent, width: usize) -> String {
+    let (about, what) = (event.describe_subject(), event.describe_occurrence());
     let room = width.saturating_sub(what.chars().count() + 2);
-    cut(&format!("{}: {what}", cut(&about, room.max(LEAST_ABOUT))), width)
+    truncate_text(&format!("{}: {what}", truncate_text(&about, room.max(LEAST_ABOUT))), width)
 }
 
 /// The time of day, in UTC; or a switch's own number.
-fn time_of_day(event: &Event) -> String {
+fn time_of_day(event: &IntEvent) -> String {
     match (&event.utc, event.time) {
         (Some(utc), _) => utc.get(11..23).unwrap_or_default().to_owned(),
-        (None, Some(time)) => cut(&time.to_string(), 12),
+        (None, Some(time)) => truncate_text(&time.to_string(), 12),
         (None, None) => String::new(),
     }
 }

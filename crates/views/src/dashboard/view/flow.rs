@@ -4,10 +4,15 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use super::{Look, draw_lines};
+use super::{DrawContext, draw_lines};
 use crate::dashboard::app::FlowView;
 
-pub(super) fn draw(frame: &mut Frame, area: Rect, view: &mut FlowView, look: &Look) -> Option<String> {
+pub(super) fn draw_flow(
+    frame: &mut Frame,
+    area: Rect,
+    view: &mut FlowView,
+    look: &DrawContext,
+) -> Option<String> {
     let Some((_, lines)) = &view.lines else {
         frame.render_widget(Line::from(format!("{}: querying …", view.flow)).style(look.theme.dim), area);
         return None;

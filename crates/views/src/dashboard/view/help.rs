@@ -58,7 +58,7 @@ Old figures are dim; the first line says how old. While the
 collector does not answer, the dashboard tries again; the
 second line from below says when.";
 
-pub(super) fn draw(frame: &mut Frame, area: Rect, top: &mut usize, theme: &Theme) {
+pub(super) fn draw_help(frame: &mut Frame, area: Rect, top: &mut usize, theme: &Theme) {
     let width = area.width.min(68);
     let height = (TEXT.lines().count() as u16 + 2).min(area.height.saturating_sub(2));
     let over = Rect { x: (area.width - width) / 2, y: 1, width, height };
@@ -67,7 +67,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, top: &mut usize, theme: &Theme
     frame.render_widget(Clear, over);
     frame.render_widget(block, over);
     let lines = TEXT.lines().map(|line| {
-        let line_of = Line::from(text::cut(line, usize::from(inner.width)));
+        let line_of = Line::from(text::truncate_text(line, usize::from(inner.width)));
         let is_title = !line.starts_with(' ') && line.split(' ').count() == 1;
         if is_title { line_of.style(theme.header) } else { line_of }
     });

@@ -1,16 +1,16 @@
 //! The page of an append list.
 
-use dta_cli::number::grouped;
+use dta_cli::number::format_grouped;
 use dta_proto::hex_groups;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::Look;
+use super::DrawContext;
 use crate::dashboard::app::App;
 
-pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Option<String> {
+pub(super) fn draw_lists(frame: &mut Frame, area: Rect, app: &App, look: &DrawContext) -> Option<String> {
     let Some(spec) = app.append_store() else {
         let text = "this collector has no append store";
         frame.render_widget(Line::from(text).style(look.theme.dim), area);
@@ -24,10 +24,10 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Opt
         None => Line::from("reading …").style(look.theme.dim),
         Some(e) => Line::from(format!(
             "{} entries, to batch {}; batches overwritten {}, half-written {}",
-            grouped(e.total),
+            format_grouped(e.total),
             e.sequence,
-            grouped(e.overwritten),
-            grouped(e.torn)
+            format_grouped(e.overwritten),
+            format_grouped(e.torn)
         )),
     });
     frame.render_widget(Paragraph::new(head), title);

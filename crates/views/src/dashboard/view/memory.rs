@@ -1,6 +1,6 @@
 //! The page of a store's memory.
 
-use dta_cli::number::{grouped, percent};
+use dta_cli::number::{format_grouped, format_percent};
 use dta_proto::store::StoreSpec;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -8,26 +8,27 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::Look;
+use super::DrawContext;
 use crate::dashboard::app::{App, MemoryView};
 use crate::dashboard::element;
-use dta_cli::number::ago;
+use dta_cli::number::format_duration;
 
 /// Columns of the element number.
 const NUMBER: usize = 11;
 
-pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Option<String> {
-    let Some(spec) = app.spec() else {
+pub(super) fn draw_memory(frame: &mut Frame, area: Rect, app: &App, look: &DrawContext) -> Option<String> {
+    let Some(spec) = app.selected_store() else {
         frame.render_widget(Line::from("there is no store").style(look.theme.dim), area);
         return None;
     };
     let view = &app.memory;
     let heights = [Constraint::Length(1), Constraint::Length(u16::from(view.follow)), Constraint::Min(0)];
     let [title, follow, body] = Layout::vertical(heights).areas(area);
-    let at = format!("{} ({}), element {} of {}", spec.name, spec.primitive(), view.element, spec.elements());
+    let at =
+        format!("{} ({}), element {} of {}", spec.name, spec.primitive(), view.element, spec.element_count());
     frame.render_widget(Line::from(at).style(look.theme.header), title);
     if view.follow {
-        frame.render_widget(Line::from(followed(view, &spec, look)).style(look.theme.changed), follow);
+        frame.render_widget(Line::from(describe_scan(view, &spec, look)).style(look.theme.changed), follow);
     }
     let Some((window, memory)) = view.window.as_ref().filter(|(w, _)| w.store == spec.name) else {
         frame.render_widget(Line::from("reading …").style(look.theme.dim), body);
@@ -48,7 +49,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Opt
         let is_found = found.as_ref().is_some_and(|found| found.contains(&index));
         let (mark, style) = if is_found { ('▶', look.theme.changed) } else { (' ', look.theme.dim) };
         let old = before.and_then(|b| b.get(i * len..(i + 1) * len));
-        let says = element::describe(&spec, index, bytes);
+        let says = element::describe_element(&spec, index, bytes);
         for (row, part) in bytes.chunks(per_line).enumerate() {
             let number = if row == 0 { format!("{mark}{index:>8}  ") } else { " ".repeat(NUMBER) };
             let mut spans = vec![Span::styled(number, style)];
@@ -66,7 +67,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Opt
 }
 
 /// What a scan for writes has found, and no more than comparing memory can tell.
-fn followed(view: &MemoryView, spec: &StoreSpec, look: &Look) -> String {
+fn describe_scan(view: &MemoryView, spec: &StoreSpec, look: &DrawContext) -> String {
     let Some(seen) = &view.seen else { return "follows writes: first scan".into() };
     if let Some(change) = view.change {
         let what = match change.of {
@@ -76,9 +77,9 @@ fn followed(view: &MemoryView, spec: &StoreSpec, look: &Look) -> String {
             }
         };
         let within = change.within.as_secs_f64();
-        let since = ago(look.now.saturating_duration_since(change.at));
+        let since = format_duration(look.now.saturating_duration_since(change.at));
         let others = if change.others > 0 {
-            format!(", and {} others", grouped(change.others))
+            format!(", and {} others", format_grouped(change.others))
         } else {
             String::new()
         };
@@ -87,15 +88,15 @@ fn followed(view: &MemoryView, spec: &StoreSpec, look: &Look) -> String {
     if seen.known < 1.0 {
         return format!(
             "follows writes: has read {} of the store once, compares it next",
-            percent(seen.known)
+            format_percent(seen.known)
         );
     }
-    let share = seen.elements as f64 / spec.elements() as f64;
-    format!("follows writes: nothing changed yet; each scan compares {}", percent(share))
+    let share = seen.elements as f64 / spec.element_count() as f64;
+    format!("follows writes: nothing changed yet; each scan compares {}", format_percent(share))
 }
 
 /// Hex of one line; bytes that differ from `old` stand out.
-fn hex_spans<'a>(bytes: &[u8], old: &[u8], per_line: usize, look: &Look) -> Vec<Span<'a>> {
+fn hex_spans<'a>(bytes: &[u8], old: &[u8], per_line: usize, look: &DrawContext) -> Vec<Span<'a>> {
     let mut spans = Vec::new();
     for i in 0..per_line {
         let gap = if i % 4 == 3 { " " } else { "" };

@@ -33,13 +33,13 @@ const LEAST: (u16, u16) = (40, 10);
 const NAMES: u16 = 80;
 
 /// How pages are drawn.
-struct Look<'a> {
+struct DrawContext<'a> {
     theme: &'a Theme,
     now: Instant,
 }
 
 /// Draws everything as of `now`.
-pub(super) fn draw(frame: &mut Frame, app: &mut App, theme: &Theme, now: Instant) {
+pub(super) fn draw_dashboard(frame: &mut Frame, app: &mut App, theme: &Theme, now: Instant) {
     let area = frame.area();
     if area.width < LEAST.0 || area.height < LEAST.1 {
         return too_small(frame, area);
@@ -48,30 +48,30 @@ pub(super) fn draw(frame: &mut Frame, app: &mut App, theme: &Theme, now: Instant
     let line = Constraint::Length(1);
     let heights = [Constraint::Length(2), moment, Constraint::Min(0), line, line];
     let [head, moment, body, note, foot] = Layout::vertical(heights).areas(area);
-    let look = Look { theme, now };
+    let look = DrawContext { theme, now };
     draw_head(frame, head, app, &look);
     if let Some(then) = &app.then {
         let said = match app.page_has_moments() {
-            true => format!("epoch {}; [ ] other epochs, }} now", then.span()),
-            false => format!("this page shows now; Query and Top: {}", then.span()),
+            true => format!("epoch {}; [ ] other epochs, }} now", then.format_span()),
+            false => format!("this page shows now; Query and Top: {}", then.format_span()),
         };
-        let said = text::cut(&said, usize::from(moment.width));
+        let said = text::truncate_text(&said, usize::from(moment.width));
         frame.render_widget(Line::from(said).style(theme.changed), moment);
     }
     let said = draw_page(frame, body, app, &look);
-    if app.tab != Tab::Query && app.connection.is_old(now, app.interval) {
+    if app.tab != Tab::Query && app.connection.is_stale(now, app.interval) {
         frame.buffer_mut().set_style(body, theme.old);
     }
-    let (said, style) = match (app.connection.trouble(now), &app.error) {
+    let (said, style) = match (app.connection.describe_trouble(now), &app.error) {
         (Some(trouble), _) => (format!("! {trouble}"), theme.bad),
         (None, Some(error)) => (format!("! {error}"), theme.bad),
         (None, None) => (said.unwrap_or_default(), theme.dim),
     };
-    let said = text::cut(&said, usize::from(note.width));
+    let said = text::truncate_text(&said, usize::from(note.width));
     frame.render_widget(Line::from(said).style(style), note);
-    frame.render_widget(Line::from(keys(app)).style(theme.dim), foot);
+    frame.render_widget(Line::from(key_hints(app)).style(theme.dim), foot);
     if let Some(top) = &mut app.help {
-        help::draw(frame, area, top, theme);
+        help::draw_help(frame, area, top, theme);
     }
 }
 
@@ -84,9 +84,9 @@ fn too_small(frame: &mut Frame, area: Rect) {
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
 }
 
-fn draw_head(frame: &mut Frame, area: Rect, app: &App, look: &Look) {
+fn draw_head(frame: &mut Frame, area: Rect, app: &App, look: &DrawContext) {
     let [title, tabs] = Layout::vertical([Constraint::Length(1), Constraint::Length(1)]).areas(area);
-    let state = app.connection.state(look.now, app.interval);
+    let state = app.connection.describe_state(look.now, app.interval);
     let style = if app.connection.is_lost() { look.theme.bad } else { look.theme.dim };
     let [left, right] =
         Layout::horizontal([Constraint::Min(0), Constraint::Length(state.chars().count() as u16)])
@@ -112,28 +112,28 @@ fn draw_head(frame: &mut Frame, area: Rect, app: &App, look: &Look) {
 }
 
 /// Draws the page; returns a note on what did not fit.
-fn draw_page(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
+fn draw_page(frame: &mut Frame, area: Rect, app: &mut App, look: &DrawContext) -> Option<String> {
     if app.now.is_none() {
         frame.render_widget(Line::from("waiting for the first figures …").style(look.theme.dim), area);
         return None;
     }
     if let (Tab::Events | Tab::Top, Some(view)) = (app.tab, &mut app.flow) {
-        return flow::draw(frame, area, view, look);
+        return flow::draw_flow(frame, area, view, look);
     }
     match app.tab {
-        Tab::Events => events::draw(frame, area, app, look),
-        Tab::Top => top::draw(frame, area, app, look),
-        Tab::Stores => stores::draw(frame, area, app, look),
-        Tab::Waterfall => waterfall::draw(frame, area, app, look),
-        Tab::Sessions => sessions::draw(frame, area, app, look),
-        Tab::Memory => memory::draw(frame, area, app, look),
-        Tab::Lists => lists::draw(frame, area, app, look),
-        Tab::Query => query::draw(frame, area, app, look),
+        Tab::Events => events::draw_events(frame, area, app, look),
+        Tab::Top => top::draw_top_flows(frame, area, app, look),
+        Tab::Stores => stores::draw_stores(frame, area, app, look),
+        Tab::Waterfall => waterfall::draw_waterfall(frame, area, app, look),
+        Tab::Sessions => sessions::draw_sessions(frame, area, app, look),
+        Tab::Memory => memory::draw_memory(frame, area, app, look),
+        Tab::Lists => lists::draw_lists(frame, area, app, look),
+        Tab::Query => query::draw_query(frame, area, app, look),
     }
 }
 
 /// The keys of the page, those of all pages first: a narrow terminal cuts off the end.
-fn keys(app: &App) -> String {
+fn key_hints(app: &App) -> String {
     if app.help.is_some() {
         return "↑↓ scroll  any other key closes the help".into();
     }

@@ -4,12 +4,17 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::{Look, text};
+use super::{DrawContext, text};
 use crate::dashboard::app::App;
 
 const WRITES: &str = "  writes ";
 
-pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
+pub(super) fn draw_sessions(
+    frame: &mut Frame,
+    area: Rect,
+    app: &mut App,
+    look: &DrawContext,
+) -> Option<String> {
     let now = app.now.as_ref()?;
     let mut lines = Vec::new();
     if !now.live {
@@ -37,7 +42,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
         }
         lines.push(Line::from(spans));
         let width = usize::from(area.width).saturating_sub(WRITES.len()).max(1);
-        for (i, stores) in text::fitted(&session.stores.join(", "), width).into_iter().enumerate() {
+        for (i, stores) in text::wrap_to_width(&session.stores.join(", "), width).into_iter().enumerate() {
             let before = if i == 0 { WRITES } else { "" };
             lines.push(Line::from(format!("{before:width$}{stores}", width = WRITES.len())));
         }

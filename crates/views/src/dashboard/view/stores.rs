@@ -1,6 +1,6 @@
 //! The page of stores.
 
-use dta_cli::number::{bytes, grouped, percent};
+use dta_cli::number::{format_bytes, format_grouped, format_percent};
 use dta_proto::control::StoreInfo;
 use dta_proto::store::StoreSpec;
 use ratatui::Frame;
@@ -8,13 +8,13 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 
-use super::Look;
-use super::text::{cut, gauge, short};
+use super::DrawContext;
+use super::text::{gauge_bar, short_rate, truncate_text};
 use crate::dashboard::app::{App, WRITTEN};
 use crate::dashboard::history::RATES;
 
 /// A column of the table.
-struct Column {
+struct StoreColumn {
     title: &'static str,
     width: u16,
     /// The least terminal width at which it is shown.
@@ -26,50 +26,81 @@ struct Column {
 
 const SPARK: usize = 20;
 
-const COLUMNS: [Column; 9] = [
-    Column { title: "store", width: 12, from: 0, said: true, cell: |_, _, spec| cut(&spec.name, 12) },
-    Column { title: "kind", width: 13, from: 62, said: true, cell: |_, _, spec| spec.primitive().into() },
-    Column { title: "size", width: 8, from: 71, said: true, cell: |_, info, _| bytes(info.length) },
-    Column { title: "", width: 8, from: 80, said: false, cell: |_, info, _| gauge(info.load, 8) },
-    Column { title: "load", width: 7, from: 0, said: true, cell: |_, info, _| format!("{:.3}", info.load) },
-    Column {
+const COLUMNS: [StoreColumn; 9] = [
+    StoreColumn {
+        title: "store",
+        width: 12,
+        from: 0,
+        said: true,
+        cell: |_, _, spec| truncate_text(&spec.name, 12),
+    },
+    StoreColumn {
+        title: "kind",
+        width: 13,
+        from: 62,
+        said: true,
+        cell: |_, _, spec| spec.primitive().into(),
+    },
+    StoreColumn {
+        title: "size",
+        width: 8,
+        from: 71,
+        said: true,
+        cell: |_, info, _| format_bytes(info.length),
+    },
+    StoreColumn { title: "", width: 8, from: 80, said: false, cell: |_, info, _| gauge_bar(info.load, 8) },
+    StoreColumn {
+        title: "load",
+        width: 7,
+        from: 0,
+        said: true,
+        cell: |_, info, _| format!("{:.3}", info.load),
+    },
+    StoreColumn {
         title: "writes/s",
         width: 9,
         from: 0,
         said: true,
-        cell: |app, _, spec| app.written(&spec.name).map_or("-".into(), short),
+        cell: |app, _, spec| app.write_rate(&spec.name).map_or("-".into(), short_rate),
     },
-    Column {
+    StoreColumn {
         title: "",
         width: SPARK as u16,
         from: 101,
         said: false,
         cell: |app, _, spec| app.history.sparkline(&spec.name, WRITTEN, SPARK),
     },
-    Column {
+    StoreColumn {
         title: "survive",
         width: 8,
         from: 0,
         said: true,
-        cell: |_, info, _| info.survival.map_or("-".into(), percent),
+        cell: |_, info, _| info.survival.map_or("-".into(), format_percent),
     },
-    Column { title: "N", width: 8, from: 49, said: true, cell: |_, info, spec| advice(info, spec) },
+    StoreColumn {
+        title: "N",
+        width: 8,
+        from: 49,
+        said: true,
+        cell: |_, info, spec| redundancy_advice(info, spec),
+    },
 ];
 
 /// Least lines of the table above the details.
 const LEAST_TABLE: u16 = 6;
 const DETAILS: u16 = 7;
 
-pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Option<String> {
+pub(super) fn draw_stores(frame: &mut Frame, area: Rect, app: &App, look: &DrawContext) -> Option<String> {
     let now = app.now.as_ref()?;
-    let (shown, hidden): (Vec<&Column>, Vec<&Column>) = COLUMNS.iter().partition(|c| c.from <= area.width);
+    let (shown, hidden): (Vec<&StoreColumn>, Vec<&StoreColumn>) =
+        COLUMNS.iter().partition(|c| c.from <= area.width);
     let has_details = area.height >= LEAST_TABLE + DETAILS;
     let details = Constraint::Length(if has_details { DETAILS } else { 0 });
     let [table, detail] = Layout::vertical([Constraint::Min(3), details]).areas(area);
 
     let rows = now.stores.iter().map(|info| {
         let spec = info.store.as_ref().and_then(|store| StoreSpec::try_from(store).ok());
-        let cell = |column: &&Column| {
+        let cell = |column: &&StoreColumn| {
             let text = spec.as_ref().map_or_else(|| "?".into(), |spec| (column.cell)(app, info, spec));
             // A column without a title is a bar.
             if column.title.is_empty() { Cell::from(text).style(look.theme.bar) } else { Cell::from(text) }
@@ -99,22 +130,26 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Opt
     })
 }
 
-fn draw_details(frame: &mut Frame, area: Rect, app: &App, look: &Look) {
+fn draw_details(frame: &mut Frame, area: Rect, app: &App, look: &DrawContext) {
     let Some(info) = app.now.as_ref().and_then(|now| now.stores.get(app.store)) else { return };
     let mut lines = vec![
         Line::from(format!(
             "{} of {} in use, generation {}",
-            grouped(info.used),
-            grouped(info.capacity),
+            format_grouped(info.used),
+            format_grouped(info.capacity),
             info.generation
         )),
-        Line::from(format!("memory: {}{}", info.memory, at_file(&info.file))),
+        Line::from(format!("memory: {}{}", info.memory, file_suffix(&info.file))),
     ];
-    if let Some(spec) = app.spec() {
-        lines.push(Line::from(format!("{} elements: {}", grouped(spec.elements()), spec.kind.shape())));
-        match app.written(&spec.name) {
+    if let Some(spec) = app.selected_store() {
+        lines.push(Line::from(format!(
+            "{} elements: {}",
+            format_grouped(spec.element_count()),
+            spec.kind.describe_layout()
+        )));
+        match app.write_rate(&spec.name) {
             Some(rate) => {
-                lines.push(Line::from(format!("written: {} frames/s, in the last minute:", short(rate))))
+                lines.push(Line::from(format!("written: {} frames/s, in the last minute:", short_rate(rate))))
             }
             None => lines.push(
                 Line::from("written: unknown; no translator has reported lately").style(look.theme.dim),
@@ -129,12 +164,12 @@ fn draw_details(frame: &mut Frame, area: Rect, app: &App, look: &Look) {
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" selected store ")), area);
 }
 
-fn at_file(file: &str) -> String {
+fn file_suffix(file: &str) -> String {
     if file.is_empty() { String::new() } else { format!(", {file}") }
 }
 
 /// N, and the better one if there is one.
-fn advice(info: &StoreInfo, spec: &StoreSpec) -> String {
+fn redundancy_advice(info: &StoreInfo, spec: &StoreSpec) -> String {
     let Some(n) = spec.redundancy() else { return "-".into() };
     match info.advised_redundancy {
         Some(advised) if advised != u32::from(n) => format!("{n}, try {advised}"),

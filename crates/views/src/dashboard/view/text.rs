@@ -4,23 +4,23 @@ use dta_cli::number;
 use dta_cli::table::words_in_lines;
 
 /// A share as a bar of `width` characters; full at 1 and above.
-pub(super) fn gauge(share: f64, width: usize) -> String {
+pub(super) fn gauge_bar(share: f64, width: usize) -> String {
     let filled = ((share.clamp(0.0, 1.0) * width as f64).round() as usize).min(width);
     "█".repeat(filled) + &"░".repeat(width - filled)
 }
 
 /// A rate in few characters; below ten with a decimal, so that a small one does not look like zero.
-pub(super) fn short(rate: f64) -> String {
-    if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { number::short(rate) }
+pub(super) fn short_rate(rate: f64) -> String {
+    if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { number::format_short(rate) }
 }
 
 /// A count per second in few characters; empty if unknown.
 pub(super) fn per_second(rate: Option<f64>) -> String {
-    rate.map_or_else(String::new, |rate| format!("{}/s", short(rate)))
+    rate.map_or_else(String::new, |rate| format!("{}/s", short_rate(rate)))
 }
 
 /// At most `width` characters (at least one); a mark shows what is cut off.
-pub(super) fn cut(text: &str, width: usize) -> String {
+pub(super) fn truncate_text(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
     }
@@ -30,7 +30,7 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 }
 
 /// The line if it fits, else its words wrapped into lines of at most `width` characters.
-pub(super) fn fitted(line: &str, width: usize) -> Vec<String> {
+pub(super) fn wrap_to_width(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width { vec![line.into()] } else { words_in_lines(line, width) }
 }
 
@@ -40,12 +40,12 @@ mod tests {
 
     #[test]
     fn texts_are_short_and_true() {
-        assert_eq!([0.0, 0.4, 9.9, 12.4, 12_345.0].map(short), ["0", "0.4", "9.9", "12", "12.3k"]);
+        assert_eq!([0.0, 0.4, 9.9, 12.4, 12_345.0].map(short_rate), ["0", "0.4", "9.9", "12", "12.3k"]);
         assert_eq!((per_second(Some(5.0)), per_second(None)), ("5.0/s".into(), String::new()));
-        assert_eq!((cut("abcdef", 4), cut("abcd", 4)), ("abc…".into(), "abcd".into()));
-        assert_eq!(gauge(0.5, 4), "██░░");
-        assert_eq!(fitted("a  b", 4), ["a  b"]);
-        assert_eq!(fitted("a  b", 3), ["a b"]);
-        assert_eq!(fitted("to be or not to be", 6), ["to be", "or not", "to be"]);
+        assert_eq!((truncate_text("abcdef", 4), truncate_text("abcd", 4)), ("abc…".into(), "abcd".into()));
+        assert_eq!(gauge_bar(0.5, 4), "██░░");
+        assert_eq!(wrap_to_width("a  b", 4), ["a  b"]);
+        assert_eq!(wrap_to_width("a  b", 3), ["a b"]);
+        assert_eq!(wrap_to_width("to be or not to be", 6), ["to be", "or not", "to be"]);
     }
 }

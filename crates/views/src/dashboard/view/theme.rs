@@ -53,7 +53,7 @@ impl Theme {
     };
 
     /// With colours or without.
-    pub(in crate::dashboard) fn of(has_colours: bool) -> Theme {
+    pub(in crate::dashboard) fn with_colours(has_colours: bool) -> Theme {
         if has_colours { Self::COLOURS } else { Self::MONOCHROME }
     }
 }

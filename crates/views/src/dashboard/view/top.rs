@@ -1,14 +1,14 @@
 //! The page of top flows.
 
-use dta_cli::number::grouped;
+use dta_cli::number::format_grouped;
 use dta_cli::table::words_in_lines;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Row, Table, TableState};
 
-use super::Look;
-use super::text::cut;
+use super::DrawContext;
+use super::text::truncate_text;
 use crate::dashboard::app::App;
 use crate::int::moment::age_in_words;
 use crate::int::top::By;
@@ -17,7 +17,12 @@ use crate::int::top::By;
 const FIGURE: u16 = 16;
 const TOLD: u16 = 12;
 
-pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
+pub(super) fn draw_top_flows(
+    frame: &mut Frame,
+    area: Rect,
+    app: &mut App,
+    look: &DrawContext,
+) -> Option<String> {
     let by = app.top.by;
     let found = app.top.found.as_ref().filter(|(of, ..)| *of == by);
     let Some((_, _, top)) = found else {
@@ -30,7 +35,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
     app.top.selected = app.top.selected.min(top.flows.len().saturating_sub(1));
     let width = usize::from(area.width);
     let lacks: Vec<Line> = top
-        .lacks()
+        .describe_gaps()
         .iter()
         .flat_map(|sentence| words_in_lines(sentence, width))
         .map(|line| Line::from(line).style(look.theme.dim))
@@ -41,8 +46,8 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
     let head = format!(
         "flows by {}: {} of {} known flows have a figure",
         by.name(),
-        grouped(top.with_figure),
-        grouped(top.known)
+        format_grouped(top.with_figure),
+        format_grouped(top.known)
     );
     frame.render_widget(Line::from(head).style(look.theme.header), title);
     frame.render_widget(Paragraph::new(lacks), below);
@@ -54,8 +59,8 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
         let flow = row.flow.map_or_else(|| format!("key {}", row.key), |flow| flow.to_string());
         let mut cells = vec![
             Line::from(format!("{number}")).right_aligned(),
-            Line::from(cut(&flow, usize::from(widths[1]))),
-            Line::from(format!("{}{unit}", grouped(row.value))).right_aligned(),
+            Line::from(truncate_text(&flow, usize::from(widths[1]))),
+            Line::from(format!("{}{unit}", format_grouped(row.value))).right_aligned(),
         ];
         if has_ages {
             // A switch's own time has no age.

@@ -1,17 +1,17 @@
 //! The page that answers "where did my reports go?".
 
-use dta_cli::number::{grouped, percent};
+use dta_cli::number::{format_grouped, format_percent};
 use dta_cli::table::words_in_lines;
-use dta_proto::counter::{self, Step};
+use dta_proto::counter::{self, CounterStep};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::Look;
-use super::text::{cut, gauge, per_second};
+use super::DrawContext;
+use super::text::{gauge_bar, per_second, truncate_text};
 use crate::dashboard::app::App;
-use crate::waterfall::{self, LinkLoss, Row};
-use dta_cli::number::ago;
+use crate::waterfall::{self, LinkLoss, WaterfallRow};
+use dta_cli::number::format_duration;
 
 /// From this width on there are rates and bars.
 const WIDE: usize = 72;
@@ -23,27 +23,34 @@ const BAR: usize = 6;
 /// Translators hand in their counters every second. From this age on, in seconds, a node counts as silent.
 const SILENT: f64 = 10.0;
 
-pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
+pub(super) fn draw_waterfall(
+    frame: &mut Frame,
+    area: Rect,
+    app: &mut App,
+    look: &DrawContext,
+) -> Option<String> {
     let now = app.now.as_ref()?;
-    let columns = Columns::of(usize::from(area.width));
+    let columns = Columns::for_width(usize::from(area.width));
     let mut lines = Vec::new();
     if !now.live {
         let text = "Memory alone has no counters: attach to the collector's address.";
         lines.push(Line::from(text).style(look.theme.dim));
     } else {
-        lines.push(columns.header(look));
+        lines.push(columns.header_line(look));
     }
     let told = look.now.saturating_duration_since(now.taken);
-    for row in waterfall::rows(&now.nodes, &app.rates, app.all) {
+    for row in waterfall::waterfall_rows(&now.nodes, &app.rates, app.all) {
         match row {
-            Row::Node { name, age } => {
-                lines.push(node(name, age.map(|age| age + told.as_secs_f64()), look));
+            WaterfallRow::Node { name, age } => {
+                lines.push(node_line(name, age.map(|age| age + told.as_secs_f64()), look));
             }
-            Row::Counter { node, name, value, share, rate } => {
+            WaterfallRow::Counter { node, name, value, share, rate } => {
                 let spark = app.history.sparkline(&node, &name, columns.spark);
-                lines.extend(columns.counter(&Counter { node, name, value, share, rate, spark }, look));
+                lines.extend(
+                    columns.counter_lines(&CounterLine { node, name, value, share, rate, spark }, look),
+                );
             }
-            Row::Link(loss) => lines.extend(columns.link(&loss, look)),
+            WaterfallRow::Link(loss) => lines.extend(columns.link_lines(&loss, look)),
         }
     }
     let note = super::draw_lines(frame, area, lines, &mut app.scroll[0]);
@@ -54,10 +61,11 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
     }
 }
 
-fn node<'a>(name: String, age: Option<f64>, look: &Look) -> Line<'a> {
+fn node_line<'a>(name: String, age: Option<f64>, look: &DrawContext) -> Line<'a> {
     let mut spans = vec![Span::styled(name, look.theme.header)];
     if let Some(age) = age {
-        let told = format!("  seen {} ago", ago(std::time::Duration::from_secs_f64(age.max(0.0))));
+        let told =
+            format!("  seen {} ago", format_duration(std::time::Duration::from_secs_f64(age.max(0.0))));
         spans.push(Span::styled(told, look.theme.dim));
         if age >= SILENT {
             spans.push(Span::styled("  silent: it stopped, or its session ended", look.theme.lost));
@@ -67,7 +75,7 @@ fn node<'a>(name: String, age: Option<f64>, look: &Look) -> Line<'a> {
 }
 
 /// One line of the page.
-struct Counter {
+struct CounterLine {
     node: String,
     name: String,
     value: u64,
@@ -85,7 +93,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(width: usize) -> Self {
+    fn for_width(width: usize) -> Self {
         if width < WIDE {
             return Self { width, label: width.saturating_sub(VALUE + SHARE), spark: 0 };
         }
@@ -95,7 +103,7 @@ impl Columns {
         Self { width, label, spark: (rest - label).min(crate::dashboard::history::RATES) }
     }
 
-    fn header<'a>(&self, look: &Look) -> Line<'a> {
+    fn header_line<'a>(&self, look: &DrawContext) -> Line<'a> {
         let (label, spark) = (self.label, self.spark);
         let mut text = format!("{:<label$}{:>VALUE$}{:>SHARE$}", "", "in all", "share");
         if spark > 0 {
@@ -106,48 +114,49 @@ impl Columns {
     }
 
     /// The line of a counter; for lost reports with the reason.
-    fn counter<'a>(&self, c: &Counter, look: &Look) -> Vec<Line<'a>> {
-        let found = counter::find(&c.node, &c.name);
+    fn counter_lines<'a>(&self, c: &CounterLine, look: &DrawContext) -> Vec<Line<'a>> {
+        let found = counter::find_counter(&c.node, &c.name);
         let step = found.map(|found| found.definition.step);
-        let lost = matches!(step, Some(Step::Dropped | Step::Lost | Step::Discarded)) && c.value > 0;
+        let lost = matches!(step, Some(CounterStep::Dropped | CounterStep::Lost | CounterStep::Discarded))
+            && c.value > 0;
         let mark = match step {
             _ if lost => '✗',
-            Some(Step::Executed) if c.value > 0 => '✓',
+            Some(CounterStep::Executed) if c.value > 0 => '✓',
             _ => ' ',
         };
         let style = if lost { look.theme.lost } else { ratatui::style::Style::new() };
-        let name = cut(&format!("  {mark} {}", c.name), self.label);
+        let name = truncate_text(&format!("  {mark} {}", c.name), self.label);
         let text = format!(
             "{name:<label$}{:>VALUE$}{:>SHARE$}",
-            grouped(c.value),
-            c.share.map(percent).unwrap_or_default(),
+            format_grouped(c.value),
+            c.share.map(format_percent).unwrap_or_default(),
             label = self.label,
         );
         let mut spans = vec![Span::styled(text, style)];
         if self.spark > 0 {
             spans.push(Span::styled(format!("{:>RATE$}", per_second(c.rate)), style));
-            let bar = c.share.map_or_else(|| " ".repeat(BAR), |share| gauge(share, BAR));
+            let bar = c.share.map_or_else(|| " ".repeat(BAR), |share| gauge_bar(share, BAR));
             spans.push(Span::styled(format!("  {bar}"), if lost { style } else { look.theme.bar }));
             spans.push(Span::styled(format!("{:>1$}", c.spark, self.spark), look.theme.bar));
         }
         let mut lines = vec![Line::from(spans)];
         if lost && let Some(found) = found {
-            lines.extend(self.reason(found.meaning(), look));
+            lines.extend(self.reason_lines(found.specific_meaning(), look));
         }
         lines
     }
 
     /// Losses on the link to the next stage.
-    fn link<'a>(&self, loss: &LinkLoss, look: &Look) -> Vec<Line<'a>> {
-        let name = cut(&format!("↓ {}", loss.name), self.label);
-        let text = format!("{name:<label$}{:>VALUE$}", grouped(loss.lost), label = self.label);
+    fn link_lines<'a>(&self, loss: &LinkLoss, look: &DrawContext) -> Vec<Line<'a>> {
+        let name = truncate_text(&format!("↓ {}", loss.name), self.label);
+        let text = format!("{name:<label$}{:>VALUE$}", format_grouped(loss.lost), label = self.label);
         let mut lines =
             vec![Line::from(text).style(if loss.lost > 0 { look.theme.lost } else { look.theme.dim })];
-        lines.extend(self.reason(&loss.how, look));
+        lines.extend(self.reason_lines(&loss.how, look));
         lines
     }
 
-    fn reason<'a>(&self, words: &str, look: &Look) -> Vec<Line<'a>> {
+    fn reason_lines<'a>(&self, words: &str, look: &DrawContext) -> Vec<Line<'a>> {
         let lines = words_in_lines(words, self.width.saturating_sub(8)).into_iter();
         lines.map(|line| Line::from(format!("      {line}")).style(look.theme.dim)).collect()
     }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::parser::Parsed;
-use super::{Block, Slice, hex, pairs, range};
-use table::{Action, Entry, Follows, Table};
+use super::{Block, Slice, parse_hex, parse_pairs, parse_range};
+use table::{AssemblyAction, AssemblyEntry, AssemblyTable, Follows};
 
 mod register;
 mod table;
@@ -22,7 +22,7 @@ pub const DEPARSER: usize = 12;
 
 /// Bits of a container that hold bits of a field, in some of the stages.
 #[derive(Clone, Debug)]
-struct Part {
+struct FieldPart {
     /// The field's bit that is the lowest here.
     first: usize,
     stages: (usize, usize),
@@ -42,9 +42,9 @@ type Containers = BTreeMap<String, Content>;
 
 /// One direction of a pipeline: its program and its state.
 #[derive(Clone, Debug)]
-pub struct Pipeline {
-    fields: Rc<BTreeMap<String, Vec<Part>>>,
-    tables: BTreeMap<String, Rc<Table>>,
+pub struct AssemblyPipeline {
+    fields: Rc<BTreeMap<String, Vec<FieldPart>>>,
+    tables: BTreeMap<String, Rc<AssemblyTable>>,
     /// The table that a packet comes to first.
     first: String,
     /// Those of the stateful ALUs, by the names that the tables call them by.
@@ -60,7 +60,7 @@ fn is_container(name: &str) -> bool {
 }
 
 /// Bits of a container.
-fn width_of(container: &str) -> usize {
+fn container_width(container: &str) -> usize {
     match container.trim_start_matches(['T', 'M', 'D']).as_bytes()[0] {
         b'W' => 32,
         b'H' => 16,
@@ -68,12 +68,12 @@ fn width_of(container: &str) -> usize {
     }
 }
 
-fn ones(bits: usize) -> u64 {
+fn low_bit_mask(bits: usize) -> u64 {
     u64::MAX >> (64 - bits)
 }
 
 /// The parts of a text between commas outside of brackets.
-fn commas(text: &str) -> Vec<&str> {
+fn split_commas(text: &str) -> Vec<&str> {
     let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0);
     for (at, letter) in text.char_indices() {
         match letter {
@@ -90,9 +90,9 @@ fn commas(text: &str) -> Vec<&str> {
     parts
 }
 
-fn number(text: &str) -> Option<u64> {
+fn parse_number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
-        Some(_) => Some(hex(text)),
+        Some(_) => Some(parse_hex(text)),
         None => text.parse().ok(),
     }
 }
@@ -102,19 +102,20 @@ fn asks_for_hash(table: &str, field: &Slice) -> ! {
 }
 
 /// `FIELD: { stage 0..8: H12(0..8) }`, or `FIELD: H12(0..8)`.
-fn fields(block: &Block) -> BTreeMap<String, Vec<Part>> {
-    let mut fields: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+fn parse_fields(block: &Block) -> BTreeMap<String, Vec<FieldPart>> {
+    let mut fields: BTreeMap<String, Vec<FieldPart>> = BTreeMap::new();
     for line in &block.blocks {
         let Some((name, places)) = line.line.split_once(": ") else { continue };
-        let field = Slice::of(name);
+        let field = Slice::from_text(name);
         let places = places.trim();
-        let places = if places.starts_with('{') { pairs(places) } else { vec![("stage 0..12", places)] };
+        let places =
+            if places.starts_with('{') { parse_pairs(places) } else { vec![("stage 0..12", places)] };
         for (stages, place) in places {
-            let place = Slice::of(place);
-            let (low, high) = place.bits.unwrap_or((0, width_of(&place.name) - 1));
-            fields.entry(field.name.clone()).or_default().push(Part {
+            let place = Slice::from_text(place);
+            let (low, high) = place.bits.unwrap_or((0, container_width(&place.name) - 1));
+            fields.entry(field.name.clone()).or_default().push(FieldPart {
                 first: field.bits.map_or(0, |(low, _)| low),
-                stages: range(stages.trim_start_matches("stage ")),
+                stages: parse_range(stages.trim_start_matches("stage ")),
                 container: place.name,
                 low,
                 high,
@@ -127,20 +128,20 @@ fn fields(block: &Block) -> BTreeMap<String, Vec<Part>> {
 /// What an action computes with.
 struct Running<'a> {
     stage: usize,
-    action: &'a Action,
+    action: &'a AssemblyAction,
     parameters: &'a BTreeMap<String, u64>,
     /// What its register gave.
     output: u32,
 }
 
-impl Pipeline {
+impl AssemblyPipeline {
     /// Of `ingress` or `egress`.
     ///
     /// # Panics
     /// The assembly has something that is not known here.
-    pub fn of(text: &str, direction: &str) -> Pipeline {
-        let blocks = Block::all(text);
-        let mut pipeline = Pipeline {
+    pub fn from_assembly(text: &str, direction: &str) -> AssemblyPipeline {
+        let blocks = Block::parse_all(text);
+        let mut pipeline = AssemblyPipeline {
             fields: Rc::default(),
             tables: BTreeMap::new(),
             first: String::new(),
@@ -150,7 +151,9 @@ impl Pipeline {
         for block in &blocks {
             let mut words = block.line.trim_end_matches(':').split(' ');
             match (words.next(), words.next(), words.next()) {
-                (Some("phv"), Some(of), None) if of == direction => pipeline.fields = Rc::new(fields(block)),
+                (Some("phv"), Some(of), None) if of == direction => {
+                    pipeline.fields = Rc::new(parse_fields(block))
+                }
                 (Some("stage"), Some(stage), Some(of)) if of == direction => {
                     pipeline.read_stage(stage.parse().unwrap(), block);
                 }
@@ -169,15 +172,15 @@ impl Pipeline {
             let (Some(kind), Some(name)) = (words.next(), words.next()) else { continue };
             match kind {
                 "stateful" => {
-                    self.registers.insert(name.to_owned(), Register::of(part));
+                    self.registers.insert(name.to_owned(), Register::from_block(part));
                 }
                 "exact_match" | "ternary_match" | "hash_action" | "gateway" => {
                     let indirect = part.get("indirect").and_then(|name| {
                         let of = format!("ternary_indirect {name}:");
                         block.blocks.iter().find(|block| block.line == of)
                     });
-                    let table = Table::of(stage, kind, part, indirect.unwrap_or(part));
-                    let place = words.next().and_then(number).unwrap_or(u64::MAX);
+                    let table = AssemblyTable::from_blocks(stage, kind, part, indirect.unwrap_or(part));
+                    let place = words.next().and_then(parse_number).unwrap_or(u64::MAX);
                     if stage == 0 && place < lowest {
                         (lowest, self.first) = (place, name.to_owned());
                     }
@@ -192,20 +195,22 @@ impl Pipeline {
     ///
     /// # Panics
     /// There is none.
-    pub fn table(&self, name: &str) -> String {
-        let is = |table: &Table| table.p4 == name || table.actions.iter().any(|action| action.name == name);
+    pub fn find_table(&self, name: &str) -> String {
+        let is = |table: &AssemblyTable| {
+            table.p4 == name || table.actions.iter().any(|action| action.name == name)
+        };
         let found = self.tables.iter().find(|(_, table)| is(table));
         found.unwrap_or_else(|| panic!("no table or action {name}")).0.clone()
     }
 
     /// The table that a packet comes to first.
-    pub fn first(&self) -> String {
+    pub fn first_table(&self) -> String {
         self.first.clone()
     }
 
     /// Whether a field lies somewhere in a stage.
-    pub fn has(&self, field: &str, stage: usize) -> bool {
-        let all = self.fields.get(&Slice::of(field).name).map(Vec::as_slice).unwrap_or_default();
+    pub fn has_field(&self, field: &str, stage: usize) -> bool {
+        let all = self.fields.get(&Slice::from_text(field).name).map(Vec::as_slice).unwrap_or_default();
         all.iter().any(|part| (part.stages.0..=part.stages.1).contains(&stage))
     }
 
@@ -213,7 +218,7 @@ impl Pipeline {
     ///
     /// # Panics
     /// There is no such table.
-    pub fn stage(&self, table: &str) -> usize {
+    pub fn stage_of_table(&self, table: &str) -> usize {
         self.tables[table].stage
     }
 
@@ -221,7 +226,7 @@ impl Pipeline {
     ///
     /// # Panics
     /// There is none.
-    pub fn register(&mut self, name: &str) -> &mut Register {
+    pub fn register_mut(&mut self, name: &str) -> &mut Register {
         let suffix = format!(".{name}");
         let found = self.registers.iter_mut().find(|(register, _)| register.ends_with(&suffix));
         found.unwrap_or_else(|| panic!("no register {name}")).1
@@ -232,34 +237,43 @@ impl Pipeline {
     ///
     /// # Panics
     /// There is no such table or action.
-    pub fn fill(&mut self, table: &str, key: &[(&str, u64)], action: &str, parameters: &[(&str, u64)]) {
-        let name = self.table(table);
+    pub fn add_table_entry(
+        &mut self,
+        table: &str,
+        key: &[(&str, u64)],
+        action: &str,
+        parameters: &[(&str, u64)],
+    ) {
+        let name = self.find_table(table);
         let table = Rc::make_mut(self.tables.get_mut(&name).unwrap());
         let found = table.actions.iter().find(|one| one.name.ends_with(action));
         let handle = found.unwrap_or_else(|| panic!("{name} has no action {action}")).handle;
-        table.entries.push(Entry {
-            keys: key.iter().map(|(field, value)| (Slice::of(field), u64::MAX, *value, *value)).collect(),
+        table.entries.push(AssemblyEntry {
+            keys: key
+                .iter()
+                .map(|(field, value)| (Slice::from_text(field), u64::MAX, *value, *value))
+                .collect(),
             handle,
             parameters: parameters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         });
     }
 
     /// Empties the containers, as before another packet. Registers stay as they are.
-    pub fn clear(&mut self) {
+    pub fn clear_containers(&mut self) {
         self.containers.clear();
     }
 
     /// Takes a packet from the parser. Registers stay as they are.
-    pub fn receive(&mut self, parsed: &Parsed) {
+    pub fn load_parsed(&mut self, parsed: &Parsed) {
         let content = |value: &u32| Content { value: *value, hashed: 0 };
         self.containers =
             parsed.containers.iter().map(|(name, value)| (name.clone(), content(value))).collect();
     }
 
-    fn parts(&self, name: &str, stage: usize) -> Vec<Part> {
+    fn field_parts(&self, name: &str, stage: usize) -> Vec<FieldPart> {
         let all = self.fields.get(name).map(Vec::as_slice).unwrap_or_default();
-        let is_here = |part: &&Part| (part.stages.0..=part.stages.1).contains(&stage);
-        let parts: Vec<Part> = all.iter().filter(is_here).cloned().collect();
+        let is_here = |part: &&FieldPart| (part.stages.0..=part.stages.1).contains(&stage);
+        let parts: Vec<FieldPart> = all.iter().filter(is_here).cloned().collect();
         assert!(!parts.is_empty(), "no field {name} in stage {stage}");
         parts
     }
@@ -269,14 +283,14 @@ impl Pipeline {
     /// # Panics
     /// It is not there in that stage.
     pub fn set(&mut self, field: &str, stage: usize, value: u64) {
-        let slice = Slice::of(field);
+        let slice = Slice::from_text(field);
         if is_container(&slice.name) {
             let content = Content { value: value as u32, hashed: 0 };
             self.containers.insert(slice.name, content);
             return;
         }
-        let parts = self.parts(&slice.name, stage);
-        write(&mut self.containers, &parts, slice.bits, Some(value));
+        let parts = self.field_parts(&slice.name, stage);
+        write_field(&mut self.containers, &parts, slice.bits, Some(value));
     }
 
     /// What a field has in a stage.
@@ -284,7 +298,7 @@ impl Pipeline {
     /// # Panics
     /// It is not there in that stage, or is of a hash.
     pub fn get(&self, field: &str, stage: usize) -> u64 {
-        self.read(&Slice::of(field), stage).unwrap_or_else(|| panic!("{field} is of a hash"))
+        self.read(&Slice::from_text(field), stage).unwrap_or_else(|| panic!("{field} is of a hash"))
     }
 
     /// `None`: of a hash.
@@ -292,18 +306,19 @@ impl Pipeline {
         let bits = slice.bits.unwrap_or((0, 63));
         if is_container(&slice.name) {
             let there = self.containers.get(&slice.name).copied().unwrap_or_default();
-            let of = |value: u32| u64::from(value) >> bits.0 & ones(bits.1 - bits.0 + 1);
+            let of = |value: u32| u64::from(value) >> bits.0 & low_bit_mask(bits.1 - bits.0 + 1);
             return (of(there.hashed) == 0).then(|| of(there.value));
         }
         let (mut value, mut hashed) = (0, 0);
-        for part in self.parts(&slice.name, stage) {
+        for part in self.field_parts(&slice.name, stage) {
             let there = self.containers.get(&part.container).copied().unwrap_or_default();
-            let of =
-                |value: u32| (u64::from(value) >> part.low & ones(part.high - part.low + 1)) << part.first;
+            let of = |value: u32| {
+                (u64::from(value) >> part.low & low_bit_mask(part.high - part.low + 1)) << part.first
+            };
             value |= of(there.value);
             hashed |= of(there.hashed);
         }
-        let of = |value: u64| value >> bits.0 & ones(bits.1 - bits.0 + 1);
+        let of = |value: u64| value >> bits.0 & low_bit_mask(bits.1 - bits.0 + 1);
         (of(hashed) == 0).then(|| of(value))
     }
 
@@ -315,11 +330,11 @@ impl Pipeline {
         self.run_and_look(from, until, &mut |_, _| {});
     }
 
-    /// As [`Pipeline::run`], and looks at what the packet has before each stage that it comes to, and at the end.
+    /// As [`AssemblyPipeline::run`], and looks at what the packet has before each stage that it comes to, and at the end.
     ///
     /// # Panics
     /// As that.
-    pub fn run_and_look(&mut self, from: &str, until: usize, look: &mut dyn FnMut(usize, &Pipeline)) {
+    pub fn run_and_look(&mut self, from: &str, until: usize, look: &mut dyn FnMut(usize, &AssemblyPipeline)) {
         let mut next = from.to_owned();
         while next != "END" && self.tables[&next].stage < until {
             // All see what was there before the stage.
@@ -327,7 +342,7 @@ impl Pipeline {
             look(stage, self);
             let mut after = self.containers.clone();
             while next != "END" && self.tables[&next].stage == stage {
-                next = self.step(&next, &mut after);
+                next = self.apply_table(&next, &mut after);
             }
             self.containers = after;
         }
@@ -335,14 +350,14 @@ impl Pipeline {
     }
 
     /// Takes a packet through one table.
-    pub fn run_one(&mut self, name: &str) {
+    pub fn run_table(&mut self, name: &str) {
         let mut after = self.containers.clone();
-        self.step(name, &mut after);
+        self.apply_table(name, &mut after);
         self.containers = after;
     }
 
     /// One table: gives the next one.
-    fn step(&mut self, name: &str, after: &mut Containers) -> String {
+    fn apply_table(&mut self, name: &str, after: &mut Containers) -> String {
         let table = Rc::clone(self.tables.get(name).unwrap_or_else(|| panic!("no table {name}")));
         let next = |names: &[String], at: usize| names.get(at).cloned().unwrap_or_else(|| "END".to_owned());
         let by_code = |code: u64| table.actions.iter().find(|action| action.code == code as i64);
@@ -360,14 +375,14 @@ impl Pipeline {
                 // A table without a key that is never asked runs its action by the condition alone.
                 let code = gateway.payload.or((table.kind == "hash_action").then_some(0));
                 if let Some(action) = code.and_then(by_code) {
-                    self.act(&table, action, &none, after);
+                    self.run_action(&table, action, &none, after);
                 }
                 return next.clone();
             }
         }
         if table.kind == "hash_action" {
             if let Some(action) = by_code(0) {
-                self.act(&table, action, &none, after);
+                self.run_action(&table, action, &none, after);
             }
             return next(&table.hit, 0);
         }
@@ -380,23 +395,23 @@ impl Pipeline {
         match found.filter(|_| table.has_key) {
             Some(entry) => {
                 let action = table.actions.iter().find(|action| action.handle == entry.handle).unwrap();
-                self.act(&table, action, &entry.parameters, after);
+                self.run_action(&table, action, &entry.parameters, after);
                 next(&table.hit, action.next)
             }
             None => {
                 let default = table.default_action.as_deref();
                 if let Some(action) = table.actions.iter().find(|action| Some(&*action.name) == default) {
-                    self.act(&table, action, &table.default_parameters, after);
+                    self.run_action(&table, action, &table.default_parameters, after);
                 }
                 table.miss.clone().unwrap_or_else(|| next(&table.hit, 0))
             }
         }
     }
 
-    fn act(
+    fn run_action(
         &mut self,
-        table: &Table,
-        action: &Action,
+        table: &AssemblyTable,
+        action: &AssemblyAction,
         parameters: &BTreeMap<String, u64>,
         after: &mut Containers,
     ) {
@@ -407,11 +422,11 @@ impl Pipeline {
             else {
                 continue;
             };
-            let arguments = commas(arguments.trim_end_matches(')'));
+            let arguments = split_commas(arguments.trim_end_matches(')'));
             let register = self.registers.get(register).unwrap_or_else(|| panic!("no register {register}"));
-            let cell = match number(arguments[1]) {
+            let cell = match parse_number(arguments[1]) {
                 Some(cell) => cell as u32,
-                None => self.cell(table, register),
+                None => self.register_cell(table, register),
             };
             let word = |fields: &[(usize, Slice)]| {
                 fields.iter().fold(0, |word, (bit, field)| {
@@ -427,17 +442,17 @@ impl Pipeline {
             let Some((what, arguments)) = step.split_once(' ').filter(|(name, _)| !name.contains('(')) else {
                 continue;
             };
-            let arguments = commas(arguments);
-            let mut to = Slice::of(arguments[0]);
-            let of = |text: &str| self.operand(&running, text);
+            let arguments = split_commas(arguments);
+            let mut to = Slice::from_text(arguments[0]);
+            let of = |text: &str| self.read_operand(&running, text);
             let width = match is_container(&to.name) {
-                true => width_of(&to.name),
-                false => width_of(&self.parts(&to.name, table.stage + 1)[0].container),
+                true => container_width(&to.name),
+                false => container_width(&self.field_parts(&to.name, table.stage + 1)[0].container),
             };
             // Whole containers are computed with: the action's data lies at the bits where it belongs.
             let in_place = |text: &str| {
                 let at = action.data.iter().find(|(alias, _)| alias == text);
-                let low = at.and_then(|(_, at)| Slice::of(at).bits).map_or(0, |(low, _)| low);
+                let low = at.and_then(|(_, at)| Slice::from_text(at).bits).map_or(0, |(low, _)| low);
                 of(text).map(|value| value << (low % width))
             };
             let both = |op: fn(u64, u64) -> u64| Some(op(in_place(arguments[1])?, in_place(arguments[2])?));
@@ -452,7 +467,7 @@ impl Pipeline {
                 "shru" => both(|a, bits| a >> bits),
                 "bitmasked-set" => {
                     let about = |is: &dyn Fn(&str, &Slice) -> bool| {
-                        let mut all = action.data.iter().map(|(alias, at)| (alias, Slice::of(at)));
+                        let mut all = action.data.iter().map(|(alias, at)| (alias, Slice::from_text(at)));
                         all.find(|(alias, at)| is(alias, at)).unwrap_or_else(|| panic!("no mask: {step}"))
                     };
                     // The mask is in the slot behind that of the data, or as many bits behind it as the container has.
@@ -470,10 +485,10 @@ impl Pipeline {
                 }
                 // Some bits of a container turned round, or of a number, and the others of a second one.
                 "deposit-field" => {
-                    let from = Slice::of(arguments[1]);
+                    let from = Slice::from_text(arguments[1]);
                     let (low, high) = to.bits.unwrap_or_else(|| panic!("to which bits? {step}"));
                     assert!(is_container(&to.name), "{step}");
-                    let value = match number(arguments[1]) {
+                    let value = match parse_number(arguments[1]) {
                         Some(value) => Some(value << low),
                         None => {
                             let (first, _) =
@@ -483,10 +498,10 @@ impl Pipeline {
                             value.map(|value| value >> turn | value << (width - turn))
                         }
                     };
-                    let inside = ones(high - low + 1) << low;
+                    let inside = low_bit_mask(high - low + 1) << low;
                     let others = match arguments.get(2) {
                         Some(second) => of(second),
-                        None if inside == ones(width) => Some(0),
+                        None if inside == low_bit_mask(width) => Some(0),
                         None => of(&to.name),
                     };
                     to.bits = None;
@@ -495,17 +510,17 @@ impl Pipeline {
                 _ => panic!("what does {step}?"),
             };
             if is_container(&to.name) {
-                let (low, high) = to.bits.unwrap_or((0, width_of(&to.name) - 1));
-                let part = Part { first: 0, stages: (0, DEPARSER), container: to.name, low, high };
-                write(after, &[part], None, value);
+                let (low, high) = to.bits.unwrap_or((0, container_width(&to.name) - 1));
+                let part = FieldPart { first: 0, stages: (0, DEPARSER), container: to.name, low, high };
+                write_field(after, &[part], None, value);
             } else {
-                write(after, &self.parts(&to.name, table.stage + 1), to.bits, value);
+                write_field(after, &self.field_parts(&to.name, table.stage + 1), to.bits, value);
             }
         }
     }
 
     /// The cell of a register that a table asks for.
-    fn cell(&self, table: &Table, register: &Register) -> u32 {
+    fn register_cell(&self, table: &AssemblyTable, register: &Register) -> u32 {
         let index = table.index.as_ref().unwrap_or_else(|| panic!("{} has no index", table.p4));
         let hash = index.bits.iter().fold(0, |hash, (bit, field)| {
             let value = self.read(field, table.stage);
@@ -516,31 +531,31 @@ impl Pipeline {
         (address / (register.width * register.words) as u64) as u32
     }
 
-    fn operand(&self, running: &Running<'_>, text: &str) -> Option<u64> {
-        if let Some(number) = number(text) {
+    fn read_operand(&self, running: &Running<'_>, text: &str) -> Option<u64> {
+        if let Some(number) = parse_number(text) {
             return Some(number);
         }
         if text.contains("$salu.") {
             let (low, high) = match text.split_once('(') {
-                Some((_, bits)) => range(bits.trim_end_matches(')')),
+                Some((_, bits)) => parse_range(bits.trim_end_matches(')')),
                 None => (0, 31),
             };
-            return Some(u64::from(running.output) >> low & ones(high - low + 1));
+            return Some(u64::from(running.output) >> low & low_bit_mask(high - low + 1));
         }
         if text.starts_with("hash_dist(") {
             return None;
         }
-        let slice = Slice::of(text);
+        let slice = Slice::from_text(text);
         if is_container(&slice.name) || self.fields.contains_key(&slice.name) {
             return self.read(&slice, running.stage);
         }
-        Some(running.data(text))
+        Some(running.action_data(text))
     }
 }
 
 impl Running<'_> {
     /// What a name of the action's data stands for: a parameter, a number, or what lies in it.
-    fn data(&self, name: &str) -> u64 {
+    fn action_data(&self, name: &str) -> u64 {
         if let Some(value) = self.parameters.get(name) {
             return *value;
         }
@@ -548,25 +563,25 @@ impl Running<'_> {
         let bits = name.rsplit_once('.').and_then(|(name, bits)| {
             let (low, high) = bits.split_once('-')?;
             let (low, high): (usize, usize) = (low.parse().ok()?, high.parse().ok()?);
-            Some(self.parameters.get(name)? >> low & ones(high - low + 1))
+            Some(self.parameters.get(name)? >> low & low_bit_mask(high - low + 1))
         });
         if let Some(value) = bits {
             return value;
         }
         let data = &self.action.data;
         let of_name = data.iter().filter(|(alias, _)| alias == name);
-        if let Some(value) = of_name.filter_map(|(_, what)| number(what)).next() {
+        if let Some(value) = of_name.filter_map(|(_, what)| parse_number(what)).next() {
             return value;
         }
         let (mut value, mut is_known) = (0, false);
-        for (alias, what) in data.iter().filter(|(_, what)| number(what).is_none()) {
-            let at = Slice::of(what);
+        for (alias, what) in data.iter().filter(|(_, what)| parse_number(what).is_none()) {
+            let at = Slice::from_text(what);
             if what == name {
-                return self.data(alias);
+                return self.action_data(alias);
             }
             if at.name == name {
                 is_known = true;
-                value |= self.data(alias) << at.bits.map_or(0, |(low, _)| low);
+                value |= self.action_data(alias) << at.bits.map_or(0, |(low, _)| low);
             }
         }
         assert!(is_known, "{}: what is {name}?", self.action.name);
@@ -575,7 +590,12 @@ impl Running<'_> {
 }
 
 /// Writes bits of a field; `None`: bits of a hash.
-fn write(containers: &mut Containers, parts: &[Part], bits: Option<(usize, usize)>, value: Option<u64>) {
+fn write_field(
+    containers: &mut Containers,
+    parts: &[FieldPart],
+    bits: Option<(usize, usize)>,
+    value: Option<u64>,
+) {
     for part in parts {
         let (low, high) = bits.unwrap_or((0, 63));
         // The bits of the field that are in this part and are written.
@@ -584,7 +604,7 @@ fn write(containers: &mut Containers, parts: &[Part], bits: Option<(usize, usize
             continue;
         }
         let shift = part.low + from - part.first;
-        let mask = (ones(to - from + 1) << shift) as u32;
+        let mask = (low_bit_mask(to - from + 1) << shift) as u32;
         let there = containers.entry(part.container.clone()).or_default();
         match value {
             Some(value) => {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::table::by_bit;
-use super::{commas, number, ones};
-use crate::p4_suite::assembly::{Block, Slice, pairs, range};
+use super::table::parse_fields_by_bit;
+use super::{low_bit_mask, parse_number, split_commas};
+use crate::p4_suite::assembly::{Block, Slice, parse_pairs, parse_range};
 
 /// A register and the programs of its stateful ALU.
 #[derive(Clone, Debug)]
@@ -24,37 +24,37 @@ pub struct Register {
 }
 
 impl Register {
-    pub(super) fn of(block: &Block) -> Register {
+    pub(super) fn from_block(block: &Block) -> Register {
         // What else it could say, as a value to begin with, would have to be understood here.
         let known = "p4 row logical_bus column maprams home_row input_xbar data_bytemask hash_bytemask format actions vpns";
         for part in &block.blocks {
             let name = part.line.split(':').next().unwrap().trim();
             assert!(known.split(' ').any(|known| known == name), "a register with {}", part.line);
         }
-        let format = pairs(block.get("format").unwrap());
+        let format = parse_pairs(block.get("format").unwrap());
         let (width, words) = match format[..] {
             [("lo", width)] => (width, 1),
             [("lo", width), ("hi", other)] if width == other => (width, 2),
             _ => panic!("words of a register: {format:?}"),
         };
         let width: usize = width.parse().unwrap();
-        let size = pairs(block.get("p4").unwrap()).iter().find(|(name, _)| *name == "size").unwrap().1;
+        let size = parse_pairs(block.get("p4").unwrap()).iter().find(|(name, _)| *name == "size").unwrap().1;
         let mut phv = [Vec::new(), Vec::new()];
-        for input in block.under("input_xbar") {
+        for input in block.children_under("input_xbar") {
             let (name, fields) = input.line.split_once(':').unwrap();
             if name.starts_with("exact group") && block.get("data_bytemask").is_some() {
-                for (bit, field) in by_bit(Some(fields)) {
+                for (bit, field) in parse_fields_by_bit(Some(fields)) {
                     // They begin at byte 8, one word of the register's width behind the other.
                     phv[(bit - 64) / width].push(((bit - 64) % width, field));
                 }
             } else if name.starts_with("hash ") && !name.starts_with("hash group") {
                 for field in &input.blocks {
                     let (bits, field) = field.line.split_once(':').unwrap();
-                    phv[0].push((range(bits).0, Slice::of(field)));
+                    phv[0].push((parse_range(bits).0, Slice::from_text(field)));
                 }
             }
         }
-        let programs = block.under("actions").iter().map(|program| {
+        let programs = block.children_under("actions").iter().map(|program| {
             let lines = program.blocks.iter().map(|line| line.line.clone());
             (program.line.trim_end_matches(':').to_owned(), lines.collect())
         });
@@ -74,7 +74,7 @@ impl Register {
     /// It has an instruction that is not known here.
     pub fn run(&mut self, program: &str, cell: u32, phv: [u32; 2]) -> u32 {
         assert!(cell < self.size, "no cell {cell} of {}", self.size);
-        let mask = ones(self.width) as u32;
+        let mask = low_bit_mask(self.width) as u32;
         let was = self.cells.get(&cell).copied().unwrap_or_default();
         let (mut value, mut compared, mut output) = (was, [None; 2], 0);
         // The half of a cell, or of the ALU.
@@ -85,14 +85,14 @@ impl Register {
         };
         for line in &self.programs[program] {
             let (what, arguments) = line.split_once(' ').unwrap_or((line, ""));
-            let arguments = commas(arguments);
+            let arguments = split_commas(arguments);
             let of = |text: &str| -> u32 {
                 match text {
                     "lo" => was[0],
                     "hi" => was[1],
                     "phv_lo" => phv[0] & mask,
                     "phv_hi" => phv[1] & mask,
-                    _ => number(text).unwrap_or_else(|| panic!("{line}: what is {text}?")) as u32,
+                    _ => parse_number(text).unwrap_or_else(|| panic!("{line}: what is {text}?")) as u32,
                 }
             };
             // Sums of a comparison: a minus is of one of them.
@@ -174,7 +174,7 @@ impl Register {
 
     /// Writes the first word of a cell, as the control plane does; a second one is 0 then.
     pub fn set(&mut self, cell: u32, value: u32) {
-        assert!(cell < self.size && u64::from(value) <= ones(self.width), "{value} for cell {cell}");
+        assert!(cell < self.size && u64::from(value) <= low_bit_mask(self.width), "{value} for cell {cell}");
         self.cells.insert(cell, [value, 0]);
     }
 }

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use dta_proto::wire::roce::Psn;
 
 use super::{BfRuntime, Described};
-use crate::config::pipe_of;
+use crate::config::pipe_of_port;
 use crate::switches::TargetError;
 use crate::switches::p4::ages::{Mark, Place};
-use crate::switches::p4::cpu_port::{Column, Flush, Rows, Send};
-use crate::switches::p4::lower::{collector_port, pair_of};
+use crate::switches::p4::cpu_port::{ColumnCommand, FlushCommand, Send, SwitchRows};
+use crate::switches::p4::lower::{collector_port, split_pair_number};
 use crate::switches::p4::tables::Tables;
 use crate::switches::p4::tofino::{
     COLUMN_EPOCH, COLUMN_UNSENT, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD, ROW_KEY, command_port,
-    cpu_pipe,
+    cpu_port_pipe,
 };
 use crate::switches::p4::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
 
@@ -33,7 +33,7 @@ const PAUSES: [Duration; 5] = [
 ];
 
 /// A place that was looked at.
-struct Look {
+struct PlaceReading {
     /// What it was looked at for.
     command: Command,
     /// The pipe whose registers have it.
@@ -48,14 +48,14 @@ struct Look {
     frame: Vec<u8>,
 }
 
-impl Look {
-    fn place(&self) -> Place {
+impl PlaceReading {
+    fn register_place(&self) -> Place {
         (self.command.command, self.pipe, self.state)
     }
 }
 
 /// The value of a register in a pipe, of a switch that gives one value for each or for all.
-fn in_pipe(values: &[u32], pipe: usize) -> u32 {
+fn value_in_pipe(values: &[u32], pipe: usize) -> u32 {
     match values {
         [only] => *only,
         _ => values.get(pipe).copied().unwrap_or(0),
@@ -70,7 +70,7 @@ impl BfRuntime {
 
     /// Lets what lists, rows and columns hold leave that is as old as their commands say, and waits until it has left.
     /// `tables` are the rows that the switch holds.
-    pub(super) async fn flush(
+    pub(super) async fn flush_due(
         &mut self,
         described: &Described,
         commands: &[Command],
@@ -79,18 +79,20 @@ impl BfRuntime {
         if self.send.is_none() {
             return Err(TargetError::Refused(NO_INTERFACE.into()));
         }
-        let rows = Rows::new(self.profile, tables);
-        let looks = self.look(described, &rows, commands).await?;
+        let rows = SwitchRows::new(self.profile, tables);
+        let looks = self.read_places(described, &rows, commands).await?;
         let now = Instant::now();
         let mut due = Vec::new();
         for look in looks {
             let Some(mark) = look.mark else {
-                self.ages.forget(look.place());
+                self.ages.forget_place(look.register_place());
                 continue;
             };
             // Of a column no age is asked for: its command has the place of an epoch.
             let older = Duration::from_micros(look.command.value.into());
-            if look.command.command == FLUSH_COLUMN || self.ages.of(look.place(), mark, now) >= older {
+            if look.command.command == FLUSH_COLUMN
+                || self.ages.observe_age(look.register_place(), mark, now) >= older
+            {
                 due.push(look);
             }
         }
@@ -103,9 +105,9 @@ impl BfRuntime {
             let mut again: Vec<Command> = due.iter().map(|look| look.command).collect();
             // Of one row in several pipes.
             again.dedup();
-            let now = self.look(described, &rows, &again).await?;
-            let now: BTreeMap<_, _> = now.iter().map(|look| (look.place(), look.mark)).collect();
-            due.retain(|look| now.get(&look.place()) == Some(&look.mark));
+            let now = self.read_places(described, &rows, &again).await?;
+            let now: BTreeMap<_, _> = now.iter().map(|look| (look.register_place(), look.mark)).collect();
+            due.retain(|look| now.get(&look.register_place()) == Some(&look.mark));
         }
         if due.is_empty() {
             return Ok(());
@@ -116,14 +118,14 @@ impl BfRuntime {
             0 => String::new(),
             _ => format!(" Are its recirculation ports enabled ({})?", ports.join(", ")),
         };
-        Err(self.failed(&format!(
+        Err(self.switch_failure(&format!(
             "it did not do {} commands: is `cpu_interface` the interface of its CPU port?{enabled}",
             due.len()
         )))
     }
 
     /// Lets queue pairs answer.
-    pub(super) async fn probe(
+    pub(super) async fn probe_queue_pairs(
         &mut self,
         described: &Described,
         pairs: &[u8],
@@ -131,9 +133,9 @@ impl BfRuntime {
     ) -> Result<(), TargetError> {
         let indices: Vec<u32> = pairs.iter().map(|pair| u32::from(*pair)).collect();
         let next = self.registers(described, NEXT_PSN, &indices).await?;
-        let rows = Rows::new(self.profile, tables);
+        let rows = SwitchRows::new(self.profile, tables);
         let probe = |(pair, next): (&u8, &Vec<u32>)| {
-            rows.probe(*pair, Psn::new(in_pipe(next, self.pipe_of_pair(*pair))).minus(1))
+            rows.probe_frame(*pair, Psn::new(value_in_pipe(next, self.pipe_of_pair(*pair))).wrapping_sub(1))
         };
         let frames = pairs.iter().zip(&next).filter_map(probe).collect();
         self.send_commands(frames)
@@ -143,26 +145,27 @@ impl BfRuntime {
         let Some(send) = &mut self.send else { return Err(TargetError::Refused(NO_INTERFACE.into())) };
         match send(&frames) {
             Ok(sent) if sent == frames.len() => Ok(()),
-            Ok(sent) => Err(self.failed(&format!(
+            Ok(sent) => Err(self.switch_failure(&format!(
                 "{sent} of {} commands left by `cpu_interface`: is the interface up?",
                 frames.len()
             ))),
-            Err(error) => Err(self.failed(&format!("no command leaves by `cpu_interface`: {error}"))),
+            Err(error) => Err(self.switch_failure(&format!("no command leaves by `cpu_interface`: {error}"))),
         }
     }
 
     /// The pipe by which the frames of a queue pair leave: its registers at egress are there.
     fn pipe_of_pair(&self, pair: u8) -> usize {
-        collector_port(&self.ports, pair_of(pair.into()).0).map_or(0, |port| pipe_of(port).into())
+        collector_port(&self.ports, split_pair_number(pair.into()).0)
+            .map_or(0, |port| pipe_of_port(port).into())
     }
 
     /// What the places of commands hold. Places that never hold anything are left out.
-    async fn look(
+    async fn read_places(
         &mut self,
         described: &Described,
-        rows: &Rows<'_>,
+        rows: &SwitchRows<'_>,
         commands: &[Command],
-    ) -> Result<Vec<Look>, TargetError> {
+    ) -> Result<Vec<PlaceReading>, TargetError> {
         let mut looks = self.look_at_lists(described, rows, commands).await?;
         looks.extend(self.look_at_rows(described, rows, commands).await?);
         looks.extend(self.look_at_columns(described, rows, commands).await?);
@@ -172,14 +175,14 @@ impl BfRuntime {
     async fn look_at_lists(
         &mut self,
         described: &Described,
-        rows: &Rows<'_>,
+        rows: &SwitchRows<'_>,
         commands: &[Command],
-    ) -> Result<Vec<Look>, TargetError> {
+    ) -> Result<Vec<PlaceReading>, TargetError> {
         let mut lists = Vec::new();
         for command in commands.iter().filter(|command| command.command == FLUSH_LIST) {
-            if let Some(list) = rows.list(command.store, command.index) {
+            if let Some(list) = rows.list_command(command.store, command.index) {
                 let pipe = list.pair.map_or(0, |pair| self.pipe_of_pair(pair));
-                lists.push(Look {
+                lists.push(PlaceReading {
                     command: *command,
                     pipe,
                     state: list.state,
@@ -193,15 +196,15 @@ impl BfRuntime {
         let counts = self.registers(described, LIST_COUNT, &states).await?;
         let (mut held, mut empty) = (Vec::new(), Vec::new());
         for (look, counts) in lists.into_iter().zip(counts) {
-            match in_pipe(&counts, look.pipe) {
+            match value_in_pipe(&counts, look.pipe) {
                 0 => empty.push(look),
                 _ => held.push(look),
             }
         }
         let states: Vec<u32> = held.iter().map(|look| look.state).collect();
         let sequences = self.registers(described, LIST_SEQUENCE, &states).await?;
-        let held = held.into_iter().zip(sequences).map(|(look, sequences)| Look {
-            mark: Some([in_pipe(&sequences, look.pipe), 0, 0, 0, 0]),
+        let held = held.into_iter().zip(sequences).map(|(look, sequences)| PlaceReading {
+            mark: Some([value_in_pipe(&sequences, look.pipe), 0, 0, 0, 0]),
             ..look
         });
         empty.extend(held);
@@ -212,10 +215,10 @@ impl BfRuntime {
     async fn look_at_rows(
         &mut self,
         described: &Described,
-        rows: &Rows<'_>,
+        rows: &SwitchRows<'_>,
         commands: &[Command],
-    ) -> Result<Vec<Look>, TargetError> {
-        let rows: Vec<(&Command, Flush)> = commands
+    ) -> Result<Vec<PlaceReading>, TargetError> {
+        let rows: Vec<(&Command, FlushCommand)> = commands
             .iter()
             .filter(|command| command.command == FLUSH_ROW)
             .filter_map(|command| Some((command, rows.postcards(command.store, command.index)?)))
@@ -226,26 +229,26 @@ impl BfRuntime {
         for ((command, row), heads) in rows.iter().zip(&heads) {
             for (pipe, head) in heads.iter().enumerate() {
                 let other =
-                    u8::try_from(pipe).ok().filter(|_| heads.len() > 1 && pipe != cpu_pipe(heads.len()));
+                    u8::try_from(pipe).ok().filter(|_| heads.len() > 1 && pipe != cpu_port_pipe(heads.len()));
                 let frame = match (head, other) {
                     // Most places hold nothing, and need no command.
                     (0, _) => Vec::new(),
                     (_, None) => row.frame.clone(),
-                    (_, Some(other)) => row.in_pipe(other),
+                    (_, Some(other)) => row.frame_for_pipe(other),
                 };
                 let mark = (*head != 0).then_some([*head, 0, 0, 0, 0]);
                 let by = other.map(command_port);
-                looks.push(Look { command: **command, pipe, state: row.state, mark, by, frame });
+                looks.push(PlaceReading { command: **command, pipe, state: row.state, mark, by, frame });
             }
         }
         // Whose they are matters for their age alone.
-        let by_age = |look: &&mut Look| look.mark.is_some() && look.command.value != 0;
+        let by_age = |look: &&mut PlaceReading| look.mark.is_some() && look.command.value != 0;
         let states: Vec<u32> = looks.iter_mut().filter(by_age).map(|look| look.state).collect();
         for (place, name) in ROW_KEY.into_iter().enumerate() {
             let words = self.registers(described, name, &states).await?;
             for (look, words) in looks.iter_mut().filter(by_age).zip(&words) {
                 if let Some(mark) = &mut look.mark {
-                    mark[place + 1] = in_pipe(words, look.pipe);
+                    mark[place + 1] = value_in_pipe(words, look.pipe);
                 }
             }
         }
@@ -255,13 +258,15 @@ impl BfRuntime {
     async fn look_at_columns(
         &mut self,
         described: &Described,
-        rows: &Rows<'_>,
+        rows: &SwitchRows<'_>,
         commands: &[Command],
-    ) -> Result<Vec<Look>, TargetError> {
+    ) -> Result<Vec<PlaceReading>, TargetError> {
         let columns: Vec<_> = commands
             .iter()
             .filter(|command| command.command == FLUSH_COLUMN)
-            .filter_map(|command| Some((command, rows.column(command.store, command.index, command.value)?)))
+            .filter_map(|command| {
+                Some((command, rows.column_command(command.store, command.index, command.value)?))
+            })
             .collect();
         let states: Vec<u32> = columns.iter().map(|(_, column)| column.state).collect();
         let unsent = self.registers(described, COLUMN_UNSENT, &states).await?;
@@ -270,18 +275,18 @@ impl BfRuntime {
             .zip(unsent)
             .map(|((command, column), unsent)| {
                 let pipe = self.pipe_of_pair(column.pair);
-                (command, in_pipe(&unsent, pipe), pipe, column)
+                (command, value_in_pipe(&unsent, pipe), pipe, column)
             })
             .filter(|(_, unsent, _, _)| *unsent != 0)
             .collect();
         let states: Vec<u32> = held.iter().map(|(_, _, _, column)| column.state).collect();
         let epochs = self.registers(described, COLUMN_EPOCH, &states).await?;
         let look = |((command, unsent, pipe, column), epochs): ((&Command, _, _, _), Vec<u32>)| {
-            let column: Column = column;
-            let epoch = in_pipe(&epochs, pipe);
+            let column: ColumnCommand = column;
+            let epoch = value_in_pipe(&epochs, pipe);
             let mark = Some([epoch, unsent, 0, 0, 0]);
-            let frame = column.in_epoch(epoch);
-            Look { command: *command, pipe, state: column.state, mark, by: None, frame }
+            let frame = column.frame_for_epoch(epoch);
+            PlaceReading { command: *command, pipe, state: column.state, mark, by: None, frame }
         };
         Ok(held.into_iter().zip(epochs).map(look).collect())
     }

@@ -9,7 +9,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 use tracing::info;
 
-use super::{BfRuntime, Described, schema};
+use super::{BfRuntime, Described, schema_from_bfrt};
 use crate::switches::TargetError;
 use crate::switches::p4::bfrt_json::BfrtInfo;
 use crate::switches::p4::runtime::{self, CALL, Runtime as _};
@@ -23,28 +23,28 @@ const EVERYWHERE: (u32, u32, u32) = (0xffff, 0xff, 0xff);
 const CLIENT: u32 = 1;
 
 impl BfRuntime {
-    pub(super) fn error(&self, status: &Status) -> TargetError {
+    pub(super) fn status_error(&self, status: &Status) -> TargetError {
         let text = format!("the switch at {}: {}", self.address, dta_rpc::transport::status_reason(status));
-        runtime::error(status, text)
+        runtime::error_from_status(status, text)
     }
 
-    pub(super) fn failed(&self, what: &str) -> TargetError {
+    pub(super) fn switch_failure(&self, what: &str) -> TargetError {
         TargetError::Failed(format!("the switch at {}: {what}", self.address))
     }
 
-    fn target(&self) -> Option<TargetDevice> {
+    fn all_pipes_target(&self) -> Option<TargetDevice> {
         let (all_pipes, ..) = EVERYWHERE;
-        self.pipe(all_pipes)
+        self.pipe_target(all_pipes)
     }
 
     /// A single pipe.
-    pub(super) fn pipe(&self, pipe_id: u32) -> Option<TargetDevice> {
+    pub(super) fn pipe_target(&self, pipe_id: u32) -> Option<TargetDevice> {
         let (_, direction, prsr_id) = EVERYWHERE;
         Some(TargetDevice { device_id: self.device, pipe_id, direction, prsr_id })
     }
 
     /// The switch's description of its tables; `None` if it runs another program.
-    pub(super) async fn describe(&mut self) -> Result<Option<Arc<Described>>, TargetError> {
+    pub(super) async fn fetch_description(&mut self) -> Result<Option<Arc<Described>>, TargetError> {
         if let Some(info) = &self.info {
             return Ok(Some(info.clone()));
         }
@@ -53,7 +53,7 @@ impl BfRuntime {
             .client
             .get_forwarding_pipeline_config(request)
             .await
-            .map_err(|status| self.error(&status))?;
+            .map_err(|status| self.status_error(&status))?;
         let answer = answer.into_inner();
         let Some(config) = answer.config.iter().find(|config| config.p4_name == self.pipeline.name) else {
             return Ok(None);
@@ -75,8 +75,10 @@ impl BfRuntime {
             .unwrap_or_default();
         (self.pipeline.tofino.check_profile)(self.profile, &program)
             .map_err(|why| TargetError::Refused(format!("the switch at {}: {why}", self.address)))?;
-        let schema = schema(&program);
-        schema.check(self.used()).map_err(|error| TargetError::Refused(error.to_string()))?;
+        let schema = schema_from_bfrt(&program);
+        schema
+            .check_required(self.required_schema())
+            .map_err(|error| TargetError::Refused(error.to_string()))?;
         let described = Arc::new(Described { program, own, schema });
         self.check_own(&described)?;
         self.check_registers(&described)?;
@@ -98,13 +100,13 @@ impl BfRuntime {
                 Ok(()) => return Ok(()),
                 Err(status) if is_taken(&status) && Instant::now() < until => tokio::time::sleep(ASK).await,
                 Err(status) if is_taken(&status) => {
-                    return Err(self.failed(&format!(
+                    return Err(self.switch_failure(&format!(
                         "it rejects this control plane as a client; only one can be bound: is another one \
                         running (dta-translator watch)? {}",
                         dta_rpc::transport::status_reason(&status)
                     )));
                 }
-                Err(status) => return Err(self.error(&status)),
+                Err(status) => return Err(self.status_error(&status)),
             }
         }
     }
@@ -153,8 +155,10 @@ impl BfRuntime {
 
     /// The same for a switch that must run the program.
     pub(super) async fn described(&mut self) -> Result<Arc<Described>, TargetError> {
-        let described = self.describe().await?;
-        described.ok_or_else(|| self.failed(&format!("it does not run the program {}", self.pipeline.name)))
+        let described = self.fetch_description().await?;
+        described.ok_or_else(|| {
+            self.switch_failure(&format!("it does not run the program {}", self.pipeline.name))
+        })
     }
 
     /// The requested entries.
@@ -163,14 +167,15 @@ impl BfRuntime {
         entities: Vec<Entity>,
     ) -> Result<Vec<TableEntry>, TargetError> {
         let request = ReadRequest {
-            target: self.target(),
+            target: self.all_pipes_target(),
             client_id: CLIENT,
             entities,
             p4_name: self.pipeline.name.into(),
         };
-        let mut answer = self.client.read(request).await.map_err(|status| self.error(&status))?.into_inner();
+        let mut answer =
+            self.client.read(request).await.map_err(|status| self.status_error(&status))?.into_inner();
         let mut entries = Vec::new();
-        while let Some(part) = answer.message().await.map_err(|status| self.error(&status))? {
+        while let Some(part) = answer.message().await.map_err(|status| self.status_error(&status))? {
             for entity in part.entities {
                 if let Some(entity::Entity::TableEntry(entry)) = entity.entity {
                     entries.push(entry);
@@ -187,7 +192,7 @@ impl BfRuntime {
         updates: Vec<Update>,
     ) -> Result<(), (Option<Vec<Error>>, TargetError)> {
         let request = WriteRequest {
-            target: self.target(),
+            target: self.all_pipes_target(),
             client_id: CLIENT,
             updates,
             atomicity: write_request::Atomicity::ContinueOnError.into(),
@@ -198,10 +203,10 @@ impl BfRuntime {
         match errors.iter().find(|error| error.canonical_code != 0) {
             Some(first) => {
                 let first = Status::new(Code::from_i32(first.canonical_code), first.message.clone());
-                let error = self.error(&first);
+                let error = self.status_error(&first);
                 Err((Some(errors), error))
             }
-            None => Err((None, self.error(&status))),
+            None => Err((None, self.status_error(&status))),
         }
     }
 }

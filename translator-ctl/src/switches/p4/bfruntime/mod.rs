@@ -13,27 +13,27 @@ mod rows;
 
 use std::sync::Arc;
 
+use dta_proto::store::StoreKind;
 use p4runtime_proto::bfruntime::bfrt::bf_runtime_client::BfRuntimeClient;
 use p4runtime_proto::bfruntime::bfrt::*;
-use dta_proto::store::StoreKind;
 use tokio::sync::mpsc::Sender;
 use tonic::transport::Channel;
 
-use self::fields::{data_of, entity, number_in, only_key};
-use self::own_tables::{GROUP, MIRROR, NODE, PIPE, field_of};
-pub use self::rows::schema;
+use self::fields::{data_fields, number_in, single_key, table_entity};
+use self::own_tables::{GROUP, MIRROR, NODE, PIPE, find_field};
+pub use self::rows::schema_from_bfrt;
 use super::ages::Ages;
-use super::bfrt_json::{BfrtInfo, last};
-use super::counters::Counts;
+use super::bfrt_json::{BfrtInfo, last_segment};
+use super::counters::SwitchCounts;
 use super::cpu_port;
-use super::pipeline::Pipeline;
-use super::places::Room;
+use super::pipeline::P4Pipeline;
+use super::places::PlaceCapacity;
 use super::runtime::{self, BATCH, MAX_ANSWER, Runtime, WriteError};
 use super::schema::{Schema, Used};
-use super::tables::{Holds, Item, Step, Tables};
+use super::tables::{Holds, Item, SwitchUpdate, Tables};
 use super::tofino;
 use super::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, PROBE};
-use crate::config::{P4, Platform, Profile, pipe_of};
+use crate::config::{P4, Platform, Profile, pipe_of_port};
 use crate::switches::TargetError;
 
 /// A switch over BfRuntime.
@@ -41,7 +41,7 @@ pub struct BfRuntime {
     client: BfRuntimeClient<Channel>,
     address: String,
     device: u32,
-    pipeline: &'static Pipeline,
+    pipeline: &'static P4Pipeline,
     profile: Profile,
     /// The port to each collector.
     ports: Vec<u16>,
@@ -72,9 +72,9 @@ impl BfRuntime {
     ///
     /// # Errors
     /// An invalid address.
-    pub fn new(config: &P4, pipeline: &'static Pipeline) -> Result<BfRuntime, TargetError> {
+    pub fn new(config: &P4, pipeline: &'static P4Pipeline) -> Result<BfRuntime, TargetError> {
         let address = config.control.clone();
-        let channel = runtime::connect(&address)?;
+        let channel = runtime::connect_lazy(&address)?;
         let client = BfRuntimeClient::new(channel)
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
@@ -91,7 +91,7 @@ impl BfRuntime {
                 .reporter
                 .iter()
                 .flat_map(|reporter| &reporter.deflect)
-                .map(|to| pipe_of(to.port).into())
+                .map(|to| pipe_of_port(to.port).into())
                 .collect(),
             send: config.cpu_interface.as_deref().map(cpu_port::by_interface),
             ages: Ages::default(),
@@ -107,16 +107,16 @@ impl Runtime for BfRuntime {
         Platform::Tofino
     }
 
-    fn used(&self) -> &'static Used {
+    fn required_schema(&self) -> &'static Used {
         (self.pipeline.tofino.used)(self.profile)
     }
 
-    fn room(&self, table: &str) -> Option<u64> {
-        self.info.as_ref().and_then(|info| info.schema.table(table)).map(|table| table.size)
+    fn table_capacity(&self, table: &str) -> Option<u64> {
+        self.info.as_ref().and_then(|info| info.schema.table_by_name(table)).map(|table| table.size)
     }
 
-    fn places(&self) -> Room {
-        tofino::places(self.profile)
+    fn place_capacity(&self) -> PlaceCapacity {
+        tofino::place_capacity(self.profile)
     }
 
     fn cannot_write(&self, kind: &StoreKind) -> Option<String> {
@@ -124,30 +124,32 @@ impl Runtime for BfRuntime {
     }
 
     async fn read(&mut self) -> Result<Option<Tables>, TargetError> {
-        let Some(described) = self.describe().await? else { return Ok(None) };
+        let Some(described) = self.fetch_description().await? else { return Ok(None) };
         self.bind().await?;
         let used = self
-            .used()
+            .required_schema()
             .tables
             .iter()
-            .filter_map(|used| described.schema.table(used.name))
+            .filter_map(|used| described.schema.table_by_name(used.name))
             .map(|table| table.id);
-        let own =
-            [NODE, GROUP, MIRROR].iter().filter_map(|name| described.own.table(name)).map(|table| table.id);
+        let own = [NODE, GROUP, MIRROR]
+            .iter()
+            .filter_map(|name| described.own.table_by_name(name))
+            .map(|table| table.id);
         let rows = used.chain(own).map(|table_id| TableEntry { table_id, ..TableEntry::default() });
         let default = |table_id| TableEntry { table_id, is_default_entry: true, ..TableEntry::default() };
-        let defaults = self.pipeline.defaults.iter().filter_map(|name| described.schema.table(name));
+        let defaults = self.pipeline.defaults.iter().filter_map(|name| described.schema.table_by_name(name));
         let defaults = defaults.map(|table| default(table.id));
         let deflections = self.deflecting.iter().filter_map(|pipe| {
-            let table = described.own.table(PIPE)?;
-            Some(TableEntry { entry_tgt: self.pipe(*pipe), ..default(table.id) })
+            let table = described.own.table_by_name(PIPE)?;
+            Some(TableEntry { entry_tgt: self.pipe_target(*pipe), ..default(table.id) })
         });
-        let asked = rows.chain(defaults).chain(deflections).map(entity).collect();
+        let asked = rows.chain(defaults).chain(deflections).map(table_entity).collect();
         let mut tables = Tables::default();
         for entry in self.read_entities(asked).await? {
             let (item, holds) = described
-                .decode(&entry)
-                .ok_or_else(|| self.failed("it holds an entry that its program does not describe"))?;
+                .decode_entry(&entry)
+                .ok_or_else(|| self.switch_failure("it holds an entry that its program does not describe"))?;
             // A default that the program has itself is not an entry of ours.
             let is_own =
                 matches!(&item, Item::Default { table } if !self.pipeline.defaults.contains(&table.as_str()));
@@ -165,17 +167,20 @@ impl Runtime for BfRuntime {
         Ok(false)
     }
 
-    async fn write(&mut self, steps: &[Step]) -> Result<(), WriteError> {
+    async fn write_updates(&mut self, steps: &[SwitchUpdate]) -> Result<(), WriteError> {
         let nothing = |error| WriteError { made: Some(0), error };
         let described = self.described().await.map_err(nothing)?;
         let mut updates = Vec::with_capacity(steps.len());
         for step in steps {
             let update = match step {
-                Step::Modify(Item::Deflection(pipe), Holds::Queue { port, queue }) => {
+                SwitchUpdate::Modify(Item::Deflection(pipe), Holds::Queue { port, queue }) => {
                     self.deflect_to(&described, *pipe, *port, *queue).await
                 }
-                _ => described.update(step).ok_or_else(|| {
-                    TargetError::Refused(format!("the switch's program cannot hold {:?}", step.item()))
+                _ => described.encode_update(step).ok_or_else(|| {
+                    TargetError::Refused(format!(
+                        "the switch's program cannot hold {:?}",
+                        step.updated_item()
+                    ))
                 }),
             };
             updates.push(update.map_err(nothing)?);
@@ -191,7 +196,7 @@ impl Runtime for BfRuntime {
     }
 
     /// What sets or forgets is a register here, and what lets something leave a frame to the CPU port.
-    async fn command(&mut self, commands: &[Command], rows: &Tables) -> Result<(), TargetError> {
+    async fn run_commands(&mut self, commands: &[Command], rows: &Tables) -> Result<(), TargetError> {
         let described = self.described().await?;
         let (mut updates, mut flushes, mut probes) = (Vec::new(), Vec::new(), Vec::new());
         for command in commands {
@@ -200,7 +205,7 @@ impl Runtime for BfRuntime {
                 PROBE => probes.push(command.pair),
                 other => match described.register_updates(command) {
                     Some(registers) => updates.extend(registers),
-                    None => return Err(self.failed(&format!("its program has no command {other}"))),
+                    None => return Err(self.switch_failure(&format!("its program has no command {other}"))),
                 },
             }
         }
@@ -208,28 +213,29 @@ impl Runtime for BfRuntime {
             self.send(batch.to_vec()).await.map_err(|(_, error)| error)?;
         }
         if !flushes.is_empty() {
-            self.flush(&described, &flushes, rows).await?;
+            self.flush_due(&described, &flushes, rows).await?;
         }
         if !probes.is_empty() {
-            self.probe(&described, &probes, rows).await?;
+            self.probe_queue_pairs(&described, &probes, rows).await?;
         }
         Ok(())
     }
 
-    async fn counters(&mut self) -> Result<Counts, TargetError> {
+    async fn read_counters(&mut self) -> Result<SwitchCounts, TargetError> {
         let described = self.described().await?;
         self.bind().await?;
-        let mut counts = Counts::default();
+        let mut counts = SwitchCounts::default();
         let ids: Vec<u32> = described.schema.counters.iter().map(|counter| counter.id).collect();
         for entry in self.read_counts(&ids).await? {
-            let (Some(table), Some(index)) = (described.program.table_of(entry.table_id), only_key(&entry))
+            let (Some(table), Some(index)) =
+                (described.program.table_by_id(entry.table_id), single_key(&entry))
             else {
                 continue;
             };
-            let packets = field_of(table, "$COUNTER_SPEC_PKTS").map(|(id, _)| id);
-            let value = data_of(&entry).find(|field| Some(field.field_id) == packets).and_then(number_in);
+            let packets = find_field(table, "$COUNTER_SPEC_PKTS").map(|(id, _)| id);
+            let value = data_fields(&entry).find(|field| Some(field.field_id) == packets).and_then(number_in);
             let size = usize::try_from(table.size).unwrap_or(0);
-            let cells = counts.0.entry(last(&table.name).into()).or_insert_with(|| vec![0; size]);
+            let cells = counts.0.entry(last_segment(&table.name).into()).or_insert_with(|| vec![0; size]);
             if let (Some(cell), Some(count)) = (cells.get_mut(index as usize), value) {
                 *cell = u64::try_from(count).unwrap_or(u64::MAX);
             }

@@ -3,11 +3,13 @@
 
 use p4runtime_proto::bfruntime::bfrt::*;
 
-use super::fields::{data_of, entity, exact, number_in, only_key, stream, update};
+use super::fields::{
+    data_fields, exact_key_field, number_in, single_key, stream_data_field, table_entity, table_update,
+};
 use super::{BfRuntime, Described};
 use crate::switches::TargetError;
 use crate::switches::p4::bfrt_json::BfrtTable;
-use crate::switches::p4::tables::{Holds, Item, Mirror, Side, Towards};
+use crate::switches::p4::tables::{Holds, Item, Mirror, MirrorSide, Towards};
 
 pub(super) const NODE: &str = "$pre.node";
 pub(super) const GROUP: &str = "$pre.mgid";
@@ -43,24 +45,24 @@ const TO_DEFLECT: [(&str, &[&str]); 2] = [
 ];
 
 /// The number of a key or data field; for data of actions, the first with that name.
-pub(super) fn field_of(table: &BfrtTable, name: &str) -> Option<(u32, u16)> {
-    let key = table.key.iter().find(|key| key.name == name).map(|key| (key.id, key.kind.bits()));
+pub(super) fn find_field(table: &BfrtTable, name: &str) -> Option<(u32, u16)> {
+    let key = table.key.iter().find(|key| key.name == name).map(|key| (key.id, key.kind.bit_width()));
     let data =
         table.data.iter().map(|data| &data.singleton).chain(table.action_specs.iter().flat_map(|a| &a.data));
-    let mut data = data.filter(|field| field.name == name).map(|field| (field.id, field.kind.bits()));
+    let mut data = data.filter(|field| field.name == name).map(|field| (field.id, field.kind.bit_width()));
     key.or_else(|| data.next())
 }
 
 /// Where copies are made, in the switch's terms.
-fn direction_of(side: Side) -> &'static str {
+fn direction_of(side: MirrorSide) -> &'static str {
     match side {
-        Side::Ingress => "INGRESS",
-        Side::Egress => "EGRESS",
-        Side::Both => "BOTH",
+        MirrorSide::Ingress => "INGRESS",
+        MirrorSide::Egress => "EGRESS",
+        MirrorSide::Both => "BOTH",
     }
 }
 
-fn ints(val: Vec<u32>) -> data_field::Value {
+fn int_array(val: Vec<u32>) -> data_field::Value {
     data_field::Value::IntArrVal(data_field::IntArray { val })
 }
 
@@ -94,11 +96,11 @@ impl BfRuntime {
         port: u32,
         queue: u32,
     ) -> Result<Update, TargetError> {
-        let asked = described.own_entry(PORT, "dev_port", port, None).map(entity).into_iter().collect();
+        let asked = described.own_entry(PORT, "dev_port", port, None).map(table_entity).into_iter().collect();
         let of_port = self.read_entities(asked).await?;
         let update = of_port.first().and_then(|entry| described.deflection(entry, queue)).map(|mut entry| {
-            entry.entry_tgt = self.pipe(pipe);
-            update(update::Type::Modify, entry)
+            entry.entry_tgt = self.pipe_target(pipe);
+            table_update(update::Type::Modify, entry)
         });
         update.ok_or_else(|| {
             TargetError::Refused(format!(
@@ -111,32 +113,32 @@ impl BfRuntime {
 
 impl Described {
     fn own_field(&self, table: &str, field: &str) -> Option<(u32, u32, u16)> {
-        let table = self.own.table(table)?;
-        let (id, width) = field_of(table, field)?;
+        let table = self.own.table_by_name(table)?;
+        let (id, width) = find_field(table, field)?;
         Some((table.id, id, width))
     }
 
     /// An entry's value of a field.
-    fn own_data<'a>(&self, entry: &'a TableEntry, table: &str, field: &str) -> Option<&'a DataField> {
+    fn own_field_value<'a>(&self, entry: &'a TableEntry, table: &str, field: &str) -> Option<&'a DataField> {
         let (_, id, _) = self.own_field(table, field)?;
-        data_of(entry).find(|field| field.field_id == id)
+        data_fields(entry).find(|field| field.field_id == id)
     }
 
     /// The same for a numeric field.
     fn own_number(&self, entry: &TableEntry, table: &str, field: &str) -> Option<u32> {
-        u32::try_from(number_in(self.own_data(entry, table, field)?)?).ok()
+        u32::try_from(number_in(self.own_field_value(entry, table, field)?)?).ok()
     }
 
     /// The same for a field with several numbers.
     fn own_numbers<'a>(&self, entry: &'a TableEntry, table: &str, field: &str) -> Option<&'a [u32]> {
-        match self.own_data(entry, table, field)?.value.as_ref()? {
+        match self.own_field_value(entry, table, field)?.value.as_ref()? {
             data_field::Value::IntArrVal(ints) => Some(&ints.val),
             _ => None,
         }
     }
 
     /// Data of a table by the names of its fields; `None` if it lacks one.
-    fn data<const N: usize>(
+    fn table_data<const N: usize>(
         &self,
         table: &str,
         action_id: u32,
@@ -150,24 +152,24 @@ impl Described {
     }
 
     /// A number encoded for a field of a table.
-    fn number(&self, table: &str, field: &str, value: u32) -> Option<data_field::Value> {
+    fn encode_number(&self, table: &str, field: &str, value: u32) -> Option<data_field::Value> {
         let (_, id, width) = self.own_field(table, field)?;
-        stream(id, value.into(), width).value
+        stream_data_field(id, value.into(), width).value
     }
 
     fn own_entry(&self, table: &str, key: &str, id: u32, data: Option<TableData>) -> Option<TableEntry> {
         let (table_id, key, width) = self.own_field(table, key)?;
-        let key = Some(TableKey { fields: vec![exact(key, id.into(), width)] });
+        let key = Some(TableKey { fields: vec![exact_key_field(key, id.into(), width)] });
         Some(TableEntry { table_id, key, data, ..TableEntry::default() })
     }
 
     /// The entry for a node, a group or a mirror session; without contents, only its key.
-    pub(super) fn own_item(&self, item: &Item, holds: Option<&Holds>) -> Option<TableEntry> {
+    pub(super) fn encode_own(&self, item: &Item, holds: Option<&Holds>) -> Option<TableEntry> {
         let data = match (item, holds) {
             (_, None) => None,
-            (Item::Node(_), Some(Holds::Copies(copies))) => Some(self.node(copies)?),
-            (Item::Group(_), Some(Holds::Copies(nodes))) => Some(self.group(nodes)?),
-            (Item::Clone(_), Some(Holds::Mirror(mirror))) => Some(self.session(mirror)?),
+            (Item::Node(_), Some(Holds::Copies(copies))) => Some(self.encode_node(copies)?),
+            (Item::Group(_), Some(Holds::Copies(nodes))) => Some(self.encode_group(nodes)?),
+            (Item::Clone(_), Some(Holds::Mirror(mirror))) => Some(self.encode_mirror(mirror)?),
             _ => return None,
         };
         match item {
@@ -179,26 +181,27 @@ impl Described {
     }
 
     /// A node: all ports that receive a copy with its replication id.
-    fn node(&self, copies: &[(u32, u32)]) -> Option<TableData> {
+    fn encode_node(&self, copies: &[(u32, u32)]) -> Option<TableData> {
         let (_, rid) = copies.first()?;
-        let rid = self.number(NODE, "$MULTICAST_RID", *rid)?;
-        let ports = ints(copies.iter().map(|(port, _)| *port).collect());
-        self.data(NODE, 0, [("$MULTICAST_RID", rid), ("$DEV_PORT", ports)])
+        let rid = self.encode_number(NODE, "$MULTICAST_RID", *rid)?;
+        let ports = int_array(copies.iter().map(|(port, _)| *port).collect());
+        self.table_data(NODE, 0, [("$MULTICAST_RID", rid), ("$DEV_PORT", ports)])
     }
 
     /// A group: its nodes, without excluded ports.
-    fn group(&self, nodes: &[(u32, u32)]) -> Option<TableData> {
+    fn encode_group(&self, nodes: &[(u32, u32)]) -> Option<TableData> {
         let val = vec![false; nodes.len()];
         let fields = [
-            ("$MULTICAST_NODE_ID", ints(nodes.iter().map(|(node, _)| *node).collect())),
+            ("$MULTICAST_NODE_ID", int_array(nodes.iter().map(|(node, _)| *node).collect())),
             ("$MULTICAST_NODE_L1_XID_VALID", data_field::Value::BoolArrVal(data_field::BoolArray { val })),
-            ("$MULTICAST_NODE_L1_XID", ints(vec![0; nodes.len()])),
+            ("$MULTICAST_NODE_L1_XID", int_array(vec![0; nodes.len()])),
         ];
-        self.data(GROUP, 0, fields)
+        self.table_data(GROUP, 0, fields)
     }
 
-    fn session(&self, mirror: &Mirror) -> Option<TableData> {
-        let action = self.own.table(MIRROR)?.action_specs.iter().find(|action| action.name == "$normal")?;
+    fn encode_mirror(&self, mirror: &Mirror) -> Option<TableData> {
+        let action =
+            self.own.table_by_name(MIRROR)?.action_specs.iter().find(|action| action.name == "$normal")?;
         let (name, valid, to) = match mirror.to {
             Towards::Port(port) => ("$ucast_egress_port", "$ucast_egress_port_valid", port),
             Towards::Group(group) => ("$mcast_grp_a", "$mcast_grp_a_valid", group),
@@ -206,11 +209,11 @@ impl Described {
         let fields = [
             ("$session_enable", data_field::Value::BoolVal(true)),
             ("$direction", data_field::Value::StrVal(direction_of(mirror.at).into())),
-            (name, self.number(MIRROR, name, to)?),
+            (name, self.encode_number(MIRROR, name, to)?),
             (valid, data_field::Value::BoolVal(true)),
-            ("$max_pkt_len", self.number(MIRROR, "$max_pkt_len", mirror.longest.into())?),
+            ("$max_pkt_len", self.encode_number(MIRROR, "$max_pkt_len", mirror.longest.into())?),
         ];
-        self.data(MIRROR, action.id, fields)
+        self.table_data(MIRROR, action.id, fields)
     }
 
     /// A pipe's entry that deflects to a queue of a port; `None` if the port has no such queue.
@@ -224,30 +227,30 @@ impl Described {
         // group.
         let before = first_of("egress_qid_queues")?.checked_sub(first_of("ingress_qid_map")?)?;
         let fields = [("mirror_drop_pg_id", group), ("mirror_drop_pg_queue", before + queue)];
-        let [group, queue] = fields.map(|(name, value)| Some((name, self.number(PIPE, name, value)?)));
-        let data = Some(self.data(PIPE, 0, [group?, queue?])?);
-        let table_id = self.own.table(PIPE)?.id;
+        let [group, queue] = fields.map(|(name, value)| Some((name, self.encode_number(PIPE, name, value)?)));
+        let data = Some(self.table_data(PIPE, 0, [group?, queue?])?);
+        let table_id = self.own.table_by_name(PIPE)?.id;
         Some(TableEntry { table_id, data, is_default_entry: true, ..TableEntry::default() })
     }
 
     /// An entry of one of these tables as an item; `None` for one of the program, or if not described.
     pub(super) fn decode_own(&self, entry: &TableEntry) -> Option<(Item, Holds)> {
-        let table = self.own.table_of(entry.table_id)?;
-        let is = |name| self.own.table(name).is_some_and(|own| own.id == table.id);
+        let table = self.own.table_by_id(entry.table_id)?;
+        let is = |name| self.own.table_by_name(name).is_some_and(|own| own.id == table.id);
         let node = |node: &u32| (*node, 0);
         if is(NODE) {
             let rid = self.own_number(entry, NODE, "$MULTICAST_RID")?;
             let ports = self.own_numbers(entry, NODE, "$DEV_PORT")?;
             let mut copies: Vec<(u32, u32)> = ports.iter().map(|port| (*port, rid)).collect();
             copies.sort_unstable();
-            return Some((Item::Node(only_key(entry)?), Holds::Copies(copies)));
+            return Some((Item::Node(single_key(entry)?), Holds::Copies(copies)));
         }
         if is(GROUP) {
             let nodes = self.own_numbers(entry, GROUP, "$MULTICAST_NODE_ID")?.iter().map(node).collect();
-            return Some((Item::Group(only_key(entry)?), Holds::Copies(nodes)));
+            return Some((Item::Group(single_key(entry)?), Holds::Copies(nodes)));
         }
         if is(MIRROR) {
-            return Some((Item::Clone(only_key(entry)?), Holds::Mirror(self.mirror(entry)?)));
+            return Some((Item::Clone(single_key(entry)?), Holds::Mirror(self.decode_mirror(entry)?)));
         }
         if !is(PIPE) {
             return None;
@@ -258,15 +261,15 @@ impl Described {
     }
 
     /// A mirror session from its entry.
-    fn mirror(&self, entry: &TableEntry) -> Option<Mirror> {
-        let of = |name: &str| self.own_data(entry, MIRROR, name)?.value.as_ref();
+    fn decode_mirror(&self, entry: &TableEntry) -> Option<Mirror> {
+        let of = |name: &str| self.own_field_value(entry, MIRROR, name)?.value.as_ref();
         let number_of = |name: &str| self.own_number(entry, MIRROR, name);
         let to = match of("$mcast_grp_a_valid") {
             Some(data_field::Value::BoolVal(true)) => Towards::Group(number_of("$mcast_grp_a")?),
             _ => Towards::Port(number_of("$ucast_egress_port")?),
         };
         let Some(data_field::Value::StrVal(direction)) = of("$direction") else { return None };
-        let at = [Side::Ingress, Side::Egress, Side::Both]
+        let at = [MirrorSide::Ingress, MirrorSide::Egress, MirrorSide::Both]
             .into_iter()
             .find(|at| direction_of(*at) == direction)?;
         Some(Mirror { to, at, longest: u16::try_from(number_of("$max_pkt_len")?).ok()? })

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use p4runtime_proto::bfruntime::bfrt::*;
 
-use super::fields::{FROM_HARDWARE, data_of, entity, exact, number_in, only_key, stream, update};
+use super::fields::{
+    FROM_HARDWARE, data_fields, exact_key_field, number_in, single_key, stream_data_field, table_entity,
+    table_update,
+};
 use super::{BfRuntime, Described};
 use crate::switches::TargetError;
-use crate::switches::p4::bfrt_json::{BfrtInfo, BfrtTable, last};
+use crate::switches::p4::bfrt_json::{BfrtInfo, BfrtTable, last_segment};
 use crate::switches::p4::runtime::BATCH;
 use crate::switches::p4::tofino::{
     self, COLUMN_UNSENT, COLUMN_USED, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD,
@@ -15,11 +18,11 @@ use crate::switches::p4::tofino::{
 use crate::switches::p4::translator::{Command, FORGET_COLUMN, FORGET_LIST, FORGET_ROW, SET_LIST, SET_PSN};
 
 /// Registers of one name: table, number of the index, number and width of the value.
-fn register<'a>(info: &'a BfrtInfo, name: &str) -> Option<(&'a BfrtTable, u32, u32, u16)> {
-    let table = info.tables.iter().find(|t| t.table_type == "Register" && last(&t.name) == name)?;
+fn find_register<'a>(info: &'a BfrtInfo, name: &str) -> Option<(&'a BfrtTable, u32, u32, u16)> {
+    let table = info.tables.iter().find(|t| t.table_type == "Register" && last_segment(&t.name) == name)?;
     let index = table.key.iter().find(|key| key.name == "$REGISTER_INDEX")?;
     let value = &table.data.first()?.singleton;
-    Some((table, index.id, value.id, value.kind.bits()))
+    Some((table, index.id, value.id, value.kind.bit_width()))
 }
 
 impl Described {
@@ -28,7 +31,7 @@ impl Described {
         let of_state = |name, value| self.register_update(name, command.state, value);
         match command.command {
             SET_PSN => Some(vec![self.register_update(NEXT_PSN, command.pair.into(), command.value)?]),
-            SET_LIST => Some(vec![of_state(LIST_SEQUENCE, tofino::newest(command.value))?]),
+            SET_LIST => Some(vec![of_state(LIST_SEQUENCE, tofino::register_sequence(command.value))?]),
             FORGET_LIST => Some(vec![of_state(LIST_COUNT, 0)?]),
             FORGET_ROW => Some(vec![of_state(ROW_HEAD, 0)?]),
             FORGET_COLUMN => Some(vec![of_state(COLUMN_USED, 0)?, of_state(COLUMN_UNSENT, 0)?]),
@@ -37,10 +40,11 @@ impl Described {
     }
 
     fn register_update(&self, name: &str, index: u32, value: u32) -> Option<Update> {
-        let (table, index_id, value_id, width) = register(&self.program, name)?;
-        let key = Some(TableKey { fields: vec![exact(index_id, index.into(), 32)] });
-        let data = Some(TableData { action_id: 0, fields: vec![stream(value_id, value.into(), width)] });
-        Some(update(
+        let (table, index_id, value_id, width) = find_register(&self.program, name)?;
+        let key = Some(TableKey { fields: vec![exact_key_field(index_id, index.into(), 32)] });
+        let data =
+            Some(TableData { action_id: 0, fields: vec![stream_data_field(value_id, value.into(), width)] });
+        Some(table_update(
             update::Type::Modify,
             TableEntry { table_id: table.id, key, data, ..TableEntry::default() },
         ))
@@ -51,25 +55,29 @@ impl BfRuntime {
     /// Everything in the counters or registers with these numbers.
     pub(super) async fn read_counts(&mut self, ids: &[u32]) -> Result<Vec<TableEntry>, TargetError> {
         let asked = |table_id: &u32| {
-            entity(TableEntry { table_id: *table_id, table_flags: FROM_HARDWARE, ..TableEntry::default() })
+            table_entity(TableEntry {
+                table_id: *table_id,
+                table_flags: FROM_HARDWARE,
+                ..TableEntry::default()
+            })
         };
         self.read_entities(ids.iter().map(asked).collect()).await
     }
 
     /// Sequences requested by NACKs, over all pipes.
     pub(super) async fn nacked_sequences(&mut self, described: &Described) -> Result<u64, TargetError> {
-        let Some((table, _, value_id, _)) = register(&described.program, tofino::NACKED) else {
+        let Some((table, _, value_id, _)) = find_register(&described.program, tofino::NACKED) else {
             return Ok(0);
         };
         let entries = self.read_counts(&[table.id]).await?;
-        let fields = entries.iter().flat_map(data_of).filter(|field| field.field_id == value_id);
+        let fields = entries.iter().flat_map(data_fields).filter(|field| field.field_id == value_id);
         Ok(fields.filter_map(number_in).filter_map(|count| u64::try_from(count).ok()).sum())
     }
 
     /// Whether the program has the required registers.
     pub(super) fn check_registers(&self, described: &Described) -> Result<(), TargetError> {
         let mut names = (self.pipeline.tofino.registers)(self.profile).iter();
-        match names.find(|name| register(&described.program, name).is_none()) {
+        match names.find(|name| find_register(&described.program, name).is_none()) {
             Some(name) => Err(TargetError::Refused(format!("the switch's program has no registers {name}"))),
             None => Ok(()),
         }
@@ -87,14 +95,14 @@ impl BfRuntime {
         if indices.is_empty() {
             return Ok(Vec::new());
         }
-        let Some((table, index_id, value_id, _)) = register(&described.program, name) else {
-            return Err(self.failed(&format!("its program has no registers {name}")));
+        let Some((table, index_id, value_id, _)) = find_register(&described.program, name) else {
+            return Err(self.switch_failure(&format!("its program has no registers {name}")));
         };
         let mut found = BTreeMap::new();
         for part in indices.chunks(BATCH) {
             let asked = |index: &u32| {
-                let key = Some(TableKey { fields: vec![exact(index_id, u128::from(*index), 32)] });
-                entity(TableEntry {
+                let key = Some(TableKey { fields: vec![exact_key_field(index_id, u128::from(*index), 32)] });
+                table_entity(TableEntry {
                     table_id: table.id,
                     key,
                     table_flags: FROM_HARDWARE,
@@ -102,8 +110,8 @@ impl BfRuntime {
                 })
             };
             for entry in self.read_entities(part.iter().map(asked).collect()).await? {
-                let Some(index) = only_key(&entry) else { continue };
-                let fields = data_of(&entry).filter(|field| field.field_id == value_id);
+                let Some(index) = single_key(&entry) else { continue };
+                let fields = data_fields(&entry).filter(|field| field.field_id == value_id);
                 let values: Vec<u32> =
                     fields.filter_map(|field| u32::try_from(number_in(field)?).ok()).collect();
                 if !values.is_empty() {
@@ -113,6 +121,7 @@ impl BfRuntime {
         }
         let value = |index: &u32| found.get(index).cloned();
         let values: Option<Vec<Vec<u32>>> = indices.iter().map(value).collect();
-        values.ok_or_else(|| self.failed(&format!("it does not return all requested registers {name}")))
+        values
+            .ok_or_else(|| self.switch_failure(&format!("it does not return all requested registers {name}")))
     }
 }

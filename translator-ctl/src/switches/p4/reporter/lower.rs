@@ -2,17 +2,17 @@
 
 use super::tables::{self as table, FLOOD_GROUP, SESSIONS};
 use super::tofino;
-use crate::config::reporter::What;
-use crate::config::settings::{Becomes, Receiver, ReceiverKind, Settings};
-use crate::config::{P4, Platform, pipe_of};
-use crate::switches::p4::tables::{Holds, Item, Mirror, Side, Tables, Towards};
+use crate::config::reporter::SwitchReportKind;
+use crate::config::settings::{Becomes, ReceiverKind, ReportReceiver, SwitchReporterSettings};
+use crate::config::{P4, Platform, pipe_of_port};
+use crate::switches::p4::tables::{Holds, Item, Mirror, MirrorSide, Tables, Towards};
 
 /// A reporter's tables, for forwarding and for reporting.
-pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
+pub fn lower_settings(settings: &SwitchReporterSettings, p4: &P4, platform: Platform) -> Tables {
     let mut tables = forwarding(settings, p4, platform);
     for to in &settings.deflect {
         let holds = Holds::Queue { port: to.port.into(), queue: to.queue.into() };
-        tables.set(Item::Deflection(pipe_of(to.port).into()), holds);
+        tables.set(Item::Deflection(pipe_of_port(to.port).into()), holds);
     }
     for (order, one) in (0..).zip(&settings.excluded) {
         let (destination, protocol) = (one.destination, one.protocol);
@@ -30,7 +30,7 @@ pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
         };
         match one.report.is_empty() {
             true => tables.ordered_row(order, key, table::Ignore {}),
-            false => watched.push((order, key, What::ALL.map(|what| one.report.contains(&what)))),
+            false => watched.push((order, key, SwitchReportKind::ALL.map(|what| one.report.contains(&what)))),
         }
     }
     for (order, one) in (0..).zip(&settings.thresholds) {
@@ -45,12 +45,12 @@ pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
         destination(&mut tables, number, receiver, settings);
     }
     for (replica, made) in (1..).zip(&settings.reports) {
-        report(&mut tables, replica, made.to, made.becomes);
+        add_report_row(&mut tables, replica, made.to, made.becomes);
     }
-    let sessions = SESSIONS.map(|session| (session, copies(settings, session)));
+    let sessions = SESSIONS.map(|session| (session, session_copies(settings, session)));
     // Clones of a missing session are discarded.
     let sessions = sessions.into_iter().filter(|(_, copies)| !copies.is_empty());
-    let Settings { switch_id, interval_mask, latency_mask, every_packet, .. } = *settings;
+    let SwitchReporterSettings { switch_id, interval_mask, latency_mask, every_packet, .. } = *settings;
     let time_offset = settings.time_offset_ns;
     match platform {
         Platform::Bmv2 => {
@@ -81,9 +81,9 @@ pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
             }
             for (session, copies) in sessions {
                 let group = tofino::REPORT_GROUPS + session;
-                platform.group(&mut tables, group, tofino::NODES, &copies);
-                let at = if session == tofino::DROPS { Side::Both } else { Side::Egress };
-                let longest = tofino::longest(settings, &copies);
+                platform.add_group(&mut tables, group, tofino::NODES, &copies);
+                let at = if session == tofino::DROPS { MirrorSide::Both } else { MirrorSide::Egress };
+                let longest = tofino::longest_copy(settings, &copies);
                 let mirror = Mirror { to: Towards::Group(group), at, longest };
                 tables.set(Item::Clone(session), Holds::Mirror(mirror));
             }
@@ -93,15 +93,15 @@ pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
 }
 
 /// The forwarding tables, which stay when it stops reporting.
-pub fn forwarding(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
+pub fn forwarding(settings: &SwitchReporterSettings, p4: &P4, platform: Platform) -> Tables {
     let mut tables = Tables::default();
     for port in &settings.ports {
         if port.ingress {
-            tables.row(table::IngressPort { ingress_port: port.port }, table::Admit { hop: port.hop });
+            tables.add_row(table::IngressPort { ingress_port: port.port }, table::Admit { hop: port.hop });
         }
         if port.egress {
             let allow = table::Allow { is_last_hop: port.is_last_hop };
-            tables.row(table::EgressPort { egress_port: port.port }, allow);
+            tables.add_row(table::EgressPort { egress_port: port.port }, allow);
         }
     }
     for (order, one) in (0..).zip(&settings.acl) {
@@ -119,41 +119,46 @@ pub fn forwarding(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
         }
     }
     for of in &settings.queues {
-        tables.row(table::QueueOf { dscp: of.dscp }, table::UseQueue { queue: of.queue });
+        tables.add_row(table::QueueOf { dscp: of.dscp }, table::UseQueue { queue: of.queue });
     }
     if !p4.flood.is_empty() {
         let copies: Vec<_> = p4.flood.iter().map(|port| (u32::from(*port), 0)).collect();
-        platform.group(&mut tables, FLOOD_GROUP, tofino::NODES, &copies);
+        platform.add_group(&mut tables, FLOOD_GROUP, tofino::NODES, &copies);
         for address in &settings.flood_macs {
-            tables.row(table::L2 { destination: *address }, table::Flood { group: FLOOD_GROUP });
+            tables.add_row(table::L2 { destination: *address }, table::Flood { group: FLOOD_GROUP });
         }
     }
     for station in &p4.stations {
-        tables.row(table::L2 { destination: station.mac }, table::Forward { port: station.port });
+        tables.add_row(table::L2 { destination: station.mac }, table::Forward { port: station.port });
     }
     for own in &p4.router_macs {
-        tables.row(table::L2 { destination: *own }, table::Route {});
+        tables.add_row(table::L2 { destination: *own }, table::Route {});
     }
     for drop in &settings.drop_macs {
-        tables.row(table::L2 { destination: drop.mac }, table::Drop { reason: drop.reason });
+        tables.add_row(table::L2 { destination: drop.mac }, table::Drop { reason: drop.reason });
     }
     for route in &p4.routes {
         let (port, source, destination) = (route.port, route.source, route.destination);
-        tables.row(table::L3 { destination: route.prefix }, table::NextHop { port, source, destination });
+        tables.add_row(table::L3 { destination: route.prefix }, table::NextHop { port, source, destination });
     }
     for drop in &settings.drop_routes {
-        tables.row(table::L3 { destination: drop.prefix }, table::Drop { reason: drop.reason });
+        tables.add_row(table::L3 { destination: drop.prefix }, table::Drop { reason: drop.reason });
     }
     tables
 }
 
-fn destination(tables: &mut Tables, number: u8, receiver: &Receiver, settings: &Settings) {
+fn destination(
+    tables: &mut Tables,
+    number: u8,
+    receiver: &ReportReceiver,
+    settings: &SwitchReporterSettings,
+) {
     let key = table::Destination { number };
     let (source_mac, source_ip) = settings.source;
     let (destination_mac, destination_ip) = (receiver.by.1, receiver.to.0);
     let (source_port, destination_port, tos) = (receiver.source_port, receiver.to.1, receiver.tos);
     match receiver.kind {
-        ReceiverKind::Translator { reporter } => tables.row(
+        ReceiverKind::Translator { reporter } => tables.add_row(
             key,
             table::Translator {
                 reporter,
@@ -166,7 +171,7 @@ fn destination(tables: &mut Tables, number: u8, receiver: &Receiver, settings: &
                 tos,
             },
         ),
-        ReceiverKind::IntCollector { hardware, packet_bytes } => tables.row(
+        ReceiverKind::IntCollector { hardware, packet_bytes } => tables.add_row(
             key,
             table::IntCollector {
                 hardware,
@@ -183,31 +188,33 @@ fn destination(tables: &mut Tables, number: u8, receiver: &Receiver, settings: &
     }
 }
 
-fn report(tables: &mut Tables, replica: u32, destination: u8, becomes: Becomes) {
+fn add_report_row(tables: &mut Tables, replica: u32, destination: u8, becomes: Becomes) {
     let of = table::Report { replica };
     match becomes {
         Becomes::KeyWrite { store, redundancy, key, value, time: with_time } => {
             let (key_kind, value_kind) = (key as u8, value as u8);
-            tables
-                .row(of, table::KeyWrite { destination, store, redundancy, key_kind, value_kind, with_time });
+            tables.add_row(
+                of,
+                table::KeyWrite { destination, store, redundancy, key_kind, value_kind, with_time },
+            );
         }
         Becomes::Postcard { store, value } => {
-            tables.row(of, table::Postcard { destination, store, value_kind: value as u8 });
+            tables.add_row(of, table::Postcard { destination, store, value_kind: value as u8 });
         }
         Becomes::Append { store, list: list_number, entry, immediate } => {
             let entry_kind = entry as u8;
-            tables.row(of, table::Append { destination, store, list_number, entry_kind, immediate });
+            tables.add_row(of, table::Append { destination, store, list_number, entry_kind, immediate });
         }
         Becomes::KeyIncrement { store, redundancy, key, value } => {
             let (key_kind, value_kind) = (key as u8, value as u8);
-            tables.row(of, table::KeyIncrement { destination, store, redundancy, key_kind, value_kind });
+            tables.add_row(of, table::KeyIncrement { destination, store, redundancy, key_kind, value_kind });
         }
-        Becomes::TelemetryReport => tables.row(of, table::TelemetryReport { destination }),
+        Becomes::TelemetryReport => tables.add_row(of, table::TelemetryReport { destination }),
     }
 }
 
 /// The copies of a clone session: one for each output of the kinds of reports it is for.
-fn copies(settings: &Settings, session: u32) -> Vec<(u32, u32)> {
+fn session_copies(settings: &SwitchReporterSettings, session: u32) -> Vec<(u32, u32)> {
     let mut done: Vec<u8> = Vec::new();
     let mut copies = Vec::new();
     for (replica, made) in (1..).zip(&settings.reports) {
@@ -229,11 +236,11 @@ fn copies(settings: &Settings, session: u32) -> Vec<(u32, u32)> {
 }
 
 /// The kinds of reports of a clone session, whose number is their mask.
-pub(super) fn of_session(session: u32) -> &'static [What] {
+pub(super) fn of_session(session: u32) -> &'static [SwitchReportKind] {
     match session {
-        1 => &[What::Flow],
-        2 => &[What::Queue],
-        3 => &[What::Flow, What::Queue],
-        _ => &[What::Drop],
+        1 => &[SwitchReportKind::Flow],
+        2 => &[SwitchReportKind::Queue],
+        3 => &[SwitchReportKind::Flow, SwitchReportKind::Queue],
+        _ => &[SwitchReportKind::Drop],
     }
 }

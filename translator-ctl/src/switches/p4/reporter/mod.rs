@@ -1,7 +1,7 @@
 //! A P4 switch that reports: `reporter-p4`.
 //!
-//! Its settings come only from the configuration ([`crate::config::settings`]), so there is no session, and
-//! nothing is kept beside the switch: its tables are read, compared with what they should hold ([`lower`]),
+//! Its settings come only from the configuration ([`crate::config::resolve_settings`]), so there is no session, and
+//! nothing is kept beside the switch: its tables are read, compared with what they should hold ([`lower_settings`]),
 //! and the difference is written. The next attempt finds and writes what one left undone.
 
 pub mod lower;
@@ -13,14 +13,14 @@ use dta_proto::control::{Counter, NodeStatistics};
 use dta_proto::counter::Stage;
 use tracing::{info, warn};
 
-use super::counters::Counts;
+use super::counters::SwitchCounts;
 use super::pipeline::REPORTER;
 use super::runtime::{self, Runtime};
 use super::schema::Used;
-use super::tables::{Item, Step, Tables};
-use super::{now_us, write_all};
-use crate::config::reporter::What;
-use crate::config::settings::Settings;
+use super::tables::{Item, SwitchUpdate, Tables};
+use super::{unix_time_us, write_all};
+use crate::config::reporter::SwitchReportKind;
+use crate::config::settings::SwitchReporterSettings;
 use crate::config::{Config, P4};
 use crate::switches::{ApplyError, TargetError};
 
@@ -29,7 +29,7 @@ pub struct ReporterSwitch {
     runtime: Box<dyn Runtime>,
     name: String,
     p4: P4,
-    settings: Settings,
+    settings: SwitchReporterSettings,
 }
 
 impl ReporterSwitch {
@@ -38,9 +38,9 @@ impl ReporterSwitch {
     ///
     /// # Errors
     /// An invalid configuration.
-    pub fn of(config: &Config, switch: &str) -> anyhow::Result<Option<ReporterSwitch>> {
+    pub fn from_config(config: &Config, switch: &str) -> anyhow::Result<Option<ReporterSwitch>> {
         let (Some((platform, _)), Some((p4, settings))) =
-            (config.switch(switch)?.p4(), config.reporter_of(switch)?)
+            (config.find_switch(switch)?.p4_config(), config.reporter_of(switch)?)
         else {
             return Ok(None);
         };
@@ -52,36 +52,41 @@ impl ReporterSwitch {
     }
 
     /// The switch behind a runtime. `name` is its name in the configuration.
-    pub fn new(runtime: Box<dyn Runtime>, name: &str, p4: &P4, settings: &Settings) -> ReporterSwitch {
+    pub fn new(
+        runtime: Box<dyn Runtime>,
+        name: &str,
+        p4: &P4,
+        settings: &SwitchReporterSettings,
+    ) -> ReporterSwitch {
         ReporterSwitch { runtime, name: name.into(), p4: p4.clone(), settings: settings.clone() }
     }
 
     /// Names of its tables, keys and parameters.
-    pub fn used(&self) -> &'static Used {
-        self.runtime.used()
+    pub fn required_schema(&self) -> &'static Used {
+        self.runtime.required_schema()
     }
 
     /// What it should hold.
-    pub fn wanted(&self) -> Tables {
-        lower::lower(&self.settings, &self.p4, self.runtime.platform())
+    pub fn wanted_tables(&self) -> Tables {
+        lower::lower_settings(&self.settings, &self.p4, self.runtime.platform())
     }
 
     /// What it holds; empty if it runs another program.
     ///
     /// # Errors
     /// It does not answer, or answers incorrectly.
-    pub async fn held(&mut self) -> Result<Tables, TargetError> {
+    pub async fn held_tables(&mut self) -> Result<Tables, TargetError> {
         Ok(self.runtime.read().await?.unwrap_or_default())
     }
 
     /// The updates that make it hold what it should. Nothing changes.
     ///
     /// # Errors
-    /// As [`Self::held`], or more entries than fit a table.
-    pub async fn lacks(&mut self) -> Result<Vec<Step>, TargetError> {
-        let held = self.held().await?;
-        let wanted = self.wanted();
-        self.fits(&wanted)?;
+    /// As [`Self::held_tables`], or more entries than fit a table.
+    pub async fn required_updates(&mut self) -> Result<Vec<SwitchUpdate>, TargetError> {
+        let held = self.held_tables().await?;
+        let wanted = self.wanted_tables();
+        self.check_capacity(&wanted)?;
         Ok(held.updates_to(&wanted))
     }
 
@@ -89,31 +94,31 @@ impl ReporterSwitch {
     /// earlier attempt left undone.
     ///
     /// # Errors
-    /// As [`Self::lacks`], with how far it got.
-    pub async fn apply(&mut self) -> Result<Vec<Step>, ApplyError> {
-        let wanted = self.wanted();
-        self.hold(&wanted).await
+    /// As [`Self::required_updates`], with how far it got.
+    pub async fn apply_settings(&mut self) -> Result<Vec<SwitchUpdate>, ApplyError> {
+        let wanted = self.wanted_tables();
+        self.write_tables(&wanted).await
     }
 
     /// Makes it stop reporting; forwarding is unchanged.
     ///
     /// # Errors
-    /// As [`Self::apply`].
-    pub async fn empty(&mut self) -> Result<Vec<Step>, ApplyError> {
+    /// As [`Self::apply_settings`].
+    pub async fn stop_reporting(&mut self) -> Result<Vec<SwitchUpdate>, ApplyError> {
         // A switch that runs another program reports nothing.
-        if self.runtime.read().await.map_err(ApplyError::nothing)?.is_none() {
+        if self.runtime.read().await.map_err(ApplyError::before_first_change)?.is_none() {
             return Ok(Vec::new());
         }
         let forwarding = lower::forwarding(&self.settings, &self.p4, self.runtime.platform());
-        self.hold(&forwarding).await
+        self.write_tables(&forwarding).await
     }
 
-    async fn hold(&mut self, wanted: &Tables) -> Result<Vec<Step>, ApplyError> {
+    async fn write_tables(&mut self, wanted: &Tables) -> Result<Vec<SwitchUpdate>, ApplyError> {
         // Rejected before the first change, if the program's tables are known without the switch.
-        self.fits(wanted).map_err(ApplyError::nothing)?;
-        self.runtime.load().await.map_err(ApplyError::nothing)?;
-        self.fits(wanted).map_err(ApplyError::nothing)?;
-        let held = self.runtime.read().await.map_err(ApplyError::nothing)?.unwrap_or_default();
+        self.check_capacity(wanted).map_err(ApplyError::before_first_change)?;
+        self.runtime.load().await.map_err(ApplyError::before_first_change)?;
+        self.check_capacity(wanted).map_err(ApplyError::before_first_change)?;
+        let held = self.runtime.read().await.map_err(ApplyError::before_first_change)?.unwrap_or_default();
         let updates = held.updates_to(wanted);
         if !updates.is_empty() {
             info!(switch = self.name, updates = updates.len(), "programming the switch");
@@ -123,7 +128,7 @@ impl ReporterSwitch {
     }
 
     /// Rejects more entries than fit a table.
-    fn fits(&self, wanted: &Tables) -> Result<(), TargetError> {
+    fn check_capacity(&self, wanted: &Tables) -> Result<(), TargetError> {
         let mut rows = std::collections::BTreeMap::<&str, u64>::new();
         for (item, _) in wanted.iter() {
             if let Item::Row { table, .. } = item {
@@ -131,7 +136,7 @@ impl ReporterSwitch {
             }
         }
         for (table, rows) in rows {
-            if let Some(room) = self.runtime.room(table).filter(|room| rows > *room) {
+            if let Some(room) = self.runtime.table_capacity(table).filter(|room| rows > *room) {
                 return Err(TargetError::Refused(format!(
                     "[switch.{}] has {rows} entries for table {table}, but the switch has room for {room}",
                     self.name
@@ -144,47 +149,47 @@ impl ReporterSwitch {
     /// All counters of the program by name.
     ///
     /// # Errors
-    /// As [`Self::held`].
-    pub async fn counters(&mut self) -> Result<Counts, TargetError> {
-        self.runtime.counters().await
+    /// As [`Self::held_tables`].
+    pub async fn read_counters(&mut self) -> Result<SwitchCounts, TargetError> {
+        self.runtime.read_counters().await
     }
 
     /// Its counters, under the names of its program: see `reporter-p4/README.md`. Drops have their reason
     /// appended, reports their destination, clones their kinds, and ports their numbers.
     ///
     /// # Errors
-    /// As [`Self::held`].
+    /// As [`Self::held_tables`].
     pub async fn statistics(&mut self) -> Result<NodeStatistics, TargetError> {
-        let counts = self.counters().await?;
+        let counts = self.read_counters().await?;
         let mut counters = Vec::new();
         for (name, cells) in &counts.0 {
             let counted = cells.iter().enumerate().filter(|(_, count)| **count != 0);
             counters.extend(counted.map(|(index, count)| Counter {
-                name: self.name_of(name, index, cells.len()),
+                name: self.counter_name(name, index, cells.len()),
                 value: *count,
             }));
         }
         Ok(NodeStatistics {
-            node: Stage::Reporter.node(&self.name),
+            node: Stage::Reporter.node_name(&self.name),
             counters,
             age_seconds: 0.0,
             session: String::new(),
             life: 0,
-            time_us: now_us(),
+            time_us: unix_time_us(),
         })
     }
 
-    fn name_of(&self, counter: &str, index: usize, of: usize) -> String {
+    fn counter_name(&self, counter: &str, index: usize, of: usize) -> String {
         let part = match counter {
             "sent" => {
                 let receiver = index.checked_sub(1).and_then(|place| self.settings.destinations.get(place));
                 receiver.map(|receiver| receiver.name.clone())
             }
             "mirrored" | "ingress_mirrored" => {
-                let name = |what: &What| match what {
-                    What::Flow => "flow",
-                    What::Queue => "queue",
-                    What::Drop => "drop",
+                let name = |what: &SwitchReportKind| match what {
+                    SwitchReportKind::Flow => "flow",
+                    SwitchReportKind::Queue => "queue",
+                    SwitchReportKind::Drop => "drop",
                 };
                 let session = u32::try_from(index).unwrap_or(0);
                 Some(lower::of_session(session).iter().map(name).collect::<Vec<_>>().join("-and-"))

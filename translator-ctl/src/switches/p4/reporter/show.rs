@@ -2,12 +2,12 @@
 
 use std::net::Ipv4Addr;
 
-use dta_cli::table::Table;
+use dta_cli::table::TextTable;
 use dta_proto::program::Mac;
 use serde_json::{Map, Value, json};
 
 use crate::switches::p4::schema::{Used, UsedTable, all_ones};
-use crate::switches::p4::tables::{Holds, Item, Match, Side, Step, Tables, Towards};
+use crate::switches::p4::tables::{Holds, Item, Match, MirrorSide, SwitchUpdate, Tables, Towards};
 
 /// A description of one item: table, key, and contents.
 struct Words {
@@ -17,7 +17,7 @@ struct Words {
 }
 
 /// A number in its usual notation, by field name and width.
-fn number(name: &str, width: u16, value: u128) -> Value {
+fn number_json(name: &str, width: u16, value: u128) -> Value {
     let is_mac = width == 48;
     let is_ip = width == 32 && ["source", "destination", "source_ip", "destination_ip"].contains(&name);
     match u64::try_from(value) {
@@ -33,8 +33,8 @@ fn number(name: &str, width: u16, value: u128) -> Value {
     }
 }
 
-fn matched(name: &str, width: u16, of: Match) -> Option<Value> {
-    let number = |value| number(name, width, value);
+fn match_json(name: &str, width: u16, of: Match) -> Option<Value> {
+    let number = |value| number_json(name, width, value);
     let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let all = all_ones(width);
     Some(match of {
@@ -49,7 +49,7 @@ fn matched(name: &str, width: u16, of: Match) -> Option<Value> {
     })
 }
 
-fn words(used: &Used, item: &Item, holds: &Holds) -> Words {
+fn describe_item(used: &Used, item: &Item, holds: &Holds) -> Words {
     let table = |name: &str| used.tables.iter().find(|table| table.name == name);
     let numbered = |table: &str, number: u32| (table.to_owned(), vec![("number".to_owned(), json!(number))]);
     let (name, key) = match item {
@@ -61,7 +61,7 @@ fn words(used: &Used, item: &Item, holds: &Holds) -> Words {
         Item::Row { table: name, key, order } => {
             let fields = table(name).map_or(&[][..], |table| table.key);
             let of = |((name, _, width), field): (&(&'static str, _, u16), &Match)| {
-                Some(((*name).to_owned(), matched(name, *width, *field)?))
+                Some(((*name).to_owned(), match_json(name, *width, *field)?))
             };
             let mut words: Vec<_> = fields.iter().zip(key).filter_map(of).collect();
             if *order != 0 {
@@ -70,10 +70,10 @@ fn words(used: &Used, item: &Item, holds: &Holds) -> Words {
             (name.clone(), words)
         }
     };
-    Words { holds: holds_of(table(&name), holds), table: name, key }
+    Words { holds: contents_json(table(&name), holds), table: name, key }
 }
 
-fn holds_of(table: Option<&UsedTable>, holds: &Holds) -> Map<String, Value> {
+fn contents_json(table: Option<&UsedTable>, holds: &Holds) -> Map<String, Value> {
     let mut words = Map::new();
     match holds {
         Holds::Copies(copies) => {
@@ -86,9 +86,9 @@ fn holds_of(table: Option<&UsedTable>, holds: &Holds) -> Map<String, Value> {
                 Towards::Group(group) => ("group", group),
             };
             let at = match mirror.at {
-                Side::Ingress => "ingress",
-                Side::Egress => "egress",
-                Side::Both => "both",
+                MirrorSide::Ingress => "ingress",
+                MirrorSide::Egress => "egress",
+                MirrorSide::Both => "both",
             };
             words.insert(to.into(), json!(number));
             words.insert("at".into(), json!(at));
@@ -102,7 +102,7 @@ fn holds_of(table: Option<&UsedTable>, holds: &Holds) -> Map<String, Value> {
             let action = table.and_then(|table| table.actions.iter().find(|action| action.name == name));
             let fields = action.map_or(&[][..], |action| action.params);
             let of = |((name, width), value): (&(&'static str, u16), &u128)| {
-                ((*name).to_owned(), number(name, *width, *value))
+                ((*name).to_owned(), number_json(name, *width, *value))
             };
             words.insert("action".into(), json!(name));
             let params: Map<String, Value> = fields.iter().zip(params).map(of).collect();
@@ -113,7 +113,7 @@ fn holds_of(table: Option<&UsedTable>, holds: &Holds) -> Map<String, Value> {
 }
 
 impl Words {
-    fn json(self) -> Value {
+    fn into_json(self) -> Value {
         let mut object = Map::new();
         object.insert("table".into(), json!(self.table));
         object.insert("key".into(), Value::Object(self.key.into_iter().collect()));
@@ -121,7 +121,7 @@ impl Words {
         Value::Object(object)
     }
 
-    fn row(self) -> [String; 3] {
+    fn into_row(self) -> [String; 3] {
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let pairs = |all: &mut dyn Iterator<Item = (&String, &Value)>| {
             all.map(|(name, value)| format!("{name} {}", text(value))).collect::<Vec<_>>().join(", ")
@@ -145,7 +145,7 @@ impl Words {
 
 /// Rows as a JSON array.
 pub fn tables_json(used: &Used, tables: &Tables) -> Value {
-    tables.iter().map(|(item, holds)| words(used, item, holds).json()).collect()
+    tables.iter().map(|(item, holds)| describe_item(used, item, holds).into_json()).collect()
 }
 
 /// Rows as a table; a sentence if there are none.
@@ -153,28 +153,28 @@ pub fn tables_table(used: &Used, tables: &Tables) -> String {
     if tables.is_empty() {
         return "the switch holds no entry of a reporter".into();
     }
-    let mut shown = Table::new(&["table", "key", "holds"], &[]);
+    let mut shown = TextTable::new(&["table", "key", "holds"], &[]);
     for (item, holds) in tables.iter() {
-        shown.row(words(used, item, holds).row());
+        shown.add_row(describe_item(used, item, holds).into_row());
     }
     shown.to_string()
 }
 
 /// An update, in the terms used for a program's changes, and the resulting contents.
-fn change(update: &Step) -> (&'static str, &'static str, Option<&Holds>) {
+fn describe_update(update: &SwitchUpdate) -> (&'static str, &'static str, Option<&Holds>) {
     match update {
-        Step::Insert(_, holds) => ("insert", "+", Some(holds)),
-        Step::Modify(_, holds) => ("modify", "~", Some(holds)),
-        Step::Delete(_) => ("delete", "-", None),
+        SwitchUpdate::Insert(_, holds) => ("insert", "+", Some(holds)),
+        SwitchUpdate::Modify(_, holds) => ("modify", "~", Some(holds)),
+        SwitchUpdate::Delete(_) => ("delete", "-", None),
     }
 }
 
 /// Updates as a JSON array. Deletions have only table and key.
-pub fn updates_json(used: &Used, updates: &[Step]) -> Value {
-    let one = |update: &Step| {
-        let (change, _, holds) = change(update);
+pub fn updates_json(used: &Used, updates: &[SwitchUpdate]) -> Value {
+    let one = |update: &SwitchUpdate| {
+        let (change, _, holds) = describe_update(update);
         let nothing = Holds::Copies(Vec::new());
-        let mut entry = words(used, update.item(), holds.unwrap_or(&nothing)).json();
+        let mut entry = describe_item(used, update.updated_item(), holds.unwrap_or(&nothing)).into_json();
         if let (None, Some(entry)) = (holds, entry.as_object_mut()) {
             entry.remove("copies");
         }
@@ -184,16 +184,17 @@ pub fn updates_json(used: &Used, updates: &[Step]) -> Value {
 }
 
 /// Updates as a table; a sentence if there are none.
-pub fn updates_table(used: &Used, updates: &[Step]) -> String {
+pub fn updates_table(used: &Used, updates: &[SwitchUpdate]) -> String {
     if updates.is_empty() {
         return "nothing to change: the switch holds what it should".into();
     }
-    let mut shown = Table::new(&["", "table", "key", "holds"], &[]);
+    let mut shown = TextTable::new(&["", "table", "key", "holds"], &[]);
     for update in updates {
-        let (_, sign, holds) = change(update);
+        let (_, sign, holds) = describe_update(update);
         let nothing = Holds::Copies(Vec::new());
-        let [table, key, holds] = words(used, update.item(), holds.unwrap_or(&nothing)).row();
-        shown.row([sign.to_owned(), table, key, holds]);
+        let [table, key, holds] =
+            describe_item(used, update.updated_item(), holds.unwrap_or(&nothing)).into_row();
+        shown.add_row([sign.to_owned(), table, key, holds]);
     }
     shown.to_string()
 }

@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use super::tables::{self, SESSIONS, Settings as SettingsTable, Watchlist};
 use crate::config::reporter::ValueKind;
-use crate::config::settings::{Becomes, ReceiverKind, Settings};
-use crate::switches::p4::row::{Action as _, ActionOf, actions};
+use crate::config::settings::{Becomes, ReceiverKind, SwitchReporterSettings};
+use crate::switches::p4::row::{ActionOf, RowAction as _, actions};
 use crate::switches::p4::schema::MatchKind::{Exact, Ternary};
 use crate::switches::p4::schema::{Used, UsedAction, UsedTable};
 use crate::switches::p4::tofino::WHOLE;
@@ -56,7 +56,7 @@ pub static USED: LazyLock<Used> = LazyLock::new(|| {
 
 /// How much of a packet a session's copies need: as much as the reports send of it, or all of it if they
 /// include its length.
-pub(super) fn longest(settings: &Settings, copies: &[(u32, u32)]) -> u16 {
+pub(super) fn longest_copy(settings: &SwitchReporterSettings, copies: &[(u32, u32)]) -> u16 {
     let made = (1..).zip(&settings.reports);
     let of = made.filter(|(replica, _)| copies.iter().any(|(_, of)| of == replica)).map(|(_, made)| {
         let to = settings.destinations.get(usize::from(made.to).wrapping_sub(1)).map(|to| to.kind);

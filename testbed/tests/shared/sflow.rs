@@ -20,9 +20,8 @@ pub(crate) type Drops = BTreeMap<(Option<Flow>, u8), u64>;
 
 /// The datagrams for a capture, as a capture themselves and as payloads.
 pub(crate) fn made(capture: &Path, into: &Path) -> Vec<Vec<u8>> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/sflow.py");
     let mut python = Command::new("python3");
-    python.arg(script).arg(capture).arg(RATE.to_string()).arg(into);
+    python.args(["-c", include_str!("sflow.py")]).arg(capture).arg(RATE.to_string()).arg(into);
     let output = python.output().expect("python3 starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bytes = std::fs::read(into).unwrap();

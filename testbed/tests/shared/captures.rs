@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 /// # Panics
 /// If it is missing in CI.
 pub(crate) fn captures(test: &str, part: &str) -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+    // Crates lie at different depths.
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|folder| folder.join("Cargo.lock").exists());
+    let beside = root.expect("the workspace has a lock file").join("../shared/data");
     let path = std::env::var_os("DTA_CAPTURES").map_or(beside, PathBuf::from).join(part);
     if path.exists() {
         return Some(path);

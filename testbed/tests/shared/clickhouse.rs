@@ -226,7 +226,7 @@ fn cell(data: &mut &[u8], of: &str) -> Value {
         }
         of => {
             let len = of.strip_prefix("FixedString(").unwrap().strip_suffix(')').unwrap().parse().unwrap();
-            json!(dta_proto::hex(&take(len)))
+            json!(dta_proto::to_hex_digits(&take(len)))
         }
     }
 }
