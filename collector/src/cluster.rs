@@ -41,7 +41,6 @@ struct Word {
     last: Instant,
 }
 
-/// Where something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HolderLocation {
     /// Here; without a cluster, also what no known collector has.
@@ -181,12 +180,10 @@ impl ClusterMembership {
         &self.id
     }
 
-    /// The newest view.
     pub fn newest_view(&self) -> Arc<View> {
         self.in_effect().newest_view().clone()
     }
 
-    /// The version of the placement.
     pub fn placement_version(&self) -> u64 {
         self.newest_view().placement.version
     }

@@ -26,6 +26,7 @@
 //! - `control`: the control plane `dta.v1` (gRPC), and `codec`, which bounds its requests; both behind the
 //!   feature `control`.
 
+#![warn(missing_docs)]
 #![deny(unsafe_code)]
 
 pub mod backoff;

@@ -16,7 +16,6 @@ use dta_testbed::capture::{self, CaptureError, Cut, LinkType};
 pub struct Load {
     /// UDP payloads, or whole frames, in file order.
     pub packets: Vec<Vec<u8>>,
-    /// Packets in the capture.
     pub read: u64,
     /// Those that are not sent.
     pub skipped: u64,
@@ -24,7 +23,6 @@ pub struct Load {
     pub cut: Option<Cut>,
 }
 
-/// How to send.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayOptions {
     /// Datagrams per second; `None` = as fast as the link takes them.
@@ -33,10 +31,8 @@ pub struct ReplayOptions {
     pub times: u64,
 }
 
-/// The result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReplayOutcome {
-    /// Datagrams sent.
     pub sent: u64,
     /// From the first to the last.
     pub seconds: f64,

@@ -7,29 +7,23 @@ use dta_proto::placement::plan::{BUCKETS, PlacementMember, fewest_moves, next};
 use dta_proto::random::SplitMix64;
 use serde::Serialize;
 
-/// What is simulated.
 #[derive(Clone, Debug)]
 pub struct ClusterShape {
     /// Collectors at the beginning; later half to one and a half times as many.
     pub collectors: usize,
-    /// What happens after that.
     pub events: usize,
-    /// Copies of each key.
     pub copies: usize,
     /// Zones that collectors are in, in turn.
     pub zones: usize,
     /// Free memory of a collector, one of these by chance.
     pub memory: Vec<u64>,
-    /// Seed of what happens.
     pub seed: u64,
 }
 
-/// What came of it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Simulated {
     /// Collectors after the last event.
     pub collectors: usize,
-    /// Collectors that were added.
     pub joins: usize,
     /// Collectors that were drained, then taken away.
     pub leaves: usize,
@@ -50,13 +44,11 @@ pub struct Simulated {
 /// A figure beside the best that any placement could have.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Beside<T> {
-    /// What it was.
     pub was: T,
     /// What it would be with whole buckets and without zones.
     pub ideal: T,
 }
 
-/// Runs the simulation.
 pub fn run(shape: &ClusterShape) -> Simulated {
     let mut random = SplitMix64(shape.seed);
     let mut below = |n: usize| (random.next_u64() % n as u64) as usize;

@@ -30,6 +30,8 @@
 //! turns what points of this host saw into reports. The program `dta-reporter` is in `cli`, behind the
 //! feature of that name, which is on by default.
 
+#![warn(missing_docs)]
+
 pub mod backup;
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -38,9 +40,11 @@ mod counters;
 mod gather;
 pub mod pace;
 #[cfg(feature = "trace")]
+#[allow(missing_docs, reason = "for the program and the tests; others link the reporter alone")]
 pub mod packet_trace;
 mod reporter;
 #[cfg(feature = "trace")]
+#[allow(missing_docs, reason = "for the program and the tests; others link the reporter alone")]
 pub mod trace;
 
 pub use config::{Config, ReportOptions};

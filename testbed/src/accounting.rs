@@ -70,26 +70,21 @@ impl LinkAccount {
 /// What the manager's side of the reporters' link counted.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ReporterSide {
-    /// The fault injectors.
     pub faults: FaultCounts,
     /// Datagrams that the kernel took.
     pub sent: u64,
     /// Datagrams that it did not take.
     pub unsent: u64,
-    /// Datagrams received: NACKs.
     pub received: u64,
     /// The translator's datagrams that the kernel dropped at the reporters' sockets.
     pub kernel: u64,
-    /// NACKs taken.
     pub nacks: u64,
-    /// Reports sent again.
     pub retransmitted: u64,
     /// Whether a corrupted datagram is stopped by the receiving kernel's UDP checksum.
     pub checksum: bool,
 }
 
 impl ReporterSide {
-    /// Both together.
     pub fn merged_with(mut self, other: &ReporterSide) -> ReporterSide {
         self.faults.add(&other.faults);
         self.sent += other.sent;
@@ -357,10 +352,8 @@ pub fn lost_on_rc(statistics: &TestbedStatistics, writes: Transport) -> Vec<Stri
     Primitive::ALL.iter().filter(reliable).filter_map(lost).collect()
 }
 
-/// Where all reports ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waterfall {
-    /// Reports made.
     pub sent: u64,
     /// In memory and part of an answer.
     pub queryable: u64,
@@ -368,11 +361,9 @@ pub struct Waterfall {
     pub superseded: u64,
     /// Replaced by other keys, a turn of the ring or a later epoch.
     pub overwritten: u64,
-    /// Still in the translator.
     pub held: u64,
     /// Lost or dropped, by name.
     pub losses: BTreeMap<String, u64>,
-    /// Unaccounted.
     pub unexplained: u64,
 }
 

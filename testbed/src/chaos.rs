@@ -58,9 +58,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Scene<'a, 'b> {
     /// How to start the collector.
     pub plan: &'a Plan<'b>,
-    /// Reports.
     pub maker: &'a mut Maker,
-    /// What they go through.
     pub rig: &'a mut Rig,
     /// Reports made while the daemon is dead.
     pub reports: u64,
@@ -120,7 +118,6 @@ pub fn missing_sequences(statistics: &TestbedStatistics) -> u64 {
         .sum()
 }
 
-/// What a kill cost.
 struct Cost {
     seconds_down: f64,
     session_resumed: bool,

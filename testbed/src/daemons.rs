@@ -30,19 +30,16 @@ use crate::topology::{Topology, Transport};
 
 /// What all daemons need to know.
 pub struct Plan<'a> {
-    /// Stores and settings.
     pub topology: &'a Topology,
     /// The machines, if not this one.
     pub far: Option<&'a TestbedMachines>,
     /// Soft-RoCE, if not the software NIC on loopback.
     pub rxe: Option<&'a RxeGround>,
-    /// Of writes.
     pub transport: Transport,
     /// On the RoCEv2 frames that each sends.
     pub faults: Faults,
     /// On the NACKs that the translator sends.
     pub report_faults: Faults,
-    /// Of the faults.
     pub seed: u64,
     /// The collector's gRPC address; port 0 takes a free one.
     pub listen: SocketAddr,
@@ -50,7 +47,6 @@ pub struct Plan<'a> {
     pub ring: RingUse,
     /// Whether frames by UDP leave in runs.
     pub runs: bool,
-    /// Threads of the translator.
     pub workers: usize,
     /// Threads of the collector's software NIC.
     pub nic_threads: usize,
@@ -58,7 +54,6 @@ pub struct Plan<'a> {
     pub reference: bool,
     /// How long an epoch of the stores that can have epochs is; `None` = they have none.
     pub epochs: Option<Duration>,
-    /// Where files go.
     pub folder: &'a Path,
 }
 
@@ -102,7 +97,6 @@ impl<'a> Plan<'a> {
 
 /// How a translator is queried.
 enum Control {
-    /// Its own service.
     Service(translator::RemoteTranslator),
     /// The control plane of a switch, on another machine.
     Switch(FarSwitch),
@@ -150,7 +144,6 @@ pub struct Daemons {
     /// All collectors, asked as one.
     pub all: Spread,
     control: Control,
-    /// Where reports go.
     pub reports: SocketAddrV4,
     /// The translator's gRPC.
     pub control_address: String,
@@ -159,7 +152,6 @@ pub struct Daemons {
     workers: usize,
     /// The counts of killed translators.
     earlier: Option<TestbedStatistics>,
-    /// How many were killed.
     killed: u32,
     /// Whether one of them was killed: it may have counted what nobody knows.
     any_killed: bool,

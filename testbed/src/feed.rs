@@ -79,11 +79,8 @@ impl SendWindow {
 
 /// What reports go through, and what is known about them.
 pub struct Rig {
-    /// Switches.
     pub switches: Switches,
-    /// Truth.
     pub journal: Journal,
-    /// Processes.
     pub daemons: Daemons,
     /// How many reports may be under way.
     pub window: SendWindow,

@@ -8,13 +8,9 @@ use dta_proto::wire::dta::{EpochEnd, Replicas};
 
 use super::daemons::Plan;
 
-/// Where a collector is.
 pub struct CollectorPlace<'a> {
-    /// Its number among all.
     pub number: usize,
-    /// Where gRPC listens.
     pub listen: String,
-    /// File of the stores.
     pub memory: String,
     /// Where the software NIC takes frames.
     pub address: Ipv4Addr,
@@ -75,7 +71,6 @@ pub fn history_path(memory: &str) -> String {
     Path::new(memory).with_file_name("history").display().to_string()
 }
 
-/// The arguments of a collector.
 pub fn collector_arguments(plan: &Plan<'_>, config: String) -> Vec<String> {
     vec![
         "serve".into(),
@@ -90,9 +85,7 @@ pub fn collector_arguments(plan: &Plan<'_>, config: String) -> Vec<String> {
     ]
 }
 
-/// Addresses of a translator.
 pub struct TranslatorPlace {
-    /// Address for reports.
     pub listen: String,
     /// Address of its own gRPC.
     pub control: String,

@@ -38,7 +38,6 @@ impl Folder {
         Ok(Folder { folder, _keeper: keeper })
     }
 
-    /// Its path.
     pub fn folder_path(&self) -> &Path {
         self.folder.path()
     }

@@ -24,7 +24,6 @@ dta_proto::named! {
 /// An RDMA device on one end of a veth pair. What was made for the testbed is removed on drop.
 #[derive(Debug)]
 pub struct RxeGround {
-    /// The RDMA device.
     pub device: &'static str,
     /// The collector's end of the pair, with the device on it.
     near: &'static str,
@@ -91,7 +90,6 @@ impl RxeGround {
             .context("cannot run rdma: is it installed?")
     }
 
-    /// Makes the device again.
     pub fn restore_device(&self) -> anyhow::Result<()> {
         add_rxe_device(self.device, self.near)
     }

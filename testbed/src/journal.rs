@@ -78,10 +78,8 @@ impl ReportFate {
     }
 }
 
-/// One report.
 #[derive(Clone, Debug)]
 pub struct JournalEntry {
-    /// Switch and contents.
     pub report: SwitchReport,
     /// What is known about it.
     pub fate: ReportFate,

@@ -9,7 +9,6 @@ use super::workload::{SwitchReport, Workload};
 use crate::topology::Topology;
 use crate::traffic::TrafficPacket;
 
-/// Makes reports of packets.
 pub struct Maker {
     packets: Box<dyn Iterator<Item = TrafficPacket>>,
     workload: Workload,
@@ -30,7 +29,6 @@ impl Maker {
         Self { packets, workload: Workload::new(topology), left: wanted, sketched: true, ended: false }
     }
 
-    /// The simulated network.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }

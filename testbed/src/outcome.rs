@@ -8,10 +8,8 @@ use super::accounting::LinkAccount;
 use super::check::{CollectorEpoch, EpochTallies, Epochs, Tally};
 use super::statistics::TestbedStatistics;
 
-/// A whole run.
 #[derive(Clone, Debug, Serialize)]
 pub struct TestbedOutcome {
-    /// Reports made.
     pub sent: u64,
     /// Reports in memory and part of an answer.
     pub queryable: u64,
@@ -33,18 +31,15 @@ pub struct TestbedOutcome {
     pub links: Vec<LinkOutcome>,
     /// What does not add up within a node, and what did not come back as it should, in words; empty when all is well.
     pub contradictions: Vec<String>,
-    /// What was run.
     pub run: RunFacts,
     /// Counters of all nodes, by node and name.
     pub nodes: TestbedStatistics,
 }
 
-/// One primitive.
 #[derive(Clone, Debug, Serialize)]
 pub struct PrimitiveOutcome {
     /// `key-write`, `postcarding`, `append`, `key-increment` or `sketch-merge`.
     pub name: &'static str,
-    /// Reports made.
     pub sent: u64,
     /// RDMA operations that the translator made of them, copies included.
     pub operations: u64,
@@ -56,7 +51,6 @@ pub struct PrimitiveOutcome {
 /// One epoch of a store at a collector.
 #[derive(Clone, Debug, Serialize)]
 pub struct EpochOutcome {
-    /// The store.
     pub store: String,
     /// The collector, from 0.
     pub collector: usize,
@@ -85,22 +79,17 @@ impl EpochOutcome {
     }
 }
 
-/// One link.
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkOutcome {
     /// Counters of both ends, the faults and the kernel.
     #[serde(flatten)]
     pub account: LinkAccount,
-    /// Unaccounted frames.
     pub unexplained: i64,
 }
 
-/// What was run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RunFacts {
-    /// Name of the topology.
     pub topology: String,
-    /// Capture, if any.
     pub capture: Option<String>,
     /// Where the capture ended early.
     pub cut: Option<String>,
@@ -110,7 +99,6 @@ pub struct RunFacts {
     pub seed: u64,
     /// The NIC: `soft` or `rxe`.
     pub nic: String,
-    /// Transport of writes.
     pub transport: String,
     /// Faults on every link, as given.
     pub faults: String,
@@ -118,7 +106,6 @@ pub struct RunFacts {
     pub report_faults: String,
     /// Packets that crossed the network.
     pub packets: u64,
-    /// Distinct flows.
     pub flows: u64,
     /// Seconds from the first report to the last one executed.
     pub seconds: f64,

@@ -59,12 +59,10 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Its ready line.
     pub fn ready_line(&self) -> &Value {
         &self.ready
     }
 
-    /// Its process id.
     pub fn process_id(&self) -> u32 {
         self.child.id()
     }

@@ -19,7 +19,6 @@ use dta_proto::store::{StoreKind, StoreSpec};
 pub struct Pairs {
     /// The translator's address and port, as the NIC knows them.
     pub translator: SocketAddrV4,
-    /// The NIC's.
     pub nic: SocketAddrV4,
     /// Transport of the writes; atomics take RC.
     pub writes: Transport,

@@ -23,9 +23,7 @@ pub const RUN: usize = 16;
 /// What a link did to a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DatagramFate {
-    /// Dropped or damaged.
     Lost,
-    /// Sent after later ones.
     Moved,
     /// Sent in its place, once or twice.
     Came,
@@ -38,7 +36,6 @@ pub struct Delivery {
     pub switch: u16,
     /// The report's number at its switch, from 0.
     pub number: u32,
-    /// What became of it.
     pub what: DatagramFate,
 }
 

@@ -34,14 +34,11 @@ use crate::capture::{self, Cut, SkipCounts};
 use crate::topology::{Primitive, Topology, Transport};
 use crate::traffic::{Synthetic, TrafficPacket, TrafficShape};
 
-/// What to run.
 #[derive(Clone, Debug)]
 pub struct TestbedOptions {
-    /// Network, stores, settings.
     pub topology: Topology,
     /// Capture to play instead of synthetic traffic.
     pub capture: Option<PathBuf>,
-    /// How to run it.
     pub flags: Flags,
     /// The collector's gRPC address; port 0 takes a free one.
     pub listen: SocketAddr,
@@ -96,11 +93,9 @@ pub struct Flags {
 
 /// A testbed after its run, still running: its daemons end on drop.
 pub struct Testbed {
-    /// The result.
     pub outcome: TestbedOutcome,
     /// What stores with epochs answered, if they have any.
     pub asked: Option<Remembered>,
-    /// Collector and translator.
     pub daemons: Daemons,
     /// The machines, if not only this one. Before the folder, which has the sockets of ssh.
     _far: Option<TestbedMachines>,
@@ -133,7 +128,6 @@ const CHAOS_LEASE: u32 = 120;
 /// Packets of a capture, or endless synthetic ones.
 struct PacketSource {
     packets: Box<dyn Iterator<Item = TrafficPacket>>,
-    /// Their number, if known.
     length: Option<u64>,
     cut: Option<Cut>,
     skipped: SkipCounts,
@@ -477,7 +471,6 @@ async fn compare_answers(
     Ok(CheckResults { epochs: epochs.collect(), tallies, ends, left: pools, uncounted })
 }
 
-/// Sums everything up.
 fn build_outcome(
     found: CheckResults,
     statistics: &TestbedStatistics,

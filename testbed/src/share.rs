@@ -31,7 +31,6 @@ pub struct Share {
 }
 
 impl Share {
-    /// One collector.
     pub const ALONE: Share = Share { collectors: 1, replicas: 1 };
 
     /// `collectors` of them, 1 to [`MOST`], each key at one.
@@ -44,7 +43,6 @@ impl Share {
         Share { replicas, ..self }
     }
 
-    /// How many there are.
     pub fn collectors(self) -> usize {
         self.collectors
     }

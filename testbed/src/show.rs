@@ -11,7 +11,6 @@ use super::run::Again;
 /// Width of the waterfall's bars.
 const BAR: usize = 24;
 
-/// The whole report.
 pub fn render_report(outcome: &TestbedOutcome) -> String {
     let mut text = String::new();
     let run = &outcome.run;
@@ -151,7 +150,6 @@ pub fn render_epochs(all: &[EpochOutcome]) -> String {
     table.to_string()
 }
 
-/// From sent to queryable.
 fn waterfall(outcome: &TestbedOutcome) -> String {
     let mut text = String::new();
     let mut row = |name: &str, count: u64, what: &str| {
@@ -174,7 +172,6 @@ fn waterfall(outcome: &TestbedOutcome) -> String {
     text
 }
 
-/// Frames of each link.
 fn render_links(outcome: &TestbedOutcome) -> String {
     let mut table =
         plain_table(["frames", "sent", "drop", "dup", "reorder", "corrupt", "lost", "received", "unexpl."]);

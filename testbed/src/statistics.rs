@@ -146,7 +146,6 @@ impl<'a> NodeCounters<'a> {
             .filter(move |(_, found, _)| found.definition.step == step && !found.definition.detail)
     }
 
-    /// Their sum.
     pub fn sum(&self, step: CounterStep) -> u64 {
         self.counters_at_step(step).map(|(_, _, value)| value).sum()
     }

@@ -11,13 +11,11 @@ use super::reporters::{DatagramFate, Delivery, Reporters};
 use super::workload::{SwitchReport, Workload};
 use crate::topology::{Primitive, Topology};
 
-/// Where the reporters are.
 enum Senders {
     Here(Reporters),
     There(FarReporters),
 }
 
-/// All switches.
 pub struct Switches {
     place: Senders,
     /// Whether a report waits to be sent with others.

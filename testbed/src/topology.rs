@@ -21,21 +21,15 @@ pub const RXE: &str = include_str!("../topologies/rxe.toml");
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// For messages and reports.
     pub name: String,
-    /// Simulated switches.
     #[serde(default)]
     pub network: Network,
-    /// Synthetic traffic.
     #[serde(default)]
     pub traffic: TrafficSettings,
-    /// How much, and how.
     #[serde(default)]
     pub run: RunSettings,
-    /// Settings of the collector.
     #[serde(default)]
     pub collector: CollectorSettings,
-    /// Settings of the translator.
     #[serde(default)]
     pub translator: TranslatorSettings,
     /// One store per primitive; one that is left out is that of the embedded topology. With a reporter switch, these four
@@ -45,12 +39,10 @@ pub struct Topology {
     /// Machines that the testbed runs on; `None` = this one.
     #[serde(default, rename = "machine")]
     pub machines: Vec<Machine>,
-    /// How to reach them.
     #[serde(default)]
     pub ssh: Ssh,
 }
 
-/// Simulated switches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
@@ -62,32 +54,26 @@ pub struct Network {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficSettings {
-    /// Distinct flows.
     pub flows: u32,
     /// Exponent of Zipf's law.
     pub exponent: f64,
 }
 
-/// How much, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSettings {
     /// Reports made of synthetic traffic, including the columns of all epochs.
     pub reports: u64,
-    /// Packets per sketch epoch.
     pub epoch_packets: u64,
-    /// Primitives sent as retransmittable.
     #[serde(default)]
     pub retransmit: Vec<Primitive>,
 }
 
-/// Settings of the collector.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CollectorSettings {
     /// `soft`, or an RDMA device.
     pub device: String,
-    /// Of writes.
     pub transport: Transport,
 }
 
@@ -97,7 +83,6 @@ impl Default for CollectorSettings {
     }
 }
 
-/// Settings of the translator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TranslatorSettings {
@@ -124,25 +109,20 @@ pub enum TopologyError {
     /// A value outside its range.
     #[error("{name}{}: {} is {value}, but must be {must}", line_suffix(*line), strip_indices(key))]
     Value {
-        /// Which file.
         name: String,
         /// Line of the key, from 1, if known.
         line: Option<usize>,
         /// The key with its table.
         key: String,
-        /// What it holds.
         value: String,
-        /// What it may hold.
         must: &'static str,
     },
     /// A store's description is wrong.
     #[error("{name}{}: {source}", line_suffix(*line))]
     Store {
-        /// Which file.
         name: String,
         /// Line of the key, from 1, if known.
         line: Option<usize>,
-        /// What is wrong.
         source: SpecError,
     },
 }
@@ -289,7 +269,6 @@ impl Topology {
         self.check_fit(places)
     }
 
-    /// Settings of the daemons.
     fn check_settings(&self, places: &KeyPositions) -> Result<(), TopologyError> {
         if self.translator.flush_ms == 0 || self.translator.flush_ms > 60_000 {
             let value = self.translator.flush_ms.to_string();

@@ -7,7 +7,6 @@ use dta_proto::random::SplitMix64;
 
 use crate::capture::Decoded;
 
-/// What traffic to make.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrafficShape {
     /// Distinct flows to choose from, 1 to 2^24.

@@ -15,7 +15,6 @@ use super::files;
 use crate::topology::{Primitive, Topology};
 use crate::workload::SeenFlow;
 
-/// The stores with epochs.
 pub const STORES: [Primitive; 2] = [Primitive::KeyWrite, Primitive::Postcarding];
 /// How often it is looked whether the translator has executed everything sent: between traffic that is spread, and in
 /// traffic that is as fast as it can be, which then stops for a moment, or to a switch, which takes long to say.
@@ -23,10 +22,8 @@ const LOOK: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(25
 /// Longest time for epochs to end and to be written, and for a collector that was started again to list them.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Epochs that turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turns {
-    /// How many.
     pub count: u32,
     /// Whether traffic lasts as long as so many of them, and the checks wait until all of them are written. Otherwise
     /// nothing waits for them.
@@ -46,13 +43,10 @@ impl Turns {
 pub struct Pace {
     begin: Instant,
     length: Duration,
-    /// Packets, about.
     total: u64,
     looked: Instant,
     look: Duration,
-    /// Parts of the traffic.
     parts: u64,
-    /// Parts that have begun.
     begun: u64,
     /// Epochs that had ended when the first part began, once that is known.
     before: Option<u64>,
@@ -138,13 +132,10 @@ async fn count_ended_epochs(all: &Spread, topology: &Topology) -> anyhow::Result
 
 /// Who is asked about what.
 pub struct Asking<'a> {
-    /// The collectors.
     pub all: &'a Spread,
     /// How far the clock of each is ahead.
     pub ahead: Vec<Ahead>,
-    /// The stores.
     pub topology: &'a Topology,
-    /// The flows.
     pub flows: &'a [SeenFlow],
     /// Whether the stores have epochs.
     pub has_epochs: bool,

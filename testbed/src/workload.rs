@@ -15,7 +15,6 @@ use crate::topology::{Primitive, Topology};
 pub struct SwitchReport {
     /// Index of the switch: its reporter.
     pub switch: u16,
-    /// Its contents.
     pub body: ReportBody,
 }
 
@@ -23,38 +22,25 @@ pub struct SwitchReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportBody {
     /// Length (u32) and time (u64 ns) of the flow's latest packet, big-endian.
-    KeyWrite {
-        /// Of which flow.
-        flow: u32,
-        /// The value.
-        value: [u8; 12],
-    },
+    KeyWrite { flow: u32, value: [u8; 12] },
     /// One switch on the flow's path.
     Postcard {
-        /// Of which flow.
         flow: u32,
         /// Place on the path, from 0.
         hop: u8,
     },
     /// A flow was seen for the first time; the entry is its key.
     Append {
-        /// Which flow.
         flow: u32,
         /// The list of the switch that saw it.
         list: u32,
     },
     /// Bytes of the flow.
-    KeyIncrement {
-        /// Of which flow.
-        flow: u32,
-        /// The increment.
-        delta: u64,
-    },
+    KeyIncrement { flow: u32, delta: u64 },
     /// One column of the switch's sketch of one epoch.
     SketchMerge {
         /// Epoch, from 1.
         epoch: u32,
-        /// Column.
         column: u32,
         /// Cells by row; unused rows are 0.
         cells: [u32; 4],
@@ -62,7 +48,6 @@ pub enum ReportBody {
 }
 
 impl ReportBody {
-    /// Which primitive it is.
     pub fn primitive(&self) -> Primitive {
         match self {
             Self::KeyWrite { .. } => Primitive::KeyWrite,
@@ -77,7 +62,6 @@ impl ReportBody {
 /// A flow that was seen.
 #[derive(Clone, Debug)]
 pub struct SeenFlow {
-    /// The flow.
     pub flow: Flow,
     /// Its key in all keyed stores.
     pub key: Key,
@@ -101,7 +85,6 @@ pub struct Workload {
     packets: u64,
     /// Packets of the running epoch.
     in_epoch: u64,
-    /// The same by flow.
     epoch_counts: HashMap<u32, u64>,
     ended: Vec<EpochTruth>,
 }
@@ -184,12 +167,10 @@ impl Workload {
         self.tiers.iter().sum()
     }
 
-    /// Flows seen so far.
     pub fn seen_flows(&self) -> &[SeenFlow] {
         &self.flows
     }
 
-    /// Packets seen so far.
     pub fn packet_count(&self) -> u64 {
         self.packets
     }
@@ -331,7 +312,6 @@ mod tests {
     use crate::traffic::{Synthetic, TrafficShape};
     use dta_proto::store::StoreKind;
 
-    /// Columns of the sketch.
     fn columns() -> u32 {
         match Topology::load(None).unwrap().store_of_primitive(Primitive::SketchMerge).kind {
             StoreKind::SketchMerge { columns, .. } => columns,

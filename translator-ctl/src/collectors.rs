@@ -129,7 +129,6 @@ impl Collectors {
         Collectors::with_consecutive_indices(addresses.into_iter().map(collector))
     }
 
-    /// Collectors at these indices.
     pub(crate) fn from_index_map(collectors: BTreeMap<u8, ConfiguredCollector>) -> Collectors {
         Collectors(collectors)
     }
@@ -139,17 +138,14 @@ impl Collectors {
         Collectors((0..=u8::MAX).zip(collectors).collect())
     }
 
-    /// Number of collectors.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// All indices.
     pub fn indices(&self) -> impl Iterator<Item = u8> + use<> {
         self.0.keys().copied().collect::<Vec<_>>().into_iter()
     }
 
-    /// All collectors, by index.
     pub fn iter(&self) -> impl Iterator<Item = &ConfiguredCollector> {
         self.0.values()
     }

@@ -40,11 +40,9 @@ struct Leases<'a, T, R> {
 pub struct KnownLeases {
     known: TargetGrants,
     start: StartProgress,
-    /// By collector.
     leases: BTreeMap<u8, LeaseState>,
 }
 
-/// State of one lease.
 #[derive(Default)]
 struct LeaseState {
     /// Whether it was ever open.

@@ -61,7 +61,6 @@ struct Logged {
 }
 
 impl Logged {
-    /// Logs the counters that changed.
     async fn log_changed_counters(&mut self, reporter: &mut ReporterSwitch, switch: &str) {
         let now = match reporter.statistics().await {
             Ok(now) => now.counters.into_iter().map(|counter| (counter.name, counter.value)),

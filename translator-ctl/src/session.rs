@@ -26,7 +26,6 @@ const CALL: Duration = Duration::from_secs(10);
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// A connection is impossible.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The collector does not answer, but may later.
@@ -63,9 +62,7 @@ impl SessionError {
     }
 }
 
-/// An opened session.
 pub struct Opened {
-    /// What the collector grants.
     pub grant: Grant,
     /// Whether the session existed before.
     pub resumed: bool,
@@ -105,7 +102,6 @@ pub struct LeasedSession {
 /// A ring that a collector offers.
 #[derive(Clone, Debug)]
 pub struct RingAt {
-    /// How to join it.
     pub offer: JoinOffer,
     /// Address and port of the NIC.
     pub nic: SocketAddrV4,
@@ -162,12 +158,10 @@ impl LeasedSession {
         self.ring.as_ref()
     }
 
-    /// Index of its collector.
     pub fn collector(&self) -> u8 {
         self.collector
     }
 
-    /// Address of its collector.
     pub fn collector_address(&self) -> &str {
         self.config.collector.address_at(self.collector)
     }

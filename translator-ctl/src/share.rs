@@ -57,7 +57,6 @@ struct SharedTargetState<'a, T> {
 
 /// State of a target. It survives a change of configuration.
 pub(crate) struct TargetGrants {
-    /// Each collector's grant.
     granted: BTreeMap<u8, Grant>,
     /// What the target holds of each.
     held: BTreeMap<u8, Grant>,

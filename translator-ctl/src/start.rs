@@ -6,13 +6,10 @@ use std::collections::BTreeMap;
 /// Results of the first attempts, by collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
-    /// Pending.
     None,
-    /// Programmed.
     Programmed,
     /// Failed, but may succeed later without a change of configuration.
     Away,
-    /// Refused.
     Refused,
 }
 
@@ -29,7 +26,6 @@ struct StartState {
 }
 
 impl StartState {
-    /// Whether it becomes ready.
     fn update_readiness(&mut self) -> bool {
         let asked = self.attempts.values().all(|attempt| *attempt != Attempt::None);
         let is_one = self.attempts.values().any(|attempt| *attempt == Attempt::Programmed);

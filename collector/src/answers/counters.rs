@@ -18,7 +18,6 @@ pub(super) struct AnswerCounters {
     tail_damaged: Count,
 }
 
-/// A counter.
 #[derive(Default)]
 pub(super) struct Count(AtomicU64);
 

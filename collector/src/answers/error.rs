@@ -25,9 +25,7 @@ pub enum AskError {
     /// A list that the store does not have.
     #[error("there is no list {list}: store {store:?} has lists 0 to {last}")]
     List {
-        /// The store.
         store: String,
-        /// The list asked for.
         list: u32,
         /// Its last list.
         last: u32,
@@ -40,7 +38,6 @@ pub enum AskError {
     Elsewhere {
         /// The key with its bucket, or the list.
         what: String,
-        /// The store.
         store: String,
         /// The other's gRPC address.
         address: String,
@@ -50,7 +47,6 @@ pub enum AskError {
     Nowhere {
         /// The key with its bucket, or the list.
         what: String,
-        /// The store.
         store: String,
     },
     /// This collector may not answer for its part.
@@ -62,11 +58,9 @@ pub enum AskError {
     /// A read beyond the end.
     #[error("store {store:?} has {len} bytes: {source}")]
     BeyondEnd {
-        /// The store.
         store: String,
         /// Its bytes.
         len: u64,
-        /// What was asked for.
         source: AccessError,
     },
     /// A store does not match its description.

@@ -13,12 +13,7 @@ use crate::store::Store;
 pub enum FilesError {
     /// The directory cannot be read.
     #[error("cannot read the memory directory {}: {source}", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    Directory { path: PathBuf, source: io::Error },
     /// A region file cannot be opened, or is not one.
     #[error(transparent)]
     Region(#[from] RegionError),

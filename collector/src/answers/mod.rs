@@ -57,7 +57,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Answers from these stores.
     pub fn new(stores: Arc<ServedStores>) -> Self {
         let looks = Arc::new(Semaphore::new(LOOKS));
         Self {

@@ -37,7 +37,6 @@ fn in_kernel(class: &Path) -> String {
     if names.is_empty() { "no RDMA device".to_owned() } else { names.join(", ") }
 }
 
-/// Devices for people.
 fn device_lines(devices: &[DeviceInfo]) -> Vec<String> {
     if devices.is_empty() {
         return vec![

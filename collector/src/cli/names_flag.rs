@@ -17,7 +17,6 @@ pub(super) struct NamesFlag {
 
 #[cfg(feature = "ask")]
 impl NamesFlag {
-    /// The names.
     pub(super) fn read(&self) -> anyhow::Result<Names> {
         let (names, _) = Names::find_and_load(self.names.as_deref()).map_err(dta_cli::misuse_error)?;
         Ok(names)

@@ -218,12 +218,10 @@ impl ServeSettings {
     }
 }
 
-/// The ready line.
 #[derive(Serialize)]
 struct Ready<'a> {
     ready: bool,
     pid: u32,
-    /// gRPC address.
     listen: SocketAddr,
     device: &'a str,
     /// Endpoint of RoCEv2 frames.

@@ -23,7 +23,6 @@ pub struct TlsFlags {
 }
 
 impl TlsFlags {
-    /// The files, if given.
     pub fn client_tls(&self) -> Option<ClientTls> {
         match (&self.ca, &self.client_cert, &self.client_key) {
             (Some(ca), Some(cert), Some(key)) => Some(ClientTls {

@@ -14,7 +14,6 @@ const THREADS: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CollectorLimits {
-    /// Simultaneous connections.
     pub connections: usize,
     /// Simultaneous connections from one IPv4 address, or from one IPv6 network of 64 bits.
     pub connections_per_address: usize,

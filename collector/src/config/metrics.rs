@@ -89,7 +89,6 @@ impl CollectorMetricsConfig {
         Ok(())
     }
 
-    /// The limits of telemetry.
     pub(crate) fn telemetry_limits(&self) -> GaugeLimits {
         GaugeLimits { series: self.series, keep_seconds: self.keep_seconds }
     }

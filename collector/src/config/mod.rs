@@ -51,7 +51,6 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Serve gRPC without TLS on an address that is not loopback.
     pub insecure: bool,
-    /// Where regions are kept.
     pub memory: MemoryConfig,
     /// `soft`, or the name of an RDMA device.
     pub device: String,
@@ -63,7 +62,6 @@ pub struct Config {
     pub verbs: Verbs,
     /// TLS of the gRPC service.
     pub tls: Option<CollectorTlsConfig>,
-    /// Limits for its clients.
     pub limits: CollectorLimits,
     /// File with names of switches, ports and drop reasons, as [`dta_export::names::Names::find`] takes it.
     pub names: Option<PathBuf>,
@@ -84,10 +82,8 @@ pub struct Config {
     pub replicas: BTreeMap<String, u8>,
 }
 
-/// Where regions are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryConfig {
-    /// Lost with the process.
     Anonymous,
     /// A directory of named region files, which survive a restart.
     Directory(PathBuf),
@@ -105,7 +101,6 @@ impl FromStr for MemoryConfig {
     }
 }
 
-/// The software NIC.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Soft {
@@ -114,13 +109,11 @@ pub struct Soft {
     pub address: Ipv4Addr,
     /// UDP port of RoCEv2; 0 takes a free one (UDP link only).
     pub port: u16,
-    /// Its link.
     pub link: SoftLink,
     /// Ethernet address on raw frames; if unset, the interface's.
     pub mac: Option<Mac>,
     /// Faults on the frames that the NIC sends (ACK and NAK), for testbeds.
     pub faults: Faults,
-    /// Seed of the faults.
     pub fault_seed: u64,
     /// Whether translators of this host are offered a ring of frames in shared memory.
     pub ring: RingUse,
@@ -199,7 +192,6 @@ pub struct Verbs {
 pub struct CollectorTlsConfig {
     /// Certificate chain of this collector.
     pub cert: PathBuf,
-    /// Its private key.
     pub key: PathBuf,
     /// CAs whose client certificates are accepted: anyone who opens a session gets keys to memory.
     pub client_ca: PathBuf,
@@ -300,7 +292,6 @@ impl Config {
 /// The ids and names of stores.
 #[derive(Default)]
 struct UsedStoreNames<'a> {
-    /// Whose they are.
     ids: BTreeMap<u16, &'a str>,
     names: BTreeSet<&'a str>,
 }

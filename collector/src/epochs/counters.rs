@@ -10,7 +10,6 @@ use super::elements;
 use super::keeper::{AGAIN, EpochArchiver, Stopped, add_to_counter};
 use super::write::{WriteError, write_epoch};
 
-/// Until the collector stops.
 pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     let of = &keeper.of;
     let (store, began) = of.in_memory().open.clone();

@@ -17,7 +17,6 @@ pub(super) struct Began {
 }
 
 impl Began {
-    /// At this moment.
     pub(super) fn now() -> Began {
         loop {
             let began = Began { at: Instant::now(), moment: now() };
@@ -28,7 +27,6 @@ impl Began {
         }
     }
 
-    /// At an earlier moment.
     pub(super) fn from_moment(moment: u64) -> Began {
         Began { moment, at: Instant::now() }
     }

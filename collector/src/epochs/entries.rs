@@ -22,17 +22,13 @@ pub struct ListThen {
     list: u32,
     /// The kept ones, the oldest first, each with the sequence of the last batch before it, if that is known.
     kept: Vec<(Epoch, Option<u32>)>,
-    /// The open one.
     pub open: Option<OpenList>,
 }
 
 /// A list in the open epoch.
 pub struct OpenList {
-    /// The epoch.
     pub epoch: Epoch,
-    /// Its memory.
     pub store: Arc<Store>,
-    /// Where its entries begin.
     pub start: ReadStart,
 }
 

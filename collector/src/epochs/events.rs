@@ -21,7 +21,6 @@ pub(super) fn is_event_store(spec: &StoreSpec) -> bool {
     matches!(spec.kind, StoreKind::Append { entry_len, .. } if spec.name == store::EVENTS && is_long(entry_len))
 }
 
-/// The columns.
 pub(super) fn row_columns() -> Vec<(String, Cell)> {
     let fixed = [("kind", Cell::Text), ("why", Cell::Text), ("time", Cell::U64), ("key", Cell::U64)];
     let flow = [("flow", Cell::U64)].into_iter().chain(FLOW);

@@ -63,7 +63,6 @@ pub(super) fn check_server(server: &ClickHouseServer) -> Result<(), ClickHouseEr
 }
 
 pub(super) struct Inserts {
-    /// Each store's tables.
     of: Vec<(Arc<StoreEpochs>, Vec<Inserter>)>,
     counters: Arc<InsertCounters>,
     stop: watch::Receiver<bool>,
@@ -87,7 +86,6 @@ impl Inserts {
         self.counters.clone()
     }
 
-    /// Until the collector stops.
     pub(super) fn run(mut self) {
         let (counters, stop) = (self.counters.clone(), self.stop.clone());
         follow::run("ClickHouse", &stop, &counters.failed, &counters.waiting, || self.insert_new_epochs());

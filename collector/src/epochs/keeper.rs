@@ -32,7 +32,6 @@ pub(super) struct EpochArchiver {
     pub(super) stop: watch::Receiver<bool>,
 }
 
-/// The collector stops.
 pub(super) struct Stopped;
 
 /// When what is in no history yet begins, of a store whose memory stays: where the history ends.
@@ -43,7 +42,6 @@ pub(super) fn history_end(history: &EpochTable) -> Result<u64, HistoryError> {
 }
 
 impl EpochArchiver {
-    /// Until the collector stops.
     pub(super) fn run(self) {
         let end = self.of.history.store_spec().kind.primitive().epoch_end();
         let Err(Stopped): Result<Infallible, Stopped> = match end {

@@ -48,7 +48,6 @@ pub(super) struct KnownEpoch {
     pub(super) held: EpochStorage,
 }
 
-/// What holds an epoch.
 pub(super) enum EpochStorage {
     InMemory(Arc<Store>),
     Kept(Arc<KeptEpoch>),

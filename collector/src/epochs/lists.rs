@@ -24,7 +24,6 @@ const BATCHES: u64 = 1024;
 /// Of the time, one part in so many goes into looking at lists that have nothing new.
 const SHARE: u32 = 5;
 
-/// Until the collector stops.
 pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     let of = &keeper.of;
     let (store, _) = of.in_memory().open.clone();
@@ -77,7 +76,6 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     }
 }
 
-/// Why reading cannot begin.
 #[derive(Debug, thiserror::Error)]
 enum BeginError {
     #[error(transparent)]
@@ -108,9 +106,7 @@ pub(super) fn start_behind(lists: Lists<'_>, list: u32, last: Option<u32>) -> Re
     Ok(if goes_on { ReadStart::At(next(last)) } else { ReadStart::Oldest })
 }
 
-/// How an epoch ended.
 struct Done {
-    /// As the history has it.
     epoch: HistoryEpoch,
     /// What counters said at its end.
     totals: Totals,
@@ -118,7 +114,6 @@ struct Done {
     overwritten: u64,
     /// When the next one begins.
     begins: Began,
-    /// Whether the collector stops.
     stops: bool,
 }
 

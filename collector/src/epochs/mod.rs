@@ -104,7 +104,6 @@ pub trait StoreTraffic: Send + Sync {
 /// Why the epochs of a store cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum EpochsError {
-    /// No such store.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The history cannot be opened.
@@ -120,7 +119,6 @@ pub enum EpochsError {
     #[cfg(feature = "s3")]
     #[error("history.url: {0}")]
     Upload(#[from] dta_history::s3::S3Error),
-    /// Nor can this program.
     #[cfg(not(feature = "s3"))]
     #[error(
         "history.url is {0:?}, but this program was built without object storage: build it with `--features dta-collector/s3`"
@@ -129,7 +127,6 @@ pub enum EpochsError {
     /// ClickHouse refuses rows of histories.
     #[error("history.clickhouse: {0}")]
     Insert(#[from] ClickHouseError),
-    /// No thread.
     #[error("no thread for epochs: {0}")]
     Thread(std::io::Error),
 }
@@ -153,7 +150,6 @@ pub struct Keep {
     pub patience: Duration,
 }
 
-/// The stores with epochs.
 #[derive(Default)]
 pub struct Epochs {
     of: BTreeMap<String, Arc<StoreEpochs>>,
@@ -163,7 +159,6 @@ pub struct Epochs {
     inserts: Option<Arc<insert::InsertCounters>>,
 }
 
-/// The epochs of one store.
 struct StoreEpochs {
     name: String,
     every: Duration,
@@ -334,7 +329,6 @@ impl Epochs {
 }
 
 impl StoreEpochs {
-    /// Its tables.
     fn history_tables(&self) -> impl Iterator<Item = &EpochTable> {
         std::iter::once(&self.history).chain(self.typed.iter().map(|typed| &typed.table))
     }

@@ -26,7 +26,6 @@ pub enum MomentError {
     Future {
         /// The moment, in milliseconds since 1970, as all of these.
         at: u64,
-        /// Now.
         now: u64,
     },
     /// No moment is in the span.
@@ -43,9 +42,7 @@ pub enum MomentError {
         format_utc(*at), format_utc(*oldest)
     )]
     NotKept {
-        /// The store.
         store: String,
-        /// The moment.
         at: u64,
         /// When the oldest epoch began that is kept or in memory.
         oldest: u64,

@@ -13,7 +13,6 @@ const WORK: Duration = Duration::from_millis(5);
 
 /// The pace of writing one epoch.
 pub struct Pace {
-    /// Rests that are left.
     left: Duration,
     since: Instant,
     stop: watch::Receiver<bool>,

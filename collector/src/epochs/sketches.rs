@@ -20,7 +20,6 @@ use crate::reader::sketch_merge;
 use crate::region::AccessError;
 use crate::store::Store;
 
-/// Until the collector stops.
 pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     let (store, begun) = keeper.of.in_memory().open.clone();
     let StoreKind::SketchMerge { columns, rows, epochs, .. } = store.spec.kind else {

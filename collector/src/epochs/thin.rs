@@ -39,7 +39,6 @@ impl Thinner {
         Ok(Thinner { all, keep, ageing, stop, logged: BTreeMap::new() })
     }
 
-    /// Until the collector stops.
     pub(super) fn run(mut self) {
         while let Ok(()) = self.thin_histories() {}
     }

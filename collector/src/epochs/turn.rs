@@ -37,7 +37,6 @@ pub(super) fn end_overdue_epoch(keeper: &EpochArchiver) {
     }
 }
 
-/// Until the collector stops.
 pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     let (open, began) = keeper.of.in_memory().open.clone();
     let mut due = Due::with_found(began, keeper.of.every, open.region.is_preexisting());

@@ -37,18 +37,14 @@ pub(super) struct Typed {
     of: RowSubject,
 }
 
-/// What rows are of.
 enum RowSubject {
-    /// Keys of one kind.
     Keys(KeyRecordKind),
-    /// Entries of lists.
     Events,
 }
 
 /// What a store holds of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyRecordKind {
-    /// Of a flow.
     Path,
     Latency,
     Counts,
@@ -307,14 +303,12 @@ pub(super) fn flow_cells(flow: &Flow) -> Vec<u8> {
     [&address(flow.src)[..], &address(flow.dst), numbers.as_flattened()].concat()
 }
 
-/// The cell of a name.
 pub(super) fn name_cell(name: &str) -> [u8; 16] {
     let mut cell = [0; 16];
     cell[..name.len()].copy_from_slice(name.as_bytes());
     cell
 }
 
-/// Rows are whole words.
 pub(super) fn join_cells(says: &[u8], held: &[u8]) -> Vec<u8> {
     let mut row = [says, held].concat();
     row.resize(row.len().next_multiple_of(8), 0);

@@ -14,7 +14,6 @@ use super::{StoreEpochs, follow};
 /// How long a start waits for object storage that does not answer: then it goes on without.
 const START: Duration = Duration::from_secs(5);
 
-/// What became of copies.
 #[derive(Default)]
 pub(super) struct UploadCounters {
     epochs: AtomicU64,
@@ -93,7 +92,6 @@ impl Uploader {
         self.counters.clone()
     }
 
-    /// Until the collector stops.
     pub(super) fn run(mut self) {
         let (counters, stop) = (self.counters.clone(), self.stop.clone());
         follow::run("object storage", &stop, &counters.failed, &counters.waiting, || self.update_copies());

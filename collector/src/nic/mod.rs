@@ -91,7 +91,6 @@ pub trait Nic: Send + Sync {
 pub struct Device {
     /// `soft`, or the RDMA device's name.
     pub name: String,
-    /// Where requesters send.
     pub endpoint: Endpoint,
     /// Payload bytes of one RoCEv2 packet: 256, 512, 1024, 2048 or 4096.
     pub mtu: u32,
@@ -104,9 +103,7 @@ pub struct Device {
 /// What a remote peer may do with registered memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// RDMA WRITE.
     pub remote_write: bool,
-    /// RDMA READ.
     pub remote_read: bool,
     /// FETCH_ADD and CMP_SWAP.
     pub remote_atomic: bool,
@@ -152,7 +149,6 @@ impl fmt::Debug for Registration {
 pub struct QueuePairRequest {
     /// Its purpose; for people, it grants nothing.
     pub purpose: Purpose,
-    /// Transport service.
     pub transport: Transport,
     /// The requester: packets from other IP addresses are dropped, answers go here.
     pub peer: Endpoint,
@@ -171,7 +167,6 @@ pub struct QueuePairRequest {
 pub struct QueuePairInfo {
     /// Queue pair number (24 bits).
     pub qpn: u32,
-    /// Its expected PSN.
     pub expected_psn: u32,
     /// Atomics and reads that may be in flight; 0 on UC.
     pub max_dest_rd_atomic: u8,
@@ -180,7 +175,6 @@ pub struct QueuePairInfo {
 /// State of a passive queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuePairState {
-    /// Ready to receive.
     ReadyToReceive,
     /// Hit an error that its transport does not survive: drops everything until it is made again.
     Error,
@@ -198,13 +192,10 @@ impl fmt::Display for QueuePairState {
 /// The status of a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairStatus {
-    /// Its number.
     pub qpn: u32,
     /// The request that it was made with.
     pub request: QueuePairRequest,
-    /// Its state.
     pub state: QueuePairState,
-    /// Its expected PSN.
     pub expected_psn: u32,
     /// Counters of this queue pair, by dotted name. What a device cannot measure is left out.
     pub counters: Vec<(String, u64)>,
@@ -221,75 +212,38 @@ pub struct Immediate {
     pub len: u32,
 }
 
-/// Why a NIC refused.
 #[derive(Debug, thiserror::Error)]
 pub enum NicError {
     /// No room for another registration.
     #[error("the NIC `{device}` holds {limit} registrations, its limit; end a session or use fewer stores")]
-    TooManyRegistrations {
-        /// Device.
-        device: String,
-        /// Its limit.
-        limit: usize,
-    },
+    TooManyRegistrations { device: String, limit: usize },
     /// No room for another queue pair.
     #[error("the NIC `{device}` holds {limit} queue pairs, its limit; end a session first")]
-    TooManyQueuePairs {
-        /// Device.
-        device: String,
-        /// Its limit.
-        limit: usize,
-    },
+    TooManyQueuePairs { device: String, limit: usize },
     /// The region cannot be registered as asked.
     #[error("a region of {len} bytes at address {iova:#x} cannot be registered: {reason}")]
     Region {
         /// Its address on the wire.
         iova: u64,
-        /// Its length.
         len: u64,
         /// What is wrong with it.
         reason: &'static str,
     },
     /// A field of a queue pair request is out of range.
     #[error("queue pair request: {field} is {value}, but must be {must}")]
-    Request {
-        /// Field at fault.
-        field: &'static str,
-        /// What it holds.
-        value: String,
-        /// What it may hold.
-        must: &'static str,
-    },
+    Request { field: &'static str, value: String, must: &'static str },
     /// An RDMA device cannot be used this way.
     #[error(transparent)]
     Verbs(#[from] verbs::VerbsError),
-    /// No such registration.
     #[error("no region has that rkey")]
     NoRegistration,
-    /// No such queue pair.
     #[error("there is no queue pair {qpn:#08x}")]
-    NoQueuePair {
-        /// Its number.
-        qpn: u32,
-    },
-    /// The device has stopped.
+    NoQueuePair { qpn: u32 },
     #[error("the NIC has stopped: {reason}")]
-    Stopped {
-        /// Why.
-        reason: String,
-    },
+    Stopped { reason: String },
     /// The device was lost during the call; it may be back.
     #[error("the RDMA device `{device}` was lost during this call; try again")]
-    Lost {
-        /// Device.
-        device: String,
-    },
-    /// The operating system refused.
+    Lost { device: String },
     #[error("cannot {action}: {source}")]
-    System {
-        /// What was tried.
-        action: String,
-        /// The system's reason.
-        source: std::io::Error,
-    },
+    System { action: String, source: std::io::Error },
 }

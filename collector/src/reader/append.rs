@@ -25,9 +25,7 @@ const TOGETHER: u64 = 1 << 16;
 /// The outcome of a call of [`AppendReader::read`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadProgress {
-    /// Batches handed over.
     pub batches: u64,
-    /// Entries in them.
     pub entries: u64,
     /// Batches that the writer overwrote before they could be read.
     pub overwritten: u64,
@@ -40,7 +38,6 @@ pub struct ReadProgress {
 }
 
 impl ReadProgress {
-    /// Adds two outcomes.
     pub fn add(&mut self, other: ReadProgress) {
         self.batches += other.batches;
         self.entries += other.entries;
@@ -51,12 +48,10 @@ impl ReadProgress {
     }
 }
 
-/// Where to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadStart {
     /// With the oldest batch in the ring.
     Oldest,
-    /// With what comes next.
     Next,
     /// With this sequence (from 1).
     At(u32),
@@ -68,7 +63,6 @@ pub enum ListError {
     /// The store has fewer lists.
     #[error("there is no list {list}: there are lists 0 to {last}")]
     NoSuchList {
-        /// The requested list.
         list: u32,
         /// The last list.
         last: u32,
@@ -92,7 +86,6 @@ pub struct ReadPosition {
     cursor: Cursor,
     /// Batches that were overwritten before this reader began, and are not reported yet.
     gone: u64,
-    /// What it waits for.
     stuck: Option<Stuck>,
 }
 
@@ -142,7 +135,6 @@ impl<'a> Lists<'a> {
         self.lists
     }
 
-    /// Batches of each.
     pub fn ring_batches(&self) -> u64 {
         self.ring
     }
@@ -277,7 +269,6 @@ impl AppendReader<'_> {
         self.at.next_sequence()
     }
 
-    /// Its position.
     pub fn read_position(&self) -> ReadPosition {
         self.at
     }

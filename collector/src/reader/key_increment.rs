@@ -41,7 +41,6 @@ impl<'a> KeyIncrementReader<'a> {
         }
     }
 
-    /// Lanes of each key.
     pub fn lane_count(&self) -> usize {
         self.lanes
     }

@@ -27,7 +27,6 @@ pub enum QueryError {
     /// A copy that keys of the store do not have.
     #[error("copy {copy} was asked for, but this store has copies 0 to {}", copies - 1)]
     NoCopy {
-        /// What was asked for.
         copy: u32,
         /// Copies per key of this store.
         copies: u8,

@@ -22,7 +22,6 @@ pub struct SketchMergeReading {
     pub estimate: Option<u32>,
     /// Fewest reporters merged into any of the columns.
     pub merged: u16,
-    /// How many were expected.
     pub expected: u16,
 }
 

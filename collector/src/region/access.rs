@@ -17,18 +17,10 @@ use super::Region;
 pub enum AccessError {
     /// Some of the bytes lie outside the region.
     #[error("{len} bytes at offset {offset} lie outside the region")]
-    OutOfRange {
-        /// The requested offset.
-        offset: u64,
-        /// The requested length.
-        len: u64,
-    },
+    OutOfRange { offset: u64, len: u64 },
     /// An atomic operation needs its natural alignment.
     #[error("offset {offset} is not aligned")]
-    Misaligned {
-        /// The requested offset.
-        offset: u64,
-    },
+    Misaligned { offset: u64 },
     /// The region was opened for reading.
     #[error("the region was opened for reading")]
     ReadOnly,

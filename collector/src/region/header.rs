@@ -43,7 +43,6 @@ pub struct RegionHeader {
     pub spec: StoreSpec,
     /// The store's generation: rises whenever its memory is replaced.
     pub generation: u64,
-    /// Address on the wire.
     pub iova: u64,
     /// When the file was created, in seconds since 1970.
     pub created: u64,
@@ -89,18 +88,12 @@ pub enum Mismatch {
     /// The header's own checksum or encoding is wrong.
     #[error("has a damaged header ({0}); remove it to start empty")]
     Damaged(&'static str),
-    /// Describes another store.
     #[error(
         "holds store `{}` (id {}, {:?}), but the configuration wants `{}` (id {}, {:?}); change the configuration back, or \
          remove the file to start empty",
         file.name, file.id, file.kind, wanted.name, wanted.id, wanted.kind
     )]
-    Store {
-        /// The store in the file.
-        file: Box<StoreSpec>,
-        /// The expected store.
-        wanted: Box<StoreSpec>,
-    },
+    Store { file: Box<StoreSpec>, wanted: Box<StoreSpec> },
 }
 
 #[derive(Encode, Decode)]

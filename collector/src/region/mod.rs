@@ -54,7 +54,6 @@ pub struct Region {
     backing: Option<Backing>,
     /// Whether base pages are to be joined to huge ones.
     huge_pages: bool,
-    /// Whether that was tried.
     collapsed: AtomicBool,
     /// Looked up on first use, and again after pages were joined.
     pages: Mutex<Option<Pages>>,
@@ -79,12 +78,10 @@ pub enum Pages {
     Hugetlb(usize),
     /// Base pages, of which the kernel has joined some to huge pages of 2 MiB.
     Transparent {
-        /// Huge pages.
         huge: usize,
         /// All 2 MiB pages of the region (a file's header is the first of them).
         of: usize,
     },
-    /// Base pages.
     Base4K,
 }
 
@@ -116,53 +113,31 @@ impl Default for RegionOptions {
 pub enum RegionError {
     /// A length of 0, or more than this machine can address.
     #[error("a region cannot have {len} bytes")]
-    Length {
-        /// The requested length.
-        len: u64,
-    },
-    /// The kernel refused memory.
+    Length { len: u64 },
     #[error(
         "no memory for a region of {len} bytes: {source}; make the stores smaller, or give the machine more memory"
     )]
-    Memory {
-        /// The requested length.
-        len: u64,
-        /// The kernel's reason.
-        source: std::io::Error,
-    },
+    Memory { len: u64, source: std::io::Error },
     /// The file system is full.
     #[error(
         "{}: no space for a region of {len} bytes: {source}; make the store smaller, or the file system larger (`mount -o remount,size=…`; on hugetlbfs, reserve more pages: `sysctl vm.nr_hugepages`)",
         path.display()
     )]
     Space {
-        /// The region file.
         path: PathBuf,
         /// The requested length, header included.
         len: u64,
-        /// The kernel's reason.
         source: std::io::Error,
     },
     /// Opening, sizing, locking or mapping the file failed.
     #[error("{}: cannot {action}: {source}", path.display())]
-    File {
-        /// The region file.
-        path: PathBuf,
-        /// What was tried.
-        action: &'static str,
-        /// The kernel's reason.
-        source: std::io::Error,
-    },
+    File { path: PathBuf, action: &'static str, source: std::io::Error },
     /// Another process holds the file's lock.
     #[error("{}: another collector has it open; stop that one, or use another directory", path.display())]
-    Locked {
-        /// The region file.
-        path: PathBuf,
-    },
+    Locked { path: PathBuf },
     /// The file is not a region file, or does not fit.
     #[error("{}: {mismatch}", path.display())]
     Mismatch {
-        /// The region file.
         path: PathBuf,
         /// What does not fit.
         mismatch: header::Mismatch,

@@ -24,7 +24,6 @@ const LEAVE: Duration = Duration::from_secs(2);
 
 /// A collector that has joined, or tries to.
 pub(super) struct Joined {
-    /// What it says of itself.
     says: watch::Sender<CollectorRecord>,
     leave: oneshot::Sender<()>,
     task: JoinHandle<()>,

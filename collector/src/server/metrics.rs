@@ -23,7 +23,6 @@ use crate::store::ServedStores;
 /// The metrics of a collector, for whoever scrapes them or exports them. Served until this is dropped.
 pub(super) struct CollectorMetrics {
     served: Option<Served>,
-    /// Whether they are exported.
     is_exported: bool,
     source: Arc<MetricsSource>,
 }
@@ -55,7 +54,6 @@ impl CollectorMetrics {
         CollectorMetrics { served: None, is_exported: config.export.has_metrics(), source }
     }
 
-    /// Serves them at this port.
     pub(super) fn serve_at(&mut self, port: MetricsPort) {
         let shared = self.source.clone();
         let page = move || {

@@ -65,7 +65,6 @@ struct Grpc {
     /// True = takes no new connections and asks clients of existing ones to reconnect. Closed once no new connection
     /// can be taken.
     halt: watch::Sender<bool>,
-    /// Expiry of its certificate.
     certificate: Option<JoinHandle<()>>,
 }
 
@@ -93,7 +92,6 @@ pub struct RunningCollector {
     connections: Arc<dta_rpc::transport::ConnectionCounters>,
     metrics: CollectorMetrics,
     health: Health,
-    /// Epochs of stores.
     epochs: Arc<Epochs>,
     /// What goes out to databases.
     exporters: Option<Exporters>,
@@ -103,7 +101,6 @@ pub struct RunningCollector {
     names: Arc<Names>,
     /// Whether a thread takes the NIC's immediates.
     wakes: bool,
-    /// The configuration in effect.
     config: Config,
     /// Holds the lock of the memory directory.
     _lock: Option<Lock>,
@@ -254,7 +251,6 @@ impl RunningCollector {
         self.metrics.scrape_address()
     }
 
-    /// The stores.
     pub fn stores(&self) -> &Arc<ServedStores> {
         &self.stores
     }
@@ -264,7 +260,6 @@ impl RunningCollector {
         &self.service
     }
 
-    /// The sessions.
     pub fn sessions(&self) -> &Arc<CollectorSessions> {
         &self.sessions
     }

@@ -15,7 +15,6 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// The caller of a request.
     pub(super) fn identify_caller<T>(&self, request: &Request<T>) -> SessionCaller {
         let peer = request.extensions().get::<Peer>();
         let (identity, address) = (peer.map(Peer::identity), peer.map(Peer::network_origin));

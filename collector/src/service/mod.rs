@@ -94,7 +94,6 @@ impl CollectorService {
         Self { rules, ..self }
     }
 
-    /// Limits tails and sessions.
     pub fn with_limits(self, limits: &CollectorLimits) -> Self {
         let rules = Arc::new(Rules { sessions: limits.sessions_per_certificate, ..(*self.rules).clone() });
         Self { rules, tails: Arc::new(Semaphore::new(limits.tails)), ..self }

@@ -22,7 +22,6 @@ pub struct SessionCaller {
 pub(super) enum SessionAction {
     /// Reopen its name, or renew it: to be its translator.
     Write,
-    /// End it.
     End,
 }
 

@@ -37,9 +37,7 @@ pub struct Grant {
 /// One queue pair of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantedQueuePair {
-    /// What it is for.
     pub purpose: Purpose,
-    /// Its transport.
     pub transport: Transport,
     /// Its number and expected PSN.
     pub info: QueuePairInfo,
@@ -52,9 +50,7 @@ pub struct GrantedQueuePair {
 /// A store's region with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedRegion {
-    /// Name of the store.
     pub store: String,
-    /// Address, length and key.
     pub registration: Registration,
     /// The rights that come with the key.
     pub access: Access,
@@ -87,7 +83,6 @@ pub struct FormerRegion {
 /// A queue pair that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetiredQueuePair {
-    /// Its number.
     pub qpn: u32,
     /// The PSN that it expected: everything before it was executed, and nothing from it on.
     pub expected_psn: u32,
@@ -113,7 +108,6 @@ impl Grant {
         self.granted_keys().any(|key| key.memory == memory && key.store == store)
     }
 
-    /// All keys.
     pub(super) fn granted_keys(&self) -> impl Iterator<Item = &GrantedRegion> {
         self.regions.iter().chain(self.former.iter().map(|former| &former.region))
     }
@@ -123,7 +117,6 @@ impl Grant {
 /// are not taken for answers to the new one.
 const PSN_STRIDE: u32 = 1 << 16;
 
-/// An unpredictable PSN.
 fn random_psn() -> Result<u32, NicError> {
     let random = getrandom::u32().map_err(|error| NicError::System {
         action: "get random bytes for a PSN".into(),
@@ -164,7 +157,6 @@ pub(super) struct NewGrant {
 /// Existing queue pairs that had to be rebuilt, because they were in ERROR or because of `fresh`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Anew {
-    /// How many were rebuilt.
     pub(super) made: u32,
     /// How many were left as they are, without `rebuild`.
     pub(super) held_back: u32,
@@ -279,7 +271,6 @@ fn fill_grant(
     Ok((anew, former))
 }
 
-/// The stores of a lease.
 fn leased_stores(stores: &ServedStores, lease: &Lease) -> Vec<Arc<Store>> {
     stores.current_stores().iter().filter(|s| lease.stores.contains(&s.spec.name)).cloned().collect()
 }

@@ -31,14 +31,12 @@ pub struct OpenRequest {
     pub fresh: bool,
     /// What other collectors have of the stores, if the translator spreads them.
     pub sharing: Option<Sharing>,
-    /// The caller.
     pub caller: SessionCaller,
 }
 
 /// The translator's side of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequesterQueuePair {
-    /// What it is for.
     pub purpose: Purpose,
     /// Its number at the translator (24 bits).
     pub qpn: u32,
@@ -56,15 +54,12 @@ fn sorted_ranges(ranges: &[ListRange]) -> Vec<&ListRange> {
 /// A lease: one translator's right to write some stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Its name.
     pub name: String,
     /// Rises, over all sessions of a collector, whenever new queue pairs or keys are given out, which carry it.
     pub generation: u64,
     /// The generation at the last open: a renewal of an earlier one comes from a translator that has been replaced.
     pub opened: u64,
-    /// The translator.
     pub translator: Endpoint,
-    /// Its queue pairs.
     pub queue_pairs: Vec<RequesterQueuePair>,
     /// How long it lasts without renewal; `None` = forever.
     pub lease: Option<Duration>,
@@ -92,13 +87,11 @@ pub enum LeaseError {
     /// The session is another owner's.
     #[error("{0}")]
     Foreign(String),
-    /// No such session.
     #[error("{0}")]
     Unknown(String),
     /// Another translator has opened the name since.
     #[error("{0}")]
     Superseded(String),
-    /// Too many sessions.
     #[error("{0}")]
     TooMany(String),
 }
@@ -117,7 +110,6 @@ pub const MAX_SESSIONS: usize = 256;
 /// Most of them opened from one address, if no certificate identifies the caller.
 pub const MAX_FROM: usize = MAX_SESSIONS / 2;
 
-/// All leases.
 #[derive(Debug, Default)]
 pub struct Leases {
     by_name: BTreeMap<String, Lease>,
@@ -139,12 +131,10 @@ impl Leases {
         Self { by_name, generation }
     }
 
-    /// The lease with a name.
     pub fn get(&self, name: &str) -> Option<&Lease> {
         self.by_name.get(name)
     }
 
-    /// All leases, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Lease> {
         self.by_name.values()
     }
@@ -307,12 +297,10 @@ impl Leases {
         }
     }
 
-    /// Ends a lease.
     pub fn remove(&mut self, name: &str) -> Option<Lease> {
         self.by_name.remove(name)
     }
 
-    /// Names of expired leases.
     pub fn expired_leases(&self, now: Instant) -> Vec<String> {
         self.by_name
             .values()

@@ -51,30 +51,20 @@ use statistics::{LeftOut, SessionStatistics};
 /// else was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The lease.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The NIC.
     #[error(transparent)]
     Nic(#[from] NicError),
     /// Counters on a device without atomics.
     #[error("store {store:?} needs atomics, which the device {device:?} does not have; leave the store out")]
-    NoAtomics {
-        /// The store.
-        store: String,
-        /// The device.
-        device: String,
-    },
+    NoAtomics { store: String, device: String },
     /// Queue pairs of the session were rebuilt too often; they are unchanged.
     #[error(
         "the queue pairs of session {name:?} were rebuilt too often; now at most once in {} s: ask again later; until then \
          the existing ones stay (docs/rdma.md)",
         rebuilds::EVERY.as_secs()
     )]
-    HeldBack {
-        /// The session.
-        name: String,
-    },
+    HeldBack { name: String },
     /// The state could not be written: after a crash the session would be unknown.
     #[error("cannot keep the session: {0}")]
     State(#[from] StateError),
@@ -86,11 +76,9 @@ pub enum SessionError {
 /// A session as its translator needs it.
 #[derive(Clone, Debug)]
 pub struct GrantedSession {
-    /// The lease.
     pub lease: Lease,
     /// Whether it resumes an earlier session of this name.
     pub resumed: bool,
-    /// Queue pairs and keys.
     pub grant: Grant,
     /// The positions of this session's lists; only at open, and only of lists that are not empty.
     pub positions: Vec<ListPosition>,
@@ -101,7 +89,6 @@ pub struct GrantedSession {
 /// A session as an operator sees it.
 #[derive(Clone, Debug)]
 pub struct SessionStatus {
-    /// The lease.
     pub lease: Lease,
     /// Its queue pairs; none after a restart until the translator renews.
     pub queue_pairs: Vec<QueuePairStatus>,
@@ -116,9 +103,7 @@ pub struct SessionCounters {
     pub opened: u64,
     /// Opened again under the same name.
     pub resumed: u64,
-    /// Renewals.
     pub renewed: u64,
-    /// Expired.
     pub expired: u64,
     /// Ended by their translator or an operator.
     pub ended: u64,
@@ -149,7 +134,6 @@ pub enum Writers {
 /// Least interval between log lines about left-out statistics of one session: they come again with each renewal.
 const TELL_EVERY: Duration = Duration::from_secs(300);
 
-/// All sessions of a collector.
 pub struct CollectorSessions {
     nic: Arc<dyn Nic>,
     stores: Arc<ServedStores>,
@@ -210,10 +194,8 @@ struct LockedSessions {
 /// A lease that was inserted, and must still be written ([`CollectorSessions::settle_lease`]).
 struct Entered<'a> {
     lease: Lease,
-    /// The lease that it replaced.
     replaced: Option<Lease>,
     made: NewGrant,
-    /// The previous grant.
     former: Option<Grant>,
     /// Queue pairs that count as rebuilt.
     rebuilt: u64,
@@ -225,9 +207,7 @@ struct Entered<'a> {
 
 /// The outcome of a renewal.
 enum Renewed {
-    /// Nothing has changed.
     AsItWas(Box<GrantedSession>),
-    /// Something is new.
     Changed(Box<Entered<'static>>),
 }
 

@@ -8,9 +8,7 @@ use dta_proto::list_range::ListRange;
 /// The newest batch of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPosition {
-    /// Name of the store.
     pub store: String,
-    /// The list.
     pub list: u32,
     /// Sequence of its newest batch, from 1.
     pub sequence: u32,

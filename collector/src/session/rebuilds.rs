@@ -41,7 +41,6 @@ impl Rebuilds {
         self.rebuilds_left(now).0 > 0
     }
 
-    /// Counts a rebuild.
     pub(super) fn count_rebuild(&mut self, now: Instant) {
         let (left, at) = self.rebuilds_left(now);
         (self.left, self.at) = (left.saturating_sub(1), at);

@@ -12,7 +12,6 @@ use dta_proto::list_range::ListRange;
 use super::state::{self, StateError};
 use crate::cluster::HolderLocation;
 
-/// What one collector has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Its gRPC address, as the translator reaches it.
@@ -28,7 +27,6 @@ pub struct Share {
 /// All collectors of one translator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sharing {
-    /// What each has.
     pub all: Vec<Share>,
     /// The index of this collector.
     pub own: usize,
@@ -64,7 +62,6 @@ pub struct SharingClaims {
 struct SharingClaim {
     session: String,
     is_open: bool,
-    /// Stores of the session.
     stores: Vec<String>,
     /// `None` if its translator has only this collector.
     sharing: Option<Sharing>,
@@ -162,7 +159,6 @@ impl SharingClaims {
         self.all.iter_mut().for_each(|said| said.is_open = is_open(&said.session));
     }
 
-    /// Whether nobody shares anything.
     pub fn is_empty(&self) -> bool {
         self.all.iter().all(|said| said.sharing.is_none())
     }

@@ -23,20 +23,11 @@ const HEADER_LEN: usize = 16;
 /// Why a state file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The system refused.
     #[error("{}: cannot {action}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What was tried.
-        action: &'static str,
-        /// The system's reason.
-        source: std::io::Error,
-    },
+    File { path: PathBuf, action: &'static str, source: std::io::Error },
     /// The file is not valid.
     #[error("{}: {reason}; remove it to start without its sessions and statistics", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,

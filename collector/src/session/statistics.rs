@@ -42,13 +42,11 @@ pub const MAX_NAME: usize = 128;
 /// How far a session's translators have heard a reporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReporterPosition {
-    /// Its id.
     pub reporter: u16,
     /// The newest sequence that was heard.
     pub sequence: u32,
 }
 
-/// The counters of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounters {
     /// `translator/NAME`, `reporter/ID`, …
@@ -57,7 +55,6 @@ pub struct NodeCounters {
     pub life: u64,
     /// When it read them, in microseconds since 1970 by its own clock; 0 = unknown.
     pub time_us: u64,
-    /// Counters by dotted name.
     pub counters: Vec<(String, u64)>,
 }
 
@@ -65,7 +62,6 @@ pub struct NodeCounters {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct NodeTotals {
     life: u64,
-    /// Sums of earlier lives.
     earlier: BTreeMap<String, u64>,
     /// The last counters of this life.
     current: BTreeMap<String, u64>,
@@ -96,11 +92,8 @@ bincode::impl_borrow_decode!(NodeTotals);
 pub struct NodeSums {
     /// The session that handed them in.
     pub session: String,
-    /// The node.
     pub node: String,
-    /// Counters, sorted by name.
     pub counters: Vec<(String, u64)>,
-    /// How long ago.
     pub age: Duration,
     /// When the node read them, in microseconds since 1970 by its own clock, or by this collector's if unknown. 0 =
     /// before this collector started.
@@ -121,7 +114,6 @@ pub struct LeftOut {
     pub no_room: usize,
 }
 
-/// How much is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct StatisticsSize {
     nodes: usize,

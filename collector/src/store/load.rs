@@ -17,7 +17,6 @@ pub struct Load {
     /// Keys (key-write, postcarding, key-increment), batches (append) or columns (sketch-merge)
     /// that the store holds.
     pub used: u64,
-    /// Slots, batches or columns.
     pub capacity: u64,
     /// `used / capacity`: keys per slot for keyed stores.
     pub load: f64,

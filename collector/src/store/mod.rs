@@ -24,9 +24,7 @@ use crate::region::{AccessError, Region, RegionError, RegionHeader, RegionOption
 /// A store: its description and its current memory.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// Its description.
     pub spec: StoreSpec,
-    /// Its memory.
     pub region: Arc<Region>,
     /// Rises whenever the store's memory is replaced; every answer carries it.
     pub generation: u64,
@@ -83,9 +81,7 @@ impl Successor {
      that does not help, move the store's region file away first: the store then starts empty"
 )]
 pub struct MemoryError {
-    /// The store.
     pub store: String,
-    /// The access that failed.
     pub source: AccessError,
 }
 
@@ -108,7 +104,6 @@ pub fn former_path(directory: &Path, store: &str, generation: u64) -> PathBuf {
 pub struct ServedStores {
     /// Each with its current memory. Locked only to copy or replace the pointer.
     now: RwLock<Arc<[Arc<Store>]>>,
-    /// Where memory is created.
     memory: MemoryConfig,
     options: RegionOptions,
     /// Held while memory is created, so that changes follow one another.
@@ -118,21 +113,17 @@ pub struct ServedStores {
 /// Why a store's memory was not replaced. It keeps its memory.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
-    /// No such store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No memory.
     #[error(transparent)]
     Region(#[from] RegionError),
 }
 
-/// Why no store answers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// No store with that name.
     #[error("there is no store {name:?}; this collector has {have}")]
     Unknown {
-        /// The requested name.
         name: String,
         /// The existing names, with their kinds.
         have: String,
@@ -140,11 +131,8 @@ pub enum StoreError {
     /// The store is of another kind.
     #[error("store {name:?} is for {is}; stores for {wanted} are here: {have}")]
     Kind {
-        /// The store.
         name: String,
-        /// Its kind.
         is: Primitive,
-        /// The requested kind.
         wanted: Primitive,
         /// Names of stores of that kind.
         have: String,
@@ -152,7 +140,6 @@ pub enum StoreError {
     /// No name was given, and there is not exactly one candidate.
     #[error("name the {wanted} store to ask: this collector has {have}")]
     Ambiguous {
-        /// The requested kind.
         wanted: Primitive,
         /// Names of stores of that kind.
         have: String,
@@ -254,7 +241,6 @@ impl ServedStores {
         Ok(store)
     }
 
-    /// Where memory is made.
     pub(crate) fn memory_config(&self) -> &MemoryConfig {
         &self.memory
     }

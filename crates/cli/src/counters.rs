@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The counters of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeCountersDocument {
     /// Its name: `reporter/ID`, `translator/NAME`, `nic/DEVICE`, `collector`, …

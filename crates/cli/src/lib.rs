@@ -99,10 +99,8 @@ pub fn error_line(error: &anyhow::Error) -> String {
     text
 }
 
-/// A log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Lines for people.
     #[default]
     Text,
     /// One JSON object per line, for programs.
@@ -110,7 +108,6 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// Their names.
     pub const NAMES: [&'static str; 2] = ["text", "json"];
 }
 
@@ -126,7 +123,6 @@ impl FromStr for LogFormat {
     }
 }
 
-/// The client of Kafka.
 const KAFKA: &str = "rskafka";
 
 /// Writes logs to standard error, in colour on a terminal. `filter` is in `RUST_LOG` syntax (`info`,

@@ -77,7 +77,6 @@ impl ServiceManager {
         self.send_message(&format!("STATUS={}", single_line(status)));
     }
 
-    /// The service makes progress.
     pub fn notify_alive(&self) {
         self.send_message("WATCHDOG=1");
     }

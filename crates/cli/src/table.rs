@@ -7,17 +7,13 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, TableComp
 
 use crate::terminal;
 
-/// Space between two columns.
 const SPACE: usize = 2;
 
 /// Colour of a cell, if the output has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
-    /// All is well.
     Green,
-    /// Needs attention.
     Yellow,
-    /// Wrong.
     Red,
 }
 
@@ -35,7 +31,6 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Cell {
-    /// Text in a colour.
     pub fn with_colour(text: impl Into<String>, colour: Colour) -> Self {
         Cell { text: text.into(), colour: Some(colour) }
     }
@@ -46,12 +41,10 @@ impl Cell {
 pub struct OutputStyle {
     /// Width of the terminal; `None` if there is none.
     pub columns: Option<u16>,
-    /// Whether there are colours.
     pub colours: bool,
 }
 
 impl OutputStyle {
-    /// Standard output's properties.
     pub fn for_stdout() -> Self {
         OutputStyle {
             columns: terminal::stdout_columns(),
@@ -59,7 +52,6 @@ impl OutputStyle {
         }
     }
 
-    /// A terminal without colours.
     pub fn for_terminal(columns: u16) -> Self {
         OutputStyle { columns: Some(columns), colours: false }
     }
@@ -111,7 +103,6 @@ impl TextTable {
         std::iter::once(self.header[column].as_str()).chain(cells)
     }
 
-    /// Minimum width of a column.
     fn minimum_width(&self, column: usize) -> usize {
         let width = |text: &str| match self.right[column] {
             true => text.lines().map(display_width).max().unwrap_or(0),
@@ -215,7 +206,6 @@ pub fn words_in_lines(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Display width of a text.
 fn display_width(text: &str) -> usize {
     unicode_width::UnicodeWidthStr::width(text)
 }

@@ -81,7 +81,6 @@ pub struct EtcdTls {
     pub ca: PathBuf,
     /// The client's certificate chain, leaf first.
     pub cert: PathBuf,
-    /// Its private key.
     pub key: PathBuf,
     /// The name in etcd's certificates, if it is not the host of the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]

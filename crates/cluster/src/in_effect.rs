@@ -22,7 +22,6 @@ pub struct InEffect {
     newest: Arc<View>,
     /// Placements since the oldest that a store goes by, oldest first.
     recent: Vec<Arc<ClusterPlacement>>,
-    /// Of stores with epochs.
     of_epochs: BTreeMap<String, OfEpoch>,
 }
 
@@ -93,7 +92,6 @@ impl InEffect {
         self.recent.retain(|placement| placement.version >= oldest);
     }
 
-    /// The newest view.
     pub fn newest_view(&self) -> &Arc<View> {
         &self.newest
     }

@@ -40,7 +40,6 @@ impl Membership {
         Membership { views, lease: Lease(until), leave: Some(leave), left }
     }
 
-    /// Its lease.
     pub fn lease(&self) -> &Lease {
         &self.lease
     }

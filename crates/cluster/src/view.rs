@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 /// A collector, as it says itself. In etcd this is JSON; fields that a reader does not know are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectorRecord {
-    /// Its gRPC address.
     pub address: String,
     /// Where its metrics are scraped, as `HOST:PORT`; empty = nowhere that others reach.
     #[serde(default)]
@@ -49,7 +48,6 @@ pub struct View {
 /// A placement before the newest. Version 0 stands for the time before there was any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Earlier {
-    /// The placement.
     pub placement: Arc<ClusterPlacement>,
     /// Whether all who have something by it have been there since before the next one was written: nobody took another one
     /// because somebody was gone.

@@ -11,7 +11,6 @@ use crate::View;
 #[derive(Debug)]
 pub struct Views {
     newest: watch::Receiver<Arc<View>>,
-    /// What keeps it new.
     task: JoinHandle<()>,
 }
 
@@ -21,7 +20,6 @@ impl Views {
         Views { newest, task }
     }
 
-    /// The newest view.
     pub fn now(&self) -> Arc<View> {
         self.newest.borrow().clone()
     }

@@ -165,7 +165,6 @@ fn word() -> impl Strategy<Value = &'static str> {
     ])
 }
 
-/// What a leaf becomes.
 type Mutation = (prop::sample::Index, u64, &'static str);
 
 fn leaves(value: &mut Value) -> Vec<&mut Value> {

@@ -5,7 +5,6 @@
 pub(crate) struct Rate {
     /// Nanoseconds per token; 0 = unlimited.
     pub(crate) interval: u64,
-    /// Most tokens that accumulate.
     pub(crate) burst: u64,
 }
 

@@ -10,11 +10,8 @@ use super::regions::Regions;
 pub(crate) struct Context<'a> {
     /// Time in nanoseconds.
     pub(crate) now: u64,
-    /// Where the store is.
     pub(crate) regions: &'a Regions,
-    /// Queue pairs and counters.
     pub(crate) egress: &'a mut Egress,
-    /// Where finished packets go.
     pub(crate) out: &'a mut EngineOutput,
 }
 

@@ -43,7 +43,6 @@ pub struct EngineCounters {
     dropped: [u64; Reason::ALL.len()],
     discarded: [u64; Discard::ALL.len()],
     lost: [(u64, u64); LossCause::ALL.len()],
-    /// NACK datagrams sent.
     pub nacks: u64,
     /// Sequences asked for in them.
     pub nacked_sequences: u64,
@@ -78,7 +77,6 @@ impl EngineCounters {
         }
     }
 
-    /// Reports dropped for a reason.
     pub fn dropped_reports(&self, reason: Reason) -> u64 {
         self.dropped[reason as usize]
     }

@@ -30,18 +30,14 @@ pub(crate) struct StoreWrite<'a> {
     pub(crate) copies: u8,
     pub(crate) payload: &'a [u8],
     pub(crate) primitive: Primitive,
-    /// Reports in it.
     pub(crate) reports: u16,
 }
 
 /// Key-writes of 12 bytes for one store, at most as many as a [`KeyWriteRun`](super::run::KeyWriteRun) holds.
 pub(crate) struct Elements<'a> {
     pub(crate) keys: &'a [Key],
-    /// One value per key.
     pub(crate) values: &'a [[u8; VALUE_LEN]],
-    /// One hash per key.
     pub(crate) hashes: &'a [u32],
-    /// Copies of each.
     pub(crate) copies: u8,
 }
 
@@ -54,7 +50,6 @@ pub(crate) struct ActiveQueuePair {
 
 /// A store's former region, for operations sent to it.
 struct Former {
-    /// Place of the store.
     place: usize,
     /// The store as it was then.
     store: Store,

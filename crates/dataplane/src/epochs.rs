@@ -19,7 +19,6 @@ const STRANGERS: u32 = 1024;
 
 /// The epochs of one store.
 pub(crate) struct EpochWindow {
-    /// Epochs in the ring.
     epochs: u32,
     newest: Option<u32>,
     /// Whether only a single report, the first, supports it.

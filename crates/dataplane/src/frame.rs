@@ -12,7 +12,6 @@ use super::pair_place;
 use super::requester::{Departure, OperationEffect, Verb};
 use dta_proto::program::{ProgramQueuePair, Store, Transport};
 
-/// Packets per batch.
 const BATCH: usize = 128;
 /// Packet size: the longest frame has 192 bytes.
 const PACKET: usize = 240;
@@ -41,12 +40,10 @@ fn new_batch() -> PacketBatch {
 }
 
 impl PacketBatches {
-    /// Number of packets.
     pub fn len(&self) -> usize {
         self.batches().iter().map(PacketBatch::len).sum()
     }
 
-    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.batches().iter().all(PacketBatch::is_empty)
     }

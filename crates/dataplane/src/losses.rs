@@ -45,7 +45,6 @@ pub struct FrameMeta {
 }
 
 impl FrameMeta {
-    /// A frame without reports.
     pub const IDLE: FrameMeta = FrameMeta {
         primitive: None,
         pair: pair_place::NONE,

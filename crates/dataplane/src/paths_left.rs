@@ -167,7 +167,6 @@ impl PathsLeft {
         new.path
     }
 
-    /// Clears everything.
     pub(crate) fn clear_paths(&mut self) {
         self.places.fill(SentPath::default());
     }

@@ -86,7 +86,6 @@ struct Responder {
     expected: Psn,
     nak_sent: bool,
     error: bool,
-    /// Nobody is there.
     gone: bool,
     /// Acknowledges every repeated WRITE, as soft-RoCE does, or only those that ask for it.
     acknowledges_repeats: bool,

@@ -75,7 +75,6 @@ impl Reference {
         self.take_output().frames
     }
 
-    /// The counters.
     pub fn engine_counters(&self) -> &EngineCounters {
         self.engine.engine_counters()
     }

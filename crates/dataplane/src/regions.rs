@@ -21,7 +21,6 @@ struct PlacedRegion {
 }
 
 impl Regions {
-    /// No region.
     pub(crate) fn new() -> Regions {
         Regions { parts: Vec::new(), by_bucket: [NOWHERE; 256], further: Vec::new() }
     }
@@ -63,7 +62,6 @@ impl Regions {
         self.parts.iter().map(|part| part.collector)
     }
 
-    /// Number of regions.
     pub(crate) fn region_count(&self) -> usize {
         self.parts.len()
     }

@@ -70,9 +70,7 @@ dta_proto::counters! {
 /// Status of one version-1 reporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReporterStatus {
-    /// Its id.
     pub id: u16,
-    /// Its counters.
     pub counters: ReporterCounters,
     /// The newest of its sequences heard.
     pub newest: u32,
@@ -95,7 +93,6 @@ pub(crate) enum Admission {
     Apply(Option<Missing>),
     /// Apply it; others are missing, but its reporter gets no more NACKs for now.
     Unasked,
-    /// Drop it: already seen.
     Duplicate,
     /// Drop it: outside the window.
     OutOfWindow,

@@ -7,13 +7,11 @@ use dta_proto::key::Key;
 
 /// Most reports in a run. With four copies of each they are 128 operations, a number of 8 bits.
 pub(crate) const MOST: usize = 32;
-/// Length of their values.
 pub(crate) const VALUE_LEN: usize = 12;
 
 /// What to record of a report if it is dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DropEvidence<'a> {
-    /// Its packet.
     Packet(&'a [u8]),
     /// Its reporter, if another worker parsed the packet.
     Reporter(u16),
@@ -30,7 +28,6 @@ pub(crate) struct KeyWriteRun<'a> {
 }
 
 impl<'a> KeyWriteRun<'a> {
-    /// No reports.
     pub(crate) fn new() -> KeyWriteRun<'a> {
         KeyWriteRun {
             of: (0, 0),
@@ -41,7 +38,6 @@ impl<'a> KeyWriteRun<'a> {
         }
     }
 
-    /// Number of reports.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -76,13 +72,11 @@ impl<'a> KeyWriteRun<'a> {
         }
     }
 
-    /// Their keys.
     #[inline]
     pub(crate) fn run_keys(&self) -> &[Key] {
         &self.keys[..self.len]
     }
 
-    /// Their values.
     #[inline]
     pub(crate) fn run_values(&self) -> &[[u8; VALUE_LEN]] {
         &self.values[..self.len]

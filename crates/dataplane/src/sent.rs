@@ -1,7 +1,6 @@
 //! List batches sent on UC, kept for a while: after a collector restart nobody knows which of the last ones
 //! arrived.
 
-/// Batches kept per store.
 const BATCHES: usize = 4096;
 /// Nanoseconds for which a batch is kept.
 const FOR: u64 = 60_000_000_000;
@@ -22,7 +21,6 @@ pub(crate) struct SentBatch {
     pub(crate) collector: u8,
     pub(crate) list: u32,
     pub(crate) sequence: u32,
-    /// When it was sent.
     pub(crate) at: u64,
 }
 
@@ -59,7 +57,6 @@ impl SentBatches {
             .filter(move |(batch, _)| wanted(batch))
     }
 
-    /// Drops batches.
     pub(crate) fn forget_batches(&mut self, is_over: impl Fn(&SentBatch) -> bool) {
         // No collector has this number.
         let over = self.batches.iter_mut().filter(|batch| is_over(batch));

@@ -97,11 +97,9 @@ impl Beyond {
 struct Other {
     kind: PositionKind,
     window: SequenceWindow,
-    /// Reports accepted here.
     taken: u32,
     /// No sequence ahead of the window and before this was accepted here.
     earliest: u32,
-    /// Sequences skipped between them.
     missing: u32,
     /// Length of the current consecutive run.
     run: u32,
@@ -176,7 +174,6 @@ impl Sequences {
         self.window.mark_last_seen(last);
     }
 
-    /// Its socket.
     pub(crate) fn source_socket(&self) -> PackedSocketAddr {
         self.source
     }
@@ -215,7 +212,6 @@ impl Sequences {
         true
     }
 
-    /// Judges any report.
     pub(crate) fn admit_arrival(&mut self, now: u64, arrival: &SequenceArrival) -> Admission {
         self.counters.received += 1;
         self.last_heard = now;

@@ -26,7 +26,6 @@ pub(crate) struct Sockets {
     current: Sequences,
     /// The other one heard last.
     rival: Option<Rival>,
-    /// Counters of earlier ones.
     let_go: ReporterCounters,
     /// The last of those.
     left: Vec<(PackedSocketAddr, LastSeen)>,
@@ -70,7 +69,6 @@ impl Sockets {
         Sockets { current, rival: None, let_go: ReporterCounters::default(), left: Vec::new() }
     }
 
-    /// The reporter's counters.
     pub(crate) fn reporter_counters(&self) -> ReporterCounters {
         let mut counters = self.let_go;
         counters.add(&self.current.counters);
@@ -124,7 +122,6 @@ impl Sockets {
         self.current.admit_in_reference(now, arrival)
     }
 
-    /// Judges any report.
     pub(crate) fn admit_arrival(&mut self, now: u64, arrival: &SequenceArrival) -> Admission {
         if self.current.is_from_source(arrival.source) {
             return self.current.admit_arrival(now, arrival);

@@ -23,8 +23,9 @@ struct Window8 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission0 {
     /// Apply it; `gap` sequences before it were skipped.
-    Apply { gap: u8 },
-    /// Drop it: already seen.
+    Apply {
+        gap: u8,
+    },
     Duplicate,
 }
 

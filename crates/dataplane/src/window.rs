@@ -32,10 +32,7 @@ impl LastSeen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Ahead of all others: apply. `missing` sequences before it have not arrived.
-    New {
-        /// How many were skipped.
-        missing: u32,
-    },
+    New { missing: u32 },
     /// Behind the newest and not seen before: apply. `fills` says whether it had been counted missing (not if
     /// it is older than the first sequence heard).
     Late {
@@ -79,7 +76,6 @@ impl SequenceWindow {
         ahead - 1
     }
 
-    /// The newest sequence seen.
     pub fn newest_sequence(&self) -> u32 {
         self.newest
     }

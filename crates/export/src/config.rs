@@ -27,17 +27,12 @@ pub const REMOTE_WRITE_SECRET_VARIABLE: &str = "DTA_EXPORT_REMOTE_WRITE_SECRET";
 pub struct Config {
     /// The append store with the events.
     pub events: String,
-    /// Store of paths.
     pub paths: String,
-    /// Store of values.
     pub values: String,
-    /// An InfluxDB server.
     pub influx: Option<Influx>,
-    /// An OpenTelemetry collector.
     pub otlp: Option<Otlp>,
     /// A server that takes Prometheus remote write.
     pub remote_write: Option<RemoteWrite>,
-    /// A topic of Kafka.
     pub kafka: Option<Kafka>,
     /// A file of JSON lines.
     pub json: Option<Json>,
@@ -78,7 +73,6 @@ pub struct Influx {
     pub secret_file: Option<PathBuf>,
     /// CAs of the server's certificate (PEM); unset, those that browsers trust.
     pub ca: Option<PathBuf>,
-    /// How events are named.
     pub schema: Schema,
     /// Whether names of switches, ports and drop reasons are written next to their numbers (schema `tags`).
     pub names: bool,
@@ -175,9 +169,7 @@ dta_proto::parse_by_name!(OtlpProtocol);
 pub struct Otlp {
     /// `http://HOST:PORT` or `https://HOST:PORT`. With HTTP a path may follow, and `/v1/logs` and the like are added.
     pub url: String,
-    /// How requests travel.
     pub protocol: OtlpProtocol,
-    /// What is sent.
     pub signals: Vec<Signal>,
     /// File with a token in its first line; unset, the variable [`OTLP_SECRET_VARIABLE`]. Without both, none is sent.
     pub secret_file: Option<PathBuf>,
@@ -195,7 +187,6 @@ pub struct Otlp {
     pub flush_ms: u64,
     /// Seconds after which metrics are sent again.
     pub metrics_seconds: u64,
-    /// Which paths are traces.
     pub traces: TraceSelection,
     /// Which packets of hosts are traces.
     pub host_traces: TraceSelection,
@@ -300,7 +291,6 @@ dta_proto::parse_by_name!(RemoteWriteVersion);
 pub struct RemoteWrite {
     /// Where requests go, with its path.
     pub url: String,
-    /// The protocol's version.
     pub version: RemoteWriteVersion,
     /// User of a server with passwords; without, the secret is a bearer token.
     pub user: Option<String>,

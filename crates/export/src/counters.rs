@@ -15,7 +15,6 @@ pub struct ExportCounters {
     pub source: Arc<source::ListCounters>,
     /// What was unknown about events.
     pub events: Arc<events::LookupCounters>,
-    /// Events that were taken.
     pub(crate) taken: AtomicU64,
     /// Those for which the schema has no point.
     pub(crate) skipped: AtomicU64,
@@ -23,9 +22,7 @@ pub struct ExportCounters {
     pub(crate) made: AtomicU64,
     /// Those that are points of the state.
     pub(crate) state: AtomicU64,
-    /// Points or lines delivered.
     pub(crate) delivered: AtomicU64,
-    /// Requests that were repeated.
     pub(crate) retried: AtomicU64,
     /// Points that the receiver will never accept.
     pub(crate) rejected: AtomicU64,
@@ -39,7 +36,6 @@ pub struct ExportCounters {
 /// The counters of several exporters, by the name of the sink.
 pub type OfSinks = Vec<(&'static str, Arc<ExportCounters>)>;
 
-/// Adds to a counter.
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }

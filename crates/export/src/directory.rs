@@ -20,43 +20,26 @@ pub enum Meaning {
     Hop {
         /// The flow; `None` if only its key is known.
         flow: Option<Flow>,
-        /// Key of the flow.
         flow_key: Key,
-        /// The switch.
         switch: u32,
     },
     /// Drops of a flow for a reason (`fdrp`).
     FlowDrops {
         /// The flow; `None` if only its key is known.
         flow: Option<Flow>,
-        /// Key of the flow.
         flow_key: Key,
-        /// The reason.
         reason: u8,
     },
     /// A queue (`qocc`, `qcon`); `None` for numbers that were not available.
-    Queue {
-        /// The switch.
-        switch: u32,
-        /// Egress port.
-        port: Option<u32>,
-        /// Queue.
-        queue: Option<u32>,
-    },
+    Queue { switch: u32, port: Option<u32>, queue: Option<u32> },
     /// An egress port (`util`).
     Port {
-        /// The switch.
         switch: u32,
         /// Egress port; `None` if it was not available.
         port: Option<u32>,
     },
     /// Drops of a switch for a reason (`drop`).
-    SwitchDrops {
-        /// The switch.
-        switch: u32,
-        /// The reason.
-        reason: u8,
-    },
+    SwitchDrops { switch: u32, reason: u8 },
 }
 
 impl Meaning {
@@ -181,7 +164,6 @@ impl Directory {
         self.keys.iter().map(|(key, _)| *key)
     }
 
-    /// Number of remembered keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }

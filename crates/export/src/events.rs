@@ -50,7 +50,6 @@ pub struct TelemetryEvent {
     pub hops: Option<Vec<Option<u32>>>,
 }
 
-/// Events that came together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Events<E = TelemetryEvent> {
     /// In list order.
@@ -69,7 +68,6 @@ pub type Positions = [u32; LISTS];
 pub struct LookupStores {
     /// Paths of flows (key-write).
     pub paths: String,
-    /// Values (key-write).
     pub values: String,
 }
 
@@ -99,10 +97,8 @@ pub struct EventReader {
     lookup: Lookup,
     counters: Arc<LookupCounters>,
     waiting: VecDeque<PendingBatch>,
-    /// Runs while something waits.
     tick: Interval,
     ticks: u64,
-    /// The pending lookup.
     completing: Option<Vec<TelemetryEvent>>,
     /// Events in `waiting`.
     held: usize,
@@ -113,7 +109,6 @@ pub struct EventReader {
 #[derive(Debug)]
 struct PendingBatch {
     batch: EntryBatch,
-    /// Ticks.
     until: u64,
 }
 

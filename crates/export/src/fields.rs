@@ -9,7 +9,6 @@ use crate::kind::EventKind;
 /// The fields of an event; `None` = it has no such field, or the switch did not report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventFields {
-    /// What it is about.
     pub kind: EventKind,
     /// Nanoseconds since 1970, or the number of a switch; keys have none.
     pub time: Option<u64>,
@@ -21,7 +20,6 @@ pub struct EventFields {
     pub place: Location,
     /// The ingress port of a dropped packet.
     pub ingress_port: Option<u32>,
-    /// Why it was reported.
     pub why: Option<Why>,
     /// The value reported before. Of a path, its number of hops.
     pub old: Option<u64>,
@@ -31,7 +29,6 @@ pub struct EventFields {
     pub path: Option<SwitchPath>,
     /// Whether a path passes a switch twice.
     pub looped: Option<bool>,
-    /// Why packets were dropped.
     pub reason: Option<u8>,
     /// The occupancy of the queue in which a packet waited.
     pub occupancy: Option<u32>,

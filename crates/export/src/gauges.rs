@@ -89,11 +89,9 @@ pub struct Gauges {
     learned: usize,
     /// By [`Metric::index`].
     values: [Series<Key>; Metric::ALL.len()],
-    /// By switch and reason.
     drops: Series<(Option<u32>, u8)>,
     /// By switch, egress port and queue.
     congested: Series<[Option<u32>; 3]>,
-    /// By list.
     events: [u64; LISTS],
     left_out: u64,
     /// When old series were last dropped.
@@ -178,7 +176,6 @@ impl Gauges {
         self.learned = 0;
     }
 
-    /// Drops old series.
     fn expire_series(&mut self, now: Instant) {
         let keep = Duration::from_secs(self.limits.keep_seconds.into());
         self.values.iter_mut().for_each(|series| series.expire_values(now, keep));
@@ -232,7 +229,6 @@ impl Gauges {
         page.add("dta_int_unnamed_series", MetricKind::Gauge, help, Labels::new(), unnamed);
     }
 
-    /// How many series there are.
     pub fn series_count(&self) -> usize {
         let values: usize = self.values.iter().map(|series| series.of.len()).sum();
         values + self.drops.of.len() + self.congested.of.len()
@@ -252,7 +248,6 @@ const LIST_NAMES: [&str; LISTS] = {
     names
 };
 
-/// A family of gauges.
 struct Family {
     name: &'static str,
     help: &'static str,
@@ -416,7 +411,6 @@ impl GaugeFollower {
         Self { gauges, counters, task }
     }
 
-    /// Adds them to a page.
     pub fn add_to_page(&self, page: &mut MetricsPage) {
         lock_gauges(&self.gauges).add_to_page(page, Instant::now());
         for (cause, batches) in self.counters.named_counters() {

@@ -10,14 +10,11 @@ use ureq::Agent;
 use crate::ExportError;
 use crate::receiver::WriteOutcome;
 
-/// Timeout of a request.
 pub(crate) const CALL: Duration = Duration::from_secs(30);
-/// Timeout of connecting.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Bytes of a response that are read.
 const ANSWER: u64 = 16 << 10;
 
-/// A response.
 #[derive(Debug)]
 pub(crate) struct ReceiverResponse {
     pub(crate) status: u16,
@@ -26,7 +23,6 @@ pub(crate) struct ReceiverResponse {
 }
 
 impl ReceiverResponse {
-    /// The value of a header.
     pub(crate) fn header_value(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }

@@ -34,7 +34,6 @@ pub(crate) fn build_sink(config: &Influx, name: &str, names: &Arc<Names>) -> Res
     })
 }
 
-/// Lines of points.
 struct LineProtocolEncoder {
     schema: Schema,
     names: Arc<Names>,
@@ -55,7 +54,6 @@ impl EncodeEvents for LineProtocolEncoder {
     }
 }
 
-/// A server.
 struct InfluxServer {
     http: Http,
     write: String,
@@ -124,7 +122,6 @@ impl InfluxServer {
         self.http.post_body(&self.write, &[("Content-Type", "text/plain; charset=utf-8")], lines)
     }
 
-    /// Creates the database.
     fn create_database(&self, (url, form): &(String, String)) -> Result<(), String> {
         let headers = [("Content-Type", "application/x-www-form-urlencoded")];
         let answer = self.http.post_body(url, &headers, form.as_bytes())?;

@@ -33,28 +33,20 @@ pub struct EventLine {
     /// The flow, such as `10.0.0.1:5000->10.0.0.2:5000/udp`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flow: Option<String>,
-    /// Whose its ends are.
     #[serde(flatten)]
     pub ends: FlowNetworks,
-    /// Switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<u32>,
-    /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch_name: Option<String>,
-    /// Ingress port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingress_port: Option<u32>,
-    /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingress_port_name: Option<String>,
-    /// Egress port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u32>,
-    /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port_name: Option<String>,
-    /// Queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<u32>,
     /// The value; for a path, its number of hops.
@@ -69,10 +61,8 @@ pub struct EventLine {
     /// Whether the path passes a switch twice.
     #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
     pub looped: Option<bool>,
-    /// Reason of a drop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<u8>,
-    /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason_name: Option<String>,
     /// Occupancy of a congested queue.
@@ -124,13 +114,14 @@ impl EventLine {
     }
 }
 
-/// Where lines go.
 #[derive(Debug)]
 pub(crate) enum LineOutput {
-    /// Standard output.
     Stdout,
     /// A file that is appended to, and the one next to it with the positions in the lists.
-    File { path: PathBuf, file: File },
+    File {
+        path: PathBuf,
+        file: File,
+    },
 }
 
 impl LineOutput {

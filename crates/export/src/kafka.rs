@@ -63,7 +63,6 @@ pub(crate) fn build_sink(config: &Kafka, name: &str, names: &Arc<Names>) -> Resu
     })
 }
 
-/// Collects messages.
 struct Messages {
     names: Arc<Names>,
     ids: Ids,
@@ -124,7 +123,6 @@ impl<'a> KafkaMessage<'a> {
     }
 }
 
-/// A topic.
 struct Topic {
     config: Kafka,
     login: Option<SaslConfig>,
@@ -168,7 +166,6 @@ impl Topic {
         })
     }
 
-    /// Clients of all partitions.
     async fn connect_partitions(&self) -> Result<Vec<PartitionClient>, String> {
         let topic = &self.config.topic;
         // This module's caller tries again itself, and says so.

@@ -45,7 +45,6 @@ impl EventKind {
         EventKind::LinkUtilization,
     ];
 
-    /// The list that has it.
     pub fn list_number(self) -> u32 {
         match self {
             EventKind::Drop => list::DROPS,

@@ -155,7 +155,6 @@ impl Names {
         Ok(names)
     }
 
-    /// The name of a switch.
     pub fn switch_name(&self, number: u32) -> Option<&str> {
         self.switches.get(&number)?.name.as_deref()
     }

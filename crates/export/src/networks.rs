@@ -24,7 +24,6 @@ use serde::{Deserialize, Serialize};
 
 /// How often it is looked whether a file has changed.
 const LOOK: Duration = Duration::from_secs(2);
-/// Longest name in characters.
 const LONGEST: usize = 80;
 
 /// Whose an address is; `None` = the files do not say.
@@ -32,7 +31,6 @@ const LONGEST: usize = 80;
 pub struct Network {
     /// What people call it: the name in the CSV file, or an organisation.
     pub name: Option<String>,
-    /// Its autonomous system.
     pub asn: Option<u32>,
 }
 
@@ -42,13 +40,11 @@ pub struct FlowNetworks {
     /// The name of the source's network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_network: Option<String>,
-    /// Its autonomous system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_as: Option<u32>,
     /// The name of the destination's network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination_network: Option<String>,
-    /// Its autonomous system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination_as: Option<u32>,
 }
@@ -88,7 +84,6 @@ struct NetworkFiles {
     maxmind: Vec<PathBuf>,
 }
 
-/// What the files say.
 #[derive(Default)]
 struct NetworkIndex {
     v4: PrefixMap<Ipv4Net, Network>,
@@ -118,7 +113,6 @@ impl Networks {
         Ok(networks)
     }
 
-    /// Whose an address is.
     pub fn find_network(&self, address: IpAddr) -> Network {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
         known.find_network(address)

@@ -19,14 +19,11 @@ pub enum PointValue {
     Bool(bool),
 }
 
-/// A point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InfluxPoint {
-    /// The measurement.
     pub measurement: String,
     /// Tags: together with the measurement, they name the series. Empty values are not written.
     pub tags: Vec<(&'static str, String)>,
-    /// At least one.
     pub fields: Vec<(&'static str, PointValue)>,
     /// Nanoseconds since 1970, or whatever the translator was configured to send.
     pub time: u64,

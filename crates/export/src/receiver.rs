@@ -5,18 +5,14 @@ use std::time::Duration;
 /// The outcome of sending a record, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
-    /// It has all points.
     Done,
     /// It will never take this many of the points, and has the others.
     Rejected {
         /// Points; 0 if only parts of points are rejected, such as spans of a trace.
         points: u64,
-        /// Its message.
         reason: String,
     },
-    /// To be retried.
     Later {
-        /// Why, for people.
         reason: String,
         /// How long it asks to be left alone.
         after: Option<Duration>,

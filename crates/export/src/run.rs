@@ -33,7 +33,6 @@ use crate::source::{Begin, EventSource, LISTS, SourceOptions};
 use crate::spool::{Checkpoint, Spool};
 use crate::unique::SeriesTimes;
 
-/// Most points per record.
 pub(crate) const RECORD: u64 = 5_000;
 /// Most values whose state is kept: those reported longest ago are dropped.
 const STATE: usize = 65_536;
@@ -65,7 +64,6 @@ pub fn clear_text_warning(table: &str, url: &str) -> Option<String> {
     })
 }
 
-/// Warnings, in sentences.
 pub fn config_warnings(config: &Config) -> Vec<String> {
     let in_clear =
         config.tables_with_secret().into_iter().filter_map(|(table, url)| clear_text_warning(table, url));
@@ -95,7 +93,6 @@ fn is_this_host(rest: &str) -> bool {
 /// Where to begin without an earlier run, whether to end, and names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportOptions {
-    /// Where to begin.
     pub begin: Begin,
     /// End when everything there has been exported.
     pub once: bool,
@@ -244,7 +241,6 @@ fn interrupted(error: &ClientError) {
     tracing::warn!(%error, "cannot follow events at the moment; trying again");
 }
 
-/// Into a spool.
 struct ToSpool {
     spool: Arc<Spool>,
     counters: Arc<ExportCounters>,

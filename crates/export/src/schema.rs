@@ -93,7 +93,6 @@ fn flow_tags(meaning: Option<Meaning>, key: &Key, names: &Names) -> Vec<(&'stati
     }
 }
 
-/// Fields of known numbers.
 fn number_fields(
     numbers: &[(&'static str, Option<u32>)],
 ) -> impl Iterator<Item = (&'static str, PointValue)> {

@@ -12,11 +12,8 @@ use crate::influx;
 use crate::names::Names;
 use crate::receiver::RecordReceiver;
 
-/// One of them.
 pub(crate) struct Sink {
-    /// In counters and logs.
     pub(crate) name: &'static str,
-    /// Directory of its spool.
     pub(crate) spool: PathBuf,
     /// Limit of the spool in bytes.
     pub(crate) most: u64,
@@ -24,7 +21,6 @@ pub(crate) struct Sink {
     pub(crate) receiver: Box<dyn RecordReceiver>,
 }
 
-/// What is sent.
 pub(crate) enum SinkInput {
     Events {
         encoder: Box<dyn EncodeEvents>,
@@ -35,13 +31,11 @@ pub(crate) enum SinkInput {
         /// Which events have the latencies of all switches on their path, for traces; `None` = none.
         traces: Option<TraceSelection>,
     },
-    /// Packets of hosts.
     #[cfg_attr(not(feature = "otlp"), expect(dead_code))]
     Packets {
         encoder: Box<dyn EncodeEvents<HostTrace>>,
         /// How long they may wait to be sent together.
         flush: Duration,
-        /// Which of them.
         traces: TraceSelection,
     },
     /// Pages of metrics, this often.

@@ -73,7 +73,6 @@ pub enum Begin {
     Behind(u32),
 }
 
-/// What to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceOptions {
     /// The append store with the events.
@@ -106,7 +105,6 @@ pub struct EntryBatch<E = TelemetryEntry> {
 }
 
 impl<E> Default for EntryBatch<E> {
-    /// Of nothing.
     fn default() -> Self {
         EntryBatch { list: 0, sequence: 0, entries: Vec::new(), lost: Lost::default() }
     }
@@ -149,7 +147,6 @@ impl Lost {
         self.unreadable += other.unreadable;
     }
 
-    /// Batches.
     pub fn lost_batches(&self) -> u64 {
         self.overwritten + self.missing + self.damaged
     }
@@ -198,7 +195,6 @@ impl ListCounters {
 #[derive(Debug)]
 pub struct EventSource<E = TelemetryEntry> {
     receiver: mpsc::Receiver<Result<EntryBatch<E>, ClientError>>,
-    /// Ends with the source.
     _lists: JoinSet<()>,
 }
 
@@ -243,7 +239,6 @@ impl<E: ListEntry> EventSource<E> {
     }
 }
 
-/// One followed list.
 struct List<E> {
     ask: Arc<dyn Ask>,
     store: String,
@@ -254,7 +249,6 @@ struct List<E> {
     counters: Arc<ListCounters>,
 }
 
-/// The source was dropped.
 struct SourceDropped;
 
 impl<E: ListEntry> List<E> {

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// Gives what is sent an identifier, which it keeps when it is sent again. No two are the same, whichever process gives them.
 #[cfg(any(feature = "kafka", feature = "otlp"))]
 pub(crate) struct Ids {
-    /// Of this process.
     own: u64,
     given: u64,
 }
@@ -36,7 +35,6 @@ const SERIES: NonZeroUsize = NonZeroUsize::new(65_536).expect("not 0");
 /// The last time of one series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Last {
-    /// Hash of the series.
     series: u64,
     /// The event's own time, and
     own: u64,

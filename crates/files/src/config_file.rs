@@ -68,7 +68,6 @@ impl KeyPositions {
         }
     }
 
-    /// The file.
     pub fn file_path(&self) -> &Path {
         &self.path
     }
@@ -133,7 +132,6 @@ pub struct Wrong {
     pub line: Option<usize>,
     /// The key, if it is known.
     pub key: Option<String>,
-    /// The parser's message.
     pub message: String,
 }
 
@@ -155,24 +153,16 @@ impl std::error::Error for Wrong {}
 /// Why a file is not a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read.
     #[error("cannot read {what} {}: {source}", path.display())]
     Read {
         /// Its contents, as in "the configuration".
         what: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
     /// Its text is not TOML, or has a key that is unknown, missing or of the wrong type.
     #[error("{}, {wrong}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        wrong: Wrong,
-    },
+    Parse { path: PathBuf, wrong: Wrong },
 }
 
 /// Why a configuration cannot be used: the key at fault, its place in the file, and what to change.
@@ -231,7 +221,6 @@ impl ConfigError {
         }
     }
 
-    /// The key at fault.
     pub fn config_key(&self) -> &str {
         &self.key
     }
@@ -474,7 +463,6 @@ fn alternative_value(value: &Value) -> Option<(String, String, Value)> {
     Some((told(value), told(&new), new))
 }
 
-/// The table at a path.
 fn table_at_path<'t>(whole: &'t mut Table, path: &str) -> Option<&'t mut Table> {
     let mut now: Option<&mut Value> = None;
     let mut top = Some(whole);

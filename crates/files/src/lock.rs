@@ -27,7 +27,6 @@ impl Lock {
         }
     }
 
-    /// The file.
     pub fn locked_file(&self) -> &File {
         &self.0
     }

@@ -20,12 +20,10 @@ use crate::retention::remove_action;
 use crate::temporary::random_number;
 use crate::{EpochTable, HistoryError};
 
-/// What became one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compacted {
     /// The files that went into it.
     pub files: usize,
-    /// Its rows.
     pub rows: u64,
     /// Its bytes.
     pub bytes: u64,
@@ -36,7 +34,6 @@ pub struct Compacted {
 pub struct Spanned {
     /// Files that have epochs of this span, and no others.
     pub files: usize,
-    /// The epochs in them.
     pub epochs: usize,
 }
 

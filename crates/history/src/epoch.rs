@@ -49,7 +49,6 @@ impl HistoryEpoch {
 /// An epoch in a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptEpoch {
-    /// The epoch.
     #[serde(flatten)]
     pub epoch: HistoryEpoch,
     /// Its rows: used slots or columns, or entries.

@@ -8,20 +8,16 @@ use parquet::errors::ParquetError;
 /// Why a table cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The system refuses.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
         /// What was tried: `read`, `write`, …
         what: &'static str,
-        /// The file or folder.
         path: PathBuf,
-        /// What the system says.
         source: io::Error,
     },
     /// A data file that cannot be written or read as Parquet.
     #[error("{}: {source}", path.display())]
     Parquet {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: ParquetError,
@@ -29,7 +25,6 @@ pub enum HistoryError {
     /// A data file with other columns than the table, or with rows that contradict its index.
     #[error("{} is not a data file of this table: {problem}", path.display())]
     Foreign {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
@@ -37,9 +32,7 @@ pub enum HistoryError {
     /// What makes no sense for a store of this kind.
     #[error("store `{store}`: {primitive} stores {problem}")]
     Kind {
-        /// Name of the store.
         store: String,
-        /// Its primitive.
         primitive: &'static str,
         /// Why it makes none.
         problem: &'static str,
@@ -50,9 +43,7 @@ pub enum HistoryError {
         path.display()
     )]
     OtherLayout {
-        /// Name of the store.
         store: String,
-        /// The table.
         path: PathBuf,
         /// The layout of the table.
         kept: String,
@@ -62,7 +53,6 @@ pub enum HistoryError {
     /// There is no table in this folder, or nothing in its log says what it is.
     #[error("{} is not a history table: {problem}", path.display())]
     NotATable {
-        /// The folder.
         path: PathBuf,
         /// What is missing, or wrong.
         problem: String,
@@ -76,7 +66,6 @@ pub enum HistoryError {
     /// Slots were not handed over in ascending order, or lie beyond the store, or are no whole elements.
     #[error("bad rows for epoch {epoch}: {problem}")]
     Rows {
-        /// The epoch.
         epoch: u64,
         /// What is wrong with them.
         problem: String,

@@ -22,7 +22,6 @@ pub struct EpochFlush<'a> {
     row: Vec<u8>,
 }
 
-/// What an epoch takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenEpoch {
     /// Its rows: used slots or columns, or entries.

@@ -28,7 +28,6 @@ use parquet::schema::types::{Type, TypePtr};
 /// What a column holds of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CellSource {
-    /// The epoch's number.
     Epoch,
     /// The number of the slot, column or list.
     Slot,
@@ -88,7 +87,6 @@ pub enum Cell {
     Text,
 }
 
-/// A column.
 #[derive(Clone, Debug)]
 pub(crate) struct LayoutColumn {
     pub(crate) name: String,

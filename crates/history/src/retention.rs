@@ -10,7 +10,6 @@ use crate::log::action::{LogAction, Remove};
 use crate::log::replay::{LogState, LoggedFile};
 use crate::{EpochTable, HistoryError};
 
-/// What is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Epochs whose writers moved away longer ago go.
@@ -19,7 +18,6 @@ pub struct Retention {
     pub keep_bytes: Option<u64>,
 }
 
-/// What went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Numbers of the epochs, ascending.

@@ -151,7 +151,6 @@ impl EpochTable {
         EpochTable { path, spec, layout: Arc::new(layout), state: Mutex::new(state), cache: Cache::default() }
     }
 
-    /// Its folder.
     pub fn table_path(&self) -> &Path {
         &self.path
     }
@@ -161,7 +160,6 @@ impl EpochTable {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The store.
     pub fn store_spec(&self) -> &StoreSpec {
         &self.spec
     }
@@ -399,13 +397,11 @@ impl EpochTable {
 /// An entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryEntry<'a> {
-    /// The list.
     pub list: u32,
     /// The sequence of its batch.
     pub sequence: u32,
     /// Its place in the batch, from 0.
     pub number: u16,
-    /// The entry.
     pub bytes: &'a [u8],
 }
 

@@ -74,7 +74,6 @@ pub struct BareReceiver {
     local: SocketAddrV4,
     messages: Messages,
     buffers: Vec<u8>,
-    /// Size of a buffer.
     each: usize,
 }
 
@@ -94,7 +93,6 @@ impl BareReceiver {
         Ok(Self { socket, local, messages: Messages::new(count), buffers: vec![0; count * each], each })
     }
 
-    /// Where it receives.
     pub fn local_addr(&self) -> SocketAddrV4 {
         self.local
     }

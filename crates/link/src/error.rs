@@ -40,14 +40,7 @@ pub enum LinkError {
         "{what} on {interface} needs {capability}; run as root, or \
          `setcap cap_net_raw,cap_net_admin,cap_bpf+ep` the program"
     )]
-    NeedsXdp {
-        /// What was attempted.
-        what: &'static str,
-        /// On which interface.
-        interface: String,
-        /// The required capabilities.
-        capability: &'static str,
-    },
+    NeedsXdp { what: &'static str, interface: String, capability: &'static str },
     /// Another program has an XDP program on the interface.
     #[error(
         "interface {0} already has an XDP program; stop its owner (`bpftool net list dev {0}` names the \
@@ -60,7 +53,6 @@ pub enum LinkError {
         it), or use \"packet:{interface}\""
     )]
     QueueInUse {
-        /// The interface's name.
         interface: String,
         /// Its receive queue, from 0.
         queue: u32,
@@ -71,9 +63,7 @@ pub enum LinkError {
          (`ip link set dev {interface} mtu {most}`), or use \"packet:{interface}\""
     )]
     XdpMtu {
-        /// The interface's name.
         interface: String,
-        /// Its MTU.
         mtu: u32,
         /// The largest MTU that AF_XDP supports.
         most: u32,
@@ -86,20 +76,10 @@ pub enum LinkError {
     XdpMemory(usize),
     /// The kernel or the driver does not support it.
     #[error("{interface} does not support AF_XDP ({reason}); use \"packet:{interface}\"")]
-    NoXdp {
-        /// The interface's name.
-        interface: String,
-        /// What is missing.
-        reason: String,
-    },
+    NoXdp { interface: String, reason: String },
     /// The operating system refused something else.
     #[error("{what}: {source}")]
-    Io {
-        /// What was attempted.
-        what: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { what: String, source: io::Error },
 }
 
 impl LinkError {

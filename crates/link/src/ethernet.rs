@@ -58,7 +58,6 @@ impl EthernetLink {
         self.link.interface()
     }
 
-    /// What carries the frames.
     pub fn wire_link(&self) -> &WireLink {
         &self.link
     }

@@ -61,7 +61,6 @@ pub struct Faults {
 pub struct FaultsError(String);
 
 impl Faults {
-    /// No faults.
     pub const NONE: Self = Self { drop: 0.0, dup: 0.0, reorder: 0.0, corrupt: 0.0 };
 
     /// Whether there are no faults.
@@ -148,7 +147,6 @@ dta_proto::serde_as_text!(Faults);
 /// The fate of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultOutcome {
-    /// Sent unchanged.
     Passed,
     /// Not sent.
     Dropped,
@@ -156,7 +154,6 @@ pub enum FaultOutcome {
     Duplicated,
     /// Sent after this many later frames, 1 to 16. Reported when it is sent.
     Reordered {
-        /// Frames that overtook it.
         places: u8,
     },
     /// Sent with one bit flipped.

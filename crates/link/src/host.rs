@@ -43,7 +43,6 @@ pub struct HostLink {
     later: Option<PacketBatch>,
     /// Counters of frames that rings lost or rejected.
     lost: LinkCounters,
-    /// Counters of ended rings.
     former: RingCounters,
     /// Of the current batch: which packets went through a ring, or count as lost.
     done: Vec<bool>,
@@ -59,7 +58,6 @@ struct HostRing {
 }
 
 impl HostLink {
-    /// A link without rings.
     pub fn new(udp: UdpLink) -> Self {
         Self {
             udp,
@@ -86,7 +84,6 @@ impl HostLink {
         Ok((self, door))
     }
 
-    /// The socket.
     pub fn udp_link(&self) -> &UdpLink {
         &self.udp
     }
@@ -211,7 +208,6 @@ impl HostLink {
         true
     }
 
-    /// Reads ending rings.
     fn take_ending(&mut self, batch: &mut PacketBatch) {
         let mut index = 0;
         while index < self.rings.len() {

@@ -20,7 +20,6 @@ pub enum Scope {
     Datagram,
 }
 
-/// Sends and receives packets.
 pub trait Link: Send {
     /// Replaces the contents of `batch` by what has arrived, up to its capacity, waiting until there is
     /// something: `None` forever, `Some(ZERO)` not at all. Returns the number of packets: 0 after the
@@ -31,7 +30,6 @@ pub trait Link: Send {
     /// An error will recur next time.
     fn send(&mut self, batch: &mut PacketBatch) -> Result<usize>;
 
-    /// Counters so far.
     fn link_counters(&self) -> LinkCounters;
 
     /// The part of them that went through shared rings.

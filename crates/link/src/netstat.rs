@@ -12,7 +12,6 @@ use crate::{LinkError, Result};
 /// the namespace was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpStats {
-    /// Delivered to sockets.
     pub in_datagrams: u64,
     /// Arrived for a port without a socket.
     pub no_ports: u64,

@@ -32,9 +32,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A network interface of this namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkInterface {
-    /// Its name.
     pub name: String,
-    /// Its index.
     pub index: u32,
     /// Its Ethernet address; zeros if it has none.
     pub mac: [u8; 6],
@@ -61,7 +59,6 @@ impl NetworkInterface {
 /// How a raw-frame link is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketConfig {
-    /// The interface's name.
     pub interface: String,
     /// UDP destination ports to receive, 64 at most; ARP comes too. Without any, nothing is received.
     pub ports: Vec<u16>,

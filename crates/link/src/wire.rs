@@ -28,9 +28,7 @@ dta_proto::named! {
 /// means the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wire {
-    /// The kind of sockets.
     pub kind: SocketKind,
-    /// The interface's name.
     pub interface: String,
 }
 

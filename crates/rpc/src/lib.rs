@@ -11,6 +11,8 @@
 //! All clients connect in the same way: [`ClientOptions`] holds the server's address and TLS files, and one set of
 //! rules checks the address. Failures become a [`ClientError`], whose text says what to do.
 
+#![warn(missing_docs)]
+
 pub mod agent;
 mod ask;
 mod away;

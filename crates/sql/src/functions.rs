@@ -134,7 +134,6 @@ fn execution_error(error: impl fmt::Display) -> DataFusionError {
     DataFusionError::Execution(error.to_string())
 }
 
-/// The key of a flow.
 fn flow_keys(columns: &[ArrayRef]) -> Result<ArrayRef> {
     text_to_key(&columns[0], |text| Ok(text.parse::<Flow>().map_err(execution_error)?.to_key()))
 }

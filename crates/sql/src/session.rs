@@ -46,7 +46,6 @@ pub(crate) struct StatementLimits {
     pub(crate) memory_mib: u32,
 }
 
-/// Runs statements.
 pub(crate) struct Engine {
     folder: PathBuf,
     history: HistoryFolder,

@@ -21,7 +21,6 @@ use tonic::Status;
 #[derive(Default)]
 pub(crate) struct Fake {
     stores: Vec<StoreSpec>,
-    /// By store name.
     answers: BTreeMap<(String, Key), KeyAnswer>,
     /// Of stores that have some, the oldest first; the last one is open.
     pub(crate) epochs: BTreeMap<String, Vec<Epoch>>,
@@ -29,7 +28,6 @@ pub(crate) struct Fake {
     past: BTreeMap<(String, Key, u64), KeyAnswer>,
     lists: BTreeMap<(String, u32), Vec<TailResponse>>,
     pub(crate) memory: Mutex<BTreeMap<String, Vec<u8>>>,
-    /// Of all stores.
     pub(crate) generation: AtomicU64,
     /// How often [`Ask::stores`] was called, for which a collector reads all of its memory.
     pub(crate) looks: AtomicU64,

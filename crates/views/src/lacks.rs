@@ -12,7 +12,6 @@ use serde::Serialize;
 /// Reports missing from a store, over all sessions that write or wrote it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MissingReports {
-    /// The sessions.
     pub sessions: Vec<String>,
     /// Sequences of reporters that never reached the translator, whatever their store.
     pub not_received: u64,
@@ -63,7 +62,6 @@ pub fn missing_from_store(
 }
 
 impl MissingReports {
-    /// In sentences for people.
     pub fn describe(&self, store: &str) -> String {
         let over = format!(
             "A count covers what reached store {store}. It is too high where other keys share its counters"

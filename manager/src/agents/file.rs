@@ -10,7 +10,6 @@ use dta_reporter::packet_trace::point::At;
 use dta_rpc::{ClientOptions, ClientTls, ServerKind};
 use serde::Deserialize;
 
-/// Timeout of an agent.
 const CALL: Duration = Duration::from_secs(20);
 
 /// Agents, in the order in which packets pass their hosts.
@@ -19,7 +18,6 @@ const CALL: Duration = Duration::from_secs(20);
 pub struct AgentsFile {
     /// TLS files, for all of them.
     tls: Option<AgentsFileTls>,
-    /// The agents.
     #[serde(default)]
     pub agent: Vec<AgentEntry>,
 }

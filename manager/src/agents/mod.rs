@@ -22,31 +22,24 @@ pub use file::{AgentEntry, AgentsFile};
 pub struct TraceChange {
     /// Points for all agents, after their own in the file; `None` = each keeps its current ones.
     pub at: Option<Vec<At>>,
-    /// The packet filter.
     pub filter: Option<String>,
     /// One packet in this many.
     pub one_in: Option<u32>,
 }
 
-/// An agent's answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentAnswer {
     /// Its address, as the file has it.
     pub address: String,
     /// Why it refused or did not answer; then the rest is missing.
     pub error: Option<String>,
-    /// What it traces.
     pub agent: Option<AgentTraces>,
 }
 
-/// What an agent traces.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentTraces {
-    /// The host's name.
     pub name: String,
-    /// The id of its reporter.
     pub reporter_id: u32,
-    /// Its program's version.
     pub version: String,
     /// The destination of its reports.
     pub translator: String,
@@ -56,26 +49,20 @@ pub struct AgentTraces {
     pub filter: String,
     /// One packet in this many.
     pub one_in: u32,
-    /// The requested points.
     pub points: Vec<AgentTracePoint>,
-    /// Its counters by name.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A point of an agent.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentTracePoint {
-    /// As people write it.
     pub at: String,
     /// Its hop number; `None` where a path ends.
     pub hop: Option<u32>,
-    /// Whether it is attached.
     pub attached: bool,
     /// Why not.
     pub why_not: Option<String>,
     /// Packets that it saw, and their fates.
     pub seen: u64,
-    /// Records.
     pub reported: u64,
     /// Not matched by the filter.
     pub filtered: u64,
@@ -240,7 +227,6 @@ pub fn answered_and_attached(answers: &[AgentAnswer]) -> (bool, bool) {
     (answered, points.all(|point| point.attached))
 }
 
-/// For people.
 pub fn agents_table(answers: &[AgentAnswer], look: OutputStyle) -> String {
     let header = [
         "AGENT",

@@ -47,10 +47,8 @@ pub(super) struct Replay {
     output: OutputFlag,
 }
 
-/// The result, for programs.
 #[derive(Serialize)]
 struct Replayed {
-    /// Datagrams or frames sent.
     sent: u64,
     /// How many were to be sent.
     of: u64,
@@ -112,7 +110,6 @@ impl Replay {
     }
 }
 
-/// The result, for people.
 fn describe_result(done: &Replayed, others: &str) -> String {
     let rate = format_short(done.sent as f64 / done.seconds.max(1e-9));
     let (sent, of) = (format_grouped(done.sent), format_count(done.of, "datagram", "datagrams"));

@@ -71,7 +71,6 @@ impl Simulate {
     }
 }
 
-/// The result, for people.
 fn describe_result(simulated: &Simulated) -> String {
     let Simulated { collectors, joins, leaves, deaths, .. } = simulated;
     let count = |n: usize, one: &str, many: &str| format_count(n as u64, one, many);

@@ -77,16 +77,13 @@ pub(super) struct SizeArgs {
     output: OutputFlag,
 }
 
-/// The answer, for programs.
 #[derive(Serialize)]
 struct Sized {
-    /// As asked for.
     flows: u64,
     reports_per_second: u64,
     retention_seconds: f64,
     /// Stores, each with all of the reports.
     stores: Vec<SizedStore>,
-    /// Of all stores.
     memory_bytes: u64,
     huge_pages: u64,
 }
@@ -192,7 +189,6 @@ fn read_figures(path: &Path, parts: &mut CoreRates) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The tables for people.
 fn sizes_table(sized: &Sized, look: OutputStyle) -> String {
     let found = ["N = 1", "N = 2", "N = 3", "N = 4"];
     let takes = ["best N", "memory", "per million", "history a day"];

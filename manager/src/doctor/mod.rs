@@ -22,7 +22,6 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// As it should be.
     Ok,
     /// Works, but something is slower or unavailable.
     Note,
@@ -30,14 +29,11 @@ pub enum Level {
     Problem,
 }
 
-/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What was checked, in a word or two.
     pub check: &'static str,
-    /// How bad it is.
     pub level: Level,
-    /// What was found.
     pub found: String,
     /// What to do, if anything; preferably a command.
     pub advice: Option<String>,

@@ -49,7 +49,6 @@ fn parse_share(text: &str) -> Result<f64, String> {
 /// A store of the right size, and what it takes.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreSize {
-    /// The store.
     #[serde(flatten)]
     pub store: StoreSpec,
     /// Bytes of memory, in all generations.
@@ -105,7 +104,6 @@ impl StoreSize {
     }
 }
 
-/// Keys per slot.
 fn load(store: &StoreSpec, traffic: &SizingTraffic) -> f64 {
     load::load(traffic.flows as f64, store.element_count())
 }

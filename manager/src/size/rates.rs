@@ -23,7 +23,6 @@ pub struct CoreRates {
     pub runs: f64,
     /// Datagrams sent or taken one by one.
     pub reports_plain: f64,
-    /// Frames made of reports.
     pub translator: f64,
     /// Frames executed by the software NIC.
     pub nic: f64,
@@ -54,7 +53,6 @@ impl Default for CoreRates {
 /// A figure of `dta-manager bench -o json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Figure {
-    /// The benchmark.
     pub name: String,
     /// Operations per second.
     pub value: f64,
@@ -137,7 +135,6 @@ dta_proto::named! {
 /// The most reports per second that a part lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bound {
-    /// The part.
     pub part: Bottleneck,
     /// Reports per second.
     pub reports_per_second: f64,
@@ -146,9 +143,7 @@ pub struct Bound {
 /// How many reports for a store can be taken in a way.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rate {
-    /// The way.
     pub way: ReportPath,
-    /// What limits it.
     pub limit: Bound,
     /// Every part that a report passes.
     pub bounds: Vec<Bound>,

@@ -50,7 +50,6 @@ impl fmt::Display for StoreArg {
 pub(super) enum CollectorStores {
     /// Nothing: nobody was asked, or nobody answered.
     Unknown,
-    /// All of them.
     Known(Vec<StoreSpec>),
 }
 

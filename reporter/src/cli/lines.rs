@@ -7,7 +7,6 @@ use super::check::StoreArg;
 use super::report::ReportArgs;
 use crate::ReportOptions;
 
-/// One line.
 #[derive(Debug, PartialEq, Deserialize)]
 pub(super) struct ReportLine {
     store: Option<StoreArg>,

@@ -226,9 +226,7 @@ fn increment_prefix(bytes: &mut [u8], by: u32) {
 /// What was sent, for programs.
 #[derive(serde::Serialize)]
 struct SendSummary {
-    /// How long it took.
     seconds: f64,
-    /// This reporter.
     nodes: [dta_cli::counters::NodeCountersDocument; 1],
 }
 

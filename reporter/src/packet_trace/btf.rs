@@ -28,7 +28,6 @@ impl Kernel {
         self.reasons.get(&number).cloned().unwrap_or_else(|| format!("reason {number}"))
     }
 
-    /// Whether this tracepoint exists.
     pub fn has_tracepoint(&self, name: &str) -> bool {
         self.tracepoints.contains(name)
     }

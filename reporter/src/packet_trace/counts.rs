@@ -45,7 +45,6 @@ pub struct FlowAt {
     pub namespace: u32,
     /// The interface's index; 0 if the packet has no device.
     pub interface: u32,
-    /// Number of the point.
     pub point: u16,
 }
 

@@ -23,7 +23,6 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Every packet.
     pub const ALL: Self = Self { threshold: 1 << 32 };
 
     /// One packet in `n`; 0 counts as 1.

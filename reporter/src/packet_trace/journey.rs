@@ -7,7 +7,6 @@ use crate::packet_trace::record::TraceRecord;
 /// One packet's records in order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journey {
-    /// At least one.
     pub records: Vec<TraceRecord>,
 }
 

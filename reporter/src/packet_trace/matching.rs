@@ -38,19 +38,13 @@ pub mod word {
 pub mod meta {
     /// IP version, 4 or 6.
     pub const VERSION: u64 = 0xff << VERSION_SHIFT;
-    /// Its shift.
     pub const VERSION_SHIFT: u32 = 56;
-    /// Protocol.
     pub const PROTOCOL: u64 = 0xff << PROTOCOL_SHIFT;
-    /// Its shift.
     pub const PROTOCOL_SHIFT: u32 = 48;
     /// Source port; ports are 0 in ICMP and in fragments except the first.
     pub const SOURCE_PORT: u64 = 0xffff << SOURCE_PORT_SHIFT;
-    /// Its shift.
     pub const SOURCE_PORT_SHIFT: u32 = 32;
-    /// Destination port.
     pub const DESTINATION_PORT: u64 = 0xffff << DESTINATION_PORT_SHIFT;
-    /// Its shift.
     pub const DESTINATION_PORT_SHIFT: u32 = 16;
     /// 1 in a fragment except the first, which has no ports. (For the innermost and the outermost packet
     /// alike.)
@@ -65,11 +59,9 @@ pub type Words = [u64; WORDS];
 pub struct Test {
     /// Index of the word, below [`WORDS`].
     pub word: u32,
-    /// Which bits of it.
     pub mask: u64,
     /// The minimum, shifted like the mask.
     pub low: u64,
-    /// The maximum.
     pub high: u64,
 }
 
@@ -99,10 +91,8 @@ pub struct FilterTable {
 /// A filter that is too long for the kernel's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLong {
-    /// Too many tests.
     #[error("the filter needs {0} different tests of a packet; the kernel's table has room for {TESTS}")]
     Tests(usize),
-    /// Too many terms.
     #[error("the filter needs {0} combinations of its tests; the kernel's table has room for {TERMS}")]
     Terms(usize),
 }
@@ -124,7 +114,6 @@ impl FilterTable {
         Self { tests: Vec::new(), terms: vec![Term::default()] }
     }
 
-    /// Its terms.
     pub fn terms(&self) -> &[Term] {
         &self.terms
     }

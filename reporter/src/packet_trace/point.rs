@@ -15,9 +15,7 @@ pub const TRACEPOINTS: [(&str, &str); 5] = [
 /// The direction of a packet at an interface, and the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum InterfaceSide {
-    /// In.
     Ingress,
-    /// Out.
     Egress,
     /// In, before the kernel allocates a buffer (native XDP).
     Xdp,
@@ -39,12 +37,10 @@ impl InterfaceSide {
         (InterfaceSide::Receive, "receive"),
     ];
 
-    /// Its word.
     pub fn as_str(self) -> &'static str {
         Self::WORDS.iter().find(|(side, _)| *side == self).map_or("xdp", |(_, word)| word)
     }
 
-    /// Its tracepoint, if any.
     pub fn tracepoint(self) -> Option<&'static str> {
         match self {
             InterfaceSide::Queue => Some("net_dev_queue"),
@@ -62,13 +58,10 @@ impl InterfaceSide {
 /// `program:FILE`, which is not parsed as a point.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum At {
-    /// An interface.
     Interface {
         /// The network namespace: a name of `ip netns`, or the path of its file; none for the program's own.
         namespace: Option<String>,
-        /// The interface's name.
         name: String,
-        /// Which way.
         side: InterfaceSide,
     },
     /// A tracepoint, of all interfaces in all namespaces.
@@ -81,7 +74,6 @@ pub enum At {
     Uprobe {
         /// The program or library, as a path.
         file: String,
-        /// The function's symbol.
         function: String,
     },
     /// The program of a user-built object file, at the place that it names.

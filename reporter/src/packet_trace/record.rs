@@ -7,7 +7,6 @@ use dta_proto::key::Flow;
 /// Length of a record in the ring.
 pub const RECORD: usize = 96;
 
-/// The record's flags.
 pub mod flags {
     /// The innermost packet is IPv6.
     pub const IPV6: u16 = 1;
@@ -122,9 +121,7 @@ impl TraceRecord {
 pub struct CallingThread {
     /// What the thread calls itself, at most 15 bytes.
     pub name: String,
-    /// Its process.
     pub process: u32,
-    /// The thread.
     pub thread: u32,
 }
 

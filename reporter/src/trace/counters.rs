@@ -11,9 +11,7 @@ use dta_proto::counter::reporter::AgentLoss;
 /// `unknown_point`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TracerCounters {
-    /// Records read.
     pub records: u64,
-    /// Packets reported.
     pub packets: u64,
     /// Packets waiting to be seen at more points.
     pub held: u64,
@@ -25,7 +23,6 @@ pub struct TracerCounters {
     pub shared_digests: u64,
     /// Records and counts of unknown points.
     pub unknown_point: u64,
-    /// Records of drops.
     pub drops: u64,
     /// Packets over the latency threshold.
     pub slow: u64,

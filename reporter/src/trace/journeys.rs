@@ -18,7 +18,6 @@ const LONGEST: u64 = 4_000_000_000;
 pub(super) struct JourneyStop {
     pub(super) time: u64,
     pub(super) hop: u8,
-    /// Namespace and index.
     interface: (u32, u32),
 }
 
@@ -33,7 +32,6 @@ pub(super) struct Journey {
     pub(super) flow: Flow,
     /// Its length at the first point.
     pub(super) length: u32,
-    /// By time.
     stops: [JourneyStop; HOPS as usize],
     count: u8,
 }
@@ -96,7 +94,6 @@ pub(super) enum Took {
     Full(Box<Journey>),
 }
 
-/// The packets in flight.
 pub(super) struct Journeys {
     /// Each one's index in `places`.
     at: HashMap<u64, u32, foldhash::fast::RandomState>,
@@ -122,7 +119,6 @@ impl Journeys {
         }
     }
 
-    /// Number of packets held.
     pub(super) fn len(&self) -> usize {
         self.at.len()
     }

@@ -23,7 +23,6 @@ struct SegmentState {
 /// The most recently active segments.
 pub(super) struct Latencies {
     segments: LruCache<Segment, SegmentState>,
-    /// Those with news.
     news: Vec<Segment>,
 }
 
@@ -52,7 +51,6 @@ impl Latencies {
         }
     }
 
-    /// Reports those with news.
     pub(super) fn report_news<E>(
         &mut self,
         host: u16,

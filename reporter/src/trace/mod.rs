@@ -108,16 +108,13 @@ impl Default for TracerLimits {
     }
 }
 
-/// Configuration of a tracer.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// This host: the id of its reporter.
     pub host: u16,
-    /// Its name for people.
     pub name: String,
     /// Its points, by their numbers in records.
     pub points: Vec<HostPoint>,
-    /// The destination stores.
     pub stores: TraceStores,
     /// Packets that took longer through this host are reported individually.
     pub slow: Option<Duration>,
@@ -160,7 +157,6 @@ const NAMES_EVERY: u64 = 10;
 /// Most reasons that are named; the kernel has some hundred.
 const REASONS: usize = 512;
 
-/// Turns records into reports.
 pub struct Tracer {
     reporter: Reporter,
     setup: Setup,
@@ -169,7 +165,6 @@ pub struct Tracer {
     latencies: Latencies,
     counts: FlowCounts,
     sizes: Option<Sizes>,
-    /// Reasons seen.
     reasons: Vec<u32>,
     books: Books,
     /// When values are reported next, by the records' clock; 0 = at the next tick.
@@ -476,7 +471,6 @@ pub enum TraceError {
     /// The report format cannot express something.
     #[error("cannot build a report: {0}")]
     Report(#[from] wire::Error),
-    /// A socket error.
     #[error("cannot send reports: {0}")]
     Link(#[from] LinkError),
 }

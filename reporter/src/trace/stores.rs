@@ -9,7 +9,6 @@ use dta_proto::wire::dta::{DtaBody, Primitive};
 /// The ids of the trace stores; nothing is reported for missing ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceStores {
-    /// Paths of packets.
     pub paths: Option<u16>,
     /// Packets, drops, slow packets and names.
     pub events: Option<u16>,
@@ -21,7 +20,6 @@ pub struct TraceStores {
     pub sizes: Option<SizeStore>,
 }
 
-/// The sketch store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeStore {
     pub(crate) id: u16,

@@ -19,7 +19,6 @@ use super::key_write_bench::KeyWriteBench;
 use super::translator::BATCH;
 use super::write_bench::{ELEMENT, Target, WriteBench};
 
-/// Batches per call.
 const BATCHES: usize = 512;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {

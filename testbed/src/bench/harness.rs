@@ -4,12 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// Turns of work and floor.
     pub turns: u32,
-    /// Length of one turn.
     pub turn: Duration,
     /// Bytes of the large store, a power of two.
     pub memory: u64,
@@ -27,7 +25,6 @@ impl Scale {
 /// A figure, as in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// Which benchmark.
     pub name: &'static str,
     /// `ops/s`, or `ns/report`.
     pub unit: &'static str,
@@ -42,7 +39,6 @@ pub struct Figure {
     /// What else the value is compared with.
     #[serde(flatten)]
     pub beside: Beside,
-    /// Description.
     pub what: &'static str,
 }
 

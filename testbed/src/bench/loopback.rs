@@ -27,7 +27,6 @@ use dta_reporter::{Config, Reporter};
 
 use super::harness::{Rates, Scale};
 
-/// Datagrams per batch.
 const BATCH: usize = 64;
 /// Most datagrams in flight: what a socket holds under the kernel's usual limit.
 pub(super) const WINDOW: u64 = 256;
@@ -55,7 +54,6 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     Ok(best)
 }
 
-/// Frames through a ring.
 pub(super) fn bench_with_ring(scale: &Scale) -> anyhow::Result<Rates> {
     beside_chain(scale, RingUse::Auto)
 }

@@ -26,7 +26,6 @@ const SAMPLES: u64 = 50;
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryFigure {
-    /// Reports made.
     pub reports: u64,
     /// Reports that the translator accepted.
     pub accepted: u64,

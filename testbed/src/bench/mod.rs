@@ -49,9 +49,7 @@ pub struct BenchCase {
 
 /// How a benchmark is run.
 enum BenchRun {
-    /// By this function.
     By(fn(&Scale) -> anyhow::Result<harness::Rates>),
-    /// With reports of INT.
     Int(int::Reports),
 }
 
@@ -127,7 +125,6 @@ pub fn run_cases<'a>(
 }
 
 impl BenchCase {
-    /// Runs it.
     pub fn run(&self, scale: &Scale) -> anyhow::Result<Figure> {
         let (rates, unit) = match &self.run {
             BenchRun::By(run) => (run(scale)?, "ops/s"),

@@ -15,7 +15,6 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use super::harness::{Rates, Scale, measure_rates, pin_to_current_cpu};
 
 const BATCH: usize = 64;
-/// Batches per call.
 const TOGETHER: usize = 64;
 
 /// Queries of random keys of a large store.

@@ -32,7 +32,6 @@ pub(super) const WINDOW: [u64; 2] = [4096, 256];
 /// How long a receiver waits before it checks whether to end.
 pub(super) const WAIT: Duration = Duration::from_millis(20);
 
-/// With runs of datagrams.
 pub(super) fn bench_in_runs(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, true)
 }

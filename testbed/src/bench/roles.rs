@@ -36,7 +36,6 @@ fn open() -> anyhow::Result<UdpLink> {
     Ok(link)
 }
 
-/// Receives and counts.
 fn run_sink(counters: &Path) -> anyhow::Result<()> {
     let counters = CounterFile::open(Some(counters), "sink", &[nic::RECEIVED.name])?;
     let mut link = open()?;

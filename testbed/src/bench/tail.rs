@@ -16,7 +16,6 @@ use super::harness::{Rates, Scale, measure_rates, pin_to_current_cpu};
 
 /// Entries of 4 bytes in 64.
 const ENTRIES: u64 = 14;
-/// Batches read per call.
 const STEP: u64 = 4096;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {

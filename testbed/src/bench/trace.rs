@@ -8,7 +8,6 @@ use serde::Serialize;
 /// One path through the program at an interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TracePathCost {
-    /// Its name.
     pub name: &'static str,
     /// Nanoseconds of one run; the fastest turn.
     pub nanoseconds: f64,
@@ -38,7 +37,6 @@ pub fn measure_path_costs(quick: bool) -> Result<Vec<TracePathCost>> {
     Ok(costs.into_iter().map(row).collect())
 }
 
-/// For people.
 pub fn render_costs(rows: &[TracePathCost], look: OutputStyle) -> String {
     let mut table =
         TextTable::new(&["a packet at an interface (tcx)", "ns", "ratio", "most", ""], &[1, 2, 3]);

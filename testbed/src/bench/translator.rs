@@ -3,7 +3,6 @@
 use super::harness::{Rates, Scale, measure_shares, pin_to_current_cpu};
 use super::key_write_bench::KeyWriteBench;
 
-/// Reports per batch.
 pub(super) const BATCH: usize = 64;
 /// Batches per call: about a millisecond.
 const BATCHES: usize = 64;

@@ -32,8 +32,9 @@ const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 12, 1), Ipv4Addr::new(1
 /// How frames leave translator and NIC.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FrameTransport {
-    /// By UDP sockets.
-    Sockets { runs: bool },
+    Sockets {
+        runs: bool,
+    },
     /// Past the kernel's network stack.
     Xdp,
 }
@@ -41,10 +42,11 @@ enum FrameTransport {
 /// What the pair does with runs of reports and frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PairRunMode {
-    /// Passes them on.
     Whole,
     /// Cuts them before it passes them on; says whether they are joined behind it.
-    Cut { joined: bool },
+    Cut {
+        joined: bool,
+    },
 }
 
 /// Reports and frames in runs.
@@ -52,7 +54,6 @@ pub(super) fn bench_in_runs(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, FrameTransport::Sockets { runs: true }, PairRunMode::Whole)
 }
 
-/// Frames one by one.
 pub(super) fn bench_single_frames(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, FrameTransport::Sockets { runs: false }, PairRunMode::Whole)
 }

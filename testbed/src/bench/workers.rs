@@ -18,7 +18,6 @@ use super::key_write_bench::KeyWriteBench;
 use super::translator::BATCH;
 use super::write_bench::{ELEMENT, Target};
 
-/// Workers, compared with one.
 const WORKERS: usize = 2;
 /// Batches of each worker per call: some milliseconds.
 const BATCHES: usize = 1024;

@@ -31,13 +31,10 @@ const READY: usize = 32;
 /// A responder with one region and one UC queue pair whose peer is 127.0.0.2; its own address is 127.0.0.1, port
 /// 4791.
 pub(super) struct Target {
-    /// The responder.
     pub(super) responder: Responder,
     /// The region; its length is a power of two, in huge pages if there are some.
     pub(super) region: Arc<Region>,
-    /// Its address and rkey.
     pub(super) registration: Registration,
-    /// The queue pair.
     pub(super) queue_pair: QueuePairInfo,
 }
 
@@ -64,7 +61,6 @@ impl Target {
         Ok(Target { responder, region, registration, queue_pair })
     }
 
-    /// WRITEs executed so far.
     pub(super) fn executed_writes(&self) -> u64 {
         self.responder.counts().get(Counter::ExecutedWrite)
     }

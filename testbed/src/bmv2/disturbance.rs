@@ -20,15 +20,12 @@ const AWAY: Duration = Duration::from_secs(4);
 /// Numbers of each list that the next one to open the session leaves out (`docs/operating.md`).
 const LEFT_OUT: u64 = 4;
 
-/// A kill.
 pub(super) enum Disturbance {
     /// None is to come.
     None,
-    /// It is to come.
     Ahead(Chaos),
     /// The translator's control plane was killed.
     Away(Killed),
-    /// It is over.
     Over(ChaosOutcome),
 }
 

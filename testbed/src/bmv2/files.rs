@@ -95,7 +95,6 @@ pub(super) fn store_specs() -> anyhow::Result<Vec<StoreSpec>> {
     Ok(toml::from_str::<Tables>(&store_tables(None))?.store)
 }
 
-/// A topology with these stores.
 pub(super) fn with_stores(topology: &Topology) -> anyhow::Result<Topology> {
     Ok(Topology { stores: store_specs()?, ..topology.clone() })
 }

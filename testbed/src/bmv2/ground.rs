@@ -20,7 +20,6 @@ use super::simple_switch::SimpleSwitch;
 use crate::alone::Alone;
 use crate::ground::{NicKind, add_rxe_device, load_rxe_module, run_command};
 
-/// Set in the namespace.
 const INSIDE: &str = "DTA_TESTBED_NAMESPACE";
 /// As long as an IPv4 packet can be: captures contain packets that a network card had merged.
 const MTU: u32 = 65_535;
@@ -46,9 +45,7 @@ pub(super) struct CollectorLink {
     /// The translator's port, and its end of the link.
     pub(super) port: u16,
     pub(super) translator: &'static str,
-    /// The collector's end.
     pub(super) collector: &'static str,
-    /// Addresses of its NIC.
     pub(super) mac: &'static str,
     pub(super) address: &'static str,
 }
@@ -71,7 +68,6 @@ impl CollectorLink {
     }
 }
 
-/// The most collectors.
 pub(super) const COLLECTORS: [CollectorLink; 2] = [
     CollectorLink {
         port: 2,

@@ -15,7 +15,6 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Opens one at each interface.
     pub fn open(interfaces: &[String]) -> anyhow::Result<Hosts> {
         let link = |name: &String| {
             PacketLink::open(&PacketConfig::new(name, []))

@@ -31,15 +31,12 @@ const REST: Duration = Duration::from_secs(5);
 /// What to run on other machines.
 #[derive(Clone, Debug)]
 pub struct OptionsOnMachines {
-    /// The machines.
     pub topology: Topology,
-    /// The capture.
     pub capture: PathBuf,
     /// Where logs of the machines go; `None` = removed with the testbed.
     pub logs: Option<PathBuf>,
 }
 
-/// Everything that runs.
 pub(super) struct OnMachines {
     daemons: Daemons,
     pub(super) all: Spread,

@@ -33,7 +33,6 @@ const CONFIG: &str = "translator.toml";
 /// Longest time for a session to go on.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Everything that runs.
 pub(super) struct OneMachine {
     /// The collectors, individually and as one.
     collectors: Vec<RemoteCollector>,
@@ -269,7 +268,6 @@ async fn start_collector(
     Daemon::spawn_until_ready("collector", "__collector", &arguments, &log).await
 }
 
-/// What both hosts counted.
 pub(super) fn two_host_counts(hosts: Vec<(u64, u64)>) -> anyhow::Result<[(u64, u64); 2]> {
     hosts.try_into().ok().context("there must be two hosts")
 }

@@ -11,7 +11,6 @@ use crate::outcome::{self, EpochOutcome, LinkOutcome, PrimitiveOutcome, RunFacts
 use crate::show;
 use crate::statistics::TestbedStatistics;
 
-/// The result.
 #[derive(Debug, Default)]
 pub struct SwitchRunOutcome {
     /// What happened, one figure per line.
@@ -27,9 +26,7 @@ pub struct SwitchRunOutcome {
     /// Where the reports ended of which the newest of a key counts.
     ends: BTreeMap<Primitive, ReportEnds>,
     pub(super) epochs: Option<Vec<EpochOutcome>>,
-    /// Operations by primitive.
     pub(super) operations: BTreeMap<Primitive, u64>,
-    /// Counters of all nodes.
     pub(super) sent: BTreeMap<Primitive, u64>,
     pub(super) links: Vec<LinkAccount>,
     pub(super) nodes: TestbedStatistics,
@@ -96,7 +93,6 @@ impl SwitchRunOutcome {
         }
     }
 
-    /// Counts an answer.
     pub(super) fn count_answer(
         &mut self,
         primitive: Primitive,

@@ -11,11 +11,9 @@ use super::truth::{CapturedTraffic, Frame};
 use crate::share::Share;
 use crate::statistics::{OfCollector, TestbedStatistics};
 
-/// Everything that runs.
 pub(super) enum SwitchTestbed {
     /// Here, in a network namespace.
     OneMachine(Box<OneMachine>),
-    /// On other machines.
     OnMachines(Box<OnMachines>),
 }
 
@@ -35,7 +33,6 @@ impl SwitchTestbed {
         with!(self, of => &of.all)
     }
 
-    /// What each collector has.
     pub(super) fn collector_share(&self) -> Share {
         Share::with_collectors(self.all_collectors().members().len())
     }
@@ -98,7 +95,6 @@ impl SwitchTestbed {
         with!(self, of => of.reporter_nodes().await)
     }
 
-    /// What the translator counts.
     pub(super) async fn translator(&mut self) -> anyhow::Result<TestbedStatistics> {
         with!(self, of => of.translator().await)
     }
@@ -117,7 +113,6 @@ impl SwitchTestbed {
         }
     }
 
-    /// Whether stores have epochs.
     pub(super) fn has_epochs(&self) -> bool {
         matches!(self, SwitchTestbed::OneMachine(here) if here.has_epochs())
     }

@@ -13,7 +13,6 @@ pub(super) struct Wiring {
     pub(super) number: usize,
     /// The switch: `type`, `control`, `device` and `mac`, as `[switch.NAME]` of dta-translator has them.
     pub(super) switch: toml::Table,
-    /// Source address of reports.
     pub(super) source: Ipv4Addr,
     /// The ports of both hosts.
     pub(super) hosts: [u16; 2],
@@ -55,10 +54,8 @@ pub(super) const INTERVAL: u32 = 30;
 /// from one packet to the next.
 const LATENCY: u32 = 26;
 
-/// What is reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Filter {
-    /// Each packet.
     None,
     /// What a switch reports by default, and only the flows of one network of 24 bits.
     Network(Ipv4Addr),
@@ -77,7 +74,6 @@ const REPORTS: &str = "
     { of = ['drop'], as = 'append', store = 'flows', entry = 'flow', list = 1 },
 ";
 
-/// The table of the reporter.
 pub(super) fn reporter_table(wiring: &Wiring, traffic: &CapturedTraffic, filter: Filter) -> String {
     let Wiring { number, switch, source, hosts: [one, other], port: out, translator, translator_mac } =
         wiring;

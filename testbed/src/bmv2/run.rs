@@ -49,10 +49,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the capture is replayed with default filters.
 const ROUNDS: u64 = 2;
 
-/// What to run.
 #[derive(Clone, Debug)]
 pub struct SwitchRunOptions {
-    /// The capture.
     pub capture: PathBuf,
     /// Collectors that share the keys, 1 or 2.
     pub collectors: u8,
@@ -251,7 +249,6 @@ impl Bed {
         Ok(())
     }
 
-    /// Adds what the reporter reports.
     fn add_reported(&mut self, flows: u64, drops: u64) {
         self.flow_reports += flows;
         self.drop_reports += drops;
@@ -409,7 +406,6 @@ impl Bed {
         Ok(())
     }
 
-    /// What is asked of flows.
     pub(super) fn asking_about<'a>(&'a self, flows: &'a [SeenFlow]) -> Asking<'a> {
         let (all, topology, has_epochs) =
             (self.place.all_collectors(), &self.topology, self.place.has_epochs());
@@ -591,7 +587,6 @@ fn handled_packets(counts: &SwitchCounts) -> u64 {
     ["dropped", "egress_dropped", "forwarded"].iter().map(|name| sum(counts, name)).sum()
 }
 
-/// All of a counter.
 fn sum(counts: &SwitchCounts, counter: &str) -> u64 {
     counts.counts_named(counter).iter().sum()
 }

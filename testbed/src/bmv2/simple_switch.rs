@@ -9,7 +9,6 @@ use dta_translator::switches::p4::simple_switch::{options_of_build, read_help_te
 
 use crate::processes::last_lines;
 
-/// Timeout until it listens.
 const READY: Duration = Duration::from_secs(60);
 
 /// Checks that the program can be found.

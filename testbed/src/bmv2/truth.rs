@@ -17,7 +17,6 @@ use crate::workload::{ReportBody, SeenFlow, SwitchReport};
 pub(super) const SWITCH: u32 = 7;
 /// UDP port whose packets the reporter's access list denies: unsolicited host names (LLMNR).
 pub(super) const DENIED_PORT: u16 = 5355;
-/// Reasons of drops.
 pub(super) const ACL_DENY: u8 = 80;
 const BRIDGING_MISS: u8 = 89;
 /// UDP ports of reports, NACKs and frames, which are never watched.
@@ -37,7 +36,6 @@ type Mac = [u8; 6];
 /// A frame, and who sends it.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// The reporter, by number.
     pub(super) reporter: usize,
     /// One of its hosts, 1 or 2.
     pub(super) host: u8,
@@ -167,11 +165,9 @@ impl WatchedFlows {
 /// What is known about all packets of one run.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
-    /// What each reporter counts.
     pub(super) reporters: Vec<OfReporter>,
     /// What was reported by key-write and as postcards.
     pub(super) reported: Reported,
-    /// Counters by their keys.
     pub(super) counters: BTreeMap<Key, u64>,
     /// How often each flow is in the list of flows, and in that of drops.
     pub(super) listed: [BTreeMap<Key, u64>; LISTS as usize],

@@ -22,9 +22,7 @@ pub struct Decoded {
 /// Why a packet has no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Skip {
-    /// ARP.
     Arp,
-    /// Another EtherType.
     EtherType(u16),
     /// An IEEE 802.3 length instead of an EtherType (spanning tree, for example).
     Llc,
@@ -54,12 +52,10 @@ impl std::fmt::Display for Skip {
 pub struct SkipCounts(pub BTreeMap<Skip, u64>);
 
 impl SkipCounts {
-    /// Counts one.
     pub fn add(&mut self, why: Skip) {
         *self.0.entry(why).or_default() += 1;
     }
 
-    /// All of them.
     pub fn total_skipped(&self) -> u64 {
         self.0.values().sum()
     }

@@ -43,7 +43,6 @@ impl From<Linktype> for LinkType {
     }
 }
 
-/// One packet of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedPacket<'a> {
     /// Capture time, nanoseconds since 1970; 0 where the format has none (pcapng simple packets).
@@ -61,7 +60,6 @@ pub struct CapturedPacket<'a> {
 pub struct Cut {
     /// Byte offset in the file at which the unreadable record begins.
     pub offset: u64,
-    /// Valid packets before it.
     pub after_packets: u64,
     /// `the file ends inside a record` or `the record there is damaged`, and what the record says.
     pub reason: String,
@@ -73,10 +71,8 @@ impl std::fmt::Display for Cut {
     }
 }
 
-/// What was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Packets passed on.
     pub packets: u64,
     /// Set if the file ends early or is damaged; all packets before the cut were passed on.
     pub cut: Option<Cut>,
@@ -87,34 +83,17 @@ pub struct Summary {
 pub enum CaptureError {
     /// The file cannot be opened.
     #[error("cannot open {}: {source}", path.display())]
-    Open {
-        /// Which file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
+    Open { path: PathBuf, source: std::io::Error },
     /// It does not begin like a capture.
     #[error(
         "{name} is not a capture: it begins with neither a pcap nor a pcapng header (compressed captures are not supported: unpack them first)"
     )]
-    NotACapture {
-        /// Name of the file.
-        name: String,
-    },
+    NotACapture { name: String },
     /// The file header itself is truncated.
     #[error("{name} ends inside its file header: it holds no packet")]
-    Empty {
-        /// Name of the file.
-        name: String,
-    },
-    /// Reading failed.
+    Empty { name: String },
     #[error("cannot read more of {name} after {packets} packets")]
-    Read {
-        /// Name of the file.
-        name: String,
-        /// Valid packets before.
-        packets: u64,
-    },
+    Read { name: String, packets: u64 },
 }
 
 /// Reads the capture at `path` and calls `each` with each packet, in file order.

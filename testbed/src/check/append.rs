@@ -30,9 +30,7 @@ pub(super) struct TailAnswer {
 /// Batches that are not in memory, although later ones of their list are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// Entries before it.
     pub at: usize,
-    /// How many.
     pub batches: u64,
 }
 

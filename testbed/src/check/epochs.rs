@@ -32,7 +32,6 @@ pub struct CollectorEpoch {
     pub flipped_to: Option<u64>,
     /// The slots that it has in the history; `None` = it is not written yet.
     pub rows: Option<u64>,
-    /// Its collector's clock.
     #[serde(skip)]
     pub ahead: Ahead,
 }
@@ -222,7 +221,6 @@ impl EpochTallies {
         &self.0
     }
 
-    /// All together.
     pub fn sum(&self) -> Tally {
         self.0.iter().flatten().fold(Tally::default(), |sum, tally| sum.merged_with(tally))
     }

@@ -121,7 +121,6 @@ pub(super) fn check_answers(
 /// Which epoch each report of a flow counts for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ValueEpochs {
-    /// By report.
     epoch: Vec<usize>,
     /// Epochs whose answer is from a report that counts for another one, with that report.
     repeated: Vec<(usize, usize)>,
@@ -261,7 +260,6 @@ fn epochs_in_order(
 
 /// A flow in an epoch.
 struct Judged<'a, 'b> {
-    /// In words.
     name: String,
     /// The reports that count for the epoch.
     reports: Vec<&'b ValueReport<'a>>,

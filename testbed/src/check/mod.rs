@@ -37,11 +37,9 @@ use crate::workload::{EpochTruth, SeenFlow};
 
 /// What is asked about, and what is known of it.
 pub struct CheckContext<'a> {
-    /// All flows.
     pub flows: &'a [SeenFlow],
     /// All sketch epochs that have ended.
     pub epochs: &'a [EpochTruth],
-    /// All reports.
     pub journal: &'a Journal,
     /// What the translator did with rows of postcards.
     pub rows: IncompleteRows,
@@ -171,9 +169,7 @@ fn flow_keys(flows: &[SeenFlow]) -> Vec<Key> {
 /// How the answers of one primitive compare with the truth.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Queries made.
     pub queried: u64,
-    /// Exactly the truth.
     pub right: u64,
     /// No answer, for a known reason.
     pub absent: u64,
@@ -195,7 +191,6 @@ pub struct Tally {
 const EXAMPLES: usize = 5;
 
 impl Tally {
-    /// Both together.
     fn merged_with(mut self, other: &Self) -> Self {
         self.queried += other.queried;
         self.right += other.right;
@@ -210,7 +205,6 @@ impl Tally {
         self
     }
 
-    /// Counts a wrong answer.
     pub fn count_wrong(&mut self, why: impl FnOnce() -> String) {
         self.wrong += 1;
         if self.examples.len() < EXAMPLES {
@@ -276,12 +270,10 @@ impl ReportEnds {
         }
     }
 
-    /// All reports in it.
     pub fn total_reports(&self) -> u64 {
         self.queryable + self.superseded + self.overwritten + self.lost.values().sum::<u64>() + self.missing
     }
 
-    /// Adds another primitive's.
     pub fn add(&mut self, other: &Self) {
         self.queryable += other.queryable;
         self.superseded += other.superseded;

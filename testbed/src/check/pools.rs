@@ -21,9 +21,7 @@ pub struct Pools {
 /// value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrimitiveLimits {
-    /// Dropped, for any reason.
     pub dropped: u64,
-    /// Held.
     pub held: u64,
     /// Its queue pair is RC: a frame that is gone is sent again, and excuses nothing.
     pub reliable: bool,

@@ -191,7 +191,6 @@ impl<'a> ShownPath<'a> {
 
 /// Which epoch each postcard of a flow counts for.
 struct PostcardEpochs {
-    /// By report.
     epoch: Vec<usize>,
     /// Epochs that show a hop of which no report is left that may be in them.
     foreign: Vec<usize>,
@@ -259,7 +258,6 @@ impl PostcardEpochs {
 /// A flow in an epoch.
 struct Judged<'a, 'b> {
     flow: &'b SeenFlow,
-    /// In words.
     name: String,
     /// The postcards that count for the epoch, in order.
     reports: Vec<&'b Postcard<'a>>,

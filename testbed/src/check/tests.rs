@@ -66,7 +66,6 @@ impl World {
         self.topology.store_of_primitive(primitive).kind.clone()
     }
 
-    /// Columns of the sketch.
     fn columns(&self) -> u32 {
         match self.kind(Primitive::SketchMerge) {
             StoreKind::SketchMerge { columns, .. } => columns,

@@ -44,7 +44,6 @@ const NO_REPORTER: &str = "no reporter was programmed";
 /// Most bytes of a log sent at once.
 const LOG_PART: u64 = 64 << 10;
 
-/// Serves one manager.
 pub fn main() -> ExitCode {
     let served = (|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -260,7 +259,6 @@ impl MachineAgent {
         })
     }
 
-    /// A file in the folder.
     fn file_in_folder(&self, name: &str) -> anyhow::Result<PathBuf> {
         if name.is_empty() || name.starts_with('.') || name.contains('/') {
             bail!("{name:?} is not a file name");

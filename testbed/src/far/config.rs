@@ -60,7 +60,6 @@ pub struct Machine {
     pub ssh: String,
     /// Port of its sshd; by default as in ssh_config.
     pub port: Option<u16>,
-    /// What runs there.
     pub roles: Vec<MachineRole>,
     /// Its address in the network of reports and RoCEv2 frames; for a P4 switch, the switch's.
     pub address: Ipv4Addr,
@@ -94,7 +93,6 @@ pub struct Machine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TranslatorLink {
-    /// The reporter's port.
     pub port: u16,
     /// The translator's Ethernet address.
     pub mac: Mac,

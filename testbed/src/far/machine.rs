@@ -30,7 +30,6 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// A machine; what runs there ends when this is dropped.
 pub struct RemoteMachine {
     connection: SshConnection,
-    /// Its settings.
     pub settings: Machine,
     /// Its folder for the run.
     pub folder: String,
@@ -44,7 +43,6 @@ pub struct RemoteMachine {
 /// What came in besides answers.
 #[derive(Default)]
 struct Heard {
-    /// Daemons that have ended.
     ended: Vec<String>,
     /// What ssh, and the program there, wrote to standard error.
     errors: String,
@@ -178,7 +176,6 @@ impl RemoteMachine {
         }
     }
 
-    /// How ssh ended.
     async fn ssh_exit_code(&self) -> Option<i32> {
         let until = Instant::now() + LAST_WORDS;
         loop {
@@ -208,12 +205,10 @@ impl RemoteMachine {
         });
     }
 
-    /// Its ssh connection.
     pub fn connection(&self) -> &SshConnection {
         &self.connection
     }
 
-    /// Makes a request.
     pub async fn call<T: DeserializeOwned>(&self, request: &Request) -> anyhow::Result<T> {
         // One at a time: answers come in order.
         let mut answers = self.answers.lock().await;
@@ -341,7 +336,6 @@ fn receive_messages(
     }
 }
 
-/// Logs of a machine.
 struct Log {
     folder: PathBuf,
     machine: String,

@@ -24,27 +24,21 @@ pub struct Hello {
 /// Requests of the manager. All but [`Request::Alive`] and [`Request::End`] are answered, in order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// The manager is alive.
     Alive,
-    /// End everything.
     End,
     /// Writes a text to a file in the folder.
     Write {
-        /// Its name there.
         name: String,
-        /// Its contents.
         text: String,
     },
     /// Reads a file in the folder: an array of bytes.
     Read {
-        /// Its name there.
         name: String,
     },
     /// Starts this program in another role, with its log in `NAME.log`; the answer is its ready line.
     Start {
         /// `collector` or `translator`.
         name: String,
-        /// Its arguments.
         arguments: Vec<String>,
     },
     /// Starts `simple_switch_grpc` without a program, and waits until it listens.
@@ -56,35 +50,28 @@ pub enum Request {
     },
     /// Bytes waiting in the receive queue of a UDP socket.
     Backlog {
-        /// Its address.
         socket: SocketAddrV4,
     },
     /// What its clock shows: milliseconds since 1970.
     Clock,
-    /// Opens reporters.
     Reporters {
-        /// How many.
         count: u16,
         /// Their source, and the destination.
         source: Ipv4Addr,
         /// See `source`.
         translator: SocketAddrV4,
-        /// On what they send.
         faults: Faults,
         /// Of what they choose by chance.
         seed: u64,
     },
     /// Sends reports, in order, and repeats what is requested; the answer is a [`Reported`].
     Report {
-        /// The reports.
         reports: Vec<Outgoing>,
     },
     /// Opens interfaces that send frames and count incoming packets.
     Traffic {
-        /// Their names.
         interfaces: Vec<String>,
     },
-    /// Sends frames.
     Frames {
         /// Each with its interface, counted from 1.
         frames: Vec<(u8, Vec<u8>)>,
@@ -93,16 +80,12 @@ pub enum Request {
     Received,
     /// Carries out an operation on the switch of a dta-translator configuration in the folder.
     Switch {
-        /// The file.
         config: String,
-        /// The switch.
         name: String,
-        /// What.
         what: OfSwitch,
     },
 }
 
-/// Operations on a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OfSwitch {
     /// Programs it; for a translator, opens its session first.
@@ -118,7 +101,6 @@ pub enum OfSwitch {
 /// A report of a switch, as sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outgoing {
-    /// The switch.
     pub switch: u16,
     /// Whether it must be sent before the next one of another switch.
     pub at_once: bool,
@@ -133,7 +115,6 @@ pub struct Reported {
     pub told: Vec<Delivery>,
     /// Reports that the faults held back, by switch and number there: others' may have overtaken them.
     pub held: Vec<(u16, u32)>,
-    /// Counters of all reporters.
     pub side: ReporterSide,
 }
 
@@ -142,11 +123,8 @@ pub struct Reported {
 pub enum AgentMessage {
     /// The answer to the oldest open request, or why there is none.
     Answer(Result<Value, String>),
-    /// More of a log.
     Log {
-        /// Its name.
         name: String,
-        /// What was added.
         text: String,
     },
     /// A daemon has ended unexpectedly.

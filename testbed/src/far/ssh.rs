@@ -12,7 +12,6 @@ pub struct SshConnection {
     name: String,
     destination: String,
     options: Vec<OsString>,
-    /// Socket of the master.
     socket: PathBuf,
 }
 
@@ -149,7 +148,6 @@ pub fn deploy_line(bytes: u64) -> String {
     format!("exec sh -c {}", shell_quoted(&script))
 }
 
-/// The program is there.
 pub const COPIED: &str = "copied";
 
 #[cfg(test)]

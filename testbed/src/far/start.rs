@@ -41,7 +41,6 @@ impl TestbedMachines {
         Ok(TestbedMachines { machines })
     }
 
-    /// The machine with a role.
     pub fn machine_with_role(&self, role: MachineRole) -> anyhow::Result<Arc<RemoteMachine>> {
         let found = self.machines.iter().find(|machine| machine.settings.has_role(role));
         found.cloned().with_context(|| format!("the topology has no machine with the role {}", role.name()))
@@ -81,7 +80,6 @@ impl FarSwitch {
         self.machine.call(&request).await
     }
 
-    /// Its counters.
     pub async fn statistics(&self) -> anyhow::Result<Vec<NodeStatistics>> {
         self.call(OfSwitch::Statistics).await
     }
@@ -97,7 +95,6 @@ impl FarSwitch {
 
 /// A collector on another machine.
 pub struct FarCollector {
-    /// Its machine.
     pub machine: Arc<RemoteMachine>,
     /// Where its gRPC is reached from here.
     pub control: Tunnel,
@@ -109,11 +106,8 @@ pub struct FarCollector {
 pub struct Started {
     /// The collectors, in the order of the file.
     pub collectors: Vec<FarCollector>,
-    /// Where reports go.
     pub reports: SocketAddrV4,
-    /// The translator.
     pub translator: FarTranslator,
-    /// Its machine.
     pub translator_machine: Arc<RemoteMachine>,
 }
 

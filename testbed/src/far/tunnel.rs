@@ -14,7 +14,6 @@ use super::ssh::SshConnection;
 /// A loopback port; closed when this is dropped.
 #[derive(Debug)]
 pub struct Tunnel {
-    /// The port here.
     pub address: SocketAddr,
     serving: JoinHandle<()>,
 }

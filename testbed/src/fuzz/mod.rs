@@ -14,7 +14,6 @@ mod packet;
 mod roce;
 mod seeds;
 
-/// One property.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Its name here and as a program of libFuzzer.
@@ -45,5 +44,4 @@ pub const INT: Target = Target { name: "int", check: int::check, seeds: seeds::i
 /// Flow exports of one exporter, one datagram after another: any bytes are records or reasons, and memory is bounded.
 pub const FLOWS: Target = Target { name: "flows", check: flows::check, seeds: flows::seeds };
 
-/// All of them.
 pub const TARGETS: [Target; 6] = [DTA, ROCE, PACKET, KEY, INT, FLOWS];

@@ -198,7 +198,6 @@ fn primitive_of_store(id: u16) -> Primitive {
     }
 }
 
-/// Numbers that look random.
 struct Dice(SplitMix64);
 
 impl Dice {
@@ -236,7 +235,6 @@ fn key_from_number(number: u8, version: Version) -> Key {
     }
 }
 
-/// All keys that reports have.
 pub fn report_keys() -> Vec<Key> {
     (0..KEYS)
         .flat_map(|number| [Version::V0, Version::V1].map(|version| key_from_number(number, version)))

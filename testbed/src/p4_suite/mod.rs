@@ -42,7 +42,6 @@ impl DataPlaneOutcome {
         Ok(())
     }
 
-    /// How many frames there are.
     pub fn frame_count(&self) -> usize {
         self.frames.values().map(Vec::len).sum()
     }
@@ -80,7 +79,6 @@ impl DataPlaneOutcome {
 /// What the software engine made.
 #[derive(Clone, Debug, Default)]
 pub struct Software {
-    /// Of packets.
     pub made: DataPlaneOutcome,
     /// When it was flushed after them.
     pub flushed: DataPlaneOutcome,

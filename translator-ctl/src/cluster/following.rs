@@ -87,13 +87,10 @@ impl ClusterFollower {
 
 /// The sessions of one data plane.
 pub(crate) struct DataPlaneSessions {
-    /// Its configuration.
     pub(crate) config: TranslatorConfig,
-    /// Source of its frames.
     endpoint: Endpoint,
     /// One per collector, in the order of indices.
     pub(crate) all: Vec<LeasedSession>,
-    /// State of its leases.
     pub(crate) kept: KnownLeases,
 }
 

@@ -30,7 +30,6 @@ pub(crate) struct Placing {
     roster: Roster,
     /// Placements that a store may still come to go by, oldest first.
     recent: Vec<Arc<ClusterPlacement>>,
-    /// By name.
     of_stores: BTreeMap<String, Arc<ClusterPlacement>>,
     /// Since when regions of a store wait for others.
     waiting: BTreeMap<String, Instant>,

@@ -42,7 +42,6 @@ impl Roster {
         (Roster(next), Collectors::from_index_map(addresses))
     }
 
-    /// Ids and indices.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u8)> {
         self.0.iter().map(|(id, index)| (id.as_str(), *index))
     }

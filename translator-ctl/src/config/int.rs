@@ -20,9 +20,7 @@ const MOST_COUNT_WAIT_MS: u64 = 3_600_000;
 /// Written `udp://ADDR:PORT?dialect=NAME&mark=MARK&source-only-words=N`; the part after the question mark is optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntListener {
-    /// UDP address and port.
     pub listen: SocketAddr,
-    /// How to parse datagrams.
     pub settings: IntSettings,
 }
 
@@ -66,7 +64,6 @@ impl FromStr for IntListener {
     }
 }
 
-/// How to recognise INT.
 fn parse_mark(text: &str) -> Option<Mark> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -154,9 +151,7 @@ pub struct IntStores {
     pub values: String,
     /// Append, 4 lists, entries of 60 bytes.
     pub events: String,
-    /// Key-increment.
     pub counters: String,
-    /// Postcarding.
     pub postcards: String,
 }
 
@@ -164,7 +159,6 @@ pub struct IntStores {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Timestamps {
-    /// When the report arrived.
     #[default]
     Arrival,
     /// The switch's time; a 32-bit one is completed to the time nearest to the arrival.
@@ -177,7 +171,6 @@ pub enum Timestamps {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricTable {
-    /// Whether to process it.
     pub on: bool,
     /// When a value counts as changed: `powers`, `width=N`, `threshold=N` or `any`. A path always changes
     /// when a switch differs.
@@ -192,10 +185,8 @@ pub struct MetricTable {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MetricWritePolicy {
-    /// With its event.
     #[default]
     Change,
-    /// With each report.
     Always,
 }
 

@@ -13,12 +13,10 @@ use serde::{Serialize, Serializer};
 pub struct Masked {
     /// The address bits; 0 outside the mask.
     pub value: u32,
-    /// The mask.
     pub mask: u32,
 }
 
 impl Masked {
-    /// A single address.
     pub fn from_address(address: Ipv4Addr) -> Masked {
         Masked { value: address.to_bits(), mask: u32::MAX }
     }
@@ -76,7 +74,6 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// All ports.
     pub const ALL: PortRange = PortRange { low: 0, high: u16::MAX };
 }
 
@@ -106,7 +103,6 @@ impl<'de> Deserialize<'de> for PortRange {
 pub struct Protocol(pub u8);
 
 impl Protocol {
-    /// UDP.
     pub const UDP: Protocol = Protocol(17);
 }
 

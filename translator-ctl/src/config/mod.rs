@@ -46,11 +46,9 @@ use dta_proto::program::{Endpoint, MAX_COLLECTORS, Mac, Primitive, ReportService
 use dta_proto::queue_pair::has_24_bits;
 use dta_rpc::{ClientOptions, ClientTls, ServerKind};
 
-/// The whole file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The translator itself.
     pub translator: TranslatorConfig,
     /// Switches that `setup` and `plan` program, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -83,7 +81,6 @@ pub struct TranslatorConfig {
     /// Source address of RoCEv2 frames, to which answers go.
     #[serde(deserialize_with = "dta_files::host::serde::deserialize_ip")]
     pub source: IpAddr,
-    /// UDP port for answers.
     pub source_port: u16,
     /// Network interface for whole frames, by packet socket (CAP_NET_RAW) or AF_XDP (CAP_BPF and
     /// CAP_NET_ADMIN too); without it, a UDP socket. `source` is then the program's own address, for which it
@@ -122,11 +119,8 @@ pub struct TranslatorConfig {
     /// NACKs per second to one version-0 source, 0 = none. Anyone who can forge an address can direct NACKs
     /// to it.
     pub version0_nacks: u32,
-    /// Memory limits.
     pub limits: LimitsTable,
-    /// RC queue pairs.
     pub rc: Rc,
-    /// Telemetry Reports of INT.
     pub int: IntTable,
     /// Flow exports: NetFlow, IPFIX and sFlow.
     pub flows: FlowTable,
@@ -140,9 +134,7 @@ pub struct TranslatorConfig {
 pub struct FlushTimes {
     /// Append batches that are not full.
     pub append_ms: u32,
-    /// Paths with hops missing.
     pub postcarding_ms: u32,
-    /// Columns with reporters missing.
     pub sketch_merge_ms: u32,
 }
 
@@ -152,7 +144,6 @@ pub struct FlushTimes {
 pub struct SketchReporter {
     /// Name of the sketch-merge store.
     pub store: String,
-    /// Reporter id.
     pub reporter: u16,
     /// Bit, 0 to 31.
     pub bit: u8,
@@ -162,7 +153,6 @@ pub struct SketchReporter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListedReporter {
-    /// Reporter id.
     pub id: u16,
     /// Address that its reports come from. Version-0 reports, which have no id, are accepted from all listed
     /// addresses.
@@ -174,7 +164,6 @@ pub struct ListedReporter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsTable {
-    /// Reporters with sequence windows.
     pub reporters: usize,
     /// Rows of the cache of each postcarding store.
     pub postcard_rows: usize,

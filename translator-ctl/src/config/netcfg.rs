@@ -17,17 +17,14 @@ const APP: &str = "org.stratumproject.fabric.tna.inbandtelemetry";
 /// A netcfg's settings for one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Netcfg {
-    /// Destination of reports.
     pub(super) collector: Option<(Ipv4Addr, u16)>,
     /// The least change of hop latency to report, in nanoseconds, a power of two.
     pub(super) min_flow_hop_latency_change_ns: Option<u64>,
-    /// Watched prefixes.
     pub(super) watch_subnets: Option<Vec<Masked>>,
     /// Queue thresholds, for all ports.
     pub(super) thresholds: Option<Vec<Threshold>>,
     /// The device's number: its node SID.
     pub(super) switch_id: Option<u32>,
-    /// Its address: its loopback.
     pub(super) source: Option<Ipv4Addr>,
     /// Its Ethernet address, as a router.
     pub(super) mac: Option<Mac>,
@@ -125,7 +122,6 @@ fn device_of(
 }
 
 impl Netcfg {
-    /// Records ignored keys.
     fn note_unused_keys(&mut self, of: Option<&Map<String, Value>>, used: &[&str], at: &str) {
         let unused = of.into_iter().flat_map(Map::keys).filter(|key| !used.contains(&key.as_str()));
         let dot = if at.is_empty() { "" } else { "." };

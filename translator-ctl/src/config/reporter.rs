@@ -39,7 +39,6 @@ pub struct SwitchReporterTable {
     /// Traffic never to watch, besides DTA, RoCEv2 and traffic to report destinations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<Excluded>,
-    /// When to report queues.
     pub queue_report_latency_thresholds: Option<Vec<Threshold>>,
     /// Queues by DSCP; by default, all packets use queue 0.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -48,7 +47,6 @@ pub struct SwitchReporterTable {
     /// reported. Tofino only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deflect: Vec<Deflect>,
-    /// Ports in use.
     pub ports: Vec<SwitchPort>,
     /// Access list. The first match applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -77,7 +75,6 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A kind of report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SwitchReportKind {
@@ -90,7 +87,6 @@ pub enum SwitchReportKind {
 }
 
 impl SwitchReportKind {
-    /// All kinds.
     pub const ALL: [SwitchReportKind; 3] =
         [SwitchReportKind::Flow, SwitchReportKind::Queue, SwitchReportKind::Drop];
 }
@@ -103,18 +99,13 @@ fn all_kinds() -> Vec<SwitchReportKind> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReporterWatchRule {
-    /// Source addresses.
     #[serde(default)]
     pub source: Masked,
-    /// Destination addresses.
     #[serde(default)]
     pub destination: Masked,
-    /// IP protocol.
     pub protocol: Option<Protocol>,
-    /// Source ports.
     #[serde(default = "all_ports")]
     pub source_ports: PortRange,
-    /// Destination ports.
     #[serde(default = "all_ports")]
     pub destination_ports: PortRange,
     /// What to report about them; empty = nothing.
@@ -130,9 +121,7 @@ fn all_ports() -> PortRange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Excluded {
-    /// Its destination.
     pub destination: Masked,
-    /// Its IP protocol.
     #[serde(default = "default_protocol")]
     pub protocol: Protocol,
     /// Its destination port; default: all.
@@ -147,9 +136,7 @@ fn default_protocol() -> Protocol {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threshold {
-    /// The queue.
     pub queue: u8,
-    /// Its port; default: all.
     pub port: Option<u16>,
     /// Packets that spent at least this many nanoseconds in the switch are reported.
     pub trigger_ns: u32,
@@ -164,9 +151,7 @@ pub struct Threshold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueOf {
-    /// The DSCP.
     pub dscp: u8,
-    /// The queue.
     pub queue: u8,
 }
 
@@ -176,16 +161,13 @@ pub struct QueueOf {
 pub struct Deflect {
     /// A port of the pipe.
     pub port: u16,
-    /// Its queue.
     #[serde(default)]
     pub queue: u8,
 }
 
-/// A port in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchPort {
-    /// Its number.
     pub port: u16,
     /// The position of this switch, from 0, on paths that enter there.
     #[serde(default)]
@@ -209,26 +191,19 @@ fn default_true() -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Acl {
-    /// Ingress port.
     pub ingress_port: Option<u16>,
-    /// Source addresses.
     #[serde(default)]
     pub source: Masked,
-    /// Destination addresses.
     #[serde(default)]
     pub destination: Masked,
-    /// IP protocol.
     pub protocol: Option<Protocol>,
-    /// Source ports.
     #[serde(default = "all_ports")]
     pub source_ports: PortRange,
-    /// Destination ports.
     #[serde(default = "all_ports")]
     pub destination_ports: PortRange,
     /// Whether they pass; otherwise they are dropped.
     #[serde(default)]
     pub permit: bool,
-    /// The drop reason.
     #[serde(default = "acl_deny_reason")]
     pub reason: u8,
 }
@@ -242,9 +217,7 @@ fn acl_deny_reason() -> u8 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DropMac {
-    /// The address.
     pub mac: Mac,
-    /// Why.
     pub reason: u8,
 }
 
@@ -254,30 +227,23 @@ pub struct DropMac {
 pub struct DropRoute {
     /// IPv4 address or prefix.
     pub prefix: Prefix,
-    /// Why.
     pub reason: u8,
 }
 
-/// The kind of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DestinationKind {
-    /// A translator: DTA reports.
     Translator,
     /// An INT collector: Telemetry Reports v0.5.
     IntCollector,
 }
 
-/// A destination of reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Destination {
-    /// Its name here.
     pub name: String,
-    /// Its address.
     #[serde(deserialize_with = "dta_files::host::serde::deserialize_ipv4")]
     pub collector_ip: Ipv4Addr,
-    /// Its UDP port.
     #[serde(default = "reports_port")]
     pub collector_port: u16,
     /// Its kind; default: a translator at port 40040, an INT collector at others.
@@ -303,7 +269,6 @@ fn reports_port() -> u16 {
     REPORTS_PORT
 }
 
-/// What a report becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum As {
@@ -323,7 +288,6 @@ pub enum As {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyKind {
-    /// The flow.
     Flow = 0,
     /// The latency of the flow in this switch.
     HopLatency = 1,
@@ -333,7 +297,6 @@ pub enum KeyKind {
     Drops = 3,
     /// Drops of the flow, by reason.
     FlowDrops = 4,
-    /// Packets of the flow.
     Packets = 5,
     /// Bytes of the flow.
     Bytes = 6,
@@ -345,11 +308,8 @@ pub enum KeyKind {
 pub enum ValueKind {
     /// Nanoseconds in the switch.
     HopLatency = 0,
-    /// Packets in the queue.
     QueueOccupancy = 1,
-    /// The switch's number.
     Switch = 2,
-    /// One.
     One = 3,
     /// Bytes of the frame.
     Bytes = 4,
@@ -371,14 +331,11 @@ pub enum EntryKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchReportOutput {
-    /// Which kinds.
     pub of: Vec<SwitchReportKind>,
     /// Name of the destination; default: the only one.
     pub to: Option<String>,
-    /// What they become.
     #[serde(rename = "as")]
     pub becomes: As,
-    /// Name of the store.
     pub store: Option<String>,
     /// Key-write and key-increment only.
     pub key: Option<KeyKind>,

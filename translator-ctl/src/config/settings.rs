@@ -47,13 +47,10 @@ pub struct SwitchReporterSettings {
     pub excluded: Vec<Excluded>,
     /// When to report queues: quota and reset are set.
     pub thresholds: Vec<Threshold>,
-    /// Queues by DSCP.
     pub queues: Vec<QueueOf>,
     /// Per pipe, where the traffic manager sends what it would drop; empty if such drops are not reported.
     pub deflect: Vec<Deflect>,
-    /// Ports in use.
     pub ports: Vec<SwitchPort>,
-    /// Access list.
     pub acl: Vec<Acl>,
     /// Ethernet addresses whose frames go to all ports of the flood.
     pub flood_macs: Vec<Mac>,
@@ -71,12 +68,9 @@ pub struct SwitchReporterSettings {
     pub notes: Vec<String>,
 }
 
-/// A destination, fully resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportReceiver {
-    /// Its name.
     pub name: String,
-    /// Its kind.
     pub kind: ReceiverKind,
     /// Its address and UDP port.
     pub to: (Ipv4Addr, u16),
@@ -91,14 +85,11 @@ pub struct ReportReceiver {
 /// The kind of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiverKind {
-    /// A translator.
     Translator {
         /// The switch's number there.
         reporter: u16,
     },
-    /// An INT collector.
     IntCollector {
-        /// Hardware id.
         hardware: u8,
         /// Bytes to send of the packet.
         packet_bytes: u16,
@@ -108,11 +99,8 @@ pub enum ReceiverKind {
 /// What to make of reports, fully resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedReportOutput {
-    /// Which kinds.
     pub of: Vec<SwitchReportKind>,
-    /// Number of the destination.
     pub to: u8,
-    /// What they become.
     pub becomes: Becomes,
 }
 
@@ -120,14 +108,31 @@ pub struct ResolvedReportOutput {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of `Report`")]
 pub enum Becomes {
-    /// A value of a key.
-    KeyWrite { store: u16, redundancy: u8, key: KeyKind, value: ValueKind, time: bool },
+    KeyWrite {
+        store: u16,
+        redundancy: u8,
+        key: KeyKind,
+        value: ValueKind,
+        time: bool,
+    },
     /// A postcard of the flow.
-    Postcard { store: u16, value: ValueKind },
-    /// An entry of a list.
-    Append { store: u16, list: u32, entry: EntryKind, immediate: bool },
+    Postcard {
+        store: u16,
+        value: ValueKind,
+    },
+    Append {
+        store: u16,
+        list: u32,
+        entry: EntryKind,
+        immediate: bool,
+    },
     /// A counter of a key.
-    KeyIncrement { store: u16, redundancy: u8, key: KeyKind, value: ValueKind },
+    KeyIncrement {
+        store: u16,
+        redundancy: u8,
+        key: KeyKind,
+        value: ValueKind,
+    },
     /// A Telemetry Report v0.5.
     TelemetryReport,
 }
@@ -426,7 +431,6 @@ impl SettingsReader<'_> {
         }
     }
 
-    /// Source of reports.
     fn report_source(&self) -> Result<(Mac, Ipv4Addr), ConfigError> {
         let wrong = |key: &str, value: String, must: &str| {
             ConfigError::invalid_value(format!("{}.{key}", self.table), value, must)

@@ -19,7 +19,6 @@ use dta_proto::program::Mac;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Switch {
-    /// A running software translator.
     Software(Software),
     /// A software switch that runs P4 programs: `simple_switch_grpc`.
     Bmv2(P4),
@@ -80,12 +79,10 @@ dta_proto::named! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct P4 {
-    /// Its role.
     #[serde(default)]
     pub role: SwitchRole,
     /// Where its control plane listens: HOST:PORT.
     pub control: String,
-    /// Its number there.
     #[serde(default)]
     pub device: u64,
     /// Its side of the session.
@@ -120,7 +117,6 @@ pub struct P4 {
     /// The switch's own Ethernet addresses as a router: frames to them are routed.
     #[serde(default)]
     pub router_macs: Vec<Mac>,
-    /// Ports of Ethernet addresses.
     #[serde(default)]
     pub stations: Vec<Station>,
     /// Routes of IPv4 prefixes, for routed packets.
@@ -138,7 +134,6 @@ pub struct P4 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Station {
-    /// Its Ethernet address.
     pub mac: Mac,
     /// The port that leads to it.
     pub port: u16,
@@ -236,7 +231,6 @@ pub struct SessionOverrides {
     /// Source address of its RoCEv2 frames, to which answers go.
     #[serde(deserialize_with = "dta_files::host::serde::deserialize_some_ip")]
     pub source: Option<IpAddr>,
-    /// UDP port for answers.
     pub source_port: Option<u16>,
     /// Ethernet address of this side.
     pub mac: Option<String>,
@@ -259,7 +253,6 @@ impl Switch {
         }
     }
 
-    /// Its control address.
     pub fn control_address(&self) -> &str {
         self.as_parts().0
     }

@@ -23,7 +23,6 @@ use crate::config::{FlowTable, IntListener, IntStores};
 
 /// Most listeners, those for flows included.
 pub const MOST_LISTENERS: usize = 16;
-/// Datagrams per batch.
 const BATCH: usize = 128;
 /// Longest datagram received: a jumbo frame's. The link counts longer ones.
 pub(super) const RECEIVED: usize = 9216;

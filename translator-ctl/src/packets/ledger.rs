@@ -10,7 +10,6 @@ use std::path::Path;
 
 use dta_dataplane::losses::Origin;
 
-/// Length of a record.
 pub const RECORD: usize = 8;
 
 /// The fate of a frame.
@@ -29,7 +28,6 @@ pub enum LedgerFate {
     LostByQueuePair = 5,
 }
 
-/// An open ledger.
 pub struct Ledger {
     file: BufWriter<File>,
 }
@@ -40,7 +38,6 @@ impl Ledger {
         Ok(Ledger { file: BufWriter::new(File::create(path)?) })
     }
 
-    /// Adds a record.
     pub fn write_record(&mut self, origin: &Origin, copy: u8, fate: LedgerFate) -> io::Result<()> {
         let mut record = [0; RECORD];
         record[..2].copy_from_slice(&origin.reporter.to_be_bytes());

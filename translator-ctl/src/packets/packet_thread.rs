@@ -38,7 +38,6 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(20);
 /// Frames whose contents are remembered until the injector reports their fate: it holds one for 20 ms at
 /// most.
 const REMEMBERED: usize = 1 << 17;
-/// Datagrams per batch.
 const BATCH: usize = 128;
 /// Longest datagram received: longer ones cannot be reports, and the link counts them.
 const RECEIVED: usize = 2032;
@@ -57,11 +56,8 @@ pub enum Command {
     Ring(Box<End>, oneshot::Sender<()>),
     /// Return whether frames to the NIC at this address go through a ring.
     HasRing(SocketAddrV4, oneshot::Sender<bool>),
-    /// Send everything held.
     Flush(oneshot::Sender<u64>),
-    /// Return the program.
     Program(oneshot::Sender<Program>),
-    /// Return the counters.
     Snapshot(oneshot::Sender<Box<Snapshot>>),
     /// Return the drops: one report for each reason since the last call.
     Drops(oneshot::Sender<Vec<Dropped>>),
@@ -104,7 +100,6 @@ fn next(commands: &Receiver<Command>) -> Result<Command, TryRecvError> {
 /// Reports dropped for one reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropped {
-    /// The reason.
     pub reason: Reason,
     /// How many, since the translator started.
     pub total: u64,
@@ -112,19 +107,13 @@ pub struct Dropped {
     pub first: Offender,
 }
 
-/// Counters at one moment.
 pub struct Snapshot {
-    /// When they were read.
     pub at: SystemTime,
-    /// The engine's.
     pub counters: EngineCounters,
-    /// Per reporter.
     pub reporters: Vec<ReporterStatus>,
-    /// Totals of evicted reporters.
     pub evicted: ReporterCounters,
     /// Number of evictions: of reporters with more than one report, and of the others.
     pub evictions: (u64, u64),
-    /// Per queue pair.
     pub queue_pairs: Vec<QueuePairStatus>,
     /// Former regions with unacknowledged operations in flight.
     pub former_regions: usize,
@@ -142,11 +131,8 @@ pub struct Snapshot {
     pub roce_link: dta_link::LinkCounters,
     /// The part of the latter that went through rings.
     pub ring: RingCounters,
-    /// Faults on frames.
     pub roce_faults: FaultCounts,
-    /// Faults on NACKs.
     pub nack_faults: FaultCounts,
-    /// Faults on answers.
     pub answer_faults: FaultCounts,
 }
 
@@ -205,21 +191,15 @@ impl PacketThreadMember {
     }
 }
 
-/// Everything the thread owns.
 pub struct PacketThread {
-    /// Receives and sends.
     pub reports: UdpLink,
     /// Receives INT Telemetry Reports and flow exports.
     pub int: Option<IntSide>,
-    /// Frames out, answers in.
     pub roce: RoceLink,
-    /// The data plane.
     pub engine: Engine,
     /// The other workers, if any.
     pub member: Option<PacketThreadMember>,
-    /// Faults on frames.
     pub roce_faults: FaultInjector,
-    /// Faults on NACKs.
     pub nack_faults: FaultInjector,
     /// Faults on answers, on receipt.
     pub answer_faults: FaultInjector,
@@ -229,17 +209,13 @@ pub struct PacketThread {
     pub turns: Arc<AtomicU64>,
     /// Where to record the fate of reports.
     pub ledger: Option<Ledger>,
-    /// From the control side.
     pub commands: Receiver<Command>,
 }
 
-/// Why the thread ended.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketThreadError {
-    /// A link.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The ledger.
     #[error("cannot write the ledger: {0}")]
     Ledger(#[from] io::Error),
 }

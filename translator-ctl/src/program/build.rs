@@ -23,7 +23,6 @@ pub struct TargetProgramSettings {
     pub buckets: Vec<Copies>,
     /// Whether collectors come and go: then all have the same stores, and none is the first.
     pub is_cluster: bool,
-    /// Where to receive reports.
     pub service: ReportService,
     /// Whether to restrict targets to what a switch does.
     pub reference: bool,

@@ -23,7 +23,6 @@ pub struct FrameSource {
     pub atomic_qpn: u32,
 }
 
-/// One collector's grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Its session; none after it has ended.

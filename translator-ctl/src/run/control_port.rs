@@ -26,7 +26,6 @@ enum Listener {
 }
 
 impl TranslatorControlPort {
-    /// Opens it.
     pub(super) async fn open(address: &ControlAddress) -> io::Result<Self> {
         Ok(match address {
             ControlAddress::Tcp(address) => {

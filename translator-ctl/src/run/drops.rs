@@ -17,7 +17,6 @@ use crate::packets::Dropped;
 /// Minimum interval between lines for one reason.
 pub(super) const EVERY: Duration = Duration::from_secs(10);
 
-/// State per reason.
 #[derive(Default)]
 pub(super) struct DropLog {
     of: Vec<DropReasonState>,
@@ -65,7 +64,6 @@ impl DropLog {
 }
 
 impl Due {
-    /// Logs it.
     pub(super) fn log_drops(&self, program: &Program) {
         let About { reporter, store, misfit } = describe_offender(&self.first, program);
         let (reason, reports) = (self.reason.name(), self.reports);

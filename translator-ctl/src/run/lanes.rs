@@ -42,7 +42,6 @@ pub(super) struct Links {
     reports: Vec<UdpLink>,
     roce: Vec<(RoceLink, Endpoint)>,
     int: Option<IntSide>,
-    /// Where reports arrive.
     pub(super) listen: SocketAddrV4,
     /// How runs of reports are processed.
     pub(super) runs: RunUse,
@@ -50,7 +49,6 @@ pub(super) struct Links {
     pub(super) frames: Option<RunUse>,
     /// Where INT Telemetry Reports arrive.
     pub(super) int_addresses: Vec<String>,
-    /// Where flow exports arrive.
     pub(super) flow_addresses: Vec<String>,
 }
 
@@ -170,7 +168,6 @@ impl Links {
     }
 }
 
-/// The running workers.
 pub(super) struct Workers {
     /// What the control side has of each.
     pub(super) lanes: Vec<Lane>,

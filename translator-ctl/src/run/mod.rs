@@ -268,9 +268,7 @@ async fn run_until_stopped(
 
 /// What to do after the leases are no longer kept.
 enum LeaseLoopOutcome {
-    /// Continue with another configuration.
     Reload,
-    /// The program ends.
     End(anyhow::Result<()>),
 }
 

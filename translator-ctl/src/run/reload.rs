@@ -16,10 +16,8 @@ use crate::session::{LeasedSession, SessionError};
 
 use super::lanes::Lane;
 
-/// Returns the current configuration.
 pub type Read<'a> = dyn Fn() -> anyhow::Result<TranslatorConfig> + 'a;
 
-/// A configuration being checked.
 pub(super) type Asked<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Option<PreparedReload>>> + 'a>>;
 
 /// What can change at run time: keys of `[translator]`, with everything below them.
@@ -41,7 +39,6 @@ const CHANGEABLE: &[&str] = &[
     "tls.domain",
 ];
 
-/// Timeout for a collector.
 const ASK: Duration = Duration::from_secs(5);
 
 /// A configuration that passed the checks.

@@ -16,7 +16,6 @@ use crate::lease::LeaseEvent;
 use crate::packets::Command;
 use crate::switches::software::InProcess;
 
-/// Interval between checks.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long the data plane may stand still before watchdog notifications stop.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -237,7 +237,6 @@ impl TargetError {
 /// Why a target does not hold what it should, and how far programming got.
 #[derive(Debug)]
 pub struct ApplyError {
-    /// How far it got.
     pub progress: ApplyProgress,
     /// Why it got no further.
     pub error: TargetError,
@@ -246,13 +245,10 @@ pub struct ApplyError {
 /// How far a target got with changes, which it applies in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyProgress {
-    /// Nothing has changed.
     Nothing,
     /// The first `applied` of `of` changes were applied.
     Part {
-        /// Those that were applied.
         applied: usize,
-        /// All.
         of: usize,
     },
     /// The target's answer was lost: either all were applied or none.

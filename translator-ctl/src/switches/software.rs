@@ -88,7 +88,6 @@ impl InProcess {
         InProcess { ring, ..self }
     }
 
-    /// How frames travel.
     async fn frames_by(&self, joined: &Joined) -> Result<String, TargetError> {
         Ok(match (&joined.result, joined.nic) {
             (Ok(()), Some(nic)) if self.send_command(|reply| Command::HasRing(nic, reply)).await? => {

@@ -127,7 +127,6 @@ pub(super) struct KeyQueryArgs {
 }
 
 impl KeyQueryArgs {
-    /// The keys.
     pub(super) fn parse_keys(&self) -> anyhow::Result<Vec<Key>> {
         parse_arguments(&self.keys, "keys")
     }
@@ -175,7 +174,6 @@ impl KeyQueryArgs {
 #[derive(Serialize)]
 struct ValueResult {
     key: Key,
-    /// Hex.
     value: Option<String>,
     agreeing: u32,
     differing: u32,

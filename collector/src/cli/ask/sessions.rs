@@ -78,7 +78,6 @@ struct QueuePairRow {
 
 #[derive(Serialize)]
 struct EndedSessions {
-    /// Names of sessions.
     ended: Vec<String>,
 }
 

@@ -98,7 +98,6 @@ pub(super) async fn sketch_store(ask: &Spread, name: &str) -> anyhow::Result<Sto
 struct ColumnsByEpoch(BTreeMap<u32, (u64, u64)>);
 
 impl ColumnsByEpoch {
-    /// Counts whole consecutive columns.
     fn read(&mut self, bytes: &[u8], rows: u8) {
         for column in
             bytes.chunks_exact(column_len(rows) as usize).filter_map(|bytes| decode_column(bytes, rows))
@@ -144,7 +143,6 @@ pub(super) fn newest_complete(store: &str, epochs: &[SketchEpoch]) -> anyhow::Re
     }
 }
 
-/// Epochs for people.
 pub(super) fn render_table(epochs: &[SketchEpoch]) -> String {
     let mut table = TextTable::new(&["epoch", "state", "columns", "complete", "of"], &[0, 2, 3, 4]);
     for epoch in epochs {

@@ -88,11 +88,8 @@ enum TailLine {
     NotKept(NotKept),
     /// Batches of the open epoch that are in the ring no more.
     NotWritten(u64),
-    /// Batches.
     Overwritten(u64),
-    /// Batches.
     Missing(u64),
-    /// Batches.
     Damaged(u64),
 }
 

@@ -125,7 +125,6 @@ enum TailEventLine {
     },
 }
 
-/// Formats what comes.
 struct Teller {
     directory: Directory,
     names: Names,

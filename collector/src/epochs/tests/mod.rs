@@ -55,7 +55,6 @@ struct Writing {
     /// Generations of "flows" to which somebody has a key, and to which somebody's key ended.
     held: Mutex<BTreeSet<u64>>,
     gone: Mutex<BTreeSet<u64>>,
-    /// What nodes count.
     counted: Mutex<Vec<Counted>>,
 }
 
@@ -175,7 +174,6 @@ impl Bench {
     }
 }
 
-/// Much, and for long.
 fn keep(directory: &Path) -> Keep {
     Keep {
         directory: directory.to_owned(),

@@ -14,7 +14,6 @@ pub(super) const OVERHEAD: usize = datagram::HEADER_LEN + BTH_LEN + 12 + 3 + ICR
 pub(super) struct ReturnPath {
     /// The address and port that the request was sent to.
     pub(super) from: SocketAddrV4,
-    /// The peer.
     pub(super) to: SocketAddrV4,
     /// The peer's queue pair.
     pub(super) peer_qpn: u32,

@@ -2,7 +2,6 @@
 
 pub use dta_proto::counter::nic::Counter;
 
-/// One number per counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicCounts([u64; Counter::ALL.len()]);
 
@@ -13,7 +12,6 @@ impl Default for NicCounts {
 }
 
 impl NicCounts {
-    /// Adds one.
     #[inline(always)]
     pub fn increment(&mut self, counter: Counter) {
         self.0[counter as usize] += 1;

@@ -39,18 +39,11 @@ pub enum CounterFileError {
     /// Opening, locking or mapping it failed.
     #[error(transparent)]
     File(#[from] RegionError),
-    /// Reading it failed.
     #[error("{}: cannot read the counters: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// It is not a counter file of this program.
     #[error("{}: {what}; move it away to start counting from 0", path.display())]
     Mismatch {
-        /// The file.
         path: PathBuf,
         /// What does not fit.
         what: String,
@@ -58,7 +51,6 @@ pub enum CounterFileError {
     /// More counters than the file holds.
     #[error("{}: no room for counter `{name}`", path.display())]
     Full {
-        /// The file.
         path: PathBuf,
         /// The first one that did not fit.
         name: String,
@@ -144,7 +136,6 @@ impl CounterFile {
         let _ = self.region.store_u64(value_offset(index), value);
     }
 
-    /// All counters by name.
     pub fn named_counters(&self) -> Vec<(String, u64)> {
         self.names.iter().enumerate().map(|(i, n)| (n.clone(), self.load(i))).collect()
     }

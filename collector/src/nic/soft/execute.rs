@@ -86,7 +86,6 @@ pub(super) fn locate_payload<'k>(
     Ok(Some(WriteTarget { entry, key, offset }))
 }
 
-/// A request being executed.
 pub(super) struct Execution<'a> {
     pub(super) config: &'a ResponderConfig,
     pub(super) keys: &'a Keys,
@@ -257,7 +256,6 @@ impl Execution<'_> {
         Ok(fate)
     }
 
-    /// READ.
     fn read(&mut self, qp: &mut PassiveQueuePair) -> Result<Fate, RequestRefusal> {
         let request = self.request;
         if !qp.request.access.remote_read {

@@ -4,7 +4,6 @@
 //! low bits serve as the hash, and no outsider can choose numbers that collide: looking up an unknown number takes
 //! one or two probes.
 
-/// Marks a free slot.
 const FREE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
@@ -15,7 +14,6 @@ struct IndexSlot {
 
 const FREE_SLOT: IndexSlot = IndexSlot { number: 0, place: FREE };
 
-/// Numbers and their places.
 pub(super) struct NumberIndex {
     /// Their count is a power of two, so a number's low bits are where to look first.
     slots: Vec<IndexSlot>,
@@ -29,7 +27,6 @@ impl Default for NumberIndex {
 }
 
 impl NumberIndex {
-    /// The place of a number.
     #[inline(always)]
     pub(super) fn find_place(&self, number: u32) -> Option<usize> {
         let mask = self.slots.len() - 1;

@@ -9,10 +9,8 @@ use super::index::NumberIndex;
 use crate::nic::{Access, NicError, Registration};
 use crate::region::Region;
 
-/// Most simultaneous registrations.
 pub(super) const MAX_REGISTRATIONS: usize = 4096;
 
-/// A registered region.
 pub(super) struct RegisteredRegion {
     pub(super) iova: u64,
     pub(super) len: u64,
@@ -29,7 +27,6 @@ impl RegisteredRegion {
     }
 }
 
-/// The table of registrations.
 #[derive(Default)]
 pub(super) struct Keys {
     entries: Vec<Option<RegisteredRegion>>,

@@ -41,9 +41,7 @@ pub struct SoftNicConfig {
     /// On raw frames, its Ethernet address; without one, [`SoftNic::with_wire`] takes the interface's. With one of its own,
     /// the kernel's IP stack drops frames to it at once instead of looking for a route.
     pub mac: Option<Mac>,
-    /// Faults on outgoing answers.
     pub faults: Faults,
-    /// Seed of the faults.
     pub seed: u64,
     /// Whether [`SoftNic::with_udp`] also takes frames of requesters on this host through shared memory.
     pub ring: bool,
@@ -246,7 +244,6 @@ impl SoftNic {
         Ok(nic)
     }
 
-    /// Whether it has stopped.
     fn check_running(&self) -> Result<(), NicError> {
         match &*lock_ignoring_poison(&self.shared.failure) {
             Some(reason) => Err(NicError::Stopped { reason: reason.clone() }),

@@ -2,9 +2,7 @@
 
 use dta_proto::batch::PacketBatch;
 
-/// A sequence of packets.
 pub trait Packets {
-    /// How many.
     fn packet_count(&self) -> usize;
 
     /// Packet `index`, from its IPv4 header on.

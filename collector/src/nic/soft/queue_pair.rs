@@ -12,19 +12,16 @@ use super::index::NumberIndex;
 use super::keys::free_place;
 use crate::nic::{NicError, QueuePairRequest, QueuePairState, QueuePairStatus};
 
-/// Most simultaneous queue pairs.
 pub(super) const MAX_QUEUE_PAIRS: usize = 1024;
 
 /// Numbers that may be given out: InfiniBand reserves 0, 1 and 0xffffff.
 const NUMBERS: std::ops::Range<u32> = 2..0xff_ffff;
 
-/// One passive queue pair.
 pub(super) struct PassiveQueuePair {
     pub(super) qpn: u32,
     pub(super) request: QueuePairRequest,
     pub(super) peer_ip: Ipv4Addr,
     pub(super) state: QueuePairState,
-    /// The PSN expected next.
     pub(super) psn: Psn,
     /// The PSN after the last WRITE or atomic executed: a repeated WRITE is acknowledged with the one before.
     pub(super) ack_psn: Psn,

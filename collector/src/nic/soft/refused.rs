@@ -7,11 +7,9 @@ use super::counter::Counter;
 /// A request that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedRequest {
-    /// The reason, as its counter.
     pub reason: Counter,
     /// The source address of its packet.
     pub sender: Ipv4Addr,
-    /// The destination queue pair.
     pub qpn: u32,
 }
 

@@ -53,7 +53,6 @@ enum PacketStep {
     Write(AcceptedWrite),
     /// Any other request, at this index in `requests`.
     Request(usize),
-    /// Its fate.
     Drop(Counter),
 }
 
@@ -101,7 +100,6 @@ impl Responder {
         &self.config
     }
 
-    /// Counts so far.
     pub fn counts(&self) -> &NicCounts {
         &self.counts
     }
@@ -318,7 +316,6 @@ impl Responder {
     }
 }
 
-/// Packets prefetched together.
 const AT_ONCE: usize = 16;
 
 /// Prefetches the memory that WRITEs will change.

@@ -2,10 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-/// Configuration of a responder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponderConfig {
-    /// Name, for errors.
     pub device: String,
     /// Address that requests are sent to; others are dropped.
     pub ip: Ipv4Addr,

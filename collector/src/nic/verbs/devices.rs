@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::GidEntry;
 
-/// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceInfo {
     /// Name, as `--device` takes it.
@@ -13,7 +12,6 @@ pub struct DeviceInfo {
     pub firmware: String,
     /// Atomic capability: `none`, `device` (atomic among this device's operations) or `global` (also with the CPU's).
     pub atomics: &'static str,
-    /// Its limits.
     #[serde(flatten)]
     pub limits: DeviceLimits,
     /// Its ports, from 1.
@@ -26,9 +24,7 @@ pub struct DeviceLimits {
     /// Bytes of the largest region.
     #[serde(rename = "largest_region")]
     pub region_len: u64,
-    /// Regions.
     pub regions: u32,
-    /// Queue pairs.
     pub queue_pairs: u32,
     /// Atomics and reads in flight that one queue pair answers (`max_qp_rd_atom`).
     #[serde(rename = "atomics_in_flight")]

@@ -20,7 +20,6 @@ pub enum VerbsError {
 }
 
 impl VerbsError {
-    /// Whether waiting may help.
     pub fn is_transient(&self) -> bool {
         matches!(self, VerbsError::Away(_))
     }

@@ -11,7 +11,6 @@ use serde::{Serialize, Serializer};
 /// Type of a GID: what the device sends for queue pairs that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidType {
-    /// InfiniBand.
     InfiniBand,
     /// RoCE version 1: its own EtherType, no IP.
     RoceV1,
@@ -41,7 +40,6 @@ pub struct GidEntry {
     pub index: u32,
     /// The GID, in network byte order.
     pub gid: [u8; 16],
-    /// Its type.
     pub kind: GidType,
     /// The network interface with the address, if any.
     pub interface: Option<String>,
@@ -70,7 +68,6 @@ impl fmt::Display for GidEntry {
 }
 
 impl Serialize for GidEntry {
-    /// As text.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
     }
@@ -79,7 +76,6 @@ impl Serialize for GidEntry {
 /// Which GID the operator asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GidWish {
-    /// The collector's address.
     pub address: Option<IpAddr>,
     /// This index and no other.
     pub index: Option<u32>,

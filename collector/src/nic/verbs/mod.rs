@@ -49,7 +49,6 @@ pub struct VerbsOptions {
     pub device: String,
     /// Its port, from 1; without it, the first that is up and has a usable GID.
     pub port: Option<u8>,
-    /// The requested GID.
     pub gid: GidWish,
     /// Most atomics and reads in flight that a queue pair answers; without it, what the device offers, up to 128.
     pub max_dest_rd_atomic: Option<u8>,
@@ -58,7 +57,6 @@ pub struct VerbsOptions {
     pub counter_file: Option<PathBuf>,
 }
 
-/// Opens a device.
 #[cfg(feature = "verbs")]
 pub fn open(options: &VerbsOptions) -> Result<Arc<dyn Nic>, NicError> {
     Ok(Arc::new(VerbsNic::open(options)?))

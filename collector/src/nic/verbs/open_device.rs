@@ -39,7 +39,6 @@ pub(super) struct VerbsTallies {
 }
 
 impl VerbsTallies {
-    /// By dotted name.
     pub(super) fn to_named_counts(&self) -> [(String, u64); 2] {
         [
             (names::DEVICE_QUEUE_PAIR_ERRORS.format_name(&[]), self.errors.load(Ordering::Relaxed)),
@@ -66,9 +65,7 @@ pub(super) struct OpenDevice {
 
 #[derive(Default)]
 struct OpenDeviceState {
-    /// By rkey.
     regions: BTreeMap<u32, MemoryRegion>,
-    /// By number.
     queue_pairs: BTreeMap<u32, Passive>,
 }
 

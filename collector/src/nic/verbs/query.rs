@@ -31,7 +31,6 @@ fn present_device_names() -> String {
     }
 }
 
-/// All devices, by name.
 pub(super) fn list_devices() -> Result<Vec<DeviceInfo>, VerbsError> {
     let mut names = ffi::device_names().map_err(no_kernel_support)?;
     names.sort();

@@ -18,28 +18,16 @@ use crate::region::Region;
 /// Pause between two polls for completions.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// An RDMA operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdmaOperation {
     /// Bytes of this side to the peer's, with an optional immediate (host order) for the reader that the peer wakes.
-    Write {
-        /// The immediate.
-        immediate: Option<u32>,
-    },
+    Write { immediate: Option<u32> },
     /// Bytes of the peer to this side's.
     Read,
     /// Adds to 8 bytes of the peer, a number in its host's byte order; their earlier value comes to this side.
-    FetchAdd {
-        /// The summand.
-        add: u64,
-    },
+    FetchAdd { add: u64 },
     /// Replaces 8 bytes of the peer by `swap` if they equal `compare`; their earlier value comes to this side.
-    CompareSwap {
-        /// The expected value.
-        compare: u64,
-        /// The new value.
-        swap: u64,
-    },
+    CompareSwap { compare: u64, swap: u64 },
 }
 
 /// One operation to be posted.
@@ -47,22 +35,18 @@ pub enum RdmaOperation {
 pub struct Work {
     /// The caller's number for it; its completion has the same one.
     pub id: u64,
-    /// The operation.
     pub operation: RdmaOperation,
     /// Offset in this side's memory of the data sent or received.
     pub local: u64,
     /// Bytes; 8 for atomics.
     pub len: u32,
-    /// The peer's address.
     pub remote: u64,
-    /// The peer's rkey.
     pub rkey: u32,
 }
 
 /// The outcome of an operation (the `IBV_WC_` codes of ibv_poll_cq(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionStatus {
-    /// Done; on UC, sent.
     Success,
     /// `REM_ACCESS_ERR`: the peer does not allow the access.
     RemoteAccessError,
@@ -76,16 +60,13 @@ pub enum CompletionStatus {
     ReceiverNotReady,
     /// `WR_FLUSH_ERR`: an earlier one failed, and the queue pair with it.
     Flushed,
-    /// Another code.
     Other(u32),
 }
 
-/// A completed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The number of its [`Work`].
     pub id: u64,
-    /// Its outcome.
     pub status: CompletionStatus,
 }
 
@@ -148,7 +129,6 @@ impl Requester {
         self.queue_pair.queue_pair_number()
     }
 
-    /// Its address.
     pub fn local_endpoint(&self) -> Endpoint {
         self.endpoint
     }

@@ -17,7 +17,6 @@ pub(super) fn placement_json(placement: &ClusterPlacement) -> Result<Vec<u8>, Et
     serde_json::to_vec(&dated).map_err(|error| EtcdError(error.to_string()))
 }
 
-/// The key of a collector.
 pub(super) fn collector_key(prefix: &str, id: &str) -> String {
     format!("{prefix}collectors/{id}")
 }
@@ -27,12 +26,10 @@ pub(super) fn drained_key(prefix: &str, id: &str) -> String {
     format!("{prefix}drained/{id}")
 }
 
-/// The key of the planner.
 pub(super) fn planner_key(prefix: &str) -> String {
     format!("{prefix}planner")
 }
 
-/// The key of the placement.
 pub(super) fn placement_key(prefix: &str) -> String {
     format!("{prefix}placement")
 }
@@ -49,7 +46,6 @@ pub(super) struct EtcdValue<'a> {
 /// What the key of the placement holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PlacementKeyState {
-    /// Nothing.
     #[default]
     Not,
     /// The placement of the view, written at this revision.
@@ -58,7 +54,6 @@ pub(super) enum PlacementKeyState {
     Unreadable,
 }
 
-/// Who plans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Planner {
     pub(super) lease: i64,

@@ -27,12 +27,10 @@ impl Turns {
         Turns { nodes: config.endpoints.len().max(1), turn: random_turn(), failures: 0 }
     }
 
-    /// The node to ask.
     pub(super) fn current_node(&self) -> usize {
         self.turn
     }
 
-    /// The node answers.
     pub(super) fn record_answer(&mut self) {
         if self.failures >= self.nodes {
             tracing::info!("etcd answers again");

@@ -216,7 +216,6 @@ impl ClusterMember {
     }
 }
 
-/// Ends a lease now.
 async fn revoke_lease(config: &Config, lease: i64) -> Result<(), EtcdError> {
     config.connect_any().await?.lease_revoke(lease).await?;
     Ok(())

@@ -13,9 +13,7 @@ use crate::run::{DropEvidence, KeyWriteRun};
 /// An admitted report: contents, store and sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admitted<'a> {
-    /// Its contents.
     pub(crate) body: &'a DtaBody<'a>,
-    /// Id of its store.
     pub(crate) store: u16,
     /// Its reporter; 0 if unknown.
     pub(crate) reporter: u16,
@@ -30,7 +28,6 @@ pub(crate) struct Admitted<'a> {
 }
 
 impl Engine {
-    /// Executes reports one by one.
     #[cfg(test)]
     pub(crate) fn execute_reports<'a>(
         &mut self,

@@ -75,7 +75,6 @@ impl Default for EngineLimits {
     }
 }
 
-/// The software data plane.
 pub struct Engine {
     program: Program,
     limits: EngineLimits,

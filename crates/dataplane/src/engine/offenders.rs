@@ -8,7 +8,6 @@ use crate::counters::Reason;
 /// Length of the stored packet prefix: the longest report fits, from the IPv4 header.
 const KEPT: usize = 192;
 
-/// A dropped report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offender {
     len: u8,
@@ -58,7 +57,6 @@ impl Offenders {
         self.first[reason as usize].get_or_insert(Offender { len: 0, packet: [0; KEPT], admitted });
     }
 
-    /// Takes the samples.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (Reason, Offender)> + '_ {
         let reasons = Reason::ALL.iter().zip(&mut self.first);
         reasons.filter_map(|(reason, first)| Some((*reason, first.take()?)))

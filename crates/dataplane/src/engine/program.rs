@@ -20,19 +20,11 @@ pub enum SetupError {
     /// No target can hold it.
     #[error(transparent)]
     Check(#[from] CheckError),
-    /// The sketch is too large.
     #[error(
         "store `{store}` has {columns} columns over all epochs, but this translator keeps at most {limit}; raise `sketch_columns` \
          in its configuration or make the store smaller"
     )]
-    SketchTooLarge {
-        /// Name of the store.
-        store: String,
-        /// Columns over all epochs.
-        columns: u64,
-        /// Most columns kept.
-        limit: u64,
-    },
+    SketchTooLarge { store: String, columns: u64, limit: u64 },
 }
 
 impl Engine {
@@ -163,7 +155,6 @@ impl Engine {
         self.program.set(entry.clone());
     }
 
-    /// Removes an existing entry.
     fn delete_entry(&mut self, key: &EntryKey, out: &mut EngineOutput) {
         let Some(entry) = self.program.remove(key) else { return };
         match &entry {

@@ -12,35 +12,27 @@ use crate::requester::RequesterCounters;
 /// The state of one queue pair, for statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairStatus {
-    /// Index of its collector.
     pub collector: u8,
-    /// Its purpose.
     pub purpose: Purpose,
-    /// Its transport.
     pub transport: Transport,
     /// Queue pair number at the collector.
     pub remote_qpn: u32,
-    /// Its generation.
     pub generation: u64,
     /// PSN of the next frame.
     pub next_psn: u32,
-    /// Unacknowledged frames (RC).
     pub outstanding: u32,
     /// Operations waiting for room (RC).
     pub waiting: usize,
     /// Whether it is in ERROR or silent and must be replaced.
     pub down: bool,
-    /// Its counters.
     pub counters: RequesterCounters,
 }
 
 impl Engine {
-    /// What the engine holds.
     pub fn installed_program(&self) -> &Program {
         &self.program
     }
 
-    /// The counters.
     pub fn engine_counters(&self) -> &EngineCounters {
         &self.egress.counters
     }

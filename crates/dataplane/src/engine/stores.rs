@@ -40,7 +40,6 @@ impl InstalledStores {
         InstalledStores { stores: Vec::new(), by_id: vec![0; 1 << 16], places: Vec::new() }
     }
 
-    /// The store with an id.
     #[inline]
     pub(super) fn find_store(&mut self, id: u16) -> Option<&mut InstalledStore> {
         let at = usize::from(self.by_id[usize::from(id)]).checked_sub(1)?;
@@ -54,12 +53,10 @@ impl InstalledStores {
         ids
     }
 
-    /// All stores.
     pub(super) fn iter(&self) -> impl Iterator<Item = &InstalledStore> {
         self.stores.iter().flatten()
     }
 
-    /// All stores, mutable.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut InstalledStore> {
         self.stores.iter_mut().flatten()
     }

@@ -39,7 +39,6 @@ impl Engine {
         before - self.held_reports()
     }
 
-    /// Number of reports held.
     fn held_reports(&self) -> u64 {
         self.egress.counters.primitives.iter().map(|p| p.held).sum()
     }

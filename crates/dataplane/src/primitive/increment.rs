@@ -31,7 +31,6 @@ pub(crate) struct KeyIncrementShape {
 
 /// The sum for one counter.
 struct Sum {
-    /// Place of the region.
     store: usize,
     slot: u64,
     delta: u64,

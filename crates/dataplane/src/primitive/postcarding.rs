@@ -37,7 +37,6 @@ pub(crate) struct PostcardState {
     reference: bool,
 }
 
-/// One postcard.
 #[derive(Clone, Copy)]
 pub(crate) struct PostcardArrival<'a> {
     pub(crate) key: &'a Key,

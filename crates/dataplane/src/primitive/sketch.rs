@@ -40,10 +40,8 @@ pub(crate) struct SketchState {
     unsent: Vec<u8>,
     cells: Vec<u32>,
     ages: AgeList,
-    /// Reporter of each bit.
     bits: [Option<u16>; REPORTERS],
     uses: [Use; REPORTERS],
-    /// Bits assigned by configuration.
     reserved: [Option<u16>; REPORTERS],
     /// Origins of unsent reports, `expected` per column; empty unless origins are kept.
     names: Vec<Origin>,
@@ -55,7 +53,6 @@ struct Use {
     /// The newest epoch, and the position of the last column.
     epoch: u32,
     at: usize,
-    /// Columns merged.
     columns: u64,
 }
 
@@ -276,7 +273,6 @@ impl Gathers for SketchState {
         self.ages.oldest_element().map(|(_, born)| born)
     }
 
-    /// Discards what is held.
     fn discard_region(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
         let mut held = 0;
         for column in 0..self.columns {

@@ -11,7 +11,6 @@ pub(super) struct Allowance {
     now: u32,
     least: u32,
     most: u32,
-    /// The slow-start threshold.
     threshold: u32,
     /// Frames acknowledged since the last step.
     credit: u32,
@@ -54,7 +53,6 @@ impl Allowance {
         self.credit = 0;
     }
 
-    /// A timeout.
     pub(super) fn shrink_after_timeout(&mut self) {
         self.shrink_after_gap();
         self.now = self.least;

@@ -31,14 +31,12 @@ use dta_proto::program::Transport;
 /// Largest payload of an operation: a 128-byte append batch.
 pub const MAX_PAYLOAD: usize = 128;
 
-/// The kinds of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// WRITE ONLY of the payload.
     Write,
     /// WRITE ONLY of the payload, with immediate.
     WriteImmediate,
-    /// FETCH_ADD.
     FetchAdd,
     /// Zero-length WRITE ONLY, in place of an operation whose store is gone.
     Idle,
@@ -48,7 +46,6 @@ pub enum Verb {
 /// numbers inside would not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationEffect {
-    /// The kind of operation.
     pub verb: Verb,
     /// The immediate of a write, the addend of a FETCH_ADD; else 0.
     pub number: u64,
@@ -65,7 +62,6 @@ impl OperationEffect {
         OperationEffect { verb: Verb::WriteImmediate, number: immediate.into() }
     }
 
-    /// FETCH_ADD.
     pub fn fetch_add(addend: u64) -> OperationEffect {
         OperationEffect { verb: Verb::FetchAdd, number: addend }
     }
@@ -74,19 +70,15 @@ impl OperationEffect {
 /// An operation with a PSN, ready to become a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Departure<'a> {
-    /// Packet sequence number.
     pub psn: Psn,
     /// Whether the frame asks for an acknowledgement.
     pub ack_request: bool,
-    /// Its effect.
     pub action: OperationEffect,
     /// Index of its store in the engine; none for [`OperationEffect::IDLE`].
     pub store: usize,
     /// Byte offset in the store's region.
     pub offset: u64,
-    /// Payload of a write.
     pub payload: &'a [u8],
-    /// What it carries.
     pub meta: &'a FrameMeta,
 }
 
@@ -179,9 +171,7 @@ pub trait Depart {
 /// The queue pair that replaces one.
 #[derive(Clone, Copy, Debug)]
 pub struct Successor {
-    /// Its transport.
     pub transport: Transport,
-    /// The PSN that it expects.
     pub expected: Psn,
     /// Atomics that may be in flight.
     pub max_dest_rd_atomic: u32,
@@ -230,7 +220,6 @@ pub struct Requester {
     unasked: u32,
     /// A frame with AckReq sent exactly once, and when: the round trip being measured.
     timed: Option<(u64, u64)>,
-    /// Its counters.
     pub counters: RequesterCounters,
 }
 
@@ -290,7 +279,6 @@ impl Requester {
         (self.sent - self.oldest) as u32
     }
 
-    /// Operations waiting for room.
     pub fn waiting_operations(&self) -> usize {
         (self.tail - self.sent) as usize
     }

@@ -8,7 +8,6 @@ const MOST: u64 = 1_000_000_000;
 const EVEN_TRIES: u32 = 4;
 
 pub(super) struct Patience {
-    /// The initial timeout.
     first: u64,
     /// Smoothed round-trip time and its mean deviation.
     measured: Option<(u64, u64)>,

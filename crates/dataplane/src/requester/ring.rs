@@ -98,7 +98,6 @@ impl OperationRing {
         slot.payload[..payload.len()].copy_from_slice(payload);
     }
 
-    /// Swaps two operations.
     pub(super) fn swap_operations(&mut self, a: u64, b: u64) {
         let (a, b) = (self.slot_index(a), self.slot_index(b));
         self.slots.swap(a, b);

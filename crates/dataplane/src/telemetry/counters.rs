@@ -7,7 +7,6 @@ use dta_proto::telemetry::Metric;
 /// Counters of all listeners. `reports = dropped + not_watched + unchanged + changed` at any time.
 #[derive(Clone, Debug, Default)]
 pub struct IntCounters {
-    /// Datagrams.
     pub datagrams: u64,
     /// Reports in them; an unparseable datagram counts as one.
     pub reports: u64,
@@ -28,16 +27,13 @@ pub struct IntCounters {
     pub suppressed: [u64; Metric::ALL.len()],
     /// Reports whose counts were written early because another flow took their place.
     pub counts_early: u64,
-    /// Reports of INT-XD.
     pub xd: u64,
-    /// Reports of INT-MX.
     pub mx: u64,
     /// Switches beyond those kept per path.
     pub long_trails: u64,
 }
 
 impl IntCounters {
-    /// Reports dropped for a reason.
     pub fn dropped_reports(&self, reason: IntReason) -> u64 {
         self.dropped[reason as usize]
     }

@@ -71,7 +71,6 @@ fn hash_place(key: &Key) -> usize {
 }
 
 impl PrimitiveBatch {
-    /// Number of primitives.
     pub fn len(&self) -> usize {
         self.writes.len() + self.others.len()
     }
@@ -86,7 +85,6 @@ impl PrimitiveBatch {
         self.superseded
     }
 
-    /// Clears everything.
     pub fn clear(&mut self) {
         self.writes.clear();
         self.others.clear();

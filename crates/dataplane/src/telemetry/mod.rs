@@ -79,7 +79,6 @@ const OF_IPV6: u8 = 0x80;
 /// Added to the kind if the switch has more than 24 bits.
 const OF_LONG_SWITCH: u8 = 0x40;
 
-/// Turns reports into primitives.
 pub struct Telemetry {
     rules: Rules,
     stores: StoreIds,
@@ -97,7 +96,6 @@ pub struct Telemetry {
 #[derive(Clone, Copy, Debug, Default)]
 struct FlowSum {
     key: Key,
-    /// Of its packets.
     bytes: u64,
 }
 
@@ -153,7 +151,6 @@ struct Tell {
     key: Key,
     place: Location,
     means: Means,
-    /// For a flow latency.
     path: Option<Via>,
 }
 
@@ -248,7 +245,6 @@ impl Telemetry {
         self.stores = stores;
     }
 
-    /// The counters.
     pub fn int_counters(&self) -> &IntCounters {
         &self.counters
     }

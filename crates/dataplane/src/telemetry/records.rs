@@ -49,27 +49,22 @@ pub(super) struct RecordGroup {
 /// any time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordCounters {
-    /// Records.
     pub records: u64,
     dropped: [u64; FlowReason::ALL.len()],
     /// Records of flows not on the watchlist.
     pub not_watched: u64,
     /// Records of flows that another exporter counts.
     pub elsewhere: u64,
-    /// Records that were counted.
     pub counted: u64,
     /// Of these, those of sampled packets.
     pub sampled: u64,
-    /// Notices of dropped packets.
     pub drops: u64,
     /// Records whose counts were written early because others took their place.
     pub counts_early: u64,
-    /// Primitives made.
     pub primitives: u64,
 }
 
 impl RecordCounters {
-    /// Records dropped for a reason.
     pub fn dropped_records(&self, reason: FlowReason) -> u64 {
         self.dropped[reason as usize]
     }
@@ -102,7 +97,6 @@ impl RecordCounters {
 }
 
 impl Telemetry {
-    /// Counters of flow records.
     pub fn record_counters(&self) -> &RecordCounters {
         &self.records
     }
@@ -233,7 +227,6 @@ impl Telemetry {
         }
     }
 
-    /// Writes a sum of records.
     pub(super) fn write_records(&self, waited: &PendingTally<RecordSum>, made: &mut PrimitiveBatch) {
         let sum = &waited.sum;
         let Some([packets, bytes, last]) = telemetry::record_keys(&sum.flow, sum.exporter) else { return };

@@ -23,7 +23,6 @@ pub struct StoreIds {
 /// How to follow one metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricRule {
-    /// Whether it is processed.
     pub on: bool,
     /// When it counts as changed.
     pub detect: Detect,
@@ -46,7 +45,6 @@ pub enum TimeMode {
     Raw,
 }
 
-/// All rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     /// By metric, in the order of [`Metric::ALL`].
@@ -58,7 +56,6 @@ pub struct Rules {
     /// Nanoseconds for which a flow's reports or records, packets and bytes are summed before they are written; 0 = each
     /// report or record writes them.
     pub count_wait: u64,
-    /// Which time to write.
     pub time: TimeMode,
     /// Flows to watch; empty = all. Reports whose packet cannot be parsed are always processed.
     pub watch: Vec<WatchRule>,

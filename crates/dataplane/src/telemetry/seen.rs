@@ -13,7 +13,6 @@ use super::prefetch::prefetch_line;
 /// What counts as a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detect {
-    /// Any different value.
     Any,
     /// Leaving the interval between powers of two: 0, 1, 2 to 3, 4 to 7, ...
     Powers,
@@ -39,13 +38,11 @@ impl Detect {
 /// What to do with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Its key is unknown.
     New,
     /// It changed from this last reported value.
     Changed(u64),
     /// It did not change during the keep-alive time; the last reported value.
     KeepAlive(u64),
-    /// Nothing.
     Same,
 }
 
@@ -126,7 +123,6 @@ impl Home {
         ValueName { kind, ident, place: self.0 ^ bits >> 8, other: bits & (NEIGHBOURS - 1) | 1 }
     }
 
-    /// The hash, mixed well.
     #[inline]
     pub(crate) fn mixed_hash(self) -> usize {
         self.0
@@ -169,12 +165,10 @@ impl ReportedValues {
         ReportedValues { buckets: vec![ReportedBucket([FREE; WAYS]); buckets].into(), evicted: 0, held: 0 }
     }
 
-    /// Keys evicted.
     pub(crate) fn evicted_keys(&self) -> u64 {
         self.evicted
     }
 
-    /// Keys in the table.
     pub(crate) fn held_keys(&self) -> u64 {
         self.held
     }

@@ -14,7 +14,6 @@ use foldhash::fast::RandomState;
 /// Sequences behind the newest that are distinguished from repeats.
 const WINDOW: u32 = 64;
 
-/// A numbering source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SourceName {
     /// The number of a switch, and the part of it.
@@ -62,12 +61,10 @@ impl Sources {
         }
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (SourceName, GapCounters)> {
         self.all.iter().map(|(name, source)| (*name, source.counters))
     }
 
-    /// The sum of all.
     pub fn sum(&self) -> GapCounters {
         let mut sum = GapCounters::default();
         self.all.iter().for_each(|(_, source)| sum += source.counters);
@@ -79,7 +76,6 @@ impl Sources {
         self.beyond
     }
 
-    /// Records a datagram.
     pub(crate) fn note_datagram(&mut self, from: IpAddr, source: &int::DatagramSource) {
         let name = match source.switch {
             Some(switch) => SourceName::Switch(switch, source.hardware),

@@ -11,10 +11,8 @@ const WAYS: usize = 4;
 const TICK: u32 = 20;
 const CACHE_LINE: usize = 64;
 
-/// A waiting sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PendingTally<S> {
-    /// What is summed.
     pub(crate) sum: S,
     /// Its reports; 0 = the place is free.
     pub(crate) reports: u32,
@@ -27,7 +25,6 @@ pub(crate) struct PendingTally<S> {
 #[repr(align(128))]
 struct TallyBucket<S>([PendingTally<S>; WAYS]);
 
-/// Sums of many flows.
 #[derive(Default)]
 pub(crate) struct FlowTallies<S> {
     buckets: Box<[TallyBucket<S>]>,

@@ -67,7 +67,6 @@ impl World {
         self.note(made)
     }
 
-    /// Writes all counts.
     fn flush(&mut self) -> usize {
         let mut made = PrimitiveBatch::default();
         self.telemetry.request_flush();

@@ -24,7 +24,6 @@ struct Trail {
 const FREE: Trail =
     Trail { key: Key([0; 16]), switches: [0; SWITCHES], came: [0; SWITCHES], count: 0, heard: 0, added: 0 };
 
-/// Paths of many flows.
 pub(crate) struct Trails {
     buckets: Box<[[Trail; WAYS]]>,
     evicted: u64,
@@ -38,7 +37,6 @@ pub(crate) enum Heard<'a> {
     /// It was added to the path. The whole path, and the time since the switch before it came to it; 0 for the
     /// first.
     Added(&'a [u32], u64),
-    /// The path is full.
     Full,
 }
 
@@ -49,7 +47,6 @@ impl Trails {
         Trails { buckets: vec![[FREE; WAYS]; buckets].into(), evicted: 0 }
     }
 
-    /// Flows evicted.
     pub(crate) fn evicted_flows(&self) -> u64 {
         self.evicted
     }

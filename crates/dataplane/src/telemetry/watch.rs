@@ -11,7 +11,6 @@ use dta_proto::prefix::Prefix;
 pub enum WatchRule {
     /// Flows whose source or destination address is in the prefix.
     Prefix(Prefix),
-    /// This flow.
     Flow(Flow),
 }
 

@@ -16,7 +16,6 @@ const TURN: usize = 256;
 /// Messages copied out of a ring at once.
 const GROUP: usize = 32;
 
-/// One of several workers.
 pub struct Crew {
     own: usize,
     workers: usize,

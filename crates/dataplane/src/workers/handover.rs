@@ -21,7 +21,6 @@ const WORDS: usize = 16;
 /// waits for its cache line to move; several requested together arrive together.
 const FETCHED: u64 = 32;
 const AHEAD: u64 = 8;
-/// Words before the report.
 const BEFORE: usize = 3;
 
 const _: () = assert!(MAX_REPORT_LEN <= (WORDS - BEFORE) * 8);
@@ -31,7 +30,6 @@ const _: () = assert!(MAX_REPORT_LEN <= (WORDS - BEFORE) * 8);
 pub(crate) enum Stage {
     /// Judge it by its reporter's window.
     Judge = 0,
-    /// Admitted: execute it.
     Execute = 1,
 }
 
@@ -56,7 +54,6 @@ struct HandoverIndex(AtomicU64);
 struct MessageCell([AtomicU64; WORDS]);
 
 struct HandoverRing {
-    /// Messages ever published.
     written: HandoverIndex,
     /// Messages ever read and fully processed.
     read: HandoverIndex,
@@ -70,7 +67,6 @@ impl HandoverRing {
     }
 }
 
-/// The writing end.
 pub(super) struct Sender {
     shared: Arc<HandoverRing>,
     /// Messages put in; the last ones may be unpublished.
@@ -82,7 +78,6 @@ pub(super) struct Sender {
     fetched: u64,
 }
 
-/// The reading end.
 pub(super) struct HandoverReceiver {
     shared: Arc<HandoverRing>,
     /// Messages taken; the last ones may not be released.
@@ -161,7 +156,6 @@ impl Sender {
 }
 
 impl HandoverReceiver {
-    /// Number of waiting messages.
     pub(super) fn waiting_messages(&mut self) -> usize {
         if self.written == self.taken {
             self.written = self.shared.written.0.load(Ordering::Acquire);
@@ -223,7 +217,6 @@ impl MessageBuffer {
     pub(super) const EMPTY: MessageBuffer =
         MessageBuffer { first: 0, source: 0, destination: 0, report: [0; (WORDS - BEFORE) * 8] };
 
-    /// The message.
     #[inline]
     pub(crate) fn as_message(&self) -> HandoverMessage<'_> {
         HandoverMessage {

@@ -5,7 +5,6 @@ use std::net::Ipv4Addr;
 use dta_proto::layout::hash;
 use dta_proto::wire::dta::{Address, DtaBody, DtaReport, Version};
 
-/// Most workers.
 pub const MAX_WORKERS: usize = 16;
 
 /// The worker with the window of a version-1 reporter: its id modulo the number of workers. The eBPF program

@@ -35,7 +35,6 @@ pub enum ClockKind {
 /// How the times of a host were converted to those of the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Clock {
-    /// It is the reference.
     Same,
     /// PTP synchronises it and the reference: times are used unchanged. Packets in both directions show that it is
     /// off by at most `bound` nanoseconds, and at least `apart`; `None` = they do not show it.
@@ -66,7 +65,6 @@ pub struct ClockFitStep {
 /// The clock of each host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clocks {
-    /// By host.
     pub of: BTreeMap<u16, Clock>,
 }
 
@@ -158,7 +156,6 @@ impl Clocks {
 }
 
 impl Clock {
-    /// How it was converted.
     pub fn clock_kind(&self) -> ClockKind {
         match self {
             Clock::Same => ClockKind::Same,

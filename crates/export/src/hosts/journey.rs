@@ -12,9 +12,7 @@ use super::packets::{DropRecord, HostNames, TracedPacket, host_name};
 /// A packet at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// The point.
     pub hop: u8,
-    /// Its host.
     pub host: u16,
     /// Nanoseconds by the host's clock.
     pub time: u64,
@@ -73,11 +71,9 @@ pub struct HostTrace {
     pub digest: u64,
     /// Its points; none if it is only known where it was dropped.
     pub packet: TracedPacket,
-    /// Where it was dropped.
     pub drops: Vec<DropRecord>,
     /// Names of hosts, points and reasons.
     pub names: Arc<HostNames>,
-    /// Clocks of the hosts.
     pub clocks: Arc<Clocks>,
 }
 
@@ -94,7 +90,6 @@ impl HostTrace {
         self.first_sighting().flow.to_ipv4_flow()
     }
 
-    /// The name of a point.
     pub fn point_name(&self, host: u16, hop: u8) -> String {
         let name = self.names.get(&(host, Named::Point, hop.into()));
         name.cloned().unwrap_or_else(|| format!("point {hop}"))

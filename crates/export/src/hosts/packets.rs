@@ -17,10 +17,8 @@ pub struct PacketRecord {
     pub left: u64,
 }
 
-/// A dropped packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropRecord {
-    /// Where it was dropped.
     pub seen: PacketSighting,
     /// The kernel's number of the reason.
     pub reason: u32,
@@ -63,7 +61,6 @@ pub fn hosts_of_hops(names: &HostNames, packets: &[PacketRecord]) -> [Option<u16
 /// A packet at a point, on the clock of the point's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VisitStop {
-    /// The point.
     pub hop: u8,
     /// When, in nanoseconds.
     pub time: u64,
@@ -72,7 +69,6 @@ pub struct VisitStop {
 /// What one host saw of a packet, by time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visit {
-    /// The host.
     pub host: u16,
     /// Whether PTP keeps its clock.
     pub synced: bool,
@@ -87,7 +83,6 @@ pub struct Visit {
 /// A packet, with what each host saw of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TracedPacket {
-    /// What hosts reported.
     pub told: Vec<PacketRecord>,
     /// The points, of each host.
     pub visits: Vec<Visit>,
@@ -133,12 +128,10 @@ pub async fn with_points(
 /// Digests that address translation turned into others.
 #[derive(Debug, Default)]
 pub struct Translations {
-    /// The digest before.
     before: HashMap<u64, u64>,
 }
 
 impl Translations {
-    /// Those in these records.
     pub fn from_records<'a>(records: impl IntoIterator<Item = &'a PacketRecord>) -> Self {
         let translated = records.into_iter().filter(|told| told.left != told.seen.digest && told.left != 0);
         Self { before: translated.map(|told| (told.left, told.seen.digest)).collect() }

@@ -39,12 +39,10 @@ pub struct HostReader {
     counters: Arc<LookupCounters>,
     names: Arc<HostNames>,
     waiting: PendingRecords,
-    /// Runs while something waits.
     tick: Interval,
     ticks: u64,
     /// Records since the last tick.
     of_tick: usize,
-    /// What is asked for.
     closing: Option<Closing>,
     is_failed: bool,
     crossings: VecDeque<TracedPacket>,
@@ -64,7 +62,6 @@ struct PendingRecords {
 #[derive(Debug)]
 struct PendingRecord<R> {
     record: R,
-    /// When it came.
     tick: u64,
     /// The position in its list before it.
     before: u32,

@@ -11,7 +11,6 @@ pub enum Address {
     /// without metrics.
     #[default]
     Auto,
-    /// Nowhere.
     Off,
     /// Exactly there. Port 0 takes a free one.
     At(SocketAddr),

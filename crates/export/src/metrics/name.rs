@@ -48,7 +48,6 @@ fn is_variable(part: &str) -> bool {
     part.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
-/// The stage in the name.
 fn stage_in_name(node: CounterNode) -> Option<Stage> {
     match node {
         CounterNode::HeardAgent => Some(Stage::Agent),

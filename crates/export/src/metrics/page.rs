@@ -30,7 +30,6 @@ pub(crate) enum PageFormat {
 }
 
 impl PageFormat {
-    /// Both.
     pub(crate) const ALL: [PageFormat; 2] = [PageFormat::OpenMetrics, PageFormat::Text];
 }
 
@@ -39,7 +38,6 @@ impl PageFormat {
 pub enum MetricKind {
     /// Only rises; its name gets `_total`.
     Counter,
-    /// May fall.
     Gauge,
 }
 
@@ -50,28 +48,21 @@ pub struct MetricsPage {
     left_out: u64,
 }
 
-/// Series of one name.
 #[derive(Debug)]
 pub struct Family {
-    /// What they count.
     pub help: Cow<'static, str>,
-    /// Whether they may fall.
     pub kind: MetricKind,
-    /// Their values, by labels.
     pub series: BTreeMap<Labels, Number>,
 }
 
 /// A number that keeps all its digits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// A whole number.
     Whole(u64),
-    /// Any other.
     Real(f64),
 }
 
 impl Number {
-    /// The nearest real number.
     pub fn to_f64(self) -> f64 {
         match self {
             Number::Whole(whole) => whole as f64,
@@ -131,7 +122,6 @@ impl MetricsPage {
         family.series.entry(labels).or_insert(Number::Whole(0))
     }
 
-    /// The number of series.
     pub fn series_count(&self) -> usize {
         self.families.values().map(|family| family.series.len()).sum()
     }

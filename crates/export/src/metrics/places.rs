@@ -89,7 +89,6 @@ impl ScraperPlace {
         self.number
     }
 
-    /// Its request is here.
     pub(crate) fn mark_requested(&self) {
         if let Some(taken) = self.places.lock_connections().get_mut(&self.number) {
             taken.has_asked = true;

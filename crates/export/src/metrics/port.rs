@@ -37,9 +37,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 #[error("cannot serve metrics on {address}: {source}; choose another --metrics, or `off`")]
 pub struct PortError {
-    /// The requested address.
     pub address: SocketAddr,
-    /// The system's reason.
     pub source: io::Error,
 }
 

@@ -6,7 +6,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::metrics::page::{Labels, MetricKind, MetricsPage};
 
-/// This process.
 #[derive(Clone, Copy, Debug)]
 pub struct Process {
     program: &'static str,

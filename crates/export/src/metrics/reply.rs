@@ -15,7 +15,6 @@ const TARGETS: &str = "/targets";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a request is for.
 pub(crate) enum ScrapeRequest {
     Page(PageFormat),
     Targets,
@@ -23,7 +22,6 @@ pub(crate) enum ScrapeRequest {
     Other(Response<Body>),
 }
 
-/// What a request is for.
 pub(crate) fn parse_request<B>(request: &Request<B>) -> ScrapeRequest {
     match (request.uri().path(), request.method()) {
         (PAGE, &Method::GET | &Method::HEAD) => ScrapeRequest::Page(requested_format(request)),
@@ -46,7 +44,6 @@ fn requested_format<B>(request: &Request<B>) -> PageFormat {
     }
 }
 
-/// A page in this format.
 pub(crate) fn page_response(format: PageFormat, body: Body) -> Response<Body> {
     let kind = match format {
         PageFormat::OpenMetrics => OPEN_METRICS,

@@ -50,7 +50,6 @@ impl signal::Request for Request {
     }
 }
 
-/// Collects log records.
 pub(super) struct Logs {
     resource: Resource,
     names: Arc<Names>,
@@ -151,7 +150,6 @@ pub(super) fn flow_attributes(flow: Option<Flow>) -> Vec<KeyValue> {
     all
 }
 
-/// An event in words.
 fn event_sentence(line: &EventLine) -> String {
     let named = |name: &Option<String>, number: u32| name.clone().unwrap_or_else(|| number.to_string());
     let flow = line.flow.clone().or_else(|| line.key.clone());

@@ -52,7 +52,6 @@ impl signal::Request for Request {
     }
 }
 
-/// Makes requests of pages.
 pub(super) struct MetricsEncoder {
     resource: Resource,
 }

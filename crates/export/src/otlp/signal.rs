@@ -8,17 +8,13 @@ use crate::receiver::{WriteOutcome, write_halving};
 
 /// A request of one signal, with one resource and one scope.
 pub(super) trait Request: Message + Default + Clone {
-    /// What it carries.
     type Item: Clone;
-    /// The answer to it.
     type Response: Message + Default;
-    /// Path of the URL.
     const PATH: &str;
 
     /// What it carries; `None` if it has no resource.
     fn items_mut(&mut self) -> Option<&mut Vec<Self::Item>>;
 
-    /// The points of an item.
     fn count_points(item: &Self::Item) -> u64;
 
     /// How much of what an answer counts as rejected is in an item.
@@ -33,7 +29,6 @@ pub(super) trait Request: Message + Default + Clone {
     fn rejected_parts(response: Self::Response) -> Option<(i64, String)>;
 }
 
-/// What a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carried {
     points: u64,

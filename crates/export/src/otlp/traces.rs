@@ -68,11 +68,9 @@ pub(super) struct SpanDraft {
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) attributes: Vec<KeyValue>,
-    /// What went wrong.
     pub(super) error: Option<String>,
 }
 
-/// Collects spans.
 pub(super) struct TracesEncoder {
     resource: Resource,
     names: Arc<Names>,

@@ -118,7 +118,6 @@ impl Request2 {
     }
 }
 
-/// Each text once.
 #[derive(Default)]
 struct Symbols<'a> {
     all: Vec<String>,

@@ -35,7 +35,6 @@ pub(crate) fn build_sink(config: &RemoteWrite, name: &str) -> Result<Sink, Expor
 /// The value of a series that ends: a NaN of this payload.
 const STALE: u64 = 0x7ff0_0000_0000_0002;
 
-/// Makes requests of pages.
 struct Samples {
     /// The label `instance`.
     instance: String,

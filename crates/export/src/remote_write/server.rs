@@ -11,7 +11,6 @@ use crate::receiver::{RecordReceiver, WriteOutcome, write_halving};
 /// In an answer of 2.0: how many samples were written.
 const SAMPLES_WRITTEN: &str = "X-Prometheus-Remote-Write-Samples-Written";
 
-/// A server.
 pub(super) struct RemoteWriteServer {
     http: Http,
     url: String,

@@ -58,12 +58,10 @@ struct Position {
     kept: Checkpoint,
 }
 
-/// The oldest undelivered record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SpoolRecord {
     /// Its bytes.
     pub(crate) body: Vec<u8>,
-    /// Points in it.
     pub(crate) points: u64,
     kept: Checkpoint,
     segment: u64,

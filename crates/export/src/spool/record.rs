@@ -23,7 +23,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Checkpoint;
 
-/// Alignment of records.
 pub(super) const ALIGN: u64 = 512;
 const MAGIC: [u8; 8] = *b"DTASPL\x02\0";
 const FRONT: usize = 16;
@@ -38,20 +37,17 @@ pub(super) struct RecordHead {
     /// Points added to the spool before this record, since it was made. If records in between are gone, this says how
     /// many they had.
     pub(super) before: u64,
-    /// Points in the record.
     pub(super) points: u64,
     #[serde(flatten)]
     pub(super) kept: Checkpoint,
 }
 
-/// A valid record.
 #[derive(Debug)]
 pub(super) struct SegmentRecord {
     pub(super) head: RecordHead,
     pub(super) body: Vec<u8>,
     /// Where it begins in its segment.
     pub(super) at: u64,
-    /// Where it ends.
     pub(super) end: u64,
 }
 

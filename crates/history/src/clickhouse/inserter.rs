@@ -13,7 +13,6 @@ use crate::{EpochTable, HistoryError};
 /// Most rows of a block. ClickHouse inserts a block whole or not at all; it is in memory here.
 pub const BLOCK: u64 = 100_000;
 
-/// What was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inserted {
     /// Epochs that the server has got.
@@ -23,7 +22,6 @@ pub struct Inserted {
     /// Epochs that it will not get, or not whole: they were removed from the table before, were made part of a longer epoch while they were being
     /// inserted, or cannot be read.
     pub missed: u64,
-    /// Tables that were made.
     pub made: u64,
 }
 

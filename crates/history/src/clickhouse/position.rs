@@ -12,7 +12,6 @@ use crate::epoch::KeptEpoch;
 
 const FILE: &str = "_clickhouse.json";
 
-/// What one server has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
     /// The number of the last epoch that it has whole.

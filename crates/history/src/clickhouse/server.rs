@@ -8,7 +8,6 @@ use ureq::http::HeaderValue;
 
 use super::{ClickHouseError, rows};
 
-/// Timeout of connecting.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Timeout of a part of a block that cannot be sent.
 const WRITE: Duration = Duration::from_secs(30);
@@ -136,7 +135,6 @@ impl ClickHouseServer {
         }
     }
 
-    /// Whose rows it gets.
     pub(super) fn collector(&self) -> &str {
         &self.collector
     }

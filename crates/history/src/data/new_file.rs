@@ -18,7 +18,6 @@ pub(crate) struct NewFile {
     writer: DataWriter<File>,
 }
 
-/// What a data file has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DataFileSummary {
     pub(crate) rows: u64,

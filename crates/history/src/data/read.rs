@@ -91,7 +91,6 @@ impl DataFile {
         column_range(&self.meta, group, EPOCH).is_none_or(|(first, last)| (first..=last).contains(&epoch))
     }
 
-    /// Rows of a row group.
     pub(crate) fn row_group_len(&self, group: usize) -> usize {
         self.meta.row_group(group).num_rows() as usize
     }

@@ -32,7 +32,6 @@ pub(crate) struct DataWriter<W: Write + Send> {
     written: RowSummary,
 }
 
-/// Rows of a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowSummary {
     pub(crate) count: u64,
@@ -49,7 +48,6 @@ impl<W: Write + Send> DataWriter<W> {
         Ok(DataWriter { layout, file, epochs, slots, elements, written: RowSummary::default() })
     }
 
-    /// Puts in a row.
     #[inline]
     pub(crate) fn append_row(&mut self, epoch: i64, slot: i64, element: &[u8]) -> Result<()> {
         debug_assert_eq!(element.len(), self.layout.element_len);

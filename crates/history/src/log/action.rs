@@ -29,7 +29,6 @@ pub(crate) struct Protocol {
 /// What every reader since Delta 0.1 knows.
 pub(crate) const PROTOCOL: Protocol = Protocol { min_reader_version: 1, min_writer_version: 2 };
 
-/// What the table is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MetaData {
@@ -192,7 +191,6 @@ impl LogAction {
     }
 }
 
-/// The text of a commit.
 pub(crate) fn commit_text(actions: &[LogAction]) -> Vec<u8> {
     let mut text = Vec::new();
     for action in actions {

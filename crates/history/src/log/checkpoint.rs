@@ -62,7 +62,6 @@ message checkpoint {
   optional group remove { optional binary path (STRING); optional int64 deletionTimestamp; optional boolean dataChange; }
 }";
 
-/// The checkpoint of a version.
 pub(crate) fn checkpoint_path(table: &Path, version: u64) -> PathBuf {
     table.join(FOLDER).join(checkpoint_name(version))
 }

@@ -25,7 +25,6 @@ pub(crate) struct LogState {
     pub(crate) next: u64,
     pub(crate) protocol: Option<Protocol>,
     pub(crate) meta: Option<MetaData>,
-    /// By their names.
     pub(crate) files: BTreeMap<String, Arc<LoggedFile>>,
     /// Removed, and when (milliseconds since 1970); whether they are still there is not said.
     pub(crate) removed: BTreeMap<String, u64>,

@@ -121,7 +121,6 @@ impl StorageBucket {
         }
     }
 
-    /// Its URL.
     pub fn bucket_url(&self) -> &str {
         &self.url
     }

@@ -11,7 +11,6 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
 
 use super::S3Error;
 
-/// Variables of the environment.
 pub type Variables = BTreeMap<String, String>;
 
 /// Variables that say where credentials come from. Where one is set, the files' are not used.

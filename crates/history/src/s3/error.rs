@@ -13,7 +13,6 @@ pub enum S3Error {
     /// What the environment or one of its files says makes no sense.
     #[error("{}: {problem}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
@@ -26,32 +25,20 @@ pub enum S3Error {
     Unconditional(String),
     /// The server refuses, and will again.
     #[error("{url}: {problem}")]
-    Refused {
-        /// The place.
-        url: String,
-        /// What it says.
-        problem: String,
-    },
+    Refused { url: String, problem: String },
     /// The server does not answer, or not now.
     #[error("{url}: {problem}")]
-    Away {
-        /// The place.
-        url: String,
-        /// What happened.
-        problem: String,
-    },
+    Away { url: String, problem: String },
     /// What is there is no copy of this table.
     #[error("{url} is no copy of the table: {problem}")]
     Foreign {
         /// The place of the table.
         url: String,
-        /// What is there.
         problem: String,
     },
     /// The table itself cannot be read.
     #[error(transparent)]
     Table(#[from] HistoryError),
-    /// The program stops.
     #[error("stopped")]
     Stopped,
 }

@@ -16,7 +16,6 @@ use ureq::Agent;
 
 use super::{S3Error, Variables};
 
-/// Timeout of connecting.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Timeout of a step of a request in which no byte moves.
 const STEP: Duration = Duration::from_secs(30);

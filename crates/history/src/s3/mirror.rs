@@ -29,7 +29,6 @@ const FILES: usize = 16;
 /// For how long a file stays that no commit names (milliseconds): somebody else may be about to commit it.
 const UNNAMED: u64 = 24 * 60 * 60 * 1000;
 
-/// What was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Followed {
     /// Epochs that the copy has got.
@@ -38,7 +37,6 @@ pub struct Followed {
     pub missed: u64,
     /// Bytes of the data files that were uploaded.
     pub bytes: u64,
-    /// Commits.
     pub commits: u64,
     /// Data files that were removed from object storage.
     pub removed: u64,
@@ -57,7 +55,6 @@ pub struct Mirror {
     unreadable: BTreeSet<String>,
 }
 
-/// What object storage has.
 struct Remote {
     state: LogState,
     /// Its data files, whether the log names them or not.
@@ -340,7 +337,6 @@ impl Mirror {
     }
 }
 
-/// What one commit does.
 struct MirrorStep {
     adds: Vec<Arc<LoggedFile>>,
     removes: Vec<Arc<LoggedFile>>,

@@ -34,9 +34,7 @@ pub enum Over {
 /// The role of this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RingRole {
-    /// Sends requests: a translator.
     Requester,
-    /// Receives them: a NIC.
     Responder,
 }
 
@@ -45,13 +43,11 @@ pub(super) enum RingRole {
 pub(crate) enum PushOutcome {
     /// It is in the ring.
     Yes,
-    /// The ring stayed full.
     Full,
     /// It is longer than the ring carries.
     TooLong,
 }
 
-/// One end.
 #[derive(Debug)]
 pub struct End {
     out: Producer,
@@ -213,7 +209,6 @@ impl End {
         Ok(here)
     }
 
-    /// After sleeping.
     pub(crate) fn cancel_sleep(&mut self) {
         if std::mem::take(&mut self.asleep) {
             self.inward.cancel_sleep();

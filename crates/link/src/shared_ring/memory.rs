@@ -19,7 +19,6 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// Words of memory that others may write.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// Of a sealed memfd.
     Mapped(MemfdMapping),
     /// Private to this process: for tests, where both ends are in this process.
     #[cfg(test)]
@@ -77,7 +76,6 @@ impl Memory {
         Memory::Plain((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// All words.
     #[inline]
     pub(crate) fn as_words(&self) -> &[AtomicU64] {
         match self {

@@ -25,9 +25,7 @@ const SLOT: [usize; 2] = [2048, 16384];
 /// A frame in the ring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame<'a> {
-    /// From the Ethernet header.
     pub(crate) bytes: &'a [u8],
-    /// Whether it was truncated.
     pub(crate) truncated: bool,
     /// Whether the UDP checksum was left for hardware to fill in.
     pub(crate) checksum_pending: bool,

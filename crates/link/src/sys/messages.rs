@@ -14,7 +14,6 @@ use super::{UDP_GRO, UDP_SEGMENT, check_result};
 /// One datagram to send, or a run of them.
 #[derive(Default)]
 pub(crate) struct Outgoing<'a> {
-    /// The payload.
     pub(crate) bytes: &'a [u8],
     /// Length of each datagram that the kernel cuts this into; the last one may be shorter.
     pub(crate) segment: Option<u16>,
@@ -27,7 +26,6 @@ pub(crate) struct Outgoing<'a> {
 /// One datagram received, or a run of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Incoming {
-    /// Length in the buffer.
     pub(crate) len: usize,
     /// Length of each datagram in it, except the last, which may be shorter; `None` for a single datagram.
     pub(crate) segment: Option<NonZero<usize>>,
@@ -228,9 +226,7 @@ fn read_plain_value<T: PlainOldData>(data: &[u8]) -> Option<T> {
     (data.len() >= size_of::<T>()).then(|| unsafe { data.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// A received control message.
 struct ControlMessage<'a> {
-    /// Level and type.
     kind: (c_int, c_int),
     data: &'a [u8],
     /// The bytes after it.

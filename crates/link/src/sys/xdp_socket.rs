@@ -24,7 +24,6 @@ pub(crate) const HEADROOM: usize = 256;
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 /// The same on kernels without that option.
 const BUDGET: usize = 32;
-/// How many we request.
 const BUDGET_WANTED: u32 = 256;
 /// linux/if_xdp.h: ring flag, the kernel sleeps until it is called.
 const NEED_WAKEUP: u32 = 1;
@@ -43,11 +42,9 @@ pub(crate) struct UmemLayout {
 /// The step that the kernel refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum XdpOpenStep {
-    /// Creating the socket.
     Socket,
     /// Sharing memory with the kernel.
     Memory,
-    /// Creating the rings.
     Rings,
     /// Binding the socket to a queue.
     Bind,
@@ -63,7 +60,6 @@ struct XdpMapping {
 unsafe impl Send for XdpMapping {}
 
 impl XdpMapping {
-    /// Private memory, all zeros.
     fn anonymous(len: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let at = unsafe {
@@ -77,7 +73,6 @@ impl XdpMapping {
         Ok(Self { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
     }
 
-    /// A ring of a socket.
     fn map_ring_memory(socket: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Self> {
         // SAFETY: as above.
         let at = unsafe {
@@ -209,7 +204,6 @@ pub(crate) struct XdpSocket {
     rx: Option<(XdpRing, Consumer)>,
     tx: (XdpRing, Producer),
     done: (XdpRing, Consumer),
-    /// Free chunks for sending.
     free: Vec<u32>,
     /// Frames put and not sent yet.
     put: usize,

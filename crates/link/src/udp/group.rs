@@ -44,12 +44,10 @@ impl Instruction {
         Self::without_jump(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, (NETWORK_HEADER + 4) as u32)
     }
 
-    /// Adds this number.
     pub(super) const fn add(number: u32) -> Self {
         Self::without_jump(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K, number)
     }
 
-    /// Keeps these bits.
     pub const fn keep_bits(bits: u32) -> Self {
         Self::without_jump(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, bits)
     }
@@ -64,7 +62,6 @@ impl Instruction {
         Self { jf: skip, ..Self::without_jump(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
     }
 
-    /// Skips this many instructions.
     pub const fn skip_always(skip: u32) -> Self {
         Self::without_jump(libc::BPF_JMP | libc::BPF_JA, skip)
     }

@@ -74,7 +74,6 @@ pub struct RunUse {
 impl RunUse {
     /// Every datagram is its own message.
     pub const NONE: Self = Self { send: false, receive: false };
-    /// Both.
     pub const BOTH: Self = Self { send: true, receive: true };
 }
 

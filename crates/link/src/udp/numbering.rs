@@ -11,7 +11,6 @@ use crate::{LinkError, Result};
 
 /// Length of a datagram, longer than a run has datagrams.
 const LEN: u16 = 100;
-/// Longer than loopback takes.
 const SOON: Duration = Duration::from_secs(1);
 
 /// A filter that cuts a datagram's payload to one byte more than its IPv4 id. Filters see the UDP header, too.

@@ -37,7 +37,6 @@ struct Runs {
     /// Only as much memory is used as runs really fill.
     bytes: Box<[u8]>,
     count: usize,
-    /// The run being delivered.
     index: usize,
     /// Bytes of it already delivered.
     at: usize,

@@ -8,7 +8,6 @@
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Producer {
     places: u32,
-    /// Entries written.
     next: u32,
     /// Entries that the other end had read at the last query.
     read: u32,
@@ -54,7 +53,6 @@ impl Producer {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Consumer {
     places: u32,
-    /// Entries read.
     next: u32,
     /// Entries that the other end had written at the last query.
     written: u32,

@@ -63,7 +63,6 @@ impl std::fmt::Display for Mode {
 /// Configuration of an AF_XDP link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XdpConfig {
-    /// The interface's name.
     pub interface: String,
     /// UDP destination ports to receive, 64 at most; ARP comes too. Without any, nothing is received and no
     /// program is loaded.
@@ -225,7 +224,6 @@ impl XdpLink {
         self.queues.iter().all(XdpSocket::zero_copy)
     }
 
-    /// Its receive queues.
     pub fn queue_count(&self) -> usize {
         self.queues.len()
     }

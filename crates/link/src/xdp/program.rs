@@ -119,7 +119,6 @@ fn xdp_program(loaded: &mut Ebpf) -> Result<&mut Xdp> {
     })
 }
 
-/// A map of the program.
 fn program_map<'a, T: TryFrom<&'a mut aya::maps::Map>>(loaded: &'a mut Ebpf, name: &str) -> Result<T> {
     loaded.map_mut(name).and_then(|map| T::try_from(map).ok()).ok_or_else(|| {
         LinkError::io_with_context("the XDP program is damaged")(io::ErrorKind::InvalidData.into())

@@ -19,22 +19,18 @@ use crate::session::{Engine, describe_error, statement};
 /// Batches of an answer that wait for their reader; and a place for what ends it.
 const WAITING: usize = 2 + 1;
 
-/// What clients may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Statements that run at a time.
     pub(super) statements: usize,
     /// How long one may take.
     pub(super) time: Duration,
-    /// Rows of one answer.
     pub(super) rows: u64,
 }
 
-/// Runs statements of clients.
 #[derive(Clone)]
 pub(super) struct StatementRunner {
     engine: Arc<Engine>,
-    /// Where statements run.
     runtime: Handle,
     places: Arc<Semaphore>,
     bounds: Bounds,

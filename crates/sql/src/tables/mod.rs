@@ -114,7 +114,6 @@ impl HistoryFolder {
         Ok(open.iter().map(|(name, (_, table))| (name.clone(), table.clone())).collect())
     }
 
-    /// Logs a warning, once.
     pub(crate) fn warn_once(&self, text: &str) {
         if self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
             tracing::warn!("{text}");

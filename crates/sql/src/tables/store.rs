@@ -34,9 +34,7 @@ use crate::live::LiveMemory;
 
 /// Where the rows of a store are.
 pub(crate) enum RowSource {
-    /// In a history.
     Kept(Arc<OpenTable>),
-    /// In live memory.
     Live(Box<LiveMemory>),
 }
 
@@ -192,7 +190,6 @@ impl TableProvider for StoreTable {
     }
 }
 
-/// Files that are read.
 struct ScanFileSet {
     files: Vec<PartitionedFile>,
     /// Their epochs; `None` if that is not known of one, because the log is damaged.

@@ -54,7 +54,6 @@ pub(crate) struct Domain {
     pub(crate) heard: u64,
 }
 
-/// What a datagram had.
 #[derive(Default)]
 struct Contents {
     /// Records of data, and of options.
@@ -62,7 +61,6 @@ struct Contents {
     option_records: u32,
     /// Whether there is data that cannot be read.
     unread: bool,
-    /// Sampling rates.
     options: u64,
 }
 
@@ -91,7 +89,6 @@ impl Domain {
         self.sequence.counters
     }
 
-    /// Templates held.
     pub(crate) fn templates(&self) -> u64 {
         let held = |parser: &NetflowParser| {
             parser.v9_cache_info().current_size + parser.ipfix_cache_info().current_size
@@ -216,7 +213,6 @@ impl Domain {
         }
     }
 
-    /// A record of data.
     fn decode_data_record(
         &self,
         exporter: Ipv4Addr,
@@ -239,7 +235,6 @@ impl Domain {
         }
     }
 
-    /// A record of options.
     fn decode_options_record(
         &mut self,
         exporter: Ipv4Addr,

@@ -64,7 +64,6 @@ pub fn netflow_v9_datagram(sequence: u32, source: u32, sets: &[Vec<u8>]) -> Vec<
     bytes
 }
 
-/// A message of IPFIX.
 pub fn ipfix_message(sequence: u32, domain: u32, sets: &[Vec<u8>]) -> Vec<u8> {
     let sets = sets.concat();
     let mut bytes = encode_u16_words(&[10, sets.len() as u16 + 16]);

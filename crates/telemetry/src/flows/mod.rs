@@ -30,7 +30,6 @@ const IDLE: u64 = 1_800_000_000_000;
 /// Shortest time between two searches for silent exporters, as each looks at all.
 const SEARCH: u64 = 1_000_000_000;
 
-/// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FlowExportFormat {
     /// NetFlow v5.
@@ -48,7 +47,6 @@ pub enum FlowExportFormat {
 pub struct FlowExportSource {
     /// Source address of the datagrams; of sFlow, the IPv4 address by which the agent names itself.
     pub exporter: Ipv4Addr,
-    /// Their format.
     pub format: FlowExportFormat,
     /// The engine's type and id (v5), the source id (v9), the observation domain (IPFIX), or the sub-agent (sFlow).
     pub domain: u32,
@@ -192,7 +190,6 @@ impl Decoder {
         self.domains.iter().map(|(source, domain)| (*source, domain.gap_counters()))
     }
 
-    /// Templates held.
     pub fn templates(&self) -> u64 {
         self.domains.values().map(Domain::templates).sum()
     }

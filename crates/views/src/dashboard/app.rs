@@ -68,7 +68,6 @@ pub(super) struct TypedQuery {
     pub(super) epoch: u32,
     /// The moment that is asked about, in milliseconds since 1970; `None` = now.
     pub(super) at: Option<u64>,
-    /// As it was typed.
     pub(super) text: String,
 }
 
@@ -86,7 +85,6 @@ pub(super) struct Want {
     pub(super) at: Option<u64>,
 }
 
-/// What the workers fetched.
 #[derive(Clone, Debug)]
 pub(super) enum Update {
     Snapshot(Result<Snapshot, RefreshFailure>),
@@ -105,7 +103,6 @@ pub(super) enum Update {
     Stepped(Result<Option<PastEpoch>, String>),
 }
 
-/// A refresh failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RefreshFailure {
     pub(super) error: String,
@@ -125,7 +122,6 @@ pub(super) enum Errand {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum KeyAction {
     Do(Errand),
-    /// Refresh now.
     Refresh,
     /// Release the terminal until the shell resumes this program.
     Suspend,
@@ -147,7 +143,6 @@ dta_proto::named! {
     }
 }
 
-/// The memory view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryView {
     /// First element shown.
@@ -157,7 +152,6 @@ pub(super) struct MemoryView {
     pub(super) seen: Option<Scan>,
     pub(super) change: Option<ElementChange>,
     pub(super) window: Option<(MemoryWindow, Vec<u8>)>,
-    /// When that was read.
     pub(super) read: Option<Instant>,
     /// The same window one refresh earlier: differences have been written since.
     pub(super) before: Option<(MemoryWindow, Vec<u8>)>,
@@ -165,7 +159,6 @@ pub(super) struct MemoryView {
     pub(super) goto: Option<String>,
 }
 
-/// The page of events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventsView {
     /// With the time when they were read.
@@ -222,7 +215,6 @@ impl TopView {
     }
 }
 
-/// An opened flow.
 #[derive(Clone, Debug)]
 pub(super) struct FlowView {
     pub(super) flow: Flow,
@@ -232,7 +224,6 @@ pub(super) struct FlowView {
     pub(super) top: usize,
 }
 
-/// An answered query.
 #[derive(Clone, Debug)]
 pub(super) struct Answered {
     pub(super) asked: String,
@@ -245,7 +236,6 @@ pub(super) struct Answered {
 #[derive(Debug, Default)]
 pub(super) struct App {
     pub(super) title: String,
-    /// Time between refreshes.
     pub(super) interval: Duration,
     pub(super) tab: Tab,
     pub(super) quit: bool,
@@ -286,7 +276,6 @@ impl App {
         Self { title, interval, ..Self::default() }
     }
 
-    /// The selected store.
     pub(super) fn selected_store(&self) -> Option<StoreSpec> {
         let store = self.now.as_ref()?.stores.get(self.store)?.store.as_ref()?;
         StoreSpec::try_from(store).ok()
@@ -481,7 +470,6 @@ impl App {
         }
     }
 
-    /// Handles a key.
     pub(super) fn handle_key(&mut self, key: KeyEvent) -> Option<KeyAction> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             match key.code {

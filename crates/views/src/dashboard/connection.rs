@@ -12,7 +12,6 @@ pub(super) struct RefreshStatus {
     trouble: Option<Trouble>,
 }
 
-/// No answer.
 #[derive(Clone, Debug)]
 struct Trouble {
     error: String,
@@ -21,7 +20,6 @@ struct Trouble {
 }
 
 impl RefreshStatus {
-    /// A refresh succeeded.
     pub(super) fn record_success(&mut self, told: Instant) {
         *self = Self { told: Some(told), trouble: None };
     }

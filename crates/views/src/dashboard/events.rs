@@ -13,7 +13,6 @@ use dta_rpc::Ask;
 use crate::int::StoreCatalog;
 use crate::int::event::{Filter, IntEvent};
 
-/// Most events kept.
 pub(super) const MAX_EVENTS: usize = 500;
 /// How long to wait for more events before showing the current ones, and the limit if more keep coming.
 const QUIET: Duration = Duration::from_millis(20);

@@ -41,7 +41,6 @@ pub(super) struct Scan {
     pub(super) known: f64,
 }
 
-/// Elements that changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ElementChange {
     /// The element, or the first one under the changed digest.
@@ -52,7 +51,6 @@ pub(super) struct ElementChange {
     pub(super) others: u64,
     /// They changed within this time before the scan.
     pub(super) within: Duration,
-    /// When it was read.
     pub(super) at: Instant,
 }
 
@@ -73,7 +71,6 @@ impl Follow {
         self.spec == *spec
     }
 
-    /// Pages per round.
     pub(super) fn page_count(&self) -> usize {
         self.looked.len()
     }
@@ -109,7 +106,6 @@ impl Follow {
 }
 
 impl Scan {
-    /// Begins a scan.
     pub(super) fn new() -> Self {
         Self { change: None, elements: 0, known: 0.0 }
     }

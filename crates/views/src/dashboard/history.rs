@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Rates kept per counter.
 pub(super) const RATES: usize = 60;
 
 /// Least time between two rates of a counter.

@@ -29,7 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long to wait for more of a followed list before showing what is there.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// Most flows ranked.
 const TOP: usize = 100;
 
 /// Typed instead of a store: the trace of a flow through hosts.
@@ -102,12 +101,10 @@ impl DataSource {
         Ok(FollowedList { list: list.clone(), following, seen: ListEntries::default() })
     }
 
-    /// Follows the events.
     pub(super) async fn follow_events(&self) -> Result<EventFollower, String> {
         with_timeout(EventFollower::from_oldest_event(&self.ask, self.names.clone())).await?
     }
 
-    /// A ranking of flows.
     pub(super) fn new_ranking(&self, by: By, at: Option<u64>) -> Ranking {
         Ranking::new(self.ask.clone(), Criteria { by, most: TOP, at, ..Criteria::default() })
     }

@@ -31,7 +31,6 @@ const MUCH: Duration = Duration::from_secs(1);
 pub(super) struct Orders {
     pub(super) wanted: watch::Receiver<Want>,
     pub(super) errands: mpsc::Receiver<Errand>,
-    /// Refresh now.
     pub(super) refresh: Arc<Notify>,
     pub(super) updates: mpsc::Sender<Update>,
 }

@@ -16,7 +16,6 @@ use super::moment;
 /// An event with all its fields; `None` = the event has no such field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IntEvent {
-    /// What it is about.
     pub kind: EventKind,
     /// Nanoseconds since 1970, or the number of a switch; keys have none.
     pub time: Option<u64>,
@@ -24,27 +23,19 @@ pub struct IntEvent {
     pub utc: Option<String>,
     /// The flow, if it is about a known one.
     pub flow: Option<Flow>,
-    /// Whose its ends are.
     #[serde(flatten)]
     pub ends: FlowNetworks,
     /// The key that it is about; for drops and congested packets the flow's. `None` if the packet could not be
     /// read.
     pub key: Option<Key>,
-    /// The switch.
     pub switch: Option<u32>,
-    /// Its name.
     pub switch_name: Option<String>,
-    /// The egress port.
     pub port: Option<u32>,
-    /// Its name.
     pub port_name: Option<String>,
     /// The ingress port of a dropped packet.
     pub ingress_port: Option<u32>,
-    /// Its name.
     pub ingress_port_name: Option<String>,
-    /// The queue.
     pub queue: Option<u32>,
-    /// Why it was reported.
     pub why: Option<Why>,
     /// The value reported before. Of a path, its number of hops.
     pub old: Option<u64>,
@@ -57,7 +48,6 @@ pub struct IntEvent {
     pub looped: Option<bool>,
     /// Why a packet was dropped.
     pub reason: Option<u8>,
-    /// The name of that.
     pub reason_name: Option<String>,
     /// The occupancy of the queue in which a packet waited.
     pub occupancy: Option<u32>,
@@ -156,7 +146,6 @@ impl IntEvent {
         .collect()
     }
 
-    /// What happened.
     pub(crate) fn describe_occurrence(&self) -> String {
         let hops = |n: u64| format_count(n, "hop", "hops");
         let path = || match &self.path {

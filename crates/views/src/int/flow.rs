@@ -32,7 +32,6 @@ pub struct DtaStores {
     pub values: Vec<String>,
 }
 
-/// A measured number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Measured {
     /// The number; 4294967295 stands for that or more.
@@ -50,7 +49,6 @@ pub struct Queue {
     pub queue: Option<u32>,
     /// Its occupancy, whichever flow reported it.
     pub occupancy: Option<Measured>,
-    /// Its congestion status.
     pub congestion: Option<Measured>,
 }
 
@@ -59,7 +57,6 @@ pub struct Queue {
 pub struct Hop {
     /// The switch; `None` = unknown.
     pub switch: Option<u32>,
-    /// Its name.
     pub switch_name: Option<String>,
     /// Nanoseconds of the flow in this switch.
     pub latency: Option<Measured>,
@@ -74,7 +71,6 @@ pub struct Hop {
     /// What that interface counted, by name ([`InterfaceCounter`]), if its switch reports flow records: those that are not
     /// 0.
     pub counters: BTreeMap<&'static str, u64>,
-    /// Queues of that port.
     pub queues: Vec<Queue>,
     /// Whether a port was reported, if only as not available.
     #[serde(skip)]
@@ -84,7 +80,6 @@ pub struct Hop {
 /// The path of the flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowRoute {
-    /// The store that has it.
     pub store: String,
     /// Hops of the whole path, which may be more than the known ones.
     pub length: Option<u32>,
@@ -99,9 +94,7 @@ pub struct FlowRoute {
 /// Drops of the flow for one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowDropCount {
-    /// The reason.
     pub reason: u8,
-    /// Its name.
     pub reason_name: Option<String>,
     /// Their count; `None` without a counter store.
     pub counted: Option<u64>,
@@ -114,7 +107,6 @@ pub struct FlowDropCount {
 /// Packets of the flow, in the ring, that waited in congested queues.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Congested {
-    /// Their count.
     pub packets: u64,
     /// The switch of the last one.
     pub switch: Option<u32>,
@@ -129,13 +121,10 @@ pub struct Congested {
 /// What a store of DTA reports holds for the flow; all `None` = nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StoreAnswer {
-    /// The store.
     pub store: String,
     /// Hops of a path; `None` for unknown ones.
     pub path: Option<Vec<Option<u32>>>,
-    /// A count.
     pub counted: Option<u64>,
-    /// A value in hex.
     pub value: Option<String>,
 }
 
@@ -150,7 +139,6 @@ impl StoreAnswer {
         Self { store: store.to_owned(), ..Self::default() }
     }
 
-    /// Whether it holds nothing.
     pub fn is_absent(&self) -> bool {
         self.path.is_none() && self.counted.is_none() && self.value.is_none()
     }
@@ -159,16 +147,13 @@ impl StoreAnswer {
 /// Everything known about a flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowSummary {
-    /// The flow.
     pub flow: Flow,
-    /// Whose its ends are.
     #[serde(flatten)]
     pub ends: FlowNetworks,
     /// The moment of what is known; `None` = now. Ages are relative to it.
     pub at: Option<String>,
     /// Whether anything is known about it.
     pub found: bool,
-    /// Its path.
     pub path: Option<FlowRoute>,
     /// The switches on it, in the order in which packets pass them.
     pub hops: Vec<Hop>,
@@ -184,9 +169,7 @@ pub struct FlowSummary {
     pub bytes: Option<u64>,
     /// One packet in so many was counted, and both numbers were multiplied by it; `None` = each was counted.
     pub sampling: Option<Measured>,
-    /// Drops by reason.
     pub drops: Vec<FlowDropCount>,
-    /// Packets in congested queues.
     pub congested: Option<Congested>,
     /// The contents of stores of DTA reports.
     pub stores: Vec<StoreAnswer>,
@@ -197,7 +180,6 @@ pub struct FlowSummary {
 /// Queries a collector about flows.
 #[derive(Clone)]
 pub struct FlowQuery {
-    /// The collector.
     pub ask: Arc<dyn Ask>,
     /// Its stores of DTA reports that are queried, too.
     pub dta: DtaStores,
@@ -216,7 +198,6 @@ struct EventScan {
     missed: [Lost; list::COUNT as usize],
 }
 
-/// The events of one flow.
 #[derive(Default)]
 struct FlowEvents {
     /// When its path was last reported.
@@ -664,7 +645,6 @@ impl DirectoryFacts {
     }
 }
 
-/// The value store.
 struct Values<'a> {
     ask: &'a dyn Ask,
     now: u64,

@@ -128,7 +128,6 @@ impl StoreCatalog {
         self.store_specs().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// The store of this name.
     pub(crate) fn find_store(&self, name: &str) -> Option<&StoreSpec> {
         self.store_specs().find(|spec| spec.name == name)
     }

@@ -54,16 +54,12 @@ pub enum Keys {
     Directory,
     /// All lists of this append store, whose entries are keys.
     Store(String),
-    /// These.
     These(Vec<Flow>),
 }
 
-/// What is ranked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Criteria {
-    /// By what.
     pub by: By,
-    /// Most rows.
     pub most: usize,
     /// Only flows with an end in it.
     pub prefix: Option<Prefix>,
@@ -73,7 +69,6 @@ pub struct Criteria {
     pub store: Option<String>,
     /// The moment of the figures, in milliseconds since 1970; `None` = now. The flows are those that are known now.
     pub at: Option<u64>,
-    /// Names of networks.
     pub names: Arc<Names>,
 }
 
@@ -96,18 +91,14 @@ impl Default for Criteria {
 pub struct RankedFlow {
     /// The flow; `None` if only its key is known.
     pub flow: Option<Flow>,
-    /// Whose its ends are.
     #[serde(flatten)]
     pub ends: FlowNetworks,
-    /// Its key.
     pub key: Key,
-    /// The figure.
     pub value: u64,
     /// The age of a latency; a count has none.
     pub age_seconds: Option<f64>,
 }
 
-/// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Top {
     /// What the flows are ranked by: a name of [`By`], or of the store with the figures.
@@ -120,7 +111,6 @@ pub struct Top {
     pub keys: String,
     /// The top flows, highest first.
     pub flows: Vec<RankedFlow>,
-    /// Flows that are known.
     pub known: u64,
     /// How many of these have a figure, including those beyond `most`.
     pub with_figure: u64,
@@ -197,13 +187,11 @@ pub struct Ranking {
 type Figures = (String, Primitive);
 
 impl Ranking {
-    /// Has read nothing yet.
     pub fn new(ask: Arc<dyn Ask>, criteria: Criteria) -> Self {
         let (directory, ask) = (Directory::default(), stores::at_moment(&ask, criteria.at));
         Self { ask, criteria, directory, read: BTreeMap::new(), missed: Lost::default(), generation: None }
     }
 
-    /// What is ranked.
     pub fn criteria(&self) -> &Criteria {
         &self.criteria
     }
@@ -517,7 +505,6 @@ impl Ranking {
     }
 }
 
-/// A ranked flow.
 #[derive(Default)]
 struct KnownFlow {
     flow: Option<Flow>,

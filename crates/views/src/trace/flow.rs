@@ -32,7 +32,6 @@ pub struct FlowTracePoint {
     pub name: Option<String>,
     /// The host, by the id of its reporter; `None` = no longer known.
     pub host: Option<u16>,
-    /// The host's name.
     pub host_name: Option<String>,
     /// Sampled packets of the flow seen there.
     pub sampled: u64,
@@ -45,15 +44,12 @@ pub struct FlowTracePoint {
 /// Statistics of packet times, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TransitTimes {
-    /// The number of packets.
     pub packets: u64,
-    /// The shortest.
     pub least: i64,
     /// Half of the packets took no longer.
     pub median: i64,
     /// 99 % of the packets took no longer.
     pub p99: i64,
-    /// The longest.
     pub most: i64,
 }
 
@@ -71,9 +67,7 @@ impl TransitTimes {
 /// From one point to the next one where a packet was seen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Segment {
-    /// Where it begins.
     pub from: u8,
-    /// Where it ends.
     pub to: u8,
     /// Whether it is on the path that most packets took.
     pub on_way: bool,
@@ -103,7 +97,6 @@ pub struct HostLatency {
 /// A sequence of points that packets took.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlowPath {
-    /// Their hops.
     pub hops: Vec<u8>,
     /// How many sampled packets took it.
     pub packets: u64,
@@ -112,9 +105,7 @@ pub struct FlowPath {
 /// Drops of the flow on a host for one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostDropCount {
-    /// The host.
     pub host: u16,
-    /// The host's name.
     pub host_name: Option<String>,
     /// The kernel's number of the reason; `None` = all drops counted by the kernel programs, for any reason.
     pub reason: Option<u32>,
@@ -131,15 +122,12 @@ pub struct HostDropCount {
 /// Packets that took longer than the threshold of their host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Slow {
-    /// The host.
     pub host: u16,
-    /// The host's name.
     pub host_name: Option<String>,
     /// How many are in the list.
     pub packets: u64,
     /// Nanoseconds of the slowest one.
     pub most: u64,
-    /// Between these hops.
     pub between: (u8, u8),
     /// The age of the last one.
     pub age_seconds: Option<f64>,
@@ -148,9 +136,7 @@ pub struct Slow {
 /// How the clock of a host compares.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostClock {
-    /// The host.
     pub host: u16,
-    /// The host's name.
     pub host_name: Option<String>,
     /// How its clock was converted to the reference.
     pub clock: ClockKind,
@@ -176,7 +162,6 @@ pub struct FlowSize {
 /// Everything known about a flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowTrace {
-    /// The flow.
     pub flow: Flow,
     /// Whether anything is known about it.
     pub found: bool,
@@ -188,7 +173,6 @@ pub struct FlowTrace {
     pub points: Vec<FlowTracePoint>,
     /// The paths that packets took, most common first.
     pub ways: Vec<FlowPath>,
-    /// From point to point.
     pub segments: Vec<Segment>,
     /// From the first to the last point of the most common path, over the packets that took it.
     pub total: Option<TransitTimes>,
@@ -197,7 +181,6 @@ pub struct FlowTrace {
     pub total_bound: Option<u64>,
     /// Sizes of the flow in the last epochs that the collector has, latest first.
     pub sizes: Vec<FlowSize>,
-    /// Drops.
     pub drops: Vec<HostDropCount>,
     /// Packets that took too long.
     pub slow: Vec<Slow>,
@@ -390,7 +373,6 @@ fn summarize_slow(events: &TraceEvents, key: &Key) -> Vec<Slow> {
     all.into_values().collect()
 }
 
-/// Queries about one flow.
 struct FlowQueries<'a> {
     ask: &'a dyn Ask,
     catalog: &'a StoreCatalog,

@@ -24,7 +24,6 @@ pub(super) struct TraceEvents {
     pub(super) slow: Vec<SlowRecord>,
     /// Names by host, kind and number.
     pub(super) names: HostNames,
-    /// By host.
     pub(super) books: BTreeMap<u16, Books>,
     pub(super) missed: [Lost; list::COUNT as usize],
 }

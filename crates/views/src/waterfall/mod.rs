@@ -34,20 +34,14 @@ pub struct LinkLoss {
 /// One line of the waterfall.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WaterfallRow {
-    /// A node begins.
     Node {
-        /// Its name.
         name: String,
         /// Age of its counters in seconds; `None` if they are current.
         age: Option<f64>,
     },
-    /// One of its counters.
     Counter {
-        /// The node.
         node: String,
-        /// The counter.
         name: String,
-        /// Its value.
         value: u64,
         /// Share of what the node received, if both have the same unit.
         share: Option<f64>,

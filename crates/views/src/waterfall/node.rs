@@ -7,7 +7,6 @@ use serde::Serialize;
 /// One node and its counters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaterfallNode {
-    /// Its stage.
     pub stage: Stage,
     /// `translator/NAME`, `nic/DEVICE`, …
     pub name: String,

@@ -32,7 +32,6 @@ struct Samples(VecDeque<RateSample>);
 #[derive(Debug)]
 struct RateSample {
     time_us: u64,
-    /// Sorted by name.
     counters: Vec<(String, u64)>,
 }
 

@@ -10,7 +10,6 @@ use serde::Serialize;
 /// What became of the reports of one store in the epochs of a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OfStore {
-    /// The store.
     pub store: String,
     /// When the first of these epochs was opened, and when the last one ended; `null` = there are none.
     pub from: Option<String>,
@@ -28,7 +27,6 @@ pub struct OfStore {
     pub sent: u64,
     /// Those that were made into operations, and are not known to be lost.
     pub landed: u64,
-    /// Frames into its memory.
     pub frames: u64,
     /// Reports or frames of all stores that did not get there, by reason.
     pub lost: BTreeMap<String, u64>,
@@ -43,7 +41,6 @@ pub struct OfStore {
 /// What became of reports in a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PastWaterfall {
-    /// Stores with epochs.
     pub stores: Vec<OfStore>,
     /// Stores without: nothing is known of them but now.
     pub without_epochs: Vec<String>,

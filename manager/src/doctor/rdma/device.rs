@@ -5,7 +5,6 @@ use crate::doctor::Finding;
 
 const CHECK: &str = "RDMA devices";
 
-/// There is no device.
 pub(super) fn no_device_finding() -> Finding {
     Finding::new_note(
         CHECK,

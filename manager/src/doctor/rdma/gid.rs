@@ -8,7 +8,6 @@ use crate::doctor::Finding;
 
 const CHECK: &str = "GIDs";
 
-/// One finding per port.
 pub(super) fn check_gids(device: &Device) -> Vec<Finding> {
     device
         .ports

@@ -6,7 +6,6 @@ use crate::doctor::{Finding, read_trimmed};
 
 const CHECK: &str = "soft-RoCE";
 
-/// Loaded, loadable, or missing.
 pub(super) fn check_module(root: &Path) -> Finding {
     let release = read_trimmed(root.join("proc/sys/kernel/osrelease")).unwrap_or_default();
     let modules = root.join("lib/modules").join(&release);

@@ -8,14 +8,12 @@ use dta_collector::nic::verbs::{GidEntry, GidType};
 
 use crate::doctor::{list_sorted_names, read_trimmed};
 
-/// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) ports: Vec<RdmaPort>,
 }
 
-/// One of its ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RdmaPort {
     pub(crate) number: u8,

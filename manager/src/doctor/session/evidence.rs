@@ -27,15 +27,12 @@ pub struct Evidence {
     pub asked: Option<String>,
     /// The examined sessions, at the end.
     pub sessions: Vec<SessionInfo>,
-    /// Names of all sessions.
     pub all_sessions: Vec<String>,
     /// Queue pairs of all sessions.
     pub queue_pairs: Vec<QueuePairStatus>,
     /// The time between the two readings.
     pub window: Duration,
-    /// Counters at the beginning.
     pub before: Nodes,
-    /// Counters at the end.
     pub after: Nodes,
     /// The rings of INT events that have turned over.
     pub rings: Vec<WrappedRing>,
@@ -54,7 +51,6 @@ pub struct HostEvidence {
     pub(crate) device_after: Option<Device>,
     /// Datagrams that the kernel delivered to UDP sockets in between, whatever their port.
     pub datagrams: Option<u64>,
-    /// Neighbours of the kernel.
     pub neighbours: Neighbours,
     /// Frames to the collector's port that reached the interface in between, or why they could not be counted.
     pub frames: Result<FrameCounts, String>,
@@ -164,7 +160,6 @@ impl Evidence {
         format!("{} {}", format_count(count, "frame", "frames"), self.in_window())
     }
 
-    /// The window in words.
     pub(crate) fn in_window(&self) -> String {
         format!("in {:.0} s", self.window.as_secs_f64())
     }

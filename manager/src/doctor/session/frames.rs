@@ -12,20 +12,15 @@ const FLOWS: usize = 256;
 /// What frames counted together have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
-    /// Source address.
     pub source: Ipv4Addr,
-    /// Destination address.
     pub destination: Ipv4Addr,
-    /// Destination queue pair.
     pub queue_pair: u32,
     /// Whether its Ethernet destination is the interface's.
     pub to_us: bool,
 }
 
-/// Their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Frames.
     pub frames: u64,
     /// Those with a wrong iCRC.
     pub wrong_icrc: u64,
@@ -35,7 +30,6 @@ pub struct Tally {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameCounts {
     flows: BTreeMap<Flow, Tally>,
-    /// Frames of further flows.
     pub others: u64,
     /// Frames too short for RoCEv2's headers, or with broken IPv4 or UDP headers.
     pub malformed: u64,
@@ -60,12 +54,10 @@ impl FrameCounts {
         tally.wrong_icrc += u64::from(!whole);
     }
 
-    /// Flows and their frames.
     pub fn flow_tallies(&self) -> impl Iterator<Item = (&Flow, &Tally)> {
         self.flows.iter()
     }
 
-    /// All counted frames.
     pub fn total_frames(&self) -> u64 {
         self.others + self.malformed + self.flows.values().map(|tally| tally.frames).sum::<u64>()
     }

@@ -26,14 +26,10 @@ use super::frames::FrameCounts;
 use super::neighbours::{Neighbours, NextHop};
 use crate::doctor::rdma::tree::{self, Device};
 
-/// What to examine.
 #[derive(Clone, Debug)]
 pub struct LookOptions {
-    /// The collector.
     pub collector: ClientOptions,
-    /// One session, or all.
     pub session: Option<String>,
-    /// How long to watch.
     pub time: Duration,
 }
 

@@ -31,14 +31,21 @@ struct KernelRoute {
 /// What the kernel knows about the path to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NextHop {
-    /// No route.
     None,
     /// By a neighbour whose Ethernet address is known.
-    Known { interface: String },
+    Known {
+        interface: String,
+    },
     /// By a neighbour that did not answer.
-    Silent { by: Ipv4Addr, interface: String },
+    Silent {
+        by: Ipv4Addr,
+        interface: String,
+    },
     /// By a neighbour that the kernel has not resolved lately.
-    Unasked { by: Ipv4Addr, interface: String },
+    Unasked {
+        by: Ipv4Addr,
+        interface: String,
+    },
 }
 
 impl Neighbours {

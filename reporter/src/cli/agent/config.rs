@@ -16,7 +16,6 @@ use super::wanted::TraceSpec;
 /// The commented configuration that `dta-reporter config --example` prints.
 pub(super) const EXAMPLE: &str = include_str!("example.toml");
 
-/// The whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Config {

@@ -112,7 +112,6 @@ pub(super) fn check_config(file: &ConfigFile) -> Result<CommandStatus> {
 struct Ready {
     ready: bool,
     pid: u32,
-    /// Address of gRPC.
     listen: SocketAddr,
 }
 
@@ -241,7 +240,6 @@ fn forward_signals(runtime: &Runtime, commands: &mpsc::Sender<Command>) -> Resul
     Ok(())
 }
 
-/// A running agent.
 struct Running<'a> {
     traced: &'a mut Traced,
     server: AgentGrpcServer,

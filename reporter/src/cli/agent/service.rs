@@ -25,9 +25,7 @@ pub(super) enum Command {
     Status(oneshot::Sender<AgentStatus>),
     /// Trace as configured, or nothing.
     Set(Option<TraceWanted>, oneshot::Sender<Result<AgentStatus, String>>),
-    /// SIGHUP.
     Reload,
-    /// SIGTERM or SIGINT.
     End,
 }
 
@@ -78,7 +76,6 @@ pub(super) struct AgentGrpcServer {
     health: Health,
     commands: mpsc::Sender<Command>,
     halt: watch::Sender<bool>,
-    /// For its certificate.
     validity: Option<Validity>,
 }
 
@@ -108,7 +105,6 @@ fn expiry_warning(validity: &Validity) -> Option<String> {
 }
 
 impl AgentGrpcServer {
-    /// Listens and serves.
     pub(super) fn start(runtime: &Runtime, config: &Config, commands: mpsc::Sender<Command>) -> Result<Self> {
         let _inside = runtime.enter();
         let wanted = config.agent.listen;

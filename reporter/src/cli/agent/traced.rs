@@ -19,9 +19,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 pub(super) struct AgentHost {
     /// The host's name for people.
     pub(super) name: String,
-    /// The id of its reporter.
     pub(super) reporter_id: u16,
-    /// Destination of reports.
     pub(super) translator: String,
     /// Whether points may be in other network namespaces.
     pub(super) namespaces: bool,
@@ -40,7 +38,6 @@ pub(super) struct Traced {
 }
 
 impl Traced {
-    /// For nothing yet.
     pub(super) fn new(tracer: Tracer, sender: Sender, host: AgentHost) -> Self {
         Self {
             tracer,

@@ -25,7 +25,6 @@ pub(super) struct TraceSpec {
 }
 
 impl TraceSpec {
-    /// No points.
     pub(super) fn empty() -> Self {
         Self {
             at: Vec::new(),

@@ -110,7 +110,6 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 struct TracePointRow {
     /// As written on the command line.
     at: String,
-    /// What it sees.
     sees: String,
     /// Whether it can be attached.
     can: bool,
@@ -142,7 +141,6 @@ pub(super) fn print_points(args: &Points) -> Result<()> {
     })
 }
 
-/// Traces until stopped.
 pub(super) fn run(args: &TracerArgs) -> Result<()> {
     let table = compile_filter(&args.filter)?;
     let programs: Vec<At> = args.program.iter().cloned().map(At::Program).collect();

@@ -37,7 +37,6 @@ struct StopDocument {
     place: String,
     /// Since the first point.
     since: u64,
-    /// Changed by address translation.
     flow: String,
     cpu: u16,
     /// The kernel's reason for dropping it here.
@@ -51,7 +50,6 @@ pub(super) struct Printer {
     /// The points for people, and as written.
     points: Vec<String>,
     names: Vec<String>,
-    /// Packets on lines.
     pub(super) packets: u64,
     /// Packets that shared a digest.
     pub(super) shared: u64,
@@ -122,7 +120,6 @@ impl Printer {
         line
     }
 
-    /// The same for programs.
     pub(super) fn build_document(&mut self, journey: &Journey) -> Document {
         let first = journey.records.first();
         let start = first.map_or(0, |first| first.time);

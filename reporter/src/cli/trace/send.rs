@@ -200,20 +200,17 @@ impl Sender {
         Ok(self.tracer.report_due(self.now())?)
     }
 
-    /// Sends everything held.
     pub(in crate::cli) fn finish(&mut self, from: &mut kernel::Tracer) -> Result<()> {
         self.report_counts(from)?;
         Ok(self.tracer.finish(self.now(), LINGER)?)
     }
 
-    /// Prints the counters.
     pub(super) fn print_counters(&self) {
         for (name, count) in self.named_counters().into_iter().filter(|(_, count)| *count > 0) {
             eprintln!("{name:<40} {:>12}", format_grouped(count));
         }
     }
 
-    /// Each counter by name.
     pub(in crate::cli) fn named_counters(&self) -> Vec<(String, u64)> {
         self.tracer.counters().named_counters()
     }

@@ -19,7 +19,6 @@ struct Wide {
     zeros: u64,
 }
 
-/// The table of a filter.
 pub(super) fn compile_tree(tree: &Tree) -> Result<FilterTable, TooLong> {
     let mut compiler = Compiler { tests: Vec::new() };
     let terms = compiler.compile_terms(tree, true)?;

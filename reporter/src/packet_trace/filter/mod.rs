@@ -21,7 +21,6 @@ use crate::packet_trace::matching::{FilterTable, TooLong};
 /// Why a text is not a filter, or not one that the kernel's table can hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// A syntax error.
     #[error("{}: {wanted}", describe_place(.found))]
     Syntax {
         /// What was found; `None` = the end.
@@ -32,7 +31,6 @@ pub enum FilterError {
     /// An unsupported word of the language.
     #[error("`{word}` is not supported: {why}")]
     Unsupported {
-        /// The word.
         word: String,
         /// Why, or what to write instead.
         why: &'static str,
@@ -43,7 +41,6 @@ pub enum FilterError {
         parse::DEEPEST
     )]
     Deep,
-    /// It is too long.
     #[error("the filter has {0} bytes; the limit is {longest}", longest = parse::LONGEST)]
     Long(usize),
     /// It does not fit the table.

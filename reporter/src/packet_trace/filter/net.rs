@@ -18,7 +18,6 @@ const LENGTH: &str = "the length of a network is 0 to 32, or 0 to 128 of IPv6";
 const NET: &str = "a network is written 10.0.0.0/8, 10, 192.168.1 or 2001:db8::/32";
 
 impl Net {
-    /// A single address.
     pub(super) fn single_host(address: IpAddr) -> Net {
         Net { address, length: if address.is_ipv4() { 32 } else { 128 } }
     }

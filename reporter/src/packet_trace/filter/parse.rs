@@ -31,7 +31,6 @@ const PROTOCOLS: [(&str, Option<u8>, u8); 10] = [
     ("sctp", None, SCTP),
 ];
 
-/// Flags of TCP.
 const FLAGS: [(&str, u8); 8] = [
     ("tcp-fin", 1),
     ("tcp-syn", 2),

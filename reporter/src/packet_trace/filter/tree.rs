@@ -9,7 +9,6 @@ pub(super) enum End {
     Destination,
 }
 
-/// A single test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     /// The IP version, 4 or 6.

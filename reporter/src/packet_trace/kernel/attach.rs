@@ -102,7 +102,6 @@ impl Programs {
         }
     }
 
-    /// Attaches to an interface.
     pub(super) fn interface(
         &mut self,
         ebpf: &mut Ebpf,

@@ -10,7 +10,6 @@ use crate::packet_trace::point::{At, InterfaceSide};
 /// One path through the program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
-    /// Its name.
     pub path: &'static str,
     /// Nanoseconds per run, the fastest of several turns.
     pub nanoseconds: f64,

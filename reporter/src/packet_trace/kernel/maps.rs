@@ -22,7 +22,6 @@ const PROBES: usize = 8;
 const SLOT: usize = 16;
 /// Distance of two interfaces' places: one for each kind that belongs to an interface, and two more.
 const STRIDE: usize = 8;
-/// No point.
 const NO_POINT: u16 = u16::MAX;
 const SETTINGS: usize = 64;
 const UDP: u8 = 17;
@@ -30,7 +29,6 @@ const FLOW_AT: usize = 48;
 const FLOW_COUNT: usize = 24;
 const BOOKS: usize = 72;
 
-/// The programs' settings.
 pub(super) struct KernelSettings {
     pub(super) sampling: Sampling,
     pub(super) table: u32,
@@ -39,7 +37,6 @@ pub(super) struct KernelSettings {
     pub(super) all: bool,
     pub(super) count_flows: bool,
     pub(super) points: [u16; KINDS],
-    /// Destination of reports.
     translator: Option<SocketAddrV4>,
     wake_at: u32,
 }
@@ -162,7 +159,6 @@ impl Slots {
         Ok(table)
     }
 
-    /// Writes what changed.
     pub(super) fn write_to_map(&mut self, ebpf: &mut Ebpf) -> Result<(), String> {
         let table = self.build_table()?;
         self.written.resize(SLOTS, [0; SLOT]);
@@ -178,12 +174,9 @@ impl Slots {
     }
 }
 
-/// Counters of a point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointBooks {
-    /// The point's number.
     pub point: u16,
-    /// Over all processors.
     pub total: Books,
     /// Per processor; `missed` is known only in total.
     pub cpus: Vec<Books>,

@@ -55,7 +55,6 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Why tracing does not work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A capability is missing.
     #[error("tracing needs {}, which the program lacks; run it as root or grant them", .0.join(", "))]
     Rights(Vec<&'static str>),
     /// The kernel does not describe its types.
@@ -67,7 +66,6 @@ pub enum Error {
     /// A point cannot be attached.
     #[error("cannot attach {at}: {why}")]
     Attach {
-        /// The point.
         at: At,
         /// Why not, and an alternative.
         why: String,
@@ -75,7 +73,6 @@ pub enum Error {
     /// There are too many points.
     #[error("there are {POINTS} points already")]
     TooMany,
-    /// A system call failed.
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
 }
@@ -84,12 +81,9 @@ fn system_error(what: &'static str) -> impl Fn(io::Error) -> Error {
     move |error| Error::System(what, error)
 }
 
-/// How to trace.
 #[derive(Clone, Debug)]
 pub struct TracerOptions {
-    /// Which packets.
     pub table: FilterTable,
-    /// What share of them.
     pub sampling: Sampling,
     /// Whether to track packets through address translation, by their buffers.
     pub follow: bool,
@@ -119,11 +113,8 @@ impl Default for TracerOptions {
     }
 }
 
-/// A point of a tracer.
 pub struct TracerPoint {
-    /// Where it is.
     pub at: At,
-    /// Its number in records.
     pub number: u16,
     attached: Option<Attachment>,
     wanted: bool,
@@ -353,7 +344,6 @@ impl Tracer {
         Ok(())
     }
 
-    /// The points by number.
     pub fn points(&self) -> &[TracerPoint] {
         &self.points
     }
@@ -501,7 +491,6 @@ impl Tracer {
         let _ = self.slots.write_to_map(&mut self.ebpf);
     }
 
-    /// Counters of each point.
     pub fn read_books(&self) -> Result<Vec<PointBooks>, Error> {
         self.points.iter().map(|point| self.read_point_books(point)).collect()
     }

@@ -67,12 +67,10 @@ impl Namespace {
         if self.name.is_none() { Ok(what()) } else { run_in_namespace(self.file.as_fd(), what) }
     }
 
-    /// The name of an interface.
     pub(super) fn interface_name(&self, index: u32) -> Option<String> {
         rustix::net::netdevice::index_to_name(&self.plain, index).ok()
     }
 
-    /// All interfaces.
     pub(super) fn list_links(&self) -> io::Result<Vec<Link>> {
         self.run(request_links)?
     }
@@ -136,7 +134,6 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// Request, and dump.
 const FLAGS: u16 = 0x301;
 const IFLA_IFNAME: u16 = 3;
 

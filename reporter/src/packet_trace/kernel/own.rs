@@ -18,7 +18,6 @@ const PLACES: &str = "tp_btf/EVENT, fentry/FUNCTION, kprobe/FUNCTION, tracepoint
 /// Records read at a time.
 const MOST: usize = 1 << 16;
 
-/// A user-built program.
 pub(super) struct UserProgram {
     _ebpf: Ebpf,
     pub(super) ring: RingBuf<MapData>,

@@ -11,7 +11,6 @@ use crate::packet_trace::point::{At, InterfaceSide, TRACEPOINTS};
 pub struct TracePointOffer {
     /// As written on the command line.
     pub point: String,
-    /// What it sees.
     pub what: String,
     /// Why it cannot be attached; empty if it can.
     pub refused: Option<String>,

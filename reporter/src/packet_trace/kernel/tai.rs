@@ -65,7 +65,6 @@ impl Ahead {
         apart.unsigned_abs() <= self.error + other.error + ROUNDING
     }
 
-    /// TAI minus UTC.
     pub(super) fn tai_offset(self) -> i64 {
         self.leap
     }

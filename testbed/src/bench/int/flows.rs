@@ -26,7 +26,6 @@ const FLOWS: u32 = 100_000;
 const RECORDS: u32 = 25;
 const BATCH: usize = 16;
 const BATCHES: usize = 25;
-/// Records of a call.
 const SHARE: u32 = RECORDS * (BATCH * BATCHES) as u32;
 const EXPORTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
@@ -89,7 +88,6 @@ impl FlowExportTraffic {
         })
     }
 
-    /// The next batches, numbered.
     pub(super) fn make_ready(&mut self) -> &[Datagram] {
         let len = BATCH * BATCHES;
         if self.next + len > self.datagrams.len() {

@@ -31,7 +31,6 @@ use super::world::{engine_of, queue_pairs_between, store_specs};
 
 /// How long to wait for the last frames.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Any port of loopback.
 const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
 
 pub(super) fn run(of: &Reports, scale: &Scale) -> anyhow::Result<Rates> {

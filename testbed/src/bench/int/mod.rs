@@ -35,10 +35,8 @@ pub use show::render_figures;
 use traffic::IntTraffic;
 use world::{VALUES, World};
 
-/// What reports contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IntBenchKind {
-    /// Nothing new.
     Unchanged,
     /// A different value in each field, and the switches of the path in a different order.
     Changed,

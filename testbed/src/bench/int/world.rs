@@ -27,7 +27,6 @@ const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// The value store: see [`StoreIds`].
 pub(super) const VALUES: u16 = 17;
-/// The store of counters.
 pub(super) const COUNTERS: u16 = 19;
 const STORES: StoreIds = StoreIds {
     paths: Some(16),
@@ -153,7 +152,6 @@ impl World {
         self.clock.unwrap_or_else(|| self.start.elapsed().as_nanos() as u64)
     }
 
-    /// From frames to memory.
     pub(super) fn take(&mut self, batch: &PacketBatch, settings: &IntSettings) {
         let now = self.now();
         let at = ArrivalTime { now, wall: 1_700_000_000_000_000_000 + now };
@@ -184,7 +182,6 @@ impl World {
         self.execute_primitives(self.now());
     }
 
-    /// From primitives to memory.
     fn execute_primitives(&mut self, now: u64) {
         self.telemetry.write_due_counts(now, self.engine.queue_headroom(), &mut self.made);
         self.engine.execute_unnumbered(now, self.made.iter(), &mut self.out);
@@ -261,7 +258,6 @@ impl World {
         Ok(sum / u64::from(redundancy))
     }
 
-    /// The store with this id.
     pub(super) fn store_by_id(&self, id: u16) -> anyhow::Result<&Store> {
         self.stores.iter().find(|store| store.spec.id == id).context("a store of the benchmark")
     }

@@ -15,7 +15,6 @@ use dta_proto::wire::roce::{self, Psn};
 pub struct VethCase {
     /// Name, for filters and reports.
     pub name: &'static str,
-    /// In words.
     pub what: &'static str,
     pub(super) transport: Transport,
     pub(super) operation: VethOperation,
@@ -150,7 +149,6 @@ fn slot_value(number: u64) -> u64 {
     number + 1
 }
 
-/// How frames are sent.
 #[derive(Clone, Copy)]
 pub(super) enum By {
     /// As whole frames between these.

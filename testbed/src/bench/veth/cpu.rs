@@ -12,7 +12,6 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// Now.
     pub(super) fn now() -> anyhow::Result<Moment> {
         let text = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         let (idle, processors) =

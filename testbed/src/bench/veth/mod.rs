@@ -27,7 +27,6 @@ pub use show::render_figures;
 use pair::VethPair;
 use turn::{Measured, Turn};
 
-/// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Length {
     /// Frames of one turn: a power of two, at least 64.
@@ -47,12 +46,10 @@ impl Length {
 /// the software NIC with both ends on AF_XDP, `runs` and `plain` are soft-RoCE, which gets frames by UDP sockets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VethFigure {
-    /// What was measured.
     pub name: String,
     /// `ops/s`, operations per second with the sender on the same CPU; or `ns/op`, CPU time per operation without the
     /// sender's (in `xdp/soft` and `runs/plain` with it).
     pub unit: &'static str,
-    /// The figure.
     pub value: f64,
     /// The sender's alone; in comparisons, the figure of the name after the slash.
     pub floor: f64,

@@ -12,7 +12,6 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The NIC's end of the pair.
 pub(super) const NEAR: &str = "dta-bench-near";
-/// The sender's.
 pub(super) const FAR: &str = "dta-bench-far";
 /// The far end's network namespace, while it has one.
 const SPACE: &str = "dta-bench-far";
@@ -86,7 +85,6 @@ impl VethPair {
 pub(super) struct FarNamespace(());
 
 impl FarNamespace {
-    /// Does something within it.
     pub(super) fn run_inside<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
         let enter = |file: &File| {
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))

@@ -32,7 +32,6 @@ const IOVA: u64 = 1 << 40;
 /// The cost of a frame in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
-    /// Wall time.
     pub(super) took: f64,
     /// CPU time of the whole machine.
     pub(super) busy: f64,

@@ -87,7 +87,6 @@ pub fn split_at_closing(text: &str) -> (&str, &str) {
 /// A field, or bits of it: `hdr.bth.psn`, `hdr.w0.word(16..31)`, `hdr.bth.destination_qp.16-23`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The field's name.
     pub name: String,
     /// Its lowest and highest bit; `None`: all.
     pub bits: Option<(usize, usize)>,
@@ -128,7 +127,6 @@ pub struct Block {
 }
 
 impl Block {
-    /// The blocks of a text.
     pub fn parse_all(text: &str) -> Vec<Block> {
         // Those that are not at their end, with their indentation.
         let mut open = vec![(0, Block { line: String::new(), blocks: Vec::new() })];

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Block, extraction, parse_pairs, parse_pattern, parse_range};
 
-/// One direction's parser.
 #[derive(Debug)]
 pub struct Parser {
     start: String,
@@ -41,7 +40,6 @@ struct ParserRow {
 /// A packet behind the parser.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Parsed {
-    /// Containers that were written.
     pub containers: BTreeMap<String, u32>,
     /// The first byte that is no header.
     pub payload: usize,
@@ -64,7 +62,6 @@ fn register_width(register: &str) -> usize {
     }
 }
 
-/// Without a comment.
 fn strip_comment(line: &str) -> &str {
     line.split('#').next().unwrap_or_default().trim()
 }
@@ -154,7 +151,6 @@ impl Parser {
         }
     }
 
-    /// How many states it has.
     pub fn state_count(&self) -> usize {
         self.states.len()
     }

@@ -4,9 +4,7 @@ use super::read_assembly;
 
 /// The folder in `compiled/` of the profile with postcards.
 pub const POSTCARDS: &str = "tna";
-/// That with sketches.
 pub const SKETCHES: &str = "tna-sketches";
-/// That with long batches.
 pub const LONG_BATCHES: &str = "tna-batches";
 /// All profiles of the translator.
 pub const ALL: [&str; 3] = [POSTCARDS, SKETCHES, LONG_BATCHES];

@@ -23,7 +23,6 @@ impl Ages {
         now.saturating_duration_since(*since)
     }
 
-    /// A place holds nothing.
     pub fn forget_place(&mut self, place: Place) {
         self.0.remove(&place);
     }

@@ -10,22 +10,18 @@ pub struct BfrtInfo {
     pub tables: Vec<BfrtTable>,
 }
 
-/// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct BfrtTable {
     /// Its full name, with pipe and blocks.
     pub name: String,
-    /// Its number.
     pub id: u32,
     /// Its kind: `MatchAction_Direct`, `Counter`, `Register` and others.
     pub table_type: String,
     /// Its number of rows; 0 if unspecified.
     #[serde(default)]
     pub size: u64,
-    /// Fields of its key.
     #[serde(default)]
     pub key: Vec<BfrtKey>,
-    /// Its actions.
     #[serde(default)]
     pub action_specs: Vec<BfrtAction>,
     /// Data that belongs to no action.
@@ -36,25 +32,19 @@ pub struct BfrtTable {
 /// A field of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct BfrtKey {
-    /// Its number.
     pub id: u32,
-    /// Its name.
     pub name: String,
     /// How it is matched: `Exact`, `LPM`, `Range`, `Ternary`.
     pub match_type: String,
-    /// Its width.
     #[serde(rename = "type")]
     pub kind: BfrtType,
 }
 
-/// An action.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct BfrtAction {
-    /// Its number.
     pub id: u32,
     /// Its full name, with blocks.
     pub name: String,
-    /// Its parameters.
     #[serde(default)]
     pub data: Vec<BfrtField>,
 }
@@ -62,23 +52,19 @@ pub struct BfrtAction {
 /// Data of a table, usually one field.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct BfrtData {
-    /// The field.
     pub singleton: BfrtField,
 }
 
 /// A parameter, or a field of data.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct BfrtField {
-    /// Its number.
     pub id: u32,
-    /// Its name.
     pub name: String,
     /// Its width. A container field has none: those of hashes and snapshots, which are not used here.
     #[serde(rename = "type", default)]
     pub kind: BfrtType,
 }
 
-/// A type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct BfrtType {
     /// `bytes`, `uint16`, `uint32`, `uint64`, `bool`, `string` and others.
@@ -90,7 +76,6 @@ pub struct BfrtType {
 }
 
 impl BfrtType {
-    /// Its width in bits.
     pub fn bit_width(&self) -> u16 {
         match (self.name.as_str(), self.width) {
             (_, Some(width)) => width,

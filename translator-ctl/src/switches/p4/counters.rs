@@ -23,7 +23,6 @@ impl SwitchCounts {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// One counter of a name.
     pub fn count_at(&self, name: &str, index: usize) -> u64 {
         self.counts_named(name).get(index).copied().unwrap_or(0)
     }

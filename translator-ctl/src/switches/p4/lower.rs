@@ -40,13 +40,10 @@ pub fn collector_port(ports: &[u16], collector: u8) -> Option<u16> {
 
 /// What a switch should hold, and its configuration.
 pub struct Lowering<'a> {
-    /// The program.
     pub program: &'a Program,
     /// The places of its stores in the switch.
     pub places: &'a StatePlaces,
-    /// The switch.
     pub config: &'a P4,
-    /// Its platform.
     pub platform: Platform,
 }
 
@@ -328,7 +325,6 @@ fn require_ipv4(address: IpAddr) -> Result<Ipv4Addr, TargetError> {
     }
 }
 
-/// Which reporters may report.
 fn lower_reporters(tables: &mut Tables, reporters: &[ListedReporter]) {
     match reporters {
         [] => tables.default_action::<table::Reporter>(table::Permit {}),

@@ -54,7 +54,6 @@ use self::translator::Command;
 use super::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
 use crate::config::{Config, ListedReporter, P4, TranslatorConfig};
 
-/// Rows contain no names.
 const FIELDS: RowFields = RowFields { expected: true, notify: true, ..RowFields::NONE };
 
 /// Places flushed at a time when all are: a sketch may have many.

@@ -31,7 +31,6 @@ const FIRST: i32 = 1 << 16;
 pub struct Compiled {
     /// Its P4Info, in binary form.
     pub p4info: Vec<u8>,
-    /// What the switch runs.
     pub json: Vec<u8>,
     /// The tables that the P4Info describes.
     pub schema: Schema,

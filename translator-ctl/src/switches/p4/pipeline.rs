@@ -17,7 +17,6 @@ pub struct P4Pipeline {
     pub defaults: &'static [&'static str],
     /// The compiled program for bmv2: its P4Info in binary form, and what the switch runs.
     pub compiled: (&'static [u8], &'static [u8]),
-    /// Differences on Tofino.
     pub tofino: OnTofino,
 }
 
@@ -25,7 +24,6 @@ pub struct P4Pipeline {
 pub struct OnTofino {
     /// What the control plane uses of a profile.
     pub used: fn(Profile) -> &'static Used,
-    /// Required registers.
     pub registers: fn(Profile) -> &'static [&'static str],
     /// Whether a switch runs a profile; what to do if not.
     pub check_profile: fn(Profile, &BfrtInfo) -> Result<(), String>,

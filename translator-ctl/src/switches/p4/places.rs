@@ -17,9 +17,7 @@ use crate::switches::TargetError;
 /// Total places in a switch, for all stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlaceCapacity {
-    /// For lists.
     pub lists: u32,
-    /// For rows of postcards.
     pub rows: u32,
     /// For columns of sketches, over all epochs.
     pub columns: u32,
@@ -31,7 +29,6 @@ impl PlaceCapacity {
         PlaceCapacity { lists: LIST_STATES, rows: ROW_STATES, columns: COLUMN_STATES };
 }
 
-/// Places by owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatePlaces {
     /// The number of each store, by id.
@@ -56,12 +53,10 @@ struct ListsAt {
     first: u32,
 }
 
-/// A range of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceRange {
     /// The first.
     pub first: u32,
-    /// How many.
     pub count: u32,
 }
 
@@ -185,12 +180,10 @@ impl StatePlaces {
         Ok(places)
     }
 
-    /// The number of a store.
     pub fn store_number(&self, store: u16) -> u32 {
         self.numbers.get(&store).map_or(0, |place| place.first)
     }
 
-    /// The store with a number.
     pub fn store_by_number(&self, number: u32) -> Option<u16> {
         self.numbers.iter().find(|(_, place)| place.first == number).map(|(id, _)| *id)
     }

@@ -21,7 +21,6 @@ pub(super) trait Key {
     fn into_matches(self) -> Vec<Match>;
 }
 
-/// An action.
 pub(super) trait RowAction: Sized {
     /// Its name and its parameters.
     const USED: UsedAction;
@@ -106,9 +105,7 @@ impl KeyField for Masked {
 
 /// 32-bit numbers with these leading bits.
 pub(crate) struct FirstBits {
-    /// The bits, in position.
     pub(crate) value: u32,
-    /// How many.
     pub(crate) len: u16,
 }
 

@@ -20,7 +20,6 @@ use crate::switches::TargetError;
 
 /// Most updates in one request.
 pub const BATCH: usize = 500;
-/// Timeout of one call.
 pub(super) const CALL: Duration = Duration::from_secs(30);
 /// Longest answer: a pipeline with its description, or all rows.
 pub(super) const MAX_ANSWER: usize = 64 << 20;
@@ -62,7 +61,6 @@ pub(super) fn error_from_status(status: &Status, text: String) -> TargetError {
 /// The API for programming a switch.
 #[tonic::async_trait]
 pub trait Runtime: Send {
-    /// Its platform.
     fn platform(&self) -> Platform;
 
     /// What the control plane uses of its program.

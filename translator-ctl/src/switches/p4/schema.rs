@@ -7,59 +7,45 @@ use p4runtime_proto::config::{P4Info, match_field::MatchType};
 /// Tables, actions, counters and headers of a compiled program, with the switch's numbers for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
-    /// Its tables.
     pub tables: Vec<P4TableSchema>,
-    /// Its counters.
     pub counters: Vec<P4CounterSchema>,
     /// The fields of packets from the control plane, by name; empty if there are none.
     pub packet_out: Vec<P4FieldSchema>,
 }
 
-/// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct P4TableSchema {
     /// The last part of its name.
     pub name: String,
-    /// Its number.
     pub id: u32,
-    /// Its size in rows.
     pub size: u64,
     /// Its key fields, in order.
     pub key: Vec<KeyField>,
-    /// Its actions.
     pub actions: Vec<P4ActionSchema>,
 }
 
-/// A field of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyField {
     /// Its name, number and width.
     pub field: P4FieldSchema,
-    /// How it is matched.
     pub kind: MatchKind,
 }
 
 /// How a field is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchKind {
-    /// As a number.
     Exact,
-    /// By a prefix.
     Prefix,
-    /// By a range.
     Range,
-    /// By a mask.
     Ternary,
     /// In a way that the control plane does not use.
     Other,
 }
 
-/// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct P4ActionSchema {
     /// The last part of its name.
     pub name: String,
-    /// Its number.
     pub id: u32,
     /// Its parameters, in their order.
     pub params: Vec<P4FieldSchema>,
@@ -68,22 +54,16 @@ pub struct P4ActionSchema {
 /// A name, a number and a width.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct P4FieldSchema {
-    /// Its name.
     pub name: String,
-    /// Its number.
     pub id: u32,
-    /// Its width in bits.
     pub width: u16,
 }
 
-/// An array of counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct P4CounterSchema {
     /// The last part of its name.
     pub name: String,
-    /// Its number.
     pub id: u32,
-    /// Its size.
     pub size: u64,
 }
 
@@ -95,17 +75,14 @@ pub struct Mismatch(pub Vec<String>);
 /// What the control plane uses of a table: name, key with kinds and widths, actions with parameters and widths.
 #[derive(Clone)]
 pub struct UsedTable {
-    /// Its name.
     pub name: &'static str,
     /// The fields of its key.
     pub key: &'static [(&'static str, MatchKind, u16)],
-    /// Its actions.
     pub actions: &'static [UsedAction],
 }
 
 /// What the control plane uses of an action.
 pub struct UsedAction {
-    /// Its name.
     pub name: &'static str,
     /// Its parameters in their order.
     pub params: &'static [(&'static str, u16)],
@@ -113,7 +90,6 @@ pub struct UsedAction {
 
 /// Everything the control plane uses of a program.
 pub struct Used {
-    /// Tables.
     pub tables: Cow<'static, [UsedTable]>,
     /// Counters, with the minimum size.
     pub counters: Cow<'static, [(&'static str, u64)]>,
@@ -184,7 +160,6 @@ impl Schema {
         }
     }
 
-    /// The table with a name.
     pub fn table_by_name(&self, name: &str) -> Option<&P4TableSchema> {
         self.tables.iter().find(|table| table.name == name)
     }
@@ -194,7 +169,6 @@ impl Schema {
         self.tables.iter().find(|table| table.id == id)
     }
 
-    /// The counters with a name.
     pub fn counter_by_name(&self, name: &str) -> Option<&P4CounterSchema> {
         self.counters.iter().find(|counter| counter.name == name)
     }
@@ -251,7 +225,6 @@ impl Schema {
 }
 
 impl P4TableSchema {
-    /// The action with a name.
     pub fn action_by_name(&self, name: &str) -> Option<&P4ActionSchema> {
         self.actions.iter().find(|action| action.name == name)
     }

@@ -24,7 +24,6 @@ pub struct SwitchState {
     pub life: u64,
 }
 
-/// The file of the state.
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
@@ -52,7 +51,6 @@ impl StateFile {
         StateError { path: self.path.display().to_string(), source }
     }
 
-    /// Its path.
     pub fn state_path(&self) -> &Path {
         &self.path
     }

@@ -18,14 +18,12 @@ pub enum Item {
     Node(u32),
     /// A multicast group. Before the rows that name it.
     Group(u32),
-    /// A clone session.
     Clone(u32),
     /// Where the traffic manager of a pipe sends packets that it would drop, and that ask for it. Before the rows by which they
     /// ask.
     Deflection(u32),
     /// A row of a table.
     Row {
-        /// Name of the table.
         table: String,
         /// Its key, in the order of the table's fields.
         key: Vec<Match>,
@@ -35,7 +33,6 @@ pub enum Item {
     },
     /// The default of a table.
     Default {
-        /// Name of the table.
         table: String,
     },
 }
@@ -43,20 +40,16 @@ pub enum Item {
 /// The match of one key field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Match {
-    /// This number.
     Exact(u128),
     /// A number with this prefix.
     Prefix {
-        /// The bits, in position.
         value: u128,
-        /// How many.
         len: u16,
     },
     /// A number that equals this under a mask.
     Masked {
         /// The bits; 0 outside the mask.
         value: u128,
-        /// The mask.
         mask: u128,
     },
     /// A range, both ends included.
@@ -75,7 +68,6 @@ pub enum Holds {
     Copies(Vec<(u32, u32)>),
     /// An action and its parameters, in their order.
     Action {
-        /// Name of the action.
         name: String,
         /// Its parameters, in the program's order.
         params: Vec<u128>,
@@ -83,20 +75,12 @@ pub enum Holds {
     /// A mirror session's settings, on switches that have these apart from multicast groups.
     Mirror(Mirror),
     /// A queue of a port.
-    Queue {
-        /// The port.
-        port: u32,
-        /// Its queue.
-        queue: u32,
-    },
+    Queue { port: u32, queue: u32 },
 }
 
-/// A mirror session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mirror {
-    /// Where copies go.
     pub to: Towards,
-    /// Where they are made.
     pub at: MirrorSide,
     /// Longest copy in bytes.
     pub longest: u16,
@@ -105,20 +89,15 @@ pub struct Mirror {
 /// Destination of a mirror session's copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Towards {
-    /// To a port.
     Port(u32),
-    /// To a multicast group.
     Group(u32),
 }
 
 /// Where a mirror session's copies are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MirrorSide {
-    /// At ingress.
     Ingress,
-    /// At egress.
     Egress,
-    /// At both.
     Both,
 }
 
@@ -137,7 +116,6 @@ impl std::fmt::Debug for Holds {
 /// One step from what a switch holds to what it should hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwitchUpdate {
-    /// It is missing.
     Insert(Item, Holds),
     /// It is there with other contents.
     Modify(Item, Holds),
@@ -153,7 +131,6 @@ impl Item {
 }
 
 impl SwitchUpdate {
-    /// The item concerned.
     pub fn updated_item(&self) -> &Item {
         match self {
             SwitchUpdate::Insert(item, _) | SwitchUpdate::Modify(item, _) | SwitchUpdate::Delete(item) => {
@@ -203,17 +180,14 @@ impl Tables {
         self.rows.get(item)
     }
 
-    /// All items.
     pub fn iter(&self) -> impl Iterator<Item = (&Item, &Holds)> {
         self.rows.iter()
     }
 
-    /// Number of items.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -223,7 +197,6 @@ impl Tables {
         other.iter().all(|(item, holds)| self.get(item) == Some(holds))
     }
 
-    /// Applies an update.
     pub fn apply_update(&mut self, update: &SwitchUpdate) {
         match update {
             SwitchUpdate::Insert(item, holds) | SwitchUpdate::Modify(item, holds) => {

@@ -103,7 +103,6 @@ tables! {
     QueuePair = "queue_pair" { pair: u32 = 8 } => [UseQueuePair]
 }
 
-/// Everything used.
 pub static USED: Used = Used {
     tables: Cow::Borrowed(TABLES),
     counters: Cow::Borrowed(&[
@@ -137,13 +136,10 @@ pub static USED: Used = Used {
 pub struct Command {
     /// What to do: one of the numbers below.
     pub command: u8,
-    /// The queue pair concerned.
     pub pair: u8,
-    /// The store concerned.
     pub store: u16,
     /// The list, row or column concerned.
     pub index: u32,
-    /// What else it needs.
     pub value: u32,
     /// Where the state of its list, row or column is, for a switch whose registers are written.
     pub state: u32,
@@ -176,7 +172,6 @@ pub const COLLECTORS: u8 = (QUEUE_PAIRS / 2) as u8;
 pub const STORES: u32 = 256;
 /// Number of lists with state, over all stores.
 pub const LIST_STATES: u32 = 65_536;
-/// Number of postcard rows.
 pub const ROW_STATES: u32 = 65_536;
 /// Number of sketch columns, over all epochs.
 pub const COLUMN_STATES: u32 = 262_144;

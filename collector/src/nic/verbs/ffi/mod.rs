@@ -105,12 +105,10 @@ impl Drop for DeviceList {
     }
 }
 
-/// Names of all devices.
 pub(super) fn device_names() -> io::Result<Vec<String>> {
     Ok(DeviceList::get()?.iter().map(|(name, _)| name).collect())
 }
 
-/// An open device.
 pub(super) struct Context {
     raw: Raw<ibv::ibv_context>,
 }
@@ -134,7 +132,6 @@ impl Context {
         name.to_string_lossy().into_owned()
     }
 
-    /// Attributes of the device.
     pub(super) fn attributes(&self) -> io::Result<ibv::ibv_device_attr> {
         let mut attributes = ibv::ibv_device_attr::default();
         // SAFETY: the context is open; the library fills the structure that it is given, which is
@@ -192,7 +189,6 @@ pub(super) struct ProtectionDomain {
 }
 
 impl ProtectionDomain {
-    /// Makes one.
     pub(super) fn new(context: Arc<Context>) -> io::Result<ProtectionDomain> {
         // SAFETY: the context is open, and stays so for as long as the domain holds its Arc.
         let raw = unsafe { ibv::ibv_alloc_pd(context.raw.as_ptr()) };
@@ -225,7 +221,6 @@ fn access_flags(access: Access) -> ibv::ibv_access_flags {
     flags
 }
 
-/// A registered region.
 pub(super) struct MemoryRegion {
     raw: Raw<ibv::ibv_mr>,
     region: Arc<Region>,
@@ -265,7 +260,6 @@ impl MemoryRegion {
         Ok(MemoryRegion { raw: Raw::new(raw)?, region, _domain: domain })
     }
 
-    /// Its rkey.
     pub(super) fn remote_key(&self) -> u32 {
         // SAFETY: the structure is the library's, lives until the registration ends, and this field
         // never changes.
@@ -291,7 +285,6 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// A completed receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Completion {
     /// The queue pair that received.
@@ -403,7 +396,6 @@ impl Completions {
         Some(Turn(self))
     }
 
-    /// Polls the completed receives.
     fn poll(&self, out: &mut Vec<Completion>) -> io::Result<()> {
         self.poll_each(|wc| {
             out.push(Completion {
@@ -465,11 +457,8 @@ impl Drop for Completions {
 
 /// The path of a queue pair's packets and answers.
 pub(super) struct QueuePairPath {
-    /// Port of the device.
     pub(super) port: u8,
-    /// Index of our GID.
     pub(super) gid_index: u8,
-    /// The peer's GID.
     pub(super) peer_gid: [u8; 16],
     /// The peer's queue pair.
     pub(super) peer_qpn: u32,
@@ -484,7 +473,6 @@ pub(super) struct QueuePairPath {
 /// How long a requester waits after an RNR NAK: code 12 is 0.64 ms (InfiniBand specification, table 45).
 const RNR_TIMER: u8 = 12;
 
-/// A queue pair.
 pub(super) struct VerbsQueuePair {
     raw: Raw<ibv::ibv_qp>,
     transport: Transport,
@@ -594,7 +582,6 @@ impl VerbsQueuePair {
         self.modify_attributes(attributes, fields)
     }
 
-    /// Its number.
     pub(super) fn queue_pair_number(&self) -> u32 {
         // SAFETY: the structure is the library's, lives until the queue pair ends, and this field
         // never changes.

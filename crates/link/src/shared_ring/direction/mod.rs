@@ -54,7 +54,6 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// Total words.
     pub(super) fn len(self) -> usize {
         CONTROL + self.capacity
     }
@@ -139,7 +138,6 @@ impl Producer {
         Ok(true)
     }
 
-    /// Known free words.
     #[inline]
     fn free_words(&self) -> usize {
         self.side.place.capacity - (self.tail - self.head) as usize

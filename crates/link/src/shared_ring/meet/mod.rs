@@ -86,25 +86,16 @@ pub enum JoinError {
     #[error(
         "the other end runs as user {theirs} and this one as {ours}: both must be the same user, or the other one root"
     )]
-    OtherUser {
-        /// Of the other process.
-        theirs: u32,
-        /// Of this one.
-        ours: u32,
-    },
-    /// The door refused us.
+    OtherUser { theirs: u32, ours: u32 },
     #[error("it was refused: {0}")]
     Refused(&'static str),
-    /// A protocol violation.
     #[error("the other end violates the protocol: {0}")]
     Protocol(&'static str),
-    /// The ring ended.
     #[error(transparent)]
     Over(#[from] Over),
     /// No answer through the ring.
     #[error("nothing came back through the ring in {} ms", SERVED.as_millis())]
     Silent,
-    /// A system error.
     #[error("{0}")]
     System(#[from] io::Error),
 }
@@ -122,7 +113,6 @@ fn abstract_address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// State of a requester.
 struct Peer {
     token: [u8; TOKEN],
     /// Its ring, as long as it lives.
@@ -207,7 +197,6 @@ impl Drop for Door {
     }
 }
 
-/// The thread of a door.
 struct DoorThread {
     listener: UnixListener,
     peers: Peers,
@@ -471,7 +460,6 @@ fn send_file(stream: &UnixStream, message: &[u8; REPLY], file: &OwnedFd) -> io::
     if sent == REPLY { Ok(()) } else { Err(io::Error::other("the reply was truncated")) }
 }
 
-/// Receives such a message.
 fn receive_file(stream: &UnixStream) -> Result<([u8; REPLY], Option<OwnedFd>), JoinError> {
     let mut reply = [0; REPLY];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -34,7 +34,6 @@ impl Pair {
         Pair { nic, requester, door, from, to }
     }
 
-    /// The same, joined.
     fn joined(test: &str) -> Pair {
         let mut pair = Pair::new(test);
         pair.join();

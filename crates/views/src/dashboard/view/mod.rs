@@ -32,7 +32,6 @@ const LEAST: (u16, u16) = (40, 10);
 /// Columns for the names of all pages.
 const NAMES: u16 = 80;
 
-/// How pages are drawn.
 struct DrawContext<'a> {
     theme: &'a Theme,
     now: Instant,

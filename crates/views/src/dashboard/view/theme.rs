@@ -5,21 +5,14 @@ use ratatui::style::{Color, Modifier, Style};
 /// Styles of everything but plain text.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::dashboard) struct Theme {
-    /// Names, titles.
     pub(super) header: Style,
-    /// What is selected.
     pub(super) selected: Style,
-    /// What matters less.
     pub(super) dim: Style,
     /// Figures that may be stale.
     pub(super) old: Style,
-    /// Errors.
     pub(super) bad: Style,
-    /// Lost reports.
     pub(super) lost: Style,
-    /// What has just changed.
     pub(super) changed: Style,
-    /// Bars and sparklines.
     pub(super) bar: Style,
 }
 
@@ -28,7 +21,6 @@ impl Theme {
     const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
     const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
-    /// With colours.
     pub(in crate::dashboard) const COLOURS: Theme = Theme {
         header: Self::BOLD,
         selected: Style::new().add_modifier(Modifier::REVERSED),
@@ -52,7 +44,6 @@ impl Theme {
         bar: Self::PLAIN,
     };
 
-    /// With colours or without.
     pub(in crate::dashboard) fn with_colours(has_colours: bool) -> Theme {
         if has_colours { Self::COLOURS } else { Self::MONOCHROME }
     }

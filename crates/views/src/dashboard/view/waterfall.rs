@@ -84,7 +84,6 @@ struct CounterLine {
     spark: String,
 }
 
-/// Column widths.
 struct Columns {
     width: usize,
     label: usize,

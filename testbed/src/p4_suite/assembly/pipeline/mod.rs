@@ -59,7 +59,6 @@ fn is_container(name: &str) -> bool {
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Bits of a container.
 fn container_width(container: &str) -> usize {
     match container.trim_start_matches(['T', 'M', 'D']).as_bytes()[0] {
         b'W' => 32,
@@ -130,7 +129,6 @@ struct Running<'a> {
     stage: usize,
     action: &'a AssemblyAction,
     parameters: &'a BTreeMap<String, u64>,
-    /// What its register gave.
     output: u32,
 }
 

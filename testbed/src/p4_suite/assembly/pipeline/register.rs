@@ -9,15 +9,12 @@ use crate::p4_suite::assembly::{Block, Slice, parse_pairs, parse_range};
 /// A register and the programs of its stateful ALU.
 #[derive(Clone, Debug)]
 pub struct Register {
-    /// Bits of a word.
     pub width: usize,
     /// Words of a cell: one, or two that are read and written at once.
     pub words: usize,
-    /// How many cells.
     pub size: u32,
     /// The two words of the packet that it is given: fields, and at which bit each begins.
     pub(super) phv: [Vec<(usize, Slice)>; 2],
-    /// Instructions by program.
     pub programs: BTreeMap<String, Vec<String>>,
     /// Those that are not 0.
     cells: BTreeMap<u32, [u32; 2]>,

@@ -20,9 +20,7 @@ pub(super) struct Gateway {
 
 #[derive(Clone, Debug)]
 pub(super) enum Follows {
-    /// The table is asked.
     Table,
-    /// Another one is next.
     Next(String),
 }
 

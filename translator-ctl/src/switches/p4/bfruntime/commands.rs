@@ -38,7 +38,6 @@ struct PlaceReading {
     command: Command,
     /// The pipe whose registers have it.
     pipe: usize,
-    /// Its place in them.
     state: u32,
     /// What is there; `None` for nothing.
     mark: Option<Mark>,
@@ -124,7 +123,6 @@ impl BfRuntime {
         )))
     }
 
-    /// Lets queue pairs answer.
     pub(super) async fn probe_queue_pairs(
         &mut self,
         described: &Described,

@@ -37,7 +37,6 @@ impl BfRuntime {
         self.pipe_target(all_pipes)
     }
 
-    /// A single pipe.
     pub(super) fn pipe_target(&self, pipe_id: u32) -> Option<TargetDevice> {
         let (_, direction, prsr_id) = EVERYWHERE;
         Some(TargetDevice { device_id: self.device, pipe_id, direction, prsr_id })
@@ -161,7 +160,6 @@ impl BfRuntime {
         })
     }
 
-    /// The requested entries.
     pub(super) async fn read_entities(
         &mut self,
         entities: Vec<Entity>,

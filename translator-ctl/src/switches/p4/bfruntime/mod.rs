@@ -61,7 +61,6 @@ pub struct BfRuntime {
 struct Described {
     /// Its program's tables, as described.
     program: BfrtInfo,
-    /// Its built-in tables.
     own: BfrtInfo,
     /// Those of its program, as P4Runtime would describe them.
     schema: Schema,

@@ -66,7 +66,6 @@ impl ReporterSwitch {
         self.runtime.required_schema()
     }
 
-    /// What it should hold.
     pub fn wanted_tables(&self) -> Tables {
         lower::lower_settings(&self.settings, &self.p4, self.runtime.platform())
     }

@@ -116,7 +116,6 @@ tables! {
     Settings = "settings" {} => [Set]
 }
 
-/// Everything used.
 pub static USED: Used =
     Used { tables: Cow::Borrowed(TABLES), counters: Cow::Borrowed(&COUNTERS), packet_out: &[] };
 
