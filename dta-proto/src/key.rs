@@ -40,6 +40,7 @@ pub struct Flow {
 }
 
 /// Whether the protocol's header starts with both ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
+#[inline]
 pub const fn has_ports(proto: u8) -> bool {
     matches!(proto, 6 | 17 | 33 | 132 | 136)
 }

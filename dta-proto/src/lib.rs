@@ -13,7 +13,6 @@
 //! - [`buckets`]: which keys are at which collector, if several share a store.
 //! - [`placement`]: who has which buckets and lists, and the plan of who is to have them next.
 //! - [`queue_pair`], [`name`]: queue pairs; valid names of stores and sessions.
-//! - [`flow_record`]: what exporters of NetFlow and IPFIX say of a flow.
 //! - [`key`]: the 16-byte key and the flow it can hold.
 //! - [`backoff`]: how long to wait before another try.
 //! - [`find_store`], [`parse_by_name`], [`serde_as_text`]: for types that are text in files, messages and on command lines;
@@ -32,16 +31,16 @@
 pub mod backoff;
 pub mod batch;
 pub mod buckets;
-#[cfg(feature = "control")]
 pub mod clock;
+#[cfg(feature = "control")]
 pub mod codec;
 #[cfg(feature = "control")]
 pub mod control;
 pub mod counter;
 pub mod crc;
+pub mod drop_reason;
 pub mod endpoint;
 pub mod fit;
-pub mod flow_record;
 pub mod key;
 pub mod layout;
 pub mod list_range;

@@ -13,8 +13,8 @@ use std::process::{Child, Command, Output, Stdio};
 use common::int_bed::{Counted, IntBed, Setup, int_capture};
 use common::{MANAGER, captures, manager};
 use dta_proto::key::Flow;
-use dta_proto::wire::int::emit::{self, EmittedDatagram, Hop, Local, Stack};
-use dta_proto::wire::int::{Fill, Flags, IntVersion, ReportVersion};
+use dta_telemetry::int::emit::{self, EmittedDatagram, Hop, Local, Stack};
+use dta_telemetry::int::{Fill, Flags, IntVersion, ReportVersion};
 use schema::hold;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 
 Run in a network namespace of its own. The capture is records of `what 8, port 8, time 64 (ns), length 32,
 bytes`, big-endian; what is 0 for a frame in, 1 for a frame out, 2 for the start of a phase, 3 for the
-digests of the program's sources. The entries written here are those that dta-proto/tests/reporter_p4.rs computes the truth from.
+digests of the program's sources. The entries written here are those that crates/telemetry/tests/reporter_p4.rs computes the truth from.
 """
 
 import random
@@ -178,7 +178,7 @@ class Wires:
 
 
 def fill(switch):
-    """The entries. Kept small; dta-proto/tests/reporter_p4.rs has the same."""
+    """The entries. Kept small; crates/telemetry/tests/reporter_p4.rs has the same."""
     switch.set_default("settings", "set", switch_id=7, time_offset=10**18, interval_mask=0, latency_mask=0, every_packet=1)
     for port, hop in [(1, 2), (2, 0), (3, 0), (4, 0)]:
         switch.insert("ingress_port", {"ingress_port": port}, "admit", hop=hop)

@@ -3,8 +3,7 @@
 //! [`Engine`] is pure: no socket, no clock, no thread; time is an argument (nanoseconds from any
 //! fixed point). A batch of datagrams goes in, finished IPv4 packets come out in an [`EngineOutput`] that
 //! is used again and again. Nothing is allocated per report. Reports that another source has parsed
-//! and admitted go in by [`Engine::execute_unnumbered`]; [`telemetry::Telemetry`] makes such reports of INT reports and
-//! flow records.
+//! and admitted go in by [`Engine::execute_unnumbered`]; `dta-telemetry` makes such reports of INT and flow records.
 
 mod age;
 #[cfg(test)]
@@ -47,7 +46,6 @@ mod run_tests;
 mod sent;
 mod sequences;
 mod sockets;
-pub mod telemetry;
 #[cfg(test)]
 mod tests;
 

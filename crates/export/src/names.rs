@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dta_files::config_file::{self, FileError};
+use dta_proto::drop_reason::DropReasonTable;
 use dta_proto::key::Flow;
-use dta_proto::wire::int::drop_reason::DropReasonTable;
 use serde::Deserialize;
 
 use crate::networks::{FlowNetworks, Networks};

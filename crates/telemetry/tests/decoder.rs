@@ -3,10 +3,12 @@
 use std::net::Ipv4Addr;
 
 use dta_proto::counter::FlowReason;
-use dta_proto::flow_record::{Exported, FlowRecord, FlowStart, InterfaceName, InterfaceReading, PacketDrop};
 use dta_proto::key::Flow;
 use dta_proto::telemetry::InterfaceCounter;
 use dta_proto::trace::TraceName;
+use dta_telemetry::flow_record::{
+    Exported, FlowRecord, FlowStart, InterfaceName, InterfaceReading, PacketDrop,
+};
 use dta_telemetry::flows::emit::{
     self, FIELDS, FIELDS_V6, encode_record, encode_template, encode_u16_words, set, unsampled_record,
 };

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use dta_proto::counter::FlowReason;
-use dta_proto::flow_record::Exported;
+use dta_telemetry::flow_record::Exported;
 use dta_telemetry::flows::Decoder;
 use dta_telemetry::flows::emit::{self, FIELDS, encode_record, encode_template, set, unsampled_record};
 

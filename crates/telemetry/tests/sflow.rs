@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 use dta_proto::counter::FlowReason;
-use dta_proto::flow_record::Exported;
+use dta_telemetry::flow_record::Exported;
 use dta_telemetry::flows::Decoder;
 use sflow::{Drops, made, truth};
 use softflowd::{Flows, is_lost, traffic};

@@ -7,7 +7,7 @@ mod softflowd;
 
 use std::net::Ipv4Addr;
 
-use dta_proto::flow_record::Exported;
+use dta_telemetry::flow_record::Exported;
 use dta_telemetry::flows::Decoder;
 use softflowd::{Flows, exported, is_lost, missing, traffic, truth};
 

@@ -1,8 +1,6 @@
 //! Why reports were rejected, discarded or lost. The data plane has one number for each.
 
 use super::values;
-use crate::wire::int::IOAM;
-use crate::wire::{Error, Layer, WireErrorKind};
 
 values! {
     /// Why a report was rejected: `dropped.REASON`.
@@ -139,18 +137,5 @@ values! {
         NoTemplate = "no_template", "data whose template has not arrived yet, or was lost: counted per set, because the number of records in it is unknown";
         NoFlow = "no_flow", "a record without addresses, or without packets and bytes: of events, of layer 2, or with running totals only; a sample of a packet without IP";
         NoRoom = "no_room", "a datagram of an exporter that does not fit into the table (`exporters`)";
-    }
-}
-
-impl IntReason {
-    /// The reason for a decoder's error.
-    pub fn from_error(error: &Error) -> IntReason {
-        match (error.layer, error.kind) {
-            _ if *error == IOAM => IntReason::Ioam,
-            (Layer::TelemetryReport, WireErrorKind::UnknownVersion(_)) => IntReason::Version,
-            (Layer::TelemetryReport, _) => IntReason::Header,
-            (Layer::Int, _) => IntReason::Stack,
-            _ => IntReason::Packet,
-        }
     }
 }

@@ -115,7 +115,8 @@ impl Error {
 }
 
 /// A length in errors: what exceeds 16 bits shows as 65535.
-pub(crate) const fn saturating_u16(n: usize) -> u16 {
+#[inline]
+pub const fn saturating_u16(n: usize) -> u16 {
     if n > u16::MAX as usize { u16::MAX } else { n as u16 }
 }
 

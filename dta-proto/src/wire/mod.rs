@@ -9,8 +9,6 @@
 //! - [`report_datagram`]: UDP in IPv4, built and parsed in one place.
 //! - [`for_roce_frames`]: the InfiniBand transport headers and the invariant CRC.
 //! - [`ethernet_frame`]: whole RoCEv2 frames, as the software translator and NIC send them.
-//! - [`sflow`]: samples and notices of sFlow, and the packets in them.
-//! - [`int`]: Telemetry Reports and the INT in the reported packets.
 
 pub mod arp;
 pub mod checksum;
@@ -19,10 +17,8 @@ pub mod dta;
 mod error;
 pub mod ethernet;
 pub mod frame;
-pub mod int;
 pub mod ipv4;
 pub mod roce;
-pub mod sflow;
 pub mod udp;
 
-pub use error::{Error, Layer, Result, WireErrorKind};
+pub use error::{Error, Layer, Result, WireErrorKind, saturating_u16};

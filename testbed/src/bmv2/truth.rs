@@ -7,7 +7,7 @@ use dta_proto::buckets;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::key_increment;
 use dta_proto::telemetry;
-use dta_proto::wire::int::{Dialect, IntSettings, parse_reports};
+use dta_telemetry::int::{Dialect, IntSettings, parse_reports};
 
 use crate::journal::Journal;
 use crate::share::Share;

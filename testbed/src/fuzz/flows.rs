@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 
-use dta_proto::flow_record::Exported;
 use dta_proto::key::Flow;
+use dta_telemetry::flow_record::Exported;
 use dta_telemetry::flows::Decoder;
 use dta_telemetry::flows::emit::{
     self, FIELDS, FIELDS_V6, encode_record, encode_template, encode_u16_words, set, unsampled_record,

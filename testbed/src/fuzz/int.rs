@@ -1,4 +1,4 @@
-use dta_proto::wire::int::{Dialect, IntSettings, Mark, parse_reports};
+use dta_telemetry::int::{Dialect, IntSettings, Mark, parse_reports};
 
 /// Byte 0 says how the rest is read.
 pub(crate) fn check(bytes: &[u8]) -> bool {

@@ -1,8 +1,8 @@
 //! Where the loop begins: the vectors that every implementation is tested on.
 
 use dta_proto::key::Flow;
-use dta_proto::wire::int::emit::{Carrier, EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
-use dta_proto::wire::int::{Flags, IntVersion, ReportVersion, TunnelKind};
+use dta_telemetry::int::emit::{Carrier, EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
+use dta_telemetry::int::{Flags, IntVersion, ReportVersion, TunnelKind};
 use serde_json::Value;
 
 fn vectors() -> Value {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use dta_dataplane::telemetry::Rules;
+use dta_telemetry::reports::Rules;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;

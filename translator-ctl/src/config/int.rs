@@ -8,9 +8,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use dta_dataplane::telemetry::{Detect, MetricRule, Rules, TimeMode, WatchRule};
 use dta_proto::telemetry::{KEEP_ALIVE_SECONDS, Metric, store};
-use dta_proto::wire::int::{IntSettings, Mark};
+use dta_telemetry::int::{IntSettings, Mark};
+use dta_telemetry::reports::{Detect, MetricRule, Rules, TimeMode, WatchRule};
 
 /// Longest time for which counts are summed.
 const MOST_COUNT_WAIT_MS: u64 = 3_600_000;

@@ -36,7 +36,6 @@ use crate::control_address::ControlAddress;
 use crate::program::{FrameSource, TargetProgramSettings};
 use dta_dataplane::EngineLimits;
 use dta_dataplane::requester::Timing;
-use dta_dataplane::telemetry::Rules;
 use dta_dataplane::workers::MAX_WORKERS;
 use dta_link::Wire;
 use dta_link::shared_ring::RingUse;
@@ -45,6 +44,7 @@ use dta_proto::name;
 use dta_proto::program::{Endpoint, MAX_COLLECTORS, Mac, Primitive, ReportService};
 use dta_proto::queue_pair::has_24_bits;
 use dta_rpc::{ClientOptions, ClientTls, ServerKind};
+use dta_telemetry::reports::Rules;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

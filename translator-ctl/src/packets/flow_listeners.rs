@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use dta_dataplane::telemetry::{ArrivalTime, PrimitiveBatch, Telemetry};
 use dta_files::moment::now_ns;
 use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
 use dta_proto::batch::PacketBatch;
 use dta_telemetry::flows::Decoder;
+use dta_telemetry::reports::{ArrivalTime, PrimitiveBatch, Telemetry};
 use tracing::info;
 
 use super::int_side::RECEIVED;

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use dta_dataplane::telemetry::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
 use dta_dataplane::{Engine, EngineOutput};
 use dta_files::moment::now_ns;
 use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
@@ -14,7 +13,8 @@ use dta_proto::counter::gaps::GapCounters;
 use dta_proto::program::{DataPlaneEntry, Primitive, Program};
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::{self, ENTRY_LEN, PATH_LEN, VALUE_LEN};
-use dta_proto::wire::int::IntSettings;
+use dta_telemetry::int::IntSettings;
+use dta_telemetry::reports::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 

@@ -224,8 +224,7 @@ mod tests {
 
     /// INT and flows, with every reason and a gap.
     fn of_int() -> Vec<(String, u64)> {
-        let mut telemetry =
-            dta_dataplane::telemetry::Telemetry::new(dta_dataplane::telemetry::Rules::default());
+        let mut telemetry = dta_telemetry::reports::Telemetry::new(dta_telemetry::reports::Rules::default());
         FlowReason::ALL.iter().for_each(|reason| telemetry.drop_record(*reason));
         let mut decoder = dta_telemetry::flows::Decoder::new(1);
         for sequence in [1, 3] {

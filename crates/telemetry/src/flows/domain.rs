@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::counter::FlowReason;
 use dta_proto::counter::gaps::GapCounters;
-use dta_proto::flow_record::{Exported, FlowRecord};
 use netflow_parser::static_versions::v5::V5;
 use netflow_parser::variable_versions::{ipfix, v9};
 use netflow_parser::{NetflowPacket, NetflowParser};
 
+use crate::flow_record::{Exported, FlowRecord};
 use crate::flows::record::{self, FlowRecordFields};
 use crate::flows::sampling::Samplers;
 use crate::flows::sequence::Sequence;

@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Flow;
+
+use crate::flow_record::FlowRecord;
 
 /// Number and length of each field that [`encode_record`] writes of an IPv4 flow.
 pub const FIELDS: [(u16, u16); 9] =

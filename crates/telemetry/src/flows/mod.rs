@@ -1,6 +1,6 @@
 //! Flow exports decoded to flow records: NetFlow v5, NetFlow v9, IPFIX and sFlow v5.
 //!
-//! The crate `netflow_parser` reads NetFlow and IPFIX, `dta_proto::wire::sflow` reads sFlow. Here is what a collector adds to
+//! The crate `netflow_parser` reads NetFlow and IPFIX, [`sflow`](crate::sflow) reads sFlow. Here is what a collector adds to
 //! them: which templates, sampling rates and sequence numbers belong to whom (`domain.rs`), the few fields that are used
 //! (`record.rs`, `sflow.rs`), and what is missing (`sequence.rs`). No sockets, clocks or threads. Memory is bounded: so many exporters, so many templates of each.
 
@@ -19,9 +19,10 @@ use std::net::Ipv4Addr;
 
 use dta_proto::counter::gaps::GapCounters;
 use dta_proto::counter::{FlowReason, translator as names};
-use dta_proto::flow_record::Exported;
-use dta_proto::wire::sflow::SflowDatagram;
 use foldhash::fast::RandomState;
+
+use crate::flow_record::Exported;
+use crate::sflow::SflowDatagram;
 
 use domain::{Domain, FlowExportHeader};
 

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use dta_proto::flow_record::{FlowRecord, FlowStart, InterfaceName};
 use dta_proto::key::{Flow, has_ports};
 use dta_proto::trace::TraceName;
 use netflow_parser::variable_versions::field_value::DurationValue;
@@ -10,6 +9,8 @@ use netflow_parser::variable_versions::ipfix::lookup::{
     IANAIPFixField as Iana, IPFixField, ReverseInformationElement,
 };
 use netflow_parser::{DataNumber, FieldValue};
+
+use crate::flow_record::{FlowRecord, FlowStart, InterfaceName};
 
 /// What was read of a record.
 #[derive(Default)]

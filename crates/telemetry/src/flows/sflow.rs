@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::counter::FlowReason;
-use dta_proto::flow_record::{Exported, FlowRecord, InterfaceReading, PacketDrop};
-use dta_proto::wire::int::drop_reason;
-use dta_proto::wire::sflow::{SflowDatagram, SflowInterface, SflowSample};
+use dta_proto::drop_reason;
 use dta_proto::wire::{Error, WireErrorKind};
 
+use crate::flow_record::{Exported, FlowRecord, InterfaceReading, PacketDrop};
 use crate::flows::{FlowExportFormat, FlowExportSource};
+use crate::sflow::{SflowDatagram, SflowInterface, SflowSample};
 
 /// Why a datagram or a sample cannot be read.
 pub(crate) fn reason_of_error(error: &Error) -> FlowReason {

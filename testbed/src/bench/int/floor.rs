@@ -7,7 +7,7 @@ use dta_proto::batch::PacketBatch;
 use dta_proto::key::Key;
 use dta_proto::telemetry::VALUE_LEN;
 use dta_proto::wire::dta::DtaBody;
-use dta_proto::wire::int::{IntReport, IntSettings, Time, parse_reports};
+use dta_telemetry::int::{IntReport, IntSettings, Time, parse_reports};
 
 use super::world::{VALUES, World};
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dta_collector::reader::key_increment;
-use dta_dataplane::telemetry::Rules;
-use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Flow;
 use dta_proto::program::Primitive;
 use dta_proto::telemetry;
+use dta_telemetry::flow_record::FlowRecord;
 use dta_telemetry::flows::Decoder;
 use dta_telemetry::flows::emit::{self, FIELDS};
+use dta_telemetry::reports::Rules;
 
 use super::super::harness::{Rates, Scale, Share, measure_shares, pin_to_current_cpu, thread_cpu_time};
 use super::world::{COUNTERS, World};

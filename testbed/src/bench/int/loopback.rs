@@ -19,7 +19,7 @@ use dta_link::shared_ring::join_ring;
 use dta_link::{Link, UdpConfig, UdpLink};
 use dta_proto::batch::PacketBatch;
 use dta_proto::counter::translator as names;
-use dta_proto::wire::int::IntSettings;
+use dta_telemetry::int::IntSettings;
 use dta_translator::config::{FlowTable, IntListener, IntStores};
 use dta_translator::packets::{IntSide, RoceLink};
 

@@ -22,11 +22,11 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use dta_collector::reader::key_write;
-use dta_dataplane::telemetry::{Detect, Rules};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::Choice;
 use dta_proto::telemetry::{self, TimedValue, VALUE_LEN};
-use dta_proto::wire::int::{IntSettings, parse_reports};
+use dta_telemetry::int::{IntSettings, parse_reports};
+use dta_telemetry::reports::{Detect, Rules};
 
 use super::harness::{Rates, Scale, Share, measure_shares, pin_to_current_cpu, thread_cpu_time};
 use super::{BenchCase, BenchRun, Beside};

@@ -1,8 +1,8 @@
 //! What is due at once is more than queue pairs keep, and none of it is lost.
 
-use dta_dataplane::telemetry::Rules;
-use dta_proto::wire::int::IntSettings;
 use dta_telemetry::flows::Decoder;
+use dta_telemetry::int::IntSettings;
+use dta_telemetry::reports::Rules;
 
 use super::flows;
 use super::traffic::IntTraffic;

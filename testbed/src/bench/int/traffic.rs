@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use dta_proto::batch::PacketBatch;
 use dta_proto::key::Flow;
-use dta_proto::wire::int::emit::{EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
-use dta_proto::wire::int::{Fill, Flags, IntVersion, ReportVersion};
+use dta_telemetry::int::emit::{EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
+use dta_telemetry::int::{Fill, Flags, IntVersion, ReportVersion};
 
 /// Datagrams per batch, as many as the translator receives at once.
 const BATCH: usize = 128;
@@ -147,7 +147,7 @@ fn report_bytes(flow: usize, hops: usize) -> Vec<u8> {
 mod tests {
     use std::collections::HashSet;
 
-    use dta_proto::wire::int::{IntSettings, parse_reports};
+    use dta_telemetry::int::{IntSettings, parse_reports};
 
     use super::*;
 

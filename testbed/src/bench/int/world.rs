@@ -10,7 +10,6 @@ use dta_collector::nic::ROCE_PORT;
 use dta_collector::nic::soft::{Responder, ResponderConfig};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
-use dta_dataplane::telemetry::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
 use dta_dataplane::{Engine, EngineLimits, EngineOutput};
 use dta_proto::batch::PacketBatch;
 use dta_proto::layout::key_increment;
@@ -18,8 +17,9 @@ use dta_proto::program::{Program, Transport, diff_programs};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list, store};
 use dta_proto::wire::dta::DtaBody;
-use dta_proto::wire::int::IntSettings;
 use dta_telemetry::flows::Decoder;
+use dta_telemetry::int::IntSettings;
+use dta_telemetry::reports::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
 
 use super::flows::Datagram;
 

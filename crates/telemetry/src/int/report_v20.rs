@@ -13,8 +13,7 @@ use super::dialect::Form;
 use super::metadata::{Instructions, Layout};
 use super::packet::{self, First, ReportedPacket};
 use super::{DatagramSource, Flags, IntReport, Metadata, ReportVersion, err};
-use crate::wire::error::saturating_u16;
-use crate::wire::{Error, Result, WireErrorKind};
+use dta_proto::wire::{Error, Result, WireErrorKind, saturating_u16};
 
 const GROUP_LEN: usize = 8;
 const WORD: usize = 4;

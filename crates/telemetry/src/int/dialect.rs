@@ -4,7 +4,7 @@ use core::str::FromStr;
 
 use super::ReportVersion;
 
-crate::named! {
+dta_proto::named! {
     /// The senders with different bytes. A listener has one; [`Dialect::Auto`] guesses per datagram.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub enum Dialect {

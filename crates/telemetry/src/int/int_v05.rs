@@ -8,8 +8,7 @@
 use super::IntVersion;
 use super::metadata::{Instructions, Layout};
 use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err};
-use crate::wire::error::saturating_u16;
-use crate::wire::{Result, WireErrorKind};
+use dta_proto::wire::{Result, WireErrorKind, saturating_u16};
 
 const HEADER_LEN: usize = 8;
 const TAIL_LEN: usize = 4;

@@ -388,7 +388,7 @@ impl<'a> Metadata<'a> {
         self.item_word(Item::Utilization)
     }
 
-    /// Why the packet was dropped: see [`super::drop_reason`]. `None` if it was not.
+    /// Why the packet was dropped: see [`dta_proto::drop_reason`]. `None` if it was not.
     #[inline]
     pub fn drop_reason(&self) -> Option<u8> {
         Some((self.item_word_at(Item::Drop, 0)? >> 16) as u8)

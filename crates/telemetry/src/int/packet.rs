@@ -5,9 +5,8 @@ use core::net::{IpAddr, Ipv6Addr};
 use super::dialect::{Form, Mark};
 use super::stack::{self, Behind, Stack};
 use super::tunnel::{self, Inside, Outer, Tunnel};
-use crate::key::{Flow, has_ports};
-use crate::wire::error::saturating_u16;
-use crate::wire::{Error, Layer, Result, WireErrorKind, ethernet, ipv4, udp};
+use dta_proto::key::{Flow, has_ports};
+use dta_proto::wire::{Error, Layer, Result, WireErrorKind, ethernet, ipv4, saturating_u16, udp};
 
 pub(super) const TYPE_IPV6: u16 = 0x86dd;
 pub(super) const TYPE_MPLS: u16 = 0x8847;

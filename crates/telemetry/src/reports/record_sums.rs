@@ -1,10 +1,10 @@
 //! Flow records, summed as [`super::empty_tallies`] does: those of one flow by one exporter that differ only in what they count.
 
-use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Key;
 
 use super::seen::Home;
 use super::tallies::PendingTally;
+use crate::flow_record::FlowRecord;
 
 /// What all records of a sum have in common, and what they count.
 #[derive(Clone, Copy, Debug, Default)]

@@ -17,8 +17,7 @@ use super::IntVersion;
 use super::dialect::{Form, Mark};
 use super::metadata::{Instructions, Layout};
 use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, TYPE_MX, err};
-use crate::wire::error::saturating_u16;
-use crate::wire::{Result, WireErrorKind};
+use dta_proto::wire::{Result, WireErrorKind, saturating_u16};
 
 const HEADER_LEN: usize = 12;
 static INSTRUCTIONS: Instructions = Instructions::for_version(IntVersion::V21);

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use dta_proto::counter::gaps::{GapCounters, RESTART};
-use dta_proto::wire::int;
 use foldhash::fast::RandomState;
+
+use crate::int;
 
 /// Sequences behind the newest that are distinguished from repeats.
 const WINDOW: u32 = 64;

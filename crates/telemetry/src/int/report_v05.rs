@@ -10,8 +10,7 @@ use super::dialect::Form;
 use super::metadata::{Item, Layout};
 use super::packet::{self, First};
 use super::{DatagramSource, Flags, IntReport, Metadata, ReportVersion, err};
-use crate::wire::error::saturating_u16;
-use crate::wire::{Result, WireErrorKind};
+use dta_proto::wire::{Result, WireErrorKind, saturating_u16};
 
 const FIXED_LEN: usize = 12;
 const SWITCH_AT: u8 = FIXED_LEN as u8;

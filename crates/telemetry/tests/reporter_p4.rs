@@ -1,5 +1,5 @@
 //! Checks the P4 reporter's output against the truth, which is computed from the input packets and the
-//! entries written by `reporter-p4/test/drive.py`, with dta-proto's own decoders.
+//! entries written by `reporter-p4/test/drive.py`, with this project's own decoders.
 //!
 //! Each run reads the capture that is committed beside the compiled program; `reporter-p4/test/run` makes a new one on
 //! bmv2 and names it in `DTA_REPORTER_CAPTURE`.
@@ -13,8 +13,8 @@ use dta_proto::key::Flow;
 use dta_proto::telemetry::{self, Location, TelemetryEntry};
 use dta_proto::wire::datagram::{UdpDatagram, udp_checksum_ok};
 use dta_proto::wire::dta::{DtaBody, DtaReport};
-use dta_proto::wire::int::{Dialect, IntSettings, Time, parse_reports};
 use dta_proto::wire::{checksum, ethernet};
+use dta_telemetry::int::{Dialect, IntSettings, Time, parse_reports};
 
 const SWITCH: u32 = 7;
 const TIME_OFFSET: u64 = 1_000_000_000_000_000_000;
@@ -30,7 +30,7 @@ const QUEUE: u8 = 2;
 const DROP: u8 = 4;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../reporter-p4/compiled/v1model")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../reporter-p4/compiled/v1model")
 }
 
 fn tool(command: &mut Command) -> Vec<u8> {

@@ -12,8 +12,7 @@ use super::dialect::Form;
 use super::metadata::{Instructions, Item, Layouts};
 use super::packet::{self, First};
 use super::{DatagramSource, Flags, IntReport, Metadata, ReportVersion, err};
-use crate::wire::error::saturating_u16;
-use crate::wire::{Result, WireErrorKind};
+use dta_proto::wire::{Result, WireErrorKind, saturating_u16};
 
 const FIXED_LEN: usize = 16;
 static LAYOUTS: Layouts = Layouts::from_instructions(&Instructions::of_report_v10(), FIXED_LEN as u8)

@@ -3,9 +3,9 @@
 
 use core::net::Ipv4Addr;
 
-use crate::key::Flow;
-use crate::telemetry::InterfaceCounts;
-use crate::trace::TraceName;
+use dta_proto::key::Flow;
+use dta_proto::telemetry::InterfaceCounts;
+use dta_proto::trace::TraceName;
 
 /// When the first packet of a flow came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct PacketDrop {
     pub ingress: Option<u32>,
     /// Interface by which it would have left.
     pub egress: Option<u32>,
-    /// Why, by [`from_sflow_reason`](crate::wire::int::drop_reason::from_sflow_reason).
+    /// Why, by [`from_sflow_reason`](dta_proto::drop_reason::from_sflow_reason).
     pub reason: u8,
 }
 

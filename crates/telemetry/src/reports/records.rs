@@ -19,7 +19,6 @@
 
 use dta_proto::counter::{FlowReason, translator as names};
 use dta_proto::crc::crc32c;
-use dta_proto::flow_record::{Exported, FlowRecord, FlowStart, InterfaceName, InterfaceReading, PacketDrop};
 use dta_proto::key::Key;
 use dta_proto::telemetry::{
     self, InterfaceCounter, Location, Means, Metric, TelemetryEntry, TimedValue, list,
@@ -31,6 +30,7 @@ use super::{
     ArrivalTime, Detect, EgressPortNames, HOP_PORT, INTERFACE_COUNTER, INTERFACE_NAME, KEEPER, Named,
     PrimitiveBatch, RECORDED, SAMPLING, Telemetry, Tell, ValueName, Verdict, Whose, means_flow,
 };
+use crate::flow_record::{Exported, FlowRecord, FlowStart, InterfaceName, InterfaceReading, PacketDrop};
 
 /// Nanoseconds below which counters of an interface say too little of its rate: what comes earlier is a repeat.
 const SHORTEST: u64 = 500_000_000;

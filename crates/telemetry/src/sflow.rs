@@ -6,10 +6,10 @@
 
 use core::net::IpAddr;
 
-use super::error::saturating_u16;
-use super::int::{self, ReportedPacket};
-use super::{Error, Layer, Result, WireErrorKind};
-use crate::telemetry::{InterfaceCounter, InterfaceCounts};
+use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts};
+use dta_proto::wire::{Error, Layer, Result, WireErrorKind, saturating_u16};
+
+use crate::int::{self, ReportedPacket};
 
 /// The number of an agent's own interface; the two bits above it say what else a word may be.
 const OWN_INTERFACE: u32 = 0x3fff_ffff;

@@ -8,8 +8,8 @@ use core::net::IpAddr;
 
 use super::metadata::{BIT_6, Instructions, Item, TIMES};
 use super::{Fill, Flags, IntVersion, ReportVersion, TunnelKind};
-use crate::key::Flow;
-use crate::wire::ipv4;
+use dta_proto::key::Flow;
+use dta_proto::wire::ipv4;
 
 /// A node's metadata. `None` is written as all ones if an instruction asks for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

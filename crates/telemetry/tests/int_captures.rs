@@ -1,16 +1,16 @@
 //! Reads the captures of INT reports that other projects' generators made. They lie outside the repository, in
 //! `$DTA_CAPTURES/int` (default `../shared/data`); without them the tests say so and pass, except in CI.
 
-#[path = "../../testbed/tests/shared/captures.rs"]
+#[path = "../../../testbed/tests/shared/captures.rs"]
 mod beside;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dta_proto::wire::int::{
+use dta_proto::wire::{ethernet, ipv4, udp};
+use dta_telemetry::int::{
     DatagramSource, Dialect, IntReport, IntSettings, ReportVersion, Time, parse_reports,
 };
-use dta_proto::wire::{ethernet, ipv4, udp};
 
 use beside::captures;
 

@@ -15,7 +15,6 @@
 //! | `emit.rs` | encoders: for tests, benchmarks and testbeds (feature `emit`) |
 
 mod dialect;
-pub mod drop_reason;
 #[cfg(feature = "emit")]
 pub mod emit;
 mod int_v05;
@@ -36,9 +35,9 @@ pub(crate) use report_v20::IOAM;
 pub use stack::Stack;
 pub use tunnel::{Tunnel, TunnelKind};
 
+use dta_proto::wire::{Error, Layer, Result, WireErrorKind, saturating_u16};
+
 use self::dialect::Form;
-use super::error::saturating_u16;
-use super::{Error, Layer, Result, WireErrorKind};
 
 /// Version of a Telemetry Report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -40,7 +40,8 @@ use dta_proto::store::MAX_REDUNDANCY;
 use dta_proto::telemetry::{
     self, Location, Means, Metric, SwitchPath, TelemetryEntry, TimedValue, Via, Why, list,
 };
-use dta_proto::wire::int::Time;
+
+use crate::int::Time;
 
 pub use counters::{IntCounters, IntReason};
 pub use made::PrimitiveBatch;

@@ -1,8 +1,8 @@
 //! Tunnels: from the header of one to the packet in it.
 
 use super::packet::{First, TYPE_IPV6, TYPE_MPLS, behind_labels, get_be_u16, get_be_u32};
-use crate::key::Flow;
-use crate::wire::ethernet;
+use dta_proto::key::Flow;
+use dta_proto::wire::ethernet;
 
 /// UDP destination port of VXLAN (RFC 7348).
 const VXLAN: u16 = 4789;

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::counter::FlowReason;
-use dta_proto::flow_record::{Exported, FlowRecord, FlowStart, InterfaceName, InterfaceReading, PacketDrop};
 use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts, PATH_LEN};
 use dta_proto::wire::dta::DtaBody;
-use dta_proto::wire::int::emit::{self, EmittedDatagram, Hop, Local, Stack};
-use dta_proto::wire::int::{self, Dialect, Fill, Flags, IntSettings, IntVersion, ReportVersion};
 use proptest::prelude::*;
 
 use super::*;
+use crate::flow_record::{Exported, FlowRecord, FlowStart, InterfaceName, InterfaceReading, PacketDrop};
+use crate::int::emit::{self, EmittedDatagram, Hop, Local, Stack};
+use crate::int::{self, Dialect, Fill, Flags, IntSettings, IntVersion, ReportVersion};
 
 const STORES: StoreIds =
     StoreIds { paths: Some(1), values: Some(2), events: Some(3), counters: Some(4), postcards: Some(5) };

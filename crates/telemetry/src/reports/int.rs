@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use dta_proto::telemetry::{self, Location, Means, Metric, SwitchPath, TelemetryEntry, Via, list};
-use dta_proto::wire::int::{self, IntReport, IntSettings, Metadata, ReportedPacket};
+use dta_proto::wire::{Error, Layer, WireErrorKind};
 
 use super::seen::{Detect, Verdict};
 use super::tallies::PendingTally;
@@ -11,6 +11,7 @@ use super::{
     ArrivalTime, EgressPortNames, FlowSum, HOP_PORT, IntReason, Key, Named, PrimitiveBatch, Telemetry, Tell,
     Whose, means_flow,
 };
+use crate::int::{self, IntReport, IntSettings, Metadata, ReportedPacket};
 
 /// Most hops read from one report: more do not fit into the longest stack with more than their numbers.
 const MOST_HOPS: usize = 64;
@@ -25,6 +26,16 @@ enum Untaken {
 #[inline]
 fn is_dropped(report: &IntReport<'_>) -> bool {
     report.flags.dropped || report.local.drop_reason().is_some()
+}
+
+fn reason_of_error(error: &Error) -> IntReason {
+    match (error.layer, error.kind) {
+        _ if *error == int::IOAM => IntReason::Ioam,
+        (Layer::TelemetryReport, WireErrorKind::UnknownVersion(_)) => IntReason::Version,
+        (Layer::TelemetryReport, _) => IntReason::Header,
+        (Layer::Int, _) => IntReason::Stack,
+        _ => IntReason::Packet,
+    }
 }
 
 impl Telemetry {
@@ -60,7 +71,7 @@ impl Telemetry {
                 Ok(reports) => reports,
                 Err(error) => {
                     self.counters.reports += 1;
-                    self.counters.count_dropped(IntReason::from_error(&error));
+                    self.counters.count_dropped(reason_of_error(&error));
                     continue;
                 }
             };
@@ -70,7 +81,7 @@ impl Telemetry {
                 let name = match reports.read(&mut read[next]) {
                     None => break,
                     Some(Ok(())) => self.name_flow(&read[next]),
-                    Some(Err(error)) => Err(Untaken::Dropped(IntReason::from_error(&error))),
+                    Some(Err(error)) => Err(Untaken::Dropped(reason_of_error(&error))),
                 };
                 self.counters.reports += 1;
                 match name {
@@ -106,7 +117,7 @@ impl Telemetry {
             }
             // Drop and queue information is valid without the packet.
             Err(_) if is_dropped(report) || report.local.is_hop() => Ok(None),
-            Err(error) => Err(Untaken::Dropped(IntReason::from_error(error))),
+            Err(error) => Err(Untaken::Dropped(reason_of_error(error))),
         }
     }
 

@@ -7,9 +7,9 @@
 use proptest::prelude::*;
 
 use dta_proto::key::Flow;
-use dta_proto::wire::int::emit::{self, Carrier, Hop, Local, Variant};
-use dta_proto::wire::int::*;
 use dta_proto::wire::{Layer, WireErrorKind, ipv4};
+use dta_telemetry::int::emit::{self, Carrier, Hop, Local, Variant};
+use dta_telemetry::int::*;
 
 fn flow(text: &str) -> Flow {
     text.parse().unwrap()
@@ -742,7 +742,7 @@ fn int_mx_is_read_and_leaves_the_flow_as_its_sender_wrote_it() {
 
 #[test]
 fn a_stack_that_is_cut_is_an_error_also_where_int_is_guessed() {
-    use dta_proto::wire::int::emit::Stack;
+    use dta_telemetry::int::emit::Stack;
     let of = "10.0.0.1:5->10.0.0.2:6/udp";
     let hops = || (1..4).map(|n| Hop { switch: Some(n), latency: Some(n), ..Hop::default() }).collect();
     for version in [IntVersion::V05, IntVersion::V10, IntVersion::V21] {

@@ -3,11 +3,11 @@
 
 use std::net::IpAddr;
 
-use dta_dataplane::telemetry::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
 use dta_proto::key::Flow;
 use dta_proto::wire::dta::DtaBody;
-use dta_proto::wire::int::emit::{EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
-use dta_proto::wire::int::{Fill, Flags, IntSettings, IntVersion, ReportVersion};
+use dta_telemetry::int::emit::{EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
+use dta_telemetry::int::{Fill, Flags, IntSettings, IntVersion, ReportVersion};
+use dta_telemetry::reports::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
 
 const STORES: StoreIds =
     StoreIds { paths: Some(1), values: Some(2), events: Some(3), counters: Some(4), postcards: Some(5) };

@@ -2,8 +2,7 @@
 
 use super::metadata::Layout;
 use super::{Metadata, dialect::Form, int_v05, int_v10, int_v21};
-use crate::wire::error::saturating_u16;
-use crate::wire::{Error, Layer, Result, WireErrorKind};
+use dta_proto::wire::{Error, Layer, Result, WireErrorKind, saturating_u16};
 
 /// Length of the shim between the TCP or UDP header and INT, in all versions.
 pub(super) const SHIM_LEN: usize = 4;
