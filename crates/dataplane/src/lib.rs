@@ -45,10 +45,8 @@ mod run;
 mod run_tests;
 mod sent;
 mod sequences;
-mod sockets;
 #[cfg(test)]
 mod tests;
-
 mod version0;
 pub mod window;
 pub mod workers;

@@ -130,7 +130,7 @@ fn sequences_mean_nothing_after_a_restart_and_a_switch_remembers_nothing() {
     assert_eq!(card(&mut paths, 5000), Some(whole(60)));
     // It restarts just below where it was, and announces it by being out of its window for so long.
     for n in 0..1024 {
-        paths.bench.sequence = 100 + n;
+        paths.bench.sequence = 2900 + n;
         let other = paths.bench.v1(7, 999, DtaBody::Append { list: 0, value: &[0; 4] });
         paths.bench.ingest(0, &[other]);
     }

@@ -3,8 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::age::AgeList;
-use super::sequences::SequenceArrival;
-use super::sockets::Sockets;
+use super::sequences::{SequenceArrival, Sequences};
 
 /// A reporter not heard for this long (nanoseconds) is evicted for a new one if no other place is free.
 const IDLE: u64 = 30_000_000_000;
@@ -50,15 +49,13 @@ dta_proto::counters! {
     pub struct ReporterCounters {
         /// Reports heard, except undecodable ones.
         pub received: u64,
-        /// Sequences skipped, as two later reports confirm, and those between what was heard of it before and its
-        /// first report here.
+        /// Sequences skipped, and those between what was heard of it before and its first report here.
         pub gaps: u64,
-        /// Of these, those that arrived later, reordered or retransmitted, and those of a jump that turned out
-        /// not to be one.
+        /// Of these, those that arrived later, reordered or retransmitted.
         pub gaps_filled: u64,
         /// Reports with a sequence already seen.
         pub duplicates: u64,
-        /// Reports behind the window.
+        /// Reports too far behind the newest or ahead of it.
         pub out_of_window: u64,
         /// Times the sequence restarted.
         pub restarts: u64,
@@ -105,7 +102,7 @@ pub(crate) enum Admission {
 struct KnownReporter {
     id: u16,
     since: u64,
-    sockets: Sockets,
+    sequences: Sequences,
 }
 
 /// All version-1 reporters, at most a configured number.
@@ -157,7 +154,7 @@ impl Reporters {
     pub(crate) fn set_reference(&mut self, reference: bool) {
         self.reference = reference;
         for place in &mut self.list {
-            place.sockets.meet_anew();
+            place.sequences = place.sequences.without_history();
         }
         self.restarts = self.restarts.wrapping_add(1);
     }
@@ -176,16 +173,16 @@ impl Reporters {
     pub(crate) fn heard_earlier(&mut self, id: u16, newest: u32) {
         match self.index[usize::from(id)] {
             0 => self.earlier[usize::from(id)] = Some(newest),
-            place => self.list[usize::from(place) - 1].sockets.heard_earlier(newest),
+            place => self.list[usize::from(place) - 1].sequences.heard_earlier(newest),
         }
     }
 
     /// Every reporter with a place and more than one report.
     pub fn iter(&self) -> impl Iterator<Item = ReporterStatus> {
-        self.list.iter().filter(|place| place.sockets.is_confirmed()).map(|place| ReporterStatus {
+        self.list.iter().filter(|place| place.sequences.confirmed).map(|place| ReporterStatus {
             id: place.id,
-            counters: place.sockets.reporter_counters(),
-            newest: place.sockets.newest_sequence(),
+            counters: place.sequences.counters,
+            newest: place.sequences.newest_sequence(),
             since: place.since,
         })
     }
@@ -211,7 +208,7 @@ impl Reporters {
     pub(crate) fn take_expected(&mut self, now: u64, id: u16, arrival: &SequenceArrival) -> bool {
         // No reporter has place 0, so index -1 never occurs.
         let at = usize::from(self.index[usize::from(id)]).wrapping_sub(1);
-        self.list.get_mut(at).is_some_and(|place| place.sockets.take_expected(now, arrival))
+        self.list.get_mut(at).is_some_and(|place| place.sequences.take_expected(now, arrival))
     }
 
     /// Judges a report that is not the next in its sequence.
@@ -223,20 +220,20 @@ impl Reporters {
     }
 
     fn admit_again(&mut self, now: u64, at: usize, arrival: &SequenceArrival) -> Admission {
-        let KnownReporter { id, sockets, .. } = &mut self.list[at];
-        if !sockets.is_from_source(arrival.source) && !may_report(&self.listed, *id, arrival.source) {
+        let KnownReporter { id, sequences, .. } = &mut self.list[at];
+        if !sequences.is_from_source(arrival.source) && !may_report(&self.listed, *id, arrival.source) {
             return Admission::NotListed;
         }
-        let (known, restarts) = (sockets.is_confirmed(), sockets.reporter_counters().restarts);
+        let (known, restarts) = (sequences.confirmed, sequences.counters.restarts);
         let admission = match self.reference {
-            true => sockets.admit_in_reference(now, arrival),
-            false => sockets.admit_arrival(now, arrival),
+            true => sequences.admit_in_reference(now, arrival),
+            false => sequences.admit_arrival(now, arrival),
         };
-        if sockets.is_confirmed() && !known {
+        if sequences.confirmed && !known {
             self.unconfirmed.remove(at);
             self.confirmed.push(at, now);
         }
-        if sockets.reporter_counters().restarts != restarts {
+        if sequences.counters.restarts != restarts {
             self.restarts = self.restarts.wrapping_add(1);
         }
         admission
@@ -247,7 +244,7 @@ impl Reporters {
             return Admission::NotListed;
         }
         let earlier = self.earlier[usize::from(id)];
-        let place = |since| KnownReporter { id, since, sockets: Sockets::new(now, arrival, earlier) };
+        let place = |since| KnownReporter { id, since, sequences: Sequences::new(now, arrival, earlier) };
         let at = if self.list.len() < self.limit {
             self.list.push(place(self.evictions + self.unconfirmed_evictions));
             self.list.len() - 1
@@ -265,7 +262,7 @@ impl Reporters {
     fn make_room(&mut self, now: u64) -> Option<usize> {
         if let Some((at, _)) = self.unconfirmed.oldest_element() {
             self.unconfirmed.remove(at);
-            self.evicted.add(&self.list[at].sockets.reporter_counters());
+            self.evicted.add(&self.list[at].sequences.counters);
             self.unconfirmed_evictions += 1;
             self.index[usize::from(self.list[at].id)] = 0;
             return Some(at);
@@ -273,7 +270,7 @@ impl Reporters {
         let mut idle: Option<(usize, u64)> = None;
         for _ in 0..LOOKED_AT.min(self.list.len()) {
             let (at, _) = self.confirmed.oldest_element()?;
-            let last_heard = self.list[at].sockets.last_heard();
+            let last_heard = self.list[at].sequences.last_heard;
             self.confirmed.remove(at);
             self.confirmed.push(at, now);
             if now - last_heard >= IDLE && idle.is_none_or(|(_, longest)| last_heard < longest) {
@@ -281,13 +278,13 @@ impl Reporters {
             }
         }
         let (at, _) = idle?;
-        let KnownReporter { id, sockets, .. } = &self.list[at];
+        let KnownReporter { id, sequences, .. } = &self.list[at];
         self.confirmed.remove(at);
-        self.evicted.add(&sockets.reporter_counters());
+        self.evicted.add(&sequences.counters);
         self.evictions += 1;
         self.restarts = self.restarts.wrapping_add(1);
         // Losses until it has a place again are counted when it returns.
-        self.earlier[usize::from(*id)] = Some(sockets.newest_sequence());
+        self.earlier[usize::from(*id)] = Some(sequences.newest_sequence());
         self.index[usize::from(*id)] = 0;
         Some(at)
     }

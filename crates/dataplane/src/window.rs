@@ -2,31 +2,10 @@
 
 /// Sequences that the window remembers, the newest included.
 pub const WINDOW: u32 = 1024;
-/// A step of at most this is believed at once. A sender that is wrong once in this many reports cannot carry
-/// the window away from the right ones, as they catch up with it before its next.
-pub const NEAR: u32 = 256;
 /// Sequences less than this ahead are later; all others are earlier.
 pub const HALF: u32 = 1 << 31;
 
-/// Number of sequences in a [`LastSeen`].
-const LAST: u32 = u64::BITS;
 const WORDS: usize = WINDOW as usize / 64;
-
-/// Which of the newest sequences of a window were seen.
-#[derive(Clone, Copy, Debug)]
-pub struct LastSeen {
-    newest: u32,
-    /// Bit d is the sequence d before the newest.
-    seen: u64,
-}
-
-impl LastSeen {
-    /// Whether it contains a sequence.
-    pub fn has_seen(&self, sequence: u32) -> bool {
-        let behind = self.newest.wrapping_sub(sequence);
-        behind < LAST && self.seen >> behind & 1 == 1
-    }
-}
 
 /// The window's verdict on a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,40 +59,15 @@ impl SequenceWindow {
         self.newest
     }
 
-    /// The first sequence seen, or the one given to [`SequenceWindow::missing_since`].
-    pub fn first_sequence(&self) -> u32 {
-        self.first
-    }
-
     /// Whether a sequence is in the window and seen.
     pub fn has_seen(&self, sequence: u32) -> bool {
         self.newest.wrapping_sub(sequence) < WINDOW && self.is_marked(sequence)
     }
 
-    /// Whether a sequence is in the window, or at most `reach` ahead of it.
-    pub fn is_near(&self, sequence: u32, reach: u32) -> bool {
-        sequence.wrapping_sub(self.newest) <= reach || self.newest.wrapping_sub(sequence) < WINDOW
-    }
-
-    /// Which of the newest sequences were seen.
-    pub fn last_seen(&self) -> LastSeen {
-        let newest = self.newest;
-        let marked = (0..LAST).filter(|d| self.is_marked(newest.wrapping_sub(*d)));
-        LastSeen { newest, seen: marked.fold(0, |seen, d| seen | 1 << d) }
-    }
-
-    /// Marks sequences of another window as seen if they are near.
-    pub fn mark_last_seen(&mut self, last: LastSeen) {
-        let mine = self.newest;
-        if (1..WINDOW).contains(&last.newest.wrapping_sub(mine)) {
-            *self = SequenceWindow::new(last.newest);
-            self.mark_seen(mine);
-        }
-        for sequence in (0..LAST).map(|d| last.newest.wrapping_sub(d)).filter(|it| last.has_seen(*it)) {
-            if self.newest.wrapping_sub(sequence) < WINDOW {
-                self.mark_seen(sequence);
-            }
-        }
+    /// Whether a sequence is in the window, or ahead by less than its length.
+    pub fn is_near(&self, sequence: u32) -> bool {
+        let ahead = sequence.wrapping_sub(self.newest);
+        ahead < WINDOW || ahead.wrapping_neg() < WINDOW
     }
 
     fn mark_seen(&mut self, sequence: u32) {
@@ -134,32 +88,17 @@ impl SequenceWindow {
         self.mark_seen(self.newest);
     }
 
-    /// Judges a sequence up to `reach` ahead and records it. `came` says whether skipped sequences arrived by
-    /// another way: those are not missing.
-    pub fn offer_sequence(
-        &mut self,
-        sequence: u32,
-        reach: u32,
-        mut came: impl FnMut(u32) -> bool,
-    ) -> Verdict {
+    /// Judges a sequence less than a window's length ahead and records it.
+    pub fn offer_sequence(&mut self, sequence: u32) -> Verdict {
         let ahead = sequence.wrapping_sub(self.newest);
-        if ahead != 0 && ahead <= reach {
-            let mut missing = ahead - 1;
-            if ahead >= WINDOW {
-                self.seen = [0; WORDS];
-            }
-            for skipped in 1..ahead.min(WINDOW) {
-                let skipped = sequence.wrapping_sub(skipped);
-                let bit = skipped % WINDOW;
+        if (1..WINDOW).contains(&ahead) {
+            for skipped in 1..ahead {
+                let bit = sequence.wrapping_sub(skipped) % WINDOW;
                 self.seen[(bit / 64) as usize] &= !(1 << (bit % 64));
-                if came(skipped) {
-                    missing -= 1;
-                    self.mark_seen(skipped);
-                }
             }
             self.newest = sequence;
             self.mark_seen(sequence);
-            return Verdict::New { missing };
+            return Verdict::New { missing: ahead - 1 };
         }
         let behind = self.newest.wrapping_sub(sequence);
         if behind >= WINDOW {
@@ -193,9 +132,9 @@ mod tests {
     }
 
     impl Naive {
-        fn offer(&mut self, s: u32, reach: u32) -> Verdict {
+        fn offer(&mut self, s: u32) -> Verdict {
             let ahead = s.wrapping_sub(self.newest);
-            if ahead > 0 && ahead <= reach {
+            if ahead > 0 && ahead < WINDOW {
                 self.newest = s;
                 self.seen.insert(s);
                 return Verdict::New { missing: ahead - 1 };
@@ -213,9 +152,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set(start in any::<u32>(), far in any::<bool>(), steps in prop::collection::vec(
+        fn agrees_with_a_set(start in any::<u32>(), steps in prop::collection::vec(
             prop_oneof![8 => -40i64..40, 2 => -1100i64..1100, 1 => -70_000i64..70_000], 0..400)) {
-            let reach = if far { 1 << 16 } else { NEAR };
             let mut window = SequenceWindow::new(start);
             let mut naive = Naive { newest: start, first: start, seen: HashSet::from([start]) };
             for step in steps {
@@ -224,9 +162,9 @@ mod tests {
                 prop_assert_eq!(window.has_seen(s), has);
                 if s == naive.newest.wrapping_add(1) && s.is_multiple_of(2) {
                     window.advance_by_one();
-                    naive.offer(s, reach);
+                    naive.offer(s);
                 } else {
-                    prop_assert_eq!(window.offer_sequence(s, reach, |_| false), naive.offer(s, reach));
+                    prop_assert_eq!(window.offer_sequence(s), naive.offer(s));
                 }
                 prop_assert_eq!(window.newest_sequence(), naive.newest);
             }
@@ -236,7 +174,7 @@ mod tests {
     #[test]
     fn wraps_around() {
         let mut w = SequenceWindow::new(u32::MAX - 1);
-        let mut offer = |s| w.offer_sequence(s, NEAR, |_| false);
+        let mut offer = |s| w.offer_sequence(s);
         assert_eq!(offer(u32::MAX), Verdict::New { missing: 0 });
         assert_eq!(offer(2), Verdict::New { missing: 2 });
         assert_eq!(offer(0), Verdict::Late { fills: true });
@@ -244,12 +182,5 @@ mod tests {
         assert_eq!(offer(u32::MAX), Verdict::Duplicate);
         assert_eq!(offer(2 + HALF - 1), Verdict::Ahead);
         assert_eq!(offer(2 + HALF), Verdict::Behind);
-    }
-
-    #[test]
-    fn what_came_by_another_way_is_not_missing() {
-        let mut w = SequenceWindow::new(10);
-        assert_eq!(w.offer_sequence(20, NEAR, |s| s == 15), Verdict::New { missing: 8 });
-        assert_eq!(w.offer_sequence(15, NEAR, |_| false), Verdict::Duplicate);
     }
 }

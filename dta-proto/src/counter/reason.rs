@@ -33,7 +33,7 @@ values! {
         NotListed = "reporter_not_listed",
             "the configuration lists reporters (`[[translator.reporters]]`), but not this one at this address";
         Duplicate = "duplicate", "a sequence already seen";
-        OutOfWindow = "out_of_window", "a sequence 1,024 or more behind the newest";
+        OutOfWindow = "out_of_window", "a sequence 1,024 or more behind or ahead of the newest";
         LatePostcard = "late_postcard",
             "a postcard older than the last path sent for its key, or a repeat of it: accepting it would replace the path by a part of it";
         NoBucket = "no_bucket",

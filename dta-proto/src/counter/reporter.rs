@@ -114,7 +114,7 @@ table! {
         GAPS_FILLED: "gaps_filled", Sequences, Beside,
             "skipped sequences of a reporter that arrived later; `gaps - gaps_filled` are missing";
         DUPLICATES: "duplicates", Reports, Beside, "reports of a reporter with a sequence already seen";
-        OUT_OF_WINDOW: "out_of_window", Reports, Beside, "reports 1,024 or more behind the newest of their reporter";
+        OUT_OF_WINDOW: "out_of_window", Reports, Beside, "reports 1,024 or more behind or ahead of the newest of their reporter";
         RESTARTS: "restarts", Times, Beside, "times that a reporter's sequence restarted";
         HEARD_NACKS: "nacks", Nacks, Beside, "NACKs sent to a reporter";
         NEWEST: "newest", Sequences, Beside, "the newest sequence heard: a position, not a count"
