@@ -174,8 +174,9 @@ fn parse_flow(text: &str) -> Result<Flow, &'static str> {
     let (src, rest) = text.split_once("->").ok_or("there is no -> between two addresses")?;
     let (dst, proto) =
         rest.rsplit_once('/').ok_or("the protocol is missing: end it with /udp, /tcp or /NUMBER")?;
-    let (src, sport) = parse_end(src.trim())?;
-    let (dst, dport) = parse_end(dst.trim())?;
+    let ends = [src.trim(), dst.trim()];
+    let (src, sport) = parse_end(ends[0])?;
+    let (dst, dport) = parse_end(ends[1])?;
     if src.is_ipv4() != dst.is_ipv4() {
         return Err("one address is IPv4, the other IPv6");
     }
@@ -184,6 +185,10 @@ fn parse_flow(text: &str) -> Result<Flow, &'static str> {
         Some((_, n)) => *n,
         None => parse_digits(proto).ok_or("the protocol is neither a known name nor a number of 0 to 255")?,
     };
+    // `2001:db8::1:80` is an address, too, though whoever writes it means a port.
+    if has_ports(proto) && src.is_ipv6() && ends.iter().any(|end| !end.starts_with('[')) {
+        return Err("an IPv6 address stands in brackets, with its port behind them: [2001:db8::1]:80");
+    }
     Ok(Flow { src, dst, sport, dport, proto })
 }
 
@@ -247,6 +252,7 @@ mod tests {
             "10.0.0.1->10.0.0.2/icmp".parse::<Key>().unwrap().0,
             [10, 0, 0, 1, 10, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0, 0]
         );
+        assert_eq!("::1->::2/58".parse::<Flow>().unwrap().to_string().parse(), "::1->::2/58".parse::<Flow>());
     }
 
     #[test]
@@ -289,6 +295,8 @@ mod tests {
             ("[::1:5->[::2]:5/udp", "bracket"),
             ("[::1]5->[::2]:5/udp", "colon"),
             ("[::1]:5->10.0.0.2:5/udp", "one address is IPv4"),
+            ("2001:db8::1:80->[2001:db8::2]:443/tcp", "stands in brackets"),
+            ("[2001:db8::1]:80->2001:db8::2:443/tcp", "stands in brackets"),
         ] {
             let error = text.parse::<Key>().unwrap_err().to_string();
             assert!(error.contains(what), "{text}: {error}");
