@@ -626,6 +626,9 @@ async fn run_flush(args: &ControlArgs) -> anyhow::Result<()> {
 
 fn print_flushed(flushed: u64, output: OutputFlag) -> anyhow::Result<()> {
     output.print_document(&Flushed { flushed }, |_| {
+        if flushed == 0 {
+            return "nothing was waiting".to_owned();
+        }
         let on = if flushed == 1 { "is on its way" } else { "are on their way" };
         format!("{} held and {on}", format_count(flushed, "report was", "reports were"))
     })

@@ -29,7 +29,7 @@ pub enum MomentError {
         now: u64,
     },
     /// No moment is in the span.
-    #[error("no moment is from {} to before {}", format_utc(*since), format_utc(*until))]
+    #[error("the span ends before it begins: {} is not earlier than {} (--since, --until)", format_utc(*since), format_utc(*until))]
     Empty {
         /// The first moment.
         since: u64,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CommandStatus {
-    /// It was done, and all is well.
+    /// It was done, and found nothing wrong.
     Done = 0,
     /// It failed, in whole or in part.
     Failed = 1,
@@ -13,17 +13,17 @@ pub enum CommandStatus {
     Misuse = 2,
     /// A key that was asked for is not there.
     Absent = 3,
-    /// It was done, and what it looked at is not well.
+    /// It was done, and found problems.
     NotWell = 4,
 }
 
 /// Every status with its meaning, for help texts and documents.
 pub const STATUSES: [(&str, &str); 6] = [
-    ("0", "it was done, and all is well"),
+    ("0", "done; nothing wrong was found"),
     ("1", "it failed, in whole or in part; standard error says why"),
     ("2", "the command line or the configuration is wrong; nothing was done"),
     ("3", "what was asked for, such as a key, is not there"),
-    ("4", "it was done, and what it looked at is not well"),
+    ("4", "done; problems were found"),
     ("130, 143", "it was ended by SIGINT (Ctrl-C) or by SIGTERM; daemons end with 0"),
 ];
 

@@ -486,7 +486,7 @@ fn own() -> Vec<Known> {
         "dta-reporter send key-write --store flows --key 0a000000 --value 7 2>/dev/null",
         up(
             "dta-collector query key-write --store flows --policy at-least=2 0a000000",
-            Says(&["000000070000000000000000", "2 of 2 agree"]),
+            Says(&["000000070000000000000000", "2 of 2 copies"]),
         ),
     ),
     with(

@@ -1,5 +1,6 @@
 //! `dta-collector query`
 
+use std::fmt;
 use std::io::BufRead;
 use std::str::FromStr;
 
@@ -12,14 +13,14 @@ use dta_cli::terminal;
 use dta_proto::control::{
     CounterAnswer, Epoch, EpochsRequest, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer,
 };
-use dta_proto::key::Key;
+use dta_proto::key::{Flow, Key, ParseError};
 use dta_proto::telemetry;
 use dta_proto::to_hex_digits;
 use dta_proto::wire::dta::Primitive;
 use dta_rpc::{Ask, AskKeys, ClientError, KeyAnswer, QuestionKind, Spread};
 use dta_views::epoch::EpochSummary;
 use dta_views::lacks::MissingReports;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::client_flags::ClientFlags;
 use super::query_series::{self, SpanFlags};
@@ -127,7 +128,7 @@ pub(super) struct KeyQueryArgs {
 }
 
 impl KeyQueryArgs {
-    pub(super) fn parse_keys(&self) -> anyhow::Result<Vec<Key>> {
+    pub(super) fn parse_keys(&self) -> anyhow::Result<Vec<NamedKey>> {
         parse_arguments(&self.keys, "keys")
     }
 
@@ -137,13 +138,18 @@ impl KeyQueryArgs {
     }
 
     /// What the store says of keys, each answer with its epoch.
-    fn query_answers<A>(&self, keys: &[Key], kind: QuestionKind) -> anyhow::Result<Vec<(A, Option<Epoch>)>>
+    fn query_answers<A>(
+        &self,
+        keys: &[NamedKey],
+        kind: QuestionKind,
+    ) -> anyhow::Result<Vec<(A, Option<Epoch>)>>
     where
         A: TryFrom<KeyAnswer, Error = ClientError> + Send,
     {
+        let keys = NamedKey::keys(keys);
         let all = super::block_on(async {
             let ask = self.connect_at_moment().await?;
-            let answers = ask.ask_by_epoch::<A>(&self.store, keys, kind).await?;
+            let answers = ask.ask_by_epoch::<A>(&self.store, &keys, kind).await?;
             for address in ask.unreachable_addresses() {
                 eprintln!(
                     "dta-collector: the collector at {address} does not answer: answers are from the other collectors only"
@@ -171,9 +177,44 @@ impl KeyQueryArgs {
     }
 }
 
+/// A key with the spelling that answers show it by: an IPv6 flow cannot be read back from its key.
+#[derive(Clone, Debug)]
+pub(super) struct NamedKey {
+    pub(super) key: Key,
+    name: String,
+}
+
+impl NamedKey {
+    pub(super) fn keys(of: &[NamedKey]) -> Vec<Key> {
+        of.iter().map(|named| named.key).collect()
+    }
+}
+
+impl FromStr for NamedKey {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<NamedKey, ParseError> {
+        let key: Key = text.parse()?;
+        let name = text.parse::<Flow>().map_or_else(|_| key.to_string(), |flow| flow.to_string());
+        Ok(NamedKey { key, name })
+    }
+}
+
+impl fmt::Display for NamedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Serialize for NamedKey {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.name)
+    }
+}
+
 #[derive(Serialize)]
 struct ValueResult {
-    key: Key,
+    key: NamedKey,
     value: Option<String>,
     agreeing: u32,
     differing: u32,
@@ -184,7 +225,7 @@ struct ValueResult {
 
 #[derive(Serialize)]
 struct PathResult {
-    key: Key,
+    key: NamedKey,
     found: bool,
     #[serde(flatten)]
     route: PathHops,
@@ -224,7 +265,7 @@ impl PathHops {
 
 #[derive(Serialize)]
 struct CounterResult<'a> {
-    key: Key,
+    key: NamedKey,
     /// Too high by other keys in the same counters, too low by `lacks`.
     counted: u64,
     /// `null` = of another moment it is not known.
@@ -250,7 +291,7 @@ async fn missing_counts(client: &Spread, store: &str) -> anyhow::Result<(String,
 
 #[derive(Serialize)]
 struct Sketch {
-    key: Key,
+    key: NamedKey,
     epoch: u32,
     estimate: Option<u64>,
     merged: u32,
@@ -297,7 +338,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 &what,
                 &["key", "value", "copies"],
                 &[2],
-                keys.iter().zip(&answers).map(|(k, (a, epoch))| value_result(*k, a, epoch.as_ref())),
+                keys.iter().zip(&answers).map(|(k, (a, epoch))| value_result(k, a, epoch.as_ref())),
                 |v| v.value.is_some(),
                 value_row,
             )?;
@@ -316,7 +357,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 &what,
                 &["key", "path", "hops", "copies"],
                 &[3],
-                keys.iter().zip(&answers).map(|(k, (a, epoch))| path_result(*k, a, epoch.as_ref())),
+                keys.iter().zip(&answers).map(|(k, (a, epoch))| path_result(k, a, epoch.as_ref())),
                 |p| p.found,
                 path_row,
             )?;
@@ -345,12 +386,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 })?),
                 Some(_) => None,
             };
-            let counter = |(key, (answer, epoch)): (&Key, &(CounterAnswer, Option<Epoch>))| CounterResult {
-                key: *key,
-                counted: answer.value,
-                lacks: lacks.as_ref().map(|(_, lacks)| lacks),
-                epoch: epoch.as_ref().map(EpochSummary::from),
-            };
+            let counter =
+                |(key, (answer, epoch)): (&NamedKey, &(CounterAnswer, Option<Epoch>))| CounterResult {
+                    key: key.clone(),
+                    counted: answer.value,
+                    lacks: lacks.as_ref().map(|(_, lacks)| lacks),
+                    epoch: epoch.as_ref().map(EpochSummary::from),
+                };
             let all_there = print_answers(
                 &what,
                 &["key", "counted"],
@@ -386,8 +428,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 None => super::block_on(sketch_epoch(&what))?,
             };
             let answers = what.query_answers::<SketchAnswer>(&keys, QuestionKind::SketchMerge { epoch })?;
-            let sketch = |(key, (answer, of)): (&Key, &(SketchAnswer, Option<Epoch>))| Sketch {
-                key: *key,
+            let sketch = |(key, (answer, of)): (&NamedKey, &(SketchAnswer, Option<Epoch>))| Sketch {
+                key: key.clone(),
                 epoch,
                 estimate: answer.estimate,
                 merged: answer.merged,
@@ -467,9 +509,9 @@ fn parse_policy(text: &str) -> Result<(Policy, u32), String> {
     }
 }
 
-fn value_result(key: Key, answer: &KeyWriteAnswer, epoch: Option<&Epoch>) -> ValueResult {
+fn value_result(key: &NamedKey, answer: &KeyWriteAnswer, epoch: Option<&Epoch>) -> ValueResult {
     ValueResult {
-        key,
+        key: key.clone(),
         value: answer.value.as_deref().map(to_hex_digits),
         agreeing: answer.agreeing,
         differing: answer.differing,
@@ -484,13 +526,13 @@ fn value_row(v: &ValueResult) -> Vec<String> {
     vec![
         v.key.to_string(),
         v.value.clone().unwrap_or_else(|| absent.to_owned()),
-        format!("{} of {} agree{differing}", v.agreeing, v.copies),
+        format!("{} of {} copies{differing}", v.agreeing, v.copies),
     ]
 }
 
-fn path_result(key: Key, answer: &PathAnswer, epoch: Option<&Epoch>) -> PathResult {
+fn path_result(key: &NamedKey, answer: &PathAnswer, epoch: Option<&Epoch>) -> PathResult {
     PathResult {
-        key,
+        key: key.clone(),
         found: answer.found,
         route: PathHops::from_answer(answer),
         agreeing: answer.agreeing,
@@ -504,4 +546,17 @@ fn path_row(p: &PathResult) -> Vec<String> {
     let route = if p.found { p.route.hop_cells() } else { vec!["absent".to_owned(), String::new()] };
     let cells = [vec![p.key.to_string()], route, vec![format!("{} agree{differing}", p.agreeing)]];
     cells.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv6_flow_is_shown_as_it_was_written() {
+        let flow = "[2001:db8::1]:5000->[2001:db8::2]:443/udp";
+        let named: NamedKey = flow.parse().unwrap();
+        assert_eq!((named.key, named.to_string()), (flow.parse().unwrap(), flow.to_owned()));
+        assert_eq!("0a".parse::<NamedKey>().unwrap().to_string(), "0a000000000000000000000000000000");
+    }
 }

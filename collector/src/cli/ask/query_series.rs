@@ -6,11 +6,10 @@ use dta_cli::CommandStatus;
 use dta_cli::table::TextTable;
 use dta_files::moment;
 use dta_proto::control::Epoch;
-use dta_proto::key::Key;
 use dta_rpc::{AskKeys, ClientError, KeyAnswer, QuestionKind, Span};
 use serde::Serialize;
 
-use super::query::KeyQueryArgs;
+use super::query::{KeyQueryArgs, NamedKey};
 
 /// A span of time that is asked about.
 #[derive(clap::Args)]
@@ -45,7 +44,7 @@ struct ValueChange<T> {
 
 #[derive(Serialize)]
 struct OfKey<T> {
-    key: Key,
+    key: NamedKey,
     changes: Vec<ValueChange<T>>,
 }
 
@@ -64,7 +63,11 @@ where
 {
     let keys = what.parse_keys()?;
     let series = super::block_on(async {
-        Ok(what.connect_at_moment().await?.series_of::<A>(&what.store, &keys, kind, span).await?)
+        Ok(what
+            .connect_at_moment()
+            .await?
+            .series_of::<A>(&what.store, &NamedKey::keys(&keys), kind, span)
+            .await?)
     })?;
     let mut of_keys: BTreeMap<Vec<u8>, Vec<(&Epoch, Option<T>)>> = BTreeMap::new();
     for (epoch, answers) in &series {
@@ -74,9 +77,9 @@ where
         }
     }
     let none = Vec::new();
-    let changes = |key: &Key| OfKey {
-        key: *key,
-        changes: value_changes(of_keys.get(&key.0[..]).unwrap_or(&none), span),
+    let changes = |key: &NamedKey| OfKey {
+        key: key.clone(),
+        changes: value_changes(of_keys.get(&key.key.0[..]).unwrap_or(&none), span),
     };
     let shown: Vec<OfKey<T>> = keys.iter().map(changes).collect();
     what.client.output.print_document(&shown, |shown| {

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAMS = Path(os.environ.get("DTA_PROGRAMS", Path(__file__).parents[3] / "target/debug"))
+PROGRAMS = Path(os.environ.get("DTA_PROGRAMS", Path(__file__).parents[4] / "target/debug"))
 
 
 def reader(name):

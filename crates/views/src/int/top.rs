@@ -156,7 +156,7 @@ impl Top {
         if self.known == 0 {
             all.push(format!("No flow is known: {} has no keys.", self.keys));
         } else if self.with_figure == 0 {
-            all.push(format!("None of the {} known flows has {} in {}.", self.known, self.by, self.store));
+            all.push(format!("No {} known for these {} flows (store {}).", self.by, self.known, self.store));
             if !self.others.is_empty() {
                 all.push(format!("They can be ranked by {} (--by).", self.others.join(", ")));
             }
@@ -392,10 +392,10 @@ impl Ranking {
         let others: Vec<_> = By::ALL.into_iter().filter(is_there).map(By::name).collect();
         let others = match &others[..] {
             [] => String::new(),
-            others => format!(", or rank by {} (--by)", others.join(" or ")),
+            others => format!("; try --by {}", others.join(" or --by ")),
         };
         Err(IntError::NoStore(format!(
-            "no store is called {0}: name the store of the figures with --store{others}; this collector has {1}",
+            "nothing here is stored by {}{others}; or name a store of such values with --store (this collector has {})",
             by.name(),
             catalog.store_names()
         )))
@@ -561,6 +561,6 @@ mod tests {
         );
         assert_eq!(rank(By::Bytes).await.unwrap().others, [""; 0]);
         let refused = rank(By::Latency).await.unwrap_err().to_string();
-        assert!(refused.contains("or rank by packets or bytes (--by)"), "{refused}");
+        assert!(refused.contains("try --by packets or --by bytes"), "{refused}");
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn draw_top_flows(
     let [title, body, below] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), lacking]).areas(area);
     let head = format!(
-        "flows by {}: {} of {} known flows have a figure",
+        "flows by {}: known for {} of {} flows",
         by.name(),
         format_grouped(top.with_figure),
         format_grouped(top.known)
