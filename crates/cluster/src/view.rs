@@ -55,6 +55,7 @@ pub struct Earlier {
 }
 
 /// How many earlier placements are kept at most. Of an epoch in which more were written, the first ones are not known.
+#[cfg(any(test, feature = "etcd"))]
 pub(crate) const EARLIER: usize = 64;
 
 /// The collectors that have something by a placement.
@@ -75,6 +76,7 @@ impl View {
     }
 
     /// Another placement takes the place of this one.
+    #[cfg(any(test, feature = "etcd"))]
     pub(crate) fn replace_placement(&mut self, placement: ClusterPlacement) {
         let former = std::mem::replace(&mut self.placement, placement);
         if former.version != self.placement.version {
@@ -85,6 +87,7 @@ impl View {
     }
 
     /// A collector is gone: who goes by what it has something of takes the next placement.
+    #[cfg(any(test, feature = "etcd"))]
     pub(crate) fn remove_collector(&mut self, id: &str) {
         self.collectors.remove(id);
         let gone = |of: &Earlier| placement_holders(&of.placement).any(|holder| holder == id);
