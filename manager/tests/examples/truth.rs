@@ -1033,8 +1033,8 @@ fn own() -> Vec<Known> {
         "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=\"$PWD/testbed/rxe-guest/run --\" cargo test -p dta-collector --features verbs-requester --test verbs_rxe -- --ignored",
         NotHere(GUEST),
     ),
-    alone("cargo test -p dta-fuzz", NotHere(CI)),
-    alone("cargo run --release -p dta-crc --example compare", NotHere("it measures, and a debug build has nothing to tell")),
+    alone("cargo test -p dta-testbed --test seeded", NotHere(CI)),
+    alone("cargo run --release -p dta-proto --example compare", NotHere("it measures, and a debug build has nothing to tell")),
     alone("make fuzz", NotHere("it needs a nightly compiler")),
     alone("cargo build --release", NotHere(BUILDS)),
     ]
