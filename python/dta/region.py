@@ -4,12 +4,12 @@ The header, little-endian where nothing else is said::
 
     offset  bytes
      0      8     magic "DTAREGN\\0"
-     8      4     header version: 1 or 2
+     8      4     header version: 2
     12      4     0x01020304 in the writer's byte order, in which counters are too
     16      8     offset of the data in the file
     24      8     bytes of data
     32      4     bytes of the body
-    36      4     CRC-32 of bytes 8 to 35 and the body (version 1: of the body alone)
+    36      4     CRC-32 of bytes 8 to 35 and the body
     40      n     body: generation, address, time of creation, length of the description, each a bincode varint; then
                   the description of the store, a protobuf `dta.v1.Store`
 """
@@ -33,7 +33,7 @@ from .errors import RegionError
 from .spec import StoreSpec
 
 _HEADER_LEN = 4096
-_VERSIONS = (1, 2)
+_VERSION = 2
 _BODY = 40
 #: Meaning of the first byte of a bincode varint.
 _WIDTHS = {251: 2, 252: 4, 253: 8}
@@ -92,14 +92,13 @@ def _open(path: Path) -> Region:
         if header[:8] != b"DTAREGN\0":
             raise RegionError('is not a region file: it does not start with "DTAREGN"')
         (version,) = struct.unpack_from("<I", header, 8)
-        if version not in _VERSIONS:
-            raise RegionError(f"has header version {version}; this package reads 1 and 2")
+        if version != _VERSION:
+            raise RegionError(f"has header version {version}; this package reads {_VERSION}")
         if header[12:16] != (0x01020304).to_bytes(4, sys.byteorder):
             raise RegionError("was written on a machine of the other byte order, or its header is damaged")
         offset, length, body_len, checksum = struct.unpack_from("<QQII", header, 16)
         body = header[_BODY : _BODY + body_len]
-        covered = body if version == 1 else header[8:36] + body
-        if len(body) < body_len or zlib.crc32(covered) != checksum:
+        if len(body) < body_len or zlib.crc32(header[8:36] + body) != checksum:
             raise RegionError("has a damaged header: its checksum is wrong")
         generation, iova, created, spec = _body(body)
         if length != spec.region_len or offset < _HEADER_LEN or offset % _HEADER_LEN:

@@ -13,8 +13,6 @@
 //!               1970), and the store as the bytes of protobuf message dta.v1.Store
 //! ```
 //!
-//! Version 1 is read, too: its checksum covers only the body.
-//!
 //! The magic is written last, so a file whose creation was interrupted has none and is created again.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,7 +26,7 @@ use super::wire_address_for;
 
 /// Bytes reserved for the header at the beginning of the file.
 pub const HEADER_LEN: usize = 4096;
-/// Version of the header that this program writes; it also reads older ones.
+/// Version of the header.
 pub const VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"DTAREGN\0";
@@ -78,7 +76,7 @@ pub enum Mismatch {
     NotARegion,
     /// Another version of the header.
     #[error(
-        "has header version {0}, this program reads versions 1 to {VERSION}; use the program that wrote it, or remove it to \
+        "has header version {0}, this program reads version {VERSION}; use the program that wrote it, or remove it to \
          start empty"
     )]
     Version(u32),
@@ -127,14 +125,14 @@ pub(super) fn encode_header(header: &RegionHeader, data_offset: u64) -> (Vec<u8>
     bytes.extend(data_offset.to_le_bytes());
     bytes.extend(header.spec.region_len().to_le_bytes());
     bytes.extend((body.len() as u32).to_le_bytes());
-    bytes.extend(header_checksum(VERSION, &bytes, &body).to_le_bytes());
+    bytes.extend(header_checksum(&bytes, &body).to_le_bytes());
     bytes.extend(&body);
     (bytes, MAGIC)
 }
 
 /// The checksum of a header whose first bytes are `bytes`.
-fn header_checksum(version: u32, bytes: &[u8], body: &[u8]) -> u32 {
-    if version == 1 { crc::crc32(body) } else { crc::crc32(&[&bytes[8..CHECKSUM], body].concat()) }
+fn header_checksum(bytes: &[u8], body: &[u8]) -> u32 {
+    crc::crc32(&[&bytes[8..CHECKSUM], body].concat())
 }
 
 /// Reads a header. `None` if there never was one (no magic, all zeros): creation was interrupted.
@@ -149,7 +147,7 @@ pub(super) fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<Option<ParsedHea
     }
     // The version comes first: it decides what follows.
     let version = u32_at(8);
-    if !(1..=VERSION).contains(&version) {
+    if version != VERSION {
         return Err(Mismatch::Version(version));
     }
     let mark: [u8; 4] = bytes[12..16].try_into().expect("4 bytes");
@@ -165,7 +163,7 @@ pub(super) fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<Option<ParsedHea
     let (data_offset, data_len) = (u64_at(16), u64_at(24));
     let body_len = u32_at(32) as usize;
     let body = bytes[BODY..].get(..body_len).ok_or(Mismatch::Damaged("length of its body"))?;
-    if header_checksum(version, bytes, body) != u32_at(CHECKSUM) {
+    if header_checksum(bytes, body) != u32_at(CHECKSUM) {
         return Err(Mismatch::Damaged("checksum"));
     }
     let (body, used): (HeaderBody, usize) = bincode::decode_from_slice(body, bincode::config::standard())

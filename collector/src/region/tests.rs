@@ -307,26 +307,6 @@ fn addresses_on_the_wire_are_aligned_and_apart() {
 }
 
 #[test]
-fn a_header_of_version_1_is_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("r");
-    let region = open(&path, 256).unwrap();
-    region.write(8, b"kept").unwrap();
-    let header = region.file_header().unwrap().clone();
-    drop(region);
-    let mut bytes = fs::read(&path).unwrap();
-    let body = u32::from_le_bytes(bytes[32..36].try_into().unwrap()) as usize;
-    let checksum = dta_proto::crc::crc32(&bytes[40..40 + body]);
-    bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
-    bytes[36..40].copy_from_slice(&checksum.to_le_bytes());
-    fs::write(&path, &bytes).unwrap();
-    let region = open(&path, 256).unwrap();
-    let mut kept = [0; 4];
-    region.read(8, &mut kept).unwrap();
-    assert_eq!((region.file_header(), &kept), (Some(&header), b"kept"));
-}
-
-#[test]
 fn every_byte_of_a_header_is_looked_at() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r");

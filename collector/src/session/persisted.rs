@@ -26,8 +26,6 @@ struct Stored {
     opened: u64,
     ip: IpAddr,
     mac: Option<[u8; 6]>,
-    /// Written for older collectors, which read it; it duplicates the address.
-    gid: [u8; 16],
     port: u16,
     /// Whether it is for atomics, queue pair number, start PSN.
     queue_pairs: Vec<(bool, u32, u32)>,
@@ -53,7 +51,6 @@ pub(super) fn encode_leases(dir: &Path, leases: &Leases) -> Result<Vec<u8>, Stat
         opened: lease.opened,
         ip: lease.translator.ip,
         mac: lease.translator.known_mac().map(|mac| mac.0),
-        gid: lease.translator.to_gid(),
         port: lease.translator.port,
         queue_pairs: lease
             .queue_pairs
@@ -99,24 +96,11 @@ pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError
             .into_iter()
             .map(|(store, first, count)| ListRange { store, first, count })
             .collect(),
-        owner: stored.owner.map(with_kinds),
+        owner: stored.owner,
         from: None,
         expires: None,
     };
     Ok(Leases::from_stored(book.leases.into_iter().map(lease).collect(), book.generation, now))
-}
-
-/// An owner in the current format. Older collectors wrote names without their kinds: one with a colon was a URI, as
-/// no DNS name has one.
-fn with_kinds(owner: String) -> String {
-    let with_kind = |name: &str| match name.split_once(':') {
-        Some(("DNS" | "URI", _)) => name.to_owned(),
-        Some(_) => format!("URI:{name}"),
-        None => format!("DNS:{}", name.to_ascii_lowercase()),
-    };
-    let mut names: Vec<String> = owner.split(", ").map(with_kind).collect();
-    names.sort_unstable();
-    names.join(", ")
 }
 
 /// Writes what [`encode_leases`] returned.
@@ -137,20 +121,4 @@ pub(super) fn write_statistics(dir: &Path, bytes: &[u8]) -> Result<(), StateErro
 pub(super) fn load_statistics(dir: &Path, leases: &Leases) -> Result<SessionStatistics, StateError> {
     let nodes = state::load::<Nodes>(&statistics_path(dir))?.unwrap_or_default();
     Ok(SessionStatistics::from_stored(nodes, |session| leases.get(session).is_some()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_of_before_get_their_kinds() {
-        for (before, now) in [
-            ("tor1.example", "DNS:tor1.example"),
-            ("a.example, spiffe://x/y, b.example", "DNS:a.example, DNS:b.example, URI:spiffe://x/y"),
-            ("DNS:a.example, URI:b.example", "DNS:a.example, URI:b.example"),
-        ] {
-            assert_eq!(with_kinds(before.into()), now);
-        }
-    }
 }

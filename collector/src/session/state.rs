@@ -4,7 +4,7 @@
 //! ```text
 //! offset  bytes
 //!  0      8     magic "DTASTAT\0"
-//!  8      4     version, little-endian: 2
+//!  8      4     version, little-endian: 1
 //! 12      4     CRC-32 (ISO-HDLC) of the body, little-endian
 //! 16      n     body: bincode 2, standard configuration
 //! ```
@@ -17,7 +17,7 @@ use dta_proto::crc;
 use dta_files::own_file;
 
 const MAGIC: [u8; 8] = *b"DTASTAT\0";
-const VERSION: u32 = 2;
+const VERSION: u32 = 1;
 const HEADER_LEN: usize = 16;
 
 /// Why a state file cannot be used.

@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(time(&s), 50_000_000);
         s.record_statistics("t", &[NodeCounters { time_us: 7_000_001, ..node(7, 11) }], came);
         assert_eq!(time(&s), 7_000_001);
-        // A restarted collector does not know it, and reads what older ones wrote.
+        // A restarted collector does not know it.
         let bytes = bincode::encode_to_vec(s.nodes(), bincode::config::standard()).unwrap();
         let (nodes, _): (Nodes, _) = bincode::decode_from_slice(&bytes, bincode::config::standard()).unwrap();
         let again = SessionStatistics::from_stored(nodes, |_| true);

@@ -490,7 +490,7 @@ fn a_wrong_start_says_what_to_do() {
     let (code, error) = check(&missing);
     assert!(code == Some(2) && error.contains("/no/c"), "{error}");
 
-    // A region of another version, as a newer or older collector leaves it: named, and left as it is.
+    // A region of another version, as another collector leaves it: named, and left as it is.
     let old = dir.path().join("old");
     drop(Running::start(&old));
     let region = old.join("flows.region");

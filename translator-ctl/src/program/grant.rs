@@ -67,9 +67,8 @@ impl Grant {
         let destination = parse_endpoint(require_part("collector", session.collector.as_ref())?)?;
         require_part("queue_pairs", session.queue_pairs.first())?;
         let pairs = session.queue_pairs.iter();
-        let queue_pairs: Vec<ProgramQueuePair> = pairs
-            .map(|pair| queue_pair(collector, session, pair, &destination, source))
-            .collect::<Result<_, _>>()?;
+        let queue_pairs: Vec<ProgramQueuePair> =
+            pairs.map(|pair| queue_pair(collector, pair, &destination, source)).collect::<Result<_, _>>()?;
         let regions = session.regions.iter();
         let stores: Vec<Store> =
             regions.map(|region| parse_store(collector, region)).collect::<Result<_, _>>()?;
@@ -122,7 +121,6 @@ fn check_24_bits(field: &str, value: u32) -> Result<u32, GrantError> {
 
 fn queue_pair(
     collector: u8,
-    session: &control::Session,
     pair: &control::ResponderQueuePair,
     destination: &Endpoint,
     source: &FrameSource,
@@ -147,8 +145,7 @@ fn queue_pair(
         destination: *destination,
         tos: source.tos,
         max_dest_rd_atomic: pair.max_dest_rd_atomic,
-        // Older collectors do not send it: everything was replaced with the session then.
-        generation: if pair.generation == 0 { session.generation } else { pair.generation },
+        generation: pair.generation,
         start_psn: check_24_bits("queue_pairs.expected_psn", pair.expected_psn)?,
         replaced: pair.replaced.map(parse_ended_pair).transpose()?,
     })

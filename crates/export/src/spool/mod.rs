@@ -124,14 +124,6 @@ fn spool_io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::E
     }
 }
 
-/// The directory of a version that wrote records differently.
-fn earlier_version_error(directory: &Path) -> ExportError {
-    ExportError(format!(
-        "the spool {} was written by an earlier version of this program; let that version deliver its contents, then remove the directory",
-        directory.display()
-    ))
-}
-
 impl Spool {
     /// Opens the spool in a directory, which is created if missing; holds at most `most` bytes.
     ///
@@ -462,12 +454,6 @@ fn segment_numbers(directory: &Path) -> Result<Vec<u64>, ExportError> {
     Ok(numbers)
 }
 
-/// Whether a file is of the version that began heads and positions with their JSON.
-fn is_earlier(file: &File) -> bool {
-    let mut first = [0];
-    file.read_exact_at(&mut first, 0).is_ok() && first == *b"{"
-}
-
 /// The contents of `position`, if it exists and is valid.
 fn read_position(directory: &Path) -> Result<Option<Position>, ExportError> {
     let path = directory.join("position");
@@ -476,9 +462,6 @@ fn read_position(directory: &Path) -> Result<Option<Position>, ExportError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(spool_io_error("read", &path)(error)),
     };
-    if is_earlier(&file) {
-        return Err(earlier_version_error(directory));
-    }
     let read = || record::read_head(&file, 0, 0, file.metadata()?.len());
     let position = read().map_err(spool_io_error("read", &path))?.map(|(position, _)| position);
     if position.is_none() {
@@ -519,9 +502,6 @@ fn recover_state(directory: &Path) -> Result<SpoolState, ExportError> {
         let from = if number == position.segment { position.offset } else { 0 };
         let file = own_file::open(&path, OpenOptions::new().read(true).write(true))
             .map_err(spool_io_error("open", &path))?;
-        if is_earlier(&file) {
-            return Err(earlier_version_error(directory));
-        }
         let mut look = || {
             let mut bytes = file.metadata()?.len();
             if !has_last {

@@ -282,16 +282,6 @@ fn a_damaged_position_loses_nothing() {
     }
 }
 
-#[test]
-fn a_spool_of_an_earlier_version_is_refused_and_left_as_it_is() {
-    let folder = tempfile::tempdir().unwrap();
-    let record = "{\"bytes\":1,\"crc\":0,\"points\":1,\"read\":[1,0,0,0],\"recent\":[]}\nx";
-    fs::write(segment_path(folder.path(), 1), record).unwrap();
-    let refused = Spool::open(folder.path(), 1 << 20).unwrap_err();
-    assert!(refused.to_string().contains("written by an earlier version"), "{refused}");
-    assert_eq!(fs::read_to_string(segment_path(folder.path(), 1)).unwrap(), record);
-}
-
 /// What happens to the bytes of a segment.
 #[derive(Clone, Debug)]
 enum Damage {
