@@ -9,23 +9,24 @@
 //! Without the feature `etcd` all of this refuses, and says so.
 
 mod config;
-mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod in_effect;
 mod membership;
 mod view;
-mod views;
 #[cfg(not(feature = "etcd"))]
 mod without;
 
 pub use config::{Config, EtcdTls};
-pub use error::EtcdError;
 #[cfg(feature = "etcd")]
 pub use etcd::{follow_cluster, join_cluster, read, rebalance, set_drained};
 pub use in_effect::InEffect;
 pub use membership::{Lease, Membership};
-pub use view::{CollectorRecord, Earlier, View};
-pub use views::Views;
+pub use view::{CollectorRecord, Earlier, View, Views};
 #[cfg(not(feature = "etcd"))]
 pub use without::{follow_cluster, join_cluster, read, rebalance, set_drained};
+
+/// Why something in etcd could not be read or changed, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct EtcdError(String);

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use dta_proto::placement::plan::PlacementMember;
 use dta_proto::placement::{ClusterPlacement, plan};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// A collector, as it says itself. In etcd this is JSON; fields that a reader does not know are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +54,39 @@ pub struct Earlier {
     /// Whether all who have something by it have been there since before the next one was written: nobody took another one
     /// because somebody was gone.
     pub is_waited_for: bool,
+}
+
+/// The newest view. While etcd cannot be reached, it is the last one that was heard of.
+#[derive(Debug)]
+pub struct Views {
+    newest: watch::Receiver<Arc<View>>,
+    task: JoinHandle<()>,
+}
+
+impl Views {
+    #[cfg(feature = "etcd")]
+    pub(crate) fn new(newest: watch::Receiver<Arc<View>>, task: JoinHandle<()>) -> Views {
+        Views { newest, task }
+    }
+
+    pub fn now(&self) -> Arc<View> {
+        self.newest.borrow().clone()
+    }
+
+    /// Waits for another view than the last one that this call returned.
+    pub async fn next_view(&mut self) -> Arc<View> {
+        if self.newest.changed().await.is_err() {
+            // Nobody will say anything new.
+            std::future::pending::<()>().await;
+        }
+        self.newest.borrow_and_update().clone()
+    }
+}
+
+impl Drop for Views {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// How many earlier placements are kept at most. Of an epoch in which more were written, the first ones are not known.

@@ -21,7 +21,6 @@ mod epochs;
 #[cfg(test)]
 mod execute_tests;
 mod frame;
-mod gathers;
 #[cfg(test)]
 mod hostile_tests;
 pub mod losses;

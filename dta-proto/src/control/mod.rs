@@ -13,11 +13,23 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/dta_v1.
 mod buckets_message;
 mod convert;
 mod endpoint_message;
-mod limits;
 mod program_message;
 mod store_message;
 
 pub use buckets_message::{bucket_ranges, copies_from_ranges};
 pub use convert::{MessageError, parse_purpose, transport};
-pub use limits::{MAX_EPOCHS, MAX_KEYS, MAX_NODES, MAX_READ};
 pub use program_message::{program_message, program_of};
+
+// Limits on one call, enforced by servers and respected by clients.
+
+/// Most keys in one query: answers stay below the 4 MiB that clients accept by default.
+pub const MAX_KEYS: usize = 16_384;
+
+/// Most epochs in one answer.
+pub const MAX_EPOCHS: usize = 4096;
+
+/// Most nodes whose counters fit one renewal; a translator that hears more reporters renews several times.
+pub const MAX_NODES: usize = 16_384;
+
+/// Most bytes of one raw read.
+pub const MAX_READ: u32 = 64 << 10;

@@ -9,7 +9,6 @@
 
 mod cluster;
 mod connect;
-mod error;
 mod follow;
 mod join;
 mod watched;
@@ -18,6 +17,7 @@ pub use follow::follow_cluster;
 pub use join::join_cluster;
 
 use dta_proto::placement::ClusterPlacement;
+use dta_rpc::transport::tls::TlsError;
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 
 use crate::{Config, EtcdError, View};
@@ -76,4 +76,21 @@ pub async fn set_drained(config: &Config, id: &str, is: bool) -> Result<(), Etcd
         false => drop(client.delete(key, None).await?),
     }
     Ok(())
+}
+
+impl From<etcd_client::Error> for EtcdError {
+    fn from(error: etcd_client::Error) -> Self {
+        EtcdError(match &error {
+            etcd_client::Error::GRpcStatus(status) => {
+                format!("etcd: {}", dta_rpc::transport::status_reason(status))
+            }
+            other => format!("etcd: {other}"),
+        })
+    }
+}
+
+impl From<TlsError> for EtcdError {
+    fn from(error: TlsError) -> Self {
+        EtcdError(error.to_string())
+    }
 }

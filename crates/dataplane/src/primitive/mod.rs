@@ -18,10 +18,27 @@ use self::key_write::KeyWriteShape;
 use self::postcarding::PostcardState;
 use self::sketch::SketchState;
 use crate::context::Context;
-use crate::counters::Reason;
+use crate::counters::{EngineCounters, Reason};
 use crate::engine::{Admitted, EngineLimits};
-use crate::gathers::Gathers;
 use crate::losses::Origin;
+use crate::regions::Regions;
+
+/// A store's state that gathers reports, to send many in one operation.
+pub(crate) trait Gathers {
+    /// Sends what was started at or before `born_by`.
+    fn flush_started_by(&mut self, born_by: u64, context: &mut Context<'_>);
+
+    /// Sends everything held, in order of place (lists by number), the order in which a switch's registers
+    /// are read.
+    fn flush_all(&mut self, context: &mut Context<'_>);
+
+    /// Start time of the oldest held element; `None` if nothing is held.
+    fn oldest_start_time(&self) -> Option<u64>;
+
+    /// Discards what is held and known for the region at a place, because the region goes or memory may hold
+    /// newer data. The region then starts out like one of a new store. What another collector has, too, stays.
+    fn discard_region(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters);
+}
 
 /// What is kept of a store, by its primitive.
 pub(crate) enum PrimitiveState {
