@@ -25,7 +25,7 @@ SCRIPTS += testbed/tracing/overlay testbed/tracing/queue
 SCRIPTS += $(addprefix packaging/,build-deb build-static build-container release rustc-static test/packages test/release test/in-systemd test/static test/common.sh)
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages.
 POOL_TESTS = --lib --test region_memory --test service --test program
-POOL_CRATES = /(collector|testbed) 
+POOL_CRATES = /(collector|memory|testbed) 
 POOLS ?= 0 2 128
 
 # All that is tested is built with these features, so that it is built once.

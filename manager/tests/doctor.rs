@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use dta_collector::config::{Config, MemoryConfig};
+use dta_collector::config::{Config, MemoryBacking};
 use dta_collector::server::RunningCollector;
 use dta_link::{Link, UdpConfig, UdpLink};
 use dta_proto::batch::PacketBatch;
@@ -25,7 +25,7 @@ use common::manager;
 async fn collector() -> (RunningCollector, RemoteCollector) {
     let mut config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        memory: MemoryConfig::Anonymous,
+        memory: MemoryBacking::Anonymous,
         ..Config::default()
     };
     config.soft.port = 0;

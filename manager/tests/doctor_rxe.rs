@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dta_collector::config::{Config, MemoryConfig};
+use dta_collector::config::{Config, MemoryBacking};
 use dta_collector::server::RunningCollector;
 use dta_link::{Link, PacketConfig, PacketLink};
 use dta_proto::batch::PacketBatch;
@@ -64,7 +64,7 @@ impl Ground {
     async fn new() -> Self {
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
-            memory: MemoryConfig::Anonymous,
+            memory: MemoryBacking::Anonymous,
             device: "rxe0".into(),
             ..Config::default()
         };

@@ -1,4 +1,4 @@
-"""Reads an append list from its ring, like `collector/src/reader/append.rs` does.
+"""Reads an append list from its ring, like `crates/memory/src/reader/append.rs` does.
 
 A list is looked at as a whole: what lies at each place, and whether it is a batch of this list. A batch that is missing
 or damaged while a later one is there is looked for once more after the time in which frames can overtake each other, and

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use dta_collector::nic::ROCE_PORT;
 use dta_files::moment;
 use dta_link::fault::Faults;
 use dta_link::netstat;
 use dta_link::shared_ring::RingUse;
+use dta_memory::nic::ROCE_PORT;
 use dta_proto::counter::{Stage, nic, ring, translator as counter};
 use dta_rpc::collector::RemoteCollector;
 use dta_rpc::{Ask, ClientOptions, Spread, SpreadMember, translator};

@@ -4,10 +4,10 @@
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
-use dta_collector::config::MemoryConfig;
-use dta_collector::nic::{Access, NicError, QueuePairInfo, QueuePairRequest, Registration};
-use dta_collector::region::{Region, RegionOptions};
-use dta_collector::store::Store;
+use dta_memory::nic::{Access, NicError, QueuePairInfo, QueuePairRequest, Registration};
+use dta_memory::region::{Region, RegionOptions};
+use dta_memory::store::MemoryBacking;
+use dta_memory::store::Store;
 use dta_proto::buckets::Copies;
 use dta_proto::program::{
     self, DataPlaneEntry, Endpoint, Lists, Program, ProgramQueuePair, Purpose, Rkey, Transport,
@@ -47,7 +47,7 @@ pub fn programmed(
     }
     let stores = specs
         .iter()
-        .map(|spec| Store::open(spec, &MemoryConfig::Anonymous, options))
+        .map(|spec| Store::open(spec, &MemoryBacking::Anonymous, options))
         .collect::<Result<Vec<_>, _>>()?;
     for store in &stores {
         let registration = register(Arc::clone(&store.region), Access::for_store(&store.spec.kind))?;

@@ -2,10 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use dta_memory::reader::append::ReadProgress;
 use dta_proto::counter::collector as names;
 use dta_proto::wire::dta::Primitive;
-
-use crate::reader::append::ReadProgress;
 
 #[derive(Default)]
 pub(super) struct AnswerCounters {

@@ -1,14 +1,14 @@
 //! Why a question is refused, and the gRPC status of each refusal.
 
+use dta_memory::region::{AccessError, RegionError};
+use dta_memory::store::{MemoryError, StoreError};
 use dta_proto::control::{MAX_KEYS, MAX_READ};
 use dta_rpc::ClientError;
 use tonic::{Code, Status};
 
+use super::keys::QueryError;
 use crate::cluster::Adrift;
 use crate::epochs::MomentError;
-use crate::reader::QueryError;
-use crate::region::{AccessError, RegionError};
-use crate::store::{MemoryError, StoreError};
 
 /// Why a question is refused.
 #[derive(Debug, thiserror::Error)]

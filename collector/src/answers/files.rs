@@ -4,9 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dta_memory::region::{Region, RegionError};
+use dta_memory::store::Store;
+
 use super::Memory;
-use crate::region::{Region, RegionError};
-use crate::store::Store;
 
 /// Why the stores of a directory cannot be queried.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! Stores and their raw memory.
 
+use dta_memory::store::{MemoryError, Store, load};
 use dta_proto::control::{MAX_READ, ReadMemoryRequest, ReadMemoryResponse, StoreInfo};
 
 use super::{AskError, Memory};
-use crate::store;
 
 impl Memory {
     pub(super) fn store_infos(&self) -> Result<Vec<StoreInfo>, AskError> {
@@ -11,7 +11,7 @@ impl Memory {
             .current_stores()?
             .current_stores()
             .iter()
-            .map(|store| store::store_info(store))
+            .map(|store| store_info(store))
             .collect::<Result<_, _>>()?)
     }
 
@@ -28,4 +28,29 @@ impl Memory {
         })?;
         Ok(ReadMemoryResponse { data, generation: store.generation })
     }
+}
+
+/// A store with its memory and load, as `dta.v1` describes it. Measures the load, which reads a sample of the
+/// memory.
+///
+/// # Errors
+/// The memory does not match the store's description.
+fn store_info(store: &Store) -> Result<StoreInfo, MemoryError> {
+    let load = load::measure_load(store).map_err(|error| store.outside_region(error))?;
+    Ok(StoreInfo {
+        store: Some((&store.spec).into()),
+        generation: store.generation,
+        length: store.region.len(),
+        memory: store.region.page_kind().to_string(),
+        file: store.region.file_path().map(|p| p.display().to_string()).unwrap_or_default(),
+        used: load.used,
+        capacity: load.capacity,
+        load: load.load,
+        survival: load.survival,
+        advised_redundancy: load.advised_redundancy.map(u32::from),
+        buckets: Vec::new(),
+        lists: Vec::new(),
+        elsewhere: String::new(),
+        written: None,
+    })
 }

@@ -1,7 +1,7 @@
 //! What stores answer, from this process's memory: the other side of [`Ask`], which `dta-client` implements
 //! over gRPC.
 //!
-//! Each question is checked, answered by a [reader](crate::open_reader), and counted. A refusal is an
+//! Each question is checked, answered by a [reader](dta_memory::reader), and counted. A refusal is an
 //! [`AskError`], whose text says what to do. The gRPC service, the dashboard of a memory directory and exporters ask
 //! here.
 
@@ -10,6 +10,7 @@ mod entries;
 mod error;
 mod files;
 mod inspect;
+mod keys;
 mod query;
 mod tail;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use dta_memory::store::{ServedStores, Store};
 use dta_proto::control::{
     EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
     ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
@@ -26,12 +28,11 @@ use dta_rpc::{Ask, ClientError, QueryAnswers, Question, Series, Span, TailMessag
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::epochs::Epochs;
-use crate::reader::key_increment::Roles;
-use crate::store::{ServedStores, Store};
 use counters::AnswerCounters;
 
 pub use error::AskError;
 pub use files::FilesError;
+pub use keys::Roles;
 
 /// Threads that scan whole rings for followed lists; others wait for a thread.
 const LOOKS: usize = 4;

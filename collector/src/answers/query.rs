@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use dta_memory::store::Store;
 use dta_proto::control::{Epoch, EpochsRequest, EpochsResponse, MAX_EPOCHS, MAX_KEYS};
 use dta_rpc::{Moment, QueryAnswers, Question, Series, Span};
 
+use super::keys::query_store;
 use super::{AskError, Memory};
 use crate::epochs::{Epochs, MomentError};
-use crate::reader;
-use crate::store::Store;
 
 impl Memory {
     pub(super) fn answer_question(&self, question: &Question) -> Result<QueryAnswers, AskError> {
@@ -53,7 +53,7 @@ impl Memory {
         epoch: Option<Epoch>,
     ) -> Result<QueryAnswers, AskError> {
         let Question { keys, kind, .. } = question;
-        let found = reader::query_store(store, keys, *kind, self.roles.as_deref())?;
+        let found = query_store(store, keys, *kind, self.roles.as_deref())?;
         self.counters.query_counts(kind.primitive()).count_keys(keys.len(), found.found);
         Ok(QueryAnswers { of_keys: found.answers, generation: store.generation, placement: 0, epoch })
     }

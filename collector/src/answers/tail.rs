@@ -1,9 +1,12 @@
-//! Following an append list as a stream: [`follow`](crate::reader::follow) says what is read and when to
+//! Following an append list as a stream: [`follow`](dta_memory::reader::follow) says what is read and when to
 //! sleep.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use dta_memory::reader::append::{ListError, Lists, ReadStart};
+use dta_memory::reader::follow::{Follower, News};
+use dta_memory::store::Store;
 use dta_proto::control::{TailRequest, TailResponse};
 use dta_proto::wire::dta::Primitive;
 use dta_rpc::{ClientError, TailMessages};
@@ -11,11 +14,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::keys::QueryError;
 use super::{AskError, Memory};
-use crate::reader::QueryError;
-use crate::reader::append::{ListError, Lists, ReadStart};
-use crate::reader::follow::{Follower, News};
-use crate::store::Store;
 
 /// Messages queued for a slow client; beyond that its reader waits, and may be overtaken by the writer, which it
 /// reports.

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use dta_memory::region::{Region, RegionOptions};
 use dta_proto::control::TailRequest;
 use dta_proto::key::Key;
 use dta_proto::layout::key_increment::{CountingRole, copy_in_lane, counter_offset, encode_counter};
@@ -9,7 +10,6 @@ use dta_rpc::{Ask, AskKeys, Policy};
 use tonic::Code;
 
 use super::*;
-use crate::region::{Region, RegionOptions};
 
 /// Stores of 4 KiB, whose descriptions say more.
 fn short() -> Memory {
@@ -72,7 +72,7 @@ async fn a_file_that_is_cut_short_under_a_reader_is_an_error() {
         },
     ];
     let options = RegionOptions { huge_pages: false };
-    let directory = crate::config::MemoryConfig::Directory(dir.path().to_owned());
+    let directory = crate::config::MemoryBacking::Directory(dir.path().to_owned());
     drop(ServedStores::open(&specs, &directory, options).unwrap());
     let memory = Memory::open(dir.path()).unwrap();
     let keys = [Key([1; 16])];
@@ -99,7 +99,7 @@ async fn what_followed_lists_look_at_waits_for_few_threads() {
     let specs = [StoreSpec { id: 1, name: "events".into(), kind }];
     let options = RegionOptions { huge_pages: false };
     let memory = Memory::new(Arc::new(
-        ServedStores::open(&specs, &crate::config::MemoryConfig::Anonymous, options).unwrap(),
+        ServedStores::open(&specs, &crate::config::MemoryBacking::Anonymous, options).unwrap(),
     ));
     let all = memory.looks.clone().acquire_many_owned(LOOKS as u32).await.unwrap();
     // Nothing is there: it ends once the ring was looked at.
@@ -117,7 +117,7 @@ async fn a_list_whose_memory_is_replaced_is_to_be_followed_again() {
     let dir = tempfile::tempdir().unwrap();
     let kind = StoreKind::Append { lists: 1, ring: 1024, batch_len: 64, entry_len: 4, notify: false };
     let specs = [StoreSpec { id: 1, name: "events".into(), kind }];
-    let directory = crate::config::MemoryConfig::Directory(dir.path().to_owned());
+    let directory = crate::config::MemoryBacking::Directory(dir.path().to_owned());
     let stores = ServedStores::open(&specs, &directory, RegionOptions { huge_pages: false }).unwrap();
     for memory in [Memory::open(dir.path()).unwrap(), Memory::new(Arc::new(stores))] {
         let mut following = memory.tail_list(TailRequest::default()).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_list_whose_memory_is_replaced_is_to_be_followed_again() {
 /// A store in a directory, and the side that reads it there.
 fn of_files(directory: &std::path::Path, kind: StoreKind) -> (Store, Memory) {
     let spec = StoreSpec { id: 1, name: "s".into(), kind };
-    let place = crate::config::MemoryConfig::Directory(directory.to_owned());
+    let place = crate::config::MemoryBacking::Directory(directory.to_owned());
     let store = Store::open(&spec, &place, RegionOptions::default()).unwrap();
     (store, Memory::open(directory).unwrap())
 }

@@ -5,9 +5,8 @@ use std::path::Path;
 use dta_cli::CommandStatus;
 use dta_cli::number;
 use dta_cli::output::OutputFlag;
-
-use crate::nic::NicError;
-use crate::nic::verbs::{self, DeviceInfo, VerbsError};
+use dta_memory::nic::NicError;
+use dta_memory::nic::verbs::{self, DeviceInfo, VerbsError};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  dta-collector devices")]
@@ -67,7 +66,7 @@ fn device_lines(devices: &[DeviceInfo]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nic::verbs::{DeviceLimits, GidEntry, GidType, PortInfo};
+    use dta_memory::nic::verbs::{DeviceLimits, GidEntry, GidType, PortInfo};
 
     #[test]
     fn a_device_is_shown_with_its_ports_and_gids() {

@@ -74,7 +74,7 @@ const FEATURES: &[&str] = match (cfg!(feature = "verbs"), cfg!(feature = "etcd")
 /// Runs the program with these arguments, the first of which is the program's name: so another program can run it in
 /// its own process.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    crate::region::name_lost_files();
+    dta_memory::region::name_lost_files();
     dta_cli::program::run(args, FEATURES, |cli: CollectorCli| match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::CheckConfig(args) => check_config::run(&args),

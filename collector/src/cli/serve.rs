@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::names_flag::NamesFlag;
 use super::supervise::{self, Signals};
 use crate::config::{
-    CollectorClusterConfig, CollectorTlsConfig, Config, ConfigError, MemoryConfig, SoftLink, Telemetry,
+    CollectorClusterConfig, CollectorTlsConfig, Config, ConfigError, MemoryBacking, SoftLink, Telemetry,
     Transport,
 };
 use crate::server::RunningCollector;
@@ -74,7 +74,7 @@ pub(super) struct ServeSettings {
     device: Option<String>,
     /// Directory of region files, or `anonymous`
     #[arg(long, env, value_name = "DIR")]
-    memory: Option<MemoryConfig>,
+    memory: Option<MemoryBacking>,
     /// Where metrics are scraped: HOST:PORT, `off`, or `auto`, which is 127.0.0.1:40052 if it is free
     #[arg(long, env, value_name = "HOST:PORT|auto|off")]
     metrics: Option<dta_export::metrics::Address>,
@@ -151,9 +151,9 @@ impl ServeSettings {
             None => Default::default(),
         };
         if let Some(name) = &self.name
-            && config.memory == MemoryConfig::Directory(crate::config::default_directory(&config.name))
+            && config.memory == MemoryBacking::Directory(crate::config::default_directory(&config.name))
         {
-            config.memory = MemoryConfig::Directory(crate::config::default_directory(name));
+            config.memory = MemoryBacking::Directory(crate::config::default_directory(name));
         }
         places.apply_flag("collector.name", &mut config.name, &self.name);
         places.apply_flag("collector.listen", &mut config.listen, &self.listen);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CollectorClusterConfig, CollectorLimits, CollectorMetricsConfig, CollectorTlsConfig, Config, ConfigError,
-    EXAMPLE, HistoryConfig, MemoryConfig, Soft, Transport, UsedStoreNames, Verbs, default_directory,
+    EXAMPLE, HistoryConfig, MemoryBacking, Soft, Transport, UsedStoreNames, Verbs, default_directory,
 };
 
 #[derive(Serialize, Deserialize, Default)]
@@ -89,7 +89,7 @@ impl Config {
 fn config_from_file(file: CollectorConfigFile) -> Result<Config, ConfigError> {
     let mut config = Config::default();
     if let Some(name) = file.collector.name {
-        config.memory = MemoryConfig::Directory(default_directory(&name));
+        config.memory = MemoryBacking::Directory(default_directory(&name));
         config.name = name;
     }
     if let Some(listen) = file.collector.listen {

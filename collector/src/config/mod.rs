@@ -22,6 +22,9 @@ use std::time::Duration;
 use dta_link::Wire;
 use dta_link::fault::Faults;
 pub use dta_link::shared_ring::RingUse;
+use dta_memory::nic::ROCE_PORT;
+use dta_memory::nic::soft::MAX_THREADS;
+pub use dta_memory::store::MemoryBacking;
 use dta_proto::name;
 pub use dta_proto::queue_pair::Transport;
 use dta_proto::store::StoreSpec;
@@ -36,9 +39,6 @@ pub use history::{ClickHouse, Coarse, HistoryConfig};
 pub use limits::CollectorLimits;
 pub use metrics::{CollectorMetricsConfig, Telemetry};
 
-use crate::nic::ROCE_PORT;
-use crate::nic::soft::MAX_THREADS;
-
 /// Where gRPC listens by default.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40050);
 
@@ -51,7 +51,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Serve gRPC without TLS on an address that is not loopback.
     pub insecure: bool,
-    pub memory: MemoryConfig,
+    pub memory: MemoryBacking,
     /// `soft`, or the name of an RDMA device.
     pub device: String,
     /// Transport of writes; atomics are always on RC.
@@ -80,25 +80,6 @@ pub struct Config {
     /// How many collectors are to have each key, of the stores of which more than one is, by name. The copies of a key-write
     /// store are spread over them; as many collectors as there are copies, at most.
     pub replicas: BTreeMap<String, u8>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MemoryConfig {
-    Anonymous,
-    /// A directory of named region files, which survive a restart.
-    Directory(PathBuf),
-}
-
-impl FromStr for MemoryConfig {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Self, String> {
-        match s {
-            "" => Err("must be \"anonymous\" or a directory".into()),
-            "anonymous" => Ok(Self::Anonymous),
-            dir => Ok(Self::Directory(dir.into())),
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -206,7 +187,7 @@ impl Default for Config {
     fn default() -> Self {
         let name = "collector".to_owned();
         Self {
-            memory: MemoryConfig::Directory(default_directory(&name)),
+            memory: MemoryBacking::Directory(default_directory(&name)),
             name,
             listen: DEFAULT_LISTEN,
             insecure: false,

@@ -5,7 +5,7 @@ use dta_proto::wire::dta::Replicas;
 use serde::Serialize;
 
 use super::file::{CollectorConfigFile, CollectorSection, Span, StoreTable};
-use super::{Config, MemoryConfig};
+use super::{Config, MemoryBacking};
 
 impl Config {
     /// The file of this configuration, with every setting that has a value.
@@ -19,8 +19,8 @@ impl Config {
                 listen: Some(self.listen.to_string()),
                 insecure: self.insecure,
                 memory: Some(match &self.memory {
-                    MemoryConfig::Anonymous => "anonymous".to_owned(),
-                    MemoryConfig::Directory(dir) => dir.display().to_string(),
+                    MemoryBacking::Anonymous => "anonymous".to_owned(),
+                    MemoryBacking::Directory(dir) => dir.display().to_string(),
                 }),
                 device: Some(self.device.clone()),
                 transport: self.transport,

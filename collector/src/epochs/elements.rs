@@ -1,11 +1,10 @@
 //! A store's memory as slots, and slots as a store.
 
+use dta_memory::region::{AccessError, Region, RegionError};
+use dta_memory::store::Store;
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
 use dta_proto::store::{StoreKind, StoreSpec};
-
-use crate::region::{AccessError, Region, RegionError};
-use crate::store::Store;
 
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 16;

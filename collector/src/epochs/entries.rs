@@ -5,6 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use dta_history::{HistoryError, KeptEpoch};
+use dta_memory::reader::append::{Lists, ReadStart};
+use dta_memory::reader::follow::{BATCHES, News};
+use dta_memory::store::Store;
 use dta_proto::control::Epoch;
 use dta_proto::layout::append::{batches_between, is_sequence_after, next};
 use dta_rpc::Span;
@@ -12,9 +15,6 @@ use dta_rpc::Span;
 use super::known::{EpochStorage, KnownEpoch, epochs_in_span};
 use super::lists::start_behind;
 use super::{Epochs, MomentError, StoreEpochs};
-use crate::reader::append::{Lists, ReadStart};
-use crate::reader::follow::{BATCHES, News};
-use crate::store::Store;
 
 /// A list in the epochs of a span of time.
 pub struct ListThen {

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dta_history::{EpochTable, HistoryEpoch, HistoryError};
+use dta_memory::store::{ServedStores, Store};
 use dta_proto::backoff::Backoff;
 use dta_proto::wire::dta::EpochEnd;
 use tokio::sync::watch;
@@ -16,7 +17,6 @@ use super::key_directory::KeyDirectory;
 use super::waterfall::Totals;
 use super::write::make_room;
 use super::{StoreEpochs, StoreTraffic, counters, lists, now, sketches, turn};
-use crate::store::{ServedStores, Store};
 
 /// How often it is looked whether an epoch is over or sealed, and whether a list has something new.
 pub(super) const LOOK: Duration = Duration::from_millis(100);

@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use dta_export::directory::{Directory, Meaning};
+use dta_memory::reader::append::{ListError, Lists, ReadPosition, ReadStart};
+use dta_memory::store::ServedStores;
 use dta_proto::crc;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{TelemetryEntry, list, store};
-
-use crate::reader::append::{ListError, Lists, ReadPosition, ReadStart};
-use crate::store::ServedStores;
 
 /// Batches of the key directory that are read at a time.
 const BATCHES: u64 = 1024;

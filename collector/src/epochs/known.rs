@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use dta_history::KeptEpoch;
+use dta_memory::store::Store;
 use dta_proto::control::{Epoch, EpochState, EpochsRequest, EpochsResponse, MAX_EPOCHS};
 use dta_rpc::Span;
 
 use super::{Epochs, Former, MomentError, StoreEpochs, now, waterfall};
-use crate::store::Store;
 
 impl Epochs {
     /// The open epoch of a store, with its memory; `None` if the store has no epochs.

@@ -8,6 +8,8 @@ use std::convert::Infallible;
 use std::time::Instant;
 
 use dta_history::{EpochFlush, HistoryEntry, HistoryEpoch, HistoryError};
+use dta_memory::reader::append::{ListError, Lists, ReadPosition, ReadProgress, ReadStart};
+use dta_memory::region::AccessError;
 use dta_proto::backoff::Backoff;
 use dta_proto::layout::append::{is_sequence_after, next};
 use serde_json::json;
@@ -16,8 +18,6 @@ use super::due::{Began, Due};
 use super::keeper::{AGAIN, EpochArchiver, LOOK, Stopped, add_to_counter};
 use super::waterfall::Totals;
 use super::write::{WriteError, finish_epoch, make_room, next_number};
-use crate::reader::append::{ListError, Lists, ReadPosition, ReadProgress, ReadStart};
-use crate::region::AccessError;
 
 /// Batches that are read of a list before the next one has its turn.
 const BATCHES: u64 = 1024;

@@ -52,14 +52,14 @@ use std::time::{Duration, Instant};
 use dta_files::moment::now;
 use dta_history::clickhouse::{ClickHouseError, ClickHouseServer};
 use dta_history::{EpochTable, HistoryError};
+use dta_memory::region::RegionError;
+use dta_memory::store::{ServedStores, Store, StoreError};
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::EpochEnd;
 use tokio::sync::watch;
 
-use crate::config::{Coarse, MemoryConfig};
-use crate::region::RegionError;
+use crate::config::{Coarse, MemoryBacking};
 use crate::session::Writers;
-use crate::store::{ServedStores, Store, StoreError};
 use due::Began;
 use keeper::EpochArchiver;
 use key_directory::KeyDirectory;
@@ -231,7 +231,7 @@ impl Epochs {
             let history = EpochTable::open(&keep.directory, &open.spec)?;
             let typed = Typed::open(&keep.directory, &open.spec)?;
             let in_memory = match open.spec.kind.primitive().epoch_end() {
-                EpochEnd::Replaces => find_in_memory(stores.memory_config(), open)?,
+                EpochEnd::Replaces => find_in_memory(stores.memory_backing(), open)?,
                 EpochEnd::Reads | EpochEnd::Closes | EpochEnd::Collects => {
                     let began = match open.region.is_preexisting() {
                         true => Began::from_moment(keeper::history_end(&history)?),
@@ -339,15 +339,15 @@ impl StoreEpochs {
 }
 
 /// The epochs that memory has at the start: the open one, and those that an earlier life did not get to write.
-fn find_in_memory(memory: &MemoryConfig, open: Arc<Store>) -> Result<InMemory, EpochsError> {
-    let MemoryConfig::Directory(dir) = memory else {
+fn find_in_memory(memory: &MemoryBacking, open: Arc<Store>) -> Result<InMemory, EpochsError> {
+    let MemoryBacking::Directory(dir) = memory else {
         return Ok(InMemory { open: (open, Began::now()), former: Vec::new() });
     };
     let name = open.spec.name.clone();
     let began = journal::read(dir, &name)?;
     let mut former = Vec::new();
     for (generation, file) in former_files(dir, &name) {
-        let region = crate::region::Region::open_read_only(&file)?;
+        let region = dta_memory::region::Region::open_read_only(&file)?;
         let same = region.file_header().is_some_and(|header| {
             header.spec == open.spec && header.generation == generation && generation < open.generation
         });

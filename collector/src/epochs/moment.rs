@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use dta_files::moment::format_utc;
 use dta_history::{HistoryError, KeptEpoch};
+use dta_memory::region::RegionError;
+use dta_memory::store::{MemoryError, Store};
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
 
 use super::known::{kept_epoch, of_former, open_epoch};
 use super::{Epochs, elements, now};
-use crate::region::RegionError;
-use crate::store::{MemoryError, Store};
 
 /// Why nothing can be said of a moment.
 #[derive(Debug, thiserror::Error)]

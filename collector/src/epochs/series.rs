@@ -4,13 +4,13 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use dta_history::HistoryError;
+use dta_memory::store::Store;
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
 use dta_rpc::Span;
 
 use super::known::{EpochStorage, KnownEpoch, epochs_in_span};
 use super::{Epochs, MomentError, StoreEpochs, elements};
-use crate::store::Store;
 
 /// How often it is looked again which epochs there are: between looking and reading, old ones may be removed.
 const LOOKS: u32 = 4;

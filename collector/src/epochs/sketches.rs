@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
 use dta_history::{EpochFlush, HistoryEpoch};
+use dta_memory::reader::sketch_merge;
+use dta_memory::region::AccessError;
+use dta_memory::store::Store;
 use dta_proto::layout::sketch_merge::{ColumnContents, column_len, decode_column, encode_column};
 use dta_proto::store::StoreKind;
 use serde_json::Value;
@@ -16,9 +19,6 @@ use super::keeper::{AGAIN, EpochArchiver, Stopped, add_to_counter};
 use super::waterfall::Totals;
 use super::write::{WriteError, write_epoch};
 use super::{elements, now};
-use crate::reader::sketch_merge;
-use crate::region::AccessError;
-use crate::store::Store;
 
 pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     let (store, begun) = keeper.of.in_memory().open.clone();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dta_history::{EpochTable, HistoryEpoch};
+use dta_memory::store::{Successor, former_path};
 use dta_proto::backoff::Backoff;
 use serde_json::Value;
 
@@ -14,9 +15,8 @@ use super::keeper::{AGAIN, EpochArchiver, LOOK, Stopped, add_to_counter};
 use super::pace::Pace;
 use super::write::{WriteError, write_epoch};
 use super::{Former, elements, journal};
-use crate::config::MemoryConfig;
+use crate::config::MemoryBacking;
 use crate::session::Writers;
-use crate::store::{Successor, former_path};
 
 /// How long writers may take to move before the log says so. They renew their sessions every second.
 const LATE: Duration = Duration::from_secs(30);
@@ -101,9 +101,9 @@ fn open_next(
         ((Arc::clone(store), began.moment), former.collect::<BTreeMap<_, _>>())
     };
     let next = successor.generation();
-    let file = match keeper.stores.memory_config() {
-        MemoryConfig::Anonymous => None,
-        MemoryConfig::Directory(dir) => {
+    let file = match keeper.stores.memory_backing() {
+        MemoryBacking::Anonymous => None,
+        MemoryBacking::Directory(dir) => {
             // Before the files change places: a start that finds them knows both moments.
             began.extend([(store.generation, opened), (next, begins.moment)]);
             journal::write_journal(dir, &of.name, &began)?;

@@ -6,6 +6,9 @@ use std::path::Path;
 
 use dta_export::directory::Meaning;
 use dta_history::{Cell, EpochFlush, EpochTable, HistoryEpoch, HistoryError};
+use dta_memory::reader::{key_increment, key_write, postcarding};
+use dta_memory::region::AccessError;
+use dta_memory::store::Store;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::key_write::Choice;
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -14,9 +17,6 @@ use dta_proto::telemetry::{self, Metric, PATH_HOPS, PATH_LEN, VALUE_LEN, store};
 use super::events;
 use super::key_directory::{KnownKeys, id};
 use super::write::{WriteError, finish_epoch};
-use crate::reader::{key_increment, key_write, postcarding};
-use crate::region::AccessError;
-use crate::store::Store;
 
 /// Keys that are looked up together.
 const TOGETHER: usize = 4096;

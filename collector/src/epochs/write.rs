@@ -1,8 +1,7 @@
 //! Writing an epoch to a store's history.
 
 use dta_history::{EpochFlush, EpochTable, HistoryEpoch, HistoryError};
-
-use crate::region::AccessError;
+use dta_memory::region::AccessError;
 
 /// Epochs that a full disk does not take: the newest ones.
 pub(super) const FLOOR: usize = 2;

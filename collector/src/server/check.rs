@@ -10,7 +10,7 @@ use dta_proto::trace;
 use dta_rpc::transport::tls::{ServerFiles, ServerTls};
 
 use super::certificate;
-use crate::config::{Config, MemoryConfig};
+use crate::config::{Config, MemoryBacking};
 use crate::epochs;
 
 /// Checks whether a collector with this configuration could start: TLS files, and room for the stores. Opens nothing
@@ -70,12 +70,12 @@ pub(super) fn checked_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> 
     let need = |store: &StoreSpec| epochs::memory_len(store, config.epochs.contains_key(&store.name));
     let need = config.stores.iter().map(need).fold(0, u64::saturating_add);
     let (have, place) = match &config.memory {
-        MemoryConfig::Anonymous => {
+        MemoryBacking::Anonymous => {
             let system = rustix::system::sysinfo();
             let ram = system.totalram as u64;
             (ram.saturating_mul(system.mem_unit.into()), "this machine's memory".to_owned())
         }
-        MemoryConfig::Directory(dir) => {
+        MemoryBacking::Directory(dir) => {
             let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
             let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
             let fail =

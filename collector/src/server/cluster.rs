@@ -8,6 +8,7 @@ use anyhow::bail;
 use dta_cluster::CollectorRecord;
 use dta_export::metrics::{Labels, MetricKind, MetricsPage};
 use dta_files::moment;
+use dta_memory::nic::Device;
 use dta_proto::buckets::MAX_COPIES;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::dta::EpochEnd;
@@ -17,7 +18,6 @@ use tokio::task::JoinHandle;
 
 use crate::cluster::ClusterMembership;
 use crate::config::{self, Config};
-use crate::nic::Device;
 
 /// For how long leaving is tried; after that the lease ends by itself.
 const LEAVE: Duration = Duration::from_secs(2);

@@ -5,11 +5,10 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dta_memory::region::Region;
+use dta_memory::store::{ServedStores, Store};
 use rustix::io::Errno;
 use tokio::sync::watch;
-
-use crate::region::Region;
-use crate::store::{ServedStores, Store};
 
 /// How often stores are checked for new memory.
 const LOOK: Duration = Duration::from_secs(1);

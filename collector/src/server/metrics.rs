@@ -8,6 +8,7 @@ use dta_export::metrics::{Labels, MetricKind, MetricsPage, MetricsPort, Process,
 use dta_export::names::Names;
 use dta_export::run::Pages;
 use dta_export::schema::Schema;
+use dta_memory::store::ServedStores;
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::ENTRY_LEN;
 use dta_rpc::transport::standard::Health;
@@ -18,7 +19,6 @@ use super::room::DiskSpace;
 use crate::cluster::ClusterMembership;
 use crate::config::{self, Config, Telemetry};
 use crate::service::CollectorService;
-use crate::store::ServedStores;
 
 /// The metrics of a collector, for whoever scrapes them or exports them. Served until this is dropped.
 pub(super) struct CollectorMetrics {

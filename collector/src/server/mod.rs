@@ -6,6 +6,7 @@ mod cluster;
 mod collapse;
 mod directory;
 mod metrics;
+mod nic;
 mod notify;
 mod reload;
 mod room;
@@ -20,6 +21,9 @@ use dta_cli::number::format_count;
 use dta_export::names::Names;
 use dta_export::run::{ExportOptions, Exporters};
 use dta_files::lock::Lock;
+use dta_memory::nic::{Device, Nic, NicError};
+use dta_memory::region::RegionOptions;
+use dta_memory::store::ServedStores;
 use dta_rpc::Ask;
 use dta_rpc::transport::Listen;
 use dta_rpc::transport::standard::{self, Health};
@@ -31,13 +35,10 @@ use tokio::task::JoinHandle;
 pub use check::check_config;
 
 use crate::cluster::ClusterMembership;
-use crate::config::{Config, HistoryConfig, MemoryConfig};
+use crate::config::{Config, HistoryConfig, MemoryBacking};
 use crate::epochs::{Counted, Epochs, Keep, StoreTraffic};
-use crate::nic::{self, Device, Nic, NicError};
-use crate::region::RegionOptions;
 use crate::service::CollectorService;
 use crate::session::{CollectorSessions, Writers};
-use crate::store::ServedStores;
 use metrics::CollectorMetrics;
 
 /// How often sessions are tended.
@@ -109,7 +110,7 @@ pub struct RunningCollector {
 impl RunningCollector {
     /// Starts a collector with the NIC that its configuration names.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
-        Self::start_with(config, || Ok(nic::open(config)?)).await
+        Self::start_with(config, || Ok(nic::open_nic(config)?)).await
     }
 
     /// Starts a collector with the caller's NIC.
@@ -141,8 +142,8 @@ impl RunningCollector {
         .await?;
 
         let folder = match &config.memory {
-            MemoryConfig::Anonymous => None,
-            MemoryConfig::Directory(dir) => Some(dir.clone()),
+            MemoryBacking::Anonymous => None,
+            MemoryBacking::Directory(dir) => Some(dir.clone()),
         };
         let lock = folder.as_deref().map(directory::lock_directory).transpose()?;
         // On a thread of its own: making much memory takes long, and the caller may want to stop meanwhile.

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dta_memory::nic::Nic;
+use dta_memory::store::ServedStores;
 use dta_proto::store::StoreKind;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-
-use crate::nic::Nic;
-use crate::store::ServedStores;
 
 /// How long to wait for immediates before checking whether to stop.
 const WAIT: Duration = Duration::from_millis(200);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use dta_export::config::Influx;
 use dta_export::metrics::{MetricKind, MetricsPage};
 
-use crate::config::{Config, MemoryConfig};
+use crate::config::{Config, MemoryBacking};
 
 /// The folders that a collector writes to.
 pub(super) struct DiskSpace {
@@ -19,8 +19,8 @@ impl DiskSpace {
     pub(super) fn from_config(config: &Config) -> DiskSpace {
         let spools = config.export.configured_spools(&config.name);
         let memory = match &config.memory {
-            MemoryConfig::Anonymous => None,
-            MemoryConfig::Directory(folder) => Some(folder.clone()),
+            MemoryBacking::Anonymous => None,
+            MemoryBacking::Directory(folder) => Some(folder.clone()),
         };
         // `-` is standard output.
         let json = config.export.json.as_ref().map(|json| json.file.as_path());
@@ -95,7 +95,7 @@ mod tests {
         std::fs::create_dir(&spool).unwrap();
         std::fs::write(spool.join("1.spool"), [0; 1000]).unwrap();
         std::fs::write(spool.join("2.spool"), [0; 24]).unwrap();
-        let mut config = Config { memory: MemoryConfig::Directory(dir.path().into()), ..Config::default() };
+        let mut config = Config { memory: MemoryBacking::Directory(dir.path().into()), ..Config::default() };
         config.export.influx = Some(Influx { spool: Some(spool), spool_mib: 16, ..Influx::default() });
         config.export.json = Some(Json { file: "events.json".into(), names: true });
         let mut page = MetricsPage::default();
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_writes_nowhere_has_no_series() {
-        let mut config = Config { memory: MemoryConfig::Anonymous, ..Config::default() };
+        let mut config = Config { memory: MemoryBacking::Anonymous, ..Config::default() };
         config.export.json = Some(Json { file: "-".into(), names: true });
         let mut page = MetricsPage::default();
         DiskSpace::from_config(&config).add_disk_metrics(&mut page);

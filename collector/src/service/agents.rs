@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use dta_memory::reader::append::{Lists, ReadStart};
+use dta_memory::store::ServedStores;
 use dta_proto::control::{Counter, NodeStatistics};
 use dta_proto::counter::Stage;
 use dta_proto::counter::reporter::{self as names, BooksLoss};
 use dta_proto::trace::{Books, TraceEntry, list, store};
 use rustix::time::{DynamicClockId, clock_gettime_dynamic};
-
-use crate::reader::append::{Lists, ReadStart};
-use crate::store::ServedStores;
 
 /// A node `agent/HOST` for each host with accounts in the list: its newest, and their age by this host's TAI clock.
 /// None if there is no such store.

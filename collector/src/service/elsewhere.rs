@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use dta_memory::store::Store;
 use dta_proto::buckets::{self, Copies};
 use dta_proto::control::{PlacementResponse, StorePlacement, bucket_ranges};
 use dta_proto::layout::key_increment::CountingRole;
@@ -12,12 +13,10 @@ use dta_proto::wire::dta::{Addressing, Primitive, Replicas};
 use dta_rpc::{Moment, Question};
 
 use super::CollectorService;
-use crate::answers::AskError;
+use crate::answers::{AskError, Roles};
 use crate::cluster::{Adrift, ClusterMembership, HolderLocation, StoreShare};
-use crate::reader::key_increment::Roles;
 use crate::session::CollectorSessions;
 use crate::session::sharing::SharingClaims;
-use crate::store::Store;
 
 impl CollectorService {
     /// Refuses keys and sketches that another collector has. In a cluster, what an epoch that is over holds was placed here

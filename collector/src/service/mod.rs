@@ -19,6 +19,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use dta_memory::nic::Nic;
+use dta_memory::store::ServedStores;
 use dta_proto::control::collector_server::{Collector, CollectorServer};
 use dta_proto::control::{
     EndSessionRequest, EndSessionResponse, EntriesRequest, EpochsRequest, EpochsResponse,
@@ -34,9 +36,7 @@ use crate::answers::Memory;
 use crate::cluster::ClusterMembership;
 use crate::config::CollectorLimits;
 use crate::epochs::Epochs;
-use crate::nic::Nic;
 use crate::session::CollectorSessions;
-use crate::store::ServedStores;
 use caller::Rules;
 use dta_export::counters::OfSinks;
 use dta_rpc::transport::{CertificateName, Method};

@@ -1,12 +1,12 @@
 //! Errors as gRPC statuses. The code tells a program what to do next, the message a person.
 
+use dta_memory::nic::NicError;
+use dta_memory::store::StoreError;
 use dta_rpc::ClientError;
 use tonic::Status;
 
 use crate::answers::AskError;
-use crate::nic::NicError;
 use crate::session::{LeaseError, SessionError, StateError};
-use crate::store::StoreError;
 
 /// The status of a refused session call: `NOT_FOUND` = open it, `ABORTED` = another translator has it,
 /// `FAILED_PRECONDITION` = another session owns a store.

@@ -5,7 +5,7 @@ use dta_proto::control::collector_client::CollectorClient;
 use tonic::transport::{Channel, Endpoint};
 
 use super::*;
-use crate::config::{Config, MemoryConfig};
+use crate::config::{Config, MemoryBacking};
 use crate::server::RunningCollector;
 
 /// For an answer that comes.
@@ -23,7 +23,7 @@ async fn server() -> RunningCollector {
     let limits = CollectorLimits { calls: 4, calls_per_caller: 4, ..CollectorLimits::default() };
     let mut config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        memory: MemoryConfig::Anonymous,
+        memory: MemoryBacking::Anonymous,
         limits,
         ..Config::default()
     };

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use crate::nic::{
+use dta_memory::nic::{
     Access, Device, Nic, NicError, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
     Registration, Transport,
 };
-use crate::store::{ServedStores, Store};
+use dta_memory::store::{ServedStores, Store};
 use dta_proto::store::StoreKind;
 use dta_proto::wire::roce::Psn;
 

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use dta_memory::nic::{Endpoint, Purpose};
 use dta_proto::list_range::ListRange;
 use dta_proto::name;
 use dta_proto::store::{StoreKind, StoreSpec, find_store};
 
 use super::caller::{SessionAction, SessionCaller};
 use super::sharing::Sharing;
-use crate::nic::{Endpoint, Purpose};
 
 /// What a translator asks for when it opens a session.
 #[derive(Clone, Debug, PartialEq, Eq)]

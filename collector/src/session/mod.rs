@@ -39,8 +39,8 @@ pub use state::StateError;
 pub use statistics::{NodeCounters, NodeSums, ReporterPosition};
 
 use crate::config::Transport;
-use crate::nic::{Endpoint, Nic, NicError, QueuePairStatus};
-use crate::store::{MemoryError, ServedStores};
+use dta_memory::nic::{Endpoint, Nic, NicError, QueuePairStatus};
+use dta_memory::store::{MemoryError, ServedStores};
 use grant::{Anew, NewGrant, Terms};
 use lease::Leases;
 use rebuilds::Rebuilds;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bincode::{Decode, Encode};
+use dta_memory::nic::{Endpoint, Purpose};
 use dta_proto::list_range::ListRange;
 use dta_proto::wire::ethernet::Mac;
 
 use super::lease::{Lease, Leases, RequesterQueuePair};
 use super::state::{self, StateError};
 use super::statistics::{Nodes, SessionStatistics};
-use crate::nic::{Endpoint, Purpose};
 
 #[derive(Encode, Decode)]
 struct Book {

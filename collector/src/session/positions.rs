@@ -1,7 +1,7 @@
 //! Positions of append lists, read from memory, so that a new writer continues where the last one ended.
 
-use crate::reader::append::Lists;
-use crate::store::{MemoryError, ServedStores};
+use dta_memory::reader::append::Lists;
+use dta_memory::store::{MemoryError, ServedStores};
 use dta_proto::layout::append;
 use dta_proto::list_range::ListRange;
 

@@ -3,19 +3,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use dta_memory::nic::{
+    Access, Device, Endpoint, Immediate, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState,
+    Registration,
+};
+use dta_memory::region::{Region, RegionOptions};
+use dta_memory::store::region_path;
 use dta_proto::layout::append;
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 
 use super::sharing::{Share, Sharing};
 use super::*;
 use crate::cluster::HolderLocation;
-use crate::config::MemoryConfig;
-use crate::nic::{
-    Access, Device, Endpoint, Immediate, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState,
-    Registration,
-};
-use crate::region::{Region, RegionOptions};
-use crate::store::region_path;
+use crate::config::MemoryBacking;
 
 /// A NIC that only keeps books.
 #[derive(Default)]
@@ -167,7 +167,7 @@ fn specs() -> Vec<StoreSpec> {
     ]
 }
 
-fn stores(memory: &MemoryConfig) -> Arc<ServedStores> {
+fn stores(memory: &MemoryBacking) -> Arc<ServedStores> {
     Arc::new(ServedStores::open(&specs(), memory, RegionOptions { huge_pages: false }).unwrap())
 }
 
@@ -179,9 +179,14 @@ struct Bench {
 
 fn bench() -> Bench {
     let (nic, t0) = (Books::new(), Instant::now());
-    let sessions =
-        CollectorSessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0)
-            .unwrap();
+    let sessions = CollectorSessions::open_state(
+        nic.clone(),
+        stores(&MemoryBacking::Anonymous),
+        Transport::Uc,
+        None,
+        t0,
+    )
+    .unwrap();
     Bench { nic, sessions, t0 }
 }
 
@@ -243,8 +248,8 @@ fn a_session_gets_what_its_stores_need_and_no_more() {
     assert_eq!(
         made,
         [
-            (crate::nic::Transport::Uc, Access::WRITE, 50, 7),
-            (crate::nic::Transport::Rc, Access { remote_write: true, ..Access::ATOMIC }, 51, 9)
+            (dta_memory::nic::Transport::Uc, Access::WRITE, 50, 7),
+            (dta_memory::nic::Transport::Rc, Access { remote_write: true, ..Access::ATOMIC }, 51, 9)
         ]
     );
 }
@@ -316,7 +321,7 @@ fn an_ended_session_claims_no_bucket_against_an_open_one_over_a_restart_too() {
     let open = || {
         let (nic, directory) = (Books::new(), Some(dir.path().to_owned()));
         let now = Instant::now();
-        CollectorSessions::open_state(nic, stores(&MemoryConfig::Anonymous), Transport::Uc, directory, now)
+        CollectorSessions::open_state(nic, stores(&MemoryBacking::Anonymous), Transport::Uc, directory, now)
             .unwrap()
     };
     let share = |address: &str, buckets: &str| Share {
@@ -457,9 +462,14 @@ fn bad_requests_say_what_to_do() {
 fn what_a_refused_open_got_is_given_back() {
     let t0 = Instant::now();
     let nic = Arc::new(Books { most_pairs: 1, atomics: true, ..Books::default() });
-    let sessions =
-        CollectorSessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0)
-            .unwrap();
+    let sessions = CollectorSessions::open_state(
+        nic.clone(),
+        stores(&MemoryBacking::Anonymous),
+        Transport::Uc,
+        None,
+        t0,
+    )
+    .unwrap();
     assert!(refusal(sessions.open(&request("t", 50), t0)).contains("queue pairs"));
     assert_eq!(nic.live(), (0, 0));
     assert!(sessions.list_sessions(t0).unwrap().is_empty());
@@ -469,9 +479,14 @@ fn what_a_refused_open_got_is_given_back() {
 fn a_device_without_atomics_is_told() {
     let t0 = Instant::now();
     let nic = Arc::new(Books { most_pairs: 9, ..Books::default() });
-    let sessions =
-        CollectorSessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0)
-            .unwrap();
+    let sessions = CollectorSessions::open_state(
+        nic.clone(),
+        stores(&MemoryBacking::Anonymous),
+        Transport::Uc,
+        None,
+        t0,
+    )
+    .unwrap();
     assert!(refusal(sessions.open(&request("t", 50), t0)).contains("\"bytes\" needs atomics"));
     sessions.open(&wanting("t", &["flows"]), t0).unwrap();
 }
@@ -722,10 +737,10 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
 fn rc_can_be_asked_for_writes() {
     let (nic, t0) = (Books::new(), Instant::now());
     let sessions =
-        CollectorSessions::open_state(nic, stores(&MemoryConfig::Anonymous), Transport::Rc, None, t0)
+        CollectorSessions::open_state(nic, stores(&MemoryBacking::Anonymous), Transport::Rc, None, t0)
             .unwrap();
     let session = sessions.open(&request("t", 50), t0).unwrap();
-    assert!(session.grant.queue_pairs.iter().all(|p| p.transport == crate::nic::Transport::Rc));
+    assert!(session.grant.queue_pairs.iter().all(|p| p.transport == dta_memory::nic::Transport::Rc));
 }
 
 #[test]
@@ -758,7 +773,7 @@ fn a_new_writer_continues_where_lists_stand() {
 #[test]
 fn a_restarted_collector_knows_its_sessions() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = MemoryConfig::Directory(dir.path().to_owned());
+    let memory = MemoryBacking::Directory(dir.path().to_owned());
     let open = || {
         let nic = Books::new();
         let sessions = CollectorSessions::open_state(
@@ -973,7 +988,7 @@ fn owners_outlive_a_restart() {
         let directory = Some(dir.path().to_owned());
         CollectorSessions::open_state(
             Books::new(),
-            stores(&MemoryConfig::Anonymous),
+            stores(&MemoryBacking::Anonymous),
             Transport::Uc,
             directory,
             t0,
@@ -1041,7 +1056,7 @@ fn no_statistics_refuse_a_renewal_and_what_has_no_room_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     let t0 = Instant::now();
     let open = || {
-        let (directory, stores) = (Some(dir.path().to_owned()), stores(&MemoryConfig::Anonymous));
+        let (directory, stores) = (Some(dir.path().to_owned()), stores(&MemoryBacking::Anonymous));
         CollectorSessions::open_state(Books::new(), stores, Transport::Uc, directory, t0).unwrap()
     };
     // As translators do: in several calls.
@@ -1161,7 +1176,7 @@ fn pairs(session: &GrantedSession) -> Vec<(u32, u32, Option<RetiredQueuePair>)> 
 
 fn sessions_with_rc(directory: Option<PathBuf>, t0: Instant) -> (Arc<Books>, CollectorSessions) {
     let nic = Books::new();
-    let stores = stores(&MemoryConfig::Anonymous);
+    let stores = stores(&MemoryBacking::Anonymous);
     let sessions = CollectorSessions::open_state(nic.clone(), stores, Transport::Rc, directory, t0).unwrap();
     (nic, sessions)
 }
@@ -1358,7 +1373,7 @@ fn sessions_do_not_wait_for_a_disk_that_statistics_and_ended_ones_are_written_to
     let folder = Path::new(&folder).join("at");
     let t0 = Instant::now();
     let open = || {
-        let stores = stores(&MemoryConfig::Anonymous);
+        let stores = stores(&MemoryBacking::Anonymous);
         CollectorSessions::open_state(Books::new(), stores, Transport::Uc, Some(folder.clone()), t0).unwrap()
     };
     let sessions = Arc::new(open());

@@ -3,8 +3,8 @@
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
-use dta_collector::region::Region;
 use dta_history::{EpochTable, KeptEpoch};
+use dta_memory::region::Region;
 use dta_proto::control::Policy;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_rpc::{KeyAnswer, Question, QuestionKind};
@@ -43,7 +43,7 @@ impl World {
         );
         std::fs::write(world.path("collector.toml"), text).unwrap();
         std::fs::create_dir(world.path("memory")).unwrap();
-        let memory = MemoryConfig::Directory(world.path("memory"));
+        let memory = MemoryBacking::Directory(world.path("memory"));
         let stores = ServedStores::open(&[spec()], &memory, RegionOptions::default()).unwrap();
         let region = stores.get("flows").unwrap().region.clone();
         for n in 0..keys {

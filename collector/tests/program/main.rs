@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use dta_collector::config::{MemoryConfig, default_stores};
-use dta_collector::region::RegionOptions;
-use dta_collector::store::ServedStores;
+use dta_collector::config::{MemoryBacking, default_stores};
 use dta_link::{Link, UdpConfig, UdpLink};
+use dta_memory::region::RegionOptions;
+use dta_memory::store::ServedStores;
 use dta_proto::batch::PacketBatch;
 use dta_proto::control;
 use dta_proto::key::Key;
@@ -105,7 +105,7 @@ fn told(output: &Output) -> String {
 /// What NICs wrote before the program came: two values, a path, a counter, three batches.
 fn fill(memory: &Path) {
     std::fs::create_dir(memory).unwrap();
-    let memory = MemoryConfig::Directory(memory.to_owned());
+    let memory = MemoryBacking::Directory(memory.to_owned());
     let stores = ServedStores::open(&default_stores(), &memory, RegionOptions::default()).unwrap();
     let key: Key = FLOW.parse().unwrap();
     let region = |name| stores.get(name).unwrap().region.clone();

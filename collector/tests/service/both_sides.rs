@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{config, key, start};
 use dta_collector::answers::Memory;
-use dta_collector::config::{Config, MemoryConfig};
+use dta_collector::config::{Config, MemoryBacking};
 use dta_collector::server::RunningCollector;
 use dta_proto::control::{
     EpochsRequest, MAX_KEYS, MAX_READ, Policy, ReadMemoryRequest, StoreInfo, StorePlacement, TailRequest,
@@ -57,7 +57,7 @@ struct Sides {
 impl Sides {
     async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let memory = MemoryConfig::Directory(directory.path().to_owned());
+        let memory = MemoryBacking::Directory(directory.path().to_owned());
         let (server, client) = start(&Config { memory, stores: stores(), ..config() }).await;
         let all: [(_, Box<dyn Ask>); 3] = [
             ("over gRPC", Box::new(client)),

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::common::{config, key, open_request, start, status_of};
 use std::sync::Arc;
 
-use dta_collector::config::{Config, MemoryConfig, default_stores};
-use dta_collector::region::{Region, RegionHeader, RegionOptions};
+use dta_collector::config::{Config, MemoryBacking, default_stores};
 use dta_collector::server::RunningCollector;
+use dta_memory::region::{Region, RegionHeader, RegionOptions};
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{self, Policy, query_request};
 use dta_proto::control::{MAX_KEYS, MAX_READ};
@@ -400,7 +400,7 @@ async fn sessions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_cannot_be_written_down_is_to_be_asked_for_again() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = MemoryConfig::Directory(dir.path().to_owned());
+    let memory = MemoryBacking::Directory(dir.path().to_owned());
     let (server, mut client) = start(&Config { memory, ..config() }).await;
     // The write fails, as it does on a full disk.
     let in_the_way = dir.path().join("sessions.bin.new");
@@ -443,7 +443,7 @@ async fn a_bad_open_is_told_what_is_wrong_with_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let mut config = Config { memory: MemoryConfig::Directory(dir.path().join("memory")), ..config() };
+    let mut config = Config { memory: MemoryBacking::Directory(dir.path().join("memory")), ..config() };
     let kind = StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 2, keys: Default::default() };
     config.stores = vec![StoreSpec { id: 1, name: "flows".into(), kind }];
     let (server, client) = start(&config).await;
@@ -476,7 +476,7 @@ async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_collector_serves_what_was_there() {
     let dir = tempfile::tempdir().unwrap();
-    let config = Config { memory: MemoryConfig::Directory(dir.path().join("memory")), ..config() };
+    let config = Config { memory: MemoryBacking::Directory(dir.path().join("memory")), ..config() };
     let (server, mut client) = start(&config).await;
     write_flow(&server, &key(1), b"still there!");
     let session = client.open_session(open_request("t", 50)).await.unwrap();
@@ -512,7 +512,7 @@ async fn a_port_in_use_is_told() {
     let mut third = config();
     third.soft.port = server.device.endpoint.port;
     let Err(error) = RunningCollector::start(&third).await else { panic!("two NICs on one port") };
-    assert!(error.is::<dta_collector::nic::NicError>(), "{error}");
+    assert!(error.is::<dta_memory::nic::NicError>(), "{error}");
     server.shut_down().await.unwrap();
 }
 

@@ -1,6 +1,6 @@
 //! A whole collector in this process, and a client of it.
 
-use dta_collector::config::{Config, MemoryConfig};
+use dta_collector::config::{Config, MemoryBacking};
 use dta_collector::server::RunningCollector;
 use dta_proto::control;
 use dta_proto::key::Key;
@@ -12,7 +12,7 @@ use tonic::Status;
 pub(crate) fn config() -> Config {
     let mut config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        memory: MemoryConfig::Anonymous,
+        memory: MemoryBacking::Anonymous,
         ..Config::default()
     };
     config.soft.port = 0;

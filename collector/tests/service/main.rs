@@ -4,6 +4,7 @@ mod both_sides;
 mod calls;
 mod common;
 mod limits;
+mod lost_interface;
 mod notify;
 mod placement;
 mod reload;

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dta_collector::config::{Config, MemoryConfig};
+use dta_collector::config::{Config, MemoryBacking};
 use dta_collector::server::RunningCollector;
 use dta_collector::service::CollectorService;
 use dta_proto::buckets::{self, Buckets};
@@ -50,7 +50,7 @@ async fn version(client: &RemoteCollector) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placement_has_another_version_after_each_change_and_each_start() {
     let dir = tempfile::tempdir().unwrap();
-    let config = Config { memory: MemoryConfig::Directory(dir.path().join("memory")), ..config() };
+    let config = Config { memory: MemoryBacking::Directory(dir.path().join("memory")), ..config() };
     let (server, mut client) = start(&config).await;
     let mut all = BTreeSet::from([0, version(&client).await]);
     let session = client.open_session(shared(["a:1", "b:1"], 100, 0)).await.unwrap();

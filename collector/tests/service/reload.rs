@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dta_collector::config::{CollectorLimits, Config, MemoryConfig, Transport};
+use dta_collector::config::{CollectorLimits, Config, MemoryBacking, Transport};
 use dta_proto::control::{RenewSessionRequest, TailRequest};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_rpc::Ask;
@@ -29,7 +29,7 @@ async fn stores(client: &RemoteCollector) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_that_were_added_are_served_and_granted() {
     let dir = tempfile::tempdir().unwrap();
-    let old = Config { memory: MemoryConfig::Directory(dir.path().join("m")), ..config() };
+    let old = Config { memory: MemoryBacking::Directory(dir.path().join("m")), ..config() };
     let (mut server, mut client) = start(&old).await;
     let session = client.open_session(open_request("t", 0x21)).await.unwrap();
     assert_eq!((session.regions.len(), session.stores_offered), (15, 15));
@@ -77,7 +77,7 @@ async fn stores_that_were_added_are_served_and_granted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_change_is_named_and_then_nothing_changes() {
     let dir = tempfile::tempdir().unwrap();
-    let old = Config { memory: MemoryConfig::Directory(dir.path().join("m")), ..config() };
+    let old = Config { memory: MemoryBacking::Directory(dir.path().join("m")), ..config() };
     let (mut server, client) = start(&old).await;
     let mut new = old.clone();
     new.stores.push(more());
@@ -100,7 +100,7 @@ async fn what_cannot_change_is_named_and_then_nothing_changes() {
     let blocked = StoreSpec { id: 10, name: "blocked".into(), ..more() };
     new.stores.extend([more(), blocked]);
     std::fs::create_dir(dir.path().join("m/blocked.region")).unwrap();
-    assert!(server.reload_config(&new).await.unwrap_err().is::<dta_collector::region::RegionError>());
+    assert!(server.reload_config(&new).await.unwrap_err().is::<dta_memory::region::RegionError>());
     assert_eq!(stores(&client).await, 15);
     assert!(!dir.path().join("m/more.region").exists());
     server.shut_down().await.unwrap();

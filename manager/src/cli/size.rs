@@ -263,9 +263,9 @@ fn describe_extent(store: &StoreSpec) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use dta_collector::config::MemoryConfig;
-    use dta_collector::region::RegionOptions;
-    use dta_collector::store::ServedStores;
+    use dta_collector::config::MemoryBacking;
+    use dta_memory::region::RegionOptions;
+    use dta_memory::store::ServedStores;
     use serde_json::json;
 
     use super::*;
@@ -299,8 +299,9 @@ mod tests {
                 size.traffic.epoch.map_or(vec![], |every| vec![every; specs.len()]),
                 "{flags}"
             );
-            let made = ServedStores::open(&config.stores, &MemoryConfig::Anonymous, RegionOptions::default())
-                .unwrap();
+            let made =
+                ServedStores::open(&config.stores, &MemoryBacking::Anonymous, RegionOptions::default())
+                    .unwrap();
             for (store, sized) in made.current_stores().iter().zip(&sized) {
                 let replaced =
                     matches!(store.spec.kind, StoreKind::KeyWrite { .. }) && size.traffic.epoch.is_some();

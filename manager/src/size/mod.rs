@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use dta_cli::number::parse_short;
-use dta_collector::{epochs, region};
+use dta_collector::epochs;
 use dta_files::span;
+use dta_memory::region;
 use dta_proto::layout::load;
 use dta_proto::store::{MAX_REDUNDANCY, SlotKeys, StoreKind, StoreSpec};
 use dta_translator::config::FlushTimes;

@@ -1030,7 +1030,7 @@ fn own() -> Vec<Known> {
     ),
     alone("testbed/rxe-guest/run --timeout 300 -- dta-manager bench --nic rxe", NotHere(GUEST)),
     alone(
-        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=\"$PWD/testbed/rxe-guest/run --\" cargo test -p dta-collector --features verbs-requester --test verbs_rxe -- --ignored",
+        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=\"$PWD/testbed/rxe-guest/run --\" cargo test -p dta-memory --features verbs-requester --test verbs_rxe -- --ignored",
         NotHere(GUEST),
     ),
     alone("cargo test -p dta-testbed --test seeded", NotHere(CI)),

@@ -4,12 +4,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_collector::nic::verbs::{GidWish, VerbsNic, VerbsOptions};
-use dta_collector::nic::{
+use dta_link::{Link, PacketConfig, PacketLink, RunUse, UdpConfig, UdpLink};
+use dta_memory::nic::verbs::{GidWish, VerbsNic, VerbsOptions};
+use dta_memory::nic::{
     Access, Endpoint, Nic, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport,
 };
-use dta_collector::region::{Region, RegionOptions};
-use dta_link::{Link, PacketConfig, PacketLink, RunUse, UdpConfig, UdpLink};
+use dta_memory::region::{Region, RegionOptions};
 use dta_proto::batch::{Addresses, PacketBatch};
 use dta_proto::wire::frame::{FetchAddTemplate, FrameRoute, Received, WriteTemplate};
 use dta_proto::wire::roce::{self, Psn, Syndrome, settle_icrc};

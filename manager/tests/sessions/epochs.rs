@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dta_collector::config::{Config, HistoryConfig, MemoryConfig, Transport};
+use dta_collector::config::{Config, HistoryConfig, MemoryBacking, Transport};
 use dta_collector::server::RunningCollector;
 use dta_files::moment::now;
 use dta_history::EpochTable;
@@ -21,7 +21,7 @@ use crate::replaced::{KEYS, World, round_of, stores};
 fn config(folder: &Path, transport: Transport, keys: SlotKeys) -> Config {
     Config {
         stores: stores(keys),
-        memory: MemoryConfig::Directory(folder.join("memory")),
+        memory: MemoryBacking::Directory(folder.join("memory")),
         history: HistoryConfig { directory: Some(folder.join("history")), ..HistoryConfig::default() },
         epochs: BTreeMap::from([("flows".to_owned(), Duration::from_secs(2))]),
         transport,

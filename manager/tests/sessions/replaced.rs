@@ -5,11 +5,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dta_collector::config::{Config, MemoryConfig, Transport};
-use dta_collector::reader::{key_increment, key_write};
+use dta_collector::config::{Config, MemoryBacking, Transport};
 use dta_collector::server::RunningCollector;
-use dta_collector::store::Store;
 use dta_link::{Link, UdpConfig, UdpLink};
+use dta_memory::reader::{key_increment, key_write};
+use dta_memory::store::Store;
 use dta_proto::batch::PacketBatch;
 use dta_proto::control::{self, Policy, Purpose, TailRequest};
 use dta_proto::key::Key;
@@ -82,7 +82,7 @@ pub(super) struct World {
 impl World {
     async fn start(transport: Transport, faults: &str, source: Ipv4Addr) -> World {
         let stores = stores(SlotKeys::Hashed);
-        let config = Config { memory: MemoryConfig::Anonymous, transport, stores, ..Config::default() };
+        let config = Config { memory: MemoryBacking::Anonymous, transport, stores, ..Config::default() };
         World::start_with(config, faults, source).await
     }
 

@@ -1,6 +1,6 @@
 """The kinds of stores, one file for each: what its memory is, and what it is asked, of region files and of collectors.
 
-What reads a region follows the rules of the collector's own readers (`collector/src/reader/`): it copies the elements of its
+What reads a region follows the rules of the collector's own readers (`crates/memory/src/reader/`): it copies the elements of its
 keys out of the memory first, and judges the copy, as a NIC writes meanwhile.
 """
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use dta_collector::config::{CollectorClusterConfig, Config, MemoryConfig};
+use dta_collector::config::{CollectorClusterConfig, Config, MemoryBacking};
 use dta_collector::server::RunningCollector;
 use dta_proto::buckets::{self, Buckets};
 use dta_proto::control::{
@@ -134,7 +134,8 @@ async fn start_collector(cluster: Option<CollectorClusterConfig>) -> anyhow::Res
     let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 2, keys: Default::default() };
     let stores = vec![StoreSpec { id: 1, name: "flows".into(), kind }];
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
-    let mut config = Config { listen, memory: MemoryConfig::Anonymous, stores, cluster, ..Config::default() };
+    let mut config =
+        Config { listen, memory: MemoryBacking::Anonymous, stores, cluster, ..Config::default() };
     config.soft.port = 0;
     let server = RunningCollector::start(&config).await?;
     let address = server.listen.to_string();

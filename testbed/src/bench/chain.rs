@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use dta_collector::reader::key_write;
-use dta_collector::store::Store;
 use dta_dataplane::PacketBatches;
+use dta_memory::reader::key_write;
+use dta_memory::store::Store;
 use dta_proto::batch::PacketBatch;
 use dta_proto::key::Key;
 use dta_proto::layout::hash;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use dta_collector::epochs::{Pace, read_elements};
-use dta_collector::store::Store;
 use dta_history::{EpochTable, HistoryEpoch};
+use dta_memory::store::Store;
 use dta_proto::layout::hash;
 use dta_proto::random::SplitMix64;
 use tokio::sync::watch;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use dta_collector::region::{Pages, Region, RegionHeader, RegionOptions};
+use dta_memory::region::{Pages, Region, RegionHeader, RegionOptions};
 use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::harness::{Rates, Scale, measure_shares, pin_to_current_cpu};

@@ -3,10 +3,10 @@
 use std::hint::black_box;
 
 use anyhow::Context;
-use dta_collector::config::MemoryConfig;
-use dta_collector::reader::key_write;
-use dta_collector::region::RegionOptions;
-use dta_collector::store::Store;
+use dta_memory::reader::key_write;
+use dta_memory::region::RegionOptions;
+use dta_memory::store::MemoryBacking;
+use dta_memory::store::Store;
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
 use dta_proto::random::SplitMix64;
@@ -91,7 +91,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
 pub(super) fn filled_store(slots: u64, keys: u64, value: impl Fn(u64) -> [u8; 12]) -> anyhow::Result<Store> {
     let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2, keys: Default::default() };
     let spec = StoreSpec { id: 1, name: "bench".into(), kind };
-    let store = Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions { huge_pages: true })
+    let store = Store::open(&spec, &MemoryBacking::Anonymous, RegionOptions { huge_pages: true })
         .context("memory for the store")?;
     let mut slot = [0; 16];
     for number in 0..keys {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use dta_collector::nic::soft::CounterFile;
 use dta_link::{Link, UdpConfig, UdpLink};
+use dta_memory::nic::soft::CounterFile;
 use dta_proto::batch::PacketBatch;
 use dta_proto::counter::nic;
 

@@ -4,10 +4,10 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::Context;
-use dta_collector::config::MemoryConfig;
-use dta_collector::reader::append;
-use dta_collector::region::RegionOptions;
-use dta_collector::store::Store;
+use dta_memory::reader::append;
+use dta_memory::region::RegionOptions;
+use dta_memory::store::MemoryBacking;
+use dta_memory::store::Store;
 use dta_proto::crc;
 use dta_proto::layout;
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -23,7 +23,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     let ring = scale.memory / 16 / 64;
     let kind = StoreKind::Append { lists: 1, ring, batch_len: 64, entry_len: 4, notify: false };
     let spec = StoreSpec { id: 1, name: "bench".into(), kind };
-    let store = Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions { huge_pages: true })
+    let store = Store::open(&spec, &MemoryBacking::Anonymous, RegionOptions { huge_pages: true })
         .context("memory for the store")?;
     let mut batch = [0; 64];
     for sequence in 1..=ring as u32 {

@@ -16,8 +16,8 @@ use crate::folder::Folder;
 use crate::ground::run_command;
 use crate::processes::Daemon;
 use anyhow::{Context, ensure};
-use dta_collector::nic::soft::CounterFile;
 use dta_link::shared_ring::RingUse;
+use dta_memory::nic::soft::CounterFile;
 use dta_proto::wire::roce;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 

@@ -8,9 +8,9 @@ use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use dta_collector::region::{Region, RegionOptions};
 use dta_dataplane::PacketBatches;
 use dta_dataplane::workers::{Crew, build_crew};
+use dta_memory::region::{Region, RegionOptions};
 use dta_proto::batch::PacketBatch;
 
 use super::harness::{Rates, Scale, Share, measure_shares, pin_to_allowed_cpu};

@@ -4,16 +4,14 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_collector::nic::soft::{Counter, Responder, ResponderConfig};
-use dta_collector::region::{Region, RegionOptions};
+use dta_memory::nic::soft::{Counter, Responder, ResponderConfig};
+use dta_memory::region::{Region, RegionOptions};
 use dta_proto::batch::PacketBatch;
 use dta_proto::wire::frame::FrameRoute;
 use dta_proto::wire::roce::{Bth, ICRC_LEN, Opcode, Psn, Reth, RoceRepr, compute_icrc, has_valid_icrc};
 
 use super::harness::thread_cpu_time;
-use dta_collector::nic::{
-    Access, Endpoint, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport,
-};
+use dta_memory::nic::{Access, Endpoint, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport};
 
 /// Bytes of a key-write element with a 12-byte value: what one WRITE of [`WriteBench`] carries.
 pub(super) const ELEMENT: usize = 16;
@@ -44,7 +42,7 @@ impl Target {
         let mut responder = Responder::new(ResponderConfig {
             device: "bench".into(),
             ip: COLLECTOR,
-            port: dta_collector::nic::ROCE_PORT,
+            port: dta_memory::nic::ROCE_PORT,
             mtu: 1024,
             max_dest_rd_atomic: 16,
         });

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use dta_collector::nic::ROCE_PORT;
+use dta_memory::nic::ROCE_PORT;
 use dta_proto::control::NodeStatistics;
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::PORT;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dta_collector::reader::{append, key_increment, key_write, postcarding, sketch_merge};
+use dta_memory::reader::{append, key_increment, key_write, postcarding, sketch_merge};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::{Choice, CombinedCopies, combine_copies};
 use dta_proto::layout::postcarding::PostcardPath;

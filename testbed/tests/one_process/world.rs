@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use dta_collector::nic::ROCE_PORT;
-use dta_collector::nic::soft::{Responder, ResponderConfig};
-use dta_collector::region::RegionOptions;
-use dta_collector::store::Store;
 use dta_dataplane::losses::FrameMeta;
 use dta_dataplane::{Engine, EngineLimits, EngineOutput};
 use dta_link::Scope;
 use dta_link::fault::{FaultInjector, FaultOutcome, Faults};
+use dta_memory::nic::ROCE_PORT;
+use dta_memory::nic::soft::{Responder, ResponderConfig};
+use dta_memory::region::RegionOptions;
+use dta_memory::store::Store;
 use dta_proto::batch::PacketBatch;
 use dta_proto::program::{DataPlaneEntry, FlushDelay, Mode, Primitive, Program, Transport, diff_programs};
 use dta_testbed::programmed::{Pairs, programmed};

@@ -61,7 +61,7 @@ fn found_in(bench: &Bench, keys: &[Key]) -> Vec<usize> {
 fn an_epoch_that_is_written_for_longer_than_one_puts_off_the_next_and_no_report_is_lost_or_doubled() {
     let history = tempfile::tempdir().unwrap();
     let every = Duration::from_millis(20);
-    let bench = Bench::start_with(&[large()], &MemoryConfig::Anonymous, keep(history.path()), every);
+    let bench = Bench::start_with(&[large()], &MemoryBacking::Anonymous, keep(history.path()), every);
     let reported = report(&bench, 0, 1, |n| n >= 500 && bench.count("epochs.put_off") >= 5);
     // The epoch of the last report is over, and nothing waits to be written: what is open is empty.
     let generation = bench.generation();
@@ -81,7 +81,7 @@ fn an_epoch_that_is_written_for_longer_than_one_puts_off_the_next_and_no_report_
 #[test]
 fn an_epoch_of_which_a_writer_never_said_that_it_moved_says_so() {
     let history = tempfile::tempdir().unwrap();
-    let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
+    let bench = Bench::start(&MemoryBacking::Anonymous, history.path());
     let generation = loop {
         let open = bench.generation();
         bench.writing.gone.lock().unwrap().insert(open);
@@ -101,7 +101,7 @@ fn an_epoch_of_which_a_writer_never_said_that_it_moved_says_so() {
 #[test]
 fn each_report_counts_in_the_waterfall_of_one_epoch() {
     let history = tempfile::tempdir().unwrap();
-    let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
+    let bench = Bench::start(&MemoryBacking::Anonymous, history.path());
     let count = |received: u64, lost: u64| {
         let translator =
             [("key-write.received", received), ("key-write.emitted", received), ("key-write.lost", lost)];
@@ -132,7 +132,7 @@ fn each_report_counts_in_the_waterfall_of_one_epoch() {
 #[test]
 fn a_damaged_log_is_counted_and_what_else_it_says_is_answered() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let memory = MemoryConfig::Directory(memory.path().to_owned());
+    let memory = MemoryBacking::Directory(memory.path().to_owned());
     let bench = Bench::start(&memory, history.path());
     let mut moments = Vec::new();
     for n in 1..=3 {
@@ -184,7 +184,7 @@ fn on_a_full_disk_the_oldest_epochs_go_then_new_ones_are_lost_and_writers_never_
     let patience = Duration::from_secs(1);
     let every = Duration::from_millis(200);
     let bench =
-        Bench::start_with(&[large()], &MemoryConfig::Anonymous, Keep { patience, ..keep(disk) }, every);
+        Bench::start_with(&[large()], &MemoryBacking::Anonymous, Keep { patience, ..keep(disk) }, every);
     // Some hundred kilobytes each epoch: more than the disk has.
     let mut reported = 0;
     let mut fill = |enough: &dyn Fn() -> bool| {

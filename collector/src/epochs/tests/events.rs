@@ -63,7 +63,7 @@ fn cells(
 #[test]
 fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let directory = MemoryConfig::Directory(memory.path().to_owned());
+    let directory = MemoryBacking::Directory(memory.path().to_owned());
     let lists = StoreKind::Append { lists: 4, ring: 64, batch_len: 128, entry_len: 60, notify: false };
     let spec = store(18, int::EVENTS, lists);
     let (v4, v6): (Flow, Flow) = (

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use dta_history::HistoryEntry;
+use dta_memory::reader::{key_increment, sketch_merge};
 use dta_proto::control::{EntriesRequest, TailResponse};
 use dta_proto::layout::append;
 use dta_proto::layout::key_increment as counter;
@@ -14,10 +15,9 @@ use tokio_stream::StreamExt;
 
 use super::*;
 use crate::answers::Memory;
-use crate::reader::{key_increment, sketch_merge};
 
 fn started(spec: &StoreSpec, memory: &Path, history: &Path) -> Bench {
-    let memory = MemoryConfig::Directory(memory.to_owned());
+    let memory = MemoryBacking::Directory(memory.to_owned());
     Bench::start_with(std::slice::from_ref(spec), &memory, keep(history), EVERY)
 }
 
@@ -243,7 +243,7 @@ fn entries_of_a_moment_are_those_of_its_epoch_in_the_ring_or_in_the_history() {
 fn what_the_ring_of_an_open_epoch_no_longer_has_is_told_until_it_is_written() {
     let history = tempfile::tempdir().unwrap();
     let hour = Duration::from_secs(3600);
-    let bench = Bench::start_with(&[events(64)], &MemoryConfig::Anonymous, keep(history.path()), hour);
+    let bench = Bench::start_with(&[events(64)], &MemoryBacking::Anonymous, keep(history.path()), hour);
     (1..=20).for_each(|sequence| append(&bench, 0, sequence));
     let [(epoch, sequences, lacks)] = &then(&bench, 0, 0, 0).unwrap()[..] else { panic!() };
     assert_eq!(
@@ -275,7 +275,7 @@ fn what_the_ring_of_an_open_epoch_no_longer_has_is_told_until_it_is_written() {
 fn a_collector_that_stops_after_a_failure_writes_its_lists() {
     let history = tempfile::tempdir().unwrap();
     let spec = events(64);
-    let bench = Bench::start_with(&[spec], &MemoryConfig::Anonymous, keep(history.path()), EVERY);
+    let bench = Bench::start_with(&[spec], &MemoryBacking::Anonymous, keep(history.path()), EVERY);
     // Where the table was there is a file for a while.
     let (table, away) = (history.path().join("events"), history.path().join("away"));
     std::fs::write(&away, "").unwrap();
@@ -332,7 +332,7 @@ fn entries_of_lists_are_kept_once_each_across_restarts_and_what_was_overwritten_
     // Written while nobody read: one list within a ring, the other beyond.
     let stores = ServedStores::open(
         std::slice::from_ref(&spec),
-        &MemoryConfig::Directory(memory.path().to_owned()),
+        &MemoryBacking::Directory(memory.path().to_owned()),
         RegionOptions::default(),
     );
     drop(stores.unwrap());

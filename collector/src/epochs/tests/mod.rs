@@ -5,6 +5,8 @@ mod typed;
 
 use std::collections::BTreeSet;
 
+use dta_memory::reader::{key_write, postcarding as paths};
+use dta_memory::region::RegionOptions;
 use dta_proto::control::{Epoch, EpochState, EpochsRequest};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write as layout;
@@ -14,8 +16,6 @@ use dta_rpc::Span;
 use rustix::fs::{CWD, RenameFlags};
 
 use super::*;
-use crate::reader::{key_write, postcarding as paths};
-use crate::region::RegionOptions;
 
 const EVERY: Duration = Duration::from_millis(300);
 
@@ -88,7 +88,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn start(memory: &MemoryConfig, history: &Path) -> Bench {
+    fn start(memory: &MemoryBacking, history: &Path) -> Bench {
         let specs = [
             store(
                 1,
@@ -105,7 +105,7 @@ impl Bench {
         Bench::start_with(&specs, memory, keep(history), EVERY)
     }
 
-    fn start_with(specs: &[StoreSpec], memory: &MemoryConfig, keep: Keep, every: Duration) -> Bench {
+    fn start_with(specs: &[StoreSpec], memory: &MemoryBacking, keep: Keep, every: Duration) -> Bench {
         let stores =
             Arc::new(ServedStores::open(specs, memory, RegionOptions { huge_pages: false }).unwrap());
         let every = specs.iter().map(|spec| (spec.name.clone(), every)).collect();
@@ -223,8 +223,8 @@ fn moment(bench: &Bench, name: &str, write: impl Fn(&Store)) -> (u64, u64) {
 #[test]
 fn each_epoch_has_its_values_from_memory_from_its_history_and_after_a_restart() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for directory in [MemoryConfig::Anonymous, MemoryConfig::Directory(memory.path().to_owned())] {
-        let history = history.path().join(format!("{}", matches!(directory, MemoryConfig::Anonymous)));
+    for directory in [MemoryBacking::Anonymous, MemoryBacking::Directory(memory.path().to_owned())] {
+        let history = history.path().join(format!("{}", matches!(directory, MemoryBacking::Anonymous)));
         let bench = Bench::start(&directory, &history);
         let mut moments = Vec::new();
         for n in 1..=4 {
@@ -244,7 +244,7 @@ fn each_epoch_has_its_values_from_memory_from_its_history_and_after_a_restart() 
         assert_eq!((bench.count("epochs.lost"), bench.count("epochs.failed")), (0, 0));
         bench.end();
         let bench = Bench::start(&directory, &history);
-        if let MemoryConfig::Directory(_) = directory {
+        if let MemoryBacking::Directory(_) = directory {
             check(&bench);
         }
         bench.end();
@@ -266,7 +266,7 @@ fn listed(bench: &Bench) -> Vec<Epoch> {
 #[test]
 fn each_moment_is_that_of_the_epoch_that_is_listed_for_it() {
     let history = tempfile::tempdir().unwrap();
-    let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
+    let bench = Bench::start(&MemoryBacking::Anonymous, history.path());
     until("three epochs are written", || bench.count("epochs.written") >= 6 && listed(&bench).len() >= 5);
     // One stays in memory, and the one after it open.
     // Those before it may be on their way into the history already.
@@ -337,7 +337,7 @@ fn series(bench: &Bench, of: &Key, span: Span, most: usize) -> Vec<(u64, Option<
 #[test]
 fn a_series_has_each_epoch_be_it_compacted_over_or_open() {
     let history = tempfile::tempdir().unwrap();
-    let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
+    let bench = Bench::start(&MemoryBacking::Anonymous, history.path());
     let mut written = BTreeMap::new();
     // What was written as an epoch ended, and then once more.
     let tried = Mutex::new(BTreeMap::new());
@@ -398,7 +398,7 @@ fn a_series_has_each_epoch_be_it_compacted_over_or_open() {
 #[test]
 fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let directory = MemoryConfig::Directory(memory.path().to_owned());
+    let directory = MemoryBacking::Directory(memory.path().to_owned());
     let bench = Bench::start(&directory, history.path());
     let (at, generation) = bench.held_moment(|store| write(store, &key(1), 1));
     until("the next epoch", || bench.generation() > generation);
@@ -430,7 +430,7 @@ fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
 #[test]
 fn paths_have_epochs_too() {
     let history = tempfile::tempdir().unwrap();
-    let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
+    let bench = Bench::start(&MemoryBacking::Anonymous, history.path());
     let StoreKind::Postcarding { slots, hops, redundancy } = bench.stores.get("paths").unwrap().spec.kind
     else {
         panic!()
@@ -462,7 +462,7 @@ fn paths_have_epochs_too() {
 #[test]
 fn moments_without_an_epoch_are_refused_each_in_its_words() {
     let history = tempfile::tempdir().unwrap();
-    let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
+    let bench = Bench::start(&MemoryBacking::Anonymous, history.path());
     let refusal = |store: &str, at| bench.epochs.store_at_moment(store, &[], at).unwrap_err();
     assert!(matches!(refusal("x", now()), MomentError::NoHistory(_)));
     assert!(matches!(refusal("flows", now() + 60_000), MomentError::Future { .. }));
@@ -492,7 +492,7 @@ fn moments_without_an_epoch_are_refused_each_in_its_words() {
 #[test]
 fn a_history_that_cannot_be_written_loses_epochs_and_no_report_of_now() {
     let history = tempfile::tempdir().unwrap();
-    let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
+    let bench = Bench::start(&MemoryBacking::Anonymous, history.path());
     // Where the table was there is a file now. An epoch may be being written.
     let [table, file] = ["flows", "file"].map(|name| history.path().join(name));
     std::fs::write(&file, "").unwrap();
@@ -512,7 +512,7 @@ fn memory_that_is_lost_begins_other_epochs_and_the_history_goes_on() {
     for n in 1..=2 {
         // The machine starts again, and its memory is empty: generations begin with 1.
         let memory = tempfile::tempdir().unwrap();
-        let bench = Bench::start(&MemoryConfig::Directory(memory.path().to_owned()), history.path());
+        let bench = Bench::start(&MemoryBacking::Directory(memory.path().to_owned()), history.path());
         let (at, generation) = moment(&bench, "flows", |store| write(store, &key(1), n));
         moments.push((at, n));
         until("it is written", || {
@@ -546,7 +546,7 @@ fn history(folder: &Path, epochs: std::ops::Range<u64>) -> (EpochTable, StoreSpe
     for n in epochs {
         let opened = HOUR + n * QUARTER;
         let specs = std::slice::from_ref(&spec);
-        let stores = ServedStores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+        let stores = ServedStores::open(specs, &MemoryBacking::Anonymous, RegionOptions::default()).unwrap();
         let store = stores.get("flows").unwrap();
         write(&store, &key(n as u32), n as u8);
         write(&store, &key(1000), n as u8);
@@ -585,14 +585,14 @@ fn kept_value(table: &EpochTable, at: u64, of: u32) -> Option<u8> {
     let mut bytes = vec![0; wanted.len() * 16];
     table.read_slots(kept.epoch.number, &wanted, &mut bytes).unwrap();
     let specs = std::slice::from_ref(table.store_spec());
-    let like = ServedStores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+    let like = ServedStores::open(specs, &MemoryBacking::Anonymous, RegionOptions::default()).unwrap();
     value(&elements::sparse_store(&like.get("flows").unwrap(), 1, &wanted, &bytes).unwrap(), &key(of))
 }
 
 /// A thinner of a history that is there, for epochs that end now.
 fn thinner(table: EpochTable, keep: Keep) -> Arc<StoreEpochs> {
     let specs = std::slice::from_ref(table.store_spec());
-    let stores = ServedStores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+    let stores = ServedStores::open(specs, &MemoryBacking::Anonymous, RegionOptions::default()).unwrap();
     let of = Arc::new(StoreEpochs {
         name: "flows".into(),
         every: EVERY,

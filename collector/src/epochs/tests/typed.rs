@@ -96,7 +96,7 @@ fn drops(key: &Key, flow: Option<&Flow>, switch: u32, reason: u8, count: u64) ->
 #[test]
 fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let directory = MemoryConfig::Directory(memory.path().to_owned());
+    let directory = MemoryBacking::Directory(memory.path().to_owned());
     let [v4, v6, unknown] = flows();
     // Before the first life: what is written in one is found by it.
     let stores = ServedStores::open(&specs(), &directory, RegionOptions { huge_pages: false }).unwrap();
@@ -209,7 +209,7 @@ fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
 
 #[test]
 fn the_key_directory_is_read_on_and_hops_have_flows_too() {
-    let stores = ServedStores::open(&specs(), &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+    let stores = ServedStores::open(&specs(), &MemoryBacking::Anonymous, RegionOptions::default()).unwrap();
     let events = stores.get(int::EVENTS).unwrap();
     let [v4, v6, _] = flows();
     let mut known = KeyDirectory::default();

@@ -1,7 +1,7 @@
 //! The GID that a collector on this device would give to translators.
 
-use dta_collector::nic::verbs::GidWish;
-use dta_collector::nic::verbs::gid::choose_gid;
+use dta_memory::nic::verbs::GidWish;
+use dta_memory::nic::verbs::gid::choose_gid;
 
 use super::tree::Device;
 use crate::doctor::Finding;

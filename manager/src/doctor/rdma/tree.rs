@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::path::Path;
 
-use dta_collector::nic::verbs::{GidEntry, GidType};
+use dta_memory::nic::verbs::{GidEntry, GidType};
 
 use crate::doctor::{list_sorted_names, read_trimmed};
 

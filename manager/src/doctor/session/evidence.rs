@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use dta_cli::number::format_count;
-use dta_collector::nic::SOFT;
+use dta_memory::nic::SOFT;
 use dta_proto::control::{NodeStatistics, QueuePairStatus, SessionInfo, Transport};
 use dta_proto::counter::{Stage, translator};
 use dta_rpc::event_rings::WrappedRing;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use dta_collector::nic::verbs::GidType;
+use dta_memory::nic::verbs::GidType;
 use dta_proto::counter::nic::Counter;
 
 use super::Evidence;

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dta_collector::nic::{ROCE_PORT, SOFT};
 use dta_link::netstat::UdpStats;
 use dta_link::packet::NetworkInterface;
 use dta_link::{Link, PacketConfig, PacketLink};
+use dta_memory::nic::{ROCE_PORT, SOFT};
 use dta_proto::batch::PacketBatch;
 use dta_proto::control::{ListSessionsResponse, NodeStatistics, SessionInfo};
 use dta_proto::counter::Stage;
@@ -158,7 +158,7 @@ fn interface(root: &Path, device_name: &str, ip: Ipv4Addr) -> Option<String> {
         return Some("lo".to_owned());
     }
     let gids = find_device(root, device_name).map(|device| device.gid_entries()).unwrap_or_default();
-    let named = |gid: &&dta_collector::nic::verbs::GidEntry| gid.interface.is_some();
+    let named = |gid: &&dta_memory::nic::verbs::GidEntry| gid.interface.is_some();
     // The GID's own interface, or the device's, if the address is no longer in its table.
     let of_device = gids.iter().filter(named).min_by_key(|gid| gid.ip_address() != std::net::IpAddr::V4(ip));
     of_device.and_then(|gid| gid.interface.clone()).or_else(|| {

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dta_collector::reader::key_increment;
+use dta_memory::reader::key_increment;
 use dta_proto::key::Flow;
 use dta_proto::program::Primitive;
 use dta_proto::telemetry;

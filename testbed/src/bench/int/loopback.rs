@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::programmed::programmed;
 use anyhow::{Context as _, ensure};
-use dta_collector::nic::soft::{SoftNic, SoftNicConfig};
-use dta_collector::nic::{Endpoint, Nic as _};
-use dta_collector::region::RegionOptions;
-use dta_collector::store::Store;
 use dta_dataplane::{Engine, EngineOutput};
 use dta_link::bare::BareReceiver;
 use dta_link::shared_ring::join_ring;
 use dta_link::{Link, UdpConfig, UdpLink};
+use dta_memory::nic::soft::{SoftNic, SoftNicConfig};
+use dta_memory::nic::{Endpoint, Nic as _};
+use dta_memory::region::RegionOptions;
+use dta_memory::store::Store;
 use dta_proto::batch::PacketBatch;
 use dta_proto::counter::translator as names;
 use dta_telemetry::int::IntSettings;

@@ -21,7 +21,7 @@ mod world;
 use std::cell::RefCell;
 use std::time::Duration;
 
-use dta_collector::reader::key_write;
+use dta_memory::reader::key_write;
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::Choice;
 use dta_proto::telemetry::{self, TimedValue, VALUE_LEN};

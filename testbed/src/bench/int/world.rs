@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::programmed::{Pairs, programmed};
 use anyhow::Context as _;
-use dta_collector::nic::ROCE_PORT;
-use dta_collector::nic::soft::{Responder, ResponderConfig};
-use dta_collector::region::RegionOptions;
-use dta_collector::store::Store;
 use dta_dataplane::{Engine, EngineLimits, EngineOutput};
+use dta_memory::nic::ROCE_PORT;
+use dta_memory::nic::soft::{Responder, ResponderConfig};
+use dta_memory::region::RegionOptions;
+use dta_memory::store::Store;
 use dta_proto::batch::PacketBatch;
 use dta_proto::layout::key_increment;
 use dta_proto::program::{Program, Transport, diff_programs};

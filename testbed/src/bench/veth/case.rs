@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anyhow::Context;
-use dta_collector::nic::{Access, Purpose, QueuePairInfo, Registration, Transport};
-use dta_collector::region::Region;
+use dta_memory::nic::{Access, Purpose, QueuePairInfo, Registration, Transport};
+use dta_memory::region::Region;
 use dta_proto::batch::{Addresses, PacketBatch};
 use dta_proto::wire::ethernet::Mac;
 use dta_proto::wire::frame::{FetchAddTemplate, FrameRoute, WriteTemplate};
@@ -169,9 +169,9 @@ pub(super) struct Destination {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_collector::nic::soft::{Responder, ResponderConfig};
-    use dta_collector::nic::{Endpoint, QueuePairRequest};
-    use dta_collector::region::RegionOptions;
+    use dta_memory::nic::soft::{Responder, ResponderConfig};
+    use dta_memory::nic::{Endpoint, QueuePairRequest};
+    use dta_memory::region::RegionOptions;
     use std::sync::Arc;
 
     #[test]

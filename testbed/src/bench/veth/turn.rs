@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use dta_collector::nic::soft::{SoftNic, SoftNicConfig};
-use dta_collector::nic::verbs::{self, GidWish, VerbsOptions};
-use dta_collector::nic::{Endpoint, Nic, QueuePairInfo, QueuePairRequest, Registration};
-use dta_collector::region::{Region, RegionOptions};
 use dta_link::{Link, PacketConfig, RunUse, SocketKind, UdpConfig, UdpLink, Wire, WireLink};
+use dta_memory::nic::soft::{SoftNic, SoftNicConfig};
+use dta_memory::nic::verbs::{self, GidWish, VerbsOptions};
+use dta_memory::nic::{Endpoint, Nic, QueuePairInfo, QueuePairRequest, Registration};
+use dta_memory::region::{Region, RegionOptions};
 use dta_proto::batch::PacketBatch;
 use dta_proto::wire::frame::FrameRoute;
 use dta_proto::wire::roce;

@@ -1,0 +1,45 @@
+//! Opens the NIC that a configuration names. The only place where backends are chosen.
+
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+
+use dta_memory::nic::soft::{SoftNic, SoftNicConfig};
+use dta_memory::nic::verbs::{self, GidWish, VerbsOptions};
+use dta_memory::nic::{Nic, NicError, SOFT};
+
+use crate::config::{Config, MemoryBacking, RingUse, SoftLink};
+
+/// Opens the device of a configuration: `soft`, or an RDMA device by its name.
+pub(super) fn open_nic(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
+    if config.device != SOFT {
+        return verbs::open(&VerbsOptions {
+            device: config.device.clone(),
+            port: config.verbs.port,
+            gid: GidWish { address: config.verbs.address, index: config.verbs.gid_index },
+            max_dest_rd_atomic: None,
+            counter_file: match &config.memory {
+                MemoryBacking::Anonymous => None,
+                MemoryBacking::Directory(dir) => Some(dir.join("device.counters")),
+            },
+        });
+    }
+    let soft = &config.soft;
+    let mut nic = SoftNicConfig::new(SocketAddrV4::new(soft.address, soft.port));
+    nic.counter_file = match &config.memory {
+        MemoryBacking::Anonymous => None,
+        MemoryBacking::Directory(dir) => Some(dir.join("nic.counters")),
+    };
+    nic.faults = soft.faults;
+    nic.seed = soft.fault_seed;
+    nic.threads = soft.threads;
+    nic.ring = soft.ring == RingUse::Auto;
+    nic.runs = soft.runs;
+    let nic = match &soft.link {
+        SoftLink::Udp => SoftNic::with_udp(nic),
+        SoftLink::Wire(wire) => {
+            nic.mac = soft.mac;
+            SoftNic::with_wire(nic, wire)
+        }
+    };
+    Ok(Arc::new(nic?))
+}

@@ -1,0 +1,10 @@
+//! The memory of Direct Telemetry Access (DTA): regions that a NIC writes, the NICs, stores in the regions, and readers
+//! of stores.
+//!
+//! Modules point one way: [`region`] ← [`nic`], [`store`] ← [`reader`]. Nothing here knows sessions, the gRPC service or
+//! configuration files: who opens a NIC or a store gives its options.
+
+pub mod nic;
+pub mod reader;
+pub mod region;
+pub mod store;
