@@ -8,6 +8,7 @@ use dta_history::clickhouse::ClickHouseServer;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError};
+use crate::epochs::Coarse;
 
 /// The shortest epoch: translators move to other memory with their renewals, one in a second.
 const SHORTEST: Duration = Duration::from_secs(2);
@@ -86,18 +87,6 @@ impl ClickHouse {
         }
         Ok(())
     }
-}
-
-/// Old epochs become fewer: of those that were opened in one span of `every`, one is made, with what each slot held at the end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Coarse {
-    /// How long ago such a span ended; as long as `keep` or longer, none is made.
-    #[serde(with = "dta_files::span")]
-    pub after: Duration,
-    /// How long it is; spans begin at multiples of it since 1970.
-    #[serde(with = "dta_files::span")]
-    pub every: Duration,
 }
 
 impl Default for HistoryConfig {

@@ -35,7 +35,7 @@ pub use cluster::CollectorClusterConfig;
 pub use dta_files::config_file::ConfigError;
 pub use example::EXAMPLE;
 pub use file::default_stores;
-pub use history::{ClickHouse, Coarse, HistoryConfig};
+pub use history::{ClickHouse, HistoryConfig};
 pub use limits::CollectorLimits;
 pub use metrics::{CollectorMetricsConfig, Telemetry};
 

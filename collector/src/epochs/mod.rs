@@ -53,12 +53,12 @@ use dta_files::moment::now;
 use dta_history::clickhouse::{ClickHouseError, ClickHouseServer};
 use dta_history::{EpochTable, HistoryError};
 use dta_memory::region::RegionError;
-use dta_memory::store::{ServedStores, Store, StoreError};
+use dta_memory::store::{MemoryBacking, ServedStores, Store, StoreError};
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::EpochEnd;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::config::{Coarse, MemoryBacking};
 use crate::session::Writers;
 use due::Began;
 use keeper::EpochArchiver;
@@ -148,6 +148,18 @@ pub struct Keep {
     pub coarse: Option<Coarse>,
     /// For how long it is tried to write an epoch before it is given up.
     pub patience: Duration,
+}
+
+/// Old epochs become fewer: of those that were opened in one span of `every`, one is made, with what each slot held at the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Coarse {
+    /// How long ago such a span ended; as long as `keep` or longer, none is made.
+    #[serde(with = "dta_files::span")]
+    pub after: Duration,
+    /// How long it is; spans begin at multiples of it since 1970.
+    #[serde(with = "dta_files::span")]
+    pub every: Duration,
 }
 
 #[derive(Default)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dta_history::{EpochTable, HistoryEpoch};
-use dta_memory::store::{Successor, former_path};
+use dta_memory::store::{MemoryBacking, Successor, former_path};
 use dta_proto::backoff::Backoff;
 use serde_json::Value;
 
@@ -15,7 +15,6 @@ use super::keeper::{AGAIN, EpochArchiver, LOOK, Stopped, add_to_counter};
 use super::pace::Pace;
 use super::write::{WriteError, write_epoch};
 use super::{Former, elements, journal};
-use crate::config::MemoryBacking;
 use crate::session::Writers;
 
 /// How long writers may take to move before the log says so. They renew their sessions every second.

@@ -16,9 +16,7 @@ use dta_memory::nic::{
 };
 use dta_memory::region::{Region, RegionOptions};
 use dta_proto::wire::roce::{self, NakCode, RoceRepr, Syndrome};
-use rxe_switch::{
-    COLLECTOR, COLLECTOR_MAC, PATIENCE, Switch, ack, counter, nak, open, place, request,
-};
+use rxe_switch::{COLLECTOR, COLLECTOR_MAC, PATIENCE, Switch, ack, counter, nak, open, place, request};
 
 const IOVA: u64 = 1 << 40;
 const LEN: u64 = 1 << 21;

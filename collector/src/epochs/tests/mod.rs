@@ -11,7 +11,7 @@ use dta_proto::control::{Epoch, EpochState, EpochsRequest};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write as layout;
 use dta_proto::layout::{hash, postcarding};
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use dta_rpc::Span;
 use rustix::fs::{CWD, RenameFlags};
 
@@ -21,9 +21,15 @@ const EVERY: Duration = Duration::from_millis(300);
 
 #[test]
 fn only_stores_that_begin_empty_take_more_memory() {
-    for store in crate::config::default_stores() {
-        let replaced = matches!(store.kind, StoreKind::KeyWrite { .. } | StoreKind::Postcarding { .. });
-        let generations = if replaced { 3 } else { 1 };
+    let kinds = [
+        (3, StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() }),
+        (3, StoreKind::Postcarding { slots: 1 << 10, hops: 6, redundancy: 2 }),
+        (1, StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 }),
+        (1, StoreKind::Append { lists: 2, ring: 256, batch_len: 64, entry_len: 4, notify: false }),
+        (1, StoreKind::SketchMerge { columns: 256, rows: 2, epochs: 2, merge: Merge::Sum, expected: 1 }),
+    ];
+    for (generations, kind) in kinds {
+        let store = store(1, "store", kind);
         assert_eq!(memory_len(&store, true), generations * store.region_len(), "{}", store.name);
         assert_eq!(memory_len(&store, false), store.region_len(), "{}", store.name);
     }

@@ -184,7 +184,7 @@ fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
 
     // What retention and coarser epochs leave of the history they leave of its keys.
     let every = Duration::from_secs(3600);
-    let coarse = crate::config::Coarse { after: Duration::ZERO, every };
+    let coarse = Coarse { after: Duration::ZERO, every };
     let bench = Bench::start_with(&specs(), &directory, keep(history.path()), Duration::from_secs(60));
     let all: Vec<_> = bench.epochs.of.values().cloned().collect();
     let thinned = Keep { coarse: Some(coarse), keep: Some(2 * every), ..keep(history.path()) };

@@ -7,8 +7,8 @@ use dta_proto::store::{Merge, SlotKeys, StoreKind};
 
 use super::*;
 use crate::region::{AccessError, Region, RegionOptions};
-use crate::store::{Store, load};
 use crate::store::tests::{RING, key, list_store, put_batch, store, write};
+use crate::store::{Store, load};
 
 #[test]
 fn key_write_answers_in_every_size_and_batch() {
