@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use dta_files::http::SentSecrets;
 use ureq::Agent;
 
 use crate::ExportError;
@@ -55,6 +56,8 @@ pub(crate) struct Http {
     agent: Agent,
     /// Name and value of the header with the secret.
     secret: Option<(String, String)>,
+    /// What no message may repeat.
+    pub(crate) sent: SentSecrets,
 }
 
 impl std::fmt::Debug for Http {
@@ -72,10 +75,11 @@ impl Http {
             .timeout_connect(Some(CONNECT))
             .build()
             .into();
-        Ok(Self { agent, secret })
+        let sent = secret.as_ref().map(|(_, value)| secrets_of_header(value)).unwrap_or_default();
+        Ok(Self { agent, secret, sent })
     }
 
-    /// The response, or why there is none.
+    /// The response, without the secret if it repeats it, or why there is none.
     pub(crate) fn post_body(
         &self,
         url: &str,
@@ -90,7 +94,8 @@ impl Http {
             request = request.header(name, value);
         }
         let (parts, mut body) = request.send(body).map_err(|error| error.to_string())?.into_parts();
-        let body = body.with_config().limit(ANSWER).read_to_vec().unwrap_or_default();
+        let mut body = body.with_config().limit(ANSWER).read_to_vec().unwrap_or_default();
+        self.sent.strike_out(&mut body);
         Ok(ReceiverResponse { status: parts.status.as_u16(), body, headers: parts.headers })
     }
 }
@@ -103,6 +108,16 @@ pub(crate) fn authorization(scheme: &str, secret: &str) -> (String, String) {
 /// The header with a user's password.
 pub(crate) fn basic_authorization(user: &str, password: &str) -> (String, String) {
     authorization("Basic", &BASE64.encode(format!("{user}:{password}")))
+}
+
+/// What is secret in the value of a header: the token after its scheme or, without one, all of it; of `Basic`, the
+/// password, too.
+pub(crate) fn secrets_of_header(value: &str) -> SentSecrets {
+    let (scheme, token) = value.split_once(' ').unwrap_or(("", value));
+    let login = BASE64.decode(token).ok().filter(|_| scheme == "Basic");
+    let login = login.and_then(|login| String::from_utf8(login).ok()).unwrap_or_default();
+    let password = login.split_once(':').map_or("", |(_, password)| password);
+    SentSecrets::new([token, &login, password])
 }
 
 /// The first line of the file or the variable, if any.
@@ -135,5 +150,21 @@ mod tests {
     fn the_message_of_an_answer_is_one_line() {
         assert_eq!(extract_message("{\"error\":\"no\\nway\"}\n"), "no way");
         assert_eq!(extract_message("plain\ttext\n"), "plain text");
+    }
+
+    #[test]
+    fn an_answer_that_repeats_the_request_repeats_no_secret() {
+        for (header, said) in [
+            (authorization("Bearer", "very-secret"), "headers: {Authorization: Bearer very-secret}"),
+            (
+                basic_authorization("me", "very-secret"),
+                "who is me:very-secret? {\"sent\":\"bWU6dmVyeS1zZWNyZXQ=\"}",
+            ),
+            (("api-key".into(), "very-secret".into()), "unknown key very-secret"),
+        ] {
+            let struck = secrets_of_header(&header.1).strike_out_text(said.into());
+            assert!(!struck.contains("very-secret") && !struck.contains("bWU6dmVy"), "{struck}");
+            assert_eq!(struck.len(), said.len());
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dta_files::http::SentSecrets;
 use dta_files::moment::now_ns;
 use dta_proto::telemetry::is_since_1970;
 use rskafka::BackoffConfig;
@@ -127,6 +128,8 @@ struct Topic {
     config: Kafka,
     login: Option<SaslConfig>,
     tls: Option<Arc<ClientConfig>>,
+    /// What no message may repeat.
+    sent: SentSecrets,
     /// Of the thread that sends, from its first record on.
     runtime: OnceCell<Runtime>,
     /// Clients of all partitions, since the last failure.
@@ -141,6 +144,7 @@ impl Topic {
     /// Reads secrets and certificates; makes no connection.
     fn new(config: &Kafka) -> Result<Self, ExportError> {
         let secret = http::read_secret(config.secret_file.as_deref(), KAFKA_SECRET_VARIABLE)?;
+        let sent = SentSecrets::new(secret.as_deref());
         let login = match &config.user {
             Some(user) => {
                 let password = secret
@@ -159,11 +163,17 @@ impl Topic {
             config: config.clone(),
             login,
             tls,
+            sent,
             runtime: OnceCell::new(),
             partitions: RefCell::default(),
             taken: RefCell::default(),
             first: RefCell::default(),
         })
+    }
+
+    /// A broker may repeat what it was sent.
+    fn describe_error(&self, error: &Error) -> String {
+        self.sent.strike_out_text(error.to_string())
     }
 
     async fn connect_partitions(&self) -> Result<Vec<PartitionClient>, String> {
@@ -178,14 +188,14 @@ impl Topic {
         if let Some(tls) = &self.tls {
             builder = builder.tls_config(tls.clone());
         }
-        let client: Client = builder.build().await.map_err(|error| error.to_string())?;
-        let topics = client.list_topics().await.map_err(|error| error.to_string())?;
+        let client: Client = builder.build().await.map_err(|error| self.describe_error(&error))?;
+        let topics = client.list_topics().await.map_err(|error| self.describe_error(&error))?;
         let numbers = topics.into_iter().find(|there| there.name == *topic).map(|there| there.partitions);
         let numbers = numbers.ok_or_else(|| format!("there is no topic {topic:?}: create it"))?;
         let mut partitions = Vec::with_capacity(numbers.len());
         for number in numbers {
             let partition = client.partition_client(topic, number, UnknownTopicHandling::Error).await;
-            partitions.push(partition.map_err(|error| error.to_string())?);
+            partitions.push(partition.map_err(|error| self.describe_error(&error))?);
         }
         if partitions.is_empty() { Err(format!("topic {topic:?} has no partitions")) } else { Ok(partitions) }
     }
@@ -214,9 +224,9 @@ impl Topic {
         for (partition, (records, ids)) in by_partition {
             match partitions[partition].produce(records, Compression::NoCompression).await {
                 Ok(_) => self.taken.borrow_mut().extend(ids.into_iter().map(str::to_owned)),
-                Err(error) if is_refusal(&error) => refused = Some(error.to_string()),
+                Err(error) if is_refusal(&error) => refused = Some(self.describe_error(&error)),
                 // The clients are made anew.
-                Err(error) => return Ok(WriteOutcome::retry_later(error.to_string())),
+                Err(error) => return Ok(WriteOutcome::retry_later(self.describe_error(&error))),
             }
         }
         self.partitions.replace(Some(partitions));

@@ -46,6 +46,56 @@ pub fn read_secret(file: Option<&Path>, variable: &str) -> Result<Option<String>
     Ok(Some(secret.to_owned()))
 }
 
+/// Secrets that a client sends, in each form in which an answer may repeat them. Its `Debug` shows none.
+#[derive(Clone, Default)]
+pub struct SentSecrets(Vec<String>);
+
+impl SentSecrets {
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        let forms = |secret: &str| {
+            let json = secret.replace('\\', "\\\\").replace('"', "\\\"");
+            let url = secret.bytes().map(|byte| match byte {
+                b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
+                    char::from(byte).to_string()
+                }
+                _ => format!("%{byte:02X}"),
+            });
+            [json.replace('/', "\\/"), json, url.collect(), secret.to_owned()]
+        };
+        let mut all: Vec<String> =
+            secrets.into_iter().flat_map(forms).filter(|form| !form.is_empty()).collect();
+        // A secret may be part of another.
+        all.sort_unstable_by_key(|form| std::cmp::Reverse(form.len()));
+        all.dedup();
+        Self(all)
+    }
+
+    /// Writes `*` over all secrets in an answer. Its length stays, so that it can still be decoded.
+    pub fn strike_out(&self, answer: &mut [u8]) {
+        for secret in self.0.iter().map(String::as_bytes) {
+            let mut at = 0;
+            while let Some(found) = answer[at..].windows(secret.len()).position(|bytes| bytes == secret) {
+                at += found;
+                answer[at..at + secret.len()].fill(b'*');
+                at += secret.len();
+            }
+        }
+    }
+
+    /// The same of a text.
+    pub fn strike_out_text(&self, text: String) -> String {
+        let mut bytes = text.into_bytes();
+        self.strike_out(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl std::fmt::Debug for SentSecrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SentSecrets").finish_non_exhaustive()
+    }
+}
+
 /// The certificates in a file of certificate authorities (PEM), at least one.
 ///
 /// # Errors
@@ -62,4 +112,25 @@ pub fn authorities(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
         return Err("there is no PEM certificate in it".into());
     }
     Ok(certificates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_struck_out_in_each_form_and_the_rest_stays() {
+        let secrets = SentSecrets::new(["a/b \"c", "a/b \"c.longer", ""]);
+        for (said, expected) in [
+            (r#"you sent a/b "c, twice: a/b "c"#, "you sent ******, twice: ******"),
+            (r#"{"token":"a/b \"c"}"#, r#"{"token":"*******"}"#),
+            (r#"{"token":"a\/b \"c.longer"}"#, r#"{"token":"***************"}"#),
+            ("?token=a%2Fb%20%22c&x=1", "?token=************&x=1"),
+            ("nothing of it: a/b", "nothing of it: a/b"),
+        ] {
+            assert_eq!(secrets.strike_out_text(said.to_owned()), expected);
+        }
+        assert!(!format!("{secrets:?}").contains("a/b"));
+        assert_eq!(SentSecrets::default().strike_out_text("all".into()), "all");
+    }
 }

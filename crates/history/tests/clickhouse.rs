@@ -363,6 +363,17 @@ fn what_a_server_refuses_is_said() {
     let error = world.inserter().insert_new_epochs(&world.table, &mut Inserted::default()).unwrap_err();
     assert!(error.to_string().contains("the user may not insert into this table, or make it"), "{error}");
     assert!(!error.is_of_all() && server.check_server().unwrap_err().is_of_all());
-    // A password is in no error and no log.
+    // A password is in no error and no log, even of a server that repeats the request.
     assert!(!format!("{server:?}").contains(LOGIN.1));
+    for (status, body) in [
+        (200, "X-ClickHouse-Key: ECHO"),
+        (403, "you sent ECHO"),
+        (503, "you sent ECHO"),
+        (500, "Code: 516. DB::Exception: no user with password ECHO"),
+    ] {
+        let body: &str = body.replace("ECHO", LOGIN.1).leak();
+        world.clickhouse.faults(move |_| Fate::Status(status, body));
+        let error = server.check_server().unwrap_err().to_string();
+        assert!(!error.contains(LOGIN.1) && error.contains("***"), "{error}");
+    }
 }

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use dta_files::http::SentSecrets;
 use dta_rpc::transport::dial;
 use prost::Message;
 use tokio::runtime::{Builder, Runtime};
@@ -15,13 +16,15 @@ use tonic::{Code, Status};
 use super::signal::{self, Carried, Request};
 use crate::ExportError;
 use crate::config::Otlp;
-use crate::http::{CALL, cannot_read};
+use crate::http::{CALL, cannot_read, secrets_of_header};
 use crate::receiver::{RecordReceiver, WriteOutcome};
 
 /// A server that takes one signal.
 pub(super) struct OtlpGrpcServer<R> {
     endpoint: Endpoint,
     secret: Option<(AsciiMetadataKey, AsciiMetadataValue)>,
+    /// What no message may repeat.
+    sent: SentSecrets,
     /// Of the thread that sends, from its first record on.
     connection: OnceCell<(Runtime, Channel)>,
     signal: PhantomData<fn(R)>,
@@ -47,6 +50,7 @@ impl<R: Request> OtlpGrpcServer<R> {
             endpoint =
                 endpoint.tls_config(tls).map_err(|error| bad(&dta_rpc::transport::failure_reason(&error)))?;
         }
+        let sent = secret.as_ref().map(|(_, value)| secrets_of_header(value)).unwrap_or_default();
         let secret = match secret {
             Some((name, value)) => {
                 let name: AsciiMetadataKey =
@@ -59,7 +63,7 @@ impl<R: Request> OtlpGrpcServer<R> {
             }
             None => None,
         };
-        Ok(Self { endpoint, secret, connection: OnceCell::new(), signal: PhantomData })
+        Ok(Self { endpoint, secret, sent, connection: OnceCell::new(), signal: PhantomData })
     }
 
     /// The outcome of a request; the error is why all of it is refused.
@@ -81,8 +85,8 @@ impl<R: Request> OtlpGrpcServer<R> {
             request.metadata_mut().insert(name.clone(), value.clone());
         }
         match runtime.block_on(R::call(channel.clone(), request)) {
-            Ok(response) => Ok(signal::success_outcome::<R>(response, carried)),
-            Err(status) => write_outcome(&status),
+            Ok(response) => Ok(signal::success_outcome::<R>(response, carried, &self.sent)),
+            Err(status) => write_outcome(&status, &self.sent),
         }
     }
 }
@@ -94,9 +98,10 @@ impl<R: Request> RecordReceiver for OtlpGrpcServer<R> {
 }
 
 /// The outcome of a call that failed; the error is why all points are refused.
-fn write_outcome(status: &Status) -> Result<WriteOutcome, String> {
+fn write_outcome(status: &Status, sent: &SentSecrets) -> Result<WriteOutcome, String> {
     let after = retry_after(status.details());
-    let (code, said) = (status.code(), dta_rpc::transport::status_reason(status));
+    let said = sent.strike_out_text(dta_rpc::transport::status_reason(status));
+    let code = status.code();
     // Only what failed here has a source: a connection that broke, or something else that listens there.
     let is_ours = std::error::Error::source(status).is_some();
     let hint = match code {
@@ -175,8 +180,10 @@ mod tests {
         let any =
             Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() };
         let details = RpcStatus { details: vec![any] }.encode_to_vec();
-        let told =
-            |code, details: &[u8]| write_outcome(&Status::with_details(code, "no", details.to_vec().into()));
+        let sent = secrets_of_header("Bearer very-secret");
+        let told = |code, details: &[u8]| {
+            write_outcome(&Status::with_details(code, "no", details.to_vec().into()), &sent)
+        };
         assert!(matches!(
             told(Code::ResourceExhausted, &details),
             Ok(WriteOutcome::Later { after: Some(after), .. }) if after == Duration::new(7, 5)
@@ -184,8 +191,11 @@ mod tests {
         // Such as a message that is too large.
         assert!(told(Code::ResourceExhausted, &[]).is_err());
         assert!(told(Code::InvalidArgument, &details).is_err());
-        assert!(write_outcome(&Status::out_of_range("decoded message length too large")).is_err());
-        assert!(write_outcome(&Status::out_of_range("no")).is_ok());
+        let too_large = Status::out_of_range("decoded message length too large");
+        assert!(write_outcome(&too_large, &sent).is_err());
+        assert!(write_outcome(&Status::out_of_range("no"), &sent).is_ok());
+        let echo = write_outcome(&Status::unauthenticated("no: authorization: Bearer very-secret"), &sent);
+        assert!(matches!(echo, Ok(WriteOutcome::Later { reason, .. }) if !reason.contains("very-secret")));
         assert!(matches!(told(Code::Unavailable, b"?"), Ok(WriteOutcome::Later { after: None, .. })));
     }
 }

@@ -45,6 +45,7 @@ impl<R: Request> OtlpHttpServer<R> {
             200..=299 => Ok(signal::success_outcome::<R>(
                 R::Response::decode(&answer.body[..]).unwrap_or_default(),
                 carried,
+                &self.http.sent,
             )),
             // Those of the specification, and those that change with the configuration, here or there.
             429 | 502..=504 | 300..=399 | 401 | 403..=405 | 407 | 408 => {

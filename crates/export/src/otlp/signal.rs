@@ -1,5 +1,6 @@
 //! What the requests of all signals have in common.
 
+use dta_files::http::SentSecrets;
 use prost::Message;
 use tonic::Status;
 use tonic::transport::Channel;
@@ -58,9 +59,13 @@ pub(super) fn write_record<R: Request>(
 
 /// What an answer of success says: some may be rejected. It does not say which: a point is only if all parts that are none do not account
 /// for it.
-pub(super) fn success_outcome<R: Request>(response: R::Response, carried: Carried) -> WriteOutcome {
+pub(super) fn success_outcome<R: Request>(
+    response: R::Response,
+    carried: Carried,
+    sent: &SentSecrets,
+) -> WriteOutcome {
     let Carried { points, parts } = carried;
-    match R::rejected_parts(response) {
+    match R::rejected_parts(response).map(|(rejected, reason)| (rejected, sent.strike_out_text(reason))) {
         Some((rejected, reason)) if rejected > 0 => {
             let rejected = (rejected as u64).min(parts);
             WriteOutcome::Rejected { points: rejected.saturating_sub(parts - points), reason }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use dta_files::http::SentSecrets;
 use ureq::Agent;
 use ureq::http::HeaderValue;
 
@@ -43,6 +44,8 @@ pub struct ClickHouseServer {
     database: String,
     /// The values of the headers with user and password.
     login: Option<[HeaderValue; 2]>,
+    /// What no message may repeat.
+    sent: SentSecrets,
     collector: String,
 }
 
@@ -86,6 +89,7 @@ impl ClickHouseServer {
             value.set_sensitive(true);
             Ok::<HeaderValue, ClickHouseError>(value)
         };
+        let sent = SentSecrets::new(login.iter().map(|(_, password)| password.as_str()));
         let login =
             login.map(|(user, password)| Ok::<_, ClickHouseError>([header(&user)?, header(&password)?]));
         let login = login.transpose()?;
@@ -94,6 +98,7 @@ impl ClickHouseServer {
             url,
             database: database.to_owned(),
             login,
+            sent,
             collector: collector.to_owned(),
         })
     }
@@ -109,6 +114,7 @@ impl ClickHouseServer {
         match said.trim() {
             "1" => Ok(()),
             _ => {
+                let said = self.sent.strike_out_text(said);
                 Err(self.refused_error(format!("it answers {said:?}; is this the HTTP port of ClickHouse?")))
             }
         }
@@ -172,7 +178,8 @@ impl ClickHouseServer {
         let body = body.with_config().limit(ANSWER).lossy_utf8(true).read_to_string();
         let body = body.map_err(|error| StatementFailure::Away(error.to_string()))?;
         let words = || -> String {
-            body.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
+            let said = self.sent.strike_out_text(body.clone());
+            said.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
         };
         match (parts.status.as_u16(), parse_error_code(&body)) {
             (200, None) => Ok(body),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use dta_files::http::SentSecrets;
 use http_body_util::BodyExt;
 use object_store::ClientOptions;
 use object_store::client::{
@@ -60,6 +61,9 @@ impl HttpService for Http {
         let body = body.collect().await?.to_bytes();
         self.status.store(0, Ordering::Relaxed);
         let agent = self.agent.clone();
+        // A server that refuses a signature repeats the request, with the token of temporary credentials.
+        let secret = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let sent = SentSecrets::new(["authorization", "x-amz-security-token"].into_iter().filter_map(secret));
         let call = move || {
             // ureq sends a body, of no bytes too, with whatever is given one.
             let answer = if matches!(parts.method.as_str(), "PUT" | "POST") {
@@ -68,7 +72,11 @@ impl HttpService for Http {
                 agent.run(ureq::http::Request::from_parts(parts, ()))
             };
             let (parts, mut body) = answer?.into_parts();
-            Ok((parts, body.with_config().limit(ANSWER).read_to_vec()?))
+            let mut body = body.with_config().limit(ANSWER).read_to_vec()?;
+            if !parts.status.is_success() {
+                sent.strike_out(&mut body);
+            }
+            Ok((parts, body))
         };
         let answer = tokio::task::spawn_blocking(call).await;
         let (parts, body) =
@@ -91,4 +99,40 @@ fn to_http_error(error: ureq::Error) -> HttpError {
         _ => HttpErrorKind::Unknown,
     };
     HttpError::new(kind, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+
+    use object_store::client::HttpRequestBody;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_repeats_the_request_repeats_no_secret() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/b/k", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(listener.accept().unwrap().0);
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                reader.read_line(&mut head).unwrap();
+            }
+            let length = head.len();
+            let answer = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: {length}\r\n\r\n{head}");
+            reader.get_mut().write_all(answer.as_bytes()).unwrap();
+            let _ = reader.read(&mut [0]);
+        });
+        let request = ureq::http::Request::get(url)
+            .header("authorization", "AWS4-HMAC-SHA256 Signature=abcd")
+            .header("x-amz-security-token", "very-secret");
+        let http = Http::new(&Variables::new()).unwrap();
+        let answer = http.call(request.body(HttpRequestBody::empty()).unwrap()).await.unwrap();
+        let said = answer.into_body().collect().await.unwrap().to_bytes();
+        let said = std::str::from_utf8(&said).unwrap();
+        assert!(said.contains("x-amz-security-token: ***********\r\n"), "{said}");
+        assert!(!said.contains("Signature"), "{said}");
+    }
 }
