@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 use dta_proto::key::Flow;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use maxminddb::Reader;
-use maxminddb::geoip2::Asn;
 use prefix_trie::PrefixMap;
+use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// How often it is looked whether a file has changed.
@@ -207,6 +207,43 @@ fn open_database(path: &Path) -> Result<Reader<Vec<u8>>, String> {
     Ok(reader)
 }
 
+/// What an entry of a database says: beside its other fields or, in GeoIP2-Enterprise, among its `traits`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AsnEntry<'a> {
+    #[serde(deserialize_with = "deserialize_as_number")]
+    autonomous_system_number: Option<u32>,
+    autonomous_system_organization: Option<&'a str>,
+    traits: Option<Box<AsnEntry<'a>>>,
+}
+
+/// A number of any integer type that the format has; MaxMind writes uint32, others what fits.
+fn deserialize_as_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    struct AsNumber;
+
+    impl Visitor<'_> for AsNumber {
+        type Value = Option<u32>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the number of an autonomous system")
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<Option<u32>, E> {
+            Ok(number.try_into().ok())
+        }
+
+        fn visit_u128<E: Error>(self, number: u128) -> Result<Option<u32>, E> {
+            Ok(number.try_into().ok())
+        }
+
+        fn visit_i64<E: Error>(self, number: i64) -> Result<Option<u32>, E> {
+            Ok(number.try_into().ok())
+        }
+    }
+
+    from.deserialize_any(AsNumber)
+}
+
 /// A line of the CSV file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -274,8 +311,9 @@ impl NetworkIndex {
                 break;
             }
             // An entry that is damaged says nothing.
-            let found = database.lookup(address).and_then(|found| found.decode::<Asn>());
+            let found = database.lookup(address).and_then(|found| found.decode::<AsnEntry<'_>>());
             let Ok(Some(found)) = found else { continue };
+            let found = found.traits.map_or(AsnEntry { traits: None, ..found }, |traits| *traits);
             network.asn = network.asn.or(found.autonomous_system_number);
             let plain = |name: &str| name.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
             network.name = network.name.or_else(|| found.autonomous_system_organization.map(plain));
@@ -328,6 +366,87 @@ mod tests {
         let json = serde_json::to_value(&ends).unwrap();
         assert_eq!(json, serde_json::json!({"source_network": "Example Net", "source_as": 64496}));
         assert_eq!(FlowNetworks::default().describe(), None);
+    }
+
+    /// A database of this type in which one entry covers all IPv4 addresses.
+    fn mmdb(kind: &str, entry: &[u8]) -> Vec<u8> {
+        let metadata = [
+            map(9),
+            text("node_count"),
+            integer(UINT32, &1u32.to_be_bytes()),
+            text("record_size"),
+            integer(UINT16, &24u16.to_be_bytes()),
+            text("ip_version"),
+            integer(UINT16, &4u16.to_be_bytes()),
+            text("database_type"),
+            text(kind),
+            text("languages"),
+            vec![0, 4],
+            text("binary_format_major_version"),
+            integer(UINT16, &2u16.to_be_bytes()),
+            text("binary_format_minor_version"),
+            integer(UINT16, &0u16.to_be_bytes()),
+            text("build_epoch"),
+            integer(UINT64, &1u64.to_be_bytes()),
+            text("description"),
+            map(0),
+        ];
+        // One node, both of whose records point to the beginning of the data.
+        let tree = [0, 0, 17, 0, 0, 17];
+        [&tree[..], &[0; 16], entry, b"\xab\xcd\xefMaxMind.com", &metadata.concat()].concat()
+    }
+
+    const UINT16: u8 = 5;
+    const UINT32: u8 = 6;
+    const INT32: u8 = 8;
+    const UINT64: u8 = 9;
+    const UINT128: u8 = 10;
+
+    /// An integer as the format writes it; types above 7 have a byte of their own.
+    fn integer(kind: u8, bytes: &[u8]) -> Vec<u8> {
+        let len = bytes.len() as u8;
+        let control = if kind > 7 { vec![len, kind - 7] } else { vec![kind << 5 | len] };
+        [&control, bytes].concat()
+    }
+
+    fn text(text: &str) -> Vec<u8> {
+        let control = match text.len() as u8 {
+            len @ 0..29 => vec![2 << 5 | len],
+            len => vec![2 << 5 | 29, len - 29],
+        };
+        [&control, text.as_bytes()].concat()
+    }
+
+    fn map(fields: u8) -> Vec<u8> {
+        vec![7 << 5 | fields]
+    }
+
+    #[test]
+    fn an_as_number_may_have_any_integer_type() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("asn.mmdb");
+        let entry = |number: &[u8]| {
+            let [number_name, name] =
+                ["number", "organization"].map(|of| text(&format!("autonomous_system_{of}")));
+            [&map(2), &number_name, number, &name, &text("Net")].map(|part| part.to_vec()).concat()
+        };
+        for (number, wanted) in [
+            (integer(UINT32, &64500u32.to_be_bytes()), "Net (AS 64500)"),
+            (integer(UINT16, &64500u16.to_be_bytes()), "Net (AS 64500)"),
+            (integer(UINT64, &4_200_000_000u64.to_be_bytes()), "Net (AS 4200000000)"),
+            (integer(UINT128, &64500u128.to_be_bytes()), "Net (AS 64500)"),
+            (integer(INT32, &64500i32.to_be_bytes()), "Net (AS 64500)"),
+            // None of an autonomous system: the name is still one.
+            (integer(INT32, &(-1i32).to_be_bytes()), "Net"),
+            (integer(UINT64, &u64::MAX.to_be_bytes()), "Net"),
+        ] {
+            let in_traits = [map(1), text("traits"), entry(&number)].concat();
+            for (kind, entry) in [("GeoLite2-ASN", entry(&number)), ("GeoIP2-Enterprise", in_traits)] {
+                fs::write(&path, mmdb(kind, &entry)).unwrap();
+                let networks = Networks::open(None, vec![path.clone()]).unwrap();
+                assert_eq!(told(&networks, "192.0.2.1"), wanted, "{kind}: {number:?}");
+            }
+        }
     }
 
     #[test]
