@@ -23,13 +23,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<CommandStatus> {
         Some(path) => eprintln!("configuration: {}", path.display()),
         None => eprintln!("no configuration file: these are the defaults"),
     }
-    let mut warnings = server::check_config(&config).map_err(dta_cli::misuse_error)?;
-    if config.tls.is_none() && !config.listen.ip().is_loopback() {
-        warnings.push(format!(
-            "gRPC on {} WITHOUT TLS: anyone who reaches it can get keys to memory",
-            config.listen
-        ));
-    }
+    let warnings = server::check_config(&config).map_err(dta_cli::misuse_error)?;
     let text = config.to_toml().context("cannot write the configuration")?;
     dta_cli::configuration_is_good(&text, &warnings)
 }

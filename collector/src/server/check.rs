@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use dta_export::names::Names;
 use dta_proto::store::StoreSpec;
 use dta_proto::trace;
-use dta_rpc::transport::tls::{ServerFiles, ServerTls};
+use dta_rpc::transport::tls::{self, ServerFiles, ServerTls};
 
 use super::certificate;
 use crate::config::{Config, MemoryBacking};
@@ -24,6 +24,7 @@ pub fn check_config(config: &Config) -> anyhow::Result<Vec<String>> {
     let soon = tls.and_then(|tls| certificate::expiry_warning(&tls.validity, SystemTime::now()));
     let path = config.tls.as_ref().map(|tls| tls.cert.display().to_string()).unwrap_or_default();
     let soon = soon.map(|warning| format!("the TLS certificate {path} {warning}"));
+    let exposure = exposure_warnings(config);
     let lacks = |name: &str| config.stores.iter().all(|store| store.name != name);
     let no_events = (config.export.has_events() && lacks(&config.export.events)).then(|| {
         format!(
@@ -39,11 +40,22 @@ pub fn check_config(config: &Config) -> anyhow::Result<Vec<String>> {
         .and_then(|clickhouse| dta_export::run::clear_text_warning("history.clickhouse", &clickhouse.url));
     Ok(soon
         .into_iter()
+        .chain(exposure)
         .chain(no_events)
         .chain(no_hosts)
         .chain(in_clear)
         .chain(dta_export::run::config_warnings(&config.export))
         .collect())
+}
+
+fn tls_files(config: &Config) -> Option<ServerFiles<'_>> {
+    let tls = config.tls.as_ref()?;
+    Some(ServerFiles { cert: &tls.cert, key: &tls.key, client_ca: &tls.client_ca })
+}
+
+/// What others could use or read that they should not.
+pub(super) fn exposure_warnings(config: &Config) -> Vec<String> {
+    tls::exposure_warnings(config.listen, tls_files(config).as_ref(), "get keys to memory")
 }
 
 /// The names of switches, ports and drop reasons.
@@ -58,13 +70,7 @@ pub(super) fn load_names(config: &Config) -> anyhow::Result<Arc<Names>> {
 /// Like [`check_config`], but returns the checked TLS.
 pub(super) fn checked_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> {
     config.validate()?;
-    let files = config.tls.as_ref().map(|tls| ServerFiles {
-        cert: &tls.cert,
-        key: &tls.key,
-        client_ca: &tls.client_ca,
-    });
-    let tls =
-        files.map(|files| dta_rpc::transport::tls::load_server_tls(&files, SystemTime::now())).transpose()?;
+    let tls = tls_files(config).map(|files| tls::load_server_tls(&files, SystemTime::now())).transpose()?;
     dta_export::run::check_exporters(&config.export)?;
     config.clickhouse()?;
     let need = |store: &StoreSpec| epochs::memory_len(store, config.epochs.contains_key(&store.name));

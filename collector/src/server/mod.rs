@@ -121,6 +121,7 @@ impl RunningCollector {
         let began = Instant::now();
         // Cheap checks come first.
         let tls = check::checked_tls(config)?;
+        check::exposure_warnings(config).iter().for_each(|warning| tracing::warn!("{warning}"));
         let names = check::load_names(config).unwrap_or_else(|error| {
             let error = dta_cli::error_line(&error);
             tracing::error!(

@@ -151,8 +151,34 @@ fn of_certificate(why: &CertificateError) -> String {
             "its certificate is not for {:?} but for {}: use one of these as the address, or give it as the name to expect (--tls-domain, or \
              `domain` next to the other files)",
             expected.to_str(),
-            if presented.is_empty() { "no name".to_owned() } else { presented.join(", ") }
+            match &presented[..] {
+                [] => "no name".to_owned(),
+                names => names.iter().map(|name| plain_name(name)).collect::<Vec<_>>().join(", "),
+            }
         ),
         other => format!("its certificate is not accepted: {other}"),
+    }
+}
+
+/// The name itself, of one that the library writes with its kind: `DnsName("collector.example")`.
+fn plain_name(presented: &str) -> &str {
+    let inner = presented.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.map_or(presented, |inner| inner.trim_matches('"'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_a_certificate_is_as_it_is() {
+        for (presented, name) in [
+            ("DnsName(\"collector.example\")", "collector.example"),
+            ("IpAddress(192.0.2.1)", "192.0.2.1"),
+            ("IpAddress(2001:db8::1)", "2001:db8::1"),
+            ("collector.example", "collector.example"),
+        ] {
+            assert_eq!(plain_name(presented), name);
+        }
     }
 }

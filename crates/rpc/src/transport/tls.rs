@@ -1,6 +1,8 @@
 //! TLS files: read, checked before use, and turned into what rustls takes. All are PEM.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -172,6 +174,26 @@ pub fn load_server_tls(files: &ServerFiles<'_>, now: SystemTime) -> Result<Serve
     Ok(ServerTls { config: Arc::new(config), validity: own.validity })
 }
 
+/// What makes a server less safe than it looks, in sentences: a port that others reach without a certificate, and thereby
+/// `consequence`, and a private key that everybody on this machine may read.
+pub fn exposure_warnings(
+    listen: SocketAddr,
+    files: Option<&ServerFiles<'_>>,
+    consequence: &str,
+) -> Vec<String> {
+    let Some(files) = files else {
+        let open = format!("gRPC on {listen} WITHOUT TLS: anyone who reaches it can {consequence}");
+        return if listen.ip().is_loopback() { Vec::new() } else { vec![open] };
+    };
+    // One that cannot be looked at is refused with the reason.
+    let mode = std::fs::metadata(files.key).map_or(0, |of| of.permissions().mode() & 0o777);
+    let readable = (mode & 0o004 != 0).then(|| {
+        let key = files.key.display();
+        format!("the TLS key {key} can be read by everybody on this machine (mode {mode:04o}): chmod 600 it")
+    });
+    readable.into_iter().collect()
+}
+
 /// Reads and checks a client's files.
 ///
 /// # Errors
@@ -293,6 +315,30 @@ mod tests {
         // One without an end (RFC 5280 section 4.1.2.5) never expires.
         let (cert, key) = pair(dir.path(), 20_000, 2_932_896);
         assert_eq!(load(&cert, &key, day(30_000)).unwrap().validity.ends_soon(day(30_000)), None);
+    }
+
+    #[test]
+    fn an_open_port_and_a_readable_key_are_announced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cert, key) = pair(dir.path(), 20_000, 20_090);
+        let files = ServerFiles { cert: &cert, key: &key, client_ca: &cert };
+        let warnings = |listen: &str, mode: Option<u32>| {
+            std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode.unwrap_or(0o600))).unwrap();
+            exposure_warnings(listen.parse().unwrap(), mode.map(|_| &files), "get keys to memory")
+        };
+        for listen in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
+            let told = format!("gRPC on {listen} WITHOUT TLS: anyone who reaches it can get keys to memory");
+            assert_eq!(warnings(listen, None), [told]);
+            assert_eq!(warnings(listen, Some(0o600)), [""; 0]);
+        }
+        assert_eq!(warnings("127.0.0.1:1", None), [""; 0]);
+        for (mode, is_told) in [(0o600, false), (0o640, false), (0o644, true), (0o604, true)] {
+            let told = warnings("127.0.0.1:1", Some(mode));
+            assert_eq!(told.len(), usize::from(is_told), "{mode:o}: {told:?}");
+            assert!(told.iter().all(|told| {
+                told.contains(&format!(".key can be read by everybody on this machine (mode {mode:04o})"))
+            }));
+        }
     }
 
     #[test]

@@ -91,6 +91,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
             args.listen
         )));
     }
+    dta_rpc::transport::tls::exposure_warnings(args.listen, files.as_ref(), "read all tables")
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
     let tls =
         files.map(|files| dta_rpc::transport::tls::load_server_tls(&files, SystemTime::now())).transpose()?;
     let limits = dta_rpc::transport::ServerLimits {

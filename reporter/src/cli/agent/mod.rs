@@ -96,14 +96,7 @@ pub(super) fn check_config(file: &ConfigFile) -> Result<CommandStatus> {
         Some(path) => eprintln!("configuration: {}", path.display()),
         None => eprintln!("no configuration file: these are the defaults"),
     }
-    let warning = service::check_tls(&config).map_err(dta_cli::misuse_error)?;
-    let open = (config.tls.is_none() && !config.agent.listen.ip().is_loopback()).then(|| {
-        format!(
-            "gRPC on {} WITHOUT TLS: anyone who reaches it can choose what is traced",
-            config.agent.listen
-        )
-    });
-    let warnings: Vec<String> = warning.into_iter().chain(open).collect();
+    let warnings = service::check_tls(&config).map_err(dta_cli::misuse_error)?;
     dta_cli::configuration_is_good(&toml::to_string(&config)?, &warnings)
 }
 

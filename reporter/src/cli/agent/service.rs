@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 use dta_proto::control::agent_server::{Agent, AgentServer};
 use dta_proto::control::{AgentStatus, AgentStatusRequest, SetTraceRequest, TraceWanted};
 use dta_rpc::transport::standard::{self, Health};
-use dta_rpc::transport::tls::{ServerFiles, Validity};
+use dta_rpc::transport::tls::{self, ServerFiles, Validity};
 use dta_rpc::transport::{ConnectionCounters, Listen, MAX_MESSAGE, Method, ServerLimits};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -79,16 +79,24 @@ pub(super) struct AgentGrpcServer {
     validity: Option<Validity>,
 }
 
-/// The TLS files, read and checked.
-fn load_tls(tls: Option<&AgentTlsTable>) -> Result<Option<dta_rpc::transport::tls::ServerTls>> {
-    let files = tls.map(|tls| ServerFiles { cert: &tls.cert, key: &tls.key, client_ca: &tls.client_ca });
-    Ok(files.map(|files| dta_rpc::transport::tls::load_server_tls(&files, SystemTime::now())).transpose()?)
+fn tls_files(tls: Option<&AgentTlsTable>) -> Option<ServerFiles<'_>> {
+    tls.map(|tls| ServerFiles { cert: &tls.cert, key: &tls.key, client_ca: &tls.client_ca })
 }
 
-/// Whether the TLS files are usable; warns if they expire soon.
-pub(super) fn check_tls(config: &Config) -> Result<Option<String>> {
-    let Some(validity) = load_tls(config.tls.as_ref())?.map(|tls| tls.validity) else { return Ok(None) };
-    Ok(expiry_warning(&validity))
+/// The TLS files, read and checked.
+fn load_tls(tls: Option<&AgentTlsTable>) -> Result<Option<tls::ServerTls>> {
+    Ok(tls_files(tls).map(|files| tls::load_server_tls(&files, SystemTime::now())).transpose()?)
+}
+
+/// Whether the TLS files are usable; warns if they expire soon, or if others could use or read what they should not.
+pub(super) fn check_tls(config: &Config) -> Result<Vec<String>> {
+    let soon = load_tls(config.tls.as_ref())?.and_then(|tls| expiry_warning(&tls.validity));
+    Ok(soon.into_iter().chain(exposure_warnings(config)).collect())
+}
+
+fn exposure_warnings(config: &Config) -> Vec<String> {
+    let files = tls_files(config.tls.as_ref());
+    tls::exposure_warnings(config.agent.listen, files.as_ref(), "choose what is traced")
 }
 
 fn expiry_warning(validity: &Validity) -> Option<String> {
@@ -96,10 +104,7 @@ fn expiry_warning(validity: &Validity) -> Option<String> {
     Some(match validity.ends_soon(SystemTime::now())? {
         Duration::ZERO => format!("the TLS certificate has expired and clients reject it; {cure}"),
         left => {
-            format!(
-                "the TLS certificate expires in {}: {cure} before then",
-                dta_rpc::transport::tls::for_people(left)
-            )
+            format!("the TLS certificate expires in {}: {cure} before then", tls::for_people(left))
         }
     })
 }
@@ -107,6 +112,7 @@ fn expiry_warning(validity: &Validity) -> Option<String> {
 impl AgentGrpcServer {
     pub(super) fn start(runtime: &Runtime, config: &Config, commands: mpsc::Sender<Command>) -> Result<Self> {
         let _inside = runtime.enter();
+        exposure_warnings(config).iter().for_each(|warning| tracing::warn!("{warning}"));
         let wanted = config.agent.listen;
         let listener = runtime
             .block_on(TcpListener::bind(wanted))
