@@ -2,9 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use jiff::civil::DateTime;
+use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
-use jiff::{Span, Timestamp, Zoned};
+use jiff::{SignedDuration, Span, Timestamp, ToSpan, Zoned};
 
 /// A system time; what lies before 1970 is 0.
 pub fn from_system_time(time: SystemTime) -> u64 {
@@ -27,25 +27,45 @@ pub fn format_utc(at: u64) -> String {
     moment.map_or_else(|| at.to_string(), |moment| format!("{moment:.3}"))
 }
 
-/// Reads a moment: `2026-11-24T14:00` in this machine's time zone, the same with an offset
-/// or `Z`, or a time ago, such as `-1h`.
+/// Digits that a number of seconds since 1970 has at least: fewer would be a moment before 1973, or a year.
+const SECONDS_DIGITS: usize = 9;
+
+/// Reads a moment: `2026-11-24T14:00` in this machine's time zone, the same with an offset or `Z`, the last `14:00`, a time
+/// ago, such as `1h` or `-1h`, or seconds since 1970.
 ///
 /// # Errors
 /// What it must be, in words.
 pub fn parse_moment(text: &str) -> Result<u64, String> {
     let must = || {
-        "must be a moment such as 2026-11-24T14:00 or 2026-11-24T14:00Z, or a time ago such as -1h".to_owned()
+        "must be a moment such as 2026-11-24T14:00, 2026-11-24T14:00Z or 14:00, a time ago such as 1h, or seconds since 1970"
+            .to_owned()
     };
-    let moment = if let Some(ago) = text.strip_prefix('-') {
-        let span: Span = ago.parse().map_err(|_| must())?;
-        Zoned::now().checked_sub(span).map_err(|_| must())?.timestamp()
-    } else if let Ok(moment) = text.parse::<Timestamp>() {
-        moment
-    } else {
-        let local: DateTime = text.parse().map_err(|_| must())?;
-        local.to_zoned(TimeZone::system()).map_err(|_| must())?.timestamp()
-    };
-    u64::try_from(moment.as_millisecond()).ok().filter(|moment| *moment > 0).ok_or_else(must)
+    parse_timestamp(text)
+        .and_then(|moment| u64::try_from(moment.as_millisecond()).ok())
+        .filter(|moment| *moment > 0)
+        .ok_or_else(must)
+}
+
+fn parse_timestamp(text: &str) -> Option<Timestamp> {
+    let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
+    if whole.len() >= SECONDS_DIGITS && whole.bytes().all(|byte| byte.is_ascii_digit()) {
+        let since = SignedDuration::try_from_secs_f64(text.parse().ok()?).ok()?;
+        return Timestamp::from_duration(since).ok();
+    }
+    if let Ok(moment) = text.parse::<Timestamp>() {
+        return Some(moment);
+    }
+    if let Ok(local) = text.parse::<DateTime>() {
+        return Some(local.to_zoned(TimeZone::system()).ok()?.timestamp());
+    }
+    let now = Zoned::now();
+    if let Ok(time) = text.parse::<Time>() {
+        let today = now.date().to_datetime(time).to_zoned(TimeZone::system()).ok()?;
+        let last = if today > now { today.checked_sub(1.day()).ok()? } else { today };
+        return Some(last.timestamp());
+    }
+    let ago: Span = text.strip_prefix('-').unwrap_or(text).parse().ok()?;
+    Some(now.checked_sub(ago).ok()?.timestamp())
 }
 
 #[cfg(test)]
@@ -58,10 +78,21 @@ mod tests {
         assert_eq!(parse_moment("2026-11-24T14:00:00.250+02:00"), Ok(1_795_521_600_250));
         assert!(parse_moment("2026-11-24T14:00").is_ok() && parse_moment("2026-11-24").is_ok());
         let now = now();
-        let ago = parse_moment("-1h").unwrap();
-        assert!((now - 3_600_000..now).contains(&ago), "{ago} {now}");
-        for bad in ["", "now", "14", "-", "-soon", "2026-13-01", "1960-01-01T00:00Z"] {
-            assert!(parse_moment(bad).is_err_and(|must| must.contains("-1h")), "{bad}");
+        for hour in ["-1h", "1h", "60m"] {
+            let ago = parse_moment(hour).unwrap();
+            assert!((now - 3_600_000..now).contains(&ago), "{hour}: {ago} {now}");
+        }
+        assert_eq!(parse_moment("1795528800"), Ok(1_795_528_800_000));
+        assert_eq!(parse_moment("1795528800.25"), Ok(1_795_528_800_250));
+        for time in ["00:00", "14:00", "23:59:59.999"] {
+            let last = parse_moment(time).unwrap();
+            // The longest day has 25 hours.
+            assert!(last <= super::now() && now - last <= 25 * 3_600_000, "{time}: {last} {now}");
+            let local = Timestamp::from_millisecond(last as i64).unwrap().to_zoned(TimeZone::system());
+            assert_eq!(local.time(), time.parse().unwrap());
+        }
+        for bad in ["", "now", "14", "2026", "-", "-soon", "25:00", "2026-13-01", "1960-01-01T00:00Z"] {
+            assert!(parse_moment(bad).is_err_and(|must| must.contains("1h")), "{bad}");
         }
     }
 
