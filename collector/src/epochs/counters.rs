@@ -20,7 +20,7 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
         keeper.wait_until_over(&due)?;
         add_to_counter(&of.counters.put_off, due.missed_ends());
         let begins = loop {
-            let totals = keeper.counter_totals();
+            let mut totals = keeper.counter_totals();
             let epoch = HistoryEpoch {
                 generation: store.generation,
                 opened: of.in_memory().open.1.moment,

@@ -143,7 +143,7 @@ fn one_epoch(
         stops = keeper.wait_or_stop(LOOK.max(SHARE * looked.elapsed()).min(keeper.of.every)).is_err();
     }
     epoch.lists = last.into_iter().collect();
-    let totals = keeper.counter_totals();
+    let mut totals = keeper.counter_totals();
     let begins = Began::now();
     let closed = due.closing_moment(begins);
     (epoch.flipped_from, epoch.flipped_to) = (closed, closed);

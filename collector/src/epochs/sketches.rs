@@ -89,7 +89,7 @@ impl SketchRing<'_> {
             |epoch: u32, of: ColumnUsage| of.complete == self.columns || newest - epoch >= self.epochs - 1;
         for (epoch, of) in seen {
             let Some(opened) = self.open.get(&epoch).copied().filter(|_| closed(epoch, of)) else { continue };
-            let totals = keeper.counter_totals();
+            let mut totals = keeper.counter_totals();
             let kept = HistoryEpoch {
                 generation: self.store.generation,
                 opened,

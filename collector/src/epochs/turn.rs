@@ -47,7 +47,7 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
             let writers = await_writers(keeper, &former)?;
             let mut waterfall = Value::Null;
             if !former.found {
-                let totals = keeper.counter_totals();
+                let mut totals = keeper.counter_totals();
                 waterfall = before.map_or(Value::Null, |before| totals.increase_since(&before));
                 before = Some(totals);
             }
