@@ -112,9 +112,10 @@ in-guest:
 	$(MAKE) python
 	$(MAKE) rxe
 
-soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs, asked over gRPC and with SQL; ten million reports of random flows; a database and object storage away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
+soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs, asked over gRPC and with SQL, and INT captures with and without epochs, as fast as they are; ten million reports of random flows; a database and object storage away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test $(TESTED) --test faults
 	DTA_EPOCHS=10 $(CARGO) test $(TESTED) --test epochs
+	DTA_SPEEDUP=1 $(CARGO) test $(TESTED) --test moments
 	$(CARGO) build $(HISTORY_NEEDS)
 	DTA_EPOCHS=10 $(HISTORY_TEST) testbed
 	DTA_INT_REPORTS=10000000 $(CARGO) test $(TESTED) --test int_flood -- --nocapture

@@ -15,7 +15,7 @@ counted is as in the Rust readers, and tested against them.
 
 from . import kinds
 from .answers import CounterAnswers, Entries, KeyWriteAnswers, PathAnswers, SketchAnswers
-from .epoch import Epoch, Waterfall
+from .epoch import EarlierEpoch, Epoch, Waterfall
 from .errors import AskError, BadKey, Error, NoSuchStore, RegionError
 from .key import Flow, Key, keys
 from .kinds import *
@@ -32,6 +32,7 @@ __all__ = [
     "BadKey",
     "Collector",
     "CounterAnswers",
+    "EarlierEpoch",
     "Entries",
     "Epoch",
     "Error",

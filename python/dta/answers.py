@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .epoch import Epoch
+from .epoch import EarlierEpoch, Epoch
 from .key import Key, KeyArray
 
 
@@ -63,6 +63,8 @@ class KeyWriteAnswers(Answers):
     differing: NDArray[np.uint8]
     #: The epoch that they are of; `None` if the store has no epochs, and from region files.
     epoch: Optional[Epoch] = None
+    #: The epochs before that one in which values were reported; `None` for those of that one. Empty from region files.
+    earlier: Sequence[Optional[EarlierEpoch]] = ()
 
     def to_dict(self) -> Dict[str, Any]:
         """Columns `key` (text), `value` (bytes or None), `agreeing`, `differing`."""
@@ -96,6 +98,8 @@ class PathAnswers(Answers):
     differing: NDArray[np.uint8]
     #: The epoch that they are of; `None` if the store has no epochs, and from region files.
     epoch: Optional[Epoch] = None
+    #: The epochs before that one in which paths were reported; `None` for those of that one. Empty from region files.
+    earlier: Sequence[Optional[EarlierEpoch]] = ()
 
     def to_dict(self) -> Dict[str, Any]:
         """Columns `key`, `path` (a list with None for unknown hops, or None), `complete`, `agreeing`, `differing`."""

@@ -54,6 +54,8 @@ class Epoch:
     flipped_to: Optional[datetime]
     #: Whether all writers confirmed that they had moved.
     confirmed: Optional[bool]
+    #: When the collector started in its middle: reports that came while it was down are missing.
+    restarted: Optional[datetime]
     #: Of a kept epoch: used slots, and its number in the table.
     rows: Optional[int]
     number: Optional[int]
@@ -74,11 +76,31 @@ class Epoch:
             _moment(message.flipped_from) if message.flipped_from else None,
             _moment(message.flipped_to) if message.flipped_to else None,
             message.confirmed if kept else None,
+            _moment(message.restarted) if message.restarted else None,
             message.rows if kept else None,
             message.number if kept else None,
             message.sketch if message.HasField("sketch") else None,
             Waterfall.of(message.waterfall) if message.HasField("waterfall") else None,
         )
+
+
+@dataclass(frozen=True)
+class EarlierEpoch:
+    """An epoch before the one that was asked, in which an answer was reported."""
+
+    #: When it began, and when the next one did.
+    opened: datetime
+    closed: datetime
+    #: Its number in the table; `None` while it is in memory.
+    number: Optional[int]
+
+    @classmethod
+    def of(cls, answer: Any) -> Optional[EarlierEpoch]:
+        """From an answer; `None` if it was reported in the epoch that was asked."""
+        if not answer.HasField("earlier"):
+            return None
+        epoch = answer.earlier
+        return cls(_moment(epoch.opened), _moment(epoch.closed), epoch.number or None)
 
 
 def millis(moment: Optional[Moment]) -> int:

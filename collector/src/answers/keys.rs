@@ -91,6 +91,7 @@ fn query_values(
         agreeing: answer.agreeing.into(),
         differing: answer.differing.into(),
         copies: reader.copy_count().into(),
+        earlier: None,
     };
     Ok(KeyAnswers { answers: answers.map(|it| KeyAnswer::from(answer(it))).collect(), found })
 }
@@ -123,6 +124,7 @@ fn path_answer(key: &Key, answer: &PostcardingReading) -> PathAnswer {
         complete: path.is_complete(),
         agreeing: answer.agreeing.into(),
         differing: answer.differing.into(),
+        earlier: None,
     }
 }
 

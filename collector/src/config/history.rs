@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dta_export::config::check_url;
 use dta_history::clickhouse::ClickHouseServer;
+use dta_proto::telemetry::KEEP_ALIVE_SECONDS;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError};
@@ -29,6 +30,9 @@ pub struct HistoryConfig {
     /// Bound of the data files of all stores together, in bytes: beyond it, the oldest epochs of the largest table are removed.
     #[serde(with = "dta_files::size")]
     pub keep_bytes: u64,
+    /// How long a value counts for keys that were not reported again, from the end of the epoch that has it.
+    #[serde(with = "dta_files::span")]
+    pub look_back: Duration,
     /// What becomes of old epochs.
     pub coarse: Coarse,
     /// A database of ClickHouse that gets the rows of all tables.
@@ -93,7 +97,15 @@ impl Default for HistoryConfig {
     fn default() -> Self {
         let day = Duration::from_secs(86_400);
         let coarse = Coarse { after: day, every: Duration::from_secs(3600) };
-        Self { directory: None, url: None, keep: 7 * day, keep_bytes: 20 << 30, coarse, clickhouse: None }
+        Self {
+            directory: None,
+            url: None,
+            keep: 7 * day,
+            keep_bytes: 20 << 30,
+            look_back: Duration::from_secs(10 * KEEP_ALIVE_SECONDS),
+            coarse,
+            clickhouse: None,
+        }
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
             let closed = due.closing_moment(begins);
             let written = write_epoch(&of.history, epoch, |flush, epoch| {
                 epoch.flipped_from = closed;
+                epoch.restarted = of.restart_within(epoch.opened, closed);
                 elements::read(&store, |first, bytes| {
                     flush.write_slots(first, bytes).map_err(WriteError::from)
                 })?;

@@ -12,9 +12,10 @@ use super::{Epochs, Former, MomentError, StoreEpochs, now, waterfall};
 impl Epochs {
     /// The open epoch of a store, with its memory; `None` if the store has no epochs.
     pub fn open(&self, store: &str) -> Option<(Arc<Store>, Epoch)> {
-        let in_memory = self.of.get(store)?.in_memory();
+        let of = self.of.get(store)?;
+        let in_memory = of.in_memory();
         let (store, began) = &in_memory.open;
-        Some((Arc::clone(store), open_epoch(store, began.moment)))
+        Some((Arc::clone(store), of.open_epoch(store, began.moment)))
     }
 
     /// The epochs that a request is about, of a store by this name, the newest first.
@@ -98,34 +99,56 @@ impl StoreEpochs {
         };
         let mut all: Vec<KnownEpoch> = kept.iter().map(known).collect();
         for former in former.into_iter().filter(|of| written(of.store.generation, of.opened).is_none()) {
-            all.push(KnownEpoch { epoch: of_former(&former), held: EpochStorage::InMemory(former.store) });
+            all.push(KnownEpoch {
+                epoch: self.former_epoch(&former),
+                held: EpochStorage::InMemory(former.store),
+            });
         }
         // Memory that stays is open on, from where the epoch ended that was written.
         let opened =
             written(open.generation, began.moment).map_or(began.moment, |kept| kept.epoch.flipped_to);
-        all.push(KnownEpoch { epoch: open_epoch(&open, opened), held: EpochStorage::InMemory(open) });
+        all.push(KnownEpoch { epoch: self.open_epoch(&open, opened), held: EpochStorage::InMemory(open) });
         all.sort_by_key(|known| known.epoch.opened);
         Ok(all)
     }
-}
 
-pub(super) fn open_epoch(store: &Store, opened: u64) -> Epoch {
-    Epoch { generation: store.generation, opened, ..Epoch::default() }
-}
+    pub(super) fn open_epoch(&self, store: &Store, opened: u64) -> Epoch {
+        Epoch {
+            generation: store.generation,
+            opened,
+            restarted: self.restart_within(opened, u64::MAX).unwrap_or_default(),
+            ..Epoch::default()
+        }
+    }
 
-pub(super) fn of_former(former: &Former) -> Epoch {
-    Epoch {
-        generation: former.store.generation,
-        opened: former.opened,
-        flipped_from: former.closed,
-        state: EpochState::Closed.into(),
-        ..Epoch::default()
+    pub(super) fn former_epoch(&self, former: &Former) -> Epoch {
+        Epoch {
+            generation: former.store.generation,
+            opened: former.opened,
+            flipped_from: former.closed,
+            state: EpochState::Closed.into(),
+            restarted: self.restart_within(former.opened, former.closed).unwrap_or_default(),
+            ..Epoch::default()
+        }
+    }
+
+    /// When this collector started, if that was in the middle of an epoch that an earlier life began.
+    pub(super) fn restart_within(&self, opened: u64, closed: u64) -> Option<u64> {
+        self.restarted.filter(|at| opened < *at && *at <= closed)
     }
 }
 
 pub(super) fn kept_epoch(kept: &KeptEpoch) -> Epoch {
-    let dta_history::HistoryEpoch { number, generation, opened, flipped_from, flipped_to, confirmed, .. } =
-        kept.epoch;
+    let dta_history::HistoryEpoch {
+        number,
+        generation,
+        opened,
+        flipped_from,
+        flipped_to,
+        confirmed,
+        restarted,
+        ..
+    } = kept.epoch;
     Epoch {
         number,
         generation,
@@ -133,6 +156,7 @@ pub(super) fn kept_epoch(kept: &KeptEpoch) -> Epoch {
         flipped_from,
         flipped_to,
         confirmed,
+        restarted: restarted.unwrap_or_default(),
         state: EpochState::Kept.into(),
         rows: kept.rows,
         sketch: kept.epoch.sketch,

@@ -147,6 +147,7 @@ fn one_epoch(
     let begins = Began::now();
     let closed = due.closing_moment(begins);
     (epoch.flipped_from, epoch.flipped_to) = (closed, closed);
+    epoch.restarted = keeper.of.restart_within(epoch.opened, closed);
     epoch.waterfall = before.map_or_else(|| json!({}), |before| totals.increase_since(before));
     let ReadProgress { overwritten, missing, damaged, .. } = progress;
     for (name, batches) in [("overwritten", overwritten), ("missing", missing), ("damaged", damaged)] {

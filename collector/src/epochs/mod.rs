@@ -10,7 +10,7 @@
 //! - `sketches`: epochs of sketch-merge stores, which their reporters number, are written once they are closed.
 //! - `lists`: entries of append stores are read as they come.
 //!
-//! Besides: [`Epochs::store_at_moment`], a store as it was at a moment, from memory or from its history; [`Epochs::visit_series`], the store
+//! Besides: [`Epochs::store_at_moment`], a store as it was at a moment, from memory or from its history; [`Epochs::earlier_stores`], as it was before that; [`Epochs::visit_series`], the store
 //! in one epoch after another; [`Epochs::list_in_span`], a list in the epochs of a span; [`Epochs::list_epochs`] (`known`), which epochs it has; `keeper`, what all of these
 //! threads do; `upload`, copies in object storage, `insert`, rows for ClickHouse, and `follow`, what these two have in common; `typed`, what stores for INT held, in columns with names, and `events`, of their lists; `key_directory`, of which keys; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
 //! `waterfall`, what became of its reports; `journal`, the file that says when the epochs in memory began, for the next
@@ -28,6 +28,7 @@ mod keeper;
 mod key_directory;
 mod known;
 mod lists;
+mod look_back;
 mod moment;
 mod pace;
 mod series;
@@ -68,6 +69,7 @@ use typed::Typed;
 
 pub use elements::read as read_elements;
 pub use entries::{ListThen, OpenList};
+pub use look_back::EarlierStore;
 pub use moment::MomentError;
 pub use pace::Pace;
 
@@ -144,6 +146,8 @@ pub struct Keep {
     pub keep: Option<Duration>,
     /// Bound of all histories' data files together, in bytes.
     pub keep_bytes: Option<u64>,
+    /// How far questions look back for keys of which an epoch has nothing.
+    pub look_back: Duration,
     /// What becomes of old epochs.
     pub coarse: Option<Coarse>,
     /// For how long it is tried to write an epoch before it is given up.
@@ -165,6 +169,7 @@ pub struct Coarse {
 #[derive(Default)]
 pub struct Epochs {
     of: BTreeMap<String, Arc<StoreEpochs>>,
+    look_back: Duration,
     threads: Mutex<Vec<JoinHandle<()>>>,
     #[cfg(feature = "s3")]
     uploads: Option<Arc<upload::UploadCounters>>,
@@ -174,6 +179,8 @@ pub struct Epochs {
 struct StoreEpochs {
     name: String,
     every: Duration,
+    /// When this collector started, if it found memory of an earlier life.
+    restarted: Option<u64>,
     in_memory: Mutex<InMemory>,
     history: EpochTable,
     /// What it held in columns with names, of a store for INT.
@@ -237,11 +244,12 @@ impl Epochs {
             return Err(EpochsError::NoUpload(url.clone()));
         }
         keep.clickhouse.as_deref().map_or(Ok(()), insert::check_server)?;
-        let mut epochs = Epochs::default();
+        let mut epochs = Epochs { look_back: keep.look_back, ..Epochs::default() };
         for (name, every) in every {
             let open = stores.get(name)?;
             let history = EpochTable::open(&keep.directory, &open.spec)?;
             let typed = Typed::open(&keep.directory, &open.spec)?;
+            let restarted = open.region.is_preexisting().then(now);
             let in_memory = match open.spec.kind.primitive().epoch_end() {
                 EpochEnd::Replaces => find_in_memory(stores.memory_backing(), open)?,
                 EpochEnd::Reads | EpochEnd::Closes | EpochEnd::Collects => {
@@ -255,6 +263,7 @@ impl Epochs {
             let of = StoreEpochs {
                 name: name.clone(),
                 every: *every,
+                restarted,
                 in_memory: Mutex::new(in_memory),
                 history,
                 typed,

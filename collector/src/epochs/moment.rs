@@ -9,8 +9,8 @@ use dta_memory::store::{MemoryError, Store};
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
 
-use super::known::{kept_epoch, of_former, open_epoch};
-use super::{Epochs, elements, now};
+use super::known::kept_epoch;
+use super::{Epochs, now};
 
 /// Why nothing can be said of a moment.
 #[derive(Debug, thiserror::Error)]
@@ -75,20 +75,20 @@ impl Epochs {
         if at > present {
             return Err(MomentError::Future { at, now: present });
         }
-        let (open, in_memory, began) = {
+        let (in_memory, began) = {
             let in_memory = of.in_memory();
             let (open, opened) = (&in_memory.open.0, in_memory.open.1.moment);
             if at >= opened {
-                return Ok((Arc::clone(open), open_epoch(open, opened)));
+                return Ok((Arc::clone(open), of.open_epoch(open, opened)));
             }
             if let Some(former) =
                 in_memory.former.iter().find(|former| (former.opened..former.closed).contains(&at))
             {
-                return Ok((Arc::clone(&former.store), of_former(former)));
+                return Ok((Arc::clone(&former.store), of.former_epoch(former)));
             }
             let oldest = in_memory.former.first().map_or(opened, |former| former.opened);
             let began: Vec<u64> = in_memory.former.iter().map(|former| former.opened).collect();
-            (Arc::clone(open), oldest, began)
+            (oldest, began)
         };
         let history = &of.history;
         let has_next = |kept: &KeptEpoch| began.iter().any(|opened| kept.epoch.is_before(*opened, at));
@@ -97,10 +97,6 @@ impl Epochs {
             let oldest = kept.map_or(in_memory, |kept| kept.min(in_memory));
             return Err(MomentError::NotKept { store: store.to_owned(), at, oldest });
         };
-        let wanted = elements::slots_of_keys(&open.spec, keys);
-        let mut bytes = vec![0; wanted.len() * open.spec.element_len() as usize];
-        history.read_slots(kept.epoch.number, &wanted, &mut bytes)?;
-        let then = elements::sparse_store(&open, kept.epoch.generation, &wanted, &bytes)?;
-        Ok((Arc::new(then), kept_epoch(&kept)))
+        Ok((of.read_kept(&kept.epoch, keys)?, kept_epoch(&kept)))
     }
 }

@@ -156,6 +156,7 @@ fn archive_epoch(
         flipped_from: former.closed,
         flipped_to: former.closed + moving,
         confirmed,
+        restarted: keeper.of.restart_within(former.opened, former.closed),
         waterfall,
         ..HistoryEpoch::default()
     };

@@ -391,13 +391,14 @@ async fn begin_epochs(
     if config.epochs.is_empty() {
         return Ok(Arc::default());
     }
-    let HistoryConfig { url, keep, keep_bytes, coarse, .. } = config.history.clone();
+    let HistoryConfig { url, keep, keep_bytes, look_back, coarse, .. } = config.history.clone();
     let keep = Keep {
         url,
         clickhouse: config.clickhouse()?.map(Arc::new),
         directory: config.history.directory(&config.name),
         keep: Some(keep),
         keep_bytes: Some(keep_bytes),
+        look_back,
         coarse: Some(coarse),
         patience: PATIENCE,
     };

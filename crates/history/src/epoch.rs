@@ -17,6 +17,9 @@ pub struct HistoryEpoch {
     pub flipped_to: u64,
     /// Whether all writers confirmed that they had moved.
     pub confirmed: bool,
+    /// When the collector started in its middle: reports that came while it was down are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted: Option<u64>,
     /// What was sent, landed and got lost, by reason: in whatever shape the writer gives it.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub waterfall: serde_json::Value,

@@ -45,7 +45,10 @@ impl CollectorGroup {
             };
             let opened = epoch_start_time(&answers);
             epochs.push(answers.epoch);
-            found.iter_mut().zip(answers.of_keys).for_each(|(found, answer)| found.push((opened, answer)));
+            for (found, answer) in found.iter_mut().zip(answers.of_keys) {
+                let opened = answer.earlier_epoch().map_or(opened, |earlier| earlier.opened);
+                found.push((opened, answer));
+            }
         }
         if epochs.is_empty() {
             return Err(not_kept.unwrap_or_else(fewer_keys));
@@ -203,7 +206,7 @@ fn are_same_epoch(a: &QueryAnswers, b: &QueryAnswers) -> bool {
 }
 
 /// Answers of several collectors about the same keys, of which those of epochs that were opened together become one, in
-/// order of time. A key that an epoch does not have is left out if a collector had another epoch then, which may have it.
+/// order of time. A key of which an epoch itself has nothing is left out if a collector had another epoch then, which may have it.
 fn merge_by_epoch(mut all: Vec<(usize, QueryAnswers)>) -> Vec<QueryAnswers> {
     all.sort_by_key(|(member, answers)| (epoch_start_time(answers), *member));
     let spans: Vec<(usize, u64, u64)> = all
@@ -237,7 +240,7 @@ fn merge_by_epoch(mut all: Vec<(usize, QueryAnswers)>) -> Vec<QueryAnswers> {
         let is_other =
             |(member, from, to): &(usize, u64, u64)| !members.contains(member) && *from < end && *to > begin;
         if spans.iter().any(is_other) {
-            answers.of_keys.retain(|answer| answer.completeness() > 0);
+            answers.of_keys.retain(|answer| answer.completeness() > 0 && answer.earlier_epoch().is_none());
         }
         (!answers.of_keys.is_empty()).then_some(QueryAnswers { placement: 0, ..answers })
     };

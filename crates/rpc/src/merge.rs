@@ -7,10 +7,19 @@ use dta_proto::control::CounterAnswer;
 use dta_proto::layout::key_increment::total_count;
 use dta_proto::wire::dta::Replicas;
 
-use crate::KeyAnswer;
+use crate::{KeyAnswer, Moment, QueryAnswers};
 
 /// How far apart one epoch begins at several collectors at most, in milliseconds.
 pub(crate) const TOGETHER: u64 = 1000;
+
+/// When the epoch was opened that answers are of, to compare them with those of other collectors. Open epochs, which answer
+/// for now, do not compare: a collector that started later opened its own later.
+pub(crate) fn epoch_opened(answers: &QueryAnswers, at: Moment) -> u64 {
+    match at {
+        Moment::Now => u64::MAX - TOGETHER,
+        Moment::UnixMillis(_) => answers.epoch.as_ref().map_or(0, |epoch| epoch.opened),
+    }
+}
 
 /// Of answers about one key at a moment, leaves those of the epoch that was opened last, among those that say something;
 /// of counters, all. `of` is when an answer's epoch was opened, and the answer. A collector that died answers with its
@@ -35,11 +44,16 @@ fn add_counters(a: CounterAnswer, b: &CounterAnswer) -> CounterAnswer {
     CounterAnswer { value: total_count(&by_colour), key: a.key, by_colour }
 }
 
-/// What two collectors together say of a key: counters are added up; of all else, the one that has more of it.
+/// What two collectors together say of a key: counters are added up; of all else, the one that is newer, then the one that
+/// has more of it.
 pub(crate) fn merge_answers(a: KeyAnswer, b: KeyAnswer) -> KeyAnswer {
+    let rank = |answer: &KeyAnswer| {
+        let opened = answer.earlier_epoch().map_or(u64::MAX, |earlier| earlier.opened);
+        (answer.completeness() > 0, opened, answer.completeness())
+    };
     match (a, b) {
         (KeyAnswer::KeyIncrement(a), KeyAnswer::KeyIncrement(b)) => add_counters(a, &b).into(),
-        (a, b) if b.completeness() > a.completeness() => b,
+        (a, b) if rank(&b) > rank(&a) => b,
         (a, _) => a,
     }
 }
@@ -47,7 +61,7 @@ pub(crate) fn merge_answers(a: KeyAnswer, b: KeyAnswer) -> KeyAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_proto::control::{KeyWriteAnswer, PathAnswer};
+    use dta_proto::control::{EarlierEpoch, KeyWriteAnswer, PathAnswer};
     use dta_proto::layout::key_increment::CountingRole;
 
     #[test]
@@ -90,6 +104,12 @@ mod tests {
         };
         assert_eq!(merge_answers(value(None), value(Some(5))), value(Some(5)));
         assert_eq!(merge_answers(value(Some(4)), value(Some(5))), value(Some(4)));
+        let earlier = |opened: u64| {
+            value(Some(9)).with_earlier_epoch(EarlierEpoch { opened, ..EarlierEpoch::default() })
+        };
+        assert_eq!(merge_answers(earlier(7), value(Some(5))), value(Some(5)), "the newer one");
+        assert_eq!(merge_answers(earlier(7), earlier(8)), earlier(8));
+        assert_eq!(merge_answers(value(None), earlier(7)), earlier(7));
         let path = |present: &[bool]| {
             let found = !present.is_empty();
             KeyAnswer::from(PathAnswer { found, present: present.to_vec(), ..PathAnswer::default() })

@@ -16,7 +16,7 @@ use crate::spread::{
     is_not_kept, is_unreachable, sub_question,
 };
 use crate::{
-    AtLeastError, ClientError, KeyAnswer, Moment, Policy, QueryAnswers, Question, QuestionKind, epochs, merge,
+    AtLeastError, ClientError, KeyAnswer, Policy, QueryAnswers, Question, QuestionKind, epochs, merge,
 };
 
 /// The keys to ask each collector for, by their places in the question; and the copy, if it is asked for one.
@@ -26,7 +26,7 @@ type Asked = BTreeMap<(usize, Option<u8>), Vec<usize>>;
 struct ReplicaAnswer {
     /// When its collector started; the last if that is not known.
     started: u64,
-    /// When the epoch was opened that it is of; 0 if it is of now.
+    /// When the epoch was opened that it is of ([`merge::epoch_opened`]).
     opened: u64,
     copy: Option<u8>,
     answer: KeyAnswer,
@@ -93,11 +93,11 @@ impl CollectorGroup {
             };
             self.away.record_outcome(member, None);
             is_old |= !everywhere && answers.placement != placement.versions[member];
-            let is_past = question.at != Moment::Now;
-            let opened = answers.epoch.as_ref().filter(|_| is_past).map_or(0, |epoch| epoch.opened);
+            let opened = merge::epoch_opened(&answers, question.at);
             epochs.push(answers.epoch);
             let started = placement.started[member].wrapping_sub(1);
             for (place, answer) in places.iter().zip(answers.of_keys) {
+                let opened = answer.earlier_epoch().map_or(opened, |earlier| earlier.opened);
                 of_keys[*place].push(ReplicaAnswer { started, opened, copy, answer });
             }
         }
@@ -215,6 +215,7 @@ fn choose_value(policy: Policy, at_least: u32, copies: &[KeyWriteAnswer]) -> Key
         agreeing: agreeing.into(),
         differing: differing.into(),
         copies: copies.len() as u32,
+        earlier: copies.iter().find(|copy| copy.value.is_some()).and_then(|copy| copy.earlier),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Epochs of stores, in words and for programs.
 
 use dta_files::moment;
-use dta_proto::control::{Epoch, EpochState};
+use dta_proto::control::{EarlierEpoch, Epoch, EpochState};
 use serde::Serialize;
 
 /// An epoch for programs. Moments are in UTC, as `--at` takes them.
@@ -19,6 +19,9 @@ pub struct EpochSummary {
     pub flipped_to: Option<String>,
     /// Whether all writers confirmed that they had moved; `null` = not known yet.
     pub confirmed: Option<bool>,
+    /// When the collector started in its middle: reports that came while it was down are missing; `null` = it ran
+    /// throughout.
+    pub restarted: Option<String>,
     /// Its used slots; `null` if it is not kept.
     pub rows: Option<u64>,
     /// Its number in the table; `null` if it is not kept.
@@ -42,6 +45,7 @@ impl From<&Epoch> for EpochSummary {
             flipped_from: known(epoch.flipped_from),
             flipped_to: known(epoch.flipped_to),
             confirmed: is_kept.then_some(epoch.confirmed),
+            restarted: known(epoch.restarted),
             rows: is_kept.then_some(epoch.rows),
             number: (epoch.number != 0).then_some(epoch.number),
             collector: (!epoch.collector.is_empty()).then(|| epoch.collector.clone()),
@@ -52,15 +56,45 @@ impl From<&Epoch> for EpochSummary {
 impl EpochSummary {
     /// Which epoch it is, and what of it is unusual.
     pub fn describe(&self) -> String {
+        let restarted = self.restarted.as_ref().map_or_else(String::new, |at| {
+            format!("; the collector was down in it until {at}: reports of that time are missing")
+        });
         let Some(end) = &self.flipped_from else {
-            return format!("the open epoch, since {}", self.opened);
+            return format!("the open epoch, since {}{restarted}", self.opened);
         };
         let more = match self.confirmed {
             Some(true) => "",
             Some(false) => "; not all of its writers confirmed that they had moved away",
             None => "; it is not written yet",
         };
-        format!("the epoch from {} to {end}{more}", self.opened)
+        format!("the epoch from {} to {end}{more}{restarted}", self.opened)
+    }
+}
+
+/// An epoch before the one that was asked, in which an answer was reported.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EarlierSummary {
+    /// When it began.
+    pub opened: String,
+    /// When the next one began.
+    pub closed: String,
+    /// Its number in the table; `null` if it is not written yet.
+    pub number: Option<u64>,
+}
+
+impl From<&EarlierEpoch> for EarlierSummary {
+    fn from(epoch: &EarlierEpoch) -> Self {
+        Self {
+            opened: moment::format_utc(epoch.opened),
+            closed: moment::format_utc(epoch.closed),
+            number: (epoch.number != 0).then_some(epoch.number),
+        }
+    }
+}
+
+impl EarlierSummary {
+    pub fn describe(&self) -> String {
+        format!("last reported between {} and {}", self.opened, self.closed)
     }
 }
 
@@ -87,6 +121,8 @@ mod tests {
         let kept = Epoch { state: EpochState::Kept.into(), confirmed: true, rows: 5, ..closed };
         assert_eq!(in_words(&kept), span);
         assert_eq!(EpochSummary::from(&kept).rows, Some(5));
-        assert!(in_words(&Epoch { confirmed: false, ..kept }).contains("not all of its writers"));
+        assert!(in_words(&Epoch { confirmed: false, ..kept.clone() }).contains("not all of its writers"));
+        let restarted = in_words(&Epoch { restarted: 1_795_528_830_000, ..kept });
+        assert!(restarted.contains("down in it until 2026-11-24T14:00:30.000Z"), "{restarted}");
     }
 }

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .. import layout
 from ..answers import KeyWriteAnswers
-from ..epoch import Moment, millis
+from ..epoch import EarlierEpoch, Moment, millis
 from ..key import KEY_LEN, KeyArray, keys as key_array
 from ..spec import Kind, StoreSpec, pow2, register
 from ..store import Keys, Reply, Store, votes
@@ -79,7 +79,8 @@ def _answers(spec: StoreSpec, keys: KeyArray, reply: Reply) -> KeyWriteAnswers:
     found = np.array([answer.HasField("value") for answer in reply.answers], dtype=bool)
     for row in np.flatnonzero(found):
         values[row] = np.frombuffer(reply.answers[row].value, dtype=np.uint8)
-    return KeyWriteAnswers(keys, found, values, *votes(reply.answers), reply.epoch)
+    earlier = [EarlierEpoch.of(answer) for answer in reply.answers]
+    return KeyWriteAnswers(keys, found, values, *votes(reply.answers), reply.epoch, earlier)
 
 
 def _policy(policy: str, copies: int) -> Tuple[str, int]:

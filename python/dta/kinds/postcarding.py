@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .. import layout
 from ..answers import PathAnswers
-from ..epoch import Moment, millis
+from ..epoch import EarlierEpoch, Moment, millis
 from ..key import KeyArray, keys as key_array
 from ..spec import Kind, StoreSpec, pow2, register
 from ..store import Keys, Reply, Store, column, votes
@@ -65,7 +65,8 @@ def _answers(spec: StoreSpec, keys: KeyArray, reply: Reply) -> PathAnswers:
     found = column(answers, "found", np.bool_)
     complete = column(answers, "complete", np.bool_)
     length = column(answers, "path_length", np.uint8)
-    return PathAnswers(keys, found, hops, present, length, complete, *votes(answers), reply.epoch)
+    earlier = [EarlierEpoch.of(answer) for answer in answers]
+    return PathAnswers(keys, found, hops, present, length, complete, *votes(answers), reply.epoch, earlier)
 
 
 def read(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray) -> PathAnswers:

@@ -1,5 +1,7 @@
 //! `dta-collector history`
 
+use std::collections::BTreeMap;
+
 use dta_cli::CommandStatus;
 use dta_cli::number::format_grouped;
 use dta_cli::table::TextTable;
@@ -12,7 +14,7 @@ use super::client_flags::ClientFlags;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-An epoch is a span of time in which one memory took the store's reports (`epoch = \"60s\"` in the store's table of the configuration). It is open, closed (over, and still in memory), or kept (in the history). \"moved by\" is when the last writer had moved to the next epoch: what was reported between \"to\" and then is in one of the two.
+An epoch is a span of time in which one memory took the store's reports (`epoch = \"60s\"` in the store's table of the configuration). It is open, closed (over, and still in memory), or kept (in the history). \"moved by\" is when the last writer had moved to the next epoch: what was reported between \"to\" and then is in one of the two. \"confirmed\": all writers confirmed that, and the collector ran throughout. \"not kept\": nothing is known of that time.
 
 Examples:
   dta-collector history flows
@@ -60,16 +62,33 @@ fn render_table(epochs: &[Epoch]) -> String {
         header.push("collector");
     }
     let mut table = TextTable::new(&header, &[5, 6]);
+    let dash = || "-".to_owned();
+    // When the next epoch of each collector began.
+    let mut next: BTreeMap<&str, u64> = BTreeMap::new();
     for epoch in epochs {
         let shown = EpochSummary::from(epoch);
-        let dash = || "-".to_owned();
-        let confirmed = shown.confirmed.map_or("-", |confirmed| if confirmed { "yes" } else { "no" });
+        if let Some(opened) = next.insert(&epoch.collector, epoch.opened)
+            && let end = epoch.flipped_to.max(epoch.flipped_from)
+            && end < opened
+        {
+            let moments = [end, opened].map(moment::format_utc);
+            let gap = ["not kept".to_owned()]
+                .into_iter()
+                .chain(moments)
+                .chain(std::iter::repeat_with(dash).take(4));
+            table.add_row(gap.chain(several.then(|| epoch.collector.clone())));
+        }
+        let confirmed = match (shown.confirmed, &shown.restarted) {
+            (_, Some(at)) => format!("no, down until {at}"),
+            (None, _) => dash(),
+            (Some(confirmed), _) => if confirmed { "yes" } else { "no" }.to_owned(),
+        };
         let mut row = vec![
             shown.state.to_owned(),
             shown.opened,
             shown.flipped_from.unwrap_or_else(dash),
             shown.flipped_to.unwrap_or_else(dash),
-            confirmed.to_owned(),
+            confirmed,
             shown.rows.map_or_else(dash, format_grouped),
             epoch.generation.to_string(),
         ];

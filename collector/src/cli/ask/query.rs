@@ -18,7 +18,7 @@ use dta_proto::telemetry;
 use dta_proto::to_hex_digits;
 use dta_proto::wire::dta::Primitive;
 use dta_rpc::{Ask, AskKeys, ClientError, KeyAnswer, QuestionKind, Spread};
-use dta_views::epoch::EpochSummary;
+use dta_views::epoch::{EarlierSummary, EpochSummary};
 use dta_views::lacks::MissingReports;
 use serde::{Serialize, Serializer};
 
@@ -219,6 +219,8 @@ struct ValueResult {
     agreeing: u32,
     differing: u32,
     copies: u32,
+    /// Where the value is from, if nothing was reported in `epoch`; else `null`.
+    earlier: Option<EarlierSummary>,
     /// `null` = the store has no epochs.
     epoch: Option<EpochSummary>,
 }
@@ -231,6 +233,8 @@ struct PathResult {
     route: PathHops,
     agreeing: u32,
     differing: u32,
+    /// Where the path is from, if nothing was reported in `epoch`; else `null`.
+    earlier: Option<EarlierSummary>,
     epoch: Option<EpochSummary>,
 }
 
@@ -516,6 +520,7 @@ fn value_result(key: &NamedKey, answer: &KeyWriteAnswer, epoch: Option<&Epoch>) 
         agreeing: answer.agreeing,
         differing: answer.differing,
         copies: answer.copies,
+        earlier: answer.earlier.as_ref().map(EarlierSummary::from),
         epoch: epoch.map(EpochSummary::from),
     }
 }
@@ -523,10 +528,11 @@ fn value_result(key: &NamedKey, answer: &KeyWriteAnswer, epoch: Option<&Epoch>) 
 fn value_row(v: &ValueResult) -> Vec<String> {
     let absent = if v.agreeing > 0 { "undecided" } else { "absent" };
     let differing = if v.differing > 0 { format!(", {} differ", v.differing) } else { String::new() };
+    let age = describe_earlier(v.earlier.as_ref());
     vec![
         v.key.to_string(),
         v.value.clone().unwrap_or_else(|| absent.to_owned()),
-        format!("{} of {} copies{differing}", v.agreeing, v.copies),
+        format!("{} of {} copies{differing}{age}", v.agreeing, v.copies),
     ]
 }
 
@@ -537,6 +543,7 @@ fn path_result(key: &NamedKey, answer: &PathAnswer, epoch: Option<&Epoch>) -> Pa
         route: PathHops::from_answer(answer),
         agreeing: answer.agreeing,
         differing: answer.differing,
+        earlier: answer.earlier.as_ref().map(EarlierSummary::from),
         epoch: epoch.map(EpochSummary::from),
     }
 }
@@ -544,8 +551,14 @@ fn path_result(key: &NamedKey, answer: &PathAnswer, epoch: Option<&Epoch>) -> Pa
 fn path_row(p: &PathResult) -> Vec<String> {
     let differing = if p.differing > 0 { format!(", {} differ", p.differing) } else { String::new() };
     let route = if p.found { p.route.hop_cells() } else { vec!["absent".to_owned(), String::new()] };
-    let cells = [vec![p.key.to_string()], route, vec![format!("{} agree{differing}", p.agreeing)]];
+    let age = describe_earlier(p.earlier.as_ref());
+    let cells = [vec![p.key.to_string()], route, vec![format!("{} agree{differing}{age}", p.agreeing)]];
     cells.concat()
+}
+
+/// When an answer was reported that an earlier epoch has.
+fn describe_earlier(earlier: Option<&EarlierSummary>) -> String {
+    earlier.map_or_else(String::new, |earlier| format!("; {}", earlier.describe()))
 }
 
 #[cfg(test)]

@@ -187,6 +187,7 @@ fn keep(directory: &Path) -> Keep {
         url: None,
         clickhouse: None,
         keep_bytes: Some(1 << 30),
+        look_back: Duration::from_secs(600),
         coarse: None,
         patience: Duration::from_secs(60),
     }
@@ -255,6 +256,28 @@ fn each_epoch_has_its_values_from_memory_from_its_history_and_after_a_restart() 
         }
         bench.end();
     }
+}
+
+#[test]
+fn an_epoch_in_which_the_collector_was_down_says_until_when() {
+    let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let kind = StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2, keys: Default::default() };
+    let start = |every| {
+        let memory = MemoryBacking::Directory(memory.path().to_owned());
+        Bench::start_with(&[store(1, "flows", kind.clone())], &memory, keep(history.path()), every)
+    };
+    let bench = start(Duration::from_secs(3600));
+    assert_eq!(listed(&bench)[0].restarted, 0);
+    bench.end();
+    let before = now();
+    let bench = start(EVERY);
+    until("the epoch and the next one are written", || bench.kept("flows").len() > 1);
+    let kept = bench.kept("flows");
+    let down_until = kept[0].restarted.expect("it was down in the first");
+    assert!((before..=kept[0].flipped_from).contains(&down_until), "{before} {kept:?}");
+    assert!(kept[1..].iter().all(|kept| kept.restarted.is_none()), "{kept:?}");
+    assert_eq!(listed(&bench)[0].restarted, down_until);
+    bench.end();
 }
 
 fn span(since: u64, until: u64) -> EpochsRequest {
@@ -602,6 +625,7 @@ fn thinner(table: EpochTable, keep: Keep) -> Arc<StoreEpochs> {
     let of = Arc::new(StoreEpochs {
         name: "flows".into(),
         every: EVERY,
+        restarted: None,
         in_memory: Mutex::new(InMemory {
             open: (stores.get("flows").unwrap(), Began::now()),
             former: Vec::new(),

@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 
 use dta_proto::control::{
-    self, CounterAnswer, Epoch, KeyIncrementQuery, KeyWriteAnswer, KeyWriteQuery, PathAnswer, Policy,
-    PostcardingQuery, QueryRequest, QueryResponse, QuerySeriesRequest, QuerySeriesResponse, SketchAnswer,
-    SketchMergeQuery, key_answer, query_request,
+    self, CounterAnswer, EarlierEpoch, Epoch, KeyIncrementQuery, KeyWriteAnswer, KeyWriteQuery, PathAnswer,
+    Policy, PostcardingQuery, QueryRequest, QueryResponse, QuerySeriesRequest, QuerySeriesResponse,
+    SketchAnswer, SketchMergeQuery, key_answer, query_request,
 };
 use dta_proto::hex_groups;
 use dta_proto::key::Key;
@@ -219,6 +219,35 @@ impl KeyAnswer {
         }
     }
 
+    /// Whether the store has nothing of the key.
+    pub fn is_absent(&self) -> bool {
+        match self {
+            // Copies that do not meet the policy are something.
+            Self::KeyWrite(answer) => answer.value.is_none() && answer.agreeing == 0,
+            Self::Postcarding(answer) => !answer.found,
+            Self::KeyIncrement(answer) => answer.value == 0,
+            Self::SketchMerge(answer) => answer.estimate.is_none(),
+        }
+    }
+
+    /// The earlier epoch that the answer is from; `None` if it is from the one that was asked.
+    pub fn earlier_epoch(&self) -> Option<EarlierEpoch> {
+        match self {
+            Self::KeyWrite(answer) => answer.earlier,
+            Self::Postcarding(answer) => answer.earlier,
+            Self::KeyIncrement(_) | Self::SketchMerge(_) => None,
+        }
+    }
+
+    /// The same answer, from an earlier epoch. Counters and sketches have none: their memory goes on.
+    pub fn with_earlier_epoch(self, epoch: EarlierEpoch) -> Self {
+        match self {
+            Self::KeyWrite(answer) => KeyWriteAnswer { earlier: Some(epoch), ..answer }.into(),
+            Self::Postcarding(answer) => PathAnswer { earlier: Some(epoch), ..answer }.into(),
+            goes_on @ (Self::KeyIncrement(_) | Self::SketchMerge(_)) => goes_on,
+        }
+    }
+
     /// The answer for people, in a line or two.
     pub fn describe_lines(&self) -> Vec<String> {
         match self {
@@ -400,6 +429,7 @@ mod tests {
             agreeing: 1,
             differing: 1,
             copies: 2,
+            earlier: None,
         };
         let path = PathAnswer {
             key: key.clone(),

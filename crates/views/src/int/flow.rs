@@ -8,13 +8,14 @@ use dta_export::directory::{Directory, Meaning};
 use dta_export::names::Names;
 use dta_export::networks::FlowNetworks;
 use dta_export::source::Lost;
+use dta_proto::control::EarlierEpoch;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{
     self, InterfaceCounter, Metric, SwitchPath, TelemetryEntry, TimedValue, list, store,
 };
 use dta_proto::to_hex_digits;
 use dta_proto::wire::dta::Primitive;
-use dta_rpc::Ask;
+use dta_rpc::{Ask, AskKeys, Policy};
 use serde::Serialize;
 
 use super::lists;
@@ -87,7 +88,8 @@ pub struct FlowRoute {
     pub complete: bool,
     /// Whether a switch is on it twice.
     pub looped: bool,
-    /// The age of the last event about it; `None` if there is none in the ring.
+    /// The age of the last event about it; if there is none in the ring, how long ago the epoch ended that has it, if that
+    /// is over.
     pub age_seconds: Option<f64>,
 }
 
@@ -404,10 +406,15 @@ impl FlowQuery {
         events: &FlowEvents,
         now: u64,
     ) -> Result<(Option<FlowRoute>, Vec<Option<u32>>), IntError> {
-        let age_seconds = events.path.and_then(|time| moment::age_in_seconds(time, now));
+        let of_event = events.path.and_then(|time| moment::age_in_seconds(time, now));
+        let age = |earlier: Option<EarlierEpoch>| {
+            of_event.or_else(|| moment::age_in_seconds(earlier?.closed.saturating_mul(1_000_000), now))
+        };
         if catalog.has_store(store::PATHS, Primitive::KeyWrite) {
-            let value = stores::query_values(&*self.ask, store::PATHS, &[key]).await?.pop().flatten();
+            let answer = self.ask.key_write(store::PATHS, &[key], Policy::First, 0).await?.pop();
+            let (value, earlier) = answer.map_or((None, None), |answer| (answer.value, answer.earlier));
             if let Some(path) = value.and_then(|value| SwitchPath::parse_bytes(&value)) {
+                let age_seconds = age(earlier);
                 let known = |switch: &u32| Some(*switch).filter(|switch| *switch != u32::MAX);
                 let switches: Vec<_> = path.stored_switches().iter().map(known).collect();
                 let complete =
@@ -428,7 +435,7 @@ impl FlowQuery {
                 length: (answer.path_length != 0).then_some(answer.path_length),
                 complete: answer.complete,
                 looped: told.iter().enumerate().any(|(n, switch)| told[..n].contains(switch)),
-                age_seconds: age_seconds.filter(|_| name == store::POSTCARDS),
+                age_seconds: if name == store::POSTCARDS { age(answer.earlier) } else { None },
             };
             return Ok((Some(route), switches));
         }
@@ -687,7 +694,7 @@ fn list_unknowns(
 /// The same of a flow of which something is known.
 fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Lost], all: &mut Vec<String>) {
     if report.path.is_none() {
-        all.push("No path of this flow was reported, or other flows have overwritten it.".into());
+        all.push("No path of this flow was reported lately, or other flows have overwritten it.".into());
     }
     if let Some(route) = &report.path {
         if !route.complete {

@@ -1,0 +1,101 @@
+//! What stores held in earlier epochs. A key of which an epoch has nothing was not reported in it; what was reported before
+//! may still be true, for the rules of INT, of flow records and of host tracing hold back what did not change.
+
+use std::sync::Arc;
+
+use dta_history::HistoryError;
+use dta_memory::store::Store;
+use dta_proto::control::EarlierEpoch;
+use dta_proto::key::Key;
+use dta_proto::wire::dta::EpochEnd;
+
+use super::known::EpochStorage;
+use super::{Epochs, MomentError, StoreEpochs, elements};
+
+/// A store as it was in an epoch that is over.
+pub struct EarlierStore {
+    pub epoch: EarlierEpoch,
+    of: Arc<StoreEpochs>,
+    held: EpochStorage,
+}
+
+impl Epochs {
+    /// A store as it was in the epochs before one that began at `opened`, the newest first, as far as questions look back. None
+    /// of a store whose memory goes on at the end of an epoch.
+    ///
+    /// # Errors
+    /// The store has no epochs; its history cannot be read.
+    pub fn earlier_stores(&self, store: &str, opened: u64) -> Result<Vec<EarlierStore>, MomentError> {
+        let of = self.store_epochs(store)?;
+        if of.history.store_spec().kind.primitive().epoch_end() != EpochEnd::Replaces {
+            return Ok(Vec::new());
+        }
+        let is_earlier = |from: u64, to: u64| from < opened && self.is_in_look_back(to, opened);
+        // Before the history is read: what is written meanwhile is in both.
+        let former = of.in_memory().former.clone();
+        let former: Vec<_> = former.into_iter().filter(|of| is_earlier(of.opened, of.closed)).collect();
+        let is_former = |generation, opened| {
+            former.iter().any(|of| (of.store.generation, of.opened) == (generation, opened))
+        };
+        let mut kept = of.history.kept_epochs()?;
+        kept.retain(|kept| {
+            let epoch = &kept.epoch;
+            is_earlier(epoch.opened, epoch.flipped_from) && !is_former(epoch.generation, epoch.opened)
+        });
+        let kept = kept.into_iter().map(|kept| EarlierStore {
+            epoch: EarlierEpoch {
+                opened: kept.epoch.opened,
+                closed: kept.epoch.flipped_from,
+                number: kept.epoch.number,
+            },
+            of: Arc::clone(of),
+            held: EpochStorage::Kept(kept),
+        });
+        let former = former.into_iter().map(|former| EarlierStore {
+            epoch: EarlierEpoch { opened: former.opened, closed: former.closed, number: 0 },
+            of: Arc::clone(of),
+            held: EpochStorage::InMemory(former.store),
+        });
+        let mut earlier: Vec<EarlierStore> = kept.chain(former).collect();
+        earlier.sort_by_key(|earlier| std::cmp::Reverse(earlier.epoch.opened));
+        Ok(earlier)
+    }
+
+    /// Whether what was reported up to `closed` still counts in an epoch that began at `opened`.
+    pub fn is_in_look_back(&self, closed: u64, opened: u64) -> bool {
+        let look_back = u64::try_from(self.look_back.as_millis()).unwrap_or(u64::MAX);
+        closed.saturating_add(look_back) >= opened
+    }
+}
+
+impl EarlierStore {
+    /// The store: whole if it is in memory, else with the slots of `keys` alone. `None` if it has been removed since.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    pub fn read_slots_of(&self, keys: &[Key]) -> Result<Option<Arc<Store>>, MomentError> {
+        let kept = match &self.held {
+            EpochStorage::InMemory(store) => return Ok(Some(Arc::clone(store))),
+            EpochStorage::Kept(kept) => &kept.epoch,
+        };
+        match self.of.read_kept(kept, keys) {
+            Err(MomentError::History(HistoryError::NotKept(_))) => Ok(None),
+            read => read.map(Some),
+        }
+    }
+}
+
+impl StoreEpochs {
+    /// The store as it was in a kept epoch, with the slots of `keys` alone.
+    pub(super) fn read_kept(
+        &self,
+        epoch: &dta_history::HistoryEpoch,
+        keys: &[Key],
+    ) -> Result<Arc<Store>, MomentError> {
+        let like = Arc::clone(&self.in_memory().open.0);
+        let wanted = elements::slots_of_keys(&like.spec, keys);
+        let mut bytes = vec![0; wanted.len() * like.spec.element_len() as usize];
+        self.history.read_slots(epoch.number, &wanted, &mut bytes)?;
+        Ok(Arc::new(elements::sparse_store(&like, epoch.generation, &wanted, &bytes)?))
+    }
+}
