@@ -1,12 +1,13 @@
 //! The testbed's NIC, and the wire to it: loopback and the software NIC, or a veth pair and the kernel's soft-RoCE.
 
+use std::io::ErrorKind;
 use std::net::Ipv4Addr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::process::{Child, Command};
 
 use anyhow::{Context, bail};
-
-use super::alone::Alone;
 
 dta_proto::named! {
     /// Which NIC a testbed uses.
@@ -136,4 +137,42 @@ pub fn run_command(program: &str, arguments: &str) -> anyhow::Result<()> {
         bail!("{program} {arguments}: {}", String::from_utf8_lossy(&ran.stderr).trim());
     }
     Ok(())
+}
+
+/// The right to interface names in this network namespace: one process has it at a time, and loses it however it
+/// ends. It is a socket with an abstract name, which belongs to the network namespace, like interfaces.
+#[derive(Debug)]
+pub struct Alone(#[expect(dead_code, reason = "it is held")] UnixListener);
+
+impl Alone {
+    /// Takes the right; `interface` is the first of the names.
+    ///
+    /// # Errors
+    /// Another process has it.
+    pub fn acquire_for(interface: &str) -> anyhow::Result<Alone> {
+        let name = SocketAddr::from_abstract_name(format!("dta-manager/{interface}"))?;
+        match UnixListener::bind_addr(&name) {
+            Ok(socket) => Ok(Alone(socket)),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => bail!(
+                "another dta-manager is using {interface} in this network namespace: wait until it has ended, or end it"
+            ),
+            Err(error) => Err(error).context("cannot bind a Unix socket"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_has_a_name() {
+        let name = format!("dta-test-{}", std::process::id());
+        let first = Alone::acquire_for(&name).unwrap();
+        let error = Alone::acquire_for(&name).unwrap_err().to_string();
+        assert!(error.contains(&name) && error.contains("another dta-manager"), "{error}");
+        Alone::acquire_for(&format!("{name}-other")).unwrap();
+        drop(first);
+        Alone::acquire_for(&name).unwrap();
+    }
 }

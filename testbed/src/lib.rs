@@ -1,13 +1,12 @@
 //! The testbed of Direct Telemetry Access (DTA): real processes, simulated switches, and the truth about every report.
 //!
-//! [`bench_topology`] is the file that describes one; [`capture`] and [`traffic`] have the packets that cross it.
-//! [`workload`] says what switches report, [`maker`] how much of it, [`switch_count`] sends it,
-//! [`journal`] and [`ledger_path`] know what became of it on the way; [`check`] asks the collector and
+//! [`topology`] is the file that describes one; [`capture`] and [`traffic`] have the packets that cross it.
+//! [`workload`] says what switches report, [`maker`] how much of it, [`switches`] sends it,
+//! [`journal`] knows what became of it on the way; [`check`] asks the collector and
 //! compares, [`accounting`] adds up. [`run`] does it all in order. [`far`] has what runs on
 //! other machines. [`programmed`] is a testbed of one process: stores, and the program that writes them.
 
 pub mod accounting;
-pub mod alone;
 pub mod bench;
 pub mod bmv2;
 pub mod capture;
@@ -21,7 +20,6 @@ pub mod folder;
 pub mod fuzz;
 pub mod ground;
 pub mod journal;
-pub mod ledger;
 pub mod maker;
 pub mod outcome;
 pub mod p4_suite;

@@ -22,8 +22,7 @@ use super::far::start::TestbedMachines;
 use super::feed::{self, Rig, SendWindow};
 use super::folder::Folder;
 use super::ground::{NicKind, RxeGround};
-use super::journal::Journal;
-use super::ledger;
+use super::journal::{self, Journal};
 use super::maker::Maker;
 use super::outcome::{EpochOutcome, LinkOutcome, PrimitiveOutcome, RunFacts, TestbedOutcome};
 use super::statistics::TestbedStatistics;
@@ -279,7 +278,7 @@ async fn run_there(
     let made = journal.entries().len() as u64;
     progress(made, made);
     for ledger in daemons.ledger_files().await? {
-        ledger::read(&ledger, &mut journal)?;
+        journal::read_ledger(&ledger, &mut journal)?;
     }
     let links = accounting::account_links(&statistics, &side, &gaps);
     let workload = maker.workload();

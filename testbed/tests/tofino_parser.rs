@@ -11,7 +11,7 @@ use dta_proto::wire::ethernet;
 use dta_testbed::p4_suite::assembly::parser::{Parser, ingress_packet, undecided};
 use dta_testbed::p4_suite::assembly::pipeline::AssemblyPipeline;
 use dta_testbed::p4_suite::assembly::profiles::{self, LONG_BATCHES, POSTCARDS, REPORTER, SKETCHES, WORDS};
-use dta_testbed::p4_suite::commands::{self, TYPE_AT};
+use dta_testbed::p4_suite::assembly::{self, TYPE_AT};
 
 const KEY: Key = Key([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
 const VALUE: [u8; 28] = [0xa5; 28];
@@ -158,7 +158,7 @@ fn commands_come_by_the_cpu_port_and_to_rows_by_recirculation_ports() {
             (Parser::from_assembly(&text, "ingress"), AssemblyPipeline::from_assembly(&text, "ingress"));
         for port in 0..512 {
             let parsed =
-                parser.parse_packet(&ingress_packet(port, &commands::flush_row())).expect("a whole packet");
+                parser.parse_packet(&ingress_packet(port, &assembly::flush_row())).expect("a whole packet");
             ingress.load_parsed(&parsed);
             let may = [192, 320].contains(&port) || profile == POSTCARDS && port % 128 == 68;
             assert_eq!(ingress.get("meta.is_command", 0), u64::from(may), "{profile}: port {port}");

@@ -19,7 +19,6 @@ mod static_names;
 pub mod status;
 pub mod table;
 pub mod terminal;
-mod threads;
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -30,9 +29,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
+pub use service_manager::enough_threads;
 pub use static_names::choose_name_sources;
 pub use status::{CommandStatus, Misuse, misuse_error};
-pub use threads::enough_threads;
 
 /// Prints a line to standard output.
 ///

@@ -15,8 +15,8 @@ use dta_proto::layout::key_write::{CHECKSUM_LEN, Choice};
 use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::harness::{Rates, Scale, measure_shares, pin_to_current_cpu};
+use super::key_write_bench::BATCH;
 use super::key_write_bench::KeyWriteBench;
-use super::translator::BATCH;
 use super::write_bench::{ELEMENT, Target, WriteBench};
 
 const BATCHES: usize = 512;

@@ -22,8 +22,8 @@ use super::harness::{
     Rates, Scale, Share, measure_rates, measure_shares, pin_to_allowed_cpu, pin_to_current_cpu,
     thread_cpu_time,
 };
+use super::key_write_bench::BATCH;
 use super::query::{self, Queries, key_from_number};
-use super::translator::BATCH;
 use super::write_bench::{ELEMENT, WriteBench};
 
 /// Milliseconds of an epoch that is asked about, and of an hour.

@@ -3,20 +3,19 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
+use dta_dataplane::workers::Crew;
+use dta_dataplane::{Engine, EngineLimits, EngineOutput, PacketBatches};
 use dta_proto::buckets::Copies;
 use dta_proto::crc::crc32_update;
 use dta_proto::key::{KEY_LEN, Key};
 use dta_proto::layout::hash;
-use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::wire::dta::{DtaBody, DtaReport};
-
-use dta_dataplane::workers::Crew;
-use dta_dataplane::{Engine, EngineLimits, EngineOutput, PacketBatches};
 use dta_proto::program::{
     DataPlaneEntry, Endpoint, Program, ProgramQueuePair, Purpose, Rkey, Store, Transport, diff_programs,
 };
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::wire::dta::{DtaBody, DtaReport};
 
-use super::harness::{Share, thread_cpu_time};
+use super::harness::{Rates, Scale, Share, measure_shares, pin_to_current_cpu, thread_cpu_time};
 
 /// Bytes of value per report.
 const VALUE: usize = 12;
@@ -232,6 +231,25 @@ fn report_datagram(reporter: u16, n: u64) -> Vec<u8> {
     let emitted = report.encode_into(&mut packet[28..]);
     assert!(emitted.is_ok(), "a report of this module's own");
     packet
+}
+
+pub(super) const BATCH: usize = 64;
+/// Batches per call: about a millisecond.
+const BATCHES: usize = 64;
+
+/// A key-write datagram to a finished RoCEv2 frame; the floor is the CRCs and the copy of the frame.
+pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
+    pin_to_current_cpu();
+    let bench = std::cell::RefCell::new(KeyWriteBench::new(1, BATCH, 1 << 20, (1 << 40, 7), 5));
+    Ok(measure_shares(
+        scale,
+        || {
+            bench.borrow_mut().run(BATCHES, |frames| {
+                std::hint::black_box(frames);
+            })
+        },
+        |_| bench.borrow_mut().run_floor(BATCHES),
+    ))
 }
 
 #[cfg(test)]

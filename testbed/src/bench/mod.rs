@@ -12,15 +12,12 @@ pub mod int;
 mod key_write_bench;
 mod loopback;
 mod memory;
-mod nic;
-mod nic_file;
 mod query;
 mod reports;
 mod roles;
 mod show;
 mod tail;
 pub mod trace;
-mod translator;
 pub mod veth;
 mod wire;
 mod workers;
@@ -72,9 +69,9 @@ macro_rules! cases {
 cases! {
     /// All benchmarks that need no privilege, in report order.
     CASES;
-    "translator": translator::run, 0.45, None, true, "software translator: key-write datagram to RoCEv2 frame, N = 1";
-    "nic": nic::run, 0.5, Some(30e6), true, "software NIC: UC WRITE of 16 B, checked iCRC, random in 1 GiB";
-    "nic-small": nic::bench_small_region, 0.0, None, false, "the same in 4 MiB";
+    "translator": key_write_bench::run, 0.45, None, true, "software translator: key-write datagram to RoCEv2 frame, N = 1";
+    "nic": write_bench::bench_large_region, 0.5, Some(30e6), true, "software NIC: UC WRITE of 16 B, checked iCRC, random in 1 GiB";
+    "nic-small": write_bench::bench_small_region, 0.0, None, false, "the same in 4 MiB";
     "chain": chain::run, 0.5, Some(10e6), true, "both in one process: report to memory";
     "workers": workers::run, 1.7, None, false, "two workers on two cores, report to memory, vs one worker";
     "query": query::run, 0.4, Some(25e6), true, "key-write query, N = 2, random keys, 1 GiB";
@@ -92,7 +89,7 @@ cases! {
     "history-query": history::bench_queries_during_writes, 0.95, None, false, "key-write query while an epoch is written, vs without";
     "history-key": history::bench_key_lookups, 0.0, Some(100.0), false, "one key at a moment of a day of 1-minute epochs, vs a table of one epoch";
     "history-series": history::bench_key_series, 0.0, None, false, "one key over an hour of 1-minute epochs (epochs), vs single moments";
-    "nic-file": nic_file::run, 0.0, None, false, "NIC into a file in 2 MiB pages, vs the same in 4 KiB pages";
+    "nic-file": write_bench::bench_file, 0.0, None, false, "NIC into a file in 2 MiB pages, vs the same in 4 KiB pages";
 }
 
 cases! {

@@ -9,10 +9,10 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use crate::alone::Alone;
 use crate::daemons::Plan;
 use crate::files::{self, CollectorPlace, TranslatorPlace};
 use crate::folder::Folder;
+use crate::ground::Alone;
 use crate::ground::run_command;
 use crate::processes::Daemon;
 use anyhow::{Context, ensure};

@@ -14,8 +14,8 @@ use dta_memory::region::{Region, RegionOptions};
 use dta_proto::batch::PacketBatch;
 
 use super::harness::{Rates, Scale, Share, measure_shares, pin_to_allowed_cpu};
+use super::key_write_bench::BATCH;
 use super::key_write_bench::KeyWriteBench;
-use super::translator::BATCH;
 use super::write_bench::{ELEMENT, Target};
 
 const WORKERS: usize = 2;

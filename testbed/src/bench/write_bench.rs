@@ -1,17 +1,20 @@
 //! The responder of the software NIC in memory and its floor, for the benchmarks `nic` and `chain`.
 
+use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dta_memory::nic::soft::{Counter, Responder, ResponderConfig};
-use dta_memory::region::{Region, RegionOptions};
+use dta_memory::nic::{Access, Endpoint, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport};
+use dta_memory::region::{Pages, Region, RegionHeader, RegionOptions};
 use dta_proto::batch::PacketBatch;
+use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::frame::FrameRoute;
 use dta_proto::wire::roce::{Bth, ICRC_LEN, Opcode, Psn, Reth, RoceRepr, compute_icrc, has_valid_icrc};
 
-use super::harness::thread_cpu_time;
-use dta_memory::nic::{Access, Endpoint, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport};
+use super::harness::{Rates, Scale, measure_shares, pin_to_current_cpu, thread_cpu_time};
+use super::key_write_bench::BATCH;
 
 /// Bytes of a key-write element with a 12-byte value: what one WRITE of [`WriteBench`] carries.
 pub(super) const ELEMENT: usize = 16;
@@ -184,6 +187,61 @@ impl WriteBench {
             }
         }
     }
+}
+
+/// Frames per call: a millisecond or two.
+const FRAMES: u64 = 32_768;
+
+pub(super) fn bench_large_region(scale: &Scale) -> anyhow::Result<Rates> {
+    pin_to_current_cpu();
+    let bench = std::cell::RefCell::new(WriteBench::new(scale.memory, BATCH)?);
+    let mut handed = 0;
+    let rates = measure_shares(
+        scale,
+        || {
+            let share = bench.borrow_mut().run(FRAMES);
+            handed += share.0;
+            share
+        },
+        |turn| bench.borrow_mut().run_floor(FRAMES, turn),
+    );
+    let executed = bench.borrow().executed_writes();
+    anyhow::ensure!(executed == handed, "{handed} frames were handed to the NIC, and {executed} executed");
+    Ok(rates)
+}
+
+/// A store that fits into the caches.
+pub(super) fn bench_small_region(scale: &Scale) -> anyhow::Result<Rates> {
+    bench_large_region(&Scale { memory: 1 << 22, ..*scale })
+}
+
+/// Writes into a store in a file, joined to huge pages, compared with base pages.
+pub(super) fn bench_file(scale: &Scale) -> anyhow::Result<Rates> {
+    pin_to_current_cpu();
+    let folder = tempfile::tempdir_in("/dev/shm")?;
+    let open = |name: &str| -> anyhow::Result<Region> {
+        let kind = StoreKind::KeyWrite {
+            slots: scale.memory / 16,
+            value_len: 12,
+            redundancy: 1,
+            keys: Default::default(),
+        };
+        let header = RegionHeader::new(StoreSpec { id: 1, name: name.into(), kind });
+        Ok(Region::open_or_create(folder.path().join(name), &header, RegionOptions::default())?)
+    };
+    let (joined, base) = (open("joined")?, open("base")?);
+    let told = joined.collapse_pages(|| false);
+    Region::look_up_pages_again([&joined, &base]);
+    eprintln!("  {} beside {}", joined.page_kind(), base.page_kind());
+    if let Err(error) = told {
+        eprintln!("  this kernel did not join all of it: {error}");
+    }
+    if !matches!(base.page_kind(), Pages::Base4K) {
+        eprintln!("  this kernel joins pages of files automatically: both are alike");
+    }
+    let joined = RefCell::new(WriteBench::with_region(joined, BATCH)?);
+    let base = RefCell::new(WriteBench::with_region(base, BATCH)?);
+    Ok(measure_shares(scale, || joined.borrow_mut().run(FRAMES), |_| base.borrow_mut().run(FRAMES)))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 
 use super::reporter::Wiring;
 use super::simple_switch::SimpleSwitch;
-use crate::alone::Alone;
+use crate::ground::Alone;
 use crate::ground::{NicKind, add_rxe_device, load_rxe_module, run_command};
 
 const INSIDE: &str = "DTA_TESTBED_NAMESPACE";

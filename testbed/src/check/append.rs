@@ -7,7 +7,7 @@ use dta_proto::layout::append::{self, entries_per_batch};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_rpc::{Ask, ClientError, Spread};
 
-use super::memory::read_store_memory;
+use super::read_store_memory;
 use super::{CheckContext, LOST_TO_TRANSLATOR, Pools, ReportEnds, Tally};
 use crate::journal::{Journal, JournalEntry};
 use crate::share::Share;

@@ -9,7 +9,6 @@ mod append;
 mod epochs;
 mod key_increment;
 mod key_write;
-mod memory;
 mod occupancy;
 mod pools;
 mod postcarding;
@@ -17,16 +16,17 @@ mod sketch_merge;
 #[cfg(test)]
 mod tests;
 
-pub use epochs::{Ahead, CollectorEpoch, EpochTallies, Epochs};
-pub use pools::{DROPPED_BY_TRANSLATOR, HELD, Pools, PrimitiveLimits};
-pub use postcarding::IncompleteRows;
-
 use std::collections::BTreeMap;
 
+use dta_proto::control::{MAX_READ, ReadMemoryRequest};
 use dta_proto::counter::between;
 use dta_proto::key::Key;
 use dta_proto::store::StoreSpec;
 use dta_rpc::Spread;
+use dta_rpc::{Ask, ClientError};
+pub use epochs::{Ahead, CollectorEpoch, EpochTallies, Epochs};
+pub use pools::{DROPPED_BY_TRANSLATOR, HELD, Pools, PrimitiveLimits};
+pub use postcarding::IncompleteRows;
 use serde::Serialize;
 
 use self::postcarding::PathAnswer;
@@ -283,4 +283,24 @@ impl ReportEnds {
             *self.lost.entry(name.clone()).or_default() += count;
         }
     }
+}
+
+/// Bytes of memory that one call gives at most.
+const MEMORY_CHUNK: u64 = MAX_READ as u64;
+
+/// Bytes of a store's memory at one collector.
+async fn read_store_memory(
+    collector: &dyn Ask,
+    store: &StoreSpec,
+    first: u64,
+    length: u64,
+) -> Result<Vec<u8>, ClientError> {
+    let mut bytes = Vec::with_capacity(length as usize);
+    while (bytes.len() as u64) < length {
+        let at = bytes.len() as u64;
+        let chunk = MEMORY_CHUNK.min(length - at);
+        let (store, offset, length) = (store.name.clone(), first + at, chunk as u32);
+        bytes.extend(collector.read_memory(ReadMemoryRequest { store, offset, length }).await?.data);
+    }
+    Ok(bytes)
 }

@@ -6,7 +6,7 @@ use dta_proto::layout::sketch_merge::{self, ColumnContents, SketchColumn, column
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use dta_rpc::{AskKeys, ClientError, Spread};
 
-use super::memory::read_store_memory;
+use super::read_store_memory;
 use super::{CheckContext, LOST_TO_TRANSLATOR, Pools, ReportEnds, Tally};
 use crate::journal::{Journal, JournalEntry};
 use crate::topology::Primitive;

@@ -8,7 +8,6 @@
 pub mod assembly;
 pub mod capture;
 pub mod captured;
-pub mod commands;
 pub mod generate;
 
 use std::collections::BTreeMap;

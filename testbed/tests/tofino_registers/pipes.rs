@@ -6,7 +6,7 @@ use dta_proto::layout::hash;
 use dta_testbed::p4_suite::assembly::parser::{Parser, ingress_packet};
 use dta_testbed::p4_suite::assembly::pipeline::DEPARSER;
 use dta_testbed::p4_suite::assembly::profiles::{self, POSTCARDS, WORDS};
-use dta_testbed::p4_suite::commands::{self, PIPE_AT, ROW_AT, TYPE_AT};
+use dta_testbed::p4_suite::assembly::{self, PIPE_AT, ROW_AT, TYPE_AT};
 
 use super::{ROWS, Row, Switch, depart, postcard, put};
 
@@ -113,7 +113,7 @@ fn place() -> u32 {
 
 /// The command that flushes the row; `pipe` as it stands there.
 fn command(pipe: u8) -> Vec<u8> {
-    let mut frame = commands::flush_row();
+    let mut frame = assembly::flush_row();
     frame[PIPE_AT] = pipe;
     frame[ROW_AT..ROW_AT + 4].copy_from_slice(&place().to_be_bytes());
     frame

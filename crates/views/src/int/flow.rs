@@ -18,7 +18,6 @@ use dta_proto::wire::dta::Primitive;
 use dta_rpc::{Ask, AskKeys, Policy};
 use serde::Serialize;
 
-use super::lists;
 use super::stores::{self, StoreCatalog};
 use super::{IntError, moment};
 
@@ -305,7 +304,7 @@ impl FlowQuery {
         let mut hops: BTreeMap<u32, Vec<(Key, Key)>> = BTreeMap::new();
         let all = [list::CHANGES, list::DROPS, list::CONGESTION, list::KEYS];
         let EventScan { directory, flows: known, missed } = &mut scan;
-        lists::read(&self.ask, store::EVENTS, &all, |batch| {
+        super::read(&self.ask, store::EVENTS, &all, |batch| {
             missed[batch.list as usize].add(&batch.lost);
             for entry in &batch.entries {
                 directory.take(entry);

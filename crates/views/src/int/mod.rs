@@ -7,16 +7,15 @@
 pub mod draw;
 pub mod event;
 pub mod flow;
-mod lists;
 pub mod moment;
 pub(crate) mod stores;
 pub mod top;
 
 use std::fmt;
+use std::sync::Arc;
 
-use dta_rpc::ClientError;
-
-pub use lists::read;
+use dta_export::source::{Begin, EntryBatch, EventSource, LISTS, SourceOptions};
+use dta_rpc::{Ask, ClientError};
 pub use stores::StoreCatalog;
 
 /// Why a query has no answer.
@@ -45,4 +44,24 @@ impl From<ClientError> for IntError {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
     }
+}
+
+/// Reads some lists of an event store completely, and passes entries on as they come.
+///
+/// # Errors
+/// A list cannot be read.
+pub async fn read(
+    ask: &Arc<dyn Ask>,
+    store: &str,
+    of: &[u32],
+    mut with: impl FnMut(EntryBatch),
+) -> Result<(), ClientError> {
+    let mut begin = [None; LISTS];
+    of.iter().for_each(|list| begin[*list as usize] = Some(Begin::First));
+    let options = SourceOptions { store: store.to_owned(), begin, once: true };
+    let mut source = EventSource::new(ask.clone(), &options, Arc::default());
+    while let Some(batch) = source.next().await {
+        with(batch?);
+    }
+    Ok(())
 }

@@ -46,6 +46,8 @@ enum IntBenchKind {
     Loopback,
 }
 
+use IntBenchKind::{Always, Changed, Loopback, Unchanged};
+
 /// Reports, and how many hops and flows they have.
 pub(crate) struct Reports {
     kind: IntBenchKind,
@@ -61,14 +63,14 @@ const fn int_case(
     flows: usize,
 ) -> BenchCase {
     let least_ratio = match kind {
-        IntBenchKind::Unchanged => 0.4,
-        IntBenchKind::Changed => 0.6,
-        IntBenchKind::Loopback => 0.3,
-        IntBenchKind::Always => 0.0,
+        Unchanged => 0.4,
+        Changed => 0.6,
+        Loopback => 0.3,
+        Always => 0.0,
     };
     let intcollector = match (kind, flows, hops) {
-        (IntBenchKind::Unchanged, 100, 3) => Some(255.0),
-        (IntBenchKind::Unchanged, 100, 6) => Some(458.0),
+        (Unchanged, 100, 3) => Some(255.0),
+        (Unchanged, 100, 6) => Some(458.0),
         _ => None,
     };
     BenchCase {
@@ -83,55 +85,19 @@ const fn int_case(
 
 /// All benchmarks, in report order: few flows are 100, many are 100,000.
 pub const CASES: [BenchCase; 13] = [
-    int_case("int-unchanged-3-few", "nothing changes, 3 hops, 100 flows", IntBenchKind::Unchanged, 3, 100),
-    int_case("int-unchanged-6-few", "nothing changes, 6 hops, 100 flows", IntBenchKind::Unchanged, 6, 100),
-    int_case(
-        "int-unchanged-3-many",
-        "nothing changes, 3 hops, 100,000 flows",
-        IntBenchKind::Unchanged,
-        3,
-        100_000,
-    ),
-    int_case(
-        "int-unchanged-6-many",
-        "nothing changes, 6 hops, 100,000 flows",
-        IntBenchKind::Unchanged,
-        6,
-        100_000,
-    ),
-    int_case("int-changed-3-few", "everything changes, 3 hops, 100 flows", IntBenchKind::Changed, 3, 100),
-    int_case("int-changed-6-few", "everything changes, 6 hops, 100 flows", IntBenchKind::Changed, 6, 100),
-    int_case(
-        "int-changed-3-many",
-        "everything changes, 3 hops, 100,000 flows",
-        IntBenchKind::Changed,
-        3,
-        100_000,
-    ),
-    int_case(
-        "int-changed-6-many",
-        "everything changes, 6 hops, 100,000 flows",
-        IntBenchKind::Changed,
-        6,
-        100_000,
-    ),
-    int_case("int-always-3-few", "write = \"always\", 3 hops, 100 flows", IntBenchKind::Always, 3, 100),
-    int_case("int-always-6-few", "write = \"always\", 6 hops, 100 flows", IntBenchKind::Always, 6, 100),
-    int_case(
-        "int-always-3-many",
-        "write = \"always\", 3 hops, 100,000 flows",
-        IntBenchKind::Always,
-        3,
-        100_000,
-    ),
-    int_case(
-        "int-always-6-many",
-        "write = \"always\", 6 hops, 100,000 flows",
-        IntBenchKind::Always,
-        6,
-        100_000,
-    ),
-    int_case("int-loopback-3-few", "everything changes, sockets, 100 flows", IntBenchKind::Loopback, 3, 100),
+    int_case("int-unchanged-3-few", "nothing changes, 3 hops, 100 flows", Unchanged, 3, 100),
+    int_case("int-unchanged-6-few", "nothing changes, 6 hops, 100 flows", Unchanged, 6, 100),
+    int_case("int-unchanged-3-many", "nothing changes, 3 hops, 100,000 flows", Unchanged, 3, 100_000),
+    int_case("int-unchanged-6-many", "nothing changes, 6 hops, 100,000 flows", Unchanged, 6, 100_000),
+    int_case("int-changed-3-few", "everything changes, 3 hops, 100 flows", Changed, 3, 100),
+    int_case("int-changed-6-few", "everything changes, 6 hops, 100 flows", Changed, 6, 100),
+    int_case("int-changed-3-many", "everything changes, 3 hops, 100,000 flows", Changed, 3, 100_000),
+    int_case("int-changed-6-many", "everything changes, 6 hops, 100,000 flows", Changed, 6, 100_000),
+    int_case("int-always-3-few", "write = \"always\", 3 hops, 100 flows", Always, 3, 100),
+    int_case("int-always-6-few", "write = \"always\", 6 hops, 100 flows", Always, 6, 100),
+    int_case("int-always-3-many", "write = \"always\", 3 hops, 100,000 flows", Always, 3, 100_000),
+    int_case("int-always-6-many", "write = \"always\", 6 hops, 100,000 flows", Always, 6, 100_000),
+    int_case("int-loopback-3-few", "everything changes, sockets, 100 flows", Loopback, 3, 100),
 ];
 
 impl Reports {
@@ -141,8 +107,8 @@ impl Reports {
         // four times as many, so that few buckets are full.
         rules.keys = (4 * self.flows * (2 + self.hops) + 10_000).max(rules.keys);
         for metric in &mut rules.metrics {
-            metric.always = self.kind == IntBenchKind::Always;
-            if matches!(self.kind, IntBenchKind::Changed | IntBenchKind::Loopback) {
+            metric.always = self.kind == Always;
+            if matches!(self.kind, Changed | Loopback) {
                 metric.detect = Detect::Any;
             }
         }
@@ -151,7 +117,7 @@ impl Reports {
 
     pub(crate) fn run(&self, scale: &Scale) -> anyhow::Result<Rates> {
         match self.kind {
-            IntBenchKind::Loopback => loopback::run(self, scale),
+            Loopback => loopback::run(self, scale),
             _ => self.run_on_one_core(scale),
         }
     }
@@ -161,15 +127,12 @@ impl Reports {
         let rules = self.telemetry_rules();
         // Separate traffic for each: shared, what changed between two reports of a flow would depend on who had those
         // between.
-        let [traffic, same] = [(); 2].map(|()| {
-            RefCell::new(IntTraffic::new(self.flows, self.hops, self.kind == IntBenchKind::Changed))
-        });
+        let [traffic, same] =
+            [(); 2].map(|()| RefCell::new(IntTraffic::new(self.flows, self.hops, self.kind == Changed)));
         let values = traffic.borrow().values_per_report();
         let floor = RefCell::new(match self.kind {
-            IntBenchKind::Unchanged => Floor::with_loads(rules.keys),
-            IntBenchKind::Changed | IntBenchKind::Always | IntBenchKind::Loopback => {
-                Floor::of_writes(self.kind == IntBenchKind::Changed)
-            }
+            Unchanged => Floor::with_loads(rules.keys),
+            Changed | Always | Loopback => Floor::of_writes(self.kind == Changed),
         });
         let mut world = World::new(rules, self.flows, self.flows * (1 + self.hops))?;
         let settings = IntSettings::default();
@@ -201,9 +164,9 @@ impl Reports {
         // A key that lost its place is reported once more, which must be rare.
         let most = taken - taken / 100;
         let as_meant = match self.kind {
-            IntBenchKind::Unchanged => unchanged >= most && suppressed >= most * values,
-            IntBenchKind::Changed | IntBenchKind::Loopback => changed == taken && suppressed == 0,
-            IntBenchKind::Always => changed == taken && suppressed >= most * values,
+            Unchanged => unchanged >= most && suppressed >= most * values,
+            Changed | Loopback => changed == taken && suppressed == 0,
+            Always => changed == taken && suppressed >= most * values,
         };
         anyhow::ensure!(
             as_meant,

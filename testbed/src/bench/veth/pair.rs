@@ -4,7 +4,7 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 
-use crate::alone::Alone;
+use crate::ground::Alone;
 use crate::ground::run_command;
 use anyhow::Context;
 use dta_proto::wire::ethernet::Mac;

@@ -2,12 +2,12 @@
 //!
 //! [`parser`] computes which container gets what of a packet, [`pipeline`] what tables and registers do with it.
 
-use std::io::Read as _;
-use std::path::Path;
-
 pub mod parser;
 pub mod pipeline;
 pub mod profiles;
+
+use std::io::Read as _;
+use std::path::Path;
 
 /// The text of a compressed assembly, a path from the folder `translator-p4`.
 ///
@@ -191,4 +191,24 @@ pub fn parse_pairs(text: &str) -> Vec<(&str, &str)> {
         }
     }
     pairs
+}
+
+/// Where the EtherType is.
+pub const TYPE_AT: usize = 12;
+/// Where the pipe is that a command is for.
+pub const PIPE_AT: usize = 15;
+/// Where the place of a row is.
+pub const ROW_AT: usize = 20;
+
+/// The command that flushes row 7 of store 7 of the sample program in the pipe of the CPU port.
+///
+/// # Panics
+/// The file is damaged.
+pub fn flush_row() -> Vec<u8> {
+    let lines = include_str!("../../../../translator-p4/frames/tofino-flush-row.hex")
+        .lines()
+        .filter(|line| !line.starts_with('#'));
+    let digits: String = lines.collect::<String>().chars().filter(|digit| !digit.is_whitespace()).collect();
+    let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal digits");
+    (0..digits.len()).step_by(2).map(byte).collect()
 }

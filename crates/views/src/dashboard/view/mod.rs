@@ -2,7 +2,6 @@
 //! what it has no room for.
 
 mod events;
-mod flow;
 mod help;
 mod lists;
 mod memory;
@@ -22,7 +21,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::app::{App, Tab};
+use super::app::{App, FlowView, Tab};
 
 pub(super) use theme::Theme;
 
@@ -117,7 +116,7 @@ fn draw_page(frame: &mut Frame, area: Rect, app: &mut App, look: &DrawContext) -
         return None;
     }
     if let (Tab::Events | Tab::Top, Some(view)) = (app.tab, &mut app.flow) {
-        return flow::draw_flow(frame, area, view, look);
+        return draw_flow(frame, area, view, look);
     }
     match app.tab {
         Tab::Events => events::draw_events(frame, area, app, look),
@@ -163,4 +162,17 @@ fn draw_lines(frame: &mut Frame, area: Rect, lines: Vec<Line>, top: &mut usize) 
     let last = *top + shown.len();
     frame.render_widget(Paragraph::new(shown), area);
     (all > room).then(|| format!("lines {} to {last} of {all}: ↑↓", *top + 1))
+}
+
+/// One flow, drawn as a path: opened from the pages of events and of top flows.
+fn draw_flow(frame: &mut Frame, area: Rect, view: &mut FlowView, look: &DrawContext) -> Option<String> {
+    let Some((_, lines)) = &view.lines else {
+        frame.render_widget(Line::from(format!("{}: querying …", view.flow)).style(look.theme.dim), area);
+        return None;
+    };
+    let lines = lines.iter().enumerate().map(|(n, line)| {
+        let line = Line::from(line.as_str());
+        if n == 0 { line.style(look.theme.header) } else { line }
+    });
+    draw_lines(frame, area, lines.collect(), &mut view.top)
 }
