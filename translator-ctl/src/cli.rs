@@ -32,9 +32,9 @@ use crate::reporter_watch;
 use crate::run::{self, TranslatorRunOptions};
 use crate::setup;
 use crate::switch_watch;
-use crate::switches::p4::reporter::ReporterSwitch;
-use crate::switches::p4::reporter::show::{tables_json, tables_table, updates_json, updates_table};
-use crate::switches::{After, any_switch};
+use crate::reporter_tables::{tables_json, tables_table, updates_json, updates_table};
+use crate::targets::{any_switch, reporter_switch};
+use dta_switch::After;
 
 /// Turns telemetry reports into RDMA operations on a collector's memory.
 #[derive(Parser)]
@@ -444,7 +444,7 @@ fn switch_of(command: &Command) -> Option<&str> {
 
 /// Runs a command on a reporter switch, which has no session.
 async fn of_reporter(config: &Config, switch: &str, command: &Command) -> anyhow::Result<()> {
-    let Some(mut reporter) = ReporterSwitch::from_config(config, switch)? else { return Ok(()) };
+    let Some(mut reporter) = reporter_switch(config, switch)? else { return Ok(()) };
     let used = reporter.required_schema();
     match command {
         Command::Setup(args) => {

@@ -21,7 +21,7 @@ use crate::program::Grant;
 use crate::session::{BACKOFF, LeasedSession, Opened, SessionError};
 use crate::share::{GrantRefusal, SharedTarget, TargetGrants};
 use crate::start::StartProgress;
-use crate::switches::{After, Target, TargetError, TargetStatus};
+use dta_switch::{After, Target, TargetError, TargetStatus};
 
 /// How long unacknowledged operations keep a former region's rkey valid. After that the collector may revoke
 /// it: the next such frame is refused, the queue pair replaced, and the operations go to the current region.

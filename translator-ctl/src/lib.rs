@@ -3,7 +3,7 @@
 //!
 //! - [`program`]: what a switch should hold, computed from the collectors' grants and the configuration.
 //! - [`encode_mirror`]: the calls to the collector that open, renew and end a lease.
-//! - [`switches`]: targets to program, and how far programming got.
+//! - [`targets`]: the targets of configured switches (`dta-switch`); [`software`]: software translators as targets.
 //! - [`lease`]: keeps a target in step with its sessions, one per collector; [`program_switch`]: programs a switch
 //!   once.
 //! - [`packets`]: the thread that carries packets between the links and the software data plane
@@ -21,11 +21,13 @@ pub mod control_address;
 pub mod lease;
 pub mod packets;
 pub mod program;
+mod reporter_tables;
 pub mod reporter_watch;
 pub mod run;
 pub mod session;
 pub mod setup;
 mod share;
+pub mod software;
 mod start;
 pub mod switch_watch;
-pub mod switches;
+pub mod targets;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
-use crate::switches::p4::reporter::ReporterSwitch;
+use dta_switch::reporter::ReporterSwitch;
 
 /// Interval between checks of the switch.
 const LOOK: Duration = Duration::from_secs(2);

@@ -99,14 +99,6 @@ pub struct LeasedSession {
     positions: Vec<control::ListPosition>,
 }
 
-/// A ring that a collector offers.
-#[derive(Clone, Debug)]
-pub struct RingAt {
-    pub offer: JoinOffer,
-    /// Address and port of the NIC.
-    pub nic: SocketAddrV4,
-}
-
 impl LeasedSession {
     /// An unopened session with the collector of this index. `endpoint` is the source of frames and
     /// destination of answers, with the actual port.

@@ -5,8 +5,9 @@ use tracing::warn;
 use crate::config::{Config, TranslatorConfig};
 use crate::program::{Grant, build_program};
 use crate::session::{LeasedSession, SessionError};
-use crate::switches::software::Remote;
-use crate::switches::{After, Target, any_switch};
+use crate::software::Remote;
+use crate::targets::any_switch;
+use dta_switch::{After, Target};
 use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Program};
 
 /// Sessions with each collector, none of them open.

@@ -13,8 +13,8 @@ use crate::cluster::placing::Placing;
 use crate::cluster::roster::Roster;
 use crate::config::TranslatorConfig;
 use crate::program::{BuildError, Grant, TargetProgramSettings, build_program};
-use crate::session::RingAt;
-use crate::switches::{After, ApplyError, Target, TargetError, TargetStatus};
+use dta_switch::RingAt;
+use dta_switch::{After, ApplyError, Target, TargetError, TargetStatus};
 
 /// Why a grant is not in the target.
 #[derive(Debug, thiserror::Error)]

@@ -13,8 +13,9 @@ use tracing::{info, warn};
 use crate::cluster::following::{ClusterFollower, DataPlaneSessions};
 use crate::config::{Config, TranslatorConfig};
 use crate::lease::LeaseEvent;
-use crate::switches::p4::translator::COLLECTORS;
-use crate::switches::{After, AnySwitch, ApplyError, Target, TargetError, TargetStatus, any_switch};
+use dta_switch::translator::COLLECTORS;
+use crate::targets::{AnySwitch, any_switch};
+use dta_switch::{After, ApplyError, Target, TargetError, TargetStatus};
 
 /// Shortest interval between two flushes.
 const SHORTEST: Duration = Duration::from_millis(10);

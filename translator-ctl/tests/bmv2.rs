@@ -23,12 +23,12 @@ use dta_proto::wire::dta::DtaBody;
 use dta_testbed::p4_suite::generate::{self, collector_mac};
 use dta_testbed::p4_suite::{DataPlaneOutcome, Software, capture, captured, run_software};
 use dta_translator::config::Config;
-use dta_translator::switches::p4::P4Switch;
-use dta_translator::switches::p4::tables::Tables;
-use dta_translator::switches::p4::translator::{
+use dta_translator::targets::p4_switch;
+use dta_switch::tables::Tables;
+use dta_switch::translator::{
     Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_LIST,
 };
-use dta_translator::switches::{After, Target as _};
+use dta_switch::{After, Target as _};
 use simple_switch::SimpleSwitch;
 
 /// Set in the namespace.
@@ -131,7 +131,7 @@ impl Bed {
         );
         writeln!(text, "stations = [{{ mac = '{}', port = 1 }}]", mac(REPORTER_MAC)).expect("text");
         let (config, _) = Config::parse(&text, Path::new("suite.toml")).expect("a configuration");
-        let mut target = P4Switch::from_config(&config, "b1").expect("a target").expect("a P4 switch");
+        let mut target = p4_switch(&config, "b1").expect("a target").expect("a P4 switch");
         if let Err(error) = target.apply_program(program, After::Open).await {
             panic!("{error}\n{}", self.switch.log());
         }

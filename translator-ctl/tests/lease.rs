@@ -16,11 +16,11 @@ use dta_translator::config::{Config, TranslatorConfig};
 use dta_translator::lease;
 use dta_translator::session::{LeasedSession, SessionError};
 use dta_translator::setup;
-use dta_translator::switches::p4::P4Switch;
-use dta_translator::switches::p4::pipeline::TRANSLATOR;
-use dta_translator::switches::p4::tables::{Item, Tables};
-use dta_translator::switches::p4::translator::SET_LIST;
-use dta_translator::switches::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
+use dta_switch::P4Switch;
+use dta_switch::pipeline::TRANSLATOR;
+use dta_switch::tables::{Item, Tables};
+use dta_switch::translator::SET_LIST;
+use dta_switch::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
 
 /// A reachable switch, with its configuration and a place for its state file.
 struct Bed {
@@ -64,7 +64,7 @@ impl Bed {
     /// The control plane of the switch, each time as another process.
     fn target(&self) -> P4Switch {
         let (_, p4) = self.config.find_switch("t").unwrap().p4_config().unwrap();
-        P4Switch::new(Box::new(self.chaos.clone()), "t", p4, &self.translator())
+        P4Switch::new(Box::new(self.chaos.clone()), p4.translator_options("t", &self.translator()))
     }
 
     async fn set_up(&self) -> anyhow::Result<Vec<DataPlaneChange>> {

@@ -20,7 +20,7 @@ use dta_proto::program::{
 use dta_proto::wire::dta::{DtaBody, DtaReport};
 use dta_translator::config::Config;
 use dta_translator::packets::{Command, PacketThread, PacketThreadError, RoceLink, Snapshot};
-use dta_translator::switches::p4::cpu_port::by_interface;
+use dta_switch::cpu_port::by_interface;
 use rustix::thread::UnshareFlags;
 use tokio::sync::oneshot;
 

@@ -124,7 +124,8 @@ pub(super) fn translator_file(
 
 #[cfg(test)]
 mod tests {
-    use dta_translator::config::{Masked, Switch};
+    use dta_switch::matches::Masked;
+    use dta_translator::config::Switch;
 
     use super::super::ground::{COLLECTORS, reporter_at};
     use super::super::reporter::{Filter, OF_DROP, OF_FLOW};

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::{CounterStep, Stage, translator as counter};
 use dta_rpc::Spread;
-use dta_translator::switches::p4::counters::SwitchCounts;
+use dta_switch::counters::SwitchCounts;
 use serde::de::DeserializeOwned;
 
 use super::files::with_stores;

@@ -11,11 +11,12 @@ use dta_rpc::collector::RemoteCollector;
 use dta_rpc::{Ask, ClientOptions, Spread, SpreadMember};
 use dta_translator::config::Config;
 use dta_translator::setup;
-use dta_translator::switches::p4::P4Switch;
-use dta_translator::switches::p4::counters::SwitchCounts;
-use dta_translator::switches::p4::reporter::ReporterSwitch;
-use dta_translator::switches::p4::translator::PROBE;
-use dta_translator::switches::{Target, any_switch};
+use dta_switch::P4Switch;
+use dta_switch::counters::SwitchCounts;
+use dta_switch::reporter::ReporterSwitch;
+use dta_switch::translator::PROBE;
+use dta_switch::Target;
+use dta_translator::targets::{any_switch, p4_switch, reporter_switch};
 
 use super::files::{TRANSLATOR, collector_file, history_path, parse_switch_config, translator_file};
 use super::ground::{CollectorLink, Ground, HOSTS, REPORTER_OUT, TRANSLATOR_IN, reporter_at};
@@ -75,7 +76,7 @@ impl OneMachine {
         let text = translator_file(folder, links, &addresses, ground.control[1])?;
         let config = parse_switch_config(folder, &text)?;
         let translator =
-            P4Switch::from_config(&config, TRANSLATOR)?.context("the translator is no P4 switch")?;
+            p4_switch(&config, TRANSLATOR)?.context("the translator is no P4 switch")?;
         std::fs::write(folder.join(CONFIG), text)?;
         let client = |address: &String| RemoteCollector::connect_lazy(&ClientOptions::without_tls(address));
         let collectors = addresses.iter().map(client).collect::<Result<Vec<_>, _>>()?;
@@ -194,7 +195,7 @@ impl OneMachine {
     ) -> anyhow::Result<()> {
         let wiring = reporter_at(self.ground.control[0]);
         let config = parse_switch_config(&self.folder, &reporter::reporter_table(&wiring, traffic, filter))?;
-        let reporter = ReporterSwitch::from_config(&config, &wiring.config_name())?;
+        let reporter = reporter_switch(&config, &wiring.config_name())?;
         let mut reporter = reporter.context("the configuration has no reporter")?;
         reporter.apply_settings().await.context("the reporter cannot be programmed")?;
         self.reporter = Some(reporter);

@@ -2,7 +2,7 @@
 
 use dta_proto::control::NodeStatistics;
 use dta_rpc::Spread;
-use dta_translator::switches::p4::counters::SwitchCounts;
+use dta_switch::counters::SwitchCounts;
 
 use super::machines::OnMachines;
 use super::one_machine::OneMachine;

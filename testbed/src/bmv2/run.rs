@@ -11,7 +11,7 @@ use dta_proto::counter::{CounterStep, Stage};
 use dta_proto::key::Key;
 use dta_proto::program::Primitive;
 use dta_rpc::{Ask, AskKeys};
-use dta_translator::switches::p4::counters::SwitchCounts;
+use dta_switch::counters::SwitchCounts;
 
 use super::disturbance::Disturbance;
 use super::files::{COPIES, SLOTS, with_stores};

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use dta_translator::switches::p4::simple_switch::{options_of_build, read_help_text};
+use dta_switch::simple_switch::{options_of_build, read_help_text};
 
 use crate::processes::last_lines;
 

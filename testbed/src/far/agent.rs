@@ -18,8 +18,8 @@ use dta_link::netstat;
 use dta_proto::wire::dta::DtaReport;
 use dta_translator::config::Config;
 use dta_translator::setup;
-use dta_translator::switches::any_switch;
-use dta_translator::switches::p4::reporter::ReporterSwitch;
+use dta_translator::targets::{any_switch, reporter_switch};
+use dta_switch::reporter::ReporterSwitch;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -183,7 +183,7 @@ impl MachineAgent {
         drop(self.reporter.take());
         for ((config, name), whole) in programmed {
             let config = self.read_translator_config(&config)?;
-            let emptied = match ReporterSwitch::from_config(&config, &name)? {
+            let emptied = match reporter_switch(&config, &name)? {
                 Some(mut reporter) => reporter.stop_reporting().await.map(drop).map_err(Into::into),
                 None => setup::clear_switch(&config, &name).await,
             };
@@ -336,7 +336,7 @@ impl MachineAgent {
                 // A switch accepts one control plane at a time.
                 drop(known);
                 let mut reporter =
-                    ReporterSwitch::from_config(config, name)?.context("it is not a reporter")?;
+                    reporter_switch(config, name)?.context("it is not a reporter")?;
                 self.note_programmed(file, name, false);
                 reporter.apply_settings().await.context("the reporter cannot be programmed")?;
                 self.note_programmed(file, name, true);

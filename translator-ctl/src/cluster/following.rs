@@ -12,7 +12,7 @@ use crate::collectors::Collectors;
 use crate::config::TranslatorConfig;
 use crate::lease::{self, Halted, KnownLeases, LeaseEvent};
 use crate::session::{LeasedSession, SessionError};
-use crate::switches::Target;
+use dta_switch::Target;
 
 /// The cluster of a translator, if it is in one.
 pub(crate) struct ClusterFollower {

@@ -2,7 +2,6 @@
 
 mod flows;
 mod int;
-mod matches;
 mod netcfg;
 pub mod reporter;
 pub mod settings;
@@ -17,11 +16,7 @@ pub use int::{
 /// `#!` are settings that have no default.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
-pub use matches::{Masked, PortRange, Protocol};
-pub use switch::{
-    P4, Platform, Profile, SWITCH_TYPES, SessionOverrides, Software, Station, Switch, SwitchRole,
-    SwitchRoute, pipe_of_port,
-};
+pub use switch::{P4, SWITCH_TYPES, SessionOverrides, Software, Switch, SwitchRole};
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -8,8 +8,8 @@ use std::net::Ipv4Addr;
 use dta_proto::program::Mac;
 use serde_json::{Map, Value};
 
-use super::matches::Masked;
-use super::reporter::Threshold;
+use dta_switch::matches::Masked;
+use dta_switch::reporter::settings::Threshold;
 
 /// The application whose `report` section is read.
 const APP: &str = "org.stratumproject.fabric.tna.inbandtelemetry";

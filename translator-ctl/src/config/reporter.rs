@@ -6,11 +6,14 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use dta_proto::prefix::Prefix;
 use dta_proto::program::Mac;
 use serde::{Deserialize, Serialize};
 
-use super::matches::{Masked, PortRange, Protocol};
+use dta_switch::matches::Masked;
+use dta_switch::reporter::settings::{
+    Acl, Deflect, DropMac, DropRoute, EntryKind, Excluded, KeyKind, QueueOf, ReporterWatchRule, SwitchPort, SwitchReportKind,
+    Threshold, ValueKind,
+};
 
 /// The UDP port of reports, known to the programs: it is never watched.
 pub(super) const REPORTS_PORT: u16 = 40_040;
@@ -75,161 +78,6 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SwitchReportKind {
-    /// Of packets that are forwarded.
-    Flow,
-    /// Of packets in congested queues.
-    Queue,
-    /// Of packets that are dropped.
-    Drop,
-}
-
-impl SwitchReportKind {
-    pub const ALL: [SwitchReportKind; 3] =
-        [SwitchReportKind::Flow, SwitchReportKind::Queue, SwitchReportKind::Drop];
-}
-
-fn all_kinds() -> Vec<SwitchReportKind> {
-    SwitchReportKind::ALL.to_vec()
-}
-
-/// Flows to watch. An absent field matches everything.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReporterWatchRule {
-    #[serde(default)]
-    pub source: Masked,
-    #[serde(default)]
-    pub destination: Masked,
-    pub protocol: Option<Protocol>,
-    #[serde(default = "all_ports")]
-    pub source_ports: PortRange,
-    #[serde(default = "all_ports")]
-    pub destination_ports: PortRange,
-    /// What to report about them; empty = nothing.
-    #[serde(default = "all_kinds")]
-    pub report: Vec<SwitchReportKind>,
-}
-
-fn all_ports() -> PortRange {
-    PortRange::ALL
-}
-
-/// Traffic never to watch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Excluded {
-    pub destination: Masked,
-    #[serde(default = "default_protocol")]
-    pub protocol: Protocol,
-    /// Its destination port; default: all.
-    pub port: Option<u16>,
-}
-
-fn default_protocol() -> Protocol {
-    Protocol::UDP
-}
-
-/// When to report packets of a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Threshold {
-    pub queue: u8,
-    pub port: Option<u16>,
-    /// Packets that spent at least this many nanoseconds in the switch are reported.
-    pub trigger_ns: u32,
-    /// The quota is refilled when a packet spent fewer nanoseconds than this in the switch; default: half the
-    /// trigger.
-    pub reset_ns: Option<u32>,
-    /// Most reports until then; default: 1024.
-    pub quota: Option<u16>,
-}
-
-/// The queue for a DSCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct QueueOf {
-    pub dscp: u8,
-    pub queue: u8,
-}
-
-/// Where the traffic manager of a pipe sends what it would drop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Deflect {
-    /// A port of the pipe.
-    pub port: u16,
-    #[serde(default)]
-    pub queue: u8,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SwitchPort {
-    pub port: u16,
-    /// The position of this switch, from 0, on paths that enter there.
-    #[serde(default)]
-    pub hop: u8,
-    /// Whether paths that leave there end at this switch.
-    #[serde(default)]
-    pub is_last_hop: bool,
-    /// Whether packets may enter there.
-    #[serde(default = "default_true")]
-    pub ingress: bool,
-    /// Whether packets may leave there.
-    #[serde(default = "default_true")]
-    pub egress: bool,
-}
-
-fn default_true() -> bool {
-    true
-}
-
-/// An entry of the access list. An absent field matches everything.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Acl {
-    pub ingress_port: Option<u16>,
-    #[serde(default)]
-    pub source: Masked,
-    #[serde(default)]
-    pub destination: Masked,
-    pub protocol: Option<Protocol>,
-    #[serde(default = "all_ports")]
-    pub source_ports: PortRange,
-    #[serde(default = "all_ports")]
-    pub destination_ports: PortRange,
-    /// Whether they pass; otherwise they are dropped.
-    #[serde(default)]
-    pub permit: bool,
-    #[serde(default = "acl_deny_reason")]
-    pub reason: u8,
-}
-
-/// SD-Fabric's reason for drops by the access list.
-fn acl_deny_reason() -> u8 {
-    80
-}
-
-/// An Ethernet address whose frames are dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DropMac {
-    pub mac: Mac,
-    pub reason: u8,
-}
-
-/// A prefix that is not routed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DropRoute {
-    /// IPv4 address or prefix.
-    pub prefix: Prefix,
-    pub reason: u8,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DestinationKind {
@@ -282,49 +130,6 @@ pub enum As {
     KeyIncrement,
     /// A Telemetry Report v0.5.
     TelemetryReport,
-}
-
-/// The subject of a value or counter. The number is the P4 program's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeyKind {
-    Flow = 0,
-    /// The latency of the flow in this switch.
-    HopLatency = 1,
-    /// The queue of this switch.
-    QueueOccupancy = 2,
-    /// Drops of this switch, by reason.
-    Drops = 3,
-    /// Drops of the flow, by reason.
-    FlowDrops = 4,
-    Packets = 5,
-    /// Bytes of the flow.
-    Bytes = 6,
-}
-
-/// The value to report or add. The number is the P4 program's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ValueKind {
-    /// Nanoseconds in the switch.
-    HopLatency = 0,
-    QueueOccupancy = 1,
-    Switch = 2,
-    One = 3,
-    /// Bytes of the frame.
-    Bytes = 4,
-}
-
-/// An entry of a list. The number is the P4 program's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EntryKind {
-    /// A dropped packet; 60 bytes.
-    Drop = 0,
-    /// A packet in a congested queue; 60 bytes.
-    Congestion = 1,
-    /// The key of the flow; 16 bytes.
-    Flow = 2,
 }
 
 /// What to make of reports.

@@ -7,14 +7,16 @@ use std::path::Path;
 
 use dta_proto::program::Mac;
 
-use super::matches::{Masked, PortRange, Protocol};
-use super::netcfg::{self, Netcfg};
-use super::reporter::{
-    Acl, As, Deflect, Destination, DestinationKind, DropMac, DropRoute, EntryKind, Excluded, KeyKind,
-    QueueOf, REPORTS_PORT, ReporterWatchRule, SwitchPort, SwitchReportKind, SwitchReportOutput,
-    SwitchReporterTable, Threshold, ValueKind,
+use dta_switch::matches::{Masked, PortRange, Protocol};
+use dta_switch::reporter::settings::{
+    Becomes, Excluded, EntryKind, KeyKind, ReceiverKind, ReportReceiver, ReporterWatchRule, ResolvedReportOutput,
+    SwitchReportKind, SwitchReporterSettings, Threshold, ValueKind,
 };
-use super::switch::{MAX_PORT, P4, pipe_of_port};
+use dta_switch::tofino::pipe_of_port;
+
+use super::netcfg::{self, Netcfg};
+use super::reporter::{As, Destination, DestinationKind, REPORTS_PORT, SwitchReportOutput, SwitchReporterTable};
+use super::switch::{MAX_PORT, P4};
 use super::{Config, ConfigError, SessionOverrides};
 
 /// The highest queue whose quota the programs count separately.
@@ -27,115 +29,6 @@ const SOURCE_PORT: u16 = 50_000;
 const QUOTA: u16 = 1024;
 /// Most destinations, and most outputs.
 const MOST: usize = 255;
-
-/// What a reporter switch should do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SwitchReporterSettings {
-    /// The switch's number in reports.
-    pub switch_id: u32,
-    /// Whether to report each packet of a watched flow.
-    pub every_packet: bool,
-    /// The bits of time whose change causes a report.
-    pub interval_mask: u64,
-    /// The bits of hop latency whose change causes a report.
-    pub latency_mask: u32,
-    /// Nanoseconds to add to the switch's clock.
-    pub time_offset_ns: u64,
-    /// Flows to watch, those of prefixes last.
-    pub watch: Vec<ReporterWatchRule>,
-    /// What never to watch, destinations included.
-    pub excluded: Vec<Excluded>,
-    /// When to report queues: quota and reset are set.
-    pub thresholds: Vec<Threshold>,
-    pub queues: Vec<QueueOf>,
-    /// Per pipe, where the traffic manager sends what it would drop; empty if such drops are not reported.
-    pub deflect: Vec<Deflect>,
-    pub ports: Vec<SwitchPort>,
-    pub acl: Vec<Acl>,
-    /// Ethernet addresses whose frames go to all ports of the flood.
-    pub flood_macs: Vec<Mac>,
-    /// Ethernet addresses whose frames are dropped.
-    pub drop_macs: Vec<DropMac>,
-    /// Prefixes that are not routed.
-    pub drop_routes: Vec<DropRoute>,
-    /// Source Ethernet and IP address of reports.
-    pub source: (Mac, Ipv4Addr),
-    /// Destinations; the first has number 1.
-    pub destinations: Vec<ReportReceiver>,
-    /// Outputs; the first has number 1.
-    pub reports: Vec<ResolvedReportOutput>,
-    /// Netcfg settings that are ignored or treated differently, one per line.
-    pub notes: Vec<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReportReceiver {
-    pub name: String,
-    pub kind: ReceiverKind,
-    /// Its address and UDP port.
-    pub to: (Ipv4Addr, u16),
-    /// The switch's port to it, and the Ethernet address there.
-    pub by: (u16, Mac),
-    /// UDP source port of reports.
-    pub source_port: u16,
-    /// IPv4 TOS byte of reports.
-    pub tos: u8,
-}
-
-/// The kind of a destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReceiverKind {
-    Translator {
-        /// The switch's number there.
-        reporter: u16,
-    },
-    IntCollector {
-        hardware: u8,
-        /// Bytes to send of the packet.
-        packet_bytes: u16,
-    },
-}
-
-/// What to make of reports, fully resolved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResolvedReportOutput {
-    pub of: Vec<SwitchReportKind>,
-    pub to: u8,
-    pub becomes: Becomes,
-}
-
-/// What a report becomes, with its store's id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields are those of `Report`")]
-pub enum Becomes {
-    KeyWrite {
-        store: u16,
-        redundancy: u8,
-        key: KeyKind,
-        value: ValueKind,
-        time: bool,
-    },
-    /// A postcard of the flow.
-    Postcard {
-        store: u16,
-        value: ValueKind,
-    },
-    Append {
-        store: u16,
-        list: u32,
-        entry: EntryKind,
-        immediate: bool,
-    },
-    /// A counter of a key.
-    KeyIncrement {
-        store: u16,
-        redundancy: u8,
-        key: KeyKind,
-        value: ValueKind,
-    },
-    /// A Telemetry Report v0.5.
-    TelemetryReport,
-}
 
 /// The collector's default INT stores and their ids.
 const INT_STORES: [(&str, u16); 4] =

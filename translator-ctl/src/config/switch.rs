@@ -12,8 +12,10 @@ use super::reporter::SwitchReporterTable;
 use super::settings;
 use super::{Config, ConfigError, ListRange, TranslatorConfig};
 use dta_proto::name;
-use dta_proto::prefix::Prefix;
 use dta_proto::program::Mac;
+use dta_switch::options::{Station, SwitchOptions, SwitchRoute, TranslatorOptions};
+use dta_switch::platform::Platform;
+use dta_switch::tofino::{Profile, pipe_of_port};
 
 /// A switch, by its type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,15 +42,6 @@ pub struct Software {
     pub own: SessionOverrides,
 }
 
-/// The platform of a P4 switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Platform {
-    /// `simple_switch_grpc`, over P4Runtime.
-    Bmv2,
-    /// A Tofino, over BfRuntime.
-    Tofino,
-}
-
 /// The role of a P4 switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -58,21 +51,6 @@ pub enum SwitchRole {
     Translator,
     /// It runs `reporter-p4`.
     Reporter,
-}
-
-dta_proto::named! {
-    /// What a Tofino's program supports: not everything fits at once.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    pub enum Profile {
-        /// Key-write, key-increment, batches of 16 bytes, and postcards.
-        #[default]
-        Postcards: "postcards",
-        /// Key-write of 12 and 28 bytes, key-increment, batches of 16 bytes, and sketch columns.
-        Sketches: "sketches",
-        /// Batches of 32 and 64 bytes only.
-        Batches: "batches",
-    }
 }
 
 /// A P4 switch.
@@ -130,29 +108,6 @@ pub struct P4 {
     pub reporter: Option<Box<SwitchReporterTable>>,
 }
 
-/// One of a switch's `stations`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Station {
-    pub mac: Mac,
-    /// The port that leads to it.
-    pub port: u16,
-}
-
-/// One of a switch's `routes`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SwitchRoute {
-    /// IPv4 address or prefix of the destinations.
-    pub prefix: Prefix,
-    /// The port that leads there.
-    pub port: u16,
-    /// Source Ethernet address of routed frames.
-    pub source: Mac,
-    /// Ethernet address of the next hop.
-    pub destination: Mac,
-}
-
 fn postcard_rows() -> u32 {
     16_384
 }
@@ -161,6 +116,37 @@ impl P4 {
     /// Whether it is a reporter.
     pub fn is_reporter(&self) -> bool {
         self.role == SwitchRole::Reporter
+    }
+
+    /// What its API and its forwarding need.
+    pub fn switch_options(&self) -> SwitchOptions {
+        let deflect = self.reporter.iter().flat_map(|reporter| &reporter.deflect);
+        SwitchOptions {
+            control: self.control.clone(),
+            device: self.device,
+            program: self.program.clone(),
+            profile: self.profile.unwrap_or_default(),
+            cpu_interface: self.cpu_interface.clone(),
+            deflecting: deflect.map(|to| pipe_of_port(to.port)).collect(),
+            postcard_rows: self.postcard_rows,
+            collector_ports: self.collector_ports.clone(),
+            collector_macs: self.collector_macs.clone(),
+            flood: self.flood.clone(),
+            router_macs: self.router_macs.clone(),
+            stations: self.stations.clone(),
+            routes: self.routes.clone(),
+        }
+    }
+
+    /// The switch of this name as a translator; `translator` is its side of the session.
+    pub fn translator_options(&self, name: &str, translator: &TranslatorConfig) -> TranslatorOptions {
+        TranslatorOptions {
+            switch: self.switch_options(),
+            name: name.into(),
+            session: translator.name.clone(),
+            state: self.state.clone(),
+            reporters: translator.reporters.iter().map(|listed| (listed.id, listed.address)).collect(),
+        }
     }
 
     /// The ports that frames are sent to.
@@ -207,11 +193,6 @@ impl P4 {
 
 /// The highest port of a switch: ports have 9 bits.
 pub(super) const MAX_PORT: u16 = 511;
-
-/// The pipe of a Tofino port: port numbers are 128 times the pipe, plus the number there.
-pub const fn pipe_of_port(port: u16) -> u16 {
-    port >> 7
-}
 
 /// Whether a port of a Tofino recirculates: the last four of each pipe. No cable leads there.
 const fn is_recirculation(port: u16) -> bool {

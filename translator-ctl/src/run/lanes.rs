@@ -23,8 +23,8 @@ use crate::packets::ledger::Ledger;
 use crate::packets::{
     Bell, Command, IntSide, PacketThread, PacketThreadError, PacketThreadMember, RoceLink, Snapshot, steering,
 };
-use crate::switches::TargetError;
-use crate::switches::software::InProcess;
+use dta_switch::TargetError;
+use crate::software::InProcess;
 
 /// How long a stop waits for reports in transit between workers.
 const BETWEEN: Duration = Duration::from_secs(1);

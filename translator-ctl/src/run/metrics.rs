@@ -12,7 +12,7 @@ use dta_rpc::transport::tls::Validity;
 use crate::config::TranslatorConfig;
 use crate::lease::LeaseEvent;
 use crate::packets::Command;
-use crate::switches::software::InProcess;
+use crate::software::InProcess;
 
 /// Timeout for the data plane. Without its counters, a page says that it stands still.
 const ASK: Duration = Duration::from_secs(3);

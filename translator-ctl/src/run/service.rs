@@ -8,8 +8,8 @@ use dta_proto::control::{
 };
 use tonic::{Request, Response, Status};
 
-use crate::switches::software::InProcess;
-use crate::switches::{After, ApplyError, ApplyProgress, Target, TargetError};
+use crate::software::InProcess;
+use dta_switch::{After, ApplyError, ApplyProgress, Target, TargetError};
 use dta_proto::program::{DataPlaneChange, Program, without_keys};
 
 /// The service for this process's data plane.

@@ -14,7 +14,7 @@ use dta_rpc::transport::standard::Health;
 use super::drops::DropLog;
 use crate::lease::LeaseEvent;
 use crate::packets::Command;
-use crate::switches::software::InProcess;
+use crate::software::InProcess;
 
 const LOOK: Duration = Duration::from_secs(1);
 /// How long the data plane may stand still before watchdog notifications stop.

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use dta_proto::random::SplitMix64;
-use dta_translator::config::Platform;
-use dta_translator::switches::TargetError;
-use dta_translator::switches::p4::counters::SwitchCounts;
-use dta_translator::switches::p4::pipeline::P4Pipeline;
-use dta_translator::switches::p4::runtime::{Runtime, WriteError};
-use dta_translator::switches::p4::schema::Used;
-use dta_translator::switches::p4::tables::{Item, SwitchUpdate, Tables};
-use dta_translator::switches::p4::translator::{Command, SET_LIST};
+use dta_switch::platform::Platform;
+use dta_switch::TargetError;
+use dta_switch::counters::SwitchCounts;
+use dta_switch::pipeline::P4Pipeline;
+use dta_switch::runtime::{Runtime, WriteError};
+use dta_switch::schema::Used;
+use dta_switch::tables::{Item, SwitchUpdate, Tables};
+use dta_switch::translator::{Command, SET_LIST};
 
 /// Clones are the same switch.
 #[derive(Clone)]

@@ -8,11 +8,12 @@ use std::time::Duration;
 use dta_proto::program::Primitive;
 use dta_proto::wire::frame::Received;
 use dta_proto::wire::roce::Psn;
-use dta_translator::config::{Config, Profile, Switch};
-use dta_translator::switches::p4::P4Switch;
-use dta_translator::switches::p4::bfruntime::BfRuntime;
-use dta_translator::switches::p4::pipeline::TRANSLATOR;
-use dta_translator::switches::{After, Target as _};
+use dta_switch::tofino::Profile;
+use dta_translator::config::{Config, Switch};
+use dta_switch::P4Switch;
+use dta_switch::bfruntime::BfRuntime;
+use dta_switch::pipeline::TRANSLATOR;
+use dta_switch::{After, Target as _};
 
 use crate::profiles::{BATCHES_OF_16, BATCHES_OF_32, POSTCARDS, SKETCH, program, switch, target};
 use crate::tofino::FakeTofino;
@@ -99,7 +100,7 @@ impl Told {
         let (tofino, config) = switch(bed, profile);
         let config = config_with(config, &[port]);
         let Switch::Tofino(p4) = config.find_switch("b1").unwrap() else { panic!() };
-        let mut runtime = block_on(async { BfRuntime::new(p4, &TRANSLATOR).unwrap() });
+        let mut runtime = block_on(async { BfRuntime::new(&p4.switch_options(), &TRANSLATOR).unwrap() });
         let (sent, chip) = (Sent::default(), tofino.clone());
         let frames = sent.clone();
         runtime.send_commands_by(Box::new(move |commands| {
@@ -110,7 +111,7 @@ impl Told {
             frames.frames.lock().unwrap().extend_from_slice(commands);
             Ok(commands.len())
         }));
-        let mut target = P4Switch::new(Box::new(runtime), "b1", p4, &config.translator_of("b1").unwrap());
+        let mut target = P4Switch::new(Box::new(runtime), p4.translator_options("b1", &config.translator_of("b1").unwrap()));
         block_on(target.apply_program(&program(stores), After::Open)).unwrap();
         tofino.with(|state| state.asked.clear());
         Told { tofino, target, sent }

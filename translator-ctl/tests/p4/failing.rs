@@ -4,11 +4,11 @@ use std::path::Path;
 
 use dta_proto::program::{DataPlaneEntry, Program, Purpose};
 use dta_translator::config::Config;
-use dta_translator::switches::p4::P4Switch;
-use dta_translator::switches::p4::pipeline::{REPORTER, TRANSLATOR};
-use dta_translator::switches::p4::reporter::ReporterSwitch;
-use dta_translator::switches::p4::translator::{SET_LIST, SET_PSN};
-use dta_translator::switches::{After, Target as _};
+use dta_switch::P4Switch;
+use dta_switch::pipeline::{REPORTER, TRANSLATOR};
+use dta_switch::reporter::ReporterSwitch;
+use dta_switch::translator::{SET_LIST, SET_PSN};
+use dta_switch::{After, Target as _};
 
 use crate::chaos::Chaos;
 use crate::profiles::{BATCHES_OF_16, BATCHES_OF_32, POSTCARDS, SKETCH, program};
@@ -49,7 +49,7 @@ fn a_translator_that_fails_at_random_comes_to_hold_each_program_whole() {
         let translator = config.translator_of("b1").unwrap();
         let chaos = Chaos::new(&TRANSLATOR, seed);
         // Its control plane is another process each time.
-        let target = || P4Switch::new(Box::new(chaos.clone()), "b1", p4, &translator);
+        let target = || P4Switch::new(Box::new(chaos.clone()), p4.translator_options("b1", &translator));
         for (want, mut after) in [(&first, After::Open), (&second, After::Renewal), (&third, After::Open)] {
             chaos.with(|state| state.one_in = 4);
             let attempts = (0..ATTEMPTS).find(|_| match attempt(&mut target(), want, &mut after) {
@@ -98,7 +98,7 @@ fn a_reporter_that_fails_at_random_comes_to_hold_what_it_should() {
     for seed in 0..SEEDS {
         let chaos = Chaos::new(&REPORTER, seed);
         chaos.with(|state| state.one_in = 4);
-        let mut reporter = ReporterSwitch::new(Box::new(chaos.clone()), "edge1", p4, &settings);
+        let mut reporter = ReporterSwitch::new(Box::new(chaos.clone()), "edge1", &p4.switch_options(), &settings);
         for empties in [false, true, false] {
             let attempts = (0..ATTEMPTS).find(|_| {
                 let done = match empties {

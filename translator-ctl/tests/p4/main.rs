@@ -23,16 +23,18 @@ use dta_proto::buckets::Buckets;
 use dta_proto::counter::find_counter;
 use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Primitive, Program, Store};
 use dta_proto::store::StoreKind;
-use dta_translator::config::{Config, Profile};
+use dta_switch::tofino::Profile;
+use dta_translator::config::Config;
 use dta_translator::setup;
-use dta_translator::switches::p4::p4runtime::Compiled;
-use dta_translator::switches::p4::pipeline::TRANSLATOR;
-use dta_translator::switches::p4::runtime::BATCH;
-use dta_translator::switches::p4::schema::Schema;
-use dta_translator::switches::p4::tables::{Holds, Item, Match, Tables};
-use dta_translator::switches::p4::tofino::required_schema;
-use dta_translator::switches::p4::translator::{SET_LIST, SET_PSN, USED};
-use dta_translator::switches::{After, ApplyError, Target, TargetError, any_switch};
+use dta_switch::p4runtime::Compiled;
+use dta_switch::pipeline::TRANSLATOR;
+use dta_switch::runtime::BATCH;
+use dta_switch::schema::Schema;
+use dta_switch::tables::{Holds, Item, Match, Tables};
+use dta_switch::tofino::required_schema;
+use dta_switch::translator::{SET_LIST, SET_PSN, USED};
+use dta_switch::{After, ApplyError, Target, TargetError};
+use dta_translator::targets::any_switch;
 use p4runtime_proto::bfruntime::bfrt::data_field;
 use p4runtime_proto::read_p4info;
 use simple_switch::SimpleSwitch;
@@ -244,7 +246,8 @@ fn setup_that_was_killed_after_any_update_is_finished_by_the_next() {
 /// 4,000 stations, 4,000 routes and 1,000 listed reporters, each of which has two rows.
 fn with_ten_thousand_rows(mut config: Config) -> Config {
     use dta_proto::program::Mac;
-    use dta_translator::config::{ListedReporter, Station, Switch, SwitchRoute};
+    use dta_switch::options::{Station, SwitchRoute};
+    use dta_translator::config::{ListedReporter, Switch};
     let byte = |number: u16, place: usize| number.to_be_bytes()[place];
     let Some(Switch::Bmv2(p4) | Switch::Tofino(p4)) = config.switch.get_mut("b1") else { panic!() };
     p4.stations =

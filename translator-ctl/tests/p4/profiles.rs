@@ -2,13 +2,15 @@
 
 use dta_proto::program::{DataPlaneEntry, Primitive, Program};
 use dta_proto::store::{SlotKeys, StoreKind};
-use dta_translator::config::{Config, Profile, Switch};
+use dta_switch::tofino::Profile;
+use dta_translator::config::{Config, Switch};
 use dta_translator::setup;
-use dta_translator::switches::p4::P4Switch;
-use dta_translator::switches::p4::bfruntime::schema_from_bfrt;
-use dta_translator::switches::p4::tables::{Holds, Item, Match};
-use dta_translator::switches::p4::tofino::{cannot_write, registers_of, required_schema};
-use dta_translator::switches::{After, Target as _};
+use dta_translator::targets::p4_switch;
+use dta_switch::P4Switch;
+use dta_switch::bfruntime::schema_from_bfrt;
+use dta_switch::tables::{Holds, Item, Match};
+use dta_switch::tofino::{cannot_write, registers_of, required_schema};
+use dta_switch::{After, Target as _};
 
 use crate::tofino::{FakeTofino, program_of_profile};
 use crate::{Bed, block_on, tofino_config};
@@ -43,7 +45,7 @@ pub(crate) fn program(stores: &[u16]) -> Program {
 }
 
 pub(crate) fn target(config: &Config) -> P4Switch {
-    block_on(async { P4Switch::from_config(config, "b1").unwrap().unwrap() })
+    block_on(async { p4_switch(config, "b1").unwrap().unwrap() })
 }
 
 /// The configuration with this profile of the switch, as it is written and read.

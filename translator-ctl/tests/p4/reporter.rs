@@ -4,13 +4,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use dta_translator::config::{Config, ConfigError, Switch};
-use dta_translator::switches::p4::bfruntime;
-use dta_translator::switches::p4::p4runtime::Compiled;
-use dta_translator::switches::p4::pipeline::REPORTER;
-use dta_translator::switches::p4::reporter::{ReporterSwitch, tables::USED, tofino::USED as TOFINO};
-use dta_translator::switches::p4::schema::Schema;
-use dta_translator::switches::p4::tables::{Holds, Item, SwitchUpdate, Tables};
-use dta_translator::switches::{ApplyError, TargetError};
+use dta_translator::targets::reporter_switch;
+use dta_switch::bfruntime;
+use dta_switch::p4runtime::Compiled;
+use dta_switch::pipeline::REPORTER;
+use dta_switch::reporter::{ReporterSwitch, tables::USED, tofino::USED as TOFINO};
+use dta_switch::schema::Schema;
+use dta_switch::tables::{Holds, Item, SwitchUpdate, Tables};
+use dta_switch::{ApplyError, TargetError};
 use p4runtime_proto::read_p4info;
 
 use super::simple_switch::{self, SimpleSwitch};
@@ -44,7 +45,7 @@ fn on_tofino(control: &str) -> Config {
 }
 
 fn reporter(config: &Config) -> ReporterSwitch {
-    ReporterSwitch::from_config(config, "edge1").unwrap().expect("a reporter")
+    reporter_switch(config, "edge1").unwrap().expect("a reporter")
 }
 
 async fn setup(config: &Config) -> anyhow::Result<Vec<SwitchUpdate>> {
@@ -422,7 +423,7 @@ fn a_netcfg_of_sd_fabric_says_what_is_reported() {
     );
     let config = parse(&text).unwrap();
     block_on(async {
-        let mut leaf1 = ReporterSwitch::from_config(&config, "leaf1").unwrap().unwrap();
+        let mut leaf1 = reporter_switch(&config, "leaf1").unwrap().unwrap();
         leaf1.apply_settings().await.unwrap();
         is_as_in("reporter-netcfg.txt", &text_of(&leaf1.held_tables().await.unwrap()));
         assert_eq!(leaf1.apply_settings().await.unwrap(), []);

@@ -7,9 +7,9 @@ use super::fields::{
     data_fields, exact_key_field, number_in, single_key, stream_data_field, table_entity, table_update,
 };
 use super::{BfRuntime, Described};
-use crate::switches::TargetError;
-use crate::switches::p4::bfrt_json::BfrtTable;
-use crate::switches::p4::tables::{Holds, Item, Mirror, MirrorSide, Towards};
+use crate::TargetError;
+use crate::bfrt_json::BfrtTable;
+use crate::tables::{Holds, Item, Mirror, MirrorSide, Towards};
 
 pub(super) const NODE: &str = "$pre.node";
 pub(super) const GROUP: &str = "$pre.mgid";

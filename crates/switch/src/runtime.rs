@@ -15,8 +15,9 @@ use super::places::PlaceCapacity;
 use super::schema::Used;
 use super::tables::{SwitchUpdate, Tables};
 use super::translator::Command;
-use crate::config::{P4, Platform};
-use crate::switches::TargetError;
+use crate::options::SwitchOptions;
+use crate::platform::Platform;
+use crate::TargetError;
 
 /// Most updates in one request.
 pub const BATCH: usize = 500;
@@ -30,12 +31,12 @@ pub(super) const MAX_ANSWER: usize = 64 << 20;
 /// An invalid configuration.
 pub fn open(
     platform: Platform,
-    config: &P4,
+    options: &SwitchOptions,
     pipeline: &'static P4Pipeline,
 ) -> Result<Box<dyn Runtime>, TargetError> {
     Ok(match platform {
-        Platform::Bmv2 => Box::new(P4Runtime::new(config, pipeline)?),
-        Platform::Tofino => Box::new(BfRuntime::new(config, pipeline)?),
+        Platform::Bmv2 => Box::new(P4Runtime::new(options, pipeline)?),
+        Platform::Tofino => Box::new(BfRuntime::new(options, pipeline)?),
     })
 }
 

@@ -4,8 +4,8 @@ use super::bfrt_json::BfrtInfo;
 use super::counters::SwitchCounts;
 use super::reporter;
 use super::schema::Used;
-use super::{tofino, translator};
-use crate::config::Profile;
+use super::tofino::{self, Profile};
+use super::translator;
 
 /// A P4 program.
 pub struct P4Pipeline {
@@ -37,8 +37,8 @@ pub static TRANSLATOR: P4Pipeline = P4Pipeline {
     used: &translator::USED,
     defaults: &["reporter"],
     compiled: (
-        include_bytes!("../../../../translator-p4/compiled/v1model/translator.p4info.bin"),
-        include_bytes!("../../../../translator-p4/compiled/v1model/translator.json"),
+        include_bytes!("../../../translator-p4/compiled/v1model/translator.p4info.bin"),
+        include_bytes!("../../../translator-p4/compiled/v1model/translator.json"),
     ),
     tofino: OnTofino {
         used: tofino::required_schema,
@@ -54,8 +54,8 @@ pub static REPORTER: P4Pipeline = P4Pipeline {
     used: &reporter::tables::USED,
     defaults: &["settings"],
     compiled: (
-        include_bytes!("../../../../reporter-p4/compiled/v1model/reporter.p4info.bin"),
-        include_bytes!("../../../../reporter-p4/compiled/v1model/reporter.json"),
+        include_bytes!("../../../reporter-p4/compiled/v1model/reporter.p4info.bin"),
+        include_bytes!("../../../reporter-p4/compiled/v1model/reporter.json"),
     ),
     tofino: OnTofino {
         used: |_| &reporter::tofino::USED,

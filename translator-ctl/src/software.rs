@@ -17,10 +17,9 @@ use tokio::sync::oneshot;
 use tonic::Code;
 use tracing::{info, warn};
 
-use super::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
 use crate::config::TranslatorConfig;
 use crate::packets::{Command, Snapshot, node_statistics};
-use crate::session::RingAt;
+use dta_switch::{After, ApplyError, ApplyProgress, RingAt, Target, TargetError, TargetStatus};
 
 const FIELDS: RowFields = RowFields::ALL;
 

@@ -2,14 +2,15 @@
 
 use super::tables::{self as table, FLOOD_GROUP, SESSIONS};
 use super::tofino;
-use crate::config::reporter::SwitchReportKind;
-use crate::config::settings::{Becomes, ReceiverKind, ReportReceiver, SwitchReporterSettings};
-use crate::config::{P4, Platform, pipe_of_port};
-use crate::switches::p4::tables::{Holds, Item, Mirror, MirrorSide, Tables, Towards};
+use super::settings::{Becomes, ReceiverKind, ReportReceiver, SwitchReportKind, SwitchReporterSettings};
+use crate::options::SwitchOptions;
+use crate::platform::Platform;
+use crate::tofino::pipe_of_port;
+use crate::tables::{Holds, Item, Mirror, MirrorSide, Tables, Towards};
 
 /// A reporter's tables, for forwarding and for reporting.
-pub fn lower_settings(settings: &SwitchReporterSettings, p4: &P4, platform: Platform) -> Tables {
-    let mut tables = forwarding(settings, p4, platform);
+pub fn lower_settings(settings: &SwitchReporterSettings, options: &SwitchOptions, platform: Platform) -> Tables {
+    let mut tables = forwarding(settings, options, platform);
     for to in &settings.deflect {
         let holds = Holds::Queue { port: to.port.into(), queue: to.queue.into() };
         tables.set(Item::Deflection(pipe_of_port(to.port).into()), holds);
@@ -93,7 +94,7 @@ pub fn lower_settings(settings: &SwitchReporterSettings, p4: &P4, platform: Plat
 }
 
 /// The forwarding tables, which stay when it stops reporting.
-pub fn forwarding(settings: &SwitchReporterSettings, p4: &P4, platform: Platform) -> Tables {
+pub fn forwarding(settings: &SwitchReporterSettings, options: &SwitchOptions, platform: Platform) -> Tables {
     let mut tables = Tables::default();
     for port in &settings.ports {
         if port.ingress {
@@ -121,23 +122,23 @@ pub fn forwarding(settings: &SwitchReporterSettings, p4: &P4, platform: Platform
     for of in &settings.queues {
         tables.add_row(table::QueueOf { dscp: of.dscp }, table::UseQueue { queue: of.queue });
     }
-    if !p4.flood.is_empty() {
-        let copies: Vec<_> = p4.flood.iter().map(|port| (u32::from(*port), 0)).collect();
+    if !options.flood.is_empty() {
+        let copies: Vec<_> = options.flood.iter().map(|port| (u32::from(*port), 0)).collect();
         platform.add_group(&mut tables, FLOOD_GROUP, tofino::NODES, &copies);
         for address in &settings.flood_macs {
             tables.add_row(table::L2 { destination: *address }, table::Flood { group: FLOOD_GROUP });
         }
     }
-    for station in &p4.stations {
+    for station in &options.stations {
         tables.add_row(table::L2 { destination: station.mac }, table::Forward { port: station.port });
     }
-    for own in &p4.router_macs {
+    for own in &options.router_macs {
         tables.add_row(table::L2 { destination: *own }, table::Route {});
     }
     for drop in &settings.drop_macs {
         tables.add_row(table::L2 { destination: drop.mac }, table::Drop { reason: drop.reason });
     }
-    for route in &p4.routes {
+    for route in &options.routes {
         let (port, source, destination) = (route.port, route.source, route.destination);
         tables.add_row(table::L3 { destination: route.prefix }, table::NextHop { port, source, destination });
     }

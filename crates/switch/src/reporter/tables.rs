@@ -7,9 +7,9 @@ use std::net::Ipv4Addr;
 use dta_proto::prefix::Prefix;
 use dta_proto::program::Mac;
 
-use crate::config::{Masked, PortRange, Protocol};
-use crate::switches::p4::row::{actions, tables};
-use crate::switches::p4::schema::Used;
+use crate::matches::{Masked, PortRange, Protocol};
+use crate::row::{actions, tables};
+use crate::schema::Used;
 
 actions! {
     Forward = "forward" { port: u16 = 9 }

@@ -10,26 +10,6 @@
 //! [`runtime::open`] distinguishes these. Where rows differ between the two, lowering asks `platform.rs`; it matches on
 //! the platform itself only where an action has other parameters, or a reporter's program other rows.
 
-pub mod ages;
-pub mod bfrt_json;
-pub mod bfruntime;
-pub mod counters;
-pub mod cpu_port;
-pub mod lower;
-pub mod p4runtime;
-pub mod pipeline;
-pub mod places;
-mod platform;
-pub mod reporter;
-mod row;
-pub mod runtime;
-pub mod schema;
-pub mod simple_switch;
-pub mod state;
-pub mod tables;
-pub mod tofino;
-pub mod translator;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -43,16 +23,15 @@ use dta_proto::program::{
 use dta_proto::store::StoreKind;
 use tracing::{info, warn};
 
-use self::counters::SwitchCounts;
-use self::lower::{Lowering, cannot_write, pair_number, split_pair_number};
-use self::pipeline::TRANSLATOR;
-use self::places::StatePlaces;
-use self::runtime::{BATCH, Runtime, WriteError};
-use self::state::{StateFile, SwitchState};
-use self::tables::{SwitchUpdate, Tables};
-use self::translator::Command;
-use super::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
-use crate::config::{Config, ListedReporter, P4, TranslatorConfig};
+use crate::counters::{self, SwitchCounts};
+use crate::lower::{Lowering, cannot_write, pair_number, split_pair_number};
+use crate::places::StatePlaces;
+use crate::runtime::{BATCH, Runtime, WriteError};
+use crate::state::{StateFile, SwitchState};
+use crate::tables::{SwitchUpdate, Tables};
+use crate::translator::{self, Command};
+use crate::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
+use crate::options::TranslatorOptions;
 
 const FIELDS: RowFields = RowFields { expected: true, notify: true, ..RowFields::NONE };
 
@@ -62,10 +41,7 @@ const FLUSHED_AT_ONCE: usize = 8192;
 /// A switch that runs `translator-p4`.
 pub struct P4Switch {
     runtime: Box<dyn Runtime>,
-    config: P4,
-    /// Name of its session and its node.
-    name: String,
-    reporters: Vec<ListedReporter>,
+    options: TranslatorOptions,
     file: StateFile,
     /// By RC queue pair, frames sent at the last check, and checks since then without an answer.
     quiet: BTreeMap<u32, (u64, u32)>,
@@ -94,35 +70,10 @@ fn has_pairs(program: &Program) -> bool {
 }
 
 impl P4Switch {
-    /// The switch of a name; `None` for a software translator. Nothing is requested yet.
-    ///
-    /// # Errors
-    /// An invalid configuration.
-    pub fn from_config(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switch>> {
-        let translator = config.translator_of(switch)?;
-        let Some((platform, p4)) = config.find_switch(switch)?.p4_config() else { return Ok(None) };
-        may_have_keys(p4, &translator)?;
-        let runtime = runtime::open(platform, p4, &TRANSLATOR)?;
-        Ok(Some(P4Switch::new(runtime, switch, p4, &translator)))
-    }
-
-    /// The switch behind a runtime. `switch` is its name in the configuration, `translator` its side of the session.
-    pub fn new(
-        runtime: Box<dyn Runtime>,
-        switch: &str,
-        config: &P4,
-        translator: &TranslatorConfig,
-    ) -> P4Switch {
-        P4Switch {
-            runtime,
-            config: config.clone(),
-            name: translator.name.clone(),
-            reporters: translator.reporters.clone(),
-            file: StateFile::new(config.state.as_deref(), switch),
-            quiet: BTreeMap::new(),
-            answers: 0,
-            frames: (0, false),
-        }
+    /// The switch behind a runtime.
+    pub fn new(runtime: Box<dyn Runtime>, options: TranslatorOptions) -> P4Switch {
+        let file = StateFile::new(options.state.as_deref(), &options.name);
+        P4Switch { runtime, options, file, quiet: BTreeMap::new(), answers: 0, frames: (0, false) }
     }
 
     /// The API that programs it.
@@ -140,12 +91,12 @@ impl P4Switch {
 
     /// The lowering of a program at its places.
     fn lowering<'a>(&'a self, program: &'a Program, places: &'a StatePlaces) -> Lowering<'a> {
-        Lowering { program, places, config: &self.config, platform: self.runtime.platform() }
+        Lowering { program, places, options: &self.options.switch, platform: self.runtime.platform() }
     }
 
     /// The tables of a program at its places.
     fn lower_program(&self, program: &Program, places: &StatePlaces) -> Result<Tables, TargetError> {
-        self.lowering(program, places).lower_program(&self.reporters)
+        self.lowering(program, places).lower_program(&self.options.reporters)
     }
 
     /// The rows of the applied program, without forwarding.
@@ -321,27 +272,8 @@ fn is_same_part(held: &Program, want: &Program, after: After, store: u16, collec
     is_same_session && parts.is_some_and(|(held, want)| held.spec.kind == want.spec.kind)
 }
 
-/// Whether rkeys may be sent to the switch, which has no TLS.
-fn may_have_keys(p4: &P4, translator: &TranslatorConfig) -> Result<(), TargetError> {
-    if translator.tls.is_some() && !p4.insecure && !is_local_address(&p4.control) {
-        return Err(TargetError::Refused(format!(
-            "the rkeys for the collector's memory came over TLS and would go to {} without it: set \
-            `insecure = true` if nobody else is on that network",
-            p4.control
-        )));
-    }
-    Ok(())
-}
-
-/// Whether an address is on this host.
-fn is_local_address(control: &str) -> bool {
-    let host = control.trim_start_matches("http://").rsplit_once(':').map_or(control, |(host, _)| host);
-    host == "localhost"
-        || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-}
-
 /// Writes updates in batches. Returns how many were applied before an error.
-async fn write_all(runtime: &mut dyn Runtime, updates: &[SwitchUpdate]) -> Result<(), ApplyError> {
+pub(crate) async fn write_all(runtime: &mut dyn Runtime, updates: &[SwitchUpdate]) -> Result<(), ApplyError> {
     let mut applied = 0;
     for batch in updates.chunks(BATCH) {
         if let Err(WriteError { made, error }) = runtime.write_updates(batch).await {
@@ -457,7 +389,7 @@ impl Target for P4Switch {
         let is_same = |store, collector| is_same_part(&held, want, after, store, collector);
         let mut before = kept.places.clone();
         before.forget_lists_elsewhere(want, |store, collector| !is_same(store, collector));
-        let places = before.assign_places(want, self.config.postcard_rows, self.runtime.place_capacity());
+        let places = before.assign_places(want, self.options.switch.postcard_rows, self.runtime.place_capacity());
         let places = places.map_err(ApplyError::before_first_change)?;
         let wanted = self.lower_program(want, &places).map_err(ApplyError::before_first_change)?;
         let updates = tables.updates_to(&wanted);
@@ -509,7 +441,7 @@ impl Target for P4Switch {
         }
         let places = self.read_state()?.places.assign_places(
             want,
-            self.config.postcard_rows,
+            self.options.switch.postcard_rows,
             self.runtime.place_capacity(),
         );
         let places = places?;
@@ -524,7 +456,7 @@ impl Target for P4Switch {
 
     async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
         let (counts, kept) = (self.runtime.read_counters().await?, self.read_state()?);
-        Ok(vec![counters::switch_statistics(&self.name, &kept, &counts)])
+        Ok(vec![counters::switch_statistics(&self.options.session, &kept, &counts)])
     }
 
     async fn flush_all(&mut self) -> Result<u64, TargetError> {
@@ -598,7 +530,7 @@ impl Target for P4Switch {
         self.frames.0 = frames;
         let kept = self.read_state()?;
         let silent = self.silent_collectors(&counts, &kept).await?;
-        let nodes = vec![counters::switch_statistics(&self.name, &kept, &counts)];
+        let nodes = vec![counters::switch_statistics(&self.options.session, &kept, &counts)];
         // It keeps no frame to send it again: what left before its rows changed has arrived, or is lost.
         Ok(TargetStatus { nodes, silent, former_regions: Some(0), ..TargetStatus::default() })
     }
@@ -651,7 +583,7 @@ impl P4Switch {
 }
 
 /// Microseconds since 1970.
-fn unix_time_us() -> u64 {
+pub(crate) fn unix_time_us() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))

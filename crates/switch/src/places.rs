@@ -12,7 +12,7 @@ use dta_proto::store::StoreKind;
 use serde::{Deserialize, Serialize};
 
 use super::translator::{COLUMN_STATES, LIST_STATES, ROW_STATES, STORES};
-use crate::switches::TargetError;
+use crate::TargetError;
 
 /// Total places in a switch, for all stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_list_has_its_place_at_each_collector_that_had_it() {
         let sample: Program =
-            serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
+            serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
         let Some(store) = sample.first_store_part(2) else { panic!() };
         let lists =
             |collector, first, count| Lists { store: 2, collector, first, count, positions: Vec::new() };

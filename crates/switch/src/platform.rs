@@ -7,7 +7,15 @@ use std::ops::Range;
 use super::tables::{Holds, Item, Mirror, MirrorSide, Tables, Towards};
 use super::tofino::{self, NACK_BYTES, NODES, SESSION_PORTS, WHOLE};
 use super::translator::{Lists, NACK_PORT, NACK_SESSION, UseList};
-use crate::config::Platform;
+
+/// The platform of a P4 switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Platform {
+    /// `simple_switch_grpc`, over P4Runtime.
+    Bmv2,
+    /// A Tofino, over BfRuntime.
+    Tofino,
+}
 
 impl Platform {
     /// Adds a multicast group. On Tofino it consists of nodes, one per replication id with all its ports, at

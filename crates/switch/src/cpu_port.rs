@@ -22,7 +22,7 @@ use super::translator::{
     AppendStore, Depart, Departure, PostcardingStore, QueuePair, Region, Store, UseList, UseQueuePair,
     UseRegion,
 };
-use crate::config::Profile;
+use crate::tofino::Profile;
 
 /// A header: its fields in their order, with their bits.
 type Layout = [(&'static str, u8)];
@@ -317,15 +317,16 @@ mod tests {
     use dta_proto::store::{Merge, StoreKind};
     use dta_proto::wire::frame::Received;
 
-    use super::super::lower::Lowering;
-    use super::super::places::{PlaceCapacity, StatePlaces};
-    use super::super::tables::{Holds, Item};
+    use crate::lower::Lowering;
+    use crate::places::{PlaceCapacity, StatePlaces};
+    use crate::tables::{Holds, Item};
     use super::*;
-    use crate::config::{P4, Platform};
+    use crate::options::SwitchOptions;
+    use crate::platform::Platform;
 
     /// The fields of a header of the P4 program, in a profile.
     fn header(name: &str, profile: Profile) -> Vec<(String, u8)> {
-        let text = include_str!("../../../../translator-p4/tna/types.p4");
+        let text = include_str!("../../../translator-p4/tna/types.p4");
         let from = text.split_once(&format!("header {name} {{")).expect("the header").1;
         let mut is_there = true;
         let mut fields = Vec::new();
@@ -366,7 +367,7 @@ mod tests {
     /// The tables of the program of the vectors, with a second store of postcards and a second sketch behind the others.
     fn tables() -> Tables {
         let sample: Program =
-            serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
+            serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
         let mut program = Program::default();
         for entry in Vec::<DataPlaneEntry>::from(sample) {
             match entry {
@@ -390,13 +391,14 @@ mod tests {
                 other => program.set(other),
             }
         }
-        let config: P4 = toml::from_str(
-            "control = 'x:1'\ncollector_ports = [1]\ncollector_macs = ['02:00:00:00:00:01']\n",
-        )
-        .unwrap();
+        let options = SwitchOptions {
+            collector_ports: vec![1],
+            collector_macs: vec!["02:00:00:00:00:01".parse().unwrap()],
+            ..SwitchOptions::default()
+        };
         let places = StatePlaces::default().assign_places(&program, 64, PlaceCapacity::ALL).unwrap();
         let platform = Platform::Tofino;
-        Lowering { program: &program, places: &places, config: &config, platform }.lower_program(&[]).unwrap()
+        Lowering { program: &program, places: &places, options: &options, platform }.lower_program(&[]).unwrap()
     }
 
     /// Bytes written as hexadecimal digits, in any groups.

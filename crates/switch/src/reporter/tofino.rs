@@ -5,12 +5,11 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::tables::{self, SESSIONS, Settings as SettingsTable, Watchlist};
-use crate::config::reporter::ValueKind;
-use crate::config::settings::{Becomes, ReceiverKind, SwitchReporterSettings};
-use crate::switches::p4::row::{ActionOf, RowAction as _, actions};
-use crate::switches::p4::schema::MatchKind::{Exact, Ternary};
-use crate::switches::p4::schema::{Used, UsedAction, UsedTable};
-use crate::switches::p4::tofino::WHOLE;
+use super::settings::{Becomes, ReceiverKind, SwitchReporterSettings, ValueKind};
+use crate::row::{ActionOf, RowAction as _, actions};
+use crate::schema::MatchKind::{Exact, Ternary};
+use crate::schema::{Used, UsedAction, UsedTable};
+use crate::tofino::WHOLE;
 
 /// Metadata bytes before a copy: what was seen of its packet.
 const SEEN_BYTES: u16 = 32;

@@ -10,7 +10,7 @@ use dta_proto::program::Mac;
 
 use super::schema::{MatchKind, UsedAction, UsedTable, all_ones};
 use super::tables::Match;
-use crate::config::{Masked, PortRange, Protocol};
+use crate::matches::{Masked, PortRange, Protocol};
 
 /// The key of a table.
 pub(super) trait Key {
@@ -151,19 +151,19 @@ macro_rules! actions {
             $(pub(crate) $param: $type),*
         }
 
-        impl $crate::switches::p4::row::RowAction for $action {
-            const USED: $crate::switches::p4::schema::UsedAction = $crate::switches::p4::schema::UsedAction {
+        impl $crate::row::RowAction for $action {
+            const USED: $crate::schema::UsedAction = $crate::schema::UsedAction {
                 name: $name,
                 params: &[$((stringify!($param), $bits)),*],
             };
 
             fn into_params(self) -> Vec<u128> {
-                vec![$($crate::switches::p4::row::Number::into_number(self.$param)),*]
+                vec![$($crate::row::Number::into_number(self.$param)),*]
             }
 
             fn from_params(params: &[u128]) -> Option<$action> {
                 let [$($param),*] = *params else { return None };
-                Some($action { $($param: $crate::switches::p4::row::Number::from_number($param)?),* })
+                Some($action { $($param: $crate::row::Number::from_number($param)?),* })
             }
         }
     )*};
@@ -177,27 +177,27 @@ macro_rules! tables {
         $($(#[$doc:meta])* $table:ident = $name:literal { $($field:ident: $type:ty = $bits:literal),* $(,)? }
             => [$($action:ident),*])*
     ) => {
-        const $all: &[$crate::switches::p4::schema::UsedTable] =
-            &[$(<$table as $crate::switches::p4::row::Key>::TABLE),*];
+        const $all: &[$crate::schema::UsedTable] =
+            &[$(<$table as $crate::row::Key>::TABLE),*];
         $(
             $(#[$doc])*
             pub(crate) struct $table {
                 $(pub(crate) $field: $type),*
             }
 
-            impl $crate::switches::p4::row::Key for $table {
-                const TABLE: $crate::switches::p4::schema::UsedTable = $crate::switches::p4::schema::UsedTable {
+            impl $crate::row::Key for $table {
+                const TABLE: $crate::schema::UsedTable = $crate::schema::UsedTable {
                     name: $name,
-                    key: &[$((stringify!($field), <$type as $crate::switches::p4::row::KeyField>::KIND, $bits)),*],
-                    actions: &[$(<$action as $crate::switches::p4::row::RowAction>::USED),*],
+                    key: &[$((stringify!($field), <$type as $crate::row::KeyField>::KIND, $bits)),*],
+                    actions: &[$(<$action as $crate::row::RowAction>::USED),*],
                 };
 
-                fn into_matches(self) -> Vec<$crate::switches::p4::tables::Match> {
-                    vec![$($crate::switches::p4::row::KeyField::into_match(self.$field, $bits)),*]
+                fn into_matches(self) -> Vec<$crate::tables::Match> {
+                    vec![$($crate::row::KeyField::into_match(self.$field, $bits)),*]
                 }
             }
 
-            $(impl $crate::switches::p4::row::ActionOf<$table> for $action {})*
+            $(impl $crate::row::ActionOf<$table> for $action {})*
         )*
     };
 }

@@ -110,7 +110,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::switches::p4::places::PlaceCapacity;
+    use crate::places::PlaceCapacity;
 
     #[test]
     fn what_is_kept_is_read_back_and_is_nobody_elses() {
@@ -118,7 +118,7 @@ mod tests {
         let mut file = StateFile::new(Some(&dir.path().join("a/b.json")), "b");
         assert_eq!(*file.read().unwrap(), SwitchState::default());
         let program: Program =
-            serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
+            serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
         let places = StatePlaces::default().assign_places(&program, 64, PlaceCapacity::ALL).unwrap();
         let mut kept = SwitchState { applied: program, places, life: 7 };
         file.write(&kept).unwrap();

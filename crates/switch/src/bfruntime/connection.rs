@@ -10,9 +10,9 @@ use tonic::{Code, Status};
 use tracing::info;
 
 use super::{BfRuntime, Described, schema_from_bfrt};
-use crate::switches::TargetError;
-use crate::switches::p4::bfrt_json::BfrtInfo;
-use crate::switches::p4::runtime::{self, CALL, Runtime as _};
+use crate::TargetError;
+use crate::bfrt_json::BfrtInfo;
+use crate::runtime::{self, CALL, Runtime as _};
 
 /// Longest time until a switch notices that its previous client has gone, and the polling interval.
 const GONE: Duration = Duration::from_secs(2);

@@ -9,8 +9,9 @@ use super::places::StatePlaces;
 use super::tables::Tables;
 use super::tofino;
 use super::translator::{self as table, FLOOD_GROUP, GROUPS, QUEUE_PAIRS, REPORTS_PORT};
-use crate::config::{ListedReporter, P4, Platform};
-use crate::switches::TargetError;
+use crate::options::SwitchOptions;
+use crate::platform::Platform;
+use crate::TargetError;
 
 /// Most copies of one report.
 const COPIES: u32 = 4;
@@ -38,12 +39,12 @@ pub fn collector_port(ports: &[u16], collector: u8) -> Option<u16> {
     ports.get(usize::from(collector)).or(ports.last()).copied()
 }
 
-/// What a switch should hold, and its configuration.
+/// What a switch should hold, and its options.
 pub struct Lowering<'a> {
     pub program: &'a Program,
     /// The places of its stores in the switch.
     pub places: &'a StatePlaces,
-    pub config: &'a P4,
+    pub options: &'a SwitchOptions,
     pub platform: Platform,
 }
 
@@ -52,7 +53,7 @@ impl Lowering<'_> {
     ///
     /// # Errors
     /// What the switch cannot hold.
-    pub fn lower_program(&self, reporters: &[ListedReporter]) -> Result<Tables, TargetError> {
+    pub fn lower_program(&self, reporters: &[(u16, Ipv4Addr)]) -> Result<Tables, TargetError> {
         let mut tables = Tables::default();
         self.forwarding(&mut tables)?;
         lower_reporters(&mut tables, reporters);
@@ -110,18 +111,18 @@ impl Lowering<'_> {
 
     /// Traffic that is not for the translator.
     fn forwarding(&self, tables: &mut Tables) -> Result<(), TargetError> {
-        for station in &self.config.stations {
+        for station in &self.options.stations {
             tables.add_row(table::L2 { mac: station.mac }, table::Forward { port: station.port });
         }
-        for own in &self.config.router_macs {
+        for own in &self.options.router_macs {
             tables.add_row(table::L2 { mac: *own }, table::Route {});
         }
-        if !self.config.flood.is_empty() {
-            let copies: Vec<_> = self.config.flood.iter().map(|port| (u32::from(*port), 0)).collect();
+        if !self.options.flood.is_empty() {
+            let copies: Vec<_> = self.options.flood.iter().map(|port| (u32::from(*port), 0)).collect();
             self.platform.add_group(tables, FLOOD_GROUP, tofino::NODES, &copies);
             tables.add_row(table::L2 { mac: Mac([0xff; 6]) }, table::Flood { group: FLOOD_GROUP });
         }
-        for route in &self.config.routes {
+        for route in &self.options.routes {
             require_ipv4(route.prefix.written_address())?;
             let (port, source, destination) = (route.port, route.source, route.destination);
             tables.add_row(table::L3 { address: route.prefix }, table::NextHop { port, source, destination });
@@ -134,12 +135,12 @@ impl Lowering<'_> {
         if number >= QUEUE_PAIRS {
             return Err(TargetError::Refused(format!("the switch has no queue pair {number}")));
         }
-        let Some(port) = collector_port(&self.config.collector_ports, pair.collector) else {
+        let Some(port) = collector_port(&self.options.collector_ports, pair.collector) else {
             return Err(TargetError::Refused(
                 "`collector_ports` does not give the port to the collector".into(),
             ));
         };
-        let given = self.config.collector_macs.get(usize::from(pair.collector)).copied();
+        let given = self.options.collector_macs.get(usize::from(pair.collector)).copied();
         let Some(destination_mac) = given.or_else(|| pair.destination.known_mac()) else {
             let collector = pair.destination.ip;
             return Err(TargetError::Refused(format!(
@@ -325,15 +326,15 @@ fn require_ipv4(address: IpAddr) -> Result<Ipv4Addr, TargetError> {
     }
 }
 
-fn lower_reporters(tables: &mut Tables, reporters: &[ListedReporter]) {
+fn lower_reporters(tables: &mut Tables, reporters: &[(u16, Ipv4Addr)]) {
     match reporters {
         [] => tables.default_action::<table::Reporter>(table::Permit {}),
         [..] => tables.default_action::<table::Reporter>(table::NotListed {}),
     }
-    for reporter in reporters {
+    for &(reporter, source) in reporters {
         // A version-0 report does not name its reporter.
-        for (version, id) in [(1, reporter.id), (0, 0)] {
-            let key = table::Reporter { version, reporter: id, source: reporter.address };
+        for (version, reporter) in [(1, reporter), (0, 0)] {
+            let key = table::Reporter { version, reporter, source };
             tables.add_row(key, table::Permit {});
         }
     }

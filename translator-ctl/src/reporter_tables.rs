@@ -6,8 +6,8 @@ use dta_cli::table::TextTable;
 use dta_proto::program::Mac;
 use serde_json::{Map, Value, json};
 
-use crate::switches::p4::schema::{Used, UsedTable, all_ones};
-use crate::switches::p4::tables::{Holds, Item, Match, MirrorSide, SwitchUpdate, Tables, Towards};
+use dta_switch::schema::{Used, UsedTable, all_ones};
+use dta_switch::tables::{Holds, Item, Match, MirrorSide, SwitchUpdate, Tables, Towards};
 
 /// A description of one item: table, key, and contents.
 struct Words {

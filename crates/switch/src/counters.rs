@@ -11,7 +11,7 @@ use dta_proto::program::Primitive;
 
 use super::lower::split_pair_number;
 use super::state::SwitchState;
-use super::unix_time_us;
+use super::p4_switch::unix_time_us;
 
 /// Counters of the switch by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

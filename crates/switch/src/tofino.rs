@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use dta_proto::program::Primitive;
 use dta_proto::store::StoreKind;
+use serde::{Deserialize, Serialize};
 
 use super::bfrt_json::BfrtInfo;
 use super::counters::SwitchCounts;
@@ -16,7 +17,26 @@ use super::schema::{Used, UsedTable};
 use super::translator::{
     self, AppendStore, KeyIncrementStore, KeyWriteStore, NACK_SESSION, PostcardingStore, Store, UseList,
 };
-use crate::config::{Profile, pipe_of_port};
+
+dta_proto::named! {
+    /// What a Tofino's program supports: not everything fits at once.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Profile {
+        /// Key-write, key-increment, batches of 16 bytes, and postcards.
+        #[default]
+        Postcards: "postcards",
+        /// Key-write of 12 and 28 bytes, key-increment, batches of 16 bytes, and sketch columns.
+        Sketches: "sketches",
+        /// Batches of 32 and 64 bytes only.
+        Batches: "batches",
+    }
+}
+
+/// The pipe of a Tofino port: port numbers are 128 times the pipe, plus the number there.
+pub const fn pipe_of_port(port: u16) -> u16 {
+    port >> 7
+}
 
 /// The mirror session that sends a postcard through ingress again.
 pub const AGAIN_SESSION: u32 = 2;

@@ -1,5 +1,5 @@
 //! Flushes and probes. Registers show what the switch holds; commands at its CPU port make it leave
-//! ([`cpu_port`](super::super::cpu_port)).
+//! ([`cpu_port`](crate::cpu_port)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use dta_proto::wire::roce::Psn;
 
 use super::{BfRuntime, Described};
-use crate::config::pipe_of_port;
-use crate::switches::TargetError;
-use crate::switches::p4::ages::{Mark, Place};
-use crate::switches::p4::cpu_port::{ColumnCommand, FlushCommand, Send, SwitchRows};
-use crate::switches::p4::lower::{collector_port, split_pair_number};
-use crate::switches::p4::tables::Tables;
-use crate::switches::p4::tofino::{
+use crate::TargetError;
+use crate::ages::{Mark, Place};
+use crate::cpu_port::{ColumnCommand, FlushCommand, Send, SwitchRows};
+use crate::lower::{collector_port, split_pair_number};
+use crate::tables::Tables;
+use crate::tofino::{
+    pipe_of_port,
     COLUMN_EPOCH, COLUMN_UNSENT, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD, ROW_KEY, command_port,
     cpu_port_pipe,
 };
-use crate::switches::p4::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
+use crate::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
 
 /// What to do where no command can be sent.
 pub(super) const NO_INTERFACE: &str = "the switch cannot be made to flush or to probe: set `cpu_interface` in its table to the interface of \

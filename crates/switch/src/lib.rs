@@ -1,26 +1,44 @@
-//! Targets to program. A [`Target`] makes frames: this process's software data plane, a running software
-//! translator, or a P4 switch.
+//! Switches as targets: a [`Target`] turns reports into frames once it holds a program.
 //!
-//! Leases ([`crate::lease`]), [`crate::program_switch`] and [`crate::switch_watch`] do not ask for a target's kind: [`any_switch`]
-//! makes one for each type of switch, and a target that [looks after itself](Target::looks_after_itself) says so. Each
-//! kind of target has a file here. It lowers a program to rows of its tables, reads what it holds, and writes the
-//! difference; its [`Fields`] say which optional fields are in its rows.
+//! Who programs a target does not ask for its kind. Each kind lowers a program to rows of its tables, reads what it
+//! holds, and writes the difference. P4 switches are here: translators ([`P4Switch`]) over P4Runtime ([`p4runtime`]) and
+//! BfRuntime ([`bfruntime`]), and [reporters](reporter), which are programmed without a session. What the configuration
+//! says of a switch comes as [options].
 
-pub mod p4;
-pub mod software;
+pub mod ages;
+pub mod bfrt_json;
+pub mod bfruntime;
+pub mod counters;
+pub mod cpu_port;
+pub mod lower;
+pub mod matches;
+pub mod options;
+mod p4_switch;
+pub mod p4runtime;
+pub mod pipeline;
+pub mod places;
+pub mod platform;
+pub mod reporter;
+mod row;
+pub mod runtime;
+pub mod schema;
+pub mod simple_switch;
+pub mod state;
+pub mod tables;
+pub mod tofino;
+pub mod translator;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::SocketAddrV4;
 
+use dta_link::shared_ring::JoinOffer;
 use dta_proto::control::NodeStatistics;
 use dta_proto::program::{DataPlaneChange, Primitive, Program, RowFields};
 use dta_rpc::ClientError;
 use tonic::Code;
 
-use self::p4::P4Switch;
-use self::software::Remote;
-use crate::config::Config;
-use crate::session::RingAt;
+pub use self::p4_switch::P4Switch;
 
 /// A programmable device or process that turns reports into frames.
 #[tonic::async_trait]
@@ -141,21 +159,12 @@ pub trait Target: Send {
     }
 }
 
-/// A configured switch of any type.
-pub type AnySwitch = Box<dyn Target>;
-
-/// The switch of a name. Nothing is requested yet.
-///
-/// # Errors
-/// An invalid configuration, or a switch without a session.
-pub fn any_switch(config: &Config, switch: &str) -> anyhow::Result<AnySwitch> {
-    Ok(match P4Switch::from_config(config, switch)? {
-        Some(p4) => Box::new(p4),
-        None => Box::new(Remote::new(
-            &config.translator_of(switch)?,
-            config.find_switch(switch)?.control_address(),
-        )?),
-    })
+/// A ring that a collector offers.
+#[derive(Clone, Debug)]
+pub struct RingAt {
+    pub offer: JoinOffer,
+    /// Address and port of the NIC.
+    pub nic: SocketAddrV4,
 }
 
 /// The call to a collector that changed the program for a target.

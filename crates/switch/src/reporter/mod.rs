@@ -1,64 +1,43 @@
 //! A P4 switch that reports: `reporter-p4`.
 //!
-//! Its settings come only from the configuration ([`crate::config::resolve_settings`]), so there is no session, and
-//! nothing is kept beside the switch: its tables are read, compared with what they should hold ([`lower_settings`]),
+//! It is programmed from its [settings] alone, so there is no session, and nothing is kept beside the switch: its tables are read, compared with what they should hold ([`lower_settings`]),
 //! and the difference is written. The next attempt finds and writes what one left undone.
 
 pub mod lower;
-pub mod show;
+pub mod settings;
 pub mod tables;
 pub mod tofino;
 
 use dta_proto::control::{Counter, NodeStatistics};
 use dta_proto::counter::Stage;
-use tracing::{info, warn};
+use tracing::info;
 
-use super::counters::SwitchCounts;
-use super::pipeline::REPORTER;
-use super::runtime::{self, Runtime};
-use super::schema::Used;
-use super::tables::{Item, SwitchUpdate, Tables};
-use super::{unix_time_us, write_all};
-use crate::config::reporter::SwitchReportKind;
-use crate::config::settings::SwitchReporterSettings;
-use crate::config::{Config, P4};
-use crate::switches::{ApplyError, TargetError};
+use crate::counters::SwitchCounts;
+use crate::runtime::Runtime;
+use crate::schema::Used;
+use crate::tables::{Item, SwitchUpdate, Tables};
+use crate::p4_switch::{unix_time_us, write_all};
+use self::settings::{SwitchReportKind, SwitchReporterSettings};
+use crate::options::SwitchOptions;
+use crate::{ApplyError, TargetError};
 
 /// A switch that runs `reporter-p4`.
 pub struct ReporterSwitch {
     runtime: Box<dyn Runtime>,
     name: String,
-    p4: P4,
+    options: SwitchOptions,
     settings: SwitchReporterSettings,
 }
 
 impl ReporterSwitch {
-    /// The switch of a name; `None` if it is not a reporter. Nothing is requested yet, but this needs a
-    /// runtime. Ignored netcfg settings are logged.
-    ///
-    /// # Errors
-    /// An invalid configuration.
-    pub fn from_config(config: &Config, switch: &str) -> anyhow::Result<Option<ReporterSwitch>> {
-        let (Some((platform, _)), Some((p4, settings))) =
-            (config.find_switch(switch)?.p4_config(), config.reporter_of(switch)?)
-        else {
-            return Ok(None);
-        };
-        for note in &settings.notes {
-            warn!(switch, netcfg = ?p4.netcfg, "{note}");
-        }
-        let runtime = runtime::open(platform, p4, &REPORTER)?;
-        Ok(Some(ReporterSwitch::new(runtime, switch, p4, &settings)))
-    }
-
     /// The switch behind a runtime. `name` is its name in the configuration.
     pub fn new(
         runtime: Box<dyn Runtime>,
         name: &str,
-        p4: &P4,
+        options: &SwitchOptions,
         settings: &SwitchReporterSettings,
     ) -> ReporterSwitch {
-        ReporterSwitch { runtime, name: name.into(), p4: p4.clone(), settings: settings.clone() }
+        ReporterSwitch { runtime, name: name.into(), options: options.clone(), settings: settings.clone() }
     }
 
     /// Names of its tables, keys and parameters.
@@ -67,7 +46,7 @@ impl ReporterSwitch {
     }
 
     pub fn wanted_tables(&self) -> Tables {
-        lower::lower_settings(&self.settings, &self.p4, self.runtime.platform())
+        lower::lower_settings(&self.settings, &self.options, self.runtime.platform())
     }
 
     /// What it holds; empty if it runs another program.
@@ -108,7 +87,7 @@ impl ReporterSwitch {
         if self.runtime.read().await.map_err(ApplyError::before_first_change)?.is_none() {
             return Ok(Vec::new());
         }
-        let forwarding = lower::forwarding(&self.settings, &self.p4, self.runtime.platform());
+        let forwarding = lower::forwarding(&self.settings, &self.options, self.runtime.platform());
         self.write_tables(&forwarding).await
     }
 

@@ -22,19 +22,20 @@ use tonic::transport::Channel;
 use self::fields::{data_fields, number_in, single_key, table_entity};
 use self::own_tables::{GROUP, MIRROR, NODE, PIPE, find_field};
 pub use self::rows::schema_from_bfrt;
-use super::ages::Ages;
-use super::bfrt_json::{BfrtInfo, last_segment};
-use super::counters::SwitchCounts;
-use super::cpu_port;
-use super::pipeline::P4Pipeline;
-use super::places::PlaceCapacity;
-use super::runtime::{self, BATCH, MAX_ANSWER, Runtime, WriteError};
-use super::schema::{Schema, Used};
-use super::tables::{Holds, Item, SwitchUpdate, Tables};
-use super::tofino;
-use super::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, PROBE};
-use crate::config::{P4, Platform, Profile, pipe_of_port};
-use crate::switches::TargetError;
+use crate::ages::Ages;
+use crate::bfrt_json::{BfrtInfo, last_segment};
+use crate::counters::SwitchCounts;
+use crate::cpu_port;
+use crate::pipeline::P4Pipeline;
+use crate::places::PlaceCapacity;
+use crate::runtime::{self, BATCH, MAX_ANSWER, Runtime, WriteError};
+use crate::schema::{Schema, Used};
+use crate::tables::{Holds, Item, SwitchUpdate, Tables};
+use crate::tofino::{self, Profile};
+use crate::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, PROBE};
+use crate::options::SwitchOptions;
+use crate::platform::Platform;
+use crate::TargetError;
 
 /// A switch over BfRuntime.
 pub struct BfRuntime {
@@ -71,28 +72,23 @@ impl BfRuntime {
     ///
     /// # Errors
     /// An invalid address.
-    pub fn new(config: &P4, pipeline: &'static P4Pipeline) -> Result<BfRuntime, TargetError> {
-        let address = config.control.clone();
+    pub fn new(options: &SwitchOptions, pipeline: &'static P4Pipeline) -> Result<BfRuntime, TargetError> {
+        let address = options.control.clone();
         let channel = runtime::connect_lazy(&address)?;
         let client = BfRuntimeClient::new(channel)
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
-        let device = u32::try_from(config.device).unwrap_or(0);
-        let profile = config.profile.unwrap_or_default();
+        let device = u32::try_from(options.device).unwrap_or(0);
+        let profile = options.profile;
         Ok(BfRuntime {
             client,
             address,
             device,
             pipeline,
             profile,
-            ports: config.collector_ports.clone(),
-            deflecting: config
-                .reporter
-                .iter()
-                .flat_map(|reporter| &reporter.deflect)
-                .map(|to| pipe_of_port(to.port).into())
-                .collect(),
-            send: config.cpu_interface.as_deref().map(cpu_port::by_interface),
+            ports: options.collector_ports.clone(),
+            deflecting: options.deflecting.iter().map(|pipe| (*pipe).into()).collect(),
+            send: options.cpu_interface.as_deref().map(cpu_port::by_interface),
             ages: Ages::default(),
             info: None,
             stream: None,

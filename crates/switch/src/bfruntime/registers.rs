@@ -9,13 +9,13 @@ use super::fields::{
     table_update,
 };
 use super::{BfRuntime, Described};
-use crate::switches::TargetError;
-use crate::switches::p4::bfrt_json::{BfrtInfo, BfrtTable, last_segment};
-use crate::switches::p4::runtime::BATCH;
-use crate::switches::p4::tofino::{
+use crate::TargetError;
+use crate::bfrt_json::{BfrtInfo, BfrtTable, last_segment};
+use crate::runtime::BATCH;
+use crate::tofino::{
     self, COLUMN_UNSENT, COLUMN_USED, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD,
 };
-use crate::switches::p4::translator::{Command, FORGET_COLUMN, FORGET_LIST, FORGET_ROW, SET_LIST, SET_PSN};
+use crate::translator::{Command, FORGET_COLUMN, FORGET_LIST, FORGET_ROW, SET_LIST, SET_PSN};
 
 /// Registers of one name: table, number of the index, number and width of the value.
 fn find_register<'a>(info: &'a BfrtInfo, name: &str) -> Option<(&'a BfrtTable, u32, u32, u16)> {

@@ -18,8 +18,9 @@ use super::runtime::{self, CALL, MAX_ANSWER, Runtime, WriteError};
 use super::schema::{KeyField, MatchKind, P4FieldSchema, P4TableSchema, Schema, Used, all_ones};
 use super::tables::{Holds, Item, Match, SwitchUpdate, Tables};
 use super::translator::Command;
-use crate::config::{P4, Platform};
-use crate::switches::TargetError;
+use crate::options::SwitchOptions;
+use crate::platform::Platform;
+use crate::TargetError;
 
 /// Longest wait for commands to finish.
 const COMMANDS: Duration = Duration::from_secs(30);
@@ -95,14 +96,14 @@ impl P4Runtime {
     ///
     /// # Errors
     /// An invalid address or program.
-    pub fn new(config: &P4, pipeline: &'static P4Pipeline) -> Result<P4Runtime, TargetError> {
-        let compiled = Compiled::load(pipeline, config.program.as_deref())?;
-        let address = config.control.clone();
+    pub fn new(options: &SwitchOptions, pipeline: &'static P4Pipeline) -> Result<P4Runtime, TargetError> {
+        let compiled = Compiled::load(pipeline, options.program.as_deref())?;
+        let address = options.control.clone();
         let channel = runtime::connect_lazy(&address)?;
         let client = P4RuntimeClient::new(channel)
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
-        Ok(P4Runtime { client, address, device: config.device, pipeline, compiled, stream: None })
+        Ok(P4Runtime { client, address, device: options.device, pipeline, compiled, stream: None })
     }
 
     fn status_error(&self, status: &Status) -> TargetError {

@@ -1,0 +1,77 @@
+//! The targets of configured switches.
+
+use dta_switch::pipeline::{REPORTER, TRANSLATOR};
+use dta_switch::reporter::ReporterSwitch;
+use dta_switch::{P4Switch, Target, TargetError, runtime};
+use tracing::warn;
+
+use crate::config::{Config, P4, TranslatorConfig};
+use crate::software::Remote;
+
+/// A configured switch of any type.
+pub type AnySwitch = Box<dyn Target>;
+
+/// The switch of a name. Nothing is requested yet.
+///
+/// # Errors
+/// An invalid configuration, or a switch without a session.
+pub fn any_switch(config: &Config, switch: &str) -> anyhow::Result<AnySwitch> {
+    Ok(match p4_switch(config, switch)? {
+        Some(p4) => Box::new(p4),
+        None => Box::new(Remote::new(
+            &config.translator_of(switch)?,
+            config.find_switch(switch)?.control_address(),
+        )?),
+    })
+}
+
+/// The P4 switch of a name; `None` for a software translator. Nothing is requested yet.
+///
+/// # Errors
+/// An invalid configuration, or a switch without a session.
+pub fn p4_switch(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switch>> {
+    let translator = config.translator_of(switch)?;
+    let Some((platform, p4)) = config.find_switch(switch)?.p4_config() else { return Ok(None) };
+    may_have_keys(p4, &translator)?;
+    let options = p4.translator_options(switch, &translator);
+    let runtime = runtime::open(platform, &options.switch, &TRANSLATOR)?;
+    Ok(Some(P4Switch::new(runtime, options)))
+}
+
+/// The reporter switch of a name; `None` if it is not a reporter. Nothing is requested yet, but this needs a
+/// runtime. Ignored netcfg settings are logged.
+///
+/// # Errors
+/// An invalid configuration.
+pub fn reporter_switch(config: &Config, switch: &str) -> anyhow::Result<Option<ReporterSwitch>> {
+    let (Some((platform, _)), Some((p4, settings))) =
+        (config.find_switch(switch)?.p4_config(), config.reporter_of(switch)?)
+    else {
+        return Ok(None);
+    };
+    for note in &settings.notes {
+        warn!(switch, netcfg = ?p4.netcfg, "{note}");
+    }
+    let options = p4.switch_options();
+    let runtime = runtime::open(platform, &options, &REPORTER)?;
+    Ok(Some(ReporterSwitch::new(runtime, switch, &options, &settings)))
+}
+
+/// Whether rkeys may be sent to the switch, which has no TLS.
+fn may_have_keys(p4: &P4, translator: &TranslatorConfig) -> Result<(), TargetError> {
+    if translator.tls.is_some() && !p4.insecure && !is_local_address(&p4.control) {
+        return Err(TargetError::Refused(format!(
+            "the rkeys for the collector's memory came over TLS and would go to {} without it: set \
+            `insecure = true` if nobody else is on that network",
+            p4.control
+        )));
+    }
+    Ok(())
+}
+
+/// Whether an address is on this host.
+fn is_local_address(control: &str) -> bool {
+    let host = control.trim_start_matches("http://").rsplit_once(':').map_or(control, |(host, _)| host);
+    host == "localhost"
+        || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
