@@ -113,8 +113,7 @@ enum Command {
     Run(Box<RunArgs>),
     /// Program a switch of the configuration. Repeating it changes nothing; after a failure it does the rest
     #[command(after_help = "\
-A switch with role = \"reporter\" has no session: the configuration, or a netcfg of SD-Fabric, says what it reports; \
-unused settings of the netcfg are logged. `plan`, `status`, `stats`, `watch` and `teardown` support it; `flush` does not.
+A switch with role = \"reporter\" has no session: the configuration says what it reports. `plan`, `status`, `stats`, `watch` and `teardown` support it; `flush` does not.
 
 Example:
   dta-translator setup --switch edge1")]

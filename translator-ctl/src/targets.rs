@@ -3,7 +3,6 @@
 use dta_switch::pipeline::{REPORTER, TRANSLATOR};
 use dta_switch::reporter::ReporterSwitch;
 use dta_switch::{P4Switch, Target, TargetError, runtime};
-use tracing::warn;
 
 use crate::config::{Config, P4, TranslatorConfig};
 use crate::software::Remote;
@@ -39,7 +38,7 @@ pub fn p4_switch(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switc
 }
 
 /// The reporter switch of a name; `None` if it is not a reporter. Nothing is requested yet, but this needs a
-/// runtime. Ignored netcfg settings are logged.
+/// runtime.
 ///
 /// # Errors
 /// An invalid configuration.
@@ -49,9 +48,6 @@ pub fn reporter_switch(config: &Config, switch: &str) -> anyhow::Result<Option<R
     else {
         return Ok(None);
     };
-    for note in &settings.notes {
-        warn!(switch, netcfg = ?p4.netcfg, "{note}");
-    }
     let options = p4.switch_options();
     let runtime = runtime::open(platform, &options, &REPORTER)?;
     Ok(Some(ReporterSwitch::new(runtime, switch, &options, &settings)))

@@ -2,7 +2,6 @@
 
 mod flows;
 mod int;
-mod netcfg;
 pub mod reporter;
 pub mod settings;
 mod switch;

@@ -22,14 +22,14 @@ pub(super) const REPORTS_PORT: u16 = 40_040;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwitchReporterTable {
-    /// The switch's number in reports; by default, its netcfg's node SID.
+    /// The switch's number in reports.
     pub switch_id: Option<u32>,
     /// Whether to report each packet of a watched flow.
     pub every_packet: bool,
     /// Nanoseconds, a power of two, after which a flow is reported again; 0 = no limit. Default: 2^30.
     pub interval_ns: Option<u64>,
     /// Change of hop latency that causes a report, in nanoseconds, a power of two up to 2^32; 0 or 1 = each
-    /// change, 2^32 = no change. Default: the netcfg's, or 2^14.
+    /// change, 2^32 = no change. Default: 2^14.
     pub min_flow_hop_latency_change_ns: Option<u64>,
     /// Nanoseconds to add to the switch's clock: with them, times count from 1970.
     #[serde(skip_serializing_if = "is_zero")]
@@ -65,7 +65,7 @@ pub struct SwitchReporterTable {
     /// Store ids by name in the collector; those of its default INT stores are known.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub stores: BTreeMap<String, u16>,
-    /// Destinations of reports; default: the netcfg's collector.
+    /// Destinations of reports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub destination: Vec<Destination>,
     /// What to make of each kind of report; by default, what the collector's default INT stores need.

@@ -1,9 +1,8 @@
-//! Resolved settings of a reporter switch: table and netcfg combined, with defaults and names looked up.
+//! Resolved settings of a reporter switch: its table with defaults, and names looked up.
 
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::net::Ipv4Addr;
-use std::path::Path;
 
 use dta_proto::program::Mac;
 
@@ -14,7 +13,6 @@ use dta_switch::reporter::settings::{
 };
 use dta_switch::tofino::pipe_of_port;
 
-use super::netcfg::{self, Netcfg};
 use super::reporter::{As, Destination, DestinationKind, REPORTS_PORT, SwitchReportOutput, SwitchReporterTable};
 use super::switch::{MAX_PORT, P4};
 use super::{Config, ConfigError, SessionOverrides};
@@ -67,45 +65,30 @@ impl Config {
     /// What a switch with the role `reporter` should do; `None` for other switches.
     ///
     /// # Errors
-    /// There is no such switch, or an error is in its table or its netcfg.
+    /// There is no such switch, or an error is in its table.
     pub fn reporter_of(&self, switch: &str) -> Result<Option<(&P4, SwitchReporterSettings)>, ConfigError> {
         let p4 = self.find_switch(switch)?.p4_config().map(|(_, p4)| p4).filter(|p4| p4.is_reporter());
         p4.map(|p4| Ok((p4, resolve_settings(p4, switch)?))).transpose()
     }
 }
 
-/// Reads the netcfg of a switch, if it has one.
-fn netcfg_of(p4: &P4, switch: &str) -> Result<Netcfg, ConfigError> {
-    let Some(path) = &p4.netcfg else { return Ok(Netcfg::default()) };
-    let wrong = |path: &Path, message: String| {
-        let key = format!("switch.{switch}.netcfg");
-        let reason = format!("{key}: {} {message}", path.display());
-        ConfigError::new(key, reason)
-    };
-    let text =
-        dta_files::file::read_text(path).map_err(|error| wrong(path, format!("cannot be read: {error}")))?;
-    netcfg::read(&text, switch, p4.netcfg_device.as_deref()).map_err(|fault| wrong(path, fault))
-}
-
-/// What a reporter switch should do, by its table and netcfg.
+/// What a reporter switch should do, by its table.
 pub(super) fn resolve_settings(p4: &P4, switch: &str) -> Result<SwitchReporterSettings, ConfigError> {
     let table = format!("switch.{switch}");
     check_foreign(p4, &table)?;
-    let netcfg = netcfg_of(p4, switch)?;
     let own = p4.reporter.clone().unwrap_or_default();
-    let reader = SettingsReader { p4, own: &own, netcfg: &netcfg, table: &table };
+    let reader = SettingsReader { p4, own: &own, table: &table };
     reader.check_ranges()?;
-    let switch_id = own.switch_id.or(netcfg.switch_id);
-    let switch_id = switch_id.ok_or_else(|| {
+    let switch_id = own.switch_id.ok_or_else(|| {
         reader.wrong_value(
             "switch_id",
             "missing",
-            "this switch's number in reports (`ipv4NodeSid` of a netcfg)",
+            "this switch's number in reports",
         )
     })?;
     let source = reader.report_source()?;
     let destinations = reader.destinations(switch_id)?;
-    let subnets = own.watch_subnets.as_ref().or(netcfg.watch_subnets.as_ref());
+    let subnets = own.watch_subnets.as_ref();
     let of_subnet = |subnet: &Masked| {
         let any = ReporterWatchRule {
             source: Masked::default(),
@@ -132,7 +115,7 @@ pub(super) fn resolve_settings(p4: &P4, switch: &str) -> Result<SwitchReporterSe
             excluded.push(one.clone());
         }
     }
-    let thresholds = own.queue_report_latency_thresholds.as_ref().or(netcfg.thresholds.as_ref());
+    let thresholds = own.queue_report_latency_thresholds.as_ref();
     let whole = |one: &Threshold| Threshold {
         reset_ns: Some(one.reset_ns.unwrap_or(one.trigger_ns / 2)),
         quota: Some(one.quota.unwrap_or(QUOTA)),
@@ -157,15 +140,13 @@ pub(super) fn resolve_settings(p4: &P4, switch: &str) -> Result<SwitchReporterSe
         source,
         reports: reader.resolve_outputs(&destinations)?,
         destinations,
-        notes: netcfg.notes.clone(),
     })
 }
 
-/// Combines a switch's table with its netcfg.
+/// Reads a switch's table.
 struct SettingsReader<'a> {
     p4: &'a P4,
     own: &'a SwitchReporterTable,
-    netcfg: &'a Netcfg,
     /// `switch.NAME`.
     table: &'a str,
 }
@@ -233,14 +214,6 @@ impl SettingsReader<'_> {
                 return Err(self.wrong_value(&format!("drop_routes[{i}].prefix"), of.prefix, must));
             }
         }
-        if let Some(limit) = self.netcfg.thresholds.iter().flatten().find(|limit| limit.queue > MAX_QUEUE) {
-            let key = "queue_report_latency_thresholds";
-            return Err(self.wrong_value(
-                key,
-                format!("of queue {} (in the netcfg)", limit.queue),
-                "of queues 0 to 7",
-            ));
-        }
         Ok(())
     }
 
@@ -307,11 +280,7 @@ impl SettingsReader<'_> {
     }
 
     fn latency_mask(&self) -> Result<u32, ConfigError> {
-        let ns = self
-            .own
-            .min_flow_hop_latency_change_ns
-            .or(self.netcfg.min_flow_hop_latency_change_ns)
-            .unwrap_or(1 << 14);
+        let ns = self.own.min_flow_hop_latency_change_ns.unwrap_or(1 << 14);
         match u32::try_from(ns) {
             Ok(0) => Ok(u32::MAX),
             Ok(ns) if ns.is_power_of_two() => Ok(!(ns - 1)),
@@ -329,45 +298,25 @@ impl SettingsReader<'_> {
             ConfigError::invalid_value(format!("{}.{key}", self.table), value, must)
         };
         let ip = match self.p4.own.source {
-            Some(std::net::IpAddr::V4(ip)) if !ip.is_unspecified() => Some(ip),
-            Some(other) => {
-                return Err(wrong("source", other.to_string(), "the IPv4 address that reports come from"));
+            Some(std::net::IpAddr::V4(ip)) if !ip.is_unspecified() => ip,
+            other => {
+                let value = other.map_or("missing".into(), |ip| ip.to_string());
+                return Err(wrong("source", value, "the IPv4 address that reports come from"));
             }
-            None => self.netcfg.source,
         };
-        let mac = match &self.p4.own.mac {
-            Some(text) => Some(text.parse().map_err(|_| {
-                wrong("mac", format!("{text:?}"), "an Ethernet address such as 02:00:00:00:00:01")
-            })?),
-            None => self.netcfg.mac,
+        let Some(text) = &self.p4.own.mac else {
+            return Err(wrong("mac", "missing".into(), "the Ethernet address that reports come from"));
         };
-        let must = "the IPv4 address that reports come from (`ipv4Loopback` of a netcfg)";
-        let ip = ip.ok_or_else(|| wrong("source", "missing".into(), must))?;
-        let must = "the Ethernet address that reports come from (`routerMac` of a netcfg)";
-        Ok((mac.ok_or_else(|| wrong("mac", "missing".into(), must))?, ip))
+        let mac = text.parse().map_err(|_| {
+            wrong("mac", format!("{text:?}"), "an Ethernet address such as 02:00:00:00:00:01")
+        })?;
+        Ok((mac, ip))
     }
 
-    /// Destinations: those of the netcfg if the table has none.
     fn destinations(&self, switch_id: u32) -> Result<Vec<ReportReceiver>, ConfigError> {
-        let of_netcfg = self.netcfg.collector.map(|(collector_ip, collector_port)| Destination {
-            name: "collector".into(),
-            collector_ip,
-            collector_port,
-            kind: None,
-            reporter: None,
-            port: self.netcfg.collector_at.map(|(_, port)| port),
-            mac: self.netcfg.collector_at.map(|(mac, _)| mac),
-            source_port: None,
-            tos: 0,
-            hardware: None,
-            packet_bytes: None,
-        });
-        let all: Vec<Destination> = match self.own.destination.is_empty() {
-            true => of_netcfg.into_iter().collect(),
-            false => self.own.destination.clone(),
-        };
+        let all = &self.own.destination;
         if all.is_empty() || all.len() > MOST {
-            let must = "1 to 255 destinations of reports (`collectorIp` and `collectorPort` of a netcfg)";
+            let must = "1 to 255 destinations of reports";
             return Err(self.wrong_value("destination", format!("a list of {}", all.len()), must));
         }
         let of = |(index, one): (usize, &Destination)| {

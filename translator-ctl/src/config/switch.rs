@@ -100,10 +100,6 @@ pub struct P4 {
     /// Routes of IPv4 prefixes, for routed packets.
     #[serde(default)]
     pub routes: Vec<SwitchRoute>,
-    /// SD-Fabric network configuration, as JSON. Reporters only.
-    pub netcfg: Option<PathBuf>,
-    /// The name of the switch there; default: `device:NAME`, or the only one there is.
-    pub netcfg_device: Option<String>,
     /// What it reports. Reporters only.
     pub reporter: Option<Box<SwitchReporterTable>>,
 }
@@ -178,14 +174,8 @@ impl P4 {
             let must = "the name of a network interface, such as bf_pci0: 15 bytes at most";
             return fail("cpu_interface", format!("{name:?}"), must);
         }
-        let of_reporter = [
-            ("reporter", self.reporter.is_some()),
-            ("netcfg", self.netcfg.is_some()),
-            ("netcfg_device", self.netcfg_device.is_some()),
-        ];
-        if let Some((key, _)) = of_reporter.into_iter().find(|(_, is_there)| *is_there && !self.is_reporter())
-        {
-            return fail(key, "given".into(), "left out, or `role` \"reporter\"");
+        if self.reporter.is_some() && !self.is_reporter() {
+            return fail("reporter", "given".into(), "left out, or `role` \"reporter\"");
         }
         Ok(())
     }

@@ -411,16 +411,22 @@ fn a_switch_of_another_program_and_one_without_room_are_refused() {
     assert_eq!(tofino.with(|state| state.requests), 0);
 }
 
+/// What `scripts/netcfg-to-toml` prints of a netcfg: its tables and its notes, or its error.
+fn convert_netcfg(netcfg: &Path, arguments: &[&str]) -> Result<(String, String), String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/netcfg-to-toml");
+    let output = Command::new("python3").arg(script).arg(netcfg).args(arguments).output().unwrap();
+    let [tables, notes] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    if output.status.success() { Ok((tables, notes)) } else { Err(notes) }
+}
+
 #[test]
 fn a_netcfg_of_sd_fabric_says_what_is_reported() {
     let switch = FakeSwitch::start();
     let netcfg = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/p4/netcfg.json");
-    let text = format!(
-        "[switch.leaf1]\ntype = 'bmv2'\nrole = 'reporter'\ncontrol = '{}'\nnetcfg = '{}'\n\
-         [switch.leaf1.reporter]\nports = [{{ port = 284 }}, {{ port = 296 }}]\n",
-        switch.address,
-        netcfg.display()
-    );
+    let (tables, notes) = convert_netcfg(&netcfg, &["leaf1"]).unwrap();
+    let of_switch = format!("[switch.leaf1]\ntype = 'bmv2'\nrole = 'reporter'\ncontrol = '{}'", switch.address);
+    let of_reporter = "[switch.leaf1.reporter]\nports = [{ port = 284 }, { port = 296 }]";
+    let text = tables.replace("[switch.leaf1]", &of_switch).replace("[switch.leaf1.reporter]", of_reporter);
     let config = parse(&text).unwrap();
     block_on(async {
         let mut leaf1 = reporter_switch(&config, "leaf1").unwrap().unwrap();
@@ -428,14 +434,61 @@ fn a_netcfg_of_sd_fabric_says_what_is_reported() {
         is_as_in("reporter-netcfg.txt", &text_of(&leaf1.held_tables().await.unwrap()));
         assert_eq!(leaf1.apply_settings().await.unwrap(), []);
     });
-    // The table takes precedence.
-    let config = parse(&format!("{text}switch_id = 9\nwatch_subnets = []\n")).unwrap();
-    let (_, settings) = config.reporter_of("leaf1").unwrap().unwrap();
-    assert_eq!((settings.switch_id, settings.watch.len()), (9, 0));
-    let error = parse(&text.replace("netcfg.json", "nothing.json")).unwrap_err().to_string();
-    assert!(error.contains("switch.leaf1.netcfg: ") && error.contains("cannot be read"), "{error}");
-    let error = parse(&text.replace("leaf1", "tor")).unwrap_err().to_string();
-    assert!(error.contains("set `netcfg_device` to the one that is"), "{error}");
+    assert_eq!(
+        notes.lines().collect::<Vec<_>>(),
+        [
+            "report.minFlowHopLatencyChangeNs is 300 and is rounded down to 256, as in SD-Fabric",
+            "report.queueReportLatencyThresholds.3 has no triggerNs: the queue is not reported",
+            "report.dropReportEnabled is not used",
+            "apps.org.onosproject.core is not used",
+            "devices.device:leaf2 is not used",
+            "device:leaf1.segmentrouting.isEdgeRouter is not used",
+            "device:leaf1.segmentrouting.adjacencySids is not used",
+            "device:leaf1.basic is not used",
+            "hosts.00:00:00:00:00:1A/None is not used",
+            "ports is not used",
+        ]
+    );
+    let (other, _) = convert_netcfg(&netcfg, &["tor", "--device", "device:leaf2"]).unwrap();
+    assert!(other.contains("switch_id = 102") && !other.contains("port = 296"), "{other}");
+    for (arguments, words) in [
+        (&["tor"][..], "give --device, the one"),
+        (&["leaf1", "--device", "device:leaf9"], "no device 'device:leaf9'"),
+    ] {
+        let error = convert_netcfg(&netcfg, arguments).unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn what_is_wrong_in_a_netcfg_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("netcfg.json");
+    assert!(convert_netcfg(&path, &["s"]).unwrap_err().contains("cannot be read"));
+    let told = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        convert_netcfg(&path, &["s"]).unwrap_err()
+    };
+    assert!(told("{").contains("is not JSON"));
+    assert!(told("[]").contains("says the file is []"));
+    assert!(told("{\"apps\":{}}").contains("report: it does not say what is reported"));
+    for (report, words) in [
+        (r#"{"collectorIp":"::1","collectorPort":1}"#, "report.collectorIp is \"::1\""),
+        (r#"{"collectorIp":"10.0.0.1"}"#, "without a collectorPort"),
+        (r#"{"collectorPort":5500}"#, "without a collectorIp"),
+        (r#"{"collectorIp":"10.0.0.1","collectorPort":70000}"#, "collectorPort is 70000"),
+        (r#"{"minFlowHopLatencyChangeNs":-1}"#, "minFlowHopLatencyChangeNs is -1"),
+        (r#"{"watchSubnets":["10.0.0.0/40"]}"#, "report.watchSubnets is"),
+        (r#"{"queueReportLatencyThresholds":{"x":{}}}"#, "\"x\" is not a queue number"),
+        (
+            r#"{"queueReportLatencyThresholds":{"1":{"triggerNs":"a"}}}"#,
+            "report.queueReportLatencyThresholds.1.triggerNs is \"a\"",
+        ),
+    ] {
+        let app = "org.stratumproject.fabric.tna.inbandtelemetry";
+        let error = told(&format!("{{\"apps\":{{\"{app}\":{{\"report\":{report}}}}}}}"));
+        assert!(error.contains(words), "{report}: {error}");
+    }
 }
 
 #[test]

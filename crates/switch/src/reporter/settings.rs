@@ -44,8 +44,6 @@ pub struct SwitchReporterSettings {
     pub destinations: Vec<ReportReceiver>,
     /// Outputs; the first has number 1.
     pub reports: Vec<ResolvedReportOutput>,
-    /// Netcfg settings that are ignored or treated differently, one per line.
-    pub notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
