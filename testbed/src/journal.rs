@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use dta_files::moment::now;
-use dta_translator::packets::ledger::{LedgerFate, RECORD};
+use dta_translator::packets::faults::{LedgerFate, RECORD};
 
 use super::workload::SwitchReport;
 use crate::topology::Primitive;

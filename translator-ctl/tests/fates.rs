@@ -21,8 +21,8 @@ use dta_proto::program::{
 };
 use dta_proto::wire::dta::{DtaBody, DtaReport};
 use dta_proto::wire::frame::Received;
-use dta_translator::packets::ledger::{Ledger, LedgerFate, RECORD};
-use dta_translator::packets::{Command, PacketThread, RoceLink};
+use dta_translator::packets::faults::{FaultyPath, Ledger, LedgerFate, RECORD};
+use dta_translator::packets::{Command, DirectPath, PacketThread, RoceLink};
 use tokio::sync::oneshot;
 
 const STORE: u16 = 4;
@@ -135,12 +135,13 @@ fn each_fate_is_that_of_the_frames_own_reports() {
             ..EngineLimits::default()
         }),
         member: None,
-        roce_faults: FaultInjector::new(faults, 5, roce.corruption_scope()),
-        nack_faults: none(),
-        answer_faults: none(),
-        faulty: true,
+        path: Box::new(FaultyPath::new(
+            FaultInjector::new(faults, 5, roce.corruption_scope()),
+            none(),
+            none(),
+            Some(Ledger::create(&file).unwrap()),
+        )),
         turns: Default::default(),
-        ledger: Some(Ledger::create(&file).unwrap()),
         commands: inbox,
         reports,
         int: None,
@@ -213,16 +214,11 @@ fn the_books_close_when_a_full_queue_drops_whole_runs() {
     let roce =
         RoceLink::from_udp_link(UdpLink::open(&UdpConfig::for_roce_frames(address(6, 0).into())).unwrap());
     let (commands, inbox) = mpsc::channel();
-    let none = || FaultInjector::new(Faults::NONE, 0, dta_link::Scope::Payload);
     let thread = PacketThread {
         engine: Engine::new(EngineLimits::default()),
         member: None,
-        roce_faults: none(),
-        nack_faults: none(),
-        answer_faults: none(),
-        faulty: false,
+        path: Box::new(DirectPath),
         turns: Default::default(),
-        ledger: None,
         commands: inbox,
         reports,
         int: None,

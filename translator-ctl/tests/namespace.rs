@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dta_dataplane::{Engine, EngineLimits};
-use dta_link::fault::{FaultInjector, Faults};
 use dta_link::{Link, PacketConfig, PacketLink, UdpConfig, UdpLink};
 use dta_proto::batch::PacketBatch;
 use dta_proto::key::Key;
@@ -19,7 +18,7 @@ use dta_proto::program::{
 };
 use dta_proto::wire::dta::{DtaBody, DtaReport};
 use dta_translator::config::Config;
-use dta_translator::packets::{Command, PacketThread, PacketThreadError, RoceLink, Snapshot};
+use dta_translator::packets::{Command, DirectPath, PacketThread, PacketThreadError, RoceLink, Snapshot};
 use dta_switch::cpu_port::by_interface;
 use rustix::thread::UnshareFlags;
 use tokio::sync::oneshot;
@@ -80,17 +79,12 @@ impl Running {
         let (roce, _) = RoceLink::open(&config.translator).unwrap();
         let reports = UdpLink::open(&UdpConfig::for_reports("127.0.0.1:0".parse().unwrap(), false)).unwrap();
         let listen = reports.local_addr();
-        let none = |scope| FaultInjector::new(Faults::NONE, 1, scope);
         let (commands, inbox) = channel();
         let packets = PacketThread {
             engine: Engine::new(EngineLimits::default()),
             member: None,
-            roce_faults: none(roce.corruption_scope()),
-            nack_faults: none(reports.corruption_scope()),
-            answer_faults: none(roce.corruption_scope()),
-            faulty: false,
+            path: Box::new(DirectPath),
             turns: Default::default(),
-            ledger: None,
             commands: inbox,
             reports,
             int: None,

@@ -3,9 +3,9 @@
 //! It knows neither sessions nor targets; [`Command`]s control it.
 
 mod bell;
+pub mod faults;
 mod flow_listeners;
 mod int_side;
-pub mod ledger;
 mod packet_thread;
 mod roce_link;
 mod stats;
@@ -13,7 +13,9 @@ pub mod steering;
 
 pub use bell::Bell;
 pub use int_side::{IntSide, MOST_LISTENERS};
-pub use packet_thread::{Command, Dropped, PacketThread, PacketThreadError, PacketThreadMember, Snapshot};
+pub use packet_thread::{
+    Command, DirectPath, Dropped, PacketPath, PacketThread, PacketThreadError, PacketThreadMember, Snapshot,
+};
 pub use roce_link::RoceLink;
 pub(crate) use stats::for_collector;
 pub use stats::node_statistics;

@@ -1,4 +1,4 @@
-//! The thread that carries reports: links, engine and fault injectors, in batches.
+//! The thread that carries reports between links and engine, in batches.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
-use dta_link::fault::{self, FaultCounts, FaultInjector};
+use dta_link::fault::FaultCounts;
 use dta_link::shared_ring::End;
 use dta_link::{Link, LinkError, RingCounters, UdpLink};
 use dta_proto::batch::PacketBatch;
@@ -17,10 +17,8 @@ use tracing::warn;
 
 use super::bell::Bell;
 use super::int_side::{IntSide, MOST_LISTENERS};
-use super::ledger::{self, Ledger};
 use super::roce_link::RoceLink;
 use dta_dataplane::counters::{EngineCounters, Reason};
-use dta_dataplane::losses::FrameMeta;
 use dta_dataplane::workers::Crew;
 use dta_dataplane::{
     Engine, EngineOutput, Offender, QueuePairStatus, ReporterCounters, ReporterStatus, SetupError,
@@ -35,9 +33,6 @@ const FULL: Duration = Duration::from_micros(100);
 const DRAIN: Duration = Duration::from_secs(1);
 /// Longest time that a stop waits for RC queue pairs.
 const LONGEST_DRAIN: Duration = Duration::from_secs(20);
-/// Frames whose contents are remembered until the injector reports their fate: it holds one for 20 ms at
-/// most.
-const REMEMBERED: usize = 1 << 17;
 const BATCH: usize = 128;
 /// Longest datagram received: longer ones cannot be reports, and the link counts them.
 const RECEIVED: usize = 2032;
@@ -199,16 +194,9 @@ pub struct PacketThread {
     pub engine: Engine,
     /// The other workers, if any.
     pub member: Option<PacketThreadMember>,
-    pub roce_faults: FaultInjector,
-    pub nack_faults: FaultInjector,
-    /// Faults on answers, on receipt.
-    pub answer_faults: FaultInjector,
-    /// Whether there are faults on frames, so that their contents must be remembered.
-    pub faulty: bool,
+    pub path: Box<dyn PacketPath>,
     /// Increases with each turn of this thread, to show that it is not stuck.
     pub turns: Arc<AtomicU64>,
-    /// Where to record the fate of reports.
-    pub ledger: Option<Ledger>,
     pub commands: Receiver<Command>,
 }
 
@@ -220,16 +208,70 @@ pub enum PacketThreadError {
     Ledger(#[from] io::Error),
 }
 
-/// The contents of recent frames, by number, until their fate is known.
-struct Carried(Vec<FrameMeta>);
+/// The path that packets take between engine and links.
+pub trait PacketPath: Send {
+    /// Sends the engine's frames and NACKs.
+    ///
+    /// # Errors
+    /// A broken link.
+    fn send_output(
+        &mut self,
+        out: &mut EngineOutput,
+        engine: &mut Engine,
+        roce: &mut RoceLink,
+        reports: &mut UdpLink,
+    ) -> Result<(), PacketThreadError>;
 
-impl Carried {
-    fn set(&mut self, number: u64, meta: FrameMeta) {
-        self.0[number as usize & (REMEMBERED - 1)] = meta;
+    /// The answers that reach the engine, of those received; called with an empty batch too.
+    fn arriving_answers<'a>(&'a mut self, received: &'a mut PacketBatch) -> &'a mut PacketBatch {
+        received
     }
 
-    fn get(&self, number: u64) -> FrameMeta {
-        self.0[number as usize & (REMEMBERED - 1)]
+    /// Called when there is nothing else to do.
+    ///
+    /// # Errors
+    /// [`PacketThreadError::Ledger`].
+    fn settle(&mut self) -> Result<(), PacketThreadError> {
+        Ok(())
+    }
+
+    /// Sends what is left: nothing comes after it.
+    ///
+    /// # Errors
+    /// As [`PacketPath::send_output`].
+    fn close(
+        &mut self,
+        _engine: &mut Engine,
+        _roce: &mut RoceLink,
+        _reports: &mut UdpLink,
+    ) -> Result<(), PacketThreadError> {
+        Ok(())
+    }
+
+    /// Faults on frames, NACKs and answers.
+    fn fault_counts(&self) -> [FaultCounts; 3] {
+        Default::default()
+    }
+}
+
+/// Packets leave as they are made.
+pub struct DirectPath;
+
+impl PacketPath for DirectPath {
+    fn send_output(
+        &mut self,
+        out: &mut EngineOutput,
+        _: &mut Engine,
+        roce: &mut RoceLink,
+        reports: &mut UdpLink,
+    ) -> Result<(), PacketThreadError> {
+        for batch in out.frames.batches_mut().filter(|batch| !batch.is_empty()) {
+            roce.send(batch)?;
+        }
+        for batch in out.nacks.batches_mut().filter(|batch| !batch.is_empty()) {
+            reports.send(batch)?;
+        }
+        Ok(())
     }
 }
 
@@ -243,7 +285,6 @@ impl PacketThread {
         let now = || start.elapsed().as_nanos() as u64;
         let mut input = PacketBatch::with_packet_capacity(BATCH, RECEIVED);
         let mut out = EngineOutput::default();
-        let mut carried = Carried(vec![FrameMeta::IDLE; if self.faulty { REMEMBERED } else { 0 }]);
         let mut settled = true;
         let mut programmed = false;
         let mut turns = 0;
@@ -253,7 +294,7 @@ impl PacketThread {
             self.turns.store(turns, Ordering::Relaxed);
             match next(&self.commands) {
                 Ok(Command::Stop(reply)) => {
-                    self.stop_gracefully(&now, &mut input, &mut out, &mut carried)?;
+                    self.stop_gracefully(&now, &mut input, &mut out)?;
                     let _ = reply.send(Box::new(self.take_snapshot()));
                     return Ok(());
                 }
@@ -264,7 +305,7 @@ impl PacketThread {
                 }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => {
-                    return self.stop_gracefully(&now, &mut input, &mut out, &mut carried);
+                    return self.stop_gracefully(&now, &mut input, &mut out);
                 }
             }
             let mut received = 0;
@@ -281,7 +322,7 @@ impl PacketThread {
             self.stop_accepting(received == 0 || !programmed);
             received += self.take_answers(now(), &mut input, &mut out)?;
             self.engine.run_timers(now(), &mut out);
-            self.send_output(&mut out, &mut carried)?;
+            self.send_output(&mut out)?;
             if received == 0 {
                 self.wait_for_work(now(), programmed && settled)?;
             }
@@ -348,15 +389,14 @@ impl PacketThread {
         now: &impl Fn() -> u64,
         input: &mut PacketBatch,
         out: &mut EngineOutput,
-        carried: &mut Carried,
     ) -> Result<(), PacketThreadError> {
         self.int.iter_mut().for_each(|int| int.start_flush(None));
         let until = now() + LONGEST_DRAIN.as_nanos() as u64;
         while self.int.as_ref().is_some_and(IntSide::is_flushing) {
-            let is_idle = self.drain_queue_pairs(now, input, out, carried)?;
+            let is_idle = self.drain_queue_pairs(now, input, out)?;
             let room = if is_idle && now() < until { self.engine.queue_headroom() } else { usize::MAX };
             self.write_due_counts(now(), room, out);
-            self.send_output(out, carried)?;
+            self.send_output(out)?;
         }
         Ok(())
     }
@@ -379,9 +419,7 @@ impl PacketThread {
 
     /// Waits for something to do.
     fn wait_for_work(&mut self, now: u64, taking: bool) -> Result<(), PacketThreadError> {
-        if let Some(ledger) = &mut self.ledger {
-            ledger.flush()?;
-        }
+        self.path.settle()?;
         let due = self.engine.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let wait = due.map_or(IDLE, |due| due.clamp(Duration::from_micros(50), IDLE));
         let PacketThread { roce, reports, int, member, .. } = self;
@@ -422,7 +460,7 @@ impl PacketThread {
         let answers = self.roce.recv(input, Some(Duration::ZERO))?;
         self.roce.tell_over();
         // Called with an empty batch too: held answers may be due.
-        let arriving = self.answer_faults.apply_to_batch(input, Instant::now(), |_, _, _| {});
+        let arriving = self.path.arriving_answers(input);
         if !arriving.is_empty() {
             self.engine.handle_answers(now, arriving.iter(), out);
         }
@@ -489,6 +527,7 @@ impl PacketThread {
     }
 
     fn take_snapshot(&self) -> Snapshot {
+        let [roce_faults, nack_faults, answer_faults] = self.path.fault_counts();
         Snapshot {
             at: SystemTime::now(),
             counters: self.engine.engine_counters().clone(),
@@ -504,9 +543,9 @@ impl PacketThread {
             reports_link: self.reports.link_counters(),
             roce_link: self.roce.link_counters(),
             ring: self.roce.ring_counters(),
-            roce_faults: self.roce_faults.fault_counts(),
-            nack_faults: self.nack_faults.fault_counts(),
-            answer_faults: self.answer_faults.fault_counts(),
+            roce_faults,
+            nack_faults,
+            answer_faults,
         }
     }
 
@@ -516,34 +555,22 @@ impl PacketThread {
         now: &impl Fn() -> u64,
         input: &mut PacketBatch,
         out: &mut EngineOutput,
-        carried: &mut Carried,
     ) -> Result<(), PacketThreadError> {
         // What was sent before the stop, not what reporters keep sending.
         let taken_until = now() + DRAIN.as_nanos() as u64;
         while now() < taken_until && self.take_reports(now(), input, out)? != 0 {
-            self.send_output(out, carried)?;
+            self.send_output(out)?;
         }
         while now() < taken_until && self.receive_telemetry(now(), out)? != 0 {
-            self.send_output(out, carried)?;
+            self.send_output(out)?;
         }
-        self.flush_int(now, input, out, carried)?;
+        self.flush_int(now, input, out)?;
         self.engine.flush_held_reports(now(), out);
-        self.send_output(out, carried)?;
-        self.drain_queue_pairs(now, input, out, carried)?;
+        self.send_output(out)?;
+        self.drain_queue_pairs(now, input, out)?;
         self.engine.end_queue_pairs(out);
-        self.send_output(out, carried)?;
-        let PacketThread { roce_faults, roce, engine, ledger, nack_faults, reports, .. } = self;
-        let mut recorded = Ok(());
-        let leaving = roce_faults.flush_held_frames(|fate, number, _| {
-            record_fate(engine, ledger, carried, fate, number, &mut recorded);
-        });
-        roce.send(leaving)?;
-        recorded?;
-        reports.send(nack_faults.flush_held_frames(|_, _, _| {}))?;
-        if let Some(ledger) = &mut self.ledger {
-            ledger.flush()?;
-        }
-        Ok(())
+        self.send_output(out)?;
+        self.path.close(&mut self.engine, &mut self.roce, &mut self.reports)
     }
 
     /// Waits until everything on RC queue pairs is acknowledged, as long as there is progress. Returns whether it is.
@@ -552,7 +579,6 @@ impl PacketThread {
         now: &impl Fn() -> u64,
         input: &mut PacketBatch,
         out: &mut EngineOutput,
-        carried: &mut Carried,
     ) -> Result<bool, PacketThreadError> {
         let start = now();
         let (mut left, mut progress) = (usize::MAX, start);
@@ -569,85 +595,17 @@ impl PacketThread {
             }
             self.take_answers(now(), input, out)?;
             self.engine.run_timers(now(), out);
-            self.send_output(out, carried)?;
+            self.send_output(out)?;
             let due = self.engine.next_deadline().map_or(0, |at| at.saturating_sub(now()));
             let wait = Duration::from_nanos(due).clamp(Duration::from_micros(50), Duration::from_millis(1));
             self.roce.wait_for_answers(&[], wait)?;
         }
     }
 
-    /// Sends the engine's output through the fault injectors.
-    fn send_output(
-        &mut self,
-        out: &mut EngineOutput,
-        carried: &mut Carried,
-    ) -> Result<(), PacketThreadError> {
-        if let Some(ledger) = &mut self.ledger {
-            for (origin, copy) in &out.lost {
-                ledger.write_record(origin, *copy, ledger::LedgerFate::LostByQueuePair)?;
-            }
-        }
-        let PacketThread { roce_faults, nack_faults, roce, reports, engine, ledger, .. } = self;
-        let mut metas = out.meta.iter();
-        for batch in out.frames.batches_mut() {
-            if self.faulty {
-                for (index, meta) in (0..batch.len()).zip(&mut metas) {
-                    carried.set(batch.packet_cookie(index), *meta);
-                }
-                let mut recorded = Ok(());
-                // With an empty batch too: held frames may be due.
-                let leaving = roce_faults.apply_to_batch(batch, Instant::now(), |fate, number, _| {
-                    record_fate(engine, ledger, carried, fate, number, &mut recorded);
-                });
-                roce.send(leaving)?;
-                recorded?;
-            } else if !batch.is_empty() {
-                roce.send(batch)?;
-            }
-        }
-        for batch in out.nacks.batches_mut() {
-            let leaving = nack_faults.apply_to_batch(batch, Instant::now(), |_, _, _| {});
-            if !leaving.is_empty() {
-                reports.send(leaving)?;
-            }
-        }
+    fn send_output(&mut self, out: &mut EngineOutput) -> Result<(), PacketThreadError> {
+        self.path.send_output(out, &mut self.engine, &mut self.roce, &mut self.reports)?;
         out.clear();
         Ok(())
-    }
-}
-
-/// Counts a fault on a frame's reports and records it in the ledger. The first error is stored in `result`.
-fn record_fate(
-    engine: &mut Engine,
-    ledger: &mut Option<Ledger>,
-    carried: &Carried,
-    fate: fault::FaultOutcome,
-    number: u64,
-    result: &mut io::Result<()>,
-) {
-    let fate = match fate {
-        fault::FaultOutcome::Passed => return,
-        fault::FaultOutcome::Dropped => ledger::LedgerFate::Dropped,
-        fault::FaultOutcome::Duplicated => ledger::LedgerFate::Duplicated,
-        fault::FaultOutcome::Reordered { .. } => ledger::LedgerFate::Reordered,
-        // A flipped bit that the iCRC does not cover does no harm.
-        fault::FaultOutcome::Corrupted { bit } if fault::icrc_masks(bit) => return,
-        fault::FaultOutcome::Corrupted { .. } => ledger::LedgerFate::Corrupted,
-    };
-    let meta = carried.get(number);
-    if !engine.leaves_once(&meta) {
-        return;
-    }
-    if matches!(fate, ledger::LedgerFate::Dropped | ledger::LedgerFate::Corrupted) {
-        engine.injected_loss(&meta);
-    }
-    if let Some(ledger) = ledger {
-        for origin in engine.report_origins().frame_origins(&meta) {
-            let recorded = ledger.write_record(&origin, meta.copy, fate);
-            if result.is_ok() {
-                *result = recorded;
-            }
-        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The workers of a translator: each is a thread with its own links, data plane and sessions.
 
 use std::net::SocketAddrV4;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use dta_dataplane::Engine;
 use dta_dataplane::workers::{CrewView, build_crew};
-use dta_link::fault::FaultInjector;
+use dta_link::fault::{FaultInjector, Faults};
 use dta_link::{Link, RunUse, UdpConfig, UdpLink};
 use dta_proto::program::Endpoint;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -19,9 +18,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::TranslatorRunOptions;
 use crate::cluster::following::DataPlaneSessions;
 use crate::config::TranslatorConfig;
-use crate::packets::ledger::Ledger;
+use crate::packets::faults::{FaultyPath, Ledger};
 use crate::packets::{
-    Bell, Command, IntSide, PacketThread, PacketThreadError, PacketThreadMember, RoceLink, Snapshot, steering,
+    Bell, Command, DirectPath, IntSide, PacketPath, PacketThread, PacketThreadError, PacketThreadMember, RoceLink, Snapshot, steering,
 };
 use dta_switch::TargetError;
 use crate::software::InProcess;
@@ -112,36 +111,15 @@ impl Links {
             reports.into_iter().zip(roce).zip(members).enumerate()
         {
             let config = config.of_worker(worker);
-            let ledger = match options.ledger.as_deref().map(|path| ledger_of(path, worker)) {
-                Some(path) => Some(
-                    Ledger::create(&path)
-                        .with_context(|| format!("cannot create the ledger {}", path.display()))?,
-                ),
-                None => None,
-            };
             let (commands, inbox) = mpsc::channel();
-            let mut engine = Engine::new(config.engine_limits(ledger.is_some()));
+            let mut engine = Engine::new(config.engine_limits(options.ledger.is_some()));
             engine.list_reporters(&config.accepted_reporters());
             let turns = Arc::new(AtomicU64::new(0));
-            // Different faults for each worker.
-            let seed = options.seed ^ (worker as u64) << 32;
             let packets = PacketThread {
                 engine,
                 member: several.then(|| PacketThreadMember::new(crew, bell)),
-                roce_faults: FaultInjector::new(options.faults, seed, roce.corruption_scope()),
-                nack_faults: FaultInjector::new(
-                    options.nack_faults(),
-                    seed ^ 0x4e41_434b,
-                    reports.corruption_scope(),
-                ),
-                answer_faults: FaultInjector::new(
-                    options.answer_faults,
-                    seed ^ 0x4143_4b53,
-                    roce.corruption_scope(),
-                ),
-                faulty: !options.faults.is_none(),
+                path: open_path(options, worker, &reports, &roce)?,
                 turns: turns.clone(),
-                ledger,
                 commands: inbox,
                 reports,
                 int: int.take(),
@@ -213,12 +191,33 @@ impl Workers {
     }
 }
 
-/// The ledger of a worker: the first one's is the given file, the others' have a number appended.
-fn ledger_of(path: &Path, worker: usize) -> PathBuf {
-    match worker {
-        0 => path.to_owned(),
-        _ => PathBuf::from(format!("{}.{worker}", path.display())),
+/// The path of a worker's packets: with the faults and the ledger that a testbed asks for, or none.
+fn open_path(
+    options: &TranslatorRunOptions,
+    worker: usize,
+    reports: &UdpLink,
+    roce: &RoceLink,
+) -> anyhow::Result<Box<dyn PacketPath>> {
+    let faults = [options.faults, options.nack_faults(), options.answer_faults];
+    if options.ledger.is_none() && faults.iter().all(Faults::is_none) {
+        return Ok(Box::new(DirectPath));
     }
+    let ledger = options.ledger.as_ref().map(|path| {
+        let path = match worker {
+            0 => path.clone(),
+            _ => format!("{}.{worker}", path.display()).into(),
+        };
+        Ledger::create(&path).with_context(|| format!("cannot create the ledger {}", path.display()))
+    });
+    // Different faults for each worker.
+    let seed = options.seed ^ (worker as u64) << 32;
+    let [roce_faults, nack_faults, answer_faults] = faults;
+    Ok(Box::new(FaultyPath::new(
+        FaultInjector::new(roce_faults, seed, roce.corruption_scope()),
+        FaultInjector::new(nack_faults, seed ^ 0x4e41_434b, reports.corruption_scope()),
+        FaultInjector::new(answer_faults, seed ^ 0x4143_4b53, roce.corruption_scope()),
+        ledger.transpose()?,
+    )))
 }
 
 /// A number that differs for each start of this program.
