@@ -28,11 +28,11 @@ use crate::collectors::Collectors;
 use crate::config::{Config, ConfigError, EXAMPLE, FlowListener, IntListener, TranslatorConfig};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
+use crate::reporter_tables::{tables_json, tables_table, updates_json, updates_table};
 use crate::reporter_watch;
 use crate::run::{self, TranslatorRunOptions};
 use crate::setup;
 use crate::switch_watch;
-use crate::reporter_tables::{tables_json, tables_table, updates_json, updates_table};
 use crate::targets::{any_switch, reporter_switch};
 use dta_switch::After;
 

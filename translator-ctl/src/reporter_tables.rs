@@ -144,12 +144,12 @@ impl Words {
 }
 
 /// Rows as a JSON array.
-pub fn tables_json(used: &Used, tables: &Tables) -> Value {
+pub(crate) fn tables_json(used: &Used, tables: &Tables) -> Value {
     tables.iter().map(|(item, holds)| describe_item(used, item, holds).into_json()).collect()
 }
 
 /// Rows as a table; a sentence if there are none.
-pub fn tables_table(used: &Used, tables: &Tables) -> String {
+pub(crate) fn tables_table(used: &Used, tables: &Tables) -> String {
     if tables.is_empty() {
         return "the switch holds no entry of a reporter".into();
     }
@@ -170,7 +170,7 @@ fn describe_update(update: &SwitchUpdate) -> (&'static str, &'static str, Option
 }
 
 /// Updates as a JSON array. Deletions have only table and key.
-pub fn updates_json(used: &Used, updates: &[SwitchUpdate]) -> Value {
+pub(crate) fn updates_json(used: &Used, updates: &[SwitchUpdate]) -> Value {
     let one = |update: &SwitchUpdate| {
         let (change, _, holds) = describe_update(update);
         let nothing = Holds::Copies(Vec::new());
@@ -184,7 +184,7 @@ pub fn updates_json(used: &Used, updates: &[SwitchUpdate]) -> Value {
 }
 
 /// Updates as a table; a sentence if there are none.
-pub fn updates_table(used: &Used, updates: &[SwitchUpdate]) -> String {
+pub(crate) fn updates_table(used: &Used, updates: &[SwitchUpdate]) -> String {
     if updates.is_empty() {
         return "nothing to change: the switch holds what it should".into();
     }

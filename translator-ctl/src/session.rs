@@ -16,6 +16,7 @@ use tonic::Code;
 use crate::config::TranslatorConfig;
 use crate::program::{Grant, GrantError};
 use dta_proto::program::Endpoint;
+use dta_switch::RingAt;
 
 /// First and longest wait between attempts to reach the collector.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));

@@ -7,8 +7,8 @@ use crate::program::{Grant, build_program};
 use crate::session::{LeasedSession, SessionError};
 use crate::software::Remote;
 use crate::targets::any_switch;
-use dta_switch::{After, Target};
 use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Program};
+use dta_switch::{After, Target};
 
 /// Sessions with each collector, none of them open.
 fn unopened_sessions(config: &TranslatorConfig) -> impl Iterator<Item = Result<LeasedSession, SessionError>> {

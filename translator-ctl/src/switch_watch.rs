@@ -13,8 +13,8 @@ use tracing::{info, warn};
 use crate::cluster::following::{ClusterFollower, DataPlaneSessions};
 use crate::config::{Config, TranslatorConfig};
 use crate::lease::LeaseEvent;
-use dta_switch::translator::COLLECTORS;
 use crate::targets::{AnySwitch, any_switch};
+use dta_switch::translator::COLLECTORS;
 use dta_switch::{After, ApplyError, Target, TargetError, TargetStatus};
 
 /// Shortest interval between two flushes.

@@ -20,15 +20,14 @@ use dta_proto::batch::PacketBatch;
 use dta_proto::program::{DataPlaneEntry, Program};
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::DtaBody;
+use dta_switch::P4Switch;
+use dta_switch::tables::Tables;
+use dta_switch::translator::{Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_LIST};
+use dta_switch::{After, Target as _};
 use dta_testbed::p4_suite::generate::{self, collector_mac};
 use dta_testbed::p4_suite::{DataPlaneOutcome, Software, capture, captured, run_software};
 use dta_translator::config::Config;
 use dta_translator::targets::p4_switch;
-use dta_switch::tables::Tables;
-use dta_switch::translator::{
-    Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_LIST,
-};
-use dta_switch::{After, Target as _};
 use simple_switch::SimpleSwitch;
 
 /// Set in the namespace.

@@ -12,15 +12,15 @@ use chaos::Chaos;
 use common::Fake;
 use dta_proto::control::ReporterPosition;
 use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Program};
-use dta_translator::config::{Config, TranslatorConfig};
-use dta_translator::lease;
-use dta_translator::session::{LeasedSession, SessionError};
-use dta_translator::setup;
 use dta_switch::P4Switch;
 use dta_switch::pipeline::TRANSLATOR;
 use dta_switch::tables::{Item, Tables};
 use dta_switch::translator::SET_LIST;
 use dta_switch::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
+use dta_translator::config::{Config, TranslatorConfig};
+use dta_translator::lease;
+use dta_translator::session::{LeasedSession, SessionError};
+use dta_translator::setup;
 
 /// A reachable switch, with its configuration and a place for its state file.
 struct Bed {

@@ -17,9 +17,9 @@ use dta_proto::program::{
     DataPlaneChange, DataPlaneEntry, EntryKey, Program, ProgramQueuePair, Purpose, diff_programs,
 };
 use dta_proto::wire::dta::{DtaBody, DtaReport};
+use dta_switch::cpu_port::by_interface;
 use dta_translator::config::Config;
 use dta_translator::packets::{Command, DirectPath, PacketThread, PacketThreadError, RoceLink, Snapshot};
-use dta_switch::cpu_port::by_interface;
 use rustix::thread::UnshareFlags;
 use tokio::sync::oneshot;
 

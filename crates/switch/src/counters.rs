@@ -10,8 +10,8 @@ use dta_proto::counter::{Reason as R, Stage, translator as names};
 use dta_proto::program::Primitive;
 
 use super::lower::split_pair_number;
-use super::state::SwitchState;
 use super::p4_switch::unix_time_us;
+use super::state::SwitchState;
 
 /// Counters of the switch by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -317,12 +317,12 @@ mod tests {
     use dta_proto::store::{Merge, StoreKind};
     use dta_proto::wire::frame::Received;
 
-    use crate::lower::Lowering;
-    use crate::places::{PlaceCapacity, StatePlaces};
-    use crate::tables::{Holds, Item};
     use super::*;
+    use crate::lower::Lowering;
     use crate::options::SwitchOptions;
+    use crate::places::{PlaceCapacity, StatePlaces};
     use crate::platform::Platform;
+    use crate::tables::{Holds, Item};
 
     /// The fields of a header of the P4 program, in a profile.
     fn header(name: &str, profile: Profile) -> Vec<(String, u8)> {
@@ -398,7 +398,9 @@ mod tests {
         };
         let places = StatePlaces::default().assign_places(&program, 64, PlaceCapacity::ALL).unwrap();
         let platform = Platform::Tofino;
-        Lowering { program: &program, places: &places, options: &options, platform }.lower_program(&[]).unwrap()
+        Lowering { program: &program, places: &places, options: &options, platform }
+            .lower_program(&[])
+            .unwrap()
     }
 
     /// Bytes written as hexadecimal digits, in any groups.

@@ -5,7 +5,6 @@
 //! BfRuntime ([`bfruntime`]), and [reporters](reporter), which are programmed without a session. What the configuration
 //! says of a switch comes as [options].
 
-pub mod ages;
 pub mod bfrt_json;
 pub mod bfruntime;
 pub mod counters;
@@ -22,7 +21,6 @@ pub mod reporter;
 mod row;
 pub mod runtime;
 pub mod schema;
-pub mod simple_switch;
 pub mod state;
 pub mod tables;
 pub mod tofino;

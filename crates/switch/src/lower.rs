@@ -9,9 +9,9 @@ use super::places::StatePlaces;
 use super::tables::Tables;
 use super::tofino;
 use super::translator::{self as table, FLOOD_GROUP, GROUPS, QUEUE_PAIRS, REPORTS_PORT};
+use crate::TargetError;
 use crate::options::SwitchOptions;
 use crate::platform::Platform;
-use crate::TargetError;
 
 /// Most copies of one report.
 const COPIES: u32 = 4;

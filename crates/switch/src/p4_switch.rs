@@ -25,13 +25,13 @@ use tracing::{info, warn};
 
 use crate::counters::{self, SwitchCounts};
 use crate::lower::{Lowering, cannot_write, pair_number, split_pair_number};
+use crate::options::TranslatorOptions;
 use crate::places::StatePlaces;
 use crate::runtime::{BATCH, Runtime, WriteError};
 use crate::state::{StateFile, SwitchState};
 use crate::tables::{SwitchUpdate, Tables};
 use crate::translator::{self, Command};
 use crate::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
-use crate::options::TranslatorOptions;
 
 const FIELDS: RowFields = RowFields { expected: true, notify: true, ..RowFields::NONE };
 
@@ -389,7 +389,8 @@ impl Target for P4Switch {
         let is_same = |store, collector| is_same_part(&held, want, after, store, collector);
         let mut before = kept.places.clone();
         before.forget_lists_elsewhere(want, |store, collector| !is_same(store, collector));
-        let places = before.assign_places(want, self.options.switch.postcard_rows, self.runtime.place_capacity());
+        let places =
+            before.assign_places(want, self.options.switch.postcard_rows, self.runtime.place_capacity());
         let places = places.map_err(ApplyError::before_first_change)?;
         let wanted = self.lower_program(want, &places).map_err(ApplyError::before_first_change)?;
         let updates = tables.updates_to(&wanted);

@@ -18,9 +18,9 @@ use super::runtime::{self, CALL, MAX_ANSWER, Runtime, WriteError};
 use super::schema::{KeyField, MatchKind, P4FieldSchema, P4TableSchema, Schema, Used, all_ones};
 use super::tables::{Holds, Item, Match, SwitchUpdate, Tables};
 use super::translator::Command;
+use crate::TargetError;
 use crate::options::SwitchOptions;
 use crate::platform::Platform;
-use crate::TargetError;
 
 /// Longest wait for commands to finish.
 const COMMANDS: Duration = Duration::from_secs(30);

@@ -15,9 +15,9 @@ use super::places::PlaceCapacity;
 use super::schema::Used;
 use super::tables::{SwitchUpdate, Tables};
 use super::translator::Command;
+use crate::TargetError;
 use crate::options::SwitchOptions;
 use crate::platform::Platform;
-use crate::TargetError;
 
 /// Most updates in one request.
 pub const BATCH: usize = 500;

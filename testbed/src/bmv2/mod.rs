@@ -24,4 +24,4 @@ pub use hosts::Hosts;
 pub use machines::OptionsOnMachines;
 pub use outcome::SwitchRunOutcome;
 pub use run::{SwitchRunOptions, run, run_on_machines};
-pub use simple_switch::SimpleSwitch;
+pub use simple_switch::{SimpleSwitch, options_of_build, read_help_text};

@@ -9,13 +9,13 @@ use dta_proto::control::NodeStatistics;
 use dta_proto::counter::{Stage, collector};
 use dta_rpc::collector::RemoteCollector;
 use dta_rpc::{Ask, ClientOptions, Spread, SpreadMember};
-use dta_translator::config::Config;
-use dta_translator::setup;
 use dta_switch::P4Switch;
+use dta_switch::Target;
 use dta_switch::counters::SwitchCounts;
 use dta_switch::reporter::ReporterSwitch;
 use dta_switch::translator::PROBE;
-use dta_switch::Target;
+use dta_translator::config::Config;
+use dta_translator::setup;
 use dta_translator::targets::{any_switch, p4_switch, reporter_switch};
 
 use super::files::{TRANSLATOR, collector_file, history_path, parse_switch_config, translator_file};
@@ -75,8 +75,7 @@ impl OneMachine {
         }
         let text = translator_file(folder, links, &addresses, ground.control[1])?;
         let config = parse_switch_config(folder, &text)?;
-        let translator =
-            p4_switch(&config, TRANSLATOR)?.context("the translator is no P4 switch")?;
+        let translator = p4_switch(&config, TRANSLATOR)?.context("the translator is no P4 switch")?;
         std::fs::write(folder.join(CONFIG), text)?;
         let client = |address: &String| RemoteCollector::connect_lazy(&ClientOptions::without_tls(address));
         let collectors = addresses.iter().map(client).collect::<Result<Vec<_>, _>>()?;

@@ -16,10 +16,10 @@ use anyhow::{Context, anyhow, bail};
 use dta_files::moment;
 use dta_link::netstat;
 use dta_proto::wire::dta::DtaReport;
+use dta_switch::reporter::ReporterSwitch;
 use dta_translator::config::Config;
 use dta_translator::setup;
 use dta_translator::targets::{any_switch, reporter_switch};
-use dta_switch::reporter::ReporterSwitch;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -335,8 +335,7 @@ impl MachineAgent {
             OfSwitch::Setup => {
                 // A switch accepts one control plane at a time.
                 drop(known);
-                let mut reporter =
-                    reporter_switch(config, name)?.context("it is not a reporter")?;
+                let mut reporter = reporter_switch(config, name)?.context("it is not a reporter")?;
                 self.note_programmed(file, name, false);
                 reporter.apply_settings().await.context("the reporter cannot be programmed")?;
                 self.note_programmed(file, name, true);

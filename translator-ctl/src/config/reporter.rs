@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use dta_switch::matches::Masked;
 use dta_switch::reporter::settings::{
-    Acl, Deflect, DropMac, DropRoute, EntryKind, Excluded, KeyKind, QueueOf, ReporterWatchRule, SwitchPort, SwitchReportKind,
-    Threshold, ValueKind,
+    Acl, Deflect, DropMac, DropRoute, EntryKind, Excluded, KeyKind, QueueOf, ReporterWatchRule, SwitchPort,
+    SwitchReportKind, Threshold, ValueKind,
 };
 
 /// The UDP port of reports, known to the programs: it is never watched.

@@ -8,12 +8,14 @@ use dta_proto::program::Mac;
 
 use dta_switch::matches::{Masked, PortRange, Protocol};
 use dta_switch::reporter::settings::{
-    Becomes, Excluded, EntryKind, KeyKind, ReceiverKind, ReportReceiver, ReporterWatchRule, ResolvedReportOutput,
-    SwitchReportKind, SwitchReporterSettings, Threshold, ValueKind,
+    Becomes, EntryKind, Excluded, KeyKind, ReceiverKind, ReportReceiver, ReporterWatchRule,
+    ResolvedReportOutput, SwitchReportKind, SwitchReporterSettings, Threshold, ValueKind,
 };
 use dta_switch::tofino::pipe_of_port;
 
-use super::reporter::{As, Destination, DestinationKind, REPORTS_PORT, SwitchReportOutput, SwitchReporterTable};
+use super::reporter::{
+    As, Destination, DestinationKind, REPORTS_PORT, SwitchReportOutput, SwitchReporterTable,
+};
 use super::switch::{MAX_PORT, P4};
 use super::{Config, ConfigError, SessionOverrides};
 
@@ -79,13 +81,9 @@ pub(super) fn resolve_settings(p4: &P4, switch: &str) -> Result<SwitchReporterSe
     let own = p4.reporter.clone().unwrap_or_default();
     let reader = SettingsReader { p4, own: &own, table: &table };
     reader.check_ranges()?;
-    let switch_id = own.switch_id.ok_or_else(|| {
-        reader.wrong_value(
-            "switch_id",
-            "missing",
-            "this switch's number in reports",
-        )
-    })?;
+    let switch_id = own
+        .switch_id
+        .ok_or_else(|| reader.wrong_value("switch_id", "missing", "this switch's number in reports"))?;
     let source = reader.report_source()?;
     let destinations = reader.destinations(switch_id)?;
     let subnets = own.watch_subnets.as_ref();

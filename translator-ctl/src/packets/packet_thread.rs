@@ -265,10 +265,10 @@ impl PacketPath for DirectPath {
         roce: &mut RoceLink,
         reports: &mut UdpLink,
     ) -> Result<(), PacketThreadError> {
-        for batch in out.frames.batches_mut().filter(|batch| !batch.is_empty()) {
+        for batch in out.frames.batches_mut().iter_mut().filter(|batch| !batch.is_empty()) {
             roce.send(batch)?;
         }
-        for batch in out.nacks.batches_mut().filter(|batch| !batch.is_empty()) {
+        for batch in out.nacks.batches_mut().iter_mut().filter(|batch| !batch.is_empty()) {
             reports.send(batch)?;
         }
         Ok(())

@@ -20,10 +20,11 @@ use crate::cluster::following::DataPlaneSessions;
 use crate::config::TranslatorConfig;
 use crate::packets::faults::{FaultyPath, Ledger};
 use crate::packets::{
-    Bell, Command, DirectPath, IntSide, PacketPath, PacketThread, PacketThreadError, PacketThreadMember, RoceLink, Snapshot, steering,
+    Bell, Command, DirectPath, IntSide, PacketPath, PacketThread, PacketThreadError, PacketThreadMember,
+    RoceLink, Snapshot, steering,
 };
-use dta_switch::TargetError;
 use crate::software::InProcess;
+use dta_switch::TargetError;
 
 /// How long a stop waits for reports in transit between workers.
 const BETWEEN: Duration = Duration::from_secs(1);

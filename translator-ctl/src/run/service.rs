@@ -9,8 +9,8 @@ use dta_proto::control::{
 use tonic::{Request, Response, Status};
 
 use crate::software::InProcess;
-use dta_switch::{After, ApplyError, ApplyProgress, Target, TargetError};
 use dta_proto::program::{DataPlaneChange, Program, without_keys};
+use dta_switch::{After, ApplyError, ApplyProgress, Target, TargetError};
 
 /// The service for this process's data plane.
 #[derive(Clone)]
@@ -38,23 +38,19 @@ impl TranslatorService {
     }
 }
 
-impl From<TargetError> for Status {
-    fn from(error: TargetError) -> Status {
-        match error {
-            TargetError::Refused(why) => Status::invalid_argument(why),
-            other => Status::unavailable(other.to_string()),
-        }
+fn status_of_target(error: TargetError) -> Status {
+    match error {
+        TargetError::Refused(why) => Status::invalid_argument(why),
+        other => Status::unavailable(other.to_string()),
     }
 }
 
-impl From<ApplyError> for Status {
-    fn from(error: ApplyError) -> Status {
-        match error {
-            ApplyError { progress: ApplyProgress::Nothing, error: TargetError::Refused(why) } => {
-                Status::invalid_argument(format!("nothing has changed: {why}"))
-            }
-            other => Status::unavailable(other.to_string()),
+fn status_of_apply(error: ApplyError) -> Status {
+    match error {
+        ApplyError { progress: ApplyProgress::Nothing, error: TargetError::Refused(why) } => {
+            Status::invalid_argument(format!("nothing has changed: {why}"))
         }
+        other => Status::unavailable(other.to_string()),
     }
 }
 
@@ -64,12 +60,12 @@ impl Translator for TranslatorService {
         &self,
         _: Request<TranslatorStatisticsRequest>,
     ) -> Result<Response<TranslatorStatisticsResponse>, Status> {
-        let nodes = self.target.clone().statistics().await?;
+        let nodes = self.target.clone().statistics().await.map_err(status_of_target)?;
         Ok(Response::new(TranslatorStatisticsResponse { nodes }))
     }
 
     async fn flush(&self, _: Request<FlushRequest>) -> Result<Response<FlushResponse>, Status> {
-        let flushed = self.target.clone().flush_all().await?;
+        let flushed = self.target.clone().flush_all().await.map_err(status_of_target)?;
         Ok(Response::new(FlushResponse { flushed }))
     }
 
@@ -78,7 +74,8 @@ impl Translator for TranslatorService {
         request: Request<CompareProgramRequest>,
     ) -> Result<Response<CompareProgramResponse>, Status> {
         let want = self.parse_program(&request.into_inner().program)?;
-        let changes = self.target.clone().required_changes(&want, After::Open).await?;
+        let changes =
+            self.target.clone().required_changes(&want, After::Open).await.map_err(status_of_target)?;
         Ok(Response::new(CompareProgramResponse { changes: to_messages(changes) }))
     }
 
@@ -87,7 +84,7 @@ impl Translator for TranslatorService {
         request: Request<ApplyProgramRequest>,
     ) -> Result<Response<ApplyProgramResponse>, Status> {
         let want = self.parse_program(&request.into_inner().program)?;
-        let made = self.target.clone().apply_program(&want, After::Open).await?;
+        let made = self.target.clone().apply_program(&want, After::Open).await.map_err(status_of_apply)?;
         Ok(Response::new(ApplyProgramResponse { changes: to_messages(made) }))
     }
 }

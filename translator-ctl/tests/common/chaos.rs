@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use dta_proto::random::SplitMix64;
-use dta_switch::platform::Platform;
 use dta_switch::TargetError;
 use dta_switch::counters::SwitchCounts;
 use dta_switch::pipeline::P4Pipeline;
+use dta_switch::platform::Platform;
 use dta_switch::runtime::{Runtime, WriteError};
 use dta_switch::schema::Used;
 use dta_switch::tables::{Item, SwitchUpdate, Tables};

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dta_switch::simple_switch::{options_of_build, read_help_text};
+use dta_testbed::bmv2::{options_of_build, read_help_text};
 
 /// The file of its log.
 const LOG: &str = "switch.log";

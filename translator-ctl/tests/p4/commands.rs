@@ -8,12 +8,12 @@ use std::time::Duration;
 use dta_proto::program::Primitive;
 use dta_proto::wire::frame::Received;
 use dta_proto::wire::roce::Psn;
-use dta_switch::tofino::Profile;
-use dta_translator::config::{Config, Switch};
 use dta_switch::P4Switch;
 use dta_switch::bfruntime::BfRuntime;
 use dta_switch::pipeline::TRANSLATOR;
+use dta_switch::tofino::Profile;
 use dta_switch::{After, Target as _};
+use dta_translator::config::{Config, Switch};
 
 use crate::profiles::{BATCHES_OF_16, BATCHES_OF_32, POSTCARDS, SKETCH, program, switch, target};
 use crate::tofino::FakeTofino;
@@ -111,7 +111,10 @@ impl Told {
             frames.frames.lock().unwrap().extend_from_slice(commands);
             Ok(commands.len())
         }));
-        let mut target = P4Switch::new(Box::new(runtime), p4.translator_options("b1", &config.translator_of("b1").unwrap()));
+        let mut target = P4Switch::new(
+            Box::new(runtime),
+            p4.translator_options("b1", &config.translator_of("b1").unwrap()),
+        );
         block_on(target.apply_program(&program(stores), After::Open)).unwrap();
         tofino.with(|state| state.asked.clear());
         Told { tofino, target, sent }

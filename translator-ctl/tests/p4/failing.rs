@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use dta_proto::program::{DataPlaneEntry, Program, Purpose};
-use dta_translator::config::Config;
 use dta_switch::P4Switch;
 use dta_switch::pipeline::{REPORTER, TRANSLATOR};
 use dta_switch::reporter::ReporterSwitch;
 use dta_switch::translator::{SET_LIST, SET_PSN};
 use dta_switch::{After, Target as _};
+use dta_translator::config::Config;
 
 use crate::chaos::Chaos;
 use crate::profiles::{BATCHES_OF_16, BATCHES_OF_32, POSTCARDS, SKETCH, program};
@@ -98,7 +98,8 @@ fn a_reporter_that_fails_at_random_comes_to_hold_what_it_should() {
     for seed in 0..SEEDS {
         let chaos = Chaos::new(&REPORTER, seed);
         chaos.with(|state| state.one_in = 4);
-        let mut reporter = ReporterSwitch::new(Box::new(chaos.clone()), "edge1", &p4.switch_options(), &settings);
+        let mut reporter =
+            ReporterSwitch::new(Box::new(chaos.clone()), "edge1", &p4.switch_options(), &settings);
         for empties in [false, true, false] {
             let attempts = (0..ATTEMPTS).find(|_| {
                 let done = match empties {

@@ -2,15 +2,15 @@
 
 use dta_proto::program::{DataPlaneEntry, Primitive, Program};
 use dta_proto::store::{SlotKeys, StoreKind};
-use dta_switch::tofino::Profile;
-use dta_translator::config::{Config, Switch};
-use dta_translator::setup;
-use dta_translator::targets::p4_switch;
 use dta_switch::P4Switch;
 use dta_switch::bfruntime::schema_from_bfrt;
 use dta_switch::tables::{Holds, Item, Match};
+use dta_switch::tofino::Profile;
 use dta_switch::tofino::{cannot_write, registers_of, required_schema};
 use dta_switch::{After, Target as _};
+use dta_translator::config::{Config, Switch};
+use dta_translator::setup;
+use dta_translator::targets::p4_switch;
 
 use crate::tofino::{FakeTofino, program_of_profile};
 use crate::{Bed, block_on, tofino_config};

@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use dta_translator::config::{Config, ConfigError, Switch};
-use dta_translator::targets::reporter_switch;
 use dta_switch::bfruntime;
 use dta_switch::p4runtime::Compiled;
 use dta_switch::pipeline::REPORTER;
@@ -12,6 +10,8 @@ use dta_switch::reporter::{ReporterSwitch, tables::USED, tofino::USED as TOFINO}
 use dta_switch::schema::Schema;
 use dta_switch::tables::{Holds, Item, SwitchUpdate, Tables};
 use dta_switch::{ApplyError, TargetError};
+use dta_translator::config::{Config, ConfigError, Switch};
+use dta_translator::targets::reporter_switch;
 use p4runtime_proto::read_p4info;
 
 use super::simple_switch::{self, SimpleSwitch};
@@ -424,7 +424,8 @@ fn a_netcfg_of_sd_fabric_says_what_is_reported() {
     let switch = FakeSwitch::start();
     let netcfg = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/p4/netcfg.json");
     let (tables, notes) = convert_netcfg(&netcfg, &["leaf1"]).unwrap();
-    let of_switch = format!("[switch.leaf1]\ntype = 'bmv2'\nrole = 'reporter'\ncontrol = '{}'", switch.address);
+    let of_switch =
+        format!("[switch.leaf1]\ntype = 'bmv2'\nrole = 'reporter'\ncontrol = '{}'", switch.address);
     let of_reporter = "[switch.leaf1.reporter]\nports = [{ port = 284 }, { port = 296 }]";
     let text = tables.replace("[switch.leaf1]", &of_switch).replace("[switch.leaf1.reporter]", of_reporter);
     let config = parse(&text).unwrap();

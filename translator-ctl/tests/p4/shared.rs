@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use dta_proto::program::{
     DataPlaneEntry, EntryKey, Lists, Primitive, Program, ProgramQueuePair, ProgramSession, Store,
 };
-use dta_translator::config::Config;
-use dta_translator::setup;
 use dta_switch::P4Switch;
 use dta_switch::pipeline::TRANSLATOR;
 use dta_switch::tables::{Holds, Item, Match, Tables};
@@ -14,6 +12,8 @@ use dta_switch::translator::{
     FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_COLUMN, FORGET_LIST, FORGET_ROW, SET_LIST, SET_PSN,
 };
 use dta_switch::{After, Target, TargetError};
+use dta_translator::config::Config;
+use dta_translator::setup;
 
 use crate::chaos::Chaos;
 use crate::profiles::target;
@@ -210,7 +210,10 @@ fn a_list_goes_on_at_each_collector_where_it_was_there() {
     let config = bed.config("postcard_rows = 64");
     let (_, p4) = config.find_switch("b1").unwrap().p4_config().unwrap();
     let chaos = Chaos::new(&TRANSLATOR, 0);
-    let mut target = P4Switch::new(Box::new(chaos.clone()), p4.translator_options("b1", &config.translator_of("b1").unwrap()));
+    let mut target = P4Switch::new(
+        Box::new(chaos.clone()),
+        p4.translator_options("b1", &config.translator_of("b1").unwrap()),
+    );
     // Which lists are flushed, whose new places are cleared as others had them, and which are set to 100.
     let mut apply = |at: &[(u8, u32, u32)], generation, after| {
         chaos.with(|state| state.registers.clear());
@@ -264,8 +267,12 @@ fn lists_that_move_while_the_switch_fails_go_on_in_the_end() {
     for seed in 0..100 {
         let chaos = Chaos::new(&TRANSLATOR, seed);
         let _ = std::fs::remove_file(bed.kept());
-        let target =
-            || P4Switch::new(Box::new(chaos.clone()), p4.translator_options("b1", &config.translator_of("b1").unwrap()));
+        let target = || {
+            P4Switch::new(
+                Box::new(chaos.clone()),
+                p4.translator_options("b1", &config.translator_of("b1").unwrap()),
+            )
+        };
         let steps = [
             (&[(0, 0, 8)][..], 1, After::Open),
             (&[(0, 0, 4), (1, 4, 4)], 1, After::Renewal),

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use dta_switch::tofino::Profile;
 use dta_switch::bfrt_json::{BfrtInfo, BfrtTable, last_segment};
+use dta_switch::tofino::Profile;
 use p4runtime_proto::bfruntime::bfrt::bf_runtime_server::{BfRuntime, BfRuntimeServer};
 use p4runtime_proto::bfruntime::bfrt::*;
 use p4runtime_proto::bfruntime::write_failed;

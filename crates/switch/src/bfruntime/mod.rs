@@ -19,23 +19,23 @@ use p4runtime_proto::bfruntime::bfrt::*;
 use tokio::sync::mpsc::Sender;
 use tonic::transport::Channel;
 
+use self::commands::Ages;
 use self::fields::{data_fields, number_in, single_key, table_entity};
 use self::own_tables::{GROUP, MIRROR, NODE, PIPE, find_field};
 pub use self::rows::schema_from_bfrt;
-use crate::ages::Ages;
+use crate::TargetError;
 use crate::bfrt_json::{BfrtInfo, last_segment};
 use crate::counters::SwitchCounts;
 use crate::cpu_port;
+use crate::options::SwitchOptions;
 use crate::pipeline::P4Pipeline;
 use crate::places::PlaceCapacity;
+use crate::platform::Platform;
 use crate::runtime::{self, BATCH, MAX_ANSWER, Runtime, WriteError};
 use crate::schema::{Schema, Used};
 use crate::tables::{Holds, Item, SwitchUpdate, Tables};
 use crate::tofino::{self, Profile};
 use crate::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, PROBE};
-use crate::options::SwitchOptions;
-use crate::platform::Platform;
-use crate::TargetError;
 
 /// A switch over BfRuntime.
 pub struct BfRuntime {

@@ -12,9 +12,7 @@ use super::{BfRuntime, Described};
 use crate::TargetError;
 use crate::bfrt_json::{BfrtInfo, BfrtTable, last_segment};
 use crate::runtime::BATCH;
-use crate::tofino::{
-    self, COLUMN_UNSENT, COLUMN_USED, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD,
-};
+use crate::tofino::{self, COLUMN_UNSENT, COLUMN_USED, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD};
 use crate::translator::{Command, FORGET_COLUMN, FORGET_LIST, FORGET_ROW, SET_LIST, SET_PSN};
 
 /// Registers of one name: table, number of the index, number and width of the value.

@@ -7,9 +7,7 @@ use super::fields::{
     data_fields, exact_key_field, number_in, parse_number, stream_data_field, table_update, to_padded_bytes,
 };
 use crate::bfrt_json::{BfrtInfo, BfrtTable, last_segment};
-use crate::schema::{
-    self, MatchKind, P4CounterSchema, P4FieldSchema, P4TableSchema, Schema, all_ones,
-};
+use crate::schema::{self, MatchKind, P4CounterSchema, P4FieldSchema, P4TableSchema, Schema, all_ones};
 use crate::tables::{Holds, Item, Match, SwitchUpdate};
 
 /// Name of the key field for the priority.

@@ -1,15 +1,19 @@
 //! Lowers a reporter's settings to the tables of its program.
 
+use super::settings::{Becomes, ReceiverKind, ReportReceiver, SwitchReportKind, SwitchReporterSettings};
 use super::tables::{self as table, FLOOD_GROUP, SESSIONS};
 use super::tofino;
-use super::settings::{Becomes, ReceiverKind, ReportReceiver, SwitchReportKind, SwitchReporterSettings};
 use crate::options::SwitchOptions;
 use crate::platform::Platform;
-use crate::tofino::pipe_of_port;
 use crate::tables::{Holds, Item, Mirror, MirrorSide, Tables, Towards};
+use crate::tofino::pipe_of_port;
 
 /// A reporter's tables, for forwarding and for reporting.
-pub fn lower_settings(settings: &SwitchReporterSettings, options: &SwitchOptions, platform: Platform) -> Tables {
+pub fn lower_settings(
+    settings: &SwitchReporterSettings,
+    options: &SwitchOptions,
+    platform: Platform,
+) -> Tables {
     let mut tables = forwarding(settings, options, platform);
     for to in &settings.deflect {
         let holds = Holds::Queue { port: to.port.into(), queue: to.queue.into() };

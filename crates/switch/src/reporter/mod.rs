@@ -12,13 +12,13 @@ use dta_proto::control::{Counter, NodeStatistics};
 use dta_proto::counter::Stage;
 use tracing::info;
 
+use self::settings::{SwitchReportKind, SwitchReporterSettings};
 use crate::counters::SwitchCounts;
+use crate::options::SwitchOptions;
+use crate::p4_switch::{unix_time_us, write_all};
 use crate::runtime::Runtime;
 use crate::schema::Used;
 use crate::tables::{Item, SwitchUpdate, Tables};
-use crate::p4_switch::{unix_time_us, write_all};
-use self::settings::{SwitchReportKind, SwitchReporterSettings};
-use crate::options::SwitchOptions;
 use crate::{ApplyError, TargetError};
 
 /// A switch that runs `reporter-p4`.

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::tables::{self, SESSIONS, Settings as SettingsTable, Watchlist};
 use super::settings::{Becomes, ReceiverKind, SwitchReporterSettings, ValueKind};
+use super::tables::{self, SESSIONS, Settings as SettingsTable, Watchlist};
 use crate::row::{ActionOf, RowAction as _, actions};
 use crate::schema::MatchKind::{Exact, Ternary};
 use crate::schema::{Used, UsedAction, UsedTable};

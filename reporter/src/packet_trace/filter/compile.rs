@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use super::tree::{End, Test, Tree};
+use super::parse::{End, Test, Tree};
 use crate::packet_trace::matching::{self, FilterTable, TERMS, TESTS, Term, TooLong, meta, word};
 
 /// Most distinct tests and terms during compilation; simplification may leave fewer.

@@ -11,10 +11,8 @@
 //! follows. `outer` before a test or a parenthesis selects the outermost.
 
 mod compile;
-mod lex;
 mod net;
 mod parse;
-mod tree;
 
 use crate::packet_trace::matching::{FilterTable, TooLong};
 

@@ -3,9 +3,42 @@
 use std::net::IpAddr;
 
 use super::FilterError;
-use super::lex::split_words;
 use super::net::Net;
-use super::tree::{End, Test, Tree};
+
+/// Which end of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Source,
+    Destination,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    /// The IP version, 4 or 6.
+    Version(u8),
+    Protocol(u8),
+    Address(End, Net),
+    /// A range of ports, both ends included.
+    Port(End, u16, u16),
+    /// A fragment other than the first.
+    LaterFragment,
+    /// TCP's flags under a mask equal this.
+    TcpFlags {
+        mask: u8,
+        equal: u8,
+    },
+    /// Any VLAN tag, or one with this number.
+    Vlan(Option<u16>),
+}
+
+/// A filter over tests of the innermost or the outermost packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Tree {
+    Test { outer: bool, test: Test },
+    Not(Box<Tree>),
+    All(Vec<Tree>),
+    Any(Vec<Tree>),
+}
 
 /// Deepest nesting of parentheses and of alternating `and` and `or`: the tree is walked by recursion.
 pub(super) const DEEPEST: usize = 64;
@@ -473,5 +506,58 @@ impl<'a> Parser<'a> {
             return Err(self.syntax_error("a parenthesis is not closed"));
         }
         Ok(flags)
+    }
+}
+
+/// Signs of two characters come before their prefixes.
+const SIGNS: [&str; 15] = ["&&", "||", "!=", "==", "<=", ">=", "(", ")", "!", "=", "&", "|", "[", "]", "<"];
+
+/// Splits a text into words and signs.
+fn split_words(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign));
+        let end = match sign {
+            Some(sign) => sign.len(),
+            None => {
+                let is_end = |c: char| c.is_whitespace() || "()!=&|[]<>".contains(c);
+                // Any other sign is its own word.
+                rest.char_indices().skip(1).find(|(_, c)| is_end(*c)).map_or(rest.len(), |(at, _)| at)
+            }
+        };
+        words.push(&rest[..end]);
+        rest = rest[end..].trim_start();
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_signs_need_no_blanks_between_them() {
+        assert_eq!(
+            split_words(" !(tcp[tcpflags]&tcp-syn!=0)||net 2001:db8::/32 "),
+            [
+                "!",
+                "(",
+                "tcp",
+                "[",
+                "tcpflags",
+                "]",
+                "&",
+                "tcp-syn",
+                "!=",
+                "0",
+                ")",
+                "||",
+                "net",
+                "2001:db8::/32"
+            ]
+        );
+        assert_eq!(split_words("a>é<"), ["a", ">é", "<"]);
+        assert!(split_words("  ").is_empty());
     }
 }
