@@ -142,13 +142,18 @@ fn int_v21_over_tcp_by_dscp() {
 /// INT v2.1, "Example with INT-MD including domain specific source-only metadata".
 #[test]
 fn int_v21_with_source_only_metadata() {
-    let int = [0x1008_0000, 0x2000_0105, 0x8000_5453, 0x8000_4000, 3, 2, 1, 0xa61a_f6b1, 0x647d_0000];
-    let bytes = words(&[&[0x1420_0040, 9, 1, 0][..], &ip(6, 100), &TCP, &int].concat());
     let of = |words| IntSettings { mark: Mark::Always, source_only_words: words, ..IntSettings::default() };
-    let (_, report) = only(&bytes, &of(2));
-    assert_eq!(report.hops_with_switches().filter_map(|(switch, _)| switch).collect::<Vec<_>>(), [3, 2, 1]);
-    // The bytes alone do not show it if hops are one word long.
-    assert_eq!(only(&bytes, &of(0)).1.hops_with_switches().count(), 5);
+    // Transparent Security's domain, whose words are known, and another.
+    for (domain, setting, hops) in [(0x5453, 2, 3), (0x5453, 0, 3), (0x5454, 2, 3), (0x5454, 0, 0)] {
+        let head = [0x1008_0000, 0x2000_0105, 0x8000_0000 | domain, 0x8000_4000];
+        let int = [&head[..], &[3, 2, 1, 0xa61a_f6b1, 0x647d_0000]].concat();
+        let bytes = words(&[&[0x1420_0040, 9, 1, 0][..], &ip(6, 100), &TCP, &int].concat());
+        let (_, report) = only(&bytes, &of(setting));
+        let switches: Vec<_> = report.hops_with_switches().filter_map(|(switch, _)| switch).collect();
+        assert_eq!(switches, [3, 2, 1][..hops]);
+        // The bytes alone do not show it if hops are one word long.
+        assert_eq!(report.packet.unwrap().has_unread_int, hops == 0);
+    }
 }
 
 /// INT v1.0, "Example with INT over TCP": two hops of node and queue, marked by DSCP.
@@ -163,8 +168,8 @@ fn int_v10_over_tcp() {
     // One hop less than the length says.
     bytes.truncate(bytes.len() - 8);
     for mark in [Mark::Guess, Mark::Always] {
-        let error = only(&bytes, &IntSettings { mark, ..IntSettings::default() }).1.packet.unwrap_err();
-        assert_eq!((error.layer, error.field), (Layer::Int, "stack"));
+        let packet = only(&bytes, &IntSettings { mark, ..IntSettings::default() }).1.packet.unwrap();
+        assert!(packet.stack.is_none() && packet.has_unread_int);
     }
 }
 
@@ -500,7 +505,7 @@ fn case() -> impl Strategy<Value = Case> {
         let details =
             (any_flow(), 0..3usize, 0..4usize, 0..4usize, any::<bool>(), any::<bool>(), any::<[bool; 4]>());
         let numbers = (any::<u32>(), 0..64u8, any::<u32>(), 0..4u8, any::<u16>(), 0..2usize);
-        (prop::collection::vec(hop(halved), 0..20), hop(halved), details, numbers).prop_map(
+        (prop::collection::vec(hop(halved), 1..20), hop(halved), details, numbers).prop_map(
             move |(mut hops, local_hop, details, (switch, hardware, sequence, words, local, source_only))| {
                 let (flow, vlans, ip_options, tcp_options, before, ethernet, flags) = details;
                 // What the length field can say: 255 words.
@@ -527,7 +532,9 @@ fn case() -> impl Strategy<Value = Case> {
                 };
                 let mut settings = IntSettings::default();
                 if int == IntVersion::V21 && words > 0 {
-                    stack.domain = (0x5453, 0x8000, words - 1);
+                    // Neither in hops nor of the source: then the domain asks for nothing.
+                    let asks = words > 1 || source_only > 0;
+                    stack.domain = (0x5454, if asks { 0x8000 } else { 0 }, words - 1);
                     stack.source_only = vec![0xaa; source_only * 8];
                     settings.source_only_words = (source_only * 2) as u8;
                 }
@@ -551,7 +558,8 @@ fn case() -> impl Strategy<Value = Case> {
                 datagram.version_nibble = halved.into();
                 let report = &mut datagram.reports[0];
                 let [dropped, congested, tracked, intermediate] = flags;
-                report.flags = Flags { dropped, congested, tracked, intermediate };
+                // Where INT is a guess, none is looked for in packets of other flows.
+                report.flags = Flags { dropped, congested, tracked: tracked || before, intermediate };
                 (report.hop, report.halved_queue) = (local_hop, halved);
                 report.hop.drop = (Some(3), 71);
                 report.ethernet = ethernet || version == ReportVersion::V05;
@@ -741,7 +749,7 @@ fn int_mx_is_read_and_leaves_the_flow_as_its_sender_wrote_it() {
 }
 
 #[test]
-fn a_stack_that_is_cut_is_an_error_also_where_int_is_guessed() {
+fn a_stack_that_is_cut_is_not_read_and_leaves_the_flow() {
     use dta_telemetry::int::emit::Stack;
     let of = "10.0.0.1:5->10.0.0.2:6/udp";
     let hops = || (1..4).map(|n| Hop { switch: Some(n), latency: Some(n), ..Hop::default() }).collect();
@@ -756,12 +764,11 @@ fn a_stack_that_is_cut_is_an_error_also_where_int_is_guessed() {
         for settings in dialects {
             let read = |bytes: &[u8]| {
                 let report = parse_reports(bytes, &settings).unwrap().next().unwrap().unwrap();
-                report.packet.map(|packet| packet.stack.is_some())
+                report.packet.map(|packet| (packet.flow, packet.stack.is_some(), packet.has_unread_int))
             };
-            assert_eq!(read(&whole), Ok(true), "{version:?}");
+            assert_eq!(read(&whole), Ok((flow(of), true, false)), "{version:?}");
             // In v0.5, the tail may be missing, and 4 bytes more are within the last hop.
-            let cut = read(&whole[..whole.len() - 8]).unwrap_err();
-            assert_eq!((cut.layer, cut.field), (Layer::Int, "stack"), "{version:?}");
+            assert_eq!(read(&whole[..whole.len() - 8]), Ok((flow(of), false, true)), "{version:?}");
         }
     }
     // What is not INT is still not INT, and so are TCP options, which may start like it.

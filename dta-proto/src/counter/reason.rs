@@ -122,10 +122,10 @@ values! {
     /// Why an INT report was rejected: `int.dropped.REASON`.
     IntReason {
         Version = "version", "a Telemetry Report version that does not exist, or not in this dialect";
-        Header = "header", "the report's own header is truncated or invalid";
+        Header = "header", "the report's own header is truncated or invalid, or a length contradicts what it counts: no later report of the datagram is read then";
         Ioam = "ioam", "a report about IOAM (v2.0), whose contents no specification defines";
         Packet = "packet", "the reported packet cannot be parsed, and the report mentions no drop or queue";
-        Stack = "stack", "the packet's INT is truncated or contradicts itself";
+        Stack = "stack", "the packet is marked as one with INT (`mark`), but has none or one that contradicts itself";
     }
 }
 

@@ -245,6 +245,8 @@ table! {
             "Telemetry Reports summed in their flow's count but not written yet, for up to `count_wait_ms`" .with_kind(CounterKind::Now);
         INT_COUNTS_EARLY: "int.counts_early", Reports, Beside,
             "Telemetry Reports whose count was written early because another flow took its place" .as_detail();
+        INT_UNREAD: "int.unread", Reports, Beside,
+            "Telemetry Reports whose packet has INT that is not read: it is cut short, or the source's words cannot be told from hops (`source-only-words`). The rest of the report counts";
         INT_XD: "int.xd", Reports, Beside,
             "INT-XD Telemetry Reports: one switch reports for itself on a tracked flow. The flow's path is assembled from its switches; there is no end-to-end latency";
         INT_MX: "int.mx", Reports, Beside,

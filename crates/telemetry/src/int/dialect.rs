@@ -89,6 +89,8 @@ pub(super) struct Form {
     /// INT before the TCP options rather than after them, if both parse.
     pub(super) before_options: bool,
     pub(super) source_only_words: u8,
+    /// Only INT-MX, whose instructions are no metadata.
+    pub(super) only_mx: bool,
 }
 
 impl Form {
@@ -100,7 +102,17 @@ impl Form {
         no_latency: false,
         before_options: false,
         source_only_words: 0,
+        only_mx: false,
     };
+    /// For packets of no tracked flow, where INT is guessed.
+    const UNTRACKED: Form = Form { mark: Mark::Guess, only_mx: true, ..Form::WITHOUT_INT };
+
+    /// How to parse the packet of a report, by its F bit: where it is 0, the packet "will not" carry metadata, so that whoever's packets
+    /// are dropped cannot plant paths. A sender that does carry INT all the same is told by `mark`.
+    #[inline]
+    pub(super) fn for_packet(&self, tracked: bool) -> &Form {
+        if tracked || !self.is_guessed() { self } else { &Form::UNTRACKED }
+    }
 
     /// Whether a packet that parses as INT carries it.
     pub(super) fn is_guessed(&self) -> bool {
@@ -120,6 +132,7 @@ impl IntSettings {
             no_latency: false,
             before_options: false,
             source_only_words: self.source_only_words,
+            only_mx: false,
         };
         match self.dialect {
             Dialect::Auto => {

@@ -4,18 +4,23 @@
 //! reserved 3, instruction count 5, max hops 8, total hops 8, instructions 16, reserved 16`. Then the
 //! stack, and a tail of 4 bytes: `protocol 8, port 16, DSCP 8`. The length counts all of them, in words;
 //! generators leave it 0, which is taken too, as the header alone says how long the stack is.
+//!
+//! GÉANT's program for INT v0.4 sends timestamps of 64 bits under the same instruction count: the length tells.
 
 use super::IntVersion;
-use super::metadata::{Instructions, Layout};
-use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err};
+use super::dialect::Form;
+use super::metadata::{Instructions, Layout, TIMES};
+use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err, reserved_bits};
 use dta_proto::wire::{Result, WireErrorKind, saturating_u16};
 
 const HEADER_LEN: usize = 8;
 const TAIL_LEN: usize = 4;
 static INSTRUCTIONS: Instructions = Instructions::for_version(IntVersion::V05);
+static WITH_WIDE_TIMES: Instructions =
+    Instructions { wide: TIMES, ..Instructions::for_version(IntVersion::V05) };
 
 #[inline]
-pub(super) fn parse_stack(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
+pub(super) fn parse_stack<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
     let have = saturating_u16(bytes.len());
     let truncated =
         |field, need: usize| err(field, 12, WireErrorKind::Truncated { need: saturating_u16(need), have });
@@ -31,14 +36,22 @@ pub(super) fn parse_stack(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
         return Err(err("instruction_count", 5, WireErrorKind::Contradiction));
     }
     let hops = usize::from(head[7]);
-    let hop_len = count as usize * 4;
-    let stack_end = SHIM_LEN + HEADER_LEN + hops * hop_len;
-    let end = stack_end + TAIL_LEN;
-    if head[2] != 0 && usize::from(head[2]) * 4 != end {
-        return Err(err("length", 2, WireErrorKind::Length(u16::from(head[2]) * 4)));
+    if form.is_guessed() && ((head[1] | head[3] | head[5] & 0xe0 | head[10] | head[11]) != 0 || hops == 0) {
+        return Err(reserved_bits(1));
     }
+    let length = usize::from(head[2]) * 4;
+    let stack_end = |hop_len: usize| SHIM_LEN + HEADER_LEN + hops * hop_len;
+    let (mut kinds, mut hop_len) = (&INSTRUCTIONS, count as usize * 4);
+    if length != 0 && length != stack_end(hop_len) + TAIL_LEN {
+        (kinds, hop_len) = (&WITH_WIDE_TIMES, WITH_WIDE_TIMES.word_count(instructions) as usize * 4);
+        if length != stack_end(hop_len) + TAIL_LEN {
+            return Err(err("length", 2, WireErrorKind::Length(u16::from(head[2]) * 4)));
+        }
+    }
+    let stack_end = stack_end(hop_len);
+    let end = stack_end + TAIL_LEN;
     let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..stack_end) else {
-        return Err(truncated("stack", end));
+        return Ok((Stack::UNREAD, Behind { len: end, port: None, next_header: None }));
     };
     // A packet truncated to its headers may end here.
     let tail = bytes.get(stack_end..end).and_then(|tail| tail.first_chunk::<TAIL_LEN>());
@@ -46,8 +59,9 @@ pub(super) fn parse_stack(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
     let stack = Stack {
         bytes: stack,
         hop_len: hop_len as u8,
-        layout: Layout::from_bitmap(&INSTRUCTIONS, instructions, 0),
+        layout: Layout::from_bitmap(kinds, instructions, 0),
         is_mx: false,
+        is_unread: false,
     };
     Ok((stack, Behind { len: end, port, next_header: None }))
 }

@@ -8,8 +8,9 @@
 //! bit 6 has 4 bytes and is that of v0.5, and GÉANT's timestamps have 8 bytes.
 
 use super::IntVersion;
+use super::dialect::Form;
 use super::metadata::{BIT_6, Instructions, Layouts, TIMES};
-use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err};
+use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, err, reserved_bits};
 use dta_proto::wire::{Result, WireErrorKind, saturating_u16};
 
 const HEADER_LEN: usize = 8;
@@ -28,7 +29,7 @@ const fn with_layouts(instructions: Instructions) -> (Instructions, Layouts) {
 }
 
 #[inline]
-pub(super) fn parse_stack(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
+pub(super) fn parse_stack<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
     let have = saturating_u16(bytes.len());
     let truncated =
         |field, need: usize| err(field, 12, WireErrorKind::Truncated { need: saturating_u16(need), have });
@@ -52,7 +53,12 @@ pub(super) fn parse_stack(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
     if hop_len == 0 || stack_len % hop_len != 0 {
         return Err(err("length", 2, WireErrorKind::Length(saturating_u16(end))));
     }
-    let Some(bytes) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated("stack", end)) };
-    let stack = Stack { bytes, hop_len: hop_len as u8, layout: layouts.get(instructions), is_mx: false };
-    Ok((stack, Behind { len: end, port: None, next_header: None }))
+    let reserved = head[1] | head[3] & 3 | head[5] & 0x7f | head[6] & 0xe0 | head[10] | head[11];
+    if form.is_guessed() && (reserved != 0 || stack_len == 0) {
+        return Err(reserved_bits(1));
+    }
+    let behind = Behind { len: end, port: None, next_header: None };
+    let Some(bytes) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Ok((Stack::UNREAD, behind)) };
+    let (hop_len, layout) = (hop_len as u8, layouts.get(instructions));
+    Ok((Stack { bytes, hop_len, layout, is_mx: false, is_unread: false }, behind))
 }

@@ -7,23 +7,28 @@
 //!
 //! The metadata of a domain ends each hop, and is not read. What only the source added ("source-only")
 //! follows the last hop. The bytes do not give its length: the setting does; without one, it is whatever does
-//! not fill a hop.
+//! not fill a hop. If hops have no metadata of the domain and fill the stack, how much is the source's is unknown,
+//! and no hop is read. Transparent Security's (domain 0x5453) is known: the MAC of the first device, in 2 words.
 //!
 //! INT-MX has the same shim, of type 3. Its header, 12 bytes:
 //! `version 4 = 2, D 1, reserved 27, instructions 16, domain 16, domain instructions 16, domain flags 16`. No
 //! hop adds to it; what the source inserted for its domain follows.
 
 use super::IntVersion;
-use super::dialect::{Form, Mark};
+use super::dialect::Form;
 use super::metadata::{Instructions, Layout};
-use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, TYPE_MX, err};
+use super::stack::{Behind, SHIM_LEN, Stack, TYPE_HOP_BY_HOP, TYPE_MX, err, reserved_bits};
 use dta_proto::wire::{Result, WireErrorKind, saturating_u16};
 
 const HEADER_LEN: usize = 12;
 static INSTRUCTIONS: Instructions = Instructions::for_version(IntVersion::V21);
+const TRANSPARENT_SECURITY: u16 = 0x5453;
+/// Its domain instruction for what the source adds, and how many words that is.
+const FIRST_MAC: u16 = 0x8000;
+const FIRST_MAC_WORDS: usize = 2;
 
 #[inline]
-pub(super) fn parse_stack<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
+pub(super) fn parse_stack<'a>(bytes: &'a [u8], over_tcp: bool, form: &Form) -> Result<(Stack<'a>, Behind)> {
     let have = saturating_u16(bytes.len());
     let truncated =
         |field, need: usize| err(field, 16, WireErrorKind::Truncated { need: saturating_u16(need), have });
@@ -43,6 +48,14 @@ pub(super) fn parse_stack<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>
         2 => (None, Some(parameter as u8)),
         other => return Err(err("npt", 0, WireErrorKind::Reserved(other))),
     };
+    let domain = u16::from_be_bytes([head[10], head[11]]);
+    // Over TCP no port marks INT, and "in the other cases this field must be zero".
+    let has_domain_fields = head[12..] != [0; 4];
+    if form.is_guessed()
+        && (head[0] & 3 != 0 || over_tcp && head[0] & 0xc != 0 || domain == 0 && has_domain_fields)
+    {
+        return Err(reserved_bits(0));
+    }
     if kind == TYPE_MX {
         let stack = parse_mx_stack(bytes, words, form)?;
         return Ok((stack, Behind { len: SHIM_LEN + words * 4, port, next_header }));
@@ -60,6 +73,7 @@ pub(super) fn parse_stack<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>
     }
     let source_only = match form.source_only_words {
         _ if domain_instructions == 0 => 0,
+        0 if domain == TRANSPARENT_SECURITY && domain_instructions == FIRST_MAC => FIRST_MAC_WORDS,
         0 => stack_words % hop_words,
         set => usize::from(set),
     };
@@ -68,14 +82,24 @@ pub(super) fn parse_stack<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>
         _ => return Err(length_is_wrong()),
     };
     let end = SHIM_LEN + words * 4;
-    let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated("stack", end)) };
+    if form.is_guessed() && (head[4] & 1 | head[5] | head[6] & 0xe0 != 0 || hops == 0) {
+        return Err(reserved_bits(4));
+    }
+    let behind = Behind { len: end, port, next_header };
+    let hops_have_domain = INSTRUCTIONS.word_count(instructions) as usize != hop_words;
+    let is_ambiguous = domain_instructions != 0 && source_only == 0 && !hops_have_domain;
+    let stack = match bytes.get(SHIM_LEN + HEADER_LEN..end) {
+        Some(stack) if !is_ambiguous => stack,
+        _ => return Ok((Stack::UNREAD, behind)),
+    };
     let stack = Stack {
         bytes: &stack[..hops * 4],
         hop_len: hop_words as u8 * 4,
         layout: Layout::from_bitmap(&INSTRUCTIONS, instructions, 0),
         is_mx: false,
+        is_unread: false,
     };
-    Ok((stack, Behind { len: end, port, next_header }))
+    Ok((stack, behind))
 }
 
 /// The instructions of INT-MX: a stack to which no hop adds. `words` counts header and source-inserted metadata.
@@ -94,11 +118,11 @@ fn parse_mx_stack<'a>(bytes: &'a [u8], words: usize, form: &Form) -> Result<Stac
     let domain_instructions = u16::from_be_bytes([head[12], head[13]]);
     // Ignored if this is known to be INT. If it is a guess, too much else would parse as INT-MX.
     let reserved = [head[4] & 7, head[5], head[6], head[7]];
-    if matches!(form.mark, Mark::Guess | Mark::ByDialect) && reserved != [0; 4] {
+    if form.is_guessed() && reserved != [0; 4] {
         return Err(err("reserved", 4, WireErrorKind::Contradiction));
     }
     if domain_instructions == 0 && words != HEADER_LEN / 4 {
         return Err(err("length", 1, WireErrorKind::Length(saturating_u16(words * 4))));
     }
-    Ok(Stack { bytes: &[], hop_len: 4, layout: Layout::NONE, is_mx: true })
+    Ok(Stack { bytes: &[], hop_len: 4, layout: Layout::NONE, is_mx: true, is_unread: false })
 }

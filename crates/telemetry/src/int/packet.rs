@@ -32,6 +32,8 @@ pub struct ReportedPacket<'a> {
     pub length: u16,
     /// Its INT stack.
     pub stack: Option<Stack<'a>>,
+    /// Whether it carries INT whose hops cannot be read: cut short, or with words of the source that nothing tells from hops.
+    pub has_unread_int: bool,
     /// The tunnel around it.
     pub tunnel: Option<Tunnel>,
 }
@@ -111,6 +113,7 @@ fn read_tunnel<'a>((kind, inside, first): Inside<'a>, form: &Form, packet: &mut 
     if let (Ok(_), Ok(inner)) = (read_layer(inside, first, form, &mut inner), inner) {
         packet.tunnel = Some(Tunnel { kind, flow: inner.flow });
         packet.stack = packet.stack.or(inner.stack);
+        packet.has_unread_int |= inner.has_unread_int;
     }
 }
 
@@ -148,7 +151,8 @@ fn read_layer<'a>(
             _ => None,
         };
     }
-    let stack = found.map(|(stack, behind)| {
+    let mut has_unread_int = false;
+    let stack = found.and_then(|(stack, behind)| {
         rest = rest.get(behind.len..).unwrap_or(&[]);
         if let Some(port) = behind.port {
             ports.1 = port;
@@ -159,7 +163,8 @@ fn read_layer<'a>(
             let is_udp = next == ipv4::PROTOCOL_UDP;
             rest = if is_udp { rest.get(udp::HEADER_LEN..).unwrap_or(&[]) } else { &[] };
         }
-        stack
+        has_unread_int = stack.is_unread;
+        (!has_unread_int).then_some(stack)
     });
     let behind = if with_ports && protocol == ipv4::PROTOCOL_UDP {
         Some(Outer::Udp(ports.1, rest))
@@ -169,7 +174,7 @@ fn read_layer<'a>(
         None
     };
     let flow = Flow { src: ip.src, dst: ip.dst, sport: ports.0, dport: ports.1, proto: protocol };
-    *into = Ok(ReportedPacket { flow, length: ip.length, stack, tunnel: None });
+    *into = Ok(ReportedPacket { flow, length: ip.length, stack, has_unread_int, tunnel: None });
     Ok(behind)
 }
 
@@ -191,40 +196,40 @@ fn find_in_tcp<'a>(tcp: &'a [u8], dscp: u8, form: &Form) -> Result<Found<'a>> {
     }
     let behind_options = tcp.get(options_end..).unwrap_or(&[]);
     let before = || match find_stack(plain, dscp, None, form) {
-        // Options may look like the start of INT: that alone does not make it truncated.
-        Err(_) if form.is_guessed() => Ok(None),
+        // Options may look like the start of INT: that alone does not make it cut short.
+        Ok(Some((stack, _))) if stack.is_unread && form.is_guessed() => Ok(None),
         found => found,
     };
     let behind = || find_stack(behind_options, dscp, None, form);
     let first = if form.before_options { before() } else { behind() };
-    if let Ok(Some(_)) = first {
+    let is_read = |found: &Result<Found<'_>>| matches!(found, Ok(Some((stack, _))) if !stack.is_unread);
+    if is_read(&first) {
         return first;
     }
     let second = if form.before_options { behind() } else { before() };
     match (&first, &second) {
-        (_, Ok(Some(_))) | (Ok(None), Err(_)) => second,
+        _ if is_read(&second) => second,
+        (Ok(None), _) | (Err(_), Ok(Some(_))) => second,
         _ => first,
     }
 }
 
-/// INT at the start of these bytes. An error if INT is expected but absent, or if a header says it is longer
-/// than these bytes.
+/// INT at the start of these bytes. An error if INT is expected but absent. `port` is the UDP destination port, `None` in TCP.
 #[inline(always)]
 fn find_stack<'a>(bytes: &'a [u8], dscp: u8, port: Option<u16>, form: &Form) -> Result<Found<'a>> {
     match form.mark {
         Mark::Never => Ok(None),
-        Mark::Guess | Mark::ByDialect => match stack::parse_stack(bytes, form) {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if stack::is_truncated(&error) => Err(error),
-            Err(_) => Ok(None),
-        },
-        Mark::Always => stack::parse_stack(bytes, form).map(Some),
-        Mark::Dscp { value, mask } if dscp & mask == value & mask => {
-            stack::parse_stack(bytes, form).map(Some)
+        Mark::Guess | Mark::ByDialect => {
+            let found = stack::parse_stack(bytes, port.is_none(), form).ok();
+            Ok(found.filter(|(stack, _)| stack.is_mx || !form.only_mx))
         }
-        Mark::Port(int) if port == Some(int) => stack::parse_stack(bytes, form).map(Some),
+        Mark::Always => stack::parse_stack(bytes, port.is_none(), form).map(Some),
+        Mark::Dscp { value, mask } if dscp & mask == value & mask => {
+            stack::parse_stack(bytes, port.is_none(), form).map(Some)
+        }
+        Mark::Port(int) if port == Some(int) => stack::parse_stack(bytes, false, form).map(Some),
         Mark::Probe(marker) if bytes.first_chunk() == Some(&marker.to_be_bytes()) => {
-            let (stack, mut behind) = stack::parse_stack(&bytes[8..], form)?;
+            let (stack, mut behind) = stack::parse_stack(&bytes[8..], port.is_none(), form)?;
             behind.len += 8;
             Ok(Some((stack, behind)))
         }

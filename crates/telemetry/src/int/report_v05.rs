@@ -69,6 +69,6 @@ pub(super) fn read<'a>(bytes: &'a [u8], form: &Form, into: &mut IntReport<'a>) -
     };
     (into.version, into.switch, into.flags, into.local) =
         (ReportVersion::V05, local.switch_number(), flags, local);
-    packet::read(rest, First::Ethernet, form, &mut into.packet);
+    packet::read(rest, First::Ethernet, form.for_packet(flags.tracked), &mut into.packet);
     Ok(())
 }

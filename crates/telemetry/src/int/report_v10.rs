@@ -78,6 +78,6 @@ pub(super) fn read<'a>(bytes: &'a [u8], form: &Form, into: &mut IntReport<'a>) -
     into.switch = Some(u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]));
     into.flags = flags;
     into.local = Metadata::new(header, layout);
-    packet::read(rest, first, form, &mut into.packet);
+    packet::read(rest, first, form.for_packet(flags.tracked), &mut into.packet);
     Ok(())
 }

@@ -7,7 +7,10 @@
 //! inner type says.
 //!
 //! IOAM's contents are not defined in this version: such a report is an error ([`IOAM`]), and the ones after
-//! it are parsed.
+//! it are parsed. After a length that contradicts what it counts nothing can be located: such a report is the datagram's last.
+//!
+//! Sinks of published P4 programs send a length of 0 and one report, some without the part of type INT. It is read to the end if
+//! a packet with INT is found there.
 
 use super::dialect::Form;
 use super::metadata::{Instructions, Layout};
@@ -51,7 +54,7 @@ pub(super) fn parse_group(bytes: &[u8]) -> Result<(DatagramSource, &[u8])> {
     Ok((source, rest))
 }
 
-/// The first of these reports, and the bytes after it. After a wrong length nothing more can be parsed.
+/// The first of these reports, and the bytes after it: none after a wrong length.
 pub(super) fn next<'a>(bytes: &'a [u8], node: Option<u32>, form: &Form) -> (Result<IntReport<'a>>, &'a [u8]) {
     let have = saturating_u16(bytes.len());
     let Some((head, rest)) = bytes.split_first_chunk::<WORD>() else {
@@ -59,6 +62,7 @@ pub(super) fn next<'a>(bytes: &'a [u8], node: Option<u32>, form: &Form) -> (Resu
     };
     let (body, behind) = match usize::from(head[1]) {
         TO_THE_END => (rest, &[][..]),
+        0 if head[0] != 0 => return (parse_without_length(head, rest, node, form), &[]),
         words => match rest.split_at_checked(words * WORD) {
             Some(split) => split,
             None => {
@@ -67,7 +71,33 @@ pub(super) fn next<'a>(bytes: &'a [u8], node: Option<u32>, form: &Form) -> (Resu
             }
         },
     };
-    (parse_report(head, body, node, form), behind)
+    let report = parse_report(head, body, node, form);
+    let is_lost = matches!(&report, Err(error) if error.field.ends_with("_length"));
+    (report, if is_lost { &[] } else { behind })
+}
+
+/// A report of length 0 that is more than its first word: its packet follows with or without what type INT has before it.
+#[cold]
+fn parse_without_length<'a>(
+    head: &[u8; WORD],
+    rest: &'a [u8],
+    node: Option<u32>,
+    form: &Form,
+) -> Result<IntReport<'a>> {
+    let is_int = head[0] >> 4 == 1;
+    let as_specified = parse_report(head, rest, node, form);
+    let without_metadata = || parse_report(&[head[0] & 0xf, head[1], 0, head[3]], rest, node, form);
+    let has_int = |report: &Result<IntReport<'a>>| {
+        report.as_ref().is_ok_and(|report| report.packet_stack().is_some_and(|stack| !stack.is_empty()))
+    };
+    if has_int(&as_specified) {
+        return as_specified;
+    }
+    Some(without_metadata()).filter(|report| is_int && has_int(report)).unwrap_or(Err(length_is_wrong(head)))
+}
+
+fn length_is_wrong(head: &[u8; WORD]) -> Error {
+    err("report_length", 1, WireErrorKind::Length(u16::from(head[1])))
 }
 
 fn parse_report<'a>(
@@ -88,9 +118,11 @@ fn parse_report<'a>(
         2 => return Err(IOAM),
         other => return Err(err("report_type", 0, WireErrorKind::Reserved(other))),
     };
+    let form = form.for_packet(flags.tracked);
     let packet = match head[0] & 0xf {
         0 | 2 => Err(no_packet()),
-        1 => packet_in_tlvs(inner, form),
+        1..=5 if inner.is_empty() => return Err(length_is_wrong(head)),
+        1 => packet_in_tlvs(inner, form)?,
         3 => packet::parse_packet(inner, First::Ethernet, form),
         4 | 5 => packet::parse_packet(inner, First::Ip, form),
         other => return Err(err("inner_type", 0, WireErrorKind::Reserved(other))),
@@ -118,9 +150,9 @@ fn parse_metadata<'a>(body: &'a [u8], len: usize, form: &Form) -> Result<(Metada
     Ok((Metadata::new(head, layout), inner))
 }
 
-/// The packet in the first TLV that holds one. Each: `type 4 (0 domain data, 1 Ethernet, 2 IPv4, 3 IPv6),
+/// The packet in the first TLV that holds one; an error if their lengths are wrong. Each: `type 4 (0 domain data, 1 Ethernet, 2 IPv4, 3 IPv6),
 /// reserved 4, length 8 (words after this one), template 16`.
-fn packet_in_tlvs<'a>(mut bytes: &'a [u8], form: &Form) -> Result<ReportedPacket<'a>> {
+fn packet_in_tlvs<'a>(mut bytes: &'a [u8], form: &Form) -> Result<Result<ReportedPacket<'a>>> {
     while let Some((head, rest)) = bytes.split_first_chunk::<WORD>() {
         let len = usize::from(head[1]) * WORD;
         let Some((value, behind)) = rest.split_at_checked(len) else {
@@ -131,10 +163,10 @@ fn packet_in_tlvs<'a>(mut bytes: &'a [u8], form: &Form) -> Result<ReportedPacket
             ));
         };
         match head[0] >> 4 {
-            1 => return packet::parse_packet(value, First::Ethernet, form),
-            2 | 3 => return packet::parse_packet(value, First::Ip, form),
+            1 => return Ok(packet::parse_packet(value, First::Ethernet, form)),
+            2 | 3 => return Ok(packet::parse_packet(value, First::Ip, form)),
             _ => bytes = behind,
         }
     }
-    Err(no_packet())
+    Ok(Err(no_packet()))
 }

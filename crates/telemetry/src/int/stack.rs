@@ -11,14 +11,13 @@ pub(super) const TYPE_HOP_BY_HOP: u8 = 1;
 /// Shim type for instructions only (INT-MX, v2.1).
 pub(super) const TYPE_MX: u8 = 3;
 
-pub(super) fn err(field: &'static str, offset: u16, kind: WireErrorKind) -> Error {
-    Error::new(Layer::Int, field, offset, kind)
+/// What a guess must not overlook: bits that the specification fixes at 0.
+pub(super) fn reserved_bits(offset: u16) -> Error {
+    err("reserved", offset, WireErrorKind::Contradiction)
 }
 
-/// Whether an otherwise consistent header says that the stack is longer than the bytes.
-#[cold]
-pub(super) fn is_truncated(error: &Error) -> bool {
-    error.field == "stack" && matches!(error.kind, WireErrorKind::Truncated { .. })
+pub(super) fn err(field: &'static str, offset: u16, kind: WireErrorKind) -> Error {
+    Error::new(Layer::Int, field, offset, kind)
 }
 
 /// The stack of one packet.
@@ -30,6 +29,9 @@ pub struct Stack<'a> {
     pub(super) hop_len: u8,
     pub(super) layout: Layout,
     pub(super) is_mx: bool,
+    /// The header is consistent, but where the hops are is unknown: the bytes end too early, or the domain's do not say how many
+    /// they are.
+    pub(super) is_unread: bool,
 }
 
 /// What follows a stack, and what the packet was before INT was added.
@@ -44,6 +46,10 @@ pub(super) struct Behind {
 }
 
 impl<'a> Stack<'a> {
+    /// INT whose hops are not read.
+    pub(super) const UNREAD: Stack<'static> =
+        Stack { bytes: &[], hop_len: 4, layout: Layout::NONE, is_mx: false, is_unread: true };
+
     /// Number of hops.
     pub fn len(&self) -> usize {
         self.bytes.len() / usize::from(self.hop_len)
@@ -73,17 +79,18 @@ impl<'a> Stack<'a> {
 /// Parses INT at the start of these bytes: shim, header, stack, and in v0.5 the tail.
 ///
 /// The version comes from the header: v2.1 says 2, v1.0 says 1 or 0, and v0.5 counts its instructions where
-/// v1.0 has reserved bits.
+/// v1.0 has reserved bits. Where INT is only a guess, everything that the specification fixes must be so: reserved bits are 0, and
+/// there is at least one hop. Encrypted bytes are taken for INT often enough otherwise.
 #[inline]
-pub(super) fn parse_stack<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
+pub(super) fn parse_stack<'a>(bytes: &'a [u8], over_tcp: bool, form: &Form) -> Result<(Stack<'a>, Behind)> {
     let have = saturating_u16(bytes.len());
     let Some(head) = bytes.first_chunk::<8>() else {
         return Err(err("header", SHIM_LEN as u16, WireErrorKind::Truncated { need: 8, have }));
     };
     let (mut stack, behind) = match head[4] >> 4 {
-        2 => int_v21::parse_stack(bytes, form)?,
-        0 | 1 if head[5] & 0x1f != 0 => int_v05::parse_stack(bytes)?,
-        0 | 1 => int_v10::parse_stack(bytes)?,
+        2 => int_v21::parse_stack(bytes, over_tcp, form)?,
+        0 | 1 if head[5] & 0x1f != 0 => int_v05::parse_stack(bytes, form)?,
+        0 | 1 => int_v10::parse_stack(bytes, form)?,
         other => return Err(err("version", 4, WireErrorKind::UnknownVersion(other))),
     };
     stack.layout = stack.layout.adjust_for_form(form);

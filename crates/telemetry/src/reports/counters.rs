@@ -27,6 +27,8 @@ pub struct IntCounters {
     pub suppressed: [u64; Metric::ALL.len()],
     /// Reports whose counts were written early because another flow took their place.
     pub counts_early: u64,
+    /// Reports whose packet has INT that is not read.
+    pub unread: u64,
     pub xd: u64,
     pub mx: u64,
     /// Switches beyond those kept per path.
@@ -61,6 +63,7 @@ impl IntCounters {
             (&names::INT_SUPERSEDED, self.superseded),
             (&names::INT_EVENTS, self.events),
             (&names::INT_COUNTS_EARLY, self.counts_early),
+            (&names::INT_UNREAD, self.unread),
             (&names::INT_XD, self.xd),
             (&names::INT_MX, self.mx),
             (&names::INT_LONG_TRAILS, self.long_trails),

@@ -131,6 +131,7 @@ impl Telemetry {
         made: &mut PrimitiveBatch,
     ) {
         let packet = report.packet.as_ref().ok();
+        self.counters.unread += u64::from(packet.is_some_and(|packet| packet.has_unread_int));
         let whose = named.zip(packet).map(|(named, packet)| Whose::new(packet.inner_flow(), named));
         let (before, superseded) = (made.len(), made.superseded());
         if is_dropped(report) {

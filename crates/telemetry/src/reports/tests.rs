@@ -565,19 +565,49 @@ fn reports_that_cannot_be_read_are_counted_by_reason() {
     let mut world = World::new(Rules::default());
     world.settings = IntSettings { dialect: Dialect::IntCollector, ..IntSettings::default() };
     let good = with_stack(flow(), LATENCIES, vec![hop(4, 1)]);
+    let mut of_no_version = good.clone();
+    // INT's header of 8 bytes, before a hop of 8.
+    of_no_version[good.len() - 16] = 0xf0;
     for (bytes, reason) in [
         (&good[..10], IntReason::Header),
         (&good[..30], IntReason::Packet),
-        (&good[..good.len() - 1], IntReason::Stack),
+        (&of_no_version, IntReason::Stack),
         (&[][..], IntReason::Header),
     ] {
         let before = world.telemetry.int_counters().dropped_reports(reason);
         assert_eq!(world.take(0, bytes), 0);
         assert_eq!(world.telemetry.int_counters().dropped_reports(reason), before + 1, "{reason:?}");
     }
+    // INT that is cut leaves the flow.
+    world.take(0, &good[..good.len() - 1]);
+    let counters = world.telemetry.int_counters();
+    assert_eq!((counters.unread, counters.changed + counters.unchanged), (1, 1));
     world.settings = IntSettings::default();
     world.take(0, &[0xf0, 0, 0, 0]);
     assert_eq!(world.telemetry.int_counters().dropped_reports(IntReason::Version), 1);
+}
+
+/// A length that contradicts what it counts makes one refusal, whatever follows: here, MAC addresses that would be reports of
+/// drops.
+#[test]
+fn behind_a_wrong_length_of_v20_nothing_is_read() {
+    let macs = [0x0200_0080, 0x0002_0080, 0x0000_0080, 0x0800_4500];
+    for head in [
+        0x1300_0020, // INT in no words
+        0x0300_0020, // a packet in no words
+        0x1302_0020, // INT and a packet in the words of INT
+        0x1302_0120, // metadata beyond the report
+        0x1101_0020, // the same
+        0x1103_0020, // TLVs that end in one's middle
+        0x1309_0020, // more words than there are
+    ] {
+        let mut world = World::new(Rules::default());
+        world.take(0, &of_node(3, &[&[head, 0, 0, 0x1004_0000][..], &macs].concat()[..8]));
+        let counters = world.telemetry.int_counters();
+        let counts = (counters.reports, counters.dropped_reports(IntReason::Header));
+        assert_eq!(counts, (1, 1), "{head:08x}");
+        assert_eq!(world.entries.iter().map(Vec::len).sum::<usize>(), 0, "{head:08x}");
+    }
 }
 
 /// A datagram of one report of v2.0: these words behind the group's header.
