@@ -1,6 +1,6 @@
 //! A link's counters.
 
-use dta_proto::counter::LinkLoss;
+use dta_proto::counter::{LinkIgnored, LinkLoss};
 use serde::{Deserialize, Serialize};
 
 dta_proto::counters! {
@@ -19,6 +19,12 @@ dta_proto::counters! {
         pub sent_bytes: u64,
         /// Received datagrams longer than a slot, dropped.
         pub dropped_too_long: u64,
+        /// Frames to a port of this link that are in a VLAN, not taken.
+        pub ignored_vlan: u64,
+        /// Frames of RoCEv1, not taken.
+        pub ignored_roce_v1: u64,
+        /// Frames to a port of this link over IPv6, not taken.
+        pub ignored_ipv6: u64,
         /// Datagrams that the kernel dropped at this link's receive queue: the queue was full, or (UDP) the
         /// checksum was wrong; for AF_XDP, there was no free chunk, or the frame was longer than one. The kernel
         /// counts messages: where runs are received whole ([`crate::RunUse::push_received_frame`]), each is one datagram, or
@@ -71,6 +77,15 @@ impl LinkCounters {
             (LinkLoss::UnsentNoSource, self.unsent_no_source),
             (LinkLoss::UnsentMalformed, self.unsent_malformed),
             (LinkLoss::UnsentOther, self.unsent_other),
+        ]
+    }
+
+    /// Frames that a link of raw frames does not take, by reason.
+    pub fn ignored_by_reason(&self) -> [(LinkIgnored, u64); 3] {
+        [
+            (LinkIgnored::Vlan, self.ignored_vlan),
+            (LinkIgnored::RoceV1, self.ignored_roce_v1),
+            (LinkIgnored::Ipv6, self.ignored_ipv6),
         ]
     }
 

@@ -86,8 +86,8 @@ impl PacketConfig {
 ///
 /// Received packets are preceded by their Ethernet header ([`Batch::build_arp_frame`]); padding after an IPv4 packet is
 /// removed. Of a fragmented UDP datagram, the first fragment is received if it is to one of the ports; the
-/// others have no ports and are always received, so that the caller can count them. Frames with a VLAN tag
-/// and frames sent by this host are not received. Packets without Ethernet header are not sent, and count as
+/// others have no ports and are always received, so that the caller can count them. A priority tag (VLAN 0) is removed.
+/// Frames in a VLAN, of RoCEv1 and over IPv6 are counted and not received; frames sent by this host are not received. Packets without Ethernet header are not sent, and count as
 /// malformed. For two threads, open two links, one without ports.
 pub struct PacketLink {
     socket: OwnedFd,
@@ -225,6 +225,14 @@ impl PacketLink {
 
 /// Adds a frame to a batch that is not full, or counts why it cannot.
 pub(crate) fn push_received_frame(frame: Frame<'_>, batch: &mut PacketBatch, counters: &mut LinkCounters) {
+    if frame.truncated && frame.bytes.len() == ETHERNET_LEN {
+        *match u16::from_be_bytes([frame.bytes[12], frame.bytes[13]]) {
+            TYPE_ROCE_V1 => &mut counters.ignored_roce_v1,
+            TYPE_IPV6 => &mut counters.ignored_ipv6,
+            _ => &mut counters.ignored_vlan,
+        } += 1;
+        return;
+    }
     let len = packet_len(frame.bytes);
     let end = (ETHERNET_LEN + len).min(frame.bytes.len());
     if frame.truncated || batch.push_frame(&frame.bytes[..end], 0).is_err() {
@@ -303,43 +311,145 @@ fn arp_filter() -> [sock_filter; 4] {
     ]
 }
 
+/// Ethertype of RoCEv1.
+const TYPE_ROCE_V1: u16 = 0x8915;
+const TYPE_IPV6: u16 = 0x86dd;
+/// Of a VLAN tag inside another.
+const TYPE_VLAN: u32 = 0x8100;
+/// The part of a VLAN tag that is its number; 0 makes it a priority tag.
+const VLAN_NUMBER: u32 = 0xfff;
+
+/// Where a filter's jump goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Next,
+    Reject,
+    /// Only its Ethernet header is received, to be counted.
+    Ignore,
+    Accept,
+    /// The checks of IPv4, of what has a VLAN's number, of what has one more tag, and of IPv6.
+    Ipv4,
+    Vlan,
+    Stacked,
+    Ipv6,
+    /// The check of the port, in the accumulator, of a frame to ignore.
+    IgnoredPorts,
+}
+
 /// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP over IPv4
-/// to `ports`, and UDP fragments without ports, all without VLAN tag.
+/// to `ports`, and UDP fragments without ports, all without VLAN tag or with a priority tag (VLAN 0), which the kernel has removed.
+/// Of what would be accepted but for a VLAN or IPv6, and of RoCEv1, it accepts the Ethernet header.
 fn udp_ports_filter(ports: &[u16]) -> Vec<sock_filter> {
-    let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let jump = |code: u32, k: u32, jt: usize, jf: usize| sock_filter {
-        code: (libc::BPF_JMP | code) as u16,
-        jt: jt as u8,
-        jf: jf as u8,
-        k,
-    };
-    let load_half = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
-    let reject = statement(libc::BPF_RET | libc::BPF_K, 0);
+    use Target::*;
+    enum Step {
+        Do(u32, u32),
+        Jump(u32, u32, Target, Target),
+        Label(Target),
+    }
+    use Step::*;
     if ports.is_empty() {
-        return vec![reject];
+        return vec![sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
     }
-    let count = ports.len();
-    // The kernel removes VLAN tags before the filter runs; this ancillary word says that there was one.
-    let vlan_present = (libc::SKF_AD_OFF + libc::SKF_AD_VLAN_TAG_PRESENT) as u32;
-    // Jumps are relative to the next instruction; `reject` is at 11 + count, `accept` one after it.
-    let mut program = vec![
-        statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, vlan_present),
-        jump(libc::BPF_JEQ, 0, 0, 9 + count),
-        statement(load_half, 12),
-        jump(libc::BPF_JEQ, TYPE_ARP.into(), 8 + count, 0),
-        jump(libc::BPF_JEQ, TYPE_IPV4.into(), 0, 6 + count),
-        statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 23),
-        jump(libc::BPF_JEQ, libc::IPPROTO_UDP as u32, 0, 4 + count),
+    let load = |size: u32, at: u32| Do(libc::BPF_LD | size | libc::BPF_ABS, at);
+    let equal = |k: u32, yes, no| Jump(libc::BPF_JEQ, k, yes, no);
+    let (byte, half) = (libc::BPF_B, libc::BPF_H);
+    // The kernel removes a VLAN tag before the filter runs; these ancillary words say that there was one, and which.
+    let ancillary = |word: libc::c_int| (libc::SKF_AD_OFF + word) as u32;
+    let udp = libc::IPPROTO_UDP as u32;
+    // What follows loads the port of a UDP datagram in IPv4.
+    let port_of_ipv4 = || {
+        [
+            Do(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 14),
+            Do(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 16),
+        ]
+    };
+    let mut steps = vec![
+        load(byte, ancillary(libc::SKF_AD_VLAN_TAG_PRESENT)),
+        equal(0, Ipv4, Next),
+        load(half, ancillary(libc::SKF_AD_VLAN_TAG)),
+        Jump(libc::BPF_JSET, VLAN_NUMBER, Vlan, Ipv4),
+        Label(Ipv4),
+        load(half, 12),
+        equal(TYPE_ARP.into(), Accept, Next),
+        equal(TYPE_ROCE_V1.into(), Ignore, Next),
+        equal(TYPE_IPV6.into(), Ipv6, Next),
+        equal(TYPE_VLAN, Stacked, Next),
+        equal(TYPE_IPV4.into(), Next, Reject),
+        load(byte, 23),
+        equal(udp, Next, Reject),
         // A fragment's offset.
-        statement(load_half, 20),
-        jump(libc::BPF_JSET, 0x1fff, 3 + count, 0),
-        statement(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 14),
-        statement(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 16),
+        load(half, 20),
+        Jump(libc::BPF_JSET, 0x1fff, Accept, Next),
     ];
-    for (at, port) in ports.iter().enumerate() {
-        program.push(jump(libc::BPF_JEQ, (*port).into(), count - at, 0));
+    steps.extend(port_of_ipv4());
+    steps.extend(ports.iter().map(|port| equal((*port).into(), Accept, Next)));
+    steps.push(equal(0, Reject, Reject));
+    steps.extend([
+        Label(Vlan),
+        load(half, 12),
+        equal(TYPE_VLAN, Stacked, Next),
+        equal(TYPE_ROCE_V1.into(), Ignore, Next),
+        equal(TYPE_IPV6.into(), Ipv6, Next),
+        equal(TYPE_IPV4.into(), Next, Reject),
+        load(byte, 23),
+        equal(udp, Next, Reject),
+        load(half, 20),
+        Jump(libc::BPF_JSET, 0x1fff, Reject, Next),
+    ]);
+    steps.extend(port_of_ipv4());
+    steps.extend([
+        equal(0, IgnoredPorts, IgnoredPorts),
+        // One more tag, which is still there.
+        Label(Stacked),
+        load(half, 16),
+        equal(TYPE_IPV4.into(), Next, Reject),
+        load(byte, 27),
+        equal(udp, Next, Reject),
+        load(half, 24),
+        Jump(libc::BPF_JSET, 0x1fff, Reject, Next),
+        Do(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 18),
+        Do(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 20),
+        equal(0, IgnoredPorts, IgnoredPorts),
+        Label(Ipv6),
+        load(byte, 20),
+        equal(udp, Next, Reject),
+        load(half, 56),
+        Label(IgnoredPorts),
+    ]);
+    steps.extend(ports.iter().map(|port| equal((*port).into(), Ignore, Next)));
+    let returns = |k: u32| Do(libc::BPF_RET | libc::BPF_K, k);
+    steps.extend([
+        Label(Reject),
+        returns(0),
+        Label(Ignore),
+        returns(ETHERNET_LEN as u32),
+        Label(Accept),
+        returns(u32::MAX),
+    ]);
+    // Jumps are relative to the next instruction, and labels are none.
+    let mut labels = Vec::new();
+    let mut at = 0;
+    for step in &steps {
+        match step {
+            Label(target) => labels.push((*target, at)),
+            _ => at += 1,
+        }
     }
-    program.push(reject);
-    program.push(statement(libc::BPF_RET | libc::BPF_K, u32::MAX));
+    let place = |target: Target, next: usize| match target {
+        Next => 0,
+        _ => (labels.iter().find(|(label, _)| *label == target).map_or(next, |(_, at)| *at) - next) as u8,
+    };
+    let mut program = Vec::with_capacity(at);
+    for step in steps {
+        let next = program.len() + 1;
+        program.push(match step {
+            Label(_) => continue,
+            Do(code, k) => sock_filter { code: code as u16, jt: 0, jf: 0, k },
+            Jump(code, k, yes, no) => {
+                let (jt, jf) = (place(yes, next), place(no, next));
+                sock_filter { code: (libc::BPF_JMP | code | libc::BPF_K) as u16, jt, jf, k }
+            }
+        });
+    }
     program
 }

@@ -502,7 +502,7 @@ fn tc(arguments: &str) {
 
 #[test]
 #[ignore = "needs root: makes a network namespace with a veth pair"]
-fn frames_with_a_vlan_tag_are_not_received() {
+fn a_priority_tag_is_removed_and_what_is_not_taken_is_counted() {
     in_namespace(|| {
         let mut near = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
         let mut far = PacketLink::open(&PacketConfig::new("far", [])).unwrap();
@@ -514,16 +514,33 @@ fn frames_with_a_vlan_tag_are_not_received() {
         let untagged = |mark| [&macs[..], &[8, 0], &packet(mark)].concat();
         let tagged =
             |id: u16, mark| [&macs[..], &[0x81, 0], &id.to_be_bytes(), &[8, 0], &packet(mark)].concat();
-        let mut batch = PacketBatch::new(8);
-        // A VLAN, one with a priority, a priority alone, and two tags.
+        // A VLAN, one with a priority, a priority alone, and two tags; RoCEv1 and IPv6, and IPv6 to another port.
         let twice = [&tagged(5, 4)[..16], &tagged(6, 4)[12..]].concat();
-        let frames_out =
-            [untagged(0), tagged(5, 1), tagged(0xe005, 2), tagged(0xe000, 3), twice, untagged(5)];
+        let roce_v1 = [&macs[..], &[0x89, 0x15], &[0; 60]].concat();
+        let ipv6 = |port: u16| {
+            let header = [&[0x60, 0, 0, 0, 0, 16, 17, 64][..], &[1; 32]].concat();
+            [&macs[..], &[0x86, 0xdd], &header, &[0, 9], &port.to_be_bytes(), &[0, 16, 0, 0], &[7; 8]]
+                .concat()
+        };
+        let frames_out = [
+            untagged(0),
+            tagged(5, 1),
+            tagged(0xe005, 2),
+            tagged(0xe000, 3),
+            twice,
+            roce_v1,
+            ipv6(4791),
+            ipv6(80),
+            untagged(5),
+        ];
+        let mut batch = PacketBatch::new(frames_out.len());
         frames_out.iter().for_each(|frame| batch.push_frame(frame, 0).unwrap());
-        assert_eq!(far.send(&mut batch).unwrap(), 6);
-        assert_eq!(frames(&mut near, 2), [untagged(0), untagged(5)]);
+        assert_eq!(far.send(&mut batch).unwrap(), frames_out.len());
+        assert_eq!(frames(&mut near, 3), [untagged(0), untagged(3), untagged(5)]);
         assert_eq!(near.recv(&mut batch, Some(Duration::from_millis(100))).unwrap(), 0);
-        assert_eq!(near.link_counters().received, 2);
+        let counters = near.link_counters();
+        assert_eq!((counters.received, counters.dropped_too_long), (3, 0));
+        assert_eq!(counters.ignored_by_reason().map(|(_, count)| count), [3, 1, 1]);
     });
 }
 

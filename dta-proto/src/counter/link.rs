@@ -36,6 +36,15 @@ losses! {
     UnsentOther = "unsent-other" "unsent_other", "not sent for any other error";
 }
 
+values! {
+    /// Why a link of raw frames does not take a frame that looks as if it were for it. No loss: our own nodes send none of these.
+    LinkIgnored {
+        Vlan = "vlan", "to a port of the link, but in a VLAN (a priority tag, of VLAN 0, is none)";
+        RoceV1 = "roce_v1", "RoCEv1, which has no UDP";
+        Ipv6 = "ipv6", "to a port of the link, but over IPv6";
+    }
+}
+
 impl LinkLoss {
     /// Losses of packets to send, names and meanings.
     pub const UNSENT: &'static [VariableValue] =

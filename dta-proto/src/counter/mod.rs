@@ -27,7 +27,7 @@ mod variable;
 pub use definition::{
     CounterKind, CounterStep, CounterTable, Definition, MAX_VARIABLES, ParsedCounter, Unit,
 };
-pub use link::{Fault, LinkLoss};
+pub use link::{Fault, LinkIgnored, LinkLoss};
 pub use node::{CounterNode, EVICTED, Stage, find_counter};
 pub use reason::{Discard, FlowReason, IntReason, LossCause, Reason};
 pub use variable::{Values, Variable, VariableValue};

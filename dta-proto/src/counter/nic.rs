@@ -1,8 +1,8 @@
 //! Counters of a NIC: the software one, or an RDMA device.
 
 use super::{
-    CounterStep, CounterTable, Definition, Fault, LinkLoss, Unit, Values, Variable, VariableValue, ring,
-    table,
+    CounterStep, CounterTable, Definition, Fault, LinkIgnored, LinkLoss, Unit, Values, Variable,
+    VariableValue, ring, table,
 };
 
 /// The name of the software NIC's device.
@@ -146,6 +146,7 @@ impl Counter {
 }
 
 const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::VALUES_OF_NIC) };
+const IGNORED: Variable = Variable { word: "REASON", values: Values::Of(LinkIgnored::VALUES) };
 const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALUES) };
 
 table! {
@@ -156,6 +157,7 @@ table! {
         LINK_SENT: "link.sent", Packets, Beside, "packets sent on the NIC's link" .as_detail();
         LINK_SENT_BYTES: "link.sent_bytes", Bytes, Beside, "bytes sent on the NIC's link" .as_detail();
         LINK_LOST: "link.lost.REASON", Packets, Beside, "packets lost in the NIC's link" .with_variables(&[LOSS]) .as_detail();
+        LINK_IGNORED: "link.ignored.REASON", Packets, Beside, "frames to the NIC's link that it does not take: in a VLAN (`vlan`), of RoCEv1 (`roce_v1`), over IPv6 (`ipv6`)" .with_variables(&[IGNORED]) .as_detail();
         FAULTS: "faults.FAULT", Packets, Beside, "answers that the fault injector changed, dropped, doubled or delayed"
             .with_variables(&[FAULT]);
     }

@@ -1,8 +1,8 @@
 //! A translator's counters.
 
 use super::{
-    CounterKind, CounterTable, Discard, Fault, FlowReason, IntReason, LinkLoss, LossCause, Reason, Values,
-    Variable, VariableValue, ring, table,
+    CounterKind, CounterTable, Discard, Fault, FlowReason, IntReason, LinkIgnored, LinkLoss, LossCause,
+    Reason, Values, Variable, VariableValue, ring, table,
 };
 use crate::queue_pair::Purpose;
 use crate::telemetry::Metric;
@@ -56,6 +56,7 @@ const LINK: Variable = Variable {
     ]),
 };
 const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::VALUES) };
+const IGNORED: Variable = Variable { word: "REASON", values: Values::Of(LinkIgnored::VALUES) };
 const FAULTY: Variable = Variable {
     word: "LINK",
     values: Values::Of(&[
@@ -215,6 +216,8 @@ table! {
             .with_variables(&[LINK]) .as_detail();
         LINK_DROPPED: "link.LINK.dropped.REASON", Packets, Beside, "packets lost in a link"
             .with_variables(&[LINK, LOSS]);
+        LINK_IGNORED: "link.LINK.ignored.REASON", Packets, Beside, "frames to a link that it does not take: in a VLAN (`vlan`), of RoCEv1 (`roce_v1`), over IPv6 (`ipv6`)"
+            .with_variables(&[LINK, IGNORED]);
         FAULTS_FRAMES: "faults.LINK.frames", Packets, Beside, "packets handed to the fault injector"
             .with_variables(&[FAULTY]);
         FAULTS: "faults.LINK.FAULT", Packets, Beside, "packets that the fault injector changed, dropped, doubled or delayed"

@@ -133,6 +133,9 @@ fn push_link_counters(counters: &mut Vec<(String, u64)>, name: &str, link: &dta_
     for (loss, count) in link.losses_by_reason().into_iter().filter(|(_, count)| *count != 0) {
         counters.push((names::LINK_DROPPED.format_name(&[name, loss.name()]), count));
     }
+    for (reason, count) in link.ignored_by_reason().into_iter().filter(|(_, count)| *count != 0) {
+        counters.push((names::LINK_IGNORED.format_name(&[name, reason.name()]), count));
+    }
 }
 
 fn push_ring_counters(counters: &mut Vec<(String, u64)>, ring: &dta_link::RingCounters) {
@@ -178,6 +181,9 @@ mod tests {
             unsent_no_source: 1,
             unsent_malformed: 1,
             unsent_other: 1,
+            ignored_vlan: 1,
+            ignored_roce_v1: 1,
+            ignored_ipv6: 1,
             ..dta_link::LinkCounters::default()
         };
         let faults = FaultCounts { frames: 1, ..FaultCounts::default() };
