@@ -466,12 +466,12 @@ mod tests {
     fn a_row() {
         let tables = tables();
         let row =
-            FlushCommand { pair: None, state: 0x47, frame: dta_testbed::p4_suite::commands::flush_row() };
+            FlushCommand { pair: None, state: 0x47, frame: dta_testbed::p4_suite::assembly::flush_row() };
         let is = SwitchRows::new(Profile::Postcards, &tables).postcards(7, 7);
         assert_eq!(is.as_ref(), Some(&row));
         // For another pipe one byte is another.
         let there = row.frame_for_pipe(3);
-        assert_eq!((there[PIPE_AT], PIPE_AT), (4, dta_testbed::p4_suite::commands::PIPE_AT));
+        assert_eq!((there[PIPE_AT], PIPE_AT), (4, dta_testbed::p4_suite::assembly::PIPE_AT));
         assert_eq!(
             (&there[..PIPE_AT], &there[PIPE_AT + 1..]),
             (&row.frame[..PIPE_AT], &row.frame[PIPE_AT + 1..])
