@@ -94,6 +94,7 @@ impl EpochTable {
         let epoch = HistoryEpoch {
             opened: first.epoch.opened,
             confirmed: epochs.iter().all(|kept| kept.epoch.confirmed),
+            restarted: epochs.iter().rev().find_map(|kept| kept.epoch.restarted),
             waterfall: waterfall(&epochs),
             ..last.epoch.clone()
         };

@@ -124,7 +124,9 @@ fn of_many_epochs_one_is_made_with_the_newest_of_each_slot() {
     let table = EpochTable::open(dir.path(), &spec).unwrap();
     let rows: Vec<Model> = (0..5).map(|number| model(&spec, 3, number)).collect();
     for (number, rows) in rows.iter().enumerate() {
-        write(&table, &HistoryEpoch { confirmed: number != 2, ..epoch(number as u64) }, rows).unwrap();
+        let restarted = (number == 1).then_some(MINUTE + 7);
+        let epoch = HistoryEpoch { confirmed: number != 2, restarted, ..epoch(number as u64) };
+        write(&table, &epoch, rows).unwrap();
     }
     // Some of them in one file already.
     table.compact_span(0..2 * MINUTE).unwrap().unwrap();
@@ -138,7 +140,9 @@ fn of_many_epochs_one_is_made_with_the_newest_of_each_slot() {
     for table in [&table, &EpochTable::open(dir.path(), &spec).unwrap()] {
         let kept = table.kept_epochs().unwrap();
         assert_eq!(kept.iter().map(|kept| kept.epoch.number).collect::<Vec<_>>(), [3, 4]);
-        let coarse = HistoryEpoch { opened: 0, confirmed: false, waterfall: json!(7 + 14 + 21), ..epoch(3) };
+        let restarted = Some(MINUTE + 7);
+        let waterfall = json!(7 + 14 + 21);
+        let coarse = HistoryEpoch { opened: 0, confirmed: false, restarted, waterfall, ..epoch(3) };
         assert_eq!((&kept[0].epoch, kept[0].rows), (&coarse, newest.len() as u64));
         assert_eq!(table.epoch_at_moment(MINUTE / 2).unwrap().unwrap().epoch.number, 3);
         check_slots(table, 3, &newest, &(0..spec.element_count()).collect::<Vec<_>>());
