@@ -1,6 +1,6 @@
 //! The memory directory: this collector's alone.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{Error, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
@@ -9,25 +9,17 @@ use anyhow::anyhow;
 use rustix::fs::{Mode, OFlags};
 
 use dta_files::lock::Lock;
-use dta_files::own_file;
+use dta_files::owned_folder::OwnedFolder;
 
-/// Makes the memory directory, accessible only to its owner, and locks it: two collectors in one would take each
+/// Makes the memory directory, accessible only to its owner, locks it and marks it as `owner`'s: two collectors in one would take each
 /// other's state for their own. An existing one must look as if made here: in the default location anyone may make a
 /// directory first.
-pub(super) fn lock_directory(dir: &Path) -> anyhow::Result<Lock> {
+pub(super) fn lock_directory(dir: &Path, owner: &str) -> anyhow::Result<Lock> {
     let fail = |action| move |source| directory_error(action, dir, source);
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail("make"))?;
     check_directory(dir).map_err(fail("use"))?;
-    let options = &mut OpenOptions::new();
-    let file = own_file::open(&dir.join("lock"), options.write(true).create(true).truncate(false))
-        .map_err(fail("make the file `lock` in"))?;
-    Lock::take(file).map_err(fail("lock"))?.ok_or_else(|| {
-        anyhow!(
-            "another collector uses the memory directory {}; stop it, or give this one another name or directory \
-             ([collector] name, --memory)",
-            dir.display()
-        )
-    })
+    let advice = "give this one another name or directory ([collector] name, --memory)";
+    Ok(OwnedFolder { path: dir, kind: "memory directory", owner, advice }.lock()?)
 }
 
 /// What the system did not let be done with the memory directory.
@@ -65,18 +57,18 @@ mod tests {
     use super::*;
 
     fn refusal(dir: &Path) -> String {
-        lock_directory(dir).expect_err("not to be used").to_string()
+        lock_directory(dir, "collector east").expect_err("not to be used").to_string()
     }
 
     #[test]
     fn a_directory_is_made_for_its_owner_alone_and_locked() {
         let base = tempfile::tempdir().unwrap();
         let dir = base.path().join("new/memory");
-        let held = lock_directory(&dir).unwrap();
+        let held = lock_directory(&dir, "collector east").unwrap();
         assert_eq!(dir.metadata().unwrap().mode() & 0o7777, 0o700);
-        assert!(refusal(&dir).contains("another collector uses"));
+        assert!(refusal(&dir).contains("collector east uses the memory directory"));
         drop(held);
-        lock_directory(&dir).unwrap();
+        lock_directory(&dir, "collector east").unwrap();
     }
 
     #[test]
@@ -104,11 +96,11 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_file_is_not_emptied() {
+    fn what_another_collector_left_is_refused_and_left_as_it_is() {
         let base = tempfile::tempdir().unwrap();
-        std::fs::write(base.path().join("lock"), "here").unwrap();
-        lock_directory(base.path()).unwrap();
-        assert_eq!(std::fs::read(base.path().join("lock")).unwrap(), b"here");
+        drop(lock_directory(base.path(), "collector west").unwrap());
+        assert!(refusal(base.path()).contains("belongs to collector west, and this is collector east"));
+        assert_eq!(std::fs::read(base.path().join("lock")).unwrap(), b"collector west\n");
     }
 
     #[test]

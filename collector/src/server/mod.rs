@@ -21,6 +21,7 @@ use dta_cli::number::format_count;
 use dta_export::names::Names;
 use dta_export::run::{ExportOptions, Exporters};
 use dta_files::lock::Lock;
+use dta_files::owned_folder::OwnedFolder;
 use dta_memory::nic::{Device, Nic, NicError};
 use dta_memory::region::RegionOptions;
 use dta_memory::store::ServedStores;
@@ -103,8 +104,8 @@ pub struct RunningCollector {
     /// Whether a thread takes the NIC's immediates.
     wakes: bool,
     config: Config,
-    /// Holds the lock of the memory directory.
-    _lock: Option<Lock>,
+    /// Holds the locks of the memory directory and the history folder.
+    _locks: Vec<Lock>,
 }
 
 impl RunningCollector {
@@ -146,7 +147,16 @@ impl RunningCollector {
             MemoryBacking::Anonymous => None,
             MemoryBacking::Directory(dir) => Some(dir.clone()),
         };
-        let lock = folder.as_deref().map(directory::lock_directory).transpose()?;
+        let owner = format!("collector {}", config.name);
+        let mut locks = Vec::new();
+        if let Some(folder) = &folder {
+            locks.push(directory::lock_directory(folder, &owner)?);
+        }
+        if !config.epochs.is_empty() {
+            let path = &config.history.directory(&config.name);
+            let advice = "give this one another name or folder ([collector] name, [history] directory)";
+            locks.push(OwnedFolder { path, kind: "history folder", owner: &owner, advice }.lock()?);
+        }
         // On a thread of its own: making much memory takes long, and the caller may want to stop meanwhile.
         let (specs, memory) = (config.stores.clone(), config.memory.clone());
         let open = move || ServedStores::open(&specs, &memory, RegionOptions::default());
@@ -239,7 +249,7 @@ impl RunningCollector {
             names,
             wakes,
             config: config.clone(),
-            _lock: lock,
+            _locks: locks,
         })
     }
 

@@ -473,6 +473,36 @@ async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
     server.shut_down().await.unwrap();
 }
 
+/// The error of a collector that is refused.
+async fn refusal(config: &Config) -> String {
+    match RunningCollector::start(config).await {
+        Ok(_) => panic!("two collectors in one folder"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_folder_has_one_collector() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("history");
+    let mut config = config();
+    config.history.directory = Some(folder.clone());
+    config.epochs.insert("flows".into(), Duration::from_secs(20));
+    let other = Config { name: "other".into(), ..config.clone() };
+    let (server, _client) = start(&config).await;
+    // Also one of the same name: with anonymous memory, nothing else keeps them apart.
+    for second in [&config, &other] {
+        let told = refusal(second).await;
+        let uses = format!("collector collector uses the history folder {}; stop it, or", folder.display());
+        assert!(told.starts_with(&uses), "{told}");
+    }
+    server.shut_down().await.unwrap();
+    let told = refusal(&other).await;
+    assert!(told.contains("belongs to collector collector, and this is collector other"), "{told}");
+    let (server, _client) = start(&config).await;
+    server.shut_down().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_collector_serves_what_was_there() {
     let dir = tempfile::tempdir().unwrap();
@@ -484,7 +514,7 @@ async fn a_restarted_collector_serves_what_was_there() {
     let Err(second) = RunningCollector::start(&config).await else {
         panic!("two collectors in one directory")
     };
-    assert!(second.to_string().starts_with("another collector uses the memory directory"), "{second}");
+    assert!(second.to_string().starts_with("collector collector uses the memory directory"), "{second}");
     server.shut_down().await.unwrap();
     drop(client);
 

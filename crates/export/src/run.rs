@@ -128,7 +128,8 @@ impl Exporters {
         // What can fail comes before anything is started.
         let mut opened = Vec::new();
         for sink in build_sinks(config, name, &run.names)? {
-            let spool = Arc::new(Spool::open(&sink.spool, sink.most)?);
+            let spool =
+                Arc::new(Spool::open(&sink.spool, &format!("exporter {} of {name}", sink.name), sink.most)?);
             opened.push((sink, spool));
         }
         let json = match &config.json {

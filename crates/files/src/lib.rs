@@ -2,7 +2,7 @@
 //!
 //! - [`config_file`]: what is wrong in a configuration, and where; [`host`]: addresses and names of hosts in it.
 //! - [`locked_file`]: files that people name.
-//! - [`own_file`]: files that a daemon keeps; [`lock`]: those that it locks; [`state_directory`]: where they are.
+//! - [`own_file`]: files that a daemon keeps; [`lock`]: those that it locks; [`owned_folder`]: folders that it alone writes to; [`state_directory`]: where they are.
 //! - `http` (feature `http`): how HTTP clients are set up.
 //! - [`moment`]: moments; [`span`]: lengths of time; [`size`]: sizes.
 
@@ -14,6 +14,7 @@ pub mod http;
 pub mod lock;
 pub mod moment;
 pub mod own_file;
+pub mod owned_folder;
 pub mod size;
 pub mod span;
 

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use dta_files::lock::Lock;
 use dta_files::own_file;
+use dta_files::owned_folder::OwnedFolder;
 
 use self::record::{ALIGN, RecordHead, SegmentRecord};
 use crate::error::ExportError;
@@ -125,21 +126,18 @@ fn spool_io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::E
 }
 
 impl Spool {
-    /// Opens the spool in a directory, which is created if missing; holds at most `most` bytes.
+    /// Opens the spool of `owner` in a directory, which is created if missing; holds at most `most` bytes.
     ///
     /// # Errors
-    /// The directory cannot be used, or another process uses it.
-    pub fn open(directory: &Path, most: u64) -> Result<Self, ExportError> {
-        fs::create_dir_all(directory).map_err(spool_io_error("make", directory))?;
-        let lock_path = directory.join("lock");
-        let lock = own_file::open(&lock_path, OpenOptions::new().write(true).create(true))
-            .map_err(spool_io_error("open", &lock_path))?;
-        let lock = Lock::take(lock).map_err(spool_io_error("lock", &lock_path))?.ok_or_else(|| {
-            let path = directory.display();
-            ExportError(format!(
-                "another exporter uses the spool {path}; stop it, or give this one another (`spool`)"
-            ))
-        })?;
+    /// The directory cannot be used, another process uses it, or it is another owner's.
+    pub fn open(directory: &Path, owner: &str, most: u64) -> Result<Self, ExportError> {
+        let folder = OwnedFolder {
+            path: directory,
+            kind: "spool",
+            owner,
+            advice: "give this one another directory (`spool`)",
+        };
+        let lock = folder.lock().map_err(|error| ExportError(error.to_string()))?;
         let state = recover_state(directory)?;
         Ok(Self {
             directory: directory.to_owned(),

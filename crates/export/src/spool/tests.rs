@@ -18,7 +18,7 @@ fn oldest(spool: &Spool) -> Option<SpoolRecord> {
 #[test]
 fn what_was_not_delivered_is_there_after_a_start() {
     let folder = tempfile::tempdir().unwrap();
-    let open = || Spool::open(folder.path(), 1 << 20).unwrap();
+    let open = || Spool::open(folder.path(), "exporter influx of east", 1 << 20).unwrap();
     let spool = open();
     assert!(oldest(&spool).is_none());
     for n in 1..=3 {
@@ -27,9 +27,12 @@ fn what_was_not_delivered_is_there_after_a_start() {
     let first = oldest(&spool).unwrap();
     assert_eq!((first.body.as_slice(), first.points), (&[b'1'; 10][..], 2));
     assert!(spool.mark_delivered(&first, || ()).unwrap());
-    let refused = Spool::open(folder.path(), 1 << 20).expect_err("it is locked").to_string();
-    assert!(refused.starts_with("another exporter uses the spool"), "{refused}");
+    let refused =
+        Spool::open(folder.path(), "exporter influx of east", 1 << 20).expect_err("it is locked").to_string();
+    assert!(refused.starts_with("exporter influx of east uses the spool"), "{refused}");
     drop(spool);
+    let refused = Spool::open(folder.path(), "exporter influx of west", 1 << 20).unwrap_err().to_string();
+    assert!(refused.contains("belongs to exporter influx of east, and this is"), "{refused}");
     let spool = open();
     assert_eq!((spool.pending_points(), spool.checkpoint()), (4, kept(3)));
     for n in 2..=3 {
@@ -47,7 +50,7 @@ fn what_was_not_delivered_is_there_after_a_start() {
 #[test]
 fn what_is_gone_from_the_spool_is_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path(), 1 << 20).unwrap();
+    let spool = Spool::open(folder.path(), "exporter influx of east", 1 << 20).unwrap();
     spool.append_record(b"1", 1, kept(1)).unwrap();
     let record = oldest(&spool).unwrap();
     let counted = AtomicBool::new(false);
@@ -71,13 +74,13 @@ fn what_is_gone_from_the_spool_is_counted() {
 #[test]
 fn what_was_half_written_is_cut_off_and_read_again() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path(), 1 << 20).unwrap();
+    let spool = Spool::open(folder.path(), "exporter influx of east", 1 << 20).unwrap();
     (1..=2).for_each(|n| spool.append_record(&[7; 100], 1, kept(n)).unwrap());
     drop(spool);
     let path = segment_path(folder.path(), 1);
     let length = fs::metadata(&path).unwrap().len();
     OpenOptions::new().write(true).open(&path).unwrap().set_len(length - 1).unwrap();
-    let spool = Spool::open(folder.path(), 1 << 20).unwrap();
+    let spool = Spool::open(folder.path(), "exporter influx of east", 1 << 20).unwrap();
     assert_eq!((spool.pending_points(), spool.checkpoint()), (1, kept(1)));
     spool.append_record(&[8; 100], 1, kept(2)).unwrap();
     let record = oldest(&spool).unwrap();
@@ -88,7 +91,7 @@ fn what_was_half_written_is_cut_off_and_read_again() {
 #[test]
 fn beyond_its_bound_the_oldest_is_dropped_and_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path(), 16 << 10).unwrap();
+    let spool = Spool::open(folder.path(), "exporter influx of east", 16 << 10).unwrap();
     for n in 1..=100 {
         spool.append_record(&[n as u8; 1000], 1, kept(n)).unwrap();
         let on_disk: u64 =
@@ -110,7 +113,7 @@ fn beyond_its_bound_the_oldest_is_dropped_and_counted() {
 fn a_lock_that_is_no_regular_file_is_neither_waited_for_nor_followed() {
     let folder = tempfile::tempdir().unwrap();
     let lock = folder.path().join("lock");
-    let refused = || Spool::open(folder.path(), 1 << 20).unwrap_err().to_string();
+    let refused = || Spool::open(folder.path(), "exporter influx of east", 1 << 20).unwrap_err().to_string();
     std::os::unix::fs::symlink(folder.path().join("other"), &lock).unwrap();
     assert!(refused().contains("regular file"), "{}", refused());
     assert!(!folder.path().join("other").exists());
@@ -118,7 +121,9 @@ fn a_lock_that_is_no_regular_file_is_neither_waited_for_nor_followed() {
     rustix::fs::mknodat(rustix::fs::CWD, &lock, FileType::Fifo, Mode::RWXU, 0).unwrap();
     let (said, says) = std::sync::mpsc::channel();
     let directory = folder.path().to_owned();
-    std::thread::spawn(move || said.send(Spool::open(&directory, 1 << 20).unwrap_err().to_string()));
+    std::thread::spawn(move || {
+        said.send(Spool::open(&directory, "exporter influx of east", 1 << 20).unwrap_err().to_string())
+    });
     let said = says.recv_timeout(Duration::from_secs(60)).expect("an answer");
     assert!(said.contains("regular file"), "{said}");
 }
@@ -126,7 +131,7 @@ fn a_lock_that_is_no_regular_file_is_neither_waited_for_nor_followed() {
 #[test]
 fn a_record_that_was_dropped_while_it_was_sent_moves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path(), 4 << 10).unwrap();
+    let spool = Spool::open(folder.path(), "exporter influx of east", 4 << 10).unwrap();
     spool.append_record(&[1; 1000], 1, kept(1)).unwrap();
     let sent = oldest(&spool).unwrap();
     (2..=10).for_each(|n| spool.append_record(&[n as u8; 1000], 1, kept(n)).unwrap());
@@ -189,7 +194,7 @@ fn find(folder: &Path, n: u32) -> (PathBuf, usize) {
 #[test]
 fn a_damaged_record_in_the_middle_costs_itself_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let open = || Spool::open(folder.path(), 32 << 10).unwrap();
+    let open = || Spool::open(folder.path(), "exporter influx of east", 32 << 10).unwrap();
     let spool = open();
     (1..=20).for_each(|n| append(&spool, n));
     drop(spool);
@@ -209,7 +214,7 @@ fn a_damaged_record_in_the_middle_costs_itself_alone() {
 #[test]
 fn a_damaged_first_record_is_counted_though_nothing_was_delivered() {
     let folder = tempfile::tempdir().unwrap();
-    let open = || Spool::open(folder.path(), 1 << 20).unwrap();
+    let open = || Spool::open(folder.path(), "exporter influx of east", 1 << 20).unwrap();
     let spool = open();
     (1..=3).for_each(|n| append(&spool, n));
     drop(spool);
@@ -224,7 +229,7 @@ fn a_damaged_first_record_is_counted_though_nothing_was_delivered() {
 fn what_was_dropped_is_not_counted_as_damaged_after_a_start() {
     for delivered in [0, 2] {
         let folder = tempfile::tempdir().unwrap();
-        let open = || Spool::open(folder.path(), 32 << 10).unwrap();
+        let open = || Spool::open(folder.path(), "exporter influx of east", 32 << 10).unwrap();
         let spool = open();
         (1..=3).for_each(|n| append(&spool, n));
         for _ in 0..delivered {
@@ -244,7 +249,7 @@ fn what_was_dropped_is_not_counted_as_damaged_after_a_start() {
 #[test]
 fn what_is_damaged_while_it_is_open_is_counted_and_writing_goes_on() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(folder.path(), 1 << 20).unwrap();
+    let spool = Spool::open(folder.path(), "exporter influx of east", 1 << 20).unwrap();
     (1..=3).for_each(|n| append(&spool, n));
     let (path, at) = find(folder.path(), 3);
     flip(&path, at);
@@ -261,7 +266,7 @@ fn what_is_damaged_while_it_is_open_is_counted_and_writing_goes_on() {
 #[test]
 fn a_damaged_position_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let open = || Spool::open(folder.path(), 1 << 20).unwrap();
+    let open = || Spool::open(folder.path(), "exporter influx of east", 1 << 20).unwrap();
     let spool = open();
     (1..=3).for_each(|n| append(&spool, n));
     let first = oldest(&spool).unwrap();
@@ -313,7 +318,7 @@ proptest! {
     ) {
         // In memory, as the position is synced for each record.
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        let open = || Spool::open(folder.path(), 64 << 10).unwrap();
+        let open = || Spool::open(folder.path(), "exporter influx of east", 64 << 10).unwrap();
         let spool = open();
         (1..=RECORDS).for_each(|n| append(&spool, n));
         for _ in 0..delivered {
@@ -392,7 +397,7 @@ fn what_was_delivered_makes_room_on_a_full_disk() {
         return on_a_small_disk("what_was_delivered_makes_room_on_a_full_disk");
     };
     // A bound that the disk does not have: all goes into one segment.
-    let open = || Spool::open(Path::new(&folder), 256 << 20).unwrap();
+    let open = || Spool::open(Path::new(&folder), "exporter influx of east", 256 << 20).unwrap();
     let spool = open();
     let mut n = 1;
     for _ in 0..3 {
