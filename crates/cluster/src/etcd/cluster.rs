@@ -11,6 +11,11 @@ use crate::{CollectorRecord, EtcdError, View};
 /// copy of each bucket where it is; by the next one the others should have been reported again.
 const REST: u64 = 60_000;
 
+/// Records of collectors that cannot be read, of which the log names each: whoever may write to etcd cannot fill a disk.
+const NAMED: usize = 10;
+/// Characters of an id and a reason in the log.
+const LONGEST: usize = 200;
+
 /// A placement as the value of its key.
 pub(super) fn placement_json(placement: &ClusterPlacement) -> Result<Vec<u8>, EtcdError> {
     let dated = ClusterPlacement { since: moment::now(), ..placement.clone() };
@@ -68,6 +73,10 @@ fn is_for_load(before: &ClusterPlacement, next: &ClusterPlacement) -> bool {
     (before.keys.len(), &before.lists) == (next.keys.len(), &next.lists) && ids(before) == ids(next)
 }
 
+fn cut(text: &str) -> String {
+    text.chars().take(LONGEST).collect()
+}
+
 /// What etcd says, and what of it was the last that could be read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EtcdCluster {
@@ -76,6 +85,8 @@ pub(super) struct EtcdCluster {
     pub(super) since: BTreeMap<String, i64>,
     pub(super) placed: PlacementKeyState,
     pub(super) planner: Option<Planner>,
+    /// Ids whose records cannot be read, as far as the log names them.
+    pub(super) ignored: BTreeSet<String>,
     /// The revision of all of this.
     pub(super) revision: i64,
 }
@@ -86,12 +97,13 @@ impl EtcdCluster {
         if let Some(id) = key.strip_prefix("collectors/") {
             match value.map(|value| (value.created, serde_json::from_slice::<CollectorRecord>(value.bytes))) {
                 Some((created, Ok(collector))) => {
+                    self.ignored.remove(&cut(id));
                     self.since.insert(id.to_owned(), created);
                     self.view.collectors.insert(id.to_owned(), collector);
                 }
                 unreadable => {
                     if let Some((_, Err(error))) = unreadable {
-                        tracing::warn!("the collector {id:?} in etcd is ignored: {error}");
+                        self.warn_of_ignored(id, &error);
                     }
                     self.since.remove(id);
                     self.view.remove_collector(id);
@@ -120,6 +132,20 @@ impl EtcdCluster {
                 }
                 None => PlacementKeyState::Not,
             };
+        }
+    }
+
+    /// Warns once of each of the first [`NAMED`] ids, and once of all others together.
+    fn warn_of_ignored(&mut self, id: &str, error: &serde_json::Error) {
+        if self.ignored.len() > NAMED || !self.ignored.insert(cut(id)) {
+            return;
+        }
+        match self.ignored.len() <= NAMED {
+            true => {
+                let (id, error) = (cut(id), cut(&error.to_string()));
+                tracing::warn!("the collector {id:?} in etcd is ignored: {error}");
+            }
+            false => tracing::warn!("more than {NAMED} collectors in etcd are ignored: others are not named"),
         }
     }
 
@@ -178,6 +204,30 @@ mod tests {
         assert_eq!(cluster.next_placement(), None);
         cluster.apply_key("planner", None);
         assert_eq!(cluster.planner, None);
+    }
+
+    #[test]
+    fn any_number_of_unreadable_records_is_a_few_lines_of_log() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let writer = std::sync::Arc::new(log.reopen().unwrap());
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+        let mut cluster = EtcdCluster::default();
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..2 {
+                for n in 0..20_000 {
+                    cluster.apply_key(&format!("collectors/c{n}"), value("garbage", n));
+                }
+                cluster.apply_key(&format!("collectors/{}", "x".repeat(100_000)), value("garbage", 1));
+            }
+        });
+        let log = std::fs::read_to_string(log.path()).unwrap();
+        assert_eq!(log.lines().count(), NAMED + 1, "{log}");
+        assert!(log.contains("the collector \"c9\" in etcd is ignored: expected value"), "{log}");
+        assert!(
+            log.ends_with("more than 10 collectors in etcd are ignored: others are not named\n"),
+            "{log}"
+        );
+        assert!(log.len() < 4000 && cluster.view.collectors.is_empty());
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Turns {
         self.turn = self.turn.wrapping_add(1);
         self.failures += 1;
         if self.failures == self.nodes {
-            tracing::warn!("{error}; the last placement stays until a node of etcd answers");
+            tracing::warn!("{error}; trying again, and the placement in effect stays");
         }
         let doubled = (self.failures / self.nodes).min(8) as u32;
         tokio::time::sleep((FIRST_WAIT * 2u32.pow(doubled)).min(LONGEST_WAIT)).await;

@@ -91,9 +91,10 @@ impl ClusterMember {
         renewals.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut asked: Option<Instant> = None;
         loop {
-            if watched.cluster.view.collectors.get(&self.id) != Some(&self.collector) {
+            let there = watched.cluster.view.collectors.get(&self.id);
+            if there != Some(&self.collector) {
                 self.give_up_lease(&mut client, lease).await;
-                return Err(EtcdError(format!("{:?} was taken out of the cluster", self.id)));
+                return Err(self.loss_reason(there));
             }
             self.plan_placement(&mut client, &watched.cluster, lease).await?;
             tokio::select! {
@@ -119,6 +120,21 @@ impl ClusterMember {
                 }
             }
         }
+    }
+
+    fn is_other_life(&self, said: &CollectorRecord) -> bool {
+        (said.generation, &said.address) != (self.collector.generation, &self.collector.address)
+    }
+
+    /// Why this collector is not in the cluster, if this is what is said under its id.
+    fn loss_reason(&self, there: Option<&CollectorRecord>) -> EtcdError {
+        EtcdError(match there.filter(|said| self.is_other_life(said)) {
+            Some(other) => format!(
+                "the collector at {} is in the cluster as {:?}: give each an id of its own, or wait until its lease ends",
+                other.address, self.id
+            ),
+            None => format!("{:?} was taken out of the cluster", self.id),
+        })
     }
 
     /// The lease holds for its time from when it was asked for: etcd counts from later on.
@@ -163,15 +179,10 @@ impl ClusterMember {
                 if there.lease() == lease && said.as_ref() == Some(&self.collector) {
                     return Ok(());
                 }
-                let life = |of: &CollectorRecord| (of.generation, of.address.clone());
-                let own = life(&self.collector);
-                let is_other = |said: &CollectorRecord| life(said) != own && said.generation >= own.0;
-                if let Some(other) = said.filter(is_other) {
+                let is_later = |said: &CollectorRecord| said.generation >= self.collector.generation;
+                if let Some(other) = said.filter(|said| self.is_other_life(said) && is_later(said)) {
                     self.give_up_lease(client, lease).await;
-                    return Err(EtcdError(format!(
-                        "the collector at {} is in the cluster as {:?}: give each an id of its own, or wait until its lease ends",
-                        other.address, self.id
-                    )));
+                    return Err(self.loss_reason(Some(&other)));
                 }
                 there.mod_revision()
             }

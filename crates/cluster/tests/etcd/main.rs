@@ -232,6 +232,10 @@ async fn one_node_is_not_missed_and_without_a_quorum_the_last_placement_stays() 
 async fn a_planner_whose_id_another_one_takes_plans_no_more() {
     let nodes = Nodes::with(1, "http", |_| Vec::new());
     let config = nodes.config();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let writer = Arc::new(log.reopen().unwrap());
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+    let _logged = tracing::subscriber::set_default(subscriber);
     let mut views = follow_cluster(config.clone()).unwrap();
     let mut first = enter(&config, 1);
     first.is_joined().await;
@@ -239,6 +243,11 @@ async fn a_planner_whose_id_another_one_takes_plans_no_more() {
     let mut stranger = enter_as(&config, 1, collector(2, 2));
     stranger.is_joined().await;
     eventually("the first is out", async || !first.lease().is_in_cluster()).await;
+    // It says whose doing that is.
+    let read = || std::fs::read_to_string(log.path()).unwrap();
+    let told = "the collector at 10.0.0.2:40050 is in the cluster as \"c1\": give each an id of its own";
+    eventually("the reason is logged", async || read().contains(told)).await;
+    assert!(!read().contains("taken out") && !read().contains("node of etcd"), "{}", read());
     let _second = enter(&config, 2);
     until_at(&mut views, &["c1", "c2"]).await;
 }
