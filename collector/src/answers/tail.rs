@@ -2,6 +2,7 @@
 //! sleep.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use dta_memory::reader::append::{ListError, Lists, ReadStart};
@@ -158,7 +159,7 @@ pub(super) async fn stream_list(mut tail: ListTail, sender: mpsc::Sender<Result<
         }
         tokio::select! {
             () = tokio::time::sleep(tail.follower.sleep_duration()) => tail.follower.lengthen_sleep(),
-            () = woken => tail.memory.counters.tail_woken.add(1),
+            () = woken => { tail.memory.counters.tails.woken.fetch_add(1, Ordering::Relaxed); },
             () = sender.closed() => return,
             () = wait_for_stop(&mut stop) => break AskError::Stopping,
         }

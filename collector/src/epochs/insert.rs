@@ -1,40 +1,27 @@
 //! The thread that inserts histories into ClickHouse.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use dta_history::EpochTable;
 use dta_history::clickhouse::{ClickHouseError, ClickHouseServer, Inserted, Inserter};
+use dta_proto::counter::collector as names;
 use tokio::sync::watch;
 
 use super::keeper::add_to_counter;
 use super::{StoreEpochs, follow};
 
-/// What became of epochs on their way there.
-#[derive(Default)]
-pub(super) struct InsertCounters {
-    epochs: AtomicU64,
-    waiting: AtomicU64,
-    missed: AtomicU64,
-    rows: AtomicU64,
-    failed: AtomicU64,
+dta_proto::shared_counters! {
+    /// What became of epochs on their way there.
+    pub(super) struct InsertCounters {
+        epochs = names::INSERT_EPOCHS,
+        waiting = names::INSERT_WAITING,
+        missed = names::INSERT_MISSED,
+        rows = names::INSERT_ROWS,
+        failed = names::INSERT_FAILED,
+    }
 }
 
 impl InsertCounters {
-    /// Names are explained in docs/counters.md.
-    pub(super) fn named_counters(&self) -> Vec<(String, u64)> {
-        use dta_proto::counter::collector as names;
-        [
-            (&names::INSERT_EPOCHS, &self.epochs),
-            (&names::INSERT_WAITING, &self.waiting),
-            (&names::INSERT_MISSED, &self.missed),
-            (&names::INSERT_ROWS, &self.rows),
-            (&names::INSERT_FAILED, &self.failed),
-        ]
-        .map(|(counter, value)| (counter.format_name(&[]), value.load(Ordering::Relaxed)))
-        .into()
-    }
-
     fn add(&self, table: &EpochTable, done: Inserted) {
         let Inserted { epochs, rows, missed, made } = done;
         for (counter, by) in [(&self.epochs, epochs), (&self.rows, rows), (&self.missed, missed)] {

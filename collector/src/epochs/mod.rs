@@ -45,7 +45,7 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -55,6 +55,7 @@ use dta_history::clickhouse::{ClickHouseError, ClickHouseServer};
 use dta_history::{EpochTable, HistoryError};
 use dta_memory::region::RegionError;
 use dta_memory::store::{MemoryBacking, ServedStores, Store, StoreError};
+use dta_proto::counter::collector as names;
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::EpochEnd;
 use serde::{Deserialize, Serialize};
@@ -212,15 +213,16 @@ struct Former {
     found: bool,
 }
 
-#[derive(Default)]
-struct Counters {
-    sealed: AtomicU64,
-    written: AtomicU64,
-    put_off: AtomicU64,
-    lost: AtomicU64,
-    failed: AtomicU64,
-    overwritten: AtomicU64,
-    damaged: AtomicU64,
+dta_proto::shared_counters! {
+    struct Counters {
+        sealed = names::EPOCHS_SEALED,
+        written = names::EPOCHS_WRITTEN,
+        put_off = names::EPOCHS_PUT_OFF,
+        lost = names::EPOCHS_LOST,
+        failed = names::EPOCHS_FAILED,
+        overwritten = names::EPOCHS_OVERWRITTEN,
+        damaged = names::EPOCHS_DAMAGED,
+    }
 }
 
 impl Epochs {
@@ -313,23 +315,12 @@ impl Epochs {
 
     /// What became of epochs since the start, over all stores. Names are explained in docs/counters.md.
     pub fn named_counters(&self) -> Vec<(String, u64)> {
-        use dta_proto::counter::collector as names;
-        let sum = |of: fn(&Counters) -> &AtomicU64| {
-            self.of.values().map(|store| of(&store.counters).load(Ordering::Relaxed)).sum()
-        };
-        if self.of.is_empty() {
-            return Vec::new();
-        }
-        let own = [
-            (&names::EPOCHS_SEALED, sum(|c| &c.sealed)),
-            (&names::EPOCHS_WRITTEN, sum(|c| &c.written)),
-            (&names::EPOCHS_PUT_OFF, sum(|c| &c.put_off)),
-            (&names::EPOCHS_LOST, sum(|c| &c.lost)),
-            (&names::EPOCHS_FAILED, sum(|c| &c.failed)),
-            (&names::EPOCHS_OVERWRITTEN, sum(|c| &c.overwritten)),
-            (&names::EPOCHS_DAMAGED, sum(|c| &c.damaged)),
-        ]
-        .map(|(counter, value)| (counter.format_name(&[]), value));
+        let each = self.of.values().map(|store| store.counters.named_counters());
+        let own = each.reduce(|mut sums, more| {
+            sums.iter_mut().zip(more).for_each(|((_, sum), (_, count))| *sum += count);
+            sums
+        });
+        let Some(own) = own else { return Vec::new() };
         #[cfg(feature = "s3")]
         let uploads = self.uploads.iter().flat_map(|uploads| uploads.named_counters());
         #[cfg(not(feature = "s3"))]

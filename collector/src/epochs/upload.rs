@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dta_history::s3::{Followed, Mirror, S3Error, StorageBucket, Variables};
+use dta_proto::counter::collector as names;
 use tokio::sync::watch;
 
 use super::keeper::add_to_counter;
@@ -14,32 +14,15 @@ use super::{StoreEpochs, follow};
 /// How long a start waits for object storage that does not answer: then it goes on without.
 const START: Duration = Duration::from_secs(5);
 
-#[derive(Default)]
-pub(super) struct UploadCounters {
-    epochs: AtomicU64,
-    missed: AtomicU64,
-    bytes: AtomicU64,
-    commits: AtomicU64,
-    removed: AtomicU64,
-    failed: AtomicU64,
-    waiting: AtomicU64,
-}
-
-impl UploadCounters {
-    /// Names are explained in docs/counters.md.
-    pub(super) fn named_counters(&self) -> Vec<(String, u64)> {
-        use dta_proto::counter::collector as names;
-        [
-            (&names::UPLOAD_EPOCHS, &self.epochs),
-            (&names::UPLOAD_MISSED, &self.missed),
-            (&names::UPLOAD_BYTES, &self.bytes),
-            (&names::UPLOAD_COMMITS, &self.commits),
-            (&names::UPLOAD_REMOVED, &self.removed),
-            (&names::UPLOAD_FAILED, &self.failed),
-            (&names::UPLOAD_WAITING, &self.waiting),
-        ]
-        .map(|(counter, value)| (counter.format_name(&[]), value.load(Ordering::Relaxed)))
-        .into()
+dta_proto::shared_counters! {
+    pub(super) struct UploadCounters {
+        epochs = names::UPLOAD_EPOCHS,
+        missed = names::UPLOAD_MISSED,
+        bytes = names::UPLOAD_BYTES,
+        commits = names::UPLOAD_COMMITS,
+        removed = names::UPLOAD_REMOVED,
+        failed = names::UPLOAD_FAILED,
+        waiting = names::UPLOAD_WAITING,
     }
 }
 

@@ -35,22 +35,7 @@ impl CollectorService {
     }
 
     fn own_counters(&self) -> Vec<(String, u64)> {
-        use dta_proto::counter::collector as names;
-        let s = self.sessions.session_counters();
-        let mut all: Vec<(String, u64)> = [
-            (&names::SESSION_OPENED, s.opened),
-            (&names::SESSION_RESUMED, s.resumed),
-            (&names::SESSION_RENEWED, s.renewed),
-            (&names::SESSION_EXPIRED, s.expired),
-            (&names::SESSION_ENDED, s.ended),
-            (&names::SESSION_REFUSED, s.refused),
-            (&names::SESSION_QUEUE_PAIRS_REBUILT, s.queue_pairs_rebuilt),
-            (&names::SESSION_REBUILDS_HELD_BACK, s.rebuilds_held_back),
-            (&names::SESSION_STATISTICS_LEFT_OUT, s.statistics_left_out),
-            (&names::SESSION_STATISTICS_NO_ROOM, s.statistics_no_room),
-        ]
-        .map(|(counter, value)| (counter.format_name(&[]), value))
-        .into();
+        let mut all = self.sessions.session_counters().named_counters();
         all.extend(self.memory.named_counters());
         all.extend(self.connections.named_counters());
         for (sink, counters) in self.exporters.get().into_iter().flatten() {

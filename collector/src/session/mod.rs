@@ -38,6 +38,8 @@ pub use positions::ListPosition;
 pub use state::StateError;
 pub use statistics::{NodeCounters, NodeSums, ReporterPosition};
 
+use dta_proto::counter::collector as names;
+
 use crate::config::Transport;
 use dta_memory::nic::{Endpoint, Nic, NicError, QueuePairStatus};
 use dta_memory::store::{MemoryError, ServedStores};
@@ -96,28 +98,21 @@ pub struct SessionStatus {
     pub frames_by: String,
 }
 
-/// What happened to sessions since the collector started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionCounters {
-    /// Opened under a new name.
-    pub opened: u64,
-    /// Opened again under the same name.
-    pub resumed: u64,
-    pub renewed: u64,
-    pub expired: u64,
-    /// Ended by their translator or an operator.
-    pub ended: u64,
-    /// Opens and renewals that were refused.
-    pub refused: u64,
-    /// Queue pairs that were rebuilt because they had fallen into ERROR, were lost in a restart, or did not answer
-    /// their translator.
-    pub queue_pairs_rebuilt: u64,
-    /// Times that a queue pair was not rebuilt yet, because it had been too often.
-    pub rebuilds_held_back: u64,
-    /// Times that a node's statistics were left out because of its names or its number of counters.
-    pub statistics_left_out: u64,
-    /// Times that a node's statistics, or counters of its earlier lives, were left out for lack of room.
-    pub statistics_no_room: u64,
+dta_proto::published_counters! {
+    /// What happened to sessions since the collector started.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SessionCounters {
+        pub opened: u64 = names::SESSION_OPENED,
+        pub resumed: u64 = names::SESSION_RESUMED,
+        pub renewed: u64 = names::SESSION_RENEWED,
+        pub expired: u64 = names::SESSION_EXPIRED,
+        pub ended: u64 = names::SESSION_ENDED,
+        pub refused: u64 = names::SESSION_REFUSED,
+        pub queue_pairs_rebuilt: u64 = names::SESSION_QUEUE_PAIRS_REBUILT,
+        pub rebuilds_held_back: u64 = names::SESSION_REBUILDS_HELD_BACK,
+        pub statistics_left_out: u64 = names::SESSION_STATISTICS_LEFT_OUT,
+        pub statistics_no_room: u64 = names::SESSION_STATISTICS_NO_ROOM,
+    }
 }
 
 /// Whether sessions may still write to the memory of a generation of a store.

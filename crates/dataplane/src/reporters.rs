@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use dta_proto::counter::reporter as names;
+
 use super::age::AgeList;
 use super::sequences::{SequenceArrival, Sequences};
 
@@ -43,24 +45,20 @@ impl PackedSocketAddr {
     }
 }
 
-dta_proto::counters! {
+dta_proto::published_counters! {
     /// Counters per reporter.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ReporterCounters {
-        /// Reports heard, except undecodable ones.
-        pub received: u64,
-        /// Sequences skipped, and those between what was heard of it before and its first report here.
-        pub gaps: u64,
-        /// Of these, those that arrived later, reordered or retransmitted.
-        pub gaps_filled: u64,
-        /// Reports with a sequence already seen.
-        pub duplicates: u64,
-        /// Reports too far behind the newest or ahead of it.
-        pub out_of_window: u64,
-        /// Times the sequence restarted.
-        pub restarts: u64,
-        /// NACK datagrams sent to it.
-        pub nacks: u64,
+        pub received: u64 = names::RECEIVED,
+        /// Also those between what was heard of it before and its first report here.
+        pub gaps: u64 = names::GAPS,
+        /// Reordered or retransmitted.
+        pub gaps_filled: u64 = names::GAPS_FILLED,
+        pub duplicates: u64 = names::DUPLICATES,
+        /// Too far behind the newest, or ahead of it.
+        pub out_of_window: u64 = names::OUT_OF_WINDOW,
+        pub restarts: u64 = names::RESTARTS,
+        pub nacks: u64 = names::HEARD_NACKS,
     }
 }
 

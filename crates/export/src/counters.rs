@@ -8,28 +8,28 @@ use dta_proto::counter::collector as names;
 use crate::spool::Spool;
 use crate::{events, source};
 
+dta_proto::shared_counters! {
+    /// What became of events and points.
+    pub struct PointCounters(sink) {
+        pub(crate) taken = names::EXPORT_EVENTS,
+        pub(crate) skipped = names::EXPORT_SKIPPED,
+        pub(crate) without_page = names::EXPORT_WITHOUT_PAGE,
+        pub(crate) found = names::EXPORT_FOUND,
+        pub(crate) made = names::EXPORT_MADE,
+        pub(crate) state = names::EXPORT_STATE,
+        pub(crate) delivered = names::EXPORT_DELIVERED,
+        pub(crate) rejected = names::EXPORT_DROPPED_REJECTED,
+        pub(crate) retried = names::EXPORT_RETRIED,
+    }
+}
+
 /// The counters of one exporter. Shared and read at any time.
 #[derive(Debug, Default)]
 pub struct ExportCounters {
     /// What was read from the lists.
     pub source: Arc<source::ListCounters>,
-    /// What was unknown about events.
     pub events: Arc<events::LookupCounters>,
-    pub(crate) taken: AtomicU64,
-    /// Those for which the schema has no point.
-    pub(crate) skipped: AtomicU64,
-    /// Points or lines made, including those of the state.
-    pub(crate) made: AtomicU64,
-    /// Those that are points of the state.
-    pub(crate) state: AtomicU64,
-    pub(crate) delivered: AtomicU64,
-    pub(crate) retried: AtomicU64,
-    /// Points that the receiver will never accept.
-    pub(crate) rejected: AtomicU64,
-    /// Pages of metrics that could not be made.
-    pub(crate) without_page: AtomicU64,
-    /// Points that were in the spool at the start.
-    pub(crate) found: AtomicU64,
+    pub(crate) points: PointCounters,
     pub(crate) spool: OnceLock<Arc<Spool>>,
 }
 
@@ -43,34 +43,16 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
 impl ExportCounters {
     /// All counters by name, for the exporter to `sink`, such as `influx`.
     pub fn named_counters(&self, sink: &str) -> Vec<(String, u64)> {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let [entries, unreadable, overwritten, missing, damaged, interrupted] =
-            self.source.named_counters().map(|(_, value)| value);
         let spool = self.spool.get();
-        [
-            (&names::EXPORT_ENTRIES, entries),
-            (&names::EXPORT_UNREADABLE, unreadable),
-            (&names::EXPORT_OVERWRITTEN, overwritten),
-            (&names::EXPORT_MISSING, missing),
-            (&names::EXPORT_DAMAGED, damaged),
-            (&names::EXPORT_INTERRUPTED, interrupted),
-            (&names::EXPORT_EVENTS, load(&self.taken)),
-            (&names::EXPORT_SKIPPED, load(&self.skipped)),
-            (&names::EXPORT_UNNAMED, load(&self.events.unnamed)),
-            (&names::EXPORT_WITHOUT_PATH, load(&self.events.without_path)),
-            (&names::EXPORT_FORGOTTEN, load(&self.events.forgotten)),
-            (&names::EXPORT_WITHOUT_PAGE, load(&self.without_page)),
-            (&names::EXPORT_FOUND, load(&self.found)),
-            (&names::EXPORT_MADE, load(&self.made)),
-            (&names::EXPORT_STATE, load(&self.state)),
-            (&names::EXPORT_DELIVERED, load(&self.delivered)),
+        let of_spool = [
             (&names::EXPORT_SPOOLED, spool.map_or(0, |spool| spool.pending_points())),
             (&names::EXPORT_DROPPED_SPOOL_FULL, spool.map_or(0, |spool| spool.dropped_points())),
             (&names::EXPORT_DROPPED_SPOOL_DAMAGED, spool.map_or(0, |spool| spool.damaged_points())),
-            (&names::EXPORT_DROPPED_REJECTED, load(&self.rejected)),
-            (&names::EXPORT_RETRIED, load(&self.retried)),
-        ]
-        .map(|(counter, value)| (counter.format_name(&[sink]), value))
-        .into()
+        ];
+        let mut all = self.source.named_counters(sink);
+        all.extend(self.events.named_counters(sink));
+        all.extend(self.points.named_counters(sink));
+        all.extend(of_spool.map(|(counter, value)| (counter.format_name(&[sink]), value)));
+        all
     }
 }

@@ -96,7 +96,7 @@ fn deliver_record(
             points
         }
         WriteOutcome::Later { reason, after } => {
-            add(&counters.retried, 1);
+            add(&counters.points.retried, 1);
             away.since.get_or_insert_with(Instant::now);
             if away.told.is_none_or(|told| told.elapsed() > REMIND) {
                 away.told = Some(Instant::now());
@@ -117,8 +117,8 @@ fn deliver_record(
     }
     // Dropped while being sent: it counts as dropped.
     let done = spool.mark_delivered(record, || {
-        add(&counters.rejected, rejected);
-        add(&counters.delivered, record.points - rejected);
+        add(&counters.points.rejected, rejected);
+        add(&counters.points.delivered, record.points - rejected);
     });
     if let Err(error) = &done
         && !away.is_unwritten

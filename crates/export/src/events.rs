@@ -9,10 +9,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dta_proto::control::MAX_KEYS;
+use dta_proto::counter::collector as names;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{
     Metric, SwitchPath, TelemetryEntry, TimedValue, Via, Why, hop_latency_key, list, store,
@@ -77,16 +78,13 @@ impl Default for LookupStores {
     }
 }
 
-/// What was unknown about events. Shared and read at any time.
-#[derive(Debug, Default)]
-pub struct LookupCounters {
-    /// Events whose key did not come in time.
-    pub unnamed: AtomicU64,
-    /// Events with an unknown path: it had changed by the time it was looked up, or is not in its store. Packets of
-    /// hosts some of whose points are unknown.
-    pub without_path: AtomicU64,
-    /// Keys that the directory forgot.
-    pub forgotten: AtomicU64,
+dta_proto::shared_counters! {
+    /// What could not be looked up.
+    pub struct LookupCounters(sink) {
+        pub unnamed = names::EXPORT_UNNAMED,
+        pub without_path = names::EXPORT_WITHOUT_PATH,
+        pub forgotten = names::EXPORT_FORGOTTEN,
+    }
 }
 
 /// Reads events from a source and completes them.

@@ -413,7 +413,8 @@ impl GaugeFollower {
 
     pub fn add_to_page(&self, page: &mut MetricsPage) {
         lock_gauges(&self.gauges).add_to_page(page, Instant::now());
-        for (cause, batches) in self.counters.named_counters() {
+        for (name, batches) in self.counters.named_counters("metrics") {
+            let cause = name.rsplit('.').next().unwrap_or_default();
             // Entries are counted per list.
             if cause != "entries" {
                 let labels = vec![("cause".into(), cause.to_owned())];

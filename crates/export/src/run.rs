@@ -161,7 +161,7 @@ impl Exporters {
         };
         for (Sink { name, what, receiver, .. }, spool) in opened {
             let counters = Arc::new(ExportCounters::default());
-            add(&counters.found, spool.pending_points());
+            add(&counters.points.found, spool.pending_points());
             let _ = counters.spool.set(spool.clone());
             let into = ToSpool { spool: spool.clone(), counters: counters.clone(), stopped: stopped.clone() };
             let task = match what {
@@ -258,7 +258,7 @@ impl ToSpool {
             let append = move || spool.append_record(&record, points, kept);
             let error = match tokio::task::spawn_blocking(append).await {
                 Ok(Ok(())) => {
-                    add(&self.counters.made, points);
+                    add(&self.counters.points.made, points);
                     return;
                 }
                 Ok(Err(error)) => error.to_string(),
@@ -307,7 +307,7 @@ async fn send_pages(
                 }
             }
             Err(error) => {
-                add(&into.counters.without_page, 1);
+                add(&into.counters.points.without_page, 1);
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::warn!(error, "cannot collect metrics to export; trying again");
                 }
@@ -441,11 +441,11 @@ impl<R: ExportReader> Points<R> {
     }
 
     fn take(&mut self, Events { events, left_out, read }: Events<R::Event>) {
-        add(&self.into.counters.taken, events.len() as u64 + left_out);
-        add(&self.into.counters.skipped, left_out);
+        add(&self.into.counters.points.taken, events.len() as u64 + left_out);
+        add(&self.into.counters.points.skipped, left_out);
         for event in events {
             if !self.add_event(&event) {
-                add(&self.into.counters.skipped, 1);
+                add(&self.into.counters.points.skipped, 1);
             }
             if self.state_every.is_some()
                 && let Some(of) = R::state_key(&event)
@@ -470,7 +470,7 @@ impl<R: ExportReader> Points<R> {
         self.reader.refresh_values(&mut events, now).await;
         for event in &events {
             if self.add_event(event) {
-                add(&self.into.counters.state, 1);
+                add(&self.into.counters.points.state, 1);
             }
             if self.points >= RECORD {
                 self.spool_points().await;
@@ -510,7 +510,7 @@ async fn export_lines(
             },
             () = wait_for_stop(stopped.clone()) => return,
         };
-        add(&counters.taken, events.len() as u64);
+        add(&counters.points.taken, events.len() as u64);
         let mut text = String::new();
         for line in events.iter().filter_map(|event| EventLine::from_event(event, &names)) {
             match serde_json::to_string(&line) {
@@ -519,7 +519,7 @@ async fn export_lines(
             }
         }
         let (text, count) = (Arc::new(text), events.len() as u64);
-        add(&counters.made, count);
+        add(&counters.points.made, count);
         let mut told = false;
         loop {
             let Some(mut to) = output.take() else { return };
@@ -541,13 +541,13 @@ async fn export_lines(
                 }
                 Err(_) => {}
             }
-            add(&counters.retried, 1);
+            add(&counters.points.retried, 1);
             if *stopped.borrow() {
                 return;
             }
             tokio::time::sleep(AGAIN).await;
         }
-        add(&counters.delivered, count);
+        add(&counters.points.delivered, count);
     }
 }
 

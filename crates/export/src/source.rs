@@ -12,11 +12,12 @@
 //! directory is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dta_proto::backoff::Backoff;
 use dta_proto::control::{TailRequest, TailResponse};
+use dta_proto::counter::collector as names;
 use dta_proto::layout::append::{advance_sequence, is_sequence_after};
 use dta_proto::telemetry::{TelemetryEntry, list};
 use dta_proto::trace;
@@ -152,32 +153,19 @@ impl Lost {
     }
 }
 
-/// What was read from all sources that share it. Shared and read at any time.
-#[derive(Debug, Default)]
-pub struct ListCounters {
-    entries: AtomicU64,
-    unreadable: AtomicU64,
-    overwritten: AtomicU64,
-    missing: AtomicU64,
-    damaged: AtomicU64,
-    interrupted: AtomicU64,
+dta_proto::shared_counters! {
+    /// What was read from all sources that share it. Shared and read at any time.
+    pub struct ListCounters(sink) {
+        entries = names::EXPORT_ENTRIES,
+        unreadable = names::EXPORT_UNREADABLE,
+        overwritten = names::EXPORT_OVERWRITTEN,
+        missing = names::EXPORT_MISSING,
+        damaged = names::EXPORT_DAMAGED,
+        interrupted = names::EXPORT_INTERRUPTED,
+    }
 }
 
 impl ListCounters {
-    /// The counters with their names. `entries` and `unreadable` count entries; `overwritten`, `missing` and
-    /// `damaged` batches of the lists; `interrupted` how often a list could no longer be followed.
-    pub fn named_counters(&self) -> [(&'static str, u64); 6] {
-        [
-            ("entries", &self.entries),
-            ("unreadable", &self.unreadable),
-            ("overwritten", &self.overwritten),
-            ("missing", &self.missing),
-            ("damaged", &self.damaged),
-            ("interrupted", &self.interrupted),
-        ]
-        .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
-    }
-
     fn count_batch<E>(&self, batch: &EntryBatch<E>) {
         for (counter, n) in [
             (&self.entries, batch.entries.len() as u64),

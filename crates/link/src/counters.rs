@@ -53,14 +53,7 @@ dta_proto::counters! {
 impl LinkCounters {
     /// Packets handed to `send` but not sent, for all reasons.
     pub fn unsent_packets(&self) -> u64 {
-        self.unsent_queue_full
-            + self.unsent_no_buffers
-            + self.unsent_too_long
-            + self.unsent_unreachable
-            + self.unsent_forbidden
-            + self.unsent_no_source
-            + self.unsent_malformed
-            + self.unsent_other
+        self.losses_by_reason().iter().filter(|(loss, _)| loss.is_unsent()).map(|(_, packets)| packets).sum()
     }
 
     /// Each reason for which packets were lost in the link, the zero ones too, in the order of

@@ -8,25 +8,18 @@ pub const RESTART: u32 = 1 << 16;
 /// Sources that are reported by name.
 const NAMED: usize = 32;
 
-/// Counters of one source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GapCounters {
-    /// Numbers skipped.
-    pub gaps: u64,
-    /// Of these, those that arrived later.
-    pub gaps_filled: u64,
-    /// Datagrams with a number already seen. They are processed all the same.
-    pub repeats: u64,
-    /// Times that the numbering restarted.
-    pub restarts: u64,
-}
-
-impl core::ops::AddAssign for GapCounters {
-    fn add_assign(&mut self, other: GapCounters) {
-        self.gaps += other.gaps;
-        self.gaps_filled += other.gaps_filled;
-        self.repeats += other.repeats;
-        self.restarts += other.restarts;
+crate::counters! {
+    /// Counters of one source.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct GapCounters {
+        /// Numbers skipped.
+        pub gaps: u64,
+        /// Of these, those that arrived later.
+        pub gaps_filled: u64,
+        /// Datagrams with a number already seen. They are processed all the same.
+        pub repeats: u64,
+        /// Times that the numbering restarted.
+        pub restarts: u64,
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! - [`translator`], [`reporter`], [`nic`], [`collector`], [`ring`], [`between`]: the tables, by the node that counts.
 //! - [`find_gaps`]: what is missing of numbered datagrams.
-//! - [`counters`](crate::counters): declares a structure of counters that are summed.
+//! - [`published_counters`](crate::published_counters), [`shared_counters`](crate::shared_counters): declare structures of counters from
+//!   these definitions; [`counters`](crate::counters) one whose sums are published otherwise.
 //! - [`Reason`], [`Discard`], [`LossCause`], [`nic::Counter`], [`LinkLoss`], [`Fault`]: enumerations that
 //!   index arrays of counters.
 
@@ -20,7 +21,7 @@ mod node;
 mod reason;
 pub mod reporter;
 pub mod ring;
-mod sum;
+mod structs;
 pub mod translator;
 mod variable;
 

@@ -1,21 +1,19 @@
 //! The kernel programs' counters, per point and per flow.
 
+use dta_proto::counter::reporter as names;
 use dta_proto::key::Flow;
 
-dta_proto::counters! {
+dta_proto::published_counters! {
     /// What became of the packets at a point. `seen` is the sum of all others except `missed` and `flows_full`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Books {
-        /// Packets seen at the point.
-        pub seen: u64,
-        /// Records in the ring.
-        pub reported: u64,
-        /// Packets excluded by the filter.
-        pub filtered: u64,
-        /// Packets excluded by sampling.
-        pub sampled_out: u64,
-        /// The tracer's own traffic: see [`Options::translator`](crate::packet_trace::kernel::Options::translator).
-        pub own: u64,
+        pub seen: u64 = names::SEEN,
+        pub reported: u64 = names::REPORTED,
+        pub filtered: u64 = names::FILTERED,
+        pub sampled_out: u64 = names::SAMPLED_OUT,
+        /// See [`Options::translator`](crate::packet_trace::kernel::Options::translator).
+        pub own: u64 = names::OWN_REPORTS,
+        pub flows_full: u64 = names::FLOWS_FULL,
         /// Records that found the ring full.
         pub ring_full: u64,
         /// Refused: neither IPv4 nor IPv6.
@@ -24,8 +22,6 @@ dta_proto::counters! {
         pub unreadable: u64,
         /// Not seen: the kernel skipped the program because it was already running on this processor.
         pub missed: u64,
-        /// Packets not counted for their flow because the flow table was full. They are in the counts above.
-        pub flows_full: u64,
     }
 }
 

@@ -7,7 +7,6 @@ use dta_proto::control::{Counter, NodeStatistics};
 use dta_proto::counter::{CounterKind, CounterNode, EVICTED, Stage, reporter as heard, translator as names};
 
 use super::packet_thread::Snapshot;
-use dta_dataplane::ReporterCounters;
 use dta_proto::program::Purpose;
 
 /// The translator's own node and one node per reporter that it hears. `life` is a number chosen when counting
@@ -19,23 +18,12 @@ pub fn node_statistics(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeSt
     for pair in &snapshot.queue_pairs {
         let purpose = pair.purpose.name();
         let collector = collector_label(pair.collector);
-        let c = &pair.counters;
-        let of_pair = [
-            (&names::PAIR_SENT, c.sent),
-            (&names::PAIR_RETRANSMITTED, c.retransmitted),
-            (&names::PAIR_ACKNOWLEDGED, c.acknowledged),
-            (&names::PAIR_OUTSTANDING, pair.outstanding.into()),
-            (&names::PAIR_WAITING, pair.waiting as u64),
-            (&names::PAIR_ANSWERS, c.answers),
-            (&names::PAIR_STALE_ANSWERS, c.stale_answers),
-            (&names::PAIR_NAK_SEQUENCE, c.nak_sequence),
-            (&names::PAIR_RECEIVER_NOT_READY, c.receiver_not_ready),
-            (&names::PAIR_NAK_ERROR, c.nak_error),
-            (&names::PAIR_GO_BACKS, c.go_backs),
-            (&names::PAIR_TIMEOUTS, c.timeouts),
-            (&names::PAIR_REPLACED, c.replaced),
-        ];
-        counters.extend(of_pair.map(|(counter, value)| (counter.format_name(&[&collector, purpose]), value)));
+        counters.extend(pair.counters.named_counters(&collector, purpose));
+        for (counter, value) in
+            [(&names::PAIR_OUTSTANDING, pair.outstanding.into()), (&names::PAIR_WAITING, pair.waiting as u64)]
+        {
+            counters.push((counter.format_name(&[&collector, purpose]), value));
+        }
     }
     counters.push((names::ANSWERS_IGNORED.format_name(&[]), snapshot.answers_ignored));
     counters.push((names::REPORTERS_EVICTED.format_name(&[]), snapshot.evictions.0));
@@ -49,14 +37,16 @@ pub fn node_statistics(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeSt
         push_link_counters(&mut counters, names::FLOWS_LINK, of_flows);
     }
     push_link_counters(&mut counters, names::ROCE, &snapshot.roce_link);
-    push_ring_counters(&mut counters, &snapshot.ring);
+    if snapshot.ring.opened != 0 {
+        counters.extend(snapshot.ring.named_counters());
+    }
     push_fault_counters(&mut counters, names::ROCE, &snapshot.roce_faults);
     push_fault_counters(&mut counters, names::NACK, &snapshot.nack_faults);
     push_fault_counters(&mut counters, names::ANSWERS, &snapshot.answer_faults);
 
     let mut nodes = vec![node(Stage::Translator.node_name(name), life, counters)];
     for reporter in &snapshot.reporters {
-        let mut counters = of_reporter(&reporter.counters);
+        let mut counters = reporter.counters.named_counters();
         // From here the next run of this translator knows what it missed.
         counters.push((heard::NEWEST.format_name(&[]), reporter.newest.into()));
         // A reporter that was evicted and returned counts from 0, like a new one.
@@ -64,7 +54,7 @@ pub fn node_statistics(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeSt
         nodes.push(node(Stage::Reporter.node_name(&id), life.wrapping_add(reporter.since), counters));
     }
     if snapshot.evicted.received != 0 {
-        nodes.push(node(EVICTED.into(), life, of_reporter(&snapshot.evicted)));
+        nodes.push(node(EVICTED.into(), life, snapshot.evicted.named_counters()));
     }
     nodes
 }
@@ -109,19 +99,6 @@ fn frames_to(collector: u8, counters: &mut Vec<Counter>) {
     counters.iter_mut().filter(|counter| counter.name == frames).for_each(|counter| counter.value = sum);
 }
 
-fn of_reporter(c: &ReporterCounters) -> Vec<(String, u64)> {
-    let all = [
-        (&heard::RECEIVED, c.received),
-        (&heard::GAPS, c.gaps),
-        (&heard::GAPS_FILLED, c.gaps_filled),
-        (&heard::DUPLICATES, c.duplicates),
-        (&heard::OUT_OF_WINDOW, c.out_of_window),
-        (&heard::RESTARTS, c.restarts),
-        (&heard::HEARD_NACKS, c.nacks),
-    ];
-    all.map(|(counter, value)| (counter.format_name(&[]), value)).into()
-}
-
 fn build_node(node: String, life: u64, time_us: u64, counters: Vec<(String, u64)>) -> NodeStatistics {
     let counters = counters.into_iter().map(|(name, value)| Counter { name, value }).collect();
     NodeStatistics { node, counters, age_seconds: 0.0, session: String::new(), life, time_us }
@@ -136,13 +113,6 @@ fn push_link_counters(counters: &mut Vec<(String, u64)>, name: &str, link: &dta_
     for (reason, count) in link.ignored_by_reason().into_iter().filter(|(_, count)| *count != 0) {
         counters.push((names::LINK_IGNORED.format_name(&[name, reason.name()]), count));
     }
-}
-
-fn push_ring_counters(counters: &mut Vec<(String, u64)>, ring: &dta_link::RingCounters) {
-    if ring.opened == 0 {
-        return;
-    }
-    counters.extend(ring.named_counters().map(|(counter, count)| (counter.format_name(&[]), count)));
 }
 
 fn push_fault_counters(counters: &mut Vec<(String, u64)>, name: &str, faults: &FaultCounts) {
@@ -164,7 +134,7 @@ mod tests {
     use super::*;
     use dta_dataplane::counters::EngineCounters;
     use dta_dataplane::requester::RequesterCounters;
-    use dta_dataplane::{QueuePairStatus, ReporterStatus};
+    use dta_dataplane::{QueuePairStatus, ReporterCounters, ReporterStatus};
     use dta_proto::counter::{FlowReason, find_counter};
     use dta_proto::program::Transport;
 

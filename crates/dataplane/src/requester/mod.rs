@@ -19,6 +19,7 @@ mod allowance;
 mod patience;
 mod ring;
 
+use dta_proto::counter::translator as names;
 use dta_proto::wire::roce::Psn;
 
 use self::allowance::Allowance;
@@ -131,32 +132,21 @@ pub enum ResponderAnswer {
     NakError,
 }
 
-dta_proto::counters! {
+dta_proto::published_counters! {
     /// The requester's counters.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct RequesterCounters {
-        /// Operations sent, each once.
-        pub sent: u64,
-        /// Frames that repeat an earlier operation. RC only.
-        pub retransmitted: u64,
-        /// Operations known to have been executed. RC only.
-        pub acknowledged: u64,
-        /// Answers received.
-        pub answers: u64,
-        /// Answers with nothing new: repeated or late.
-        pub stale_answers: u64,
-        /// Sequence error NAKs received.
-        pub nak_sequence: u64,
-        /// Receiver-not-ready NAKs received.
-        pub receiver_not_ready: u64,
-        /// Error NAKs received.
-        pub nak_error: u64,
-        /// Times that it went back and resent.
-        pub go_backs: u64,
-        /// Of these, after a timeout.
-        pub timeouts: u64,
-        /// Times that the queue pair was replaced.
-        pub replaced: u64,
+    pub struct RequesterCounters(collector, purpose) {
+        pub sent: u64 = names::PAIR_SENT,
+        pub retransmitted: u64 = names::PAIR_RETRANSMITTED,
+        pub acknowledged: u64 = names::PAIR_ACKNOWLEDGED,
+        pub answers: u64 = names::PAIR_ANSWERS,
+        pub stale_answers: u64 = names::PAIR_STALE_ANSWERS,
+        pub nak_sequence: u64 = names::PAIR_NAK_SEQUENCE,
+        pub receiver_not_ready: u64 = names::PAIR_RECEIVER_NOT_READY,
+        pub nak_error: u64 = names::PAIR_NAK_ERROR,
+        pub go_backs: u64 = names::PAIR_GO_BACKS,
+        pub timeouts: u64 = names::PAIR_TIMEOUTS,
+        pub replaced: u64 = names::PAIR_REPLACED,
     }
 }
 

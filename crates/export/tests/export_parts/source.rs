@@ -51,7 +51,10 @@ async fn the_directory_comes_before_the_events_and_what_is_no_entry_is_counted()
     let drops = &batches[20];
     assert_eq!((drops.list, drops.sequence, times(drops)), (list::DROPS, 1, vec![1, 2]));
     assert_eq!(drops.lost, Lost { unreadable: 1, ..Lost::default() });
-    assert_eq!(counters.named_counters()[..2], [("entries", 22), ("unreadable", 1)]);
+    assert_eq!(
+        counters.named_counters("t")[..2],
+        [("export.t.entries".to_owned(), 22), ("export.t.unreadable".to_owned(), 1)]
+    );
 }
 
 #[tokio::test]
@@ -73,7 +76,7 @@ async fn a_collector_that_goes_away_and_comes_back_costs_nothing() {
     lists.put(list::DROPS, vec![drop_at(4)]);
     lists.away(false);
     assert_eq!(times(&source.next().await.unwrap().unwrap()), [4]);
-    assert_eq!(counters.named_counters()[5], ("interrupted", 1));
+    assert_eq!(counters.named_counters("t")[5], ("export.t.interrupted".to_owned(), 1));
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ mod end;
 mod meet;
 mod memory;
 
-use dta_proto::counter::{Definition, ring as names};
+use dta_proto::counter::ring as names;
 use serde::{Deserialize, Serialize};
 
 pub use direction::{Broken, FRAME_MAX};
@@ -68,42 +68,18 @@ impl Sizes {
     }
 }
 
-dta_proto::counters! {
+dta_proto::published_counters! {
     /// Counters of shared rings, in addition to [`crate::Counters`].
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct RingCounters {
-        /// Rings opened.
-        pub opened: u64,
-        /// Rings closed because the other end wrote invalid data.
-        pub broken: u64,
-        /// Frames put in.
-        pub sent: u64,
-        /// Bytes of these.
+        pub opened: u64 = names::OPENED,
+        pub broken: u64 = names::BROKEN,
+        pub sent: u64 = names::SENT,
         pub sent_bytes: u64,
-        /// Frames taken out.
-        pub received: u64,
-        /// Bytes of these.
+        pub received: u64 = names::RECEIVED,
         pub received_bytes: u64,
-        /// Times that a full ring was waited for.
-        pub full: u64,
-        /// Times that the other end slept and was woken.
-        pub woken: u64,
-        /// Of the frames put in, those that a vanished other end has not taken.
-        pub left: u64,
-    }
-}
-
-impl RingCounters {
-    /// Each published counter, with its definition.
-    pub fn named_counters(&self) -> [(&'static Definition, u64); 7] {
-        [
-            (&names::OPENED, self.opened),
-            (&names::BROKEN, self.broken),
-            (&names::SENT, self.sent),
-            (&names::RECEIVED, self.received),
-            (&names::FULL, self.full),
-            (&names::WOKEN, self.woken),
-            (&names::LEFT, self.left),
-        ]
+        pub full: u64 = names::FULL,
+        pub woken: u64 = names::WOKEN,
+        pub left: u64 = names::LEFT,
     }
 }

@@ -45,38 +45,19 @@ pub struct Listen {
 /// The connections, for [`tonic::transport::ServerKind::serve_with_incoming_shutdown`]. Dropping it closes the listener.
 pub type Incoming = ReceiverStream<io::Result<Http2Connection>>;
 
-/// The fates of connections, and of calls that were not admitted.
-#[derive(Debug, Default)]
-pub struct ConnectionCounters {
-    accepted: AtomicU64,
-    refused: AtomicU64,
-    silent: AtomicU64,
-    displaced: AtomicU64,
-    failed: AtomicU64,
-    accept_errors: AtomicU64,
-    pub(crate) unread: AtomicU64,
-    pub(crate) calls_refused: AtomicU64,
-    pub(crate) calls_late: AtomicU64,
-    pub(crate) calls_displaced: AtomicU64,
-}
-
-impl ConnectionCounters {
-    /// The counters by name.
-    pub fn named_counters(&self) -> Vec<(String, u64)> {
-        [
-            (&names::CONNECTIONS_ACCEPTED, &self.accepted),
-            (&names::CONNECTIONS_REFUSED, &self.refused),
-            (&names::CONNECTIONS_SILENT, &self.silent),
-            (&names::CONNECTIONS_DISPLACED, &self.displaced),
-            (&names::CONNECTIONS_HANDSHAKE_FAILED, &self.failed),
-            (&names::CONNECTIONS_ACCEPT_ERRORS, &self.accept_errors),
-            (&names::CONNECTIONS_UNREAD, &self.unread),
-            (&names::CALLS_REFUSED, &self.calls_refused),
-            (&names::CALLS_LATE, &self.calls_late),
-            (&names::CALLS_DISPLACED, &self.calls_displaced),
-        ]
-        .map(|(counter, value)| (counter.format_name(&[]), value.load(Ordering::Relaxed)))
-        .into()
+dta_proto::shared_counters! {
+    /// The fates of connections, and of calls that were not admitted.
+    pub struct ConnectionCounters {
+        accepted = names::CONNECTIONS_ACCEPTED,
+        refused = names::CONNECTIONS_REFUSED,
+        silent = names::CONNECTIONS_SILENT,
+        displaced = names::CONNECTIONS_DISPLACED,
+        failed = names::CONNECTIONS_HANDSHAKE_FAILED,
+        accept_errors = names::CONNECTIONS_ACCEPT_ERRORS,
+        pub(crate) unread = names::CONNECTIONS_UNREAD,
+        pub(crate) calls_refused = names::CALLS_REFUSED,
+        pub(crate) calls_late = names::CALLS_LATE,
+        pub(crate) calls_displaced = names::CALLS_DISPLACED,
     }
 }
 

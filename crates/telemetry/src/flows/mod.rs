@@ -172,7 +172,7 @@ impl Decoder {
             self.domains.retain(|_, domain| {
                 let stays = now.saturating_sub(domain.heard) < IDLE;
                 if !stays {
-                    self.gone += domain.gap_counters();
+                    self.gone.add(&domain.gap_counters());
                 }
                 stays
             });
@@ -198,7 +198,7 @@ impl Decoder {
     /// Every counter by its dotted name.
     pub fn named_counters(&self) -> Vec<(String, u64)> {
         let mut sum = self.gone;
-        self.source_gaps().for_each(|(_, counters)| sum += counters);
+        self.source_gaps().for_each(|(_, counters)| sum.add(&counters));
         let all = [
             (&names::FLOWS_DATAGRAMS, self.datagrams),
             (&names::FLOWS_OPTIONS, self.options),

@@ -4,35 +4,31 @@ pub use dta_proto::counter::IntReason;
 use dta_proto::counter::translator as names;
 use dta_proto::telemetry::Metric;
 
-/// Counters of all listeners. `reports = dropped + not_watched + unchanged + changed` at any time.
-#[derive(Clone, Debug, Default)]
-pub struct IntCounters {
-    pub datagrams: u64,
-    /// Reports in them; an unparseable datagram counts as one.
-    pub reports: u64,
-    dropped: [u64; IntReason::ALL.len()],
-    /// Reports of flows not on the watchlist.
-    pub not_watched: u64,
-    /// Reports that led to nothing.
-    pub unchanged: u64,
-    /// Reports that led to primitives.
-    pub changed: u64,
-    /// Primitives made; each then counts as a report of the data plane.
-    pub primitives: u64,
-    /// Values replaced by a later one of the same key in the same batch, and so not written.
-    pub superseded: u64,
-    /// Primitives that are event list entries.
-    pub events: u64,
-    /// Values that made no event, by metric.
-    pub suppressed: [u64; Metric::ALL.len()],
-    /// Reports whose counts were written early because another flow took their place.
-    pub counts_early: u64,
-    /// Reports whose packet has INT that is not read.
-    pub unread: u64,
-    pub xd: u64,
-    pub mx: u64,
-    /// Switches beyond those kept per path.
-    pub long_trails: u64,
+dta_proto::published_counters! {
+    /// Counters of all listeners. `reports = dropped + not_watched + unchanged + changed` at any time.
+    #[derive(Clone, Debug, Default)]
+    pub struct IntCounters {
+        pub datagrams: u64 = names::INT_DATAGRAMS,
+        pub reports: u64 = names::INT_REPORTS,
+        pub not_watched: u64 = names::INT_NOT_WATCHED,
+        pub unchanged: u64 = names::INT_UNCHANGED,
+        pub changed: u64 = names::INT_CHANGED,
+        pub primitives: u64 = names::INT_PRIMITIVES,
+        pub superseded: u64 = names::INT_SUPERSEDED,
+        pub events: u64 = names::INT_EVENTS,
+        pub counts_early: u64 = names::INT_COUNTS_EARLY,
+        pub unread: u64 = names::INT_UNREAD,
+        pub xd: u64 = names::INT_XD,
+        pub mx: u64 = names::INT_MX,
+        pub long_trails: u64 = names::INT_LONG_TRAILS,
+    }
+    by {
+        dropped: IntReason = names::INT_DROPPED,
+    }
+    and {
+        /// Values that made no event, by metric.
+        pub suppressed: [u64; Metric::ALL.len()],
+    }
 }
 
 impl IntCounters {
@@ -53,25 +49,7 @@ impl IntCounters {
 
     /// Every counter by its dotted name, without reasons that are zero.
     pub(super) fn named_counters(&self) -> Vec<(String, u64)> {
-        let all = [
-            (&names::INT_DATAGRAMS, self.datagrams),
-            (&names::INT_REPORTS, self.reports),
-            (&names::INT_NOT_WATCHED, self.not_watched),
-            (&names::INT_UNCHANGED, self.unchanged),
-            (&names::INT_CHANGED, self.changed),
-            (&names::INT_PRIMITIVES, self.primitives),
-            (&names::INT_SUPERSEDED, self.superseded),
-            (&names::INT_EVENTS, self.events),
-            (&names::INT_COUNTS_EARLY, self.counts_early),
-            (&names::INT_UNREAD, self.unread),
-            (&names::INT_XD, self.xd),
-            (&names::INT_MX, self.mx),
-            (&names::INT_LONG_TRAILS, self.long_trails),
-        ];
-        let mut list: Vec<_> = all.into_iter().map(|(name, count)| (name.format_name(&[]), count)).collect();
-        for (reason, count) in IntReason::ALL.iter().zip(&self.dropped).filter(|(_, count)| **count != 0) {
-            list.push((names::INT_DROPPED.format_name(&[reason.name()]), *count));
-        }
+        let mut list = self.named_fields();
         for (metric, count) in Metric::ALL.iter().zip(&self.suppressed) {
             list.push((names::INT_SUPPRESSED.format_name(&[metric.name()]), *count));
         }

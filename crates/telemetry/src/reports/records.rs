@@ -45,23 +45,23 @@ pub(super) struct RecordGroup {
     records: Vec<(FlowRecord, Named)>,
 }
 
-/// Counters of flow records. `records = dropped + not_watched + elsewhere + counted + drops` at
-/// any time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordCounters {
-    pub records: u64,
-    dropped: [u64; FlowReason::ALL.len()],
-    /// Records of flows not on the watchlist.
-    pub not_watched: u64,
-    /// Records of flows that another exporter counts.
-    pub elsewhere: u64,
-    pub counted: u64,
-    /// Of these, those of sampled packets.
-    pub sampled: u64,
-    pub drops: u64,
-    /// Records whose counts were written early because others took their place.
-    pub counts_early: u64,
-    pub primitives: u64,
+dta_proto::published_counters! {
+    /// Counters of flow records. `records = dropped + not_watched + elsewhere + counted + drops` at
+    /// any time.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct RecordCounters {
+        pub records: u64 = names::FLOWS_RECORDS,
+        pub not_watched: u64 = names::FLOWS_NOT_WATCHED,
+        pub elsewhere: u64 = names::FLOWS_ELSEWHERE,
+        pub counted: u64 = names::FLOWS_COUNTED,
+        pub sampled: u64 = names::FLOWS_SAMPLED,
+        pub drops: u64 = names::FLOWS_DROPS,
+        pub counts_early: u64 = names::FLOWS_COUNTS_EARLY,
+        pub primitives: u64 = names::FLOWS_PRIMITIVES,
+    }
+    by {
+        dropped: FlowReason = names::FLOWS_DROPPED,
+    }
 }
 
 impl RecordCounters {
@@ -74,25 +74,6 @@ impl RecordCounters {
         let dropped: u64 = self.dropped.iter().sum();
         let ended = dropped + self.not_watched + self.elsewhere + self.counted + self.drops;
         (self.records != ended).then(|| format!("{} flow records, and {ended} that ended", self.records))
-    }
-
-    /// Every counter by its dotted name, without reasons that are zero.
-    fn named_counters(&self) -> Vec<(String, u64)> {
-        let all = [
-            (&names::FLOWS_RECORDS, self.records),
-            (&names::FLOWS_NOT_WATCHED, self.not_watched),
-            (&names::FLOWS_ELSEWHERE, self.elsewhere),
-            (&names::FLOWS_COUNTED, self.counted),
-            (&names::FLOWS_SAMPLED, self.sampled),
-            (&names::FLOWS_DROPS, self.drops),
-            (&names::FLOWS_COUNTS_EARLY, self.counts_early),
-            (&names::FLOWS_PRIMITIVES, self.primitives),
-        ];
-        let mut list: Vec<_> = all.into_iter().map(|(name, count)| (name.format_name(&[]), count)).collect();
-        for (reason, count) in FlowReason::ALL.iter().zip(&self.dropped).filter(|(_, count)| **count != 0) {
-            list.push((names::FLOWS_DROPPED.format_name(&[reason.name()]), *count));
-        }
-        list
     }
 }
 

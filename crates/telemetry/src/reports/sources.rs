@@ -68,7 +68,7 @@ impl Sources {
 
     pub fn sum(&self) -> GapCounters {
         let mut sum = GapCounters::default();
-        self.all.iter().for_each(|(_, source)| sum += source.counters);
+        self.all.iter().for_each(|(_, source)| sum.add(&source.counters));
         sum
     }
 

@@ -273,8 +273,7 @@ fn link_counters(link: &dyn Link, injector: &FaultInjector) -> Vec<(String, u64)
     named.extend(losses.map(|(loss, count)| (names::LINK_LOST.format_name(&[loss.name_at_nic()]), count)));
     let ignored = counters.ignored_by_reason();
     named.extend(ignored.map(|(reason, count)| (names::LINK_IGNORED.format_name(&[reason.name()]), count)));
-    let ring = link.ring_counters().named_counters();
-    named.extend(ring.map(|(counter, count)| (counter.format_name(&[]), count)));
+    named.extend(link.ring_counters().named_counters());
     let faults = injector.fault_counts().counts_by_fault();
     named.extend(faults.map(|(fault, count)| (names::FAULTS.format_name(&[fault.name()]), count)));
     named

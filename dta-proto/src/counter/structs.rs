@@ -1,0 +1,110 @@
+//! Structures of counters, declared from the definitions of what they count.
+
+/// Declares a structure of counters that are not published under a name of their own, and how another's are added to them.
+#[macro_export]
+macro_rules! counters {
+    ($(#[$meta:meta])* $vis:vis struct $Name:ident {
+        $($(#[$about:meta])* pub $counter:ident: u64,)+
+    }) => {
+        $(#[$meta])*
+        $vis struct $Name { $($(#[$about])* pub $counter: u64,)+ }
+
+        impl $Name {
+            /// Adds another's counters.
+            $vis fn add(&mut self, other: &$Name) {
+                $(self.$counter += other.$counter;)+
+            }
+        }
+    };
+}
+
+/// Declares a structure of counters: each field with its [`Definition`](crate::counter::Definition) if it is published, then
+/// what is counted by reason, and what else the structure has. The values of variable parts of the names follow the
+/// structure's name.
+///
+/// ```
+/// use dta_proto::counter::{Reason, translator as names};
+///
+/// dta_proto::published_counters! {
+///     #[derive(Default)]
+///     pub struct Counters {
+///         pub received: u64 = names::RECEIVED,
+///     }
+///     by {
+///         dropped: Reason = names::DROPPED,
+///     }
+/// }
+///
+/// let mut counters = Counters::default();
+/// counters.dropped[Reason::Checksum as usize] += 1;
+/// let one = Counters { received: 1, ..Counters::default() };
+/// counters.add(&one);
+/// assert_eq!(counters.named_counters(), [("received".into(), 1), ("dropped.checksum".into(), 1)]);
+/// ```
+#[macro_export]
+macro_rules! published_counters {
+    (@ $add:ident $named:ident $(#[$meta:meta])* $vis:vis struct $Name:ident ($($variable:ident)*) {
+        $($(#[$about:meta])* pub $counter:ident: u64 $(= $definition:path)?,)*
+    } { $($array:ident: $Values:ident = $of_array:path,)* } { $($more:tt)* }) => {
+        $(#[$meta])*
+        $vis struct $Name {
+            $($(#[$about])* $(#[doc = concat!("Published as [`", stringify!($definition), "`].")])? pub $counter: u64,)*
+            $(#[doc = concat!("Published as [`", stringify!($of_array), "`].")] pub $array: [u64; $Values::ALL.len()],)*
+            $($more)*
+        }
+
+        impl $Name {
+            /// Adds another's counters.
+            #[allow(dead_code)]
+            $vis fn $add(&mut self, other: &$Name) {
+                $(self.$counter += other.$counter;)*
+                $(self.$array.iter_mut().zip(other.$array).for_each(|(own, more)| *own += more);)*
+            }
+
+            /// Every counter by its dotted name, without reasons that are 0.
+            $vis fn $named(&self $(, $variable: &str)*) -> Vec<(String, u64)> {
+                let values: &[&str] = &[$($variable),*];
+                #[allow(unused_mut)]
+                let mut named = vec![$($(($definition.format_name(values), self.$counter),)?)*];
+                $(for (value, count) in $Values::ALL.iter().zip(&self.$array).filter(|(_, count)| **count != 0) {
+                    named.push(($of_array.format_name(&[value.name()]), *count));
+                })*
+                named
+            }
+        }
+    };
+    ($(#[$meta:meta])* $vis:vis struct $Name:ident $(($($variable:ident),+))? { $($fields:tt)* } $(by { $($arrays:tt)* })?) => {
+        $crate::published_counters! {
+            @ add named_counters $(#[$meta])* $vis struct $Name ($($($variable)+)?) { $($fields)* } { $($($arrays)*)? } {}
+        }
+    };
+    ($(#[$meta:meta])* $vis:vis struct $Name:ident { $($fields:tt)* } $(by { $($arrays:tt)* })? and { $($more:tt)* }) => {
+        $crate::published_counters! {
+            @ add_fields named_fields $(#[$meta])* $vis struct $Name () { $($fields)* } { $($($arrays)*)? } { $($more)* }
+        }
+    };
+}
+
+/// Declares a structure of published counters that several threads count; as [`published_counters!`](crate::published_counters).
+#[macro_export]
+macro_rules! shared_counters {
+    ($(#[$meta:meta])* $vis:vis struct $Name:ident $(($variable:ident))? {
+        $($field_vis:vis $counter:ident = $definition:path,)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Debug, Default)]
+        $vis struct $Name {
+            $(#[doc = concat!("Published as [`", stringify!($definition), "`].")] $field_vis $counter: core::sync::atomic::AtomicU64,)+
+        }
+
+        impl $Name {
+            /// Every counter by its dotted name.
+            $vis fn named_counters(&self $(, $variable: &str)?) -> Vec<(String, u64)> {
+                // No other memory is published through these numbers.
+                let load = |counter: &core::sync::atomic::AtomicU64| counter.load(core::sync::atomic::Ordering::Relaxed);
+                let values: &[&str] = &[$($variable)?];
+                vec![$(($definition.format_name(values), load(&self.$counter)),)+]
+            }
+        }
+    };
+}
