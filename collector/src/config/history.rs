@@ -6,7 +6,6 @@ use std::time::Duration;
 use dta_export::config::check_url;
 use dta_history::clickhouse::ClickHouseServer;
 use dta_proto::telemetry::KEEP_ALIVE_SECONDS;
-use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError};
 use crate::epochs::Coarse;
@@ -14,63 +13,53 @@ use crate::epochs::Coarse;
 /// The shortest epoch: translators move to other memory with their renewals, one in a second.
 const SHORTEST: Duration = Duration::from_secs(2);
 
-/// Table `[history]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct HistoryConfig {
-    /// Folder with a table for each store that has epochs; unset, [`HistoryConfig::directory`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub directory: Option<PathBuf>,
-    /// Place in object storage that has a copy of all tables, `s3://BUCKET/PREFIX`, for this collector alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// Epochs that ended longer ago are removed.
-    #[serde(with = "dta_files::span")]
-    pub keep: Duration,
-    /// Bound of the data files of all stores together, in bytes: beyond it, the oldest epochs of the largest table are removed.
-    #[serde(with = "dta_files::size")]
-    pub keep_bytes: u64,
-    /// How long a value counts for keys that were not reported again, from the end of the epoch that has it.
-    #[serde(with = "dta_files::span")]
-    pub look_back: Duration,
-    /// What becomes of old epochs.
-    pub coarse: Coarse,
-    /// A database of ClickHouse that gets the rows of all tables.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clickhouse: Option<ClickHouse>,
+dta_files::config_table! {
+    /// Table `[history]`.
+    #[derive(Eq)]
+    pub struct HistoryConfig {
+        /// Folder with a table for each store that has epochs; unset, [`HistoryConfig::directory`].
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub directory: Option<PathBuf> = None;
+        /// Place in object storage that has a copy of all tables, `s3://BUCKET/PREFIX`, for this collector alone.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub url: Option<String> = None;
+        /// Epochs that ended longer ago are removed.
+        #[serde(with = "dta_files::span")]
+        pub keep: Duration = Duration::from_secs(7 * 86_400);
+        /// Bound of the data files of all stores together, in bytes: beyond it, the oldest epochs of the largest table are removed.
+        #[serde(with = "dta_files::size")]
+        pub keep_bytes: u64 = 20 << 30;
+        /// How long a value counts for keys that were not reported again, from the end of the epoch that has it.
+        #[serde(with = "dta_files::span")]
+        pub look_back: Duration = Duration::from_secs(10 * KEEP_ALIVE_SECONDS);
+        /// What becomes of old epochs.
+        pub coarse: Coarse = Coarse { after: Duration::from_secs(86_400), every: Duration::from_secs(3600) };
+        /// A database of ClickHouse that gets the rows of all tables.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub clickhouse: Option<ClickHouse> = None;
+    }
 }
 
 /// The variable with the password of ClickHouse's user if no file has it.
 const SECRET_VARIABLE: &str = "DTA_HISTORY_CLICKHOUSE_SECRET";
 
-/// Table `[history.clickhouse]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ClickHouse {
-    /// `http://HOST:8123` or `https://HOST:8443`; a path may follow.
-    pub url: String,
-    /// The database, which must exist.
-    pub database: String,
-    /// The user; unset, the server's default user.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// File with the user's password in its first line; unset, the variable `DTA_HISTORY_CLICKHOUSE_SECRET`, or no password.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub secret_file: Option<PathBuf>,
-    /// CAs of the server's certificate (PEM); unset, those that browsers trust.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca: Option<PathBuf>,
-}
-
-impl Default for ClickHouse {
-    fn default() -> Self {
-        Self {
-            url: "http://127.0.0.1:8123".into(),
-            database: "default".into(),
-            user: None,
-            secret_file: None,
-            ca: None,
-        }
+dta_files::config_table! {
+    /// Table `[history.clickhouse]`.
+    #[derive(Eq)]
+    pub struct ClickHouse {
+        /// `http://HOST:8123` or `https://HOST:8443`; a path may follow.
+        pub url: String = "http://127.0.0.1:8123".into();
+        /// The database, which must exist.
+        pub database: String = "default".into();
+        /// The user; unset, the server's default user.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub user: Option<String> = None;
+        /// File with the user's password in its first line; unset, the variable `DTA_HISTORY_CLICKHOUSE_SECRET`, or no password.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub secret_file: Option<PathBuf> = None;
+        /// CAs of the server's certificate (PEM); unset, those that browsers trust.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub ca: Option<PathBuf> = None;
     }
 }
 
@@ -90,22 +79,6 @@ impl ClickHouse {
             return Err(ConfigError::invalid_value("history.clickhouse.secret_file", "set", must));
         }
         Ok(())
-    }
-}
-
-impl Default for HistoryConfig {
-    fn default() -> Self {
-        let day = Duration::from_secs(86_400);
-        let coarse = Coarse { after: day, every: Duration::from_secs(3600) };
-        Self {
-            directory: None,
-            url: None,
-            keep: 7 * day,
-            keep_bytes: 20 << 30,
-            look_back: Duration::from_secs(10 * KEEP_ALIVE_SECONDS),
-            coarse,
-            clickhouse: None,
-        }
     }
 }
 

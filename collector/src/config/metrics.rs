@@ -6,26 +6,26 @@ use dta_export::gauges::GaugeLimits;
 use dta_export::metrics::Address;
 use dta_export::schema::Schema;
 use dta_export::source::DEFAULT_STORE;
-use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
-/// Table `[metrics]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CollectorMetricsConfig {
-    /// Where metrics are scraped, over HTTP: `auto` is 127.0.0.1:40052 if that port is free.
-    pub listen: Address,
-    /// Naming scheme of INT telemetry.
-    pub telemetry: Telemetry,
-    /// Whether names of switches, ports and drop reasons are labels next to their numbers (schema `tags`).
-    pub names: bool,
-    /// The append store with the events.
-    pub store: String,
-    /// Most series of each family of telemetry.
-    pub series: usize,
-    /// Seconds without news after which a telemetry series is dropped.
-    pub keep_seconds: u32,
+dta_files::config_table! {
+    /// Table `[metrics]`.
+    #[derive(Eq)]
+    pub struct CollectorMetricsConfig {
+        /// Where metrics are scraped, over HTTP: `auto` is 127.0.0.1:40052 if that port is free.
+        pub listen: Address = Address::Auto;
+        /// Naming scheme of INT telemetry.
+        pub telemetry: Telemetry = Telemetry::As(Schema::Tags);
+        /// Whether names of switches, ports and drop reasons are labels next to their numbers (schema `tags`).
+        pub names: bool = true;
+        /// The append store with the events.
+        pub store: String = DEFAULT_STORE.into();
+        /// Most series of each family of telemetry.
+        pub series: usize = GaugeLimits::default().series;
+        /// Seconds without news after which a telemetry series is dropped.
+        pub keep_seconds: u32 = GaugeLimits::default().keep_seconds;
+    }
 }
 
 /// Naming scheme of telemetry in the metrics.
@@ -63,20 +63,6 @@ impl FromStr for Telemetry {
 }
 
 dta_proto::serde_as_text!(Telemetry);
-
-impl Default for CollectorMetricsConfig {
-    fn default() -> Self {
-        let GaugeLimits { series, keep_seconds } = GaugeLimits::default();
-        Self {
-            listen: Address::Auto,
-            telemetry: Telemetry::As(Schema::Tags),
-            names: true,
-            store: DEFAULT_STORE.into(),
-            series,
-            keep_seconds,
-        }
-    }
-}
 
 impl CollectorMetricsConfig {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {

@@ -82,42 +82,25 @@ pub struct Config {
     pub replicas: BTreeMap<String, u8>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Soft {
-    /// Address that RoCEv2 frames are sent to.
-    #[serde(deserialize_with = "dta_files::host::serde::deserialize_ipv4")]
-    pub address: Ipv4Addr,
-    /// UDP port of RoCEv2; 0 takes a free one (UDP link only).
-    pub port: u16,
-    pub link: SoftLink,
-    /// Ethernet address on raw frames; if unset, the interface's.
-    pub mac: Option<Mac>,
-    /// Faults on the frames that the NIC sends (ACK and NAK), for testbeds.
-    pub faults: Faults,
-    pub fault_seed: u64,
-    /// Whether translators of this host are offered a ring of frames in shared memory.
-    pub ring: RingUse,
-    /// Whether frames are taken, and answers sent, in runs; frames may then have any IPv4 id of a run (UDP link only).
-    pub runs: bool,
-    /// Threads that execute frames; each queue pair belongs to one (UDP link only).
-    pub threads: usize,
-}
-
-impl Default for Soft {
-    fn default() -> Self {
-        let (address, port) = (Ipv4Addr::LOCALHOST, ROCE_PORT);
-        Self {
-            address,
-            port,
-            link: SoftLink::Udp,
-            mac: None,
-            faults: Faults::NONE,
-            fault_seed: 0,
-            ring: RingUse::Auto,
-            runs: true,
-            threads: 1,
-        }
+dta_files::config_table! {
+    pub struct Soft {
+        /// Address that RoCEv2 frames are sent to.
+        #[serde(deserialize_with = "dta_files::host::serde::deserialize_ipv4")]
+        pub address: Ipv4Addr = Ipv4Addr::LOCALHOST;
+        /// UDP port of RoCEv2; 0 takes a free one (UDP link only).
+        pub port: u16 = ROCE_PORT;
+        pub link: SoftLink = SoftLink::Udp;
+        /// Ethernet address on raw frames; if unset, the interface's.
+        pub mac: Option<Mac> = None;
+        /// Faults on the frames that the NIC sends (ACK and NAK), for testbeds.
+        pub faults: Faults = Faults::NONE;
+        pub fault_seed: u64 = 0;
+        /// Whether translators of this host are offered a ring of frames in shared memory.
+        pub ring: RingUse = RingUse::Auto;
+        /// Whether frames are taken, and answers sent, in runs; frames may then have any IPv4 id of a run (UDP link only).
+        pub runs: bool = true;
+        /// Threads that execute frames; each queue pair belongs to one (UDP link only).
+        pub threads: usize = 1;
     }
 }
 

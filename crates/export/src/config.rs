@@ -1,5 +1,6 @@
 //! The configuration of an exporter: the table `[export]` of a collector's configuration.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use dta_files::config_file::ConfigError;
@@ -21,88 +22,59 @@ pub const KAFKA_SECRET_VARIABLE: &str = "DTA_EXPORT_KAFKA_SECRET";
 /// The variable with remote write's token or password if no file has it.
 pub const REMOTE_WRITE_SECRET_VARIABLE: &str = "DTA_EXPORT_REMOTE_WRITE_SECRET";
 
-/// The table `[export]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// The append store with the events.
-    pub events: String,
-    pub paths: String,
-    pub values: String,
-    pub influx: Option<Influx>,
-    pub otlp: Option<Otlp>,
-    /// A server that takes Prometheus remote write.
-    pub remote_write: Option<RemoteWrite>,
-    pub kafka: Option<Kafka>,
-    /// A file of JSON lines.
-    pub json: Option<Json>,
-}
+/// Limits of `spool_mib`.
+const SPOOL_MIB: RangeInclusive<u64> = 16..=1 << 20;
+/// Limits of `flush_ms`.
+const FLUSH_MS: RangeInclusive<u64> = 1..=60_000;
 
-impl Default for Config {
-    fn default() -> Self {
-        let LookupStores { paths, values } = LookupStores::default();
-        Self {
-            events: DEFAULT_STORE.into(),
-            paths,
-            values,
-            influx: None,
-            otlp: None,
-            remote_write: None,
-            kafka: None,
-            json: None,
-        }
+dta_files::config_table! {
+    /// The table `[export]`.
+    #[derive(Eq)]
+    pub struct Config {
+        /// The append store with the events.
+        pub events: String = DEFAULT_STORE.into();
+        pub paths: String = LookupStores::default().paths;
+        pub values: String = LookupStores::default().values;
+        pub influx: Option<Influx> = None;
+        pub otlp: Option<Otlp> = None;
+        /// A server that takes Prometheus remote write.
+        pub remote_write: Option<RemoteWrite> = None;
+        pub kafka: Option<Kafka> = None;
+        /// A file of JSON lines.
+        pub json: Option<Json> = None;
     }
 }
 
-/// The table `[export.influx]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Influx {
-    /// `http://HOST:PORT` or `https://HOST:PORT`; a path may follow.
-    pub url: String,
-    /// Database of a 1.x server; created if it does not exist.
-    pub database: Option<String>,
-    /// User of a 1.x server with authentication.
-    pub user: Option<String>,
-    /// Organisation of a 2.x server.
-    pub org: Option<String>,
-    /// Bucket of a 2.x server.
-    pub bucket: Option<String>,
-    /// File with the token (2.x) or the user's password (1.x) in its first line; unset, the variable
-    /// [`SECRET_VARIABLE`].
-    pub secret_file: Option<PathBuf>,
-    /// CAs of the server's certificate (PEM); unset, those that browsers trust.
-    pub ca: Option<PathBuf>,
-    pub schema: Schema,
-    /// Whether names of switches, ports and drop reasons are written next to their numbers (schema `tags`).
-    pub names: bool,
-    /// Directory of the spool; unset, [`Influx::spool_directory`].
-    pub spool: Option<PathBuf>,
-    /// Limit of the spool, in MiB.
-    pub spool_mib: u64,
-    /// Milliseconds that events may wait to be sent together.
-    pub flush_ms: u64,
-    /// Seconds after which each known value is written again, changed or not; 0 = never.
-    pub state_seconds: u64,
-}
-
-impl Default for Influx {
-    fn default() -> Self {
-        Self {
-            url: "http://127.0.0.1:8086".into(),
-            database: None,
-            user: None,
-            org: None,
-            bucket: None,
-            secret_file: None,
-            ca: None,
-            schema: Schema::default(),
-            names: true,
-            spool: None,
-            spool_mib: 256,
-            flush_ms: 200,
-            state_seconds: 0,
-        }
+dta_files::config_table! {
+    /// The table `[export.influx]`.
+    #[derive(Eq)]
+    pub struct Influx {
+        /// `http://HOST:PORT` or `https://HOST:PORT`; a path may follow.
+        pub url: String = "http://127.0.0.1:8086".into();
+        /// Database of a 1.x server; created if it does not exist.
+        pub database: Option<String> = None;
+        /// User of a 1.x server with authentication.
+        pub user: Option<String> = None;
+        /// Organisation of a 2.x server.
+        pub org: Option<String> = None;
+        /// Bucket of a 2.x server.
+        pub bucket: Option<String> = None;
+        /// File with the token (2.x) or the user's password (1.x) in its first line; unset, the variable
+        /// [`SECRET_VARIABLE`].
+        pub secret_file: Option<PathBuf> = None;
+        /// CAs of the server's certificate (PEM); unset, those that browsers trust.
+        pub ca: Option<PathBuf> = None;
+        pub schema: Schema = Schema::default();
+        /// Whether names of switches, ports and drop reasons are written next to their numbers (schema `tags`).
+        pub names: bool = true;
+        /// Directory of the spool; unset, [`Influx::spool_directory`].
+        pub spool: Option<PathBuf> = None;
+        /// Limit of the spool, in MiB.
+        pub spool_mib: u64 = 256, in SPOOL_MIB;
+        /// Milliseconds that events may wait to be sent together.
+        pub flush_ms: u64 = 200, in FLUSH_MS;
+        /// Seconds after which each known value is written again, changed or not; 0 = never.
+        pub state_seconds: u64 = 0, in 0..=86_400;
     }
 }
 
@@ -110,12 +82,9 @@ impl Influx {
     /// The name of its exporter in counters and logs.
     pub const SINK: &str = "influx";
 
-    /// The default spool directory: `/var/lib/dta/export-NAME` for root, else in the user's state folder.
+    /// The directory of its spool; unset, `/var/lib/dta/export-NAME` for root, else in the user's state folder.
     pub fn spool_directory(&self, name: &str) -> PathBuf {
-        if let Some(spool) = &self.spool {
-            return spool.clone();
-        }
-        dta_files::state_directory(&format!("export-{name}"))
+        directory_of_spool(&self.spool, name, "")
     }
 }
 
@@ -163,71 +132,47 @@ dta_proto::named! {
 
 dta_proto::parse_by_name!(OtlpProtocol);
 
-/// The table `[export.otlp]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Otlp {
-    /// `http://HOST:PORT` or `https://HOST:PORT`. With HTTP a path may follow, and `/v1/logs` and the like are added.
-    pub url: String,
-    pub protocol: OtlpProtocol,
-    pub signals: Vec<Signal>,
-    /// File with a token in its first line; unset, the variable [`OTLP_SECRET_VARIABLE`]. Without both, none is sent.
-    pub secret_file: Option<PathBuf>,
-    /// The header with the token; unset, it is `Authorization: Bearer TOKEN`.
-    pub secret_header: Option<String>,
-    /// CAs of the server's certificate (PEM); unset, those that browsers trust.
-    pub ca: Option<PathBuf>,
-    /// Whether names of switches, ports and drop reasons are written next to their numbers.
-    pub names: bool,
-    /// Directory with a spool for each signal; unset, [`Otlp::spool_directory`].
-    pub spool: Option<PathBuf>,
-    /// Limit of each spool, in MiB.
-    pub spool_mib: u64,
-    /// Milliseconds that events may wait to be sent together.
-    pub flush_ms: u64,
-    /// Seconds after which metrics are sent again.
-    pub metrics_seconds: u64,
-    pub traces: TraceSelection,
-    /// Which packets of hosts are traces.
-    pub host_traces: TraceSelection,
-}
-
-impl Default for Otlp {
-    fn default() -> Self {
-        Self {
-            url: "http://127.0.0.1:4318".into(),
-            protocol: OtlpProtocol::default(),
-            signals: vec![Signal::Logs, Signal::Metrics],
-            secret_file: None,
-            secret_header: None,
-            ca: None,
-            names: true,
-            spool: None,
-            spool_mib: 256,
-            flush_ms: 200,
-            metrics_seconds: 60,
-            traces: TraceSelection::default(),
-            host_traces: TraceSelection::default(),
-        }
+dta_files::config_table! {
+    /// The table `[export.otlp]`.
+    #[derive(Eq)]
+    pub struct Otlp {
+        /// `http://HOST:PORT` or `https://HOST:PORT`. With HTTP a path may follow, and `/v1/logs` and the like are added.
+        pub url: String = "http://127.0.0.1:4318".into();
+        pub protocol: OtlpProtocol = OtlpProtocol::default();
+        pub signals: Vec<Signal> = vec![Signal::Logs, Signal::Metrics];
+        /// File with a token in its first line; unset, the variable [`OTLP_SECRET_VARIABLE`]. Without both, none is sent.
+        pub secret_file: Option<PathBuf> = None;
+        /// The header with the token; unset, it is `Authorization: Bearer TOKEN`.
+        pub secret_header: Option<String> = None;
+        /// CAs of the server's certificate (PEM); unset, those that browsers trust.
+        pub ca: Option<PathBuf> = None;
+        /// Whether names of switches, ports and drop reasons are written next to their numbers.
+        pub names: bool = true;
+        /// Directory with a spool for each signal; unset, [`Otlp::spool_directory`].
+        pub spool: Option<PathBuf> = None;
+        /// Limit of each spool, in MiB.
+        pub spool_mib: u64 = 256, in SPOOL_MIB;
+        /// Milliseconds that events may wait to be sent together.
+        pub flush_ms: u64 = 200, in FLUSH_MS;
+        /// Seconds after which metrics are sent again.
+        pub metrics_seconds: u64 = 60, in 1..=86_400;
+        pub traces: TraceSelection = TraceSelection::default();
+        /// Which packets of hosts are traces.
+        pub host_traces: TraceSelection = TraceSelection::default();
     }
 }
 
-/// The tables `[export.otlp.traces]`: which changes of a flow's path or latency are traces, of those whose path is known;
-/// and `[export.otlp.host_traces]`: which packets of hosts are.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TraceSelection {
-    /// One in so many of these.
-    pub one_in: u64,
-    /// Only flows with an end in this prefix.
-    pub prefix: Option<Prefix>,
-    /// Only those whose latency is at least so many nanoseconds.
-    pub least_latency_ns: u64,
-}
-
-impl Default for TraceSelection {
-    fn default() -> Self {
-        Self { one_in: 100, prefix: None, least_latency_ns: 0 }
+dta_files::config_table! {
+    /// The tables `[export.otlp.traces]`: which changes of a flow's path or latency are traces, of those whose path is known;
+    /// and `[export.otlp.host_traces]`: which packets of hosts are.
+    #[derive(Eq)]
+    pub struct TraceSelection {
+        /// One in so many of these.
+        pub one_in: u64 = 100, in 1..=u64::MAX;
+        /// Only flows with an end in this prefix.
+        pub prefix: Option<Prefix> = None;
+        /// Only those whose latency is at least so many nanoseconds.
+        pub least_latency_ns: u64 = 0;
     }
 }
 
@@ -264,8 +209,7 @@ impl Otlp {
     /// The directory of a signal's spool; by default in `/var/lib/dta/export-NAME-otlp` for root, else in the user's
     /// state folder.
     pub fn spool_directory(&self, name: &str, signal: Signal) -> PathBuf {
-        let all = self.spool.clone();
-        all.unwrap_or_else(|| dta_files::state_directory(&format!("export-{name}-otlp"))).join(signal.name())
+        directory_of_spool(&self.spool, name, "-otlp").join(signal.name())
     }
 }
 
@@ -285,39 +229,25 @@ dta_proto::named! {
 
 dta_proto::parse_by_name!(RemoteWriteVersion);
 
-/// The table `[export.remote_write]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RemoteWrite {
-    /// Where requests go, with its path.
-    pub url: String,
-    pub version: RemoteWriteVersion,
-    /// User of a server with passwords; without, the secret is a bearer token.
-    pub user: Option<String>,
-    /// File with the token or password in its first line; unset, the variable [`REMOTE_WRITE_SECRET_VARIABLE`].
-    pub secret_file: Option<PathBuf>,
-    /// CAs of the server's certificate (PEM); unset, those that browsers trust.
-    pub ca: Option<PathBuf>,
-    /// Directory of the spool; unset, [`RemoteWrite::spool_directory`].
-    pub spool: Option<PathBuf>,
-    /// Limit of the spool, in MiB.
-    pub spool_mib: u64,
-    /// Seconds after which metrics are sent again.
-    pub metrics_seconds: u64,
-}
-
-impl Default for RemoteWrite {
-    fn default() -> Self {
-        Self {
-            url: "http://127.0.0.1:9090/api/v1/write".into(),
-            version: RemoteWriteVersion::default(),
-            user: None,
-            secret_file: None,
-            ca: None,
-            spool: None,
-            spool_mib: 256,
-            metrics_seconds: 15,
-        }
+dta_files::config_table! {
+    /// The table `[export.remote_write]`.
+    #[derive(Eq)]
+    pub struct RemoteWrite {
+        /// Where requests go, with its path.
+        pub url: String = "http://127.0.0.1:9090/api/v1/write".into();
+        pub version: RemoteWriteVersion = RemoteWriteVersion::default();
+        /// User of a server with passwords; without, the secret is a bearer token.
+        pub user: Option<String> = None;
+        /// File with the token or password in its first line; unset, the variable [`REMOTE_WRITE_SECRET_VARIABLE`].
+        pub secret_file: Option<PathBuf> = None;
+        /// CAs of the server's certificate (PEM); unset, those that browsers trust.
+        pub ca: Option<PathBuf> = None;
+        /// Directory of the spool; unset, [`RemoteWrite::spool_directory`].
+        pub spool: Option<PathBuf> = None;
+        /// Limit of the spool, in MiB.
+        pub spool_mib: u64 = 256, in SPOOL_MIB;
+        /// Seconds after which metrics are sent again.
+        pub metrics_seconds: u64 = 15, in 1..=86_400;
     }
 }
 
@@ -325,10 +255,9 @@ impl RemoteWrite {
     /// The name of its exporter in counters and logs.
     pub const SINK: &str = "remote-write";
 
-    /// The default spool directory: `/var/lib/dta/export-NAME-remote-write` for root, else in the user's state folder.
+    /// The directory of its spool; unset, `/var/lib/dta/export-NAME-remote-write` for root, else in the user's state folder.
     pub fn spool_directory(&self, name: &str) -> PathBuf {
-        let own = || dta_files::state_directory(&format!("export-{name}-{}", Self::SINK));
-        self.spool.clone().unwrap_or_else(own)
+        directory_of_spool(&self.spool, name, "-remote-write")
     }
 }
 
@@ -349,49 +278,32 @@ dta_proto::named! {
     }
 }
 
-/// The table `[export.kafka]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Kafka {
-    /// Brokers to begin with, each `HOST:PORT`.
-    pub brokers: Vec<String>,
-    /// The topic, which must exist.
-    pub topic: String,
-    /// User of brokers that want one.
-    pub user: Option<String>,
-    /// How the user says who it is.
-    pub login: KafkaLogin,
-    /// File with the user's password in its first line; unset, the variable [`KAFKA_SECRET_VARIABLE`].
-    pub secret_file: Option<PathBuf>,
-    /// Whether brokers are reached over TLS.
-    pub tls: bool,
-    /// CAs of the brokers' certificates (PEM); unset, those that browsers trust.
-    pub ca: Option<PathBuf>,
-    /// Whether names of switches, ports and drop reasons are written next to their numbers.
-    pub names: bool,
-    /// Directory of the spool; unset, [`Kafka::spool_directory`].
-    pub spool: Option<PathBuf>,
-    /// Limit of the spool, in MiB.
-    pub spool_mib: u64,
-    /// Milliseconds that events may wait to be sent together.
-    pub flush_ms: u64,
-}
-
-impl Default for Kafka {
-    fn default() -> Self {
-        Self {
-            brokers: vec!["127.0.0.1:9092".into()],
-            topic: "dta-events".into(),
-            user: None,
-            login: KafkaLogin::default(),
-            secret_file: None,
-            tls: false,
-            ca: None,
-            names: true,
-            spool: None,
-            spool_mib: 256,
-            flush_ms: 200,
-        }
+dta_files::config_table! {
+    /// The table `[export.kafka]`.
+    #[derive(Eq)]
+    pub struct Kafka {
+        /// Brokers to begin with, each `HOST:PORT`.
+        pub brokers: Vec<String> = vec!["127.0.0.1:9092".into()];
+        /// The topic, which must exist.
+        pub topic: String = "dta-events".into();
+        /// User of brokers that want one.
+        pub user: Option<String> = None;
+        /// How the user says who it is.
+        pub login: KafkaLogin = KafkaLogin::default();
+        /// File with the user's password in its first line; unset, the variable [`KAFKA_SECRET_VARIABLE`].
+        pub secret_file: Option<PathBuf> = None;
+        /// Whether brokers are reached over TLS.
+        pub tls: bool = false;
+        /// CAs of the brokers' certificates (PEM); unset, those that browsers trust.
+        pub ca: Option<PathBuf> = None;
+        /// Whether names of switches, ports and drop reasons are written next to their numbers.
+        pub names: bool = true;
+        /// Directory of the spool; unset, [`Kafka::spool_directory`].
+        pub spool: Option<PathBuf> = None;
+        /// Limit of the spool, in MiB.
+        pub spool_mib: u64 = 256, in SPOOL_MIB;
+        /// Milliseconds that events may wait to be sent together.
+        pub flush_ms: u64 = 200, in FLUSH_MS;
     }
 }
 
@@ -399,10 +311,9 @@ impl Kafka {
     /// The name of its exporter in counters and logs.
     pub const SINK: &str = "kafka";
 
-    /// The default spool directory: `/var/lib/dta/export-NAME-kafka` for root, else in the user's state folder.
+    /// The directory of its spool; unset, `/var/lib/dta/export-NAME-kafka` for root, else in the user's state folder.
     pub fn spool_directory(&self, name: &str) -> PathBuf {
-        let own = || dta_files::state_directory(&format!("export-{name}-{}", Self::SINK));
-        self.spool.clone().unwrap_or_else(own)
+        directory_of_spool(&self.spool, name, "-kafka")
     }
 }
 
@@ -519,6 +430,10 @@ impl Config {
     }
 }
 
+fn directory_of_spool(configured: &Option<PathBuf>, name: &str, suffix: &str) -> PathBuf {
+    configured.clone().unwrap_or_else(|| dta_files::state_directory(&format!("export-{name}{suffix}")))
+}
+
 fn is_secret_set(secret_file: &Option<PathBuf>, variable: &str) -> bool {
     secret_file.is_some() || std::env::var_os(variable).is_some_and(|secret| !secret.is_empty())
 }
@@ -572,21 +487,19 @@ pub fn check_url(
     Ok(())
 }
 
-/// Checks numbers of a table: key, value, least and most.
-fn check_numbers(table: &str, numbers: &[(&str, u64, u64, u64)]) -> Result<(), ConfigError> {
-    for (name, value, least, most) in numbers {
-        if !(least..=most).contains(&value) {
-            return Err(ConfigError::new(
-                format!("{table}.{name}"),
-                format!("`{name}` is {value}; it must be {least} to {most}"),
-            ));
-        }
+/// Checks the numbers of a table.
+fn check_numbers(
+    table: &str,
+    numbers: Vec<(&'static str, u64, RangeInclusive<u64>)>,
+) -> Result<(), ConfigError> {
+    match numbers.into_iter().find(|(_, value, range)| !range.contains(value)) {
+        Some((name, value, range)) => Err(ConfigError::new(
+            format!("{table}.{name}"),
+            format!("`{name}` is {value}; it must be {} to {}", range.start(), range.end()),
+        )),
+        None => Ok(()),
     }
-    Ok(())
 }
-
-/// Limits of `spool_mib`, in MiB.
-const SPOOL: [u64; 2] = [16, 1 << 20];
 
 impl Otlp {
     fn validate(&self) -> Result<(), ConfigError> {
@@ -614,17 +527,9 @@ impl Otlp {
                 "`secret_header` must be the name of an HTTP header, such as \"api-key\"",
             ));
         }
-        let [least, most] = SPOOL;
-        check_numbers(
-            TABLE,
-            &[
-                ("spool_mib", self.spool_mib, least, most),
-                ("flush_ms", self.flush_ms, 1, 60_000),
-                ("metrics_seconds", self.metrics_seconds, 1, 86_400),
-            ],
-        )?;
-        check_numbers("export.otlp.traces", &[("one_in", self.traces.one_in, 1, u64::MAX)])?;
-        check_numbers("export.otlp.host_traces", &[("one_in", self.host_traces.one_in, 1, u64::MAX)])
+        check_numbers(TABLE, self.bounded_numbers())?;
+        check_numbers("export.otlp.traces", self.traces.bounded_numbers())?;
+        check_numbers("export.otlp.host_traces", self.host_traces.bounded_numbers())
     }
 }
 
@@ -637,14 +542,7 @@ impl RemoteWrite {
         const TABLE: &str = "export.remote_write";
         let what = ["a receiver of remote write", "http://HOST:9090/api/v1/write"];
         check_url(TABLE, &self.url, &self.ca, REMOTE_WRITE_SECRET_VARIABLE, what)?;
-        let [least, most] = SPOOL;
-        check_numbers(
-            TABLE,
-            &[
-                ("spool_mib", self.spool_mib, least, most),
-                ("metrics_seconds", self.metrics_seconds, 1, 86_400),
-            ],
-        )
+        check_numbers(TABLE, self.bounded_numbers())
     }
 }
 
@@ -667,11 +565,7 @@ impl Kafka {
         if self.ca.is_some() && !self.tls {
             return wrong("ca", "`ca` is for `tls = true`");
         }
-        let [least, most] = SPOOL;
-        check_numbers(
-            TABLE,
-            &[("spool_mib", self.spool_mib, least, most), ("flush_ms", self.flush_ms, 1, 60_000)],
-        )
+        check_numbers(TABLE, self.bounded_numbers())
     }
 }
 
@@ -704,14 +598,6 @@ impl Influx {
                 "`database` (1.x server), or `org` and `bucket` (2.x server), must say where points go",
             )),
         }?;
-        let [least, most] = SPOOL;
-        check_numbers(
-            TABLE,
-            &[
-                ("spool_mib", self.spool_mib, least, most),
-                ("flush_ms", self.flush_ms, 1, 60_000),
-                ("state_seconds", self.state_seconds, 0, 86_400),
-            ],
-        )
+        check_numbers(TABLE, self.bounded_numbers())
     }
 }

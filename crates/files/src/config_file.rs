@@ -122,8 +122,8 @@ fn compare_tables(old: &Map<String, Json>, new: &Map<String, Json>, under: &str,
     }
 }
 
-/// Most keys of a table that are tried, one by one, to find the offending one. No daemon's table has more.
-const MOST_ASKED: usize = 128;
+/// Most keys of a table that are left out, one by one, to find the one that a message without a value is about.
+const MOST_TRIED: usize = 128;
 
 /// An error in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,6 +219,18 @@ impl ConfigError {
                 format_args!("{} to {}", range.start(), range.end()),
             )),
         }
+    }
+
+    /// Checks that the numbers of a table are in their ranges.
+    ///
+    /// # Errors
+    /// One is not.
+    pub fn check_numbers(
+        table: &str,
+        numbers: impl IntoIterator<Item = (&'static str, u64, RangeInclusive<u64>)>,
+    ) -> Result<(), ConfigError> {
+        let check = |(key, value, range)| ConfigError::check_range(format!("{table}.{key}"), value, range);
+        numbers.into_iter().try_for_each(check)
     }
 
     pub fn config_key(&self) -> &str {
@@ -399,68 +411,53 @@ fn explain_parse_error<T: DeserializeOwned>(
     Wrong { line: Some(line), key: Some(key), message }
 }
 
-/// Which key of a table makes the parser give `message`. For some tables the parser reports only the table,
-/// because it must read all of it first (a store for its `kind`, a switch for its `type`). So it is run again
-/// with one value after another changed or left out.
+/// Which key of a table `message` is about. For some tables the parser reports only the table, because it must read all of
+/// it first (a store for its `kind`, a switch for its `type`); its message has the name of a key or a value.
 fn find_culprit_key<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Option<String> {
-    let whole: Table = toml::from_str(text).ok()?;
-    let keys: Vec<String> = table_at_path(&mut whole.clone(), table)?.keys().cloned().collect();
-    let of = |key: &String| format!("{table}.{key}");
-    if let Some(name) = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) {
-        return keys.iter().find(|key| *key == name).map(of);
-    }
-    // Each key takes another pass over the text.
-    if message.starts_with("missing field") || keys.len() > MOST_ASKED {
+    let mut whole: Table = toml::from_str(text).ok()?;
+    let keys = table_at_path(&mut whole, table)?.clone();
+    let (said, _) = message.split_once(", expected").unwrap_or((message, ""));
+    if said.starts_with("missing field") {
         return None;
     }
-    let with = |change: &dyn Fn(&mut Table)| -> Option<Option<String>> {
+    if let Some(name) = said.strip_prefix("unknown field `") {
+        return keys
+            .contains_key(name.trim_end_matches('`'))
+            .then(|| format!("{table}.{}", name.trim_end_matches('`')));
+    }
+    let mentioned: Vec<&String> =
+        keys.iter().filter(|(_, value)| is_mentioned(said, value)).map(|(key, _)| key).collect();
+    let message_without = |key: &str| {
         let mut changed = whole.clone();
-        change(table_at_path(&mut changed, table)?);
-        let text = toml::to_string(&changed).ok()?;
-        Some(toml::from_str::<T>(&text).err().map(|error| error.message().to_owned()))
+        table_at_path(&mut changed, table)?.remove(key);
+        toml::from_str::<T>(&toml::to_string(&changed).ok()?).err().map(|error| error.message().to_owned())
     };
-    // Another value of the same type: the message disappears, or contains that value instead.
-    let speaks_of_it = |key: &&String| {
-        let Some(value) = table_at_path(&mut whole.clone(), table).and_then(|table| table.get(*key).cloned())
-        else {
-            return false;
-        };
-        let Some((old, new, other)) = alternative_value(&value) else { return false };
-        let said = with(&|table| {
-            table.insert((*key).clone(), other.clone());
-        });
-        match said {
-            Some(None) => true,
-            Some(Some(now)) => now != message && message.replace(&old, &new) == now,
-            None => false,
-        }
+    let culprit = match &mentioned[..] {
+        [only] => Some(*only),
+        [] => keys.keys().take(MOST_TRIED).find(|key| {
+            message_without(key).is_none_or(|other| other != message && !other.starts_with("missing field"))
+        }),
+        several => several.iter().copied().find(|key| message_without(key).as_deref() != Some(message)),
     };
-    // Left out: the message disappears, or is about something else that is present.
-    let matters = |key: &&String| {
-        let said = with(&|table| drop(table.remove(*key)));
-        match said {
-            Some(None) => true,
-            Some(Some(now)) => now != message && !now.starts_with("missing field"),
-            None => false,
-        }
-    };
-    keys.iter().find(speaks_of_it).or_else(|| keys.iter().find(matters)).map(of)
+    culprit.map(|key| format!("{table}.{key}"))
 }
 
-/// A value as in messages, a different one of its type as in messages, and that one.
-fn alternative_value(value: &Value) -> Option<(String, String, Value)> {
-    let new = match value {
-        Value::String(text) => Value::String(format!("{text}?")),
-        Value::Integer(n) => Value::Integer(n.wrapping_add(1)),
-        Value::Float(n) => Value::Float(n + 1.0),
-        Value::Boolean(yes) => Value::Boolean(!yes),
-        _ => return None,
-    };
-    let told = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    Some((told(value), told(&new), new))
+/// Whether a message of the parser has this value, as serde writes values.
+fn is_mentioned(message: &str, value: &Value) -> bool {
+    match value {
+        Value::String(text) => {
+            message.contains(&format!("{text:?}")) || message.contains(&format!("`{text}`"))
+        }
+        Value::Array(elements) => {
+            message == format!("invalid length {}", elements.len())
+                || message.contains("invalid type: sequence")
+                || elements.iter().any(|element| is_mentioned(message, element))
+        }
+        Value::Table(table) => {
+            message.contains("invalid type: map") || table.values().any(|value| is_mentioned(message, value))
+        }
+        other => message.contains(&format!("`{other}`")),
+    }
 }
 
 fn table_at_path<'t>(whole: &'t mut Table, path: &str) -> Option<&'t mut Table> {

@@ -1,6 +1,7 @@
 //! What programs read from files and keep in them, without command line parsing.
 //!
-//! - [`config_file`]: what is wrong in a configuration, and where; [`host`]: addresses and names of hosts in it.
+//! - [`config_table`]: tables of a configuration; [`config_file`]: what is wrong in one, and where.
+//! - [`host`]: addresses and names of hosts in it.
 //! - [`locked_file`]: files that people name.
 //! - [`own_file`]: files that a daemon keeps; [`lock`]: those that it locks; [`owned_folder`]: folders that it alone writes to; [`state_directory`]: where they are.
 //! - `http` (feature `http`): how HTTP clients are set up.
@@ -17,6 +18,7 @@ pub mod own_file;
 pub mod owned_folder;
 pub mod size;
 pub mod span;
+mod table;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use dta_telemetry::reports::Rules;
-use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
@@ -38,21 +37,16 @@ impl fmt::Display for FlowListener {
 
 dta_proto::serde_as_text!(FlowListener);
 
-/// Table `[translator.flows]`. Stores, watchlist and tables are those of `[translator.int]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FlowTable {
-    /// Where to receive NetFlow v5, v9, IPFIX and sFlow v5. Empty = nowhere.
-    pub listen: Vec<FlowListener>,
-    /// Exporters to follow, by format and domain; about 200 KB each at most.
-    pub exporters: usize,
-    /// Milliseconds after which another exporter counts a flow, if the one that counts it says nothing of it.
-    pub takeover_ms: u64,
-}
-
-impl Default for FlowTable {
-    fn default() -> Self {
-        FlowTable { listen: Vec::new(), exporters: 1024, takeover_ms: Rules::default().takeover / 1_000_000 }
+dta_files::config_table! {
+    /// Table `[translator.flows]`. Stores, watchlist and tables are those of `[translator.int]`.
+    #[derive(Eq)]
+    pub struct FlowTable {
+        /// Where to receive NetFlow v5, v9, IPFIX and sFlow v5. Empty = nowhere.
+        pub listen: Vec<FlowListener> = Vec::new();
+        /// Exporters to follow, by format and domain; about 200 KB each at most.
+        pub exporters: usize = 1024, in 1..=1 << 20;
+        /// Milliseconds after which another exporter counts a flow, if the one that counts it says nothing of it.
+        pub takeover_ms: u64 = Rules::default().takeover / 1_000_000, in 0..=MOST_TAKEOVER_MS;
     }
 }
 
@@ -62,8 +56,7 @@ impl FlowTable {
     /// # Errors
     /// What is out of range, and a listener that is not IPv4.
     pub fn check_ranges(&self) -> Result<(), ConfigError> {
-        ConfigError::check_range("translator.flows.exporters", self.exporters as u64, 1..=1 << 20)?;
-        ConfigError::check_range("translator.flows.takeover_ms", self.takeover_ms, 0..=MOST_TAKEOVER_MS)?;
+        ConfigError::check_numbers("translator.flows", self.bounded_numbers())?;
         match self.listen.iter().find(|listener| listener.0.is_ipv6()) {
             Some(listener) => Err(ConfigError::invalid_value(
                 "translator.flows.listen",

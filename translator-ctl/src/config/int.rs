@@ -108,51 +108,53 @@ impl fmt::Display for IntListener {
 
 dta_proto::serde_as_text!(IntListener);
 
-/// Table `[translator.int]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct IntTable {
-    /// Where to receive reports. Empty = nowhere.
-    pub listen: Vec<IntListener>,
-    /// Names of the stores. Nothing is written for a missing one.
-    pub stores: IntStores,
-    /// Whether every packet is reported, so that packets and bytes of flows can be counted.
-    pub per_packet: bool,
-    /// Whether to count the reports of each flow.
-    pub count_reports: bool,
-    /// Milliseconds for which a flow's counts are summed before they are written; 0 = each report writes
-    /// them.
-    pub count_wait_ms: u64,
-    /// Which time to write beside a value: `arrival`, `switch` or `raw`.
-    pub timestamps: Timestamps,
-    /// Prefixes and flows to watch; empty = all.
-    pub watch: Vec<String>,
-    /// Keys of values to remember; 32 bytes each, and 16 for the counts of flows.
-    pub keys: usize,
-    /// Flows to remember whose switches each report separately; 64 bytes each.
-    pub trails: usize,
-    /// Milliseconds after a switch joined such a flow's path during which another one is not a change of
-    /// path; 0 = always a change.
-    pub learning_ms: u64,
-    /// Switches whose sequence numbers are tracked.
-    pub sources: usize,
-    /// How to follow metrics, by name: `flow-path`, `flow-latency`, `hop-latency`, `queue-occupancy`,
-    /// `queue-congestion`, `link-utilization`. One that is left out is followed as by default.
-    pub metric: BTreeMap<String, MetricTable>,
+dta_files::config_table! {
+    /// Table `[translator.int]`.
+    #[derive(Eq)]
+    pub struct IntTable {
+        /// Where to receive reports. Empty = nowhere.
+        pub listen: Vec<IntListener> = Vec::new();
+        /// Names of the stores. Nothing is written for a missing one.
+        pub stores: IntStores = IntStores::default();
+        /// Whether every packet is reported, so that packets and bytes of flows can be counted.
+        pub per_packet: bool = Rules::default().per_packet;
+        /// Whether to count the reports of each flow.
+        pub count_reports: bool = Rules::default().count_reports;
+        /// Milliseconds for which a flow's counts are summed before they are written; 0 = each report writes
+        /// them.
+        pub count_wait_ms: u64 = Rules::default().count_wait / 1_000_000;
+        /// Which time to write beside a value: `arrival`, `switch` or `raw`.
+        pub timestamps: Timestamps = Timestamps::Arrival;
+        /// Prefixes and flows to watch; empty = all.
+        pub watch: Vec<String> = Vec::new();
+        /// Keys of values to remember; 32 bytes each, and 16 for the counts of flows.
+        pub keys: usize = Rules::default().keys;
+        /// Flows to remember whose switches each report separately; 64 bytes each.
+        pub trails: usize = Rules::default().trails;
+        /// Milliseconds after a switch joined such a flow's path during which another one is not a change of
+        /// path; 0 = always a change.
+        pub learning_ms: u64 = Rules::default().learning / 1_000_000;
+        /// Switches whose sequence numbers are tracked.
+        pub sources: usize = Rules::default().sources;
+        /// How to follow metrics, by name: `flow-path`, `flow-latency`, `hop-latency`, `queue-occupancy`,
+        /// `queue-congestion`, `link-utilization`. One that is left out is followed as by default.
+        pub metric: BTreeMap<String, MetricTable> = BTreeMap::new();
+    }
 }
 
-/// Table `[translator.int.stores]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct IntStores {
-    /// Key-write, values of 60 bytes.
-    pub paths: String,
-    /// Key-write, values of 12 bytes.
-    pub values: String,
-    /// Append, 4 lists, entries of 60 bytes.
-    pub events: String,
-    pub counters: String,
-    pub postcards: String,
+dta_files::config_table! {
+    /// Table `[translator.int.stores]`.
+    #[derive(Eq)]
+    pub struct IntStores {
+        /// Key-write, values of 60 bytes.
+        pub paths: String = store::PATHS.into();
+        /// Key-write, values of 12 bytes.
+        pub values: String = store::VALUES.into();
+        /// Append, 4 lists, entries of 60 bytes.
+        pub events: String = store::EVENTS.into();
+        pub counters: String = store::COUNTERS.into();
+        pub postcards: String = store::POSTCARDS.into();
+    }
 }
 
 /// Which time to write beside a value.
@@ -167,18 +169,19 @@ pub enum Timestamps {
     Raw,
 }
 
-/// Table `[translator.int.metric.NAME]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MetricTable {
-    pub on: bool,
-    /// When a value counts as changed: `powers`, `width=N`, `threshold=N` or `any`. A path always changes
-    /// when a switch differs.
-    pub detect: String,
-    /// Milliseconds after which an unchanged value is reported again; 0 = never.
-    pub keep_alive_ms: u64,
-    /// `change` writes a value with its event, `always` with each report.
-    pub write: MetricWritePolicy,
+dta_files::config_table! {
+    /// Table `[translator.int.metric.NAME]`.
+    #[derive(Eq)]
+    pub struct MetricTable {
+        pub on: bool = true;
+        /// When a value counts as changed: `powers`, `width=N`, `threshold=N` or `any`. A path always changes
+        /// when a switch differs.
+        pub detect: String = "powers".into();
+        /// Milliseconds after which an unchanged value is reported again; 0 = never.
+        pub keep_alive_ms: u64 = 1000 * KEEP_ALIVE_SECONDS;
+        /// `change` writes a value with its event, `always` with each report.
+        pub write: MetricWritePolicy = MetricWritePolicy::Change;
+    }
 }
 
 /// When to write a value.
@@ -188,49 +191,6 @@ pub enum MetricWritePolicy {
     #[default]
     Change,
     Always,
-}
-
-impl Default for IntTable {
-    fn default() -> Self {
-        let rules = Rules::default();
-        IntTable {
-            listen: Vec::new(),
-            stores: IntStores::default(),
-            per_packet: rules.per_packet,
-            count_reports: rules.count_reports,
-            count_wait_ms: rules.count_wait / 1_000_000,
-            timestamps: Timestamps::Arrival,
-            watch: Vec::new(),
-            keys: rules.keys,
-            trails: rules.trails,
-            learning_ms: rules.learning / 1_000_000,
-            sources: rules.sources,
-            metric: BTreeMap::new(),
-        }
-    }
-}
-
-impl Default for IntStores {
-    fn default() -> Self {
-        IntStores {
-            paths: store::PATHS.into(),
-            values: store::VALUES.into(),
-            events: store::EVENTS.into(),
-            counters: store::COUNTERS.into(),
-            postcards: store::POSTCARDS.into(),
-        }
-    }
-}
-
-impl Default for MetricTable {
-    fn default() -> Self {
-        MetricTable {
-            on: true,
-            detect: "powers".into(),
-            keep_alive_ms: 1000 * KEEP_ALIVE_SECONDS,
-            write: MetricWritePolicy::Change,
-        }
-    }
 }
 
 fn parse_detect(text: &str) -> Option<Detect> {

@@ -49,87 +49,88 @@ pub struct Config {
     pub switch: BTreeMap<String, Switch>,
 }
 
-/// Table `[translator]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TranslatorConfig {
-    /// Name of the session in the collector.
-    pub name: String,
-    /// UDP address and port for reports.
-    #[serde(deserialize_with = "dta_files::host::serde::deserialize_socket")]
-    pub listen: SocketAddr,
-    /// Threads that receive reports and send frames, each with its own session, queue pairs and store state:
-    /// `docs/decisions/workers.md`.
-    pub workers: usize,
-    /// The collectors. Each has its own session, all under the same name. The first has index 0.
-    pub collector: Collectors,
-    /// The cluster whose collectors to use, in place of [`TranslatorConfig::collector`]: which there are, and what each has,
-    /// is said in etcd.
-    pub cluster: Option<dta_cluster::Config>,
-    /// Where this translator's own gRPC service (statistics, flush, program) listens: a loopback port, or
-    /// `unix:PATH`. With [`TranslatorConfig::tls`], programs, which contain rkeys, are accepted only on a `unix:`
-    /// socket.
-    pub control: ControlAddress,
-    /// Where to serve metrics over HTTP: `auto` is 127.0.0.1:40053 if that port is free.
-    pub metrics: dta_export::metrics::Address,
-    /// Source address of RoCEv2 frames, to which answers go.
-    #[serde(deserialize_with = "dta_files::host::serde::deserialize_ip")]
-    pub source: IpAddr,
-    pub source_port: u16,
-    /// Network interface for whole frames, by packet socket (CAP_NET_RAW) or AF_XDP (CAP_BPF and
-    /// CAP_NET_ADMIN too); without it, a UDP socket. `source` is then the program's own address, for which it
-    /// answers ARP: the interface should not have it.
-    pub link: Option<Wire>,
-    /// Whether frames to a collector on this host use a shared-memory ring if the collector offers one. Not
-    /// with `link`.
-    pub ring: RingUse,
-    /// Whether frames leave, and answers are taken, in runs. Not with `link` or in reference mode.
-    pub runs: bool,
-    /// Ethernet address of this side, for switches; with `link`, that of the interface.
-    pub mac: Option<String>,
-    /// IPv4 TOS byte of frames.
-    pub tos: u8,
-    /// Queue pair numbers at this side, for writes and for atomics; 24 bits. For the collector with index n,
-    /// both are 2 n higher.
-    pub queue_pairs: [u32; 2],
-    /// Seconds until a session expires without renewal.
-    pub lease_seconds: u32,
-    /// Stores to use at the only collector, by name; empty = all. Each of several has its own setting.
-    pub stores: Vec<String>,
-    /// Append lists to use at the only collector; empty = all lists of these stores.
-    pub lists: Vec<ListRange>,
-    /// Restricts it to what a switch can do, so that all targets emit the same bytes:
-    /// `docs/reference-mode.md`.
-    pub reference: bool,
-    /// How long reports may be held.
-    pub flush: FlushTimes,
-    /// Stores of version-0 reports, by primitive. The default is the only store of its kind at the first
-    /// collector.
-    pub version0: BTreeMap<Primitive, String>,
-    /// Bits of reporters in sketch-merge stores; others get free bits as they appear.
-    pub sketch_reporters: Vec<SketchReporter>,
-    /// Reporters to accept, each from its own address. Empty = accept everybody.
-    pub reporters: Vec<ListedReporter>,
-    /// NACKs per second to one version-0 source, 0 = none. Anyone who can forge an address can direct NACKs
-    /// to it.
-    pub version0_nacks: u32,
-    pub limits: LimitsTable,
-    pub rc: Rc,
-    pub int: IntTable,
-    /// Flow exports: NetFlow, IPFIX and sFlow.
-    pub flows: FlowTable,
-    /// Files for collectors at `https://`.
-    pub tls: Option<ClientTls>,
+dta_files::config_table! {
+    /// Table `[translator]`.
+    pub struct TranslatorConfig {
+        /// Name of the session in the collector.
+        pub name: String = "translator".into();
+        /// UDP address and port for reports.
+        #[serde(deserialize_with = "dta_files::host::serde::deserialize_socket")]
+        pub listen: SocketAddr = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dta_proto::wire::dta::PORT);
+        /// Threads that receive reports and send frames, each with its own session, queue pairs and store state:
+        /// `docs/decisions/workers.md`.
+        pub workers: usize = 1;
+        /// The collectors. Each has its own session, all under the same name. The first has index 0.
+        pub collector: Collectors = Collectors::from_addresses(["http://127.0.0.1:40050"]);
+        /// The cluster whose collectors to use, in place of [`TranslatorConfig::collector`]: which there are, and what each has,
+        /// is said in etcd.
+        pub cluster: Option<dta_cluster::Config> = None;
+        /// Where this translator's own gRPC service (statistics, flush, program) listens: a loopback port, or
+        /// `unix:PATH`. With [`TranslatorConfig::tls`], programs, which contain rkeys, are accepted only on a `unix:`
+        /// socket.
+        pub control: ControlAddress = ControlAddress::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051));
+        /// Where to serve metrics over HTTP: `auto` is 127.0.0.1:40053 if that port is free.
+        pub metrics: dta_export::metrics::Address = dta_export::metrics::Address::Auto;
+        /// Source address of RoCEv2 frames, to which answers go.
+        #[serde(deserialize_with = "dta_files::host::serde::deserialize_ip")]
+        pub source: IpAddr = Ipv4Addr::new(127, 0, 0, 2).into();
+        pub source_port: u16 = dta_proto::wire::roce::PORT;
+        /// Network interface for whole frames, by packet socket (CAP_NET_RAW) or AF_XDP (CAP_BPF and
+        /// CAP_NET_ADMIN too); without it, a UDP socket. `source` is then the program's own address, for which it
+        /// answers ARP: the interface should not have it.
+        pub link: Option<Wire> = None;
+        /// Whether frames to a collector on this host use a shared-memory ring if the collector offers one. Not
+        /// with `link`.
+        pub ring: RingUse = RingUse::Auto;
+        /// Whether frames leave, and answers are taken, in runs. Not with `link` or in reference mode.
+        pub runs: bool = true;
+        /// Ethernet address of this side, for switches; with `link`, that of the interface.
+        pub mac: Option<String> = None;
+        /// IPv4 TOS byte of frames.
+        pub tos: u8 = 0;
+        /// Queue pair numbers at this side, for writes and for atomics; 24 bits. For the collector with index n,
+        /// both are 2 n higher.
+        pub queue_pairs: [u32; 2] = [0x11, 0x12];
+        /// Seconds until a session expires without renewal.
+        pub lease_seconds: u32 = 30;
+        /// Stores to use at the only collector, by name; empty = all. Each of several has its own setting.
+        pub stores: Vec<String> = Vec::new();
+        /// Append lists to use at the only collector; empty = all lists of these stores.
+        pub lists: Vec<ListRange> = Vec::new();
+        /// Restricts it to what a switch can do, so that all targets emit the same bytes:
+        /// `docs/reference-mode.md`.
+        pub reference: bool = false;
+        /// How long reports may be held.
+        pub flush: FlushTimes = FlushTimes::default();
+        /// Stores of version-0 reports, by primitive. The default is the only store of its kind at the first
+        /// collector.
+        pub version0: BTreeMap<Primitive, String> = BTreeMap::new();
+        /// Bits of reporters in sketch-merge stores; others get free bits as they appear.
+        pub sketch_reporters: Vec<SketchReporter> = Vec::new();
+        /// Reporters to accept, each from its own address. Empty = accept everybody.
+        pub reporters: Vec<ListedReporter> = Vec::new();
+        /// NACKs per second to one version-0 source, 0 = none. Anyone who can forge an address can direct NACKs
+        /// to it.
+        pub version0_nacks: u32 = 0;
+        pub limits: LimitsTable = LimitsTable::default();
+        pub rc: Rc = Rc::default();
+        pub int: IntTable = IntTable::default();
+        /// Flow exports: NetFlow, IPFIX and sFlow.
+        pub flows: FlowTable = FlowTable::default();
+        /// Files for collectors at `https://`.
+        pub tls: Option<ClientTls> = None;
+    }
 }
 
-/// Table `[translator.flush]`: milliseconds, 0 = no limit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FlushTimes {
-    /// Append batches that are not full.
-    pub append_ms: u32,
-    pub postcarding_ms: u32,
-    pub sketch_merge_ms: u32,
+dta_files::config_table! {
+    /// Table `[translator.flush]`: milliseconds, 0 = no limit.
+    #[derive(Eq)]
+    pub struct FlushTimes {
+        /// Append batches that are not full.
+        pub append_ms: u32 = 100;
+        pub postcarding_ms: u32 = 100;
+        pub sketch_merge_ms: u32 = 200;
+    }
 }
 
 /// One of `[[translator.sketch_reporters]]`.
@@ -154,89 +155,31 @@ pub struct ListedReporter {
     pub address: Ipv4Addr,
 }
 
-/// Table `[translator.limits]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LimitsTable {
-    pub reporters: usize,
-    /// Rows of the cache of each postcarding store.
-    pub postcard_rows: usize,
-    /// Columns over all epochs of a sketch-merge store.
-    pub sketch_columns: u64,
-}
-
-/// Table `[translator.rc]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Rc {
-    /// Most unacknowledged frames, 64 to 4096, a power of two.
-    pub window: u32,
-    /// Most operations kept until acknowledged, waiting ones included; any more are dropped. At least a
-    /// window.
-    pub queue: usize,
-    /// Milliseconds until a retransmission, as long as no round trip has been measured.
-    pub silence_ms: u64,
-    /// Retransmissions without progress until the queue pair is given up.
-    pub tries: u32,
-}
-
-impl Default for TranslatorConfig {
-    fn default() -> Self {
-        TranslatorConfig {
-            name: "translator".into(),
-            listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dta_proto::wire::dta::PORT),
-            workers: 1,
-            collector: Collectors::from_addresses(["http://127.0.0.1:40050"]),
-            cluster: None,
-            control: ControlAddress::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051)),
-            metrics: dta_export::metrics::Address::Auto,
-            source: Ipv4Addr::new(127, 0, 0, 2).into(),
-            source_port: dta_proto::wire::roce::PORT,
-            link: None,
-            ring: RingUse::Auto,
-            runs: true,
-            mac: None,
-            tos: 0,
-            queue_pairs: [0x11, 0x12],
-            lease_seconds: 30,
-            stores: Vec::new(),
-            lists: Vec::new(),
-            reference: false,
-            flush: FlushTimes::default(),
-            version0: BTreeMap::new(),
-            sketch_reporters: Vec::new(),
-            reporters: Vec::new(),
-            version0_nacks: 0,
-            limits: LimitsTable::default(),
-            rc: Rc::default(),
-            int: IntTable::default(),
-            flows: FlowTable::default(),
-            tls: None,
-        }
+dta_files::config_table! {
+    /// Table `[translator.limits]`.
+    #[derive(Eq)]
+    pub struct LimitsTable {
+        pub reporters: usize = EngineLimits::default().reporters, in 1..=65_535;
+        /// Rows of the cache of each postcarding store.
+        pub postcard_rows: usize = EngineLimits::default().postcard_rows, in 4..=1 << 24;
+        /// Columns over all epochs of a sketch-merge store.
+        pub sketch_columns: u64 = EngineLimits::default().sketch_columns;
     }
 }
 
-impl Default for FlushTimes {
-    fn default() -> Self {
-        FlushTimes { append_ms: 100, postcarding_ms: 100, sketch_merge_ms: 200 }
-    }
-}
-
-impl Default for LimitsTable {
-    fn default() -> Self {
-        let limits = EngineLimits::default();
-        LimitsTable {
-            reporters: limits.reporters,
-            postcard_rows: limits.postcard_rows,
-            sketch_columns: limits.sketch_columns,
-        }
-    }
-}
-
-impl Default for Rc {
-    fn default() -> Self {
-        let t = Timing::default();
-        Rc { window: t.window, queue: t.queue, silence_ms: t.silence / 1_000_000, tries: t.tries }
+dta_files::config_table! {
+    /// Table `[translator.rc]`.
+    #[derive(Eq)]
+    pub struct Rc {
+        /// Most unacknowledged frames, 64 to 4096, a power of two.
+        pub window: u32 = Timing::default().window;
+        /// Most operations kept until acknowledged, waiting ones included; any more are dropped. At least a
+        /// window.
+        pub queue: usize = Timing::default().queue, in 1..=1 << 20;
+        /// Milliseconds until a retransmission, as long as no round trip has been measured.
+        pub silence_ms: u64 = Timing::default().silence / 1_000_000, in 1..=10_000;
+        /// Retransmissions without progress until the queue pair is given up.
+        pub tries: u32 = Timing::default().tries, in 1..=64;
     }
 }
 
@@ -506,16 +449,9 @@ impl TranslatorConfig {
         if !rc.window.is_power_of_two() || !(64..=4096).contains(&rc.window) {
             return fail("translator.rc.window", rc.window.to_string(), "a power of two from 64 to 4096");
         }
-        for (key, value, range) in [
-            ("limits.reporters", limits.reporters as u64, 1..=65_535),
-            ("limits.postcard_rows", limits.postcard_rows as u64, 4..=1 << 24),
-            ("rc.queue", rc.queue as u64, 1..=1 << 20),
-            ("rc.silence_ms", rc.silence_ms, 1..=10_000),
-            ("rc.tries", rc.tries.into(), 1..=64),
-            ("version0_nacks", self.version0_nacks.into(), 0..=1_000_000),
-        ] {
-            ConfigError::check_range(format!("translator.{key}"), value, range)?;
-        }
+        ConfigError::check_numbers("translator.limits", limits.bounded_numbers())?;
+        ConfigError::check_numbers("translator.rc", rc.bounded_numbers())?;
+        ConfigError::check_range("translator.version0_nacks", self.version0_nacks, 0..=1_000_000)?;
         self.flows.check_ranges()?;
         self.telemetry_rules()?;
         let listeners = self.int.listen.len() + self.flows.listen.len();

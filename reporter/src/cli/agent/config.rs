@@ -24,34 +24,35 @@ pub(super) struct Config {
     pub(super) tls: Option<AgentTlsTable>,
 }
 
-/// Table `[agent]`; `example.toml` explains its keys.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct AgentTable {
-    #[serde(deserialize_with = "host::serde::deserialize_socket")]
-    pub(super) listen: SocketAddr,
-    pub(super) insecure: bool,
-    pub(super) name: Option<String>,
-    pub(super) reporter_id: u16,
-    #[serde(deserialize_with = "socket_v4")]
-    pub(super) translator: SocketAddrV4,
-    pub(super) collector: Option<String>,
-    pub(super) first_hop: u8,
-    pub(super) slow_ms: Option<f64>,
-    pub(super) synced: bool,
-    pub(super) settle_ms: u64,
-    pub(super) namespaces: bool,
-    pub(super) follow: bool,
-    pub(super) clsact: bool,
+dta_files::config_table! {
+    /// Table `[agent]`; `example.toml` explains its keys.
+    pub(super) struct AgentTable {
+        #[serde(deserialize_with = "host::serde::deserialize_socket")]
+        pub(super) listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 40054));
+        pub(super) insecure: bool = false;
+        pub(super) name: Option<String> = None;
+        pub(super) reporter_id: u16 = 0;
+        #[serde(deserialize_with = "socket_v4")]
+        pub(super) translator: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, PORT);
+        pub(super) collector: Option<String> = None;
+        pub(super) first_hop: u8 = 0;
+        pub(super) slow_ms: Option<f64> = None;
+        pub(super) synced: bool = false;
+        pub(super) settle_ms: u64 = 200;
+        pub(super) namespaces: bool = false;
+        pub(super) follow: bool = true;
+        pub(super) clsact: bool = false;
+    }
 }
 
-/// Table `[trace]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct AgentTraceTable {
-    pub(super) at: Vec<String>,
-    pub(super) filter: String,
-    pub(super) sample: String,
+dta_files::config_table! {
+    /// Table `[trace]`.
+    #[derive(Eq)]
+    pub(super) struct AgentTraceTable {
+        pub(super) at: Vec<String> = Vec::new();
+        pub(super) filter: String = String::new();
+        pub(super) sample: String = "1/1".into();
+    }
 }
 
 /// Table `[tls]`.
@@ -61,32 +62,6 @@ pub(super) struct AgentTlsTable {
     pub(super) cert: PathBuf,
     pub(super) key: PathBuf,
     pub(super) client_ca: PathBuf,
-}
-
-impl Default for AgentTable {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 40054)),
-            insecure: false,
-            name: None,
-            reporter_id: 0,
-            translator: SocketAddrV4::new(Ipv4Addr::LOCALHOST, PORT),
-            collector: None,
-            first_hop: 0,
-            slow_ms: None,
-            synced: false,
-            settle_ms: 200,
-            namespaces: false,
-            follow: true,
-            clsact: false,
-        }
-    }
-}
-
-impl Default for AgentTraceTable {
-    fn default() -> Self {
-        Self { at: Vec::new(), filter: String::new(), sample: "1/1".into() }
-    }
 }
 
 fn socket_v4<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddrV4, D::Error> {
