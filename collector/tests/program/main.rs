@@ -810,6 +810,73 @@ fn several_collectors_are_shown_as_one() {
     assert!(output.status.success() && told(&output).contains(&away), "{}", told(&output));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_known_is_printed_beside_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Running::start(&dir.path().join("a")), Running::start(&dir.path().join("b")));
+    let share = |(of, buckets): (&Running, &str)| control::CollectorShare {
+        address: of.address.clone(),
+        buckets: control::bucket_ranges(&buckets.parse().unwrap()),
+        ..Default::default()
+    };
+    let shares = [(&a, "0-127"), (&b, "128-255")].map(share).to_vec();
+    for (own_share, of) in [(0, &a), (1, &b)] {
+        let options = ClientOptions::without_tls(&of.address);
+        let mut client = RemoteCollector::connect(&options).await.unwrap();
+        let request = control::OpenSessionRequest { shares: shares.clone(), own_share, ..open_leaf1() };
+        client.open_session(request).await.unwrap();
+    }
+    let both = format!("{},{}", a.address, b.address);
+    let keys: Vec<String> = (1..=16).map(|n| format!("{n:02x}")).collect();
+    let query = |more: &[&str]| {
+        let mut command = program();
+        command.args(["query", "key-write", "--store", "flows", "--collector", &both]);
+        command.args(&keys).args(more).output().unwrap()
+    };
+    let output = query(&["-o", "json"]);
+    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    let away = b.address.clone();
+    drop(b);
+    let output = query(&["-o", "json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    let known: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    for of_key in &known {
+        let key: Key = of_key["key"].as_str().unwrap().parse().unwrap();
+        assert!(dta_proto::buckets::bucket_of_key(&key) < 128, "{of_key}");
+    }
+    let missing = format!("{} of 16 keys have no answer (", 16 - known.len());
+    assert!((1..16).contains(&known.len()), "{known:?}");
+    let said = told(&output);
+    assert!(said.contains(&missing) && said.contains(&format!("{away} does not answer")), "{said}");
+    // People see the same.
+    let output = query(&[]);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert_eq!((output.status.code(), table.lines().count()), (Some(1), 1 + known.len()), "{table}");
+    assert!(told(&output).contains(&missing), "{}", told(&output));
+}
+
+#[test]
+fn a_port_that_is_open_to_all_is_announced_at_the_start() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = program();
+    command.args([
+        "serve",
+        "--listen",
+        "0.0.0.0:0",
+        "--insecure",
+        "--soft-port",
+        "0",
+        "--memory",
+        "anonymous",
+    ]);
+    let mut child = command.stdout(Stdio::piped()).stderr(log.reopen().unwrap()).spawn().unwrap();
+    let stdout = child.stdout.take().unwrap();
+    let _running = Running { child, address: String::new() };
+    BufReader::new(stdout).read_line(&mut String::new()).unwrap();
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    assert!(log.contains("WITHOUT TLS: anyone who reaches it can get keys to memory"), "{log}");
+}
+
 /// A translator of this name opens a session to write to "flows".
 fn open_leaf1() -> control::OpenSessionRequest {
     control::OpenSessionRequest {

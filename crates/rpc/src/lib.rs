@@ -39,7 +39,7 @@ pub use dta_proto::control::Policy;
 pub use dta_proto::key::Key;
 pub use error::{ClientError, ServerKind};
 pub use options::ClientOptions;
-pub use spread::{Spread, SpreadMember};
+pub use spread::{KnownAnswers, Spread, SpreadMember};
 
 /// The default address of a collector, on this host.
 pub const DEFAULT_COLLECTOR: &str = "127.0.0.1:40050";

@@ -12,8 +12,8 @@ use dta_proto::layout::key_write::{Choice, CombinedCopies, combine_copies};
 
 use crate::away::patiently;
 use crate::spread::{
-    CollectorGroup, GroupPlacement, StorePart, StoreParts, authoritative_part, fewer_keys, invalid_argument,
-    is_not_kept, is_unreachable, sub_question,
+    CollectorGroup, GroupPlacement, KnownAnswers, StorePart, StoreParts, authoritative_part,
+    invalid_argument, is_not_kept, is_unreachable, sub_question,
 };
 use crate::{
     AtLeastError, ClientError, KeyAnswer, Policy, QueryAnswers, Question, QuestionKind, epochs, merge,
@@ -48,9 +48,9 @@ impl CollectorGroup {
         parts: &StoreParts<'_>,
         question: &Question,
         everywhere: bool,
-    ) -> Result<(QueryAnswers, bool), ClientError> {
-        let asked = match everywhere {
-            true => self.asked_everywhere(parts, question)?,
+    ) -> Result<(KnownAnswers, bool), ClientError> {
+        let (asked, mut missing) = match everywhere {
+            true => (self.asked_everywhere(parts, question)?, None),
             false => self.asked_of_replicas(parts, question)?,
         };
         // Those that did not answer lately are asked if there is nobody else.
@@ -71,8 +71,8 @@ impl CollectorGroup {
             }
         }));
         let mut of_keys: Vec<Vec<ReplicaAnswer>> = question.keys.iter().map(|_| Vec::new()).collect();
-        let (mut is_old, mut epochs, mut missing) = (false, Vec::new(), None);
-        let mut away = BTreeSet::new();
+        let (mut is_old, mut epochs) = (false, Vec::new());
+        let (mut away, mut not_kept) = (BTreeSet::new(), None);
         for ((&(member, copy), places), answers) in asked.iter().zip(answered.await) {
             let answers = match answers {
                 Ok(answers) => answers,
@@ -86,7 +86,7 @@ impl CollectorGroup {
                 }
                 // It was down at the moment that is asked about.
                 Err(error) if is_not_kept(&error) => {
-                    missing.get_or_insert(error);
+                    not_kept.get_or_insert(error);
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -107,14 +107,17 @@ impl CollectorGroup {
         {
             return Err(error);
         }
-        let answer = |found: Vec<ReplicaAnswer>| {
-            if found.is_empty() {
-                return Err(missing.take().unwrap_or_else(fewer_keys));
+        let answer = |found: Vec<ReplicaAnswer>| match (found.is_empty(), not_kept.take()) {
+            (true, Some(error)) if missing.is_none() => Err(error),
+            (true, _) => Ok(None),
+            (false, error) => {
+                not_kept = error;
+                merge_replicas(question.kind, found).map(Some)
             }
-            merge_replicas(question.kind, found)
         };
         let of_keys = of_keys.into_iter().map(answer).collect::<Result<_, _>>()?;
-        Ok((QueryAnswers { of_keys, generation: 0, placement: 0, epoch: epochs::in_common(epochs) }, is_old))
+        let rest = QueryAnswers { epoch: epochs::in_common(epochs), ..QueryAnswers::default() };
+        Ok((KnownAnswers::from_each_key(of_keys, missing, rest)?, is_old))
     }
 
     /// All copies of all keys, of all collectors: also of those that have nothing of the store now.
@@ -126,9 +129,14 @@ impl CollectorGroup {
         Ok(each.map(|asked| (asked, places.clone())).collect())
     }
 
-    fn asked_of_replicas(&self, parts: &StoreParts<'_>, question: &Question) -> Result<Asked, ClientError> {
+    /// The copies of keys at the collectors that have them, and why nobody that answers has one.
+    fn asked_of_replicas(
+        &self,
+        parts: &StoreParts<'_>,
+        question: &Question,
+    ) -> Result<(Asked, Option<ClientError>), ClientError> {
         let replicas = parts.replica_count();
-        let mut asked = Asked::new();
+        let (mut asked, mut missing) = (Asked::new(), None);
         for (place, key) in question.keys.iter().enumerate() {
             let bucket = buckets::bucket_of_key(key);
             let mut is_there = false;
@@ -147,10 +155,13 @@ impl CollectorGroup {
                 }
             }
             if !is_there {
-                return Err(self.no_holder_error(&format!("bucket {bucket}, of {key},"), parts));
+                match self.no_holder_error(&format!("bucket {bucket}, of {key},"), parts) {
+                    error if is_unreachable(&error) => missing = Some(error),
+                    error => return Err(error),
+                }
             }
         }
-        Ok(asked)
+        Ok((asked, missing))
     }
 }
 

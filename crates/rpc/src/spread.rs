@@ -56,6 +56,47 @@ pub(crate) struct CollectorGroup {
     pub(crate) away: UnreachableMembers,
 }
 
+/// What the collectors that answer know of a question's keys.
+#[derive(Debug)]
+pub struct KnownAnswers {
+    /// Of the other keys, in their order.
+    pub answers: QueryAnswers,
+    /// The places of keys that only collectors have that do not answer.
+    pub unanswered: Vec<usize>,
+    /// Why there are unanswered keys.
+    pub reason: Option<ClientError>,
+}
+
+impl From<QueryAnswers> for KnownAnswers {
+    fn from(answers: QueryAnswers) -> Self {
+        Self { answers, unanswered: Vec::new(), reason: None }
+    }
+}
+
+impl KnownAnswers {
+    /// From what is known of each key, where `reason` explains that there is nothing.
+    pub(crate) fn from_each_key(
+        of_keys: Vec<Option<KeyAnswer>>,
+        reason: Option<ClientError>,
+        rest: QueryAnswers,
+    ) -> Result<Self, ClientError> {
+        let is_unanswered = |(place, answer): (usize, &Option<KeyAnswer>)| answer.is_none().then_some(place);
+        let unanswered: Vec<usize> = of_keys.iter().enumerate().filter_map(is_unanswered).collect();
+        if reason.is_none() && !unanswered.is_empty() {
+            return Err(fewer_keys());
+        }
+        let of_keys = of_keys.into_iter().flatten().collect();
+        // A collector that does not answer may have nothing of these keys.
+        let reason = reason.filter(|_| !unanswered.is_empty());
+        Ok(Self { answers: QueryAnswers { of_keys, ..rest }, unanswered, reason })
+    }
+
+    /// The answers, if there is one for each key.
+    fn into_whole(self) -> Result<QueryAnswers, ClientError> {
+        self.reason.map_or(Ok(self.answers), Err)
+    }
+}
+
 /// What several collectors answered, each with its index.
 type ByMember<T> = Vec<(usize, T)>;
 
@@ -176,6 +217,28 @@ impl Spread {
     pub async fn stores_that_answer(&self) -> Result<Vec<StoreInfo>, ClientError> {
         let group = self.current_group();
         Ok(group.merge_stores(group.query_reachable(|ask| async move { ask.fetch_stores().await }).await?))
+    }
+
+    /// [`Ask::query_keys`] of those collectors that answer: what they know, and which keys only others have.
+    pub async fn query_known_keys(&self, mut question: Question) -> Result<KnownAnswers, ClientError> {
+        let group = self.current_group();
+        if question.at == Moment::Now {
+            question.at = self.at;
+        }
+        if let Some(only) = group.only_member() {
+            return Ok(only.query_keys(question).await?.into());
+        }
+        let is_fresh = |kept: &Arc<GroupPlacement>| kept.until.is_none_or(|until| Instant::now() < until);
+        let kept = group.lock_placement().clone().filter(is_fresh);
+        if let Some(kept) = kept {
+            match group.query_by_member(&kept, &question).await {
+                Ok((known, false)) if known.reason.is_none() => return Ok(known),
+                Err(error) if !may_be_old(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        let placement = group.fetch_placement().await?;
+        Ok(group.query_by_member(&placement, &question).await?.0)
     }
 
     /// [`Ask::placement`] of those collectors that answer.
@@ -437,27 +500,33 @@ impl CollectorGroup {
         Status::failed_precondition(message).into()
     }
 
-    /// Which of a question's keys each member has, by their places; of members that have some.
+    /// Which of a question's keys each member has, by their places; of members that have some. And why nobody that answers
+    /// has one.
     fn keys_by_member(
         &self,
         parts: &StoreParts<'_>,
         question: &Question,
-    ) -> Result<Vec<(usize, Vec<usize>)>, ClientError> {
+    ) -> Result<(Vec<(usize, Vec<usize>)>, Option<ClientError>), ClientError> {
         let mut places: Vec<(usize, Vec<usize>)> = (0..self.members.len()).map(|n| (n, Vec::new())).collect();
+        let mut missing = None;
         for (place, key) in question.keys.iter().enumerate() {
-            places[self.member_of(parts, question.kind.primitive(), key)?].1.push(place);
+            match self.member_of(parts, question.kind.primitive(), key) {
+                Ok(member) => places[member].1.push(place),
+                Err(error) if is_unreachable(&error) => missing = Some(error),
+                Err(error) => return Err(error),
+            }
         }
         places.retain(|(_, places)| !places.is_empty());
-        Ok(places)
+        Ok((places, missing))
     }
 
-    /// Queries each member for its keys in parallel, and returns answers in the order of all keys, and whether a
-    /// member's placement has changed since `placement`.
+    /// Queries each member for its keys in parallel, and returns what is known, and whether a member's placement has
+    /// changed since `placement`.
     async fn query_by_member(
         &self,
         placement: &GroupPlacement,
         question: &Question,
-    ) -> Result<(QueryAnswers, bool), ClientError> {
+    ) -> Result<(KnownAnswers, bool), ClientError> {
         let primitive = question.kind.primitive();
         let parts = self.find_store_parts(placement, &question.store, primitive)?;
         // What was counted stays where it was.
@@ -467,26 +536,36 @@ impl CollectorGroup {
             return self.ask_replicas(placement, &parts, question, everywhere).await;
         }
         if everywhere {
-            return Ok((self.query_all_members(&parts, question).await?, false));
+            return Ok((self.query_all_members(&parts, question).await?.into(), false));
         }
-        let places = self.keys_by_member(&parts, question)?;
+        let (places, mut missing) = self.keys_by_member(&parts, question)?;
         let answered = join_all(places.iter().map(|(member, places)| {
             self.members[*member].ask.query_keys(sub_question(question, parts.name, places))
         }));
         let (mut of_keys, mut is_old): (Vec<Option<KeyAnswer>>, _) = (vec![None; question.keys.len()], false);
         let (mut generation, mut epochs) = (0, Vec::new());
         for ((member, mine), answers) in places.iter().zip(answered.await) {
-            let answers = answers?;
+            let answers = match answers {
+                Ok(answers) => answers,
+                Err(error) if is_unreachable(&error) => {
+                    missing = Some(self.is_silent(*member, &error).into());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             is_old |= answers.placement != placement.versions[*member];
             generation = if places.len() == 1 { answers.generation } else { 0 };
             epochs.push(answers.epoch);
+            if answers.of_keys.len() != mine.len() {
+                return Err(fewer_keys());
+            }
             for (place, answer) in mine.iter().zip(answers.of_keys) {
                 of_keys[*place] = Some(answer);
             }
         }
-        let of_keys: Option<Vec<KeyAnswer>> = of_keys.into_iter().collect();
-        let of_keys = of_keys.ok_or_else(fewer_keys)?;
-        Ok((QueryAnswers { of_keys, generation, placement: 0, epoch: epochs::in_common(epochs) }, is_old))
+        let epoch = epochs::in_common(epochs);
+        let rest = QueryAnswers { generation, epoch, ..QueryAnswers::default() };
+        Ok((KnownAnswers::from_each_key(of_keys, missing, rest)?, is_old))
     }
 }
 
@@ -589,25 +668,8 @@ impl Ask for Spread {
         ))
     }
 
-    async fn query_keys(&self, mut question: Question) -> Result<QueryAnswers, ClientError> {
-        let group = self.current_group();
-        if question.at == Moment::Now {
-            question.at = self.at;
-        }
-        if let Some(only) = group.only_member() {
-            return only.query_keys(question).await;
-        }
-        let is_fresh = |kept: &Arc<GroupPlacement>| kept.until.is_none_or(|until| Instant::now() < until);
-        let kept = group.lock_placement().clone().filter(is_fresh);
-        if let Some(kept) = kept {
-            match group.query_by_member(&kept, &question).await {
-                Ok((answers, false)) => return Ok(answers),
-                Err(error) if !may_be_old(&error) => return Err(error),
-                _ => {}
-            }
-        }
-        let placement = group.fetch_placement().await?;
-        Ok(group.query_by_member(&placement, &question).await?.0)
+    async fn query_keys(&self, question: Question) -> Result<QueryAnswers, ClientError> {
+        self.query_known_keys(question).await?.into_whole()
     }
 
     /// Each collector has epochs of its own, with the answers for its keys. Of several that have a key, one is asked.
@@ -621,7 +683,9 @@ impl Ask for Spread {
         if placement.is_cluster {
             return group.series_of_all(&parts, &question, span).await;
         }
-        let asked = group.keys_by_member(&parts, &question)?.into_iter().map(|(member, places)| {
+        let (places, missing) = group.keys_by_member(&parts, &question)?;
+        missing.map_or(Ok(()), Err)?;
+        let asked = places.into_iter().map(|(member, places)| {
             group.members[member].ask.query_keys_in_span(sub_question(&question, parts.name, &places), span)
         });
         let told = join_all(asked).await.into_iter().collect::<Result<Vec<Series>, _>>()?;

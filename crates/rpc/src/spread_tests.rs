@@ -451,6 +451,41 @@ async fn a_collector_that_is_away_is_missed_by_what_it_has_alone() {
 }
 
 #[tokio::test]
+async fn what_is_known_comes_with_what_is_missing() {
+    let a = fake(1, "0-99", 0, "");
+    let b = Fake { is_away: true, ..fake(2, "100-255", 4, "1:1") };
+    let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
+    let keys = keys();
+    let is_known = |place: &usize| buckets::bucket_of_key(&keys[*place]) < 100;
+    let (known, unknown): (Vec<usize>, Vec<usize>) = (0..keys.len()).partition(is_known);
+    let all_there = spread(&[a.clone(), fake(2, "100-255", 4, "1:1")]);
+    asked(&all_there, "flows", &keys).await.unwrap();
+    // Whether it was away when it was asked what it has, or only when it was asked for the keys.
+    for both in [spread(&[a.clone(), b.clone()]), with_members(&all_there, &[a.clone(), b.clone()])] {
+        let told = both.query_known_keys(Question::now("flows", keys.clone(), kind)).await.unwrap();
+        assert_eq!(told.unanswered, unknown);
+        let expected: Vec<&[u8]> = known.iter().map(|place| &keys[*place].0[..]).collect();
+        assert_eq!(told.answers.of_keys.iter().map(KeyAnswer::key).collect::<Vec<_>>(), expected);
+        let reason = told.reason.unwrap().to_string();
+        assert!(reason.contains("the collector at 2:1 does not answer"), "{reason}");
+        // Who wants all is refused.
+        assert!(both.query_keys(Question::now("flows", keys.clone(), kind)).await.is_err());
+        let mine: Vec<Key> = known.iter().map(|place| keys[*place]).collect();
+        let told = both.query_known_keys(Question::now("flows", mine, kind)).await.unwrap();
+        assert!(told.unanswered.is_empty() && told.reason.is_none());
+    }
+    // The same of keys that two of three collectors have: there, both must be away.
+    let away = |fake: Fake| Fake { is_away: true, ..fake };
+    let replicas = [
+        away(replica(1, ["0-99", "100-199"])),
+        replica(2, ["100-199", "200-255"]),
+        away(replica(3, ["200-255", "0-99"])),
+    ];
+    let told = spread(&replicas).query_known_keys(Question::now("flows", keys.clone(), kind)).await.unwrap();
+    assert_eq!((told.unanswered, told.reason.is_some()), (known, true));
+}
+
+#[tokio::test]
 async fn other_memory_at_any_collector_is_another_generation() {
     let of = |generations: [u64; 2]| async move {
         let mut members = [fake(1, "0-127", 0, ""), fake(2, "128-255", 4, "1:1")];

@@ -11,13 +11,13 @@ use dta_cli::number::format_grouped;
 use dta_cli::table::TextTable;
 use dta_cli::terminal;
 use dta_proto::control::{
-    CounterAnswer, Epoch, EpochsRequest, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer,
+    CounterAnswer, Epoch, EpochsRequest, KeyWriteAnswer, MAX_KEYS, PathAnswer, Policy, SketchAnswer,
 };
 use dta_proto::key::{Flow, Key, ParseError};
 use dta_proto::telemetry;
 use dta_proto::to_hex_digits;
 use dta_proto::wire::dta::Primitive;
-use dta_rpc::{Ask, AskKeys, ClientError, KeyAnswer, QuestionKind, Spread};
+use dta_rpc::{Ask, ClientError, KeyAnswer, Question, QuestionKind, Spread};
 use dta_views::epoch::{EarlierSummary, EpochSummary};
 use dta_views::lacks::MissingReports;
 use serde::{Serialize, Serializer};
@@ -137,43 +137,66 @@ impl KeyQueryArgs {
         Ok(self.client.connect_all().await?.at_moment(self.at.unwrap_or_default().into()))
     }
 
-    /// What the store says of keys, each answer with its epoch.
-    fn query_answers<A>(
-        &self,
-        keys: &[NamedKey],
-        kind: QuestionKind,
-    ) -> anyhow::Result<Vec<(A, Option<Epoch>)>>
+    /// What the store says of the keys.
+    fn query_answers<A>(&self, keys: &[NamedKey], kind: QuestionKind) -> anyhow::Result<Answered<A>>
     where
         A: TryFrom<KeyAnswer, Error = ClientError> + Send,
     {
-        let keys = NamedKey::keys(keys);
-        let all = super::block_on(async {
+        super::block_on(async {
             let ask = self.connect_at_moment().await?;
-            let answers = ask.ask_by_epoch::<A>(&self.store, &keys, kind).await?;
-            for address in ask.unreachable_addresses() {
-                eprintln!(
-                    "dta-collector: the collector at {address} does not answer: answers are from the other collectors only"
-                );
+            let (mut answers, mut unanswered, mut reason) = (Vec::new(), Vec::new(), None);
+            for keys in keys.chunks(MAX_KEYS) {
+                let question = Question::now(&self.store, NamedKey::keys(keys), kind);
+                let known = ask.query_known_keys(question).await?;
+                let is_unanswered = |place: &usize| known.unanswered.binary_search(place).is_ok();
+                let (missing, there): (Vec<usize>, Vec<usize>) = (0..keys.len()).partition(is_unanswered);
+                for (place, answer) in there.into_iter().zip(known.answers.of_keys) {
+                    answers.push((keys[place].clone(), A::try_from(answer)?, known.answers.epoch.clone()));
+                }
+                unanswered.extend(missing.into_iter().map(|place| keys[place].clone()));
+                reason = reason.or(known.reason);
             }
-            Ok(answers)
-        })?;
-        let of = |(epoch, answers): (Option<Epoch>, Vec<A>)| {
-            answers.into_iter().map(move |answer| (answer, epoch.clone()))
-        };
-        Ok(all.into_iter().flat_map(of).collect())
+            match reason {
+                Some(reason) if answers.is_empty() => return Err(reason.into()),
+                None => ask.unreachable_addresses().iter().for_each(|address| {
+                    eprintln!(
+                        "dta-collector: the collector at {address} does not answer: answers are from the other collectors only"
+                    );
+                }),
+                Some(_) => {}
+            }
+            Ok(Answered { answers, unanswered, reason })
+        })
     }
+}
 
-    /// Says for people which epochs answered.
-    fn say_epochs<A>(&self, answers: &[(A, Option<Epoch>)]) -> anyhow::Result<()> {
-        let mut epochs: Vec<&Epoch> = answers.iter().filter_map(|(_, epoch)| epoch.as_ref()).collect();
+/// What is known of keys, and what is not.
+struct Answered<A> {
+    /// Each with its epoch.
+    answers: Vec<(NamedKey, A, Option<Epoch>)>,
+    /// Keys that only collectors have that do not answer, and what became of the first of these.
+    unanswered: Vec<NamedKey>,
+    reason: Option<ClientError>,
+}
+
+impl<A> Answered<A> {
+    /// Says for people which epochs answered, and fails if keys are unanswered; else returns `all_there`.
+    fn finish(self, what: &KeyQueryArgs, all_there: bool) -> anyhow::Result<bool> {
+        let mut epochs: Vec<&Epoch> = self.answers.iter().filter_map(|(.., epoch)| epoch.as_ref()).collect();
         epochs.dedup();
         // Who asks about now knows that it is the open one.
-        if self.at.is_some() && !self.client.output.is_json() {
+        if what.at.is_some() && !what.client.output.is_json() {
             epochs.into_iter().try_for_each(|of| {
                 dta_cli::print_line(format!("of {}", EpochSummary::from(of).describe()))
             })?;
         }
-        Ok(())
+        let Some(reason) = self.reason else { return Ok(all_there) };
+        let missing = self.unanswered.len();
+        let named: Vec<String> = self.unanswered.iter().take(NAMED).map(NamedKey::to_string).collect();
+        let rest = if missing > NAMED { ", \u{2026}" } else { "" };
+        let all = missing + self.answers.len();
+        Err(anyhow::Error::from(reason)
+            .context(format!("{missing} of {all} keys have no answer ({}{rest})", named.join(", "))))
     }
 }
 
@@ -211,6 +234,9 @@ impl Serialize for NamedKey {
         to.serialize_str(&self.name)
     }
 }
+
+/// Unanswered keys that are named.
+const NAMED: usize = 10;
 
 #[derive(Serialize)]
 struct ValueResult {
@@ -336,18 +362,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 let value = |answer: &KeyWriteAnswer| answer.value.as_deref().map(to_hex_digits);
                 return query_series::run(&what, span, kind, &["value"], value, |value| vec![value.clone()]);
             }
-            let keys = what.parse_keys()?;
-            let answers = what.query_answers(&keys, kind)?;
+            let known = what.query_answers(&what.parse_keys()?, kind)?;
             let all_there = print_answers(
                 &what,
                 &["key", "value", "copies"],
                 &[2],
-                keys.iter().zip(&answers).map(|(k, (a, epoch))| value_result(k, a, epoch.as_ref())),
+                known.answers.iter().map(|(k, a, epoch)| value_result(k, a, epoch.as_ref())),
                 |v| v.value.is_some(),
                 value_row,
             )?;
-            what.say_epochs(&answers)?;
-            all_there
+            known.finish(&what, all_there)?
         }
         Query::Postcarding { what, span } => {
             if let Some(span) = span.requested_span() {
@@ -355,18 +379,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 let kind = QuestionKind::Postcarding;
                 return query_series::run(&what, span, kind, &["path", "hops"], route, PathHops::hop_cells);
             }
-            let keys = what.parse_keys()?;
-            let answers = what.query_answers(&keys, QuestionKind::Postcarding)?;
+            let known = what.query_answers(&what.parse_keys()?, QuestionKind::Postcarding)?;
             let all_there = print_answers(
                 &what,
                 &["key", "path", "hops", "copies"],
                 &[3],
-                keys.iter().zip(&answers).map(|(k, (a, epoch))| path_result(k, a, epoch.as_ref())),
+                known.answers.iter().map(|(k, a, epoch)| path_result(k, a, epoch.as_ref())),
                 |p| p.found,
                 path_row,
             )?;
-            what.say_epochs(&answers)?;
-            all_there
+            known.finish(&what, all_there)?
         }
         Query::KeyIncrement { what, span } => {
             if let Some(span) = span.requested_span() {
@@ -381,8 +403,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                     cells,
                 );
             }
-            let keys = what.parse_keys()?;
-            let answers = what.query_answers::<CounterAnswer>(&keys, QuestionKind::KeyIncrement)?;
+            let known =
+                what.query_answers::<CounterAnswer>(&what.parse_keys()?, QuestionKind::KeyIncrement)?;
             // What is lacking is known of now.
             let lacks = match what.at {
                 None => Some(super::block_on(async {
@@ -390,18 +412,17 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 })?),
                 Some(_) => None,
             };
-            let counter =
-                |(key, (answer, epoch)): (&NamedKey, &(CounterAnswer, Option<Epoch>))| CounterResult {
-                    key: key.clone(),
-                    counted: answer.value,
-                    lacks: lacks.as_ref().map(|(_, lacks)| lacks),
-                    epoch: epoch.as_ref().map(EpochSummary::from),
-                };
+            let counter = |(key, answer, epoch): &(NamedKey, CounterAnswer, Option<Epoch>)| CounterResult {
+                key: key.clone(),
+                counted: answer.value,
+                lacks: lacks.as_ref().map(|(_, lacks)| lacks),
+                epoch: epoch.as_ref().map(EpochSummary::from),
+            };
             let all_there = print_answers(
                 &what,
                 &["key", "counted"],
                 &[1],
-                keys.iter().zip(&answers).map(counter),
+                known.answers.iter().map(counter),
                 |c| c.counted != 0,
                 |c| vec![c.key.to_string(), format_grouped(c.counted)],
             )?;
@@ -410,8 +431,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
             {
                 dta_cli::print_line(terminal::for_stdout(&lacks.describe(store)))?;
             }
-            what.say_epochs(&answers)?;
-            all_there
+            known.finish(&what, all_there)?
         }
         Query::SketchMerge { what, epochs: true, .. } => {
             let found = super::block_on(async {
@@ -431,8 +451,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 Some(epoch) => epoch,
                 None => super::block_on(sketch_epoch(&what))?,
             };
-            let answers = what.query_answers::<SketchAnswer>(&keys, QuestionKind::SketchMerge { epoch })?;
-            let sketch = |(key, (answer, of)): (&NamedKey, &(SketchAnswer, Option<Epoch>))| Sketch {
+            let known = what.query_answers::<SketchAnswer>(&keys, QuestionKind::SketchMerge { epoch })?;
+            let sketch = |(key, answer, of): &(NamedKey, SketchAnswer, Option<Epoch>)| Sketch {
                 key: key.clone(),
                 epoch,
                 estimate: answer.estimate,
@@ -444,7 +464,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 &what,
                 &["key", "estimate", "reporters"],
                 &[1, 2],
-                keys.iter().zip(&answers).map(sketch),
+                known.answers.iter().map(sketch),
                 |s| s.estimate.is_some(),
                 |s| {
                     let estimate = s.estimate.map_or_else(|| "unknown".to_owned(), format_grouped);
@@ -456,8 +476,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                     if what.at.is_some() { "that of the moment" } else { "the newest that is complete" };
                 dta_cli::print_line(format!("epoch {epoch}, {which}"))?;
             }
-            what.say_epochs(&answers)?;
-            all_there
+            known.finish(&what, all_there)?
         }
     };
     Ok(if all_there { CommandStatus::Done } else { CommandStatus::Absent })
