@@ -10,47 +10,43 @@ use super::Engine;
 use crate::frame::EngineOutput;
 use crate::requester::ResponderAnswer;
 
-impl Engine {
-    /// Handles a batch of IPv4 packets: RoCEv2 answers to RC queue pairs. Others are counted and ignored.
-    pub fn handle_answers<'a>(
-        &mut self,
-        now: u64,
-        packets: impl IntoIterator<Item = &'a [u8]>,
-        out: &mut EngineOutput,
-    ) {
-        self.clock = self.clock.max(now);
-        for packet in packets {
-            match self.answer_of(packet) {
-                Some((pair, psn, answer)) => {
-                    self.egress.handle_answer(self.clock, pair, psn, answer, out);
-                }
-                None => self.answers_ignored += 1,
+pub(super) fn handle_answers<'a>(
+    engine: &mut Engine,
+    now: u64,
+    packets: impl IntoIterator<Item = &'a [u8]>,
+    out: &mut EngineOutput,
+) {
+    engine.clock = engine.clock.max(now);
+    for packet in packets {
+        match answer_of(engine, packet) {
+            Some((pair, psn, answer)) => {
+                engine.egress.handle_answer(engine.clock, pair, psn, answer, out);
             }
+            None => engine.answers_ignored += 1,
         }
-        self.egress.transmit_waiting(self.clock, out);
     }
+    engine.egress.transmit_waiting(engine.clock, out);
+}
 
-    /// The place of the queue pair that a packet answers. QPNs of this side are unique across all collectors.
-    fn answer_of(&self, packet: &[u8]) -> Option<(u8, Psn, ResponderAnswer)> {
-        let Received { ipv4, roce: transport, .. } = Received::parse_packet(packet).ok()?;
-        let bth = transport.base_header();
-        let (place, pair) = self.egress.queue_pairs().find(|(_, p)| p.entry.local_qpn == bth.dest_qp)?;
-        if pair.entry.transport != Transport::Rc
-            || pair.entry.destination.ip != IpAddr::V4(ipv4.source_address())
-        {
-            return None;
-        }
-        if !matches!(bth.opcode, Opcode::RcAck | Opcode::RcAtomicAck) {
-            return None;
-        }
-        let answer = match transport.ack_header().ok()??.syndrome {
-            Syndrome::Ack { .. } => ResponderAnswer::Ack,
-            Syndrome::RnrNak { timer } => ResponderAnswer::ReceiverNotReady(rnr_timer_nanos(timer)),
-            Syndrome::Nak(NakCode::PsnSequenceError) => ResponderAnswer::NakSequence,
-            Syndrome::Nak(_) => ResponderAnswer::NakError,
-        };
-        Some((place, bth.psn, answer))
+/// The place of the queue pair that a packet answers. QPNs of this side are unique across all collectors.
+fn answer_of(engine: &Engine, packet: &[u8]) -> Option<(u8, Psn, ResponderAnswer)> {
+    let Received { ipv4, roce: transport, .. } = Received::parse_packet(packet).ok()?;
+    let bth = transport.base_header();
+    let (place, pair) = engine.egress.queue_pairs().find(|(_, p)| p.entry.local_qpn == bth.dest_qp)?;
+    if pair.entry.transport != Transport::Rc || pair.entry.destination.ip != IpAddr::V4(ipv4.source_address())
+    {
+        return None;
     }
+    if !matches!(bth.opcode, Opcode::RcAck | Opcode::RcAtomicAck) {
+        return None;
+    }
+    let answer = match transport.ack_header().ok()??.syndrome {
+        Syndrome::Ack { .. } => ResponderAnswer::Ack,
+        Syndrome::RnrNak { timer } => ResponderAnswer::ReceiverNotReady(rnr_timer_nanos(timer)),
+        Syndrome::Nak(NakCode::PsnSequenceError) => ResponderAnswer::NakSequence,
+        Syndrome::Nak(_) => ResponderAnswer::NakError,
+    };
+    Some((place, bth.psn, answer))
 }
 
 /// RNR NAK timer codes in nanoseconds: InfiniBand specification, table 45. Code 0 is the longest.

@@ -1,4 +1,5 @@
-//! The engine: what the program holds, and the path of a report through it.
+//! The engine: what the program holds, and the path of a report through it. [`Engine`] is here; each task's steps are functions
+//! on it in a file of their own.
 //!
 //! | task | file |
 //! |---|---|
@@ -9,7 +10,7 @@
 //! | admitted reports, from any source: operations | `execute.rs` |
 //! | answers from the collector's queue pairs | `answers.rs` |
 //! | timers | `time.rs` |
-//! | status | `status.rs` |
+//! | status of queue pairs | `status.rs` |
 
 mod admission;
 mod among;
@@ -25,18 +26,20 @@ mod time;
 
 use std::net::Ipv4Addr;
 
-use dta_proto::program::{Primitive, Program};
-use dta_proto::wire::dta;
+use dta_proto::program::{DataPlaneChange, Primitive, Program};
+use dta_proto::wire::dta::{self, DtaBody};
 
 use self::offenders::Offenders;
 use self::stores::InstalledStores;
+use super::counters::{EngineCounters, Reason};
 use super::egress::Egress;
 use super::frame::EngineOutput;
-use super::losses::FrameMeta;
+use super::losses::{FrameMeta, Origins};
 use super::primitive::increment::Increments;
 use super::reporters::Reporters;
 use super::requester::Timing;
 use super::version0::Version0Reporters;
+use super::workers::Crew;
 
 pub(crate) use execute::Admitted;
 pub use offenders::Offender;
@@ -153,5 +156,147 @@ impl Engine {
     /// once](Engine::leaves_once).
     pub fn injected_loss(&mut self, meta: &FrameMeta) {
         self.egress.injected_loss(meta);
+    }
+
+    /// Whether the changes can be applied.
+    ///
+    /// # Errors
+    /// As [`Engine::apply_changes`].
+    pub fn check_changes(&self, changes: &[DataPlaneChange]) -> Result<(), SetupError> {
+        program::check_changes(self, changes)
+    }
+
+    /// Applies changes in order. Operations that this releases go to `out`.
+    ///
+    /// # Errors
+    /// A [`SetupError`] that names the offending entry; nothing has changed then.
+    pub fn apply_changes(
+        &mut self,
+        now: u64,
+        changes: &[DataPlaneChange],
+        out: &mut EngineOutput,
+    ) -> Result<(), SetupError> {
+        program::apply_changes(self, now, changes, out)
+    }
+
+    /// Processes a batch of reports, each an IPv4 packet. Frames and NACKs are added to `out`.
+    pub fn ingest_packets<'a>(
+        &mut self,
+        now: u64,
+        packets: impl IntoIterator<Item = &'a [u8]>,
+        out: &mut EngineOutput,
+    ) {
+        ingest::ingest_packets(self, now, packets, out)
+    }
+
+    /// As [`Engine::ingest_packets`], for one of several workers. There must be [room](Crew::has_room_for) for the whole
+    /// batch. The worker where a report ends counts it.
+    pub fn ingest_among<'a>(
+        &mut self,
+        now: u64,
+        packets: impl IntoIterator<Item = &'a [u8]>,
+        crew: &mut Crew,
+        out: &mut EngineOutput,
+    ) {
+        among::ingest_among(self, now, packets, crew, out)
+    }
+
+    /// Takes what other workers have handed over. Returns how many reports that were.
+    pub fn take_handovers(&mut self, now: u64, crew: &mut Crew, out: &mut EngineOutput) -> usize {
+        among::take_handovers(self, now, crew, out)
+    }
+
+    /// Executes a batch of reports that another source has parsed and admitted, each with the id of its store: no
+    /// window is checked and no NACK sent. They are counted like those of [`Engine::ingest_packets`]. Frames are added to
+    /// `out`; consecutive key-writes for one store become frames together.
+    pub fn execute_unnumbered<'a>(
+        &mut self,
+        now: u64,
+        reports: impl IntoIterator<Item = (u16, DtaBody<'a>)>,
+        out: &mut EngineOutput,
+    ) {
+        execute::execute_unnumbered(self, now, reports, out)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn execute_reports<'a>(
+        &mut self,
+        now: u64,
+        reports: impl IntoIterator<Item = Admitted<'a>>,
+        out: &mut EngineOutput,
+    ) {
+        execute::execute_reports(self, now, reports, out)
+    }
+
+    /// Handles a batch of IPv4 packets: RoCEv2 answers to RC queue pairs. Others are counted and ignored.
+    pub fn handle_answers<'a>(
+        &mut self,
+        now: u64,
+        packets: impl IntoIterator<Item = &'a [u8]>,
+        out: &mut EngineOutput,
+    ) {
+        answers::handle_answers(self, now, packets, out)
+    }
+
+    /// Lets time pass: sends what has been held long enough, and recovers queue pairs that are
+    /// silent.
+    pub fn run_timers(&mut self, now: u64, out: &mut EngineOutput) {
+        time::run_timers(self, now, out)
+    }
+
+    /// Sends everything held, by store id and then by place (lists by number). Returns how many reports that
+    /// were.
+    pub fn flush_held_reports(&mut self, now: u64, out: &mut EngineOutput) -> u64 {
+        time::flush_held_reports(self, now, out)
+    }
+
+    /// When [`Engine::run_timers`] is next needed, if ever.
+    pub fn next_deadline(&self) -> Option<u64> {
+        time::next_deadline(self)
+    }
+
+    pub fn installed_program(&self) -> &Program {
+        &self.program
+    }
+
+    pub fn engine_counters(&self) -> &EngineCounters {
+        &self.egress.counters
+    }
+
+    /// Takes the first report dropped for each reason since the last call.
+    pub fn take_offenders(&mut self) -> impl Iterator<Item = (Reason, Offender)> + '_ {
+        self.offenders.take()
+    }
+
+    /// Known version-1 reporters.
+    pub fn reporters(&self) -> &Reporters {
+        &self.reporters
+    }
+
+    /// RoCEv2 packets received that were damaged, or no answer to one of our queue pairs.
+    pub fn answers_ignored(&self) -> u64 {
+        self.answers_ignored
+    }
+
+    /// Origins of the reports in recent frames.
+    pub fn report_origins(&self) -> &Origins {
+        &self.egress.origins
+    }
+
+    /// How many former regions have unacknowledged operations in flight. Until there are none, their rkeys
+    /// must stay valid.
+    pub fn former_regions(&self) -> usize {
+        self.egress.former_regions()
+    }
+
+    /// Operations for which every queue pair has room, while half of its queue is kept free for what comes meanwhile.
+    /// Operations beyond a queue pair's queue are lost.
+    pub fn queue_headroom(&self) -> usize {
+        self.egress.queue_pairs().map(|(_, pair)| pair.requester.queue_headroom()).min().unwrap_or(usize::MAX)
+    }
+
+    /// The queue pairs' states, by collector, then purpose.
+    pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
+        self.egress.queue_pairs().map(|(_, pair)| QueuePairStatus::new(pair)).collect()
     }
 }

@@ -1,12 +1,8 @@
-//! Status of the engine.
+//! Status of queue pairs.
 
-use dta_proto::program::{Program, Purpose, Transport};
+use dta_proto::program::{Purpose, Transport};
 
-use super::{Engine, Offender};
-use crate::counters::{EngineCounters, Reason};
 use crate::egress::ActiveQueuePair;
-use crate::losses::Origins;
-use crate::reporters::Reporters;
 use crate::requester::RequesterCounters;
 
 /// The state of one queue pair, for statistics.
@@ -28,61 +24,19 @@ pub struct QueuePairStatus {
     pub counters: RequesterCounters,
 }
 
-impl Engine {
-    pub fn installed_program(&self) -> &Program {
-        &self.program
-    }
-
-    pub fn engine_counters(&self) -> &EngineCounters {
-        &self.egress.counters
-    }
-
-    /// Takes the first report dropped for each reason since the last call.
-    pub fn take_offenders(&mut self) -> impl Iterator<Item = (Reason, Offender)> + '_ {
-        self.offenders.take()
-    }
-
-    /// Known version-1 reporters.
-    pub fn reporters(&self) -> &Reporters {
-        &self.reporters
-    }
-
-    /// RoCEv2 packets received that were damaged, or no answer to one of our queue pairs.
-    pub fn answers_ignored(&self) -> u64 {
-        self.answers_ignored
-    }
-
-    /// Origins of the reports in recent frames.
-    pub fn report_origins(&self) -> &Origins {
-        &self.egress.origins
-    }
-
-    /// How many former regions have unacknowledged operations in flight. Until there are none, their rkeys
-    /// must stay valid.
-    pub fn former_regions(&self) -> usize {
-        self.egress.former_regions()
-    }
-
-    /// Operations for which every queue pair has room, while half of its queue is kept free for what comes meanwhile.
-    /// Operations beyond a queue pair's queue are lost.
-    pub fn queue_headroom(&self) -> usize {
-        self.egress.queue_pairs().map(|(_, pair)| pair.requester.queue_headroom()).min().unwrap_or(usize::MAX)
-    }
-
-    /// The queue pairs' states, by collector, then purpose.
-    pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
-        let status = |p: &ActiveQueuePair| QueuePairStatus {
-            collector: p.entry.collector,
-            purpose: p.entry.purpose,
-            transport: p.entry.transport,
-            remote_qpn: p.entry.remote_qpn,
-            generation: p.entry.generation,
-            next_psn: p.requester.next_psn().get(),
-            outstanding: p.requester.outstanding(),
-            waiting: p.requester.waiting_operations(),
-            down: p.requester.is_down(),
-            counters: p.requester.counters,
-        };
-        self.egress.queue_pairs().map(|(_, pair)| status(pair)).collect()
+impl QueuePairStatus {
+    pub(super) fn new(pair: &ActiveQueuePair) -> QueuePairStatus {
+        QueuePairStatus {
+            collector: pair.entry.collector,
+            purpose: pair.entry.purpose,
+            transport: pair.entry.transport,
+            remote_qpn: pair.entry.remote_qpn,
+            generation: pair.entry.generation,
+            next_psn: pair.requester.next_psn().get(),
+            outstanding: pair.requester.outstanding(),
+            waiting: pair.requester.waiting_operations(),
+            down: pair.requester.is_down(),
+            counters: pair.requester.counters,
+        }
     }
 }
