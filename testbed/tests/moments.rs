@@ -117,6 +117,9 @@ fn content(answer: &KeyAnswer) -> Option<String> {
     }
 }
 
+/// What a key had from which moments on.
+type KeyHistory = Vec<(u64, Option<String>)>;
+
 struct World {
     telemetry: Telemetry,
     translator: Arc<Translator>,
@@ -125,7 +128,7 @@ struct World {
     with_history: Memory,
     without: Memory,
     /// All keys of each store, and what each had from which moment on.
-    written: BTreeMap<u16, BTreeMap<Key, Vec<(u64, Option<String>)>>>,
+    written: BTreeMap<u16, BTreeMap<Key, KeyHistory>>,
     stop: watch::Sender<bool>,
 }
 

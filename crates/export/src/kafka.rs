@@ -108,7 +108,7 @@ impl<'a> KafkaMessage<'a> {
     }
 
     /// Its key, and what is sent.
-    fn to_kafka_record(&self) -> Record {
+    fn to_kafka_record(self) -> Record {
         let subject: Option<Subject<'_>> = serde_json::from_str(self.value).ok();
         let key = subject.as_ref().and_then(|subject| subject.flow.or(subject.key));
         // A switch's own time is no moment, and brokers refuse what is ahead of them.

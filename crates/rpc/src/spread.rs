@@ -164,6 +164,9 @@ pub(crate) fn authoritative_part<'a>(
     }
 }
 
+/// A member, and the places of the keys that it has in a question.
+type MemberKeys = (usize, Vec<usize>);
+
 impl Spread {
     /// Queries all of these, at least one.
     pub fn new(members: Vec<SpreadMember>) -> Spread {
@@ -506,8 +509,8 @@ impl CollectorGroup {
         &self,
         parts: &StoreParts<'_>,
         question: &Question,
-    ) -> Result<(Vec<(usize, Vec<usize>)>, Option<ClientError>), ClientError> {
-        let mut places: Vec<(usize, Vec<usize>)> = (0..self.members.len()).map(|n| (n, Vec::new())).collect();
+    ) -> Result<(Vec<MemberKeys>, Option<ClientError>), ClientError> {
+        let mut places: Vec<MemberKeys> = (0..self.members.len()).map(|n| (n, Vec::new())).collect();
         let mut missing = None;
         for (place, key) in question.keys.iter().enumerate() {
             match self.member_of(parts, question.kind.primitive(), key) {

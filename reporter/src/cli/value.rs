@@ -25,7 +25,7 @@ impl ReportValue {
     }
 
     /// The one number that it is.
-    pub(super) fn to_u32(&self) -> Result<u32, String> {
+    pub(super) fn to_u32(self) -> Result<u32, String> {
         self.as_bytes()
             .try_into()
             .map(u32::from_be_bytes)

@@ -53,7 +53,7 @@ impl Reth {
 
     /// The header as a little-endian number: its bytes without going through memory.
     #[inline]
-    pub(crate) fn to_le_u128(&self) -> u128 {
+    pub(crate) fn to_le_u128(self) -> u128 {
         u128::from(self.va.swap_bytes())
             | u128::from(self.rkey.swap_bytes()) << 64
             | u128::from(self.length.swap_bytes()) << 96

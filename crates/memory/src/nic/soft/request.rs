@@ -150,7 +150,7 @@ impl Request {
 
     /// The message that this request begins.
     #[inline(always)]
-    pub(super) fn to_message(&self) -> WriteMessage {
+    pub(super) fn to_message(self) -> WriteMessage {
         let Reth { va, rkey, length } = self.reth;
         WriteMessage { rkey, va, left: length, length }
     }
