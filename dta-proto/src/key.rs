@@ -108,7 +108,7 @@ impl Flow {
 
     /// The key if an address is IPv6.
     fn to_ipv6_key(self) -> Key {
-        hashed_key(FlowBytes::from_flow(self).get(), [self.proto, 0, 0, 6])
+        hashed_key(FlowBytes::from_flow(&self).get(), [self.proto, 0, 0, 6])
     }
 }
 
