@@ -18,9 +18,9 @@ export RDMA_CORE_INCLUDE_DIR ?= /usr/include
 export RDMA_CORE_LIB_DIR ?= /usr/lib/$(shell gcc -print-multiarch 2>/dev/null)
 export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 
-# Everything in bash or sh.
+# Everything in bash or sh (netcfg-to-toml is Python).
 SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*) reporter-p4/compile reporter-p4/test/run translator-p4/compile)
-SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
+SCRIPTS := $(filter-out testbed/rxe-guest/guest scripts/netcfg-to-toml,$(SCRIPTS))
 SCRIPTS += testbed/tracing/overlay testbed/tracing/queue
 SCRIPTS += $(addprefix packaging/,build-deb build-static build-container release rustc-static test/packages test/release test/in-systemd test/static test/common.sh)
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages.
