@@ -32,6 +32,8 @@ _PROTOCOLS = {
     "ospf": 89,
     "sctp": 132,
 }
+# Whose headers start with both ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
+_WITH_PORTS = frozenset((6, 17, 33, 132, 136))
 _NAMES = {number: name for name, number in _PROTOCOLS.items()}
 _HOW = (
     "write a flow as 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or "
@@ -174,7 +176,11 @@ def _parse_flow(text: str) -> tuple[Address, Address, int, int, int]:
     proto_text = proto_text.strip()
     unknown = "the protocol is neither a known name nor a number of 0 to 255"
     known = _PROTOCOLS.get(proto_text.lower())
-    return src, dst, sport, dport, known if known is not None else _number(proto_text, 255, unknown)
+    proto = known if known is not None else _number(proto_text, 255, unknown)
+    # `2001:db8::1:80` is an address, too, though whoever writes it means a port.
+    if proto in _WITH_PORTS and src.version == 6 and not all(end.strip().startswith("[") for end in (src_text, dst_text)):
+        raise _Bad("an IPv6 address stands in brackets, with its port behind them: [2001:db8::1]:80")
+    return src, dst, sport, dport, proto
 
 
 def _parse_hex(text: str) -> bytes:

@@ -509,7 +509,10 @@ fn a_wrong_start_says_what_to_do() {
     let running = Running::start(&memory);
     let memory = memory.to_str().unwrap();
     let (code, error) = serve(&["--listen", "127.0.0.1:0", "--soft-port", "0", "--memory", memory]);
-    assert!(code == Some(1) && error.contains("another collector") && error.contains(memory), "{error}");
+    assert!(
+        code == Some(1) && error.contains("collector collector uses") && error.contains(memory),
+        "{error}"
+    );
     let (code, error) = serve(&["--listen", &running.address, "--soft-port", "0", "--memory", "anonymous"]);
     assert!(code == Some(1) && error.contains(&running.address) && error.contains("--listen"), "{error}");
     assert_eq!(error.matches("in use").count(), 1, "told once: {error}");
@@ -670,6 +673,8 @@ fn tls_files(dir: &Path, days_left: i64) {
     params.not_after = if days_left < 0 { now - day(days_left) } else { now + day(days_left) }.into();
     std::fs::write(dir.join("c.crt"), params.signed_by(&key, &issuer).unwrap().pem()).unwrap();
     std::fs::write(dir.join("c.key"), key.serialize_pem()).unwrap();
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(dir.join("c.key"), private).unwrap();
 }
 
 fn server_flags(dir: &Path) -> Vec<String> {

@@ -59,7 +59,10 @@ fn parse_timestamp(text: &str) -> Option<Timestamp> {
         return Some(local.to_zoned(TimeZone::system()).ok()?.timestamp());
     }
     let now = Zoned::now();
-    if let Ok(time) = text.parse::<Time>() {
+    // A number alone would be an hour, or hours and minutes.
+    if text.contains(':')
+        && let Ok(time) = text.parse::<Time>()
+    {
         let today = now.date().to_datetime(time).to_zoned(TimeZone::system()).ok()?;
         let last = if today > now { today.checked_sub(1.day()).ok()? } else { today };
         return Some(last.timestamp());
