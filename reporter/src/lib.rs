@@ -1,11 +1,11 @@
 //! Reporting to Direct Telemetry Access (DTA) from a host.
 //!
 //! ```no_run
-//! use dta_reporter::{Body, Config, Key, Reporter};
+//! use dta_reporter::{Config, DtaBody, Key, Reporter};
 //!
 //! let mut reporter = Reporter::open(Config::new("192.0.2.10:40040".parse()?))?;
 //! let key: Key = "10.0.0.1:5000->10.0.0.2:5000/udp".parse()?;
-//! reporter.report(1, Body::KeyWrite { redundancy: 0, key, value: &1500u32.to_be_bytes() })?;
+//! reporter.report(1, DtaBody::KeyWrite { redundancy: 0, key, value: &1500u32.to_be_bytes() })?;
 //! reporter.flush()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -14,9 +14,9 @@
 //!
 //! ```no_run
 //! # use dta_proto::key::Key;
-//! # use dta_proto::wire::dta::Body;
+//! # use dta_proto::wire::dta::DtaBody;
 //! # fn report(reporter: &mut dta_reporter::Reporter, flows: &[([u8; 16], u32)]) -> Result<(), Box<dyn std::error::Error>> {
-//! let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[0; 4] };
+//! let like = DtaBody::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[0; 4] };
 //! reporter.report_many(1, like, flows.len(), |n, fields| {
 //!     fields.key.copy_from_slice(&flows[n].0);
 //!     fields.value.copy_from_slice(&flows[n].1.to_be_bytes());

@@ -2,18 +2,18 @@
 //!
 //! ```
 //! use std::time::Instant;
-//! use dta_link::{Scope, fault::{Fate, FaultInjector, Faults}};
-//! use dta_proto::batch::Batch;
+//! use dta_link::{Scope, fault::{FaultInjector, FaultOutcome, Faults}};
+//! use dta_proto::batch::PacketBatch;
 //!
 //! let faults: Faults = "drop=0.5".parse()?;
 //! let mut injector = FaultInjector::new(faults, 7, Scope::Packet);
-//! let mut batch = Batch::default();
+//! let mut batch = PacketBatch::default();
 //! for cookie in 0..10 {
 //!     batch.push(&[0x45; 40], cookie).unwrap();
 //! }
 //! let mut lost = Vec::new();
-//! let leaving = injector.apply(&mut batch, Instant::now(), |fate, cookie, _packet| {
-//!     if fate == Fate::Dropped {
+//! let leaving = injector.apply_to_batch(&mut batch, Instant::now(), |fate, cookie, _packet| {
+//!     if fate == FaultOutcome::Dropped {
 //!         lost.push(cookie);
 //!     }
 //! });

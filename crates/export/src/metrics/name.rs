@@ -11,9 +11,9 @@ use dta_proto::counter::{CounterNode, Definition, Stage, Unit};
 /// (`lost.CAUSE` is `lost_by_cause`).
 ///
 /// ```
-/// use dta_proto::counter::{Node, translator};
+/// use dta_proto::counter::{CounterNode, translator};
 ///
-/// let name = |definition| crate::metrics::metric_name(Node::Translator, definition).unwrap();
+/// let name = |definition| dta_export::metrics::metric_name(CounterNode::Translator, definition).unwrap();
 /// assert_eq!(name(&translator::RECEIVED), "dta_translator_received_reports");
 /// assert_eq!(name(&translator::DROPPED), "dta_translator_dropped_reports");
 /// assert_eq!(name(&translator::LOST_BY), "dta_translator_lost_by_cause_reports");

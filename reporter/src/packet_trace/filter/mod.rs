@@ -1,7 +1,7 @@
 //! Filters in the language of pcap, compiled to the kernel's table.
 //!
 //! ```
-//! let table = crate::packet_trace::filter::compile("tcp port 80 and net 10.0.0.0/8").unwrap();
+//! let table = dta_reporter::packet_trace::filter::compile_filter("tcp port 80 and net 10.0.0.0/8").unwrap();
 //! assert!(table.terms().len() <= 4);
 //! ```
 //!
