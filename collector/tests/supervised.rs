@@ -142,7 +142,7 @@ fn cancelled_calls_keep_neither_sessions_nor_the_end_waiting() {
     });
     collector.signal(Signal::TERM);
     // Other tests may run beside this one. `make soak` holds each daemon under attack to the ten seconds of
-    // docs/operating.md, and tests of dta-grpc see that the work of cancelled calls is dropped.
+    // docs/operating.md, and tests of `dta_rpc::transport` see that the work of cancelled calls is dropped.
     let until = Instant::now() + 2 * PATIENCE;
     let status = loop {
         if let Some(status) = collector.child.try_wait().unwrap() {

@@ -12,7 +12,7 @@
 //! directions).
 //!
 //! The midpoint is right if the fastest packets of both directions take equally long. The largest possible
-//! error otherwise is known: [`Fit::error_bound`] is the most that any line between all bounds differs from this
+//! error otherwise is known: [`Fit::bound`] is the most that any line between all bounds differs from this
 //! one.
 
 /// One window: 100 ms, in nanoseconds. Windows are longer if none of this length has packets in both directions.

@@ -4,9 +4,9 @@
 //!
 //! - [`wire`]: what travels in packets (DTA reports and NACKs, Ethernet to UDP, RoCEv2).
 //! - [`batch`]: packets in memory, as passed between links, the data plane and the software NIC.
-//! - [`layout_values`]: what lies in memory (slots, checksums, element layouts of the five stores).
+//! - [`layout`]: what lies in memory (slots, checksums, element layouts of the five stores).
 //! - [`store`]: the description of a store, in configuration, sessions and region headers alike.
-//! - [`fit_clocks`]: whether a report fits a store.
+//! - [`fit`]: whether a report fits a store.
 //! - [`counter`]: what every node counts, and by what name.
 //! - [`crc`]: the CRCs of wire formats and layouts.
 //! - [`list_range`]: a range of lists of an append store.
@@ -15,9 +15,9 @@
 //! - [`queue_pair`], [`name`]: queue pairs; valid names of stores and sessions.
 //! - [`key`]: the 16-byte key and the flow it can hold.
 //! - [`backoff`]: how long to wait before another try.
-//! - [`find_store`], [`parse_by_name`], [`serde_as_text`]: for types that are text in files, messages and on command lines;
-//!   [`to_hex_digits`], [`hex_groups`]: bytes as text.
-//! - [`default_prefix`]: prefixes of addresses.
+//! - [`named!`], [`parse_by_name!`], [`serde_as_text!`]: for types that are written as text in files, messages and on
+//!   command lines; [`to_hex_digits`], [`hex_groups`]: bytes as text.
+//! - [`prefix`]: prefixes of addresses.
 //! - [`random`]: numbers that look random, from a seed.
 //! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
 //! - [`trace`]: what traces of hosts become in the stores, likewise.

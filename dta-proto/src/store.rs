@@ -74,7 +74,7 @@ pub enum StoreKind {
         /// Counters per key N at each collector that has it, 1 to [`MAX_REDUNDANCY`], or 2 with two replicas.
         redundancy: u8,
         /// Collectors that are to count each key, 1 or 2; if 2, in one of four
-        /// [lanes](layout::key_increment::lanes).
+        /// [lanes](layout::key_increment::lane_count).
         #[serde(default = "default_replicas", skip_serializing_if = "is_one_replica")]
         replicas: u8,
     },

@@ -52,7 +52,7 @@ macro_rules! named {
     };
 }
 
-/// Reads types that [`find_store`](crate::find_store) declares by their names.
+/// Reads types that [`named!`](crate::named) declares by their names.
 #[macro_export]
 macro_rules! parse_by_name {
     ($($Type:ty),+) => {$(

@@ -16,7 +16,7 @@
 //! | `tdrp` | `trace-counters` | drops of a flow in a host for a reason | CRCs of: flow, host 16, reason 32 |
 //! | `tsiz` | `trace-sizes` | bytes of a flow, over all hosts | CRCs of: flow |
 //!
-//! CRCs are those of [`long_key`](crate::telemetry::long_key): CRC-32, CRC-32C and CRC-32K over all bytes.
+//! CRCs are those of [`hashed_key`](crate::telemetry::hashed_key): CRC-32, CRC-32C and CRC-32K over all bytes.
 //!
 //! **Values.** A hop of a path is the low 32 bits of the time at which the packet was there, in nanoseconds. A segment of a
 //! flow is 28 bytes ([`Latency`]). **Entries** of the event lists have 60 bytes ([`TraceEntry`]).
@@ -33,7 +33,7 @@ pub const ENTRY_LEN: usize = crate::telemetry::ENTRY_LEN;
 pub const LATENCY_LEN: usize = 28;
 /// Hops of a path: points with a number.
 pub const HOPS: u8 = 14;
-/// Longest name in an [`TraceEntry::TraceName`]; longer ones are truncated at a character boundary.
+/// Longest name in a [`TraceEntry::Name`]; longer ones are truncated at a character boundary.
 pub const NAME_LEN: usize = 40;
 
 /// Seconds of an epoch of [`store::SIZES`]: its number is seconds since 1970 divided by this.
@@ -197,7 +197,7 @@ impl Latency {
     }
 }
 
-/// What an [`TraceEntry::TraceName`] names.
+/// What a [`TraceEntry::Name`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Named {

@@ -1,6 +1,6 @@
-//! The command line over [`dta_testbed`], [`dta_bench`] and [`dta_doctor`], and the commands that need none of them:
+//! The command line over [`dta_testbed`] and [`doctor`], and the commands that need neither:
 //!
-//! - [`replay_frames`]: sends the DTA datagrams of a capture again.
+//! - [`replay`]: sends the DTA datagrams of a capture again.
 //! - [`agents`]: what the agents of many hosts trace.
 //! - [`size`]: how large stores must be, and how many reports can be taken.
 //! - [`simulate`]: simulated collectors that join, leave and die.

@@ -1,4 +1,4 @@
-//! The examples of the libraries `dta-reporter` and `dta-client`, run as programs against a collector and a translator.
+//! The examples of the libraries `dta-reporter` and `dta-rpc`, run as programs against a collector and a translator.
 //! `cargo test --workspace` builds them; before `--test library_examples` alone, `cargo build --workspace --examples` does.
 
 mod common;

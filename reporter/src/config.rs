@@ -21,7 +21,7 @@ pub struct Config {
     /// Sequence of the first report; `None` derives one from the clock. A reporter restarted on the same port
     /// must start elsewhere, or the translator takes its reports for repeats.
     pub first_sequence: Option<u32>,
-    /// Options for reports that [`Reporter::to_report`](crate::Reporter::to_report) sends.
+    /// Options for reports that [`Reporter::report`](crate::Reporter::report) sends.
     pub options: ReportOptions,
     /// Retransmittable reports to keep, rounded up to a power of two; in version 0 at most 256, as many as
     /// its sequences distinguish. With 0, none is kept and every NACK is in vain.
@@ -38,7 +38,7 @@ pub struct Config {
     pub runs: bool,
     /// Whether to group reports of one length within their batch, for longer runs when lengths are mixed.
     /// Reports for one store keep their order. They are numbered in sending order:
-    /// [`Reporter::to_report`](crate::Reporter::to_report) then returns one of the sequences of its batch, not
+    /// [`Reporter::report`](crate::Reporter::report) then returns one of the sequences of its batch, not
     /// always the report's own.
     pub gather: bool,
     /// UDP port for version-0 NACKs, at the address of `bind`. Opened in version 0 when `backup` is not 0.

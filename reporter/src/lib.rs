@@ -26,7 +26,7 @@
 //!
 //! [`Reporter`] accepts reports of any primitive, numbers them, sends them in batches, keeps the
 //! retransmittable ones in a bounded backup and retransmits them on request of the translator (NACK). It
-//! allocates only when opened and never blocks. [`wait_until_due`] keeps a rate. The module `trace` (feature `trace`)
+//! allocates only when opened and never blocks. [`pace`] keeps a rate. The module `trace` (feature `trace`)
 //! turns what points of this host saw into reports. The program `dta-reporter` is in `cli`, behind the
 //! feature of that name, which is on by default.
 

@@ -68,7 +68,7 @@ pub enum OpenError {
 /// A datagram whose fate the injector decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentDatagram {
-    /// The report's sequence, as [`Reporter::to_report`] gave it.
+    /// The report's sequence, as [`Reporter::report`] gave it.
     pub sequence: u32,
     /// Whether it is a retransmission.
     pub again: bool,
@@ -184,10 +184,10 @@ impl Reporter {
         self.report_with(store, body, self.config.options)
     }
 
-    /// As [`Reporter::to_report`], with specific options.
+    /// As [`Reporter::report`], with specific options.
     ///
     /// # Errors
-    /// As [`Reporter::to_report`].
+    /// As [`Reporter::report`].
     #[inline]
     pub fn report_with(
         &mut self,
@@ -248,7 +248,7 @@ impl Reporter {
     }
 
     /// Accepts `count` reports for `store` that equal `first` except for what `fill` writes: it receives each
-    /// one's index, from 0, and its [`Fields`], which contain `first`'s values and lie in the send buffer. So
+    /// one's index, from 0, and its [`ReportFields`], which contain `first`'s values and lie in the send buffer. So
     /// nothing is copied, and since all have one length, they are sent as runs
     /// ([`Config::runs`](crate::Config::runs)), with the configured options. Returns the sequence of the
     /// first.

@@ -1,4 +1,4 @@
-//! The digests of frames, checked against a list that another program wrote (`trace/vectors/frames.py`).
+//! The digests of frames, checked against a list that another program wrote (`reporter/vectors/frames.py`).
 
 #[path = "frames/mod.rs"]
 mod frames;

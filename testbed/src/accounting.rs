@@ -31,7 +31,7 @@ pub struct LinkAccount {
     /// Frames of which it flipped a bit.
     pub corrupted: u64,
     /// Those that the kernel's checksum stops (the receiver must find the others). For whole frames to an RDMA
-    /// device, see [`stopped_on_the_wire`].
+    /// device, see `stopped_on_the_wire`.
     pub corrupted_stopped: u64,
     /// Frames that the sender's link did not send, by its own count.
     pub unsent: u64,

@@ -121,7 +121,7 @@ pub fn load_rxe_module() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes what [`RxeGround::program_target`] makes; it is no error if it does not exist.
+/// Removes what [`RxeGround::set_up`] makes; it is not an error if that does not exist.
 fn take_down() {
     let _ = run_command("rdma", &format!("link delete {}", OWN.device));
     let _ = run_command("ip", &format!("link delete {OWN_NEAR}"));

@@ -67,8 +67,8 @@ impl Share {
         part_of_place(list as usize, lists as usize, self.collectors)
     }
 
-    /// The slots of a value as [`hash::slots_of_value`] has them, numbered through all collectors: what is at two collectors never
-    /// has the same one.
+    /// The slots of a value by [`hash::key_slots`], numbered across all collectors: values at different collectors
+    /// never share a slot.
     pub fn slots_of_value(self, key: &Key, redundancy: u8, slots: u64) -> Vec<u64> {
         let own = hash::key_slots(key, redundancy, slots);
         let slots =

@@ -61,7 +61,8 @@ impl KnownLeases {
         }
     }
 
-    /// Takes in a newer view of the cluster, with the indices of its collectors. The next [`keep`] goes by it.
+    /// Takes in a newer view of the cluster, with the indices of its collectors. The next call of [`maintain_leases`]
+    /// uses it.
     pub(crate) fn apply_view(&mut self, view: &Arc<View>, roster: &Roster) {
         self.known.apply_view(view, roster);
         let known = std::mem::take(&mut self.leases);
@@ -112,7 +113,7 @@ impl fmt::Display for LeaseEvent<'_> {
     }
 }
 
-/// Why [`keep`] has returned.
+/// Why [`maintain_leases`] has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Halted;
 
@@ -148,7 +149,7 @@ impl LeaseFailure {
 /// leases. The translator is ready when the target first holds one collector's grant, and every other
 /// collector's was applied or failed; in a cluster, not before its stores are placed.
 ///
-/// Returns when `halt` becomes true, between two steps: the target then holds one program, and [`keep`] can
+/// Returns when `halt` becomes true, between two steps: the target then holds one program, and [`maintain_leases`] can
 /// continue with other sessions of the same names and what was `kept`.
 ///
 /// # Errors

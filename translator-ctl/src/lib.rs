@@ -2,9 +2,9 @@
 //! collector's memory.
 //!
 //! - [`program`]: what a switch should hold, computed from the collectors' grants and the configuration.
-//! - [`encode_mirror`]: the calls to the collector that open, renew and end a lease.
+//! - [`session`]: the calls to the collector that open, renew and end a lease.
 //! - [`targets`]: the targets of configured switches (`dta-switch`); [`software`]: software translators as targets.
-//! - [`lease`]: keeps a target in step with its sessions, one per collector; [`program_switch`]: programs a switch
+//! - [`lease`]: keeps a target in step with its sessions, one per collector; [`setup`]: programs a switch
 //!   once.
 //! - [`packets`]: the thread that carries packets between the links and the software data plane
 //!   (`dta-dataplane`).

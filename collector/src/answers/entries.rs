@@ -17,7 +17,7 @@ impl Memory {
     /// The entries of a list in the epochs of a span; `place` is dropped when the last work for it is done.
     ///
     /// # Errors
-    /// As [`Ask::start_entries`](dta_rpc::Ask::start_entries).
+    /// As [`Ask::stream_entries`](dta_rpc::Ask::stream_entries).
     pub async fn entries_of(
         &self,
         request: EntriesRequest,

@@ -1,4 +1,4 @@
-//! What stores answer, from this process's memory: the other side of [`Ask`], which `dta-client` implements
+//! What stores answer, from this process's memory: the other side of [`Ask`], which `dta-rpc` implements
 //! over gRPC.
 //!
 //! Each question is checked, answered by a [reader](dta_memory::reader), and counted. A refusal is an

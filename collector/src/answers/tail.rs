@@ -27,7 +27,7 @@ impl Memory {
     /// gone.
     ///
     /// # Errors
-    /// As [`Ask::add_tail_progress`](dta_rpc::Ask::add_tail_progress).
+    /// As [`Ask::tail_list`](dta_rpc::Ask::tail_list).
     pub async fn follow_list(
         &self,
         request: TailRequest,

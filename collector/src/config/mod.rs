@@ -63,7 +63,7 @@ pub struct Config {
     /// TLS of the gRPC service.
     pub tls: Option<CollectorTlsConfig>,
     pub limits: CollectorLimits,
-    /// File with names of switches, ports and drop reasons, as [`dta_export::names::Names::find`] takes it.
+    /// File with names of switches, ports and drop reasons, read by [`dta_export::names::Names::find_and_load`].
     pub names: Option<PathBuf>,
     /// What is exported to Prometheus, and where.
     pub metrics: CollectorMetricsConfig,

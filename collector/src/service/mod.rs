@@ -1,7 +1,7 @@
 //! The gRPC service `dta.v1.Collector`.
 //!
-//! Queries of stores go to [`query_answers`](crate::query_answers). Session calls are checked ([`convert`]) and executed by
-//! [`from_session_error`](crate::from_session_error); their errors become statuses whose messages say what to do. Whatever may take long
+//! Queries of stores go to [`answers`](crate::answers). Session calls are checked (`convert`) and executed by
+//! [`session`](crate::session); their errors become statuses whose messages say what to do. Whatever may take long
 //! runs on other threads, so that neither other calls nor the software NIC wait for it.
 
 mod agents;
@@ -57,7 +57,7 @@ pub struct CollectorService {
     cluster: Option<Arc<ClusterMembership>>,
     /// Whose turn it is to read all counters.
     counting: Arc<tokio::sync::Mutex<()>>,
-    /// As [`Config::replica_count`](crate::config::Config::replica_count).
+    /// How many collectors are to have each key of a store, by the name of the store.
     replicas: Arc<BTreeMap<String, u8>>,
 }
 

@@ -150,7 +150,7 @@ pub(super) struct NewGrant {
     pub(super) changed: bool,
     /// The outcome for existing queue pairs that had to be rebuilt.
     pub(super) anew: Anew,
-    /// Those that are replaced, by purpose. They still exist, for [`NewGrant::finish_epoch`] to end.
+    /// Queue pairs that are replaced, by purpose. They still exist; [`NewGrant::finish`] ends them.
     former: Vec<(Purpose, u32)>,
 }
 
@@ -191,8 +191,8 @@ impl NewGrant {
 }
 
 /// The grant of a lease: what still exists of the previous one, and new queue pairs and keys for the rest. Nothing of
-/// the previous one has ended when this returns: either [`NewGrant::finish_epoch`] does that, or [`release_grant`] gives back what is
-/// new.
+/// the previous one has ended when this returns: either [`NewGrant::finish`] does that, or [`release_grant`] gives
+/// back what is new.
 ///
 /// Nobody else creates anything on the NIC meanwhile: the caller holds the lock of the sessions.
 pub(super) fn make_grant(

@@ -6,9 +6,9 @@
 //!
 //! - `caller`: the caller, and whose sessions it may touch.
 //! - [`lease`]: who may write what, until when.
-//! - [`grant`]: what a lease holds on the NIC.
+//! - `grant`: what a lease holds on the NIC.
 //! - `rebuilds`: how often broken queue pairs are rebuilt.
-//! - [`parse_sharing`]: which keys and lists are at other collectors.
+//! - [`sharing`]: which keys and lists are at other collectors.
 //! - [`state`]: the files that restore sessions after a restart.
 //! - [`statistics`]: the counters that translators hand in.
 //!

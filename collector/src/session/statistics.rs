@@ -22,7 +22,7 @@ use dta_proto::counter::{CounterKind, CounterNode, Stage, reporter};
 
 /// Nodes kept before ended sessions are folded, and room for living ones is short.
 pub const KEPT_NODES: usize = 1 << 16;
-/// Bytes kept before the same happens: [`NODE_BYTES`] per node and [`COUNTER_BYTES`] per counter, and their names.
+/// Bytes kept before the same happens: `NODE_BYTES` per node and `COUNTER_BYTES` per counter, and their names.
 pub const KEPT_BYTES: usize = 64 << 20;
 /// Nodes of each session kept even if room is short.
 pub const SESSION_NODES: usize = 256;

@@ -1,12 +1,12 @@
 //! Common parts of all programs' command lines.
 //!
 //! - [`program`]: version, flag variables, exit statuses, `completions` and `man`.
-//! - [`notify_status`]: exit statuses and their meaning.
-//! - [`output`]: the flag `-o`; [`table`], [`for_terminal`], [`number`]: what people see.
+//! - [`status`]: exit statuses and their meaning.
+//! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
 //! - [`counters`]: the shape of counters in JSON.
 //! - [`service_manager`]: notifications of a daemon to its service manager.
 //! - [`enough_threads`]: whether a daemon can have its threads.
-//! - [`exit_status_help`]: rules for help texts.
+//! - [`help`]: rules for help texts.
 
 mod completions;
 pub mod counters;

@@ -1,7 +1,7 @@
 //! Completes events: what their keys stand for, and their paths.
 //!
 //! A key and the first event about it are in different lists, and either may come first: an event with an unknown key
-//! waits briefly for it ([`WAIT`]), and later events wait with it, so that the order stays.
+//! waits briefly for it (`WAIT`), and later events wait with it, so that the order stays.
 //!
 //! An event about a path carries the path, if that has at most 7 hops. A longer one, and the path of a flow latency,
 //! is only a digest there: the previous path in the same list, or the one in the path store, is used if it has this

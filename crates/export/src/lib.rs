@@ -5,17 +5,17 @@
 //! it. Modules depend in one direction:
 //!
 //! - [`source`] follows the lists and decodes their entries; [`directory`] remembers what keys stand for;
-//! - [`clock_kind`] says what an event is about, and [`fields`] what it says; [`counter_names`] has people's
+//! - [`kind`] says what an event is about, and [`fields`] what it says; [`names`] has people's
 //!   names of switches, ports and drop reasons, and [`networks`] whose addresses are;
 //! - [`events`] combines both: events with their flows and paths, in order;
-//! - [`host_ids`] puts together what hosts report of packets;
+//! - [`hosts`] puts together what hosts report of packets;
 //! - [`schema`] makes [points](point) of events; [`json`] makes lines of them;
 //! - [`gauges`] are telemetry for Prometheus;
-//! - [`spool_points`] keeps records on disk until a separate thread has delivered them;
+//! - [`spool`] keeps records on disk until a separate thread has delivered them;
 //! - `sink` says what goes where: how events and pages of metrics are encoded (`encode`), and who takes them
 //!   (`receiver`). There is a module for each kind: `influx`, `otlp`, `remote_write`,
 //!   `kafka`;
-//! - [`run`] runs exporters as configured by a [`config`], and [`exporter_counters`] has their counters.
+//! - [`run`] runs exporters as configured by a [`config`], and [`counters`] has their counters.
 
 pub mod config;
 pub mod counters;

@@ -15,8 +15,8 @@
 //! 200 = "quota"
 //! ```
 //!
-//! [`Table`] names drop reasons without a file: a file says which table a switch's numbers belong to. What has no
-//! name is shown as its number.
+//! [`DropReasonTable`] names drop reasons without a file: a file says which table a switch's numbers belong to. What
+//! has no name is shown as its number.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub const FILE: &str = "names.toml";
 /// Longest name in characters: more would fill a line of a terminal.
 const LONGEST: usize = 40;
 
-/// Names of switches, ports and drop reasons. The default has only those of the default [`Table`].
+/// Names of switches, ports and drop reasons. The default has only those of the default [`DropReasonTable`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     switches: BTreeMap<u32, Switch>,

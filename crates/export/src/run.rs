@@ -47,7 +47,7 @@ const END: Duration = Duration::from_secs(3);
 pub type Pages =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<MetricsPage, String>> + Send>> + Send + Sync>;
 
-/// Checks what [`Exporters::start_tail`] would check: secrets and certificates. Makes no connection and changes nothing.
+/// Checks what [`Exporters::start`] checks: secrets and certificates. Makes no connection and changes nothing.
 ///
 /// # Errors
 /// What would keep it from starting, as far as that can be checked.

@@ -1,14 +1,14 @@
 //! The event lists of one collector, followed for as long as needed.
 //!
 //! A [`EventSource`] follows each list in a task of its own, through any [`Ask`]. A collector that goes down is retried,
-//! and each list continues after the last batch read. Callers that keep the [`EntryBatch::next_sequence`]s of what they have
+//! and each list continues after the last batch read. Callers that keep the [`EntryBatch::sequence`]s of what they have
 //! processed can continue there in another process ([`Begin::Behind`]).
 //!
 //! The key directory is read from its beginning, whatever [`Begin`] says, and before the other lists, whose entries
 //! need it. Still, a key and the first event about it are in different lists: an event may arrive a moment before its
 //! key.
 //!
-//! The lists that hosts write ([`dta_proto::trace::list_number`]) are followed in the same way: their names are where the key
+//! The lists that hosts write ([`dta_proto::trace::list`]) are followed in the same way: their names are where the key
 //! directory is.
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 /// The default store to which the translator's rules append events.
 pub const DEFAULT_STORE: &str = dta_proto::telemetry::store::EVENTS;
 
-/// How many lists there are; their numbers are in [`dta_proto::telemetry::list_number`].
+/// How many lists there are; their numbers are in [`dta_proto::telemetry::list`].
 pub const LISTS: usize = list::COUNT as usize;
 
 // The lists of hosts are as many, and their names are where the key directory is.
@@ -95,7 +95,7 @@ impl Default for SourceOptions {
 /// The result of one read: at most some hundred entries of one list, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EntryBatch<E = TelemetryEntry> {
-    /// Number of the list ([`dta_proto::telemetry::list_number`]).
+    /// Number of the list ([`dta_proto::telemetry::list`]).
     pub list: u32,
     /// Sequence of the last batch that was read, to continue after ([`Begin::Behind`]). 0 if none was read yet.
     pub sequence: u32,

@@ -1,7 +1,7 @@
 //! `docs/metrics.md` has the metric of each counter.
 //!
 //! The tables of the document are made from the definitions. After a change of one:
-//! `DTA_WRITE_DOCS=1 cargo test -p dta-metrics --test document`.
+//! `DTA_WRITE_DOCS=1 cargo test -p dta-export --test metrics_document`.
 
 use std::fmt::Write as _;
 

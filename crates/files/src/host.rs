@@ -18,7 +18,7 @@ pub fn resolve_socket(text: &str) -> Result<SocketAddr, String> {
 /// Parses `HOST:PORT`, IPv4 only.
 ///
 /// # Errors
-/// As [`socket`]; and for a host that has only IPv6 addresses.
+/// As [`resolve_socket`]; and for a host that has only IPv6 addresses.
 pub fn socket_v4(text: &str) -> Result<SocketAddrV4, String> {
     match resolve_socket(text)? {
         SocketAddr::V4(address) => Ok(address),
@@ -29,7 +29,7 @@ pub fn socket_v4(text: &str) -> Result<SocketAddrV4, String> {
 /// Parses a host.
 ///
 /// # Errors
-/// As [`socket`].
+/// As [`resolve_socket`].
 pub fn resolve_ip(text: &str) -> Result<IpAddr, String> {
     match text.parse() {
         Ok(address) => Ok(address),
@@ -94,7 +94,7 @@ pub mod serde {
 
     use serde::de::{Deserialize, Deserializer, Error};
 
-    /// As [`socket`](super::socket).
+    /// As [`resolve_socket`](super::resolve_socket).
     ///
     /// # Errors
     /// As there.
@@ -102,7 +102,7 @@ pub mod serde {
         super::resolve_socket(&String::deserialize(from)?).map_err(Error::custom)
     }
 
-    /// As [`socket`](super::socket), if the key is present.
+    /// As [`resolve_socket`](super::resolve_socket), if the key is present.
     ///
     /// # Errors
     /// As there.
@@ -110,7 +110,7 @@ pub mod serde {
         deserialize_socket(from).map(Some)
     }
 
-    /// As [`ip`](super::ip).
+    /// As [`resolve_ip`](super::resolve_ip).
     ///
     /// # Errors
     /// As there.
@@ -118,7 +118,7 @@ pub mod serde {
         super::resolve_ip(&String::deserialize(from)?).map_err(Error::custom)
     }
 
-    /// As [`ip`](super::ip), if the key is present.
+    /// As [`resolve_ip`](super::resolve_ip), if the key is present.
     ///
     /// # Errors
     /// As there.
@@ -126,7 +126,7 @@ pub mod serde {
         deserialize_ip(from).map(Some)
     }
 
-    /// As [`ipv4`](super::ipv4).
+    /// As [`resolve_ipv4`](super::resolve_ipv4).
     ///
     /// # Errors
     /// As there.

@@ -1,8 +1,9 @@
 //! What programs read from files and keep in them, without command line parsing.
 //!
-//! - [`config_table`]: tables of a configuration; [`config_file`]: what is wrong in one, and where.
+//! - [`config_table!`](crate::config_table): tables of a configuration; [`config_file`]: what is wrong in one, and
+//!   where.
 //! - [`host`]: addresses and names of hosts in it.
-//! - [`locked_file`]: files that people name.
+//! - [`mod@file`]: files that people name.
 //! - [`own_file`]: files that a daemon keeps; [`lock`]: those that it locks; [`owned_folder`]: folders that it alone writes to; [`state_directory`]: where they are.
 //! - `http` (feature `http`): how HTTP clients are set up.
 //! - [`moment`]: moments; [`span`]: lengths of time; [`size`]: sizes.

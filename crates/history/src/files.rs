@@ -57,7 +57,7 @@ impl EpochTable {
     }
 }
 
-/// The columns that the table of a store has, as [`EpochTable::schema`] gives them.
+/// The columns that the table of a store has, as [`EpochTable::delta_schema`] gives them.
 pub fn store_delta_schema(spec: &StoreSpec) -> String {
     Layout::from_spec(spec).delta_schema()
 }

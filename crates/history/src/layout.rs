@@ -1,5 +1,5 @@
 //! Which columns a store's table has, and which bytes of a row each of them holds: those of an element are its
-//! [`fields`].
+//! [`element_fields`].
 //!
 //! | store | columns |
 //! |---|---|

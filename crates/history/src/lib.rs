@@ -5,7 +5,8 @@
 //!   [`EpochFlush::finish`] commits it: a killed writer leaves a whole epoch or none.
 //! - [`EpochTable::kept_epochs`] and [`EpochTable::epoch_at_moment`] say which epochs are kept; [`EpochTable::read_slots`] looks slots up, [`EpochTable::scan_epoch`] and
 //!   [`EpochTable::scan_entries`] read all.
-//! - [`EpochTable::files`] and [`EpochTable::schema`] say which files have the rows, and their columns: for other readers of Parquet.
+//! - [`EpochTable::data_files`] and [`EpochTable::delta_schema`] say which files have the rows and which
+//!   columns they have, for other readers of Parquet.
 //! - [`EpochTable::open_rows`] is a table whose rows say by name what a store held.
 //! - [`EpochTable::apply_retention`] and [`EpochTable::make_room`] remove the oldest; [`EpochTable::compact_span`] makes one file of many epochs' files,
 //!   [`EpochTable::coarsen_span`] one epoch of many.

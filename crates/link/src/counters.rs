@@ -27,7 +27,7 @@ dta_proto::counters! {
         pub ignored_ipv6: u64,
         /// Datagrams that the kernel dropped at this link's receive queue: the queue was full, or (UDP) the
         /// checksum was wrong; for AF_XDP, there was no free chunk, or the frame was longer than one. The kernel
-        /// counts messages: where runs are received whole ([`crate::RunUse::push_received_frame`]), each is one datagram, or
+        /// counts messages: where runs are received whole ([`crate::RunUse::receive`]), each is one datagram, or
         /// a run of up to 64.
         pub dropped_by_kernel: u64,
         /// Packets not sent because the send queue stayed full (EAGAIN) through all retries.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 pub type Result<T> = std::result::Result<T, LinkError>;
 
 /// Why a link could not be opened or used. Losses of single datagrams are not errors; they are counted
-/// ([`crate::Counters`]).
+/// ([`crate::LinkCounters`]).
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// Another socket has this address and port.

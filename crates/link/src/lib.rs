@@ -1,13 +1,14 @@
 //! Batched datagram I/O of Direct Telemetry Access (DTA), with fault injection.
 //!
-//! Code above a link sees IPv4 packets (IPv4 header onwards) in a [`dta_proto::batch::Batch`], whatever carries them:
+//! Code above a link sees IPv4 packets (IPv4 header onwards) in a [`dta_proto::batch::PacketBatch`], whatever carries
+//! them:
 //!
-//! - [`udp_link`]: UDP sockets, unprivileged. The 28 bytes of IPv4 and UDP header are added to each payload on
+//! - [`udp`]: UDP sockets, unprivileged. The 28 bytes of IPv4 and UDP header are added to each payload on
 //!   receive and stripped on send.
 //! - [`packet`]: whole Ethernet frames on an interface (AF_PACKET), which needs CAP_NET_RAW.
 //! - [`xdp`]: the same through AF_XDP, past the kernel's network stack.
-//! - [`wire_link`]: either of these two, by configuration.
-//! - [`put_ethernet_frame`]: packets under the link's own address on such an interface, with ARP.
+//! - [`wire`]: either of these two, by configuration.
+//! - [`ethernet`]: packets under the link's own address on such an interface, with ARP.
 //! - [`shared_ring`]: frames between two processes of one machine, in shared memory.
 //! - [`host`]: a UDP link that uses shared rings to their members.
 //!

@@ -84,11 +84,12 @@ impl PacketConfig {
 /// frames that find the ring full count as dropped by the
 /// kernel.
 ///
-/// Received packets are preceded by their Ethernet header ([`Batch::build_arp_frame`]); padding after an IPv4 packet is
-/// removed. Of a fragmented UDP datagram, the first fragment is received if it is to one of the ports; the
-/// others have no ports and are always received, so that the caller can count them. A priority tag (VLAN 0) is removed.
-/// Frames in a VLAN, of RoCEv1 and over IPv6 are counted and not received; frames sent by this host are not received. Packets without Ethernet header are not sent, and count as
-/// malformed. For two threads, open two links, one without ports.
+/// Received packets are preceded by their Ethernet header ([`PacketBatch::ethernet_frame`]); padding after an IPv4
+/// packet is removed. Of a fragmented UDP datagram, the first fragment is received if it is to one of the ports; the
+/// others have no ports and are always received, so that the caller can count them. A priority tag (VLAN 0) is
+/// removed. Frames in a VLAN, of RoCEv1 and over IPv6 are counted and not received; frames sent by this host are not
+/// received. Packets without Ethernet header are not sent, and count as malformed. For two threads, open two links,
+/// one without ports.
 pub struct PacketLink {
     socket: OwnedFd,
     interface: NetworkInterface,

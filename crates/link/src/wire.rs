@@ -72,7 +72,8 @@ enum WireBackend {
 }
 
 impl WireLink {
-    /// Opens a link with sockets of this `kind` and with `config`. `address` is ours ([`XdpConfig::abstract_address`]).
+    /// Opens a link with sockets of this `kind` and with `config`. `address` is our IPv4 address
+    /// ([`XdpConfig::address`]).
     ///
     /// # Errors
     /// As [`PacketLink::open`] and [`XdpLink::open`]. With [`SocketKind::Auto`], AF_XDP errors are not errors.

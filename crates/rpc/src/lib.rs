@@ -1,10 +1,10 @@
 //! Clients of the services of Direct Telemetry Access (DTA), for the programs of DTA and for other people's.
 //!
-//! - [`collector::Client`] queries a collector: keys, lists, stores, counters, and a translator's session.
+//! - [`collector::RemoteCollector`] queries a collector: keys, lists, stores, counters, and a translator's session.
 //! - [`Spread`] queries several collectors that share stores as one.
-//! - [`translator::Client`] queries a running translator: its counters, what it holds, its program.
+//! - [`translator::RemoteTranslator`] queries a running translator: its counters, what it holds, its program.
 //! - [`event_rings`] says how far back the events of INT reach.
-//! - [`agent::Client`] reads and changes what a host's agent traces.
+//! - [`agent::RemoteAgent`] reads and changes what a host's agent traces.
 //!
 //! Queries of stores are a trait, [`Ask`], which `dta-collector` also implements over memory.
 //!

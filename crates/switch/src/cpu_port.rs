@@ -1,7 +1,7 @@
 //! Commands to the program for Tofino: the bytes that it takes at the switch's CPU port.
 //!
 //! A command is an Ethernet frame. Behind the Ethernet header stands what ingress would have found out of a report
-//! ([`COMMAND`]), then what it hands to egress ([`BRIDGE`]), then what egress reads of a report, with zeros where a value
+//! (`COMMAND`), then what it hands to egress (`BRIDGE`), then what egress reads of a report, with zeros where a value
 //! would be; or, for a probe, a whole frame that leaves as it is. All of it is big-endian. What a report would get from
 //! the switch's tables is looked up in the rows that the switch holds ([`SwitchRows`]), so that a command goes where the
 //! reports go.

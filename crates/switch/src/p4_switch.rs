@@ -1,14 +1,15 @@
 //! P4 switches as targets.
 //!
-//! A program is lowered to rows of the switch's tables, multicast groups and clone sessions ([`lower_program`]),
-//! under the P4 program's names ([`translator`]). What the switch holds is read from the switch itself; what
-//! its tables do not show is kept beside it ([`held_state`]): names of stores, places of state ([`place_capacity`]), and
-//! entries without a row. An entry counts as held if it was applied completely and all its rows are there. So
-//! the next attempt finds and writes what one left undone.
+//! A program is lowered to rows of the switch's tables, multicast groups and clone sessions
+//! ([`Lowering::lower_program`]), under the P4 program's names ([`crate::translator`]). What the switch holds is read
+//! from the switch itself; what its tables do not show is kept beside it ([`crate::state`]): names of stores, places
+//! of state ([`crate::places`]), and entries without a row. An entry counts as held if it was applied completely and
+//! all its rows are there. So the next attempt finds and writes what one left undone.
 //!
-//! The API of a switch is behind [`Runtime`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino. Only
-//! [`runtime::open`] distinguishes these. Where rows differ between the two, lowering asks `platform.rs`; it matches on
-//! the platform itself only where an action has other parameters, or a reporter's program other rows.
+//! The API of a switch is behind [`Runtime`]: [`p4runtime`](crate::p4runtime) for bmv2,
+//! [`bfruntime`](crate::bfruntime) for Tofino. Only [`runtime::open`](crate::runtime::open) distinguishes these.
+//! Where rows differ between the two, lowering asks `platform.rs`; it matches on the platform itself only where an
+//! action has other parameters, or a reporter's program other rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

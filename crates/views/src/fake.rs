@@ -29,7 +29,7 @@ pub(crate) struct Fake {
     lists: BTreeMap<(String, u32), Vec<TailResponse>>,
     pub(crate) memory: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) generation: AtomicU64,
-    /// How often [`Ask::stores`] was called, for which a collector reads all of its memory.
+    /// How often [`Ask::fetch_stores`] was called, which makes a collector read a sample of all its memory.
     pub(crate) looks: AtomicU64,
     /// The sequences from which lists were read, in the order of the requests.
     pub(crate) tails: Mutex<Vec<u32>>,

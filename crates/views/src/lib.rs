@@ -1,9 +1,9 @@
 //! What people see of a collector: flows, events, counters and the dashboard.
 //!
 //! [`int`] answers from the stores for INT and [`trace`] from those that hosts fill, [`waterfall`] lists the counters
-//! of all nodes in the order in which reports pass them, [`describe_gaps`] says what a count may be missing, [`epoch_at_moment`]
-//! which epoch of a store answered, and [`dashboard`] shows all of it in a terminal. All queries go through [`dta_rpc::Ask`], to a running collector or
-//! its memory alone.
+//! of all nodes in the order in which reports pass them, [`lacks`] says what may be missing from a count, [`epoch`]
+//! says which epoch of a store answered, and [`dashboard`] shows all of it in a terminal. All queries go through
+//! [`dta_rpc::Ask`], to a running collector or only to its memory.
 
 pub mod dashboard;
 pub mod epoch;

@@ -5,7 +5,7 @@
 //! `docs/counters.md` has the same tables; a test keeps both equal.
 //!
 //! - [`translator`], [`reporter`], [`nic`], [`collector`], [`ring`], [`between`]: the tables, by the node that counts.
-//! - [`find_gaps`]: what is missing of numbered datagrams.
+//! - [`gaps`]: which numbered datagrams are missing.
 //! - [`published_counters`](crate::published_counters), [`shared_counters`](crate::shared_counters): declare structures of counters from
 //!   these definitions; [`counters`](crate::counters) one whose sums are published otherwise.
 //! - [`Reason`], [`Discard`], [`LossCause`], [`nic::Counter`], [`LinkLoss`], [`Fault`]: enumerations that

@@ -153,7 +153,7 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> Option<u32> {
     if bytes.len() < 16 || !has_clmul() {
         return None;
     }
-    // SAFETY: the processor has the features that `all` is compiled for, as was just asked (SSE4.1
+    // SAFETY: the processor has the features that `crc_any_length` is compiled for, as was just asked (SSE4.1
     // comes with SSSE3).
     Some(unsafe { crc_any_length::<CRC32, false>(crc, bytes, &Mask::NONE) })
 }

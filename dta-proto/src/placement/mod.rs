@@ -1,8 +1,8 @@
 //! Which collector has what, where several share stores: a placement as data, and the [`plan`](plan::next) of the next
 //! one.
 //!
-//! Keys are placed by [bucket](crate::buckets_of_copy), with an ordered list of collectors for each: copy `n` of a key is at the
-//! `n`-th. Lists of append stores are placed by range, each at one collector. A sketch, which is whole at one
+//! Keys are placed by [bucket](crate::buckets), with an ordered list of collectors for each: copy `n` of a key is at
+//! the `n`-th. Lists of append stores are placed by range, each at one collector. A sketch, which is whole at one
 //! collector, counts as one list.
 
 mod colours;

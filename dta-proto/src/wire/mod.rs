@@ -1,14 +1,14 @@
 //! What travels in packets.
 //!
-//! Each format comes as a *view*, checked once and then read without copying (its accessors cannot fail or
-//! panic), and as a *value* that is written (`emit`) and often parsed. All integers are big-endian unless a field
-//! says otherwise. Decoding returns a value or an [`Error`] with the layer, the field and its offset.
+//! Each format comes as a *view*, checked once and then read without copying (its accessors cannot fail or panic),
+//! and as a *value* that is written (`encode_into`, `write_frame`) and often parsed. All integers are big-endian
+//! unless a field says otherwise. Decoding returns a value or an [`Error`] with the layer, the field and its offset.
 //!
 //! - [`dta`]: reports and NACKs of both versions.
-//! - [`put_ethernet_frame`], [`arp`], [`check_ipv4`], [`udp`]: the parts that RoCEv2 and reports need.
-//! - [`report_datagram`]: UDP in IPv4, built and parsed in one place.
-//! - [`for_roce_frames`]: the InfiniBand transport headers and the invariant CRC.
-//! - [`ethernet_frame`]: whole RoCEv2 frames, as the software translator and NIC send them.
+//! - [`ethernet`], [`arp`], [`ipv4`], [`udp`]: the parts that RoCEv2 and reports need.
+//! - [`datagram`]: UDP in IPv4, built and parsed in one place.
+//! - [`roce`]: the InfiniBand transport headers and the invariant CRC.
+//! - [`frame`]: whole RoCEv2 frames, as the software translator and NIC send them.
 
 pub mod arp;
 pub mod checksum;

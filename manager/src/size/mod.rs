@@ -1,6 +1,7 @@
-//! Stores that are large enough for given traffic, and what they take, by the formulas of [`dta_proto::layout_values`].
+//! Stores that are large enough for given traffic, and the memory that they take, by the formulas of
+//! [`dta_proto::layout`].
 //!
-//! - [`measure_query_rates`]: how many reports for a store can be taken, from measured parts.
+//! - [`rates`]: how many reports for a store can be taken, from measured parts.
 
 pub mod rates;
 

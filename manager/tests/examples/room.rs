@@ -38,7 +38,7 @@ for address in 10.0.0.1 10.0.0.5 10.0.0.6 10.0.0.7 10.0.1.1 10.0.1.2; do ip addr
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder with the programs in its `PATH`. Inside of [`failure_domain`] also the machine that the examples see.
+/// A folder with the programs in its `PATH`; inside [`apart`], also the machine on which the examples run.
 pub(crate) struct Room {
     folder: tempfile::TempDir,
 }

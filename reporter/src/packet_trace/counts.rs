@@ -11,7 +11,7 @@ dta_proto::published_counters! {
         pub reported: u64 = names::REPORTED,
         pub filtered: u64 = names::FILTERED,
         pub sampled_out: u64 = names::SAMPLED_OUT,
-        /// See [`Options::translator`](crate::packet_trace::kernel::Options::translator).
+        /// Packets of our own reports: see `TracerOptions::translator` in `kernel`.
         pub own: u64 = names::OWN_REPORTS,
         pub flows_full: u64 = names::FLOWS_FULL,
         /// Records that found the ring full.

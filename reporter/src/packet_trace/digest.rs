@@ -2,8 +2,8 @@
 //!
 //! It covers what no device on the path changes. TTL, TOS, checksums and all headers around the innermost
 //! packet are excluded, so it survives routers, bridges, tunnels, switches that copy the packet into a new
-//! buffer, and checksum offload. `trace/ebpf/digest.h` computes it; `trace/tests/twin/digest.rs` does the same
-//! arithmetic, and `trace/tests/digest.rs` checks both against one list of vectors.
+//! buffer, and checksum offload. `reporter/ebpf/digest.h` computes it; `reporter/tests/twin/digest.rs` does the same
+//! arithmetic, and `reporter/tests/digest.rs` checks both against one list of vectors.
 
 /// The two digests of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! A table has *tests*, each of a part of one word of the packet's [`Words`], and *terms*. A test yields one
 //! bit: whether the masked word is from `low` to `high`. A term names bits that must be one and bits that
 //! must be zero. A packet matches if one term holds. So `tcp port 80 and not net 10.0.0.0/8` is a handful of
-//! tests and terms, which the kernel evaluates without knowing the language. `trace/ebpf/matching.h` is the
+//! tests and terms, which the kernel evaluates without knowing the language. `reporter/ebpf/matching.h` is the
 //! twin of [`FilterTable::matches_packet`].
 
 /// Most tests of a table.

@@ -33,7 +33,7 @@ pub mod flags {
     pub const CALL: u16 = 1 << 9;
 }
 
-/// The kind of a kernel program's attachment; the numbers are those of `trace/ebpf/record.h`.
+/// The kind of a kernel program's attachment; the numbers are those of `reporter/ebpf/record.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum AttachmentKind {
@@ -58,7 +58,7 @@ pub enum AttachmentKind {
 }
 
 /// One packet at one point. In the ring: numbers in the machine's byte order (little-endian), in the order of
-/// `trace/ebpf/record.h`, [`RECORD`] bytes.
+/// `reporter/ebpf/record.h`, [`RECORD`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceRecord {
     /// Nanoseconds of TAI as the kernel keeps it (`CLOCK_TAI`). If the kernel does not know the offset, that
@@ -72,7 +72,7 @@ pub struct TraceRecord {
     pub core: u64,
     /// The flow of the innermost packet; no ports in ICMP, and in fragments except the first.
     pub flow: Flow,
-    /// See [`parse_tcp_flags`].
+    /// Bits of the module [`flags`].
     pub flags: u16,
     /// Length from the outermost IP header, including any padding after the packet.
     pub length: u32,

@@ -1,9 +1,9 @@
 //! Turns what the points of a host saw of packets into DTA reports.
 //!
 //! A [`Tracer`] receives each [`TraceRecord`] that the kernel passes up, and the counts of flows from time to
-//! time. It assembles what the host saw of one packet ([`journeys`]), and reports to a collector: each point
+//! time. It assembles what the host saw of one packet (`journeys`), and reports to a collector: each point
 //! as a postcard, the packet with its flow, drops, slow packets, latencies of flows between two points
-//! ([`latencies`]), and counts ([`counts`], [`add_sizes`]). [`dta_proto::trace`] defines keys and layouts.
+//! (`latencies`), and counts (`counts`, `sizes`). [`dta_proto::trace`] defines keys and layouts.
 //!
 //! This module reads neither the kernel nor a clock: the caller passes the time, by the records' clock, to
 //! [`Tracer::report_due`]. [`TracerLimits`] bound what is held.

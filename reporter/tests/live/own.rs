@@ -1,4 +1,4 @@
-//! A program that a user built (`trace/examples/`), beside ours.
+//! A program that a user built (`reporter/examples/`), beside ours.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The digest of a packet. Twin of `trace/ebpf/digest.h`.
+//! The digest of a packet. Twin of `reporter/ebpf/digest.h`.
 
 use dta_reporter::packet_trace::digest::Digest;
 

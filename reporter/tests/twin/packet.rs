@@ -1,4 +1,4 @@
-//! Parses a frame like the kernel's programs: down to the innermost IP packet. Twin of `trace/ebpf/packet.h`.
+//! Parses a frame like the kernel's programs: down to the innermost IP packet. Twin of `reporter/ebpf/packet.h`.
 
 use std::net::Ipv6Addr;
 

@@ -1,9 +1,9 @@
 //! The testbed of P4 switches: hosts, a reporter and a translator on bmv2, and a collector on the software NIC, in a
 //! network namespace of their own.
 //!
-//! [`ground`] makes the namespace with its links and processes, managed by `one_machine`; `machines` has them on other
-//! machines instead, and [`turn_offset`] is either. [`host_ids`] send the traffic. [`reporter`] and [`files`] have
-//! configurations; [`truth`] computes the expected result from the captured packets and these entries; [`run`]
+//! `ground` makes the namespace with its links and processes, managed by `one_machine`; `machines` runs them on
+//! other machines instead, and `place` stands for either. `hosts` sends the traffic. `reporter` and `files` write
+//! the configurations; `truth` computes the expected result from the captured packets and these entries; `run`
 //! replays, waits and compares; `disturbance` kills in the middle.
 
 mod disturbance;

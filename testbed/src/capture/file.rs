@@ -98,7 +98,7 @@ pub enum CaptureError {
 
 /// Reads the capture at `path` and calls `each` with each packet, in file order.
 ///
-/// A file that ends inside a record, or holds a damaged one, yields every packet before that place; [`Summary::bench_cut_runs`]
+/// A file that ends inside a record, or holds a damaged one, yields every packet before that place; [`Summary::cut`]
 /// says where.
 pub fn read(path: &Path, each: impl FnMut(CapturedPacket<'_>)) -> Result<Summary, CaptureError> {
     // A pipe may carry a capture that is being unpacked; a device has no end.

@@ -420,7 +420,7 @@ fn append_inventions_repeats_and_silent_gaps_are_wrong() {
     assert_eq!(ends.total_reports(), w.journal.count_reports(Primitive::Append));
 }
 
-/// Removes the batches of a list's entries, by place; `is_told` makes the reader report them.
+/// Removes the batches of a list's entries, by place; `told` makes the reader report them.
 fn without(answer: &mut TailAnswer, places: &[usize], batch: usize, told: bool) {
     for &place in places.iter().rev() {
         answer.entries.drain(place * batch..(place + 1) * batch);

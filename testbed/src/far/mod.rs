@@ -1,9 +1,9 @@
 //! A testbed whose parts run on other machines.
 //!
-//! [`read_translator_config`] is the part of the topology file with the machines. [`ssh`] runs the system's OpenSSH client, through
+//! [`config`] is the part of the topology file with the machines. [`ssh`] runs the system's OpenSSH client, through
 //! which [`machine`] talks to [`agent`], which is this program on the other machine: it starts daemons, sends
 //! reports, and ends everything when the connection ends. [`protocol`] has their messages; a [`tunnel`] leads to a
-//! service there. [`start_remote_nodes`] brings collector, translator and reporters up.
+//! service there. [`start`] brings collector, translator and reporters up.
 
 pub mod agent;
 pub mod config;

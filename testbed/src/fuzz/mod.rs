@@ -2,7 +2,7 @@
 //!
 //! Each property is one function from bytes, a [`Target`]. Two drive it: `tests/seeded/`, a loop
 //! over seeds and their mutations for a few seconds, in every test run; and libFuzzer
-//! (`libfuzzer/`), for as long as somebody likes.
+//! (`testbed/fuzz/`), for as long as anybody likes.
 
 #![forbid(unsafe_code)]
 

@@ -3,7 +3,7 @@
 //! [`generate`] makes a program with stores of every shape, and reports for them. A data plane makes an
 //! [`DataPlaneOutcome`] of them. That of the software engine in reference mode ([`run_software`]) and that of a switch are to
 //! be equal, byte for byte. What a switch made is kept in a [`capture`], so that the software is held to it where
-//! there is no switch. [`read_profile_assembly`] reads what the compiler for Tofino made.
+//! there is no switch. [`assembly`] reads what the compiler for Tofino made.
 
 pub mod assembly;
 pub mod capture;

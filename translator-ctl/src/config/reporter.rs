@@ -1,7 +1,7 @@
 //! Configuration of a switch with the role `reporter`: `[switch.NAME.reporter]`. Names and meanings are
 //! SD-Fabric's.
 //!
-//! [`SwitchReporterTable`] is the file's contents; [`resolve_settings`](super::resolve_settings) resolves it.
+//! [`SwitchReporterTable`] is what the file contains; [`settings`](super::settings) resolves it.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -37,7 +37,7 @@ const INT_STORES: [(&str, u16); 4] =
 const DROPS_LIST: u32 = 1;
 const CONGESTION_LIST: u32 = 2;
 
-/// The keys of `Own` and of a translator's switch that a reporter does not have.
+/// Refuses the keys of `SessionOverrides` and of a translator's switch, which a reporter does not have.
 fn check_foreign(p4: &P4, table: &str) -> Result<(), ConfigError> {
     let SessionOverrides { session, listen, source: _, source_port, mac: _, queue_pairs, stores, lists } =
         &p4.own;

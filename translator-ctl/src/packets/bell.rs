@@ -48,7 +48,7 @@ impl Bell {
         if workers == 0 {
             return;
         }
-        // What was handed over is visible before checking who sleeps; `Bell::sleep` has the other half.
+        // What was handed over is visible before checking who sleeps; `Bell::announce_sleep` has the other half.
         fence(Ordering::SeqCst);
         for (number, (rope, asleep)) in self.others.iter().enumerate() {
             if workers >> number & 1 == 1 && asleep.swap(false, Ordering::Relaxed) {

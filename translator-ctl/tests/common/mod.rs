@@ -33,7 +33,7 @@ pub(crate) struct State {
     pub(crate) offered: u32,
     /// Writes go over RC.
     pub(crate) rc: bool,
-    /// Bytes of the batches of store `events`; 0 for those of [`program_stores`].
+    /// Bytes of the batches of store `events`; 0 for those of [`stores`].
     pub(crate) batch_len: u8,
     open: bool,
 }
@@ -80,12 +80,12 @@ impl Fake {
         Fake::start_beyond(0)
     }
 
-    /// As [`Fake::start_workers`], with shifted store ids and other names.
+    /// As [`Fake::start`], with shifted store ids and other names.
     pub(crate) fn start_beyond(beyond: u16) -> (Fake, Nic) {
         Fake::start_as(beyond, None)
     }
 
-    /// As [`Fake::start_workers`], with TLS.
+    /// As [`Fake::start`], with TLS.
     #[allow(dead_code, reason = "most tests are of plain connections")]
     pub(crate) fn start_with_tls(files: &ServerFiles<'_>) -> (Fake, Nic) {
         Fake::start_as(0, Some(dta_rpc::transport::tls::load_server_tls(files, SystemTime::now()).unwrap()))

@@ -157,7 +157,7 @@ impl Bench {
         }
     }
 
-    /// As [`moment_at`], in an epoch that is held.
+    /// Like [`moment`], but in an epoch that is kept.
     fn held_moment(&self, write: impl Fn(&Store)) -> (u64, u64) {
         loop {
             let (at, generation) = moment(self, "flows", &write);

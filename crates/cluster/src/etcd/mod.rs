@@ -2,10 +2,10 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `collectors/ID` | a [`CollectorRecord`] as JSON, under its lease: it goes when the collector was not heard of for the time of the lease |
+//! | `collectors/ID` | a [`CollectorRecord`](crate::CollectorRecord) as JSON, under its lease: it goes when the collector was not heard of for the time of the lease |
 //! | `drained/ID` | empty: this collector is to have nothing, until the key is deleted |
 //! | `planner` | id of the collector that plans, under that one's lease |
-//! | `placement` | a [`Placement`](dta_proto::placement::Placement) as JSON, replaced only if it is still the one that was planned from, and by the planner |
+//! | `placement` | a [`ClusterPlacement`](dta_proto::placement::ClusterPlacement) as JSON, replaced only if it is still the one that was planned from, and by the planner |
 
 mod cluster;
 mod connect;

@@ -113,7 +113,7 @@ impl PrimitiveState {
         }
     }
 
-    /// [`PrimitiveState::gathers_counts`], to be changed.
+    /// Mutable access to [`PrimitiveState::gathers`].
     pub(crate) fn gathers_mut(&mut self) -> Option<&mut dyn Gathers> {
         match self {
             PrimitiveState::KeyWrite(_)

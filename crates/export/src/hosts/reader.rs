@@ -1,7 +1,8 @@
 //! Follows what hosts report, and puts packets together.
 //!
-//! Each host reports what it saw of a packet by itself, and drops apart from that, in no order. So records of a packet wait
-//! for others of it ([`WAIT`]), and its points are asked for then. A later record is a packet of its own.
+//! Each host reports on its own what it saw of a packet, and reports drops separately, in no particular order. So the
+//! records of a packet wait for further ones (`WAIT`), and then its points are queried. A record that comes later
+//! counts as a packet of its own.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Traces: a span for the whole way, and one for each part of it.
+//! Traces: a span for the whole path, and one for each part of it.
 //!
-//! Of paths of flows, parts are the switches. Reports say how long a packet was in each, and not when it came: the spans of
-//! switches follow each other, and the time on links is behind the last. [`host_ids`] has the parts of a packet's way
-//! through hosts.
+//! The parts of a flow's path are its switches. Reports say how long a packet stayed in each switch, but not when it
+//! arrived: the spans of the switches follow each other, and the time on links comes after the last one.
+//! [`hosts`](super::hosts) makes the parts of a packet's path through hosts.
 //!
 //! What is read again has the same identifiers.
 

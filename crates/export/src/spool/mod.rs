@@ -1,11 +1,11 @@
 //! A bounded queue on disk between reading and a database. Everything goes through it, so that a database that is
 //! down is nothing special, and what a killed process had read is there after its next start.
 //!
-//! A directory holds segments (`N.spool`, from 1), each a sequence of [records](record), and `position`: what has
-//! been delivered. A record is on disk (`fdatasync`) when [`Spool::append_record`] returns. At the limit, the oldest segment
-//! is removed, and its contents count as dropped.
+//! A directory holds segments (`N.spool`, from 1), each a sequence of records (`record`), and `position`: what has
+//! been delivered. A record is on disk (`fdatasync`) when `Spool::append_record` returns. At the limit, the oldest
+//! segment is removed, and its contents count as dropped.
 //!
-//! Records carry the positions in the lists ([`Checkpoint`]): what is in the spool has been read, nothing else has.
+//! Records carry the positions in the lists (`Checkpoint`): what is in the spool has been read, nothing else has.
 //! So each event is in one record, and a record is sent again, byte for byte, until the database has accepted it.
 //!
 //! They also carry how many points were added before them. A damaged record followed by a valid one is skipped, and
@@ -392,7 +392,7 @@ impl Spool {
         Ok(true)
     }
 
-    /// Ends waiting in [`Spool::wait_for_oldest`], for good.
+    /// Ends waiting in `Spool::wait_for_oldest`, for good.
     pub fn close(&self) {
         self.lock_state().closed = true;
         self.news.notify_all();

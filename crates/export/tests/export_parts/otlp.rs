@@ -1,4 +1,4 @@
-//! OTLP over HTTP, against a server that records what it is sent; a real collector is in `manager/tests/export_otlp.rs`.
+//! OTLP over HTTP, against a server that records what it is sent; a real collector is in `rotel.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;

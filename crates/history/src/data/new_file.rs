@@ -49,7 +49,8 @@ impl NewFile {
         self.writer.row_summary().count
     }
 
-    /// Has the whole file on disk under its name. It goes again unless it is [kept](Temporary::keep).
+    /// Writes the whole file to disk under its name. The file is removed again unless [`Temporary::persist_file`]
+    /// keeps it.
     pub(crate) fn finish(self, name: &str) -> Result<(Temporary, DataFileSummary), HistoryError> {
         let NewFile { mut file, writer } = self;
         let rows = writer.row_summary();

@@ -218,7 +218,7 @@ impl End {
     /// Reads the other end's signals.
     ///
     /// # Errors
-    /// [`Over::SourceDropped`].
+    /// [`Over::Gone`].
     pub(crate) fn read_signals(&mut self) -> Result<(), Over> {
         let mut calls = [0; 64];
         // One signal at a time is usual; a flood of them is not read any longer.

@@ -69,7 +69,7 @@ impl Sizes {
 }
 
 dta_proto::published_counters! {
-    /// Counters of shared rings, in addition to [`crate::Counters`].
+    /// Counters of shared rings, in addition to [`crate::LinkCounters`].
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct RingCounters {
         pub opened: u64 = names::OPENED,

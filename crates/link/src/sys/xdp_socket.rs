@@ -320,7 +320,7 @@ impl XdpSocket {
         let inside = (address - chunk) as usize + len <= self.shape.chunk;
         let bytes: &[u8] = if received && inside {
             // SAFETY: inside one chunk of the memory, as just seen. The kernel gave the chunk to us with this
-            // entry and does not write it until `give` below; it is none that frames are sent from, so
+            // entry and does not write it until `give_receive_chunk` below; it is none that frames are sent from, so
             // nothing else points into it. The slice does not live longer: `take` cannot keep it.
             unsafe { std::slice::from_raw_parts(self.memory.at.add(address as usize).as_ptr(), len) }
         } else {

@@ -1,10 +1,10 @@
 //! UDP sockets that look like packet I/O.
 //!
-//! On receive, each payload is preceded by the 28 bytes of IPv4 and UDP header that [`datagram::header`]
-//! makes from the two socket addresses. On send, these are stripped; source and destination are those
-//! recorded in the batch, or else read from them. Where the kernel can, datagrams of one length that go to
-//! one place leave as a run, in one message that the kernel cuts (UDP_SEGMENT), and runs are received whole
-//! and cut here (UDP_GRO). To callers datagrams stay datagrams.
+//! On receive, each payload is preceded by the 28 bytes of IPv4 and UDP header that
+//! [`datagram::encode_header`](dta_proto::wire::datagram::encode_header) makes from the two socket addresses. On
+//! send, these are stripped; source and destination are those recorded in the batch, or else read from them. Where
+//! the kernel can, datagrams of one length that go to one place leave as a run, in one message that the kernel cuts
+//! (UDP_SEGMENT), and runs are received whole and cut here (UDP_GRO). To callers datagrams stay datagrams.
 //!
 //! Sockets are never connected and always set DF, because only then does the kernel send IP id 0,
 //! which the iCRC of RoCEv2 covers, or number the datagrams of a run from 0. Frames in a run get the iCRC of
@@ -54,9 +54,9 @@ pub struct UdpConfig {
     /// Receive queue to request from the kernel, in bytes. It may grant less: [`UdpLink::receive_buffer`].
     pub receive_buffer: usize,
     /// How to handle runs of datagrams, if the kernel can: see [`UdpLink::run_use`]. RoCEv2 frames, made for IPv4
-    /// id 0, get the iCRC of their number in the run, and leave so only where their writer allows it
-    /// ([`dta_proto::batch::Addresses::run_use`]). A link that receives runs of them does not know their ids
-    /// ([`Batch::id_unknown`]).
+    /// id 0, get the iCRC of their number in the run, and are sent in runs only where their writer allows it
+    /// ([`dta_proto::batch::Addresses::runs`]). A link that receives runs of frames does not know their ids
+    /// ([`PacketBatch::id_unknown`]).
     pub runs: RunUse,
 }
 

@@ -95,8 +95,8 @@ impl XdpConfig {
 /// Sends and receives whole Ethernet frames on one interface, past the kernel's network stack.
 ///
 /// Frames lie in memory that this process shares with the kernel; each is copied once, into or out of a
-/// [`Batch`]. Received packets are preceded by their Ethernet header ([`Batch::build_arp_frame`]); padding after an
-/// IPv4 packet is removed. Packets without Ethernet header are not sent, and count as malformed.
+/// [`PacketBatch`]. Received packets are preceded by their Ethernet header ([`PacketBatch::ethernet_frame`]); padding
+/// after an IPv4 packet is removed. Packets without Ethernet header are not sent, and count as malformed.
 pub struct XdpLink {
     // First, so that no more frames arrive when the sockets are closed.
     #[cfg(feature = "xdp")]

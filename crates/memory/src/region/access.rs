@@ -138,7 +138,7 @@ impl Region {
     #[inline]
     pub fn store_u64(&self, offset: u64, value: u64) -> Result<(), AccessError> {
         let at = self.aligned_word_mut(offset, 8)?;
-        // SAFETY: as in `load_u64`, and `word_mut` vouches for write permission.
+        // SAFETY: as in `load_u64`, and `aligned_word_mut` vouches for write permission.
         unsafe { AtomicU64::from_ptr(at.cast()) }.store(value, Ordering::Release);
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Region {
     #[inline]
     pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, AccessError> {
         let at = self.aligned_word_mut(offset, 8)?;
-        // SAFETY: as in `load_u64`, and `word_mut` vouches for write permission.
+        // SAFETY: as in `load_u64`, and `aligned_word_mut` vouches for write permission.
         Ok(unsafe { AtomicU64::from_ptr(at.cast()) }.fetch_add(add, Ordering::AcqRel))
     }
 
@@ -156,7 +156,7 @@ impl Region {
     #[inline]
     pub fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, AccessError> {
         let at = self.aligned_word_mut(offset, 8)?;
-        // SAFETY: as in `load_u64`, and `word_mut` vouches for write permission.
+        // SAFETY: as in `load_u64`, and `aligned_word_mut` vouches for write permission.
         let cell = unsafe { AtomicU64::from_ptr(at.cast()) };
         Ok(match cell.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire) {
             Ok(before) | Err(before) => before,

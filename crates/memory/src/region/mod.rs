@@ -8,7 +8,7 @@
 //! 8 bytes wide, and bounds-checked. `docs/decisions/region-memory.md`
 //! gives the reasons.
 //!
-//! - [`file_header`]: the header of a region file.
+//! - [`header`]: the header of a region file.
 //! - `mapping`: getting memory from the kernel (unsafe).
 //! - `access`: reading and writing it (unsafe).
 //! - `pages`: what kind of pages the kernel gave.

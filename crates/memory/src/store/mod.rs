@@ -284,7 +284,7 @@ impl ServedStores {
         Ok(())
     }
 
-    /// The store with a name or id ([`dta_proto::store::named`]).
+    /// The store with this name or id ([`dta_proto::store::find_store`]).
     pub fn get(&self, name: &str) -> Result<Arc<Store>, StoreError> {
         let all = self.current_stores();
         let found = dta_proto::store::find_store(all.iter(), |store| &store.spec, name);

@@ -1,9 +1,9 @@
 //! One interface for queries to a collector's stores, wherever the answers come from.
 //!
-//! [`Client`](crate::collector::Client) answers from a running collector, over gRPC; the collector's own crate has
-//! another implementation, which answers from memory. Both give the same answers and refuse with the same words:
-//! callers (the gRPC service, the dashboard, an exporter) need not know which one they have. Queries of keys are a
-//! [`Question`]; other queries, and all answers, are the messages of `dta.v1`, documented in
+//! [`RemoteCollector`](crate::collector::RemoteCollector) answers from a running collector, over gRPC; the
+//! collector's own crate has another implementation, which answers from memory. Both give the same answers and refuse
+//! with the same words: callers (the gRPC service, the dashboard, an exporter) need not know which one they have.
+//! Queries of keys are a [`Question`]; other queries, and all answers, are the messages of `dta.v1`, documented in
 //! `dta-proto/proto/dta/v1/`, `primitive.proto` and `collector.proto`.
 
 mod following;
@@ -52,7 +52,8 @@ pub trait Ask: Send + Sync {
     /// any number of them there is [`Ask::newest_epochs`].
     async fn fetch_epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError>;
 
-    /// As [`Ask::fetch_epochs`], in as many calls as it takes: all of them, or the newest [`max_per_collector`](EpochsRequest::max_per_collector).
+    /// As [`Ask::fetch_epochs`], in as many calls as it takes: all of them, or the newest
+    /// [`most`](EpochsRequest::most).
     async fn newest_epochs(&self, mut request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
         let mut all = Vec::new();
         loop {

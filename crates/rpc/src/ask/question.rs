@@ -83,7 +83,7 @@ pub struct QueryAnswers {
     /// The version of the collector's placement when it answered; 0 if it has none.
     pub placement: u64,
     /// The epoch that the answers are of; `None` if the store has no epochs. If several collectors answered, what their
-    /// epochs have in common: [`Epoch::epoch_start_time`] is the last of them, and the generation 0.
+    /// epochs have in common: [`Epoch::opened`] is the latest of theirs, and the generation is 0.
     pub epoch: Option<Epoch>,
 }
 

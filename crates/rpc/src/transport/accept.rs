@@ -42,7 +42,7 @@ pub struct Listen {
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// The connections, for [`tonic::transport::ServerKind::serve_with_incoming_shutdown`]. Dropping it closes the listener.
+/// The connections, for [`tonic::transport::Server::serve_with_incoming_shutdown`]. Dropping it closes the listener.
 pub type Incoming = ReceiverStream<io::Result<Http2Connection>>;
 
 dta_proto::shared_counters! {

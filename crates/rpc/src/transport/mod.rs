@@ -1,12 +1,12 @@
 //! Both ends of gRPC connections, as the daemons and clients of DTA share them.
 //!
 //! A server takes its connections from [`accept_tcp`], which does TLS, cuts off silent clients and enforces the
-//! connection limits of [`ServerLimits`] before tonic sees them. [`server`] serves them: [`Admission`] limits calls with
+//! connection limits of [`ServerLimits`] before tonic sees them. `server` serves them: [`Admission`] limits calls with
 //! their work ([`run_blocking`]) and answers. [`Peer`] identifies the other end.
 //!
 //! A client connects through [`dial`], which limits the time of connecting; [`failure_reason`] explains failures.
 //!
-//! [`from_standard_path`] has the services of every daemon: health and reflection.
+//! [`standard`] has the services of every daemon: health and reflection.
 //!
 //! Nothing here knows what a call means.
 

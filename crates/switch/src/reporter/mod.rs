@@ -1,7 +1,8 @@
 //! A P4 switch that reports: `reporter-p4`.
 //!
-//! It is programmed from its [settings] alone, so there is no session, and nothing is kept beside the switch: its tables are read, compared with what they should hold ([`lower_settings`]),
-//! and the difference is written. The next attempt finds and writes what one left undone.
+//! It is programmed from its [settings] alone, so there is no session, and nothing is kept beside the switch: its
+//! tables are read, compared with what they should hold ([`lower::lower_settings`]), and the difference is written.
+//! The next attempt finds and writes what one left undone.
 
 pub mod lower;
 pub mod settings;

@@ -2,7 +2,7 @@
 //! flow records of other exporters (`records.rs`). Rules, keys, change detection and counts are the same for both.
 //!
 //! [`Telemetry`] is pure: a datagram's bytes and the time go in, primitives come out in a [`PrimitiveBatch`]. What was last
-//! reported for each key is remembered in bounded, preallocated memory ([`seen`], `trails.rs`), so that only
+//! reported for each key is remembered in bounded, preallocated memory (`seen`, `trails.rs`), so that only
 //! what is new, changed or due for its keep-alive is written. `dta_proto::telemetry` defines the keys, values
 //! and entries.
 //!

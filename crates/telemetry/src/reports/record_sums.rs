@@ -1,4 +1,5 @@
-//! Flow records, summed as [`super::empty_tallies`] does: those of one flow by one exporter that differ only in what they count.
+//! Sums of flow records, kept by [`super::tallies`]: records of one flow by one exporter are added up if they differ
+//! only in their counts.
 
 use dta_proto::key::Key;
 

@@ -1,9 +1,9 @@
 //! `dta-collector dashboard`: a terminal view of a collector, by its address or by its memory directory.
 //!
-//! [`source`] queries, [`worker`] decides when, [`from_oldest_event`] finds writes to a store, [`connection`] tracks the age of
-//! the figures, [`history_path`] keeps rates, and [`then`] steps through past epochs. [`app`] holds the state and handles keys (no I/O), [`view`] draws it, and
-//! [`encode_element`] decodes the bytes of one element. Events, top flows and paths come from [`crate::int`]; [`events`]
-//! follows its lists.
+//! `source` queries, `worker` decides when, `follow` finds writes to a store, `connection` tracks the age of the
+//! figures, `history` keeps rates, and `then` steps through past epochs. `app` holds the state and handles keys (no
+//! I/O), `view` draws it, and `element` decodes the bytes of one element. Events, top flows and paths come from
+//! [`crate::int`]; `events` follows its lists.
 
 mod app;
 mod connection;

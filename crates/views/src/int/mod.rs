@@ -1,5 +1,5 @@
-//! Answers from the stores for INT, for people and programs: one flow with its path ([`draw_flow`], drawn by [`draw`]),
-//! events in words ([`event`]), and ranked flows ([`rank_flows`]). The command line and the dashboard show the same answers.
+//! Answers from the stores for INT, for people and programs: one flow with its path ([`flow`], drawn by [`draw`]),
+//! events in words ([`event`]), and ranked flows ([`top`]). The command line and the dashboard show the same answers.
 //!
 //! It queries only through [`dta_rpc::Ask`]. `dta-export` follows the lists and resolves keys and numbers to
 //! names.

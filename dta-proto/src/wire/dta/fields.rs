@@ -17,8 +17,8 @@ pub struct ReportFields<'a> {
 }
 
 impl<'a> ReportFields<'a> {
-    /// The fields of a report of `primitive` that [`DtaReport::emit`](super::DtaReport::emit) wrote; `None` if the
-    /// bytes are shorter.
+    /// The fields of a report of `primitive` that [`DtaReport::encode_into`](super::DtaReport::encode_into) wrote;
+    /// `None` if the bytes are shorter.
     #[inline]
     pub fn from_report(
         version: Version,

@@ -19,7 +19,7 @@ pub struct Received<'a> {
 impl<'a> Received<'a> {
     /// Parses a packet from its IPv4 header; bytes beyond its total length are ignored.
     ///
-    /// Checks in this order: [`Datagram::parse_packet`], the IPv4 header checksum, the UDP checksum (0 is none), the
+    /// Checks in this order: [`UdpDatagram::parse_packet`], the IPv4 header checksum, the UDP checksum (0 is none), the
     /// iCRC, a valid BTH and the headers that its opcode needs. The UDP destination port is left to the
     /// caller.
     #[inline]

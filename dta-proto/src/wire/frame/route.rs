@@ -82,7 +82,7 @@ impl FrameRoute {
     /// Writes the whole frame that carries `packet` to the start of `buffer` and returns its length.
     ///
     /// Fails if the buffer is too small, the frame exceeds the longest IPv4 packet, or the packet is invalid
-    /// ([`roce::Repr::write_frame`]).
+    /// ([`roce::RoceRepr::encode_into`]).
     pub fn write_frame(&self, packet: &roce::RoceRepr<'_>, buffer: &mut [u8]) -> Result<usize> {
         let need = self.buffer_len(packet);
         let have = saturating_u16(buffer.len());

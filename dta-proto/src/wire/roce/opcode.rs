@@ -74,8 +74,8 @@ impl Opcode {
     }
 
     /// The opcode in the first byte of a BTH. What the specification defines and DTA does not use (SEND and
-    /// its kin, other transports, congestion notification) is [`Kind::UnsupportedOpcode`], anything else
-    /// [`Kind::UnknownOpcode`].
+    /// its kin, other transports, congestion notification) is [`WireErrorKind::UnsupportedOpcode`], anything else
+    /// [`WireErrorKind::UnknownOpcode`].
     #[inline]
     pub const fn from_byte(byte: u8) -> Result<Opcode, WireErrorKind> {
         Ok(match byte {

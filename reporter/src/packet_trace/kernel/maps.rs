@@ -1,4 +1,4 @@
-//! The maps shared by the programs and this process; layouts of `trace/ebpf/record.h`.
+//! The maps shared by the programs and this process; layouts of `reporter/ebpf/record.h`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
@@ -60,7 +60,7 @@ impl KernelSettings {
         self.points[usize::from(kind)] = NO_POINT;
     }
 
-    /// Twin of `is_ours` in `trace/ebpf/trace.bpf.c`, for records of programs that do not check themselves.
+    /// Twin of `is_ours` in `reporter/ebpf/trace.bpf.c`, for records of programs that do not check themselves.
     pub(super) fn is_own_traffic(&self, of: &Flow) -> bool {
         let Some(translator) = self.translator else { return false };
         let [from, to] = [of.src, of.dst].map(|address| address == IpAddr::V4(*translator.ip()));

@@ -1,4 +1,4 @@
-//! Attaches the programs of `trace/ebpf/` to a running kernel and reads their records. Needs Linux and the
+//! Attaches the programs of `reporter/ebpf/` to a running kernel and reads their records. Needs Linux and the
 //! feature `ebpf`.
 
 mod attach;

@@ -80,7 +80,7 @@ impl RingSide {
     /// Announces that this end will wait on `flag`.
     fn announce_wait(&self, flag: usize) {
         self.control_word(flag).store(1, Ordering::Relaxed);
-        // Before re-reading the other's index: see `claimed`.
+        // Before re-reading the other's index: see `claim_wakeup`.
         fence(Ordering::SeqCst);
     }
 

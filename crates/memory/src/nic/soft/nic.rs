@@ -102,7 +102,7 @@ struct ThreadProgress {
 
 impl SoftNic {
     /// A NIC on a UDP socket, which needs no privilege. With port 0 the kernel chooses one; see
-    /// [`Nic::device`].
+    /// [`Nic::describe_device`].
     ///
     /// # Errors
     /// The address cannot be bound, or the counter file cannot be used.

@@ -384,7 +384,7 @@ struct Pass<'a> {
     pair: Option<(u32, usize, &'a PassiveQueuePair)>,
     /// The last region found, with its rkey and place.
     region: Option<(u32, usize, &'a RegisteredRegion)>,
-    /// The last packet that became a [`PacketStep::AcceptedWrite`] otherwise than by [`Pass::repeat_write`], and its region.
+    /// The last packet that became a [`PacketStep::Write`] other than by [`Pass::repeat_write`], and its region.
     write: Option<(Alike, AcceptedWrite, &'a RegisteredRegion)>,
 }
 

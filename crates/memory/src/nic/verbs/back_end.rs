@@ -20,7 +20,7 @@ use crate::region::Region;
 /// An RDMA device as a collector uses it: regions, and passive queue pairs that are ready to receive.
 ///
 /// When the device is removed (driver reloaded, NIC unplugged, `rdma link delete`), everything made from it is
-/// dropped, and each call checks whether it is back. Then [`Nic::epoch`] has risen.
+/// dropped, and each call checks whether it is back. If it is, [`Nic::device_epoch`] has increased.
 pub struct VerbsNic {
     options: VerbsOptions,
     tallies: Arc<VerbsTallies>,

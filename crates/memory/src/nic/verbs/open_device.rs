@@ -189,7 +189,8 @@ impl OpenDevice {
         NicError::System { action: format!("{action} on `{}`", self.device.name), source }
     }
 
-    /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, but posts no new receives.
+    /// Reads the immediates of completed receives as [`Nic::take_immediates`](crate::nic::Nic::take_immediates) does,
+    /// but posts no new receives.
     pub(super) fn read_immediates(
         &self,
         out: &mut Vec<Immediate>,
