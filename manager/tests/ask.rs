@@ -1,5 +1,5 @@
-//! What readers are told of INT and of DTA reports: `query flow`, `tail events` and `top` give what the captures say that
-//! were replayed, and what other code computes from them. Needs no privilege.
+//! What readers see of INT and of DTA reports: `query flow`, `tail events` and `top` give what the replayed captures
+//! say, and what other code computes from them. Needs no privilege.
 
 mod common;
 mod schema;

@@ -77,7 +77,7 @@ fn a_killed_translator_comes_back_and_what_it_missed_is_accounted_for() {
 }
 
 /// What the killed translator had sent last may be lost: the next one leaves out sequences of each list, or
-/// nobody would be told of the entries that are missing.
+/// nobody would notice that entries are missing.
 #[test]
 fn a_translator_killed_on_a_bad_link_leaves_no_loss_untold() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

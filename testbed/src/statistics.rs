@@ -43,7 +43,8 @@ impl TestbedStatistics {
         self.0.insert((node.node, address), counters);
     }
 
-    /// Takes over what collectors say of themselves and their NICs. What they were told of other nodes is left out.
+    /// Takes over what collectors say about themselves and their NICs, and leaves out what other nodes reported to
+    /// them.
     pub fn add_collectors(&mut self, collectors: Vec<OfCollector>) {
         let several = collectors.len() > 1;
         for (address, nodes) in collectors {

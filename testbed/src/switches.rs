@@ -99,7 +99,7 @@ impl Switches {
         let mut room = [0; 16];
         let body = workload.to_wire_body(&report, &mut room);
         let (store, again) = (self.stores[primitive], self.retransmit[primitive]);
-        // Of another machine's the fates are told later, and which of them were held back.
+        // Another machine says later what became of its reports, and which of them were held back.
         let (sequence, told) = match &mut self.place {
             Senders::Here(reporters) if at_once => {
                 let (sequence, told) = reporters.send(switch, store, body, again)?;

@@ -136,7 +136,7 @@ pub(super) fn waterfall_message(waterfall: &Value) -> Option<Waterfall> {
     })
 }
 
-/// The waterfall of several epochs together: that of those of which it is known.
+/// The waterfall of several epochs together: the sum over those whose waterfall is known.
 pub(super) fn sum(epochs: &[KeptEpoch]) -> Value {
     epochs.iter().map(|kept| &kept.epoch.waterfall).fold(Value::Null, add_values)
 }

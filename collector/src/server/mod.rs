@@ -361,7 +361,7 @@ impl RunningCollector {
     }
 }
 
-/// What epochs are told of sessions and the NIC.
+/// What epochs observe of sessions and the NIC.
 struct Observed {
     sessions: Arc<CollectorSessions>,
     nic: Arc<dyn Nic>,

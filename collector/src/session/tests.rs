@@ -1447,7 +1447,7 @@ fn sessions_do_not_wait_for_a_disk_that_another_is_opened_on() {
             let now = t0 + Duration::from_secs(n);
             renewing.renew_session("t", &SessionCaller::ANYBODY, generation, &[], now).unwrap();
             renewing.preview_open(&wanting("u", &["paths"]), now).unwrap();
-            // The slow one has a key to it, which its translator is yet to be told.
+            // The slow one has a key to it, which its translator does not know yet.
             let memory = renewing.stores.get("packets").unwrap().generation;
             assert_eq!(renewing.store_writers("packets", memory), Writers::There);
             sender.send(renewing.list_sessions(now).unwrap().len()).unwrap();

@@ -248,8 +248,8 @@ async fn tail_follows_what_is_written() {
         let ended = tokio::time::timeout(Duration::from_secs(60), ahead.next_message()).await;
         assert_eq!(ended.expect("it ends").unwrap(), None, "from {from_sequence}");
     }
-    // More than half of all sequences ahead is behind, as they turn: what was there is told as
-    // overwritten, at once.
+    // More than half of all sequences ahead is behind, as they turn: what was there is
+    // reported as overwritten, at once.
     let request =
         control::TailRequest { from_sequence: 3_000_000_000, until_caught_up: true, ..tail_request() };
     let mut behind = client.tail_list(request).await.unwrap();

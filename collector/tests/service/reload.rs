@@ -46,7 +46,7 @@ async fn stores_that_were_added_are_served_and_granted() {
     assert_eq!(server.reload_config(&new).await.unwrap(), Vec::<String>::new());
     assert_eq!(stores(&client).await, 16);
     assert!(dir.path().join("m/more.region").exists());
-    // The translator is told of it when it renews, and gets it when it opens its session again: with
+    // The translator learns of it when it renews, and gets it when it opens its session again: with
     // the queue pairs that it has.
     let request = |generation| RenewSessionRequest {
         name: "t".into(),

@@ -1,5 +1,5 @@
 //! gRPC with TLS: a client with a certificate of the client authority is served, anyone else is
-//! not, and each is told why.
+//! not, and each is refused with the reason.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};

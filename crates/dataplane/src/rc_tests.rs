@@ -841,7 +841,7 @@ proptest! {
     }
 
     /// Queue pairs that go to ERROR, or vanish: WRITEs are all executed, and in the end in order; a FETCH_ADD
-    /// is executed once, or at most once if it is counted as unknown. Where the old queue pair's PSN is told,
+    /// is executed once, or at most once if it is counted as unknown. Where the old queue pair's PSN is known,
     /// nothing is unknown.
     #[test]
     fn queue_pairs_that_end_lose_no_write_and_repeat_no_atomic(

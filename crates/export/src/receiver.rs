@@ -135,7 +135,7 @@ mod tests {
         let write =
             &mut |part: &[u8]| if part.contains(&3) { Err("no".into()) } else { Ok(WriteOutcome::Done) };
         assert_eq!(write_halving(&[3, 1, 1, 3], &two, write), rejected(4));
-        // Or none: that they are rejected is told.
+        // Or none: the outcome says that they are rejected.
         let none = |_: &[u8]| 0;
         assert_eq!(write_halving(&[3, 1, 1, 3], &none, write), rejected(0));
         assert_eq!(write_halving(&[1, 1], &none, write), WriteOutcome::Done);

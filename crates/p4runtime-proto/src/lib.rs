@@ -14,7 +14,7 @@ pub mod v1 {
     tonic::include_proto!("p4.v1");
 }
 
-/// What a compiled program tells of itself: `p4.config.v1`.
+/// What a compiled program says about itself: `p4.config.v1`.
 pub mod config {
     #![allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, reason = "generated")]
     tonic::include_proto!("p4.config.v1");

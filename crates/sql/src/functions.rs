@@ -79,7 +79,7 @@ impl fmt::Debug for Function {
     }
 }
 
-// Functions are told apart by their names.
+// Functions are equal if their names are.
 impl PartialEq for Function {
     fn eq(&self, other: &Function) -> bool {
         self.name == other.name

@@ -79,7 +79,7 @@ impl Engine {
             shared: RuntimeEnvBuilder::new().build()?,
             at,
         };
-        // A wrong folder is told before the first statement.
+        // A wrong folder is an error before the first statement.
         engine.history.open_tables().map_err(dta_cli::misuse_error)?;
         Ok(engine)
     }

@@ -1,4 +1,5 @@
-//! The colours of collectors, by which [counters that two collectors count](crate::layout::key_increment) are told apart.
+//! The colours of collectors, by which [counters that two collectors count](crate::layout::key_increment) are
+//! distinguished.
 
 use std::collections::BTreeMap;
 

@@ -38,7 +38,7 @@ impl Relay {
         self.address
     }
 
-    /// From now on nothing gets through, and nobody is told.
+    /// From now on nothing gets through, and neither end gets an error.
     pub(crate) fn cut(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
     }

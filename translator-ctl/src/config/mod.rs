@@ -62,8 +62,8 @@ dta_files::config_table! {
         pub workers: usize = 1;
         /// The collectors. Each has its own session, all under the same name. The first has index 0.
         pub collector: Collectors = Collectors::from_addresses(["http://127.0.0.1:40050"]);
-        /// The cluster whose collectors to use, in place of [`TranslatorConfig::collector`]: which there are, and what each has,
-        /// is said in etcd.
+        /// The cluster whose collectors to use, instead of [`TranslatorConfig::collector`]: etcd says which collectors
+        /// there are and what each of them has.
         pub cluster: Option<dta_cluster::Config> = None;
         /// Where this translator's own gRPC service (statistics, flush, program) listens: a loopback port, or
         /// `unix:PATH`. With [`TranslatorConfig::tls`], programs, which contain rkeys, are accepted only on a `unix:`

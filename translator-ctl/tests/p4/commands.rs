@@ -88,7 +88,7 @@ fn config_with(mut config: Config, ports: &[u16]) -> Config {
     config
 }
 
-/// A switch of a profile that holds these stores, and is told commands, which it does if it `obeys`.
+/// A switch of a profile that holds these stores, and receives commands, which it executes if it `obeys`.
 struct Told {
     tofino: FakeTofino,
     target: P4Switch,

@@ -561,7 +561,7 @@ fn what_is_wrong_is_refused_with_its_key() {
     let error =
         parse("[switch.a]\ntype = 'bmv2'\nrole = 'reporter'\ncontrol = 'x:1'").unwrap_err().to_string();
     assert!(error.contains("switch.a.reporter.ports is empty"), "{error}");
-    // It is told where it stands.
+    // The error says on which line it is.
     let text = FILE.replacen("hop = 2", "hop = 16", 1);
     let (config, places) = Config::parse(&text, Path::new("t.toml")).unwrap();
     let line = 1 + text.lines().position(|line| line.contains("hop = 16")).unwrap();

@@ -290,7 +290,7 @@ impl FakeTofino {
         }
     }
 
-    /// What the traffic manager tells of a pipe.
+    /// What the traffic manager says about a pipe.
     fn pipe(&self, state: &State, asked: &TableEntry) -> Result<TableEntry, Status> {
         let target = self.one_pipe(state, asked).map_err(|error| Status::invalid_argument(error.message))?;
         let (group, queue) = self.deflects(state, target.pipe_id);
@@ -311,7 +311,7 @@ impl FakeTofino {
         }
     }
 
-    /// What the traffic manager tells of a port.
+    /// What the traffic manager says about a port.
     fn port(&self, asked: &TableEntry) -> Result<TableEntry, Status> {
         self.check(asked, false).map_err(|error| Status::invalid_argument(error.message))?;
         let field = &asked.key.as_ref().unwrap().fields[0];
@@ -440,7 +440,7 @@ impl FakeTofino {
             let mut written: Vec<u32> =
                 entry.data.iter().flat_map(|data| &data.fields).map(|field| field.field_id).collect();
             written.sort_unstable();
-            // Port and queue are told, and cannot be written; group and queue go together.
+            // Port and queue can be read, but not written; group and queue go together.
             if kind != update::Type::Modify || written != [1, 2] {
                 return invalid(format!("{kind:?} of fields {written:?}"));
             }
@@ -530,7 +530,7 @@ impl BfRuntime for FakeTofino {
                     entities.push(Entity { entity: Some(entity::Entity::TableEntry(entry)) });
                     continue;
                 }
-                // What a table does where no row fits is told to who asks for it.
+                // A table's default entry is returned only to a read that asks for it.
                 let is_asked = |entry: &&TableEntry| {
                     entry.table_id == asked.table_id && entry.is_default_entry == asked.is_default_entry
                 };

@@ -1,6 +1,6 @@
 //! Postcarding: a cache of paths in the making, keyed by the whole key. A row leaves when all hops
 //! of its length are there, when another key needs its place, or when it is flushed. Postcards that
-//! come after their row are told from those of a new path where they can be (see
+//! come after their row are distinguished from those of a new path where that is possible (see
 //! [`crate::paths_left`]).
 
 use dta_proto::key::Key;

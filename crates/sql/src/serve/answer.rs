@@ -136,7 +136,7 @@ impl StatementRunner {
     }
 }
 
-/// What a client is told of a statement that fails.
+/// The status that a client receives for a failed statement.
 fn refusal_status(error: &anyhow::Error) -> Status {
     use datafusion::common::DataFusionError;
     let text = describe_error(error);

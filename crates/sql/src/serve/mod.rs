@@ -99,7 +99,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     let limits = dta_rpc::transport::ServerLimits {
         connections: args.connections.into(),
         connections_per_address: args.connections.into(),
-        // A statement that is late is told so by its own bound.
+        // A late statement ends by its own time limit first, whose error says so.
         call: Duration::from_secs(u64::from(args.query_seconds) + 5),
         ..dta_rpc::transport::ServerLimits::FEW
     };

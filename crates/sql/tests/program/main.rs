@@ -56,7 +56,7 @@ fn rows(folder: &Path, statement: &str) -> Vec<Value> {
     text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What is told of a statement that fails.
+/// The error of a statement that fails.
 fn told(folder: &Path, arguments: &[&str]) -> String {
     let output = sql(folder, arguments, "");
     assert!(!output.status.success(), "{arguments:?}\n{}", text(&output.stdout));

@@ -107,8 +107,9 @@ impl Form {
     /// For packets of no tracked flow, where INT is guessed.
     const UNTRACKED: Form = Form { mark: Mark::Guess, only_mx: true, ..Form::WITHOUT_INT };
 
-    /// How to parse the packet of a report, by its F bit: where it is 0, the packet "will not" carry metadata, so that whoever's packets
-    /// are dropped cannot plant paths. A sender that does carry INT all the same is told by `mark`.
+    /// How to parse the packet of a report, by its F bit: where it is 0, the packet "will not" carry metadata, so
+    /// that a host whose packets are dropped cannot forge paths. A sender whose packets carry INT all the same is
+    /// recognized by `mark`.
     #[inline]
     pub(super) fn for_packet(&self, tracked: bool) -> &Form {
         if tracked || !self.is_guessed() { self } else { &Form::UNTRACKED }

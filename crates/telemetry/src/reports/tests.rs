@@ -648,7 +648,7 @@ fn int_mx_makes_a_path_of_switches_and_values_of_the_senders_flow() {
     assert_eq!(world.postcards.get(&flow().to_key()), Some(&vec![4, 5, 6]));
     assert_eq!(world.value(telemetry::hop_latency_key(&flow(), 4)), Some(400));
     assert_eq!(world.value(telemetry::hop_latency_key(&flow(), 5)), Some(8));
-    // No packet told of all hops.
+    // No packet reported all hops.
     assert_eq!((world.path(flow()), world.value(flow().to_key())), (None, None));
     let counters = world.telemetry.int_counters();
     assert_eq!((counters.mx, counters.xd, counters.reports), (3, 0, 3));

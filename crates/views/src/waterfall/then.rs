@@ -15,9 +15,9 @@ pub struct OfStore {
     pub from: Option<String>,
     /// See `from`.
     pub to: Option<String>,
-    /// Epochs of which it is known what became of their reports: the figures are theirs.
+    /// Epochs for which it is known what became of their reports; the figures are about these.
     pub epochs: u64,
-    /// Epochs of which it is not: they began before the collector did.
+    /// Epochs for which it is not known: they began before the collector started.
     pub unknown: u64,
     /// Epochs that are open, or not written yet.
     pub not_written: u64,
