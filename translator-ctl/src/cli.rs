@@ -629,7 +629,7 @@ fn print_flushed(flushed: u64, output: OutputFlag) -> anyhow::Result<()> {
             return "nothing was waiting".to_owned();
         }
         let on = if flushed == 1 { "is on its way" } else { "are on their way" };
-        format!("{} held and {on}", format_count(flushed, "report was", "reports were"))
+        format!("{} waiting and {on}", format_count(flushed, "report was", "reports were"))
     })
 }
 

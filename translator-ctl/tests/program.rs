@@ -183,7 +183,7 @@ fn flush_sends_what_is_held() {
     t.report(0, 2, DtaBody::Append { list: 0, value: &[1; 8] });
     t.wait_for("held", 1);
     let out = run(&["flush", "--translator", &t.control()]);
-    assert_eq!(text(&out.stdout), "1 report was held and is on its way\n");
+    assert_eq!(text(&out.stdout), "1 report was waiting and is on its way\n");
     assert_eq!(payload(&nic).0, 17);
     t.wait_for("held", 0);
 }

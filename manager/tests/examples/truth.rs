@@ -893,7 +893,7 @@ fn own() -> Vec<Known> {
         "dta-manager replay int-v1.0-three-reports.pcap --to 127.0.0.1:54321 --port 54321",
         NotHere("it needs a capture that the repository does not hold; the tests of INT replay it where it is"),
     ),
-    up("dta-translator flush", Says(&["held"])),
+    up("dta-translator flush", Says(&["waiting"])),
     up(
         "dta-collector query key-write --store int-values '10.0.0.1:5000->10.0.0.2:5000/udp'",
         Instead(
