@@ -85,6 +85,7 @@ fn flows(capture: &Path) -> BTreeSet<Flow> {
 /// What the collector answers of every key in every epoch that is in its history.
 async fn answers(collector: &str, keys: &[Key]) -> Found {
     let client = RemoteCollector::connect(&ClientOptions::without_tls(collector)).await.unwrap();
+    // A table has what was reported in its epoch: what an answer has of an earlier one is compared there.
     let mut found = Found::new();
     let values = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
     for (store, kind) in [("flows", values), ("paths", QuestionKind::Postcarding)] {
@@ -99,10 +100,16 @@ async fn answers(collector: &str, keys: &[Key]) -> Found {
                 assert_eq!(answers.generation, epoch.generation);
                 for (key, answer) in keys.iter().zip(answers.of_keys) {
                     let (store, told) = match answer {
-                        KeyAnswer::KeyWrite(answer) => {
-                            ("flows", answer.value.map(|value| to_hex_digits(&value)))
+                        KeyAnswer::KeyWrite(answer) => (
+                            "flows",
+                            answer
+                                .value
+                                .filter(|_| answer.earlier.is_none())
+                                .map(|value| to_hex_digits(&value)),
+                        ),
+                        KeyAnswer::Postcarding(answer) => {
+                            ("paths", (answer.found && answer.earlier.is_none()).then(|| path(&answer)))
                         }
-                        KeyAnswer::Postcarding(answer) => ("paths", answer.found.then(|| path(&answer))),
                         other => panic!("{other:?}"),
                     };
                     told.map(|told| found.insert((store, epoch.generation, to_hex_digits(&key.0)), told));
