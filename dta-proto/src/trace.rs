@@ -16,7 +16,7 @@
 //! | `tdrp` | `trace-counters` | drops of a flow in a host for a reason | CRCs of: flow, host 16, reason 32 |
 //! | `tsiz` | `trace-sizes` | bytes of a flow, over all hosts | CRCs of: flow |
 //!
-//! CRCs are those of [`hashed_key`](crate::telemetry::hashed_key): CRC-32, CRC-32C and CRC-32K over all bytes.
+//! CRCs are those of [`crate::telemetry::hashed_key`]: CRC-32, CRC-32C and CRC-32K over all bytes.
 //!
 //! **Values.** A hop of a path is the low 32 bits of the time at which the packet was there, in nanoseconds. A segment of a
 //! flow is 28 bytes ([`Latency`]). **Entries** of the event lists have 60 bytes ([`TraceEntry`]).

@@ -37,7 +37,7 @@ impl OutputFlag {
     /// Prints a document for programs, or the text from `text` for people.
     ///
     /// # Errors
-    /// As [`print_line`](crate::print_line).
+    /// As [`crate::print_line`].
     pub fn print_document<T: Serialize>(
         self,
         document: &T,
@@ -53,7 +53,7 @@ impl OutputFlag {
 /// Prints a JSON document on several lines.
 ///
 /// # Errors
-/// As [`print_line`](crate::print_line).
+/// As [`crate::print_line`].
 pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print_line(serde_json::to_string_pretty(document)?)?)
 }
@@ -61,7 +61,7 @@ pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
 /// Prints a JSON document on one line.
 ///
 /// # Errors
-/// As [`print_line`](crate::print_line).
+/// As [`crate::print_line`].
 pub fn json_line(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print_line(serde_json::to_string(document)?)?)
 }

@@ -7,7 +7,7 @@
 //! - `ffi`: the library's objects as safe types; all unsafe code of this module.
 //! - `query`: which devices exist and what they can do.
 //! - `open_device`: regions and queue pairs of an open device.
-//! - `back_end`: the [`Nic`](super::Nic), which survives when the device goes and comes back.
+//! - `back_end`: the [`super::Nic`], which survives when the device goes and comes back.
 //! - `requester`: the other side, with which tests compare the software NIC to a real device; only with the
 //!   feature `verbs-requester`.
 
