@@ -369,7 +369,7 @@ mod tests {
     }
 
     /// A database of this type in which one entry covers all IPv4 addresses.
-    fn mmdb(kind: &str, entry: &[u8]) -> Vec<u8> {
+    fn encode_database(kind: &str, entry: &[u8]) -> Vec<u8> {
         let metadata = [
             map(9),
             text("node_count"),
@@ -442,7 +442,7 @@ mod tests {
         ] {
             let in_traits = [map(1), text("traits"), entry(&number)].concat();
             for (kind, entry) in [("GeoLite2-ASN", entry(&number)), ("GeoIP2-Enterprise", in_traits)] {
-                fs::write(&path, mmdb(kind, &entry)).unwrap();
+                fs::write(&path, encode_database(kind, &entry)).unwrap();
                 let networks = Networks::open(None, vec![path.clone()]).unwrap();
                 assert_eq!(told(&networks, "192.0.2.1"), wanted, "{kind}: {number:?}");
             }
