@@ -456,6 +456,8 @@ mod tests {
     fn what_is_forgotten_for_want_of_room_is_logged_if_others_had_a_part_of_it() {
         let log = tempfile::NamedTempFile::new().unwrap();
         let writer = std::sync::Arc::new(log.reopen().unwrap());
+        // With a single subscriber tracing keeps what the first thread to reach a line says, and other tests' threads have none.
+        let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
         tracing::subscriber::with_default(subscriber, || {
             let mut shared = SharingClaims::default();

@@ -210,6 +210,8 @@ mod tests {
     fn any_number_of_unreadable_records_is_a_few_lines_of_log() {
         let log = tempfile::NamedTempFile::new().unwrap();
         let writer = std::sync::Arc::new(log.reopen().unwrap());
+        // With a single subscriber tracing keeps what the first thread to reach a line says, and other tests' threads have none.
+        let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
         let mut cluster = EtcdCluster::default();
         tracing::subscriber::with_default(subscriber, || {

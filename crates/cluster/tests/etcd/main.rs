@@ -234,6 +234,8 @@ async fn a_planner_whose_id_another_one_takes_plans_no_more() {
     let config = nodes.config();
     let log = tempfile::NamedTempFile::new().unwrap();
     let writer = Arc::new(log.reopen().unwrap());
+    // With a single subscriber tracing keeps what the first thread to reach a line says, and other tests' threads have none.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
     let _logged = tracing::subscriber::set_default(subscriber);
     let mut views = follow_cluster(config.clone()).unwrap();
