@@ -7,6 +7,7 @@
 //! - [`layout`]: what lies in memory (slots, checksums, element layouts of the five stores).
 //! - [`store`]: the description of a store, in configuration, sessions and region headers alike.
 //! - [`fit`]: whether a report fits a store.
+//! - [`flow_record`]: what exporters say of a flow, as an entry of a list.
 //! - [`counter`]: what every node counts, and by what name.
 //! - [`crc`]: the CRCs of wire formats and layouts.
 //! - [`list_range`]: a range of lists of an append store.
@@ -41,6 +42,7 @@ pub mod crc;
 pub mod drop_reason;
 pub mod endpoint;
 pub mod fit;
+pub mod flow_record;
 pub mod key;
 pub mod layout;
 pub mod list_range;
