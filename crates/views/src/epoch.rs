@@ -1,5 +1,7 @@
 //! Epochs of stores, in words and for programs.
 
+use std::fmt;
+
 use dta_files::moment;
 use dta_proto::control::{EarlierEpoch, Epoch, EpochState};
 use serde::Serialize;
@@ -95,6 +97,40 @@ impl From<&EarlierEpoch> for EarlierSummary {
 impl EarlierSummary {
     pub fn describe(&self) -> String {
         format!("last reported between {} and {}", self.opened, self.closed)
+    }
+}
+
+/// What is said of batches of an open epoch.
+pub const NOT_WRITTEN: &str = "no longer in the ring: what was read of them comes once the epoch is written";
+
+/// Moments of which nothing is kept.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NotKept {
+    pub from: String,
+    pub to: String,
+}
+
+impl fmt::Display for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nothing is kept from {} to {}", self.from, self.to)
+    }
+}
+
+/// Up to which moment epochs are known, as one comes after the other.
+pub struct EpochCoverage(pub u64);
+
+impl EpochCoverage {
+    /// What is not kept before an epoch, which is known then.
+    pub fn gap_before_epoch(&mut self, epoch: &Epoch) -> Option<NotKept> {
+        let before = self.before_moment(epoch.opened);
+        // One of another collector may have ended later.
+        self.0 = self.0.max(if epoch.state() == EpochState::Open { u64::MAX } else { epoch.flipped_to });
+        before
+    }
+
+    /// What is not kept before a moment.
+    pub fn before_moment(&self, end: u64) -> Option<NotKept> {
+        (self.0 < end).then(|| NotKept { from: moment::format_utc(self.0), to: moment::format_utc(end) })
     }
 }
 

@@ -5,11 +5,14 @@
 //! says which epoch of a store answered, and [`dashboard`] shows all of it in a terminal. All queries go through
 //! [`dta_rpc::Ask`], to a running collector or only to its memory.
 
+pub mod answers;
 pub mod dashboard;
 pub mod epoch;
 #[cfg(test)]
 mod fake;
 pub mod int;
 pub mod lacks;
+pub mod sessions;
+pub mod stores;
 pub mod trace;
 pub mod waterfall;

@@ -1,6 +1,5 @@
 //! `dta-collector query`
 
-use std::fmt;
 use std::io::BufRead;
 use std::str::FromStr;
 
@@ -13,14 +12,13 @@ use dta_cli::terminal;
 use dta_proto::control::{
     CounterAnswer, Epoch, EpochsRequest, KeyWriteAnswer, MAX_KEYS, PathAnswer, Policy, SketchAnswer,
 };
-use dta_proto::key::{Flow, Key, ParseError};
-use dta_proto::telemetry;
 use dta_proto::to_hex_digits;
-use dta_proto::wire::dta::Primitive;
 use dta_rpc::{Ask, ClientError, KeyAnswer, Question, QuestionKind, Spread};
+use dta_views::answers::{
+    CounterResult, NamedKey, PathHops, PathResult, SketchResult, ValueResult, fetch_missing_counts,
+};
 use dta_views::epoch::{EarlierSummary, EpochSummary};
-use dta_views::lacks::MissingReports;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::client_flags::ClientFlags;
 use super::query_series::{self, SpanFlags};
@@ -200,135 +198,8 @@ impl<A> Answered<A> {
     }
 }
 
-/// A key with the spelling that answers show it by: an IPv6 flow cannot be read back from its key.
-#[derive(Clone, Debug)]
-pub(super) struct NamedKey {
-    pub(super) key: Key,
-    name: String,
-}
-
-impl NamedKey {
-    pub(super) fn keys(of: &[NamedKey]) -> Vec<Key> {
-        of.iter().map(|named| named.key).collect()
-    }
-}
-
-impl FromStr for NamedKey {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<NamedKey, ParseError> {
-        let key: Key = text.parse()?;
-        let name = text.parse::<Flow>().map_or_else(|_| key.to_string(), |flow| flow.to_string());
-        Ok(NamedKey { key, name })
-    }
-}
-
-impl fmt::Display for NamedKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
-    }
-}
-
-impl Serialize for NamedKey {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&self.name)
-    }
-}
-
 /// Unanswered keys that are named.
 const NAMED: usize = 10;
-
-#[derive(Serialize)]
-struct ValueResult {
-    key: NamedKey,
-    value: Option<String>,
-    agreeing: u32,
-    differing: u32,
-    copies: u32,
-    /// Where the value is from, if nothing was reported in `epoch`; else `null`.
-    earlier: Option<EarlierSummary>,
-    /// `null` = the store has no epochs.
-    epoch: Option<EpochSummary>,
-}
-
-#[derive(Serialize)]
-struct PathResult {
-    key: NamedKey,
-    found: bool,
-    #[serde(flatten)]
-    route: PathHops,
-    agreeing: u32,
-    differing: u32,
-    /// Where the path is from, if nothing was reported in `epoch`; else `null`.
-    earlier: Option<EarlierSummary>,
-    epoch: Option<EpochSummary>,
-}
-
-#[derive(Clone, PartialEq, Serialize)]
-struct PathHops {
-    /// `null` = not known.
-    hops: Vec<Option<u32>>,
-    path_length: Option<u32>,
-    complete: bool,
-}
-
-impl PathHops {
-    fn from_answer(answer: &PathAnswer) -> Self {
-        let hops = answer.hops.iter().zip(&answer.present);
-        Self {
-            hops: hops.map(|(hop, there)| there.then_some(*hop)).collect(),
-            path_length: (answer.path_length != 0).then_some(answer.path_length),
-            complete: answer.complete,
-        }
-    }
-
-    /// The hops, and how many of them are known.
-    fn hop_cells(&self) -> Vec<String> {
-        let hop = |hop: &Option<u32>| hop.map_or_else(|| "?".to_owned(), |hop| hop.to_string());
-        let hops: Vec<String> = self.hops.iter().map(hop).collect();
-        let known = self.hops.iter().flatten().count();
-        let length = self.path_length.map_or_else(|| "unknown".to_owned(), |length| length.to_string());
-        let of = if self.complete { format!("all {known}") } else { format!("{known} of {length}") };
-        vec![hops.join(" \u{2192} "), of]
-    }
-}
-
-#[derive(Serialize)]
-struct CounterResult<'a> {
-    key: NamedKey,
-    /// Too high by other keys in the same counters, too low by `lacks`.
-    counted: u64,
-    /// `null` = of another moment it is not known.
-    lacks: Option<&'a MissingReports>,
-    /// `null` = the store has no epochs.
-    epoch: Option<EpochSummary>,
-}
-
-/// The name of the key-increment store that `store` means (empty: the only one), and what its counts may be missing.
-async fn missing_counts(client: &Spread, store: &str) -> anyhow::Result<(String, MissingReports)> {
-    let specs = super::store_specs(client).await?;
-    let spec = match store {
-        "" => specs.iter().find(|spec| {
-            spec.kind.primitive() == Primitive::KeyIncrement && !telemetry::is_telemetry_store(&spec.name)
-        }),
-        store => dta_proto::store::find_store(specs.iter(), |spec| spec, store),
-    };
-    let store = spec.map_or_else(|| store.to_owned(), |spec| spec.name.clone());
-    let (sessions, nodes) = (client.fetch_sessions().await?.sessions, client.statistics().await?);
-    let lacks = dta_views::lacks::missing_from_store(&store, Primitive::KeyIncrement, &sessions, &nodes);
-    Ok((store, lacks))
-}
-
-#[derive(Serialize)]
-struct Sketch {
-    key: NamedKey,
-    epoch: u32,
-    estimate: Option<u64>,
-    merged: u32,
-    expected: u32,
-    /// The epoch of the history; `null` = the store has none.
-    table_epoch: Option<EpochSummary>,
-}
 
 /// The number of the epoch that a sketch is asked about, if none was named: at a moment, that of the moment; else the
 /// newest one that is complete.
@@ -367,7 +238,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 &what,
                 &["key", "value", "copies"],
                 &[2],
-                known.answers.iter().map(|(k, a, epoch)| value_result(k, a, epoch.as_ref())),
+                known.answers.iter().map(|(k, a, epoch)| ValueResult::from_answer(k, a, epoch.as_ref())),
                 |v| v.value.is_some(),
                 value_row,
             )?;
@@ -377,14 +248,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
             if let Some(span) = span.requested_span() {
                 let route = |answer: &PathAnswer| answer.found.then(|| PathHops::from_answer(answer));
                 let kind = QuestionKind::Postcarding;
-                return query_series::run(&what, span, kind, &["path", "hops"], route, PathHops::hop_cells);
+                return query_series::run(&what, span, kind, &["path", "hops"], route, hop_cells);
             }
             let known = what.query_answers(&what.parse_keys()?, QuestionKind::Postcarding)?;
             let all_there = print_answers(
                 &what,
                 &["key", "path", "hops", "copies"],
                 &[3],
-                known.answers.iter().map(|(k, a, epoch)| path_result(k, a, epoch.as_ref())),
+                known.answers.iter().map(|(k, a, epoch)| PathResult::from_answer(k, a, epoch.as_ref())),
                 |p| p.found,
                 path_row,
             )?;
@@ -408,7 +279,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
             // What is lacking is known of now.
             let lacks = match what.at {
                 None => Some(super::block_on(async {
-                    missing_counts(&what.connect_at_moment().await?, &what.store).await
+                    Ok(fetch_missing_counts(&what.connect_at_moment().await?, &what.store).await?)
                 })?),
                 Some(_) => None,
             };
@@ -452,13 +323,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 None => super::block_on(sketch_epoch(&what))?,
             };
             let known = what.query_answers::<SketchAnswer>(&keys, QuestionKind::SketchMerge { epoch })?;
-            let sketch = |(key, answer, of): &(NamedKey, SketchAnswer, Option<Epoch>)| Sketch {
-                key: key.clone(),
-                epoch,
-                estimate: answer.estimate,
-                merged: answer.merged,
-                expected: answer.expected,
-                table_epoch: of.as_ref().map(EpochSummary::from),
+            let sketch = |(key, answer, of): &(NamedKey, SketchAnswer, Option<Epoch>)| {
+                SketchResult::from_answer(key, answer, epoch, of.as_ref())
             };
             let all_there = print_answers(
                 &what,
@@ -532,18 +398,6 @@ fn parse_policy(text: &str) -> Result<(Policy, u32), String> {
     }
 }
 
-fn value_result(key: &NamedKey, answer: &KeyWriteAnswer, epoch: Option<&Epoch>) -> ValueResult {
-    ValueResult {
-        key: key.clone(),
-        value: answer.value.as_deref().map(to_hex_digits),
-        agreeing: answer.agreeing,
-        differing: answer.differing,
-        copies: answer.copies,
-        earlier: answer.earlier.as_ref().map(EarlierSummary::from),
-        epoch: epoch.map(EpochSummary::from),
-    }
-}
-
 fn value_row(v: &ValueResult) -> Vec<String> {
     let absent = if v.agreeing > 0 { "undecided" } else { "absent" };
     let differing = if v.differing > 0 { format!(", {} differ", v.differing) } else { String::new() };
@@ -555,40 +409,25 @@ fn value_row(v: &ValueResult) -> Vec<String> {
     ]
 }
 
-fn path_result(key: &NamedKey, answer: &PathAnswer, epoch: Option<&Epoch>) -> PathResult {
-    PathResult {
-        key: key.clone(),
-        found: answer.found,
-        route: PathHops::from_answer(answer),
-        agreeing: answer.agreeing,
-        differing: answer.differing,
-        earlier: answer.earlier.as_ref().map(EarlierSummary::from),
-        epoch: epoch.map(EpochSummary::from),
-    }
-}
-
 fn path_row(p: &PathResult) -> Vec<String> {
     let differing = if p.differing > 0 { format!(", {} differ", p.differing) } else { String::new() };
-    let route = if p.found { p.route.hop_cells() } else { vec!["absent".to_owned(), String::new()] };
+    let route = if p.found { hop_cells(&p.route) } else { vec!["absent".to_owned(), String::new()] };
     let age = describe_earlier(p.earlier.as_ref());
     let cells = [vec![p.key.to_string()], route, vec![format!("{} agree{differing}{age}", p.agreeing)]];
     cells.concat()
 }
 
+/// The hops, and how many of them are known.
+fn hop_cells(route: &PathHops) -> Vec<String> {
+    let hop = |hop: &Option<u32>| hop.map_or_else(|| "?".to_owned(), |hop| hop.to_string());
+    let hops: Vec<String> = route.hops.iter().map(hop).collect();
+    let known = route.hops.iter().flatten().count();
+    let length = route.path_length.map_or_else(|| "unknown".to_owned(), |length| length.to_string());
+    let of = if route.complete { format!("all {known}") } else { format!("{known} of {length}") };
+    vec![hops.join(" \u{2192} "), of]
+}
+
 /// When an answer was reported that an earlier epoch has.
 fn describe_earlier(earlier: Option<&EarlierSummary>) -> String {
     earlier.map_or_else(String::new, |earlier| format!("; {}", earlier.describe()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_ipv6_flow_is_shown_as_it_was_written() {
-        let flow = "[2001:db8::1]:5000->[2001:db8::2]:443/udp";
-        let named: NamedKey = flow.parse().unwrap();
-        assert_eq!((named.key, named.to_string()), (flow.parse().unwrap(), flow.to_owned()));
-        assert_eq!("0a".parse::<NamedKey>().unwrap().to_string(), "0a000000000000000000000000000000");
-    }
 }

@@ -7,9 +7,10 @@ use dta_cli::table::TextTable;
 use dta_files::moment;
 use dta_proto::control::Epoch;
 use dta_rpc::{AskKeys, ClientError, KeyAnswer, QuestionKind, Span};
+use dta_views::answers::NamedKey;
 use serde::Serialize;
 
-use super::query::{KeyQueryArgs, NamedKey};
+use super::query::KeyQueryArgs;
 
 /// A span of time that is asked about.
 #[derive(clap::Args)]

@@ -3,8 +3,7 @@
 use clap::Subcommand;
 use dta_cli::CommandStatus;
 use dta_cli::table::TextTable;
-use dta_proto::control::{Purpose, SessionInfo, Transport};
-use dta_rpc::SpreadMember;
+use dta_views::sessions::{SessionRow, fetch_session_rows};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -48,35 +47,6 @@ enum Command {
 }
 
 #[derive(Serialize)]
-struct SessionRow {
-    /// The address of the collector, if several are asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    collector: Option<String>,
-    name: String,
-    generation: u64,
-    translator: String,
-    /// Seconds; `null` = never.
-    expires_in: Option<f64>,
-    stores: Vec<String>,
-    /// Names of the certificate that opened it; absent without TLS.
-    owner: Option<String>,
-    /// How its frames travel: `ring`, or `udp: ` and the reason; absent if its translator does not say.
-    frames_by: Option<String>,
-    queue_pairs: Vec<QueuePairRow>,
-}
-
-#[derive(Serialize)]
-struct QueuePairRow {
-    qpn: u32,
-    purpose: &'static str,
-    transport: &'static str,
-    state: String,
-    expected_psn: u32,
-    peer_qpn: u32,
-    counters: std::collections::BTreeMap<String, u64>,
-}
-
-#[derive(Serialize)]
 struct EndedSessions {
     ended: Vec<String>,
 }
@@ -96,31 +66,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
 }
 
 fn print_sessions(client: &ClientFlags) -> anyhow::Result<()> {
-    let sessions: Vec<SessionRow> = super::block_on(async {
-        let all = client.connect_all().await?;
-        let members = all.members();
-        let (several, mut sessions, mut away) = (members.len() > 1, Vec::new(), Vec::new());
-        for SpreadMember { address, ask } in members.iter() {
-            match ask.fetch_sessions().await {
-                Ok(told) => {
-                    let at = several.then(|| address.clone());
-                    sessions
-                        .extend(told.sessions.into_iter().map(|session| session_row(session, at.clone())));
-                }
-                Err(error) => away.push((address, error)),
-            }
-        }
-        // One that answers is enough; the others are reported.
-        if away.len() == members.len()
-            && let Some((_, error)) = away.pop()
-        {
-            return Err(error.into());
-        }
-        for (address, error) in away {
-            eprintln!("dta-collector: the collector at {address} does not answer: {error}");
-        }
-        Ok(sessions)
-    })?;
+    let found = super::block_on(async { Ok(fetch_session_rows(&client.connect_all().await?).await?) })?;
+    // One that answers is enough; the others are reported.
+    for (address, error) in &found.unreachable {
+        eprintln!("dta-collector: the collector at {address} does not answer: {error}");
+    }
+    let sessions = found.sessions;
     client.output.print_document(&sessions, |sessions| render_table(sessions, client.is_wide_output()))
 }
 
@@ -174,37 +125,4 @@ fn render_table(sessions: &[SessionRow], wide: bool) -> String {
         }
     }
     table.to_string()
-}
-
-fn session_row(session: SessionInfo, collector: Option<String>) -> SessionRow {
-    let translator = session.translator.unwrap_or_default();
-    SessionRow {
-        collector,
-        name: session.name,
-        generation: session.generation,
-        translator: format!("{}:{}", translator.ip, translator.port),
-        expires_in: (session.expires_in_seconds >= 0.0).then_some(session.expires_in_seconds),
-        stores: session.stores,
-        owner: (!session.owner.is_empty()).then_some(session.owner),
-        frames_by: (!session.frames_by.is_empty()).then_some(session.frames_by),
-        queue_pairs: session
-            .queue_pairs
-            .into_iter()
-            .map(|pair| QueuePairRow {
-                qpn: pair.qpn,
-                purpose: match pair.purpose() {
-                    Purpose::Write => "write",
-                    Purpose::Atomic => "atomic",
-                },
-                transport: match pair.transport() {
-                    Transport::Uc => "UC",
-                    Transport::Rc => "RC",
-                },
-                state: pair.state,
-                expected_psn: pair.expected_psn,
-                peer_qpn: pair.peer_qpn,
-                counters: pair.counters.into_iter().map(|c| (c.name, c.value)).collect(),
-            })
-            .collect(),
-    }
 }

@@ -1,13 +1,11 @@
 //! `dta-collector stats`
 
 use dta_cli::CommandStatus;
-use dta_cli::counters;
 use dta_cli::number::{format_grouped, format_percent};
 use dta_cli::table::TextTable;
 use dta_files::moment;
 use dta_rpc::Spread;
-use dta_views::waterfall::{self, Rates, WaterfallRow};
-use serde::Serialize;
+use dta_views::waterfall::{self, Rates, StatisticsDocument, WaterfallRow};
 
 use super::client_flags::ClientFlags;
 
@@ -42,12 +40,6 @@ pub(in crate::cli) struct Args {
     client: ClientFlags,
 }
 
-#[derive(Serialize)]
-struct Document {
-    nodes: Vec<counters::NodeCountersDocument>,
-    links: Vec<waterfall::LinkLoss>,
-}
-
 pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     if let Some(span) = super::asked_span(args.at, args.since, args.until) {
         return super::stats_then::run(&args.client, span);
@@ -73,10 +65,7 @@ async fn fetch_nodes(client: &Spread) -> anyhow::Result<Vec<waterfall::Waterfall
 
 fn print_nodes(args: &Args, nodes: &[waterfall::WaterfallNode], rates: &Rates) -> anyhow::Result<()> {
     if args.client.output.is_json() {
-        let document = Document {
-            nodes: nodes.iter().map(node_document).collect(),
-            links: waterfall::link_losses(nodes),
-        };
+        let document = StatisticsDocument::from_nodes(nodes);
         return super::print_json(args.watch, &document);
     }
     // Rates exist from the second reading on. An empty column would be in the way on a terminal.
@@ -86,16 +75,6 @@ fn print_nodes(args: &Args, nodes: &[waterfall::WaterfallNode], rates: &Rates) -
         table.add_row(row_cells(&row).into_iter().take(columns));
     }
     super::show_again(args.watch, table)
-}
-
-fn node_document(node: &waterfall::WaterfallNode) -> counters::NodeCountersDocument {
-    counters::NodeCountersDocument {
-        node: node.name.clone(),
-        stage: node.stage.name().to_owned(),
-        session: (!node.session.is_empty()).then(|| node.session.clone()),
-        age_seconds: node.age,
-        counters: node.counters.iter().cloned().collect(),
-    }
 }
 
 fn row_cells(row: &WaterfallRow) -> [String; 5] {

@@ -3,10 +3,7 @@
 use dta_cli::CommandStatus;
 use dta_cli::number::{format_bytes, format_grouped, format_percent};
 use dta_cli::table::TextTable;
-use dta_proto::control::{self, StoreInfo};
-use dta_proto::store::StoreSpec;
-use dta_rpc::event_rings::{self, WrappedRing};
-use serde::Serialize;
+use dta_views::stores::{StoreRow, StoreShareRow, fetch_store_rows};
 
 use super::client_flags::ClientFlags;
 
@@ -22,81 +19,8 @@ pub(in crate::cli) struct Args {
     client: ClientFlags,
 }
 
-#[derive(Serialize)]
-struct StoreRow {
-    #[serde(flatten)]
-    spec: StoreSpec,
-    generation: u64,
-    bytes: u64,
-    memory: String,
-    file: Option<String>,
-    used: u64,
-    capacity: u64,
-    load: f64,
-    survival: Option<f64>,
-    advised_redundancy: Option<u32>,
-    /// What is here, if several collectors share the store; `null` = all of it.
-    here: Option<StoreShareRow>,
-    /// Of INT events: the rings that have turned over, and how far back they reach.
-    rings: Vec<WrappedRing>,
-}
-
-#[derive(Serialize)]
-struct StoreShareRow {
-    /// Of the keys' 256 buckets.
-    buckets: Option<String>,
-    lists: Option<Vec<Range>>,
-    /// The collector that has all of it.
-    elsewhere: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Range {
-    first: u32,
-    count: u32,
-}
-
-impl StoreShareRow {
-    fn from_store_info(info: &StoreInfo) -> anyhow::Result<Option<StoreShareRow>> {
-        let buckets = control::copies_from_ranges(&info.buckets)?;
-        let lists = || info.lists.iter().map(|l| Range { first: l.first, count: l.count }).collect();
-        let here = StoreShareRow {
-            buckets: (!buckets.is_whole_store()).then(|| buckets.to_string()),
-            lists: (!info.lists.is_empty()).then(lists),
-            elsewhere: (!info.elsewhere.is_empty()).then(|| info.elsewhere.clone()),
-        };
-        let is_all = here.buckets.is_none() && here.lists.is_none() && here.elsewhere.is_none();
-        Ok((!is_all).then_some(here))
-    }
-
-    fn describe(&self) -> String {
-        if let Some(address) = &self.elsewhere {
-            return format!("nothing, {address} has it");
-        }
-        if let Some(buckets) = &self.buckets {
-            return format!("buckets {buckets}");
-        }
-        let range = |l: &Range| match l.count {
-            1 => l.first.to_string(),
-            count => format!("{}-{}", l.first, u64::from(l.first) + u64::from(count) - 1),
-        };
-        let lists: Vec<String> = self.lists.iter().flatten().map(range).collect();
-        format!("lists {}", lists.join(","))
-    }
-}
-
 pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
-    let stores = super::block_on(async {
-        let ask = args.client.connect_all().await?;
-        let mut stores = Vec::new();
-        for info in ask.stores_that_answer().await? {
-            let mut store = store_row(info)?;
-            // Lists of a shared store may be at another collector: rings that cannot be read here are left out.
-            store.rings = event_rings::turned_over(&ask, &store.spec).await.unwrap_or_default();
-            stores.push(store);
-        }
-        anyhow::Ok(stores)
-    })?;
+    let stores = super::block_on(async { Ok(fetch_store_rows(&args.client.connect_all().await?).await?) })?;
     args.client.output.print_document(&stores, |stores| {
         let table = render_table(stores, args.client.is_wide_output());
         let short = stores.iter().flat_map(|store| &store.rings).filter(|ring| ring.is_short());
@@ -155,23 +79,4 @@ fn render_table(stores: &[StoreRow], wide: bool) -> String {
         }
     }
     table.to_string()
-}
-
-fn store_row(info: StoreInfo) -> anyhow::Result<StoreRow> {
-    let spec = info.store.as_ref().map(StoreSpec::try_from).transpose()?;
-    let here = StoreShareRow::from_store_info(&info)?;
-    Ok(StoreRow {
-        spec: spec.ok_or_else(|| anyhow::anyhow!("the collector described a store without naming it"))?,
-        generation: info.generation,
-        bytes: info.length,
-        memory: info.memory,
-        file: (!info.file.is_empty()).then_some(info.file),
-        used: info.used,
-        capacity: info.capacity,
-        load: info.load,
-        survival: info.survival,
-        advised_redundancy: info.advised_redundancy,
-        here,
-        rings: Vec::new(),
-    })
 }

@@ -1,15 +1,13 @@
 //! `dta-collector tail`
 
-use std::fmt;
-
 use dta_cli::CommandStatus;
 use dta_cli::number::format_count;
 use dta_cli::output::{self, OutputFlag};
-use dta_files::moment::{self, format_utc};
+use dta_files::moment;
 use dta_proto::control::{EntriesRequest, Epoch, EpochState, TailRequest, TailResponse};
 use dta_proto::to_hex_digits;
 use dta_rpc::{Ask, Span, TailMessages};
-use dta_views::epoch::EpochSummary;
+use dta_views::epoch::{EpochCoverage, EpochSummary, NOT_WRITTEN, NotKept};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -72,10 +70,6 @@ struct TailEntriesArgs {
     client: ClientFlags,
 }
 
-/// What is said of batches of an open epoch.
-pub(super) const NOT_WRITTEN: &str =
-    "no longer in the ring: what was read of them comes once the epoch is written";
-
 /// What is said of a list that is followed, and not of a past one.
 const FOLLOWING: [&str; 3] = ["from_start", "from_sequence", "once"];
 
@@ -91,19 +85,6 @@ enum TailLine {
     Overwritten(u64),
     Missing(u64),
     Damaged(u64),
-}
-
-/// Moments of which nothing is kept.
-#[derive(Serialize)]
-pub(super) struct NotKept {
-    from: String,
-    to: String,
-}
-
-impl fmt::Display for NotKept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nothing is kept from {} to {}", self.from, self.to)
-    }
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
@@ -176,24 +157,6 @@ async fn of_epochs(
         each(TailLine::NotKept(rest))?;
     }
     Ok(status)
-}
-
-/// Up to which moment epochs are known, as one comes after the other.
-pub(super) struct EpochCoverage(pub(super) u64);
-
-impl EpochCoverage {
-    /// What is not kept before an epoch, which is known then.
-    pub(super) fn gap_before_epoch(&mut self, epoch: &Epoch) -> Option<NotKept> {
-        let before = self.before_moment(epoch.opened);
-        // One of another collector may have ended later.
-        self.0 = self.0.max(if epoch.state() == EpochState::Open { u64::MAX } else { epoch.flipped_to });
-        before
-    }
-
-    /// What is not kept before a moment.
-    pub(super) fn before_moment(&self, moment: u64) -> Option<NotKept> {
-        (self.0 < moment).then(|| NotKept { from: format_utc(self.0), to: format_utc(moment) })
-    }
 }
 
 fn message_lines(message: TailResponse) -> impl Iterator<Item = TailLine> {

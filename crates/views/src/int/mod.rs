@@ -6,6 +6,7 @@
 
 pub mod draw;
 pub mod event;
+pub mod event_reader;
 pub mod flow;
 pub mod moment;
 pub(crate) mod stores;

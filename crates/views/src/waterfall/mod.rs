@@ -3,6 +3,7 @@
 //! Pure: turns the answer of [`Ask::statistics`](dta_rpc::Ask::statistics) into rows for the command line and the
 //! dashboard.
 
+mod document;
 mod node;
 mod rates;
 mod then;
@@ -13,6 +14,7 @@ use dta_proto::counter::{
 };
 use serde::Serialize;
 
+pub use document::StatisticsDocument;
 pub use node::{WaterfallNode, ordered_nodes};
 pub use rates::Rates;
 pub use then::{OfStore, PastWaterfall, past_waterfall};
