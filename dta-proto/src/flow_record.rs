@@ -7,7 +7,10 @@
 //! IPv6 address it is mapped to (RFC 4291 2.5.5.2). A column that the exporter did not fill is 0, an address `::`.
 //! Counts are as reported: who asks multiplies by `sampling_rate`.
 
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv6Addr};
+
+use crate::crc::crc32c;
+use crate::key::Flow;
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +208,51 @@ flow_record! {
     nat_event: u8 = "nat-event" NUMBER_8,
 }
 
+/// `direction` of what was counted where the flow enters the exporter.
+pub const DIRECTION_INGRESS: u8 = 1;
+/// `direction` of what was counted where the flow leaves the exporter.
+pub const DIRECTION_EGRESS: u8 = 2;
+
+/// An address as a record has it.
+#[inline]
+pub const fn to_mapped_address(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+/// The number under which an exporter stands where switches are numbered: its IPv4 address, or a checksum of its IPv6 address in
+/// 240.0.0.0/4, where no exporter is (RFC 1112 4).
+#[inline]
+pub fn switch_from_exporter(exporter: IpAddr) -> u32 {
+    match exporter.to_canonical() {
+        IpAddr::V4(address) => address.to_bits(),
+        IpAddr::V6(address) => 0xf000_0000 | crc32c(&address.octets()) >> 4,
+    }
+}
+
+impl FlowRecord {
+    /// The flow, as the keys of other stores have it.
+    #[inline]
+    pub fn flow_key(&self) -> Flow {
+        let [src, dst] = [self.src, self.dst].map(|address| IpAddr::V6(address).to_canonical());
+        Flow { src, dst, sport: self.src_port, dport: self.dst_port, proto: self.protocol }
+    }
+
+    /// Packets, scaled by the sampling rate.
+    #[inline]
+    pub fn total_packets(&self) -> u64 {
+        self.packets.saturating_mul(self.sampling_rate.max(1).into())
+    }
+
+    /// Bytes, scaled by the sampling rate.
+    #[inline]
+    pub fn total_bytes(&self) -> u64 {
+        self.bytes.saturating_mul(self.sampling_rate.max(1).into())
+    }
+}
+
 /// Bytes of an entry.
 pub const ENTRY_LEN: usize = {
     let (mut at, mut len) = (0, 0);
@@ -279,6 +327,21 @@ mod tests {
         assert_eq!(entry[src.offset..][..16], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 1]);
         assert_eq!(Column::from_name("dst-port").unwrap().read_value(&entry), 443);
         assert_eq!(src.read_value(&entry), 0xffff_c000_0201);
+    }
+
+    #[test]
+    fn flows_totals_and_exporters() {
+        let mut record = FlowRecord { packets: 7, bytes: 1 << 60, src_port: 1, ..FlowRecord::EMPTY };
+        assert_eq!((record.total_packets(), record.total_bytes()), (7, 1 << 60), "of no rate");
+        record.sampling_rate = 100;
+        assert_eq!((record.total_packets(), record.total_bytes()), (700, u64::MAX));
+        [record.src, record.dst] =
+            ["192.0.2.1", "198.51.100.7"].map(|text| to_mapped_address(text.parse().unwrap()));
+        (record.dst_port, record.protocol) = (443, 6);
+        assert_eq!(record.flow_key().to_string(), "192.0.2.1:1->198.51.100.7:443/tcp");
+        assert_eq!(switch_from_exporter(IpAddr::V6(record.src)), 0xc000_0201);
+        let [a, b] = ["2001:db8::1", "2001:db8::2"].map(|text| switch_from_exporter(text.parse().unwrap()));
+        assert!(a != b && a >> 28 == 15 && b >> 28 == 15);
     }
 
     proptest! {

@@ -6,10 +6,10 @@
 //!
 //! - [`int`]: Telemetry Reports and the INT in the reported packets.
 //! - [`flows`]: flow exports, with the memory that each exporter needs; [`sflow`]: the datagrams of sFlow.
-//! - [`flow_record`]: what an exporter says of a flow, in whatever format.
+//! - [`exported`]: what an exporter says, in whatever format.
 //! - [`reports`]: rules, change detection, counts; primitives come out.
 
-pub mod flow_record;
+pub mod exported;
 pub mod flows;
 pub mod int;
 pub mod reports;

@@ -3,16 +3,16 @@
 use std::net::Ipv4Addr;
 
 use dta_proto::counter::FlowReason;
+use dta_proto::flow_record::{DIRECTION_EGRESS, FlowRecord};
 use dta_proto::key::Flow;
 use dta_proto::telemetry::InterfaceCounter;
 use dta_proto::trace::TraceName;
-use dta_telemetry::flow_record::{
-    Exported, FlowRecord, FlowStart, InterfaceName, InterfaceReading, PacketDrop,
-};
+use dta_telemetry::exported::{Exported, InterfaceName, InterfaceReading, PacketDrop};
 use dta_telemetry::flows::emit::{
     self, FIELDS, FIELDS_V6, encode_record, encode_template, encode_u16_words, set, unsampled_record,
 };
 use dta_telemetry::flows::{Decoder, FlowExportFormat, FlowExportSource};
+use dta_telemetry::reports::ArrivalTime;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
@@ -33,7 +33,7 @@ fn exported(
     datagram: &[u8],
 ) -> Vec<Result<Exported, FlowReason>> {
     let mut all = Vec::new();
-    decoder.decode_datagram(now, from, datagram, |one| all.push(one));
+    decoder.decode_datagram(ArrivalTime { now, wall: 0 }, (from, 2055).into(), datagram, |one| all.push(one));
     all
 }
 
@@ -49,12 +49,12 @@ fn flow(text: &str) -> Flow {
 }
 
 fn tcp() -> FlowRecord {
-    FlowRecord { egress: Some(3), ..unsampled_record(flow("10.0.0.1:5000->10.0.0.2:80/tcp"), 7, 4200) }
+    FlowRecord { out_if: 3, ..unsampled_record(flow("10.0.0.1:5000->10.0.0.2:80/tcp"), 7, 4200) }
 }
 
 fn udp6() -> FlowRecord {
     FlowRecord {
-        at_egress: true,
+        direction: DIRECTION_EGRESS,
         ..unsampled_record(flow("[2001:db8::1]:5000->[2001:db8::2]:443/udp"), 1, 1280)
     }
 }
@@ -73,46 +73,63 @@ fn records_of_every_format_are_the_same() {
     let (_, ipfix) = all(&[emit::ipfix_message(1, 0, &[vec![set(2, &templates)], data.to_vec()].concat())]);
     assert_eq!(ipfix, v9);
     let (_, v5) = all(&[emit::netflow_v5_datagram(1, 0, 0, &[tcp()])]);
-    // Its header and records have all times, which are 0 here.
-    assert_eq!(v5, [Ok(FlowRecord { start: Some(FlowStart::Ago(0)), ..tcp() })]);
+    // It does not say where it counted.
+    assert_eq!(v5, [Ok(FlowRecord { direction: 0, ..tcp() })]);
 }
 
 #[test]
-fn a_record_says_when_its_flow_began() {
-    let start = |decoded: &Decoded| decoded[0].unwrap().start;
-    // 100 s after its start, wrapped around, the exporter sends a flow that began 7 s before.
-    let (uptime, began) = (2_000u32, 2_000u32.wrapping_sub(7_000));
+fn a_record_says_when_its_flow_began_and_ended() {
+    let times = |decoded: &Decoded| (decoded[0].unwrap().start, decoded[0].unwrap().end);
+    let (seconds, second) = (1_700_000_000u64, 1_000_000_000u64);
+    // 2 s after its uptime has wrapped around, the exporter sends a flow that began 7 s before.
+    let (uptime, began, ended) = (2_000u32, 2_000u32.wrapping_sub(7_000), 1_999u32);
+    let told = ((seconds - 7) * second, seconds * second - 1_000_000);
     let mut v5 = emit::netflow_v5_datagram(1, 0, 0, &[tcp()]);
     v5[4..8].copy_from_slice(&uptime.to_be_bytes());
+    v5[8..12].copy_from_slice(&(seconds as u32).to_be_bytes());
+    v5[12..16].copy_from_slice(&5u32.to_be_bytes());
     v5[48..52].copy_from_slice(&began.to_be_bytes());
-    assert_eq!(start(&all(&[v5]).1), Some(FlowStart::Ago(7_000_000_000)));
-    let with = |field: (u16, u16)| FIELDS.iter().copied().chain([field]).collect::<Vec<_>>();
+    v5[52..56].copy_from_slice(&ended.to_be_bytes());
+    assert_eq!(times(&all(&[v5]).1), (told.0 + 5, told.1 + 5));
+    let with = |fields: &[(u16, u16)]| [&FIELDS[..], fields].concat();
     let body = |time: &[u8]| [encode_record(&tcp()), time.to_vec()].concat();
     let v9 = |began: u32| {
-        let sets = [set(0, &encode_template(256, &with((22, 4)))), set(256, &body(&began.to_be_bytes()))];
+        let times = [began.to_be_bytes(), ended.to_be_bytes()].concat();
+        let sets = [set(0, &encode_template(256, &with(&[(22, 4), (21, 4)]))), set(256, &body(&times))];
         let mut v9 = emit::netflow_v9_datagram(1, 0, &sets);
         v9[4..8].copy_from_slice(&uptime.to_be_bytes());
-        start(&all(&[v9]).1)
+        v9[8..12].copy_from_slice(&(seconds as u32).to_be_bytes());
+        v9
     };
-    assert_eq!(v9(began), Some(FlowStart::Ago(7_000_000_000)));
-    assert_eq!(v9(uptime + 1), None, "not after it was sent");
-    let (seconds, ntp) = (1_700_000_000u64, 2_208_988_800u64);
+    assert_eq!(times(&all(&[v9(began)]).1), told);
+    assert_eq!(times(&all(&[v9(uptime + 1)]).1).0, seconds * second + 1_000_000, "counted while it was sent");
+    // Of an exporter without a clock, the arrival stands for the time of sending.
+    let mut without_clock = v9(began);
+    without_clock[8..12].copy_from_slice(&60u32.to_be_bytes());
+    let at = ArrivalTime { now: 0, wall: 100 * second };
+    let mut decoded = Vec::new();
+    Decoder::new(1).decode_datagram(at, (HERE, 2055).into(), &without_clock, |one| decoded.push(one));
+    let [Ok(Exported::Flow(record))] = decoded[..] else { panic!("{decoded:?}") };
+    assert_eq!((record.received, record.start), (100 * second, 93 * second));
+    let ntp = 2_208_988_800u64;
     for (number, time, nanoseconds) in [
         (150, (seconds as u32).to_be_bytes().to_vec(), 0),
         (152, (seconds * 1000 + 5).to_be_bytes().to_vec(), 5_000_000),
         (156, ((seconds + ntp) << 32 | 1 << 31).to_be_bytes().to_vec(), 500_000_000),
     ] {
-        let fields = with((number, time.len() as u16));
-        let sets = [set(2, &encode_template(256, &fields)), set(256, &body(&time))];
-        let expected = FlowStart::At(seconds * 1_000_000_000 + nanoseconds);
-        assert_eq!(start(&all(&[emit::ipfix_message(1, 0, &sets)]).1), Some(expected), "{number}");
+        let expected = seconds * second + nanoseconds;
+        for (number, expected) in [(number, (expected, 0)), (number + 1, (0, expected))] {
+            let fields = with(&[(number, time.len() as u16)]);
+            let sets = [set(2, &encode_template(256, &fields)), set(256, &body(&time))];
+            assert_eq!(times(&all(&[emit::ipfix_message(1, 0, &sets)]).1), expected, "{number}");
+        }
     }
 }
 
 #[test]
 fn interfaces_are_named_by_options() {
     let named = |name: &str| {
-        Ok(Exported::Name(InterfaceName { exporter: HERE, interface: 3, name: TraceName::new(name) }))
+        Ok(Exported::Name(InterfaceName { exporter: HERE.into(), interface: 3, name: TraceName::new(name) }))
     };
     let number = 3u32.to_be_bytes();
     // v9: scope interface (2), or scope system (1) with the interface among the options; the name before the description.
@@ -146,11 +163,11 @@ fn interfaces_are_named_by_options() {
 #[test]
 fn protocols_without_ports_have_none() {
     let icmp = unsampled_record(Flow { dport: 0x0800, ..flow("10.0.0.1->10.0.0.2/icmp") }, 1, 84);
-    let plain = FlowRecord { flow: Flow { dport: 0, ..icmp.flow }, ..icmp };
+    let plain = FlowRecord { dst_port: 0, icmp: 0x0800, ..icmp };
     let template = set(0, &encode_template(256, &FIELDS));
     let (_, v9) = all(&[emit::netflow_v9_datagram(1, 0, &[template, set(256, &encode_record(&icmp))])]);
     let (_, v5) = all(&[emit::netflow_v5_datagram(1, 0, 0, &[icmp])]);
-    assert_eq!((v9[0].unwrap().flow, v5[0].unwrap().flow), (plain.flow, plain.flow));
+    assert_eq!((v9, v5), (vec![Ok(plain)], vec![Ok(FlowRecord { direction: 0, ..plain })]));
 }
 
 #[test]
@@ -164,7 +181,8 @@ fn numbers_have_any_length_and_fields_may_be_unknown_or_of_an_enterprise() {
     let mut data = vec![10, 0, 0, 1, 10, 0, 0, 2, 1, 0, 1, 0, 1, 0, 0, 0, 0];
     data.extend([4, b'e', b't', b'h', b'0', 1, 2, 9, 9, 9, 9]);
     let (_, decoded) = all(&[emit::ipfix_message(1, 0, &[set(2, &body), set(256, &data)])]);
-    assert_eq!(decoded, [Ok(unsampled_record(flow("10.0.0.1->10.0.0.2/icmp"), 256, 1 << 32))]);
+    let icmp = unsampled_record(flow("10.0.0.1->10.0.0.2/icmp"), 256, 1 << 32);
+    assert_eq!(decoded, [Ok(FlowRecord { direction: 0, ..icmp })]);
 }
 
 #[test]
@@ -176,16 +194,17 @@ fn both_directions_of_a_flow_are_two_records() {
     data.drain(13..18);
     data.extend([0, 0, 0, 5, 0, 0, 1, 0]);
     let (_, decoded) = all(&[emit::ipfix_message(1, 0, &[set(2, &body), set(256, &data)])]);
-    let there = FlowRecord { egress: None, ..tcp() };
-    assert_eq!(decoded, [Ok(there), Ok(unsampled_record(flow("10.0.0.2:80->10.0.0.1:5000/tcp"), 5, 256))]);
+    let there = FlowRecord { out_if: 0, direction: 0, ..tcp() };
+    let back = unsampled_record(flow("10.0.0.2:80->10.0.0.1:5000/tcp"), 5, 256);
+    assert_eq!(decoded, [Ok(there), Ok(FlowRecord { direction: 0, ..back })]);
 }
 
 #[test]
 fn what_is_sampled_has_its_rate() {
-    let rate = |decoded: &Decoded| decoded.iter().map(|one| one.unwrap().sampling).collect::<Vec<_>>();
+    let rate = |decoded: &Decoded| decoded.iter().map(|one| one.unwrap().sampling_rate).collect::<Vec<_>>();
     let (_, v5) = all(&[emit::netflow_v5_datagram(1, 0, 0x4000 | 100, &[tcp()])]);
     assert_eq!(rate(&v5), [100]);
-    assert_eq!((v5[0].unwrap().all_packets(), v5[0].unwrap().all_bytes()), (700, 420_000));
+    assert_eq!((v5[0].unwrap().total_packets(), v5[0].unwrap().total_bytes()), (700, 420_000));
     // v9: two samplers in options; records name one of them, or none.
     let options = encode_u16_words(&[300, 4, 8, 1, 4, 48, 1, 50, 4]);
     let sampler = |id: u8, rate: u32| [vec![0, 0, 0, 0, id], rate.to_be_bytes().to_vec()].concat();
@@ -237,7 +256,7 @@ fn templates_are_each_exporters_own_and_gaps_too() {
         decode(&mut decoder, 0, from, &emit::netflow_v9_datagram(sequence, 0, &data));
     }
     let counted: Vec<_> = decoder.source_gaps().filter(|(_, counters)| counters.gaps != 0).collect();
-    let source = FlowExportSource { exporter: HERE, format: FlowExportFormat::V9, domain: 0 };
+    let source = FlowExportSource { exporter: HERE.into(), format: FlowExportFormat::V9, domain: 0 };
     assert_eq!(counted.len(), 1);
     assert_eq!((counted[0].0, counted[0].1.gaps, counted[0].1.gaps_filled), (source, 3, 1));
 }
@@ -333,7 +352,7 @@ fn packet() -> Vec<u8> {
 
 fn sampled() -> FlowRecord {
     let flow = flow("10.0.0.1:5000->10.0.0.2:443/udp");
-    FlowRecord { egress: Some(4), sampling: 100, ..unsampled_record(flow, 1, 500) }
+    FlowRecord { out_if: 4, in_if: 3, domain: 2, sampling_rate: 100, ..unsampled_record(flow, 1, 500) }
 }
 
 /// A sample by the interface 3, by which the packet came.
@@ -357,34 +376,34 @@ fn samples_of_packets_are_records_in_each_form() {
         // Sampled where it leaves.
         (
             emit::sflow_sample(1, &[7, 4, 100, 0, 0, 3, 4], &records),
-            FlowRecord { at_egress: true, ..sampled() },
+            FlowRecord { direction: DIRECTION_EGRESS, ..sampled() },
         ),
         (
             emit::sflow_sample(3, &[7, 0, 4, 100, 0, 0, 0, 3, 0, 4], &records),
-            FlowRecord { at_egress: true, ..sampled() },
+            FlowRecord { direction: DIRECTION_EGRESS, ..sampled() },
         ),
         // To several interfaces, to none, to the agent itself; and not of an interface, and without a rate.
         (
             emit::sflow_sample(1, &[7, 3, 100, 0, 0, 3, 0x8000_0002], &records),
-            FlowRecord { egress: None, ..sampled() },
+            FlowRecord { out_if: 0, ..sampled() },
         ),
         (
             emit::sflow_sample(3, &[7, 0, 3, 100, 0, 0, 0, 3, 1, 258], &records),
-            FlowRecord { egress: None, ..sampled() },
+            FlowRecord { out_if: 0, ..sampled() },
         ),
         (
             emit::sflow_sample(1, &[7, 3, 100, 0, 0, 3, 0x3fff_ffff], &records),
-            FlowRecord { egress: None, ..sampled() },
+            FlowRecord { out_if: 0, ..sampled() },
         ),
         (
             emit::sflow_sample(1, &[7, 0x0200_0004, 0, 0, 0, 3, 4], &records),
-            FlowRecord { sampling: 1, ..sampled() },
+            FlowRecord { sampling_rate: 1, ..sampled() },
         ),
         (sample(&[emit::sflow_header_record(11, &packet()[14..])]), sampled()),
     ] {
         let (decoder, decoded) = all(&[sflow(1, &[sample])]);
         assert_eq!(decoded, [Ok(expected)]);
-        let source = FlowExportSource { exporter: HERE, format: FlowExportFormat::Sflow, domain: 2 };
+        let source = FlowExportSource { exporter: HERE.into(), format: FlowExportFormat::Sflow, domain: 2 };
         assert_eq!(decoder.source_gaps().map(|(source, _)| source).collect::<Vec<_>>(), [source]);
     }
 }
@@ -410,15 +429,16 @@ fn notices_of_drops_and_counters_of_interfaces() {
     let mut decoder = Decoder::new(16);
     let decoded = exported(&mut decoder, 0, HERE, &sflow(1, &samples));
     let dropped = PacketDrop {
-        flow: Some(sampled().flow),
-        exporter: HERE,
+        flow: Some(sampled().flow_key()),
+        exporter: HERE.into(),
         ingress: Some(3),
         egress: Some(4),
         reason: 18,
     };
     let mut counts = [Some(9); InterfaceCounter::ALL.len()];
     counts[InterfaceCounter::OutOctets as usize] = Some(1 << 40);
-    let reading = InterfaceReading { exporter: HERE, interface: 4, speed: Some(1_000_000_000), counts };
+    let reading =
+        InterfaceReading { exporter: HERE.into(), interface: 4, speed: Some(1_000_000_000), counts };
     let expected = [
         Exported::Drop(dropped),
         Exported::Drop(PacketDrop { flow: None, ..dropped }),
@@ -434,7 +454,7 @@ fn notices_of_drops_and_counters_of_interfaces() {
 fn agents_and_their_parts_number_datagrams_for_themselves() {
     let mut decoder = Decoder::new(16);
     let datagram = |sub_agent, sequence| emit::sflow_datagram(HERE, sub_agent, sequence, &[]);
-    // A datagram may come by any address; an agent without an IPv4 address of its own is known by that.
+    // A datagram may come by any address; an agent that does not know its own is known by that.
     let there = Ipv4Addr::new(192, 0, 2, 1);
     let (mut unknown, mut v6) = (datagram(1, 1), datagram(1, 1));
     unknown[8..12].fill(0);
@@ -446,7 +466,12 @@ fn agents_and_their_parts_number_datagrams_for_themselves() {
     let mut gaps: Vec<_> =
         decoder.source_gaps().map(|(source, counters)| (source.to_string(), counters.gaps)).collect();
     gaps.sort();
-    let expected = [("10.0.0.1/sflow/1", 2), ("10.0.0.1/sflow/2", 0), ("192.0.2.1/sflow/1", 0)];
+    let expected = [
+        ("10.0.0.1/sflow/1", 2),
+        ("10.0.0.1/sflow/2", 0),
+        ("192.0.2.1/sflow/1", 0),
+        ("2020:2020:2020:2020:2020:2020:2020:2020/sflow/1", 0),
+    ];
     assert_eq!(gaps, expected.map(|(source, gaps)| (source.to_owned(), gaps)));
 }
 

@@ -3,9 +3,10 @@
 use std::net::Ipv4Addr;
 
 use dta_proto::counter::FlowReason;
-use dta_telemetry::flow_record::Exported;
+use dta_telemetry::exported::Exported;
 use dta_telemetry::flows::Decoder;
 use dta_telemetry::flows::emit::{self, FIELDS, encode_record, encode_template, set, unsampled_record};
+use dta_telemetry::reports::ArrivalTime;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const SECOND: u64 = 1_000_000_000;
@@ -17,7 +18,7 @@ fn decode(
     datagram: &[u8],
 ) -> Vec<Result<Exported, FlowReason>> {
     let mut all = Vec::new();
-    decoder.decode_datagram(now, from, datagram, |one| all.push(one));
+    decoder.decode_datagram(ArrivalTime { now, wall: 0 }, (from, 2055).into(), datagram, |one| all.push(one));
     all
 }
 

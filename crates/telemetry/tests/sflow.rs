@@ -13,8 +13,10 @@ use std::path::Path;
 use std::process::Command;
 
 use dta_proto::counter::FlowReason;
-use dta_telemetry::flow_record::Exported;
+use dta_proto::flow_record::DIRECTION_INGRESS;
+use dta_telemetry::exported::Exported;
 use dta_telemetry::flows::Decoder;
+use dta_telemetry::reports::ArrivalTime;
 use sflow::{Drops, made, truth};
 use softflowd::{Flows, is_lost, traffic};
 
@@ -30,23 +32,28 @@ struct Told {
 fn decode<'a>(decoder: &mut Decoder, datagrams: impl IntoIterator<Item = &'a Vec<u8>>) -> Told {
     let mut told = Told::default();
     for datagram in datagrams {
-        decoder.decode_datagram(0, Ipv4Addr::LOCALHOST, datagram, |one| match one {
-            Ok(Exported::Flow(record)) => {
-                let sum = told.flows.entry(record.flow).or_default();
-                *sum = (sum.0 + record.all_packets(), sum.1 + record.all_bytes());
-                assert_eq!((record.egress, record.at_egress), (Some(3), false));
-            }
-            Ok(Exported::Drop(drop)) => {
-                *told.drops.entry((drop.flow, drop.reason)).or_default() += 1;
-                assert_eq!((drop.ingress, drop.egress), (Some(1), Some(3)));
-            }
-            Ok(Exported::Interface(reading)) => {
-                told.interfaces += 1;
-                assert_eq!((reading.interface, reading.speed), (3, Some(1_000_000_000)));
-            }
-            Err(FlowReason::NoFlow) => told.others += 1,
-            other => panic!("{other:?}"),
-        });
+        decoder.decode_datagram(
+            ArrivalTime::default(),
+            (Ipv4Addr::LOCALHOST, 6343).into(),
+            datagram,
+            |one| match one {
+                Ok(Exported::Flow(record)) => {
+                    let sum = told.flows.entry(record.flow_key()).or_default();
+                    *sum = (sum.0 + record.total_packets(), sum.1 + record.total_bytes());
+                    assert_eq!((record.out_if, record.direction), (3, DIRECTION_INGRESS));
+                }
+                Ok(Exported::Drop(drop)) => {
+                    *told.drops.entry((drop.flow, drop.reason)).or_default() += 1;
+                    assert_eq!((drop.ingress, drop.egress), (Some(1), Some(3)));
+                }
+                Ok(Exported::Interface(reading)) => {
+                    told.interfaces += 1;
+                    assert_eq!((reading.interface, reading.speed), (3, Some(1_000_000_000)));
+                }
+                Err(FlowReason::NoFlow) => told.others += 1,
+                other => panic!("{other:?}"),
+            },
+        );
     }
     told
 }

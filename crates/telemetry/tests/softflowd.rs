@@ -5,10 +5,11 @@ mod beside;
 #[path = "../../../testbed/tests/shared/softflowd.rs"]
 mod softflowd;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use dta_telemetry::flow_record::Exported;
+use dta_telemetry::exported::Exported;
 use dta_telemetry::flows::Decoder;
+use dta_telemetry::reports::ArrivalTime;
 use softflowd::{Flows, exported, is_lost, missing, traffic, truth};
 
 /// Sums of the records of an exporter.
@@ -19,10 +20,10 @@ fn decode<'a>(
 ) -> Flows {
     let mut flows = Flows::new();
     for datagram in datagrams {
-        decoder.decode_datagram(0, exporter, datagram, |record| {
+        decoder.decode_datagram(ArrivalTime::default(), (exporter, 2055).into(), datagram, |record| {
             let Exported::Flow(record) = record.unwrap() else { panic!("{record:?}") };
-            let sum = flows.entry(record.flow).or_default();
-            *sum = (sum.0 + record.all_packets(), sum.1 + record.all_bytes());
+            let sum = flows.entry(record.flow_key()).or_default();
+            *sum = (sum.0 + record.total_packets(), sum.1 + record.total_bytes());
         });
     }
     flows
@@ -50,7 +51,7 @@ fn every_flow_has_its_packets_and_bytes_and_every_gap_its_length() {
         gaps.sort();
         let missing = missing(&datagrams, version);
         assert!(missing != 0);
-        assert_eq!(gaps, [([10, 0, 0, 1].into(), 0), ([10, 0, 0, 2].into(), missing)], "{what}");
+        assert_eq!(gaps, [(IpAddr::from([10, 0, 0, 1]), 0), ([10, 0, 0, 2].into(), missing)], "{what}");
         assert!(
             decoder.named_counters().iter().all(|(name, count)| !name.ends_with("filled") || *count == 0),
             "{what}"

@@ -15,12 +15,13 @@ use dta_proto::wire::dta::{DtaReport, Nack};
 use dta_proto::wire::frame::Received;
 use dta_proto::wire::roce::{ICRC_LEN, RocePacket, RoceRepr};
 use dta_proto::wire::{checksum, ethernet, ipv4, roce, udp};
-use dta_telemetry::flow_record::Exported;
+use dta_telemetry::exported::Exported;
 use dta_telemetry::flows::Decoder;
 use dta_telemetry::flows::emit::{
     self, FIELDS, FIELDS_V6, encode_record, encode_template, encode_u16_words, set, unsampled_record,
 };
 use dta_telemetry::int::{Dialect, IntSettings, Mark, parse_reports};
+use dta_telemetry::reports::ArrivalTime;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
@@ -175,10 +176,11 @@ fn check_flows(mut bytes: &[u8]) -> bool {
     while let Some((len, rest)) = bytes.split_first_chunk() {
         let (datagram, rest) = rest.split_at(usize::from(u16::from_be_bytes(*len)).min(rest.len()));
         let mut told = 0;
-        decoder.decode_datagram(now, Ipv4Addr::LOCALHOST, datagram, |one| {
+        let at = ArrivalTime { now, wall: now };
+        decoder.decode_datagram(at, (Ipv4Addr::LOCALHOST, 2055).into(), datagram, |one| {
             told += 1;
             if let Ok(Exported::Flow(record)) = one {
-                assert!(record.sampling != 0 && record.all_packets() >= record.packets);
+                assert!(record.sampling_rate != 0 && record.total_packets() >= record.packets);
             }
             taken |= one.is_ok();
         });

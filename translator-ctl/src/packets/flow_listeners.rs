@@ -1,5 +1,6 @@
 //! The listeners for flow exports, beside those of INT.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -69,11 +70,10 @@ impl FlowListeners {
             let at = ArrivalTime { now, wall: now_ns() };
             // A socket's packets have complete headers.
             for datagram in (0..self.batch.len()).filter_map(|index| self.batch.udp_datagram(index)) {
-                self.decoder.decode_datagram(now, *datagram.source().ip(), datagram.payload(), |exported| {
-                    match exported {
-                        Ok(exported) => telemetry.ingest_exported(at, &exported, made),
-                        Err(reason) => telemetry.drop_record(reason),
-                    }
+                let from = SocketAddr::V4(datagram.source());
+                self.decoder.decode_datagram(at, from, datagram.payload(), |exported| match exported {
+                    Ok(exported) => telemetry.ingest_exported(at, &exported, made),
+                    Err(reason) => telemetry.drop_record(reason),
                 });
             }
         }

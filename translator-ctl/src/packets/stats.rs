@@ -205,7 +205,7 @@ mod tests {
         let mut decoder = dta_telemetry::flows::Decoder::new(1);
         for sequence in [1, 3] {
             let header = [0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, sequence, 0, 0, 0, 0];
-            decoder.decode_datagram(0, [10, 0, 0, 1].into(), &header, |_| {});
+            decoder.decode_datagram(Default::default(), ([10, 0, 0, 1], 2055).into(), &header, |_| {});
         }
         let flows = decoder.named_counters();
         assert!(flows.contains(&("flows.gaps_of.10.0.0.1/v9/0".into(), 1)), "{flows:?}");

@@ -2,9 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use dta_proto::flow_record::{DIRECTION_EGRESS, DIRECTION_INGRESS, FlowRecord, to_mapped_address};
 use dta_proto::key::Flow;
-
-use crate::flow_record::FlowRecord;
 
 /// Number and length of each field that [`encode_record`] writes of an IPv4 flow.
 pub const FIELDS: [(u16, u16); 9] =
@@ -13,10 +12,21 @@ pub const FIELDS: [(u16, u16); 9] =
 pub const FIELDS_V6: [(u16, u16); 9] =
     [(27, 16), (28, 16), (7, 2), (11, 2), (4, 1), (61, 1), (14, 4), (2, 4), (1, 4)];
 
-/// A record of a flow at the exporter 10.0.0.1, not sampled.
+/// A record of a flow that enters the exporter 10.0.0.1, not sampled.
 pub fn unsampled_record(flow: Flow, packets: u64, bytes: u64) -> FlowRecord {
-    let exporter = [10, 0, 0, 1].into();
-    FlowRecord { flow, exporter, at_egress: false, egress: None, start: None, packets, bytes, sampling: 1 }
+    FlowRecord {
+        bytes,
+        packets,
+        exporter: Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped(),
+        src: to_mapped_address(flow.src),
+        dst: to_mapped_address(flow.dst),
+        sampling_rate: 1,
+        src_port: flow.sport,
+        dst_port: flow.dport,
+        protocol: flow.proto,
+        direction: DIRECTION_INGRESS,
+        ..FlowRecord::EMPTY
+    }
 }
 
 fn address_octets(address: IpAddr) -> Vec<u8> {
@@ -28,11 +38,11 @@ fn address_octets(address: IpAddr) -> Vec<u8> {
 
 /// A record as [`FIELDS`] or [`FIELDS_V6`] describe it.
 pub fn encode_record(record: &FlowRecord) -> Vec<u8> {
-    let flow = &record.flow;
+    let flow = record.flow_key();
     let mut bytes = [address_octets(flow.src), address_octets(flow.dst)].concat();
     bytes.extend([flow.sport, flow.dport].map(u16::to_be_bytes).concat());
-    bytes.extend([flow.proto, u8::from(record.at_egress)]);
-    for number in [record.egress.unwrap_or(0), record.packets as u32, record.bytes as u32] {
+    bytes.extend([flow.proto, u8::from(record.direction == DIRECTION_EGRESS)]);
+    for number in [record.out_if, record.packets as u32, record.bytes as u32] {
         bytes.extend(number.to_be_bytes());
     }
     bytes
@@ -79,9 +89,9 @@ pub fn netflow_v5_datagram(sequence: u32, engine: u16, sampling: u16, records: &
     [0, 0, 0, sequence].iter().for_each(|word: &u32| bytes.extend(word.to_be_bytes()));
     bytes.extend(encode_u16_words(&[engine, sampling]));
     for record in records {
-        let flow = &record.flow;
+        let flow = record.flow_key();
         bytes.extend([address_octets(flow.src), address_octets(flow.dst), vec![0; 4]].concat());
-        bytes.extend(encode_u16_words(&[0, record.egress.unwrap_or(0) as u16]));
+        bytes.extend(encode_u16_words(&[0, record.out_if as u16]));
         for number in [record.packets as u32, record.bytes as u32, 0, 0] {
             bytes.extend(number.to_be_bytes());
         }

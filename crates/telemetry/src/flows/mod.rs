@@ -15,13 +15,14 @@ mod sflow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 
 use dta_proto::counter::gaps::GapCounters;
 use dta_proto::counter::{FlowReason, translator as names};
 use foldhash::fast::RandomState;
 
-use crate::flow_record::Exported;
+use crate::exported::Exported;
+use crate::reports::ArrivalTime;
 use crate::sflow::SflowDatagram;
 
 use domain::{Domain, FlowExportHeader};
@@ -46,8 +47,8 @@ pub enum FlowExportFormat {
 /// Who numbers its datagrams, and whose templates are its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowExportSource {
-    /// Source address of the datagrams; of sFlow, the IPv4 address by which the agent names itself.
-    pub exporter: Ipv4Addr,
+    /// Source address of the datagrams; of sFlow, the address by which the agent names itself.
+    pub exporter: IpAddr,
     pub format: FlowExportFormat,
     /// The engine's type and id (v5), the source id (v9), the observation domain (IPFIX), or the sub-agent (sFlow).
     pub domain: u32,
@@ -96,20 +97,19 @@ impl Decoder {
         }
     }
 
-    /// Decodes a datagram that arrived at `now` (nanoseconds from any fixed point), and hands on what it says, and the
-    /// reason of each record that is none.
+    /// Decodes a datagram, and hands on what it says, and the reason of each record that is none.
     pub fn decode_datagram(
         &mut self,
-        now: u64,
-        from: Ipv4Addr,
+        at: ArrivalTime,
+        from: SocketAddr,
         payload: &[u8],
         mut each: impl FnMut(Result<Exported, FlowReason>),
     ) {
         self.datagrams += 1;
         // The version has 16 bits; that of sFlow has 32.
         let read = match payload {
-            [0, 0, ..] => self.decode_sflow(now, from, payload, &mut each),
-            _ => self.decode_netflow(now, from, payload, &mut each),
+            [0, 0, ..] => self.decode_sflow(at, from.ip().to_canonical(), payload, &mut each),
+            _ => self.decode_netflow(at, from.ip().to_canonical(), payload, &mut each),
         };
         if let Err(reason) = read {
             each(Err(reason));
@@ -118,15 +118,15 @@ impl Decoder {
 
     fn decode_netflow(
         &mut self,
-        now: u64,
-        from: Ipv4Addr,
+        at: ArrivalTime,
+        from: IpAddr,
         payload: &[u8],
         each: &mut impl FnMut(Result<Exported, FlowReason>),
     ) -> Result<(), FlowReason> {
         let header = FlowExportHeader::parse_payload(from, payload)?;
-        let domain = self.find_or_add_domain(now, header.source).ok_or(FlowReason::NoRoom)?;
+        let domain = self.find_or_add_domain(at.now, header.source).ok_or(FlowReason::NoRoom)?;
         let mut names = 0;
-        let options = domain.decode_datagram(now, &header, payload, &mut |one| {
+        let options = domain.decode_datagram(at, &header, payload, &mut |one| {
             names += u64::from(matches!(one, Ok(Exported::Name(_))));
             each(one);
         });
@@ -137,20 +137,20 @@ impl Decoder {
 
     fn decode_sflow(
         &mut self,
-        now: u64,
-        from: Ipv4Addr,
+        at: ArrivalTime,
+        from: IpAddr,
         payload: &[u8],
         each: &mut impl FnMut(Result<Exported, FlowReason>),
     ) -> Result<(), FlowReason> {
         let datagram =
             SflowDatagram::parse_payload(payload).map_err(|error| sflow::reason_of_error(&error))?;
         let source = sflow::datagram_source(from, &datagram);
-        self.find_or_add_domain(now, source)
+        self.find_or_add_domain(at.now, source)
             .ok_or(FlowReason::NoRoom)?
-            .note_sflow_datagram(now, datagram.sequence);
+            .note_sflow_datagram(at.now, datagram.sequence);
         for sample in datagram.samples() {
             let read = sample.map_err(|error| sflow::reason_of_error(&error));
-            match read.and_then(|sample| sflow::export_from_sample(source.exporter, &sample)) {
+            match read.and_then(|sample| sflow::export_from_sample(&source, at.wall, &sample)) {
                 Ok(None) => self.unused += 1,
                 Ok(Some(exported)) => {
                     self.interfaces += u64::from(matches!(exported, Exported::Interface(_)));

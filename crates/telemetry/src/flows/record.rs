@@ -1,8 +1,9 @@
 //! The fields of templates that are used, by their numbers, which NetFlow v9 and IPFIX share.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
-use dta_proto::key::{Flow, has_ports};
+use dta_proto::flow_record::{DIRECTION_EGRESS, DIRECTION_INGRESS, FlowRecord, to_mapped_address};
+use dta_proto::key::has_ports;
 use dta_proto::trace::TraceName;
 use netflow_parser::variable_versions::field_value::DurationValue;
 use netflow_parser::variable_versions::ipfix::lookup::{
@@ -10,7 +11,8 @@ use netflow_parser::variable_versions::ipfix::lookup::{
 };
 use netflow_parser::{DataNumber, FieldValue};
 
-use crate::flow_record::{FlowRecord, FlowStart, InterfaceName};
+use crate::exported::InterfaceName;
+use crate::flows::domain::ExportTime;
 
 /// What was read of a record.
 #[derive(Default)]
@@ -28,10 +30,10 @@ pub(crate) struct FlowRecordFields {
     reverse: [Option<u64>; 2],
     ingress: Option<u32>,
     egress: Option<u32>,
-    at_egress: bool,
-    /// When the flow began: milliseconds since the exporter's start, or nanoseconds since 1970.
-    uptime: Option<u32>,
-    start: Option<u64>,
+    direction: u8,
+    /// When the flow began and ended: milliseconds since the exporter's start, or nanoseconds since 1970.
+    uptimes: [Option<u32>; 2],
+    times: [Option<u64>; 2],
     /// Of an interface, in options.
     name: Option<String>,
     /// Which sampler selected the packets.
@@ -60,17 +62,25 @@ impl FlowRecordFields {
             11 => self.dport = as_u16(value),
             12 | 28 => fill_address(&mut self.dst, value),
             14 => self.egress = interface_index(number_of(value)),
-            22 => self.uptime = uptime_millis(value),
+            21 => self.uptimes[1] = uptime_millis(value),
+            22 => self.uptimes[0] = uptime_millis(value),
             23 => self.post[1] = number_of(value),
             24 => self.post[0] = number_of(value),
             34 | 50 => self.interval = number_of(value),
             48 | 302 => self.sampler = number_of(value),
-            61 => self.at_egress = number_of(value) == Some(1),
+            61 => {
+                self.direction = match number_of(value) {
+                    Some(0) => DIRECTION_INGRESS,
+                    Some(1) => DIRECTION_EGRESS,
+                    _ => 0,
+                }
+            }
             82 => self.name = String::try_from(value).ok().filter(|name| !name.is_empty()),
             83 if self.name.is_none() => {
                 self.name = String::try_from(value).ok().filter(|name| !name.is_empty())
             }
-            150 | 152 | 154 | 156 => self.start = since_1970(value),
+            150 | 152 | 154 | 156 => self.times[0] = since_1970(value),
+            151 | 153 | 155 | 157 => self.times[1] = since_1970(value),
             305 => self.row = number_of(value),
             306 => self.space = number_of(value),
             309 => self.size = number_of(value),
@@ -109,46 +119,67 @@ impl FlowRecordFields {
     }
 
     /// The name of an interface, if a record of options has one.
-    pub(crate) fn interface_name(&self, exporter: Ipv4Addr) -> Option<InterfaceName> {
+    pub(crate) fn interface_name(&self, exporter: IpAddr) -> Option<InterfaceName> {
         let (interface, name) = (self.ingress.or(self.egress)?, self.name.as_ref()?);
         Some(InterfaceName { exporter, interface, name: TraceName::new(name) })
     }
 
-    /// The records that these fields are: one, or two of a flow with both directions. `None` if they are none. `now` is
-    /// the exporter's time since its start in milliseconds, if it said that.
+    /// The records that these fields are: one, or two of a flow with both directions. `None` if they are none.
     pub(crate) fn to_records(
         &self,
-        exporter: Ipv4Addr,
+        domain: u32,
         sampling: u32,
-        now: Option<u32>,
+        time: &ExportTime,
     ) -> Option<(FlowRecord, Option<FlowRecord>)> {
         let (src, dst) = (self.src?, self.dst?);
         let (packets, bytes) = (self.packets.or(self.post[0])?, self.bytes.or(self.post[1])?);
-        let flow = normalized_flow(src, dst, [self.sport, self.dport], self.proto);
-        let (at_egress, egress) = (self.at_egress, self.egress);
-        let start = self.start.map(FlowStart::At).or_else(|| start_from_uptime(now?, self.uptime?));
-        let record = FlowRecord { flow, exporter, at_egress, egress, start, packets, bytes, sampling };
+        let [start, end] = [0, 1].map(|at| {
+            let since_boot = || Some(time.uptime_to_wall_clock(self.uptimes[at]?));
+            self.times[at].or_else(since_boot).unwrap_or(0)
+        });
+        let mut record = FlowRecord {
+            received: time.received,
+            start,
+            end,
+            bytes,
+            packets,
+            exporter: time.exporter,
+            src: to_mapped_address(src),
+            dst: to_mapped_address(dst),
+            domain,
+            in_if: self.ingress.unwrap_or(0),
+            out_if: self.egress.unwrap_or(0),
+            sampling_rate: sampling,
+            protocol: self.proto,
+            direction: self.direction,
+            ..FlowRecord::EMPTY
+        };
+        fill_ports(&mut record, [self.sport, self.dport]);
         let back = match self.reverse {
-            [Some(packets), Some(bytes)] if packets != 0 => {
-                let flow = Flow { src: dst, dst: src, sport: flow.dport, dport: flow.sport, ..flow };
-                Some(FlowRecord { flow, egress: None, packets, bytes, ..record })
-            }
+            [Some(packets), Some(bytes)] if packets != 0 => Some(FlowRecord {
+                src: record.dst,
+                dst: record.src,
+                src_port: record.dst_port,
+                dst_port: record.src_port,
+                in_if: record.out_if,
+                out_if: record.in_if,
+                packets,
+                bytes,
+                ..record
+            }),
             _ => None,
         };
         Some((record, back))
     }
 }
 
-/// A flow, without the ports that some exporters fill for protocols that have none.
-pub(crate) fn normalized_flow(src: IpAddr, dst: IpAddr, ports: [u16; 2], proto: u8) -> Flow {
-    let [sport, dport] = if has_ports(proto) { ports } else { [0; 2] };
-    Flow { src, dst, sport, dport, proto }
-}
-
-/// When a flow began, of two times since the exporter's start in milliseconds.
-pub(crate) fn start_from_uptime(now: u32, began: u32) -> Option<FlowStart> {
-    let ago = now.wrapping_sub(began);
-    (ago < 1 << 31).then(|| FlowStart::Ago(u64::from(ago) * 1_000_000))
+/// Fills in the ports, or what some exporters send in their place for protocols that have none.
+pub(crate) fn fill_ports(record: &mut FlowRecord, ports: [u16; 2]) {
+    match record.protocol {
+        protocol if has_ports(protocol) => [record.src_port, record.dst_port] = ports,
+        1 | 58 => record.icmp = ports[1],
+        _ => {}
+    }
 }
 
 /// An interface; 0 is none.
@@ -223,9 +254,13 @@ fn number_in_iana(field: Iana) -> u16 {
         Iana::InterfaceName => 82,
         Iana::InterfaceDescription => 83,
         Iana::FlowStartSeconds => 150,
+        Iana::FlowEndSeconds => 151,
         Iana::FlowStartMilliseconds => 152,
+        Iana::FlowEndMilliseconds => 153,
         Iana::FlowStartMicroseconds => 154,
+        Iana::FlowEndMicroseconds => 155,
         Iana::FlowStartNanoseconds => 156,
+        Iana::FlowEndNanoseconds => 157,
         Iana::SelectorId => 302,
         Iana::SamplingPacketInterval => 305,
         Iana::SamplingPacketSpace => 306,

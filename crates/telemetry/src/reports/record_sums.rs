@@ -1,11 +1,13 @@
 //! Sums of flow records, kept by [`super::tallies`]: records of one flow by one exporter are added up if they differ
 //! only in their counts.
 
+use std::net::IpAddr;
+
+use dta_proto::flow_record::{FlowRecord, switch_from_exporter};
 use dta_proto::key::Key;
 
 use super::seen::Home;
 use super::tallies::PendingTally;
-use crate::flow_record::FlowRecord;
 
 /// What all records of a sum have in common, and what they count.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,7 +17,7 @@ pub(super) struct RecordSum {
     /// 0 = not reported.
     egress: u32,
     sampling: u32,
-    at_egress: bool,
+    direction: u8,
     /// Whether this exporter counts the flow.
     pub(super) counts: bool,
     pub(super) packets: u32,
@@ -33,14 +35,14 @@ impl RecordSum {
     /// flow whose key does not say that it is one.
     #[inline]
     pub(super) fn from_record(record: &FlowRecord, flow: Key, wall: u64) -> Option<RecordSum> {
-        let packets = u32::try_from(record.all_packets()).ok()?;
-        let bytes = record.all_bytes();
-        (record.flow.proto != 0).then_some(RecordSum {
+        let packets = u32::try_from(record.total_packets()).ok()?;
+        let bytes = record.total_bytes();
+        (record.protocol != 0).then_some(RecordSum {
             flow,
-            exporter: record.exporter.to_bits(),
-            egress: record.egress.unwrap_or(0),
-            sampling: record.sampling,
-            at_egress: record.at_egress,
+            exporter: switch_from_exporter(IpAddr::V6(record.exporter)),
+            egress: record.out_if,
+            sampling: record.sampling_rate,
+            direction: record.direction,
             counts: false,
             packets,
             bytes,
@@ -52,13 +54,13 @@ impl RecordSum {
     /// Where sums of this flow by this exporter are.
     #[inline]
     pub(super) fn tally_place(home: Home, record: &FlowRecord) -> usize {
-        home.mixed_hash() ^ (record.exporter.to_bits().wrapping_mul(0x9e37_79b1) >> 8) as usize
+        home.mixed_hash() ^ ((record.exporter.to_bits() as u32).wrapping_mul(0x9e37_79b1) >> 8) as usize
     }
 
     /// Adds a record's sum to this one, if they belong together and there is room. Returns whether it did.
     #[inline]
     pub(super) fn add(&mut self, one: &RecordSum) -> bool {
-        let of = |sum: &RecordSum| (sum.flow, sum.exporter, sum.egress, sum.sampling, sum.at_egress);
+        let of = |sum: &RecordSum| (sum.flow, sum.exporter, sum.egress, sum.sampling, sum.direction);
         if of(self) != of(one) {
             return false;
         }

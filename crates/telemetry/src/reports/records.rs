@@ -17,9 +17,12 @@
 //! in what it counts is added to that one's sum, if it still waits; nothing else is judged of it, and all of this
 //! is written when the sum is due.
 
+use std::net::IpAddr;
+
 use dta_proto::counter::{FlowReason, translator as names};
 use dta_proto::crc::crc32c;
-use dta_proto::key::Key;
+use dta_proto::flow_record::{DIRECTION_EGRESS, FlowRecord, switch_from_exporter};
+use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{
     self, InterfaceCounter, Location, Means, Metric, TelemetryEntry, TimedValue, list,
 };
@@ -30,7 +33,7 @@ use super::{
     ArrivalTime, Detect, EgressPortNames, HOP_PORT, INTERFACE_COUNTER, INTERFACE_NAME, KEEPER, Named,
     PrimitiveBatch, RECORDED, SAMPLING, Telemetry, Tell, ValueName, Verdict, Whose, means_flow,
 };
-use crate::flow_record::{Exported, FlowRecord, FlowStart, InterfaceName, InterfaceReading, PacketDrop};
+use crate::exported::{Exported, InterfaceName, InterfaceReading, PacketDrop};
 
 /// Nanoseconds below which counters of an interface say too little of its rate: what comes earlier is a repeat.
 const SHORTEST: u64 = 500_000_000;
@@ -42,7 +45,7 @@ const GROUP: usize = 16;
 #[derive(Default)]
 pub(super) struct RecordGroup {
     at: ArrivalTime,
-    records: Vec<(FlowRecord, Named)>,
+    records: Vec<(FlowRecord, Flow, Named)>,
 }
 
 dta_proto::published_counters! {
@@ -104,11 +107,12 @@ impl Telemetry {
                     self.judge_group(made);
                     self.group.at = at;
                 }
-                let named = Named::from_flow(&record.flow);
+                let flow = record.flow_key();
+                let named = Named::from_flow(&flow);
                 if self.gathers_records() {
                     self.record_sums.prefetch_sums(RecordSum::tally_place(named.home, record));
                 }
-                self.group.records.push((*record, named));
+                self.group.records.push((*record, flow, named));
             }
             Exported::Drop(drop) => self.packet_drop(at, drop, made),
             Exported::Interface(reading) => self.interface(at, reading, made),
@@ -119,8 +123,8 @@ impl Telemetry {
     /// Judges the records that wait for that.
     pub(super) fn judge_group(&mut self, made: &mut PrimitiveBatch) {
         let mut group = std::mem::take(&mut self.group);
-        for (record, named) in &group.records {
-            self.process_record(group.at, record, *named, made);
+        for (record, flow, named) in &group.records {
+            self.process_record(group.at, record, flow, *named, made);
         }
         group.records.clear();
         self.group = group;
@@ -134,11 +138,12 @@ impl Telemetry {
         &mut self,
         at: ArrivalTime,
         record: &FlowRecord,
+        flow: &Flow,
         named: Named,
         made: &mut PrimitiveBatch,
     ) {
         self.records.records += 1;
-        if !self.is_watched(&record.flow) {
+        if !self.is_watched(flow) {
             self.records.not_watched += 1;
             return;
         }
@@ -157,19 +162,15 @@ impl Telemetry {
             }
         }
         let before = made.len();
-        let whose = Whose::new(&record.flow, named);
-        let switch = record.exporter.to_bits();
-        let ago = match record.start {
-            Some(FlowStart::Ago(ago)) => ago,
-            Some(FlowStart::At(then)) => at.wall.saturating_sub(then),
-            None => 0,
-        };
+        let whose = Whose::new(flow, named);
+        let switch = switch_from_exporter(IpAddr::V6(record.exporter));
+        let ago = if record.start == 0 { 0 } else { at.wall.saturating_sub(record.start) };
         // An exporter may first speak of a flow long after the one before.
         if !self.process_trail(at, whose, switch, ago, u64::MAX, made) {
             self.add_directory_key(at, RECORDED, whose.key, means_flow(whose.flow), made);
         }
         self.tell_port(at, whose, record, made);
-        let keeper = u64::from(switch) << 1 | u64::from(record.at_egress);
+        let keeper = u64::from(switch) << 1 | u64::from(record.direction == DIRECTION_EGRESS);
         let counts =
             self.seen.claim_name(&whose.flow_value_name(KEEPER), keeper, at.now, self.rules.takeover);
         self.note_counted(record, counts);
@@ -183,7 +184,7 @@ impl Telemetry {
                 self.write_records(&gone, made);
             }
         } else {
-            let last = TimedValue { value: record.all_bytes().min(u32::MAX.into()) as u32, time: at.wall };
+            let last = TimedValue { value: record.total_bytes().min(u32::MAX.into()) as u32, time: at.wall };
             made.key_write(
                 self.stores.values,
                 telemetry::last_record_key(whose.flow, switch),
@@ -191,7 +192,8 @@ impl Telemetry {
             );
             if counts {
                 let (packets, bytes) = (telemetry::packets_key(whose.flow), telemetry::bytes_key(whose.flow));
-                let counts = [(whose.key, 1), (packets, record.all_packets()), (bytes, record.all_bytes())];
+                let counts =
+                    [(whose.key, 1), (packets, record.total_packets()), (bytes, record.total_bytes())];
                 self.write_counts_of_records(counts, made);
             }
         }
@@ -202,7 +204,7 @@ impl Telemetry {
     fn note_counted(&mut self, record: &FlowRecord, counts: bool) {
         if counts {
             self.records.counted += 1;
-            self.records.sampled += u64::from(record.sampling != 1);
+            self.records.sampled += u64::from(record.sampling_rate > 1);
         } else {
             self.records.elsewhere += 1;
         }
@@ -235,7 +237,8 @@ impl Telemetry {
         }
         let before = made.len();
         let whose = drop.flow.as_ref().map(|flow| Whose::new(flow, Named::from_flow(flow)));
-        let place = Location { switch: Some(drop.exporter.to_bits()), port: drop.egress, queue: None };
+        let place =
+            Location { switch: Some(switch_from_exporter(drop.exporter)), port: drop.egress, queue: None };
         self.report_packet_drop(at, at.wall, whose, place, drop.ingress, drop.reason, made);
         self.records.drops += 1;
         self.records.primitives += (made.len() - before) as u64;
@@ -243,7 +246,7 @@ impl Telemetry {
 
     /// What an interface counted since the last reading.
     fn interface(&mut self, at: ArrivalTime, of: &InterfaceReading, made: &mut PrimitiveBatch) {
-        let (before, switch) = (made.len(), of.exporter.to_bits());
+        let (before, switch) = (made.len(), switch_from_exporter(of.exporter));
         for (counter, count) in InterfaceCounter::ALL.into_iter().zip(of.counts) {
             let Some(count) = count else { continue };
             let key = telemetry::interface_counter_key(switch, of.interface, counter);
@@ -275,7 +278,7 @@ impl Telemetry {
         let bits = u128::from(bytes) * 8 * 1_000_000_000;
         let value = bits * 10_000 / (u128::from(speed) * u128::from(nanoseconds)).max(1);
         let (metric, value) = (Metric::LinkUtilization, u64::try_from(value).unwrap_or(u64::MAX));
-        let (switch, interface) = (of.exporter.to_bits(), Some(of.interface));
+        let (switch, interface) = (switch_from_exporter(of.exporter), Some(of.interface));
         if let Some(verdict) = self.apply_metric_rule(
             metric,
             &EgressPortNames::new(switch, interface).utilization_name(),
@@ -295,7 +298,7 @@ impl Telemetry {
 
     /// Enters an interface's name into the key directory, if it is new or has changed.
     fn interface_name(&mut self, at: ArrivalTime, of: &InterfaceName, made: &mut PrimitiveBatch) {
-        let key = telemetry::interface_name_key(of.exporter.to_bits(), of.interface);
+        let key = telemetry::interface_name_key(switch_from_exporter(of.exporter), of.interface);
         let name = ValueName::without_flow(INTERFACE_NAME, u128::from_be_bytes(key.0));
         let digest = crc32c(of.name.to_lossy_string().as_bytes());
         let keep_alive = self.rules.metrics[Metric::FlowPath.index()].keep_alive;
@@ -314,8 +317,8 @@ impl Telemetry {
         record: &FlowRecord,
         made: &mut PrimitiveBatch,
     ) {
-        let Some(port) = record.egress else { return };
-        let switch = record.exporter.to_bits();
+        let Some(port) = Some(record.out_if).filter(|port| *port != 0) else { return };
+        let switch = switch_from_exporter(IpAddr::V6(record.exporter));
         let keep_alive = self.rules.metrics[Metric::HopLatency.index()].keep_alive;
         let name = whose.hop_value_name(HOP_PORT, switch);
         if self.seen.detect_change(&name, port.into(), at.now, Detect::Any, keep_alive) != Verdict::Same {
@@ -333,7 +336,7 @@ impl Telemetry {
         made: &mut PrimitiveBatch,
     ) {
         // A rate of 1 is written only where there was another.
-        let sampling = u64::from(record.sampling);
+        let sampling = u64::from(record.sampling_rate);
         let keep_alive = self.rules.metrics[Metric::FlowPath.index()].keep_alive;
         let verdict = self.seen.detect_change(
             &whose.flow_value_name(SAMPLING),
@@ -348,7 +351,7 @@ impl Telemetry {
             Verdict::New | Verdict::KeepAlive(_) => sampling != 1,
         };
         if is_written {
-            let value = TimedValue { value: record.sampling, time: at.wall };
+            let value = TimedValue { value: record.sampling_rate, time: at.wall };
             made.key_write(self.stores.values, telemetry::sampling_key(whose.flow), &value.to_bytes());
         }
     }

@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::counter::FlowReason;
+use dta_proto::flow_record::{DIRECTION_EGRESS, DIRECTION_INGRESS, FlowRecord, to_mapped_address};
 use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts, PATH_LEN};
 use dta_proto::wire::dta::DtaBody;
 use proptest::prelude::*;
 
 use super::*;
-use crate::flow_record::{Exported, FlowRecord, FlowStart, InterfaceName, InterfaceReading, PacketDrop};
+use crate::exported::{Exported, InterfaceName, InterfaceReading, PacketDrop};
 use crate::int::emit::{self, EmittedDatagram, Hop, Local, Stack};
 use crate::int::{self, Dialect, Fill, Flags, IntSettings, IntVersion, ReportVersion};
 
 const STORES: StoreIds =
     StoreIds { paths: Some(1), values: Some(2), events: Some(3), counters: Some(4), postcards: Some(5) };
 const SECOND: u64 = 1_000_000_000;
+const EXPORTER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
 /// What a sequence of reports left in the stores.
 struct World {
@@ -707,16 +709,18 @@ fn at_once() -> Rules {
 }
 
 fn record(flow: Flow) -> FlowRecord {
-    let exporter = [10, 9, 0, 1].into();
     FlowRecord {
-        flow,
-        exporter,
-        at_egress: false,
-        egress: None,
-        start: None,
-        packets: 3,
         bytes: 300,
-        sampling: 1,
+        packets: 3,
+        exporter: EXPORTER.to_ipv6_mapped(),
+        src: to_mapped_address(flow.src),
+        dst: to_mapped_address(flow.dst),
+        sampling_rate: 1,
+        src_port: flow.sport,
+        dst_port: flow.dport,
+        protocol: flow.proto,
+        direction: DIRECTION_INGRESS,
+        ..FlowRecord::EMPTY
     }
 }
 
@@ -724,8 +728,8 @@ fn record(flow: Flow) -> FlowRecord {
 fn one_exporter_counts_a_flow_until_it_is_silent() {
     let mut world = World::new(Rules { takeover: 100 * SECOND, ..at_once() });
     let first = record(flow());
-    let (out, other) =
-        (FlowRecord { at_egress: true, ..first }, FlowRecord { exporter: [10, 9, 0, 2].into(), ..first });
+    let out = FlowRecord { direction: DIRECTION_EGRESS, ..first };
+    let other = FlowRecord { exporter: Ipv4Addr::new(10, 9, 0, 2).to_ipv6_mapped(), ..first };
     let counts = |world: &World| {
         [flow().to_key(), telemetry::packets_key(&flow()), telemetry::bytes_key(&flow())]
             .map(|key| world.counts[&key])
@@ -761,7 +765,7 @@ fn records_are_summed_and_written_at_their_time_or_when_another_needs_the_place(
         assert_eq!((world.tick(2 * SECOND), held(&world).1), (4, 0));
         let keys = [flow.to_key(), telemetry::packets_key(&flow), telemetry::bytes_key(&flow)];
         assert_eq!(keys.map(|key| world.counts[&key]), [10, 30, 3045]);
-        let last = telemetry::last_record_key(&flow, record(flow).exporter.to_bits());
+        let last = telemetry::last_record_key(&flow, EXPORTER.to_bits());
         let last = TimedValue::parse_bytes(&world.writes[&(2, last)]).unwrap();
         assert_eq!(
             (last.value, last.time),
@@ -774,8 +778,9 @@ fn records_are_summed_and_written_at_their_time_or_when_another_needs_the_place(
         assert_eq!(world.counts[&keys[1]], 30 + (1 << 40));
     }
     let mut world = World::new(Rules { keys: 16, ..Rules::default() });
-    for sampling in 1..=6 {
-        world.record(u64::from(sampling) * SECOND / 100, &FlowRecord { sampling, ..record(flow()) });
+    for sampling_rate in 1..=6 {
+        world
+            .record(u64::from(sampling_rate) * SECOND / 100, &FlowRecord { sampling_rate, ..record(flow()) });
     }
     assert_eq!(world.counts[&telemetry::packets_key(&flow())], 3 * (1 + 2));
     let told = world.telemetry.record_counters();
@@ -785,7 +790,7 @@ fn records_are_summed_and_written_at_their_time_or_when_another_needs_the_place(
 #[test]
 fn a_record_of_sampled_packets_is_scaled_and_says_so() {
     let mut world = World::new(at_once());
-    let sampled = FlowRecord { sampling: 100, ..record(flow()) };
+    let sampled = FlowRecord { sampling_rate: 100, ..record(flow()) };
     world.record(0, &sampled);
     assert_eq!(world.counts[&telemetry::packets_key(&flow())], 300);
     assert_eq!(world.counts[&telemetry::bytes_key(&flow())], 30_000);
@@ -808,13 +813,14 @@ fn a_record_of_sampled_packets_is_scaled_and_says_so() {
 fn the_exporters_of_a_flow_are_its_path_in_the_order_in_which_it_came_to_them() {
     let mut world = World::new(at_once());
     let exporters = [1, 2, 3, 4].map(|n| Ipv4Addr::new(10, 9, 0, n));
-    let of = |n: usize, start| FlowRecord { exporter: exporters[n], start, ..record(flow()) };
+    let of =
+        |n: usize, start| FlowRecord { exporter: exporters[n].to_ipv6_mapped(), start, ..record(flow()) };
     let wall = 1_700_000_000 * SECOND;
     // The last of three sends its records first, and one does not say when the flow began.
-    world.record(100 * SECOND, &of(2, Some(FlowStart::Ago(9_998_000_000))));
-    world.record(101 * SECOND, &of(0, Some(FlowStart::Ago(11_000_000_000))));
-    world.record(102 * SECOND, &of(1, Some(FlowStart::At(wall + 90 * SECOND + 1_000_000))));
-    world.record(103 * SECOND, &of(3, None));
+    world.record(100 * SECOND, &of(2, wall + 90 * SECOND + 2_000_000));
+    world.record(101 * SECOND, &of(0, wall + 90 * SECOND));
+    world.record(102 * SECOND, &of(1, wall + 90 * SECOND + 1_000_000));
+    world.record(103 * SECOND, &of(3, 0));
     let path = exporters.map(Ipv4Addr::to_bits);
     assert_eq!(world.postcards[&flow().to_key()], path);
     let told = world.paths();
@@ -822,7 +828,7 @@ fn the_exporters_of_a_flow_are_its_path_in_the_order_in_which_it_came_to_them() 
     assert_eq!(why, [Why::New, Why::Learning, Why::Learning, Why::Learning], "no path has changed");
     assert_eq!(told[3].1, Some(Via::from_path(&SwitchPath::from_switches(&path))));
     // What each said last.
-    world.record(200 * SECOND, &FlowRecord { bytes: 70, sampling: 10, ..of(1, None) });
+    world.record(200 * SECOND, &FlowRecord { bytes: 70, sampling_rate: 10, ..of(1, 0) });
     let last = exporters.map(|exporter| world.value(telemetry::last_record_key(&flow(), exporter.to_bits())));
     assert_eq!(last, [Some(300), Some(700), Some(300), Some(300)]);
     assert_eq!(world.postcards[&flow().to_key()], path);
@@ -833,7 +839,11 @@ fn names_of_interfaces_are_in_the_key_directory() {
     let mut world = World::new(Rules::default());
     let exporter = Ipv4Addr::new(10, 9, 0, 1);
     let named = |name: &str| {
-        Exported::Name(InterfaceName { exporter, interface: 3, name: dta_proto::trace::TraceName::new(name) })
+        Exported::Name(InterfaceName {
+            exporter: exporter.into(),
+            interface: 3,
+            name: dta_proto::trace::TraceName::new(name),
+        })
     };
     let key = telemetry::interface_name_key(exporter.to_bits(), 3);
     for (at, name, is_told) in [
@@ -854,7 +864,7 @@ fn the_key_directory_knows_the_flow_and_where_it_leaves() {
     let mut world = World::new(at_once());
     let v6: Flow = "[2001:db8::1]:5000->[2001:db8::2]:443/udp".parse().unwrap();
     let exporter = u32::from_be_bytes([10, 9, 0, 1]);
-    let out_of = |port| FlowRecord { egress: Some(port), ..record(v6) };
+    let out_of = |port| FlowRecord { out_if: port, ..record(v6) };
     let leaves = |port, time| {
         let time = 1_700_000_000 * SECOND + time;
         let means = Means::Leaves { flow: v6.to_key(), switch: exporter, port: Some(port), time };
@@ -881,7 +891,7 @@ fn records_of_other_flows_and_bad_ones_are_counted_and_make_nothing() {
     // Without stores nothing is made, and records are counted all the same.
     let mut world = World::new(at_once());
     world.telemetry.set_stores(StoreIds::default());
-    assert_eq!(world.record(0, &FlowRecord { egress: Some(1), sampling: 9, ..record(flow()) }), 0);
+    assert_eq!(world.record(0, &FlowRecord { out_if: 1, sampling_rate: 9, ..record(flow()) }), 0);
     assert_eq!(world.telemetry.record_counters().counted, 1);
 }
 
@@ -889,7 +899,13 @@ fn records_of_other_flows_and_bad_ones_are_counted_and_make_nothing() {
 fn a_notice_of_a_drop_is_what_a_report_about_one_is() {
     let mut world = World::new(Rules { watch: vec!["10.0.0.0/24".parse().unwrap()], ..Rules::default() });
     let exporter = Ipv4Addr::new(10, 9, 0, 1);
-    let drop = PacketDrop { flow: Some(flow()), exporter, ingress: Some(3), egress: Some(4), reason: 18 };
+    let drop = PacketDrop {
+        flow: Some(flow()),
+        exporter: exporter.into(),
+        ingress: Some(3),
+        egress: Some(4),
+        reason: 18,
+    };
     let switch = exporter.to_bits();
     let (by_switch, by_flow) = (telemetry::drops_key(switch, 18), telemetry::flow_drops_key(&flow(), 18));
     world.exported(0, &Exported::Drop(drop));
@@ -921,7 +937,12 @@ fn counters_of_an_interface_are_the_utilisation_of_its_link() {
     let of = |octets| {
         let mut counts = InterfaceCounts::default();
         counts[InterfaceCounter::OutOctets as usize] = Some(octets);
-        Exported::Interface(InterfaceReading { exporter, interface: 3, speed: Some(1_000_000_000), counts })
+        Exported::Interface(InterfaceReading {
+            exporter: exporter.into(),
+            interface: 3,
+            speed: Some(1_000_000_000),
+            counts,
+        })
     };
     let key = telemetry::link_utilization_key(exporter.to_bits(), Some(3));
     assert_eq!(world.exported(0, &of(1 << 40)), 0, "nothing to compare with");
@@ -953,11 +974,12 @@ proptest! {
         let v6: Flow = "[2001:db8::1]:5000->[2001:db8::2]:5000/udp".parse().unwrap();
         let [mut summed, mut single] = [Rules { keys, ..Rules::default() }, Rules { keys: 1 << 14, ..at_once() }].map(World::new);
         let mut now = 0;
-        for (port, exporter, at_egress, sampling, bytes, passed) in steps {
+        for (port, exporter, at_egress, sampling_rate, bytes, passed) in steps {
             now += passed * SECOND / 2;
             let flow = Flow { sport: port, ..if port % 2 == 0 { flow() } else { v6 } };
-            let exporter = [10, 9, 0, exporter].into();
-            let one = FlowRecord { exporter, at_egress, sampling, bytes, ..record(flow) };
+            let exporter = Ipv4Addr::new(10, 9, 0, exporter).to_ipv6_mapped();
+            let direction = if at_egress { DIRECTION_EGRESS } else { DIRECTION_INGRESS };
+            let one = FlowRecord { exporter, direction, sampling_rate, bytes, ..record(flow) };
             single.record(now, &one);
             summed.record(now, &one);
             let mut made = PrimitiveBatch::default();
@@ -983,7 +1005,7 @@ fn counters_of_an_interface_are_counted_from_one_reading_to_the_next() {
         counts[InterfaceCounter::OutDiscards as usize] = Some(discards);
         counts[InterfaceCounter::InOctets as usize] = Some(octets);
         // Its speed is not known, and so not the utilisation.
-        Exported::Interface(InterfaceReading { exporter, interface: 3, speed: None, counts })
+        Exported::Interface(InterfaceReading { exporter: exporter.into(), interface: 3, speed: None, counts })
     };
     assert_eq!(world.exported(0, &reading(Some(7), u64::from(u32::MAX), 1 << 40)), 0);
     // One of 32 bits wraps around; what did not move is not written.

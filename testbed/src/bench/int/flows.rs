@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dta_memory::reader::key_increment;
+use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Flow;
 use dta_proto::program::Primitive;
 use dta_proto::telemetry;
-use dta_telemetry::flow_record::FlowRecord;
 use dta_telemetry::flows::Decoder;
 use dta_telemetry::flows::emit::{self, FIELDS};
-use dta_telemetry::reports::Rules;
+use dta_telemetry::reports::{ArrivalTime, Rules};
 
 use super::super::harness::{Rates, Scale, Share, measure_shares, pin_to_current_cpu, thread_cpu_time};
 use super::world::{COUNTERS, World};
@@ -71,7 +71,7 @@ impl FlowExportTraffic {
         let template = emit::set(0, &emit::encode_template(256, &FIELDS));
         FlowExportTraffic::new(12, [7, 4200], |flows| {
             let record = |flow: &Flow| {
-                emit::encode_record(&FlowRecord { egress: Some(3), ..emit::unsampled_record(*flow, 7, 4200) })
+                emit::encode_record(&FlowRecord { out_if: 3, ..emit::unsampled_record(*flow, 7, 4200) })
             };
             let data = emit::set(256, &flows.iter().flat_map(record).collect::<Vec<_>>());
             emit::netflow_v9_datagram(0, 1, &[template.clone(), data])
@@ -151,7 +151,10 @@ fn run(scale: &Scale, traffic: fn() -> FlowExportTraffic) -> anyhow::Result<Rate
         timed(&same, &mut |batch| {
             let mut decoder = other.borrow_mut();
             for (datagram, _) in batch {
-                decoder.decode_datagram(0, EXPORTER, datagram, |exported| _ = black_box(exported));
+                let from = (EXPORTER, 2055).into();
+                decoder.decode_datagram(ArrivalTime::default(), from, datagram, |exported| {
+                    _ = black_box(exported)
+                });
             }
         })
     });

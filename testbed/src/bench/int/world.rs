@@ -168,7 +168,7 @@ impl World {
         let now = self.now();
         let at = ArrivalTime { now, wall: 1_700_000_000_000_000_000 + now };
         for (datagram, _) in datagrams {
-            decoder.decode_datagram(now, TRANSLATOR, datagram, |exported| match exported {
+            decoder.decode_datagram(at, (TRANSLATOR, 2055).into(), datagram, |exported| match exported {
                 Ok(exported) => self.telemetry.ingest_exported(at, &exported, &mut self.made),
                 Err(reason) => self.telemetry.drop_record(reason),
             });

@@ -1,0 +1,60 @@
+//! What an exporter (NetFlow, IPFIX, sFlow) says, whatever the format: from the decoders to the rules of the data plane.
+
+use core::net::IpAddr;
+
+use dta_proto::flow_record::FlowRecord;
+use dta_proto::key::Flow;
+use dta_proto::telemetry::InterfaceCounts;
+use dta_proto::trace::TraceName;
+
+/// A packet that an exporter dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketDrop {
+    /// Its flow; `None` if its headers cannot be read.
+    pub flow: Option<Flow>,
+    /// Who dropped it.
+    pub exporter: IpAddr,
+    /// Interface by which it came.
+    pub ingress: Option<u32>,
+    /// Interface by which it would have left.
+    pub egress: Option<u32>,
+    /// Why, by [`from_sflow_reason`](dta_proto::drop_reason::from_sflow_reason).
+    pub reason: u8,
+}
+
+/// What an interface has counted since some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceReading {
+    /// Whose interface it is.
+    pub exporter: IpAddr,
+    /// Its number.
+    pub interface: u32,
+    /// Bits per second, not 0; `None` = unknown.
+    pub speed: Option<u64>,
+    /// What it counted.
+    pub counts: InterfaceCounts,
+}
+
+/// The name of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceName {
+    /// Whose interface it is.
+    pub exporter: IpAddr,
+    /// Its number.
+    pub interface: u32,
+    /// Its name.
+    pub name: TraceName,
+}
+
+/// What an exporter says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exported {
+    /// Packets and bytes of a flow.
+    Flow(FlowRecord),
+    /// A dropped packet.
+    Drop(PacketDrop),
+    /// Counters of an interface.
+    Interface(InterfaceReading),
+    /// What an interface is called.
+    Name(InterfaceName),
+}
