@@ -10,8 +10,8 @@
 //! | `hlat` | hop latency | flow, switch 32: CRCs |
 //! | `qocc`, `qcon` | queue occupancy, congestion status | switch 32, egress port 32, queue 32 |
 //! | `util` | utilisation of a link | switch 32, egress port 32 |
-//! | `drop` | drops of a switch by reason | switch 32, reason 8 |
-//! | `fdrp` | drops of a flow by reason | flow, reason 8: CRCs |
+//! | `drop` | drops of a switch by reason | switch 32, [`DropReason`] 32 |
+//! | `fdrp` | drops of a flow by reason | flow, reason 8 of INT or [`DropReason`] 32 of sFlow: CRCs |
 //! | `pkts`, `byts` | packets and bytes of a flow | flow: CRCs |
 //! | `samp` | sampling rate of a flow's packets and bytes | flow: CRCs |
 //! | `last` | bytes of a flow in the last record of an exporter | flow, exporter 32: CRCs |
@@ -26,6 +26,7 @@
 use core::net::IpAddr;
 
 use crate::crc;
+use crate::drop_reason::DropReason;
 use crate::key::{Flow, KEY_LEN, Key};
 use crate::trace::TraceName;
 
@@ -271,14 +272,16 @@ pub fn link_utilization_key(switch: u32, port: Option<u32>) -> Key {
 }
 
 /// Key of the count of drops in a switch for a reason.
-pub fn drops_key(switch: u32, reason: u8) -> Key {
-    short_key(&[switch, u32::from(reason) << 24], *b"drop")
+pub fn drops_key(switch: u32, reason: DropReason) -> Key {
+    short_key(&[switch, u32::from_be_bytes(reason.to_bytes())], *b"drop")
 }
 
 /// Key of the count of drops of a flow for a reason.
-pub fn flow_drops_key(flow: &Flow, reason: u8) -> Key {
+pub fn flow_drops_key(flow: &Flow, reason: DropReason) -> Key {
     let mut bytes = FlowBytes::from_flow(flow);
-    bytes.push(&[reason]);
+    // Switches hash one byte.
+    let len = if reason.is_sflow() { 4 } else { 1 };
+    bytes.push(&reason.to_bytes()[..len]);
     hashed_key(bytes.get(), *b"fdrp")
 }
 
@@ -531,12 +534,13 @@ impl Via {
 /// - change of a path: `"chng", time 64, key[16], metric 8, why 8, old hops 8, hops 8`, and 28 bytes: for up
 ///   to 7 hops `switch 32 ..`, all ones after the last, except that the seventh word is the switch that
 ///   reported for itself, if one did; for more hops `Path::digest 32, loop 32, 0 ..`.
-/// - drop: `"drop", time 64, flow key[16], switch 32, ingress port 32, egress port 32, queue 32, reason 8, 0 ..`
+/// - drop: `"drop", time 64, flow key[16], switch 32, ingress port 32, egress port 32, queue 32,
+///   [`DropReason`] 32, 0 ..`
 /// - congestion: `"cong", time 64, flow key[16], switch 32, egress port 32, queue 32, occupancy 32, latency 32, 0 ..`
 /// - key: `"keys", key[16], length 8, bytes ..`: what the key stands for, at most 39 bytes: nothing if the
 ///   key is self-explanatory, the flow for an IPv6 flow, the name of an interface,
 ///   `key[16] of the flow, switch 32, egress port 32, time 64` for a hop latency, and
-///   `key[16] of the flow, reason 32` for the drops of a flow.
+///   `key[16] of the flow, reason 32` ([`DropReason::to_bits`]) for the drops of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TelemetryEntry {
     /// A value changed.
@@ -569,7 +573,7 @@ pub enum TelemetryEntry {
         /// Ingress port.
         ingress_port: Option<u32>,
         /// Why.
-        reason: u8,
+        reason: DropReason,
     },
     /// A packet waited in a congested queue.
     Congestion {
@@ -718,7 +722,7 @@ impl TelemetryEntry {
                     .put_number(*ingress_port)
                     .put_number(place.port)
                     .put_number(place.queue);
-                writer.put_bytes(&[*reason]);
+                writer.put_bytes(&reason.to_bytes());
             }
             TelemetryEntry::Congestion { time, key, place, occupancy, latency } => {
                 writer.put_bytes(b"cong").put_bytes(&time.to_be_bytes()).put_bytes(&key.0);
@@ -810,7 +814,7 @@ impl TelemetryEntry {
             b"drop" => {
                 let (switch, ingress_port) = (reader.read_number()?, reader.read_number()?);
                 let place = Location { switch, port: reader.read_number()?, queue: reader.read_number()? };
-                let [reason] = reader.take()?;
+                let reason = DropReason::from_bytes(reader.take()?);
                 Some(TelemetryEntry::Drop { time, key, place, ingress_port, reason })
             }
             b"cong" => {

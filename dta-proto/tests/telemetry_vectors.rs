@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{
     self, ENTRY_LEN, InterfaceCounter, Location, Means, Metric, SwitchPath, TelemetryEntry, TimedValue, Via,
@@ -19,10 +20,11 @@ fn keys_are_those_of_the_vectors() {
     assert!(cases.len() >= 16);
     for case in cases {
         let number = |n: usize| case["numbers"][n].as_u64().map(|number| number as u32);
+        let reason = |n| DropReason::from_bits(number(n).unwrap());
         let flow = || case["flow"].as_str().unwrap().parse::<Flow>().unwrap();
         let key = match case["kind"].as_str().unwrap() {
             "hlat" => telemetry::hop_latency_key(&flow(), number(0).unwrap()),
-            "fdrp" => telemetry::flow_drops_key(&flow(), number(0).unwrap() as u8),
+            "fdrp" => telemetry::flow_drops_key(&flow(), reason(0)),
             "pkts" => telemetry::packets_key(&flow()),
             "byts" => telemetry::bytes_key(&flow()),
             "samp" => telemetry::sampling_key(&flow()),
@@ -35,7 +37,7 @@ fn keys_are_those_of_the_vectors() {
             "qocc" => telemetry::queue_occupancy_key(number(0).unwrap(), number(1), number(2)),
             "qcon" => telemetry::queue_congestion_key(number(0).unwrap(), number(1), number(2)),
             "util" => telemetry::link_utilization_key(number(0).unwrap(), number(1)),
-            "drop" => telemetry::drops_key(number(0).unwrap(), number(1).unwrap() as u8),
+            "drop" => telemetry::drops_key(number(0).unwrap(), reason(1)),
             other => panic!("{other}"),
         };
         assert_eq!(key, case["key"].as_str().unwrap().parse::<Key>().unwrap(), "{case}");
@@ -209,7 +211,7 @@ fn entry() -> impl Strategy<Value = TelemetryEntry> {
         }),
         latency,
         path,
-        (any::<u64>(), key(), place(), number(), any::<u8>()).prop_map(
+        (any::<u64>(), key(), place(), number(), any::<u32>().prop_map(DropReason::from_bits)).prop_map(
             |(time, key, place, ingress_port, reason)| TelemetryEntry::Drop {
                 time,
                 key,

@@ -28,13 +28,14 @@ FLOWS = [
     ("10.0.0.1", "10.0.0.2", 5000, 80, 6),
     ("2001:db8::1", "2001:db8::2", 5000, 443, 17),
 ]
+SFLOW = 1 << 31
 KEYS = []
 for one in FLOWS:
     tuple_ = flow(*one)
     for switch in (4, 0x01000004, 0xFFFFFFFE):
         key = crcs(tuple_ + struct.pack(">I", switch)) + b"hlat"
         KEYS.append(dict(kind="hlat", flow=text(*one), numbers=[switch], key=key.hex()))
-    for kind, more, numbers in (("fdrp", b"\x47", [71]), ("pkts", b"", []), ("byts", b"", []), ("samp", b"", []), ("last", b"\x0a\x09\x00\x01", [0x0A090001])):
+    for kind, more, numbers in (("fdrp", b"\x47", [71]), ("fdrp", b"\x0a\x80\x00\x01", [SFLOW | 266]), ("pkts", b"", []), ("byts", b"", []), ("samp", b"", []), ("last", b"\x0a\x09\x00\x01", [0x0A090001])):
         KEYS.append(dict(kind=kind, flow=text(*one), numbers=numbers, key=(crcs(tuple_ + more) + kind.encode()).hex()))
 for kind, numbers, layout in (
     ("qocc", [4, 3, 5], ">III"),
@@ -46,6 +47,8 @@ for kind, numbers, layout in (
 ):
     packed = struct.pack(layout, *(0xFFFFFFFF if n is None else n for n in numbers))
     KEYS.append(dict(kind=kind, numbers=numbers, key=(packed + kind.encode()).hex()))
+# The low byte of a reason's number comes first, as if it had but that one.
+KEYS.append(dict(kind="drop", numbers=[4, SFLOW | 266], key=(struct.pack(">IBBBB4x", 4, 10, 0x80, 0, 1) + b"drop").hex()))
 
 # Keys of traces: `numbers` are host and hops, host and hop, or host and reason; a digest is in hex.
 TRACE = [dict(kind="tpkt", digest="0123456789abcdef", numbers=[258], key="0123456789abcdef01020000" + b"tpkt".hex())]

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use common::int_bed::{Counted, IntBed, Setup, int_capture};
 use common::{free_port, manager};
 use dta_proto::control::Policy;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Metric, SwitchPath, TelemetryEntry, TimedValue, Why, list};
 use dta_rpc::AskKeys;
@@ -247,7 +248,7 @@ async fn sdfabric_drops_per_reason_and_switch() {
     let mut bed = Bed::new("sdfabric", "").await;
     let counted = bed.replay(file, 3579).await;
     assert_eq!(counted.own("int.sources"), 4);
-    let drops: BTreeMap<(u32, u8), u64> = [
+    let drops: [((u32, u8), u64); 14] = [
         ((3, 26), 1),
         ((3, 29), 4),
         ((3, 71), 1),
@@ -262,11 +263,14 @@ async fn sdfabric_drops_per_reason_and_switch() {
         ((4, 130), 1),
         ((4, 131), 2),
         ((4, 133), 1),
-    ]
-    .into();
+    ];
+    let drops: BTreeMap<_, _> = drops
+        .into_iter()
+        .map(|((switch, reason), count)| ((switch, DropReason::from_int(reason)), count))
+        .collect();
     let keys: Vec<_> = drops.keys().map(|(switch, reason)| telemetry::drops_key(*switch, *reason)).collect();
     assert_eq!(bed.counts(&keys).await, drops.values().copied().collect::<Vec<_>>());
-    assert_eq!(bed.counts(&[telemetry::drops_key(1, 71)]).await, [0]);
+    assert_eq!(bed.counts(&[telemetry::drops_key(1, DropReason::from_int(71))]).await, [0]);
     let entries = bed.entries(list::DROPS).await;
     let mut listed = BTreeMap::new();
     for entry in &entries {

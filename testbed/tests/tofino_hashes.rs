@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::hash;
 use dta_proto::telemetry;
@@ -580,7 +581,7 @@ fn keys_of_the_reporter_are_those_of_the_layout() {
     let names: Vec<&str> = values.keys().copied().filter(|name| name.starts_with("hdr.seen_")).collect();
     for (key, bits) in [
         (telemetry::hop_latency_key(&flow, switch), 136),
-        (telemetry::flow_drops_key(&flow, reason), 112),
+        (telemetry::flow_drops_key(&flow, DropReason::from_int(reason)), 112),
         (telemetry::packets_key(&flow), 104),
     ] {
         // One of each polynomial.

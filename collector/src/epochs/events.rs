@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use dta_export::directory;
 use dta_export::fields::EventFields;
 use dta_history::{Cell, EpochFlush, EpochTable, HistoryEntry as Row, HistoryError};
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry::{ENTRY_LEN, EVENT_HOPS, TelemetryEntry, Why, store};
@@ -22,11 +23,12 @@ pub(super) fn is_event_store(spec: &StoreSpec) -> bool {
 }
 
 pub(super) fn row_columns() -> Vec<(String, Cell)> {
-    let fixed = [("kind", Cell::Text), ("why", Cell::Text), ("time", Cell::U64), ("key", Cell::U64)];
+    let texts = ["kind", "why", "reason_source"].map(|name| (name, Cell::Text));
+    let fixed = texts.into_iter().chain([("time", Cell::U64), ("key", Cell::U64)]);
     let flow = [("flow", Cell::U64)].into_iter().chain(FLOW);
     let numbers =
         ["switch", "port", "ingress_port", "queue", "old", "new", "reason", "occupancy", "latency", "looped"];
-    let fixed = fixed.into_iter().chain(flow).chain(numbers.map(|name| (name, Cell::U32)));
+    let fixed = fixed.chain(flow).chain(numbers.map(|name| (name, Cell::U32)));
     let fixed = fixed.map(|(name, cell)| (name.to_owned(), cell));
     fixed.chain((0..EVENT_HOPS).map(|hop| (format!("switch_{hop}"), Cell::U32))).collect()
 }
@@ -62,7 +64,7 @@ fn event_row(event: &TelemetryEntry, known: &KnownKeys) -> Vec<u8> {
         of.place.queue,
         narrow(of.old),
         narrow(of.new),
-        of.reason.map(u32::from),
+        of.reason.map(DropReason::number),
         of.occupancy,
         of.latency,
         of.looped.map(u32::from),
@@ -74,6 +76,7 @@ fn event_row(event: &TelemetryEntry, known: &KnownKeys) -> Vec<u8> {
     [
         &name_cell(of.kind.name())[..],
         &name_cell(of.why.map_or("", Why::name)),
+        &name_cell(of.reason.map_or("", DropReason::source_name)),
         longs.map(u64::to_be_bytes).as_flattened(),
         &of.flow.map_or_else(|| vec![0; FLOW_LEN], |flow| flow_cells(&flow)),
         numbers.map(|number| number.unwrap_or(NONE).to_be_bytes()).as_flattened(),

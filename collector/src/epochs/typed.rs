@@ -109,7 +109,12 @@ impl KeyRecordKind {
                 ("port", Cell::U32),
                 ("queue", Cell::U32),
             ],
-            KeyRecordKind::Drops => &[("flow", Cell::U64), ("switch", Cell::U32), ("reason", Cell::U16)],
+            KeyRecordKind::Drops => &[
+                ("flow", Cell::U64),
+                ("switch", Cell::U32),
+                ("reason", Cell::U32),
+                ("reason_source", Cell::Text),
+            ],
         };
         let (held, (numbered, count)): (&[_], (&str, usize)) = match self {
             KeyRecordKind::Path => (&[("hops", Cell::U16), ("looped", Cell::U16)], ("switch", PATH_HOPS)),
@@ -161,7 +166,8 @@ impl KeyRecordKind {
                     Meaning::SwitchDrops { switch, reason } => (numbers(None, &[Some(switch)]), reason),
                     _ => return None,
                 };
-                Some([&place[..], &[0, reason]].concat())
+                let source = name_cell(reason.source_name());
+                Some([&place[..], &reason.number().to_be_bytes(), &source].concat())
             }
         }
     }

@@ -4,6 +4,7 @@
 //! A directory is limited. When it is full, the key that was reported or looked up longest ago is forgotten, and
 //! counted. The translator reports each key again with its keep-alive, so that a forgotten one comes back.
 
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Location, Means, TelemetryEntry};
 use lru::LruCache;
@@ -28,7 +29,7 @@ pub enum Meaning {
         /// The flow; `None` if only its key is known.
         flow: Option<Flow>,
         flow_key: Key,
-        reason: u8,
+        reason: DropReason,
     },
     /// A queue (`qocc`, `qcon`); `None` for numbers that were not available.
     Queue { switch: u32, port: Option<u32>, queue: Option<u32> },
@@ -39,7 +40,7 @@ pub enum Meaning {
         port: Option<u32>,
     },
     /// Drops of a switch for a reason (`drop`).
-    SwitchDrops { switch: u32, reason: u8 },
+    SwitchDrops { switch: u32, reason: DropReason },
 }
 
 impl Meaning {
@@ -64,7 +65,7 @@ impl Meaning {
     }
 
     /// Why packets were dropped, if it is about drops.
-    pub fn drop_reason(&self) -> Option<u8> {
+    pub fn drop_reason(&self) -> Option<DropReason> {
         match *self {
             Meaning::FlowDrops { reason, .. } | Meaning::SwitchDrops { reason, .. } => Some(reason),
             Meaning::Flow(_) | Meaning::Hop { .. } | Meaning::Queue { .. } | Meaning::Port { .. } => None,
@@ -122,7 +123,9 @@ impl Directory {
             Means::Hop(flow_key, number) => {
                 let flow = self.flow_of_key(&flow_key);
                 Some(match key.0.last_chunk::<4>() {
-                    Some(b"fdrp") => Meaning::FlowDrops { flow, flow_key, reason: number as u8 },
+                    Some(b"fdrp") => {
+                        Meaning::FlowDrops { flow, flow_key, reason: DropReason::from_bits(number) }
+                    }
                     _ => Meaning::Hop { flow, flow_key, switch: number },
                 })
             }
@@ -191,7 +194,10 @@ pub fn of_itself(key: &Key) -> Option<Meaning> {
             Some(Meaning::Queue { switch: word(0), port: known(word(4)), queue: known(word(8)) })
         }
         Some(b"util") => Some(Meaning::Port { switch: word(0), port: known(word(4)) }),
-        Some(b"drop") => Some(Meaning::SwitchDrops { switch: word(0), reason: key.0[4] }),
+        Some(b"drop") => {
+            let reason = DropReason::from_bytes(word(4).to_be_bytes());
+            Some(Meaning::SwitchDrops { switch: word(0), reason })
+        }
         _ => key.to_ipv4_flow().map(Meaning::Flow),
     }
 }

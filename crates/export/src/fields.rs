@@ -1,5 +1,6 @@
 //! What an event says, field by field.
 
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{Location, Metric, SwitchPath, TelemetryEntry, Via, Why};
 
@@ -29,7 +30,7 @@ pub struct EventFields {
     pub path: Option<SwitchPath>,
     /// Whether a path passes a switch twice.
     pub looped: Option<bool>,
-    pub reason: Option<u8>,
+    pub reason: Option<DropReason>,
     /// The occupancy of the queue in which a packet waited.
     pub occupancy: Option<u32>,
     /// Nanoseconds that the packet spent in the switch.

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::metrics::{Labels, MetricKind, MetricsPage};
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{Means, Metric, TelemetryEntry, list};
 use dta_rpc::Ask;
@@ -89,7 +90,7 @@ pub struct Gauges {
     learned: usize,
     /// By [`Metric::index`].
     values: [Series<Key>; Metric::ALL.len()],
-    drops: Series<(Option<u32>, u8)>,
+    drops: Series<(Option<u32>, DropReason)>,
     /// By switch, egress port and queue.
     congested: Series<[Option<u32>; 3]>,
     events: [u64; LISTS],
@@ -204,8 +205,10 @@ impl Gauges {
         if self.schema == Schema::Tags {
             for ((switch, reason), latest) in &self.drops.of {
                 let mut labels = place_labels([*switch, None, None], &self.names);
-                labels.push(("reason".into(), reason.to_string()));
+                labels.push(("reason".into(), reason.number().to_string()));
                 add_name_label(&mut labels, "reason_name", self.names.drop_reason(*switch, *reason));
+                let source = reason.is_sflow().then(|| reason.source_name());
+                add_name_label(&mut labels, "reason_source", source);
                 page.add("dta_int_dropped_packets", MetricKind::Counter, DROPPED, labels, latest.value);
             }
             for (place, latest) in &self.congested.of {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use dta_proto::drop_reason::DropReason;
 use dta_proto::telemetry::{Location, TelemetryEntry};
 use dta_proto::to_hex_digits;
 use serde::Serialize;
@@ -62,7 +63,10 @@ pub struct EventLine {
     #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
     pub looped: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<u8>,
+    pub reason: Option<DropReason>,
+    /// Whose number the reason is: `int` or `sflow`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason_source: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason_name: Option<String>,
     /// Occupancy of a congested queue.
@@ -107,6 +111,7 @@ impl EventLine {
             path: event.path.map(|path| path.stored_switches().iter().map(|switch| known(*switch)).collect()),
             looped: fields.looped,
             reason: fields.reason,
+            reason_source: fields.reason.map(DropReason::source_name),
             reason_name: reason_name.map(str::to_owned),
             occupancy: fields.occupancy,
             latency: fields.latency,

@@ -15,15 +15,15 @@
 //! 200 = "quota"
 //! ```
 //!
-//! [`DropReasonTable`] names drop reasons without a file: a file says which table a switch's numbers belong to. What
-//! has no name is shown as its number.
+//! Drop reasons have names without a file: those of sFlow their own, those of INT from a [`DropReasonTable`], of which a
+//! file says whose numbers a switch uses. `drop-reason` is for numbers of INT. What has no name is shown as its number.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dta_files::config_file::{self, FileError};
-use dta_proto::drop_reason::DropReasonTable;
+use dta_proto::drop_reason::{DropReason, DropReasonTable};
 use dta_proto::key::Flow;
 use serde::Deserialize;
 
@@ -39,7 +39,7 @@ const LONGEST: usize = 40;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     switches: BTreeMap<u32, Switch>,
-    reasons: BTreeMap<u8, String>,
+    reasons: BTreeMap<DropReason, String>,
     table: DropReasonTable,
     networks: Option<Arc<Networks>>,
 }
@@ -150,7 +150,7 @@ impl Names {
                 self::parse_number(&reason, u8::MAX.into()).map_err(|what| places.value_error(&key, what))?;
             let name = validate_name(name).map_err(|what| places.value_error(&key, what))?;
             // Cannot fail: it is at most 255.
-            names.reasons.insert(u8::try_from(reason).unwrap_or(u8::MAX), name);
+            names.reasons.insert(DropReason::from_int(u8::try_from(reason).unwrap_or(u8::MAX)), name);
         }
         Ok(names)
     }
@@ -169,8 +169,8 @@ impl Names {
         self.port_name(switch?, port?)
     }
 
-    /// The name of a drop reason of a switch: from the file, or else from the switch's table.
-    pub fn drop_reason(&self, switch: Option<u32>, reason: u8) -> Option<&str> {
+    /// The name of a drop reason of a switch: from the file, or else from the switch's table; sFlow's are the same for all.
+    pub fn drop_reason(&self, switch: Option<u32>, reason: DropReason) -> Option<&str> {
         let own = switch.and_then(|switch| self.switches.get(&switch)?.table);
         self.reasons
             .get(&reason)
@@ -179,7 +179,11 @@ impl Names {
     }
 
     /// The name of a reason for which several switches dropped; `None` if they mean different things by it.
-    pub fn common_drop_reason(&self, switches: impl IntoIterator<Item = u32>, reason: u8) -> Option<&str> {
+    pub fn common_drop_reason(
+        &self,
+        switches: impl IntoIterator<Item = u32>,
+        reason: DropReason,
+    ) -> Option<&str> {
         let mut names = switches.into_iter().map(|switch| self.drop_reason(Some(switch), reason));
         let first = names.next().unwrap_or_else(|| self.drop_reason(None, reason));
         first.filter(|first| names.all(|name| name == Some(first)))
@@ -247,7 +251,7 @@ mod tests {
             (Some("uplink"), Some("uplink"), None)
         );
         assert_eq!((names.number_of("leaf1"), names.number_of("x")), (Some(6), None));
-        let reason = |reason| names.drop_reason(None, reason);
+        let reason = |reason| names.drop_reason(None, DropReason::from_int(reason));
         assert_eq!((reason(200), reason(80)), (Some("quota"), Some("firewall")));
         assert_eq!((reason(71), reason(1)), (Some("traffic-manager"), None));
         assert_eq!(parse("").unwrap(), Names::default());
@@ -256,21 +260,28 @@ mod tests {
     #[test]
     fn a_drop_reason_has_the_name_that_its_switch_gives_it() {
         let of = |text: &str, switch, reason| {
-            parse(text).unwrap().drop_reason(switch, reason).map(str::to_owned).unwrap_or_default()
+            parse(text)
+                .unwrap()
+                .drop_reason(switch, DropReason::from_int(reason))
+                .map(str::to_owned)
+                .unwrap_or_default()
         };
         assert_eq!(of("", Some(6), 133), "upf-downlink-session-drop");
         assert_eq!(of("drop-reasons = \"fabric-tna-1.0\"", Some(6), 133), "upf-uplink-pdr-miss");
         assert_eq!(of("drop-reasons = \"none\"", None, 71), "");
-        assert_eq!(Names::empty().drop_reason(None, 71), None);
+        assert_eq!(Names::empty().drop_reason(None, DropReason::from_int(71)), None);
         let mixed = "drop-reasons = \"switch.p4\"\n[switch.6]\ndrop-reasons = \"fabric-tna-1.0\"\n\
                      [drop-reason]\n133 = \"mine\"";
         assert_eq!(of(mixed, Some(6), 71), "traffic-manager");
         assert_eq!((of(mixed, Some(7), 71), of(mixed, Some(7), 51)), ("".into(), "traffic-manager".into()));
         assert_eq!((of(mixed, Some(6), 133), of(mixed, None, 133)), ("mine".into(), "mine".into()));
         let mixed = parse(mixed).unwrap();
-        assert_eq!(mixed.common_drop_reason([6, 6], 26), Some("ip-ttl-zero"));
-        assert_eq!(mixed.common_drop_reason([6, 7], 26), None, "two that do not mean the same");
-        assert_eq!(mixed.common_drop_reason([], 26), Some("outer-ip-ttl-zero"));
+        let ttl_zero = DropReason::from_int(26);
+        assert_eq!(mixed.common_drop_reason([6, 6], ttl_zero), Some("ip-ttl-zero"));
+        assert_eq!(mixed.common_drop_reason([6, 7], ttl_zero), None, "two that do not mean the same");
+        assert_eq!(mixed.common_drop_reason([], ttl_zero), Some("outer-ip-ttl-zero"));
+        let of_sflow = |number| mixed.common_drop_reason([6, 7], DropReason::from_sflow(number));
+        assert_eq!((of_sflow(269), of_sflow(133)), (Some("blackhole-route"), None));
     }
 
     #[test]

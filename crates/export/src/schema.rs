@@ -24,7 +24,7 @@ dta_proto::named! {
         /// | `hop_latency` | flow, `switch` | `value` (ns), `old`, `why` |
         /// | `queue_occupancy`, `queue_congestion` | `switch`, `port`, `queue` | `value`, `old`, `why` |
         /// | `link_utilization` | `switch`, `port` | `value`, `old`, `why` |
-        /// | `drops` | flow, `switch`, `reason` | `value` (1), `ingress_port`, `egress_port`, `queue` |
+        /// | `drops` | flow, `switch`, `reason`, `reason_source` (of sFlow) | `value` (1), `ingress_port`, `egress_port`, `queue` |
         /// | `congestion` | flow, `switch`, `port`, `queue` | `occupancy`, `latency` (ns), `value` (1) |
         ///
         /// A flow is the tags `flow` (`10.0.0.1:5000->10.0.0.2:5000/udp`), `src`, `dst`, `sport`, `dport` and `proto`; an
@@ -131,7 +131,12 @@ fn tagged_point(event: &TelemetryEvent, names: &Names) -> Option<InfluxPoint> {
         TelemetryEntry::Drop { time, key, place, ingress_port, reason } => {
             let mut tags = flow_tags(event.meaning, &key, names);
             let reason_name = names.drop_reason(place.switch, reason).unwrap_or_default();
-            tags.extend([("reason", reason.to_string()), ("reason_name", reason_name.to_owned())]);
+            let source = if reason.is_sflow() { reason.source_name() } else { "" };
+            tags.extend([
+                ("reason", reason.number().to_string()),
+                ("reason_name", reason_name.to_owned()),
+                ("reason_source", source.to_owned()),
+            ]);
             tags.extend(switch_tags(place.switch, names));
             let mut fields = vec![("value", PointValue::Integer(1))];
             fields.extend(number_fields(&[

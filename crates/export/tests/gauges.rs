@@ -9,6 +9,7 @@ use dta_export::metrics::MetricsPage;
 use dta_export::names::Names;
 use dta_export::schema::Schema;
 use dta_export::source::EntryBatch;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Location, Means, Metric, TelemetryEntry, Why, list};
 
@@ -63,7 +64,7 @@ fn every_metric_has_its_gauge_in_both_schemas() {
             key: f.to_key(),
             place: Location { switch: Some(4), ..Location::default() },
             ingress_port: None,
-            reason: 71,
+            reason: DropReason::from_int(71),
         },
         TelemetryEntry::Congestion {
             time: 1,
@@ -143,9 +144,11 @@ fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
         change(Metric::LinkUtilization, telemetry::link_utilization_key(4, Some(2)), 50),
         change(Metric::QueueOccupancy, telemetry::queue_occupancy_key(4, Some(2), Some(7)), 40),
         change(Metric::HopLatency, hop, 400),
-        dropped(4, 133),
-        dropped(5, 133),
-        dropped(5, 1),
+        dropped(4, DropReason::from_int(133)),
+        dropped(5, DropReason::from_int(133)),
+        dropped(5, DropReason::from_int(1)),
+        dropped(5, DropReason::from_sflow(1)),
+        dropped(5, DropReason::from_sflow(269)),
         TelemetryEntry::Congestion { time: 1, key: Key::default(), place, occupancy: None, latency: None },
     ];
     let told = |schema, names| {
@@ -163,6 +166,8 @@ fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
         format!("dta_int_dropped_packets_total{{switch=\"4\",{leaf},reason=\"133\",reason_name=\"upf-uplink-pdr-miss\"}} 1"),
         "dta_int_dropped_packets_total{switch=\"5\",reason=\"133\",reason_name=\"upf-downlink-session-drop\"} 1".into(),
         "dta_int_dropped_packets_total{switch=\"5\",reason=\"1\"} 1".into(),
+        "dta_int_dropped_packets_total{switch=\"5\",reason=\"1\",reason_name=\"host-unreachable\",reason_source=\"sflow\"} 1".into(),
+        "dta_int_dropped_packets_total{switch=\"5\",reason=\"269\",reason_name=\"blackhole-route\",reason_source=\"sflow\"} 1".into(),
         format!("dta_int_hop_latency_seconds{{{f},switch=\"4\",{leaf}}} 4e-7"),
         format!("dta_int_link_utilization{{switch=\"4\",port=\"2\",{leaf},{port}}} 50.0"),
         format!("dta_int_queue_occupancy{{switch=\"4\",port=\"2\",queue=\"7\",{leaf},{port}}} 40.0"),
@@ -200,7 +205,13 @@ fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
                 change(Metric::HopLatency, telemetry::hop_latency_key(&f, n), 1),
                 change(Metric::QueueOccupancy, telemetry::queue_occupancy_key(n, Some(n), Some(n)), 1),
                 change(Metric::LinkUtilization, telemetry::link_utilization_key(n, Some(n)), 1),
-                TelemetryEntry::Drop { time: 1, key: f.to_key(), place, ingress_port: None, reason: n as u8 },
+                TelemetryEntry::Drop {
+                    time: 1,
+                    key: f.to_key(),
+                    place,
+                    ingress_port: None,
+                    reason: DropReason::from_int(n as u8),
+                },
                 TelemetryEntry::Congestion {
                     time: 1,
                     key: f.to_key(),

@@ -2,6 +2,7 @@
 
 use core::net::IpAddr;
 
+use dta_proto::drop_reason::DropReason;
 use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Flow;
 use dta_proto::telemetry::InterfaceCounts;
@@ -18,8 +19,7 @@ pub struct PacketDrop {
     pub ingress: Option<u32>,
     /// Interface by which it would have left.
     pub egress: Option<u32>,
-    /// Why, by [`from_sflow_reason`](dta_proto::drop_reason::from_sflow_reason).
-    pub reason: u8,
+    pub reason: DropReason,
 }
 
 /// What an interface has counted since some moment.

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use dta_proto::counter::FlowReason;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::flow_record::{DIRECTION_EGRESS, FlowRecord};
 use dta_proto::key::Flow;
 use dta_proto::telemetry::InterfaceCounter;
@@ -433,7 +434,7 @@ fn notices_of_drops_and_counters_of_interfaces() {
         exporter: HERE.into(),
         ingress: Some(3),
         egress: Some(4),
-        reason: 18,
+        reason: DropReason::from_sflow(258),
     };
     let mut counts = [Some(9); InterfaceCounter::ALL.len()];
     counts[InterfaceCounter::OutOctets as usize] = Some(1 << 40);

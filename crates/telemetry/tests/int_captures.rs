@@ -149,7 +149,7 @@ fn sdfabric_flows_queues_and_drops() {
         let switch = source.switch.unwrap();
         numbers.entry((switch, source.hardware)).or_default().push(source.sequence);
         if report.flags.dropped {
-            *drops.entry((switch, report.local.drop_reason().unwrap())).or_insert(0) += 1;
+            *drops.entry((switch, report.local.drop_reason().unwrap().number())).or_insert(0) += 1;
             kinds[0] += 1;
         } else {
             assert!(report.flags.tracked && report.local.node_latency().is_some());

@@ -6,6 +6,7 @@
 
 use proptest::prelude::*;
 
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Flow;
 use dta_proto::wire::{Layer, WireErrorKind, ipv4};
 use dta_telemetry::int::emit::{self, Carrier, Hop, Local, Variant};
@@ -184,7 +185,10 @@ fn report_v05_of_a_drop() {
         let (source, report) = only(&bytes, &IntSettings { dialect, ..IntSettings::default() });
         assert_eq!(source, DatagramSource { switch: Some(4), hardware: 3, sequence: 7, sequence_bits: 32 });
         assert!(report.flags.dropped && !report.flags.tracked);
-        assert_eq!((report.local.drop_queue(), report.local.drop_reason()), (Some(3), Some(29)));
+        assert_eq!(
+            (report.local.drop_queue(), report.local.drop_reason()),
+            (Some(3), Some(DropReason::from_int(29)))
+        );
         assert_eq!(report.local.ingress_time(), Some(Time::Short(1000)));
         assert_eq!(report.packet.unwrap().flow, flow("10.0.0.1:5000->10.0.0.2:53/udp"));
     }
@@ -195,7 +199,7 @@ fn a_drop_report_without_a_readable_packet_is_a_report() {
     let mut bytes = words(&[0x0180_0003, 7, 1000, 4, 0x0001_0002, 0x031d_0000]);
     bytes.extend([2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 6]);
     let (_, report) = only(&bytes, &IntSettings::default());
-    assert_eq!(report.local.drop_reason(), Some(29));
+    assert_eq!(report.local.drop_reason(), Some(DropReason::from_int(29)));
     assert_eq!(report.packet.unwrap_err().kind, WireErrorKind::Protocol(0x0806));
 }
 

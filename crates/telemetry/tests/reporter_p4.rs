@@ -9,6 +9,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Flow;
 use dta_proto::telemetry::{self, Location, TelemetryEntry};
 use dta_proto::wire::datagram::{UdpDatagram, udp_checksum_ok};
@@ -239,15 +240,15 @@ fn told(event: &Event<'_>) -> Vec<Told> {
     if event.kinds & DROP != 0 {
         let ingress = event.ingress;
         put(1, format!("store 16 append 1 drop {key:?} {place:?} from {ingress} because {}", event.reason));
-        let drops = telemetry::drops_key(SWITCH, event.reason);
+        let drops = telemetry::drops_key(SWITCH, DropReason::from_int(event.reason));
         put(2, format!("store 13 key-increment 2 {drops:?} by 1"));
-        let of_flow = telemetry::flow_drops_key(&flow, event.reason);
+        let of_flow = telemetry::flow_drops_key(&flow, DropReason::from_int(event.reason));
         put(2, format!("store 13 key-increment 2 {of_flow:?} by 1"));
     }
     let [dropped, congested, tracked] = [DROP, QUEUE, FLOW].map(|kind| event.kinds & kind != 0);
     let narrow = |number: Option<u32>, bits: u32| number.unwrap_or((1 << bits) - 1);
     let (out, queue) = (narrow(event.egress, 16), narrow(event.queue, 8));
-    let reason = if dropped { Some(event.reason) } else { None };
+    let reason = dropped.then(|| DropReason::from_int(event.reason));
     let packet = &event.frame[..event.frame.len().min(PACKET_BYTES)];
     put(
         3,

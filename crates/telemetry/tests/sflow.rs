@@ -8,16 +8,18 @@ mod sflow;
 #[allow(dead_code, reason = "softflowd itself is not used here")]
 mod softflowd;
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
 use dta_proto::counter::FlowReason;
+use dta_proto::drop_reason::DropReasonTable;
 use dta_proto::flow_record::DIRECTION_INGRESS;
 use dta_telemetry::exported::Exported;
 use dta_telemetry::flows::Decoder;
 use dta_telemetry::reports::ArrivalTime;
-use sflow::{Drops, made, truth};
+use sflow::{Drops, made, payloads, truth};
 use softflowd::{Flows, is_lost, traffic};
 
 /// What datagrams say.
@@ -104,4 +106,23 @@ fn every_sample_and_every_gap_is_what_tshark_counts() {
         let counted: Vec<_> = decoder.source_gaps().map(|(_, counted)| counted).collect();
         assert_eq!((counted[0].gaps, counted[0].gaps_filled, counted[0].repeats), (lost, 0, 0), "{what}");
     }
+}
+
+/// Of `$DTA_CAPTURES/cases/flows`: each third of the notices has another reason, none of which INT's tables may name.
+#[test]
+fn reasons_of_drops_have_the_numbers_and_names_of_sflow() {
+    let Some(folder) = beside::captures("reasons_of_drops_have", "cases/flows/dev") else { return };
+    let datagrams = payloads(&folder.join("16-sflow-drops-266-269-295.pcap"));
+    let mut reasons = BTreeMap::new();
+    for ((_, reason), count) in decode(&mut Decoder::new(2), &datagrams).drops {
+        let names = DropReasonTable::ALL.map(|table| table.reason_name(reason));
+        assert!(names.iter().all(|name| *name == names[0]), "{names:?}");
+        *reasons.entry((reason.to_string(), names[0])).or_insert(0) += count;
+    }
+    let wanted = [
+        ("sflow 266", "ingress-spanning-tree-filter"),
+        ("sflow 269", "blackhole-route"),
+        ("sflow 295", "source-ip-class-e"),
+    ];
+    assert_eq!(reasons, wanted.map(|(reason, name)| ((reason.to_owned(), Some(name)), 13)).into());
 }

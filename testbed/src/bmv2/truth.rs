@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::buckets;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::key_increment;
 use dta_proto::telemetry;
@@ -298,6 +299,7 @@ impl Truth {
             *seen.dropped.entry(reason).or_default() += 1;
             if let Some(flow) = &flow {
                 fate.drop_reports += 1;
+                let reason = DropReason::from_int(reason);
                 *self.counters.entry(telemetry::drops_key(switch, reason)).or_default() += 1;
                 *self.counters.entry(telemetry::flow_drops_key(flow, reason)).or_default() += 1;
                 *self.listed[1].entry(flow.to_key()).or_default() += 1;
@@ -423,8 +425,8 @@ mod tests {
         for frame in &traffic.frames {
             truth.add(&traffic, WatchedFlows::All, frame);
         }
-        let drops =
-            [SWITCH, SWITCH + 1].map(|switch| truth.counters[&telemetry::drops_key(switch, BRIDGING_MISS)]);
+        let missed = DropReason::from_int(BRIDGING_MISS);
+        let drops = [SWITCH, SWITCH + 1].map(|switch| truth.counters[&telemetry::drops_key(switch, missed)]);
         assert_eq!((truth.reported_packets(), drops.iter().sum::<u64>()), ((0, 120), 120));
         assert!(drops.iter().all(|drops| *drops > 20));
     }

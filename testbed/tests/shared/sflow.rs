@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Flow;
 
 use super::softflowd::{Flows, packets};
 
 /// One packet in so many is sampled.
 pub(crate) const RATE: u32 = 10;
-/// What the script writes of a dropped packet, in turn; and the numbers that they have in memory.
-pub(crate) const REASONS: [(u32, u8); 7] =
-    [(0, 0), (3, 3), (256, 16), (257, 17), (258, 18), (261, 21), (289, 49)];
+/// What the script writes of a dropped packet, in turn.
+const REASONS: [u32; 7] = [0, 3, 256, 257, 258, 261, 289];
 
 /// Drops by flow and reason; those of packets that are not IP have no flow.
-pub(crate) type Drops = BTreeMap<(Option<Flow>, u8), u64>;
+pub(crate) type Drops = BTreeMap<(Option<Flow>, DropReason), u64>;
 
 /// The datagrams for a capture, as a capture themselves and as payloads.
 pub(crate) fn made(capture: &Path, into: &Path) -> Vec<Vec<u8>> {
@@ -24,7 +24,14 @@ pub(crate) fn made(capture: &Path, into: &Path) -> Vec<Vec<u8>> {
     python.args(["-c", include_str!("sflow.py")]).arg(capture).arg(RATE.to_string()).arg(into);
     let output = python.output().expect("python3 starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let bytes = std::fs::read(into).unwrap();
+    let payloads = payloads(into);
+    assert!(payloads.len() > 20, "{} datagrams", payloads.len());
+    payloads
+}
+
+/// Payloads of the UDP datagrams of a capture.
+pub(crate) fn payloads(capture: &Path) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(capture).unwrap();
     let (mut rest, mut payloads) = (&bytes[24..], Vec::new());
     while let Some(head) = rest.first_chunk::<16>() {
         let len = u32::from_le_bytes(*head[8..].first_chunk().unwrap()) as usize;
@@ -32,7 +39,6 @@ pub(crate) fn made(capture: &Path, into: &Path) -> Vec<Vec<u8>> {
         payloads.push(rest[16 + 42..16 + len].to_vec());
         rest = &rest[16 + len..];
     }
-    assert!(payloads.len() > 20, "{} datagrams", payloads.len());
     payloads
 }
 
@@ -50,7 +56,7 @@ pub(crate) fn truth(capture: &Path) -> (Flows, u64, Drops) {
             }
         }
         if number % 50 == 7 {
-            let (_, reason) = REASONS[(number / 50) as usize % REASONS.len()];
+            let reason = DropReason::from_sflow(REASONS[(number / 50) as usize % REASONS.len()]);
             *drops.entry((packet.map(|packet| packet.flow), reason)).or_default() += 1;
         }
     }

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use dta_history::HistoryEntry as Row;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Flow;
 use dta_proto::layout::append;
 use dta_proto::telemetry::{
@@ -42,7 +43,7 @@ fn rows(table: &EpochTable) -> Vec<Told> {
 
 /// Cells: `numbers` are switch, port, ingress port, queue, old, new, reason, occupancy, latency, looped.
 fn cells(
-    names: [&str; 2],
+    names: [&str; 3],
     longs: [u64; 3],
     flow: Option<&Flow>,
     numbers: [u32; 10],
@@ -96,7 +97,8 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
         ingress_port: Some(0),
         reason,
     };
-    let drops = [dropped(unknown.to_key(), 0), dropped(Key::default(), 255)];
+    let reasons = [DropReason::from_int(0), DropReason::from_sflow(266)];
+    let drops = [dropped(unknown.to_key(), reasons[0]), dropped(Key::default(), reasons[1])];
     let waited = TelemetryEntry::Congestion {
         time: u64::MAX,
         key: v6.to_key(),
@@ -117,34 +119,40 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
     let mut expected = vec![
         (
             (list::CHANGES, 0),
-            cells(["loop", ""], [1 << 62, id(&v4.to_key()), id(&v4.to_key())], Some(&v4), none, &[6, 5, 6]),
+            cells(
+                ["loop", "", ""],
+                [1 << 62, id(&v4.to_key()), id(&v4.to_key())],
+                Some(&v4),
+                none,
+                &[6, 5, 6],
+            ),
             vec![(0, 5), (4, 9), (5, 3), (9, 1)],
         ),
         (
             (list::CHANGES, 1),
-            cells(["queue-occupancy", "new"], [1 << 62, id(&queue), 0], None, none, &[]),
+            cells(["queue-occupancy", "new", ""], [1 << 62, id(&queue), 0], None, none, &[]),
             vec![(0, 7), (1, 3)],
         ),
         (
             (list::CHANGES, 2),
-            cells(["hop-latency", "moved"], [1 << 62, id(&hop), id(&v6.to_key())], Some(&v6), none, &[]),
+            cells(["hop-latency", "moved", ""], [1 << 62, id(&hop), id(&v6.to_key())], Some(&v6), none, &[]),
             vec![(0, 7), (1, 3), (4, 9), (5, 0)],
         ),
         (
             (list::DROPS, 0),
-            cells(["drop", ""], [3, id(&unknown.to_key()), 0], None, none, &[]),
+            cells(["drop", "", "int"], [3, id(&unknown.to_key()), 0], None, none, &[]),
             vec![(0, 8), (2, 0), (3, 1), (6, 0)],
         ),
         // Between the two is an entry that is no event.
         (
             (list::DROPS, 2),
-            cells(["drop", ""], [3, 0, 0], None, none, &[]),
-            vec![(0, 8), (2, 0), (3, 1), (6, 255)],
+            cells(["drop", "", "sflow"], [3, 0, 0], None, none, &[]),
+            vec![(0, 8), (2, 0), (3, 1), (6, 266)],
         ),
         (
             (list::CONGESTION, 0),
             cells(
-                ["congested-packet", ""],
+                ["congested-packet", "", ""],
                 [u64::MAX, id(&v6.to_key()), id(&v6.to_key())],
                 Some(&v6),
                 none,
@@ -154,18 +162,18 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
         ),
         (
             (list::KEYS, 0),
-            cells(["key", ""], [0, id(&v6.to_key()), id(&v6.to_key())], Some(&v6), none, &[]),
+            cells(["key", "", ""], [0, id(&v6.to_key()), id(&v6.to_key())], Some(&v6), none, &[]),
             vec![],
         ),
         (
             (list::KEYS, 1),
-            cells(["key", ""], [0, id(&hop), id(&v6.to_key())], Some(&v6), none, &[]),
+            cells(["key", "", ""], [0, id(&hop), id(&v6.to_key())], Some(&v6), none, &[]),
             vec![(0, 7)],
         ),
-        ((list::KEYS, 2), cells(["key", ""], [0, id(&queue), 0], None, none, &[]), vec![(0, 7), (1, 3)]),
+        ((list::KEYS, 2), cells(["key", "", ""], [0, id(&queue), 0], None, none, &[]), vec![(0, 7), (1, 3)]),
     ];
-    // Numbers lie behind two names, three longs and a flow.
-    let begin = 32 + 24 + 38;
+    // Numbers lie behind three names, three longs and a flow.
+    let begin = 48 + 24 + 38;
     let expected: Vec<Told> = expected
         .drain(..)
         .map(|((list, number), mut cells, numbers)| {

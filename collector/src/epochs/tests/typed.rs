@@ -1,5 +1,6 @@
 //! Tables of known keys beside the histories of stores for INT.
 
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Flow;
 use dta_proto::layout::append;
 use dta_proto::layout::key_increment as counter;
@@ -87,9 +88,10 @@ fn metric(key: &Key, metric: Metric, flow: Option<&Flow>, numbers: [u32; 3], val
 }
 
 /// A row of `int-counters.drops`.
-fn drops(key: &Key, flow: Option<&Flow>, switch: u32, reason: u8, count: u64) -> (u64, Vec<u8>) {
+fn drops(key: &Key, flow: Option<&Flow>, switch: u32, reason: DropReason, count: u64) -> (u64, Vec<u8>) {
     let flow = flow.map_or(0, |flow| id(&flow.to_key()));
-    let says = [&flow.to_be_bytes()[..], &switch.to_be_bytes(), &[0, reason]].concat();
+    let reason = [&reason.number().to_be_bytes()[..], &tables::name_cell(reason.source_name())].concat();
+    let says = [&flow.to_be_bytes()[..], &switch.to_be_bytes(), &reason].concat();
     (id(key), tables::join_cells(&says, &count.to_be_bytes()))
 }
 
@@ -107,11 +109,12 @@ fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
     let queue = telemetry::queue_occupancy_key(7, Some(3), Some(1));
     let congestion = telemetry::queue_congestion_key(8, None, Some(0));
     let port = telemetry::link_utilization_key(7, Some(3));
-    let (of_switch, of_flow) = (telemetry::drops_key(7, 71), telemetry::flow_drops_key(&v6, 72));
+    let (full, acl) = (DropReason::from_int(71), DropReason::from_sflow(258));
+    let (of_switch, of_flow) = (telemetry::drops_key(7, full), telemetry::flow_drops_key(&v6, acl));
     put_keys(&of(int::EVENTS), 2, &[(hop4, Means::Hop(v4.to_key(), 7)), (hop6, Means::Hop(v6.to_key(), 7))]);
     put_keys(&of(int::EVENTS), 3, &[(queue, Means::Itself), (congestion, Means::Itself)]);
     put_keys(&of(int::EVENTS), 4, &[(port, Means::Itself), (of_switch, Means::Itself)]);
-    put_keys(&of(int::EVENTS), 5, &[(of_flow, Means::Hop(v6.to_key(), 72))]);
+    put_keys(&of(int::EVENTS), 5, &[(of_flow, Means::Hop(v6.to_key(), acl.to_bits()))]);
     for (key, value) in [(hop6, 1), (queue, 2), (congestion, 3), (port, u32::MAX)] {
         put_value(&of(int::VALUES), &key, &telemetry::TimedValue { value, time: 9 }.to_bytes());
     }
@@ -154,7 +157,7 @@ fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
         metric(&congestion, Metric::QueueCongestion, None, [8, u32::MAX, 0], 3),
         metric(&port, Metric::LinkUtilization, None, [7, 3, u32::MAX], u32::MAX),
     ];
-    let lost = [drops(&of_switch, None, 7, 71, 4), drops(&of_flow, Some(&v6), u32::MAX, 72, u64::MAX)];
+    let lost = [drops(&of_switch, None, 7, full, 4), drops(&of_flow, Some(&v6), u32::MAX, acl, u64::MAX)];
     let expected = [
         (int::VALUES, "metrics", BTreeMap::from(metrics)),
         (int::COUNTERS, "drops", BTreeMap::from(lost)),

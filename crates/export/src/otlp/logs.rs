@@ -165,8 +165,11 @@ fn event_sentence(line: &EventLine) -> String {
     }
     match (line.event, line.metric, line.value) {
         ("drop", ..) => {
-            let reason = line.reason.unwrap_or_default();
-            let reason = line.reason_name.clone().unwrap_or_else(|| format!("reason {reason}"));
+            let reason = match (&line.reason_name, line.reason) {
+                (Some(name), _) => name.clone(),
+                (None, Some(reason)) => format!("reason {reason}"),
+                (None, None) => "reason unknown".to_owned(),
+            };
             let flow = flow.map(|flow| format!(" of {flow}")).unwrap_or_default();
             format!("packet{flow} dropped{at}: {reason}")
         }

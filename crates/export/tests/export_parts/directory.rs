@@ -1,3 +1,4 @@
+use dta_proto::drop_reason::DropReason;
 use dta_proto::telemetry;
 
 use dta_export::directory::{Directory, Meaning};
@@ -23,7 +24,14 @@ fn short_keys_say_what_they_stand_for() {
             Meaning::Queue { switch: 7, port: None, queue: Some(5) },
         ),
         (telemetry::link_utilization_key(9, Some(1)), Meaning::Port { switch: 9, port: Some(1) }),
-        (telemetry::drops_key(4, 71), Meaning::SwitchDrops { switch: 4, reason: 71 }),
+        (
+            telemetry::drops_key(4, DropReason::from_int(71)),
+            Meaning::SwitchDrops { switch: 4, reason: DropReason::from_int(71) },
+        ),
+        (
+            telemetry::drops_key(4, DropReason::from_sflow(266)),
+            Meaning::SwitchDrops { switch: 4, reason: DropReason::from_sflow(266) },
+        ),
     ] {
         assert_eq!(directory.resolve_key(&key), Some(meaning));
     }
@@ -35,15 +43,16 @@ fn long_keys_are_named_once_they_were_told() {
     let mut directory = Directory::new(8);
     let v6 = flow("[2001:db8::1]:1->[2001:db8::2]:2/tcp");
     let hop = telemetry::hop_latency_key(&v6, 4);
-    let drops = telemetry::flow_drops_key(&v6, 71);
+    let reason = DropReason::from_sflow(295);
+    let drops = telemetry::flow_drops_key(&v6, reason);
     directory.take(&TelemetryEntry::Key { key: hop, means: Means::Hop(v6.to_key(), 4) });
-    directory.take(&TelemetryEntry::Key { key: drops, means: Means::Hop(v6.to_key(), 71) });
+    directory.take(&TelemetryEntry::Key { key: drops, means: Means::Hop(v6.to_key(), reason.to_bits()) });
     let flow_key = v6.to_key();
     assert_eq!(directory.resolve_key(&hop), Some(Meaning::Hop { flow: None, flow_key, switch: 4 }));
     directory.take(&TelemetryEntry::Key { key: flow_key, means: Means::Flow(v6) });
     assert_eq!(directory.resolve_key(&hop), Some(Meaning::Hop { flow: Some(v6), flow_key, switch: 4 }));
     let meaning = directory.resolve_key(&drops).unwrap();
-    assert_eq!(meaning, Meaning::FlowDrops { flow: Some(v6), flow_key, reason: 71 });
+    assert_eq!(meaning, Meaning::FlowDrops { flow: Some(v6), flow_key, reason });
     assert_eq!(meaning.known_flow(), Some(v6));
     assert_eq!(directory.flow_of_key(&flow_key), Some(v6));
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dta_export::events::{EventReader, LookupCounters, LookupStores};
 use dta_export::source::{EventSource, SourceOptions};
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Flow;
 use dta_proto::telemetry::{Location, Means, Metric, SwitchPath, TelemetryEntry, Via, Why, list};
 
@@ -16,7 +17,13 @@ fn flow() -> Flow {
 
 fn drop_of_flow() -> Vec<u8> {
     let place = Location { switch: Some(1), ..Location::default() };
-    let entry = TelemetryEntry::Drop { time: 1, key: flow().to_key(), place, ingress_port: None, reason: 71 };
+    let entry = TelemetryEntry::Drop {
+        time: 1,
+        key: flow().to_key(),
+        place,
+        ingress_port: None,
+        reason: DropReason::from_int(71),
+    };
     entry.to_bytes().to_vec()
 }
 

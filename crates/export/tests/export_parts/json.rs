@@ -48,4 +48,5 @@ async fn names_can_be_left_out() {
     exporters.stop_exporters().await;
     let line: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!((&line["reason"], line.get("reason_name")), (&71.into(), None));
+    assert_eq!(line["reason_source"], "int");
 }

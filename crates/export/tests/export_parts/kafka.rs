@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dta_export::config::{Config, Kafka};
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Flow;
 use dta_proto::telemetry::{Location, TelemetryEntry, list};
 use rskafka::client::partition::UnknownTopicHandling;
@@ -100,9 +101,15 @@ fn at(n: u64) -> u64 {
 fn drop_of_flow(n: u64) -> Vec<u8> {
     let flow: Flow = format!("10.0.0.{}:1->10.0.0.9:2/udp", n % 7).parse().unwrap();
     let place = Location { switch: Some(1), ..Location::default() };
-    TelemetryEntry::Drop { time: at(n), key: flow.to_key(), place, ingress_port: None, reason: 71 }
-        .to_bytes()
-        .to_vec()
+    TelemetryEntry::Drop {
+        time: at(n),
+        key: flow.to_key(),
+        place,
+        ingress_port: None,
+        reason: DropReason::from_int(71),
+    }
+    .to_bytes()
+    .to_vec()
 }
 
 #[tokio::test]

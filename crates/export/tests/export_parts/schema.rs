@@ -3,6 +3,7 @@ use dta_export::events::TelemetryEvent;
 use dta_export::json::EventLine;
 use dta_export::names::Names;
 use dta_export::schema::Schema;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Location, Metric, SwitchPath, TelemetryEntry, Why};
 
@@ -113,7 +114,7 @@ fn what_is_not_known_is_left_out_and_nothing_is_lost() {
             key,
             place: Location::default(),
             ingress_port: None,
-            reason: 71,
+            reason: DropReason::from_int(71),
         },
         meaning,
         path: None,
@@ -149,8 +150,13 @@ fn names_stand_beside_the_numbers_of_the_schema_of_tags_alone() {
     let plain = r"port_tx_utilize\,sw_id=4\,port_id=3 value=1000 1524138290";
     assert_eq!(line(Schema::IntCollector, &link).trim_end(), plain);
     let place = Location { switch: Some(4), port: Some(9), queue: None };
-    let entry =
-        TelemetryEntry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
+    let entry = TelemetryEntry::Drop {
+        time: 7,
+        key: Key::default(),
+        place,
+        ingress_port: Some(3),
+        reason: DropReason::from_int(71),
+    };
     let drop = TelemetryEvent { entry, meaning: None, path: None, latency: None, hops: None };
     assert_eq!(
         line(Schema::Tags, &drop),
@@ -178,8 +184,13 @@ fn names_stand_beside_the_numbers_of_a_line_of_json() {
     let [.., link] = events();
     assert_eq!(named(&link), ["leaf1", "to host 3", "", ""]);
     let place = Location { switch: Some(4), port: Some(9), queue: None };
-    let entry =
-        TelemetryEntry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
+    let entry = TelemetryEntry::Drop {
+        time: 7,
+        key: Key::default(),
+        place,
+        ingress_port: Some(3),
+        reason: DropReason::from_int(71),
+    };
     let drop = TelemetryEvent { entry, meaning: None, path: None, latency: None, hops: None };
     assert_eq!(named(&drop), ["leaf1", "", "to host 3", "traffic-manager"]);
 }

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dta_export::source::{Begin, EntryBatch, EventSource, LISTS, ListCounters, Lost, SourceOptions};
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{Location, Means, TelemetryEntry, list};
 
@@ -13,7 +14,7 @@ pub(crate) fn drop_at(time: u64) -> Vec<u8> {
         key: Key::default(),
         place: Location { switch: Some(1), ..Location::default() },
         ingress_port: None,
-        reason: 71,
+        reason: DropReason::from_int(71),
     };
     entry.to_bytes().to_vec()
 }

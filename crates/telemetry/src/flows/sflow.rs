@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use dta_proto::counter::FlowReason;
-use dta_proto::drop_reason;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::flow_record::{DIRECTION_EGRESS, DIRECTION_INGRESS, FlowRecord, to_mapped_address};
 use dta_proto::wire::{Error, WireErrorKind};
 
@@ -59,7 +59,7 @@ pub(crate) fn export_from_sample(
             exporter,
             ingress: sampled.ingress,
             egress: sampled.egress,
-            reason: drop_reason::from_sflow_reason(*reason),
+            reason: DropReason::from_sflow(*reason),
         })),
         SflowSample::Interface(SflowInterface { index, speed, counts }) => {
             let reading = InterfaceReading { exporter, interface: *index, speed: *speed, counts: *counts };

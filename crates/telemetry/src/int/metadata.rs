@@ -1,5 +1,7 @@
 //! Metadata of one node: a view of one hop's bytes, and the offsets of its fields.
 
+use dta_proto::drop_reason::DropReason;
+
 use super::IntVersion;
 use super::dialect::Form;
 
@@ -388,10 +390,10 @@ impl<'a> Metadata<'a> {
         self.item_word(Item::Utilization)
     }
 
-    /// Why the packet was dropped: see [`dta_proto::drop_reason`]. `None` if it was not.
+    /// Why the packet was dropped; `None` if it was not.
     #[inline]
-    pub fn drop_reason(&self) -> Option<u8> {
-        Some((self.item_word_at(Item::Drop, 0)? >> 16) as u8)
+    pub fn drop_reason(&self) -> Option<DropReason> {
+        Some(DropReason::from_int((self.item_word_at(Item::Drop, 0)? >> 16) as u8))
     }
 
     /// The queue in which the packet was dropped.

@@ -179,7 +179,7 @@ impl Telemetry {
         made: &mut PrimitiveBatch,
     ) {
         let local = &report.local;
-        let reason = local.drop_reason().unwrap_or(0);
+        let reason = local.drop_reason().unwrap_or_default();
         let time = self.value_timestamp(at, local.ingress_time());
         let queue = local.drop_queue().map(u32::from);
         let place = Location { switch: report.switch, port: local.egress_port(), queue };

@@ -35,6 +35,7 @@ mod trails;
 mod watch;
 
 use dta_proto::counter::translator as names;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::store::MAX_REDUNDANCY;
 use dta_proto::telemetry::{
@@ -288,7 +289,7 @@ impl Telemetry {
         whose: Option<Whose<'_>>,
         place: Location,
         ingress_port: Option<u32>,
-        reason: u8,
+        reason: DropReason,
         made: &mut PrimitiveBatch,
     ) {
         let key = whose.map_or(Key::default(), |whose| whose.key);
@@ -306,7 +307,7 @@ impl Telemetry {
             let key = telemetry::flow_drops_key(whose.flow, reason);
             made.increment(self.stores.counters, key, 1);
             // The reason is stored in place of the switch's number.
-            self.add_directory_key(at, FLOW_DROP_COUNTER, key, Means::Hop(whose.key, reason.into()), made);
+            self.add_directory_key(at, FLOW_DROP_COUNTER, key, Means::Hop(whose.key, reason.to_bits()), made);
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::counter::FlowReason;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::flow_record::{DIRECTION_EGRESS, DIRECTION_INGRESS, FlowRecord, to_mapped_address};
 use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts, PATH_LEN};
 use dta_proto::wire::dta::DtaBody;
@@ -390,17 +391,23 @@ fn drops_are_told_and_counted_by_switch_and_by_flow() {
     let time = 1_700_000_000 * SECOND;
     assert_eq!(
         drops[0],
-        TelemetryEntry::Drop { time, key: flow().to_key(), place, ingress_port: Some(1), reason: 71 }
+        TelemetryEntry::Drop {
+            time,
+            key: flow().to_key(),
+            place,
+            ingress_port: Some(1),
+            reason: DropReason::from_int(71)
+        }
     );
-    assert_eq!(world.counts[&telemetry::drops_key(4, 71)], 2);
-    assert_eq!(world.counts[&telemetry::flow_drops_key(&flow(), 71)], 2);
+    assert_eq!(world.counts[&telemetry::drops_key(4, DropReason::from_int(71))], 2);
+    assert_eq!(world.counts[&telemetry::flow_drops_key(&flow(), DropReason::from_int(71))], 2);
     assert_eq!(world.keys().len(), 2, "each key once");
     // A packet that cannot be read: the switch's count and the entry are made all the same.
     let mut bytes = report;
     let ethertype = 12 + 12 + 12;
     bytes[ethertype..ethertype + 2].copy_from_slice(&[0x88, 0x99]);
     world.take(2, &bytes);
-    assert_eq!(world.counts[&telemetry::drops_key(4, 71)], 3);
+    assert_eq!(world.counts[&telemetry::drops_key(4, DropReason::from_int(71))], 3);
     assert!(
         matches!(world.entries[list::DROPS as usize][0], TelemetryEntry::Drop { key, .. } if key == Key::default())
     );
@@ -899,15 +906,17 @@ fn records_of_other_flows_and_bad_ones_are_counted_and_make_nothing() {
 fn a_notice_of_a_drop_is_what_a_report_about_one_is() {
     let mut world = World::new(Rules { watch: vec!["10.0.0.0/24".parse().unwrap()], ..Rules::default() });
     let exporter = Ipv4Addr::new(10, 9, 0, 1);
+    let reason = DropReason::from_sflow(269);
     let drop = PacketDrop {
         flow: Some(flow()),
         exporter: exporter.into(),
         ingress: Some(3),
         egress: Some(4),
-        reason: 18,
+        reason,
     };
     let switch = exporter.to_bits();
-    let (by_switch, by_flow) = (telemetry::drops_key(switch, 18), telemetry::flow_drops_key(&flow(), 18));
+    let (by_switch, by_flow) =
+        (telemetry::drops_key(switch, reason), telemetry::flow_drops_key(&flow(), reason));
     world.exported(0, &Exported::Drop(drop));
     world.exported(SECOND, &Exported::Drop(PacketDrop { flow: None, ..drop }));
     assert_eq!((world.counts[&by_switch], world.counts[&by_flow]), (2, 1));
@@ -916,13 +925,13 @@ fn a_notice_of_a_drop_is_what_a_report_about_one_is() {
         key,
         place: Location { switch: Some(switch), port: Some(4), queue: None },
         ingress_port: Some(3),
-        reason: 18,
+        reason,
     };
     assert_eq!(
         world.entries[list::DROPS as usize],
         [entry(0, flow().to_key()), entry(SECOND, Key::default())]
     );
-    let keys = [(by_switch, Means::Itself), (by_flow, Means::Hop(flow().to_key(), 18))];
+    let keys = [(by_switch, Means::Itself), (by_flow, Means::Hop(flow().to_key(), reason.to_bits()))];
     assert_eq!(world.keys(), keys);
     let other = "192.0.2.1:1->192.0.2.2:2/udp".parse().unwrap();
     assert_eq!(world.exported(SECOND, &Exported::Drop(PacketDrop { flow: Some(other), ..drop })), 0);

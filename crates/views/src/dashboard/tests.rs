@@ -11,6 +11,7 @@ use dta_proto::control::{
     self, Counter, EntriesRequest, Epoch, EpochState, EpochsRequest, EpochsResponse, ListSessionsResponse,
     NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{append, key_write};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
@@ -571,7 +572,8 @@ fn entries(latencies: u64) -> Vec<TelemetryEntry> {
     };
     let place = Location { switch: Some(6), port: Some(12), queue: Some(5) };
     let time = TIME + latencies * 1_000_000_000;
-    let drop = TelemetryEntry::Drop { time, key, place, ingress_port: Some(3), reason: 71 };
+    let drop =
+        TelemetryEntry::Drop { time, key, place, ingress_port: Some(3), reason: DropReason::from_int(71) };
     (0..latencies).map(change).chain([drop]).collect()
 }
 

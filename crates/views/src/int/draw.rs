@@ -4,6 +4,7 @@ use dta_cli::number::{format_count, format_grouped};
 use dta_cli::table::words_in_lines;
 use dta_proto::key::Flow;
 
+use super::event::describe_reason;
 use super::flow::{FlowSummary, Hop, Measured};
 use super::moment::age_in_words;
 
@@ -76,10 +77,7 @@ fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
         fact("drops", "none known".into());
     }
     for drops in &report.drops {
-        let reason = match &drops.reason_name {
-            Some(name) => format!("{name} ({})", drops.reason),
-            None => format!("reason {}", drops.reason),
-        };
+        let reason = describe_reason(drops.reason, drops.reason_name.as_deref());
         let counted = drops.counted.map_or("not counted".to_owned(), format_grouped);
         let at = match &drops.switches[..] {
             [] => String::new(),
@@ -230,6 +228,8 @@ pub(crate) fn push_wrapped(begin: &str, text: &str, lines: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
+    use dta_proto::drop_reason::DropReason;
+
     use super::super::flow::{Congested, FlowDropCount, FlowRoute, Queue, StoreAnswer};
     use super::*;
 
@@ -278,7 +278,8 @@ mod tests {
             bytes: None,
             sampling: measured(1000, Some(3.0)),
             drops: vec![FlowDropCount {
-                reason: 71,
+                reason: DropReason::from_int(71),
+                reason_source: "int",
                 reason_name: Some("traffic-manager".into()),
                 counted: Some(2),
                 switches: vec![3, 4],

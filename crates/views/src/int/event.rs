@@ -6,6 +6,7 @@ use dta_export::fields::EventFields;
 use dta_export::kind::EventKind;
 use dta_export::names::Names;
 use dta_export::networks::FlowNetworks;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::prefix::Prefix;
 use dta_proto::telemetry::{self, Location, SwitchPath, TelemetryEntry, Why};
@@ -47,7 +48,9 @@ pub struct IntEvent {
     /// Whether a path passes a switch twice.
     pub looped: Option<bool>,
     /// Why a packet was dropped.
-    pub reason: Option<u8>,
+    pub reason: Option<DropReason>,
+    /// Whose number the reason is: `int` or `sflow`.
+    pub reason_source: Option<&'static str>,
     pub reason_name: Option<String>,
     /// The occupancy of the queue in which a packet waited.
     pub occupancy: Option<u32>,
@@ -80,6 +83,7 @@ impl IntEvent {
             path: fields.path.map(|path| known_switches(&path)),
             looped: fields.looped,
             reason: fields.reason,
+            reason_source: fields.reason.map(DropReason::source_name),
             reason_name: fields
                 .reason
                 .and_then(|reason| names.drop_reason(switch, reason))
@@ -179,13 +183,9 @@ impl IntEvent {
             EventKind::QueueOccupancy => self.describe_change("occupancy", ""),
             EventKind::QueueCongestion => self.describe_change("congestion", ""),
             EventKind::LinkUtilization => self.describe_change("utilization", ""),
-            EventKind::Drop => {
-                let number = self.reason.unwrap_or(0);
-                match &self.reason_name {
-                    Some(name) => format!("dropped, {name} ({number})"),
-                    None => format!("dropped, reason {number}"),
-                }
-            }
+            EventKind::Drop => self.reason.map_or("dropped".into(), |reason| {
+                format!("dropped, {}", describe_reason(reason, self.reason_name.as_deref()))
+            }),
             EventKind::CongestedPacket => {
                 let mut what = "waited in a congested queue".to_owned();
                 if let Some(occupancy) = self.occupancy {
@@ -206,10 +206,11 @@ impl IntEvent {
                     Some(b"drop" | b"fdrp") => "drops",
                     _ => "flow",
                 };
-                match (self.reason, &self.reason_name) {
-                    (Some(number), Some(name)) => format!("key of {what}, {name} ({number})"),
-                    (Some(number), None) => format!("key of {what}, reason {number}"),
-                    (None, _) => format!("key of a {what}"),
+                match self.reason {
+                    Some(reason) => {
+                        format!("key of {what}, {}", describe_reason(reason, self.reason_name.as_deref()))
+                    }
+                    None => format!("key of a {what}"),
                 }
             }
         }
@@ -270,6 +271,14 @@ fn is_about_flow(event: &IntEvent, flow: &Flow) -> bool {
     }
     let of_hop = event.switch.map(|switch| telemetry::hop_latency_key(flow, switch));
     event.key.is_some() && (event.key == Some(flow.to_key()) || event.key == of_hop)
+}
+
+/// A reason of drops, as `traffic-manager (71)`, `acl (sflow 258)` or `reason 201`.
+pub(super) fn describe_reason(reason: DropReason, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{name} ({reason})"),
+        None => format!("reason {reason}"),
+    }
 }
 
 /// The switches of a path; `None` for an unknown one.
@@ -333,13 +342,19 @@ mod tests {
         let at = place(6, 12, 5);
         let none = Location::default();
         let at_hop = Location { queue: None, ..at };
-        let drop = TelemetryEntry::Drop { time: TIME, key, place: at, ingress_port: Some(3), reason: 71 };
+        let drop = TelemetryEntry::Drop {
+            time: TIME,
+            key,
+            place: at,
+            ingress_port: Some(3),
+            reason: DropReason::from_int(71),
+        };
         let lost = TelemetryEntry::Drop {
             time: 5,
             key: Key::default(),
             place: none,
             ingress_port: None,
-            reason: 201,
+            reason: DropReason::from_int(201),
         };
         let waited = TelemetryEntry::Congestion {
             time: TIME,
@@ -402,9 +417,9 @@ mod tests {
                 ),
             ),
             (
-                TelemetryEntry::Key { key: telemetry::drops_key(6, 71), means: Means::Itself },
+                TelemetryEntry::Key { key: telemetry::drops_key(6, DropReason::from_sflow(269)), means: Means::Itself },
                 EventKind::Key,
-                "switch leaf1 (6): key of drops, traffic-manager (71)".into(),
+                "switch leaf1 (6): key of drops, blackhole-route (sflow 269)".into(),
             ),
             (TelemetryEntry::Key { key: v6().to_key(), means: Means::Flow(v6()) }, EventKind::Key, format!("{}: key of a flow", v6())),
         ] {
@@ -427,7 +442,7 @@ mod tests {
                 key: flow.to_key(),
                 place,
                 ingress_port: None,
-                reason: 71,
+                reason: DropReason::from_int(71),
             })
         };
         let hop = |flow: &Flow| {

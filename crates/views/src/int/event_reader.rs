@@ -309,6 +309,7 @@ impl PastList {
 #[cfg(test)]
 mod tests {
     use dta_export::kind::EventKind;
+    use dta_proto::drop_reason::DropReason;
     use dta_proto::key::Flow;
     use dta_proto::telemetry::{Location, Means};
 
@@ -330,7 +331,13 @@ mod tests {
     async fn past_events_of_all_lists_come_by_epoch_in_order_of_time() {
         let flow: Flow = FLOW.parse().unwrap();
         let (key, place) = (flow.to_key(), Location { switch: Some(6), ..Location::default() });
-        let drop = |time| TelemetryEntry::Drop { time, key, place, ingress_port: None, reason: 71 };
+        let drop = |time| TelemetryEntry::Drop {
+            time,
+            key,
+            place,
+            ingress_port: None,
+            reason: DropReason::from_int(71),
+        };
         let waited =
             |time| TelemetryEntry::Congestion { time, key, place, occupancy: Some(9), latency: None };
         let more = |entry: TelemetryEntry| TailResponse {
@@ -392,7 +399,7 @@ congested-packet 12";
                 key: FLOW.parse::<Flow>().unwrap().to_key(),
                 place: Location::default(),
                 ingress_port: None,
-                reason: 1,
+                reason: DropReason::from_int(1),
             };
             IntEvent::from_entry(&entry, &mut Directory::default(), &names)
         };

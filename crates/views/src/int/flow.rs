@@ -9,6 +9,7 @@ use dta_export::names::Names;
 use dta_export::networks::FlowNetworks;
 use dta_export::source::Lost;
 use dta_proto::control::EarlierEpoch;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{
     self, InterfaceCounter, Metric, SwitchPath, TelemetryEntry, TimedValue, list, store,
@@ -95,7 +96,9 @@ pub struct FlowRoute {
 /// Drops of the flow for one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowDropCount {
-    pub reason: u8,
+    pub reason: DropReason,
+    /// Whose number the reason is: `int` or `sflow`.
+    pub reason_source: &'static str,
     pub reason_name: Option<String>,
     /// Their count; `None` without a counter store.
     pub counted: Option<u64>,
@@ -206,7 +209,7 @@ struct FlowEvents {
     /// By switch: when its egress port was reported, and the port.
     ports: BTreeMap<u32, (u64, Option<u32>)>,
     /// By reason: switches and the last time.
-    drops: BTreeMap<u8, (BTreeSet<u32>, u64)>,
+    drops: BTreeMap<DropReason, (BTreeSet<u32>, u64)>,
     /// With the time of the last packet.
     congested: Option<(u64, Congested)>,
 }
@@ -496,7 +499,7 @@ impl FlowQuery {
         report: &mut FlowSummary,
         now: u64,
     ) -> Result<(), IntError> {
-        let reasons: Vec<u8> = known
+        let reasons: Vec<DropReason> = known
             .reasons
             .iter()
             .chain(events.drops.keys())
@@ -524,6 +527,7 @@ impl FlowQuery {
                 let name = self.names.common_drop_reason(switches.iter().copied(), *reason);
                 FlowDropCount {
                     reason: *reason,
+                    reason_source: reason.source_name(),
                     reason_name: name.map(str::to_owned),
                     counted,
                     switches,
@@ -615,7 +619,7 @@ struct DirectoryFacts {
     /// By switch on its path: when the egress port was reported, and the port; `None` = it was not.
     hops: BTreeMap<u32, Option<(u64, Option<u32>)>>,
     /// Reasons for which its packets were dropped.
-    reasons: BTreeSet<u8>,
+    reasons: BTreeSet<DropReason>,
     /// Names of interfaces, by switch and port.
     interfaces: BTreeMap<(u32, u32), String>,
     /// Switch, port and queue of all queues.
