@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use crate::cluster::following::{ClusterFollower, DataPlaneSessions};
 use crate::config::{Config, TranslatorConfig};
 use crate::lease::LeaseEvent;
-use crate::targets::{AnySwitch, any_switch};
+use crate::targets::{AnySwitch, any_switch, lock_state};
 use dta_switch::translator::COLLECTORS;
 use dta_switch::{After, ApplyError, Target, TargetError, TargetStatus};
 
@@ -40,6 +40,7 @@ pub async fn watch_switch(
             "[switch.{switch}] is a software translator, which renews its own lease: start it with `dta-translator run`, without --blank"
         )
     }
+    let _locked = lock_state(config, switch)?;
     maintain_switch(&config.translator_of(switch)?, target, ready).await
 }
 

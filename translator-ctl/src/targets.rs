@@ -1,7 +1,9 @@
 //! The targets of configured switches.
 
+use dta_files::lock::Lock;
 use dta_switch::pipeline::{REPORTER, TRANSLATOR};
 use dta_switch::reporter::ReporterSwitch;
+use dta_switch::state::StateFile;
 use dta_switch::{P4Switch, Target, TargetError, runtime};
 
 use crate::config::{Config, P4, TranslatorConfig};
@@ -35,6 +37,16 @@ pub fn p4_switch(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switc
     let options = p4.translator_options(switch, &translator);
     let runtime = runtime::open(platform, &options.switch, &TRANSLATOR)?;
     Ok(Some(P4Switch::new(runtime, options)))
+}
+
+/// Keeps other processes from the state of a P4 switch while it is watched.
+///
+/// # Errors
+/// An invalid configuration, or a state file that another process watches or another translator owns.
+pub fn lock_state(config: &Config, switch: &str) -> anyhow::Result<Option<Lock>> {
+    let Some((_, p4)) = config.find_switch(switch)?.p4_config() else { return Ok(None) };
+    let session = config.translator_of(switch)?.name;
+    Ok(Some(StateFile::new(p4.state.as_deref(), switch, &session).lock()?))
 }
 
 /// The reporter switch of a name; `None` if it is not a reporter. Nothing is requested yet, but this needs a

@@ -1,7 +1,7 @@
-//! Folders that a daemon writes to: one process at a time, and only ever of one owner.
+//! Folders and files that a daemon writes to: one process at a time, and only ever of one owner.
 //!
-//! The file `lock` in the folder is locked while the owner runs, and says who that is. Two daemons with one folder would
-//! take each other's contents for their own.
+//! The file `lock` in the folder, or the one beside the file with `.lock` behind its name, is locked while the owner runs,
+//! and says who that is. Two daemons with one folder would take each other's contents for their own.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ const FILE: &str = "lock";
 /// Longer marks are cut.
 const MAX_MARK: u64 = 512;
 
-/// A folder, and who wants to write to it.
+/// A folder or a file, and who wants to write to it.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnedFolder<'a> {
     pub path: &'a Path,
@@ -46,9 +46,16 @@ pub enum FolderError {
     /// Its contents are another's.
     #[error(
         "the {kind} {} belongs to {owner}, and this is {asks}; {advice}, or remove {} to take its contents over",
-        path.display(), path.join(FILE).display()
+        path.display(), lock.display()
     )]
-    OfAnother { owner: String, asks: String, kind: &'static str, path: PathBuf, advice: &'static str },
+    OfAnother {
+        owner: String,
+        asks: String,
+        kind: &'static str,
+        path: PathBuf,
+        lock: Box<Path>,
+        advice: &'static str,
+    },
 }
 
 impl OwnedFolder<'_> {
@@ -57,33 +64,49 @@ impl OwnedFolder<'_> {
     /// # Errors
     /// Another process has it locked; it has another owner's mark; the system refuses.
     pub fn lock(&self) -> Result<Lock, FolderError> {
+        self.lock_through(self.path, self.path.join(FILE), 0o750)
+    }
+
+    /// As [`OwnedFolder::lock`], where `path` is a single file, which need not exist: the folders of others may have files
+    /// beside it.
+    ///
+    /// # Errors
+    /// As [`OwnedFolder::lock`].
+    pub fn lock_file(&self) -> Result<Lock, FolderError> {
+        let mut lock = self.path.as_os_str().to_owned();
+        lock.push(".lock");
+        self.lock_through(self.path.parent().unwrap_or(Path::new("")), lock.into(), 0o700)
+    }
+
+    fn lock_through(&self, folder: &Path, lock: PathBuf, mode: u32) -> Result<Lock, FolderError> {
         let OwnedFolder { kind, advice, .. } = *self;
         let path = self.path.to_owned();
         let failed = |action| {
             let path = path.clone();
             move |source| FolderError::System { action, kind, path, advice, source }
         };
-        DirBuilder::new().recursive(true).mode(0o750).create(self.path).map_err(failed("make"))?;
+        if folder != Path::new("") {
+            DirBuilder::new().recursive(true).mode(mode).create(folder).map_err(failed("make"))?;
+        }
         let options = &mut OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let file =
-            own_file::open(&self.path.join(FILE), options).map_err(failed("make the file `lock` in"))?;
-        let mark = read_mark(&file).map_err(failed("read the file `lock` in"))?;
-        let Some(lock) = Lock::take(file).map_err(failed("lock"))? else {
+        let file = own_file::open(&lock, options).map_err(failed("make the lock of"))?;
+        let mark = read_mark(&file).map_err(failed("read the lock of"))?;
+        let Some(held) = Lock::take(file).map_err(failed("lock"))? else {
             let owner = if mark.is_empty() { "another process".to_owned() } else { mark };
             return Err(FolderError::InUse { owner, kind, path, advice });
         };
         // Only who has the lock writes a mark, so it cannot change any more.
-        let mut file = lock.locked_file();
-        let mark = read_mark(file).map_err(failed("read the file `lock` in"))?;
+        let mut file = held.locked_file();
+        let mark = read_mark(file).map_err(failed("read the lock of"))?;
         if mark.is_empty() {
             let written = writeln!(file, "{}", self.owner).and_then(|()| file.sync_all());
             written.map_err(failed("mark"))?;
         } else if mark != self.owner {
             let asks = self.owner.to_owned();
-            return Err(FolderError::OfAnother { owner: mark, asks, kind, path, advice });
+            return Err(FolderError::OfAnother { owner: mark, asks, kind, path, lock: lock.into(), advice });
         }
-        Ok(lock)
+        Ok(held)
     }
 }
 
@@ -139,6 +162,31 @@ mod tests {
         std::fs::remove_file(path.join(FILE)).unwrap();
         drop(folder(path, "collector west").lock().unwrap());
         assert_eq!(std::fs::read_to_string(path.join(FILE)).unwrap(), "collector west\n");
+    }
+
+    #[test]
+    fn files_of_one_folder_have_owners_of_their_own() {
+        let base = tempfile::tempdir().unwrap();
+        let (one, other) = (base.path().join("state/leaf1.json"), base.path().join("state/leaf2.json"));
+        let file = |path, owner| OwnedFolder { kind: "state file", ..folder(path, owner) };
+        let held = file(&one, "translator a").lock_file().unwrap();
+        let _other = file(&other, "translator b").lock_file().unwrap();
+        let refused = |owner| file(&one, owner).lock_file().unwrap_err().to_string();
+        let at = one.display();
+        let advice = "give this one another (--x)";
+        assert_eq!(
+            refused("translator b"),
+            format!("translator a uses the state file {at}; stop it, or {advice}")
+        );
+        drop(held);
+        assert_eq!(
+            refused("translator b"),
+            format!(
+                "the state file {at} belongs to translator a, and this is translator b; {advice}, or remove {at}.lock to take \
+                 its contents over"
+            )
+        );
+        assert!(!one.exists());
     }
 
     #[test]

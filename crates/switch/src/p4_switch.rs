@@ -73,7 +73,7 @@ fn has_pairs(program: &Program) -> bool {
 impl P4Switch {
     /// The switch behind a runtime.
     pub fn new(runtime: Box<dyn Runtime>, options: TranslatorOptions) -> P4Switch {
-        let file = StateFile::new(options.state.as_deref(), &options.name);
+        let file = StateFile::new(options.state.as_deref(), &options.name, &options.session);
         P4Switch { runtime, options, file, quiet: BTreeMap::new(), answers: 0, frames: (0, false) }
     }
 

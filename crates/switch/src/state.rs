@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dta_files::lock::Lock;
 use dta_files::own_file;
+use dta_files::owned_folder::{FolderError, OwnedFolder};
 use dta_proto::program::Program;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +29,8 @@ pub struct SwitchState {
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
+    /// The translator whose switch it is.
+    owner: String,
     /// The contents at the last read, and the file's version then: its inode, time and length. Each version
     /// is a new file, so it has another inode.
     last: Option<([i64; 4], Arc<SwitchState>)>,
@@ -41,10 +45,19 @@ pub struct StateError {
 }
 
 impl StateFile {
-    /// The file at a path, or the default one for a switch of this name.
-    pub fn new(path: Option<&Path>, switch: &str) -> StateFile {
+    /// The file at a path, or the default one for a switch of this name, of the translator of a session.
+    pub fn new(path: Option<&Path>, switch: &str, session: &str) -> StateFile {
         let path = path.map_or_else(|| directory().join(format!("{switch}.json")), Path::to_owned);
-        StateFile { path, last: None }
+        StateFile { path, owner: format!("translator {session} of switch {switch}"), last: None }
+    }
+
+    /// Keeps every other translator, and another process that watches the same switch, from the file.
+    ///
+    /// # Errors
+    /// Another process watches a switch with this file; it belongs to another translator; the system refuses.
+    pub fn lock(&self) -> Result<Lock, FolderError> {
+        let advice = "give this switch another one ([switch.NAME] state)";
+        OwnedFolder { path: &self.path, kind: "state file", owner: &self.owner, advice }.lock_file()
     }
 
     fn state_error(&self, source: io::Error) -> StateError {
@@ -80,17 +93,17 @@ impl StateFile {
         }
     }
 
-    /// Writes the state atomically.
+    /// Writes the state atomically. Commands may do so beside the process of the same translator that watches the switch.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// It cannot be written, or belongs to another translator.
     pub fn write(&self, kept: &SwitchState) -> Result<(), StateError> {
-        let write = || -> io::Result<()> {
-            if let Some(parent) = self.path.parent() {
-                fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-            }
-            own_file::replace_file(&self.path, &serde_json::to_vec(kept)?)
+        let _locked = match self.lock() {
+            Ok(lock) => Some(lock),
+            Err(FolderError::InUse { owner, .. }) if owner == self.owner => None,
+            Err(error) => return Err(self.state_error(io::Error::other(error))),
         };
+        let write = || own_file::replace_file(&self.path, &serde_json::to_vec(kept)?);
         write().map_err(|error| self.state_error(error))
     }
 }
@@ -115,7 +128,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_read_back_and_is_nobody_elses() {
         let dir = tempfile::tempdir().unwrap();
-        let mut file = StateFile::new(Some(&dir.path().join("a/b.json")), "b");
+        let mut file = StateFile::new(Some(&dir.path().join("a/b.json")), "b", "t");
         assert_eq!(*file.read().unwrap(), SwitchState::default());
         let program: Program =
             serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
@@ -128,10 +141,34 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &file.read().unwrap()), "it is parsed once");
         // Another process writes it.
         kept.life = 8;
-        StateFile::new(Some(file.state_path()), "b").write(&kept).unwrap();
+        StateFile::new(Some(file.state_path()), "b", "t").write(&kept).unwrap();
         assert_eq!(file.read().unwrap().life, 8);
         assert_eq!(fs::metadata(file.state_path()).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(file.state_path(), "{").unwrap();
         assert!(file.read().unwrap_err().to_string().contains("remove the file"));
+    }
+
+    #[test]
+    fn another_translator_is_refused_by_name_and_commands_of_the_same_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("leaf1.json");
+        let [own, others] = ["east", "west"].map(|session| StateFile::new(Some(&path), "leaf1", session));
+        let watched = own.lock().unwrap();
+        // `setup` beside `watch`.
+        own.write(&SwitchState::default()).unwrap();
+        let refused = own.lock().unwrap_err().to_string();
+        assert!(refused.starts_with("translator east of switch leaf1 uses the state file"), "{refused}");
+        for watched in [Some(watched), None] {
+            let refused =
+                others.write(&SwitchState { life: 9, ..SwitchState::default() }).unwrap_err().to_string();
+            assert!(refused.contains("translator east of switch leaf1"), "{refused}");
+            drop(watched);
+        }
+        let refused = others.lock().unwrap_err().to_string();
+        assert!(
+            refused.contains("belongs to translator east of switch leaf1, and this is translator west"),
+            "{refused}"
+        );
+        assert_eq!(StateFile::new(Some(&path), "leaf1", "east").read().unwrap().life, 0);
     }
 }
