@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use dta_history::KeptEpoch;
 use dta_proto::control::{Counter, Waterfall};
-use dta_proto::counter::{self, Definition, Stage, between, nic, reporter, translator};
+use dta_proto::counter::{self, Definition, Fault, Stage, between, nic, reporter, translator};
 use dta_proto::store::StoreSpec;
 use serde_json::{Value, json};
 
@@ -46,6 +46,8 @@ impl Totals {
             (ours(&translator::OF_LOST, &of), LOST),
             (ours(&translator::STORE_FRAMES, &[&spec.name]), FRAMES),
             (ours(&translator::LINK_SENT, &[translator::ROCE]), LINK),
+            // Injected faults act before the link counts.
+            (ours(&translator::FAULTS, &[translator::ROCE, Fault::Dropped.name()]), LINK),
             (ours(&translator::FRAMES, &[]), ALL_FRAMES),
         ];
         let reporter = [(ours(&reporter::GAPS, &[]), GAPS), (ours(&reporter::GAPS_FILLED, &[]), FILLED)];
@@ -214,7 +216,8 @@ mod tests {
                     ("lost.injected", 5),
                     ("store.flows.frames", 90),
                     ("store.paths.frames", 70),
-                    ("link.roce.sent", 170),
+                    ("link.roce.sent", 160),
+                    ("faults.roce.dropped", 10),
                     ("frames", 171),
                 ],
             ),

@@ -10,6 +10,6 @@ table! {
         REPORTER_TRANSLATOR: "lost.reporter-translator", Reports, Lost,
             "`gaps - gaps_filled` over all reporters; where none has sequence numbers, what the translator's socket dropped";
         TRANSLATOR_NIC: "lost.translator-nic", Frames, Lost,
-            "`link.roce.sent` over all translators less `received` of the NIC";
+            "`link.roce.sent` and `faults.roce.dropped` over all translators less `received` of the NIC";
     }
 }

@@ -10,7 +10,7 @@ mod then;
 
 use dta_cli::number::{format_count, format_grouped};
 use dta_proto::counter::{
-    self, CounterKind, Definition, ParsedCounter, Stage, Unit, between, nic, reporter, translator,
+    self, CounterKind, Definition, Fault, ParsedCounter, Stage, Unit, between, nic, reporter, translator,
 };
 use serde::Serialize;
 
@@ -92,26 +92,28 @@ pub fn link_losses(nodes: &[WaterfallNode]) -> Vec<LinkLoss> {
         }
         _ => {}
     }
-    // Faults act before the link counts; a translator without link counts reports frames only.
+    // A translator without link counts reports frames only.
     let sent = sum(Stage::Translator, &translator::LINK_SENT, &[translator::ROCE])
         .or_else(|| sum(Stage::Translator, &translator::FRAMES, &[]));
     if let (Some(sent), Some(received)) = (sent, sum(Stage::Nic, &nic::RECEIVED, &[])) {
+        // Injected faults act before the link counts, and stand for what a network does.
+        let dropped = sum(Stage::Translator, &translator::FAULTS, &[translator::ROCE, Fault::Dropped.name()])
+            .unwrap_or(0);
+        let when = if received > sent { [" when last reported", " by now"] } else { [""; 2] };
+        let injected = match dropped {
+            0 => String::new(),
+            _ => format!("; {} dropped by the fault injector", format_grouped(dropped)),
+        };
         losses.push(LinkLoss {
             name: between::TRANSLATOR_NIC.name,
-            lost: sent.saturating_sub(received),
-            how: if received > sent {
-                format!(
-                    "{} sent when last reported, {} received by now",
-                    format_count(sent, "frame", "frames"),
-                    format_grouped(received)
-                )
-            } else {
-                format!(
-                    "{} sent, {} received",
-                    format_count(sent, "frame", "frames"),
-                    format_grouped(received)
-                )
-            },
+            lost: sent.saturating_sub(received) + dropped,
+            how: format!(
+                "{} sent{}, {} received{}{injected}",
+                format_count(sent, "frame", "frames"),
+                when[0],
+                format_grouped(received),
+                when[1]
+            ),
         });
     }
     losses
@@ -257,6 +259,26 @@ mod tests {
         insta::assert_snapshot!("waterfall", shown(false).join("\n"));
         let more: Vec<String> = shown(true).into_iter().filter(|row| !shown(false).contains(row)).collect();
         assert_eq!(more, ["  dropped.field 0 0.00", "  key-write.received 95"]);
+    }
+
+    #[test]
+    fn what_faults_took_from_the_link_to_the_nic_is_lost_there() {
+        let link = |sent, dropped| {
+            let translator = [("frames", 1000), ("link.roce.sent", sent), ("faults.roce.dropped", dropped)];
+            let nodes =
+                vec![node("translator/t", "t", &translator), node("nic/soft", "", &[("received", 850)])];
+            let losses = link_losses(&ordered_nodes(nodes));
+            assert_eq!((losses.len(), losses[0].name), (1, "lost.translator-nic"));
+            (losses[0].lost, losses[0].how.clone())
+        };
+        let injected = "; 150 dropped by the fault injector";
+        assert_eq!(link(850, 150), (150, format!("850 frames sent, 850 received{injected}")));
+        assert_eq!(link(857, 150), (157, format!("857 frames sent, 850 received{injected}")));
+        assert_eq!(
+            link(840, 150),
+            (150, format!("840 frames sent when last reported, 850 received by now{injected}"))
+        );
+        assert_eq!(link(857, 0), (7, "857 frames sent, 850 received".into()));
     }
 
     #[test]
