@@ -18,6 +18,7 @@ const COUNT: Duration = Duration::from_secs(1);
 /// Joins the memory of stores, including what they get later, until the collector stops.
 pub(super) async fn keep_collapsed(stores: Arc<ServedStores>, stopped: watch::Receiver<bool>) {
     let mut told = HashSet::new();
+    log_page_kinds(stores.current_stores().iter().filter(|store| !store.region.wants_collapse()));
     loop {
         let todo: Vec<Arc<Store>> =
             stores.current_stores().iter().filter(|store| store.region.wants_collapse()).cloned().collect();
@@ -77,9 +78,13 @@ fn collapse_stores(
     }
     // All at once, or each would take the time of all.
     Region::look_up_pages_again(all.current_stores().iter().map(|store| &*store.region));
-    for store in todo {
-        // `stores` shows it, too.
-        tracing::debug!(store = %store.spec.name, memory = %store.region.page_kind(), "pages of the store");
-    }
+    log_page_kinds(todo);
     told
+}
+
+/// Logs the pages in which stores lie, once these stay: until then `stores` would soon show others.
+pub(super) fn log_page_kinds<'a>(stores: impl IntoIterator<Item = &'a Arc<Store>>) {
+    for store in stores {
+        tracing::info!(store = %store.spec.name, memory = %store.region.page_kind(), "memory of the store");
+    }
 }

@@ -166,7 +166,6 @@ impl RunningCollector {
                 store = %store.spec.name,
                 kind = store.spec.primitive(),
                 bytes = store.region.len(),
-                memory = %store.region.page_kind(),
                 found = store.region.is_preexisting(),
                 "store open"
             );
@@ -198,6 +197,7 @@ impl RunningCollector {
         if nic.pins_memory() {
             // Pinned pages can no longer be joined, and a start does not wait until they are.
             tracing::info!(device = %device.name, "the device pins the memory of stores, so their pages cannot be joined to huge ones; use hugetlbfs");
+            collapse::log_page_kinds(stores.current_stores().iter());
         } else {
             tasks.push(tokio::spawn(collapse::keep_collapsed(stores.clone(), stopped.clone())));
         }
