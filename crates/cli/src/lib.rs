@@ -4,12 +4,14 @@
 //! - [`status`]: exit statuses and their meaning.
 //! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
 //! - [`counters`]: the shape of counters in JSON.
+//! - [`escape`]: characters that a terminal obeys are shown instead, wherever texts leave a program.
 //! - [`service_manager`]: notifications of a daemon to its service manager.
 //! - [`enough_threads`]: whether a daemon can have its threads.
 //! - [`help`]: rules for help texts.
 
 mod completions;
 pub mod counters;
+pub mod escape;
 pub mod help;
 pub mod number;
 pub mod output;
@@ -33,12 +35,12 @@ pub use service_manager::enough_threads;
 pub use static_names::choose_name_sources;
 pub use status::{CommandStatus, Misuse, misuse_error};
 
-/// Prints a line to standard output.
+/// Prints a line to standard output, with what a terminal would obey [escaped](escape).
 ///
 /// The system's error, where `println!` would panic: the disk is full, or the reader has gone
 /// ([`ErrorKind::BrokenPipe`]), which [`report_result`] treats as success.
 pub fn print_line(text: impl Display) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{text}")
+    writeln!(io::stdout().lock(), "{}", escape::escape_hidden_but_colours(&text.to_string()))
 }
 
 /// The end of `check-config`: prints the resulting configuration as a file, and on standard error the
@@ -136,7 +138,7 @@ pub fn init_logging(filter: &str, format: LogFormat) {
         read = read.add_directive(Directive::from_str(&format!("{KAFKA}=off")).expect("a name and a level"));
     }
     let filter = read;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(escape::EscapedStderr::default);
     let _ = match format {
         LogFormat::Text => log.with_ansi(terminal::has_colours(&io::stderr())).try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),

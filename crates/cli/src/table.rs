@@ -5,6 +5,7 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, TableComponent, Width, presets};
 
+use crate::escape::escape_hidden;
 use crate::terminal;
 
 const SPACE: usize = 2;
@@ -26,13 +27,22 @@ pub struct Cell {
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Self {
-        Cell { text: text.into(), colour: None }
+        Cell { text: escape_cell(text), colour: None }
+    }
+}
+
+/// What names from elsewhere have in them must neither turn the direction of a row nor colour it.
+fn escape_cell(text: impl Into<String>) -> String {
+    let text = text.into();
+    match escape_hidden(&text) {
+        std::borrow::Cow::Borrowed(_) => text,
+        std::borrow::Cow::Owned(escaped) => escaped,
     }
 }
 
 impl Cell {
     pub fn with_colour(text: impl Into<String>, colour: Colour) -> Self {
-        Cell { text: text.into(), colour: Some(colour) }
+        Cell { text: escape_cell(text), colour: Some(colour) }
     }
 }
 
@@ -243,6 +253,20 @@ mod tests {
                 let widest = text.lines().map(display_width).max().unwrap();
                 assert!(widest <= usize::from(columns), "{widest} at {columns}:\n{text}");
             }
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_turn_the_direction_of_a_row() {
+        let mut table = TextTable::new(&["name", "count"], &[1]);
+        table.add_row(["leaf\u{202e}1", "5"]);
+        for look in [
+            OutputStyle::PIPE,
+            OutputStyle { columns: Some(80), colours: true },
+            OutputStyle::for_terminal(9),
+        ] {
+            let text = table.render_for(look);
+            assert!(text.contains("leaf\\u202e1") && !text.contains('\u{202e}'), "{text}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! The output: a terminal with a width, with or without colours, or a file or pipe.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+
+use crate::escape::escape_hidden;
 
 /// Width of a terminal that does not report it.
 const USUAL: u16 = 80;
@@ -21,28 +23,37 @@ pub fn has_colours(output: &impl IsTerminal) -> bool {
         && allows_colours(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()))
 }
 
-/// Whether codes that clear the screen or move the cursor may be sent to standard output.
-pub fn has_screen() -> bool {
-    io::stdout().is_terminal() && !is_dumb_terminal(std::env::var("TERM").ok().as_deref())
+/// Clears the screen, if standard output is a terminal that can. `false` if not.
+///
+/// # Errors
+/// The system's error.
+pub fn clear_screen() -> io::Result<bool> {
+    let has_screen = io::stdout().is_terminal() && !is_dumb_terminal(std::env::var("TERM").ok().as_deref());
+    if has_screen {
+        io::stdout().lock().write_all(b"\x1b[2J\x1b[H")?;
+    }
+    Ok(has_screen)
 }
 
-/// A text for standard error: on a terminal, wrapped between words, where the terminal would break inside
-/// them.
+/// A text for standard error, with what a terminal would obey escaped: on a terminal, wrapped between words, where the
+/// terminal would break inside them.
 pub fn for_stderr(text: &str) -> String {
+    let text = &escape_hidden(text);
     let stderr = io::stderr();
     match terminal_size::terminal_size_of(&stderr) {
         Some((terminal_size::Width(columns), _)) if columns > 0 && stderr.is_terminal() => {
             wrap_lines(text, columns.into())
         }
-        _ => text.to_owned(),
+        _ => text.clone().into_owned(),
     }
 }
 
 /// A text for standard output, as [`for_stderr`].
 pub fn for_stdout(text: &str) -> String {
+    let text = &escape_hidden(text);
     match stdout_columns() {
         Some(columns) => wrap_lines(text, columns.into()),
-        None => text.to_owned(),
+        None => text.clone().into_owned(),
     }
 }
 

@@ -165,7 +165,8 @@ impl SendRun {
             if let Err(error) = sent {
                 bad += 1;
                 if bad <= TOLD {
-                    eprintln!("dta-reporter: line {number}: {error}");
+                    let text = format!("dta-reporter: line {number}: {error}");
+                    eprintln!("{}", dta_cli::terminal::for_stderr(&text));
                 }
             }
         }

@@ -94,12 +94,8 @@ async fn is_time_again(watch: Option<u64>) -> bool {
 
 /// Prints what `--watch` repeats. A terminal shows only the last, as `watch` does; elsewhere they follow one another.
 fn show_again(watch: Option<u64>, text: impl std::fmt::Display) -> anyhow::Result<()> {
-    let (clear, end) = match watch {
-        Some(_) if dta_cli::terminal::has_screen() => ("\x1b[2J\x1b[H", ""),
-        Some(_) => ("", "\n"),
-        None => ("", ""),
-    };
-    Ok(dta_cli::print_line(format_args!("{clear}{text}{end}"))?)
+    let is_apart = watch.is_some() && !dta_cli::terminal::clear_screen()?;
+    Ok(dta_cli::print_line(format_args!("{text}{}", if is_apart { "\n" } else { "" }))?)
 }
 
 /// Prints a document for programs, on one line if `--watch` repeats it.

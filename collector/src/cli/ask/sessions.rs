@@ -69,7 +69,8 @@ fn print_sessions(client: &ClientFlags) -> anyhow::Result<()> {
     let found = super::block_on(async { Ok(fetch_session_rows(&client.connect_all().await?).await?) })?;
     // One that answers is enough; the others are reported.
     for (address, error) in &found.unreachable {
-        eprintln!("dta-collector: the collector at {address} does not answer: {error}");
+        let text = format!("dta-collector: the collector at {address} does not answer: {error}");
+        eprintln!("{}", dta_cli::terminal::for_stderr(&text));
     }
     let sessions = found.sessions;
     client.output.print_document(&sessions, |sessions| render_table(sessions, client.is_wide_output()))

@@ -590,6 +590,24 @@ fn seen(entries: &[TelemetryEntry]) -> events::EventLog {
 }
 
 #[test]
+fn a_name_cannot_turn_the_direction_of_a_line() {
+    let names = "[switch.6]\nname = \"le\u{202e}af1\"\n[switch.6.port]\n12 = \"\u{2066}uplink\"\n";
+    let names = Names::parse(names, std::path::Path::new("x")).unwrap();
+    let event = IntEvent::from_entry(&entries(0)[0], &mut Directory::default(), &names);
+    let mut app = app();
+    press(&mut app, KeyCode::Char('7'));
+    let log = events::EventLog {
+        newest: [event].into(),
+        of_kind: [1; EventKind::NAMES.len()],
+        missed: Lost::default(),
+    };
+    app.apply_update(Update::Events(Instant::now(), Ok(log)));
+    let text = screen(&mut app, 200, 24);
+    assert!(text.contains("le\\u202eaf1 (6)") && text.contains("port \\u2066uplink (12)"), "{text}");
+    assert!(!text.contains(['\u{202e}', '\u{2066}']), "{text}");
+}
+
+#[test]
 fn events_at_80x24() {
     let mut app = app();
     press(&mut app, KeyCode::Char('7'));

@@ -17,6 +17,7 @@ use crate::packet_trace::point::At;
 use crate::packet_trace::record::flags;
 use anyhow::{Context, Result};
 use clap::Args;
+use dta_cli::escape::escape_hidden;
 use dta_cli::number::format_count;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::{Cell, Colour, OutputStyle, TextTable};
@@ -263,7 +264,7 @@ fn follow_records(
                         true => serde_json::to_string(&printer.build_document(&journey))?,
                         false => printer.format_journey(&journey),
                     };
-                    writeln!(out, "{line}")?;
+                    writeln!(out, "{}", escape_hidden(&line))?;
                 }
             }
         }

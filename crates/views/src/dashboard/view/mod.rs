@@ -71,6 +71,7 @@ pub(super) fn draw_dashboard(frame: &mut Frame, app: &mut App, theme: &Theme, no
     if let Some(top) = &mut app.help {
         help::draw_help(frame, area, top, theme);
     }
+    text::escape_hidden_cells(frame.buffer_mut());
 }
 
 fn too_small(frame: &mut Frame, area: Rect) {

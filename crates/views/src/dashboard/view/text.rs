@@ -1,7 +1,9 @@
 //! Formats rates, bars, and lines that fit.
 
+use dta_cli::escape::{escape_hidden, is_hidden};
 use dta_cli::number;
 use dta_cli::table::words_in_lines;
+use ratatui::buffer::{Buffer, Cell};
 
 /// A share as a bar of `width` characters; full at 1 and above.
 pub(super) fn gauge_bar(share: f64, width: usize) -> String {
@@ -32,6 +34,22 @@ pub(super) fn truncate_text(text: &str, width: usize) -> String {
 /// The line if it fits, else its words wrapped into lines of at most `width` characters.
 pub(super) fn wrap_to_width(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width { vec![line.into()] } else { words_in_lines(line, width) }
+}
+
+/// Escapes what a terminal would obey instead of showing it. The rest of such a line moves to the right.
+pub(super) fn escape_hidden_cells(buffer: &mut Buffer) {
+    let area = buffer.area;
+    for y in area.top()..area.bottom() {
+        let row: Vec<Cell> = (area.left()..area.right()).map(|x| buffer[(x, y)].clone()).collect();
+        if !row.iter().any(|cell| cell.symbol().contains(is_hidden)) {
+            continue;
+        }
+        let mut at = area.left();
+        for cell in row {
+            let room = usize::from(area.right().saturating_sub(at));
+            (at, _) = buffer.set_stringn(at, y, escape_hidden(cell.symbol()), room, cell.style());
+        }
+    }
 }
 
 #[cfg(test)]
