@@ -23,7 +23,7 @@
 //! **Values.** A number is `value u32, time u64` ([`TimedValue`]); a path is `hops u8, flags u8, 0 u16, switches u32 ..`
 //! ([`SwitchPath`]). **Entries** of the event lists have 60 bytes ([`TelemetryEntry`]).
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 
 use crate::crc;
 use crate::drop_reason::DropReason;
@@ -478,13 +478,56 @@ impl SwitchPath {
 }
 
 impl core::fmt::Display for SwitchPath {
-    /// As `6:5:4`; a path longer than what is stored ends in `:...`.
+    /// As `6:5:4`, by [`SwitchNumber`]; a path longer than what is stored ends in `:...`.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         for (n, switch) in self.stored_switches().iter().enumerate() {
             let colon = if n == 0 { "" } else { ":" };
-            if *switch == u32::MAX { write!(f, "{colon}?")? } else { write!(f, "{colon}{switch}")? }
+            if *switch == u32::MAX {
+                write!(f, "{colon}?")?;
+            } else {
+                write!(f, "{colon}{}", SwitchNumber(*switch))?;
+            }
         }
         if usize::from(self.hops) > PATH_HOPS { f.write_str(":...") } else { Ok(()) }
+    }
+}
+
+/// The number of a switch, for people. An exporter of flows has no number but its IPv4 address, and is shown by it; so is
+/// a switch with a number as large as an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchNumber(pub u32);
+
+impl SwitchNumber {
+    /// Numbers from here on are addresses: those below are in 0.0.0.0/8, which no host has.
+    const FIRST_ADDRESS: u32 = 1 << 24;
+
+    /// Whether it is shown as an address.
+    pub const fn is_address(self) -> bool {
+        self.0 >= Self::FIRST_ADDRESS
+    }
+
+    /// What it is a number of: `switch` or `exporter`.
+    pub const fn role_name(self) -> &'static str {
+        if self.is_address() { "exporter" } else { "switch" }
+    }
+}
+
+impl core::fmt::Display for SwitchNumber {
+    /// As `6`, or `10.200.0.1`.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if self.is_address() { Ipv4Addr::from_bits(self.0).fmt(f) } else { self.0.fmt(f) }
+    }
+}
+
+impl core::str::FromStr for SwitchNumber {
+    type Err = core::num::ParseIntError;
+
+    /// A number, or the address that stands for one.
+    fn from_str(text: &str) -> Result<SwitchNumber, Self::Err> {
+        match text.parse::<Ipv4Addr>() {
+            Ok(address) => Ok(SwitchNumber(address.to_bits())),
+            Err(_) => text.parse().map(SwitchNumber),
+        }
     }
 }
 

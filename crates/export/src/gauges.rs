@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::metrics::{Labels, MetricKind, MetricsPage};
 use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{Means, Metric, TelemetryEntry, list};
+use dta_proto::telemetry::{Means, Metric, SwitchNumber, TelemetryEntry, list};
 use dta_rpc::Ask;
 use serde::{Deserialize, Serialize};
 
@@ -352,7 +352,9 @@ fn number_labels(numbers: &[(&'static str, Option<u32>)]) -> Labels {
 
 /// A switch, its egress port and a queue of it, as far as they are known, and their names.
 fn place_labels([switch, port, queue]: [Option<u32>; 3], names: &Names) -> Labels {
-    let mut labels = number_labels(&[("switch", switch), ("port", port), ("queue", queue)]);
+    let mut labels: Labels =
+        switch.map(|switch| ("switch".into(), SwitchNumber(switch).to_string())).into_iter().collect();
+    labels.extend(number_labels(&[("port", port), ("queue", queue)]));
     add_name_label(&mut labels, "switch_name", switch.and_then(|switch| names.switch_name(switch)));
     add_name_label(&mut labels, "port_name", names.port_name_if_known(switch, port));
     labels

@@ -5,6 +5,8 @@
 //! networks = "networks.csv"
 //! maxmind = ["GeoLite2-ASN.mmdb"]
 //!
+//! [switch."10.200.0.1"]
+//! name = "edge1"
 //! [switch.6]
 //! name = "leaf1"
 //! drop-reasons = "fabric-tna-1.0"
@@ -19,12 +21,14 @@
 //! file says whose numbers a switch uses. `drop-reason` is for numbers of INT. What has no name is shown as its number.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dta_files::config_file::{self, FileError};
 use dta_proto::drop_reason::{DropReason, DropReasonTable};
 use dta_proto::key::Flow;
+use dta_proto::telemetry::SwitchNumber;
 use serde::Deserialize;
 
 use crate::networks::{FlowNetworks, Networks};
@@ -117,8 +121,11 @@ impl Names {
         }
         for (number, SwitchTable { name, drop_reasons, port }) in file.switch {
             let key = format!("switch.{number}");
-            let number: u32 =
-                self::parse_number(&number, u32::MAX - 1).map_err(|what| places.value_error(&key, what))?;
+            let number = parse_switch(&number).map_err(|what| places.value_error(&key, what))?;
+            if names.switches.contains_key(&number) {
+                let what = format!("another table is of this switch, {}: write one", SwitchNumber(number));
+                return Err(places.value_error(&key, what));
+            }
             let table = table(drop_reasons, &format!("{key}.drop-reasons"))?;
             let mut switch = Switch { table, ..Switch::default() };
             if let Some(name) = name {
@@ -157,6 +164,11 @@ impl Names {
 
     pub fn switch_name(&self, number: u32) -> Option<&str> {
         self.switches.get(&number)?.name.as_deref()
+    }
+
+    /// A switch or exporter for people: what it is, its name if it has one, and its number or address.
+    pub fn describe_switch(&self, number: u32) -> String {
+        describe_switch(number, self.switch_name(number))
     }
 
     /// The name of a switch's port.
@@ -202,6 +214,23 @@ impl Names {
     }
 }
 
+/// As [`Names::describe_switch`], where the name is known: `switch leaf1 (6)`, `exporter 10.200.0.1`.
+pub fn describe_switch(number: u32, name: Option<&str>) -> String {
+    let number = SwitchNumber(number);
+    match name {
+        Some(name) => format!("{} {name} ({number})", number.role_name()),
+        None => format!("{} {number}", number.role_name()),
+    }
+}
+
+/// A switch's number, or an exporter's address.
+fn parse_switch(text: &str) -> Result<u32, String> {
+    match text.parse::<Ipv4Addr>() {
+        Ok(address) if address != Ipv4Addr::BROADCAST => Ok(address.to_bits()),
+        _ => parse_number(text, u32::MAX - 1).map_err(|what| format!("{what}, nor an IPv4 address")),
+    }
+}
+
 /// A number without sign or leading zeros, so that no two keys mean the same.
 fn parse_number(text: &str, most: u32) -> Result<u32, String> {
     let read = text.parse::<u32>().ok().filter(|read| read.to_string() == text && *read <= most);
@@ -221,8 +250,8 @@ fn validate_name(name: String) -> Result<String, String> {
 
 /// A switch's name: queries accept it, so it must not look like a number.
 fn of_switch(name: String) -> Result<String, String> {
-    if name.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() {
-        return Err(format!("{name:?} reads as the number of a switch: give it a letter"));
+    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return Err(format!("{name:?} reads as the number or address of a switch: give it a letter"));
     }
     validate_name(name)
 }
@@ -255,6 +284,17 @@ mod tests {
         assert_eq!((reason(200), reason(80)), (Some("quota"), Some("firewall")));
         assert_eq!((reason(71), reason(1)), (Some("traffic-manager"), None));
         assert_eq!(parse("").unwrap(), Names::default());
+    }
+
+    #[test]
+    fn an_exporter_is_named_by_its_address_and_shown_by_it() {
+        let names = parse("[switch.\"10.200.0.1\"]\nname = \"edge1\"\n[switch.6]\nname = \"leaf1\"").unwrap();
+        let [edge1, other] = [1, 2].map(|host| u32::from_be_bytes([10, 200, 0, host]));
+        assert_eq!((names.switch_name(edge1), names.number_of("edge1")), (Some("edge1"), Some(edge1)));
+        assert_eq!(
+            [edge1, other, 6, 7].map(|number| names.describe_switch(number)),
+            ["exporter edge1 (10.200.0.1)", "exporter 10.200.0.2", "switch leaf1 (6)", "switch 7"]
+        );
     }
 
     #[test]
@@ -299,12 +339,17 @@ mod tests {
             ("[switch.6]\nname = \"\"\n", "line 2, key `switch.6.name`: a name has 1 to 40 characters"),
             (
                 "[switch.6]\nname = \"7\"\n",
-                "line 2, key `switch.6.name`: \"7\" reads as the number of a switch",
+                "line 2, key `switch.6.name`: \"7\" reads as the number or address of a switch",
             ),
             (&long, "line 2, key `switch.1.name`: a name has"),
             (
                 "[switch.1]\nname = \"a\"\n[switch.2]\nname = \"a\"\n",
                 "line 4, key `switch.2.name`: another switch is called",
+            ),
+            ("[switch.\"10.0.0.256\"]\n", "is not a number of 0 to 4294967294, nor an IPv4 address"),
+            (
+                "[switch.167772161]\n[switch.\"10.0.0.1\"]\n",
+                "line 1, key `switch.167772161`: another table is of this switch, 10.0.0.1: write one",
             ),
             (
                 "[switch.1.port]\n1 = \"a\"\n2 = \"a\"\n",

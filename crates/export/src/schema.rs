@@ -1,7 +1,7 @@
 //! Turns events into points of a database.
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{Location, Metric, SwitchPath, TelemetryEntry, Why};
+use dta_proto::telemetry::{Location, Metric, SwitchNumber, SwitchPath, TelemetryEntry, Why};
 use dta_proto::to_hex_digits;
 use serde::{Deserialize, Serialize};
 
@@ -172,7 +172,8 @@ fn place_tags(place: Location, names: &Names) -> Vec<(&'static str, String)> {
 /// A switch with its name. An empty text is not a tag.
 fn switch_tags(switch: Option<u32>, names: &Names) -> [(&'static str, String); 2] {
     let name = switch.and_then(|switch| names.switch_name(switch)).unwrap_or_default();
-    [("switch", number_text(switch)), ("switch_name", name.to_owned())]
+    let number = switch.map(|switch| SwitchNumber(switch).to_string()).unwrap_or_default();
+    [("switch", number), ("switch_name", name.to_owned())]
 }
 
 /// A flow as INTCollector writes it.

@@ -10,6 +10,7 @@ use dta_export::kind::EventKind;
 use dta_export::names::Names;
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
+use dta_proto::telemetry::SwitchNumber;
 use dta_rpc::Ask;
 use dta_views::int::event::Filter;
 use dta_views::int::event_reader::{EventLine, EventReader, PastEvents};
@@ -131,10 +132,10 @@ impl TailEventsArgs {
 }
 
 fn number_of(switch: &str, names: &Names) -> anyhow::Result<u32> {
-    let number = names.number_of(switch).or_else(|| switch.parse().ok());
+    let number = names.number_of(switch).or_else(|| Some(switch.parse::<SwitchNumber>().ok()?.0));
     number.ok_or_else(|| {
         dta_cli::misuse_error(anyhow::anyhow!(
-            "no switch is called {switch:?} in the file of names (--names), and it is no number"
+            "no switch is called {switch:?} in the file of names (--names), and it is neither a number nor an address"
         ))
     })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dta_files::moment::now_ns;
 use dta_proto::key::Flow;
-use dta_proto::telemetry::{TelemetryEntry, is_since_1970};
+use dta_proto::telemetry::{SwitchNumber, TelemetryEntry, is_since_1970};
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -155,7 +155,9 @@ fn event_sentence(line: &EventLine) -> String {
     let flow = line.flow.clone().or_else(|| line.key.clone());
     let mut at = String::new();
     if let Some(switch) = line.switch {
-        at += &format!(" at switch {}", named(&line.switch_name, switch));
+        let number = SwitchNumber(switch);
+        let name = line.switch_name.clone().unwrap_or_else(|| number.to_string());
+        at += &format!(" at {} {name}", number.role_name());
     }
     if let Some(port) = line.port {
         at += &format!(", port {}", named(&line.port_name, port));

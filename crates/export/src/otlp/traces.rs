@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use dta_proto::telemetry::{Metric, TelemetryEntry, Why, hashed_key, is_since_1970};
+use dta_proto::telemetry::{Metric, SwitchNumber, TelemetryEntry, Why, hashed_key, is_since_1970};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -179,6 +179,8 @@ impl TracesEncoder {
         let name = self.names.switch_name(switch);
         attributes.extend(name.map(|name| attribute("dta.switch_name", Value::StringValue(name.into()))));
         attributes.extend(latency.map(|latency| attribute("dta.latency", Value::IntValue(latency.into()))));
-        (format!("switch {}", name.map_or_else(|| switch.to_string(), str::to_owned)), attributes)
+        let number = SwitchNumber(switch);
+        let name = name.map_or_else(|| number.to_string(), str::to_owned);
+        (format!("{} {name}", number.role_name()), attributes)
     }
 }

@@ -1,8 +1,10 @@
 //! Draws a flow as a path, for a terminal of 80 columns.
 
-use dta_cli::number::{format_count, format_grouped};
+use dta_cli::number::{format_bytes, format_count, format_grouped};
 use dta_cli::table::words_in_lines;
+use dta_export::names::describe_switch;
 use dta_proto::key::Flow;
+use dta_proto::telemetry::SwitchNumber;
 
 use super::event::describe_reason;
 use super::flow::{FlowSummary, Hop, Measured};
@@ -49,7 +51,8 @@ fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
         match &report.path {
             None => "not known".into(),
             Some(route) => {
-                let known = |hop: &Hop| hop.switch.map_or("?".to_owned(), |switch| switch.to_string());
+                let known =
+                    |hop: &Hop| hop.switch.map_or("?".to_owned(), |switch| SwitchNumber(switch).to_string());
                 let hops = report.hops.iter().map(known).collect::<Vec<_>>().join(":");
                 let more = if route.length.is_some_and(|length| length as usize > report.hops.len()) {
                     ":..."
@@ -68,7 +71,7 @@ fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
     fact("latency", report.latency.as_ref().map_or("not known".into(), nanoseconds));
     fact("reports", count(report.reports));
     fact("packets", count(report.packets));
-    fact("bytes", count(report.bytes));
+    fact("bytes", report.bytes.map_or("none counted".to_owned(), format_bytes));
     if let Some(sampling) = &report.sampling {
         let (rate, age) = (format_grouped(sampling.value.into()), age_in_words(sampling.age_seconds));
         fact("sampling", format!("1 packet in {rate}: packets and bytes are estimates ({age})"));
@@ -81,8 +84,11 @@ fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
         let counted = drops.counted.map_or("not counted".to_owned(), format_grouped);
         let at = match &drops.switches[..] {
             [] => String::new(),
-            [one] => format!(", at switch {one}"),
-            all => format!(", at switches {}", all.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
+            [one] => format!(", at {}", describe_switch(*one, None)),
+            all => {
+                let numbers: Vec<_> = all.iter().map(|switch| SwitchNumber(*switch).to_string()).collect();
+                format!(", at {}s {}", SwitchNumber(all[0]).role_name(), numbers.join(", "))
+            }
         };
         let age = if drops.switches.is_empty() {
             String::new()
@@ -92,7 +98,8 @@ fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
         fact("drops", format!("{counted}: {reason}{at}{age}"));
     }
     if let Some(congested) = &report.congested {
-        let switch = congested.switch.map_or(String::new(), |switch| format!(" at switch {switch}"));
+        let switch =
+            congested.switch.map_or(String::new(), |switch| format!(" at {}", describe_switch(switch, None)));
         let occupancy = congested
             .occupancy
             .map_or(String::new(), |n| format!(", occupancy {}", format_grouped(n.into())));
@@ -149,8 +156,8 @@ pub(crate) fn endpoint_text(address: std::net::IpAddr, port: u16) -> String {
 /// A switch, followed by what is known about the flow there; `line` continues at the left.
 fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
     let name = match (&hop.switch_name, hop.switch) {
-        (Some(name), Some(number)) => format!("{name} ({number})"),
-        (None, Some(number)) => number.to_string(),
+        (Some(name), Some(number)) => format!("{name} ({})", SwitchNumber(number)),
+        (None, Some(number)) => SwitchNumber(number).to_string(),
         (_, None) => "not known".into(),
     };
     let mut words = Vec::new();

@@ -4,12 +4,12 @@ use dta_cli::number::{format_count, format_grouped};
 use dta_export::directory::Directory;
 use dta_export::fields::EventFields;
 use dta_export::kind::EventKind;
-use dta_export::names::Names;
+use dta_export::names::{Names, describe_switch};
 use dta_export::networks::FlowNetworks;
 use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::prefix::Prefix;
-use dta_proto::telemetry::{self, Location, SwitchPath, TelemetryEntry, Why};
+use dta_proto::telemetry::{self, Location, SwitchNumber, SwitchPath, TelemetryEntry, Why};
 use serde::Serialize;
 
 use super::moment;
@@ -140,7 +140,7 @@ impl IntEvent {
         let switch = self.switch.filter(|_| self.kind != EventKind::FlowPath);
         let port = if self.kind == EventKind::Drop { "out of port" } else { "port" };
         [
-            numbered("switch", &self.switch_name, switch),
+            switch.map(|switch| describe_switch(switch, self.switch_name.as_deref())),
             numbered("in at port", &self.ingress_port_name, self.ingress_port),
             numbered(port, &self.port_name, self.port),
             numbered("queue", &None, self.queue),
@@ -154,7 +154,9 @@ impl IntEvent {
         let hops = |n: u64| format_count(n, "hop", "hops");
         let path = || match &self.path {
             Some(switches) => {
-                let name = |switch: &Option<u32>| switch.map_or("?".into(), |switch| switch.to_string());
+                let name = |switch: &Option<u32>| {
+                    switch.map_or("?".into(), |switch| SwitchNumber(switch).to_string())
+                };
                 switches.iter().map(name).collect::<Vec<_>>().join(":")
             }
             None => format!("of {}", hops(self.new.unwrap_or(0))),
@@ -171,12 +173,9 @@ impl IntEvent {
                     Some(Why::Learning) => format!("path {} so far", path()),
                     _ => format!("path {}, as before", path()),
                 };
-                let by = match (&self.switch_name, self.switch) {
-                    (Some(name), Some(number)) => format!(", reported by switch {name} ({number})"),
-                    (None, Some(number)) => format!(", reported by switch {number}"),
-                    (_, None) => String::new(),
-                };
-                format!("{path}{by}")
+                let Some(number) = self.switch else { return path };
+                let seen = if SwitchNumber(number).is_address() { "seen" } else { "reported" };
+                format!("{path}, {seen} by {}", describe_switch(number, self.switch_name.as_deref()))
             }
             EventKind::Loop => format!("the path {} passes a switch twice", path()),
             EventKind::FlowLatency | EventKind::HopLatency => self.describe_change("latency", " ns"),
@@ -341,6 +340,8 @@ mod tests {
         let queue = telemetry::queue_occupancy_key(6, Some(12), Some(5));
         let at = place(6, 12, 5);
         let none = Location::default();
+        let exporter = u32::from_be_bytes([10, 200, 0, 1]);
+        let utilization = telemetry::link_utilization_key(exporter, None);
         let at_hop = Location { queue: None, ..at };
         let drop = TelemetryEntry::Drop {
             time: TIME,
@@ -370,6 +371,16 @@ mod tests {
                 change(Metric::FlowPath, Why::Moved, 1, 2, key, Location { switch: Some(6), ..none }),
                 EventKind::FlowPath,
                 format!("{flow}: path changed, now 6:?, before 1 hop, reported by switch leaf1 (6)"),
+            ),
+            (
+                change(Metric::FlowPath, Why::New, 0, 3, key, Location { switch: Some(exporter), ..none }),
+                EventKind::FlowPath,
+                format!("{flow}: new path 6:5:4, seen by exporter 10.200.0.1"),
+            ),
+            (
+                change(Metric::LinkUtilization, Why::New, 0, 3, utilization, Location { switch: Some(exporter), ..none }),
+                EventKind::LinkUtilization,
+                "exporter 10.200.0.1: utilization 3, new".into(),
             ),
             (
                 change(Metric::FlowPath, Why::Learning, 2, 3, key, none),

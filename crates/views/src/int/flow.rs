@@ -12,7 +12,7 @@ use dta_proto::control::EarlierEpoch;
 use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{
-    self, InterfaceCounter, Metric, SwitchPath, TelemetryEntry, TimedValue, list, store,
+    self, InterfaceCounter, Metric, SwitchNumber, SwitchPath, TelemetryEntry, TimedValue, list, store,
 };
 use dta_proto::to_hex_digits;
 use dta_proto::wire::dta::Primitive;
@@ -739,7 +739,10 @@ fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Lost
 fn without_port(report: &FlowSummary, missed: &[Lost], all: &mut Vec<String>) {
     let of = |is: &dyn Fn(&Hop) -> bool| {
         let hops = report.hops.iter().filter(|hop| hop.port.is_none() && is(hop));
-        hops.filter_map(|hop| hop.switch).map(|switch| switch.to_string()).collect::<Vec<_>>().join(", ")
+        hops.filter_map(|hop| hop.switch)
+            .map(|switch| SwitchNumber(switch).to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     let is_silent = |hop: &Hop| hop.queues.is_empty() && hop.utilization.is_none();
     let not_said = of(&|hop| hop.port_told || !is_silent(hop));
