@@ -14,7 +14,7 @@ use super::client_flags::ClientFlags;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-An epoch is a span of time in which one memory took the store's reports (`epoch = \"60s\"` in the store's table of the configuration). It is open, closed (over, and still in memory), or kept (in the history). \"moved by\" is when the last writer had moved to the next epoch: what was reported between \"to\" and then is in one of the two. \"confirmed\": all writers confirmed that, and the collector ran throughout. \"not kept\": nothing is known of that time.
+An epoch is a span of time in which one memory took the store's reports (`epoch = \"60s\"` in the store's table of the configuration). It is open, closed (over, and still in memory), or kept (in the history). \"closed\" is when the last writer had moved to the next epoch: what was reported between \"to\" and then is in one of the two. \"complete\": all writers confirmed that, and the collector ran throughout. \"not kept\": nothing is known of that time.
 
 Examples:
   dta-collector history flows
@@ -57,7 +57,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
 
 fn render_table(epochs: &[Epoch]) -> String {
     let several = epochs.iter().any(|epoch| !epoch.collector.is_empty());
-    let mut header = vec!["state", "from", "to", "moved by", "confirmed", "rows", "generation"];
+    let mut header = vec!["state", "from", "to", "closed", "complete", "rows", "generation"];
     if several {
         header.push("collector");
     }
@@ -78,7 +78,7 @@ fn render_table(epochs: &[Epoch]) -> String {
                 .chain(std::iter::repeat_with(dash).take(4));
             table.add_row(gap.chain(several.then(|| epoch.collector.clone())));
         }
-        let confirmed = match (shown.confirmed, &shown.restarted) {
+        let complete = match (shown.confirmed, &shown.restarted) {
             (_, Some(at)) => format!("no, down until {at}"),
             (None, _) => dash(),
             (Some(confirmed), _) => if confirmed { "yes" } else { "no" }.to_owned(),
@@ -88,7 +88,7 @@ fn render_table(epochs: &[Epoch]) -> String {
             shown.opened,
             shown.flipped_from.unwrap_or_else(dash),
             shown.flipped_to.unwrap_or_else(dash),
-            confirmed,
+            complete,
             shown.rows.map_or_else(dash, format_grouped),
             epoch.generation.to_string(),
         ];

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::Context;
 use clap::Subcommand;
 use dta_cli::CommandStatus;
-use dta_cli::number::format_grouped;
+use dta_cli::number::{format_count, format_grouped};
 use dta_cli::table::TextTable;
 use dta_cli::terminal;
 use dta_proto::control::{
@@ -413,7 +413,11 @@ fn path_row(p: &PathResult) -> Vec<String> {
     let differing = if p.differing > 0 { format!(", {} differ", p.differing) } else { String::new() };
     let route = if p.found { hop_cells(&p.route) } else { vec!["absent".to_owned(), String::new()] };
     let age = describe_earlier(p.earlier.as_ref());
-    let cells = [vec![p.key.to_string()], route, vec![format!("{} agree{differing}{age}", p.agreeing)]];
+    let cells = [
+        vec![p.key.to_string()],
+        route,
+        vec![format!("{}{differing}{age}", format_count(p.agreeing.into(), "copy", "copies"))],
+    ];
     cells.concat()
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use dta_cli::CommandStatus;
-use dta_cli::number::format_grouped;
+use dta_cli::number::{format_bytes, format_grouped};
 use dta_cli::table::TextTable;
 use dta_cli::terminal;
 use dta_proto::key::Flow;
@@ -118,8 +118,9 @@ fn render_table(top: &Top) -> String {
     header.extend(has_ages.then_some("reported"));
     header.extend(has_ends.then_some("networks"));
     let mut table = TextTable::new(&header, &[0, 2]);
+    let value = if top.by == By::Bytes.name() { format_bytes } else { format_grouped };
     for (number, row) in (1..).zip(&top.flows) {
-        let mut cells = vec![number.to_string(), flow_label(row), format_grouped(row.value)];
+        let mut cells = vec![number.to_string(), flow_label(row), value(row.value)];
         if has_ages {
             cells.push(age_in_words(row.age_seconds));
         }

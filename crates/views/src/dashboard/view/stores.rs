@@ -78,11 +78,11 @@ const COLUMNS: [StoreColumn; 9] = [
         cell: |_, info, _| info.survival.map_or("-".into(), format_percent),
     },
     StoreColumn {
-        title: "N",
+        title: "copies",
         width: 8,
         from: 49,
         said: true,
-        cell: |_, info, spec| redundancy_advice(info, spec),
+        cell: |_, info, spec| format_copies(info, spec, ""),
     },
 ];
 
@@ -142,8 +142,12 @@ fn draw_details(frame: &mut Frame, area: Rect, app: &App, look: &DrawContext) {
         Line::from(format!("memory: {}{}", info.memory, file_suffix(&info.file))),
     ];
     if let Some(spec) = app.selected_store() {
+        let copies = match spec.redundancy() {
+            Some(_) => format!(", copies {}", format_copies(info, &spec, " suggested")),
+            None => String::new(),
+        };
         lines.push(Line::from(format!(
-            "{} elements: {}",
+            "{} elements: {}{copies}",
             format_grouped(spec.element_count()),
             spec.kind.describe_layout()
         )));
@@ -168,11 +172,11 @@ fn file_suffix(file: &str) -> String {
     if file.is_empty() { String::new() } else { format!(", {file}") }
 }
 
-/// N, and the better one if there is one.
-fn redundancy_advice(info: &StoreInfo, spec: &StoreSpec) -> String {
-    let Some(n) = spec.redundancy() else { return "-".into() };
+/// Copies of a key, and a better number if there is one, with `word` behind it.
+fn format_copies(info: &StoreInfo, spec: &StoreSpec, word: &str) -> String {
+    let Some(copies) = spec.redundancy() else { return "-".into() };
     match info.advised_redundancy {
-        Some(advised) if advised != u32::from(n) => format!("{n}, try {advised}"),
-        _ => n.to_string(),
+        Some(advised) if advised != u32::from(copies) => format!("{copies} ({advised}{word})"),
+        _ => copies.to_string(),
     }
 }
