@@ -10,7 +10,7 @@ use dta_export::hosts::packets::{PacketRecord, host_name, hosts_of_hops};
 use dta_export::source::Lost;
 use dta_proto::key::{Flow, Key};
 use dta_proto::store::StoreKind;
-use dta_proto::trace::{self, ANY_REASON, EPOCH_SECONDS, HOPS, Latency, Named, list, store};
+use dta_proto::trace::{self, ANY_REASON, EPOCH_SECONDS, HOPS, Latency, Named, PacketSighting, list, store};
 use dta_proto::wire::dta::Primitive;
 use dta_rpc::{Ask, AskKeys};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -19,6 +19,9 @@ use serde::Serialize;
 use super::read::{Packets, TraceEvents};
 use crate::int::stores::{query_counts, query_values};
 use crate::int::{IntError, StoreCatalog, moment};
+
+/// The IP protocol.
+const TCP: u8 = 6;
 
 /// Most epoch queries under way at once.
 const QUESTIONS_AT_ONCE: usize = 8;
@@ -319,17 +322,19 @@ fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clock
         total,
         total_bound: ends.and_then(|(from, to)| bound_between(from, to)),
         sizes: Vec::new(),
-        drops: summarize_drops(events, &flow.to_key()),
+        drops: summarize_drops(events, &flow.to_key(), &own.digests),
         slow: summarize_slow(events, &flow.to_key()),
         clocks: clocks.of.iter().filter(|(host, _)| passed.contains(host)).map(clock_of).collect(),
         lacks: Vec::new(),
     }
 }
 
-fn summarize_drops(events: &TraceEvents, key: &Key) -> Vec<HostDropCount> {
+/// Drops of the flow, also where its addresses had been translated: then the packet's first digest tells.
+fn summarize_drops(events: &TraceEvents, key: &Key, digests: &HashSet<u64>) -> Vec<HostDropCount> {
+    let is_own = |seen: &PacketSighting| seen.flow == *key || digests.contains(&seen.digest);
     let now = moment::now();
     let mut all: BTreeMap<(u16, u32), (u64, u64)> = BTreeMap::new();
-    for drop in events.drops.iter().filter(|drop| drop.seen.flow == *key) {
+    for drop in events.drops.iter().filter(|drop| is_own(&drop.seen)) {
         let (listed, last) = all.entry((drop.seen.host, drop.reason)).or_default();
         *listed += 1;
         *last = (*last).max(drop.seen.time);
@@ -541,6 +546,30 @@ fn describe_gaps(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks
                 books.seen
             ));
         }
+        if books.refused > 0 {
+            all.push(format!(
+                "Host {} could not read {} of {}, which were not IP or damaged: they and their drops belong to no flow.",
+                host_name(*host),
+                format_count(books.refused, "packet", "packets"),
+                format_grouped(books.seen)
+            ));
+        }
+    }
+    if report.flow.proto == TCP {
+        let is_unspecified = |drops: &HostDropCount| drops.reason_name.as_deref() == Some("NOT_SPECIFIED");
+        if report.drops.iter().any(is_unspecified) {
+            all.push(
+                "Of every TCP connection that ends well, the kernel drops one packet without a reason (NOT_SPECIFIED): the last \
+                 acknowledgement, which the closed socket no longer needs."
+                    .into(),
+            );
+        } else if report.drops.is_empty() {
+            all.push(
+                "A SYN that a full accept queue refuses is no drop: the kernel consumes it. On its host, `nstat -az \
+                 TcpExtListenOverflows` counts these."
+                    .into(),
+            );
+        }
     }
     for (of, name) in [(list::PACKETS, "packets"), (list::DROPS, "drops"), (list::SLOW, "slow packets")] {
         let Lost { overwritten, missing, damaged, unreadable } = events.missed[of as usize];
@@ -565,8 +594,10 @@ fn describe_gaps(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks
 mod tests {
     use std::time::Duration;
 
+    use dta_export::hosts::packets::DropRecord;
     use dta_proto::control::SketchAnswer;
     use dta_proto::store::Merge;
+    use dta_proto::trace::Books;
     use tokio::sync::Barrier;
 
     use super::*;
@@ -591,6 +622,51 @@ mod tests {
         assert_eq!(report.sizes.iter().map(|size| (size.bytes, size.hosts)).collect::<Vec<_>>(), [(7, 2); 5]);
         assert!(report.sizes.is_sorted_by_key(|size| std::cmp::Reverse(size.began)));
         assert_eq!(fake.looks.into_inner(), 0, "no query may read all memory");
+    }
+
+    #[test]
+    fn drops_behind_address_translation_and_those_that_are_none_are_explained() {
+        let flow: Flow = "10.0.0.1:5000->10.0.0.2:80/tcp".parse().unwrap();
+        let [translated, other] = ["10.0.0.1:5000->192.168.0.9:8080/tcp", "10.0.0.3:1->10.0.0.2:80/tcp"]
+            .map(|flow| flow.parse::<Flow>().unwrap().to_key());
+        let seen = |flow, digest| PacketSighting {
+            flow,
+            digest,
+            host: 1,
+            hop: 2,
+            time: 5,
+            ..PacketSighting::default()
+        };
+        let dropped = |flow, digest| DropRecord { seen: seen(flow, digest), reason: 64 };
+        // One before the translation, two behind it, and one of another flow.
+        let drops = vec![
+            dropped(flow.to_key(), 7),
+            dropped(translated, 8),
+            dropped(translated, 9),
+            dropped(other, 10),
+        ];
+        let mut events = TraceEvents { drops, ..TraceEvents::default() };
+        let own = Packets { digests: [7, 8, 9].into(), ..Packets::default() };
+        let clocks = Clocks::from_packets(&own.packets);
+        let mut report = put_together(&flow, &events, &own, &clocks);
+        assert_eq!(
+            report.drops.iter().map(|drops| (drops.reason, drops.listed)).collect::<Vec<_>>(),
+            [(Some(64), 3)]
+        );
+        let explained = |report: &FlowTrace, events: &TraceEvents| {
+            describe_gaps(report, events, &own, &clocks).join("\n")
+        };
+        assert_eq!(explained(&report, &events), "");
+        report.drops[0].reason_name = Some("NOT_SPECIFIED".into());
+        assert!(explained(&report, &events).contains("the last acknowledgement"));
+        report.drops.clear();
+        assert!(explained(&report, &events).contains("TcpExtListenOverflows"));
+        report.flow.proto = 17;
+        events.books.insert(1, Books { seen: 1000, refused: 12, ..Books::default() });
+        assert_eq!(
+            explained(&report, &events),
+            "Host 1 could not read 12 packets of 1,000, which were not IP or damaged: they and their drops belong to no flow."
+        );
     }
 
     #[test]

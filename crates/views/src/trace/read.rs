@@ -1,6 +1,6 @@
 //! Reads what hosts reported: the lists of events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use dta_export::hosts::packets::{DropRecord, HostNames, PacketRecord, TracedPacket, with_points};
 use dta_export::source::{EntryBatch, Lost};
@@ -74,6 +74,8 @@ pub(super) struct Packets {
     pub(super) packets: Vec<TracedPacket>,
     pub(super) told: u64,
     pub(super) lost: u64,
+    /// Digests of all of them, before and after address translation.
+    pub(super) digests: HashSet<u64>,
 }
 
 impl Packets {
@@ -86,7 +88,10 @@ impl Packets {
         let mut packets = with_points(ask, &events.names, &events.packets, wanted).await?;
         let lost = packets.iter().map(|packet| packet.lost.len() as u64).sum();
         let told = packets.len() as u64;
+        let records = packets.iter().flat_map(|packet| &packet.told);
+        let digests = records.flat_map(|record| [record.seen.digest, record.left]);
+        let digests = digests.filter(|digest| *digest != 0).collect();
         packets.retain(|packet| !packet.visits.is_empty());
-        Ok(Packets { packets, told, lost })
+        Ok(Packets { packets, told, lost, digests })
     }
 }
