@@ -65,6 +65,11 @@ INLINE int is_ip(u16 ethertype)
     return ethertype == 0x0800 || ethertype == 0x86dd;
 }
 
+INLINE int is_vlan(u16 ethertype)
+{
+    return ethertype == 0x8100 || ethertype == 0x88a8 || ethertype == 0x9100;
+}
+
 /* Moves `at` past an Ethernet header and at most two VLAN tags. */
 INLINE int ethernet(const struct scratch *scratch, const struct source *from, u32 *at, u16 *vlan)
 {
@@ -76,7 +81,7 @@ INLINE int ethernet(const struct scratch *scratch, const struct source *from, u3
     ethertype = BE16(header, 12);
     *at += 14;
     for (int tag = 0; tag < 2; tag++) {
-        if (ethertype != 0x8100 && ethertype != 0x88a8 && ethertype != 0x9100)
+        if (!is_vlan(ethertype))
             break;
         header = part(scratch, from, *at, 4);
         if (!header)

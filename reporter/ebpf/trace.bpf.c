@@ -577,6 +577,19 @@ ONCE u32 point_of(struct buffer *buffer, u32 kind)
     return set->point[kind];
 }
 
+/* The length of the VLAN tag at a place in a buffer that says it has one: of two tags the kernel takes the outer one out, and of a packet
+ * that came, the inner one lies where the network header begins. In a packet that leaves, the IP header does. */
+ONCE u32 tag_length(struct buffer *buffer, u32 at)
+{
+    u8 bytes[5] = {};
+    u16 ethertype;
+
+    if (!buffer || probe_read(bytes, sizeof(bytes), (void *)(buffer->head + at)))
+        return 0;
+    ethertype = BE16(bytes, 2);
+    return is_ip(ethertype) && bytes[4] >> 4 == (ethertype == 0x0800 ? 4 : 6) ? 4 : 0;
+}
+
 ONCE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
 {
     u32 data, at, linear, point;
@@ -615,10 +628,12 @@ ONCE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
         }
     } else {
         at = buffer->network;
+        if (is_vlan(__builtin_bswap16(buffer->protocol)))
+            at += tag_length(buffer, at);
         place.flags = kind == KFREE ? FLAG_DROPPED : kind == CONSUME ? FLAG_CONSUMED : 0;
     }
     linear = data + buffer->length - buffer->paged;
-    if (at == buffer->network && kind >= KFREE && !is_ip(__builtin_bswap16(buffer->protocol))) {
+    if (kind >= KFREE && !is_ip(__builtin_bswap16(buffer->protocol)) && !is_vlan(__builtin_bswap16(buffer->protocol))) {
         result = NOT_IP;
     } else if (at < linear) {
         from.end = data + buffer->length - at;
