@@ -1,5 +1,6 @@
 //! Epochs of a collector that is killed, whose translator falls silent, whose history is damaged, and whose clock jumps.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
@@ -190,6 +191,53 @@ async fn a_kill_while_an_epoch_is_written_leaves_it_whole_or_in_memory_and_the_n
     }
     // The others share their slot with a later key.
     assert!(found as usize > asked.len() * 4 / 5, "{found} of {}", asked.len());
+}
+
+/// Values are written into memory all the time, and the collector is killed at other moments of its epochs each time. An epoch
+/// that a kill was in answers with what reached its memory: no key is absent, and none has an older value.
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_at_any_moment_of_an_epoch_lose_nothing_that_reached_its_memory() {
+    const KILLS: u32 = 12;
+    const KEYS: u32 = 40;
+    let world = World::new(0);
+    // By generation and key: what was written last. A write that met the end of an epoch may be in the former one, too.
+    let mut written: BTreeMap<(u64, u32), u32> = BTreeMap::new();
+    let mut number = 0;
+    for kill in 0..KILLS {
+        let mut collector = world.start();
+        let end = Instant::now() + Duration::from_millis(u64::from(150 + 317 * kill % 2300));
+        while Instant::now() < end {
+            number += 1;
+            let key = number * 7 % KEYS;
+            let generation = world.write(key, &value(number));
+            written.insert((generation, key), number);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        collector.child.kill().unwrap();
+        collector.child.wait().unwrap();
+    }
+    let collector = world.start();
+    let last = written.keys().map(|(generation, _)| *generation).max().unwrap();
+    until("all of it is kept", || world.kept().iter().any(|kept| kept.epoch.generation > last));
+    let kept = world.kept();
+    let keys: Vec<u32> = (0..KEYS).collect();
+    let (mut compared, mut gone_on) = (0, 0);
+    for KeptEpoch { epoch, .. } in kept.iter().filter(|kept| kept.epoch.generation <= last) {
+        gone_on += u32::from(epoch.restarted.is_some());
+        let answers = held(&collector, &keys, epoch.flipped_from - 1).await.unwrap();
+        for (key, answer) in keys.iter().zip(answers) {
+            let Some(wanted) = written.get(&(epoch.generation, *key)) else { continue };
+            let found = answer.map(|value| u32::from_be_bytes(*value.first_chunk().unwrap()));
+            let is_of_end = |found: u32| found > *wanted && found * 7 % KEYS == *key;
+            assert!(
+                found == Some(*wanted) || found.is_some_and(is_of_end),
+                "key {key} of {epoch:?}: {found:?}, {wanted} was written"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared > 5 * KEYS && gone_on > 2, "{compared} compared, {gone_on} epochs went on after a kill");
+    assert_eq!(counter(&collector, "epochs.lost").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
