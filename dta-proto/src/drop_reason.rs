@@ -44,11 +44,6 @@ impl DropReason {
         if self.is_sflow() { "sflow" } else { "int" }
     }
 
-    /// Its name if the number alone tells it, as all of sFlow's do.
-    pub fn sflow_name(self) -> Option<&'static str> {
-        self.is_sflow().then(|| find_name(SFLOW, self.number()))?
-    }
-
     /// Number and source in one word; [`DropReason::from_bits`] takes it apart.
     pub const fn to_bits(self) -> u32 {
         self.0
@@ -254,8 +249,8 @@ impl DropReasonTable {
 
     /// The name of a reason, in this table if it is one of INT; `None` if unknown: it is then shown as a number.
     pub fn reason_name(self, reason: DropReason) -> Option<&'static str> {
-        if reason.is_sflow() {
-            return reason.sflow_name();
+        if reason.is_sflow() && self != DropReasonTable::None {
+            return find_name(SFLOW, reason.number());
         }
         self.parts().into_iter().find_map(|part| find_name(part, reason.number()))
     }
@@ -319,7 +314,8 @@ mod tests {
             (304, None),
         ] {
             let reason = DropReason::from_sflow(number);
-            assert_eq!(DropReasonTable::ALL.map(|table| table.reason_name(reason)), [name; 4], "{number}");
+            let names = DropReasonTable::ALL.map(|table| table.reason_name(reason));
+            assert_eq!(names, [name, name, name, None], "{number}");
         }
     }
 
