@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
 use super::DrawContext;
-use super::text::truncate_text;
+use super::text::{escape_hidden_lines, truncate_text};
 use crate::dashboard::app::App;
 use crate::int::event::IntEvent;
 
@@ -58,11 +58,12 @@ pub(super) fn draw_events(
             if n == app.events.selected { line.style(look.theme.selected) } else { line }
         })
         .collect();
-    frame.render_widget(Paragraph::new(lines), body);
+    frame.render_widget(Paragraph::new(escape_hidden_lines(lines)), body);
     let selected = shown.get(app.events.selected);
     if let (Some(event), true) = (selected, has_details) {
         let inner = usize::from(detail.width.saturating_sub(2));
         let lines: Vec<Line> = words_in_lines(&event.to_line(), inner).into_iter().map(Line::from).collect();
+        let lines = escape_hidden_lines(lines);
         frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" selected event ")), detail);
     }
     match shown.len() {

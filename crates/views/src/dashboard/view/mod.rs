@@ -161,7 +161,7 @@ fn draw_lines(frame: &mut Frame, area: Rect, lines: Vec<Line>, top: &mut usize) 
     *top = (*top).min(all.saturating_sub(room));
     let shown: Vec<Line> = lines.into_iter().skip(*top).take(room).collect();
     let last = *top + shown.len();
-    frame.render_widget(Paragraph::new(shown), area);
+    frame.render_widget(Paragraph::new(text::escape_hidden_lines(shown)), area);
     (all > room).then(|| format!("lines {} to {last} of {all}: ↑↓", *top + 1))
 }
 

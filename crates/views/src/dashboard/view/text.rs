@@ -1,9 +1,12 @@
 //! Formats rates, bars, and lines that fit.
 
+use std::borrow::Cow;
+
 use dta_cli::escape::{escape_hidden, is_hidden};
 use dta_cli::number;
 use dta_cli::table::words_in_lines;
 use ratatui::buffer::{Buffer, Cell};
+use ratatui::text::Line;
 
 /// A share as a bar of `width` characters; full at 1 and above.
 pub(super) fn gauge_bar(share: f64, width: usize) -> String {
@@ -36,7 +39,17 @@ pub(super) fn wrap_to_width(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width { vec![line.into()] } else { words_in_lines(line, width) }
 }
 
-/// Escapes what a terminal would obey instead of showing it. The rest of such a line moves to the right.
+/// Lines of a paragraph, which would leave out what a terminal obeys, with that escaped.
+pub(super) fn escape_hidden_lines(mut lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
+    for span in lines.iter_mut().flat_map(|line| &mut line.spans) {
+        if let Cow::Owned(escaped) = escape_hidden(&span.content) {
+            span.content = escaped.into();
+        }
+    }
+    lines
+}
+
+/// Escapes what a terminal would obey in everything else. The rest of such a line moves to the right.
 pub(super) fn escape_hidden_cells(buffer: &mut Buffer) {
     let area = buffer.area;
     for y in area.top()..area.bottom() {
