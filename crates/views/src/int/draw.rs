@@ -87,7 +87,8 @@ fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
             [one] => format!(", at {}", describe_switch(*one, None)),
             all => {
                 let numbers: Vec<_> = all.iter().map(|switch| SwitchNumber(*switch).to_string()).collect();
-                format!(", at {}s {}", SwitchNumber(all[0]).role_name(), numbers.join(", "))
+                let what = if SwitchNumber(all[0]).is_address() { "exporters" } else { "switches" };
+                format!(", at {what} {}", numbers.join(", "))
             }
         };
         let age = if drops.switches.is_empty() {
