@@ -324,6 +324,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use tokio_stream::StreamExt;
+    use tonic::transport::server::Connected;
 
     use super::*;
     use crate::transport::testing::test_limits;
@@ -392,7 +393,9 @@ mod tests {
             let mut stream = TcpStream::connect(address).await.unwrap();
             stream.write_all(PREFACE).await.unwrap();
             let connection = tokio::time::timeout(Duration::from_secs(60), incoming.next()).await.unwrap();
-            good.push((stream, connection.unwrap().unwrap()));
+            let connection = connection.unwrap().unwrap();
+            std::mem::forget(connection.connect_info().line.begin_call());
+            good.push((stream, connection));
         }
         // All four places are taken by connections that speak.
         let mut late = TcpStream::connect(address).await.unwrap();

@@ -196,6 +196,7 @@ where
             let Some(peer) = request.extensions().get::<Peer>().cloned() else {
                 return Ok(Status::internal("a connection of another kind than accept() gives").into_http());
             };
+            let on_connection = peer.line.begin_call();
             if let Identity::Nameless(why) = peer.identity() {
                 return Ok(nameless_status(why).into_http());
             }
@@ -211,19 +212,19 @@ where
             };
             let held = Arc::new(held);
             let answer = CALL.scope(held.clone(), ready.call(request)).await?;
-            Ok(match method {
-                Method::Tail => answer,
-                // The body has the places, until it is dropped.
-                Method::Stream => answer.map(|body| {
-                    Body::new(body.map_err(move |error| {
-                        let _ = &stream;
-                        error
-                    }))
-                }),
+            let answer = match method {
+                Method::Tail | Method::Stream => answer,
                 Method::Ordinary | Method::Large | Method::First => {
                     admission.send(method, &peer, held, encode_answer(answer).await)
                 }
-            })
+            };
+            // The body has a stream's places, until it is dropped.
+            Ok(answer.map(|body| {
+                Body::new(body.map_err(move |error| {
+                    let _ = (&stream, &on_connection);
+                    error
+                }))
+            }))
         })
     }
 }

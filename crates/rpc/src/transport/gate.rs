@@ -3,16 +3,21 @@
 //! A connection is pending until it has shown that it speaks TLS (if required) and HTTP/2. When the places are full,
 //! the oldest pending one is closed for the new one, so silent connections lock nobody out. If none is pending, the
 //! newest of the origin with the most is closed, if that has more than the new one would: so a few origins lock
-//! nobody out either.
+//! nobody out either. Before that, the connection of the new one's own origin that has had no call for longest is
+//! closed: so connections that somebody forgot lock out nobody of the same origin, such as a whole host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
 use crate::transport::ServerLimits;
 use crate::transport::stream::ConnectionCloser;
+
+/// How long a connection must have had no call before it is closed for another one of its origin.
+const UNUSED: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -89,7 +94,8 @@ impl Gate {
                     None
                 }
             };
-            let Some(number) = oldest(false).or_else(others) else { return Entered::Full };
+            let own = || oldest(false).or_else(|| inner.longest_unused(origin));
+            let Some(number) = own().or_else(others) else { return Entered::Full };
             match inner.places.remove(&number).map(|taken| taken.waits) {
                 Some(Waits::Until(task)) => task.abort(),
                 Some(Waits::No(line)) => drop(line.close_connection()),
@@ -132,6 +138,15 @@ impl GateState {
         let most = origins.into_values().max()?;
         (most.0 > own + 1).then_some(most.1)
     }
+
+    /// The connection of an origin that has had no call for longest.
+    fn longest_unused(&self, origin: IpAddr) -> Option<u64> {
+        let unused = self.places.iter().filter_map(|(number, taken)| match &taken.waits {
+            Waits::No(line) if taken.origin == origin => Some((line.unused_since()?, *number)),
+            _ => None,
+        });
+        unused.min().filter(|(since, _)| since.elapsed() >= UNUSED).map(|(_, number)| number)
+    }
 }
 
 impl GatePass {
@@ -164,8 +179,6 @@ pub(crate) fn network_origin(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::sync::oneshot;
 
     use super::*;
@@ -190,9 +203,12 @@ mod tests {
         (place, task)
     }
 
+    /// A line of a connection that is used.
     fn line() -> (Arc<ConnectionCloser>, oneshot::Receiver<()>) {
         let (line, cut) = ConnectionCloser::new();
-        (Arc::new(line), cut)
+        let line = Arc::new(line);
+        std::mem::forget(line.begin_call());
+        (line, cut)
     }
 
     fn staying(gate: &Arc<Gate>, last: u8) -> GatePass {
@@ -255,6 +271,20 @@ mod tests {
         assert!(two.iter_mut().all(|two| two.1.try_recv().is_err()) && cut.try_recv().is_err());
         drop((first, second, third));
         assert_eq!(gate.lock_state().places.len(), 4);
+    }
+
+    #[tokio::test]
+    async fn an_unused_connection_leaves_for_another_of_its_address() {
+        let gate = gate(4, 2);
+        let _used = staying(&gate, 1);
+        let (unused, task) = waiting(&gate, 1);
+        let (line, mut cut) = ConnectionCloser::new();
+        assert!(unused.finish_handshake(Arc::new(line)));
+        assert!(matches!(gate.try_enter(address(1)), Entered::Full), "it is not unused for long");
+        tokio::time::sleep(UNUSED).await;
+        assert!(matches!(gate.try_enter(address(1)), Entered::Passed(_, true)));
+        assert!(cut.try_recv().is_ok());
+        drop(task);
     }
 
     #[test]

@@ -37,10 +37,10 @@ pub use call::run_blocking;
 pub use files::{file_limit, raise_file_limit};
 pub use memory::give_memory_back;
 pub use peer::{CertificateName, Identity, Peer};
-pub use pool::Permit;
+pub use pool::{Permit, Pool};
 pub use reason::{failure_reason, is_farewell, known_tls_reason, status_reason};
 pub use server::build_server;
-pub use stream::Http2Connection;
+pub use stream::{ConnectionCloser, Http2Connection};
 pub use unix::{UnixPath, listen_unix};
 
 use std::time::Duration;

@@ -34,6 +34,11 @@ impl Peer {
         gate::network_origin(self.address)
     }
 
+    /// Whose share of the server its calls use.
+    pub fn caller_name(&self) -> &Arc<str> {
+        &self.caller
+    }
+
     /// Its identity, as far as TLS gives one.
     pub fn identity(&self) -> &Identity {
         &self.identity

@@ -24,9 +24,11 @@ const ALWAYS: usize = 4;
 
 /// Places of one kind.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub struct Pool {
     places: usize,
     per_caller: usize,
+    patience: Duration,
+    displaces_own: bool,
     inner: Mutex<PoolState>,
 }
 
@@ -68,8 +70,8 @@ impl CallerState {
     }
 
     /// Number and start of the longest idle place, if idle long enough.
-    fn oldest_idle(&self, now: Instant) -> Option<(u64, Instant)> {
-        let long = self.idle.iter().filter(|(_, idle)| !idle.is_cut && now - idle.since >= PATIENCE);
+    fn oldest_idle(&self, now: Instant, patience: Duration) -> Option<(u64, Instant)> {
+        let long = self.idle.iter().filter(|(_, idle)| !idle.is_cut && now - idle.since >= patience);
         long.map(|(number, idle)| (*number, idle.since)).min_by_key(|(_, since)| *since)
     }
 }
@@ -86,14 +88,25 @@ pub struct Permit {
 impl Pool {
     /// A pool of `places`, of which one caller may have `per_caller`.
     pub(crate) fn new(places: usize, per_caller: usize) -> Arc<Self> {
-        Arc::new(Self { places, per_caller, inner: Mutex::default() })
+        Arc::new(Self {
+            places,
+            per_caller,
+            patience: PATIENCE,
+            displaces_own: false,
+            inner: Mutex::default(),
+        })
+    }
+
+    /// The same with another patience, in which a caller also takes back its own idle places for those of its requests that wait.
+    pub fn with_patience(places: usize, per_caller: usize, patience: Duration) -> Arc<Self> {
+        Arc::new(Self { places, per_caller, patience, displaces_own: true, inner: Mutex::default() })
     }
 
     /// Waits for `weight` places, at most as many as one caller may have. Counts displaced callers in `cuts`.
-    pub(crate) async fn take(self: &Arc<Self>, caller: &Arc<str>, weight: usize, cuts: &AtomicU64) -> Permit {
+    pub async fn take(self: &Arc<Self>, caller: &Arc<str>, weight: usize, cuts: &AtomicU64) -> Permit {
         let weight = weight.min(self.per_caller).min(self.places);
         let mut turn = std::pin::pin!(self.wait_for_places(caller, weight));
-        let mut patience = PATIENCE;
+        let mut patience = self.patience;
         loop {
             if let Ok(place) = tokio::time::timeout(patience, &mut turn).await {
                 return place;
@@ -169,14 +182,18 @@ impl Pool {
     fn displace_idle(&self, caller: &str, weight: usize) -> u64 {
         let (mut inner, now) = (self.lock_state(), Instant::now());
         let own = inner.callers.get(caller).map_or(0, |caller| caller.has);
-        // A caller that waits only for its own places displaces nobody.
-        if own + weight > self.per_caller {
-            return 0;
+        // A caller that waits only for its own places displaces nobody else.
+        let waits_for_own = own + weight > self.per_caller;
+        let mut free = self.places.saturating_sub(inner.taken);
+        if waits_for_own {
+            free = free.min(self.per_caller.saturating_sub(own));
         }
-        let (mut free, mut cuts) = (self.places.saturating_sub(inner.taken), 0);
+        let mut cuts = 0;
         while free < weight {
-            let others = inner.callers.values_mut().filter(|other| other.kept_places() > own);
-            let found = others.filter_map(|other| Some((other.oldest_idle(now)?, other)));
+            let others = inner.callers.iter_mut().filter(|(name, other)| {
+                self.displaces_own && ***name == *caller || !waits_for_own && other.kept_places() > own
+            });
+            let found = others.filter_map(|(_, other)| Some((other.oldest_idle(now, self.patience)?, other)));
             let most = found.max_by_key(|((_, since), other)| (other.kept_places(), Reverse(*since)));
             let Some(((number, _), other)) = most else { break };
             let Some(idle) = other.idle.get_mut(&number) else { break };
@@ -211,14 +228,19 @@ impl Permit {
 
     /// It is idle from now on, and may be taken back by cutting `line`.
     pub(crate) fn mark_idle(&self, line: Arc<ConnectionCloser>) {
-        let idle = Idle { since: Instant::now(), weight: self.weight, line, is_cut: false };
+        self.mark_idle_since(Instant::now(), line);
+    }
+
+    /// The same of one that counts as idle since a moment.
+    pub fn mark_idle_since(&self, since: Instant, line: Arc<ConnectionCloser>) {
+        let idle = Idle { since, weight: self.weight, line, is_cut: false };
         if let Some(caller) = self.pool.lock_state().callers.get_mut(&self.caller) {
             caller.idle.insert(self.number, idle);
         }
     }
 
     /// It is no longer idle.
-    pub(crate) fn mark_busy(&self) {
+    pub fn mark_busy(&self) {
         if let Some(caller) = self.pool.lock_state().callers.get_mut(&self.caller) {
             caller.idle.remove(&self.number);
         }
@@ -360,6 +382,25 @@ mod tests {
         assert!(more.is_err());
         assert_eq!(cuts.load(Ordering::Relaxed), 3);
         assert_eq!(pool.lock_state().taken, 6);
+    }
+
+    #[tokio::test]
+    async fn a_caller_takes_back_its_own_idle_places_where_that_is_asked_for() {
+        let pool = Pool::with_patience(4, 2, Duration::from_millis(50));
+        let first = take(&pool, "a", 1).await;
+        let _second = take(&pool, "a", 1).await;
+        let (line, cut) = ConnectionCloser::new();
+        first.mark_idle(Arc::new(line));
+        let ended = tokio::spawn(async move {
+            let _ = cut.await;
+            drop(first);
+        });
+        let _third = take(&pool, "a", 1).await;
+        ended.await.unwrap();
+        // None that is busy is taken back.
+        let (a, cuts) = (caller("a"), AtomicU64::new(0));
+        assert!(tokio::time::timeout(Duration::from_millis(500), pool.take(&a, 1, &cuts)).await.is_err());
+        assert_eq!((pool.lock_state().taken, cuts.load(Ordering::Relaxed)), (2, 0));
     }
 
     #[test]

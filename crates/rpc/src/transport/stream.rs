@@ -2,8 +2,9 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
@@ -15,21 +16,58 @@ use crate::transport::peer::Peer;
 /// The bytes with which every client of HTTP/2 begins (RFC 9113 section 3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Closes a connection from outside.
+/// Closes a connection, or ends something else, from outside; and knows whether a connection is used.
 #[derive(Debug)]
-pub(crate) struct ConnectionCloser(Mutex<Option<oneshot::Sender<()>>>);
+pub struct ConnectionCloser(Mutex<LineState>);
+
+#[derive(Debug)]
+struct LineState {
+    sender: Option<oneshot::Sender<()>>,
+    /// Calls whose answers have not been sent.
+    calls: usize,
+    /// When there was a call last.
+    used: Instant,
+}
 
 impl ConnectionCloser {
     /// A line, and its end at the connection.
-    pub(crate) fn new() -> (Self, oneshot::Receiver<()>) {
+    pub fn new() -> (Self, oneshot::Receiver<()>) {
         let (sender, cut) = oneshot::channel();
-        (Self(Mutex::new(Some(sender))), cut)
+        (Self(Mutex::new(LineState { sender: Some(sender), calls: 0, used: Instant::now() })), cut)
     }
 
     /// Closes the connection; returns whether it was open.
     pub(crate) fn close_connection(&self) -> bool {
-        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let sender = self.lock_state().sender.take();
         sender.is_some_and(|sender| sender.send(()).is_ok())
+    }
+
+    /// Counts a call until this is dropped.
+    pub(crate) fn begin_call(self: &Arc<Self>) -> CallOnConnection {
+        self.lock_state().calls += 1;
+        CallOnConnection(self.clone())
+    }
+
+    /// Since when it has had no calls; `None` while it has one.
+    pub(crate) fn unused_since(&self) -> Option<Instant> {
+        let state = self.lock_state();
+        (state.calls == 0).then_some(state.used)
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, LineState> {
+        // Nothing panics between changes that belong together.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call on a connection, from its beginning until its answer is sent.
+pub(crate) struct CallOnConnection(Arc<ConnectionCloser>);
+
+impl Drop for CallOnConnection {
+    fn drop(&mut self) {
+        let mut state = self.0.lock_state();
+        state.calls -= 1;
+        state.used = Instant::now();
     }
 }
 
