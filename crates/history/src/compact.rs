@@ -10,7 +10,7 @@ use dta_files::moment::now;
 use dta_proto::wire::dta::EpochEnd;
 use serde_json::json;
 
-use crate::data::{DataFile, NewFile, Scan};
+use crate::data::{DataFile, NewFile, RowMoments, Scan};
 use crate::epoch::{HistoryEpoch, KeptEpoch};
 use crate::flush::FILE;
 use crate::layout::Order;
@@ -35,6 +35,11 @@ pub struct Spanned {
     /// Files that have epochs of this span, and no others.
     pub files: usize,
     pub epochs: usize,
+}
+
+/// An epoch's number, and the moments that its rows have.
+fn epoch_moments(epoch: &HistoryEpoch) -> (i64, [u64; 2]) {
+    (epoch.number.cast_signed(), [epoch.opened, epoch.flipped_to])
 }
 
 impl EpochTable {
@@ -68,7 +73,8 @@ impl EpochTable {
         if files.len() < 2 {
             return Ok(None);
         }
-        let merged = self.merge_files(&files, None)?;
+        let moments = epochs.iter().map(|kept| epoch_moments(&kept.epoch)).collect();
+        let merged = self.merge_files(&files, moments, None)?;
         self.replace_files(&files, merged, &epochs, false)
     }
 
@@ -90,7 +96,6 @@ impl EpochTable {
         }
         let (files, epochs) = self.opened_in(opened)?;
         let [first, .., last] = &epochs[..] else { return Ok(None) };
-        let merged = self.merge_files(&files, Some(last.epoch.number))?;
         let epoch = HistoryEpoch {
             opened: first.epoch.opened,
             confirmed: epochs.iter().all(|kept| kept.epoch.confirmed),
@@ -98,6 +103,8 @@ impl EpochTable {
             waterfall: waterfall(&epochs),
             ..last.epoch.clone()
         };
+        let moments = BTreeMap::from([epoch_moments(&epoch)]);
+        let merged = self.merge_files(&files, moments, Some(epoch.number))?;
         let rows = merged.row_count();
         self.replace_files(&files, merged, &[KeptEpoch { epoch, rows }], true)
     }
@@ -132,7 +139,7 @@ impl EpochTable {
     ) -> Result<Option<Compacted>, HistoryError> {
         let (first, last) = (epochs[0].epoch.number, epochs[epochs.len() - 1].epoch.number);
         let name = format!("{FILE}{first:012}-{last:012}-{:016x}.parquet", random_number());
-        let (file, made) = by.finish(&name)?;
+        let (file, made) = by.finish(&name, [0; 2])?;
         let now = now();
         let mut add = Add::new(name, &made, epochs, &self.layout, now);
         add.data_change = data;
@@ -157,8 +164,13 @@ impl EpochTable {
     }
 
     /// The rows of all files in the order of the layout; of each slot the last one alone, as of epoch `one`, if there is to be one.
-    fn merge_files(&self, files: &[Arc<LoggedFile>], one: Option<u64>) -> Result<NewFile, HistoryError> {
-        let mut merged = NewFile::new(&self.path, &self.spec, &self.layout)?;
+    fn merge_files(
+        &self,
+        files: &[Arc<LoggedFile>],
+        moments: BTreeMap<i64, [u64; 2]>,
+        one: Option<u64>,
+    ) -> Result<NewFile, HistoryError> {
+        let mut merged = NewFile::new(&self.path, &self.spec, &self.layout, RowMoments::Known(moments))?;
         // Not by way of the cache: what is in it has been asked for.
         let open = |entry: &Arc<LoggedFile>| {
             DataFile::open(&self.path.join(&entry.add.path), self.layout.clone(), entry.add.expected_tail())

@@ -37,6 +37,12 @@ impl HistoryEpoch {
         (self.opened..=self.flipped_to).contains(&moment)
     }
 
+    /// Whether it has all that was reported in its time, as far as nothing got lost on the way: all writers confirmed that they had moved, and the
+    /// collector ran throughout.
+    pub fn is_complete(&self) -> bool {
+        self.confirmed && self.restarted.is_none()
+    }
+
     /// Whether it is another one, or all of that is part of it.
     #[cfg(any(feature = "clickhouse", feature = "s3"))]
     pub(crate) fn covers_epoch(&self, other: &HistoryEpoch) -> bool {

@@ -3,7 +3,7 @@
 use dta_files::moment::now;
 use serde_json::json;
 
-use crate::data::NewFile;
+use crate::data::{NewFile, RowMoments};
 use crate::epoch::{HistoryEpoch, KeptEpoch};
 use crate::layout::{ENTRY, Order};
 use crate::log::action::{Add, LogAction};
@@ -42,7 +42,7 @@ impl EpochTable {
         if self.refreshed()?.epochs.contains_key(&epoch) {
             return Err(HistoryError::AlreadyKept(epoch));
         }
-        let file = NewFile::new(&self.path, &self.spec, &self.layout)?;
+        let file = NewFile::new(&self.path, &self.spec, &self.layout, RowMoments::Later)?;
         Ok(EpochFlush { table: self, epoch, file, next: 0, row: Vec::new() })
     }
 }
@@ -117,7 +117,7 @@ impl EpochFlush<'_> {
             return Err(HistoryError::Rows { epoch: self.epoch, problem });
         }
         let name = format!("{FILE}{:012}-{:016x}.parquet", epoch.number, random_number());
-        let (file, made) = self.file.finish(&name)?;
+        let (file, made) = self.file.finish(&name, [epoch.opened, epoch.flipped_to])?;
         let kept = KeptEpoch { epoch: epoch.clone(), rows: made.rows };
         let now = now();
         let add = Add::new(name, &made, &[kept], &self.table.layout, now);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use dta_proto::layout::{ElementField, element_fields};
 use dta_proto::store::{StoreKind, StoreSpec};
-use parquet::basic::{LogicalType, Repetition, Type as Physical};
+use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::schema::types::{Type, TypePtr};
 
 /// What a column holds of a row.
@@ -47,6 +47,10 @@ pub(crate) enum CellSource {
     Address(usize),
     /// A text of [`TEXT`] bytes at most, zeros behind it.
     Text(usize),
+    /// When the row's epoch began.
+    Opened,
+    /// When the last of its writers had moved to the next one.
+    Closed,
 }
 
 impl CellSource {
@@ -104,7 +108,9 @@ impl LayoutColumn {
             | CellSource::Slot
             | CellSource::Be32(_)
             | CellSource::Be64(_)
-            | CellSource::Le64(_) => Physical::INT64,
+            | CellSource::Le64(_)
+            | CellSource::Opened
+            | CellSource::Closed => Physical::INT64,
             CellSource::Be16(_) | CellSource::Le16(_) => Physical::INT32,
             CellSource::Bytes(_) | CellSource::Address(_) | CellSource::Text(_) => Physical::BYTE_ARRAY,
         }
@@ -114,9 +120,14 @@ impl LayoutColumn {
         matches!(self.part, CellSource::Address(_) | CellSource::Text(_))
     }
 
+    pub(crate) fn is_moment(&self) -> bool {
+        matches!(self.part, CellSource::Opened | CellSource::Closed)
+    }
+
     /// Its type in Delta's schema.
     fn delta_type(&self) -> &'static str {
         match self.physical_type() {
+            Physical::INT64 if self.is_moment() => "timestamp",
             Physical::INT64 => "long",
             Physical::INT32 => "integer",
             _ if self.is_text() => "string",
@@ -166,7 +177,8 @@ impl Layout {
                 ("entry", CellSource::Bytes(ENTRY..element_len)),
             ];
             let columns = columns.map(|(name, part)| LayoutColumn::new(name, part)).into();
-            return Layout { columns, element_len, elements: lists.into(), order: Order::AsTheyCame };
+            let layout = Layout { columns, element_len, elements: lists.into(), order: Order::AsTheyCame };
+            return layout.with_moments();
         }
         let (slot, elements) = match spec.kind {
             StoreKind::SketchMerge { columns, .. } => ("column", columns.into()),
@@ -179,7 +191,8 @@ impl Layout {
             columns.push(LayoutColumn::new(&name, CellSource::from_field(field, at)));
             at += field.size_in_bytes();
         }
-        Layout { columns, element_len: spec.element_len() as usize, elements, order: Order::BySlot }
+        let element_len = spec.element_len() as usize;
+        Layout { columns, element_len, elements, order: Order::BySlot }.with_moments()
     }
 
     /// The columns of a table of rows, the second one under the name `id`.
@@ -188,7 +201,7 @@ impl Layout {
             vec![LayoutColumn::new("epoch", CellSource::Epoch), LayoutColumn::new(id, CellSource::Slot)];
         // Elements are whole words.
         let element_len = append_columns(0, cells, &mut columns).next_multiple_of(8);
-        Layout { columns, element_len, elements: 1 << 63, order: Order::BySlot }
+        Layout { columns, element_len, elements: 1 << 63, order: Order::BySlot }.with_moments()
     }
 
     /// The columns of a table that has cells for each entry of a store of lists.
@@ -197,7 +210,19 @@ impl Layout {
         assert_eq!(layout.order, Order::AsTheyCame, "a store of lists");
         layout.columns.truncate(ENTRY_COLUMN);
         layout.element_len = append_columns(ENTRY, cells, &mut layout.columns);
-        layout
+        layout.with_moments()
+    }
+
+    /// The same with the moments of a row's epoch, for readers that do not know the log's tags.
+    fn with_moments(mut self) -> Layout {
+        self.columns.push(LayoutColumn::new("opened", CellSource::Opened));
+        self.columns.push(LayoutColumn::new("closed", CellSource::Closed));
+        self
+    }
+
+    /// The columns that hold parts of elements, with their places.
+    pub(crate) fn element_columns(&self) -> impl Iterator<Item = (usize, &LayoutColumn)> {
+        self.columns.iter().enumerate().skip(SLOT + 1).filter(|(_, column)| !column.is_moment())
     }
 
     /// Whether the smallest and the largest value of a column in a page help to leave it out.
@@ -209,8 +234,12 @@ impl Layout {
     pub(crate) fn parquet_schema(&self) -> TypePtr {
         let field = |column: &LayoutColumn| {
             let field = Type::primitive_type_builder(&column.name, column.physical_type());
-            let text = column.is_text().then_some(LogicalType::String);
-            let field = field.with_repetition(Repetition::REQUIRED).with_logical_type(text);
+            let logical = match () {
+                () if column.is_text() => Some(LogicalType::String),
+                () if column.is_moment() => Some(LogicalType::timestamp(true, TimeUnit::MICROS)),
+                () => None,
+            };
+            let field = field.with_repetition(Repetition::REQUIRED).with_logical_type(logical);
             Arc::new(field.build().expect("a plain column"))
         };
         let fields = self.columns.iter().map(field).collect();

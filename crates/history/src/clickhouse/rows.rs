@@ -27,9 +27,11 @@ pub(super) fn column_types(layout: &Layout) -> Vec<(&str, String)> {
         CellSource::Bytes(range) => format!("FixedString({})", range.len()),
         CellSource::Address(_) => "String".to_owned(),
         CellSource::Text(_) => "LowCardinality(String)".to_owned(),
+        CellSource::Opened | CellSource::Closed => unreachable!("they are before"),
     };
     let before = BEFORE.map(|(name, of)| (name, of.to_owned()));
-    let columns = layout.columns.iter().map(|column| (column.name.as_str(), of(&column.part)));
+    let columns = layout.columns.iter().filter(|column| !column.is_moment());
+    let columns = columns.map(|column| (column.name.as_str(), of(&column.part)));
     before.into_iter().chain(columns).collect()
 }
 
@@ -59,6 +61,8 @@ pub(super) fn append_cells(row: &mut Vec<u8>, layout: &Layout, epoch: u64, slot:
                 append_string(row, Ipv6Addr::from(octets).to_canonical().to_string().as_bytes());
             }
             CellSource::Text(at) => append_string(row, &element[text_range(element, *at)]),
+            // Before those of the table.
+            CellSource::Opened | CellSource::Closed => {}
         }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) use new_file::{DataFileSummary, NewFile};
 pub(crate) use read::DataFile;
 pub(crate) use scan::Scan;
 pub(crate) use tail::FileTail;
-pub(crate) use write::DataWriter;
+pub(crate) use write::{DataWriter, RowMoments, moment_cell};
 
 /// Rows of a batch in which files are scanned.
 pub(crate) const BATCH: usize = 8192;

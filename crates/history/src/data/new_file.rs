@@ -1,12 +1,13 @@
 //! A data file on its way to the disk.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use dta_proto::store::StoreSpec;
 
-use super::{DataWriter, FileTail};
+use super::{DataWriter, FileTail, RowMoments, moment_cell};
 use crate::HistoryError;
 use crate::layout::Layout;
 use crate::log::action::{STORE, describe_store};
@@ -28,11 +29,16 @@ pub(crate) struct DataFileSummary {
 }
 
 impl NewFile {
-    pub(crate) fn new(table: &Path, spec: &StoreSpec, layout: &Arc<Layout>) -> Result<NewFile, HistoryError> {
+    pub(crate) fn new(
+        table: &Path,
+        spec: &StoreSpec,
+        layout: &Arc<Layout>,
+        moments: RowMoments,
+    ) -> Result<NewFile, HistoryError> {
         let file = Temporary::new(table)?;
         let clone =
             file.locked_file().try_clone().map_err(HistoryError::io_error("write", file.file_path()))?;
-        let writer = DataWriter::new(layout.clone(), clone, (STORE, describe_store(spec)));
+        let writer = DataWriter::new(layout.clone(), clone, (STORE, describe_store(spec)), moments);
         let writer = writer.map_err(HistoryError::parquet_error(file.file_path()))?;
         Ok(NewFile { file, writer })
     }
@@ -49,15 +55,23 @@ impl NewFile {
         self.writer.row_summary().count
     }
 
-    /// Writes the whole file to disk under its name. The file is removed again unless [`Temporary::persist_file`]
-    /// keeps it.
-    pub(crate) fn finish(self, name: &str) -> Result<(Temporary, DataFileSummary), HistoryError> {
+    /// Writes the whole file to disk under its name, with these moments (milliseconds since 1970) where they were not known. The file is removed
+    /// again unless [`Temporary::persist_file`] keeps it.
+    pub(crate) fn finish(
+        self,
+        name: &str,
+        moments: [u64; 2],
+    ) -> Result<(Temporary, DataFileSummary), HistoryError> {
         let NewFile { mut file, writer } = self;
         let rows = writer.row_summary();
-        let index = writer.finish().map_err(HistoryError::parquet_error(file.file_path()))?;
+        let written = writer.finish().map_err(HistoryError::parquet_error(file.file_path()))?;
+        for (place, moment) in written.moments.iter().flat_map(|places| places.iter().zip(moments)) {
+            let fill = file.locked_file().write_all_at(&moment_cell(moment).to_le_bytes(), *place);
+            fill.map_err(HistoryError::io_error("write", file.file_path()))?;
+        }
         let bytes =
             file.locked_file().metadata().map_err(HistoryError::io_error("read", file.file_path()))?.len();
-        let tail = FileTail::read_from(file.locked_file(), file.file_path(), index)?;
+        let tail = FileTail::read_from(file.locked_file(), file.file_path(), written.index)?;
         file.rename_to(&file.file_path().with_file_name(name))?;
         let slots = rows.slots.map(|(first, last)| (first.cast_unsigned(), last.cast_unsigned()));
         Ok((file, DataFileSummary { rows: rows.count, bytes, slots, tail }))

@@ -141,7 +141,7 @@ impl DataFile {
             return Ok(());
         }
         let len = self.layout.element_len;
-        for (number, column) in self.layout.columns.iter().enumerate().skip(SLOT + 1) {
+        for (number, column) in self.layout.element_columns() {
             let mut cells = Cells::new(self.column_reader(group, number)?, column);
             for (row, answer) in &found {
                 cells.skip_to_row(*row)?;
@@ -279,6 +279,7 @@ impl<'a> Cells<'a> {
             CellSource::Bytes(_) | CellSource::Address(_) | CellSource::Text(_) => {
                 Typed::Bytes(get_typed_column_reader(reader), Vec::new())
             }
+            CellSource::Opened | CellSource::Closed => unreachable!("no part of an element"),
         };
         Cells { column, reader, at: 0 }
     }

@@ -60,8 +60,8 @@ impl<'a> Scan<'a> {
             }
             let column =
                 |number: usize| -> Result<ColumnReader> { self.file.column_reader(self.group, number) };
-            let columns = self.file.layout.columns.iter().enumerate().skip(SLOT + 1);
-            let cells = columns.map(|(number, of)| Ok(Cells::new(column(number)?, of)));
+            let cells =
+                self.file.layout.element_columns().map(|(number, of)| Ok(Cells::new(column(number)?, of)));
             self.readers = Some(Readers {
                 epochs: get_typed_column_reader(column(EPOCH)?),
                 slots: get_typed_column_reader(column(SLOT)?),

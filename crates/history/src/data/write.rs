@@ -1,5 +1,6 @@
 //! Writing one Parquet file, its rows in the order of the layout.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, Type as Physical, ZstdLevel};
 use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
-use parquet::errors::Result;
+use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
@@ -21,9 +22,33 @@ const GROUP: usize = 1 << 18;
 /// Rows of a page: what a lookup decodes of each column.
 const PAGE: usize = 4096;
 
+/// When the epochs of a file began, and when the last of their writers had moved away.
+#[derive(Debug)]
+pub(crate) enum RowMoments {
+    /// The file has one epoch, which is not over: [`WrittenData::moments`] says where its moments are to be written.
+    Later,
+    /// Of each epoch, by number, in milliseconds since 1970.
+    Known(BTreeMap<i64, [u64; 2]>),
+}
+
+/// Where things are in a file.
+#[derive(Debug)]
+pub(crate) struct WrittenData {
+    /// Where its index begins, behind the last rows.
+    pub(crate) index: u64,
+    /// For each row group the places of its two moments, if they were not known: eight bytes each.
+    pub(crate) moments: Vec<[u64; 2]>,
+}
+
+/// A moment as files have it: microseconds.
+pub(crate) fn moment_cell(milliseconds: u64) -> i64 {
+    i64::try_from(milliseconds).unwrap_or(i64::MAX).saturating_mul(1000)
+}
+
 /// A file that is being written. Rows come in the order of the layout.
 pub(crate) struct DataWriter<W: Write + Send> {
     layout: Arc<Layout>,
+    moments: RowMoments,
     file: SerializedFileWriter<W>,
     epochs: Vec<i64>,
     slots: Vec<i64>,
@@ -41,11 +66,16 @@ pub(crate) struct RowSummary {
 
 impl<W: Write + Send> DataWriter<W> {
     /// Begins a file; `about` is written into its metadata.
-    pub(crate) fn new(layout: Arc<Layout>, into: W, about: (&str, String)) -> Result<DataWriter<W>> {
-        let file =
-            SerializedFileWriter::new(into, layout.parquet_schema(), Arc::new(properties(&layout, about)))?;
+    pub(crate) fn new(
+        layout: Arc<Layout>,
+        into: W,
+        about: (&str, String),
+        moments: RowMoments,
+    ) -> Result<DataWriter<W>> {
+        let properties = Arc::new(properties(&layout, about, &moments));
+        let file = SerializedFileWriter::new(into, layout.parquet_schema(), properties)?;
         let (epochs, slots, elements) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(DataWriter { layout, file, epochs, slots, elements, written: RowSummary::default() })
+        Ok(DataWriter { layout, moments, file, epochs, slots, elements, written: RowSummary::default() })
     }
 
     #[inline]
@@ -103,6 +133,8 @@ impl<W: Write + Send> DataWriter<W> {
                 CellSource::Text(at) => write_column::<ByteArrayType>(to, end, len, |row| {
                     elements.slice(text_range(&elements, row + at)).into()
                 })?,
+                CellSource::Opened => write_moments(to, &self.moments, &self.epochs, 0)?,
+                CellSource::Closed => write_moments(to, &self.moments, &self.epochs, 1)?,
             }
             writer.close()?;
         }
@@ -116,16 +148,50 @@ impl<W: Write + Send> DataWriter<W> {
         Ok(())
     }
 
-    /// Ends the file: what is left to do is to have it on disk. Says where its index begins, behind the last rows.
-    pub(crate) fn finish(mut self) -> Result<u64> {
+    /// Ends the file: what is left to do is to fill in moments, and to have it on disk.
+    pub(crate) fn finish(mut self) -> Result<WrittenData> {
         if !self.slots.is_empty() {
             self.flush()?;
         }
         let meta = self.file.finish()?;
         let columns = meta.row_groups().iter().flat_map(|group| group.columns());
         let end = columns.map(|column| column.byte_range()).map(|(start, len)| start + len).max();
-        Ok(end.unwrap_or(0))
+        let mut moments = Vec::new();
+        if matches!(self.moments, RowMoments::Later) {
+            for group in meta.row_groups() {
+                let of_moments = self.layout.columns.iter().zip(group.columns());
+                let places = of_moments.filter(|(column, _)| column.is_moment()).map(|(_, chunk)| {
+                    // All rows have the one value of the dictionary, whose page ends where those of the rows begin.
+                    let value = chunk.dictionary_page_offset().map(|_| chunk.data_page_offset() - 8);
+                    value.and_then(|value| u64::try_from(value).ok())
+                });
+                let places: Option<Vec<u64>> = places.collect();
+                let places = places.and_then(|places| places.try_into().ok());
+                moments.push(places.ok_or_else(|| {
+                    ParquetError::General("a column of moments has no dictionary".to_owned())
+                })?);
+            }
+        }
+        Ok(WrittenData { index: end.unwrap_or(0), moments })
     }
+}
+
+/// Writes the column of one of the two moments.
+fn write_moments(
+    writer: &mut SerializedColumnWriter,
+    moments: &RowMoments,
+    epochs: &[i64],
+    which: usize,
+) -> Result<()> {
+    let moment = |epoch: &i64| match moments {
+        RowMoments::Later => 0,
+        RowMoments::Known(all) => all.get(epoch).map_or(0, |moments| moment_cell(moments[which])),
+    };
+    for epochs in epochs.chunks(BATCH) {
+        let moments: Vec<i64> = epochs.iter().map(moment).collect();
+        writer.typed::<Int64Type>().write_batch(&moments, None, None)?;
+    }
+    Ok(())
 }
 
 fn read_be32(elements: &[u8], at: usize) -> u32 {
@@ -160,7 +226,7 @@ fn write_column<T: DataType>(
     Ok(())
 }
 
-fn properties(layout: &Layout, about: (&str, String)) -> WriterProperties {
+fn properties(layout: &Layout, about: (&str, String), moments: &RowMoments) -> WriterProperties {
     let ascending =
         |column: usize| SortingColumn { column_idx: column as i32, descending: false, nulls_first: false };
     let sorting = match layout.order {
@@ -179,6 +245,16 @@ fn properties(layout: &Layout, about: (&str, String)) -> WriterProperties {
         .set_dictionary_enabled(false);
     for (number, column) in layout.columns.iter().enumerate() {
         let path = ColumnPath::from(column.name.as_str());
+        if column.is_moment() {
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), true)
+                .set_column_statistics_enabled(path.clone(), EnabledStatistics::None);
+            if matches!(moments, RowMoments::Later) {
+                // Its bytes are written over.
+                properties = properties.set_column_compression(path, Compression::UNCOMPRESSED);
+            }
+            continue;
+        }
         let encoding = match column.physical_type() {
             Physical::BYTE_ARRAY => Encoding::PLAIN,
             _ => Encoding::DELTA_BINARY_PACKED,

@@ -68,7 +68,9 @@ def copies(tmp_path_factory, storage):
     return "s3://bucket/dta", json.loads(made.stdout)
 
 
-# By the beginning of a store's name.
+MOMENTS = ["opened", "closed"]
+
+# By the beginning of a store's name. All tables have the moments of a row's epoch behind these.
 COLUMNS = {
     "key-write": ["epoch", "slot", "checksum", "value"],
     "inline-key-write": ["epoch", "slot", "checksum", "key", "value"],
@@ -118,7 +120,7 @@ def test_delta_rs(tables, where):
 
     def read(path, table, condition):
         delta = deltalake.DeltaTable(path)
-        assert [field.name for field in delta.schema().fields] == columns(table)
+        assert [field.name for field in delta.schema().fields] == columns(table) + MOMENTS
         assert delta.metadata().name == table["store"]
         assert json.loads(delta.metadata().configuration["dta.store"])["name"] == table["store"].split(".")[0]
         query = deltalake.QueryBuilder().register("history", delta)
@@ -134,9 +136,23 @@ def test_duckdb(tables, where):
 
     def read(path, table, condition):
         files = deltalake.DeltaTable(path).file_uris()
-        return duckdb.execute(f"select * from read_parquet(?) where {condition}", [files]).fetchall()
+        return duckdb.execute(f"select * exclude (opened, closed) from read_parquet(?) where {condition}", [files]).fetchall()
 
     check(tables, where, read)
+
+
+def test_rows_have_the_moments_of_their_epochs(tables):
+    """Epoch n was opened n milliseconds after 1970, and closed in the next one."""
+    deltalake = reader("deltalake")
+    folder, made = tables
+    for table in made:
+        delta = deltalake.DeltaTable(f"{folder}/{table['store']}")
+        query = deltalake.QueryBuilder().register("history", delta)
+        answer = query.execute("select distinct epoch, opened, closed from history").read_all().to_pylist()
+        assert len(answer) > 1
+        for row in answer:
+            moments = [round(row[name].timestamp() * 1000) for name in MOMENTS]
+            assert moments == [row["epoch"], row["epoch"] + 1], table["store"]
 
 
 def clickhouse(chdb, source, table, condition):
@@ -193,7 +209,7 @@ def test_duckdb_from_object_storage(copies, storage, where):
         history = deltalake.DeltaTable(path, storage_options=options).to_pyarrow_dataset()
         connection = duckdb.connect()
         connection.register("history", history)
-        return connection.execute(f"select * from history where {condition}").fetchall()
+        return connection.execute(f"select * exclude (opened, closed) from history where {condition}").fetchall()
 
     check(copies, where, read)
 

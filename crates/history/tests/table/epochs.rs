@@ -249,6 +249,6 @@ fn other_readers_are_told_files_and_columns() {
 
     let columns: serde_json::Value = serde_json::from_str(&table.delta_schema()).unwrap();
     let names: Vec<_> = columns["fields"].as_array().unwrap().iter().map(|field| &field["name"]).collect();
-    assert_eq!(names, ["epoch", "slot", "checksum", "value"]);
+    assert_eq!(names, ["epoch", "slot", "checksum", "value", "opened", "closed"]);
     assert_eq!(dta_history::store_delta_schema(&spec), table.delta_schema());
 }

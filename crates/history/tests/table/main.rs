@@ -4,6 +4,7 @@ mod bad_days;
 mod damage;
 mod epochs;
 mod kinds;
+mod moments;
 mod thinning;
 
 use std::collections::BTreeMap;

@@ -9,7 +9,8 @@ use serde::Deserialize;
 
 /// The column of an epoch's number, in files as in SQL.
 pub(super) const EPOCH: &str = "epoch";
-/// The columns of the moments at which the row's epoch was opened, and the last of its writers had moved away: of no file, but from the log.
+/// The columns of the moments at which the row's epoch was opened, and the last of its writers had moved away. Files have them in microseconds; here they
+/// are those of the log, by which files are chosen.
 pub(super) const MOMENTS: [&str; 2] = ["opened", "closed"];
 /// The columns by which the rows of a key are found.
 pub(super) const SLOT: &str = "slot";
@@ -75,10 +76,15 @@ pub(super) fn file_schema(delta: &str) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new(fields)))
 }
 
+/// Whether a column is one of [`MOMENTS`].
+pub(super) fn is_moment(column: &str) -> bool {
+    MOMENTS.contains(&column)
+}
+
 /// The columns in SQL: [`MOMENTS`] behind `epoch`, and the rest as in the files. Rows of live memory have neither number nor moments.
 pub(super) fn sql_schema(files: &Schema, live: bool) -> SchemaRef {
     let mut fields = Vec::with_capacity(files.fields.len() + MOMENTS.len());
-    for field in &files.fields {
+    for field in files.fields.iter().filter(|field| !is_moment(field.name())) {
         if field.name() == EPOCH {
             fields.push(Arc::new(field.as_ref().clone().with_nullable(live)));
             fields.extend(MOMENTS.map(|name| Arc::new(Field::new(name, moment_type(), true))));

@@ -29,7 +29,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use dta_history::HistoryEpoch;
 
 use super::OpenTable;
-use super::columns::{self, EPOCH, MOMENTS, moment_column, moment_type, nanoseconds};
+use super::columns::{self, EPOCH, MOMENTS, is_moment, moment_column, moment_type, nanoseconds};
 use crate::live::LiveMemory;
 
 /// Where the rows of a store are.
@@ -108,10 +108,6 @@ impl StoreTable {
 
 /// Of each epoch, by number, the [`MOMENTS`] (nanoseconds since 1970).
 type Moments = Arc<BTreeMap<i64, [i64; MOMENTS.len()]>>;
-
-fn is_moment(column: &str) -> bool {
-    MOMENTS.contains(&column)
-}
 
 fn external_error(error: impl Into<GenericError>) -> DataFusionError {
     DataFusionError::External(error.into())
@@ -225,8 +221,9 @@ impl StoreTable {
         chosen: &BTreeSet<i64>,
         files: &ScanFileSet,
     ) -> Result<Option<Arc<dyn PhysicalExpr>>> {
-        let in_files =
-            |name: &str| self.files.column_with_name(name).is_some() && !(self.live && name == EPOCH);
+        let in_files = |name: &str| {
+            self.files.column_with_name(name).is_some() && !is_moment(name) && !(self.live && name == EPOCH)
+        };
         let can_ask = |filter: &&Expr| filter.column_refs().iter().all(|column| in_files(&column.name));
         let mut asked: Vec<Expr> = filters.iter().filter(can_ask).cloned().collect();
         if let (Some(first), Some(last), Some(there)) = (chosen.first(), chosen.last(), &files.epochs)
