@@ -50,10 +50,10 @@ class Epoch:
     #: When the memory was opened to writers.
     opened: datetime
     #: When the first of its writers was moved to the next epoch, and when the last one had moved.
-    flipped_from: Optional[datetime]
-    flipped_to: Optional[datetime]
-    #: Whether all writers confirmed that they had moved.
-    confirmed: Optional[bool]
+    ended: Optional[datetime]
+    closed: Optional[datetime]
+    #: Whether all writers confirmed that they had moved, and the collector ran throughout.
+    complete: Optional[bool]
     #: When the collector started in its middle: reports that came while it was down are missing.
     restarted: Optional[datetime]
     #: Of a kept epoch: used slots, and its number in the table.
@@ -75,7 +75,7 @@ class Epoch:
             _moment(message.opened),
             _moment(message.flipped_from) if message.flipped_from else None,
             _moment(message.flipped_to) if message.flipped_to else None,
-            message.confirmed if kept else None,
+            message.confirmed and not message.restarted if kept else None,
             _moment(message.restarted) if message.restarted else None,
             message.rows if kept else None,
             message.number if kept else None,

@@ -143,9 +143,9 @@ def test_each_epoch_is_asked_and_named(folder, collector):
     told = {answers.epoch.generation: answers.numbers()[0, 0] for answers in series if answers.found[0]}
     assert {generation: told[generation] for generation in values} == values
     first = epochs[min(values)]
-    part = flows.series(FLOW, since=first.opened, until=first.flipped_from)
+    part = flows.series(FLOW, since=first.opened, until=first.ended)
     assert [answers.epoch.generation for answers in part] == [first.generation]
-    assert flows.epochs(since=first.opened, until=first.flipped_from) == [first]
+    assert flows.epochs(since=first.opened, until=first.ended) == [first]
 
 
 def elements(path):
@@ -178,7 +178,7 @@ def test_counters_are_asked_as_of_the_end_of_an_epoch(folder, collector):
         data[slots] = count
         counted = lambda: kept_with(store.series(FLOW, since=began), lambda of: of.counts[0] == count)
         epochs.append(wait_for("it is kept", counted))
-        assert written <= epochs[-1].flipped_to
+        assert written <= epochs[-1].closed
     told = [store.query([FLOW, "00"], at=epoch.opened).counts.tolist() for epoch in epochs]
     assert told == [[5, 0], [7, 0]]
     assert store.query(FLOW).counts.tolist() == [7] and store.query(FLOW).epoch.state == "open"
@@ -223,7 +223,7 @@ def test_the_entries_of_a_moment_are_those_of_its_epoch(folder, collector):
         has_them = lambda of: of.numbers().reshape(-1).tolist() == entries
         epochs.append(wait_for("it is kept", lambda: kept_with(store.series(1, since=began), has_them)))
         # It belongs to the epoch in which it was read.
-        assert written <= epochs[-1].flipped_to
+        assert written <= epochs[-1].closed
     told = [store.read(1, at=epoch.opened).numbers().reshape(-1).tolist() for epoch in epochs]
     assert told == [[10, 11], [20, 21]]
     series = [*store.series(1, since=epochs[0].opened)]

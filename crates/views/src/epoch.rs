@@ -16,11 +16,11 @@ pub struct EpochSummary {
     /// When it was opened to writers.
     pub opened: String,
     /// When the first of its writers was moved away; `null` = not known yet.
-    pub flipped_from: Option<String>,
+    pub ended: Option<String>,
     /// When the last one had moved; `null` = not known yet.
-    pub flipped_to: Option<String>,
-    /// Whether all writers confirmed that they had moved; `null` = not known yet.
-    pub confirmed: Option<bool>,
+    pub closed: Option<String>,
+    /// Whether all writers confirmed that they had moved, and the collector ran throughout; `null` = not known yet.
+    pub complete: Option<bool>,
     /// When the collector started in its middle: reports that came while it was down are missing; `null` = it ran
     /// throughout.
     pub restarted: Option<String>,
@@ -44,9 +44,9 @@ impl From<&Epoch> for EpochSummary {
                 EpochState::Kept => "kept",
             },
             opened: moment::format_utc(epoch.opened),
-            flipped_from: known(epoch.flipped_from),
-            flipped_to: known(epoch.flipped_to),
-            confirmed: is_kept.then_some(epoch.confirmed),
+            ended: known(epoch.flipped_from),
+            closed: known(epoch.flipped_to),
+            complete: is_kept.then_some(epoch.confirmed && epoch.restarted == 0),
             restarted: known(epoch.restarted),
             rows: is_kept.then_some(epoch.rows),
             number: (epoch.number != 0).then_some(epoch.number),
@@ -61,13 +61,15 @@ impl EpochSummary {
         let restarted = self.restarted.as_ref().map_or_else(String::new, |at| {
             format!("; the collector was down in it until {at}: reports of that time are missing")
         });
-        let Some(end) = &self.flipped_from else {
+        let Some(end) = &self.ended else {
             return format!("the open epoch, since {}{restarted}", self.opened);
         };
-        let more = match self.confirmed {
-            Some(true) => "",
-            Some(false) => "; not all of its writers confirmed that they had moved away",
+        let more = match self.complete {
+            Some(false) if self.restarted.is_none() => {
+                "; not all of its writers confirmed that they had moved away"
+            }
             None => "; it is not written yet",
+            Some(_) => "",
         };
         format!("the epoch from {} to {end}{more}{restarted}", self.opened)
     }
@@ -146,10 +148,7 @@ mod tests {
     fn epochs_have_words() {
         let open = Epoch { generation: 3, opened: 1_795_528_800_003, ..Epoch::default() };
         assert_eq!(in_words(&open), "the open epoch, since 2026-11-24T14:00:00.003Z");
-        assert_eq!(
-            (EpochSummary::from(&open).confirmed, EpochSummary::from(&open).flipped_from),
-            (None, None)
-        );
+        assert_eq!((EpochSummary::from(&open).complete, EpochSummary::from(&open).ended), (None, None));
         let closed =
             Epoch { flipped_from: 1_795_528_860_000, state: EpochState::Closed.into(), ..open.clone() };
         let span = "the epoch from 2026-11-24T14:00:00.003Z to 2026-11-24T14:01:00.000Z";
@@ -158,7 +157,9 @@ mod tests {
         assert_eq!(in_words(&kept), span);
         assert_eq!(EpochSummary::from(&kept).rows, Some(5));
         assert!(in_words(&Epoch { confirmed: false, ..kept.clone() }).contains("not all of its writers"));
-        let restarted = in_words(&Epoch { restarted: 1_795_528_830_000, ..kept });
+        let restarted = Epoch { restarted: 1_795_528_830_000, ..kept };
+        assert_eq!(EpochSummary::from(&restarted).complete, Some(false));
+        let restarted = in_words(&restarted);
         assert!(restarted.contains("down in it until 2026-11-24T14:00:30.000Z"), "{restarted}");
     }
 }

@@ -78,16 +78,16 @@ fn render_table(epochs: &[Epoch]) -> String {
                 .chain(std::iter::repeat_with(dash).take(4));
             table.add_row(gap.chain(several.then(|| epoch.collector.clone())));
         }
-        let complete = match (shown.confirmed, &shown.restarted) {
+        let complete = match (shown.complete, &shown.restarted) {
             (_, Some(at)) => format!("no, down until {at}"),
             (None, _) => dash(),
-            (Some(confirmed), _) => if confirmed { "yes" } else { "no" }.to_owned(),
+            (Some(complete), _) => if complete { "yes" } else { "no" }.to_owned(),
         };
         let mut row = vec![
             shown.state.to_owned(),
             shown.opened,
-            shown.flipped_from.unwrap_or_else(dash),
-            shown.flipped_to.unwrap_or_else(dash),
+            shown.ended.unwrap_or_else(dash),
+            shown.closed.unwrap_or_else(dash),
             complete,
             shown.rows.map_or_else(dash, format_grouped),
             epoch.generation.to_string(),
