@@ -38,7 +38,7 @@ enum Command {
 
 pub(crate) fn main() -> ExitCode {
     dta_cli::program::run(std::env::args_os(), &[], |cli: HistoryCli| match cli.command {
-        Command::Sql(args) => sql::run(&args),
+        Command::Sql(args) => sql::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Common(common) => common.run::<HistoryCli>(&[]),
     })

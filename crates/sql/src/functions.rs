@@ -1,5 +1,6 @@
 //! What SQL knows of keys, slots and elements. The arithmetic is `dta_proto`'s.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -16,18 +17,22 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{hash, key_write, postcarding};
+use dta_proto::store::StoreSpec;
 
-/// Makes the functions known to a session.
-pub(crate) fn register_functions(context: &SessionContext) {
+/// Stores by their names in SQL.
+pub(crate) type Stores = BTreeMap<String, StoreSpec>;
+
+/// Makes the functions known to a session with these stores.
+pub(crate) fn register_functions(context: &SessionContext, stores: Stores) {
     for function in [
         fixed_function("dta_flow", &[DataType::Utf8], DataType::Binary, flow_keys),
         fixed_function("dta_key", &[DataType::Utf8], DataType::Binary, keys_from_text),
         fixed_function("dta_key_text", &[DataType::Binary], DataType::Utf8, format_keys),
         fixed_function(
             "dta_slot",
-            &[DataType::Binary, DataType::Int64, DataType::Int64],
+            &[DataType::Utf8, DataType::Binary, DataType::Int64],
             DataType::Int64,
-            key_slots,
+            move |columns| key_slots(&stores, columns),
         ),
         fixed_function(
             "dta_uint",
@@ -54,7 +59,7 @@ pub(crate) fn path_function() -> ScalarUDF {
 }
 
 /// A function of whole columns, which have one length.
-type Work = fn(&[ArrayRef]) -> Result<ArrayRef>;
+type Work = Box<dyn Fn(&[ArrayRef]) -> Result<ArrayRef> + Send + Sync>;
 
 /// A function that gives the same for the same arguments.
 struct Function {
@@ -64,13 +69,23 @@ struct Function {
     work: Work,
 }
 
-fn fixed_function(name: &'static str, takes: &[DataType], returns: DataType, work: Work) -> ScalarUDF {
+fn fixed_function(
+    name: &'static str,
+    takes: &[DataType],
+    returns: DataType,
+    work: impl Fn(&[ArrayRef]) -> Result<ArrayRef> + Send + Sync + 'static,
+) -> ScalarUDF {
     let signature = Signature::exact(takes.to_vec(), Volatility::Immutable);
-    Function { name, signature, returns, work }.into()
+    Function { name, signature, returns, work: Box::new(work) }.into()
 }
 
-fn variadic_function(name: &'static str, returns: DataType, work: Work) -> ScalarUDF {
-    Function { name, signature: Signature::variadic_any(Volatility::Immutable), returns, work }.into()
+fn variadic_function(
+    name: &'static str,
+    returns: DataType,
+    work: fn(&[ArrayRef]) -> Result<ArrayRef>,
+) -> ScalarUDF {
+    let signature = Signature::variadic_any(Volatility::Immutable);
+    Function { name, signature, returns, work: Box::new(work) }.into()
 }
 
 impl fmt::Debug for Function {
@@ -162,25 +177,28 @@ fn format_keys(columns: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(texts.finish()))
 }
 
-/// The slot of copy number `copy` of a key, in a store of so many slots.
-fn key_slots(columns: &[ArrayRef]) -> Result<ArrayRef> {
-    let (keys, copies, sizes) = (
-        columns[0].as_binary::<i32>(),
-        columns[1].as_primitive::<Int64Type>(),
+/// The slot of copy number `copy` of a key in a store.
+fn key_slots(stores: &Stores, columns: &[ArrayRef]) -> Result<ArrayRef> {
+    let (names, keys, copies) = (
+        columns[0].as_string::<i32>(),
+        columns[1].as_binary::<i32>(),
         columns[2].as_primitive::<Int64Type>(),
     );
     let mut slots = Int64Builder::new();
-    for ((key, copy), size) in keys.iter().zip(copies).zip(sizes) {
-        let (Some(key), Some(copy), Some(size)) = (key, copy, size) else {
+    for ((name, key), copy) in names.iter().zip(keys).zip(copies) {
+        let (Some(name), Some(key), Some(copy)) = (name, key, copy) else {
             slots.append_null();
             continue;
         };
-        let copy = usize::try_from(copy).ok().filter(|copy| *copy < hash::CONSTANTS.len());
-        let size = u64::try_from(size).ok().filter(|size| size.is_power_of_two() && *size <= 1 << 32);
-        let (Some(copy), Some(size)) = (copy, size) else {
-            return exec_err!("dta_slot(key, copy, slots): copy is 0 to 7, slots a power of two up to 2^32");
+        let Some((spec, of_key)) = stores.get(name).and_then(|spec| Some((spec, spec.slots_per_key()?)))
+        else {
+            return exec_err!("dta_slot('STORE', key, copy): no store {name:?} has slots of keys");
         };
-        slots.append_value(hash::slot_index(hash::key_hash(&key_from_bytes(key)?), copy, size).cast_signed());
+        let Some(copy) = usize::try_from(copy).ok().filter(|copy| *copy < usize::from(of_key)) else {
+            return exec_err!("dta_slot({name:?}, key, copy): copy is 0 to {}", of_key - 1);
+        };
+        let slot = hash::slot_index(hash::key_hash(&key_from_bytes(key)?), copy, spec.element_count());
+        slots.append_value(slot.cast_signed());
     }
     Ok(Arc::new(slots.finish()))
 }

@@ -19,5 +19,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     dta_cli::choose_name_sources();
+    if std::env::args_os().nth(1).is_some_and(|command| command == serve::WORKER) {
+        return serve::run_worker();
+    }
     cli::main()
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::Schema;
 use datafusion::catalog::memory::{MemoryCatalogProvider, MemorySchemaProvider};
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::DataFusionError;
@@ -16,15 +16,21 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::object_store::{DefaultObjectStoreRegistry, ObjectStoreRegistry};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
 
 use crate::functions;
 use crate::live::{LiveCollector, LiveMemory};
 use crate::source::SourceFlags;
-use crate::tables::{EPOCHS, HistoryFolder, LOSSES, LogTable, RowSource, RowsOfKey, StoreTable};
+use crate::tables::{EPOCHS, GAPS, HistoryFolder, LOSSES, LogTable, RowSource, RowsOfKey, StoreTable};
 
 /// The names under which tables are found: `flows` is `dta.history.flows`, `live.flows` is `dta.live.flows`.
 pub(crate) const CATALOG: &str = "dta";
@@ -39,11 +45,19 @@ const SPILL: u64 = 8;
 const MIB_OF_CORE: u32 = 64;
 
 /// What a statement may take.
-#[derive(clap::Args, Clone, Copy, Debug)]
+#[derive(clap::Args, Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct StatementLimits {
     /// Memory of a statement, in MiB, which uses a core for each 64; sorts and groups that need more go to files in the system's temporary folder
     #[arg(long, env, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(i64::from(MIB_OF_CORE)..))]
     pub(crate) memory_mib: u32,
+}
+
+impl StatementLimits {
+    /// The cores that a statement uses.
+    fn cores(self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        cores.min((self.memory_mib / MIB_OF_CORE) as usize)
+    }
 }
 
 pub(crate) struct Engine {
@@ -102,9 +116,8 @@ impl Engine {
 
     /// A session with all tables as they are now.
     pub(crate) async fn open_sql_session(&self) -> anyhow::Result<SessionContext> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let config = SessionConfig::new()
-            .with_target_partitions(cores.min((self.limits.memory_mib / MIB_OF_CORE) as usize))
+            .with_target_partitions(self.limits.cores())
             .with_information_schema(true)
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, HISTORY)
@@ -125,7 +138,8 @@ impl Engine {
         }
         tables.retain(|_, table| table.is_of_slots());
         history.register_table(EPOCHS.to_owned(), Arc::new(LogTable::for_epochs(tables.clone())))?;
-        history.register_table(LOSSES.to_owned(), Arc::new(LogTable::for_losses(tables)))?;
+        history.register_table(LOSSES.to_owned(), Arc::new(LogTable::for_losses(tables.clone())))?;
+        history.register_table(GAPS.to_owned(), Arc::new(LogTable::for_gaps(tables)))?;
         catalog.register_schema(HISTORY, Arc::new(history))?;
 
         if let Some(collector) = &self.collector {
@@ -145,7 +159,8 @@ impl Engine {
             catalog.register_schema(LIVE, Arc::new(live))?;
         }
         context.register_catalog(CATALOG, Arc::new(catalog));
-        functions::register_functions(&context);
+        let slots = of_keys.iter().map(|(name, (spec, _))| (name.clone(), spec.clone())).collect();
+        functions::register_functions(&context, slots);
         context.register_udtf("dta_rows", Arc::new(RowsOfKey(of_keys)));
         Ok(context)
     }
@@ -155,14 +170,7 @@ impl Engine {
     /// # Errors
     /// It is no statement that reads, or it cannot be planned.
     pub(crate) async fn begin_statement(&self, statement: Statement) -> anyhow::Result<StatementAnswer> {
-        let context = self.open_sql_session().await?;
-        let plan = context.state().statement_to_plan(statement).await?;
-        let reads =
-            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-        reads.verify_plan(&plan).map_err(|error| match error {
-            DataFusionError::Plan(what) => anyhow::anyhow!("this program only reads: {what}"),
-            other => other.into(),
-        })?;
+        let (context, plan) = self.plan_statement(statement).await?;
         let rows = context.execute_logical_plan(plan).await?.execute_stream().await?;
         Ok(StatementAnswer { rows, _context: context })
     }
@@ -171,38 +179,132 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::begin_statement`].
-    pub(crate) async fn answer_columns(&self, statement: Statement) -> anyhow::Result<SchemaRef> {
+    pub(crate) async fn answer_columns(&self, statement: Statement) -> anyhow::Result<Schema> {
+        let (_, plan) = self.plan_statement(statement).await?;
+        Ok(plan.schema().as_arrow().clone())
+    }
+
+    async fn plan_statement(&self, statement: Statement) -> anyhow::Result<(SessionContext, LogicalPlan)> {
         let context = self.open_sql_session().await?;
         let plan = context.state().statement_to_plan(statement).await?;
-        Ok(Arc::new(plan.schema().as_arrow().clone()))
+        let reads =
+            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+        reads.verify_plan(&plan).map_err(|error| match error {
+            DataFusionError::Plan(what) => anyhow::anyhow!("this program only reads: {what}"),
+            other => other.into(),
+        })?;
+        Ok((context, plan))
     }
 }
 
 /// The statements of a text, which `;` separates.
 ///
 /// # Errors
-/// It is no SQL; the error says where.
+/// It is no SQL, and the error says where; or it is nested too deeply.
 pub(crate) fn statements(text: &str) -> anyhow::Result<VecDeque<Statement>> {
+    check_depth(text)?;
     DFParser::parse_sql(text).context("not understood")
 }
 
-/// The longest text of a statement that somebody else sends, in bytes. Operators one behind the other take stack, each some KiB.
+/// The longest text of a statement that somebody else sends, in bytes.
 const LONGEST: usize = 16 << 10;
-/// Stack of a thread that plans such statements: only what is used of it takes memory.
-pub(crate) const STACK: usize = 256 << 20;
+/// The most operators and brackets inside one another: each takes stack where a statement is planned and run.
+const DEEPEST: usize = 500;
+/// Stack of a thread that plans statements; only what is used of it takes memory. Without optimization, frames are several times as
+/// large.
+pub(crate) const STACK: usize = if cfg!(debug_assertions) { 256 << 20 } else { 64 << 20 };
+/// Stack of the other threads, which run what is planned.
+const RUNNING_STACK: usize = STACK / 4;
+/// Threads that read files.
+const READERS: usize = 4;
+
+/// The threads that run statements.
+pub(crate) fn statement_runtime(limits: StatementLimits) -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(limits.cores())
+        .max_blocking_threads(READERS)
+        .thread_name("statement")
+        .thread_stack_size(RUNNING_STACK)
+        .enable_all()
+        .build()
+}
+
+/// The stacks of the threads of [`statement_runtime`], and of the one that waits for it.
+pub(crate) fn stack_bytes(limits: StatementLimits) -> usize {
+    STACK + (limits.cores() + READERS) * RUNNING_STACK
+}
+
+/// Checks a text that somebody else sends before it is parsed, which takes stack and time.
+///
+/// # Errors
+/// It is too long, or nested too deeply.
+pub(crate) fn check_statement_size(text: &str) -> anyhow::Result<()> {
+    anyhow::ensure!(text.len() <= LONGEST, "the statement has {} bytes, and may have {LONGEST}", text.len());
+    check_depth(text)
+}
 
 /// The only statement of a text.
 ///
 /// # Errors
 /// There is none, or more than one, or it is no SQL, or too long.
 pub(crate) fn statement(text: &str) -> anyhow::Result<Statement> {
-    anyhow::ensure!(text.len() <= LONGEST, "the statement has {} bytes, and may have {LONGEST}", text.len());
+    check_statement_size(text)?;
     let mut all = statements(text)?;
     match (all.pop_front(), all.is_empty()) {
         (Some(only), true) => Ok(only),
         (None, _) => anyhow::bail!("there is no statement"),
         (Some(_), false) => anyhow::bail!("there are several statements: send one at a time"),
     }
+}
+
+/// Checks how deep the tree of a statement is at most: open brackets, and in each of them the operators until now, of which the last may have all
+/// others below it. Takes a time that is proportional to the text, and no stack.
+fn check_depth(text: &str) -> anyhow::Result<()> {
+    let tokens = Tokenizer::new(&GenericDialect {}, text).tokenize().context("not understood")?;
+    // For the text and each open bracket, the operators of an expression, and those between queries.
+    let (mut open, mut depth) = (vec![(0, 0)], 0);
+    for token in tokens {
+        let is_inside = open.len() > 1;
+        let Some((operators, between)) = open.last_mut() else { break };
+        match token {
+            Token::LParen | Token::LBracket | Token::LBrace => {
+                open.push((0, 0));
+                depth += 1;
+            }
+            Token::RParen | Token::RBracket | Token::RBrace if is_inside => {
+                let (operators, between) = open.pop().unwrap_or_default();
+                depth -= 1 + operators + between;
+            }
+            Token::Comma | Token::SemiColon => depth -= std::mem::take(operators),
+            Token::Word(word) => match word.keyword {
+                Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT | Keyword::JOIN => {
+                    *between += 1;
+                    depth += 1;
+                }
+                Keyword::AND
+                | Keyword::OR
+                | Keyword::NOT
+                | Keyword::IS
+                | Keyword::LIKE
+                | Keyword::BETWEEN
+                | Keyword::CASE => {
+                    *operators += 1;
+                    depth += 1;
+                }
+                _ => {}
+            },
+            Token::Number(..) | Token::SingleQuotedString(_) | Token::Period | Token::Whitespace(_) => {}
+            _ => {
+                *operators += 1;
+                depth += 1;
+            }
+        }
+        anyhow::ensure!(
+            depth <= DEEPEST,
+            "the statement has more than {DEEPEST} operators and brackets inside one another: nest less, or combine fewer terms"
+        );
+    }
+    Ok(())
 }
 
 /// An error in words; what a statement lacks in memory, with how to give it more.

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 use dta_files::{config_file, state_directory};
 use dta_rpc::{ClientOptions, ClientTls};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The history, and the collector whose memory is beside it.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SourceFlags {
     /// Folder of the tables [default: where the collector of this machine keeps them, by its configuration file]
     #[arg(long, env, value_name = "DIR")]

@@ -6,7 +6,7 @@ use dta_cli::{CommandStatus, LogFormat};
 
 use crate::output::{self, SqlOutputFormat};
 use crate::prompt;
-use crate::session::{Engine, StatementLimits, describe_error, statements};
+use crate::session::{Engine, STACK, StatementLimits, describe_error, statement_runtime, statements};
 use crate::source::SourceFlags;
 
 #[derive(clap::Args)]
@@ -35,9 +35,15 @@ pub(crate) struct Args {
     output: SqlOutputFormat,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<CommandStatus> {
+pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     dta_cli::init_logging("warn", LogFormat::Text);
-    let runtime = tokio::runtime::Runtime::new()?;
+    // Statements are planned where they are read.
+    let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || answer_statements(&args))?;
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn answer_statements(args: &Args) -> anyhow::Result<CommandStatus> {
+    let runtime = statement_runtime(args.limits)?;
     let _entered = runtime.enter();
     let engine = Engine::new(&args.source, args.limits)?;
     let text = match &args.statement {

@@ -1,131 +1,142 @@
-//! Statements of clients, run within bounds.
+//! Statements of clients, each in a worker, within bounds: how many run at a time, and how long one may take. All that waits, counts time and passes
+//! on answers is here, where no statement runs.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
-use arrow_flight::encode::{FlightDataEncoder, FlightDataEncoderBuilder};
-use arrow_flight::error::FlightError;
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
-use futures_util::StreamExt;
-use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::{Instant, timeout_at};
+use dta_rpc::transport::{ConnectionCloser, Permit, Pool};
+use futures_util::{Stream, StreamExt, stream};
+use prost::bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::{sleep_until, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::session::{Engine, describe_error, statement};
+use super::protocol::{WorkerRequest, WorkerSetup};
+use super::worker::{AnswerFrame, Worker, WorkerPool};
+use crate::session::check_statement_size;
 
-/// Batches of an answer that wait for their reader; and a place for what ends it.
+/// Parts of an answer that wait for their reader; and a place for what ends it.
 const WAITING: usize = 2 + 1;
+/// How long a statement waits for a place, and how long another one's answer must have waited for its reader, before it gets that one's place.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// After this time a statement comes after others.
+const LONG: Duration = Duration::from_secs(1);
+/// Most workers that wait for statements.
+const IDLE: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Statements that run at a time.
     pub(super) statements: usize,
+    /// Those of one caller.
+    pub(super) statements_per_caller: usize,
     /// How long one may take.
     pub(super) time: Duration,
-    pub(super) rows: u64,
 }
 
 #[derive(Clone)]
 pub(super) struct StatementRunner {
-    engine: Arc<Engine>,
-    runtime: Handle,
-    places: Arc<Semaphore>,
+    workers: Arc<WorkerPool>,
+    places: Arc<Pool>,
+    displaced: Arc<AtomicU64>,
     bounds: Bounds,
 }
 
-type Batch = Result<RecordBatch, FlightError>;
+type Part = Result<Bytes, Status>;
 
 impl StatementRunner {
-    pub(super) fn new(engine: Arc<Engine>, runtime: Handle, bounds: Bounds) -> StatementRunner {
-        StatementRunner { engine, runtime, places: Arc::new(Semaphore::new(bounds.statements)), bounds }
+    /// # Errors
+    /// A worker cannot be started, or there is no history.
+    pub(super) async fn start(setup: WorkerSetup, bounds: Bounds) -> anyhow::Result<StatementRunner> {
+        let workers = WorkerPool::start(setup, bounds.statements.min(IDLE)).await?;
+        let places = Pool::with_patience(bounds.statements, bounds.statements_per_caller, PATIENCE);
+        Ok(StatementRunner { workers, places, displaced: Arc::default(), bounds })
     }
 
-    /// Runs work on the threads of statements.
-    pub(super) async fn on_engine<T, F>(&self, work: impl FnOnce(Arc<Engine>) -> F) -> Result<T, Status>
-    where
-        T: Send + 'static,
-        F: Future<Output = anyhow::Result<T>> + Send + 'static,
-    {
-        let done = self.runtime.spawn(work(self.engine.clone())).await;
-        done.map_err(|error| Status::internal(error.to_string()))?.map_err(|error| refusal_status(&error))
-    }
-
-    /// The columns of a statement's answer.
+    /// Has a request answered: the parts of the answer as they come.
     ///
     /// # Errors
-    /// It is none that reads.
-    pub(super) async fn answer_columns(&self, text: String) -> Result<SchemaRef, Status> {
-        self.on_engine(|engine| async move { engine.answer_columns(statement(&text)?).await }).await
-    }
-
-    /// Runs a statement. Its rows are sent as they are found.
-    ///
-    /// # Errors
-    /// As [`StatementRunner::answer_columns`]; what fails later is the stream's error.
-    pub(super) async fn run(&self, text: String) -> Result<FlightDataEncoder, Status> {
+    /// It is no statement that reads, or it fails before there is a part; what fails later is the stream's error.
+    pub(super) async fn answer(
+        &self,
+        caller: Arc<str>,
+        request: WorkerRequest,
+    ) -> Result<impl Stream<Item = Part> + Send + use<>, Status> {
+        if let Some(text) = request.statement() {
+            check_statement_size(text)
+                .map_err(|error| Status::invalid_argument(dta_cli::error_line(&error)))?;
+        }
         let until = Instant::now() + self.bounds.time;
-        let (batches, answer) = mpsc::channel(WAITING);
-        let end = batches.clone().try_reserve_owned().expect("an empty channel");
-        let (columns, begun) = oneshot::channel();
+        let (parts, answer) = mpsc::channel(WAITING);
+        let end = parts.clone().try_reserve_owned().expect("an empty channel");
         let all = self.clone();
-        self.runtime.spawn(async move {
+        tokio::spawn(async move {
+            let (line, cut) = ConnectionCloser::new();
             let done = tokio::select! {
-                done = timeout_at(until, all.run_statement(&text, columns, &batches)) => done,
+                done = timeout_at(until.into(), all.run_request(&caller, &request, Arc::new(line), &parts)) => done,
+                Ok(()) = cut => Ok(Err(displaced_status())),
                 // Whoever asked is gone.
-                () = batches.closed() => return,
+                () = parts.closed() => return,
             };
             let failed = match done {
                 Ok(Ok(())) => return,
                 Ok(Err(status)) => status,
                 Err(_) => all.timeout_status(),
             };
-            tracing::info!(statement = text, error = failed.message(), "a statement failed");
-            end.send(Err(FlightError::Tonic(Box::new(failed))));
+            tracing::info!(statement = request.statement(), error = failed.message(), "a statement failed");
+            end.send(Err(failed));
         });
-        let mut rows = ReceiverStream::new(answer);
-        let Ok(schema) = begun.await else {
-            // It ended before it had columns.
-            return Err(match rows.next().await {
-                Some(Err(FlightError::Tonic(status))) => *status,
-                _ => Status::internal("the statement ended without an answer"),
-            });
-        };
-        Ok(FlightDataEncoderBuilder::new().with_schema(schema).build(rows))
+        let mut parts = ReceiverStream::new(answer);
+        match parts.next().await {
+            Some(first) => Ok(stream::iter([Ok(first?)]).chain(parts)),
+            None => Err(Status::internal("the statement ended without an answer")),
+        }
     }
 
-    async fn run_statement(
+    async fn run_request(
         &self,
-        text: &str,
-        columns: oneshot::Sender<SchemaRef>,
-        to: &mpsc::Sender<Batch>,
+        caller: &Arc<str>,
+        request: &WorkerRequest,
+        line: Arc<ConnectionCloser>,
+        to: &mpsc::Sender<Part>,
     ) -> Result<(), Status> {
-        let _place =
-            self.places.acquire().await.map_err(|_| Status::unavailable("this server is shutting down"))?;
-        let statement = statement(text).map_err(|error| refusal_status(&error))?;
-        let mut answer =
-            self.engine.begin_statement(statement).await.map_err(|error| refusal_status(&error))?;
-        // A client that is gone needs no answer.
-        if columns.send(answer.rows.schema()).is_err() {
-            return Ok(());
-        }
-        let mut rows = 0;
-        while let Some(batch) = answer.rows.next().await {
-            let batch = batch.map_err(|error| refusal_status(&error.into()))?;
-            rows += batch.num_rows() as u64;
-            if rows > self.bounds.rows {
-                return Err(Status::resource_exhausted(format!(
-                    "the answer has more than {} rows, which is what this server sends (--query-rows): ask for less, by limit or where",
-                    self.bounds.rows
-                )));
+        let place = self.places.take(caller, 1, &self.displaced).await;
+        let mut worker = self.workers.take_worker().await?;
+        worker.send_request(request).await?;
+        let later = Instant::now() + LONG;
+        let (mut is_late, mut unread) = (false, Duration::ZERO);
+        loop {
+            let process = worker.process_id();
+            let frame = {
+                let mut next = std::pin::pin!(worker.next_frame());
+                loop {
+                    tokio::select! {
+                        frame = &mut next => break frame?,
+                        () = sleep_until(later.into()), if !is_late => {
+                            Worker::lower_priority(process);
+                            is_late = true;
+                        }
+                    }
+                }
+            };
+            match frame {
+                AnswerFrame::Part(part) => {
+                    if !send_part(part, to, &place, &line, &mut unread).await {
+                        return Ok(());
+                    }
+                }
+                AnswerFrame::End(end) => {
+                    // A process cannot raise its priority again.
+                    if end.is_reusable && !is_late {
+                        self.workers.give_back(worker);
+                    }
+                    return end.result();
+                }
             }
-            if to.send(Ok(batch)).await.is_err() {
-                return Ok(());
-            }
         }
-        Ok(())
     }
 
     fn timeout_status(&self) -> Status {
@@ -136,13 +147,31 @@ impl StatementRunner {
     }
 }
 
-/// The status that a client receives for a failed statement.
-fn refusal_status(error: &anyhow::Error) -> Status {
-    use datafusion::common::DataFusionError;
-    let text = describe_error(error);
-    match error.downcast_ref::<DataFusionError>().map(DataFusionError::find_root) {
-        Some(DataFusionError::ResourcesExhausted(_)) => Status::resource_exhausted(text),
-        Some(DataFusionError::Internal(_)) => Status::internal(text),
-        _ => Status::invalid_argument(text),
-    }
+/// Passes on a part of an answer; returns whether its reader is there. While it waits for the reader, another statement may take its place. `unread` is
+/// how long the answer has waited.
+async fn send_part(
+    part: Bytes,
+    to: &mpsc::Sender<Part>,
+    place: &Permit,
+    line: &Arc<ConnectionCloser>,
+    unread: &mut Duration,
+) -> bool {
+    let part = match to.try_send(Ok(part)) {
+        Ok(()) => return true,
+        Err(TrySendError::Full(part)) => part,
+        Err(TrySendError::Closed(_)) => return false,
+    };
+    let begun = Instant::now();
+    // A reader that takes a part now and then is slow all the same.
+    place.mark_idle_since(begun.checked_sub(*unread).unwrap_or(begun), line.clone());
+    let is_sent = to.send(part).await.is_ok();
+    place.mark_busy();
+    *unread += begun.elapsed();
+    is_sent
+}
+
+fn displaced_status() -> Status {
+    Status::resource_exhausted(
+        "others waited for the place of this statement, whose answer was read too slowly",
+    )
 }

@@ -1,7 +1,5 @@
 //! What clients ask about the server: its name, its tables.
 
-use std::sync::Arc;
-
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::metadata::{SqlInfoData, SqlInfoDataBuilder};
 use arrow_flight::sql::{
@@ -23,7 +21,7 @@ pub(super) struct Listed {
 }
 
 /// All tables as they are now.
-pub(super) async fn list_tables(engine: Arc<Engine>) -> anyhow::Result<Vec<Listed>> {
+pub(super) async fn list_tables(engine: &Engine) -> anyhow::Result<Vec<Listed>> {
     let context = engine.open_sql_session().await?;
     let mut tables = Vec::new();
     let catalog = context.catalog(CATALOG).into_iter();

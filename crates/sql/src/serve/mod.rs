@@ -1,8 +1,12 @@
-//! `dta-history serve`: Arrow Flight SQL.
+//! `dta-history serve`: Arrow Flight SQL. [`service`] has its methods, [`answer`] bounds what statements take, [`worker`] has the processes in which
+//! they run, and [`work`] is what these do.
 
 mod answer;
 mod metadata;
+mod protocol;
 mod service;
+mod work;
+mod worker;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,14 +23,16 @@ use dta_rpc::transport::{ConnectionCounters, Listen, MAX_MESSAGE, Method};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::session::{Engine, STACK, StatementLimits};
+use crate::session::StatementLimits;
 use crate::source::SourceFlags;
 use answer::{Bounds, StatementRunner};
+use protocol::WorkerSetup;
 use service::HistoryFlightService;
+pub(crate) use work::{COMMAND as WORKER, main as run_worker};
 
-/// Threads for connections; statements have their own.
+/// Threads for connections; statements have processes of their own.
 const CONNECTIONS: usize = 2;
-/// Files that are open besides connections: those of the tables, and what does not fit into memory.
+/// Files that are open besides connections: pipes to workers.
 const FILES: u64 = 256;
 
 #[derive(clap::Args)]
@@ -61,8 +67,8 @@ pub(crate) struct Args {
     /// Simultaneous connections
     #[arg(long, env, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
-    /// Statements that run at a time; others wait
-    #[arg(long, env, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    /// Statements that run at a time, those of one client at most three quarters of them; others wait
+    #[arg(long, env, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     queries: u16,
     /// Seconds that a statement may take, with waiting and with the reading of its answer
     #[arg(long, env, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
@@ -98,7 +104,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
         files.map(|files| dta_rpc::transport::tls::load_server_tls(&files, SystemTime::now())).transpose()?;
     let limits = dta_rpc::transport::ServerLimits {
         connections: args.connections.into(),
-        connections_per_address: args.connections.into(),
+        connections_per_address: three_quarters(args.connections),
+        // Calls wait for the places of statements, which are fewer.
+        calls: args.connections.into(),
+        calls_per_caller: three_quarters(args.connections),
         // A late statement ends by its own time limit first, whose error says so.
         call: Duration::from_secs(u64::from(args.query_seconds) + 5),
         ..dta_rpc::transport::ServerLimits::FEW
@@ -106,23 +115,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     let limits = limits.within_file_limit(dta_rpc::transport::raise_file_limit(), FILES);
     let connections =
         tokio::runtime::Builder::new_multi_thread().worker_threads(CONNECTIONS).enable_all().build()?;
-    // Statements keep their threads busy, and connections must not wait for them.
-    let statements = tokio::runtime::Builder::new_multi_thread()
-        .thread_name("statement")
-        .thread_stack_size(STACK)
-        .enable_all()
-        .build()?;
-    let engine = {
-        let _entered = statements.enter();
-        Arc::new(Engine::new(&args.source, args.limits)?)
-    };
     let bounds = Bounds {
         statements: args.queries.into(),
+        statements_per_caller: three_quarters(args.queries),
         time: Duration::from_secs(args.query_seconds.into()),
-        rows: args.query_rows,
     };
-    let service =
-        HistoryFlightService::new(StatementRunner::new(engine, statements.handle().clone(), bounds))?;
+    let setup = WorkerSetup {
+        source: args.source,
+        limits: args.limits,
+        rows: args.query_rows,
+        log: args.log,
+        log_json: matches!(args.log_format, LogFormat::Json),
+    };
+    let runner =
+        connections.block_on(StatementRunner::start(setup, bounds)).map_err(dta_cli::misuse_error)?;
+    let service = HistoryFlightService::new(runner)?;
     connections.block_on(async {
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -160,9 +167,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
             () = &mut stopped => Ok(()),
         }
     })?;
-    statements.shutdown_background();
     connections.shutdown_background();
     Ok(CommandStatus::Done)
+}
+
+/// What one client may have of a number, so that others find some.
+fn three_quarters(number: u16) -> usize {
+    (usize::from(number) * 3 / 4).max(1)
 }
 
 /// What a method of Flight accepts.

@@ -1,6 +1,7 @@
 //! The methods of Flight SQL that only read. A statement's handle is its text, so the server keeps nothing between calls.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
@@ -13,34 +14,58 @@ use arrow_flight::sql::{
     CommandGetTableTypes, CommandGetTables, CommandPreparedStatementQuery, CommandStatementQuery,
     ProstMessageExt, SqlInfo, TicketStatementQuery,
 };
-use arrow_flight::{Action, FlightDescriptor, FlightEndpoint, FlightInfo, IpcMessage, SchemaAsIpc, Ticket};
+use arrow_flight::{
+    Action, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, IpcMessage, SchemaAsIpc, Ticket,
+};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::arrow::ipc::writer::IpcWriteOptions;
-use futures_util::TryStreamExt;
+use dta_rpc::transport::Peer;
+use futures_util::{StreamExt, TryStreamExt};
 use prost::Message;
+use prost::bytes::Bytes;
 use tonic::{Request, Response, Status};
 
 use super::answer::StatementRunner;
 use super::metadata;
+use super::protocol::WorkerRequest;
 
 pub(super) struct HistoryFlightService {
     answers: StatementRunner,
     info: SqlInfoData,
 }
 
-type DoGet = Pin<Box<dyn futures_util::Stream<Item = Result<arrow_flight::FlightData, Status>> + Send>>;
+type DoGet = Pin<Box<dyn futures_util::Stream<Item = Result<FlightData, Status>> + Send>>;
 
 impl HistoryFlightService {
     pub(super) fn new(answers: StatementRunner) -> anyhow::Result<HistoryFlightService> {
         Ok(HistoryFlightService { answers, info: metadata::server_info()? })
     }
 
-    /// Runs a statement whose text is a handle.
-    async fn run(&self, handle: &[u8]) -> Result<Response<DoGet>, Status> {
-        let rows = self.answers.run(parse_handle(handle)?).await?;
-        Ok(Response::new(Box::pin(rows.map_err(Status::from))))
+    /// The columns of a statement's answer, as an IPC message.
+    async fn answer_columns<T>(&self, request: &Request<T>, text: String) -> Result<Bytes, Status> {
+        let columns = self.answers.answer(caller_name(request)?, WorkerRequest::Columns(text)).await?;
+        let mut columns = std::pin::pin!(columns);
+        columns.next().await.ok_or_else(|| Status::internal("a statement without columns"))?
     }
+
+    /// Has a request answered by messages of Flight.
+    async fn stream_answer<T>(
+        &self,
+        request: &Request<T>,
+        asked: WorkerRequest,
+    ) -> Result<Response<DoGet>, Status> {
+        let parts = self.answers.answer(caller_name(request)?, asked).await?;
+        let messages =
+            parts.map(|part| FlightData::decode(part?).map_err(|error| Status::internal(error.to_string())));
+        Ok(Response::new(Box::pin(messages)))
+    }
+}
+
+/// Whose share of the places a call takes.
+fn caller_name<T>(request: &Request<T>) -> Result<Arc<str>, Status> {
+    let peer = request.extensions().get::<Peer>();
+    peer.map(|peer| peer.caller_name().clone()).ok_or_else(|| Status::internal("a call without a connection"))
 }
 
 fn parse_handle(handle: &[u8]) -> Result<String, Status> {
@@ -49,17 +74,13 @@ fn parse_handle(handle: &[u8]) -> Result<String, Status> {
 
 /// Where an answer with these columns is got: here, with this ticket.
 fn flight_info(
-    columns: &Schema,
+    columns: Bytes,
     ticket: impl ProstMessageExt,
     of: FlightDescriptor,
 ) -> Result<Response<FlightInfo>, Status> {
     let ticket = Ticket::new(ticket.as_any().encode_to_vec());
-    let info = FlightInfo::new()
-        .try_with_schema(columns)
-        .map_err(|error| Status::internal(error.to_string()))?
-        .with_endpoint(FlightEndpoint::new().with_ticket(ticket))
-        .with_descriptor(of);
-    Ok(Response::new(info))
+    let info = FlightInfo::new().with_endpoint(FlightEndpoint::new().with_ticket(ticket)).with_descriptor(of);
+    Ok(Response::new(FlightInfo { schema: columns, ..info }))
 }
 
 /// An answer that is there.
@@ -72,7 +93,7 @@ fn whole_response(batch: Result<RecordBatch, FlightError>) -> Result<Response<Do
 }
 
 /// A schema as Flight SQL sends it.
-fn in_message(schema: &Schema) -> Result<prost::bytes::Bytes, Status> {
+fn in_message(schema: &Schema) -> Result<Bytes, Status> {
     let message = IpcMessage::try_from(SchemaAsIpc::new(schema, &IpcWriteOptions::default()));
     Ok(message.map_err(|error| Status::internal(error.to_string()))?.0)
 }
@@ -86,28 +107,29 @@ impl FlightSqlService for HistoryFlightService {
         query: CommandStatementQuery,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let columns = self.answers.answer_columns(query.query.clone()).await?;
+        let columns = self.answer_columns(&request, query.query.clone()).await?;
         let ticket = TicketStatementQuery { statement_handle: query.query.into() };
-        flight_info(&columns, ticket, request.into_inner())
+        flight_info(columns, ticket, request.into_inner())
     }
 
     async fn do_get_statement(
         &self,
         ticket: TicketStatementQuery,
-        _: Request<Ticket>,
+        request: Request<Ticket>,
     ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
-        self.run(&ticket.statement_handle).await
+        let statement = parse_handle(&ticket.statement_handle)?;
+        self.stream_answer(&request, WorkerRequest::Rows(statement)).await
     }
 
     async fn do_action_create_prepared_statement(
         &self,
         query: ActionCreatePreparedStatementRequest,
-        _: Request<Action>,
+        request: Request<Action>,
     ) -> Result<ActionCreatePreparedStatementResult, Status> {
-        let columns = self.answers.answer_columns(query.query.clone()).await?;
+        let columns = self.answer_columns(&request, query.query.clone()).await?;
         Ok(ActionCreatePreparedStatementResult {
             prepared_statement_handle: query.query.into(),
-            dataset_schema: in_message(&columns)?,
+            dataset_schema: columns,
             parameter_schema: in_message(&Schema::empty())?,
         })
     }
@@ -125,16 +147,18 @@ impl FlightSqlService for HistoryFlightService {
         query: CommandPreparedStatementQuery,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let columns = self.answers.answer_columns(parse_handle(&query.prepared_statement_handle)?).await?;
-        flight_info(&columns, query, request.into_inner())
+        let statement = parse_handle(&query.prepared_statement_handle)?;
+        let columns = self.answer_columns(&request, statement).await?;
+        flight_info(columns, query, request.into_inner())
     }
 
     async fn do_get_prepared_statement(
         &self,
         query: CommandPreparedStatementQuery,
-        _: Request<Ticket>,
+        request: Request<Ticket>,
     ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
-        self.run(&query.prepared_statement_handle).await
+        let statement = parse_handle(&query.prepared_statement_handle)?;
+        self.stream_answer(&request, WorkerRequest::Rows(statement)).await
     }
 
     async fn get_flight_info_catalogs(
@@ -142,7 +166,7 @@ impl FlightSqlService for HistoryFlightService {
         query: CommandGetCatalogs,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        flight_info(&query.into_builder().schema(), query, request.into_inner())
+        flight_info(in_message(&query.into_builder().schema())?, query, request.into_inner())
     }
 
     async fn do_get_catalogs(
@@ -158,16 +182,15 @@ impl FlightSqlService for HistoryFlightService {
         query: CommandGetDbSchemas,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        flight_info(&query.clone().into_builder().schema(), query, request.into_inner())
+        flight_info(in_message(&query.clone().into_builder().schema())?, query, request.into_inner())
     }
 
     async fn do_get_schemas(
         &self,
         query: CommandGetDbSchemas,
-        _: Request<Ticket>,
+        request: Request<Ticket>,
     ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
-        let tables = self.answers.on_engine(metadata::list_tables).await?;
-        whole_response(metadata::schema_batch(query, &tables))
+        self.stream_answer(&request, WorkerRequest::ListSchemas(query.encode_to_vec())).await
     }
 
     async fn get_flight_info_tables(
@@ -175,16 +198,15 @@ impl FlightSqlService for HistoryFlightService {
         query: CommandGetTables,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        flight_info(&query.clone().into_builder().schema(), query, request.into_inner())
+        flight_info(in_message(&query.clone().into_builder().schema())?, query, request.into_inner())
     }
 
     async fn do_get_tables(
         &self,
         query: CommandGetTables,
-        _: Request<Ticket>,
+        request: Request<Ticket>,
     ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
-        let tables = self.answers.on_engine(metadata::list_tables).await?;
-        whole_response(metadata::table_batch(query, &tables))
+        self.stream_answer(&request, WorkerRequest::ListTables(query.encode_to_vec())).await
     }
 
     async fn get_flight_info_table_types(
@@ -192,7 +214,7 @@ impl FlightSqlService for HistoryFlightService {
         query: CommandGetTableTypes,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        flight_info(&query.into_builder().schema(), query, request.into_inner())
+        flight_info(in_message(&query.into_builder().schema())?, query, request.into_inner())
     }
 
     async fn do_get_table_types(
@@ -208,7 +230,11 @@ impl FlightSqlService for HistoryFlightService {
         query: CommandGetSqlInfo,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        flight_info(&query.clone().into_builder(&self.info).schema(), query, request.into_inner())
+        flight_info(
+            in_message(&query.clone().into_builder(&self.info).schema())?,
+            query,
+            request.into_inner(),
+        )
     }
 
     async fn do_get_sql_info(

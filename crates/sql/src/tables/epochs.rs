@@ -1,4 +1,4 @@
-//! The tables `epochs` and `losses`: what the logs of all tables say of their epochs.
+//! The tables `epochs`, `losses` and `gaps`: what the logs of all tables say of their epochs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,9 +17,10 @@ use serde_json::Value;
 use super::OpenTable;
 use super::columns::{moment_column, moment_type, nanoseconds};
 
-/// The names of the two tables.
+/// The names of the tables, which no store's table can have here.
 pub(crate) const EPOCHS: &str = "epochs";
 pub(crate) const LOSSES: &str = "losses";
+pub(crate) const GAPS: &str = "gaps";
 
 /// A table of what the logs say, made of them when it is read.
 pub(crate) struct LogTable {
@@ -40,9 +41,10 @@ impl LogTable {
             ("number", DataType::Int64, false),
             ("generation", DataType::UInt64, false),
             ("opened", moment_type(), false),
-            ("flipped_from", moment_type(), false),
-            ("flipped_to", moment_type(), false),
-            ("confirmed", DataType::Boolean, false),
+            ("ended", moment_type(), false),
+            ("closed", moment_type(), false),
+            ("complete", DataType::Boolean, false),
+            ("restarted", moment_type(), true),
             ("rows", DataType::Int64, false),
             ("sketch_epoch", DataType::Int64, true),
         ];
@@ -50,16 +52,25 @@ impl LogTable {
         LogTable::new(tables, fields.into_iter().chain(of_waterfall), columns_of_epochs)
     }
 
-    /// A row for each epoch and each reason for which something was lost in it.
+    /// A row for each time and each reason for which something was lost in it.
     pub(crate) fn for_losses(tables: BTreeMap<String, Arc<OpenTable>>) -> LogTable {
         let fields = [
-            ("store", DataType::Utf8, false),
-            ("number", DataType::Int64, false),
             ("opened", moment_type(), false),
+            ("closed", moment_type(), false),
             ("reason", DataType::Utf8, false),
             ("lost", DataType::Int64, false),
         ];
         LogTable::new(tables, fields, columns_of_losses)
+    }
+
+    /// A row for each time between two epochs of a store of which nothing is kept.
+    pub(crate) fn for_gaps(tables: BTreeMap<String, Arc<OpenTable>>) -> LogTable {
+        let fields = [
+            ("store", DataType::Utf8, false),
+            ("since", moment_type(), false),
+            ("until", moment_type(), false),
+        ];
+        LogTable::new(tables, fields, columns_of_gaps)
     }
 
     fn new(
@@ -76,11 +87,10 @@ impl LogTable {
 type Part = fn(&Value) -> Option<i64>;
 
 /// The columns that are the waterfall's.
-const WATERFALL: [(&str, Part); 7] = [
+const WATERFALL: [(&str, Part); 6] = [
     ("sent", |waterfall| waterfall["sent"].as_i64()),
     ("landed", |waterfall| waterfall["landed"].as_i64()),
     ("frames", |waterfall| waterfall["frames"].as_i64()),
-    ("lost", |waterfall| Some(waterfall["lost"].as_object()?.values().filter_map(Value::as_i64).sum())),
     ("overwritten", |waterfall| waterfall["overwritten"].as_i64()),
     ("missing", |waterfall| waterfall["missing"].as_i64()),
     ("damaged", |waterfall| waterfall["damaged"].as_i64()),
@@ -95,7 +105,7 @@ fn columns_of_epochs(all: &[OfStore<'_>]) -> Vec<ArrayRef> {
         Arc::new(Int64Array::from_iter(all.iter().map(|(_, kept)| of(kept))))
     };
     let at = |of: fn(&HistoryEpoch) -> u64| moment_column(epochs().map(|epoch| Some(nanoseconds(of(epoch)))));
-    let fixed: [ArrayRef; 10] = [
+    let fixed: [ArrayRef; 11] = [
         texts(|table| &table.table.store_spec().name),
         texts(|table| table.table.store_spec().primitive()),
         longs(|kept| Some(kept.epoch.number.cast_signed())),
@@ -103,7 +113,8 @@ fn columns_of_epochs(all: &[OfStore<'_>]) -> Vec<ArrayRef> {
         at(|epoch| epoch.opened),
         at(|epoch| epoch.flipped_from),
         at(|epoch| epoch.flipped_to),
-        Arc::new(BooleanArray::from_iter(epochs().map(|epoch| Some(epoch.confirmed)))),
+        Arc::new(BooleanArray::from_iter(epochs().map(|epoch| Some(epoch.is_complete())))),
+        moment_column(epochs().map(|epoch| epoch.restarted.map(nanoseconds))),
         longs(|kept| Some(kept.rows.cast_signed())),
         longs(|kept| kept.epoch.sketch.map(i64::from)),
     ];
@@ -115,20 +126,65 @@ fn columns_of_epochs(all: &[OfStore<'_>]) -> Vec<ArrayRef> {
 
 fn columns_of_losses(all: &[OfStore<'_>]) -> Vec<ArrayRef> {
     let mut rows = Vec::new();
+    for epoch in epochs_of_losses(all) {
+        let lost = epoch.waterfall["lost"].as_object().into_iter().flatten();
+        rows.extend(lost.filter_map(|(reason, lost)| Some((epoch, reason, lost.as_i64()?))));
+    }
+    let at =
+        |of: fn(&HistoryEpoch) -> u64| moment_column(rows.iter().map(|row| Some(nanoseconds(of(row.0)))));
+    vec![
+        at(|epoch| epoch.opened),
+        at(|epoch| epoch.flipped_to),
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.1))),
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.2))),
+    ]
+}
+
+/// Epochs whose losses are those of all reports, each time once: the waterfalls of all stores have the same losses. The epochs are those of the
+/// store that has most, and of others for the times of which it has none.
+fn epochs_of_losses<'a>(all: &'a [OfStore<'_>]) -> Vec<&'a HistoryEpoch> {
+    let mut of_stores: BTreeMap<&str, Vec<&HistoryEpoch>> = BTreeMap::new();
+    for (table, kept) in all.iter().filter(|(_, kept)| kept.epoch.waterfall["lost"].is_object()) {
+        of_stores.entry(&table.table.store_spec().name).or_default().push(&kept.epoch);
+    }
+    let mut of_stores: Vec<_> = of_stores.into_values().collect();
+    of_stores.sort_by_key(|epochs| std::cmp::Reverse(epochs.len()));
+    // The ends of the times that are taken, by their begins.
+    let (mut taken, mut found) = (BTreeMap::new(), Vec::new());
+    for mut epochs in of_stores {
+        let is_free = |epoch: &&HistoryEpoch| {
+            let before = taken.range(..epoch.flipped_from.max(epoch.opened + 1)).next_back();
+            before.is_none_or(|(_, end)| *end <= epoch.opened)
+        };
+        epochs.retain(is_free);
+        taken.extend(epochs.iter().map(|epoch| (epoch.opened, epoch.flipped_from)));
+        found.extend(epochs);
+    }
+    found.sort_by_key(|epoch| epoch.opened);
+    found
+}
+
+fn columns_of_gaps(all: &[OfStore<'_>]) -> Vec<ArrayRef> {
+    let mut of_stores: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
     for (table, kept) in all {
-        let lost = kept.epoch.waterfall["lost"].as_object().into_iter().flatten();
-        for (reason, lost) in lost {
-            if let Some(lost) = lost.as_i64() {
-                rows.push((&table.table.store_spec().name, &kept.epoch, reason, lost));
+        let name = &table.table.store_spec().name;
+        of_stores.entry(name).or_default().push((kept.epoch.opened, kept.epoch.flipped_to));
+    }
+    let mut rows = Vec::new();
+    for (store, mut epochs) in of_stores {
+        epochs.sort_unstable();
+        let mut known = u64::MAX;
+        for (opened, closed) in epochs {
+            if known < opened {
+                rows.push((store, known, opened));
             }
+            known = if known == u64::MAX { closed } else { known.max(closed) };
         }
     }
     vec![
         Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.0))),
-        Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.1.number.cast_signed()))),
-        moment_column(rows.iter().map(|row| Some(nanoseconds(row.1.opened)))),
-        Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.2))),
-        Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.3))),
+        moment_column(rows.iter().map(|row| Some(nanoseconds(row.1)))),
+        moment_column(rows.iter().map(|row| Some(nanoseconds(row.2)))),
     ]
 }
 

@@ -14,7 +14,7 @@ use anyhow::Context;
 use datafusion::datasource::object_store::ObjectStoreUrl;
 use dta_history::{EpochTable, HistoryError};
 
-pub(crate) use epochs::{EPOCHS, LOSSES, LogTable};
+pub(crate) use epochs::{EPOCHS, GAPS, LOSSES, LogTable};
 pub(crate) use rows::RowsOfKey;
 pub(crate) use store::{RowSource, StoreTable};
 
@@ -103,7 +103,7 @@ impl HistoryFolder {
                 Err(error) => self.warn_once(&format!("the table of store {name:?} is left out: {error}")),
             }
         }
-        for name in [EPOCHS, LOSSES] {
+        for name in [EPOCHS, LOSSES, GAPS] {
             if there.remove(name).is_some() {
                 self.warn_once(&format!(
                     "the store {name:?} is left out: `{name}` is a table about all stores"

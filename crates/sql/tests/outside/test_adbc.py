@@ -64,7 +64,7 @@ def test_tables_and_columns_are_listed(served):
     (catalog,) = objects
     (schema,) = [schema for schema in catalog["catalog_db_schemas"] if schema["db_schema_name"] == "history"]
     tables = {table["table_name"]: [column["column_name"] for column in table["table_columns"]] for table in schema["db_schema_tables"]}
-    assert set(tables) == {"epochs", "losses", *(table["store"] for table in made)}
+    assert set(tables) == {"epochs", "gaps", "losses", *(table["store"] for table in made)}
     assert tables["key-write"] == ["epoch", "opened", "closed", "slot", "checksum", "value"]
     assert connection.adbc_get_info()["vendor_name"] == "dta-history"
 

@@ -101,7 +101,7 @@ async fn statements_and_what_clients_ask_about_tables_are_answered() {
     let tables = get(&mut client, info).await;
     let names: Vec<_> =
         tables[0].column_by_name("table_name").unwrap().as_string::<i32>().iter().flatten().collect();
-    assert_eq!(names, ["epochs", "flows", "losses", "paths"]);
+    assert_eq!(names, ["epochs", "flows", "gaps", "losses", "paths"]);
     let info = client.get_catalogs().await.unwrap();
     assert_eq!(get(&mut client, info).await[0].num_rows(), 1);
     let info = client
@@ -124,7 +124,7 @@ async fn statements_and_what_clients_ask_about_tables_are_answered() {
         ("select 1; select 2", "one at a time"),
         ("create table t as select 1", "only reads"),
         ("copy (select 1) to '/tmp/x.csv'", "only reads"),
-        ("select dta_slot(dta_key('ab'), 9, 8)", "copy is 0 to 7"),
+        ("select dta_slot('flows', dta_key('ab'), 9)", "copy is 0 to 1"),
     ] {
         let told = told(asked(&mut client, statement).await);
         assert!(told.contains(what), "{statement:?}: {told}");

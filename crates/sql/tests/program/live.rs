@@ -82,6 +82,7 @@ fn live_memory_is_a_table_beside_the_history() {
         [
             "history.epochs",
             "history.flows",
+            "history.gaps",
             "history.losses",
             "history.paths",
             "live.counts",

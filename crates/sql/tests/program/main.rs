@@ -1,5 +1,6 @@
 //! The program, on a history whose every row is known.
 
+mod attack;
 mod dashboard;
 mod flight;
 mod live;

@@ -106,37 +106,109 @@ fn what_the_logs_say_of_epochs_is_in_columns() {
         "lost": { "dropped.nic.icrc": 4, "lost.translator-nic": 6 },
     });
     for (name, kind, epoch) in [
-        ("events", lists, HistoryEpoch { number: 1, opened: BEGIN, waterfall, ..HistoryEpoch::default() }),
+        (
+            "events",
+            lists,
+            HistoryEpoch {
+                number: 1,
+                opened: BEGIN,
+                flipped_from: BEGIN + MINUTE,
+                flipped_to: BEGIN + MINUTE,
+                confirmed: true,
+                // It has all that came but for the time in which the collector was down.
+                restarted: Some(BEGIN + 1500),
+                waterfall,
+                ..HistoryEpoch::default()
+            },
+        ),
         (
             "sizes",
             sketches,
-            HistoryEpoch { number: 1, opened: BEGIN, sketch: Some(77), ..HistoryEpoch::default() },
+            HistoryEpoch {
+                number: 1,
+                opened: BEGIN,
+                confirmed: true,
+                sketch: Some(77),
+                ..HistoryEpoch::default()
+            },
         ),
     ] {
         let table =
             EpochTable::open(folder.path(), &StoreSpec { id: 1, name: name.to_owned(), kind }).unwrap();
         table.begin_epoch(1).unwrap().finish(&epoch).unwrap();
     }
-    let columns =
-        "store, primitive, rows, sketch_epoch, sent, landed, frames, lost, overwritten, missing, damaged";
+    let columns = "store, primitive, complete, restarted, rows, sketch_epoch, sent, landed, frames, overwritten, missing, damaged";
     assert_eq!(
         rows(folder.path(), &format!("select {columns} from epochs order by store")),
         [
             json!({
-                "store": "events", "primitive": "append", "rows": 0, "sketch_epoch": null, "sent": 9, "landed": 7, "frames": 14,
-                "lost": 10, "overwritten": 3, "missing": 2, "damaged": 1,
+                "store": "events", "primitive": "append", "complete": false, "restarted": "2026-11-24T14:00:01.500Z", "rows": 0,
+                "sketch_epoch": null, "sent": 9, "landed": 7, "frames": 14, "overwritten": 3, "missing": 2, "damaged": 1,
             }),
             json!({
-                "store": "sizes", "primitive": "sketch-merge", "rows": 0, "sketch_epoch": 77, "sent": null, "landed": null,
-                "frames": null, "lost": null, "overwritten": null, "missing": null, "damaged": null,
+                "store": "sizes", "primitive": "sketch-merge", "complete": true, "restarted": null, "rows": 0, "sketch_epoch": 77,
+                "sent": null, "landed": null, "frames": null, "overwritten": null, "missing": null, "damaged": null,
             }),
         ]
     );
     assert_eq!(
         rows(folder.path(), "select * from losses order by lost"),
         [("dropped.nic.icrc", 4), ("lost.translator-nic", 6)].map(|(reason, lost)| {
-            json!({ "store": "events", "number": 1, "opened": "2026-11-24T14:00:00Z", "reason": reason, "lost": lost })
+            json!({ "opened": "2026-11-24T14:00:00Z", "closed": "2026-11-24T14:01:00Z", "reason": reason, "lost": lost })
         })
+    );
+}
+
+#[test]
+fn losses_count_once_whichever_stores_have_epochs() {
+    let folder = tempfile::tempdir().unwrap();
+    // Losses of 1 a minute, and of 5 in minute 7, in epochs of one, two and five minutes; the third store begins before the others.
+    let lost = |minutes: std::ops::Range<u64>| -> u64 {
+        minutes.map(|minute| if minute == 7 { 5 } else { 1 }).sum()
+    };
+    for (id, name, length, minutes) in [(1, "flows", 1, 2..8), (2, "paths", 2, 2..8), (3, "bytes", 5, 0..10)]
+    {
+        let table =
+            EpochTable::open(folder.path(), &StoreSpec { id, name: name.into(), ..key_writes() }).unwrap();
+        for (number, from) in (1..).zip(minutes.step_by(length as usize)) {
+            let opened = BEGIN + from * MINUTE;
+            let epoch = HistoryEpoch {
+                number,
+                opened,
+                flipped_from: opened + length * MINUTE,
+                // Writers of one are there when the next one has begun.
+                flipped_to: opened + length * MINUTE + 1000,
+                waterfall: json!({ "lost": { "lost.translator-nic": lost(from..from + length) } }),
+                ..HistoryEpoch::default()
+            };
+            table.begin_epoch(number).unwrap().finish(&epoch).unwrap();
+        }
+    }
+    let summed = "select cast(sum(lost) as bigint) as lost, count(*) as n from losses where opened between '2026-11-24T14:02:00Z' and '2026-11-24T14:07:00Z'";
+    assert_eq!(rows(folder.path(), summed), [json!({ "lost": lost(2..8), "n": 6 })]);
+    // No two are of one time.
+    let pairs = "select count(*) as n from losses a, losses b where a.opened < b.opened and b.opened < a.closed - interval '1 second'";
+    assert_eq!(rows(folder.path(), pairs), [json!({ "n": 0 })]);
+}
+
+#[test]
+fn times_of_which_nothing_is_kept_are_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = EpochTable::open(folder.path(), &key_writes()).unwrap();
+    for (number, minute) in [(1, 0), (2, 1), (3, 5), (4, 6)] {
+        let opened = BEGIN + minute * MINUTE;
+        let epoch = HistoryEpoch {
+            number,
+            opened,
+            flipped_from: opened + MINUTE,
+            flipped_to: opened + MINUTE + 500,
+            ..HistoryEpoch::default()
+        };
+        table.begin_epoch(number).unwrap().finish(&epoch).unwrap();
+    }
+    assert_eq!(
+        rows(folder.path(), "select * from gaps"),
+        [json!({ "store": "flows", "since": "2026-11-24T14:02:00.500Z", "until": "2026-11-24T14:05:00Z" })]
     );
 }
 
@@ -226,9 +298,9 @@ fn functions_are_the_arithmetic_of_keys() {
     let folder = history();
     let key: Key = flow(3).parse().unwrap();
     let hex = to_hex_digits(&key.0);
-    let slots = hash::key_slots(&key, 2, 1 << 20);
+    let slots = hash::key_slots(&key, 2, key_writes().element_count());
     let statement = format!(
-        "select dta_flow('{0}') as flow, dta_key('{hex}') as key, dta_key_text(dta_key('{hex}')) as text, dta_slot(dta_key('{0}'), 1, 1048576) as slot, \
+        "select dta_flow('{0}') as flow, dta_key('{hex}') as key, dta_key_text(dta_key('{hex}')) as text, dta_slot('flows', dta_key('{0}'), 1) as slot, \
          dta_uint(dta_key('{hex}'), 8, 2) as port, dta_uint(dta_key('{hex}'), 12, 5) as beyond, dta_path(5, 4, 7, 0, 9, 0) as path, \
          dta_path(5, 0, 7, 0, 9, 0) as open, dta_key_text(null) as none",
         flow(3)
@@ -241,8 +313,8 @@ fn functions_are_the_arithmetic_of_keys() {
         ("dta_flow('10.0.0.1')", "is not a key"),
         ("dta_key('xyz')", "is not a key"),
         ("dta_key_text(dta_uint(dta_key('ab'), 0, 4))", "dta_key_text"),
-        ("dta_slot(dta_key('ab'), 8, 1024)", "copy is 0 to 7"),
-        ("dta_slot(dta_key('ab'), 0, 1000)", "power of two"),
+        ("dta_slot('flows', dta_key('ab'), 2)", "copy is 0 to 1"),
+        ("dta_slot('flowz', dta_key('ab'), 0)", "no store \"flowz\""),
         ("dta_uint(dta_key('ab'), 0, 9)", "length 1 to 8"),
         ("dta_match(dta_key('ab'), 1, 2, 3, 4)", "dta_match(key, checksum, bitmap, length, hop_0, …)"),
     ] {
@@ -262,7 +334,7 @@ fn functions_are_the_arithmetic_of_keys() {
 #[test]
 fn answers_come_in_each_format() {
     let folder = history();
-    let statement = "select store, number, opened, reason, lost from losses where number < 3 and store = 'flows' order by number, lost, reason desc";
+    let statement = "select opened, reason, lost from losses where opened < '2026-11-24T14:02:00Z' order by opened, lost, reason desc";
     let of = |format: &str| {
         let output = sql(folder.path(), &["-o", format, statement], "");
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -270,25 +342,25 @@ fn answers_come_in_each_format() {
     };
     assert_eq!(
         text(&of("table")),
-        "store  number  opened                reason               lost\n\
-         flows       1  2026-11-24T14:00:00Z  lost.translator-nic     1\n\
-         flows       1  2026-11-24T14:00:00Z  dropped.nic.icrc        1\n\
-         flows       2  2026-11-24T14:01:00Z  dropped.nic.icrc        1\n\
-         flows       2  2026-11-24T14:01:00Z  lost.translator-nic     2\n"
+        "opened                reason               lost\n\
+         2026-11-24T14:00:00Z  lost.translator-nic     1\n\
+         2026-11-24T14:00:00Z  dropped.nic.icrc        1\n\
+         2026-11-24T14:01:00Z  dropped.nic.icrc        1\n\
+         2026-11-24T14:01:00Z  lost.translator-nic     2\n"
     );
     assert_eq!(
         text(&of("csv")),
-        "store,number,opened,reason,lost\n\
-         flows,1,2026-11-24T14:00:00Z,lost.translator-nic,1\n\
-         flows,1,2026-11-24T14:00:00Z,dropped.nic.icrc,1\n\
-         flows,2,2026-11-24T14:01:00Z,dropped.nic.icrc,1\n\
-         flows,2,2026-11-24T14:01:00Z,lost.translator-nic,2\n"
+        "opened,reason,lost\n\
+         2026-11-24T14:00:00Z,lost.translator-nic,1\n\
+         2026-11-24T14:00:00Z,dropped.nic.icrc,1\n\
+         2026-11-24T14:01:00Z,dropped.nic.icrc,1\n\
+         2026-11-24T14:01:00Z,lost.translator-nic,2\n"
     );
     assert_eq!(text(&of("json")).lines().count(), 4);
     let file = ParquetRecordBatchReaderBuilder::try_new(prost::bytes::Bytes::from(of("parquet"))).unwrap();
     let batches: Vec<_> = file.build().unwrap().map(Result::unwrap).collect();
     assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 4);
-    assert_eq!(batches[0].schema().field(2).name(), "opened");
+    assert_eq!(batches[0].schema().field(0).name(), "opened");
     // Statements of standard input, several of them.
     let output = sql(folder.path(), &["-o", "csv"], "select 1 as a;\nselect ';' as b;\n");
     assert_eq!(text(&output.stdout), "a\n1\nb\n;\n");

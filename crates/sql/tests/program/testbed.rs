@@ -1,6 +1,6 @@
 //! A capture in several epochs (`DTA_EPOCHS`, 2 by default): of every flow in every epoch, SQL finds what the collector answers over gRPC, and
 //! as many flows as `run-testbed` found to be as they were reported in that epoch. The collector was killed meanwhile, and its epochs were
-//! compacted.
+//! compacted. The questions of docs/sql.md are answered with what these answers say, and with the epochs that the collector lists.
 
 #[path = "../../../../testbed/tests/shared/captures.rs"]
 mod captures;
@@ -11,14 +11,14 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use dta_proto::control::{EpochState, MAX_KEYS, PathAnswer};
+use dta_proto::control::{Epoch, EpochState, MAX_KEYS, PathAnswer};
 use dta_proto::key::{Flow, Key};
 use dta_proto::to_hex_digits;
 use dta_rpc::collector::RemoteCollector;
 use dta_rpc::{Ask, ClientOptions, KeyAnswer, Policy, Question, QuestionKind};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{dta_program, sql, text};
+use super::{dta_program, rows, sql, text};
 
 /// By store, generation and key, what was answered, as text.
 type Found = BTreeMap<(&'static str, u64, String), String>;
@@ -137,9 +137,6 @@ const STORES: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Slots of both.
-const SLOTS: u64 = 1 << 20;
-
 /// The same of all keys, by joins.
 fn joined(history: &Path, keys: &[Key]) -> Found {
     let keys = keys.iter().map(|key| format!("('{}')", to_hex_digits(&key.0))).collect::<Vec<_>>().join(", ");
@@ -150,7 +147,7 @@ fn joined(history: &Path, keys: &[Key]) -> Found {
                from (values {keys}) k cross join (values (0), (1)) c
              )
              select '{store}' as store, e.generation, a.key, a.copy, {answer} as answer
-             from asked a join {store} r on r.slot = dta_slot(a.bytes, a.copy, {SLOTS}) and dta_match(a.bytes, checksum, {row})
+             from asked a join {store} r on r.slot = dta_slot('{store}', a.bytes, a.copy) and dta_match(a.bytes, checksum, {row})
              join epochs e on e.store = '{store}' and e.number = r.epoch;\n"
         )
     };
@@ -208,10 +205,11 @@ async fn a_capture_in_epochs_is_answered_as_over_grpc_and_as_it_was_reported() {
     of_some.retain(|of, _| names.contains(&of.2));
     assert_eq!(one_by_one(&testbed.history, &some), of_some);
 
-    // What was reported in each epoch is what the testbed compares these answers with.
     let outcome: Value = serde_json::from_slice(&std::fs::read(outcome).unwrap()).unwrap();
     let is_zero = |count: &str| outcome["primitives"].as_array().unwrap().iter().all(|of| of[count] == 0);
     assert!(is_zero("wrong") && outcome["unexplained"] == 0, "{outcome:#}");
+    Questions::new(&testbed, &keys, &answers).await.check_all(&outcome);
+    // What was reported in each epoch is what the testbed compares these answers with.
     let mut with_traffic = 0;
     for epoch in outcome["epochs"].as_array().unwrap() {
         let count = |count: &str| epoch[count].as_u64().unwrap();
@@ -222,4 +220,230 @@ async fn a_capture_in_epochs_is_answered_as_over_grpc_and_as_it_was_reported() {
         with_traffic += u64::from(reported > 0);
     }
     assert!(with_traffic >= 2 * epochs.parse::<u64>().unwrap(), "{outcome:#}");
+}
+
+/// The questions of docs/sql.md, asked about this run, and what they must be answered.
+struct Questions {
+    history: PathBuf,
+    /// By store, oldest first.
+    epochs: BTreeMap<String, Vec<Epoch>>,
+    found: Found,
+    /// Flows that were seen in most epochs, and the number of a switch on their paths.
+    flows: [Key; 3],
+    switch: String,
+    /// A moment, and what the first flow had reported then.
+    moment: u64,
+    value: Option<Vec<u8>>,
+}
+
+impl Questions {
+    async fn new(testbed: &Testbed, keys: &[Key], found: &Found) -> Questions {
+        let client = RemoteCollector::connect(&ClientOptions::without_tls(&testbed.collector)).await.unwrap();
+        let mut epochs = BTreeMap::new();
+        for store in rows(&testbed.history, "select distinct store from epochs") {
+            let store = store["store"].as_str().unwrap().to_owned();
+            let mut kept = client.all_epochs(&store, 0, 0).await.unwrap();
+            kept.retain(|epoch| epoch.state() == EpochState::Kept);
+            kept.sort_by_key(|epoch| epoch.opened);
+            epochs.insert(store, kept);
+        }
+        let seen = |key: &Key| found.keys().filter(|of| of.2 == to_hex_digits(&key.0)).count();
+        let mut by_epochs = keys.to_vec();
+        by_epochs.sort_by_cached_key(|key| std::cmp::Reverse(seen(key)));
+        let flows = [by_epochs[0], by_epochs[1], by_epochs[2]];
+        let first = to_hex_digits(&flows[0].0);
+        let (_, path) = found.iter().find(|(of, _)| of.0 == "paths" && of.2 == first).expect("a path");
+        let switch = path.split(" > ").next().unwrap().to_owned();
+        // The middle of the last epoch in which it was reported.
+        let last = epochs["flows"]
+            .iter()
+            .rfind(|epoch| found.contains_key(&("flows", epoch.generation, first.clone())));
+        let moment = last.map(|epoch| epoch.opened.midpoint(epoch.flipped_from)).expect("an epoch");
+        let question = Question {
+            store: "flows".to_owned(),
+            keys: vec![flows[0]],
+            kind: QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 },
+            at: moment.into(),
+        };
+        let mut answers = client.query_keys(question).await.unwrap().of_keys;
+        let Some(KeyAnswer::KeyWrite(answer)) = answers.pop() else { panic!("{answers:?}") };
+        let history = testbed.history.clone();
+        Questions { history, epochs, found: found.clone(), flows, switch, moment, value: answer.value }
+    }
+
+    /// The statement of the page, about what this run has.
+    fn about_this_run(&self, statement: &str) -> String {
+        let at = |moment: u64| dta_files::moment::format_utc(moment);
+        let [first, second, third] = self.flows.map(|key| key.to_string());
+        let mut statement = statement.to_owned();
+        for (page, here) in [
+            ("10.0.0.8:5000->10.0.1.1:80/udp", &first),
+            ("10.0.0.2:5000->10.0.1.1:80/udp", &first),
+            ("10.0.0.3:5000->10.0.1.1:80/udp", &second),
+            ("10.0.0.9:5000->10.0.1.1:80/udp", &third),
+            ("2026-11-24T14:02:30Z", &at(self.moment)),
+            ("2026-11-24T14:06:30Z", &at(self.path_epoch().opened.midpoint(self.path_epoch().flipped_from))),
+            ("2026-11-24T14:00:00Z", &"2000-01-01T00:00:00Z".to_owned()),
+            ("2026-11-24T14:05:00Z", &"2000-01-01T00:00:00Z".to_owned()),
+            ("2026-11-24T15:00:00Z", &"2100-01-01T00:00:00Z".to_owned()),
+            ("2026-11-24T14:10:00Z", &"2100-01-01T00:00:00Z".to_owned()),
+            ("where 11 in", &format!("where {} in", self.switch)),
+        ] {
+            statement = statement.replace(page, here);
+        }
+        statement
+    }
+
+    /// The epoch in which most paths were found.
+    fn path_epoch(&self) -> &Epoch {
+        let count = |epoch: &&Epoch| self.in_epoch("paths", epoch).count();
+        self.epochs["paths"].iter().max_by_key(count).expect("an epoch")
+    }
+
+    fn in_epoch<'a>(&'a self, store: &'a str, epoch: &'a Epoch) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let of_epoch = self.found.iter().filter(move |(of, _)| of.0 == store && of.1 == epoch.generation);
+        of_epoch.map(|(of, answer)| (of.2.as_str(), answer.as_str()))
+    }
+
+    /// What a flow had in each epoch in which it was reported.
+    fn over_time<'a>(&'a self, store: &'a str, key: Key) -> Vec<(&'a Epoch, &'a str)> {
+        let key = to_hex_digits(&key.0);
+        let answer = |epoch| self.in_epoch(store, epoch).find(|(of, _)| *of == key);
+        let all = self.epochs[store].iter();
+        all.filter_map(|epoch| Some((epoch, answer(epoch)?.1))).collect()
+    }
+
+    fn check_all(&self, outcome: &Value) {
+        let questions = super::page::questions();
+        assert_eq!(questions.len(), 10);
+        for (heading, statement) in questions {
+            let answer = rows(&self.history, &self.about_this_run(&statement));
+            if heading == "Where may an answer be incomplete?" {
+                self.check_incomplete(&answer);
+            } else {
+                assert_eq!(answer, self.truth(&heading), "{heading}");
+                assert!(!answer.is_empty() || heading.contains("nothing arrive"), "{heading}");
+            }
+        }
+        // Each loss is there once at most, whichever stores have epochs.
+        for row in rows(
+            &self.history,
+            "select reason, cast(sum(lost) as bigint) as lost from losses group by reason",
+        ) {
+            let counted = outcome["losses"][row["reason"].as_str().unwrap()].as_u64().unwrap_or_default();
+            assert!(row["lost"].as_u64().unwrap() <= counted, "{row}: {outcome:#}");
+        }
+    }
+
+    fn truth(&self, heading: &str) -> Vec<Value> {
+        let at = |moment: u64| Value::from(dta_files::moment::format_utc(moment).replace(".000Z", "Z"));
+        let first = self.flows[0];
+        match heading {
+            "What is kept?" => {
+                let of = |(store, epochs): (&String, &Vec<Epoch>)| {
+                    let since = epochs.iter().map(|epoch| epoch.opened).min().unwrap();
+                    let until = epochs.iter().map(|epoch| epoch.flipped_to).max().unwrap();
+                    let rows: u64 = epochs.iter().map(|epoch| epoch.rows).sum();
+                    json!({ "store": store, "since": at(since), "until": at(until), "epochs": epochs.len(), "rows": rows })
+                };
+                self.epochs.iter().map(of).collect()
+            }
+            "What did a flow report at 14:02:30?" => {
+                let value = to_hex_digits(self.value.as_ref().expect("a value"));
+                vec![json!({ "packets": uint(&value, 0), "bytes": uint(&value, 4) })]
+            }
+            "How did it change over time?" => {
+                let values = self.over_time("flows", first).into_iter();
+                values
+                    .map(|(epoch, value)| json!({ "opened": at(epoch.opened), "packets": uint(value, 0) }))
+                    .collect()
+            }
+            "In which epochs did nothing arrive of it?" => {
+                let there: BTreeSet<u64> =
+                    self.over_time("flows", first).iter().map(|(epoch, _)| epoch.generation).collect();
+                let absent = self.epochs["flows"].iter().filter(|epoch| !there.contains(&epoch.generation));
+                absent.map(|epoch| json!({ "opened": at(epoch.opened) })).collect()
+            }
+            "Which of these flows sent the most?" => {
+                let most = |key: Key| {
+                    self.over_time("flows", key).into_iter().filter_map(|(_, value)| uint(value, 4)).max()
+                };
+                let mut all: Vec<_> = self.flows.iter().map(|key| (most(*key), key.to_string())).collect();
+                all.sort_by_key(|(most, _)| std::cmp::Reverse(*most));
+                all.into_iter().map(|(bytes, flow)| json!({ "flow": flow, "bytes": bytes })).collect()
+            }
+            "What were the ten deepest queues in five minutes?" => {
+                let mut counts = BTreeMap::<_, u64>::new();
+                for epoch in &self.epochs["flows"] {
+                    for (_, value) in self.in_epoch("flows", epoch) {
+                        let depth = uint(value, 8);
+                        // In SQL, what is not there comes first.
+                        let order = (depth.is_some(), std::cmp::Reverse(depth), epoch.opened);
+                        *counts.entry(order).or_default() += 1;
+                    }
+                }
+                let rows = counts.into_iter().take(10);
+                rows.map(|((_, depth, opened), flows)| {
+                    json!({ "opened": at(opened), "depth": depth.0, "flows": flows })
+                })
+                .collect()
+            }
+            "Which paths do packets take?" => {
+                let mut counts = BTreeMap::<&str, u64>::new();
+                self.in_epoch("paths", self.path_epoch())
+                    .for_each(|(_, path)| *counts.entry(path).or_default() += 1);
+                let mut counts: Vec<_> = counts.into_iter().collect();
+                counts.sort_by_key(|(path, flows)| (std::cmp::Reverse(*flows), *path));
+                counts.into_iter().map(|(path, flows)| json!({ "path": path, "flows": flows })).collect()
+            }
+            "When did a flow's path change?" => {
+                let mut paths = self.over_time("paths", first);
+                paths.dedup_by_key(|(_, path)| *path);
+                paths
+                    .into_iter()
+                    .map(|(epoch, path)| json!({ "opened": at(epoch.opened), "path": path }))
+                    .collect()
+            }
+            "How many paths went through a switch, epoch by epoch?" => {
+                let of = |epoch: &Epoch| {
+                    let paths: Vec<_> = self.in_epoch("paths", epoch).map(|(_, path)| path).collect();
+                    let is_through = |path: &&&str| path.split(" > ").any(|hop| hop == self.switch);
+                    let through = paths.iter().filter(is_through).count();
+                    json!({ "opened": at(epoch.opened), "through_11": through, "paths": paths.len() })
+                };
+                self.epochs["paths"].iter().filter(|epoch| epoch.rows > 0).map(of).collect()
+            }
+            other => panic!("docs/sql.md asks {other:?}: say here what must be answered"),
+        }
+    }
+
+    /// Epochs that are not complete, and gaps between them, as the collector lists them.
+    fn check_incomplete(&self, answer: &[Value]) {
+        let mut expected = BTreeSet::new();
+        for (store, epochs) in &self.epochs {
+            for epoch in epochs.iter().filter(|epoch| !epoch.confirmed || epoch.restarted != 0) {
+                expected.insert((format!("epoch of {store}"), epoch.opened));
+            }
+            let mut known = epochs.first().map_or(0, |epoch| epoch.flipped_to);
+            for epoch in epochs {
+                if known < epoch.opened {
+                    expected.insert((format!("nothing of {store}"), known));
+                }
+                known = known.max(epoch.flipped_to);
+            }
+        }
+        let stated = answer.iter().filter(|row| {
+            let what = row["what"].as_str().unwrap();
+            what.starts_with("epoch of ") || what.starts_with("nothing of ")
+        });
+        let since = |row: &Value| dta_files::moment::parse_moment(row["since"].as_str().unwrap()).unwrap();
+        let stated: BTreeSet<_> =
+            stated.map(|row| (row["what"].as_str().unwrap().to_owned(), since(row))).collect();
+        assert_eq!(stated, expected);
+    }
+}
+
+/// Four bytes of a value in hexadecimal digits as a number; nothing behind its end.
+fn uint(value: &str, at: usize) -> Option<u32> {
+    Some(u32::from_str_radix(value.get(2 * at..2 * at + 8)?, 16).unwrap())
 }

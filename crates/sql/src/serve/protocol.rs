@@ -1,0 +1,80 @@
+//! What the server and its workers say to each other. A request is a line of JSON; an answer is frames, each with its kind, its length and its
+//! bytes: parts as they come, and an end.
+
+use serde::{Deserialize, Serialize};
+use tonic::{Code, Status};
+
+use crate::session::StatementLimits;
+use crate::source::SourceFlags;
+
+/// The first line that a worker reads. Its answer has no parts.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct WorkerSetup {
+    pub(super) source: SourceFlags,
+    pub(super) limits: StatementLimits,
+    /// Rows that an answer may have.
+    pub(super) rows: u64,
+    pub(super) log: String,
+    pub(super) log_json: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum WorkerRequest {
+    /// The columns of a statement's answer: one part, an IPC message.
+    Columns(String),
+    /// The rows of a statement's answer: messages of Flight.
+    Rows(String),
+    /// What a `CommandGetDbSchemas` asks for: messages of Flight.
+    ListSchemas(Vec<u8>),
+    /// What a `CommandGetTables` asks for: messages of Flight.
+    ListTables(Vec<u8>),
+}
+
+impl WorkerRequest {
+    /// The statement; of a list, nothing.
+    pub(super) fn statement(&self) -> Option<&str> {
+        match self {
+            WorkerRequest::Columns(text) | WorkerRequest::Rows(text) => Some(text),
+            WorkerRequest::ListSchemas(_) | WorkerRequest::ListTables(_) => None,
+        }
+    }
+}
+
+/// The end of an answer.
+#[derive(Serialize, Deserialize)]
+pub(super) struct AnswerEnd {
+    code: i32,
+    message: String,
+    /// Whether the worker can take another request: it holds little memory.
+    pub(super) is_reusable: bool,
+}
+
+impl AnswerEnd {
+    pub(super) fn new(done: Result<(), Status>, is_reusable: bool) -> AnswerEnd {
+        let (code, message) = match done {
+            Ok(()) => (Code::Ok, String::new()),
+            Err(status) => (status.code(), status.message().to_owned()),
+        };
+        AnswerEnd { code: code.into(), message, is_reusable }
+    }
+
+    pub(super) fn result(self) -> Result<(), Status> {
+        match Code::from_i32(self.code) {
+            Code::Ok => Ok(()),
+            code => Err(Status::new(code, self.message)),
+        }
+    }
+}
+
+/// The longest part of an answer, in bytes: a server holds some of each.
+pub(super) const LONGEST_PART: usize = 16 << 20;
+
+pub(super) const PART: u8 = 0;
+pub(super) const END: u8 = 1;
+/// Bytes before those of a frame: its kind, and their number, little-endian.
+pub(super) const PREFIX: usize = 5;
+
+pub(super) fn frame_prefix(kind: u8, bytes: usize) -> [u8; PREFIX] {
+    let [a, b, c, d] = u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
+    [kind, a, b, c, d]
+}
