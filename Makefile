@@ -50,7 +50,7 @@ HISTORY_TEST = env DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPP
 HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
 
 .DEFAULT_GOAL := build
-.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test on-host in-guest soak lint style unit python history pools privileged test-p4 e2e rxe fuzz bench history-built install-test-deps install-build-deps help
+.PHONY: build pictures ebpf ebpf-check deb deb-history static container release package demo test on-host in-guest soak lint style unit python history pools privileged test-p4 e2e rxe fuzz bench history-built install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -77,6 +77,9 @@ release: install-build-deps install-package-deps ## what is published of the tag
 
 demo: ## one command from report to answer; no root needed
 	$(CARGO) run --profile demo -p dta-manager -- run-testbed --bench
+
+pictures: ## the pictures of the page in docs/pictures, from a testbed that runs; needs chromium
+	scripts/make-pictures
 
 ebpf: ## the kernel's programs, reporter/ebpf/trace.bpf.o and crates/link/ebpf/take.bpf.o, with the pinned compiler
 	scripts/install-deps ebpf

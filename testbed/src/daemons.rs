@@ -43,6 +43,8 @@ pub struct Plan<'a> {
     pub seed: u64,
     /// The collector's gRPC address; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Whether the collector has a page for browsers.
+    pub page: bool,
     /// Whether frames go through a ring in shared memory.
     pub ring: RingUse,
     /// Whether frames by UDP leave in runs.
@@ -73,6 +75,7 @@ impl<'a> Plan<'a> {
             report_faults: faults,
             seed: 1,
             listen: ANY_PORT,
+            page: false,
             ring: RingUse::Auto,
             runs: true,
             workers: 1,
@@ -306,6 +309,11 @@ impl Daemons {
     /// Where the collectors' gRPC is, as `--collector` takes it.
     pub fn collector_addresses(&self) -> String {
         self.collectors.iter().map(|collector| &*collector.address).collect::<Vec<_>>().join(",")
+    }
+
+    /// The address of the collector's page for browsers, if it has one.
+    pub fn page_url(&self) -> Option<&str> {
+        self.collector.as_ref()?.ready_line()["web"].as_str()
     }
 
     /// Counters of the translator and the reporters that it hears, without asking the collector.

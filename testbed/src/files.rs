@@ -36,9 +36,10 @@ pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<
     let verbs = place.verbs.map(|address| format!("[verbs]\naddress = \"{address}\"\n")).unwrap_or_default();
     let history =
         plan.epochs.map(|_| format!("[history]\ndirectory = {}\n", text(&history_path(&place.memory))));
+    let page = if plan.page { "127.0.0.1:0" } else { "off" };
     Ok(format!(
         "{stores}\n[collector]\nname = \"testbed\"\nlisten = {listen}\nmemory = {memory}\ndevice = {device}\n\
-         transport = \"{}\"\n[metrics]\nlisten = \"off\"\n[soft]\naddress = \"{}\"\nport = {}\n{link}{verbs}{}",
+         transport = \"{}\"\n[metrics]\nlisten = \"off\"\n[web]\nlisten = \"{page}\"\n[soft]\naddress = \"{}\"\nport = {}\n{link}{verbs}{}",
         plan.transport.canonical_name(),
         place.address,
         place.port,

@@ -41,6 +41,8 @@ pub struct TestbedOptions {
     pub flags: Flags,
     /// The collector's gRPC address; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Whether the collector has a page for browsers.
+    pub page: bool,
     /// Whether stores have epochs that turn meanwhile.
     pub epochs: Option<Turns>,
     /// Where logs of other machines go; `None` = removed with the testbed.
@@ -195,6 +197,7 @@ async fn run_there(
         faults: flags.faults,
         seed: flags.seed,
         listen: options.listen,
+        page: options.page,
         ring: flags.ring,
         runs: !flags.no_runs,
         workers: flags.workers.into(),

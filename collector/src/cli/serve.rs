@@ -81,6 +81,9 @@ pub(super) struct ServeSettings {
     /// Naming scheme of telemetry in the metrics
     #[arg(long, env, value_name = "SCHEMA", value_parser = dta_cli::one_of_names::<Telemetry>(&Telemetry::NAMES))]
     metrics_telemetry: Option<Telemetry>,
+    /// Where the page in the browser is: HOST:PORT, `off`, or `auto`, which is 127.0.0.1:40055 if it is free
+    #[arg(long, env, value_name = "HOST:PORT|auto|off")]
+    web: Option<dta_export::metrics::Address>,
     #[command(flatten)]
     names: NamesFlag,
     /// Transport of writes
@@ -162,6 +165,7 @@ impl ServeSettings {
         places.apply_flag("collector.transport", &mut config.transport, &self.transport);
         places.apply_flag("metrics.listen", &mut config.metrics.listen, &self.metrics);
         places.apply_flag("metrics.telemetry", &mut config.metrics.telemetry, &self.metrics_telemetry);
+        places.apply_flag("web.listen", &mut config.web.listen, &self.web);
         let soft = &mut config.soft;
         places.apply_flag("soft.address", &mut soft.address, &self.soft_address);
         places.apply_flag("soft.port", &mut soft.port, &self.soft_port);
@@ -228,6 +232,8 @@ struct Ready<'a> {
     roce: SocketAddr,
     /// Where metrics are scraped; `null` if nowhere.
     metrics: Option<SocketAddr>,
+    /// The page's address for a browser; `null` if there is none.
+    web: Option<String>,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
@@ -287,6 +293,7 @@ fn announce_ready(server: &RunningCollector, fd: Option<u32>) -> anyhow::Result<
         device: &server.device.name,
         roce: SocketAddr::new(endpoint.ip, endpoint.port),
         metrics: server.scrape_address(),
+        web: server.page_url(),
     };
     let line = serde_json::to_string(&ready)?;
     match fd {
@@ -299,6 +306,9 @@ fn announce_ready(server: &RunningCollector, fd: Option<u32>) -> anyhow::Result<
             writeln!(file, "{line}").map_err(ready_line_error)?;
         }
         None => dta_cli::print_line(line).map_err(ready_line_error)?,
+    }
+    if let Some(page) = &ready.web {
+        tracing::info!(%page, "open this in a browser");
     }
     tracing::info!(
         listen = %server.listen,

@@ -9,8 +9,9 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CollectorClusterConfig, CollectorLimits, CollectorMetricsConfig, CollectorTlsConfig, Config, ConfigError,
-    EXAMPLE, HistoryConfig, MemoryBacking, Soft, Transport, UsedStoreNames, Verbs, default_directory,
+    CollectorClusterConfig, CollectorLimits, CollectorMetricsConfig, CollectorTlsConfig, CollectorWebConfig,
+    Config, ConfigError, EXAMPLE, HistoryConfig, MemoryBacking, Soft, Transport, UsedStoreNames, Verbs,
+    default_directory,
 };
 
 #[derive(Serialize, Deserialize, Default)]
@@ -22,6 +23,7 @@ pub(super) struct CollectorConfigFile {
     pub(super) tls: Option<CollectorTlsConfig>,
     pub(super) limits: CollectorLimits,
     pub(super) metrics: CollectorMetricsConfig,
+    pub(super) web: CollectorWebConfig,
     pub(super) export: dta_export::config::Config,
     pub(super) history: HistoryConfig,
     pub(super) cluster: Option<CollectorClusterConfig>,
@@ -112,6 +114,7 @@ fn config_from_file(file: CollectorConfigFile) -> Result<Config, ConfigError> {
     config.tls = file.tls;
     config.limits = file.limits;
     config.metrics = file.metrics;
+    config.web = file.web;
     config.export = file.export;
     config.history = file.history;
     config.cluster = file.cluster;
@@ -138,8 +141,9 @@ fn config_from_file(file: CollectorConfigFile) -> Result<Config, ConfigError> {
     }
     // A flag may still override the address, so it is checked later.
     let listen = std::mem::replace(&mut config.listen, super::DEFAULT_LISTEN);
+    let web = std::mem::take(&mut config.web.listen);
     config.validate()?;
-    config.listen = listen;
+    (config.listen, config.web.listen) = (listen, web);
     Ok(config)
 }
 

@@ -10,6 +10,7 @@ mod history;
 mod limits;
 mod metrics;
 mod replicas;
+mod web;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,7 @@ pub use file::default_stores;
 pub use history::{ClickHouse, HistoryConfig};
 pub use limits::CollectorLimits;
 pub use metrics::{CollectorMetricsConfig, Telemetry};
+pub use web::CollectorWebConfig;
 
 /// Where gRPC listens by default.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40050);
@@ -67,6 +69,8 @@ pub struct Config {
     pub names: Option<PathBuf>,
     /// What is exported to Prometheus, and where.
     pub metrics: CollectorMetricsConfig,
+    /// The page in the browser, and where.
+    pub web: CollectorWebConfig,
     /// What is exported to databases.
     pub export: dta_export::config::Config,
     /// What is kept of stores with epochs.
@@ -182,6 +186,7 @@ impl Default for Config {
             limits: CollectorLimits::default(),
             names: None,
             metrics: CollectorMetricsConfig::default(),
+            web: CollectorWebConfig::default(),
             export: dta_export::config::Config::default(),
             history: HistoryConfig::default(),
             cluster: None,
@@ -237,6 +242,7 @@ impl Config {
         }
         self.limits.validate()?;
         self.metrics.validate()?;
+        self.web.validate(self.tls.is_some())?;
         self.export.validate()?;
         self.history.validate()?;
         self.cluster.as_ref().map_or(Ok(()), CollectorClusterConfig::validate)?;

@@ -31,6 +31,7 @@ impl Config {
             tls: self.tls.clone(),
             limits: self.limits.clone(),
             metrics: self.metrics.clone(),
+            web: self.web.clone(),
             export: self.export.clone(),
             history: self.history.clone(),
             cluster: self.cluster.clone(),

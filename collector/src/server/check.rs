@@ -48,7 +48,7 @@ pub fn check_config(config: &Config) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-fn tls_files(config: &Config) -> Option<ServerFiles<'_>> {
+pub(super) fn tls_files(config: &Config) -> Option<ServerFiles<'_>> {
     let tls = config.tls.as_ref()?;
     Some(ServerFiles { cert: &tls.cert, key: &tls.key, client_ca: &tls.client_ca })
 }

@@ -10,6 +10,8 @@ mod nic;
 mod notify;
 mod reload;
 mod room;
+#[cfg(feature = "web")]
+mod web;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -49,8 +51,8 @@ const TICK: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Open files other than connections: two for the ring of each session, ring doors and pending joins, metrics, the
-/// NIC's sockets, region files while they are opened, state files.
-const FILES: u64 = 768;
+/// page, the NIC's sockets, region files while they are opened, state files.
+const FILES: u64 = 928;
 
 /// The gRPC service of collectors, by its full name.
 const SERVICE: &str = "dta.v1.Collector";
@@ -103,6 +105,9 @@ pub struct RunningCollector {
     names: Arc<Names>,
     /// Whether a thread takes the NIC's immediates.
     wakes: bool,
+    /// The page in the browser.
+    #[cfg(feature = "web")]
+    page: Option<dta_web::ServedWeb>,
     config: Config,
     /// Holds the locks of the memory directory and the history folder.
     _locks: Vec<Lock>,
@@ -142,6 +147,9 @@ impl RunningCollector {
             dta_export::metrics::COLLECTOR_ADDRESS,
         )
         .await?;
+
+        #[cfg(feature = "web")]
+        let web_port = dta_web::WebPort::open(&config.web.listen).await?;
 
         let folder = match &config.memory {
             MemoryBacking::Anonymous => None,
@@ -192,6 +200,14 @@ impl RunningCollector {
             .with_replicas(config.replicas.clone())
             .with_connections(connections.clone())
             .with_cluster(cluster.clone());
+        #[cfg(feature = "web")]
+        let (service, page) = {
+            let counters = Arc::new(dta_web::WebCounters::default());
+            let service = service.with_web(counters.clone());
+            let serve = |port| web::serve_page(port, config, &service, &names, counters);
+            let page = web_port.map(serve).transpose()?;
+            (service, page)
+        };
         let ticks = Arc::new(AtomicU64::new(0));
         let mut tasks = vec![tokio::spawn(upkeep_sessions(sessions.clone(), ticks.clone(), stopped.clone()))];
         if nic.pins_memory() {
@@ -248,6 +264,8 @@ impl RunningCollector {
             membership,
             names,
             wakes,
+            #[cfg(feature = "web")]
+            page,
             config: config.clone(),
             _locks: locks,
         })
@@ -261,6 +279,14 @@ impl RunningCollector {
     /// Where metrics are scraped, if anywhere.
     pub fn scrape_address(&self) -> Option<SocketAddr> {
         self.metrics.scrape_address()
+    }
+
+    /// The page's address for a browser, if there is a page.
+    pub fn page_url(&self) -> Option<String> {
+        #[cfg(feature = "web")]
+        return self.page.as_ref().map(dta_web::ServedWeb::url);
+        #[cfg(not(feature = "web"))]
+        None
     }
 
     pub fn stores(&self) -> &Arc<ServedStores> {
@@ -318,6 +344,8 @@ impl RunningCollector {
             membership.leave_cluster().await;
         }
         drop(self.metrics);
+        #[cfg(feature = "web")]
+        drop(self.page);
         // They follow lists, which end with the service.
         if let Some(exporters) = self.exporters
             && tokio::time::timeout(EXPORTS, exporters.stop_exporters()).await.is_err()

@@ -75,6 +75,10 @@ impl RunningCollector {
             ));
         }
         self.metrics.set_certificate(validity);
+        #[cfg(feature = "web")]
+        if let (Some(page), Some(_)) = (&self.page, new.web.exposed_address()) {
+            page.set_tls(super::web::load_page_tls(new)?);
+        }
         self.metrics.follow_telemetry(&new.metrics, &self.names, &self.stores);
         if let Some(membership) = &self.membership {
             membership.has_stores_of(new);

@@ -53,6 +53,8 @@ pub struct CollectorService {
     rules: Arc<Rules>,
     connections: Arc<dta_rpc::transport::ConnectionCounters>,
     exporters: Arc<OnceLock<OfSinks>>,
+    #[cfg(feature = "web")]
+    web: Arc<dta_web::WebCounters>,
     /// Its place in a cluster, if it is in one.
     cluster: Option<Arc<ClusterMembership>>,
     /// Whose turn it is to read all counters.
@@ -82,6 +84,8 @@ impl CollectorService {
             rules: Arc::new(Rules { operators: Vec::new(), sessions: limits.sessions_per_certificate }),
             connections: Arc::default(),
             exporters: Arc::default(),
+            #[cfg(feature = "web")]
+            web: Arc::default(),
             cluster: None,
             counting: Arc::default(),
             replicas: Arc::default(),
@@ -107,6 +111,12 @@ impl CollectorService {
     /// Adds these counters of connections to the service's own.
     pub fn with_connections(self, connections: Arc<dta_rpc::transport::ConnectionCounters>) -> Self {
         Self { connections, ..self }
+    }
+
+    /// Adds these counters of the page to the service's own.
+    #[cfg(feature = "web")]
+    pub fn with_web(self, web: Arc<dta_web::WebCounters>) -> Self {
+        Self { web, ..self }
     }
 
     /// Adds these counters of exporters to the service's own, by sink; only the first call counts.

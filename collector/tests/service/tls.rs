@@ -348,3 +348,47 @@ async fn one_certificate_cannot_take_all_sessions() {
 fn uri_name(name: &str) -> SanType {
     SanType::URI(name.try_into().unwrap())
 }
+
+/// The status of the page for a client with these options of curl; 0 where TLS keeps it out.
+fn page_status(ground: &Ground, server: &RunningCollector, options: &[&str]) -> u16 {
+    let port = server.page_url().unwrap().rsplit(':').next().unwrap().trim_end_matches('/').to_owned();
+    let output = std::process::Command::new("curl")
+        .args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "30", "--cacert"])
+        .arg(&ground.tls.client_ca)
+        .args(["--connect-to", &format!("::127.0.0.1:{port}"), "https://collector.example/api/v1/stores"])
+        .args(options)
+        .output()
+        .expect("curl is one of the packages that tests need");
+    String::from_utf8(output.stdout).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_beyond_loopback_wants_a_certificate_or_the_token() {
+    let ground = Ground::new();
+    let mut config = ground.config();
+    config.web.listen = dta_export::metrics::Address::At("0.0.0.0:0".parse().unwrap());
+    config.web.hosts = vec!["collector.example".into()];
+    let server = RunningCollector::start(&config).await.unwrap();
+    assert!(server.page_url().unwrap().starts_with("https://"));
+    assert_eq!(page_status(&ground, &server, &[]), 0);
+    let (cert, key) = ground.ca.issue(&["browser.example"], |_| {});
+    let (cert, key) = (file(ground.dir.path(), "b.crt", &cert), file(ground.dir.path(), "b.key", &key));
+    let own = ["--cert", cert.to_str().unwrap(), "--key", key.to_str().unwrap()];
+    assert_eq!(page_status(&ground, &server, &own), 200);
+    server.shut_down().await.unwrap();
+
+    config.web.token_file = Some(file(ground.dir.path(), "token", "0123456789abcdef\n"));
+    let server = RunningCollector::start(&config).await.unwrap();
+    assert_eq!(page_status(&ground, &server, &[]), 401);
+    assert_eq!(page_status(&ground, &server, &["-u", "me:0123456789abcdef"]), 200);
+    assert_eq!(page_status(&ground, &server, &["-u", "me:0123456789abcdee"]), 401);
+    assert_eq!(page_status(&ground, &server, &["-H", "Authorization: Bearer 0123456789abcdef"]), 200);
+    server.shut_down().await.unwrap();
+
+    config.web.token_file = Some(file(ground.dir.path(), "short", "secret\n"));
+    let refused = RunningCollector::start(&config).await.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("16 characters"), "{refused}");
+    config.tls = None;
+    let refused = RunningCollector::start(&config).await.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("without TLS"), "{refused}");
+}

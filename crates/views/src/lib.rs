@@ -6,12 +6,15 @@
 //! [`dta_rpc::Ask`], to a running collector or only to its memory.
 
 pub mod answers;
+pub mod attention;
 pub mod dashboard;
+pub mod element;
 pub mod epoch;
 #[cfg(test)]
 mod fake;
 pub mod int;
 pub mod lacks;
+pub mod memory;
 pub mod sessions;
 pub mod stores;
 pub mod trace;

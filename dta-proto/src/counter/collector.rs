@@ -126,6 +126,19 @@ table! {
             "gRPC calls refused because their message did not arrive within 10 s";
         CALLS_DISPLACED: "calls.displaced", Times, Beside,
             "gRPC calls refused because their long message was not processed within 2 s while smaller ones waited for its room";
+        WEB_REQUESTS: "web.requests", Times, Beside, "requests to the page and its HTTP interface";
+        WEB_REFUSED: "web.refused", Times, Beside,
+            "requests to the page refused: made by another site's page, to a host name that is not known here, or without the token";
+        WEB_BUSY: "web.busy", Times, Beside,
+            "requests to the page refused because four others were being answered for 5 s";
+        WEB_MALFORMED: "web.malformed", Connections, Beside,
+            "connections to the page closed because what came was no HTTP, or its head was too long";
+        WEB_DISPLACED: "web.displaced", Connections, Beside,
+            "connections to the page closed to make room for a new one at the limit of 128: first those without a request";
+        WEB_UNREAD: "web.unread", Connections, Beside,
+            "connections to the page closed because an answer was not read for 10 s";
+        WEB_SKIPPED: "web.skipped", Times, Beside,
+            "events that live views of the page skipped because their reader was too slow";
     }
 }
 

@@ -173,6 +173,7 @@ impl RunTestbed {
             capture: self.pcap.clone(),
             flags: self.flags.clone(),
             listen: self.listen,
+            page: self.keep,
             epochs: self.epoch_turns(),
             logs: self.logs.clone(),
         };
@@ -381,7 +382,7 @@ fn build_runtime() -> std::io::Result<tokio::runtime::Runtime> {
 fn announce_running(testbed: &Testbed) -> anyhow::Result<()> {
     let daemons = &testbed.daemons;
     dta_cli::print_line(format_args!(
-        "\nStill running, until Ctrl-C. Look at it from another terminal:\n  \
+        "\nStill running, until Ctrl-C.{3} Look at it from another terminal:\n  \
          dta-collector dashboard --collector {0}\n  dta-collector stats --collector {0}\n  \
          dta-collector top --by bytes --collector {0}\n  \
          dta-translator stats --translator http://{1}\n  \
@@ -390,7 +391,8 @@ fn announce_running(testbed: &Testbed) -> anyhow::Result<()> {
         daemons.collector_addresses(),
         daemons.control_address,
         daemons.reports,
-        testbed.folder.folder_path().display()
+        testbed.folder.folder_path().display(),
+        daemons.page_url().map(|url| format!(" Open {url} in a browser.")).unwrap_or_default()
     ))?;
     Ok(())
 }

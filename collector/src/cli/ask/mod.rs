@@ -19,6 +19,8 @@ mod tail;
 mod tail_events;
 mod top;
 mod trace;
+#[cfg(feature = "web")]
+mod web;
 
 use clap::Subcommand;
 use dta_cli::{CommandStatus, output};
@@ -50,6 +52,12 @@ pub(super) enum Command {
     Placement(placement::Args),
     /// Watch a collector in the terminal
     Dashboard(dashboard::Args),
+    /// Serve the page of several collectors, or of one elsewhere, on this machine
+    #[cfg(feature = "web")]
+    Web(web::WebArgs),
+    /// Answer an agent over the Model Context Protocol, on standard input and output
+    #[cfg(feature = "web")]
+    Mcp(web::AgentArgs),
 }
 
 /// What flags ask about: a span, or a moment, which is a span of a millisecond; `None` = now.
@@ -71,6 +79,10 @@ pub(super) fn run(command: Command) -> anyhow::Result<CommandStatus> {
         Command::Sessions(args) => sessions::run(args),
         Command::Placement(args) => placement::run(args),
         Command::Dashboard(args) => dashboard::run(args),
+        #[cfg(feature = "web")]
+        Command::Web(args) => web::run_page(args),
+        #[cfg(feature = "web")]
+        Command::Mcp(args) => web::run_agent(args),
     }
 }
 

@@ -1,19 +1,65 @@
-//! The address of a metrics port, in a flag or configuration.
+//! The address of a small HTTP port, in a flag or configuration: of metrics, and of the page.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
+
+use tokio::net::TcpListener;
 
 /// `auto`, `off` or `HOST:PORT`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Address {
     /// The program's default address, if it is free: a second instance on a host logs that it is not, and runs
-    /// without metrics.
+    /// without.
     #[default]
     Auto,
     Off,
     /// Exactly there. Port 0 takes a free one.
     At(SocketAddr),
+}
+
+/// Why a port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot serve {purpose} on {address}: {source}; choose another --{flag}, or `off`")]
+pub struct PortError {
+    /// What is served there.
+    pub purpose: &'static str,
+    /// The flag with the address.
+    pub flag: &'static str,
+    pub address: SocketAddr,
+    pub source: io::Error,
+}
+
+impl Address {
+    /// Opens the port; needs a tokio runtime. `own` is the address of [`Address::Auto`]. `None` if it is off.
+    ///
+    /// # Errors
+    /// The address of [`Address::At`] cannot be opened.
+    pub async fn open_port(
+        self,
+        own: SocketAddr,
+        purpose: &'static str,
+        flag: &'static str,
+    ) -> Result<Option<(SocketAddr, TcpListener)>, PortError> {
+        let address = match self {
+            Address::Off => return Ok(None),
+            Address::Auto => own,
+            Address::At(address) => address,
+        };
+        let opened = async {
+            let listener = TcpListener::bind(address).await?;
+            Ok((listener.local_addr()?, listener))
+        };
+        match opened.await {
+            Ok(port) => Ok(Some(port)),
+            Err(error) if self == Address::Auto => {
+                tracing::warn!(%address, %error, "no port for {purpose}: choose an address with --{flag}, or `off`");
+                Ok(None)
+            }
+            Err(source) => Err(PortError { purpose, flag, address, source }),
+        }
+    }
 }
 
 impl fmt::Display for Address {

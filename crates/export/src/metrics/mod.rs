@@ -17,11 +17,12 @@ mod port;
 mod process;
 mod reply;
 
-pub use address::Address;
+pub use address::{Address, PortError};
 pub use name::metric_name;
 pub use nodes::add_node_metrics;
 pub use page::{Family, Labels, MetricKind, MetricsPage, Number};
-pub use port::{MetricsPort, PortError, Served, Targets};
+pub use places::{ConnectionPlace, ConnectionPlaces};
+pub use port::{MetricsPort, Served, Targets};
 pub use process::Process;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

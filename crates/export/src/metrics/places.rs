@@ -1,4 +1,4 @@
-//! Slots for scrapers' connections. When they are full, one is closed for the newcomer, so nobody can lock others
+//! Slots for connections to a small port. When they are full, one is closed for the newcomer, so nobody can lock others
 //! out: first those that have not sent their request, of these the ones of the busiest address, and of these the
 //! oldest.
 
@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 
 #[derive(Debug)]
-pub(crate) struct ScraperPlaces {
+pub struct ConnectionPlaces {
     most: usize,
     /// By number: a lower one is older.
-    taken: Mutex<BTreeMap<u64, ScraperConnection>>,
+    taken: Mutex<BTreeMap<u64, PlacedConnection>>,
     entered: AtomicU64,
     displaced: AtomicU64,
 }
 
 #[derive(Debug)]
-struct ScraperConnection {
+struct PlacedConnection {
     address: IpAddr,
     has_asked: bool,
     /// Aborting this task closes the connection.
@@ -28,13 +28,13 @@ struct ScraperConnection {
 
 /// The slot of one connection; free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct ScraperPlace {
-    places: Arc<ScraperPlaces>,
+pub struct ConnectionPlace {
+    places: Arc<ConnectionPlaces>,
     number: u64,
 }
 
-impl ScraperPlaces {
-    pub(crate) fn new(most: usize) -> Arc<Self> {
+impl ConnectionPlaces {
+    pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
             taken: Mutex::default(),
@@ -44,12 +44,12 @@ impl ScraperPlaces {
     }
 
     /// Connections that were closed for others.
-    pub(crate) fn displaced(&self) -> u64 {
+    pub fn displaced(&self) -> u64 {
         self.displaced.load(Ordering::Relaxed)
     }
 
     /// A slot, for which another one may have been closed.
-    pub(crate) fn admit_scraper(self: &Arc<Self>, address: IpAddr) -> ScraperPlace {
+    pub fn admit_connection(self: &Arc<Self>, address: IpAddr) -> ConnectionPlace {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         let mut all = self.lock_connections();
         if all.len() >= self.most {
@@ -65,17 +65,17 @@ impl ScraperPlaces {
             }
             self.displaced.fetch_add(1, Ordering::Relaxed);
         }
-        all.insert(number, ScraperConnection { address, has_asked: false, task: None });
-        ScraperPlace { places: self.clone(), number }
+        all.insert(number, PlacedConnection { address, has_asked: false, task: None });
+        ConnectionPlace { places: self.clone(), number }
     }
 
-    fn lock_connections(&self) -> MutexGuard<'_, BTreeMap<u64, ScraperConnection>> {
+    fn lock_connections(&self) -> MutexGuard<'_, BTreeMap<u64, PlacedConnection>> {
         // Each change is one insertion or removal.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The task that serves the connection of a slot.
-    pub(crate) fn register_task(&self, number: u64, task: AbortHandle) {
+    pub fn register_task(&self, number: u64, task: AbortHandle) {
         match self.lock_connections().get_mut(&number) {
             Some(taken) => taken.task = Some(task),
             // It is over, or was closed before this.
@@ -84,19 +84,19 @@ impl ScraperPlaces {
     }
 }
 
-impl ScraperPlace {
-    pub(crate) fn place_number(&self) -> u64 {
+impl ConnectionPlace {
+    pub fn place_number(&self) -> u64 {
         self.number
     }
 
-    pub(crate) fn mark_requested(&self) {
+    pub fn mark_requested(&self) {
         if let Some(taken) = self.places.lock_connections().get_mut(&self.number) {
             taken.has_asked = true;
         }
     }
 }
 
-impl Drop for ScraperPlace {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.places.lock_connections().remove(&self.number);
     }

@@ -5,7 +5,6 @@
 //! meanwhile.
 
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,9 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::metrics::address::Address;
+use crate::metrics::address::{Address, PortError};
 use crate::metrics::page::{Labels, MetricKind, MetricsPage, PageFormat};
-use crate::metrics::places::{ScraperPlace, ScraperPlaces};
+use crate::metrics::places::{ConnectionPlace, ConnectionPlaces};
 use crate::metrics::reply::{self, Body, ScrapeRequest};
 
 /// Simultaneous connections: beyond this, waiting ones are closed for others.
@@ -32,14 +31,6 @@ const CONNECTION: Duration = Duration::from_secs(10);
 const AGE: Duration = Duration::from_secs(1);
 /// Pause after an error of the listener, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// Why a port cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot serve metrics on {address}: {source}; choose another --metrics, or `off`")]
-pub struct PortError {
-    pub address: SocketAddr,
-    pub source: io::Error,
-}
 
 /// A port that is open but not served yet.
 #[derive(Debug)]
@@ -68,28 +59,13 @@ impl MetricsPort {
     /// # Errors
     /// The address of [`Address::At`] cannot be opened.
     pub async fn open(address: &Address, own: SocketAddr) -> Result<Option<MetricsPort>, PortError> {
-        let at = match address {
-            Address::Off => return Ok(None),
-            Address::Auto => own,
-            Address::At(address) => *address,
-        };
-        let opened = async {
-            let listener = TcpListener::bind(at).await?;
-            Ok(MetricsPort { address: listener.local_addr()?, listener })
-        };
-        match opened.await.map_err(|source| PortError { address: at, source }) {
-            Ok(port) => {
-                if !port.address.ip().is_loopback() {
-                    tracing::warn!(address = %port.address, "anyone who reaches this address can read all metrics");
-                }
-                Ok(Some(port))
+        let opened = address.open_port(own, "metrics", "metrics").await?;
+        Ok(opened.map(|(address, listener)| {
+            if !address.ip().is_loopback() {
+                tracing::warn!(%address, "anyone who reaches this address can read all metrics");
             }
-            Err(error) if *address == Address::Auto => {
-                tracing::warn!(address = %at, error = %error.source, "metrics are not served: choose an address with --metrics, or `off`");
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+            MetricsPort { address, listener }
+        }))
     }
 
     /// Its address, with the chosen port.
@@ -115,7 +91,7 @@ impl MetricsPort {
         F: Future<Output = Result<MetricsPage, String>> + Send + 'static,
     {
         let MetricsPort { address, listener } = self;
-        let places = ScraperPlaces::new(CONNECTIONS);
+        let places = ConnectionPlaces::new(CONNECTIONS);
         let pages = Arc::new(Pages { page, targets, last: Default::default(), places: places.clone() });
         let task = tokio::spawn(async move {
             loop {
@@ -127,7 +103,7 @@ impl MetricsPort {
                         continue;
                     }
                 };
-                let place = places.admit_scraper(address.ip());
+                let place = places.admit_connection(address.ip());
                 let (number, pages) = (place.place_number(), pages.clone());
                 let attended = tokio::spawn(async move {
                     let _ = tokio::time::timeout(CONNECTION, pages.serve_connection(stream, &place)).await;
@@ -147,7 +123,7 @@ struct Pages<P> {
     page: P,
     targets: Option<Targets>,
     last: [Mutex<Option<(Instant, Body)>>; PageFormat::ALL.len()],
-    places: Arc<ScraperPlaces>,
+    places: Arc<ConnectionPlaces>,
 }
 
 impl<P, F> Pages<P>
@@ -155,7 +131,7 @@ where
     P: Fn() -> F + Send + Sync + 'static,
     F: Future<Output = Result<MetricsPage, String>> + Send + 'static,
 {
-    async fn serve_connection(self: Arc<Self>, stream: TcpStream, place: &ScraperPlace) {
+    async fn serve_connection(self: Arc<Self>, stream: TcpStream, place: &ConnectionPlace) {
         let answer = service_fn(|request: Request<Incoming>| {
             place.mark_requested();
             let pages = self.clone();

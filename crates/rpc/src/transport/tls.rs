@@ -10,8 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use serde::{Deserialize, Serialize};
+pub use tokio_rustls::rustls::ServerConfig as RustlsServerConfig;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
@@ -160,18 +162,57 @@ pub struct ServerTls {
 pub fn load_server_tls(files: &ServerFiles<'_>, now: SystemTime) -> Result<ServerTls, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let own = load_own_certificate(files.cert, files.key, &provider, now)?;
-    let roots = Arc::new(authorities("client CA", files.client_ca)?);
-    let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
-        .build()
-        .map_err(|e| unusable_file("client CA", files.client_ca, e))?;
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| unusable_file("TLS certificate", files.cert, e))?
-        .with_client_cert_verifier(clients)
-        .with_single_cert(own.chain, own.key)
-        .map_err(|e| unusable_file("TLS certificate", files.cert, e))?;
+    let clients = certificate_verifier(files.client_ca, &provider)?;
+    let mut config = server_config(files, own.chain, own.key, &provider, Some(clients))?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(ServerTls { config: Arc::new(config), validity: own.validity })
+}
+
+/// Reads and checks the files of a server that browsers ask, over HTTP/1.1; with `needs_certificate`, its clients must have
+/// one.
+///
+/// # Errors
+/// A file cannot be used for TLS.
+pub fn load_page_tls(
+    files: &ServerFiles<'_>,
+    needs_certificate: bool,
+    now: SystemTime,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let own = load_own_certificate(files.cert, files.key, &provider, now)?;
+    let clients = needs_certificate.then(|| certificate_verifier(files.client_ca, &provider)).transpose()?;
+    let mut config = server_config(files, own.chain, own.key, &provider, clients)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// What accepts certificates of a CA alone.
+fn certificate_verifier(
+    client_ca: &Path,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let roots = Arc::new(authorities("client CA", client_ca)?);
+    WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+        .build()
+        .map_err(|e| unusable_file("client CA", client_ca, e))
+}
+
+fn server_config(
+    files: &ServerFiles<'_>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    provider: &Arc<CryptoProvider>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+) -> Result<ServerConfig, TlsError> {
+    let unusable = |e| unusable_file("TLS certificate", files.cert, e);
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?;
+    let builder = match clients {
+        Some(clients) => builder.with_client_cert_verifier(clients),
+        None => builder.with_no_client_auth(),
+    };
+    builder.with_single_cert(chain, key).map_err(unusable)
 }
 
 /// What makes a server less safe than it looks, in sentences: a port that others reach without a certificate, and thereby

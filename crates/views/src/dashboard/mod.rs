@@ -7,7 +7,6 @@
 
 mod app;
 mod connection;
-mod element;
 mod events;
 mod follow;
 mod history;

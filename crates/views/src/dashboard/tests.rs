@@ -1122,10 +1122,10 @@ async fn following_writes_shows_the_element_that_was_written() {
 fn elements_are_decoded() {
     let events = &specs()[2];
     let mut batch = [0u8; 64];
-    assert_eq!(super::element::describe_element(events, 0, &batch), "empty");
+    assert_eq!(crate::element::describe_element(events, 0, &batch), "empty");
     append::encode_batch(&mut batch, 1, 9, 2, &[5; 24]);
-    assert_eq!(super::element::describe_element(events, 1024 + 8, &batch), "list 1 batch 9, 2 entries");
-    assert_eq!(super::element::describe_element(events, 8, &batch), "list 0, being written or damaged");
+    assert_eq!(crate::element::describe_element(events, 1024 + 8, &batch), "list 1 batch 9, 2 entries");
+    assert_eq!(crate::element::describe_element(events, 8, &batch), "list 0, being written or damaged");
     let counter = 77u64.to_le_bytes();
-    assert_eq!(super::element::describe_element(&specs()[3], 0, &counter), "count 77");
+    assert_eq!(crate::element::describe_element(&specs()[3], 0, &counter), "count 77");
 }

@@ -5,6 +5,7 @@
 //! names.
 
 pub mod draw;
+pub mod drops;
 pub mod event;
 pub mod event_reader;
 pub mod flow;

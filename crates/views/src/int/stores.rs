@@ -103,7 +103,7 @@ impl StoreCatalog {
     }
 
     /// All stores of DTA reports that can be queried for a flow.
-    pub(crate) fn dta_stores(&self) -> DtaStores {
+    pub fn dta_stores(&self) -> DtaStores {
         let of = |primitive| {
             let stores = self.store_specs().filter(move |spec| spec.kind.primitive() == primitive);
             stores.map(|spec| spec.name.clone()).filter(|name| !telemetry::is_telemetry_store(name)).collect()

@@ -6,6 +6,7 @@
 mod document;
 mod node;
 mod rates;
+mod stages;
 mod then;
 
 use dta_cli::number::{format_count, format_grouped};
@@ -17,6 +18,7 @@ use serde::Serialize;
 pub use document::StatisticsDocument;
 pub use node::{WaterfallNode, ordered_nodes};
 pub use rates::Rates;
+pub use stages::{StageLoss, WaterfallStage, waterfall_stages};
 pub use then::{OfStore, PastWaterfall, past_waterfall};
 
 /// Up to this many reporters and agents are shown one by one; more are summed, unless all are requested.

@@ -10,7 +10,7 @@ use ratatui::widgets::Paragraph;
 
 use super::DrawContext;
 use crate::dashboard::app::{App, MemoryView};
-use crate::dashboard::element;
+use crate::element;
 use dta_cli::number::format_duration;
 
 /// Columns of the element number.

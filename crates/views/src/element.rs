@@ -19,7 +19,7 @@ fn format_value(bytes: &[u8]) -> String {
 
 /// The element `index` of a store, decoded for people. Most slots do not hold their key, so only a query can check
 /// their checksum.
-pub(super) fn describe_element(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
+pub fn describe_element(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
     if (bytes.len() as u64) < spec.element_len() {
         return String::new();
     }

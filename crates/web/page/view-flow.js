@@ -1,0 +1,110 @@
+// All that is known of a flow, drawn as its path.
+
+import { ask } from "./ask.js";
+import { badge, bar, card, empty, failure, field, h, table } from "./elements.js";
+import { age, bytes, clock, count, exact, nanoseconds, named } from "./format.js";
+
+export const flow = {
+  title: "A flow",
+  async mount(root, context) {
+    const wanted = context.parameters.flow;
+    const answer = h("div", { id: "flow" });
+    root.append(card("A flow", null, h("div", { class: "filters" },
+      field("Flow", "flow", wanted, "10.0.0.1:5000->10.0.0.2:5000/udp", (value) => context.change({ flow: value })))), answer);
+    if (!wanted) {
+      answer.replaceChildren(card(null, null, empty("Which flow?", "Type one above, or choose one of the ", h("a", { href: context.link("top", {}) }, "top flows"), ".")));
+      return;
+    }
+    try {
+      const [summary] = await ask("flow", { flow: wanted, at: context.at }, context.signal);
+      answer.replaceChildren(...parts(summary, context));
+      if (!context.at) showTrace(answer, wanted, context);
+    } catch (error) {
+      if (!context.signal.aborted) answer.replaceChildren(failure(error));
+    }
+  },
+};
+
+const ends = (text) => text.replace(/\/[a-z0-9]+$/, "").split("->");
+
+function parts(summary, context) {
+  const nothing = !summary.found && card(null, null, empty("Nothing is known about this flow", "Has it been reported? The sentences below say what was asked."));
+  const path = summary.hops.length > 0 && card("Its path", pathHint(summary), drawPath(summary, context));
+  const others = summary.others.length > 0 && card("Other switches that reported it", "They are not on the path above.", h("div", { class: "path" }, summary.others.map((hop) => hopBox(hop, {}))));
+  const facts = summary.found && card("Figures", null, factList(summary));
+  const drops = summary.drops.length > 0 && card("Drops", null, table([
+    { title: "reason", cell: (d) => d.reason_name ?? `reason ${d.reason}` },
+    { title: "packets", right: true, cell: (d) => exact(d.counted) },
+    { title: "at switch", cell: (d) => d.switches.join(", ") || "–" },
+    { title: "last", cell: (d) => age(d.age_seconds) },
+  ], summary.drops));
+  const answers = summary.stores.filter((s) => s.path || s.counted !== null || s.value !== null);
+  const stores = answers.length > 0 && card("In the stores of reports", null, table([
+    { title: "store", cell: (s) => h("a", { href: context.link("memory", { store: s.store }) }, s.store) },
+    { title: "holds", cell: (s) => (s.path ? s.path.map((hop) => hop ?? "?").join(" → ") : s.value !== null ? h("span", { class: "mono" }, s.value) : exact(s.counted)) },
+  ], answers));
+  const unknown = summary.unknown.length > 0 && card("What is not known", null, h("ul", { class: "sentences" }, summary.unknown.map((sentence) => h("li", {}, sentence))));
+  const pair = [facts, drops, stores].filter(Boolean);
+  return [nothing, path, others, pair.length > 0 && h("div", { class: "columns" }, pair), unknown].filter(Boolean);
+}
+
+function pathHint(summary) {
+  const { path, at } = summary;
+  if (!path) return "Switches that reported the flow; their order is not known.";
+  const sure = path.complete ? "Every hop is known" : `${summary.hops.filter((hop) => hop.switch !== null).length} of ${path.length ?? "?"} hops are known`;
+  return `${sure}${path.looped ? "; it passes a switch twice" : ""}. Reported ${age(path.age_seconds) || "at a time that is not known"}${at ? `, as of ${clock(at)}` : ""}, from ${path.store}.`;
+}
+
+function drawPath(summary, context) {
+  const [source, destination] = ends(summary.flow);
+  const slowest = Math.max(0, ...summary.hops.map((hop) => hop.latency?.value ?? 0));
+  const drops = (hop) => summary.drops.filter((drop) => drop.switches.includes(hop.switch));
+  const end = (text, network) => h("div", { class: "end" }, h("b", { class: "mono" }, text), network && h("span", { class: "faint" }, network));
+  const boxes = summary.hops.flatMap((hop) => [
+    h("div", { class: `wire${hop.switch === null ? " unknown" : ""}` }),
+    hopBox(hop, { slowest, drops: drops(hop) }),
+  ]);
+  return h("div", { class: "path" }, end(source, summary.source_network), boxes, h("div", { class: "wire" }), end(destination, summary.destination_network));
+}
+
+function hopBox(hop, { slowest = 0, drops = [] }) {
+  const facts = [];
+  const fact = (name, value, title) => value !== null && value !== undefined && facts.push(h("dt", {}, name), h("dd", { title }, value));
+  const measured = (m, words) => m && words(m.value);
+  if (hop.latency) fact("latency", [nanoseconds(hop.latency.value), " ", h("span", { class: "faint" }, age(hop.latency.age_seconds))]);
+  if (hop.port !== null || hop.port_name) fact("out of port", named(hop.port, hop.port_name));
+  fact("link use", measured(hop.utilization, count));
+  fact("last record", measured(hop.last_record, bytes));
+  for (const queue of hop.queues ?? []) {
+    const words = [queue.occupancy && `${count(queue.occupancy.value)} deep`, queue.congestion && `congestion ${count(queue.congestion.value)}`].filter(Boolean).join(", ");
+    if (words) fact(`queue ${queue.queue ?? "?"}`, words);
+  }
+  for (const [name, n] of Object.entries(hop.counters ?? {})) fact(name, count(n));
+  for (const drop of drops) fact("drops", h("span", { class: "loss" }, `${drop.counted === null ? "" : exact(drop.counted)} ${drop.reason_name ?? `reason ${drop.reason}`}`));
+  const value = hop.latency?.value ?? 0;
+  const kinds = ["hop-box", value > 0 && value === slowest && "slowest", drops.length > 0 && "dropping", hop.switch === null && "unknown"];
+  return h("div", { class: kinds.filter(Boolean).join(" "), "data-switch": hop.switch },
+    h("h3", {}, hop.switch === null ? "unknown switch" : named(hop.switch, hop.switch_name), hop.switch_name && h("span", { class: "faint" }, ` ${hop.switch}`)),
+    slowest > 0 && bar(value / slowest),
+    h("dl", {}, facts));
+}
+
+function factList(summary) {
+  const facts = [];
+  const fact = (name, value) => value !== null && value !== undefined && facts.push(h("dt", {}, name), h("dd", {}, value));
+  fact("latency of all hops", summary.latency && [nanoseconds(summary.latency.value), " ", h("span", { class: "faint" }, age(summary.latency.age_seconds))]);
+  fact("reports", summary.reports !== null ? exact(summary.reports) : null);
+  fact("packets", summary.packets !== null ? exact(summary.packets) : null);
+  fact("bytes", summary.bytes !== null ? bytes(summary.bytes) : null);
+  fact("sampling", summary.sampling && badge(`1 in ${exact(summary.sampling.value)}, multiplied`, "wait"));
+  fact("congested packets", summary.congested && `${exact(summary.congested.packets)}, the last at switch ${summary.congested.switch ?? "?"} ${age(summary.congested.age_seconds)}`);
+  return facts.length ? h("dl", { class: "facts" }, facts) : h("p", { class: "hint" }, "No figure is known.");
+}
+
+/** Its trace through hosts, where hosts trace. */
+async function showTrace(answer, wanted, context) {
+  const [trace] = await ask("trace", { flow: wanted }, context.signal).catch(() => [null]);
+  if (!trace?.found || context.signal.aborted) return;
+  const points = (trace.points ?? []).map((point) => h("li", {}, `${point.name ?? `point ${point.hop}`}${point.host ? ` on ${point.host}` : ""}`));
+  answer.append(card("Through hosts", "By hosts that trace; dta-collector trace draws it with times.", h("ol", { class: "sentences" }, points)));
+}

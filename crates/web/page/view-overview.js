@@ -1,0 +1,109 @@
+// Where the reports went, and what needs attention.
+
+import { ask, follow, poll } from "./ask.js";
+import { stageFlow } from "./charts.js";
+import { bar, card, empty, failure, h, table } from "./elements.js";
+import { bytes, clock, count, exact, percent } from "./format.js";
+
+const MINUTE = 60;
+
+export const overview = {
+  title: "Overview",
+  mount(root, context) {
+    if (context.at) return mountPast(root, context);
+    const notices = h("div", {});
+    const way = h("div", { id: "waterfall" }, h("p", { class: "hint" }, "Reading counters …"));
+    const stores = h("div", { id: "stores" });
+    const sessions = h("div", { id: "sessions" });
+    root.append(
+      notices,
+      card("Where did the reports go?", "From reporters into memory: what goes on is blue, what was lost red, what something newer replaced grey, what waits amber.", way),
+      card("Stores", "How full each store is, and the share of keys that survive at that load.", stores),
+      card("Sessions", "Translators that may write into memory.", sessions));
+
+    let reading = null;
+    const rates = {};
+    const draw = () => {
+      if (!reading) return;
+      if (!reading.stages.some((stage) => stage.count > 0)) {
+        way.replaceChildren(empty("No report has come yet", "Send some: ", h("code", {}, "dta-manager run-testbed --keep"), " or ", h("code", {}, "dta-reporter send"), "."));
+        return;
+      }
+      way.replaceChildren(stageFlow(reading.stages, rates, way.clientWidth));
+    };
+    follow("waterfall/live", {}, {
+      state: context.setState,
+      problem: (problem) => context.setState("away", problem.detail),
+      waterfall: (document) => {
+        reading = document;
+        for (const { name, rate } of document.stages) {
+          rates[name] = [...(rates[name] ?? []), rate].slice(-MINUTE);
+        }
+        context.setState("live", `live, ${clock(document.time).slice(-12, -4)}`);
+        draw();
+      },
+    }, context.signal);
+    const resized = new ResizeObserver(draw);
+    resized.observe(way);
+    context.signal.addEventListener("abort", () => resized.disconnect());
+
+    poll("health", {}, 5000, (health) => health && notices.replaceChildren(...noticeCard(health)), context.signal);
+    poll("stores", {}, 5000, (rows, error) => stores.replaceChildren(error ? failure(error) : storeTable(rows, context)), context.signal);
+    poll("sessions", {}, 3000, (rows, error) => sessions.replaceChildren(error ? failure(error) : sessionTable(rows)), context.signal);
+  },
+};
+
+function noticeCard({ notices, unreachable }) {
+  const away = unreachable.map((address) => ({ severity: "problem", about: address, text: "this collector does not answer", advice: "what it has is missing everywhere here" }));
+  const all = [...away, ...notices];
+  if (!all.length) return [];
+  const item = (notice) => h("li", { class: notice.severity }, h("strong", {}, notice.about), `: ${notice.text}. `, h("span", { class: "faint" }, `${notice.advice}.`));
+  return [card("What needs attention", null, h("ul", { class: "notices" }, all.map(item)))];
+}
+
+function storeTable(rows, context) {
+  return table([
+    { title: "store", cell: (s) => h("a", { href: context.link("memory", { store: s.name }) }, s.name) },
+    { title: "kind", cell: (s) => s.kind, class: "faint nowrap" },
+    { title: "size", right: true, cell: (s) => bytes(s.bytes), class: "nowrap" },
+    { title: "used", right: true, cell: (s) => h("span", { title: exact(s.used) }, count(s.used)) },
+    { title: "of", right: true, cell: (s) => h("span", { title: exact(s.capacity) }, count(s.capacity)) },
+    { title: "load", cell: (s) => [bar(s.load), percent(s.load)], class: "nowrap" },
+    { title: "survival", right: true, cell: (s) => (s.survival === null ? h("span", { class: "faint" }, "–") : h("span", { class: s.survival < 0.9 ? "loss" : null }, percent(s.survival))) },
+    { title: "copies", right: true, cell: (s) => s.redundancy ?? "–" },
+  ], rows);
+}
+
+function sessionTable(rows) {
+  if (!rows.length) return empty("No session", "No translator has a key to this collector's memory. Start one: ", h("code", {}, "dta-translator run"), ".");
+  const pair = (p) => h("span", { class: p.state === "error" ? "loss nowrap" : "nowrap" }, `${p.purpose} (${p.transport}) ${p.state}  `);
+  return table([
+    { title: "session", cell: (s) => s.name },
+    { title: "translator", cell: (s) => h("span", { class: "mono" }, s.translator) },
+    { title: "frames by", cell: (s) => s.frames_by ?? "–" },
+    { title: "renews within", right: true, cell: (s) => (s.expires_in === null ? "never" : `${Math.round(s.expires_in)} s`) },
+    { title: "stores", cell: (s) => s.stores.join(", ") },
+    { title: "queue pairs", cell: (s) => s.queue_pairs.map(pair) },
+  ], rows);
+}
+
+async function mountPast(root, context) {
+  try {
+    const past = await ask("stats", { at: context.at }, context.signal);
+    if (!past.stores.length) {
+      root.append(card("Then", null, empty("No store has a history", "Give stores epochs: ", h("code", {}, 'epoch = "60s"'), " in their tables of the collector's configuration.")));
+      return;
+    }
+    const lost = (s) => Object.entries(s.lost).map(([name, n]) => h("div", { class: "loss nowrap" }, `${exact(n)} `, h("span", { class: "mono" }, name)));
+    root.append(card("What became of the reports of that moment", "By the epochs of each store. Losses are those of all stores together.", table([
+      { title: "store", cell: (s) => s.store },
+      { title: "epochs", cell: (s) => (s.from ? `${clock(s.from)} to ${clock(s.to)}` : h("span", { class: "faint" }, s.not_written ? "not written yet" : "nothing is kept")), class: "nowrap" },
+      { title: "sent", right: true, cell: (s) => exact(s.sent) },
+      { title: "landed", right: true, cell: (s) => exact(s.landed) },
+      { title: "share", cell: (s) => (s.sent ? [bar(s.landed / s.sent), percent(s.landed / s.sent)] : "–"), class: "nowrap" },
+      { title: "lost", cell: lost },
+    ], past.stores), past.without_epochs.length > 0 && h("p", { class: "hint" }, `Without epochs, and so without a past: ${past.without_epochs.join(", ")}.`)));
+  } catch (error) {
+    if (!context.signal.aborted) root.append(failure(error));
+  }
+}

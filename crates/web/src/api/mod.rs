@@ -1,0 +1,97 @@
+//! The HTTP interface: one table of routes, from which requests are answered and `/api/openapi.json` is made.
+
+mod answers;
+mod routes;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dta_export::names::Names;
+use dta_rpc::{Ask, Spread};
+use http::StatusCode;
+use serde::Serialize;
+use tokio::sync::Semaphore;
+
+pub(crate) use answers::read_waterfall;
+pub(crate) use routes::{REFERRED_SCHEMAS, ROUTES, Route, Schema, SchemaFile};
+
+use crate::counters::{WebCounters, count};
+use crate::live::{EventStream, LiveFeeds};
+use crate::openapi;
+use crate::parameters::Parameters;
+use crate::problem::Problem;
+use crate::{Access, WebOptions};
+
+/// Requests that are answered at a time. Others wait: neither gRPC nor the NIC is to notice the page.
+const TURNS: usize = 4;
+/// How long a request waits for its turn.
+const WAIT: Duration = Duration::from_secs(5);
+/// Where the description of the interface is.
+const DESCRIPTION: &str = "/api/openapi.json";
+
+/// What answers.
+pub(crate) struct WebServer {
+    /// The same as `spread`, for views that take any.
+    pub(crate) ask: Arc<dyn Ask>,
+    pub(crate) spread: Spread,
+    pub(crate) names: Arc<Names>,
+    pub(crate) title: String,
+    pub(crate) version: &'static str,
+    pub(crate) access: Access,
+    pub(crate) counters: Arc<WebCounters>,
+    pub(crate) feeds: LiveFeeds,
+    turns: Semaphore,
+    description: Bytes,
+}
+
+/// An answer, or one that goes on.
+pub(crate) enum WebAnswer {
+    Json(Bytes),
+    Events(EventStream),
+}
+
+/// An answer that is being made.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<WebAnswer, Problem>> + Send>>;
+
+impl WebServer {
+    pub(crate) fn new(options: WebOptions) -> Self {
+        let WebOptions { ask: spread, names, title, version, access, counters } = options;
+        let description = to_json(&openapi::describe_interface(version)).unwrap_or_default();
+        Self {
+            ask: Arc::new(spread.clone()),
+            spread,
+            names,
+            title,
+            version,
+            access,
+            counters,
+            feeds: LiveFeeds::default(),
+            turns: Semaphore::new(TURNS),
+            description: description.into(),
+        }
+    }
+
+    pub(crate) async fn answer(self: &Arc<Self>, path: &str, query: &str) -> Result<WebAnswer, Problem> {
+        if path == DESCRIPTION {
+            return Ok(WebAnswer::Json(self.description.clone()));
+        }
+        let Some(route) = ROUTES.iter().find(|route| route.path == path) else {
+            let detail = format!("there is nothing at {path:?}: {DESCRIPTION} lists what there is");
+            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        };
+        let parameters = Parameters::parse(query, route.parameters)?;
+        let _turn = tokio::time::timeout(WAIT, self.turns.acquire()).await.map_err(|_| {
+            count(&self.counters.busy);
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "others are being answered: ask again")
+        })?;
+        (route.answer)(self.clone(), parameters).await
+    }
+}
+
+pub(crate) fn to_json(document: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    serde_json::to_vec(document)
+        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("no JSON: {error}")))
+}

@@ -1,0 +1,53 @@
+//! A page in the browser and the HTTP interface beneath it, read-only.
+//!
+//! [`WebPort`] opens the port and serves it. Every answer comes through [`dta_rpc::Ask`] and the views that the command line
+//! and the dashboard use. `api` has the routes: their parameters and `/api/openapi.json` come from one table. `live` sends
+//! what changes as server-sent events, and `mcp` offers the routes to agents as tools. `access` refuses what comes from other sites or has no token, and `page` embeds
+//! the page's files.
+
+mod access;
+mod api;
+mod counters;
+mod live;
+mod mcp;
+mod openapi;
+mod page;
+mod parameters;
+mod port;
+mod problem;
+mod stall;
+
+pub use access::Access;
+pub use counters::WebCounters;
+pub use port::{ServedWeb, WebPort};
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use dta_export::names::Names;
+use dta_rpc::Spread;
+
+/// The default address of a collector's page.
+pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40055);
+
+/// Answers an agent that speaks the Model Context Protocol over standard input and output, until that is closed.
+///
+/// # Errors
+/// They cannot be read or written.
+pub async fn serve_agent(options: WebOptions) -> std::io::Result<()> {
+    let server = Arc::new(api::WebServer::new(options));
+    mcp::serve_lines(&server, tokio::io::stdin(), tokio::io::stdout()).await
+}
+
+/// What a page shows, and to whom.
+pub struct WebOptions {
+    /// Whom it asks.
+    pub ask: Spread,
+    /// Names of switches, ports, drop reasons and networks.
+    pub names: Arc<Names>,
+    /// Whose figures these are, for the page's title.
+    pub title: String,
+    pub version: &'static str,
+    pub access: Access,
+    pub counters: Arc<WebCounters>,
+}
