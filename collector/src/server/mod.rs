@@ -284,7 +284,7 @@ impl RunningCollector {
     /// The page's address for a browser, if there is a page.
     pub fn page_url(&self) -> Option<String> {
         #[cfg(feature = "web")]
-        return self.page.as_ref().map(dta_web::ServedWeb::url);
+        return self.page.as_ref().map(dta_web::ServedWeb::page_url);
         #[cfg(not(feature = "web"))]
         None
     }

@@ -101,10 +101,30 @@ function factList(summary) {
   return facts.length ? h("dl", { class: "facts" }, facts) : h("p", { class: "hint" }, "No figure is known.");
 }
 
-/** Its trace through hosts, where hosts trace. */
+/** Its trace through hosts, where hosts trace: from point to point, as long as each took. */
 async function showTrace(answer, wanted, context) {
+  const stores = await ask("stores", {}, context.signal).catch(() => []);
+  if (!stores.some((store) => store.name === "trace-events")) return;
   const [trace] = await ask("trace", { flow: wanted }, context.signal).catch(() => [null]);
   if (!trace?.found || context.signal.aborted) return;
-  const points = (trace.points ?? []).map((point) => h("li", {}, `${point.name ?? `point ${point.hop}`}${point.host ? ` on ${point.host}` : ""}`));
-  answer.append(card("Through hosts", "By hosts that trace; dta-collector trace draws it with times.", h("ol", { class: "sentences" }, points)));
+  const point = (hop) => {
+    const found = trace.points.find((one) => one.hop === hop);
+    return [found?.host_name ?? (found?.host != null ? `host ${found.host}` : null), found?.name ?? `point ${hop}`].filter(Boolean).join(": ");
+  };
+  const longest = Math.max(1, ...trace.segments.map((segment) => segment.times?.median ?? 0));
+  const signed = (ns) => (ns < 0 ? `-${nanoseconds(-ns)}` : nanoseconds(ns));
+  const columns = [
+    { title: "from", cell: (s) => point(s.from) },
+    { title: "to", cell: (s) => point(s.to) },
+    { title: "median", right: true, cell: (s) => (s.times ? signed(s.times.median) : "–"), class: "nowrap" },
+    { title: "", cell: (s) => s.times && bar(s.times.median / longest) },
+    { title: "99 %", right: true, cell: (s) => (s.times ? signed(s.times.p99) : "–"), class: "nowrap" },
+    { title: "possible error", right: true, cell: (s) => (s.bound === null ? "–" : `± ${nanoseconds(s.bound)}`), class: "nowrap faint" },
+    { title: "packets", right: true, cell: (s) => exact(s.packets) },
+  ];
+  const total = trace.total ? ` All of it takes ${signed(trace.total.median)} (median).` : "";
+  const drops = trace.drops.map((drop) => h("li", { class: "loss" }, `${exact(drop.counted ?? drop.listed)} dropped on ${drop.host_name ?? `host ${drop.host}`}: ${drop.reason_name ?? `reason ${drop.reason ?? "?"}`}`));
+  answer.append(card("Through hosts", `By ${exact(trace.sampled)} sampled packets.${total}`, table(columns, trace.segments),
+    drops.length > 0 && h("ul", { class: "losses" }, drops),
+    trace.lacks.length > 0 && h("ul", { class: "sentences" }, trace.lacks.map((sentence) => h("li", {}, sentence)))));
 }

@@ -36,7 +36,7 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 /// They cannot be read or written.
 pub async fn serve_agent(options: WebOptions) -> std::io::Result<()> {
     let server = Arc::new(api::WebServer::new(options));
-    mcp::serve_lines(&server, tokio::io::stdin(), tokio::io::stdout()).await
+    mcp::serve_standard_streams(&server).await
 }
 
 /// What a page shows, and to whom.

@@ -1,13 +1,14 @@
 //! The Model Context Protocol, for agents: each route that answers with a document is a tool, over HTTP at `/mcp` and over
 //! standard input and output. The messages are JSON-RPC 2.0, one at a time; there is nothing to subscribe to.
 
+use std::io::{BufRead, Write};
 use std::sync::Arc;
 
 use dta_files::moment;
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
 
-use crate::api::{ROUTES, Route, Schema, WebAnswer, WebServer};
+use crate::api::{AnswerSchema, ROUTES, Route, WebAnswer, WebServer};
 use crate::parameters::{Parameter, ParameterKind};
 use crate::problem::Problem;
 
@@ -48,20 +49,26 @@ pub(crate) async fn answer_message(server: &Arc<WebServer>, text: &[u8]) -> Opti
     })
 }
 
-/// Answers messages, a line each, until the other end closes.
-pub(crate) async fn serve_lines(
-    server: &Arc<WebServer>,
-    input: impl AsyncRead + Unpin,
-    mut output: impl AsyncWrite + Unpin,
-) -> std::io::Result<()> {
-    let mut lines = BufReader::new(input).lines();
-    while let Some(line) = lines.next_line().await? {
+/// Answers messages, a line each, on standard input and output, until the input is closed.
+pub(crate) async fn serve_standard_streams(server: &Arc<WebServer>) -> std::io::Result<()> {
+    let (sender, mut lines) = mpsc::channel(1);
+    // Standard input can only be waited for by a thread, which ends with the process.
+    std::thread::Builder::new().name("dta-agent".into()).spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    })?;
+    while let Some(line) = lines.recv().await {
+        let line = line?;
         if line.trim().is_empty() {
             continue;
         }
         if let Some(answer) = answer_message(server, line.as_bytes()).await {
-            output.write_all(format!("{answer}\n").as_bytes()).await?;
-            output.flush().await?;
+            let mut output = std::io::stdout().lock();
+            writeln!(output, "{answer}")?;
+            output.flush()?;
         }
     }
     Ok(())
@@ -83,7 +90,7 @@ fn describe_server(server: &WebServer, parameters: &Value) -> Value {
 
 /// The routes that are tools: those whose answer ends.
 fn tool_routes() -> impl Iterator<Item = &'static Route> {
-    ROUTES.iter().filter(|route| !matches!(route.schema, Schema::Events(_)))
+    ROUTES.iter().filter(|route| !matches!(route.schema, AnswerSchema::Events(_)))
 }
 
 fn describe_tool(route: &Route) -> Value {

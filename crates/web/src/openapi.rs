@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::{REFERRED_SCHEMAS, ROUTES, Route, Schema, SchemaFile};
+use crate::api::{AnswerSchema, REFERRED_SCHEMAS, ROUTES, Route, SchemaFile};
 use crate::parameters::{Parameter, ParameterKind};
 
 /// An OpenAPI document.
@@ -39,12 +39,14 @@ pub(crate) fn describe_interface(version: &str) -> Value {
 fn describe_route(route: &Route) -> Value {
     let reference = |file: SchemaFile| json!({ "$ref": component_reference(file.name) });
     let (content_type, schema) = match route.schema {
-        Schema::Document(file) => ("application/json", reference(file)),
-        Schema::NowOrThen(now, then) => {
+        AnswerSchema::Document(file) => ("application/json", reference(file)),
+        AnswerSchema::NowOrThen(now, then) => {
             ("application/json", json!({ "oneOf": [reference(now), reference(then)] }))
         }
-        Schema::List(file) => ("application/json", json!({ "type": "array", "items": reference(file) })),
-        Schema::Events(file) => ("text/event-stream", reference(file)),
+        AnswerSchema::List(file) => {
+            ("application/json", json!({ "type": "array", "items": reference(file) }))
+        }
+        AnswerSchema::Events(file) => ("text/event-stream", reference(file)),
     };
     let problem = json!({
         "description": "why there is no answer",
@@ -92,8 +94,10 @@ fn redirect_references(value: &mut Value, name: &str) {
     match value {
         Value::Object(fields) => {
             if let Some(Value::String(target)) = fields.get_mut("$ref") {
-                *target = match (target.strip_suffix(".json"), target.strip_prefix('#')) {
-                    (Some(other), _) => component_reference(other),
+                *target = match (target.split_once(".json"), target.strip_prefix('#')) {
+                    (Some((other, inside)), _) => {
+                        format!("{}{}", component_reference(other), inside.trim_start_matches('#'))
+                    }
                     (None, Some(inside)) => format!("{}{inside}", component_reference(name)),
                     (None, None) => std::mem::take(target),
                 };

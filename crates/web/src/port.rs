@@ -71,7 +71,7 @@ pub struct ServedWeb {
 
 impl ServedWeb {
     /// The page's address, as a browser takes it.
-    pub fn url(&self) -> String {
+    pub fn page_url(&self) -> String {
         let scheme = if self.tls.borrow().is_some() { "https" } else { "http" };
         format!("{scheme}://{}/", self.address)
     }

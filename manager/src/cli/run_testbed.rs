@@ -382,7 +382,7 @@ fn build_runtime() -> std::io::Result<tokio::runtime::Runtime> {
 fn announce_running(testbed: &Testbed) -> anyhow::Result<()> {
     let daemons = &testbed.daemons;
     dta_cli::print_line(format_args!(
-        "\nStill running, until Ctrl-C.{3} Look at it from another terminal:\n  \
+        "\nStill running, until Ctrl-C.{4} Look at it from another terminal:\n  \
          dta-collector dashboard --collector {0}\n  dta-collector stats --collector {0}\n  \
          dta-collector top --by bytes --collector {0}\n  \
          dta-translator stats --translator http://{1}\n  \

@@ -12,10 +12,14 @@ pub(crate) fn hold(name: &str, document: &Value) {
     assert!(faults.is_empty(), "{name}: {faults:#?} in {document:#}");
 }
 
-/// A file of `docs/schemas`.
+/// A schema file.
 pub(crate) fn read(file: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas").join(file);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // Those of commands, and those that the page's interface alone has.
+    let folders = ["docs/schemas", "crates/web/schemas"];
+    let paths = folders.map(|folder| project.join(folder).join(file));
+    let path = paths.iter().find(|path| path.exists()).unwrap_or(&paths[0]);
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 

@@ -46,9 +46,7 @@ pub(crate) fn request(
     }
     // A server may refuse before it has read all of it.
     let _ = stream.write_all(format!("{text}\r\n{body}").as_bytes());
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    let answer = String::from_utf8(answer).ok()?;
+    let answer = String::from_utf8(read_answer(&mut stream)).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let mut lines = head.lines();
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
@@ -57,6 +55,25 @@ pub(crate) fn request(
         .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
         .collect();
     Some(HttpAnswer { status, headers, body: body.to_owned() })
+}
+
+/// Reads up to the length that the head says, or to the end: chromedriver keeps its connections.
+fn read_answer(stream: &mut TcpStream) -> Vec<u8> {
+    let (mut answer, mut part) = (Vec::new(), [0; 64 << 10]);
+    loop {
+        let read = stream.read(&mut part).unwrap_or(0);
+        answer.extend_from_slice(&part[..read]);
+        let text = String::from_utf8_lossy(&answer);
+        let is_whole = text.split_once("\r\n\r\n").is_some_and(|(head, _)| {
+            let lines = head.lines().filter_map(|line| line.split_once(": "));
+            let mut lengths = lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+            let length: Option<usize> = lengths.next().and_then(|(_, length)| length.trim().parse().ok());
+            length.is_some_and(|length| answer.len() >= head.len() + 4 + length)
+        });
+        if read == 0 || is_whole {
+            return answer;
+        }
+    }
 }
 
 pub(crate) fn get(address: &str, path: &str) -> HttpAnswer {

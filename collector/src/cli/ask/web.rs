@@ -73,7 +73,7 @@ pub(super) fn run_page(args: WebArgs) -> anyhow::Result<CommandStatus> {
         let options = args.asked.web_options().await?;
         let Some(port) = WebPort::open(&Address::At(args.listen)).await? else { return Ok(()) };
         let served = port.serve(options, None);
-        dta_cli::print_line(served.url())?;
+        dta_cli::print_line(served.page_url())?;
         tokio::signal::ctrl_c().await?;
         anyhow::Ok(())
     })?;

@@ -24,7 +24,6 @@ use dta_views::int::flow::{DtaStores, FlowQuery};
 use dta_views::int::top::{By, Criteria, Keys, Ranking};
 use dta_views::memory::{fetch_elements, map_memory};
 use dta_views::sessions::fetch_session_rows;
-use dta_views::stores::fetch_store_rows;
 use dta_views::trace;
 use dta_views::waterfall::{self, Rates, StatisticsDocument, WaterfallStage};
 use http::StatusCode;
@@ -42,7 +41,7 @@ const MOST_FLOWS: usize = 32;
 
 type Answer = Result<WebAnswer, Problem>;
 
-fn json(document: &impl Serialize) -> Answer {
+fn json_answer(document: &(impl Serialize + ?Sized)) -> Answer {
     Ok(WebAnswer::Json(to_json(document)?.into()))
 }
 
@@ -59,11 +58,11 @@ struct HealthDocument<'a> {
 }
 
 pub(super) async fn health(server: Arc<WebServer>, _: Parameters) -> Answer {
-    let stores = fetch_store_rows(&server.spread).await?;
+    let stores = server.recent_stores().await?;
     let sessions = fetch_session_rows(&server.spread).await?;
     let nodes = waterfall::ordered_nodes(server.ask.statistics().await?);
     let members = server.spread.members();
-    json(&HealthDocument {
+    json_answer(&HealthDocument {
         collector: &server.title,
         version: server.version,
         time: moment::format_utc(moment::now()),
@@ -98,7 +97,7 @@ pub(crate) async fn read_waterfall(
 }
 
 pub(super) async fn waterfall(server: Arc<WebServer>, _: Parameters) -> Answer {
-    json(&read_waterfall(&server, &mut Rates::default()).await?)
+    json_answer(&read_waterfall(&server, &mut Rates::default()).await?)
 }
 
 pub(super) async fn live_waterfall(server: Arc<WebServer>, _: Parameters) -> Answer {
@@ -120,10 +119,10 @@ fn requested_span(parameters: &Parameters) -> Result<Option<Span>, Problem> {
 pub(super) async fn stats(server: Arc<WebServer>, parameters: Parameters) -> Answer {
     let Some(span) = requested_span(&parameters)? else {
         let nodes = waterfall::ordered_nodes(server.spread.statistics_by_address().await?);
-        return json(&StatisticsDocument::from_nodes(&nodes));
+        return json_answer(&StatisticsDocument::from_nodes(&nodes));
     };
     let names: Vec<String> = store_specs(&server).await?.into_iter().map(|spec| spec.name).collect();
-    json(&waterfall::past_waterfall(&*server.ask, &names, span).await?)
+    json_answer(&waterfall::past_waterfall(&*server.ask, &names, span).await?)
 }
 
 async fn store_specs(server: &WebServer) -> Result<Vec<StoreSpec>, Problem> {
@@ -132,11 +131,11 @@ async fn store_specs(server: &WebServer) -> Result<Vec<StoreSpec>, Problem> {
 }
 
 pub(super) async fn stores(server: Arc<WebServer>, _: Parameters) -> Answer {
-    json(&fetch_store_rows(&server.spread).await?)
+    json_answer(&server.recent_stores().await?[..])
 }
 
 pub(super) async fn sessions(server: Arc<WebServer>, _: Parameters) -> Answer {
-    json(&fetch_session_rows(&server.spread).await?.sessions)
+    json_answer(&fetch_session_rows(&server.spread).await?.sessions)
 }
 
 pub(super) async fn epochs(server: Arc<WebServer>, parameters: Parameters) -> Answer {
@@ -147,7 +146,7 @@ pub(super) async fn epochs(server: Arc<WebServer>, parameters: Parameters) -> An
         most: parameters.number("number", 100, 4096)? as u32,
     };
     let epochs = server.spread.newest_epochs(request).await?.epochs;
-    json(&epochs.iter().map(EpochSummary::from).collect::<Vec<_>>())
+    json_answer(&epochs.iter().map(EpochSummary::from).collect::<Vec<_>>())
 }
 
 /// Keys with the answer of each, and the epoch that answered.
@@ -176,14 +175,14 @@ pub(super) async fn values(server: Arc<WebServer>, parameters: Parameters) -> An
     let answers = query_keys::<KeyWriteAnswer>(&server, &parameters, kind).await?;
     let result =
         |(key, answer, epoch): &(_, _, Option<Epoch>)| ValueResult::from_answer(key, answer, epoch.as_ref());
-    json(&answers.iter().map(result).collect::<Vec<_>>())
+    json_answer(&answers.iter().map(result).collect::<Vec<_>>())
 }
 
 pub(super) async fn paths(server: Arc<WebServer>, parameters: Parameters) -> Answer {
     let answers = query_keys::<PathAnswer>(&server, &parameters, QuestionKind::Postcarding).await?;
     let result =
         |(key, answer, epoch): &(_, _, Option<Epoch>)| PathResult::from_answer(key, answer, epoch.as_ref());
-    json(&answers.iter().map(result).collect::<Vec<_>>())
+    json_answer(&answers.iter().map(result).collect::<Vec<_>>())
 }
 
 pub(super) async fn counts(server: Arc<WebServer>, parameters: Parameters) -> Answer {
@@ -202,7 +201,7 @@ pub(super) async fn counts(server: Arc<WebServer>, parameters: Parameters) -> An
         lacks: missing.as_ref(),
         epoch: epoch.as_ref().map(EpochSummary::from),
     };
-    json(&answers.iter().map(result).collect::<Vec<_>>())
+    json_answer(&answers.iter().map(result).collect::<Vec<_>>())
 }
 
 pub(super) async fn sketches(server: Arc<WebServer>, parameters: Parameters) -> Answer {
@@ -212,7 +211,7 @@ pub(super) async fn sketches(server: Arc<WebServer>, parameters: Parameters) -> 
     let result = |(key, answer, epoch): &(_, _, Option<Epoch>)| {
         SketchResult::from_answer(key, answer, number, epoch.as_ref())
     };
-    json(&answers.iter().map(result).collect::<Vec<_>>())
+    json_answer(&answers.iter().map(result).collect::<Vec<_>>())
 }
 
 fn requested_flows(parameters: &Parameters) -> Result<Vec<Flow>, Problem> {
@@ -229,7 +228,7 @@ pub(super) async fn flows(server: Arc<WebServer>, parameters: Parameters) -> Ans
     let catalog = StoreCatalog::fetch_from(&*server.ask).await?;
     let dta = if catalog.has_int_stores() { DtaStores::default() } else { catalog.dta_stores() };
     let (ask, names, at) = (server.ask.clone(), server.names.clone(), parameters.moment("at")?);
-    json(&FlowQuery { ask, dta, names, at }.summarize_flows(&flows).await?)
+    json_answer(&FlowQuery { ask, dta, names, at }.summarize_flows(&flows).await?)
 }
 
 pub(super) async fn traces(server: Arc<WebServer>, parameters: Parameters) -> Answer {
@@ -237,10 +236,10 @@ pub(super) async fn traces(server: Arc<WebServer>, parameters: Parameters) -> An
     for flow in requested_flows(&parameters)? {
         traces.push(trace::flow::trace_flow(&*server.ask, &flow).await?);
     }
-    json(&traces)
+    json_answer(&traces)
 }
 
-pub(super) async fn top(server: Arc<WebServer>, parameters: Parameters) -> Answer {
+pub(super) async fn top_flows(server: Arc<WebServer>, parameters: Parameters) -> Answer {
     let criteria = Criteria {
         by: parameters.parse_as::<By>("by")?.unwrap_or_default(),
         most: parameters.number("number", 20, 10_000)? as usize,
@@ -250,7 +249,7 @@ pub(super) async fn top(server: Arc<WebServer>, parameters: Parameters) -> Answe
         at: parameters.moment("at")?,
         names: server.names.clone(),
     };
-    json(&Ranking::new(server.ask.clone(), criteria).rank_flows().await?)
+    json_answer(&Ranking::new(server.ask.clone(), criteria).rank_flows().await?)
 }
 
 fn requested_events(server: &WebServer, parameters: &Parameters) -> Result<Filter, Problem> {
@@ -308,7 +307,7 @@ pub(super) async fn events(server: Arc<WebServer>, parameters: Parameters) -> An
         Ok(())
     };
     read_events(&server, &parameters, filter, most, take).await?;
-    json(&lines)
+    json_answer(&lines)
 }
 
 pub(super) async fn live_events(server: Arc<WebServer>, parameters: Parameters) -> Answer {
@@ -324,7 +323,7 @@ pub(super) async fn drops(server: Arc<WebServer>, parameters: Parameters) -> Ans
         Ok(())
     };
     read_events(&server, &parameters, filter, MOST_EVENTS, take).await?;
-    json(&counter.into_summary())
+    json_answer(&counter.into_summary())
 }
 
 async fn requested_store(server: &WebServer, parameters: &Parameters) -> Result<StoreSpec, Problem> {
@@ -339,7 +338,7 @@ async fn requested_store(server: &WebServer, parameters: &Parameters) -> Result<
 pub(super) async fn memory_map(server: Arc<WebServer>, parameters: Parameters) -> Answer {
     let store = requested_store(&server, &parameters).await?;
     let cells = parameters.number("cells", 1024, 4096)?;
-    json(&map_memory(&*server.ask, &store, cells).await?)
+    json_answer(&map_memory(&*server.ask, &store, cells).await?)
 }
 
 pub(super) async fn memory(server: Arc<WebServer>, parameters: Parameters) -> Answer {
@@ -350,5 +349,5 @@ pub(super) async fn memory(server: Arc<WebServer>, parameters: Parameters) -> An
         let detail = format!("the store {} has {} elements", store.name, store.element_count());
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     }
-    json(&fetch_elements(&*server.ask, &store, first, count).await?)
+    json_answer(&fetch_elements(&*server.ask, &store, first, count).await?)
 }

@@ -6,17 +6,18 @@ mod routes;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dta_export::names::Names;
 use dta_rpc::{Ask, Spread};
+use dta_views::stores::{StoreRow, fetch_store_rows};
 use http::StatusCode;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
 pub(crate) use answers::read_waterfall;
-pub(crate) use routes::{REFERRED_SCHEMAS, ROUTES, Route, Schema, SchemaFile};
+pub(crate) use routes::{AnswerSchema, REFERRED_SCHEMAS, ROUTES, Route, SchemaFile};
 
 use crate::counters::{WebCounters, count};
 use crate::live::{EventStream, LiveFeeds};
@@ -29,6 +30,8 @@ use crate::{Access, WebOptions};
 const TURNS: usize = 4;
 /// How long a request waits for its turn.
 const WAIT: Duration = Duration::from_secs(5);
+/// Greatest age of what is said of stores.
+const STORE_AGE: Duration = Duration::from_secs(2);
 /// Where the description of the interface is.
 const DESCRIPTION: &str = "/api/openapi.json";
 
@@ -45,6 +48,8 @@ pub(crate) struct WebServer {
     pub(crate) feeds: LiveFeeds,
     turns: Semaphore,
     description: Bytes,
+    /// When the stores were last asked for, and what they were.
+    stores: tokio::sync::Mutex<Option<(Instant, Arc<[StoreRow]>)>>,
 }
 
 /// An answer, or one that goes on.
@@ -71,6 +76,21 @@ impl WebServer {
             feeds: LiveFeeds::default(),
             turns: Semaphore::new(TURNS),
             description: description.into(),
+            stores: Default::default(),
+        }
+    }
+
+    /// The stores as they were a moment ago: measuring them reads a sample of all memory, which pages that are open at the
+    /// same time share.
+    pub(crate) async fn recent_stores(&self) -> Result<Arc<[StoreRow]>, Problem> {
+        let mut last = self.stores.lock().await;
+        match &*last {
+            Some((measured, rows)) if measured.elapsed() < STORE_AGE => Ok(rows.clone()),
+            _ => {
+                let rows: Arc<[StoreRow]> = fetch_store_rows(&self.spread).await?.into();
+                *last = Some((Instant::now(), rows.clone()));
+                Ok(rows)
+            }
         }
     }
 
@@ -91,7 +111,7 @@ impl WebServer {
     }
 }
 
-pub(crate) fn to_json(document: &impl Serialize) -> Result<Vec<u8>, Problem> {
+pub(crate) fn to_json(document: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, Problem> {
     serde_json::to_vec(document)
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("no JSON: {error}")))
 }

@@ -10,13 +10,13 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) parameters: &'static [Parameter],
-    pub(crate) schema: Schema,
+    pub(crate) schema: AnswerSchema,
     pub(crate) answer: fn(Arc<WebServer>, Parameters) -> Answering,
 }
 
 /// What an answer is like.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Schema {
+pub(crate) enum AnswerSchema {
     /// A document.
     Document(SchemaFile),
     /// One of two, depending on whether another moment is asked about.
@@ -103,42 +103,45 @@ pub(crate) const ROUTES: &[Route] = &[
         "/api/v1/health",
         "whose figures these are, and what needs attention",
         [],
-        Schema::Document(web_schema!("health")),
+        AnswerSchema::Document(web_schema!("health")),
         health
     ),
     route!(
         "/api/v1/waterfall",
         "where reports went: stages with what ended there",
         [],
-        Schema::Document(web_schema!("waterfall")),
+        AnswerSchema::Document(web_schema!("waterfall")),
         waterfall
     ),
     route!(
         "/api/v1/waterfall/live",
         "the waterfall once a second, with rates (events `waterfall`, `problem`)",
         [],
-        Schema::Events(web_schema!("waterfall")),
+        AnswerSchema::Events(web_schema!("waterfall")),
         live_waterfall
     ),
     route!(
         "/api/v1/stats",
         "the counters of every node; with at or since, what became of the reports of past epochs",
         [AT, SINCE, UNTIL],
-        Schema::NowOrThen(command_schema!("dta-collector-stats"), command_schema!("dta-collector-stats-at")),
+        AnswerSchema::NowOrThen(
+            command_schema!("dta-collector-stats"),
+            command_schema!("dta-collector-stats-at")
+        ),
         stats
     ),
     route!(
         "/api/v1/stores",
         "stores with load and survival",
         [],
-        Schema::Document(command_schema!("dta-collector-stores")),
+        AnswerSchema::Document(command_schema!("dta-collector-stores")),
         stores
     ),
     route!(
         "/api/v1/sessions",
         "sessions of translators and their queue pairs",
         [],
-        Schema::Document(command_schema!("dta-collector-sessions")),
+        AnswerSchema::Document(command_schema!("dta-collector-sessions")),
         sessions
     ),
     route!(
@@ -150,49 +153,49 @@ pub(crate) const ROUTES: &[Route] = &[
             UNTIL,
             optional("number", ParameterKind::Number, "how many at most, 100 without it")
         ],
-        Schema::Document(command_schema!("dta-collector-history")),
+        AnswerSchema::Document(command_schema!("dta-collector-history")),
         epochs
     ),
     route!(
         "/api/v1/query/key-write",
         "the last value of keys",
         [KEY, STORE, AT],
-        Schema::Document(command_schema!("dta-collector-query-key-write")),
+        AnswerSchema::Document(command_schema!("dta-collector-query-key-write")),
         values
     ),
     route!(
         "/api/v1/query/postcarding",
         "the path of keys",
         [KEY, STORE, AT],
-        Schema::Document(command_schema!("dta-collector-query-postcarding")),
+        AnswerSchema::Document(command_schema!("dta-collector-query-postcarding")),
         paths
     ),
     route!(
         "/api/v1/query/key-increment",
         "the count of keys, and what it may be missing",
         [KEY, STORE, AT],
-        Schema::Document(command_schema!("dta-collector-query-key-increment")),
+        AnswerSchema::Document(command_schema!("dta-collector-query-key-increment")),
         counts
     ),
     route!(
         "/api/v1/query/sketch-merge",
         "the estimate of keys in one epoch of reporters",
         [KEY, STORE, AT, required("epoch", ParameterKind::Number, "the epoch, as reporters number them")],
-        Schema::Document(command_schema!("dta-collector-query-sketch-merge")),
+        AnswerSchema::Document(command_schema!("dta-collector-query-sketch-merge")),
         sketches
     ),
     route!(
         "/api/v1/flow",
         "all that is known of flows: path, latencies, queues, counts, drops",
         [FLOW, AT],
-        Schema::Document(command_schema!("dta-collector-query-flow")),
+        AnswerSchema::Document(command_schema!("dta-collector-query-flow")),
         flows
     ),
     route!(
         "/api/v1/trace",
         "where packets of flows spent their time in hosts",
         [FLOW],
-        Schema::Document(command_schema!("dta-collector-trace")),
+        AnswerSchema::Document(command_schema!("dta-collector-trace")),
         traces
     ),
     route!(
@@ -206,8 +209,8 @@ pub(crate) const ROUTES: &[Route] = &[
             optional("keys", ParameterKind::Text, "take flows from this append store of keys"),
             AT
         ],
-        Schema::Document(command_schema!("dta-collector-top")),
-        top
+        AnswerSchema::Document(command_schema!("dta-collector-top")),
+        top_flows
     ),
     route!(
         "/api/v1/events",
@@ -222,28 +225,28 @@ pub(crate) const ROUTES: &[Route] = &[
             SINCE,
             UNTIL
         ],
-        Schema::List(command_schema!("dta-collector-tail-events")),
+        AnswerSchema::List(command_schema!("dta-collector-tail-events")),
         events
     ),
     route!(
         "/api/v1/events/live",
         "events as they come (events `event`, `skipped`)",
         [KIND, OF_FLOW, PREFIX, SWITCH],
-        Schema::Events(command_schema!("dta-collector-tail-events")),
+        AnswerSchema::Events(command_schema!("dta-collector-tail-events")),
         live_events
     ),
     route!(
         "/api/v1/drops",
         "dropped packets by place and reason",
         [OF_FLOW, PREFIX, SWITCH, AT, SINCE, UNTIL],
-        Schema::Document(web_schema!("drops")),
+        AnswerSchema::Document(web_schema!("drops")),
         drops
     ),
     route!(
         "/api/v1/memory/map",
         "how full a store is from its first element to its last",
         [NAMED_STORE, optional("cells", ParameterKind::Number, "how many cells at most, 1024 without it")],
-        Schema::Document(web_schema!("memory-map")),
+        AnswerSchema::Document(web_schema!("memory-map")),
         memory_map
     ),
     route!(
@@ -254,7 +257,7 @@ pub(crate) const ROUTES: &[Route] = &[
             optional("first", ParameterKind::Number, "the first element, 0 without it"),
             optional("count", ParameterKind::Number, "how many, 16 without it")
         ],
-        Schema::Document(web_schema!("memory")),
+        AnswerSchema::Document(web_schema!("memory")),
         memory
     ),
 ];
@@ -266,7 +269,7 @@ impl Route {
     }
 }
 
-impl Schema {
+impl AnswerSchema {
     pub(crate) fn files(self) -> Vec<SchemaFile> {
         match self {
             Self::Document(file) | Self::List(file) | Self::Events(file) => vec![file],
