@@ -21,7 +21,6 @@ const FRESH: Duration = Duration::from_secs(5);
 /// taken all at once.
 const STEADY: Duration = Duration::from_secs(2);
 
-/// A collector's place in a cluster.
 #[derive(Debug)]
 pub struct ClusterMembership {
     id: String,
@@ -89,7 +88,6 @@ impl ClusterMembership {
         let _ = self.lease.set(lease);
     }
 
-    /// Takes in a newer view.
     pub fn update_view(&self, view: Arc<View>) {
         self.in_effect().update_view(view, moment::now());
     }

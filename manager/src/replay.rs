@@ -51,7 +51,6 @@ pub fn load_datagrams(path: &Path, ports: &[u16]) -> Result<Load, CaptureError> 
     Ok(load)
 }
 
-/// The capture's Ethernet frames.
 pub fn load_frames(path: &Path) -> Result<Load, CaptureError> {
     let mut load = Load::default();
     let summary = capture::read(path, |packet| {
@@ -172,7 +171,6 @@ fn send(
     Ok(ReplayOutcome { sent: counters.sent, seconds: start.elapsed().as_secs_f64(), losses })
 }
 
-/// Waits until `handled` datagrams are due.
 fn wait_until_due(start: Instant, handled: u64, rate: Option<u64>) {
     let Some(rate) = rate else { return };
     let due = Duration::from_secs_f64(handled as f64 / rate as f64);

@@ -21,7 +21,6 @@ const END: Duration = Duration::from_secs(5);
 /// Lines of its log shown when it fails.
 const LOG_LINES: usize = 15;
 
-/// A running daemon; ended on drop.
 #[derive(Debug)]
 pub struct Daemon {
     name: &'static str,
@@ -141,7 +140,6 @@ impl Daemon {
     }
 }
 
-/// The end of a log.
 pub(super) fn last_lines(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();

@@ -208,7 +208,6 @@ fn plain_table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// A number, right-aligned in its cell.
 fn number_cell(n: u64) -> Cell {
     Cell::new(format_grouped(n)).set_alignment(CellAlignment::Right)
 }

@@ -108,12 +108,10 @@ impl<'a> NodeCounters<'a> {
         self.get_by_name(counter.name)
     }
 
-    /// One counter, with its variable parts.
     pub fn get_with_parts(&self, counter: &Definition, values: &[&str]) -> u64 {
         self.get_by_name(&counter.format_name(values))
     }
 
-    /// One counter by its name.
     pub fn get_by_name(&self, name: &str) -> u64 {
         self.0.iter().filter_map(|(_, counters)| counters.get(name)).sum()
     }

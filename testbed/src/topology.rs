@@ -100,7 +100,6 @@ impl Default for TranslatorSettings {
     }
 }
 
-/// Why a topology cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
     /// The file cannot be parsed.
@@ -132,7 +131,6 @@ fn line_suffix(line: Option<usize>) -> String {
     line.map(|line| format!(", line {line}")).unwrap_or_default()
 }
 
-/// Makes the error of a value.
 pub(crate) fn reject_value(
     places: &KeyPositions,
     key: &str,

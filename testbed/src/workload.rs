@@ -23,7 +23,6 @@ pub struct SwitchReport {
 pub enum ReportBody {
     /// Length (u32) and time (u64 ns) of the flow's latest packet, big-endian.
     KeyWrite { flow: u32, value: [u8; 12] },
-    /// One switch on the flow's path.
     Postcard {
         flow: u32,
         /// Place on the path, from 0.
@@ -59,7 +58,6 @@ impl ReportBody {
     }
 }
 
-/// A flow that was seen.
 #[derive(Clone, Debug)]
 pub struct SeenFlow {
     pub flow: Flow,
@@ -99,7 +97,6 @@ pub struct EpochTruth {
 }
 
 impl Workload {
-    /// A network that has seen nothing.
     pub fn new(topology: &Topology) -> Self {
         let tiers = topology.network.tiers.clone();
         let first = tiers
@@ -162,7 +159,6 @@ impl Workload {
         }
     }
 
-    /// All switches; each is a reporter.
     pub fn switch_count(&self) -> u16 {
         self.tiers.iter().sum()
     }

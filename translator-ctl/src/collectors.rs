@@ -51,7 +51,6 @@ enum Element {
 }
 
 impl ConfiguredCollector {
-    /// Whether both may provide a store.
     fn may_share_with(&self, other: &ConfiguredCollector) -> bool {
         let all = self.stores.is_empty() || other.stores.is_empty();
         all || self.stores.iter().any(|store| other.stores.contains(store))

@@ -300,7 +300,6 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         }
     }
 
-    /// Sends the status of the leases.
     fn report_status(&self, ready: bool, waits_for: Option<(&str, &str)>) -> anyhow::Result<()> {
         let (open, asked) = self.start.attempt_summary();
         (self.tell)(LeaseEvent { ready, asked, open: (open, self.config.collector.count()), waits_for })
@@ -374,7 +373,6 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         }
     }
 
-    /// Whether there is only one collector.
     fn has_single_collector(&self) -> bool {
         self.config.collector.count() == 1 && self.config.cluster.is_none()
     }

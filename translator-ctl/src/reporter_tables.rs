@@ -143,7 +143,6 @@ impl Words {
     }
 }
 
-/// Rows as a JSON array.
 pub(crate) fn tables_json(used: &Used, tables: &Tables) -> Value {
     tables.iter().map(|(item, holds)| describe_item(used, item, holds).into_json()).collect()
 }

@@ -82,7 +82,6 @@ pub struct Preview {
     pub elsewhere: Option<String>,
 }
 
-/// One lease at one collector.
 pub struct LeasedSession {
     config: TranslatorConfig,
     collector: u8,
@@ -146,7 +145,6 @@ impl LeasedSession {
         (now > at_open && self.config.wanted_of(self.collector).0.is_empty()).then_some(now)
     }
 
-    /// The collector's latest ring offer.
     pub fn ring_offer(&self) -> Option<&RingAt> {
         self.ring.as_ref()
     }
@@ -329,7 +327,6 @@ impl LeasedSession {
     }
 }
 
-/// A session's ring offer, if valid.
 fn parse_ring_offer(session: &control::Session) -> Option<RingAt> {
     let (ring, nic) = (session.ring.as_ref()?, Endpoint::try_from(session.collector.as_ref()?).ok()?);
     let IpAddr::V4(ip) = nic.ip else { return None };

@@ -60,7 +60,6 @@ impl StartProgress {
         state.update_readiness()
     }
 
-    /// Whether the stores are placed.
     pub(crate) fn is_placed(&self) -> bool {
         self.state.borrow().placed
     }
@@ -91,7 +90,6 @@ impl StartProgress {
         (programmed, state.attempts.values().all(|attempt| *attempt != Attempt::None))
     }
 
-    /// Whether it is or was ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.state.borrow().ready
     }

@@ -78,7 +78,6 @@ pub enum AskError {
     /// What only a running collector knows.
     #[error("memory alone knows no {0}: ask the running collector, at its address")]
     MemoryAlone(&'static str),
-    /// The collector is shutting down.
     #[error("the collector is shutting down; tail again later")]
     Stopping,
     /// The thread that was to answer panicked or was cancelled.

@@ -96,7 +96,6 @@ fn query_values(
     Ok(KeyAnswers { answers: answers.map(|it| KeyAnswer::from(answer(it))).collect(), found })
 }
 
-/// The path of each key.
 fn query_paths(store: &Store, keys: &[Key]) -> Result<KeyAnswers, QueryError> {
     let reader = PostcardingReader::new(store).ok_or(QueryError::Layout)?;
     let mut answers = vec![PostcardingReading::default(); keys.len()];
@@ -148,7 +147,6 @@ fn query_counts(store: &Store, keys: &[Key], roles: Option<&Roles>) -> Result<Ke
     Ok(KeyAnswers { answers: answers.into_iter().map(Into::into).collect(), found })
 }
 
-/// The estimate of each key in an epoch.
 fn query_estimates(store: &Store, keys: &[Key], epoch: u32) -> Result<KeyAnswers, QueryError> {
     let reader = SketchMergeReader::new(store).ok_or(QueryError::Layout)?;
     let mut answers = vec![SketchMergeReading::default(); keys.len()];

@@ -18,7 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a start asks for more time, and for how much.
 const MORE_TIME: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 
-/// The signals that a collector handles.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -44,7 +43,6 @@ impl Signals {
         tracing::info!("shutting down");
     }
 
-    /// Waits for the next signal.
     async fn next(&mut self) -> Request {
         tokio::select! {
             _ = self.terminate.recv() => Request::End,

@@ -16,7 +16,6 @@ use super::typed::{FLOW, FLOW_LEN, flow_cells, name_cell};
 /// Stands for a number that an event does not have.
 const NONE: u32 = u32::MAX;
 
-/// Whether a store is that of events.
 pub(super) fn is_event_store(spec: &StoreSpec) -> bool {
     let is_long = |entry_len: u8| usize::from(entry_len) >= ENTRY_LEN;
     matches!(spec.kind, StoreKind::Append { entry_len, .. } if spec.name == store::EVENTS && is_long(entry_len))

@@ -86,7 +86,6 @@ impl EpochArchiver {
         self.of.grown.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until an epoch is over.
     pub(super) fn wait_until_over(&self, due: &Due) -> Result<(), Stopped> {
         // Where each epoch is over before the last one is written, nobody waits for anything else.
         self.wait_or_stop(Duration::ZERO)?;
@@ -117,7 +116,6 @@ impl EpochArchiver {
     }
 }
 
-/// Waits, unless the collector stops.
 pub(super) fn wait_or_stop(stop: &watch::Receiver<bool>, time: Duration) -> Result<(), Stopped> {
     let until = Instant::now() + time;
     loop {

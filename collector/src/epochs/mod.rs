@@ -109,13 +109,11 @@ pub trait StoreTraffic: Send + Sync {
 pub enum EpochsError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The history cannot be opened.
     #[error(transparent)]
     History(#[from] HistoryError),
     /// Memory of an earlier life cannot be opened.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// The journal cannot be read.
     #[error(transparent)]
     Journal(#[from] journal::JournalError),
     /// Object storage cannot take copies of histories.
@@ -127,7 +125,6 @@ pub enum EpochsError {
         "history.url is {0:?}, but this program was built without object storage: build it with `--features dta-collector/s3`"
     )]
     NoUpload(String),
-    /// ClickHouse refuses rows of histories.
     #[error("history.clickhouse: {0}")]
     Insert(#[from] ClickHouseError),
     #[error("no thread for epochs: {0}")]

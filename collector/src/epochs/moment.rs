@@ -47,7 +47,6 @@ pub enum MomentError {
         /// When the oldest epoch began that is kept or in memory.
         oldest: u64,
     },
-    /// The history cannot be read.
     #[error(transparent)]
     History(#[from] HistoryError),
     /// The store does not match its description.

@@ -11,7 +11,6 @@ const RESTS: u32 = 4;
 /// Work between two rests, at least.
 const WORK: Duration = Duration::from_millis(5);
 
-/// The pace of writing one epoch.
 pub struct Pace {
     left: Duration,
     since: Instant,

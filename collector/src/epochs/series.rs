@@ -52,7 +52,6 @@ impl Epochs {
     }
 }
 
-/// Some epochs of a span.
 struct EpochPage {
     epochs: Vec<KnownEpoch>,
     /// When the one after them was opened.

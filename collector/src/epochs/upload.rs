@@ -49,7 +49,6 @@ pub(super) fn open(url: &str, stop: &watch::Receiver<bool>) -> Result<(StorageBu
 pub(super) struct Uploader {
     bucket: Arc<StorageBucket>,
     is_checked: bool,
-    /// The copies of each store's tables.
     copies: Vec<(Arc<StoreEpochs>, Vec<Mirror>)>,
     counters: Arc<UploadCounters>,
     stop: watch::Receiver<bool>,

@@ -72,7 +72,6 @@ impl Totals {
         totals
     }
 
-    /// What they rose by since `before`.
     pub(super) fn increase_since(&mut self, before: &Totals) -> Value {
         let all = |what: &str| {
             let of = |totals: &Totals| totals.of.get(what).copied().unwrap_or_default();

@@ -6,7 +6,6 @@ use dta_memory::region::AccessError;
 /// Epochs that a full disk does not take: the newest ones.
 pub(super) const FLOOR: usize = 2;
 
-/// Why an epoch was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
     #[error(transparent)]
@@ -15,7 +14,6 @@ pub(super) enum WriteError {
     Memory(#[from] AccessError),
 }
 
-/// The number of the next epoch.
 pub(super) fn next_number(table: &EpochTable) -> Result<u64, HistoryError> {
     Ok(table.kept_epochs()?.last().map_or(1, |last| last.epoch.number + 1))
 }

@@ -27,7 +27,6 @@ pub(super) struct CollectorMetrics {
     source: Arc<MetricsSource>,
 }
 
-/// The sources of a page.
 struct MetricsSource {
     process: Process,
     service: CollectorService,

@@ -63,7 +63,6 @@ const GRACE: Duration = Duration::from_secs(3);
 const TASKS: Duration = Duration::from_secs(1);
 const WRITE: Duration = Duration::from_secs(2);
 
-/// The gRPC server of one configuration.
 struct Grpc {
     task: JoinHandle<Result<(), tonic::transport::Error>>,
     /// True = takes no new connections and asks clients of existing ones to reconnect. Closed once no new connection
@@ -271,7 +270,6 @@ impl RunningCollector {
         })
     }
 
-    /// Reports health: whether this collector serves.
     pub fn set_serving(&self, serving: bool) {
         self.health.set(serving);
     }

@@ -143,7 +143,6 @@ impl CollectorService {
         self.memory.wake_signal()
     }
 
-    /// The tower service to serve.
     pub fn into_server(self) -> CollectorServer<Self> {
         CollectorServer::new(self).max_decoding_message_size(dta_rpc::transport::MAX_MESSAGE)
     }

@@ -34,7 +34,6 @@ pub struct Grant {
     pub epoch: u64,
 }
 
-/// One queue pair of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantedQueuePair {
     pub purpose: Purpose,
@@ -47,7 +46,6 @@ pub struct GrantedQueuePair {
     pub replaced: Option<RetiredQueuePair>,
 }
 
-/// A store's region with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedRegion {
     pub store: String,
@@ -80,7 +78,6 @@ pub struct FormerRegion {
     pub until: u64,
 }
 
-/// A queue pair that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetiredQueuePair {
     pub qpn: u32,
@@ -89,7 +86,6 @@ pub struct RetiredQueuePair {
 }
 
 impl Grant {
-    /// How many queue pairs both have.
     pub(super) fn queue_pairs_in_common(&self, other: &Grant) -> usize {
         let both = |a: &GrantedQueuePair, b: &GrantedQueuePair| {
             (a.purpose, a.generation) == (b.purpose, b.generation)

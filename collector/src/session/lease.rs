@@ -139,7 +139,6 @@ impl Leases {
         self.by_name.values()
     }
 
-    /// The last generation given out.
     pub fn generation(&self) -> u64 {
         self.generation
     }

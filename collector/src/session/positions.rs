@@ -5,7 +5,6 @@ use dta_memory::store::{MemoryError, ServedStores};
 use dta_proto::layout::append;
 use dta_proto::list_range::ListRange;
 
-/// The newest batch of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPosition {
     pub store: String,

@@ -87,7 +87,6 @@ impl<C> Decode<C> for NodeTotals {
 
 bincode::impl_borrow_decode!(NodeTotals);
 
-/// One node's sums, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSums {
     /// The session that handed them in.
@@ -124,7 +123,6 @@ struct StatisticsSize {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(super) struct Nodes(BTreeMap<(String, String), NodeTotals>);
 
-/// The last counters of all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionStatistics {
     nodes: Nodes,

@@ -7,7 +7,6 @@ use std::process::Command;
 /// Displayed length of a commit.
 const SHOWN: usize = 12;
 
-/// The result.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceCommit {
     /// The commit; `None` if unknown.

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The service manager, if any.
 #[derive(Debug, Default)]
 pub struct ServiceManager {
     to: Option<(UnixDatagram, SocketAddr)>,
@@ -97,7 +96,6 @@ impl ServiceManager {
         ));
     }
 
-    /// The service is shutting down.
     pub fn notify_stopping(&self) {
         self.send_message("STOPPING=1\nSTATUS=ending");
     }

@@ -70,7 +70,6 @@ impl OutputStyle {
     pub const PIPE: OutputStyle = OutputStyle { columns: None, colours: false };
 }
 
-/// A table with a header.
 #[derive(Clone, Debug)]
 pub struct TextTable {
     header: Vec<String>,
@@ -93,7 +92,6 @@ impl TextTable {
         self.rows.push(row);
     }
 
-    /// Formats the table for this output.
     pub fn render_for(&self, look: OutputStyle) -> String {
         let Some(columns) = look.columns.map(usize::from) else {
             return self.render_plain();

@@ -33,7 +33,6 @@ pub struct CollectorRecord {
     pub generation: u64,
 }
 
-/// Who is there, and who has what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// The collectors that are there, by id.

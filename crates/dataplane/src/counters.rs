@@ -9,7 +9,6 @@ pub use dta_proto::counter::{Discard, LossCause, Reason};
 use dta_proto::program::Primitive;
 
 dta_proto::published_counters! {
-    /// Counters of one primitive.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct PrimitiveCounters(primitive) {
         pub received: u64 = names::OF_RECEIVED,
@@ -26,7 +25,6 @@ dta_proto::published_counters! {
 }
 
 dta_proto::published_counters! {
-    /// All counters of the data plane.
     #[derive(Clone, Debug, Default)]
     pub struct EngineCounters {
         pub received: u64 = names::RECEIVED,
@@ -109,7 +107,6 @@ impl EngineCounters {
         &mut self.primitives[primitive.index()]
     }
 
-    /// Adds another data plane's counters.
     pub fn add(&mut self, other: &EngineCounters) {
         self.add_fields(other);
         self.primitives.iter_mut().zip(&other.primitives).for_each(|(own, more)| own.add(more));

@@ -41,7 +41,6 @@ pub(crate) struct Elements<'a> {
     pub(crate) copies: u8,
 }
 
-/// A queue pair with its requester.
 pub(crate) struct ActiveQueuePair {
     pub(crate) entry: ProgramQueuePair,
     pub(crate) requester: Requester,
@@ -175,7 +174,6 @@ impl Egress {
         matches!(self.stores.get(place), Some(Some(_)))
     }
 
-    /// All queue pairs, with their places.
     pub(crate) fn queue_pairs(&self) -> impl Iterator<Item = (u8, &ActiveQueuePair)> {
         self.pair_places().filter_map(|place| Some((place, self.queue_pair(place)?)))
     }
@@ -590,7 +588,6 @@ impl Egress {
         self.set_templates(stores);
     }
 
-    /// Rebuilds the templates of all stores.
     pub(crate) fn set_templates(&mut self, stores: &[Option<&Store>]) {
         let Self { pairs, counters, former, .. } = self;
         let mut frames = |store: &Store| {

@@ -17,7 +17,6 @@ const MOVES: u32 = 3;
 /// reporters restarted their count.
 const STRANGERS: u32 = 1024;
 
-/// The epochs of one store.
 pub(crate) struct EpochWindow {
     epochs: u32,
     newest: Option<u32>,
@@ -48,7 +47,6 @@ impl EpochWindow {
         self.newest.unwrap_or(0)
     }
 
-    /// Whether an epoch is currently accepted.
     pub(crate) fn is_accepted(&self, epoch: u32) -> bool {
         let newest = self.newest_epoch();
         newest.saturating_sub(epoch) < self.epochs && epoch.saturating_sub(newest) <= self.epochs

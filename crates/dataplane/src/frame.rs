@@ -48,7 +48,6 @@ impl PacketBatches {
         self.batches().iter().all(PacketBatch::is_empty)
     }
 
-    /// All packets in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.batches().iter().flat_map(PacketBatch::iter)
     }
@@ -187,7 +186,6 @@ impl StoreFrames {
         })
     }
 
-    /// Appends the frame of a departure.
     #[inline]
     pub(crate) fn write_departure(&self, departure: &Departure<'_>, frames: &mut PacketBatches) {
         let Departure { psn, ack_request, action, offset, payload, .. } = *departure;

@@ -26,7 +26,6 @@ pub(crate) struct Mark {
     pub(crate) sequence: u32,
 }
 
-/// A path that was sent.
 #[derive(Clone, Copy, Default)]
 struct SentPath {
     key: Key,

@@ -19,7 +19,6 @@ pub struct Reference {
     out: EngineOutput,
 }
 
-/// The result of one report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReferenceOutput {
     /// RoCEv2 frames in sending order, each from its IPv4 header.

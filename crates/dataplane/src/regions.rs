@@ -57,7 +57,6 @@ impl Regions {
         self.parts.iter().find(|part| part.collector == collector).map(|part| usize::from(part.place))
     }
 
-    /// The collectors with a region.
     pub(crate) fn collectors(&self) -> impl Iterator<Item = u8> {
         self.parts.iter().map(|part| part.collector)
     }
@@ -74,7 +73,6 @@ impl Regions {
         self.rebuild_bucket_tables();
     }
 
-    /// Removes a collector's region.
     pub(crate) fn remove_region(&mut self, collector: u8) {
         self.parts.retain(|part| part.collector != collector);
         self.rebuild_bucket_tables();

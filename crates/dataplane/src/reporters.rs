@@ -46,7 +46,6 @@ impl PackedSocketAddr {
 }
 
 dta_proto::published_counters! {
-    /// Counters per reporter.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ReporterCounters {
         pub received: u64 = names::RECEIVED,
@@ -62,7 +61,6 @@ dta_proto::published_counters! {
     }
 }
 
-/// Status of one version-1 reporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReporterStatus {
     pub id: u16,
@@ -74,7 +72,6 @@ pub struct ReporterStatus {
     pub since: u64,
 }
 
-/// A run of missing sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     pub(crate) first: u32,
@@ -185,7 +182,6 @@ impl Reporters {
         })
     }
 
-    /// Total counters of evicted reporters.
     pub fn evicted_counters(&self) -> ReporterCounters {
         self.evicted
     }

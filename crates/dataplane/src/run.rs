@@ -17,7 +17,6 @@ pub(crate) enum DropEvidence<'a> {
     Reporter(u16),
 }
 
-/// Consecutively admitted key-writes for one store.
 pub(crate) struct KeyWriteRun<'a> {
     /// Id of the store, and requested copies; stale when there are no reports.
     of: (u16, u8),

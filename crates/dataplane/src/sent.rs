@@ -15,7 +15,6 @@ pub(crate) struct SentBatches {
     next: usize,
 }
 
-/// A batch that was sent.
 #[derive(Clone, Copy)]
 pub(crate) struct SentBatch {
     pub(crate) collector: u8,

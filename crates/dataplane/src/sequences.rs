@@ -31,7 +31,6 @@ pub(crate) struct SequenceArrival {
     pub(crate) source: PackedSocketAddr,
 }
 
-/// State of one reporter.
 #[derive(Clone, Debug)]
 pub(crate) struct Sequences {
     pub(crate) counters: ReporterCounters,
@@ -88,7 +87,6 @@ impl Sequences {
         }
     }
 
-    /// The newest of its sequences heard.
     pub(crate) fn newest_sequence(&self) -> u32 {
         self.window.newest_sequence()
     }

@@ -7,7 +7,6 @@ pub const HALF: u32 = 1 << 31;
 
 const WORDS: usize = WINDOW as usize / 64;
 
-/// The window's verdict on a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Ahead of all others: apply. `missing` sequences before it have not arrived.

@@ -125,7 +125,6 @@ dta_proto::named! {
         /// Protobuf over HTTP.
         #[default]
         Http: "http",
-        /// gRPC.
         Grpc: "grpc",
     }
 }
@@ -269,10 +268,8 @@ dta_proto::named! {
         /// The password as it is.
         #[default]
         Plain: "plain",
-        /// SCRAM with SHA-256.
         #[serde(rename = "scram-sha-256")]
         ScramSha256: "scram-sha-256",
-        /// SCRAM with SHA-512.
         #[serde(rename = "scram-sha-512")]
         ScramSha512: "scram-sha-512",
     }
@@ -333,12 +330,10 @@ const fn default_true() -> bool {
 }
 
 impl Config {
-    /// Whether anything is to be exported.
     pub fn has_exporters(&self) -> bool {
         self.has_events() || self.has_metrics() || self.has_host_traces()
     }
 
-    /// Whether events are to be exported.
     pub fn has_events(&self) -> bool {
         self.influx.is_some()
             || self.json.is_some()
@@ -347,7 +342,6 @@ impl Config {
             || self.exports_signal(Signal::Traces)
     }
 
-    /// Whether metrics are to be exported.
     pub fn has_metrics(&self) -> bool {
         self.remote_write.is_some() || self.exports_signal(Signal::Metrics)
     }
@@ -487,7 +481,6 @@ pub fn check_url(
     Ok(())
 }
 
-/// Checks the numbers of a table.
 fn check_numbers(
     table: &str,
     numbers: Vec<(&'static str, u64, RangeInclusive<u64>)>,

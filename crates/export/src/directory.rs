@@ -100,7 +100,6 @@ impl Directory {
         }
     }
 
-    /// Remembers what a key stands for.
     pub fn remember_key(&mut self, key: Key, means: Means) {
         self.keys.put(key, means);
         if self.keys.len() > self.capacity {
@@ -171,7 +170,6 @@ impl Directory {
         self.keys.len()
     }
 
-    /// Whether no key is remembered.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

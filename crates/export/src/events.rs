@@ -36,7 +36,6 @@ const WAITING: usize = 32_768;
 /// Flows whose paths are remembered for later latencies: some 8 megabytes if full.
 const PATHS: usize = 65_536;
 
-/// An event of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TelemetryEvent {
     /// The translator's entry; never one of the key directory.

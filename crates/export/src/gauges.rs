@@ -31,7 +31,6 @@ use crate::source::{EntryBatch, EventSource, LISTS, ListCounters, SourceOptions}
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GaugeLimits {
-    /// Most series of each family.
     pub series: usize,
     /// Seconds without news after which a series is dropped.
     pub keep_seconds: u32,
@@ -78,7 +77,6 @@ impl<K: Eq + Hash> Series<K> {
     }
 }
 
-/// The gauges of one collector's events.
 #[derive(Debug)]
 pub struct Gauges {
     schema: Schema,

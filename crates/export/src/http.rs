@@ -125,7 +125,6 @@ pub(crate) fn read_secret(file: Option<&Path>, variable: &str) -> Result<Option<
     dta_files::http::read_secret(file, variable).map_err(ExportError)
 }
 
-/// A secret that is not there.
 pub(crate) fn missing_secret(what: &str, variable: &str) -> ExportError {
     ExportError(format!("{what}: name its file (`secret_file`) or set {variable}"))
 }

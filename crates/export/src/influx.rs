@@ -16,7 +16,6 @@ use crate::schema::Schema;
 use crate::sink::{Sink, SinkInput, names_to_write};
 use crate::unique::SeriesTimes;
 
-/// The sink of this server.
 pub(crate) fn build_sink(config: &Influx, name: &str, names: &Arc<Names>) -> Result<Sink, ExportError> {
     let names = names_to_write(names, config.names);
     let encoder = Box::new(LineProtocolEncoder { schema: config.schema, names, text: String::new() });

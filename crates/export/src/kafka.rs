@@ -46,7 +46,6 @@ const AHEAD: Duration = Duration::from_secs(300);
 /// The header with a message's identifier.
 const ID: &str = "uid";
 
-/// The sink of this topic.
 pub(crate) fn build_sink(config: &Kafka, name: &str, names: &Arc<Names>) -> Result<Sink, ExportError> {
     let encoder =
         Box::new(Messages { names: names_to_write(names, config.names), ids: Ids::new(), lines: Vec::new() });
@@ -94,7 +93,6 @@ struct Subject<'a> {
     key: Option<&'a str>,
 }
 
-/// A message of a record.
 #[derive(Clone, Copy)]
 struct KafkaMessage<'a> {
     id: &'a str,

@@ -4,7 +4,6 @@ use dta_proto::telemetry::{Metric, TelemetryEntry, Why, list};
 use serde::Serialize;
 
 dta_proto::named! {
-    /// What an event is about.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum EventKind {
@@ -14,11 +13,8 @@ dta_proto::named! {
         FlowLatency: "flow-latency",
         /// The latency of a flow through one switch.
         HopLatency: "hop-latency",
-        /// Occupancy of a queue.
         QueueOccupancy: "queue-occupancy",
-        /// Congestion status of a queue.
         QueueCongestion: "queue-congestion",
-        /// Utilisation of a link.
         LinkUtilization: "link-utilization",
         /// A path passes a switch twice.
         Loop: "loop",

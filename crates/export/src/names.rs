@@ -171,7 +171,6 @@ impl Names {
         describe_switch(number, self.switch_name(number))
     }
 
-    /// The name of a switch's port.
     pub fn port_name(&self, switch: u32, port: u32) -> Option<&str> {
         self.switches.get(&switch)?.ports.get(&port).map(String::as_str)
     }

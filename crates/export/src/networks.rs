@@ -72,7 +72,6 @@ fn describe_network(name: Option<&str>, asn: Option<u32>) -> Option<String> {
     }
 }
 
-/// The networks of some files.
 pub struct Networks {
     files: NetworkFiles,
     known: RwLock<Arc<NetworkIndex>>,
@@ -244,7 +243,6 @@ fn deserialize_as_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u3
     from.deserialize_any(AsNumber)
 }
 
-/// A line of the CSV file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NetworkRow {

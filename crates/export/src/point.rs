@@ -6,7 +6,6 @@
 
 use std::fmt::Write as _;
 
-/// A value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PointValue {
     /// Written `5i`; values beyond an `i64` become its largest.

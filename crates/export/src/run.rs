@@ -237,7 +237,6 @@ async fn wait_for_stop(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Logs an outage of the collector.
 fn interrupted(error: &ClientError) {
     tracing::warn!(%error, "cannot follow events at the moment; trying again");
 }

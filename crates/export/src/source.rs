@@ -99,7 +99,6 @@ pub struct EntryBatch<E = TelemetryEntry> {
     pub list: u32,
     /// Sequence of the last batch that was read, to continue after ([`Begin::Behind`]). 0 if none was read yet.
     pub sequence: u32,
-    /// The entries that could be read.
     pub entries: Vec<E>,
     /// What was skipped before and among them.
     pub lost: Lost,
@@ -140,7 +139,6 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Adds what one more reading lost.
     pub fn add(&mut self, other: &Lost) {
         self.overwritten += other.overwritten;
         self.missing += other.missing;

@@ -32,7 +32,6 @@ impl Ids {
 /// Series whose last time is remembered.
 const SERIES: NonZeroUsize = NonZeroUsize::new(65_536).expect("not 0");
 
-/// The last time of one series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Last {
     series: u64,

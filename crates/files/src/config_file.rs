@@ -125,7 +125,6 @@ fn compare_tables(old: &Map<String, Json>, new: &Map<String, Json>, under: &str,
 /// Most keys of a table that are left out, one by one, to find the one that a message without a value is about.
 const MOST_TRIED: usize = 128;
 
-/// An error in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     /// The line, from 1, if it is known.
@@ -237,7 +236,6 @@ impl ConfigError {
         &self.key
     }
 
-    /// The same error, of another key.
     #[must_use]
     pub fn with_key(self, key: String) -> ConfigError {
         ConfigError { key, ..self }
@@ -313,7 +311,6 @@ fn parse_text<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, KeyPos
     }
 }
 
-/// The ends of a text's lines.
 struct LineEnds(Vec<usize>);
 
 impl LineEnds {

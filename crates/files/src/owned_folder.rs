@@ -40,7 +40,6 @@ pub enum FolderError {
         advice: &'static str,
         source: io::Error,
     },
-    /// Another process writes to it.
     #[error("{owner} uses the {kind} {}; stop it, or {advice}", path.display())]
     InUse { owner: String, kind: &'static str, path: PathBuf, advice: &'static str },
     /// Its contents are another's.

@@ -25,7 +25,6 @@ pub struct Compacted {
     /// The files that went into it.
     pub files: usize,
     pub rows: u64,
-    /// Its bytes.
     pub bytes: u64,
 }
 

@@ -55,7 +55,6 @@ impl HistoryEpoch {
     }
 }
 
-/// An epoch in a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptEpoch {
     #[serde(flatten)]

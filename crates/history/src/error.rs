@@ -98,7 +98,6 @@ impl HistoryError {
             if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
     }
 
-    /// Whether a file was not there.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, HistoryError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }

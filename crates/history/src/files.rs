@@ -12,9 +12,7 @@ use crate::{EpochTable, HistoryError};
 /// A data file of a table.
 #[derive(Clone, Debug)]
 pub struct FileOfTable {
-    /// Its name in the table's folder.
     pub name: String,
-    /// Its length in bytes.
     pub bytes: u64,
     /// Its epochs, ascending by number; none if the log's words on them are damaged.
     pub epochs: Vec<Arc<KeptEpoch>>,

@@ -155,7 +155,6 @@ impl EpochTable {
         &self.path
     }
 
-    /// Its name: that of its folder.
     pub fn table_name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -198,7 +197,6 @@ impl EpochTable {
         Ok(found.filter(|found| !has_next(found)).cloned())
     }
 
-    /// Bytes of the data files.
     pub fn data_bytes(&self) -> u64 {
         self.lock_state().data_bytes()
     }
@@ -394,7 +392,6 @@ impl EpochTable {
     }
 }
 
-/// An entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryEntry<'a> {
     pub list: u32,

@@ -22,7 +22,6 @@ fn open() -> Result<(OwnedFd, SocketAddrV4)> {
     }
 }
 
-/// Sends the same datagrams repeatedly.
 pub struct BareSender {
     socket: OwnedFd,
     messages: Messages,
@@ -68,7 +67,6 @@ impl BareSender {
     }
 }
 
-/// Receives datagrams and discards them.
 pub struct BareReceiver {
     socket: OwnedFd,
     local: SocketAddrV4,

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 
-/// The result of a link operation.
 pub type Result<T> = std::result::Result<T, LinkError>;
 
 /// Why a link could not be opened or used. Losses of single datagrams are not errors; they are counted

@@ -90,7 +90,6 @@ impl EthernetLink {
         Ok(self.neighbours.is_settled(now))
     }
 
-    /// Neighbours that have not answered.
     pub fn silent_neighbours(&self) -> impl Iterator<Item = Ipv4Addr> {
         self.neighbours.silent_neighbours()
     }

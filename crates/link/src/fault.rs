@@ -63,7 +63,6 @@ pub struct FaultsError(String);
 impl Faults {
     pub const NONE: Self = Self { drop: 0.0, dup: 0.0, reorder: 0.0, corrupt: 0.0 };
 
-    /// Whether there are no faults.
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }
@@ -144,7 +143,6 @@ impl fmt::Display for Faults {
 
 dta_proto::serde_as_text!(Faults);
 
-/// The fate of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultOutcome {
     Passed,
@@ -192,7 +190,6 @@ dta_proto::counters! {
 }
 
 impl FaultCounts {
-    /// How often each fault happened.
     pub fn counts_by_fault(&self) -> [(Fault, u64); 4] {
         [
             (Fault::Dropped, self.dropped),
@@ -285,7 +282,6 @@ impl FaultInjector {
         &mut self.leaving
     }
 
-    /// Frames by fate so far.
     pub fn fault_counts(&self) -> FaultCounts {
         FaultCounts { held: self.held.len() as u64, ..self.counts }
     }
@@ -425,12 +421,10 @@ impl FaultInjector {
     }
 }
 
-/// A number in 0..1.
 fn random_fraction(random: &mut SplitMix64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A number in 0..bound.
 fn random_below(random: &mut SplitMix64, bound: u64) -> u64 {
     ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
 }

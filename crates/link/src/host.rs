@@ -29,7 +29,6 @@ const LOOK_AROUND: u32 = 32;
 /// Most batches read from the socket when a ring starts.
 const BEFORE_A_RING: u32 = 64;
 
-/// A UDP link with shared rings.
 pub struct HostLink {
     udp: UdpLink,
     rings: Vec<HostRing>,

@@ -17,7 +17,6 @@ const BROADCAST: Mac = Mac([0xff; 6]);
 /// Length of an ARP message with its Ethernet header.
 pub(crate) const ARP_FRAME: usize = ETHERNET_LEN + arp::LEN;
 
-/// Destinations, and our own addresses.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     mac: Mac,
@@ -54,7 +53,6 @@ impl Neighbours {
         self.all.iter().all(|n| n.mac.is_some() || now.duration_since(n.since) >= GIVE_UP)
     }
 
-    /// Neighbours that do not answer.
     pub(crate) fn silent_neighbours(&self) -> impl Iterator<Item = Ipv4Addr> {
         self.all.iter().filter(|n| n.mac.is_none()).map(|n| n.ip)
     }

@@ -29,7 +29,6 @@ const ARP_BUFFER: usize = 1 << 16;
 /// How often a silent link on an interface that went down checks whether the interface still exists.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A network interface of this namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkInterface {
     pub name: String,
@@ -56,7 +55,6 @@ impl NetworkInterface {
     }
 }
 
-/// How a raw-frame link is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketConfig {
     pub interface: String,
@@ -320,7 +318,6 @@ const TYPE_VLAN: u32 = 0x8100;
 /// The part of a VLAN tag that is its number; 0 makes it a priority tag.
 const VLAN_NUMBER: u32 = 0xfff;
 
-/// Where a filter's jump goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Next,

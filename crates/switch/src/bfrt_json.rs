@@ -29,7 +29,6 @@ pub struct BfrtTable {
     pub data: Vec<BfrtData>,
 }
 
-/// A field of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct BfrtKey {
     pub id: u32,
@@ -94,7 +93,6 @@ impl BfrtInfo {
         self.tables.iter().find(|table| table.name == name || last_segment(&table.name) == name)
     }
 
-    /// The table with a number.
     pub fn table_by_id(&self, id: u32) -> Option<&BfrtTable> {
         self.tables.iter().find(|table| table.id == id)
     }

@@ -88,7 +88,6 @@ fn emit_header(layout: &Layout, values: &[(&str, u64)], out: &mut Vec<u8>) {
     }
 }
 
-/// [`BRIDGE`] in a profile.
 fn bridge_layout(profile: Profile) -> Vec<(&'static str, u8)> {
     BRIDGE.iter().filter(|(name, _)| *name != LAST || profile == Profile::Batches).copied().collect()
 }

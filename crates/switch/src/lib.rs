@@ -263,7 +263,6 @@ pub enum ApplyProgress {
 }
 
 impl ApplyError {
-    /// An error before the first change.
     pub fn before_first_change(error: impl Into<TargetError>) -> ApplyError {
         ApplyError { progress: ApplyProgress::Nothing, error: error.into() }
     }

@@ -95,7 +95,6 @@ impl P4Switch {
         Lowering { program, places, options: &self.options.switch, platform: self.runtime.platform() }
     }
 
-    /// The tables of a program at its places.
     fn lower_program(&self, program: &Program, places: &StatePlaces) -> Result<Tables, TargetError> {
         self.lowering(program, places).lower_program(&self.options.reporters)
     }

@@ -33,7 +33,6 @@ pub struct Compiled {
     /// Its P4Info, in binary form.
     pub p4info: Vec<u8>,
     pub json: Vec<u8>,
-    /// The tables that the P4Info describes.
     pub schema: Schema,
 }
 
@@ -75,7 +74,6 @@ impl Compiled {
     }
 }
 
-/// A switch over P4Runtime.
 pub struct P4Runtime {
     client: P4RuntimeClient<Channel>,
     address: String,

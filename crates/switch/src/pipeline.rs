@@ -7,7 +7,6 @@ use super::schema::Used;
 use super::tofino::{self, Profile};
 use super::translator;
 
-/// A P4 program.
 pub struct P4Pipeline {
     /// Its name: of its files, and on a Tofino.
     pub name: &'static str,

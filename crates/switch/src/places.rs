@@ -55,7 +55,6 @@ struct ListsAt {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceRange {
-    /// The first.
     pub first: u32,
     pub count: u32,
 }

@@ -8,7 +8,6 @@ use super::tables::{Holds, Item, Mirror, MirrorSide, Tables, Towards};
 use super::tofino::{self, NACK_BYTES, NODES, SESSION_PORTS, WHOLE};
 use super::translator::{Lists, NACK_PORT, NACK_SESSION, UseList};
 
-/// The platform of a P4 switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
     /// `simple_switch_grpc`, over P4Runtime.

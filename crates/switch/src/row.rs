@@ -12,7 +12,6 @@ use super::schema::{MatchKind, UsedAction, UsedTable, all_ones};
 use super::tables::Match;
 use crate::matches::{Masked, PortRange, Protocol};
 
-/// The key of a table.
 pub(super) trait Key {
     /// The table, with all actions used.
     const TABLE: UsedTable;
@@ -35,7 +34,6 @@ pub(super) trait RowAction: Sized {
 /// An action allowed in rows of this table.
 pub(super) trait ActionOf<K>: RowAction {}
 
-/// A parameter of an action.
 pub(super) trait Number: Sized {
     fn into_number(self) -> u128;
     fn from_number(number: u128) -> Option<Self>;

@@ -123,6 +123,5 @@ pub trait Runtime: Send {
 pub struct WriteError {
     /// How many were; `None` if unknown.
     pub made: Option<usize>,
-    /// Why not all.
     pub error: TargetError,
 }

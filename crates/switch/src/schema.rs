@@ -31,7 +31,6 @@ pub struct KeyField {
     pub kind: MatchKind,
 }
 
-/// How a field is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchKind {
     Exact,
@@ -102,7 +101,6 @@ fn last_segment(name: &str) -> String {
     name.rsplit('.').next().unwrap_or(name).to_owned()
 }
 
-/// The largest number of a width.
 pub fn all_ones(width: u16) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
@@ -112,7 +110,6 @@ fn to_width(bits: i32) -> u16 {
 }
 
 impl Schema {
-    /// What a P4Info describes.
     pub fn of_p4info(info: &P4Info) -> Schema {
         let field =
             |id: u32, name: &str, bits: i32| P4FieldSchema { name: name.into(), id, width: to_width(bits) };
@@ -164,7 +161,6 @@ impl Schema {
         self.tables.iter().find(|table| table.name == name)
     }
 
-    /// The table with a number.
     pub fn table_by_id(&self, id: u32) -> Option<&P4TableSchema> {
         self.tables.iter().find(|table| table.id == id)
     }
@@ -229,7 +225,6 @@ impl P4TableSchema {
         self.actions.iter().find(|action| action.name == name)
     }
 
-    /// The action with a number.
     pub fn action_of(&self, id: u32) -> Option<&P4ActionSchema> {
         self.actions.iter().find(|action| action.id == id)
     }

@@ -11,7 +11,6 @@ pub struct Tables {
     rows: BTreeMap<Item, Holds>,
 }
 
-/// The identity of an item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item {
     /// One copy of a multicast group, on switches that have these separately. Before the group.
@@ -22,7 +21,6 @@ pub enum Item {
     /// Where the traffic manager of a pipe sends packets that it would drop, and that ask for it. Before the rows by which they
     /// ask.
     Deflection(u32),
-    /// A row of a table.
     Row {
         table: String,
         /// Its key, in the order of the table's fields.
@@ -61,7 +59,6 @@ pub enum Match {
     },
 }
 
-/// The contents of an item.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Holds {
     /// The copies of a packet: port and replication id of each, ordered.
@@ -74,8 +71,10 @@ pub enum Holds {
     },
     /// A mirror session's settings, on switches that have these apart from multicast groups.
     Mirror(Mirror),
-    /// A queue of a port.
-    Queue { port: u32, queue: u32 },
+    Queue {
+        port: u32,
+        queue: u32,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +174,6 @@ impl Tables {
         }
     }
 
-    /// The contents of an item.
     pub fn get(&self, item: &Item) -> Option<&Holds> {
         self.rows.get(item)
     }

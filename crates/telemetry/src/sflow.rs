@@ -44,7 +44,6 @@ impl<'a> Words<'a> {
     }
 }
 
-/// A datagram.
 #[derive(Clone, Debug)]
 pub struct SflowDatagram<'a> {
     /// The address by which the agent names itself; `None` = it does not know one.
@@ -68,12 +67,9 @@ pub struct Sampled<'a> {
     pub packet: Result<ReportedPacket<'a>>,
 }
 
-/// A sample.
 #[derive(Clone, Copy, Debug)]
 pub enum SflowSample<'a> {
-    /// A packet.
     Packet {
-        /// The packet.
         sampled: Sampled<'a>,
         /// One packet in so many was sampled; not 0.
         rate: u32,
@@ -95,7 +91,6 @@ pub struct SflowInterface {
     pub index: u32,
     /// Bits per second, not 0; `None` = unknown.
     pub speed: Option<u64>,
-    /// What it counted.
     pub counts: InterfaceCounts,
 }
 

@@ -31,7 +31,6 @@ struct AgentsFileTls {
     key: PathBuf,
 }
 
-/// One of `[[agent]]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentEntry {
@@ -72,7 +71,6 @@ impl AgentsFile {
         Ok(file)
     }
 
-    /// How to connect to an agent.
     pub fn client_options(&self, agent: &AgentEntry) -> ClientOptions {
         let tls = self.tls.as_ref().map(|AgentsFileTls { ca, cert, key }| ClientTls {
             ca: ca.clone(),

@@ -59,14 +59,12 @@ pub struct AgentTracePoint {
     /// Its hop number; `None` where a path ends.
     pub hop: Option<u32>,
     pub attached: bool,
-    /// Why not.
     pub why_not: Option<String>,
     /// Packets that it saw, and their fates.
     pub seen: u64,
     pub reported: u64,
     /// Not matched by the filter.
     pub filtered: u64,
-    /// Not sampled.
     pub sampled_out: u64,
     /// Left out because they carry reports to the translator.
     pub own: u64,

@@ -22,7 +22,6 @@ pub fn findings_table(findings: &[Finding], verdict: &str, look: OutputStyle) ->
     format!("{}\n{verdict}", table.render_for(look))
 }
 
-/// The conclusion about this machine.
 pub fn machine_verdict(findings: &[Finding]) -> String {
     match count_problems(findings) {
         0 => "The embedded testbed runs here: dta-manager run-testbed".to_owned(),
@@ -30,7 +29,6 @@ pub fn machine_verdict(findings: &[Finding]) -> String {
     }
 }
 
-/// The conclusion about a collector's sessions.
 pub fn session_verdict(findings: &[Finding]) -> String {
     let notes = findings.iter().filter(|f| f.level == Level::Note).count();
     match count_problems(findings) {

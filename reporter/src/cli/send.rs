@@ -224,7 +224,6 @@ fn increment_prefix(bytes: &mut [u8], by: u32) {
     }
 }
 
-/// What was sent, for programs.
 #[derive(serde::Serialize)]
 struct SendSummary {
     seconds: f64,

@@ -93,7 +93,6 @@ impl Journeys {
         self.shared
     }
 
-    /// Packets waiting for more records.
     pub fn waiting_packets(&self) -> usize {
         self.open.values().map(VecDeque::len).sum()
     }

@@ -116,7 +116,6 @@ impl TraceRecord {
     }
 }
 
-/// The thread that called a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallingThread {
     /// What the thread calls itself, at most 15 bytes.

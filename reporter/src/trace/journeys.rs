@@ -79,7 +79,6 @@ impl Journey {
     }
 }
 
-/// The result for a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Took {
     /// The first of its packet.

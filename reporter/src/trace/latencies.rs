@@ -20,7 +20,6 @@ struct SegmentState {
     waits: bool,
 }
 
-/// The most recently active segments.
 pub(super) struct Latencies {
     segments: LruCache<Segment, SegmentState>,
     news: Vec<Segment>,

@@ -43,7 +43,6 @@ use sizes::Sizes;
 pub struct HostPoint {
     /// Its number in keys and entries: below [`HOPS`] if it is on the packets' path.
     pub hop: u8,
-    /// Its name, as people wrote it.
     pub name: String,
 }
 
@@ -90,7 +89,6 @@ pub struct TooManyPoints {
     last: u8,
 }
 
-/// Limits of what is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracerLimits {
     /// Packets in flight through the host.
@@ -465,7 +463,6 @@ impl Tracer {
     }
 }
 
-/// Why a tracer cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The report format cannot express something.

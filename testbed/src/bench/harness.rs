@@ -43,7 +43,6 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Whether it misses the required ratio.
     pub fn is_below_required(&self) -> bool {
         self.ratio < self.least_ratio
     }

@@ -23,7 +23,6 @@ const BURST: u64 = 192;
 /// Samples of memory over the run.
 const SAMPLES: u64 = 50;
 
-/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryFigure {
     pub reports: u64,

@@ -44,7 +44,6 @@ pub struct BenchCase {
     run: BenchRun,
 }
 
-/// How a benchmark is run.
 enum BenchRun {
     By(fn(&Scale) -> anyhow::Result<harness::Rates>),
     Int(int::Reports),

@@ -29,7 +29,6 @@ const SIDES: [(&str, &str); 2] = [("dta-bench-here", "dta-bench-a"), ("dta-bench
 /// Addresses of the ends, for testing devices (RFC 2544): no host has them.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 12, 1), Ipv4Addr::new(198, 18, 12, 2)];
 
-/// How frames leave translator and NIC.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FrameTransport {
     Sockets {

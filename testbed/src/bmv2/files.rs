@@ -19,7 +19,6 @@ pub(super) const SLOTS: u64 = 1 << 18;
 /// The translator's name in the configuration.
 pub(super) const TRANSLATOR: &str = "t1";
 
-/// Parses a configuration of switches.
 pub(super) fn parse_switch_config(folder: &Path, text: &str) -> anyhow::Result<Config> {
     let (config, _) = Config::parse(text, &folder.join("translator.toml"))?;
     config.check_values()?;

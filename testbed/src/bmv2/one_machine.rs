@@ -252,7 +252,6 @@ impl OneMachine {
     }
 }
 
-/// Starts a collector at an address.
 async fn start_collector(
     folder: &Path,
     link: &CollectorLink,

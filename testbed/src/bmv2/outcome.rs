@@ -13,7 +13,6 @@ use crate::statistics::TestbedStatistics;
 
 #[derive(Debug, Default)]
 pub struct SwitchRunOutcome {
-    /// What happened, one figure per line.
     lines: Vec<String>,
     /// Watched flows that default filters reported in a round.
     pub(super) reported: u64,
@@ -38,7 +37,6 @@ impl SwitchRunOutcome {
         self.answers.values().map(of).sum()
     }
 
-    /// Reports that nothing accounts for.
     fn missing_reports(&self) -> u64 {
         self.ends.values().map(|ends| ends.missing).sum()
     }

@@ -28,7 +28,6 @@ impl Wiring {
         self.number + 1
     }
 
-    /// Its name in the configuration.
     pub(super) fn config_name(&self) -> String {
         format!("r{}", self.id())
     }

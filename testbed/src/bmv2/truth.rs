@@ -43,7 +43,6 @@ pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Frames in their order.
 #[derive(Debug, Default)]
 pub(super) struct CapturedTraffic {
     pub(super) frames: Vec<Frame>,
@@ -244,7 +243,6 @@ pub(super) fn switch_id(reporter: usize) -> u32 {
     SWITCH + reporter as u32
 }
 
-/// The fate of a frame.
 pub(super) struct FrameOutcome {
     /// Frames that come out, and reports of flows and of drops.
     pub(super) out: u64,

@@ -230,7 +230,6 @@ fn check_list(
 struct Missing {
     gaps: Vec<Gap>,
     per_batch: u64,
-    /// Place of the last entry found.
     last: Option<usize>,
     /// Entries that a batch recorded as lost may still contain.
     recorded: u64,

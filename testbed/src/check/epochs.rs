@@ -97,7 +97,6 @@ impl Epochs {
         Ok(Self { of, are_real: true, may_repeat })
     }
 
-    /// Whether the store has epochs.
     pub fn has_real_epochs(&self) -> bool {
         self.are_real
     }
@@ -149,7 +148,6 @@ impl Epochs {
         first.min(last)..=last.max(first)
     }
 
-    /// An empty tally for each epoch.
     pub(super) fn empty_tallies(&self) -> EpochTallies {
         EpochTallies(self.of.iter().map(|epochs| vec![Tally::default(); epochs.len()]).collect())
     }

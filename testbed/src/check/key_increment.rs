@@ -22,7 +22,6 @@ pub(super) async fn query_and_check(
     Ok(check_answers((&store.kind, asked.answers.share), asked.flows, asked.journal, &answers, pools))
 }
 
-/// The counter of every flow.
 async fn query_counters(
     all: &Spread,
     store: &StoreSpec,

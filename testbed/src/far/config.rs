@@ -102,7 +102,6 @@ pub struct TranslatorLink {
 pub const OF_REPORTER: [&str; 4] = ["type", "control", "device", "mac"];
 
 impl Machine {
-    /// Whether it has a role.
     pub fn has_role(&self, role: MachineRole) -> bool {
         self.roles.contains(&role)
     }

@@ -121,7 +121,6 @@ pub fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(LINES)..].join(" / ")
 }
 
-/// Quotes a word for the shell.
 fn shell_quoted(word: &str) -> String {
     match word.strip_prefix("~/") {
         Some(rest) => format!("\"$HOME\"/{}", shell_quoted(rest)),

@@ -41,7 +41,6 @@ pub fn collector_mac(collector: u8) -> [u8; 6] {
     [2, 0, 0, 9, 1 + collector, 1]
 }
 
-/// The collector that a store is at.
 pub fn collector_of(store: u16) -> u8 {
     u8::from(store % 2 == 1)
 }

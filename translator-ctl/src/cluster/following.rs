@@ -85,7 +85,6 @@ impl ClusterFollower {
     }
 }
 
-/// The sessions of one data plane.
 pub(crate) struct DataPlaneSessions {
     pub(crate) config: TranslatorConfig,
     endpoint: Endpoint,

@@ -133,7 +133,6 @@ dta_files::config_table! {
     }
 }
 
-/// One of `[[translator.sketch_reporters]]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SketchReporter {
@@ -144,7 +143,6 @@ pub struct SketchReporter {
     pub bit: u8,
 }
 
-/// One of `[[translator.reporters]]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListedReporter {
@@ -247,7 +245,6 @@ impl TranslatorConfig {
         })
     }
 
-    /// How a collector is reached.
     pub(crate) fn client_options(&self, collector: u8) -> ClientOptions {
         ClientOptions::new(self.collector.address_at(collector), self.tls.clone())
     }
@@ -520,7 +517,6 @@ impl TranslatorConfig {
         check_lists(table, &self.lists)
     }
 
-    /// The accepted reporters: id and address.
     pub fn accepted_reporters(&self) -> Vec<(u16, Ipv4Addr)> {
         self.reporters.iter().map(|reporter| (reporter.id, reporter.address)).collect()
     }

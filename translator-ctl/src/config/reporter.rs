@@ -65,7 +65,6 @@ pub struct SwitchReporterTable {
     /// Store ids by name in the collector; those of its default INT stores are known.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub stores: BTreeMap<String, u16>,
-    /// Destinations of reports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub destination: Vec<Destination>,
     /// What to make of each kind of report; by default, what the collector's default INT stores need.

@@ -141,7 +141,6 @@ pub(super) fn resolve_settings(p4: &P4, switch: &str) -> Result<SwitchReporterSe
     })
 }
 
-/// Reads a switch's table.
 struct SettingsReader<'a> {
     p4: &'a P4,
     own: &'a SwitchReporterTable,
@@ -173,7 +172,6 @@ impl SettingsReader<'_> {
         self.check_at_most(key, queue, most.into(), &format!("a queue, {most} at most"))
     }
 
-    /// Checks the ranges of numbers.
     fn check_ranges(&self) -> Result<(), ConfigError> {
         let own = self.own;
         if own.ports.is_empty() {

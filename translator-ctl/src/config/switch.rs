@@ -17,7 +17,6 @@ use dta_switch::options::{Station, SwitchOptions, SwitchRoute, TranslatorOptions
 use dta_switch::platform::Platform;
 use dta_switch::tofino::{Profile, pipe_of_port};
 
-/// A switch, by its type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Switch {
@@ -42,7 +41,6 @@ pub struct Software {
     pub own: SessionOverrides,
 }
 
-/// The role of a P4 switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SwitchRole {
@@ -53,7 +51,6 @@ pub enum SwitchRole {
     Reporter,
 }
 
-/// A P4 switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct P4 {
@@ -109,7 +106,6 @@ fn postcard_rows() -> u32 {
 }
 
 impl P4 {
-    /// Whether it is a reporter.
     pub fn is_reporter(&self) -> bool {
         self.role == SwitchRole::Reporter
     }
@@ -228,7 +224,6 @@ impl Switch {
         self.as_parts().0
     }
 
-    /// Its side of its session.
     pub fn session_overrides(&self) -> &SessionOverrides {
         self.as_parts().1
     }

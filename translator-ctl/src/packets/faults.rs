@@ -20,7 +20,6 @@ use super::roce_link::RoceLink;
 
 pub const RECORD: usize = 8;
 
-/// The fate of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LedgerFate {
@@ -69,7 +68,6 @@ const REMEMBERED: usize = 1 << 17;
 pub struct FaultyPath {
     roce_faults: FaultInjector,
     nack_faults: FaultInjector,
-    /// On receipt.
     answer_faults: FaultInjector,
     records: FaultRecords,
 }

@@ -85,7 +85,6 @@ impl FlowListeners {
         self.decoder.named_counters()
     }
 
-    /// Counters of all links, summed.
     pub(super) fn link_counters(&self) -> LinkCounters {
         super::int_side::sum(self.links.iter())
     }

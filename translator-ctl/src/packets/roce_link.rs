@@ -127,7 +127,6 @@ impl RoceLink {
         }
     }
 
-    /// Destinations that do not answer.
     pub fn silent_destinations(&self) -> Vec<Ipv4Addr> {
         match self {
             RoceLink::Udp(_) => Vec::new(),

@@ -43,7 +43,6 @@ pub struct Grant {
 #[error("{0}")]
 pub struct GrantError(String);
 
-/// A part that every session has.
 fn require_part<'a, T>(what: &str, part: Option<&'a T>) -> Result<&'a T, GrantError> {
     let missing = || format!("the collector's session has no {what}; is it a DTA collector of this version?");
     part.ok_or_else(|| GrantError(missing()))

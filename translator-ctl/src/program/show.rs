@@ -84,7 +84,6 @@ fn at_collector(index: u8) -> String {
     if index == 0 { String::new() } else { format!(" at collector {index}") }
 }
 
-/// Describes a part of a store.
 fn of_buckets(buckets: Copies) -> String {
     if buckets.is_whole_store() { String::new() } else { format!(", buckets {buckets}") }
 }

@@ -155,7 +155,6 @@ pub(super) async fn take(
     Ok(())
 }
 
-/// Logs that a configuration was refused.
 pub(super) fn log_refusal(why: &anyhow::Error) {
     let why = dta_cli::error_line(why);
     error!(error = why, "configuration not reloaded: nothing has changed");

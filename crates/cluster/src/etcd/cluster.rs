@@ -87,7 +87,6 @@ pub(super) struct EtcdCluster {
     pub(super) planner: Option<Planner>,
     /// Ids whose records cannot be read, as far as the log names them.
     pub(super) ignored: BTreeSet<String>,
-    /// The revision of all of this.
     pub(super) revision: i64,
 }
 

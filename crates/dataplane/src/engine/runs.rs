@@ -60,7 +60,6 @@ pub(super) fn begin_run(
     begins
 }
 
-/// Sends and empties a run.
 #[inline]
 pub(super) fn send_run(engine: &mut Engine, run: &mut KeyWriteRun<'_>, out: &mut EngineOutput) {
     if run.len() != 0 {

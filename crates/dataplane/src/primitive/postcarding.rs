@@ -21,7 +21,6 @@ use dta_proto::program::Primitive;
 /// Rows that share a place, so that one other key does not evict a key in use at once.
 const WAYS: usize = 4;
 
-/// The incomplete rows of one store.
 pub(crate) struct PostcardState {
     slots: u64,
     hops: u8,
@@ -187,7 +186,6 @@ impl PostcardState {
         self.left.clear_paths();
     }
 
-    /// Sends a row and frees it.
     fn send(&mut self, at: usize, context: &mut Context<'_>) {
         let row = self.rows[at];
         let began = self.ages.insertion_time(at);

@@ -22,7 +22,6 @@ use dta_proto::program::Primitive;
 /// Most reporters of one sketch.
 const REPORTERS: usize = 32;
 
-/// The columns of one store.
 pub(crate) struct SketchState {
     columns: u32,
     rows: u8,
@@ -217,7 +216,6 @@ impl SketchState {
         Ok(())
     }
 
-    /// Sends a column as it is.
     fn send(&mut self, at: usize, context: &mut Context<'_>) {
         let rows = usize::from(self.rows);
         let mut cells = [0; MAX_ROWS];

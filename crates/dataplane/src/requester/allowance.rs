@@ -22,7 +22,6 @@ impl Allowance {
         Allowance { now: window, least: STEP, most: window, threshold: window, credit: 0 }
     }
 
-    /// Most frames that may be outstanding.
     pub(super) fn max_outstanding(&self) -> u32 {
         self.now
     }

@@ -133,7 +133,6 @@ pub enum ResponderAnswer {
 }
 
 dta_proto::published_counters! {
-    /// The requester's counters.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct RequesterCounters(collector, purpose) {
         pub sent: u64 = names::PAIR_SENT,
@@ -214,7 +213,6 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// A requester that starts at `start_psn`.
     pub fn new(transport: Transport, start_psn: Psn, max_dest_rd_atomic: u32, timing: Timing) -> Self {
         let window = timing.window.clamp(64, 4096).next_power_of_two();
         let timing = Timing { window, queue: timing.queue.max(window as usize), ..timing };
@@ -254,7 +252,6 @@ impl Requester {
         self.first_psn.wrapping_add((number & u64::from(Psn::MASK)) as u32)
     }
 
-    /// The PSN of the next operation.
     pub fn next_psn(&self) -> Psn {
         self.psn_of_number(self.sent)
     }

@@ -78,7 +78,6 @@ impl OperationRing {
         &mut self.slots[place]
     }
 
-    /// Stores an operation under a number.
     pub(super) fn store_operation(
         &mut self,
         number: u64,

@@ -126,7 +126,6 @@ impl Crew {
         }
     }
 
-    /// Publishes what was handed over.
     pub(crate) fn publish_handovers(&mut self) {
         for (worker, senders) in self.to_judge.iter_mut().zip(&mut self.to_execute).enumerate() {
             for sender in [senders.0, senders.1].into_iter().flatten() {

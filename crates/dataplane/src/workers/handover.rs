@@ -33,7 +33,6 @@ pub(crate) enum Stage {
     Execute = 1,
 }
 
-/// A report in transit between workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandoverMessage<'a> {
     pub(crate) stage: Stage,
@@ -203,7 +202,6 @@ fn report_len(first: u64) -> usize {
     (first >> 8 & 0xff) as usize
 }
 
-/// A buffer for a taken message.
 #[derive(Clone, Debug)]
 pub(crate) struct MessageBuffer {
     first: u64,

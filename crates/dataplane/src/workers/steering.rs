@@ -21,7 +21,6 @@ pub fn judge_of_source(source: Ipv4Addr, workers: usize) -> usize {
     u32::from(source) as usize % workers
 }
 
-/// The worker that judges a report.
 #[inline]
 pub(super) fn judging_worker(report: &DtaReport<'_>, source: Ipv4Addr, workers: usize) -> usize {
     match report.version {

@@ -62,7 +62,6 @@ pub struct ClockFitStep {
     is_second: bool,
 }
 
-/// The clock of each host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clocks {
     pub of: BTreeMap<u16, Clock>,

@@ -20,7 +20,6 @@ use crate::encode::EncodePages;
 use crate::run::RECORD;
 use crate::sink::{Sink, SinkInput};
 
-/// The sink of this server.
 pub(crate) fn build_sink(config: &RemoteWrite, name: &str) -> Result<Sink, ExportError> {
     let encoder = Box::new(Samples { instance: name.to_owned(), last: BTreeSet::new() });
     Ok(Sink {

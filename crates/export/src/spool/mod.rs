@@ -38,7 +38,6 @@ use crate::unique::Last;
 /// Segments per limit: one of these is removed when it is reached.
 const SEGMENTS: u64 = 16;
 
-/// What the next start needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
     /// The position in each list.
@@ -153,7 +152,6 @@ impl Spool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The checkpoint of the last record.
     pub(crate) fn checkpoint(&self) -> Checkpoint {
         self.lock_state().kept.clone()
     }
@@ -441,7 +439,6 @@ fn remove_if_present(path: &Path) -> Result<(), ExportError> {
     }
 }
 
-/// The existing segments, in order.
 fn segment_numbers(directory: &Path) -> Result<Vec<u64>, ExportError> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory).map_err(spool_io_error("read", directory))? {

@@ -27,7 +27,6 @@ pub(super) const ALIGN: u64 = 512;
 const MAGIC: [u8; 8] = *b"DTASPL\x02\0";
 const FRONT: usize = 16;
 
-/// The head of a body.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RecordHead {
     /// Bytes of the body.

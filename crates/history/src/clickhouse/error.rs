@@ -8,7 +8,6 @@ use crate::HistoryError;
 /// Why a server cannot be used, or a table not be inserted.
 #[derive(Debug, thiserror::Error)]
 pub enum ClickHouseError {
-    /// The certificate authorities cannot be read.
     #[error("{}: {problem}", path.display())]
     Authorities {
         path: PathBuf,
@@ -31,7 +30,6 @@ pub enum ClickHouseError {
     /// It cannot be kept which epochs were inserted.
     #[error("{}: {source}", path.display())]
     Position { path: PathBuf, source: io::Error },
-    /// The table itself cannot be read.
     #[error(transparent)]
     Table(#[from] HistoryError),
 }

@@ -25,7 +25,6 @@ pub struct Inserted {
     pub made: u64,
 }
 
-/// What becomes of one table.
 pub struct Inserter {
     server: Arc<ClickHouseServer>,
     name: String,

@@ -22,7 +22,6 @@ pub(super) struct Position {
     part: Option<PartialEpoch>,
 }
 
-/// The beginning of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PartialEpoch {
     number: u64,
@@ -87,7 +86,6 @@ impl Positions {
         self.of.get(server).cloned().unwrap_or_default()
     }
 
-    /// Has a position on disk.
     pub(super) fn store_position(
         &mut self,
         server: &str,

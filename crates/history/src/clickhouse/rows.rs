@@ -16,7 +16,6 @@ const BEFORE: [(&str, &str); 3] = [
 /// Where the number of the slot, list or key stands among all columns.
 pub(super) const SLOT: usize = BEFORE.len() + crate::layout::SLOT;
 
-/// Names and types of all columns.
 pub(super) fn column_types(layout: &Layout) -> Vec<(&str, String)> {
     let of = |part: &CellSource| match part {
         CellSource::Epoch | CellSource::Slot | CellSource::Le64(_) | CellSource::Be64(_) => {

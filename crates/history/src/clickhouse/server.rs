@@ -196,7 +196,6 @@ impl ClickHouseServer {
     }
 }
 
-/// Why a statement has no answer.
 enum StatementFailure {
     Away(String),
     Refused(String),
@@ -249,7 +248,6 @@ fn create_statement(table: &str, columns: &[(&str, String)]) -> String {
     )
 }
 
-/// A name in a statement.
 fn quote_name(name: &str) -> String {
     format!("`{}`", name.replace('\\', "\\\\").replace('`', "\\`"))
 }

@@ -50,7 +50,6 @@ impl NewFile {
         put.map_err(HistoryError::parquet_error(self.file.file_path()))
     }
 
-    /// Its rows up to now.
     pub(crate) fn row_count(&self) -> u64 {
         self.writer.row_summary().count
     }

@@ -19,7 +19,6 @@ use super::pread::Pread;
 use crate::HistoryError;
 use crate::layout::{CellSource, EPOCH, Layout, LayoutColumn, Order, SLOT, TEXT};
 
-/// An open file with its index.
 pub(crate) struct DataFile {
     path: PathBuf,
     reader: Arc<Pread>,
@@ -215,7 +214,6 @@ impl DataFile {
     }
 }
 
-/// A page of the slots' column.
 struct SlotPage {
     first: i64,
     last: i64,

@@ -10,7 +10,6 @@ use super::read::{Cells, DataFile, next_rows};
 use crate::HistoryError;
 use crate::layout::{EPOCH, SLOT};
 
-/// A file's rows, by batches.
 pub(crate) struct Scan<'a> {
     file: &'a DataFile,
     /// Row groups without rows of this epoch are passed over.

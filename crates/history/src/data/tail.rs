@@ -25,7 +25,6 @@ impl FileTail {
         Ok(FileTail { at, crc32c: dta_proto::crc::crc32c(&bytes) })
     }
 
-    /// Whether the file still has it.
     pub(crate) fn verify_file(&self, file: &File, path: &Path) -> Result<(), HistoryError> {
         if FileTail::read_from(file, path, self.at)? == *self {
             return Ok(());

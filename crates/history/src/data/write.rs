@@ -87,7 +87,6 @@ impl<W: Write + Send> DataWriter<W> {
         if self.slots.len() == GROUP { self.flush() } else { Ok(()) }
     }
 
-    /// What was put in until now.
     pub(crate) fn row_summary(&self) -> RowSummary {
         let held = self.slots.iter().copied().min().zip(self.slots.iter().copied().max());
         let slots = match (self.written.slots, held) {

@@ -68,7 +68,6 @@ impl MetaData {
     }
 }
 
-/// A store's description as text.
 pub(crate) fn describe_store(spec: &StoreSpec) -> String {
     serde_json::to_string(spec).expect("names and numbers")
 }
@@ -148,7 +147,6 @@ pub(crate) struct Remove {
     pub(crate) data_change: bool,
 }
 
-/// A line of a commit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum LogAction {

@@ -66,7 +66,6 @@ pub(crate) fn checkpoint_path(table: &Path, version: u64) -> PathBuf {
     table.join(FOLDER).join(checkpoint_name(version))
 }
 
-/// The name of that file.
 pub(crate) fn checkpoint_name(version: u64) -> String {
     format!("{version:020}.checkpoint.parquet")
 }

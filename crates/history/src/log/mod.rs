@@ -10,12 +10,10 @@ use std::path::{Path, PathBuf};
 /// The folder of the log in a table's folder.
 pub(crate) const FOLDER: &str = "_delta_log";
 
-/// The file of a commit.
 pub(crate) fn commit_path(table: &Path, version: u64) -> PathBuf {
     table.join(FOLDER).join(commit_name(version))
 }
 
-/// The name of that file.
 pub(crate) fn commit_name(version: u64) -> String {
     format!("{version:020}.json")
 }

@@ -163,7 +163,6 @@ impl LogState {
         }
     }
 
-    /// Bytes of all data files.
     pub(crate) fn data_bytes(&self) -> u64 {
         self.files.values().map(|entry| entry.add.size).sum()
     }

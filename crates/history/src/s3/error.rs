@@ -36,7 +36,6 @@ pub enum S3Error {
         url: String,
         problem: String,
     },
-    /// The table itself cannot be read.
     #[error(transparent)]
     Table(#[from] HistoryError),
     #[error("stopped")]

@@ -366,7 +366,6 @@ fn next_step(table: &LogState, copy: &LogState, unreadable: &BTreeSet<String>) -
     (!adds.is_empty() || !removes.is_empty()).then_some(MirrorStep { adds, removes })
 }
 
-/// When a file's epochs were opened.
 fn opening_moments(entry: &LoggedFile) -> impl Iterator<Item = u64> {
     entry.epochs.iter().map(|kept| kept.epoch.opened)
 }

@@ -31,7 +31,6 @@ pub enum Over {
     Broken(#[from] Broken),
 }
 
-/// The role of this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RingRole {
     Requester,
@@ -182,12 +181,10 @@ impl End {
         Ok(took.too_long)
     }
 
-    /// Whether there is something to take.
     pub(crate) fn has_frames(&self) -> bool {
         self.inward.has_frames()
     }
 
-    /// Takes one frame of any length.
     pub(super) fn take_frame(&mut self) -> Result<Option<Vec<u8>>, Over> {
         Ok(self.inward.take_frame()?)
     }

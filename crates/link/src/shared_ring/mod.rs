@@ -28,7 +28,6 @@ pub(crate) use end::PushOutcome;
 pub(crate) use meet::{Arrivals, confirm_ring_token};
 
 dta_proto::named! {
-    /// Whether to use rings.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum RingUse {
@@ -60,7 +59,6 @@ impl Sizes {
         2 * direction::CONTROL + self.requests + self.answers
     }
 
-    /// Whether a peer's sizes are acceptable.
     pub(crate) fn are_possible(self) -> bool {
         [self.requests, self.answers]
             .iter()

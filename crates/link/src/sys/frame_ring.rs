@@ -22,7 +22,6 @@ const BLOCK: usize = 1 << 16;
 /// Slots hold at least a full Ethernet frame, and at most a jumbo one: longer frames are truncated.
 const SLOT: [usize; 2] = [2048, 16384];
 
-/// A frame in the ring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame<'a> {
     pub(crate) bytes: &'a [u8],
@@ -79,7 +78,6 @@ impl FrameRing {
         Ok(FrameRing { memory, len, slot, next: 0 })
     }
 
-    /// Size of the ring in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -35,7 +35,6 @@ fn check_result(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Opens a socket, close-on-exec.
 pub(crate) fn open_socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers.
     let fd = check_result(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;

@@ -28,7 +28,6 @@ const BUDGET_WANTED: u32 = 256;
 /// linux/if_xdp.h: ring flag, the kernel sleeps until it is called.
 const NEED_WAKEUP: u32 = 1;
 
-/// How a socket's memory is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UmemLayout {
     /// Size of a chunk: 2,048 or 4,096 bytes.
@@ -39,7 +38,6 @@ pub(crate) struct UmemLayout {
     pub(crate) send: u32,
 }
 
-/// The step that the kernel refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum XdpOpenStep {
     Socket,
@@ -376,7 +374,6 @@ impl XdpSocket {
         true
     }
 
-    /// Reclaims chunks of sent frames.
     fn reclaim_sent_chunks(&mut self) {
         let (ring, end) = &mut self.done;
         while let Some(place) = end.take(|| ring.written_count()) {

@@ -34,7 +34,6 @@ impl Instruction {
         Self::without_jump(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, at)
     }
 
-    /// Loads the IPv4 source address.
     pub const fn load_source_address() -> Self {
         Self::without_jump(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, (NETWORK_HEADER + 12) as u32)
     }

@@ -39,7 +39,6 @@ const CALL_MAX: usize = 256;
 /// Most datagrams per run, sent or received (the kernel's smallest UDP_MAX_SEGMENTS).
 pub const RUN_MAX: usize = 64;
 
-/// Configuration of a UDP link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdpConfig {
     /// Address and port to receive on; the unspecified address receives on all, port 0 lets the

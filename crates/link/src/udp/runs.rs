@@ -55,7 +55,6 @@ impl Runs {
         Runs { frames, ..Runs::default() }
     }
 
-    /// Whether runs are still worthwhile.
     pub(super) fn are_worthwhile(&self) -> bool {
         self.refused < REFUSED_MAX
     }

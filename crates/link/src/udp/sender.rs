@@ -162,7 +162,6 @@ impl UdpSender {
         if self.checksum { Scope::Datagram } else { Scope::Payload }
     }
 
-    /// Whether it sends datagrams in runs.
     pub(super) fn sends_runs(&self) -> bool {
         self.runs.as_ref().is_some_and(|runs| runs.are_worthwhile())
     }

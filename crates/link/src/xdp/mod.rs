@@ -60,7 +60,6 @@ impl std::fmt::Display for Mode {
     }
 }
 
-/// Configuration of an AF_XDP link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XdpConfig {
     pub interface: String,
@@ -392,7 +391,6 @@ fn umem_layout(
     Ok(UmemLayout { chunk, receive, send: SEND })
 }
 
-/// The meaning of the kernel's refusal.
 fn explain_refusal(
     interface: &NetworkInterface,
     queue: u32,

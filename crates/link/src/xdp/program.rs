@@ -125,7 +125,6 @@ fn program_map<'a, T: TryFrom<&'a mut aya::maps::Map>>(loaded: &'a mut Ebpf, nam
     })
 }
 
-/// The meaning of the kernel's refusal.
 fn explain_refusal(interface: &str, what: &'static str, error: &(dyn Error + 'static)) -> LinkError {
     let interface = interface.to_owned();
     let capability = "CAP_BPF and CAP_NET_ADMIN";

@@ -142,7 +142,6 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// A request for a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairRequest {
     /// Its purpose; for people, it grants nothing.
@@ -170,7 +169,6 @@ pub struct QueuePairInfo {
     pub max_dest_rd_atomic: u8,
 }
 
-/// State of a passive queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuePairState {
     ReadyToReceive,
@@ -187,7 +185,6 @@ impl fmt::Display for QueuePairState {
     }
 }
 
-/// The status of a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairStatus {
     pub qpn: u32,

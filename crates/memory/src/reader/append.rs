@@ -57,7 +57,6 @@ pub enum ReadStart {
     At(u32),
 }
 
-/// Why a list cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
     /// The store has fewer lists.

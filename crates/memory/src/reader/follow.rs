@@ -16,7 +16,6 @@ pub const BATCHES: u64 = 256;
 const SHORTEST: Duration = Duration::from_micros(500);
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// The outcome of one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct News {
     /// Sequence of the last batch read; 0 without one.

@@ -13,7 +13,6 @@ pub fn total_of_lanes(of_lanes: &[u64]) -> u64 {
     of_lanes.iter().copied().fold(0, u64::saturating_add)
 }
 
-/// Answers from one key-increment store.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyIncrementReader<'a> {
     region: &'a Region,

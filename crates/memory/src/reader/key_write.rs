@@ -24,7 +24,6 @@ pub struct KeyWriteReading {
     pub differing: u8,
 }
 
-/// Answers from one key-write store.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyWriteReader<'a> {
     region: &'a Region,
@@ -45,7 +44,6 @@ impl<'a> KeyWriteReader<'a> {
         }
     }
 
-    /// Bytes of a value.
     pub fn value_len(&self) -> usize {
         usize::from(self.value_len)
     }

@@ -21,7 +21,6 @@ pub struct PostcardingReading {
     pub differing: u8,
 }
 
-/// Answers from one postcarding store.
 #[derive(Clone, Copy, Debug)]
 pub struct PostcardingReader<'a> {
     region: &'a Region,

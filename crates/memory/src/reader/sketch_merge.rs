@@ -23,7 +23,6 @@ pub struct SketchMergeReading {
     pub expected: u16,
 }
 
-/// Answers from one sketch-merge store.
 #[derive(Clone, Copy, Debug)]
 pub struct SketchMergeReader<'a> {
     region: &'a Region,

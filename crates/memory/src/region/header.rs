@@ -34,7 +34,6 @@ const BYTE_ORDER_MARK: u32 = 0x0102_0304;
 const CHECKSUM: usize = 36;
 const BODY: usize = 40;
 
-/// The header of a region file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionHeader {
     /// The store whose memory it is.

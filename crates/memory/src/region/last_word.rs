@@ -16,7 +16,6 @@ use libc::{c_int, c_void, siginfo_t};
 /// The exit status of a program that failed.
 const FAILED: c_int = 1;
 
-/// The previous action of SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// From now on, a process that dies because memory of a file is gone names the file on standard error and exits with

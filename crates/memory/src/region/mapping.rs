@@ -85,7 +85,6 @@ impl MemoryMapping {
         Ok(mapping)
     }
 
-    /// First byte of the mapping.
     #[inline(always)]
     pub(super) fn start_address(&self) -> *mut u8 {
         self.start

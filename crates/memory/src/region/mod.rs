@@ -59,7 +59,6 @@ pub struct Region {
     pages: Mutex<Option<Pages>>,
 }
 
-/// The file behind a region.
 struct Backing {
     path: PathBuf,
     /// A store's header; other files have formats of their own.
@@ -95,7 +94,6 @@ impl fmt::Display for Pages {
     }
 }
 
-/// How to make a region.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionOptions {
     /// Try huge pages before base pages (default); otherwise base pages only.
@@ -243,7 +241,6 @@ impl Region {
         }
     }
 
-    /// Bytes of data.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
         self.len as u64

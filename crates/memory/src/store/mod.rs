@@ -165,7 +165,6 @@ pub enum StoreError {
 }
 
 impl ServedStores {
-    /// Opens all stores of a configuration.
     pub fn open(
         specs: &[StoreSpec],
         memory: &MemoryBacking,

@@ -17,7 +17,6 @@ pub(super) fn parse_number(bytes: &[u8]) -> Option<u128> {
     (bytes.len() <= 16).then(|| bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte)))
 }
 
-/// The number in a field of data.
 pub(super) fn number_in(field: &DataField) -> Option<u128> {
     match field.value.as_ref()? {
         data_field::Value::Stream(bytes) => parse_number(bytes),

@@ -151,7 +151,6 @@ impl Described {
         Some(TableData { action_id, fields: fields.into_iter().map(field).collect::<Option<_>>()? })
     }
 
-    /// A number encoded for a field of a table.
     fn encode_number(&self, table: &str, field: &str, value: u32) -> Option<data_field::Value> {
         let (_, id, width) = self.own_field(table, field)?;
         stream_data_field(id, value.into(), width).value

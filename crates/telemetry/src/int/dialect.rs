@@ -30,7 +30,6 @@ dta_proto::named! {
     }
 }
 
-/// The text is not a dialect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no dialect: write auto, v0.5, v1.0, v2.0, sdfabric, intcollector, geant or noviflow")]
 pub struct DialectError(String);
@@ -59,7 +58,6 @@ pub enum Mark {
     Dscp {
         /// 6 bits.
         value: u8,
-        /// Mask.
         mask: u8,
     },
     /// By the UDP destination port.

@@ -14,17 +14,14 @@ use dta_proto::wire::ipv4;
 /// A node's metadata. `None` is written as all ones if an instruction asks for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hop {
-    /// Number of the switch.
     pub switch: Option<u32>,
     /// Level-1 ports in and out, 16 bits each.
     pub ports: [Option<u16>; 2],
-    /// Hop latency.
     pub latency: Option<u32>,
     /// Queue and occupancy.
     pub queue: Fill,
     /// Arrival time; the low 32 bits where the format has no more.
     pub ingress_time: Option<u64>,
-    /// Departure time.
     pub egress_time: Option<u64>,
     /// Queue and congestion status.
     pub congestion: Fill,
@@ -50,7 +47,6 @@ pub enum Variant {
     WideTimes,
 }
 
-/// How a packet carries INT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carrier {
     /// Behind its own TCP or UDP header, which is unchanged.
@@ -99,7 +95,6 @@ impl Stack {
     }
 }
 
-/// The packet in a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmittedPacket {
     /// Its 5-tuple.
@@ -112,7 +107,6 @@ pub struct EmittedPacket {
     pub tcp_options: Vec<u8>,
     /// Whether INT precedes the TCP options.
     pub int_before_options: bool,
-    /// The INT stack.
     pub stack: Option<Stack>,
     /// The payload, if it is not a tunnel.
     pub payload: Vec<u8>,
@@ -135,7 +129,6 @@ impl EmittedPacket {
         }
     }
 
-    /// The packet with a stack.
     pub fn with_stack(mut self, stack: Stack) -> EmittedPacket {
         self.stack = Some(stack);
         self
@@ -145,7 +138,6 @@ impl EmittedPacket {
 /// Which metadata of the sending switch a report has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Local {
-    /// Nothing.
     #[default]
     Nothing,
     /// v0.5: the drop header. v1.0 and v2.0: nothing.
@@ -156,7 +148,6 @@ pub enum Local {
     Bits(u16),
 }
 
-/// One report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmittedReport {
     /// The reasons for the report.
@@ -167,21 +158,17 @@ pub struct EmittedReport {
     pub hop: Hop,
     /// Whether queue fields have 16 and 16 bits.
     pub halved_queue: bool,
-    /// The packet.
     pub packet: EmittedPacket,
     /// Whether the packet begins with Ethernet; from v1.0 on it may begin with IP.
     pub ethernet: bool,
 }
 
-/// A datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmittedDatagram {
-    /// Version of the reports.
     pub version: ReportVersion,
     /// The first nibble in v0.5, which is not specified: 0 from most senders, 1 from INTCollector's
     /// generator.
     pub version_nibble: u8,
-    /// Number of the switch.
     pub switch: u32,
     /// The separately numbering part of the switch.
     pub hardware: u8,

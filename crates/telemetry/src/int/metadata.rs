@@ -5,7 +5,6 @@ use dta_proto::drop_reason::DropReason;
 use super::IntVersion;
 use super::dialect::Form;
 
-/// A field of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Item {
@@ -127,7 +126,6 @@ impl Layout {
         Layout(self.0 & !(ABSENT << shift) | words << shift)
     }
 
-    /// Removes a field.
     pub(super) const fn without_item(self, item: Item) -> Layout {
         self.with_words(item, ABSENT)
     }
@@ -204,7 +202,6 @@ impl Layouts {
         self
     }
 
-    /// The layout for a bitmap.
     #[inline]
     pub(super) fn get(&self, bitmap: u16) -> Layout {
         self.0[usize::from(bitmap >> 8)]
@@ -230,7 +227,6 @@ impl Time {
         }
     }
 
-    /// The low 32 bits.
     pub const fn low_32_bits(self) -> u32 {
         match self {
             Time::Short(time) => time,

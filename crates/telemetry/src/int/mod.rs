@@ -39,7 +39,6 @@ use dta_proto::wire::{Error, Layer, Result, WireErrorKind, saturating_u16};
 
 use self::dialect::Form;
 
-/// Version of a Telemetry Report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReportVersion {
     /// v0.5.
@@ -50,7 +49,6 @@ pub enum ReportVersion {
     V20,
 }
 
-/// Version of INT in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IntVersion {
     /// v0.5.
@@ -87,16 +85,13 @@ pub struct Flags {
     pub intermediate: bool,
 }
 
-/// One report.
 #[derive(Clone, Copy, Debug)]
 pub struct IntReport<'a> {
-    /// Its version.
     pub version: ReportVersion,
     /// Number of the sending switch, if present.
     pub switch: Option<u32>,
     /// The reasons for the report.
     pub flags: Flags,
-    /// Metadata of that switch.
     pub local: Metadata<'a>,
     /// The packet, or why it cannot be parsed; the rest is valid either way.
     pub packet: Result<ReportedPacket<'a>>,
@@ -112,7 +107,6 @@ impl<'a> IntReport<'a> {
         packet: packet::NOT_READ,
     };
 
-    /// The stack of the packet.
     pub fn packet_stack(&self) -> Option<&Stack<'a>> {
         self.packet.as_ref().ok().and_then(|packet| packet.stack.as_ref())
     }

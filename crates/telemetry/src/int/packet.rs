@@ -30,7 +30,6 @@ pub struct ReportedPacket<'a> {
     pub flow: Flow,
     /// Bytes of the IP packet, as its header says.
     pub length: u16,
-    /// Its INT stack.
     pub stack: Option<Stack<'a>>,
     /// Whether it carries INT whose hops cannot be read: cut short, or with words of the source that nothing tells from hops.
     pub has_unread_int: bool,

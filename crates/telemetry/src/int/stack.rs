@@ -20,7 +20,6 @@ pub(super) fn err(field: &'static str, offset: u16, kind: WireErrorKind) -> Erro
     Error::new(Layer::Int, field, offset, kind)
 }
 
-/// The stack of one packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack<'a> {
     /// Whole hops, newest first.
@@ -50,12 +49,10 @@ impl<'a> Stack<'a> {
     pub(super) const UNREAD: Stack<'static> =
         Stack { bytes: &[], hop_len: 4, layout: Layout::NONE, is_mx: false, is_unread: true };
 
-    /// Number of hops.
     pub fn len(&self) -> usize {
         self.bytes.len() / usize::from(self.hop_len)
     }
 
-    /// Whether there are no hops.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

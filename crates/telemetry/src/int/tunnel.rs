@@ -70,7 +70,6 @@ pub(super) enum Outer<'a> {
 pub(super) type Inside<'a> = (TunnelKind, &'a [u8], First);
 
 impl Outer<'_> {
-    /// Whether the protocol is that of a tunnel.
     pub(super) fn is_tunnel(protocol: u8) -> bool {
         matches!(protocol, GRE | IPV4 | IPV6)
     }

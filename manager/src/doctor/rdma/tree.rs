@@ -34,7 +34,6 @@ impl RdmaPort {
 }
 
 impl Device {
-    /// All GIDs of all ports.
     pub(crate) fn gid_entries(&self) -> Vec<GidEntry> {
         self.ports.iter().flat_map(|port| port.gids.iter().cloned()).collect()
     }

@@ -28,7 +28,6 @@ pub struct Evidence {
     /// The examined sessions, at the end.
     pub sessions: Vec<SessionInfo>,
     pub all_sessions: Vec<String>,
-    /// Queue pairs of all sessions.
     pub queue_pairs: Vec<QueuePairStatus>,
     /// The time between the two readings.
     pub window: Duration,
@@ -165,7 +164,6 @@ impl Evidence {
     }
 }
 
-/// The address of a session's translator.
 pub(crate) fn translator_ip(session: &SessionInfo) -> Option<IpAddr> {
     session.translator.as_ref()?.ip.parse().ok()
 }

@@ -22,11 +22,9 @@ pub struct Flow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub frames: u64,
-    /// Those with a wrong iCRC.
     pub wrong_icrc: u64,
 }
 
-/// All frames of an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameCounts {
     flows: BTreeMap<Flow, Tally>,

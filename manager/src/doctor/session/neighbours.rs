@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::doctor::read_trimmed;
 
-/// Neighbours and routes of IPv4.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
     known: Vec<Neighbour>,

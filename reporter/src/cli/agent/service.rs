@@ -68,7 +68,6 @@ impl Agent for AgentService {
     }
 }
 
-/// The service, until this is dropped.
 pub(super) struct AgentGrpcServer {
     /// Its address, with the actual port.
     pub(super) listen: SocketAddr,

@@ -15,7 +15,6 @@ use crate::trace::HostPoint;
 /// Interval between attempts to attach missing interfaces.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Fixed settings of a running agent.
 pub(super) struct AgentHost {
     /// The host's name for people.
     pub(super) name: String,
@@ -25,7 +24,6 @@ pub(super) struct AgentHost {
     pub(super) namespaces: bool,
 }
 
-/// The tracer of an agent.
 pub(super) struct Traced {
     pub(super) tracer: Tracer,
     sender: Sender,

@@ -21,7 +21,6 @@ pub(super) struct Document {
     flow: String,
     /// Length from the outermost IP header.
     length: u32,
-    /// Number of packets in the buffer.
     packets: u16,
     /// From the first point to the last.
     total: u64,

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The leading bits of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Net {
     /// The bits; all others are 0.

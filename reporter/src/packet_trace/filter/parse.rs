@@ -131,7 +131,6 @@ const UNSUPPORTED: [(&str, &str); 46] = [
     ("protochain", "tests apply to the last header's protocol anyway: write proto"),
 ];
 
-/// Parses a filter; `None` = empty.
 pub(super) fn parse_filter(text: &str) -> Result<Option<Tree>, FilterError> {
     if text.len() > LONGEST {
         return Err(FilterError::Long(text.len()));
@@ -441,7 +440,6 @@ impl<'a> Parser<'a> {
         Ok(Tree::All(all))
     }
 
-    /// The protocol after `proto`.
     fn parse_protocol(&mut self, version: Option<u8>) -> Result<Tree, FilterError> {
         // A backslash, if the shell leaves it, makes a word a name.
         let Some(name) = self.next().map(|name| name.trim_start_matches('\\')) else {

@@ -60,7 +60,6 @@ impl Drop for Attachment {
     }
 }
 
-/// Loads programs on first use.
 pub(super) struct Programs {
     types: Btf,
     clsact: bool,
@@ -95,7 +94,6 @@ impl Programs {
         Ok(AttachmentKind::Function as u16 + free)
     }
 
-    /// Frees a function's kind.
     pub(super) fn free_kind(&mut self, kind: u16) {
         if let Some(place) = kind.checked_sub(AttachmentKind::Function as u16) {
             self.functions[usize::from(place)] = false;

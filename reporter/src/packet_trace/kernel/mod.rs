@@ -591,7 +591,6 @@ fn error_chain(error: &dyn std::error::Error) -> String {
 }
 
 impl AsFd for Tracer {
-    /// Becomes readable when the ring fills.
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.ring.as_fd()
     }

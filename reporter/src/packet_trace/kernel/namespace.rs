@@ -53,7 +53,6 @@ impl Namespace {
         Ok(Self { name: name.map(str::to_owned), inode, file, plain, events })
     }
 
-    /// The names known to `ip netns`.
     pub(super) fn list_names() -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(NAMED) else { return Vec::new() };
         let mut names: Vec<String> =

@@ -104,12 +104,10 @@ impl FlowExportTraffic {
     }
 }
 
-/// NetFlow v9.
 pub(crate) fn bench_netflow(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, FlowExportTraffic::with_netflow)
 }
 
-/// Samples of packets by sFlow.
 pub(crate) fn bench_sflow(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, FlowExportTraffic::with_sflow)
 }

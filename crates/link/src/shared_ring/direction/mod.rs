@@ -213,7 +213,6 @@ impl Consumer {
         self.available().is_ok_and(|words| words > 0)
     }
 
-    /// The available words, checked once.
     #[inline]
     fn available(&self) -> Result<u64, Broken> {
         let tail = match self.end {
@@ -296,7 +295,6 @@ impl Consumer {
         Ok(here)
     }
 
-    /// Cancels the request to be woken.
     pub(super) fn cancel_sleep(&self) {
         self.side.withdraw_wait(SLEEPS);
     }

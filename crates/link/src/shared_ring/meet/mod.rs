@@ -203,7 +203,6 @@ struct DoorThread {
     stop: Arc<AtomicBool>,
     trouble: Trouble,
     arrived: Sender<(End, [u8; TOKEN])>,
-    /// Oldest first.
     knocks: VecDeque<Knock>,
 }
 

@@ -17,19 +17,16 @@ impl NicCounts {
         self.0[counter as usize] += 1;
     }
 
-    /// Adds `n`.
     #[inline(always)]
     pub fn add(&mut self, counter: Counter, n: u64) {
         self.0[counter as usize] += n;
     }
 
-    /// The number of a counter.
     #[inline(always)]
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize]
     }
 
-    /// Sets the number of a counter.
     pub fn set(&mut self, counter: Counter, value: u64) {
         self.0[counter as usize] = value;
     }

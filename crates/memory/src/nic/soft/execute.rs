@@ -39,7 +39,6 @@ impl Out<'_> {
     }
 }
 
-/// Where a WRITE packet's payload goes.
 pub(super) struct WriteTarget<'k> {
     pub(super) entry: &'k RegisteredRegion,
     /// The place of `entry` in the table of keys.

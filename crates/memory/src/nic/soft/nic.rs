@@ -31,7 +31,6 @@ use crate::region::Region;
 /// Most threads of a NIC.
 pub const MAX_THREADS: usize = 16;
 
-/// Configuration of a software NIC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftNicConfig {
     /// Address, port, path MTU and responder resources.
@@ -423,7 +422,6 @@ impl Drop for SoftNic {
     }
 }
 
-/// Source address of a requester's frames.
 fn source_address(requester: &Endpoint) -> Option<SocketAddrV4> {
     match requester.ip {
         IpAddr::V4(ip) => Some(SocketAddrV4::new(ip, requester.port)),

@@ -128,7 +128,6 @@ impl PassiveQueuePair {
     }
 }
 
-/// The table of queue pairs.
 #[derive(Default)]
 pub(super) struct QueuePairs {
     slots: Vec<Option<Box<PassiveQueuePair>>>,
@@ -174,13 +173,11 @@ impl QueuePairs {
         self.slots.get_mut(index)?.as_deref_mut()
     }
 
-    /// The queue pair of a number.
     pub(super) fn get(&mut self, qpn: u32) -> Option<&mut PassiveQueuePair> {
         let place = self.index.find_place(qpn)?;
         self.queue_pair_at(place)
     }
 
-    /// All of them, by place.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PassiveQueuePair> {
         self.slots.iter().flatten().map(Box::as_ref)
     }

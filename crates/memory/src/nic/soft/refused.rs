@@ -4,7 +4,6 @@ use std::net::Ipv4Addr;
 
 use super::counter::Counter;
 
-/// A request that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedRequest {
     pub reason: Counter,

@@ -183,7 +183,6 @@ impl Request {
     }
 }
 
-/// Whether the iCRC is right.
 #[inline]
 pub(super) fn is_undamaged(packet: &[u8], id_unknown: impl FnOnce() -> bool) -> bool {
     if id_unknown() { icrc_ok_for_any_id(packet) } else { has_valid_icrc(packet) }

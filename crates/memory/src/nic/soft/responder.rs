@@ -56,7 +56,6 @@ enum PacketStep {
     Drop(Counter),
 }
 
-/// An accepted WRITE ONLY on UC.
 #[derive(Clone, Copy)]
 struct AcceptedWrite {
     /// Places of its queue pair and of its region.
@@ -202,7 +201,6 @@ impl Responder {
         Ok(ended.psn.get())
     }
 
-    /// The status of every queue pair.
     pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
         self.queue_pairs.iter().map(PassiveQueuePair::status).collect()
     }
@@ -231,7 +229,6 @@ impl Responder {
         self.refused.take()
     }
 
-    /// A batch with `slots` slots for answers.
     pub fn answer_batch(&self, slots: usize) -> PacketBatch {
         PacketBatch::with_packet_capacity(slots, self.config.mtu as usize + answer::OVERHEAD)
     }

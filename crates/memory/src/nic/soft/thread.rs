@@ -74,7 +74,6 @@ impl SharedResponder {
     }
 }
 
-/// A thread that moves packets.
 pub(super) struct DataThread {
     shared: Arc<SoftNicState>,
     part: Arc<SharedResponder>,

@@ -37,7 +37,6 @@ pub struct DeviceLimits {
     pub completions: u32,
 }
 
-/// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortInfo {
     /// Number, from 1.

@@ -25,7 +25,6 @@ impl VerbsError {
     }
 }
 
-/// A device that cannot be opened.
 #[cfg(feature = "verbs")]
 pub(super) fn cannot_open(device: &str, source: impl Display) -> VerbsError {
     VerbsError::Away(format!(

@@ -31,7 +31,6 @@ impl fmt::Display for GidType {
     }
 }
 
-/// One entry of a GID table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GidEntry {
     /// Port of the device, from 1.

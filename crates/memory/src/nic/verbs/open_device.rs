@@ -31,7 +31,6 @@ const COMPLETIONS: u32 = 16384;
 /// Most atomics in flight requested from a device. Each takes device memory, and no translator uses more.
 const RD_ATOMIC: u32 = 128;
 
-/// State that outlives an open device.
 #[derive(Debug, Default)]
 pub(super) struct VerbsTallies {
     errors: AtomicU64,
@@ -172,7 +171,6 @@ impl OpenDevice {
         drop(ended);
     }
 
-    /// The port in use, from 1.
     pub(super) fn port_number(&self) -> u8 {
         self.port
     }
@@ -301,7 +299,6 @@ impl OpenDevice {
     }
 }
 
-/// The port and GID to use.
 pub(super) fn choose_port_and_gid<'a>(
     about: &'a DeviceInfo,
     options: &VerbsOptions,
@@ -353,7 +350,6 @@ pub(super) fn choose_port_and_gid<'a>(
     found.first().copied().ok_or_else(|| first_error.unwrap_or_else(|| no_port(1)))
 }
 
-/// Ethernet address of an interface.
 fn interface_mac(interface: &str) -> Mac {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"));
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
@@ -367,7 +363,6 @@ fn queue_pair_state(state: ibv_qp_state::Type) -> QueuePairState {
 }
 
 impl OpenDevice {
-    /// What the device is and can do.
     pub(super) fn device_description(&self) -> Device {
         self.device.clone()
     }

@@ -39,7 +39,6 @@ pub(super) fn list_devices() -> Result<Vec<DeviceInfo>, VerbsError> {
     names.iter().map(described).collect()
 }
 
-/// What a device can do.
 pub(super) fn describe_device(name: &str, context: &Context) -> io::Result<DeviceInfo> {
     let attributes = context.attributes()?;
     let firmware: Vec<u8> = attributes.fw_ver.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();

@@ -64,7 +64,6 @@ fn log_failed(what: &str, result: io::Result<()>) {
     }
 }
 
-/// The device list of the library.
 struct DeviceList {
     first: NonNull<*mut ibv::ibv_device>,
     len: usize,
@@ -320,7 +319,6 @@ impl Drop for Turn<'_> {
 const BATCH: usize = 64;
 
 impl Completions {
-    /// Makes one with room for `entries`.
     pub(super) fn new(context: Arc<Context>, entries: u32) -> io::Result<Completions> {
         let entries = i32::try_from(entries).map_err(io::Error::other)?;
         // SAFETY: the context is open and kept by the value made here.

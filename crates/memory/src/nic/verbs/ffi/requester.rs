@@ -153,7 +153,6 @@ impl Completions {
     }
 }
 
-/// The meaning of a completion's code.
 fn completion_status(code: ibv::ibv_wc_status::Type) -> CompletionStatus {
     use ibv::ibv_wc_status as s;
     match code {
