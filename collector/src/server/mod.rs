@@ -203,7 +203,7 @@ impl RunningCollector {
         let (service, page) = {
             let counters = Arc::new(dta_web::WebCounters::default());
             let service = service.with_web(counters.clone());
-            let serve = |port| web::serve_page(port, config, &service, &names, counters);
+            let serve = |port| web::serve_page(port, config, listen, &service, &names, counters);
             let page = web_port.map(serve).transpose()?;
             (service, page)
         };

@@ -1,5 +1,6 @@
 //! The page in the browser.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,17 +15,18 @@ use super::check::tls_files;
 use crate::config::Config;
 use crate::service::CollectorService;
 
-/// Serves the page of a collector.
+/// Serves the page of a collector whose gRPC is at `listen`.
 pub(super) fn serve_page(
     port: WebPort,
     config: &Config,
+    listen: SocketAddr,
     service: &CollectorService,
     names: &Arc<Names>,
     counters: Arc<WebCounters>,
 ) -> anyhow::Result<ServedWeb> {
     let token = config.web.token_file.as_deref().map(read_token).transpose()?;
     let tls = if config.web.exposed_address().is_some() { load_page_tls(config)? } else { None };
-    let member = SpreadMember { address: config.listen.to_string(), ask: Arc::new(service.clone()) };
+    let member = SpreadMember { address: listen.to_string(), ask: Arc::new(service.clone()) };
     let options = WebOptions {
         ask: Spread::new(vec![member]),
         names: names.clone(),

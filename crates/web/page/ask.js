@@ -25,6 +25,9 @@ export async function ask(path, parameters, signal) {
   return document;
 }
 
+/** The names of the stores. */
+export const storeNames = async (signal) => (await ask("stores", {}, signal)).map((store) => store.name);
+
 /** Follows a feed until `signal` aborts. `handlers`: by the event's name, and `state` for `live` and `away`. */
 export function follow(path, parameters, handlers, signal) {
   let source;

@@ -32,6 +32,10 @@ export const bar = (share, kind) => h("span", { class: `bar ${kind ?? ""}`, "ari
 /** What to do where there is nothing. */
 export const empty = (title, ...advice) => h("div", { class: "empty" }, h("strong", {}, title), advice);
 
+/** Where the store is missing that a translator's rules for INT and flow records fill. */
+export const noEvents = () =>
+  empty("There is no store for events", "This collector has no store ", h("code", {}, "int-events"), ", which a translator fills from INT or flow records: ", h("code", {}, "dta-collector config --example"), " shows it.");
+
 export const failure = (error) =>
   h("section", { class: "card failed", role: "alert" }, h("h2", {}, error.title ?? "No answer"), h("p", { class: "hint" }, error.detail ?? String(error)));
 

@@ -1,12 +1,12 @@
 // Dropped packets, by place and reason.
 
-import { poll } from "./ask.js";
-import { bar, card, empty, failure, field, h, table } from "./elements.js";
+import { poll, storeNames } from "./ask.js";
+import { bar, card, empty, failure, field, h, noEvents, table } from "./elements.js";
 import { clock, exact, named, percent } from "./format.js";
 
 export const drops = {
   title: "Drops",
-  mount(root, context) {
+  async mount(root, context) {
     const { prefix, flow, switch: at_switch } = context.parameters;
     const list = h("div", { id: "drops" }, h("p", { class: "hint" }, "Counting drops …"));
     root.append(card("Dropped packets", "By the events that the rings hold, or those of the epoch of another moment.",
@@ -15,6 +15,7 @@ export const drops = {
         field("switch", "switch", at_switch, "leaf1 or 1", (value) => context.change({ switch: value }))),
       list));
     const show = (summary, error) => list.replaceChildren(...(error ? [failure(error)] : dropTable(summary, context)));
+    if (!(await storeNames(context.signal).catch(() => ["int-events"])).includes("int-events")) return list.replaceChildren(noEvents());
     poll("drops", { prefix, flow, switch: at_switch, at: context.at }, context.at ? 0 : 3000, show, context.signal);
   },
 };

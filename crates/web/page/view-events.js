@@ -1,7 +1,7 @@
 // What happened, as it happens.
 
-import { ask, follow } from "./ask.js";
-import { badge, card, empty, failure, field, h } from "./elements.js";
+import { ask, follow, storeNames } from "./ask.js";
+import { badge, card, empty, failure, field, h, noEvents } from "./elements.js";
 import { clock, count, exact, nanoseconds, named } from "./format.js";
 
 const KINDS = ["drop", "congested-packet", "loop", "flow-path", "flow-latency", "hop-latency", "queue-occupancy", "queue-congestion", "link-utilization"];
@@ -41,6 +41,7 @@ export const events = {
       else if (line.not_written) body.prepend(remark(`${line.not_written.batches} batches of ${line.not_written.list} come once the epoch is written`));
       while (body.rows.length > MOST) body.lastElementChild.remove();
     };
+    if (!(await storeNames(context.signal).catch(() => ["int-events"])).includes("int-events")) return note.replaceChildren(noEvents());
     try {
       const lines = await ask("events", { ...filter, at: context.at, number: context.at ? undefined : 200 }, context.signal);
       lines.forEach(add);

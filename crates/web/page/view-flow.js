@@ -31,7 +31,8 @@ function parts(summary, context) {
   const nothing = !summary.found && card(null, null, empty("Nothing is known about this flow", "Has it been reported? The sentences below say what was asked."));
   const path = summary.hops.length > 0 && card("Its path", pathHint(summary), drawPath(summary, context));
   const others = summary.others.length > 0 && card("Other switches that reported it", "They are not on the path above.", h("div", { class: "path" }, summary.others.map((hop) => hopBox(hop, {}))));
-  const facts = summary.found && card("Figures", null, factList(summary));
+  const list = factList(summary);
+  const facts = list.childElementCount > 0 && card("Figures", null, list);
   const drops = summary.drops.length > 0 && card("Drops", null, table([
     { title: "reason", cell: (d) => d.reason_name ?? `reason ${d.reason}` },
     { title: "packets", right: true, cell: (d) => exact(d.counted) },
@@ -98,7 +99,7 @@ function factList(summary) {
   fact("bytes", summary.bytes !== null ? bytes(summary.bytes) : null);
   fact("sampling", summary.sampling && badge(`1 in ${exact(summary.sampling.value)}, multiplied`, "wait"));
   fact("congested packets", summary.congested && `${exact(summary.congested.packets)}, the last at switch ${summary.congested.switch ?? "?"} ${age(summary.congested.age_seconds)}`);
-  return facts.length ? h("dl", { class: "facts" }, facts) : h("p", { class: "hint" }, "No figure is known.");
+  return h("dl", { class: "facts" }, facts);
 }
 
 /** Its trace through hosts, where hosts trace: from point to point, as long as each took. */

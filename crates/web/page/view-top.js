@@ -1,6 +1,6 @@
 // The flows with most.
 
-import { poll } from "./ask.js";
+import { poll, storeNames } from "./ask.js";
 import { bar, card, chooser, empty, failure, field, h, table } from "./elements.js";
 import { age, bytes, clock, count, exact, nanoseconds } from "./format.js";
 
@@ -9,8 +9,10 @@ const figure = { latency: nanoseconds, bytes };
 
 export const top = {
   title: "Top",
-  mount(root, context) {
-    const { by = "latency", prefix, number = "20", store, keys } = context.parameters;
+  async mount(root, context) {
+    const { prefix, number = "20", store, keys } = context.parameters;
+    const by = context.parameters.by ?? (await usualRanking(context.signal));
+    if (context.signal.aborted) return;
     const list = h("div", { id: "top" }, h("p", { class: "hint" }, "Ranking flows …"));
     root.append(card("The flows with most", null,
       h("div", { class: "filters" },
@@ -26,6 +28,12 @@ export const top = {
     poll("top", { by, prefix, number, store, keys, at: context.at }, context.at ? 0 : 3000, show, context.signal);
   },
 };
+
+/** By latency with INT; else by the first ranking that a store has the name of. */
+async function usualRanking(signal) {
+  const names = await storeNames(signal).catch(() => ["int-values"]);
+  return names.includes("int-values") ? "latency" : (["bytes", "packets", "drops", "reports"].find((name) => names.includes(name)) ?? "latency");
+}
 
 function rankingTable(ranking, by, context) {
   if (!ranking.flows.length) {

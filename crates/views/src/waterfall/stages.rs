@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dta_proto::counter::{self, CounterStep, Definition, Stage, Unit, between, nic, translator};
+use dta_proto::counter::{self, CounterStep, Definition, Reason, Stage, Unit, between, nic, translator};
 use serde::Serialize;
 
 use super::{Rates, WaterfallNode, link_losses};
@@ -117,6 +117,8 @@ struct SummedCounter {
     rate: Option<f64>,
     /// What it counts, if it is neither unknown nor a part of another counter.
     whole: Option<(CounterStep, Unit, &'static str)>,
+    /// Whether it counts what came before.
+    is_repeat: bool,
 }
 
 impl<'a> StageCounters<'a> {
@@ -130,7 +132,8 @@ impl<'a> StageCounters<'a> {
                     let whole = found.map(|found| {
                         (found.definition.step, found.definition.unit, found.specific_meaning())
                     });
-                    SummedCounter { count: 0, rate: None, whole }
+                    let is_repeat = found.is_some_and(|found| found.last_value() == Reason::Duplicate.name());
+                    SummedCounter { count: 0, rate: None, whole, is_repeat }
                 });
                 summed.count = summed.count.saturating_add(*value);
                 if let Some(rate) = rates.counter_rate(node, name) {
@@ -169,7 +172,7 @@ impl<'a> StageCounters<'a> {
                 count: summed.count,
                 rate: summed.rate,
                 meaning: meaning.to_owned(),
-                lost: !matches!(step, CounterStep::Superseded | CounterStep::Duplicate),
+                lost: !summed.is_repeat && !matches!(step, CounterStep::Superseded | CounterStep::Duplicate),
             })
         };
         let mut losses: Vec<StageLoss> = self.by_name.iter().filter_map(loss).collect();
@@ -198,7 +201,8 @@ mod tests {
                 "translator/t",
                 &[
                     ("received", received),
-                    ("dropped.version", 5),
+                    ("dropped.version", 3),
+                    ("dropped.duplicate", 2),
                     ("accepted", received - 5),
                     ("superseded", 2),
                     ("held", 3),
@@ -237,6 +241,8 @@ mod tests {
             assert_eq!(two[0].count, two[1].count + ended + two[0].waiting, "{}", two[0].name);
         }
         assert!(!stages[2].losses[0].lost, "a newer report is there instead");
+        let lost: Vec<_> = stages[1].losses.iter().map(|loss| (loss.name.as_str(), loss.lost)).collect();
+        assert_eq!(lost, [("dropped.version", true), ("dropped.duplicate", false)]);
         assert!(waterfall_stages(&[], &Rates::default()).is_empty());
     }
 }
