@@ -25,8 +25,18 @@ export async function ask(path, parameters, signal) {
   return document;
 }
 
-/** The names of the stores. */
-export const storeNames = async (signal) => (await ask("stores", {}, signal)).map((store) => store.name);
+let known = null;
+
+/** The names of the stores, asked for once: they hardly change. */
+export function storeNames() {
+  known ??= ask("stores")
+    .then((stores) => stores.map((store) => store.name))
+    .catch((error) => {
+      known = null;
+      throw error;
+    });
+  return known;
+}
 
 /** Follows a feed until `signal` aborts. `handlers`: by the event's name, and `state` for `live` and `away`. */
 export function follow(path, parameters, handlers, signal) {

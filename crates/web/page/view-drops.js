@@ -15,7 +15,7 @@ export const drops = {
         field("switch", "switch", at_switch, "leaf1 or 1", (value) => context.change({ switch: value }))),
       list));
     const show = (summary, error) => list.replaceChildren(...(error ? [failure(error)] : dropTable(summary, context)));
-    if (!(await storeNames(context.signal).catch(() => ["int-events"])).includes("int-events")) return list.replaceChildren(noEvents());
+    if (!(await storeNames().catch(() => ["int-events"])).includes("int-events")) return list.replaceChildren(noEvents());
     poll("drops", { prefix, flow, switch: at_switch, at: context.at }, context.at ? 0 : 3000, show, context.signal);
   },
 };

@@ -41,7 +41,7 @@ export const events = {
       else if (line.not_written) body.prepend(remark(`${line.not_written.batches} batches of ${line.not_written.list} come once the epoch is written`));
       while (body.rows.length > MOST) body.lastElementChild.remove();
     };
-    if (!(await storeNames(context.signal).catch(() => ["int-events"])).includes("int-events")) return note.replaceChildren(noEvents());
+    if (!(await storeNames().catch(() => ["int-events"])).includes("int-events")) return note.replaceChildren(noEvents());
     try {
       const lines = await ask("events", { ...filter, at: context.at, number: context.at ? undefined : 200 }, context.signal);
       lines.forEach(add);

@@ -1,6 +1,6 @@
 // All that is known of a flow, drawn as its path.
 
-import { ask } from "./ask.js";
+import { ask, storeNames } from "./ask.js";
 import { badge, bar, card, empty, failure, field, h, table } from "./elements.js";
 import { age, bytes, clock, count, exact, nanoseconds, named } from "./format.js";
 
@@ -104,8 +104,8 @@ function factList(summary) {
 
 /** Its trace through hosts, where hosts trace: from point to point, as long as each took. */
 async function showTrace(answer, wanted, context) {
-  const stores = await ask("stores", {}, context.signal).catch(() => []);
-  if (!stores.some((store) => store.name === "trace-events")) return;
+  const names = await storeNames().catch(() => []);
+  if (!names.includes("trace-events")) return;
   const [trace] = await ask("trace", { flow: wanted }, context.signal).catch(() => [null]);
   if (!trace?.found || context.signal.aborted) return;
   const point = (hop) => {

@@ -11,7 +11,7 @@ export const top = {
   title: "Top",
   async mount(root, context) {
     const { prefix, number = "20", store, keys } = context.parameters;
-    const by = context.parameters.by ?? (await usualRanking(context.signal));
+    const by = context.parameters.by ?? (await usualRanking());
     if (context.signal.aborted) return;
     const list = h("div", { id: "top" }, h("p", { class: "hint" }, "Ranking flows …"));
     root.append(card("The flows with most", null,
@@ -30,8 +30,8 @@ export const top = {
 };
 
 /** By latency with INT; else by the first ranking that a store has the name of. */
-async function usualRanking(signal) {
-  const names = await storeNames(signal).catch(() => ["int-values"]);
+async function usualRanking() {
+  const names = await storeNames().catch(() => ["int-values"]);
   return names.includes("int-values") ? "latency" : (["bytes", "packets", "drops", "reports"].find((name) => names.includes(name)) ?? "latency");
 }
 
