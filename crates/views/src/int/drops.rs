@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dta_export::kind::EventKind;
 use dta_export::source::Lost;
+use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Key;
 use serde::Serialize;
 
@@ -31,7 +32,9 @@ pub struct DropSummary {
 /// Drops at one place for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DropPlace {
-    pub reason: Option<u8>,
+    pub reason: Option<DropReason>,
+    /// Whose number the reason is: `int` or `sflow`.
+    pub reason_source: Option<&'static str>,
     pub reason_name: Option<String>,
     pub switch: Option<u32>,
     pub switch_name: Option<String>,
@@ -54,7 +57,7 @@ pub struct DropCounter {
 }
 
 /// Switch, egress port, reason.
-type PlaceAndReason = (Option<u32>, Option<u32>, Option<u8>);
+type PlaceAndReason = (Option<u32>, Option<u32>, Option<DropReason>);
 
 impl DropCounter {
     /// Counts a line, if it is about a drop.
@@ -80,6 +83,7 @@ impl DropCounter {
         let (counted, flows) = self.places.entry(place).or_insert_with(|| {
             let counted = DropPlace {
                 reason: event.reason,
+                reason_source: event.reason_source,
                 reason_name: event.reason_name.clone(),
                 switch: event.switch,
                 switch_name: event.switch_name.clone(),
@@ -126,14 +130,24 @@ mod tests {
         for (switch, reason, port) in [(6, 71, 1), (6, 71, 2), (6, 71, 1), (7, 71, 1), (6, 80, 1)] {
             let place = Location { switch: Some(switch), ..Location::default() };
             let key = flow(port).to_key();
-            let entry = TelemetryEntry::Drop { time: 5, key, place, ingress_port: None, reason };
+            let entry = TelemetryEntry::Drop {
+                time: 5,
+                key,
+                place,
+                ingress_port: None,
+                reason: DropReason::from_int(reason),
+            };
             let event = IntEvent::from_entry(&entry, &mut Directory::default(), &Names::default());
             counter.add_line(EventLine::Event(Box::new(event)));
         }
         let missed = Lost { overwritten: 3, missing: 1, ..Lost::default() };
         counter.add_line(EventLine::Missed { list: "drops", missed });
         let summary = counter.into_summary();
-        let told: Vec<_> = summary.places.iter().map(|p| (p.switch, p.reason, p.events, p.flows)).collect();
+        let told: Vec<_> = summary
+            .places
+            .iter()
+            .map(|p| (p.switch, p.reason.map(DropReason::number), p.events, p.flows))
+            .collect();
         let expected = [(Some(6), Some(71), 3, 2), (Some(6), Some(80), 1, 1), (Some(7), Some(71), 1, 1)];
         assert_eq!((told.as_slice(), summary.events, summary.missed_batches), (&expected[..], 5, 4));
     }
