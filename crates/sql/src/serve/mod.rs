@@ -32,6 +32,8 @@ pub(crate) use work::{COMMAND as WORKER, main as run_worker};
 
 /// Threads for connections; statements have processes of their own.
 const CONNECTIONS: usize = 2;
+/// How long it may take to end what connections began.
+const ENDING: Duration = Duration::from_secs(2);
 /// Files that are open besides connections: pipes to workers.
 const FILES: u64 = 256;
 
@@ -167,7 +169,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
             () = &mut stopped => Ok(()),
         }
     })?;
-    connections.shutdown_background();
+    // With connections and statements go their workers, and what these left on disk.
+    connections.shutdown_timeout(ENDING);
     Ok(CommandStatus::Done)
 }
 

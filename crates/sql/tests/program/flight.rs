@@ -246,11 +246,18 @@ fn beyond_loopback_it_wants_tls() {
     assert!(text(&output.stderr).contains("--insecure"), "{}", text(&output.stderr));
 }
 
-#[test]
-fn it_ends_by_sigterm() {
+#[tokio::test]
+async fn it_ends_by_sigterm_and_leaves_nothing() {
     let folder = history();
+    let entries = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let before: std::collections::BTreeSet<_> = entries().collect();
     let mut server = Server::start(folder.path(), &[]);
+    let mut client = server.client().await;
+    assert_eq!(number(asked(&mut client, "select 7").await), 7);
+    let info = client.execute("select * from generate_series(1, 1000000000)".to_owned(), None).await.unwrap();
+    let _unread = client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
     let pid = server.process.id().to_string();
     assert!(Command::new("kill").arg(&pid).status().unwrap().success());
     assert!(server.process.wait().unwrap().success());
+    assert_eq!(entries().collect::<std::collections::BTreeSet<_>>(), before);
 }

@@ -32,6 +32,8 @@ fn program(folder: &Path) -> Command {
     command
         .env("DTA_HISTORY_HISTORY", folder)
         .env("XDG_STATE_HOME", folder.join("state"))
+        // A server that is killed leaves its folder there.
+        .env("TMPDIR", folder)
         .env("RUST_BACKTRACE", "0");
     command
 }
